@@ -1,0 +1,102 @@
+//! Where a program can be traced: every function of an ELF file, and the bytes a tracer may patch in it.
+//!
+//! Safe code only; it reads a byte slice and never a process. All addresses here are *link-time* addresses
+//! ([`Svma`], as the ELF file states them); the controller adds a module's load bias.
+#![forbid(unsafe_code)]
+
+use std::fmt;
+
+/// An address as the ELF file states it (stated virtual memory address), before the loader adds its bias.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Svma(pub u64);
+
+/// How the compiler left room for tracing in a function.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum SiteKind {
+    /// `-fpatchable-function-entry=N[,M]` (gcc, clang), `-Z patchable-function-entry` (rustc).
+    Patchable,
+    /// Recorded in `__mcount_loc`: `-pg -mfentry -mrecord-mcount`, NOPs with `-mnop-mcount`.
+    McountLoc,
+    /// A `call __fentry__` before the prologue, found by decoding (`-pg -mfentry`).
+    Fentry,
+    /// A `call mcount` after the prologue, found by decoding (`-pg`, rustc `-Z instrument-mcount`).
+    Mcount,
+    /// The compiler left nothing to patch.
+    None,
+}
+
+impl SiteKind {
+    /// The name in listings and in trace files.
+    pub fn name(self) -> &'static str {
+        match self {
+            SiteKind::Patchable => "patchable",
+            SiteKind::McountLoc => "mcount_loc",
+            SiteKind::Fentry => "fentry",
+            SiteKind::Mcount => "mcount",
+            SiteKind::None => "none",
+        }
+    }
+}
+
+impl fmt::Display for SiteKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// What is patched, and what must be there before.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum SiteForm {
+    /// Five bytes before the prologue become a jump to the site's stub; the body resumes right behind them.
+    /// `old` is 5 bytes (NOPs or `call rel32`), or 6 (`call *sym@GOTPCREL(%rip)`, a 6-byte NOP), and the body resumes at `at + old.len()`.
+    Entry {
+        /// First patched byte.
+        at: Svma,
+        /// The bytes that must be there.
+        old: Vec<u8>,
+    },
+    /// Fewer than five NOP bytes at the entry but at least two, and at least five NOP bytes in front of the
+    /// function: a 2-byte `jmp` at `entry` leads back to the 5-byte jump at `prefix`.
+    Prefix {
+        /// First of the 5 bytes in front of the function.
+        prefix: Svma,
+        /// The 5 bytes that must be at `prefix`.
+        prefix_old: Vec<u8>,
+        /// The 2 bytes at the entry (after any `endbr64`); the body resumes at `entry + 2`.
+        entry: Svma,
+        /// The 2 bytes that must be at `entry` (`66 90`, or two one-byte NOPs).
+        entry_old: Vec<u8>,
+    },
+    /// A call to mcount after a prologue that set up the frame pointer: the caller's return address is at `8(%rbp)`.
+    /// `old` is 5 bytes (`call rel32`) or 6 (`call *mcount@GOTPCREL(%rip)`, `addr32 call rel32`).
+    AfterPrologue {
+        /// First patched byte.
+        at: Svma,
+        /// The bytes that must be there.
+        old: Vec<u8>,
+    },
+}
+
+/// One function of a binary, traceable or not.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Function {
+    /// Linker symbol, or `module+0x...` when the binary has none for it.
+    pub name: String,
+    /// Further linker symbols of the same address (aliases, identical-code folding), sorted.
+    pub aliases: Vec<String>,
+    /// Entry address.
+    pub address: Svma,
+    /// Bytes, 0 when unknown.
+    pub size: u64,
+    /// What the compiler left at it.
+    pub kind: SiteKind,
+    /// What to patch, when it can be traced.
+    pub form: Option<SiteForm>,
+    /// Why it cannot be traced: one clause a user can act on. Empty when it can.
+    pub reason: String,
+}
+
+mod discover;
+mod error;
+pub use discover::{Binary, Segment, read};
+pub use error::Error;
