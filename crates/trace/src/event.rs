@@ -1,0 +1,63 @@
+//! What happened in a thread: the decoded events every view is computed from.
+
+use crate::{SiteId, ThreadId};
+
+/// One event of one thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Event {
+    /// Clock ticks since the clock's own zero ([`crate::ClockMap`] makes nanoseconds of them). Almost always
+    /// ascending within a thread; a signal handler that ran between reading the clock and storing the event can
+    /// make one event up to the handler's duration older than its predecessor.
+    pub ticks: u64,
+    /// The function.
+    pub site: SiteId,
+    /// What it did.
+    pub kind: EventKind,
+}
+
+/// What a function did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EventKind {
+    /// function_graph: entered; an [`EventKind::Exit`] follows unless the frame is left by longjmp, an
+    /// exception, or the end of the thread.
+    Entry,
+    /// function_graph: entered by a jump (a tail call): it shares its caller's frame, and the caller's exit closes both.
+    TailEntry,
+    /// function: entered, from `parent` (a return address in the traced program; 0 when unknown). No exit follows.
+    Call {
+        /// Return address in the caller.
+        parent: u64,
+    },
+    /// Both tracers at once: [`EventKind::Entry`] that also knows its caller.
+    EntryFrom {
+        /// Return address in the caller.
+        parent: u64,
+    },
+    /// Both tracers at once: [`EventKind::TailEntry`] that also knows its caller.
+    TailEntryFrom {
+        /// Return address in the caller.
+        parent: u64,
+    },
+    /// Returned. It closes the newest `pops` open frames of the thread: 1, more where tail calls share the frame or
+    /// where frames above it were left without returning, 0 when its entry was not recorded.
+    Exit {
+        /// How many open frames end here.
+        pops: u32,
+    },
+    /// This many calls were lost right here (the buffer was full): `entries` and `exits` not recorded.
+    Lost {
+        /// Entries not recorded.
+        entries: u32,
+        /// Exits not recorded.
+        exits: u32,
+    },
+}
+
+/// Events of one thread, in order, as one chunk of the file held them.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Batch {
+    /// Whose events.
+    pub thread: ThreadId,
+    /// The events, oldest first.
+    pub events: Vec<Event>,
+}

@@ -1,0 +1,24 @@
+//! The trace file: what is in it, how it is written while a program runs, and how it is read back.
+//!
+//! A file is a sequence of self-contained, checksummed, compressed chunks (`docs/trace-format.md` draws them).
+//! Any prefix of a file is readable: a damaged or missing tail yields a result and a list of complaints, not a
+//! refusal. Nothing read from a file is trusted.
+#![forbid(unsafe_code)]
+
+mod clock;
+mod codec;
+mod error;
+mod event;
+mod meta;
+mod reader;
+mod writer;
+
+pub use clock::ClockMap;
+pub use error::Error;
+pub use event::{Batch, Event, EventKind};
+pub use meta::{
+    ClockKind, ClockPair, End, Loss, Meta, Module, Process, Record, Session, Site, SiteId, Thread, ThreadId,
+    TracerInfo, TracerKind,
+};
+pub use reader::{Batches, ThreadBatches, TraceReader};
+pub use writer::{ThreadEncoder, TraceWriter};

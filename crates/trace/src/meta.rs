@@ -1,0 +1,235 @@
+//! What a trace knows besides events: the session, its processes, threads, modules, sites, clock and losses.
+//!
+//! Each [`Record`] is one JSON object in a metadata chunk, so that a reader of any version can skip what it does
+//! not know; [`Meta`] is their sum.
+
+use serde::{Deserialize, Serialize};
+
+/// A function in a trace: index into [`Meta::sites`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
+pub struct SiteId(pub u32);
+
+/// A thread in a trace: index into [`Meta::threads`]. Not the kernel's thread id, which may be used again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
+pub struct ThreadId(pub u32);
+
+/// What the `ticks` of events count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ClockKind {
+    /// The processor's time stamp counter, read at every event.
+    Tsc,
+    /// The time stamp counter, read once per block of events; times in between are interpolated.
+    Sparse,
+    /// Nanoseconds of CLOCK_MONOTONIC, from a word the recorder updates about once a millisecond.
+    Coarse,
+    /// A number that goes up by one at every event of the process: order, no time.
+    Counter,
+}
+
+/// The kind of a tracer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TracerKind {
+    /// Entry and caller.
+    Function,
+    /// Entry, return, duration.
+    FunctionGraph,
+}
+
+/// One tracer of the session.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct TracerInfo {
+    /// Its bit in [`Site::tracers`].
+    pub id: u32,
+    /// Unique name.
+    pub name: String,
+    /// What it records.
+    pub kind: TracerKind,
+    /// Filter globs; empty means every function.
+    pub filter: Vec<String>,
+    /// Notrace globs.
+    pub notrace: Vec<String>,
+}
+
+/// How, when and where the trace was made.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Session {
+    /// Version of calltap that wrote it.
+    pub calltap: String,
+    /// The command line of the traced program.
+    pub command: Vec<String>,
+    /// Host name.
+    pub host: String,
+    /// Kernel release and machine.
+    pub kernel: String,
+    /// Processor model.
+    pub cpu: String,
+    /// Nanoseconds since the epoch (CLOCK_REALTIME) at the start.
+    pub start_realtime_ns: u64,
+    /// CLOCK_MONOTONIC at the same moment.
+    pub start_monotonic_ns: u64,
+    /// What ticks are.
+    pub clock: ClockKind,
+    /// Why the clock is not the one asked for, if it is not.
+    pub clock_note: Option<String>,
+    /// The tracers.
+    pub tracers: Vec<TracerInfo>,
+}
+
+/// A process of the trace.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Process {
+    /// Index in [`Meta::processes`].
+    pub id: u32,
+    /// Process id as the recorder saw it.
+    pub pid: u32,
+    /// The process it was forked from, when that is traced too.
+    pub parent: Option<u32>,
+    /// Command name.
+    pub comm: String,
+}
+
+/// A thread of the trace.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Thread {
+    /// Index in [`Meta::threads`].
+    pub id: ThreadId,
+    /// Its process.
+    pub process: u32,
+    /// Kernel thread id.
+    pub tid: u32,
+    /// Thread name.
+    pub comm: String,
+}
+
+/// A loaded executable or shared object.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Module {
+    /// Index in [`Meta::modules`].
+    pub id: u32,
+    /// The process that loaded it (its forked children have it too).
+    pub process: u32,
+    /// File path in the traced program's view.
+    pub path: String,
+    /// GNU build-id, hexadecimal.
+    pub build_id: Option<String>,
+    /// What the loader added to the file's addresses.
+    pub bias: u64,
+    /// First and one-past-last address of its mapping.
+    pub range: (u64, u64),
+    /// Ticks when it was unloaded.
+    pub unloaded_ticks: Option<u64>,
+}
+
+/// A function that was switched on.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Site {
+    /// Index in [`Meta::sites`].
+    pub id: SiteId,
+    /// Index in [`Meta::modules`].
+    pub module: u32,
+    /// Link-time entry address.
+    pub address: u64,
+    /// Size in bytes, 0 when unknown.
+    pub size: u64,
+    /// Linker symbol (views demangle it).
+    pub name: String,
+    /// Site kind, as `calltap sites` names it.
+    pub kind: String,
+    /// Bit mask of tracers ([`TracerInfo::id`]).
+    pub tracers: u32,
+}
+
+/// One moment read on both clocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ClockPair {
+    /// The trace's clock.
+    pub ticks: u64,
+    /// CLOCK_MONOTONIC, nanoseconds.
+    pub monotonic_ns: u64,
+}
+
+/// What a thread did in all; written when it ends and when the recording ends. `entered = entries + lost_entries`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Loss {
+    /// Whose.
+    pub thread: ThreadId,
+    /// Entries recorded.
+    pub entries: u64,
+    /// Exits recorded.
+    pub exits: u64,
+    /// Entries that happened and were not recorded.
+    pub lost_entries: u64,
+    /// Exits that happened and were not recorded.
+    pub lost_exits: u64,
+}
+
+/// The last record of a complete file.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct End {
+    /// `exit 0`, `signal 9 (SIGKILL)`, ...
+    pub status: String,
+    /// Wall time of the program, nanoseconds.
+    pub wall_ns: u64,
+    /// Processor time of the program, user and system, nanoseconds.
+    pub cpu_ns: u64,
+    /// Processor time of the recorder, nanoseconds.
+    pub recorder_cpu_ns: u64,
+}
+
+/// One metadata record.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "record", rename_all = "snake_case")]
+pub enum Record {
+    /// First record of every file.
+    Session(Session),
+    /// See [`Process`].
+    Process(Process),
+    /// See [`Thread`].
+    Thread(Thread),
+    /// See [`Module`]; a second record of the same id replaces the first (unload).
+    Module(Module),
+    /// Sites switched on, many at a time.
+    Sites {
+        /// The sites.
+        sites: Vec<Site>,
+    },
+    /// See [`ClockPair`].
+    Clock(ClockPair),
+    /// See [`Loss`]; the newest of a thread counts.
+    Loss(Loss),
+    /// Something the user should know about this recording.
+    Note {
+        /// One sentence.
+        text: String,
+    },
+    /// See [`End`].
+    End(End),
+    /// A record of a newer version.
+    #[serde(other)]
+    Unknown,
+}
+
+/// Everything a trace says besides events.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Meta {
+    /// The session, if its record was readable.
+    pub session: Option<Session>,
+    /// Processes by id.
+    pub processes: Vec<Process>,
+    /// Threads by id.
+    pub threads: Vec<Thread>,
+    /// Modules by id.
+    pub modules: Vec<Module>,
+    /// Sites by id.
+    pub sites: Vec<Site>,
+    /// Clock pairs in file order.
+    pub clock: Vec<ClockPair>,
+    /// Totals by thread, the newest of each.
+    pub loss: Vec<Loss>,
+    /// Notes.
+    pub notes: Vec<String>,
+    /// How it ended; absent in a cut-off file.
+    pub end: Option<End>,
+}
