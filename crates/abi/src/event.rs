@@ -1,0 +1,54 @@
+//! The words a thread writes into its chunks.
+//!
+//! Clocks `tsc`, `coarse` and `counter` write 8-byte words, never 0 (0 is "not yet written"):
+//!
+//! ```text
+//!  63            32 31     25 24          5 4    0
+//! +----------------+---------+-------------+------+
+//! | low ticks      | tag^top | site        | code |   one event
+//! +----------------+---------+-------------+------+
+//! | return address in the caller                  |   second word of Call, EntryFrom and TailEntryFrom
+//! +-----------------------------------------------+
+//! | high ticks     | 0                     | EPOCH|   the next event's high ticks, and all later ones'
+//! +----------------+-----------------------+------+
+//! ```
+//!
+//! The low half is the return address of the hook's own call in the site's stub, xor the address of the frame's
+//! return slot shifted left by 22: stubs are 32 bytes in a region aligned to 32 MiB, so the address *is* site and code, and seven
+//! bits of the stack position (the *tag*) fall into the bits that are the same for all stubs. The tag tells
+//! activations of one function apart when frames were left by longjmp or an exception.
+//!
+//! Clock `sparse` writes 4-byte words in 64-byte blocks: low ticks, high ticks with bit 31 set, then 14 event
+//! words as above; Call, EntryFrom and TailEntryFrom take two words, the second the low half of the return address.
+
+/// `code` of an event: offset of a return address in the stub, so small numbers below 32.
+pub mod code {
+    /// Entered.
+    pub const ENTRY: u32 = 5;
+    /// Entered; caller follows; no exit will.
+    pub const CALL: u32 = 6;
+    /// Entered; caller follows.
+    pub const ENTRY_FROM: u32 = 7;
+    /// Returned.
+    pub const EXIT: u32 = 16;
+    /// Entered by a jump.
+    pub const TAIL_ENTRY: u32 = 17;
+    /// Entered by a jump; caller follows.
+    pub const TAIL_ENTRY_FROM: u32 = 18;
+    /// A reserved slot that holds nothing.
+    pub const PAD: u32 = 30;
+    /// High ticks.
+    pub const EPOCH: u32 = 31;
+    /// The five bits.
+    pub const MASK: u32 = 31;
+}
+
+/// Does an event of this code carry its caller?
+pub fn has_parent(code: u32) -> bool {
+    matches!(code, code::CALL | code::ENTRY_FROM | code::TAIL_ENTRY_FROM)
+}
+
+/// Sparse clock: bytes of a block, of which the first 8 are the time.
+pub const SPARSE_BLOCK: usize = 64;
+/// Sparse clock: set in the word that holds the high ticks, so that it is never 0.
+pub const SPARSE_HIGH: u32 = 1 << 31;

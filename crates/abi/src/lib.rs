@@ -1,0 +1,211 @@
+//! The shared memory between the agent (inside the traced program) and the recorder.
+//!
+//! Both sides compile this crate, so a layout exists once. Every field that both sides touch is an atomic: any bytes
+//! are a valid value of every type here, and neither side trusts what the other wrote.
+//!
+//! ```text
+//! <session directory>/           0700, one per recording, on a file system that allows execution
+//!   agent.so                     the agent, as ld.so loads it
+//!   control                      Control | ProcessEntry[] | ThreadEntry[] | plan area | chunks
+//!   code                         stubs (STUBS_SIZE) | near hops; written by the recorder, mapped r-x by the agent
+//! ```
+#![no_std]
+#![forbid(unsafe_code)]
+
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+pub mod event;
+pub mod plan;
+pub mod stub;
+
+/// First word of the control file.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"calltap\0");
+/// Raised with every change of a layout in this crate.
+pub const VERSION: u32 = 1;
+
+/// Processes (the program and its forked children) one session can hold.
+pub const PROCESS_MAX: usize = 1024;
+/// Threads alive or not yet drained that one session can hold.
+pub const THREAD_MAX: usize = 32768;
+/// Bytes of a chunk of ring memory; chunks are aligned to their size in the target.
+pub const CHUNK_SIZE: usize = 0x10000;
+/// Events are stored from this offset in a chunk, behind [`ChunkHeader`].
+pub const CHUNK_DATA: usize = 64;
+/// No event starts at or behind this offset. What lies behind takes the tail of the last event, and the cursor of a thread that
+/// found the chunk full: a failed reservation moves the cursor up to 24 bytes, and signal handlers can nest some.
+pub const CHUNK_LIMIT: usize = 0xF800;
+
+/// Offset of the process table in the control file.
+pub const PROCESSES_AT: usize = 0x1000;
+/// Offset of the thread table.
+pub const THREADS_AT: usize = PROCESSES_AT + PROCESS_MAX * size_of::<ProcessEntry>();
+/// Offset of the plan area.
+pub const PLAN_AT: usize = THREADS_AT + THREAD_MAX * size_of::<ThreadEntry>();
+/// Bytes of the plan area (sparse).
+pub const PLAN_SIZE: usize = 64 << 20;
+/// Offset of the first chunk; a multiple of [`CHUNK_SIZE`].
+pub const CHUNKS_AT: usize = (PLAN_AT + PLAN_SIZE).next_multiple_of(CHUNK_SIZE);
+
+const _: () = assert!(size_of::<Control>() <= PROCESSES_AT);
+const _: () = assert!(size_of::<ProcessEntry>() == 128);
+const _: () = assert!(size_of::<ThreadEntry>() == 64);
+const _: () = assert!(size_of::<ChunkHeader>() == CHUNK_DATA);
+
+/// Where events get their time from ([`Control::clock`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Clock {
+    /// rdtsc at every event.
+    Tsc = 0,
+    /// rdtsc once per 64-byte block of 4-byte events.
+    Sparse = 1,
+    /// [`Control::tick`], kept by the recorder.
+    Coarse = 2,
+    /// [`Control::counter`], raised at every event.
+    Counter = 3,
+}
+
+/// First page of the control file.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Control {
+    /// [`MAGIC`].
+    pub magic: AtomicU64,
+    /// [`VERSION`].
+    pub version: AtomicU32,
+    /// A [`Clock`].
+    pub clock: AtomicU32,
+    /// 1 while events are wanted. The agent clears it when the recorder is gone or stopped for too long.
+    pub recording: AtomicU32,
+    /// 1: a thread that finds no free chunk reuses its own oldest (flight recorder).
+    pub overwrite: AtomicU32,
+    /// How long, in microseconds, a full buffer may hold up the thread that meets it. 0 while attached to a process.
+    pub wait_us: AtomicU32,
+    /// Process id of the recorder.
+    pub recorder_pid: AtomicU32,
+    /// Raised by the recorder at every pass; standing still means stopped or dead.
+    pub heartbeat: AtomicU64,
+    /// Futex: raised by the agent when a process has a request.
+    pub doorbell: AtomicU32,
+    /// Futex: raised by the recorder when it has returned chunks.
+    pub chunks_returned: AtomicU32,
+    /// Chunks the control file holds.
+    pub chunk_count: AtomicU32,
+    /// Chunks that were ever taken; those behind were never touched.
+    pub chunk_bump: AtomicU32,
+    /// Thread entries that were ever taken.
+    pub thread_bump: AtomicU32,
+    /// Process entries that were ever taken.
+    pub process_bump: AtomicU32,
+    /// Entries and exits lost by threads that got no entry in the thread table.
+    pub lost_unregistered: AtomicU64,
+    #[doc(hidden)]
+    pub _pad0: [AtomicU64; 5],
+    /// Head of the list of free chunks, see [`Tagged`].
+    pub chunk_free: AtomicU64,
+    #[doc(hidden)]
+    pub _pad1: [AtomicU64; 7],
+    /// Head of the list of free thread entries, see [`Tagged`].
+    pub thread_free: AtomicU64,
+    #[doc(hidden)]
+    pub _pad2: [AtomicU64; 7],
+    /// [`Clock::Coarse`]: nanoseconds of CLOCK_MONOTONIC.
+    pub tick: AtomicU64,
+    #[doc(hidden)]
+    pub _pad3: [AtomicU64; 7],
+    /// [`Clock::Counter`].
+    pub counter: AtomicU64,
+    #[doc(hidden)]
+    pub _pad4: [AtomicU64; 7],
+    /// Address of the stub region in the target; set by the agent before its first request.
+    pub stubs: AtomicU64,
+    /// Addresses of the hooks for the session's clock, by [`stub::Hook`].
+    pub hooks: [AtomicU64; stub::HOOK_COUNT],
+}
+
+/// A traced process.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct ProcessEntry {
+    /// 0 while being filled in.
+    pub pid: AtomicU32,
+    /// Index of the process it was forked from, plus one.
+    pub parent: AtomicU32,
+    /// Inode of its pid namespace: where it differs from the recorder's, thread ids cannot be looked up.
+    pub pid_namespace: AtomicU64,
+    /// Raised by the agent: "my modules changed, tell me what to patch".
+    pub request: AtomicU32,
+    /// Futex, set to `request` by the recorder when the plan is ready.
+    pub response: AtomicU32,
+    /// Set to `request` by the agent when it is through with the plan.
+    pub done: AtomicU32,
+    /// Reasons the agent has for not doing something: a [`plan::Trouble`].
+    pub trouble: AtomicU32,
+    /// Offset of the plan in the plan area.
+    pub plan_offset: AtomicU64,
+    #[doc(hidden)]
+    pub _pad: [AtomicU64; 11],
+}
+
+/// A traced thread.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct ThreadEntry {
+    /// A [`ThreadState`].
+    pub state: AtomicU32,
+    /// Index in the process table.
+    pub process: AtomicU32,
+    /// Kernel thread id, in the process's pid namespace.
+    pub tid: AtomicU32,
+    /// First chunk, plus one; the others follow by [`ChunkHeader::next`].
+    pub first_chunk: AtomicU32,
+    /// Function entries that happened and are in no chunk.
+    pub lost_entries: AtomicU64,
+    /// Function exits that happened and are in no chunk.
+    pub lost_exits: AtomicU64,
+    /// Link in the list of free entries: index plus one.
+    pub next_free: AtomicU32,
+    /// Chunks this thread holds (overwrite mode).
+    pub chunks: AtomicU32,
+    #[doc(hidden)]
+    pub _pad: [AtomicU64; 3],
+}
+
+/// Life of a [`ThreadEntry`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum ThreadState {
+    /// Nobody's.
+    Free = 0,
+    /// A thread writes to it.
+    Live = 1,
+}
+
+/// First 64 bytes of a chunk.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct ChunkHeader {
+    /// The next chunk of the same thread, or of the free list: index plus one, 0 for none.
+    pub next: AtomicU32,
+    /// Index of the owning thread entry.
+    pub thread: AtomicU32,
+    #[doc(hidden)]
+    pub _pad: [AtomicU64; 7],
+}
+
+/// Head of a lock-free list: an index plus one, and a tag that changes with every pop so that a stale
+/// compare-exchange fails (the ABA problem).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tagged(pub u64);
+
+impl Tagged {
+    /// Index of the first element.
+    pub fn index(self) -> Option<u32> {
+        (self.0 as u32).checked_sub(1)
+    }
+
+    /// The head after a change that makes `link` (index plus one) the first element.
+    pub fn with(self, link: u32) -> Tagged {
+        Tagged((self.0 >> 32).wrapping_add(1) << 32 | u64::from(link))
+    }
+}

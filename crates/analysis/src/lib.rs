@@ -1,0 +1,1 @@
+//! Everything computed from a trace.

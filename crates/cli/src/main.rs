@@ -1,0 +1,2 @@
+//! calltap.
+fn main() {}
