@@ -47,8 +47,11 @@ impl fmt::Display for SiteKind {
 /// What is patched, and what must be there before.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SiteForm {
-    /// Five bytes before the prologue become a jump to the site's stub; the body resumes right behind them.
-    /// `old` is 5 bytes (NOPs or `call rel32`), or 6 (`call *sym@GOTPCREL(%rip)`, a 6-byte NOP), and the body resumes at `at + old.len()`.
+    /// Before the prologue, the first five bytes of `old` become a jump to the site's stub. The rest of `old` stays,
+    /// is never run while the jump is there, and the body resumes at `at + old.len()`.
+    ///
+    /// `old` is whole instructions, five bytes or more: NOPs (one-byte ones, or up to 15 bytes each), `call rel32`,
+    /// `call *sym@GOTPCREL(%rip)` or `addr32 call rel32`.
     Entry {
         /// First patched byte.
         at: Svma,
@@ -68,7 +71,7 @@ pub enum SiteForm {
         entry_old: Vec<u8>,
     },
     /// A call to mcount after a prologue that set up the frame pointer: the caller's return address is at `8(%rbp)`.
-    /// `old` is 5 bytes (`call rel32`) or 6 (`call *mcount@GOTPCREL(%rip)`, `addr32 call rel32`).
+    /// `old` is 5 bytes (`call rel32`, a NOP) or 6 (`call *mcount@GOTPCREL(%rip)`, `addr32 call rel32`, a NOP).
     AfterPrologue {
         /// First patched byte.
         at: Svma,

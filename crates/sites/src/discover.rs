@@ -1,0 +1,173 @@
+//! Reads an ELF file: what a tracer must know of the binary, and every function with its site.
+
+mod calls;
+mod dynamic;
+mod frames;
+mod functions;
+mod image;
+mod nops;
+mod plt;
+mod prologue;
+mod records;
+mod symbols;
+
+use std::fmt::Write as _;
+
+use object::LittleEndian as Le;
+use object::elf;
+use object::read::elf::ProgramHeader as _;
+
+use crate::{Error, Function, SiteKind, Svma};
+use dynamic::Dynamic;
+use image::Image;
+
+/// A part of the file that the loader maps (PT_LOAD).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Segment {
+    /// First byte in memory.
+    pub address: Svma,
+    /// First byte in the file.
+    pub file_offset: u64,
+    /// Bytes in the file.
+    pub file_size: u64,
+    /// Bytes in memory; those past `file_size` are zero.
+    pub memory_size: u64,
+    /// Mapped executable.
+    pub executable: bool,
+    /// Mapped writable.
+    pub writable: bool,
+}
+
+/// What an ELF file says about itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Binary {
+    /// The linker's identifier of this build, in hexadecimal.
+    pub build_id: Option<String>,
+    /// The dynamic loader the program asks for; a static program or an ordinary shared object asks for none.
+    pub interpreter: Option<String>,
+    /// It may be loaded anywhere (ET_DYN).
+    pub position_independent: bool,
+    /// A program rather than a shared object, as far as that can be told: not position independent, or marked
+    /// as a program by the linker, or with an interpreter and without a library's name.
+    pub is_program: bool,
+    /// The libraries it needs (DT_NEEDED), in order.
+    pub needed: Vec<String>,
+    /// The name others need it by (DT_SONAME).
+    pub soname: Option<String>,
+    /// Where execution begins.
+    pub entry: Svma,
+    /// What the loader maps, in address order.
+    pub segments: Vec<Segment>,
+    /// Every function, in address order, one per address.
+    pub functions: Vec<Function>,
+    /// Broken parts that were skipped, and what is missed for it.
+    pub complaints: Vec<String>,
+}
+
+/// Reads an x86-64 executable or shared object. `module_name` names the functions that have no symbol.
+///
+/// Any bytes may be passed: what is broken gives an error or a complaint.
+pub fn read(data: &[u8], module_name: &str) -> Result<Binary, Error> {
+    let mut complaints = Vec::new();
+    let image = Image::parse(data, &mut complaints)?;
+    let dynamic = Dynamic::parse(&image, &mut complaints);
+    let symbols = symbols::functions(&image, &dynamic, &mut complaints);
+    let frames = frames::frames(&image, &mut complaints);
+    let mut functions = functions::list(&symbols, &frames, module_name);
+    let records = records::read(&image, &dynamic, &functions, &mut complaints);
+    let hooks = calls::Hooks::find(&dynamic, &symbols);
+    let ends: Vec<u64> = ends(&functions).collect();
+    let finder = Finder { image: &image, dynamic: &dynamic, hooks: &hooks };
+    for ((function, records), end) in functions.iter_mut().zip(&records).zip(ends) {
+        if functions::is_whole(function) {
+            finder.decide(function, records, end);
+        }
+    }
+    let position_independent = image.header.e_type.get(Le) == elf::ET_DYN;
+    let interpreter = interpreter(&image);
+    let named = interpreter.is_some() && dynamic.soname.is_none();
+    Ok(Binary {
+        build_id: build_id(&image),
+        is_program: !position_independent || dynamic.marked_pie || named,
+        interpreter,
+        position_independent,
+        needed: dynamic.needed,
+        soname: dynamic.soname,
+        entry: Svma(image.header.e_entry.get(Le)),
+        segments: image.segments,
+        functions,
+        complaints,
+    })
+}
+
+/// Where each function's code ends at the latest: its size says, or the next function does.
+fn ends(functions: &[Function]) -> impl Iterator<Item = u64> + '_ {
+    functions.iter().enumerate().map(|(index, function)| match function.size {
+        0 => functions.get(index + 1).map_or(u64::MAX, |next| next.address.0),
+        size => function.address.0.saturating_add(size),
+    })
+}
+
+struct Finder<'a, 'd> {
+    image: &'a Image<'d>,
+    dynamic: &'a Dynamic<'d>,
+    hooks: &'a calls::Hooks,
+}
+
+impl Finder<'_, '_> {
+    /// Fills in the site of `function`: the first one that can be patched, or the best reason against it.
+    fn decide(&self, function: &mut Function, records: &records::Records, end: u64) {
+        const NO_ROOM: &str =
+            "no room left by the compiler: build with -fpatchable-function-entry=5 (or -pg)";
+        let address = function.address.0;
+        let patchable =
+            || Some((SiteKind::Patchable, nops::patchable(self.image, address, end, records.patchable?)));
+        let mcount =
+            || Some((SiteKind::McountLoc, calls::recorded(self.image, address, end, records.mcount?)));
+        let plain = || match self.hooks.is_empty() {
+            true => None,
+            false => calls::plain(self.image, self.dynamic, self.hooks, address, end),
+        };
+        let candidates: [&dyn Fn() -> Option<calls::Candidate>; 3] = [&patchable, &mcount, &plain];
+        NO_ROOM.clone_into(&mut function.reason);
+        for (kind, site) in candidates.into_iter().filter_map(|candidate| candidate()) {
+            match site {
+                Ok(form) => {
+                    function.kind = kind;
+                    function.form = Some(form);
+                    function.reason.clear();
+                    return;
+                }
+                Err(reason) if function.kind == SiteKind::None => {
+                    function.kind = kind;
+                    function.reason = reason;
+                }
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+fn interpreter(image: &Image<'_>) -> Option<String> {
+    let bytes = image.program_data(image.program_header(elf::PT_INTERP)?)?;
+    let path = bytes.split(|&byte| byte == 0).next().filter(|path| !path.is_empty())?;
+    // The kernel takes no longer path either.
+    (path.len() < 4096).then(|| String::from_utf8_lossy(path).into_owned())
+}
+
+fn build_id(image: &Image<'_>) -> Option<String> {
+    let segments = image.program_headers.iter().filter(|header| header.p_type.get(Le) == elf::PT_NOTE);
+    for header in segments.take(64) {
+        let Ok(Some(mut notes)) = header.notes(Le, image.data) else { continue };
+        while let Ok(Some(note)) = notes.next() {
+            if note.name() == b"GNU" && note.n_type(Le) == elf::NT_GNU_BUILD_ID {
+                return Some(note.desc().iter().take(64).fold(String::new(), |mut text, byte| {
+                    // Writing to a String cannot fail.
+                    let _ = write!(text, "{byte:02x}");
+                    text
+                }));
+            }
+        }
+    }
+    None
+}

@@ -1,0 +1,165 @@
+//! Calls to the profiling functions `mcount` and `__fentry__`: recorded ones, and ones found by decoding.
+
+use std::collections::HashMap;
+
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, Register};
+
+use super::dynamic::Dynamic;
+use super::image::Image;
+use super::nops::{hex, skip_endbr};
+use super::plt;
+use super::prologue::Prologue;
+use super::symbols::Symbol;
+use crate::{SiteForm, SiteKind, Svma};
+
+/// How far into a function the call is looked for: rustc saves all argument registers before it.
+const SEARCHED: u64 = 256;
+
+/// Which profiling function is called.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Hook {
+    Fentry,
+    Mcount,
+}
+
+impl Hook {
+    fn named(name: &[u8]) -> Option<Self> {
+        match name {
+            b"__fentry__" => Some(Hook::Fentry),
+            b"mcount" | b"_mcount" => Some(Hook::Mcount),
+            _ => None,
+        }
+    }
+}
+
+/// The ways this binary can reach the profiling functions.
+pub(super) struct Hooks {
+    /// Their own addresses, when the binary defines them.
+    addresses: HashMap<u64, Hook>,
+    /// Words of the GOT that the loader fills with their addresses.
+    slots: HashMap<u64, Hook>,
+}
+
+impl Hooks {
+    /// Looks them up among the symbols and the imports.
+    pub fn find(dynamic: &Dynamic<'_>, symbols: &[Symbol<'_>]) -> Self {
+        let defined = symbols.iter().filter_map(|symbol| Some((symbol.address, Hook::named(symbol.name)?)));
+        let imported = dynamic.imports().filter_map(|(slot, name)| Some((slot, Hook::named(name)?)));
+        Hooks { addresses: defined.collect(), slots: imported.collect() }
+    }
+
+    /// No function of this binary can have such a call.
+    pub fn is_empty(&self) -> bool {
+        self.addresses.is_empty() && self.slots.is_empty()
+    }
+
+    fn through(&self, image: &Image<'_>, dynamic: &Dynamic<'_>, slot: u64) -> Option<Hook> {
+        let bound = || self.addresses.get(&dynamic.pointer_at(image, slot)?);
+        self.slots.get(&slot).or_else(bound).copied()
+    }
+
+    fn called(&self, image: &Image<'_>, dynamic: &Dynamic<'_>, call: &Instruction) -> Option<Hook> {
+        if call.is_call_near_indirect() {
+            let relative = call.memory_base() == Register::RIP && call.memory_index() == Register::None;
+            return relative.then(|| self.through(image, dynamic, call.ip_rel_memory_address())).flatten();
+        }
+        let target = call.is_call_near().then(|| call.near_branch_target())?;
+        let stub = || self.through(image, dynamic, plt::slot(image, target)?);
+        self.addresses.get(&target).copied().or_else(stub)
+    }
+}
+
+/// The bytes of a call or NOP that profiling compilers and linkers emit, out of what follows its address.
+fn known(code: &[u8]) -> Option<&[u8]> {
+    let length = match code {
+        [0xe8, ..] | [0x0f, 0x1f, 0x44, 0, 0, ..] => 5,
+        [0xff, 0x15, ..] | [0x67, 0xe8, ..] | [0x66, 0x0f, 0x1f, 0x44, 0, 0, ..] => 6,
+        _ => return None,
+    };
+    code.get(..length)
+}
+
+fn form(
+    image: &Image<'_>,
+    at: u64,
+    end: u64,
+    place: impl FnOnce(Svma, Vec<u8>) -> SiteForm,
+) -> Result<SiteForm, String> {
+    let code = image.tail(at, end.saturating_sub(at).min(6));
+    match known(code) {
+        Some(old) => Ok(place(Svma(at), old.to_vec())),
+        None => Err(format!("expected a 5- or 6-byte call or NOP at {at:#x}, found {}", hex(code))),
+    }
+}
+
+const NO_FRAME: &str = "the prologue before its call to mcount sets up no frame pointer that leads to the return \
+                        address: compile with -fpatchable-function-entry=5 or -pg -mfentry";
+
+/// The site of a function with a record in `__mcount_loc`, or why it has none.
+pub(super) fn recorded(image: &Image<'_>, function: u64, end: u64, record: u64) -> Result<SiteForm, String> {
+    if record == function || record == skip_endbr(image, function) {
+        return form(image, record, end, |at, old| SiteForm::Entry { at, old });
+    }
+    let length = record.saturating_sub(function);
+    let mut prologue = Prologue::new();
+    if length <= SEARCHED {
+        for instruction in decode(image, function, length) {
+            prologue.step(&instruction);
+        }
+    }
+    let site = form(image, record, end, |at, old| SiteForm::AfterPrologue { at, old })?;
+    if prologue.frame_is_set() { Ok(site) } else { Err(NO_FRAME.to_owned()) }
+}
+
+/// What was found at a function: its kind, and its site or why there is none.
+pub(super) type Candidate = (SiteKind, Result<SiteForm, String>);
+
+/// The first call to a profiling function, if that is the first call of all.
+pub(super) fn plain(
+    image: &Image<'_>,
+    dynamic: &Dynamic<'_>,
+    hooks: &Hooks,
+    function: u64,
+    end: u64,
+) -> Option<Candidate> {
+    let entry = skip_endbr(image, function);
+    let mut prologue = Prologue::new();
+    for instruction in decode(image, function, end.saturating_sub(function).min(SEARCHED)) {
+        if instruction.mnemonic() == Mnemonic::Call {
+            let hook = hooks.called(image, dynamic, &instruction)?;
+            return Some(site(image, hook, instruction.ip(), entry, end, &prologue));
+        }
+        let leaves = !matches!(
+            instruction.flow_control(),
+            FlowControl::Next | FlowControl::ConditionalBranch | FlowControl::XbeginXabortXend
+        );
+        if leaves {
+            return None;
+        }
+        prologue.step(&instruction);
+    }
+    None
+}
+
+fn site(image: &Image<'_>, hook: Hook, at: u64, entry: u64, end: u64, prologue: &Prologue) -> Candidate {
+    match hook {
+        Hook::Fentry if at == entry => {
+            (SiteKind::Fentry, form(image, at, end, |at, old| SiteForm::Entry { at, old }))
+        }
+        Hook::Fentry => {
+            let reason = format!("expected its call to __fentry__ at {entry:#x}, found at {at:#x}");
+            (SiteKind::Fentry, Err(reason))
+        }
+        Hook::Mcount if prologue.frame_is_set() => {
+            (SiteKind::Mcount, form(image, at, end, |at, old| SiteForm::AfterPrologue { at, old }))
+        }
+        Hook::Mcount => (SiteKind::Mcount, Err(NO_FRAME.to_owned())),
+    }
+}
+
+/// The instructions of `length` bytes from `address`, up to the first invalid one.
+fn decode<'d>(image: &Image<'d>, address: u64, length: u64) -> impl Iterator<Item = Instruction> + use<'d> {
+    let mut decoder = Decoder::with_ip(64, image.tail(address, length), address, DecoderOptions::NONE);
+    std::iter::from_fn(move || decoder.can_decode().then(|| decoder.decode()))
+        .take_while(|instruction| !instruction.is_invalid())
+}

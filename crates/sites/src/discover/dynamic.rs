@@ -1,0 +1,134 @@
+//! What the dynamic loader is told: needed libraries, relocations, exported symbols.
+
+use object::elf::{self, Dyn64, FileHeader64, Rela64, Sym64};
+use object::read::elf::{GnuHashTable, HashTable};
+use object::{LittleEndian as Le, pod};
+
+use super::image::{Image, string};
+
+/// A relocation of a pointer-sized word.
+struct Relocation {
+    at: u64,
+    kind: u32,
+    symbol: u32,
+    addend: u64,
+}
+
+const ABSOLUTE: u32 = elf::R_X86_64_64.0;
+const GLOB_DAT: u32 = elf::R_X86_64_GLOB_DAT.0;
+const JUMP_SLOT: u32 = elf::R_X86_64_JUMP_SLOT.0;
+const RELATIVE: u32 = elf::R_X86_64_RELATIVE.0;
+
+/// The dynamic segment's contents; empty for a static program.
+#[derive(Default)]
+pub(super) struct Dynamic<'d> {
+    pub needed: Vec<String>,
+    pub soname: Option<String>,
+    /// The linker marked it as a position-independent *program* (`DF_1_PIE`).
+    pub marked_pie: bool,
+    /// The exported and imported symbols, as far as their number is known.
+    pub symbols: &'d [Sym64<Le>],
+    pub strings: &'d [u8],
+    /// From the symbol table to the end of its segment: relocations may name any of them.
+    all_symbols: &'d [Sym64<Le>],
+    relocations: Vec<Relocation>,
+}
+
+impl<'d> Dynamic<'d> {
+    /// Reads PT_DYNAMIC.
+    pub fn parse(image: &Image<'d>, complaints: &mut Vec<String>) -> Self {
+        let mut dynamic = Dynamic::default();
+        let Some(header) = image.program_header(elf::PT_DYNAMIC) else { return dynamic };
+        let Some(bytes) = image.program_data(header) else {
+            complaints.push("the dynamic section lies beyond the end of the file".to_owned());
+            return dynamic;
+        };
+        let entries: &[Dyn64<Le>] = whole(bytes);
+        let end = entries.iter().position(|entry| entry.d_tag.get(Le) == elf::DT_NULL);
+        let entries = &entries[..end.unwrap_or(entries.len())];
+        let value = |tag| {
+            let entry = entries.iter().find(|entry| entry.d_tag.get(Le) == tag)?;
+            Some(entry.d_val.get(Le))
+        };
+        if let Some(at) = value(elf::DT_STRTAB) {
+            dynamic.strings = image.tail(at, value(elf::DT_STRSZ).unwrap_or(0));
+        }
+        let text = |entry: &Dyn64<Le>| {
+            let name = string(dynamic.strings, u32::try_from(entry.d_val.get(Le)).ok()?)?;
+            Some(String::from_utf8_lossy(name).into_owned())
+        };
+        let texts = |tag| entries.iter().filter(move |entry| entry.d_tag.get(Le) == tag).filter_map(text);
+        // A hostile file may name one long string many times.
+        dynamic.needed = texts(elf::DT_NEEDED).take(4096).collect();
+        dynamic.soname = texts(elf::DT_SONAME).next();
+        dynamic.marked_pie = value(elf::DT_FLAGS_1).is_some_and(|flags| flags & elf::DF_1_PIE.0 != 0);
+        if let Some(at) = value(elf::DT_SYMTAB) {
+            dynamic.all_symbols = whole(image.tail(at, u64::MAX));
+            let count = value(elf::DT_HASH)
+                .and_then(|at| hash_count(image.tail(at, u64::MAX)))
+                .or_else(|| value(elf::DT_GNU_HASH).and_then(|at| gnu_hash_count(image.tail(at, u64::MAX))))
+                .unwrap_or(0);
+            dynamic.symbols = &dynamic.all_symbols[..count.min(dynamic.all_symbols.len())];
+        }
+        for (table, size) in [(elf::DT_RELA, elf::DT_RELASZ), (elf::DT_JMPREL, elf::DT_PLTRELSZ)] {
+            let (Some(at), Some(size)) = (value(table), value(size)) else { continue };
+            match image.bytes(at, size) {
+                Some(bytes) => dynamic.relocations.extend(whole(bytes).iter().filter_map(relocation)),
+                None => complaints.push(format!("the relocations at {at:#x} are not in the file")),
+            }
+        }
+        dynamic.relocations.sort_by_key(|relocation| relocation.at);
+        dynamic
+    }
+
+    /// The link-time address that is stored at `at` once the loader is done, its bias taken off again.
+    ///
+    /// RELR relocations need no look-up: they add the bias to what the file has in place.
+    pub fn pointer_at(&self, image: &Image<'_>, at: u64) -> Option<u64> {
+        let first = self.relocations.partition_point(|relocation| relocation.at < at);
+        match self.relocations.get(first).filter(|relocation| relocation.at == at) {
+            Some(relocation) if relocation.kind == RELATIVE => Some(relocation.addend),
+            Some(relocation) => {
+                let symbol = self.all_symbols.get(relocation.symbol as usize)?;
+                let defined = symbol.st_shndx.get(Le) != elf::SHN_UNDEF;
+                defined.then(|| symbol.st_value.get(Le).wrapping_add(relocation.addend))
+            }
+            None => image.bytes(at, 8)?.try_into().ok().map(u64::from_le_bytes),
+        }
+    }
+
+    /// The words the loader fills with the address of an imported symbol, with the symbol's name.
+    pub fn imports(&self) -> impl Iterator<Item = (u64, &'d [u8])> + '_ {
+        self.relocations.iter().filter(|relocation| relocation.kind != RELATIVE).filter_map(|relocation| {
+            let symbol = self.all_symbols.get(relocation.symbol as usize)?;
+            Some((relocation.at, string(self.strings, symbol.st_name.get(Le))?))
+        })
+    }
+}
+
+fn relocation(rela: &Rela64<Le>) -> Option<Relocation> {
+    let info = rela.r_info.get(Le);
+    let kind = info as u32;
+    matches!(kind, ABSOLUTE | GLOB_DAT | JUMP_SLOT | RELATIVE).then(|| Relocation {
+        at: rela.r_offset.get(Le),
+        kind,
+        symbol: (info >> 32) as u32,
+        addend: rela.r_addend.get(Le) as u64,
+    })
+}
+
+/// As many whole records as fit.
+pub(super) fn whole<T: pod::Pod>(bytes: &[u8]) -> &[T] {
+    let count = bytes.len().checked_div(size_of::<T>()).unwrap_or(0);
+    pod::slice_from_bytes(bytes, count).map_or(&[], |(records, _)| records)
+}
+
+fn hash_count(bytes: &[u8]) -> Option<usize> {
+    let table = HashTable::<FileHeader64<Le>>::parse(Le, bytes).ok()?;
+    Some(table.symbol_table_length() as usize)
+}
+
+fn gnu_hash_count(bytes: &[u8]) -> Option<usize> {
+    let table = GnuHashTable::<FileHeader64<Le>>::parse(Le, bytes).ok()?;
+    Some(table.symbol_table_length(Le)? as usize)
+}

@@ -1,0 +1,169 @@
+//! Function starts from unwinding information, for binaries without symbols.
+
+use std::collections::HashMap;
+
+use gimli::{
+    BaseAddresses, CallFrameInstruction, CieOrFde, EhFrame, EhFrameHdr, EndianSlice, FrameDescriptionEntry,
+    LittleEndian, Register, UnwindSection, X86_64,
+};
+use object::elf;
+
+use super::image::{Image, Section};
+use super::plt;
+
+type Bytes<'d> = EndianSlice<'d, LittleEndian>;
+type Cie<'d> = gimli::CommonInformationEntry<Bytes<'d>>;
+
+/// The range of one frame description.
+pub(super) struct Frame {
+    pub address: u64,
+    pub size: u64,
+    /// Entered by calls. Otherwise a part that is entered by jumps, with a frame already set up.
+    pub called: bool,
+}
+
+/// The rule for the canonical frame address, as far as it matters here; None when it is an expression.
+#[derive(Clone, Copy, PartialEq)]
+struct Cfa(Option<(Register, u64)>);
+
+/// At a function's first byte only the return address is on the stack.
+const CALLED: Cfa = Cfa(Some((X86_64::RSP, 8)));
+
+/// The frames in executable memory, by address. PLT stubs and signal trampolines are left out.
+pub(super) fn frames(image: &Image<'_>, complaints: &mut Vec<String>) -> Vec<Frame> {
+    let plts = image.sections.iter().filter(|section| section.is_plt()).take(16).copied().collect();
+    let mut reader = Reader { image, plts, cies: HashMap::new(), frames: Vec::new() };
+    let result = match (image.section(b".eh_frame"), image.program_header(elf::PT_GNU_EH_FRAME)) {
+        (Some(section), _) => match image.section_data(section) {
+            Some(bytes) => reader.read_all(section.address, bytes),
+            None => Err("it lies beyond the end of the file".to_owned()),
+        },
+        (None, Some(header)) => match image.program_data(header) {
+            Some(bytes) => reader.read_table(header.p_vaddr.get(object::LittleEndian), bytes),
+            None => Err("its table lies beyond the end of the file".to_owned()),
+        },
+        (None, None) => Ok(()),
+    };
+    if let Err(what) = result {
+        complaints.push(format!("the unwinding information is broken: {what}"));
+    }
+    let mut frames = reader.frames;
+    frames.sort_by_key(|frame| (frame.address, !frame.called));
+    frames.dedup_by_key(|frame| frame.address);
+    frames
+}
+
+struct Reader<'a, 'd> {
+    image: &'a Image<'d>,
+    plts: Vec<Section<'d>>,
+    /// Few entries are shared by all frames; keeping them also bounds the work on hostile ones.
+    cies: HashMap<usize, gimli::Result<(Cie<'d>, Cfa)>>,
+    frames: Vec<Frame>,
+}
+
+impl<'d> Reader<'_, 'd> {
+    /// Walks the whole section.
+    fn read_all(&mut self, address: u64, bytes: &'d [u8]) -> Result<(), String> {
+        let bases = BaseAddresses::default().set_eh_frame(address);
+        let section = EhFrame::new(bytes, LittleEndian);
+        let mut entries = section.entries(&bases);
+        while let Some(entry) = entries.next().map_err(|error| error.to_string())? {
+            if let CieOrFde::Fde(partial) = entry {
+                let fde = partial.parse(|section, bases, offset| self.cie(section, bases, offset.0));
+                // A frame of a strange kind says nothing about the others.
+                let Ok(fde) = fde else { continue };
+                self.add(&section, &bases, &fde);
+            }
+        }
+        Ok(())
+    }
+
+    /// Follows the search table, which needs no section headers.
+    fn read_table(&mut self, address: u64, bytes: &'d [u8]) -> Result<(), String> {
+        let text = |error: gimli::Error| error.to_string();
+        let bases = BaseAddresses::default().set_eh_frame_hdr(address);
+        let header = EhFrameHdr::new(bytes, LittleEndian).parse(&bases, 8).map_err(text)?;
+        let start = header.eh_frame_ptr().direct().map_err(text)?;
+        let bases = bases.set_eh_frame(start);
+        let bytes = self.image.tail(start, u64::MAX);
+        let section = EhFrame::new(bytes, LittleEndian);
+        let Some(table) = header.table() else { return self.read_all(start, bytes) };
+        let mut entries = table.iter(&bases);
+        while let Some((_, pointer)) = entries.next().map_err(text)? {
+            let offset = pointer.direct().map_err(text)?.checked_sub(start);
+            let Some(offset) = offset.and_then(|offset| usize::try_from(offset).ok()) else { continue };
+            let fde = section.fde_from_offset(&bases, offset.into(), |section, bases, offset| {
+                self.cie(section, bases, offset.0)
+            });
+            let Ok(fde) = fde else { continue };
+            self.add(&section, &bases, &fde);
+        }
+        Ok(())
+    }
+
+    fn cie(
+        &mut self,
+        section: &EhFrame<Bytes<'d>>,
+        bases: &BaseAddresses,
+        offset: usize,
+    ) -> gimli::Result<Cie<'d>> {
+        let read = || {
+            let cie = section.cie_from_offset(bases, offset.into())?;
+            let cfa = first_row(cie.instructions(section, bases), Cfa(None), cie.data_alignment_factor());
+            Ok((cie, cfa))
+        };
+        self.cies
+            .entry(offset)
+            .or_insert_with(read)
+            .as_ref()
+            .map(|(cie, _)| cie.clone())
+            .map_err(|&error| error)
+    }
+
+    fn add(
+        &mut self,
+        section: &EhFrame<Bytes<'d>>,
+        bases: &BaseAddresses,
+        fde: &FrameDescriptionEntry<Bytes<'d>>,
+    ) {
+        let (address, size) = (fde.initial_address(), fde.len());
+        if fde.is_signal_trampoline() || size == 0 || !self.image.is_code(address) || self.is_plt(address) {
+            return;
+        }
+        let Some(Ok((cie, initial))) = self.cies.get(&fde.cie().offset()) else { return };
+        let cfa = first_row(fde.instructions(section, bases), *initial, cie.data_alignment_factor());
+        self.frames.push(Frame { address, size, called: cfa == CALLED });
+    }
+
+    fn is_plt(&self, address: u64) -> bool {
+        if self.image.sections.is_empty() {
+            return plt::is_stub(self.image, address);
+        }
+        self.plts.iter().any(|section| section.contains(address))
+    }
+}
+
+/// The rule in force at the first byte: what the instructions before the first advance say.
+fn first_row<'d>(
+    mut instructions: gimli::CallFrameInstructionIter<'_, Bytes<'d>>,
+    mut cfa: Cfa,
+    factor: i64,
+) -> Cfa {
+    let scale = |factored: i64| u64::try_from(factored.wrapping_mul(factor)).ok();
+    while let Ok(Some(instruction)) = instructions.next() {
+        let register = cfa.0.map(|(register, _)| register);
+        cfa = Cfa(match instruction {
+            CallFrameInstruction::SetLoc { .. } | CallFrameInstruction::AdvanceLoc { .. } => break,
+            CallFrameInstruction::DefCfa { register, offset } => Some((register, offset)),
+            CallFrameInstruction::DefCfaSf { register, factored_offset } => {
+                scale(factored_offset).map(|offset| (register, offset))
+            }
+            CallFrameInstruction::DefCfaRegister { register } => cfa.0.map(|(_, offset)| (register, offset)),
+            CallFrameInstruction::DefCfaOffset { offset } => register.map(|register| (register, offset)),
+            CallFrameInstruction::DefCfaOffsetSf { factored_offset } => register.zip(scale(factored_offset)),
+            CallFrameInstruction::DefCfaExpression { .. } => None,
+            _ => cfa.0,
+        });
+    }
+    cfa
+}

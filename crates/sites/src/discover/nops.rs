@@ -1,0 +1,86 @@
+//! The bytes compilers leave for tracers: runs of NOPs, and what they allow to be patched.
+
+use iced_x86::{Decoder, DecoderOptions, Mnemonic};
+
+use super::image::Image;
+use crate::{SiteForm, Svma};
+
+/// Length of the jump that is patched in.
+const JUMP: u64 = 5;
+const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
+
+/// `address`, or what follows the `endbr64` there.
+pub(super) fn skip_endbr(image: &Image<'_>, address: u64) -> u64 {
+    match image.bytes(address, 4) {
+        Some(bytes) if bytes == ENDBR64 => address.wrapping_add(4),
+        _ => address,
+    }
+}
+
+/// The lengths of the NOP instructions `code` begins with.
+fn lengths(code: &[u8]) -> impl Iterator<Item = usize> + '_ {
+    let mut decoder = Decoder::new(64, code, DecoderOptions::NONE);
+    std::iter::from_fn(move || {
+        let instruction = decoder.can_decode().then(|| decoder.decode())?;
+        (instruction.mnemonic() == Mnemonic::Nop).then(|| instruction.len())
+    })
+}
+
+/// Whether `code` is whole NOP instructions and nothing else.
+pub(super) fn all(code: &[u8]) -> bool {
+    lengths(code).sum::<usize>() == code.len()
+}
+
+/// Bytes as a disassembler prints them.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    if bytes.is_empty() {
+        return "nothing".to_owned();
+    }
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
+}
+
+/// The site of a function whose record in `__patchable_function_entries` says `record`, or why it has none.
+///
+/// `end` bounds the function's code.
+pub(super) fn patchable(image: &Image<'_>, function: u64, end: u64, record: u64) -> Result<SiteForm, String> {
+    const ADVICE: &str = "compile with -fpatchable-function-entry=5";
+    let at = skip_endbr(image, function);
+    let code = image.tail(at, end.saturating_sub(at).min(JUMP + 15));
+    // Enough NOPs for a jump, and the body resumes on the boundary behind them.
+    let mut boundaries = Vec::new();
+    let mut total = 0;
+    for length in lengths(code).take(JUMP as usize) {
+        total += length;
+        boundaries.push(total);
+        if total as u64 >= JUMP {
+            let old = code.get(..total).unwrap_or(code).to_vec();
+            return Ok(SiteForm::Entry { at: Svma(at), old });
+        }
+    }
+    // `record` was checked to lie in front of the function as NOPs only, or at its entry.
+    let room = function.saturating_sub(record);
+    let prefix = function.checked_sub(JUMP).filter(|_| room >= JUMP);
+    let found = prefix.and_then(|prefix| Some((prefix, image.bytes(prefix, JUMP)?)));
+    match (found, code.get(..2)) {
+        (Some((prefix, old)), Some(entry)) if boundaries.contains(&2) => Ok(SiteForm::Prefix {
+            prefix: Svma(prefix),
+            prefix_old: old.to_vec(),
+            entry: Svma(at),
+            entry_old: entry.to_vec(),
+        }),
+        _ if total == 0 && room > 0 => {
+            Err(format!("{room} NOP bytes before the function but none at its entry: {ADVICE}"))
+        }
+        _ if total == 0 => {
+            let found = hex(code.get(..code.len().min(5)).unwrap_or(code));
+            Err(format!("expected NOPs at {at:#x}, found {found}"))
+        }
+        (Some(_), _) => Err(format!(
+            "its {total} NOP bytes at the entry do not begin with 2 of their own for a short jump: {ADVICE}"
+        )),
+        _ if room > 0 => Err(format!(
+            "only {room} NOP bytes before the function and {total} at its entry, a jump needs 5: {ADVICE}"
+        )),
+        _ => Err(format!("only {total} NOP bytes at its entry, a jump needs 5: {ADVICE}")),
+    }
+}

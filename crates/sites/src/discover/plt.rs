@@ -1,0 +1,27 @@
+//! Call stubs of the linker: which word of the GOT a stub jumps through.
+
+use super::image::Image;
+
+const ENDBR64: &[u8] = &[0xf3, 0x0f, 0x1e, 0xfa];
+/// The longest stub read: `endbr64; bnd jmp *slot(%rip)`.
+const LONGEST: u64 = 11;
+
+/// The address of the word that the stub at `address` jumps through.
+pub(super) fn slot(image: &Image<'_>, address: u64) -> Option<u64> {
+    let all = image.tail(address, LONGEST);
+    let code = all.strip_prefix(ENDBR64).unwrap_or(all);
+    let code = code.strip_prefix(&[0xf2]).unwrap_or(code);
+    let operand = code.strip_prefix(&[0xff, 0x25])?;
+    let offset = i32::from_le_bytes(operand.get(..4)?.try_into().ok()?);
+    let length = (all.len() - operand.len()) as u64 + 4;
+    Some(address.wrapping_add(length).wrapping_add_signed(offset.into()))
+}
+
+/// Whether a stub begins at `address`: a jump through the GOT, or the first one of a table, which pushes first.
+pub(super) fn is_stub(image: &Image<'_>, address: u64) -> bool {
+    let first = image.bytes(address, 9).is_some_and(|code| {
+        let (push, jump) = code.split_at(6);
+        push.starts_with(&[0xff, 0x35]) && matches!(jump, [0xff, 0x25, _] | [0xf2, 0xff, 0x25])
+    });
+    first || slot(image, address).is_some()
+}

@@ -1,0 +1,98 @@
+//! Function symbols: the ones the linker kept, and the ones the loader needs.
+
+use object::LittleEndian as Le;
+use object::elf::{self, Sym64};
+
+use super::dynamic::{Dynamic, whole};
+use super::image::{Image, string};
+
+/// One symbol of a function; several may share an address.
+pub(super) struct Symbol<'d> {
+    pub address: u64,
+    pub size: u64,
+    /// Without its `@VERSION`.
+    pub name: &'d [u8],
+    /// Lower is the better name: global, weak, local.
+    pub rank: u8,
+}
+
+/// Every function symbol in executable memory, by address, the best name of an address first.
+pub(super) fn functions<'d>(
+    image: &Image<'d>,
+    dynamic: &Dynamic<'d>,
+    complaints: &mut Vec<String>,
+) -> Vec<Symbol<'d>> {
+    let mut all = Vec::new();
+    // Names of many symbols may be one hostile string: stop when they add up to what no linker writes.
+    let mut budget = image.data.len().saturating_mul(8).max(1 << 20);
+    let mut add = |symbols: &[Sym64<Le>], strings: &'d [u8]| {
+        for symbol in symbols.iter().filter_map(|symbol| function(image, symbol, strings)) {
+            let Some(left) = budget.checked_sub(symbol.name.len()) else { return false };
+            budget = left;
+            all.push(symbol);
+        }
+        true
+    };
+    let mut complete = add(dynamic.symbols, dynamic.strings);
+    for kind in [elf::SHT_SYMTAB, elf::SHT_DYNSYM] {
+        let Some(section) = image.sections.iter().find(|section| section.kind == kind) else { continue };
+        let strings = image.sections.get(section.link as usize).and_then(|table| image.section_data(table));
+        match (image.section_data(section), strings) {
+            (Some(bytes), Some(strings)) => complete &= add(whole(bytes), strings),
+            _ => complaints.push("a symbol table lies beyond the end of the file".to_owned()),
+        }
+    }
+    if !complete {
+        complaints.push("the symbols' names are absurdly long: some were skipped".to_owned());
+    }
+    all.sort_by(|a, b| {
+        let key = |symbol: &Symbol<'d>| (symbol.address, is_cold(symbol.name), symbol.rank, symbol.name);
+        key(a).cmp(&key(b))
+    });
+    all
+}
+
+fn function<'d>(image: &Image<'_>, symbol: &Sym64<Le>, strings: &'d [u8]) -> Option<Symbol<'d>> {
+    if !matches!(symbol.st_type(), elf::STT_FUNC | elf::STT_GNU_IFUNC) {
+        return None;
+    }
+    let index = symbol.st_shndx.get(Le);
+    let address = symbol.st_value.get(Le);
+    if index == elf::SHN_UNDEF || !image.is_code(address) {
+        return None;
+    }
+    // Data may share an executable segment with code, but not a section. (Special indices have no section.)
+    if let Some(section) = image.sections.get(usize::from(index.0))
+        && (!section.is_code() || section.is_plt())
+    {
+        return None;
+    }
+    let name = base_name(string(strings, symbol.st_name.get(Le))?);
+    let rank = match symbol.st_bind() {
+        elf::STB_GLOBAL | elf::STB_GNU_UNIQUE => 0,
+        elf::STB_WEAK => 1,
+        _ => 2,
+    };
+    (!name.is_empty()).then(|| Symbol { address, size: symbol.st_size.get(Le), name, rank })
+}
+
+/// The name without `@VERSION` or `@@VERSION`.
+fn base_name(name: &[u8]) -> &[u8] {
+    match name.iter().position(|&byte| byte == b'@') {
+        Some(at) if at > 0 => &name[..at],
+        _ => name,
+    }
+}
+
+/// `foo.cold` and `foo.cold.N`: the part of foo that the compiler moved away, entered by jumps only.
+pub(super) fn is_cold(name: &[u8]) -> bool {
+    cold_parent(name).is_some()
+}
+
+/// `foo` for `foo.cold` and `foo.cold.N`.
+pub(super) fn cold_parent(name: &[u8]) -> Option<&[u8]> {
+    let digits = name.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+    let stem = &name[..name.len() - digits];
+    let stem = if digits == 0 { name } else { stem.strip_suffix(b".")? };
+    stem.strip_suffix(b".cold").filter(|parent| !parent.is_empty())
+}

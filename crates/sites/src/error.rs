@@ -1,0 +1,30 @@
+//! Why a file cannot be read at all; broken parts of a readable file are complaints instead.
+
+/// A file that is no traceable program or library.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Error {
+    /// The magic number is missing.
+    #[error("not an ELF file")]
+    NotElf,
+    /// ELFCLASS32, x32 included.
+    #[error("a 32-bit ELF file: only 64-bit programs can be traced")]
+    Bits32,
+    /// Another machine's code.
+    #[error("an ELF file for {machine}: only x86-64 can be traced")]
+    Machine {
+        /// Name of the machine, or its number.
+        machine: String,
+    },
+    /// Neither an executable nor a shared object.
+    #[error("{what}, not an executable or shared object")]
+    NotLoadable {
+        /// What it is instead.
+        what: String,
+    },
+    /// The headers contradict themselves or the length of the file.
+    #[error("truncated or corrupt ELF file: {what}")]
+    Corrupt {
+        /// The part that is broken.
+        what: String,
+    },
+}
