@@ -2,13 +2,15 @@
 //!
 //! ```text
 //!      call-through (graph)             entry only (function)        after the prologue (mcount)
-//!  0:  call entry                       call entry                   call entry
-//!  5:  call body        6 bytes         jmp body                     ret
-//! 11:  call exit                                                     call exit      <- the function returns here
-//! 16:  ret                                                           ret
-//! 17:  jmp body         tail calls, and calls that are not recorded
+//!  0:  call entry                   2:  call entry               1:  call entry
+//!  5:  call body      6 bytes       7:  jmp body                 6:  ret
+//! 11:  call exit                                                11:  call exit      <- the function returns here
+//! 16:  ret                                                      16:  ret
+//! 17:  jmp body       tail calls, and calls that are not recorded
 //! 24:  address of the body, where it is out of reach of a direct call
 //! ```
+//!
+//! The three start at different offsets because the unwind table of all stubs is one rule over the offset of the pc.
 
 /// Bytes of a stub.
 pub const SIZE: usize = 32;
@@ -16,8 +18,12 @@ pub const SIZE: usize = 32;
 pub const REGION: usize = 32 << 20;
 /// Stubs in the region.
 pub const COUNT: usize = REGION / SIZE;
-/// Where `call entry` returns.
+/// Where the entry of a call-through stub returns.
 pub const AFTER_ENTRY: usize = 5;
+/// Where the entry of an entry-only stub returns.
+pub const AFTER_CALL: usize = 7;
+/// Where the entry of a stub after a prologue returns.
+pub const AFTER_MCOUNT: usize = 6;
 /// Where the function's body returns.
 pub const LANDING: usize = 11;
 /// Where `call exit` returns: the `ret`.

@@ -1,1 +1,36 @@
-//! Everything computed from a trace.
+//! Everything computed from a trace, and its text, table and export forms.
+//!
+//! Every view is made by one engine ([`tree`]) that pairs entries with returns thread by thread and hands closed
+//! calls to a [`Visitor`]. The views read a [`Source`]: a trace file, or events in memory ([`MemorySource`]).
+//! Functions write to `&mut dyn Write`, take plain option structs, and keep memory bounded by the number of
+//! functions and live threads, never by the number of events.
+#![forbid(unsafe_code)]
+
+mod bytes;
+mod drive;
+mod error;
+pub mod export;
+pub mod glob;
+pub mod graph;
+mod head;
+pub mod info;
+mod memory;
+mod names;
+mod nearest;
+mod paths;
+mod reader;
+pub mod replay;
+pub mod report;
+mod source;
+mod symbols;
+pub mod tree;
+pub mod units;
+
+pub use drive::{Progress, run_by_thread, run_in_file_order};
+pub use error::Error;
+pub use glob::Glob;
+pub use memory::MemorySource;
+pub use names::{Names, demangle};
+pub use nearest::nearest_names;
+pub use source::{BatchStream, Source, threads_with_events};
+pub use tree::{Call, Ending, Enter, Totals, Visitor};

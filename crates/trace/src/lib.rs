@@ -5,12 +5,16 @@
 //! refusal. Nothing read from a file is trusted.
 #![forbid(unsafe_code)]
 
+mod chunk;
 mod clock;
 mod codec;
 mod error;
 mod event;
+mod gather;
 mod meta;
 mod reader;
+mod source;
+mod survey;
 mod writer;
 
 pub use clock::ClockMap;

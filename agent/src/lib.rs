@@ -1,0 +1,29 @@
+//! The part of calltap that lives inside the traced program.
+//!
+//! Freestanding: no libc, no allocation, no locks on the data path; it depends on nothing in the process, so that
+//! malloc, memcpy, signal handlers and the loader itself can be traced. The data path is assembly ([`hooks`]) and uses integer
+//! registers only; everything that happens rarely is Rust, called through a shim that saves what Rust may touch.
+//!
+//! Nothing here may fault, wait without a bound, or end the process: whatever goes wrong stops tracing and is
+//! counted.
+#![no_std]
+
+mod env;
+mod hooks;
+mod loader;
+mod mem;
+mod mirror;
+mod poke;
+mod record;
+mod ring;
+mod start;
+mod state;
+mod sys;
+
+/// There is no code path that panics (the build checks that none is linked in); Rust wants the function to exist.
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    loop {
+        core::hint::spin_loop();
+    }
+}

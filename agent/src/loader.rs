@@ -1,0 +1,173 @@
+//! What ld.so says: where this object is, which objects are loaded, and when that changes.
+//!
+//! The dynamic linker keeps `r_debug` for debuggers and calls an empty function, `r_brk`, at every change. A jump to
+//! [`calltap_loader_hook`] in that function shows dlopen after mapping and before any constructor, without wrapping libc.
+//!
+//! Unsafe because it walks the linker's own lists, which change only under the lock that is held while `r_brk` runs.
+
+use crate::{poke, start, sys};
+use calltap_abi::plan::{Status, Write};
+use core::arch::global_asm;
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
+
+/// `struct link_map` of <link.h>.
+#[repr(C)]
+pub struct LinkMap {
+    base: usize,
+    name: *const u8,
+    dynamic: usize,
+    next: *const LinkMap,
+    previous: *const LinkMap,
+}
+
+/// `struct r_debug` of <link.h>.
+#[repr(C)]
+struct Debug {
+    version: i32,
+    map: *const LinkMap,
+    brk: usize,
+    state: i32,
+    base: usize,
+}
+
+static DEBUG: AtomicUsize = AtomicUsize::new(0);
+/// A sum over the list of objects: changes when the list does.
+static SEEN: AtomicU64 = AtomicU64::new(0);
+
+const AT_PHDR: u64 = 3;
+const AT_PHNUM: u64 = 5;
+const PT_DYNAMIC: u64 = 2;
+const PT_PHDR: u64 = 6;
+const DT_DEBUG: u64 = 21;
+
+global_asm!(
+    ".text",
+    ".balign 16",
+    "calltap_loader_hook:",
+    ".cfi_startproc",
+    "push rax", ".cfi_adjust_cfa_offset 8",
+    "push rcx", ".cfi_adjust_cfa_offset 8",
+    "push rdx", ".cfi_adjust_cfa_offset 8",
+    "push r11", ".cfi_adjust_cfa_offset 8",
+    "call calltap_loader_shim",
+    "pop r11", ".cfi_adjust_cfa_offset -8",
+    "pop rdx", ".cfi_adjust_cfa_offset -8",
+    "pop rcx", ".cfi_adjust_cfa_offset -8",
+    "pop rax", ".cfi_adjust_cfa_offset -8",
+    "ret",
+    ".cfi_endproc",
+    "tap_shim calltap_loader_shim {changed}",
+    changed = sym changed,
+);
+
+unsafe extern "C" {
+    static calltap_loader_hook: u8;
+    #[link_name = "_DYNAMIC"]
+    static DYNAMIC: u8;
+}
+
+/// Finds `r_debug` through the program headers of the executable.
+fn find_debug() -> Option<&'static Debug> {
+    let mut words = [0u64; 64];
+    // SAFETY: any bytes are valid u64s; the slice covers the array.
+    let bytes = unsafe { core::slice::from_raw_parts_mut(words.as_mut_ptr().cast::<u8>(), 512) };
+    let read = sys::open(b"/proc/self/auxv\0", sys::O_RDONLY).and_then(|file| file.read(bytes)).ok()?;
+    let pairs = words.get(..read / 8)?.chunks_exact(2);
+    let value = |key| pairs.clone().find(|pair| pair.first() == Some(&key)).and_then(|pair| pair.get(1)).copied();
+    let (headers, count) = (value(AT_PHDR)?, value(AT_PHNUM)?);
+    // SAFETY: the kernel says where the program headers are; each is 7 words: type and flags, offset, vaddr, paddr, ...
+    let headers = unsafe { core::slice::from_raw_parts(headers as *const [u64; 7], count as usize) };
+    let find = |kind| headers.iter().find(|header| header[0] as u32 as u64 == kind);
+    let bias = find(PT_PHDR).map_or(0, |header| (headers.as_ptr() as u64).wrapping_sub(header[2]));
+    let mut entry = bias.wrapping_add(find(PT_DYNAMIC)?[2]) as *const [u64; 2];
+    loop {
+        // SAFETY: the dynamic section is an array of pairs that ends with tag 0.
+        match unsafe { *entry } {
+            [0, _] => return None,
+            // SAFETY: ld.so stores the address of its r_debug here before it runs any constructor.
+            [DT_DEBUG, address] if address != 0 => return Some(unsafe { &*(address as *const Debug) }),
+            // SAFETY: not the last pair.
+            _ => entry = unsafe { entry.add(1) },
+        }
+    }
+}
+
+fn debug() -> Option<&'static Debug> {
+    match DEBUG.load(Relaxed) {
+        0 => {
+            let debug = find_debug()?;
+            DEBUG.store(core::ptr::from_ref(debug) as usize, Relaxed);
+            Some(debug)
+        }
+        // SAFETY: stored above.
+        address => Some(unsafe { &*(address as *const Debug) }),
+    }
+}
+
+fn maps() -> impl Iterator<Item = &'static LinkMap> {
+    let mut map = debug().map_or(core::ptr::null(), |debug| debug.map);
+    core::iter::from_fn(move || {
+        // SAFETY: null or an element of the linker's list, which does not change while its lock is held or before the program starts.
+        let found: &'static LinkMap = unsafe { map.as_ref() }?;
+        map = found.next;
+        Some(found)
+    })
+}
+
+/// The path ld.so loaded the agent from.
+pub fn own_path() -> Option<&'static [u8]> {
+    let own = &raw const DYNAMIC as usize;
+    let map = maps().find(|map| map.dynamic == own)?;
+    // SAFETY: a terminated string that lives as long as the object.
+    Some(unsafe { core::slice::from_raw_parts(map.name, crate::mem::strlen(map.name)) })
+}
+
+fn sum() -> u64 {
+    maps().fold(0, |sum, map| sum.rotate_left(7) ^ (map.base as u64) ^ (map.dynamic as u64) << 1)
+}
+
+/// Hooks `r_brk`, so that later changes are seen. False if its bytes are not a plain empty function or it is out of reach.
+pub fn watch() -> bool {
+    SEEN.store(sum(), Relaxed);
+    let Some(debug) = debug() else { return false };
+    let mut at = debug.brk;
+    // SAFETY: r_brk is a function of the loaded dynamic linker; its padding to 16 bytes is part of the same page or mapping.
+    let byte = |at: usize| unsafe { (at as *const u8).read_volatile() };
+    if (byte(at), byte(at + 1), byte(at + 2), byte(at + 3)) == (0xF3, 0x0F, 0x1E, 0xFA) {
+        at += 4;
+    }
+    // `ret`, and padding of at least four bytes that nothing else can be: up to the next 16-byte boundary.
+    if byte(at) != 0xC3 || at % 16 > 11 {
+        return false;
+    }
+    let mut old = [0u8; 8];
+    for (i, place) in old.iter_mut().enumerate().take(5) {
+        *place = byte(at + i);
+    }
+    if !matches!(&old[1..5], [0x66, ..] | [0x0F, 0x1F, ..] | [0x90, ..] | [0xCC, ..]) {
+        return false;
+    }
+    let hook = &raw const calltap_loader_hook as usize;
+    let Ok(distance) = i32::try_from(hook.wrapping_sub(at + 5) as isize) else { return false };
+    let [a, b, c, d] = distance.to_le_bytes();
+    let write = Write::default();
+    write.address.store(at as u64, Relaxed);
+    write.length.store(5, Relaxed);
+    write.old.store(u64::from_le_bytes(old), Relaxed);
+    write.new.store(u64::from_le_bytes([0xE9, a, b, c, d, 0, 0, 0]), Relaxed);
+    // SAFETY: mapped text of ld.so; it is the only thread, and it is in the agent's constructor.
+    unsafe { poke::apply(core::slice::from_ref(&write)) };
+    write.status.load(Relaxed) == Status::Written as u32
+}
+
+/// ld.so has changed, or is about to change, its list of objects.
+extern "C" fn changed(_: u32, _: u64, _: u64) -> u8 {
+    const CONSISTENT: i32 = 0;
+    if debug().is_some_and(|debug| debug.state == CONSISTENT) {
+        let sum = sum();
+        if SEEN.swap(sum, Relaxed) != sum {
+            start::modules_changed();
+        }
+    }
+    0
+}

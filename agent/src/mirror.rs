@@ -1,0 +1,89 @@
+//! The mirror: where true return addresses are kept while traced calls run.
+//!
+//! The return address of stack slot S is at S with one address bit flipped. State thus belongs to the frame, not to a per-thread stack
+//! top: longjmp and unwinding need no clean-up, coroutines may resume on any thread, depth has no limit. Mirror memory is mapped
+//! in large pieces when a stack is first seen, and never unmapped.
+//!
+//! Unsafe because it maps memory at chosen addresses; existing mappings are never replaced.
+
+use crate::state::Session;
+use crate::{record, sys};
+use calltap_abi::{plan::Trouble, stub};
+use core::hint::spin_loop;
+use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering::*};
+
+/// Pieces in the address space of user programs (47 bits).
+pub const GRANULES: usize = 1 << (47 - stub::MIRROR_GRANULE);
+const GRANULE: usize = 1 << stub::MIRROR_GRANULE;
+
+const UNMAPPED: u8 = 0;
+const MAPPED: u8 = 1; // the value the hooks compare with
+const MAPPING: u8 = 2;
+const FAILED: u8 = 3;
+
+static TABLE: AtomicUsize = AtomicUsize::new(0);
+
+unsafe extern "C" {
+    static calltap_mirror: u8;
+}
+
+/// Maps the table over the address range the linker reserved for it.
+pub fn prepare() -> Result<(), sys::Errno> {
+    let at = &raw const calltap_mirror as usize;
+    let flags = sys::MAP_PRIVATE | sys::MAP_ANONYMOUS | sys::MAP_FIXED | sys::MAP_NORESERVE;
+    // SAFETY: the range is the agent's own, reserved by link.ld for this and used for nothing else.
+    unsafe { sys::map(at, GRANULES, sys::PROT_READ | sys::PROT_WRITE, flags, None) }?;
+    TABLE.store(at, Release);
+    Ok(())
+}
+
+fn entry(slot: u64) -> Option<&'static AtomicU8> {
+    let index = usize::try_from(slot >> stub::MIRROR_GRANULE).ok()?;
+    let table = TABLE.load(Acquire);
+    // SAFETY: the table has GRANULES bytes, mapped for ever, and any byte is valid.
+    (table != 0 && index < GRANULES).then(|| unsafe { &*((table + index) as *const AtomicU8) })
+}
+
+/// Called by a hook that found no mirror for a stack slot. 1: there is one now; 0: there cannot be one, and the call has been counted as lost.
+pub extern "C" fn mirror_slow(low: u32, slot: u64, _: u64) -> u8 {
+    let Some(entry) = entry(slot) else {
+        record::lose(low);
+        return 0;
+    };
+    loop {
+        match entry.compare_exchange(UNMAPPED, MAPPING, AcqRel, Acquire) {
+            Ok(_) => {
+                let at = (slot as usize & !(GRANULE - 1)) ^ (1 << stub::MIRROR_BIT);
+                let flags =
+                    sys::MAP_PRIVATE | sys::MAP_ANONYMOUS | sys::MAP_NORESERVE | sys::MAP_FIXED_NOREPLACE;
+                // SAFETY: NOREPLACE: nothing that exists is touched. (Kernels before 4.17 take the address as a hint only: compared below.)
+                let mapped = unsafe { sys::map(at, GRANULE, sys::PROT_READ | sys::PROT_WRITE, flags, None) };
+                let state = if mapped == Ok(at) { MAPPED } else { FAILED };
+                entry.store(state, Release);
+                if state == FAILED {
+                    if let Some(process) = Session::get().and_then(record::process) {
+                        process.trouble.fetch_or(Trouble::NoMirror as u32, Relaxed);
+                    }
+                }
+            }
+            Err(MAPPED) => return 1,
+            // Another thread is at it, for the time of one mmap; or this is a signal handler inside that thread: then give up.
+            Err(MAPPING) => {
+                for _ in 0..100_000 {
+                    spin_loop();
+                    if entry.load(Acquire) != MAPPING {
+                        break;
+                    }
+                }
+                if entry.load(Acquire) == MAPPING {
+                    record::lose(low);
+                    return 0;
+                }
+            }
+            Err(_) => {
+                record::lose(low);
+                return 0;
+            }
+        }
+    }
+}

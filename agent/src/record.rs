@@ -1,0 +1,208 @@
+//! Recording when the fast path could not: a thread's first event, a forked child's first event, a full chunk, a clock whose
+//! high half changed.
+//!
+//! Called through a shim, from any point of any thread, signal handlers included. Unsafe because events are stored at addresses computed from
+//! the cursor.
+
+use crate::ring::{self, Full};
+use crate::state::{self, PROCESS_BEFORE_FORK, Session, Thread, exchange_cursor, reserve};
+use crate::sys;
+use calltap_abi::event::{SPARSE_BLOCK, SPARSE_HIGH, code, has_parent};
+use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE, Clock, Control};
+use calltap_abi::{PROCESS_MAX, ProcessEntry, THREAD_MAX, ThreadState};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+
+/// Is an event at this address inside a chunk's data?
+pub fn in_data(address: u64) -> bool {
+    (CHUNK_DATA as u64..CHUNK_LIMIT as u64).contains(&(address % CHUNK_SIZE as u64))
+}
+
+/// Counts an event that is not recorded; `low` is its low half.
+pub fn lose(low: u32) {
+    let Some(session) = Session::get() else { return };
+    let exit = low & code::MASK == code::EXIT;
+    let entry = state::thread()
+        .map(|thread| thread.entry.load(Relaxed))
+        .and_then(|entry| session.thread_entry(entry.wrapping_sub(1)));
+    let counter = match entry {
+        Some(entry) if exit => &entry.lost_exits,
+        Some(entry) => &entry.lost_entries,
+        None => &session.control().lost_unregistered,
+    };
+    counter.fetch_add(1, Relaxed);
+}
+
+/// The process entry of the calling process, if it has one.
+pub fn process(session: Session) -> Option<&'static ProcessEntry> {
+    session.process(session.private().process.load(Relaxed).checked_sub(1)?)
+}
+
+/// Registers the calling process, also after fork. Its index.
+pub fn register_process(session: Session) -> Option<u32> {
+    let private = session.private();
+    if let Some(index) = private.process.load(Relaxed).checked_sub(1) {
+        return Some(index);
+    }
+    let control = session.control();
+    let index = control.process_bump.fetch_add(1, Relaxed);
+    if index as usize >= PROCESS_MAX {
+        control.process_bump.store(PROCESS_MAX as u32, Relaxed);
+        return None;
+    }
+    let process = session.process(index)?;
+    process.parent.store(PROCESS_BEFORE_FORK.swap(index + 1, Relaxed), Relaxed);
+    let namespace = sys::open(b"/proc/self/ns/pid\0", sys::O_RDONLY).and_then(|file| file.inode()).unwrap_or(0);
+    process.pid_namespace.store(namespace, Relaxed);
+    process.pid.store(sys::pid(), Release);
+    private.process.store(index + 1, Relaxed);
+    Some(index)
+}
+
+/// An entry that was never used. Not fetch_add: the counter must not run away while the table is full.
+fn fresh_thread(control: &Control) -> Option<u32> {
+    let bump = &control.thread_bump;
+    bump.fetch_update(Relaxed, Relaxed, |index| ((index as usize) < THREAD_MAX).then_some(index + 1)).ok()
+}
+
+fn register_thread(session: Session) -> Option<&'static Thread> {
+    let process = register_process(session)?;
+    let control = session.control();
+    let index = ring::pop_thread(session).or_else(|| fresh_thread(control))?;
+    let entry = session.thread_entry(index)?;
+    entry.process.store(process, Relaxed);
+    entry.tid.store(sys::tid(), Relaxed);
+    entry.first_chunk.store(0, Relaxed);
+    entry.chunks.store(0, Relaxed);
+    entry.lost_entries.store(0, Relaxed);
+    entry.lost_exits.store(0, Relaxed);
+    let thread = session.private().threads.get(index as usize)?;
+    thread.cursor.store(0, Relaxed);
+    thread.epoch.store(u32::MAX, Relaxed);
+    thread.busy.store(0, Relaxed);
+    thread.blocked.store(sys::blocked_signals(), Relaxed);
+    thread.entry.store(index + 1, Relaxed);
+    state::set_thread(thread);
+    entry.state.store(ThreadState::Live as u32, Release);
+    Some(thread)
+}
+
+fn stamp(control: &Control) -> u64 {
+    match control.clock.load(Relaxed) {
+        c if c == Clock::Coarse as u32 => control.tick.load(Relaxed),
+        c if c == Clock::Counter as u32 => control.counter.fetch_add(1, Relaxed),
+        // SAFETY: rdtsc reads a counter; calltap refuses processors and systems where it may not be used.
+        _ => unsafe { core::arch::x86_64::_rdtsc() },
+    }
+}
+
+fn store(address: u64, word: u64) {
+    // SAFETY: the address was reserved by this thread (an `xadd` on its cursor) inside a chunk it holds: `in_data` was checked, and
+    // CHUNK_LIMIT leaves room behind the last address for the words of one event. 8-byte aligned since all reservations are.
+    unsafe { &*(address as *const AtomicU64) }.store(word, Relaxed);
+}
+
+fn store_half(address: u64, word: u32) {
+    // SAFETY: as `store`, in units of 4 bytes.
+    unsafe { &*(address as *const AtomicU32) }.store(word, Relaxed);
+}
+
+/// Records one event: `low` is its low half, `parent` the return address in the caller where the event has one, `reserved` the address a
+/// fast path reserved and did not use (0: none). 1 if recorded, 0 if counted as lost.
+pub extern "C" fn record_slow(low: u32, parent: u64, reserved: u64) -> u8 {
+    match try_record(low, parent, reserved) {
+        Ok(()) => 1,
+        Err(Full) => {
+            lose(low);
+            0
+        }
+    }
+}
+
+fn try_record(low: u32, parent: u64, reserved: u64) -> Result<(), Full> {
+    let session = Session::get().ok_or(Full)?;
+    let control = session.control();
+    let sparse = control.clock.load(Relaxed) == Clock::Sparse as u32;
+    let words = 1 + u64::from(has_parent(low & code::MASK));
+    // A forked child finds its parent's pointer, and zeros behind it.
+    let known = state::thread().filter(|thread| thread.entry.load(Relaxed) != 0);
+    if known.is_some() && reserved != 0 && in_data(reserved) {
+        if sparse { pad_sparse(reserved, words) } else { pad(reserved, words) }
+    }
+    if control.recording.load(Relaxed) == 0 {
+        if let Some(thread) = known {
+            ring::clamp(thread);
+        }
+        return Err(Full);
+    }
+    let thread = match known {
+        Some(thread) => thread,
+        None => register_thread(session).ok_or(Full)?,
+    };
+    if sparse { record_sparse(session, thread, low, parent, words) } else { record_words(session, thread, low, parent, words) }
+}
+
+fn pad(address: u64, words: u64) {
+    for i in 0..words {
+        store(address + 8 * i, u64::from(code::PAD));
+    }
+}
+
+/// An event, always with its EPOCH word in front.
+fn record_words(session: Session, thread: &Thread, low: u32, parent: u64, words: u64) -> Result<(), Full> {
+    let ticks = stamp(session.control());
+    let address = loop {
+        // No value of the clock's high half equals this: a signal handler from here on writes an EPOCH of its own.
+        thread.epoch.store(u32::MAX, Relaxed);
+        let address = reserve(thread, 8 * (words + 1));
+        if in_data(address) {
+            break address;
+        }
+        ring::advance(session, thread)?;
+    };
+    if words == 2 {
+        store(address + 16, parent.max(1));
+    }
+    store(address + 8, ticks << 32 | u64::from(low));
+    store(address, ticks >> 32 << 32 | u64::from(code::EPOCH));
+    thread.epoch.store((ticks >> 32) as u32, Relaxed);
+    Ok(())
+}
+
+/// Fills reserved words of the sparse clock: the first two of a block with the time, others with PAD.
+fn pad_sparse(address: u64, words: u64) {
+    // SAFETY: see `stamp`.
+    let ticks = unsafe { core::arch::x86_64::_rdtsc() };
+    for at in (0..words).map(|i| address + 4 * i) {
+        match at % SPARSE_BLOCK as u64 {
+            0 => store_half(at, (ticks as u32).max(1)),
+            4 => store_half(at, (ticks >> 32) as u32 | SPARSE_HIGH),
+            _ => store_half(at, code::PAD),
+        }
+    }
+}
+
+fn record_sparse(session: Session, thread: &Thread, low: u32, parent: u64, words: u64) -> Result<(), Full> {
+    loop {
+        let address = reserve(thread, 4 * words);
+        if !in_data(address) {
+            ring::advance(session, thread)?;
+            continue;
+        }
+        let position = address % SPARSE_BLOCK as u64;
+        if position >= 8 && position + 4 * words <= SPARSE_BLOCK as u64 {
+            if words == 2 {
+                store_half(address + 4, parent as u32 | 1);
+            }
+            store_half(address, low);
+            return Ok(());
+        }
+        pad_sparse(address, words);
+    }
+}
+
+/// Moves the cursor back to the start of the room behind a full chunk, if it is there.
+pub fn clamp_cursor(thread: &Thread, seen: u64) {
+    let limit = seen & !(CHUNK_SIZE as u64 - 1) | CHUNK_LIMIT as u64;
+    let back = if seen < CHUNK_SIZE as u64 { 0 } else { limit };
+    exchange_cursor(thread, seen, back);
+}

@@ -1,0 +1,203 @@
+//! Where a thread's events go: chunks from a common pool, linked in order of use, emptied and returned by the recorder.
+//!
+//! All steps are idempotent or compare-and-exchange, so that a signal handler that interrupts one at any point can carry it through itself,
+//! and a handler that never returns (siglongjmp) leaves nothing half done.
+
+use crate::record::{clamp_cursor, in_data};
+use crate::state::{Session, Thread, exchange_cursor};
+use crate::sys;
+use calltap_abi::event::{self, code};
+use calltap_abi::{CHUNK_DATA, CHUNK_SIZE, Tagged, ThreadEntry};
+use core::sync::atomic::{AtomicU64, Ordering::*};
+
+/// There is no room for the event.
+pub struct Full;
+
+/// One wait is cut into pieces of this length, in case a wake-up is missed.
+const WAIT_PIECE_NS: u64 = 5_000_000;
+
+fn pop(head: &AtomicU64, next: impl Fn(u32) -> Option<u32>) -> Option<u32> {
+    let mut seen = Tagged(head.load(Acquire));
+    loop {
+        let index = seen.index()?;
+        // The link may be stale if somebody pops this element now; the tag makes the exchange fail then.
+        let new = seen.with(next(index)?);
+        match head.compare_exchange_weak(seen.0, new.0, AcqRel, Acquire) {
+            Ok(_) => return Some(index),
+            Err(found) => seen = Tagged(found),
+        }
+    }
+}
+
+/// A free thread entry.
+pub fn pop_thread(session: Session) -> Option<u32> {
+    pop(&session.control().thread_free, |index| Some(session.thread_entry(index)?.next_free.load(Relaxed)))
+}
+
+fn pop_chunk(session: Session) -> Option<u32> {
+    let control = session.control();
+    pop(&control.chunk_free, |index| Some(session.chunk_header(index)?.next.load(Relaxed))).or_else(|| {
+        let fresh = control.chunk_bump.load(Relaxed);
+        // Not fetch_add: the counter must not run away while nothing is free.
+        if fresh >= control.chunk_count.load(Relaxed) {
+            return None;
+        }
+        control.chunk_bump.compare_exchange(fresh, fresh + 1, Relaxed, Relaxed).is_ok().then_some(fresh)
+    })
+}
+
+fn push_chunk(session: Session, index: u32) {
+    let (head, Some(header)) = (&session.control().chunk_free, session.chunk_header(index)) else { return };
+    let mut seen = Tagged(head.load(Relaxed));
+    loop {
+        header.next.store(seen.0 as u32, Relaxed);
+        match head.compare_exchange_weak(seen.0, seen.with(index + 1).0, AcqRel, Relaxed) {
+            Ok(_) => return,
+            Err(found) => seen = Tagged(found),
+        }
+    }
+}
+
+/// A chunk for the thread: a free one, or after a wait, or (overwrite) its own oldest.
+fn obtain(session: Session, thread: &Thread, entry: &ThreadEntry) -> Result<u32, Full> {
+    let control = session.control();
+    if control.overwrite.load(Relaxed) != 0 {
+        // A thread that has its share leaves the rest of the pool to others.
+        let (held, free) =
+            (entry.chunks.load(Relaxed), control.chunk_count.load(Relaxed) - control.chunk_bump.load(Relaxed));
+        if held < 2 || free > control.chunk_count.load(Relaxed) / 4 {
+            if let Some(index) = pop_chunk(session) {
+                entry.chunks.store(held + 1, Relaxed);
+                return Ok(index);
+            }
+        }
+        return reuse_oldest(session, thread, entry);
+    }
+    if let Some(index) = retry_pop(session) {
+        return Ok(index);
+    }
+    let wait_us = control.wait_us.load(Relaxed);
+    if wait_us == 0 || in_signal_handler(thread) {
+        return Err(Full);
+    }
+    let (start, beat) = (sys::monotonic_ns(), control.heartbeat.load(Relaxed));
+    loop {
+        let returned = control.chunks_returned.load(Acquire);
+        if let Some(index) = retry_pop(session) {
+            return Ok(index);
+        }
+        if control.recording.load(Relaxed) == 0 {
+            return Err(Full);
+        }
+        let waited = sys::monotonic_ns().wrapping_sub(start);
+        if waited >= u64::from(wait_us) * 1000 {
+            if control.heartbeat.load(Relaxed) == beat {
+                control.recording.store(0, Relaxed); // stopped or gone; it sets this again when it comes back
+            }
+            return Err(Full);
+        }
+        sys::futex_wait(&control.chunks_returned, returned, WAIT_PIECE_NS);
+    }
+}
+
+/// A lost race for a fresh chunk is no reason to give up.
+fn retry_pop(session: Session) -> Option<u32> {
+    (0..64).find_map(|_| pop_chunk(session))
+}
+
+/// More signals blocked than when the thread began, or on the alternate stack: taken for a signal handler, which must not be held up.
+fn in_signal_handler(thread: &Thread) -> bool {
+    sys::blocked_signals() & !thread.blocked.load(Relaxed) != 0 || sys::on_alternate_stack()
+}
+
+fn reuse_oldest(session: Session, thread: &Thread, entry: &ThreadEntry) -> Result<u32, Full> {
+    if thread.busy.swap(1, Relaxed) != 0 {
+        return Err(Full);
+    }
+    let oldest = entry.first_chunk.load(Relaxed).checked_sub(1);
+    let next = oldest.and_then(|index| session.chunk_header(index)).map_or(0, |header| header.next.load(Relaxed));
+    let found = oldest.filter(|_| next != 0).and_then(|index| Some((index, session.chunk(index)?)));
+    if let Some((_, address)) = found {
+        entry.first_chunk.store(next, Release);
+        let (entries, exits) = forget_events(address, session.control().clock.load(Relaxed) == 1);
+        entry.lost_entries.fetch_add(entries, Relaxed);
+        entry.lost_exits.fetch_add(exits, Relaxed);
+    }
+    thread.busy.store(0, Relaxed);
+    found.map(|(index, _)| index).ok_or(Full)
+}
+
+/// Counts the events of a chunk and clears it.
+fn forget_events(chunk: usize, sparse: bool) -> (u64, u64) {
+    let (mut entries, mut exits, mut parent) = (0, 0, false);
+    let mut count = |low: u32| {
+        if core::mem::take(&mut parent) || low == 0 {
+            return;
+        }
+        match low & event::code::MASK {
+            code::EXIT => exits += 1,
+            code::PAD | code::EPOCH => {}
+            c => {
+                entries += 1;
+                parent = event::has_parent(c);
+            }
+        }
+    };
+    for offset in (CHUNK_DATA..CHUNK_SIZE).step_by(8) {
+        // SAFETY: inside the chunk, 8-byte aligned, mapped for ever.
+        let word = unsafe { &*((chunk + offset) as *const AtomicU64) };
+        let value = word.swap(0, Relaxed);
+        if !sparse {
+            count(value as u32);
+        } else if offset % event::SPARSE_BLOCK != 0 {
+            count(value as u32);
+            count((value >> 32) as u32);
+        }
+    }
+    (entries, exits)
+}
+
+/// Leaves the cursor at the start of the room behind the chunk, so that events that find no room cannot push it into the next chunk.
+pub fn clamp(thread: &Thread) {
+    let seen = thread.cursor.load(Relaxed);
+    if !in_data(seen) {
+        clamp_cursor(thread, seen);
+    }
+}
+
+/// Gives the thread a chunk with room. After `Err` the cursor is back at the limit.
+pub fn advance(session: Session, thread: &Thread) -> Result<(), Full> {
+    let result = try_advance(session, thread);
+    if result.is_err() {
+        clamp(thread);
+    }
+    result
+}
+
+fn try_advance(session: Session, thread: &Thread) -> Result<(), Full> {
+    let own = thread.entry.load(Relaxed).wrapping_sub(1);
+    let entry = session.thread_entry(own).ok_or(Full)?;
+    let seen = thread.cursor.load(Relaxed);
+    if in_data(seen) && seen >= CHUNK_SIZE as u64 {
+        return Ok(()); // a signal handler has done it
+    }
+    // The link that names the next chunk: of the thread's first chunk, or of the chunk that is full.
+    let link = match session.chunk_index(seen) {
+        None => &entry.first_chunk,
+        Some(index) => &session.chunk_header(index).ok_or(Full)?.next,
+    };
+    if link.load(Acquire) == 0 {
+        let index = obtain(session, thread, entry)?;
+        let header = session.chunk_header(index).ok_or(Full)?;
+        header.next.store(0, Relaxed);
+        header.thread.store(own, Relaxed);
+        // A signal handler may have been faster, or (overwrite, one chunk) the link may be of the chunk just reused.
+        if link.compare_exchange(0, index + 1, AcqRel, Acquire).is_err() {
+            push_chunk(session, index);
+        }
+    }
+    let next = link.load(Acquire).checked_sub(1).and_then(|index| session.chunk(index)).ok_or(Full)?;
+    // Fails only if a signal handler has moved the cursor since it was read: then there is room, or the caller comes again.
+    exchange_cursor(thread, seen, (next + CHUNK_DATA) as u64);
+    Ok(())
+}

@@ -1,0 +1,166 @@
+//! What the agent knows: about the session (once per process), and about each thread.
+//!
+//! Unsafe because this is where raw addresses of mapped memory become references. They stay valid for ever: the agent never unmaps
+//! anything while the process lives.
+
+use calltap_abi::{CHUNK_SIZE, CHUNKS_AT, ChunkHeader, Control, PLAN_AT, PROCESS_MAX, PROCESSES_AT};
+use calltap_abi::{ProcessEntry, THREAD_MAX, THREADS_AT, ThreadEntry};
+use core::arch::{asm, global_asm};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
+
+/// Address of the control mapping; 0 until the session is joined.
+pub static CONTROL: AtomicUsize = AtomicUsize::new(0);
+/// Address of the stub region.
+pub static STUBS: AtomicUsize = AtomicUsize::new(0);
+/// Address of the private memory described by [`Private`].
+static PRIVATE: AtomicUsize = AtomicUsize::new(0);
+
+/// Memory that the kernel replaces by zeros in a forked child (MADV_WIPEONFORK): a child sees at its first event that it
+/// is one, and never writes into its parent's rings. A vfork child shares it with its parent, as it shares the stack.
+#[repr(C)]
+pub struct Private {
+    /// Index of the process plus one; 0 in a forked child that has not registered yet.
+    pub process: AtomicU32,
+    _pad: [AtomicU32; 15],
+    /// By index of the thread entry.
+    pub threads: [Thread; THREAD_MAX],
+}
+
+/// A thread's ring writer. Only the thread itself, and its signal handlers, write here.
+#[repr(C, align(64))]
+pub struct Thread {
+    /// Address of the next event. The single `xadd` that moves it is what makes an event safe from signal handlers.
+    pub cursor: AtomicU64,
+    /// High half of the clock at the last event.
+    pub epoch: AtomicU32,
+    /// Set while this thread rearranges its chunks in overwrite mode.
+    pub busy: AtomicU32,
+    /// Index of the thread entry plus one; 0 before registration and in a forked child.
+    pub entry: AtomicU32,
+    _pad: AtomicU32,
+    /// Signals blocked when the thread registered.
+    pub blocked: AtomicU64,
+}
+
+/// Index of the current process as the parent knew it, for a forked child to name its parent.
+pub static PROCESS_BEFORE_FORK: AtomicU32 = AtomicU32::new(0);
+
+// The thread's pointer to its `Thread`. Initial-exec: two loads, no call, and glibc clears it for every new thread, which is how a new
+// thread is told from an old one on a recycled stack.
+global_asm!(
+    ".section .tbss.calltap_thread,\"awT\",@nobits",
+    ".balign 8",
+    ".globl calltap_thread",
+    ".hidden calltap_thread",
+    ".type calltap_thread, @object",
+    ".size calltap_thread, 8",
+    "calltap_thread: .skip 8",
+    ".text",
+);
+
+/// A session that was joined.
+#[derive(Clone, Copy)]
+pub struct Session(usize);
+
+impl Session {
+    /// The session, once [`join`] was called.
+    pub fn get() -> Option<Session> {
+        match CONTROL.load(Acquire) {
+            0 => None,
+            base => Some(Session(base)),
+        }
+    }
+
+    pub fn control(self) -> &'static Control {
+        // SAFETY: the control file is mapped at this address for ever, starts with a Control, and any bytes are a valid Control.
+        unsafe { &*(self.0 as *const Control) }
+    }
+
+    pub fn process(self, index: u32) -> Option<&'static ProcessEntry> {
+        let index = index as usize;
+        // SAFETY: as above; the table has PROCESS_MAX entries.
+        (index < PROCESS_MAX).then(|| unsafe { &*((self.0 + PROCESSES_AT) as *const ProcessEntry).add(index) })
+    }
+
+    pub fn thread_entry(self, index: u32) -> Option<&'static ThreadEntry> {
+        let index = index as usize;
+        // SAFETY: as above; the table has THREAD_MAX entries.
+        (index < THREAD_MAX).then(|| unsafe { &*((self.0 + THREADS_AT) as *const ThreadEntry).add(index) })
+    }
+
+    /// Address of the plan area.
+    pub fn plan_area(self) -> usize {
+        self.0 + PLAN_AT
+    }
+
+    /// Address of a chunk.
+    pub fn chunk(self, index: u32) -> Option<usize> {
+        (index < self.control().chunk_count.load(Relaxed))
+            .then(|| self.0 + CHUNKS_AT + index as usize * CHUNK_SIZE)
+    }
+
+    pub fn chunk_header(self, index: u32) -> Option<&'static ChunkHeader> {
+        // SAFETY: `chunk` returned an address inside the mapping, where any bytes are a valid header.
+        self.chunk(index).map(|address| unsafe { &*(address as *const ChunkHeader) })
+    }
+
+    /// The chunk an address lies in.
+    pub fn chunk_index(self, address: u64) -> Option<u32> {
+        let offset = (address as usize).checked_sub(self.0 + CHUNKS_AT)?;
+        let index = u32::try_from(offset / CHUNK_SIZE).ok()?;
+        (index < self.control().chunk_count.load(Relaxed)).then_some(index)
+    }
+
+    pub fn private(self) -> &'static Private {
+        // SAFETY: `join` set the address before CONTROL, to a zeroed mapping of the type's size; zeros are valid, and all is atomic.
+        unsafe { &*(PRIVATE.load(Relaxed) as *const Private) }
+    }
+}
+
+/// Makes the session visible to the hooks. Both addresses are of mappings that stay.
+pub fn join(control: usize, private: usize) {
+    PRIVATE.store(private, Relaxed);
+    CONTROL.store(control, Release);
+}
+
+/// The calling thread's state, if it has one.
+pub fn thread() -> Option<&'static Thread> {
+    let address: usize;
+    // SAFETY: reads this thread's own TLS word, which exists in every thread since the agent is an initial object.
+    unsafe {
+        asm!("mov {0}, qword ptr [rip + calltap_thread@gottpoff]", "mov {0}, qword ptr fs:[{0}]", out(reg) address,
+             options(nostack, readonly, preserves_flags));
+    }
+    // SAFETY: only `set_thread` stores here, addresses of elements of Private::threads, which are never unmapped.
+    (address != 0).then(|| unsafe { &*(address as *const Thread) })
+}
+
+/// Gives the calling thread its state.
+pub fn set_thread(thread: &'static Thread) {
+    // SAFETY: writes this thread's own TLS word.
+    unsafe {
+        asm!("mov {0}, qword ptr [rip + calltap_thread@gottpoff]", "mov qword ptr fs:[{0}], {1}", out(reg) _,
+             in(reg) core::ptr::from_ref(thread), options(nostack, preserves_flags));
+    }
+}
+
+/// Adds to the cursor and returns where it was: one instruction, so a signal handler comes before or after it.
+pub fn reserve(thread: &Thread, bytes: u64) -> u64 {
+    let mut at = bytes;
+    // SAFETY: an addition to an atomic this thread owns. Not `lock`ed: no other thread writes it.
+    unsafe {
+        asm!("xadd qword ptr [{0}], {1}", in(reg) thread.cursor.as_ptr(), inout(reg) at, options(nostack));
+    }
+    at
+}
+
+/// Compare-and-exchange against this thread's own signal handlers (not `lock`ed).
+pub fn exchange_cursor(thread: &Thread, seen: u64, new: u64) -> bool {
+    let found: u64;
+    // SAFETY: as in `reserve`.
+    unsafe {
+        asm!("cmpxchg qword ptr [{0}], {1}", in(reg) thread.cursor.as_ptr(), in(reg) new,
+             inout("rax") seen => found, options(nostack));
+    }
+    found == seen
+}

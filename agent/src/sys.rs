@@ -1,0 +1,171 @@
+//! Raw system calls: the agent has no libc, and must not change the program's `errno`.
+//!
+//! Unsafe because every call crosses into the kernel. The wrappers take what makes them sound as typed arguments; those that
+//! change memory are `unsafe fn` and say what the caller owes.
+
+use core::arch::asm;
+
+/// A negated result of a system call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Errno(pub i32);
+
+const READ: usize = 0;
+const CLOSE: usize = 3;
+const FSTAT: usize = 5;
+const MMAP: usize = 9;
+const RT_SIGPROCMASK: usize = 14;
+const PWRITE64: usize = 18;
+const MADVISE: usize = 28;
+const GETPID: usize = 39;
+const SIGALTSTACK: usize = 131;
+const GETTID: usize = 186;
+const FUTEX: usize = 202;
+const CLOCK_GETTIME: usize = 228;
+const OPENAT: usize = 257;
+
+pub const O_RDONLY: usize = 0;
+pub const O_RDWR: usize = 2;
+const O_CLOEXEC: usize = 0o2000000;
+const AT_FDCWD: usize = -100isize as usize;
+
+pub const PROT_READ: usize = 1;
+pub const PROT_WRITE: usize = 2;
+pub const PROT_EXEC: usize = 4;
+pub const MAP_SHARED: usize = 1;
+pub const MAP_PRIVATE: usize = 2;
+pub const MAP_FIXED: usize = 0x10;
+pub const MAP_ANONYMOUS: usize = 0x20;
+pub const MAP_NORESERVE: usize = 0x4000;
+pub const MAP_FIXED_NOREPLACE: usize = 0x100000;
+pub const MADV_WIPEONFORK: usize = 18;
+
+pub const EEXIST: Errno = Errno(17);
+
+/// # Safety
+/// The kernel does what the number and the arguments say; the caller answers for that.
+unsafe fn call(n: usize, a: [usize; 6]) -> Result<usize, Errno> {
+    let r: isize;
+    // SAFETY: the system call convention of x86-64; rcx, r11 and memory are declared as changed. What the call does is the
+    // caller's promise.
+    unsafe {
+        asm!("syscall", inlateout("rax") n as isize => r, in("rdi") a[0], in("rsi") a[1], in("rdx") a[2],
+             in("r10") a[3], in("r8") a[4], in("r9") a[5], lateout("rcx") _, lateout("r11") _, options(nostack));
+    }
+    if (-4095..0).contains(&r) { Err(Errno(-r as i32)) } else { Ok(r as usize) }
+}
+
+/// An open file that closes itself.
+pub struct Fd(usize);
+
+impl Drop for Fd {
+    fn drop(&mut self) {
+        // SAFETY: the descriptor is ours and is not used again.
+        let _ = unsafe { call(CLOSE, [self.0, 0, 0, 0, 0, 0]) };
+    }
+}
+
+/// Opens a path that ends in a NUL byte.
+pub fn open(path: &[u8], flags: usize) -> Result<Fd, Errno> {
+    if path.last() != Some(&0) {
+        return Err(Errno(22));
+    }
+    // SAFETY: the path is a readable, terminated string.
+    unsafe { call(OPENAT, [AT_FDCWD, path.as_ptr() as usize, flags | O_CLOEXEC, 0, 0, 0]) }.map(Fd)
+}
+
+impl Fd {
+    /// Reads into `buffer`; 0 at the end.
+    pub fn read(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        // SAFETY: the buffer is ours to write for its length.
+        unsafe { call(READ, [self.0, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0]) }
+    }
+
+    /// Writes `buffer` at `offset`.
+    ///
+    /// # Safety
+    /// On `/proc/self/mem` this writes to memory; the caller must be allowed to change those bytes.
+    pub unsafe fn write_at(&self, buffer: &[u8], offset: u64) -> Result<usize, Errno> {
+        // SAFETY: the buffer is readable for its length; what the write changes is the caller's promise.
+        unsafe { call(PWRITE64, [self.0, buffer.as_ptr() as usize, buffer.len(), offset as usize, 0, 0]) }
+    }
+
+    /// Inode number.
+    pub fn inode(&self) -> Result<u64, Errno> {
+        let mut stat = [0u64; 18]; // struct stat is 144 bytes; st_ino is the second word
+        // SAFETY: the kernel writes 144 bytes, which the array has.
+        unsafe { call(FSTAT, [self.0, stat.as_mut_ptr() as usize, 0, 0, 0, 0]) }?;
+        Ok(stat[1])
+    }
+}
+
+/// # Safety
+/// With MAP_FIXED the mapping replaces what is at `address`: the caller owns that range.
+pub unsafe fn map(
+    address: usize,
+    length: usize,
+    protection: usize,
+    flags: usize,
+    file: Option<(&Fd, u64)>,
+) -> Result<usize, Errno> {
+    let (fd, offset) = file.map_or((usize::MAX, 0), |(fd, offset)| (fd.0, offset as usize));
+    // SAFETY: without MAP_FIXED the kernel chooses unused addresses; with it the caller owns the range.
+    unsafe { call(MMAP, [address, length, protection, flags, fd, offset]) }
+}
+
+/// # Safety
+/// The range is the caller's mapping.
+pub unsafe fn advise(address: usize, length: usize, advice: usize) -> Result<(), Errno> {
+    // SAFETY: as the caller promises.
+    unsafe { call(MADVISE, [address, length, advice, 0, 0, 0]) }.map(drop)
+}
+
+/// Process id.
+pub fn pid() -> u32 {
+    // SAFETY: no arguments, no effects.
+    unsafe { call(GETPID, [0; 6]) }.unwrap_or(0) as u32
+}
+
+/// Kernel thread id.
+pub fn tid() -> u32 {
+    // SAFETY: no arguments, no effects.
+    unsafe { call(GETTID, [0; 6]) }.unwrap_or(0) as u32
+}
+
+/// CLOCK_MONOTONIC, nanoseconds.
+pub fn monotonic_ns() -> u64 {
+    let mut time = [0u64; 2];
+    // SAFETY: the kernel writes one timespec.
+    let _ = unsafe { call(CLOCK_GETTIME, [1, time.as_mut_ptr() as usize, 0, 0, 0, 0]) };
+    time[0].wrapping_mul(1_000_000_000).wrapping_add(time[1])
+}
+
+/// The calling thread's blocked signals.
+pub fn blocked_signals() -> u64 {
+    let mut mask = 0u64;
+    // SAFETY: no new set is given (second argument null), so nothing changes; the kernel writes 8 bytes.
+    let _ = unsafe { call(RT_SIGPROCMASK, [0, 0, &raw mut mask as usize, 8, 0, 0]) };
+    mask
+}
+
+/// Is the thread on its alternate signal stack?
+pub fn on_alternate_stack() -> bool {
+    let mut stack = [0u64; 3]; // ss_sp, ss_flags (int), ss_size
+    // SAFETY: no new stack is given; the kernel writes one stack_t.
+    let done = unsafe { call(SIGALTSTACK, [0, stack.as_mut_ptr() as usize, 0, 0, 0, 0]) };
+    done.is_ok() && stack[1] & 1 != 0
+}
+
+/// Waits until the word changes from `expected`, is woken, a signal comes, or `timeout_ns` have passed.
+pub fn futex_wait(word: &core::sync::atomic::AtomicU32, expected: u32, timeout_ns: u64) {
+    let time = [timeout_ns / 1_000_000_000, timeout_ns % 1_000_000_000];
+    // SAFETY: FUTEX_WAIT (0) reads the word and the timespec.
+    let _ = unsafe {
+        call(FUTEX, [word.as_ptr() as usize, 0, expected as usize, time.as_ptr() as usize, 0, 0])
+    };
+}
+
+/// Wakes everybody who waits on the word.
+pub fn futex_wake(word: &core::sync::atomic::AtomicU32) {
+    // SAFETY: FUTEX_WAKE (1) changes no memory.
+    let _ = unsafe { call(FUTEX, [word.as_ptr() as usize, 1, i32::MAX as usize, 0, 0, 0]) };
+}

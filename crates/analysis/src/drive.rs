@@ -1,0 +1,101 @@
+//! Runs the engine over a source, thread after thread or in file order.
+
+use crate::tree::{Stack, Totals, Visitor};
+use crate::{Error, Source, threads_with_events};
+use calltap_trace::{Batch, SiteId, ThreadId};
+
+/// Called now and then with the number of events done so far.
+pub type Progress<'a> = Option<&'a mut dyn FnMut(u64)>;
+
+/// Tells `progress`, if anyone listens.
+pub(crate) fn tell(progress: &mut Progress<'_>, events: u64) {
+    if let Some(progress) = progress {
+        progress(events);
+    }
+}
+
+/// Sites the trace does not describe all become the one after the last.
+pub(crate) fn checked_site(site: SiteId, sites: u32) -> SiteId {
+    SiteId(site.0.min(sites))
+}
+
+/// Feeds all events of one thread, then of the next. State of one thread at a time: a view that needs per-thread
+/// state needs it once, however many threads there are.
+///
+/// The visitor sees site ids up to and including `meta.sites.len()`; the last stands for every undescribed site.
+pub fn run_by_thread<V: Visitor>(
+    source: &dyn Source,
+    visitor: &mut V,
+    mut progress: Progress<'_>,
+) -> Result<Totals, Error> {
+    let mut totals = Totals::default();
+    let mut stack = Stack::default();
+    let mut batch = Batch::default();
+    let sites = source.meta().sites.len() as u32;
+    for thread in threads_with_events(source) {
+        totals.threads += 1;
+        let mut stream = source.thread_batches(thread);
+        while stream.next_into(&mut batch)? {
+            feed_batch(&mut stack, thread, &batch, sites, visitor, &mut totals);
+            visitor.batch_end()?;
+            tell(&mut progress, totals.events);
+        }
+        stack.finish(thread, visitor, &mut totals);
+        visitor.thread_end(thread)?;
+    }
+    Ok(totals)
+}
+
+/// Feeds batches as the file has them, so that threads are interleaved roughly by time. See [`run_by_thread`] for
+/// the site ids. Batches of threads the metadata does not describe are counted and left out.
+pub fn run_in_file_order<V: Visitor>(
+    source: &dyn Source,
+    visitor: &mut V,
+    mut progress: Progress<'_>,
+) -> Result<Totals, Error> {
+    let mut totals = Totals::default();
+    let mut stacks: Vec<Option<Stack>> = Vec::new();
+    stacks.resize_with(source.meta().threads.len(), || None);
+    let mut batch = Batch::default();
+    let sites = source.meta().sites.len() as u32;
+    let mut stream = source.batches();
+    while stream.next_into(&mut batch)? {
+        let Some(slot) = stacks.get_mut(batch.thread.0 as usize) else {
+            totals.unknown_threads += batch.events.len() as u64;
+            continue;
+        };
+        totals.threads += u64::from(slot.is_none());
+        let stack = slot.get_or_insert_default();
+        feed_batch(stack, batch.thread, &batch, sites, visitor, &mut totals);
+        visitor.batch_end()?;
+        tell(&mut progress, totals.events);
+    }
+    for (index, stack) in stacks.iter_mut().enumerate() {
+        if let Some(stack) = stack {
+            let thread = ThreadId(index as u32);
+            stack.finish(thread, visitor, &mut totals);
+            visitor.thread_end(thread)?;
+        }
+    }
+    Ok(totals)
+}
+
+fn feed_batch<V: Visitor>(
+    stack: &mut Stack,
+    thread: ThreadId,
+    batch: &Batch,
+    sites: u32,
+    visitor: &mut V,
+    totals: &mut Totals,
+) {
+    totals.events += batch.events.len() as u64;
+    for event in &batch.events {
+        let mut event = *event;
+        if event.site.0 >= sites {
+            // Losses belong to no function, whatever their site field holds.
+            totals.unknown_sites += u64::from(!matches!(event.kind, calltap_trace::EventKind::Lost { .. }));
+            event.site = checked_site(event.site, sites);
+        }
+        stack.feed(thread, &event, visitor, totals);
+    }
+}

@@ -1,0 +1,72 @@
+//! The lines above a text view that say what it was made from and what is missing.
+
+use crate::units::{counted, percent};
+use crate::{Source, Totals};
+
+/// Entries and exits lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Lost {
+    pub(crate) entries: u64,
+    pub(crate) exits: u64,
+}
+
+impl Lost {
+    /// What the threads' totals say.
+    pub(crate) fn of_threads(source: &dyn Source) -> Self {
+        source.meta().loss.iter().fold(Self::default(), |sum, loss| Self {
+            entries: sum.entries.saturating_add(loss.lost_entries),
+            exits: sum.exits.saturating_add(loss.lost_exits),
+        })
+    }
+
+    /// The larger of what the threads' totals and the events say: either can be missing from a cut-off file.
+    pub(crate) fn of(source: &dyn Source, totals: &Totals) -> Self {
+        let threads = Self::of_threads(source);
+        Self {
+            entries: threads.entries.max(totals.lost_entries),
+            exits: threads.exits.max(totals.lost_exits),
+        }
+    }
+}
+
+/// `# 8 events, 2 threads` and what is missing; each line ends with a newline.
+pub(crate) fn head(source: &dyn Source, totals: &Totals) -> String {
+    let mut text = format!("# {}, {}", counted(totals.events, "event"), counted(totals.threads, "thread"));
+    let lost = Lost::of(source, totals);
+    if lost != Lost::default() {
+        let entered = totals.calls.saturating_add(lost.entries);
+        text += &format!(
+            "; LOST {} ({:.1} % of entries) and {}",
+            counted(lost.entries, "call"),
+            percent(lost.entries, entered),
+            counted(lost.exits, "return"),
+        );
+    }
+    text.push('\n');
+    let mut notes = Vec::new();
+    if totals.unfinished > 0 {
+        let calls = counted(totals.unfinished, "call");
+        notes.push(format!("{calls} unfinished (time up to the thread's last event)"));
+    }
+    if totals.skipped > 0 {
+        notes.push(format!("{} left without returning", counted(totals.skipped, "call")));
+    }
+    if totals.orphans > 0 {
+        notes.push(format!("{} without an entry", counted(totals.orphans, "return")));
+    }
+    if totals.too_deep > 0 {
+        notes.push(format!("{} too deep to be timed", counted(totals.too_deep, "call")));
+    }
+    let unknown = totals.unknown_sites + totals.unknown_threads;
+    if unknown > 0 {
+        notes.push(format!("{} of functions or threads the trace does not describe", counted(unknown, "event")));
+    }
+    if !notes.is_empty() {
+        text += &format!("# {}\n", notes.join(", "));
+    }
+    for complaint in source.complaints() {
+        text += &format!("# {}\n", crate::units::one_line(complaint));
+    }
+    text
+}
+

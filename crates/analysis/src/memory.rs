@@ -1,0 +1,79 @@
+//! A recording held in memory: for tests, benchmarks and small embedded uses.
+
+use crate::{BatchStream, Error, Source};
+use calltap_trace::{Batch, Meta, ThreadId};
+
+/// Batches and metadata in memory.
+#[derive(Clone, Debug, Default)]
+pub struct MemorySource {
+    /// Everything but events.
+    pub meta: Meta,
+    /// The events, ascending within each thread.
+    pub batches: Vec<Batch>,
+    /// What is said to be wrong with it.
+    pub complaints: Vec<String>,
+    /// Nanoseconds per tick; 0 = a counter without time.
+    pub ns_per_tick: u64,
+}
+
+impl Source for MemorySource {
+    fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    fn complaints(&self) -> &[String] {
+        &self.complaints
+    }
+
+    fn event_count(&self) -> u64 {
+        self.batches.iter().map(|batch| batch.events.len() as u64).sum()
+    }
+
+    fn has_time(&self) -> bool {
+        self.ns_per_tick != 0
+    }
+
+    fn to_ns(&self, ticks: u64) -> u64 {
+        ticks.saturating_mul(self.ns_per_tick.max(1))
+    }
+
+    fn duration_ns(&self, ticks: u64) -> u64 {
+        ticks.saturating_mul(self.ns_per_tick.max(1))
+    }
+
+    fn batches(&self) -> Box<dyn BatchStream + '_> {
+        Box::new(Slice { batches: &self.batches, thread: None })
+    }
+
+    fn thread_batches(&self, thread: ThreadId) -> Box<dyn BatchStream + '_> {
+        let first = self.batches.iter().position(|b| b.thread == thread).unwrap_or(self.batches.len());
+        Box::new(Slice { batches: &self.batches[first..], thread: Some(thread) })
+    }
+
+    fn thread_span(&self, thread: ThreadId) -> Option<(u64, u64)> {
+        let mut events = self.batches.iter().filter(|b| b.thread == thread).flat_map(|b| &b.events);
+        let first = events.next()?.ticks;
+        let last = self.batches.iter().rfind(|b| b.thread == thread && !b.events.is_empty())?;
+        Some((first, last.events.last().map_or(first, |event| event.ticks.max(first))))
+    }
+}
+
+struct Slice<'a> {
+    batches: &'a [Batch],
+    thread: Option<ThreadId>,
+}
+
+impl BatchStream for Slice<'_> {
+    fn next_into(&mut self, batch: &mut Batch) -> Result<bool, Error> {
+        while let Some((first, rest)) = self.batches.split_first() {
+            self.batches = rest;
+            if self.thread.is_none_or(|thread| thread == first.thread) {
+                batch.thread = first.thread;
+                batch.events.clear();
+                batch.events.extend_from_slice(&first.events);
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}

@@ -1,0 +1,1 @@
+//! Trace files as a source.

@@ -1,0 +1,145 @@
+//! Per function: how often, how long.
+//!
+//! `total` is the time of the outermost activations only, so recursion is not counted twice; `self` excludes calls
+//! made. Average, minimum, maximum and standard deviation are per call, recursive calls included; the deviation is
+//! the sample one (n - 1), as in the kernel's function profiler. Calls seen by a `function` tracer count as calls
+//! and have no time.
+
+mod collect;
+mod output;
+
+use crate::{Error, Glob, Progress, Source, Totals};
+use std::io::Write;
+use std::str::FromStr;
+
+/// What to show, and how.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Column to sort by.
+    pub sort: SortKey,
+    /// Turn the order around (names normally ascend, numbers descend).
+    pub reverse: bool,
+    /// Only functions matching one of these by demangled or linker name; empty = all.
+    pub filter: Vec<Glob>,
+    /// One table per thread.
+    pub by_thread: bool,
+    /// At most so many rows (in each thread with `by_thread`).
+    pub limit: Option<usize>,
+    /// Keep linker names.
+    pub linker_names: bool,
+}
+
+/// A column of the report.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[allow(missing_docs)]
+pub enum SortKey {
+    #[default]
+    Total,
+    SelfTime,
+    Calls,
+    Avg,
+    Min,
+    Max,
+    Stdev,
+    Function,
+    Module,
+}
+
+impl SortKey {
+    /// The names understood by `from_str`.
+    pub const NAMES: &[&str] = &["total", "self", "calls", "avg", "min", "max", "stdev", "function", "module"];
+}
+
+impl FromStr for SortKey {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        Ok(match name {
+            "total" => Self::Total,
+            "self" => Self::SelfTime,
+            "calls" => Self::Calls,
+            "avg" => Self::Avg,
+            "min" => Self::Min,
+            "max" => Self::Max,
+            "stdev" => Self::Stdev,
+            "function" => Self::Function,
+            "module" => Self::Module,
+            _ => return Err(format!("'{name}' is not a column; columns are {}", Self::NAMES.join(", "))),
+        })
+    }
+}
+
+/// The times of a function, nanoseconds.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Times {
+    /// Outermost activations.
+    pub total_ns: u64,
+    /// Without calls made.
+    pub self_ns: u64,
+    /// Mean per call.
+    pub avg_ns: u64,
+    /// Shortest call.
+    pub min_ns: u64,
+    /// Longest call.
+    pub max_ns: u64,
+    /// Sample standard deviation per call, 0 for a single call.
+    pub stdev_ns: u64,
+}
+
+/// One function (of one thread with [`Options::by_thread`]).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Row {
+    /// Name, demangled unless linker names were asked for.
+    pub function: String,
+    /// File name of the module.
+    pub module: String,
+    /// Thread name and id, by thread only.
+    pub thread: Option<(String, u32)>,
+    /// Number of calls.
+    pub calls: u64,
+    /// Times; absent when no call of it was timed or the clock has no time.
+    pub times: Option<Times>,
+}
+
+/// A finished report.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The rows, in order.
+    pub rows: Vec<Row>,
+    /// What the whole trace held, before filter and limit.
+    pub totals: Totals,
+    /// Rows cut off by the limit.
+    pub cut: u64,
+    head: String,
+    timed: bool,
+    by_thread: bool,
+}
+
+/// Form of a table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Format {
+    /// Aligned columns for people.
+    #[default]
+    Text,
+    /// A line of names, then a line per function; empty fields where there is no time.
+    Csv,
+    /// An array of objects; null where there is no time.
+    Json,
+}
+
+/// Reads all events and makes the report.
+pub fn collect(source: &dyn Source, options: &Options, progress: Progress<'_>) -> Result<Report, Error> {
+    collect::collect(source, options, progress)
+}
+
+/// Reads all events and writes the report.
+pub fn write(
+    source: &dyn Source,
+    options: &Options,
+    format: Format,
+    out: &mut dyn Write,
+    progress: Progress<'_>,
+) -> Result<(), Error> {
+    collect(source, options, progress)?.write(format, out)?;
+    Ok(())
+}

@@ -1,0 +1,140 @@
+//! A report as text, CSV and JSON.
+
+use super::{Format, Report, Row};
+use crate::bytes::push_csv;
+use crate::units::{count, counted, duration, one_line};
+use serde_json::{Value, json};
+use std::io::{self, Write};
+
+impl Report {
+    /// Writes it in `format`.
+    pub fn write(&self, format: Format, out: &mut dyn Write) -> io::Result<()> {
+        match format {
+            Format::Text => self.write_text(out),
+            Format::Csv => self.write_csv(out),
+            Format::Json => self.write_json(out),
+        }
+    }
+
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
+        out.write_all(self.head.as_bytes())?;
+        let mut titles = Vec::new();
+        if self.timed {
+            titles.extend(["TOTAL", "SELF", "CALLS", "AVG", "MIN", "MAX", "STDEV"]);
+        } else {
+            titles.push("CALLS");
+        }
+        let numbers = titles.len();
+        if self.by_thread {
+            titles.push("THREAD");
+        }
+        titles.extend(["MODULE", "FUNCTION"]);
+        let cells: Vec<Vec<String>> = self.rows.iter().map(|row| self.cells(row)).collect();
+        let widths: Vec<usize> = (0..titles.len())
+            .map(|column| {
+                let longest = cells.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+                longest.max(titles[column].len())
+            })
+            .collect();
+        let mut line = |cells: &[&str]| -> io::Result<()> {
+            let mut text = String::new();
+            for (column, (cell, width)) in cells.iter().zip(&widths).enumerate() {
+                if column > 0 {
+                    text.push_str("  ");
+                }
+                if column < numbers {
+                    text.push_str(&format!("{cell:>width$}"));
+                } else if column + 1 < cells.len() {
+                    text.push_str(&format!("{cell:<width$}"));
+                } else {
+                    text.push_str(cell);
+                }
+            }
+            writeln!(out, "{text}")
+        };
+        line(&titles)?;
+        for row in &cells {
+            line(&row.iter().map(String::as_str).collect::<Vec<_>>())?;
+        }
+        if self.cut > 0 {
+            writeln!(out, "# {} more", counted(self.cut, "function"))?;
+        }
+        Ok(())
+    }
+
+    fn cells(&self, row: &Row) -> Vec<String> {
+        let mut cells = Vec::new();
+        if self.timed {
+            let time = |ns: fn(&super::Times) -> u64| {
+                row.times.as_ref().map_or_else(|| "-".to_owned(), |t| duration(ns(t)))
+            };
+            cells.extend([
+                time(|t| t.total_ns),
+                time(|t| t.self_ns),
+                count(row.calls),
+                time(|t| t.avg_ns),
+                time(|t| t.min_ns),
+                time(|t| t.max_ns),
+                time(|t| t.stdev_ns),
+            ]);
+        } else {
+            cells.push(count(row.calls));
+        }
+        if let Some((comm, tid)) = &row.thread {
+            cells.push(one_line(&format!("{comm}-{tid}")).into_owned());
+        }
+        cells.extend([one_line(&row.module).into_owned(), one_line(&row.function).into_owned()]);
+        cells
+    }
+
+    fn write_csv(&self, out: &mut dyn Write) -> io::Result<()> {
+        let thread = if self.by_thread { "thread,tid," } else { "" };
+        writeln!(out, "{thread}function,module,calls,total_ns,self_ns,avg_ns,min_ns,max_ns,stdev_ns")?;
+        let mut line = Vec::new();
+        for row in &self.rows {
+            line.clear();
+            if let Some((comm, tid)) = &row.thread {
+                push_csv(&mut line, comm);
+                write!(line, ",{tid},")?;
+            }
+            push_csv(&mut line, &row.function);
+            line.push(b',');
+            push_csv(&mut line, &row.module);
+            match row.times {
+                Some(t) => writeln!(
+                    line,
+                    ",{},{},{},{},{},{},{}",
+                    row.calls, t.total_ns, t.self_ns, t.avg_ns, t.min_ns, t.max_ns, t.stdev_ns
+                )?,
+                None => writeln!(line, ",{},,,,,,", row.calls)?,
+            }
+            out.write_all(&line)?;
+        }
+        Ok(())
+    }
+
+    fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
+        out.write_all(b"[")?;
+        for (at, row) in self.rows.iter().enumerate() {
+            let time = |ns: fn(&super::Times) -> u64| row.times.as_ref().map(ns);
+            let mut object = json!({
+                "function": row.function,
+                "module": row.module,
+                "calls": row.calls,
+                "total_ns": time(|t| t.total_ns),
+                "self_ns": time(|t| t.self_ns),
+                "avg_ns": time(|t| t.avg_ns),
+                "min_ns": time(|t| t.min_ns),
+                "max_ns": time(|t| t.max_ns),
+                "stdev_ns": time(|t| t.stdev_ns),
+            });
+            if let (Some((comm, tid)), Value::Object(object)) = (&row.thread, &mut object) {
+                object.insert("thread".into(), comm.as_str().into());
+                object.insert("tid".into(), (*tid).into());
+            }
+            out.write_all(if at == 0 { b"\n " } else { b",\n " })?;
+            serde_json::to_writer(&mut *out, &object)?;
+        }
+        writeln!(out, "{}]", if self.rows.is_empty() { "" } else { "\n" })
+    }
+}

@@ -1,0 +1,40 @@
+//! Where a view gets its events from.
+
+use crate::Error;
+use calltap_trace::{Batch, Meta, ThreadId};
+
+/// A stream of batches.
+pub trait BatchStream {
+    /// Replaces `batch` by the next one; `false` at the end (`batch` is then meaningless).
+    fn next_into(&mut self, batch: &mut Batch) -> Result<bool, Error>;
+}
+
+/// A recording: its metadata, its clock, and its events in two orders.
+pub trait Source {
+    /// Everything but events.
+    fn meta(&self) -> &Meta;
+    /// What was wrong with the recording, one sentence each.
+    fn complaints(&self) -> &[String];
+    /// Number of events stored.
+    fn event_count(&self) -> u64;
+    /// False when ticks only order events (counter clock).
+    fn has_time(&self) -> bool;
+    /// Nanoseconds of CLOCK_MONOTONIC at `ticks`; the ticks themselves without a time clock.
+    fn to_ns(&self, ticks: u64) -> u64;
+    /// Length in nanoseconds of a duration in ticks.
+    fn duration_ns(&self, ticks: u64) -> u64;
+    /// All batches in file order: ascending within a thread, roughly ascending between threads.
+    fn batches(&self) -> Box<dyn BatchStream + '_>;
+    /// The batches of one thread.
+    fn thread_batches(&self, thread: ThreadId) -> Box<dyn BatchStream + '_>;
+    /// Ticks of the first and the last event of a thread; `None` when it has none.
+    fn thread_span(&self, thread: ThreadId) -> Option<(u64, u64)>;
+}
+
+/// The threads that recorded anything, in order of their ids.
+pub fn threads_with_events(source: &dyn Source) -> Vec<ThreadId> {
+    (0..source.meta().threads.len() as u32)
+        .map(ThreadId)
+        .filter(|&thread| source.thread_span(thread).is_some())
+        .collect()
+}

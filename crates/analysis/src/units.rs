@@ -1,0 +1,70 @@
+//! Durations, counts and plain text as people read them.
+
+/// A duration with a unit that fits: `999 ns`, `1.234 us`, `56.789 ms`, `10.000 s`. Cut, not rounded.
+pub fn duration(ns: u64) -> String {
+    let (unit, thousandth) = match ns {
+        0..1_000 => return format!("{ns} ns"),
+        1_000..1_000_000 => ("us", 1),
+        1_000_000..1_000_000_000 => ("ms", 1_000),
+        _ => ("s", 1_000_000),
+    };
+    let thousandths = ns / thousandth;
+    format!("{}.{:03} {unit}", thousandths / 1000, thousandths % 1000)
+}
+
+/// A number with commas: `1,234,567`.
+pub fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `1 thread`, `2 threads`.
+pub fn counted(number: u64, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{} {noun}{plural}", count(number))
+}
+
+/// `part` of `whole` as a percentage with one decimal; 0.0 of nothing.
+pub fn percent(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
+}
+
+/// Text for a terminal line: control characters replaced by `?`, so that a name cannot move the cursor or start
+/// a line of its own.
+pub fn one_line(text: &str) -> std::borrow::Cow<'_, str> {
+    if text.contains(char::is_control) {
+        text.replace(char::is_control, "?").into()
+    } else {
+        text.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{count, duration};
+
+    #[test]
+    fn units_change_where_a_thousand_is_reached() {
+        let cases = [
+            (0, "0 ns"),
+            (999, "999 ns"),
+            (1_000, "1.000 us"),
+            (999_999, "999.999 us"),
+            (1_000_000, "1.000 ms"),
+            (10_000_000_000, "10.000 s"),
+            (u64::MAX, "18446744073.709 s"),
+        ];
+        for (ns, text) in cases {
+            assert_eq!(duration(ns), text);
+        }
+        assert_eq!(count(1_234_567), "1,234,567");
+        assert_eq!(count(999), "999");
+    }
+}

@@ -1,0 +1,274 @@
+//! Chunks and what surrounds them, byte by byte (`docs/trace-format.md` draws the same).
+
+use crate::ThreadId;
+use crate::codec::encode::Span;
+use std::io;
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zstd::bulk::Compressor;
+use zstd::zstd_safe::{CParameter, ParamSwitch, Strategy};
+
+/// The format this crate writes, and the newest it reads.
+pub(crate) const VERSION: u16 = 1;
+/// Start of a file: a byte no text has, the name, and line ends that a text-mode copy would change.
+const FILE_MAGIC: [u8; 8] = *b"\x89calltp\n";
+/// Start of a chunk.
+pub(crate) const CHUNK_MAGIC: [u8; 4] = *b"\xc7Tc\n";
+/// Start of the trailer.
+const TRAILER_MAGIC: [u8; 8] = *b"\xc7TcEnd\r\n";
+
+/// Size of [`FileHeader`].
+pub(crate) const FILE_HEADER: usize = 16;
+/// Size of [`ChunkHeader`].
+pub(crate) const CHUNK_HEADER: usize = 56;
+/// Size of the trailer.
+pub(crate) const TRAILER: usize = 20;
+/// No chunk is larger than this, uncompressed or compressed: what a reader is willing to allocate.
+pub(crate) const MAX_RAW: usize = 16 << 20;
+/// Entries of one index chunk.
+pub(crate) const INDEX_ENTRIES: usize = 1 << 16;
+/// The payload is not compressed (compression would have made it larger).
+const STORED: u16 = 1;
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct FileHeader {
+    magic: [u8; 8],
+    version: U16,
+    flags: U16,
+    crc: U32,
+}
+
+/// What stands before every payload.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct ChunkHeader {
+    magic: [u8; 4],
+    kind: U16,
+    flags: U16,
+    thread: U32,
+    events: U32,
+    low: U64,
+    high: U64,
+    max_site: U32,
+    raw: U32,
+    stored: U32,
+    payload_crc: U32,
+    reserved: U32,
+    header_crc: U32,
+}
+
+/// Where a chunk is, and its header.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct IndexEntry {
+    pub(crate) offset: u64,
+    pub(crate) header: ChunkHeader,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Trailer {
+    magic: [u8; 8],
+    index: U64,
+    crc: U32,
+}
+
+/// What a chunk holds. A reader skips kinds it does not know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u16)]
+pub(crate) enum Kind {
+    /// Metadata: JSON objects, one a line.
+    Records = 1,
+    /// Events of one thread.
+    Events = 2,
+    /// The headers and places of all chunks.
+    Index = 3,
+}
+
+impl ChunkHeader {
+    /// The header at the start of `bytes`, if one is there and whole.
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
+        let (header, _) = Self::read_from_prefix(bytes).ok()?;
+        let sum = crc32fast::hash(&bytes[..CHUNK_HEADER - 4]);
+        (header.magic == CHUNK_MAGIC && header.header_crc.get() == sum).then_some(header)
+    }
+
+    pub(crate) fn is(&self, kind: Kind) -> bool {
+        self.kind.get() == kind as u16
+    }
+
+    pub(crate) fn thread(&self) -> ThreadId {
+        ThreadId(self.thread.get())
+    }
+
+    pub(crate) fn span(&self) -> Span {
+        Span {
+            events: self.events.get(),
+            low: self.low.get(),
+            high: self.high.get(),
+            max_site: self.max_site.get(),
+        }
+    }
+
+    /// Bytes of the payload in the file.
+    pub(crate) fn stored(&self) -> usize {
+        self.stored.get() as usize
+    }
+
+    /// Bytes of the payload, uncompressed.
+    pub(crate) fn raw(&self) -> usize {
+        self.raw.get() as usize
+    }
+
+    pub(crate) fn is_compressed(&self) -> bool {
+        self.flags.get() & STORED == 0
+    }
+
+    pub(crate) fn payload_is_whole(&self, payload: &[u8]) -> bool {
+        crc32fast::hash(payload) == self.payload_crc.get()
+    }
+}
+
+impl IndexEntry {
+    pub(crate) const SIZE: usize = 8 + CHUNK_HEADER;
+
+    pub(crate) fn to_bytes(&self) -> [u8; Self::SIZE] {
+        let mut bytes = [0; Self::SIZE];
+        bytes[..8].copy_from_slice(&self.offset.to_le_bytes());
+        bytes[8..].copy_from_slice(self.header.as_bytes());
+        bytes
+    }
+
+    pub(crate) fn parse(bytes: &[u8; Self::SIZE]) -> Option<Self> {
+        let (offset, header) = bytes.split_first_chunk::<8>()?;
+        Some(Self { offset: u64::from_le_bytes(*offset), header: ChunkHeader::parse(header)? })
+    }
+}
+
+/// The first bytes of every file.
+pub(crate) fn file_header() -> [u8; FILE_HEADER] {
+    let mut header =
+        FileHeader { magic: FILE_MAGIC, version: VERSION.into(), flags: 0.into(), crc: 0.into() };
+    header.crc = crc32fast::hash(&header.as_bytes()[..FILE_HEADER - 4]).into();
+    zerocopy::transmute!(header)
+}
+
+/// What the first bytes of a file say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Start {
+    /// Not ours.
+    Foreign,
+    /// Ours, of this version.
+    Version(u16),
+    /// Ours, but the checksum of the file header is wrong.
+    Damaged,
+}
+
+/// Judges the first bytes of a file.
+pub(crate) fn start(bytes: &[u8]) -> Start {
+    let known = bytes.len().min(FILE_MAGIC.len());
+    if bytes[..known] != FILE_MAGIC[..known] {
+        return Start::Foreign;
+    }
+    match FileHeader::read_from_prefix(bytes) {
+        Ok((header, _)) if header.crc.get() == crc32fast::hash(&bytes[..FILE_HEADER - 4]) => {
+            Start::Version(header.version.get())
+        }
+        _ => Start::Damaged,
+    }
+}
+
+/// The last bytes of a complete file: where its first index chunk is.
+pub(crate) fn trailer(index: u64) -> [u8; TRAILER] {
+    let mut trailer = Trailer { magic: TRAILER_MAGIC, index: index.into(), crc: 0.into() };
+    trailer.crc = crc32fast::hash(&trailer.as_bytes()[..TRAILER - 4]).into();
+    zerocopy::transmute!(trailer)
+}
+
+/// Where the index is, if `bytes` are a trailer.
+pub(crate) fn parse_trailer(bytes: &[u8]) -> Option<u64> {
+    let trailer = Trailer::read_from_bytes(bytes).ok()?;
+    let whole = trailer.magic == TRAILER_MAGIC && trailer.crc.get() == crc32fast::hash(&bytes[..TRAILER - 4]);
+    whole.then_some(trailer.index.get())
+}
+
+/// Makes chunks of payloads.
+pub(crate) struct Press {
+    general: Compressor<'static>,
+    noise: Compressor<'static>,
+}
+
+impl Press {
+    pub(crate) fn new() -> io::Result<Self> {
+        let mut general = Compressor::new(1)?;
+        let mut noise = Compressor::new(1)?;
+        for press in [&mut general, &mut noise] {
+            press.set_parameter(CParameter::ContentSizeFlag(true))?;
+        }
+        noise.set_parameter(CParameter::Strategy(Strategy::ZSTD_fast))?;
+        noise.set_parameter(CParameter::TargetLength(env("TL", 6)))?;
+        noise.set_parameter(CParameter::MinMatch(env("MM", 6)))?;
+        noise.set_parameter(CParameter::HashLog(env("HL", 12)))?;
+        noise.set_parameter(CParameter::LiteralCompressionMode(ParamSwitch::Enable))?;
+        Ok(Self { general, noise })
+    }
+
+    /// Appends a whole chunk to `out`: the payload is `a`, then `b`, each compressed in the way that suits it.
+    pub(crate) fn chunk(
+        &mut self,
+        kind: Kind,
+        thread: ThreadId,
+        span: &Span,
+        a: &[u8],
+        b: &[u8],
+        out: &mut Vec<u8>,
+    ) -> io::Result<()> {
+        let at = out.len();
+        let raw = a.len() + b.len();
+        out.resize(at + CHUNK_HEADER, 0);
+        let mut flags = STORED;
+        if raw > 64 {
+            flags = 0;
+            squeeze(&mut self.general, a, out)?;
+            if !b.is_empty() {
+                squeeze(&mut self.noise, b, out)?;
+            }
+        }
+        if flags != 0 || out.len() - at - CHUNK_HEADER >= raw {
+            flags = STORED;
+            out.truncate(at + CHUNK_HEADER);
+            out.extend_from_slice(a);
+            out.extend_from_slice(b);
+        }
+        let payload = &out[at + CHUNK_HEADER..];
+        let mut header = ChunkHeader {
+            magic: CHUNK_MAGIC,
+            kind: (kind as u16).into(),
+            flags: flags.into(),
+            thread: thread.0.into(),
+            events: span.events.into(),
+            low: span.low.into(),
+            high: span.high.into(),
+            max_site: span.max_site.into(),
+            raw: (raw as u32).into(),
+            stored: (payload.len() as u32).into(),
+            payload_crc: crc32fast::hash(payload).into(),
+            reserved: 0.into(),
+            header_crc: 0.into(),
+        };
+        header.header_crc = crc32fast::hash(&header.as_bytes()[..CHUNK_HEADER - 4]).into();
+        out[at..at + CHUNK_HEADER].copy_from_slice(header.as_bytes());
+        Ok(())
+    }
+}
+
+fn env(n: &str, d: u32) -> u32 { std::env::var(n).ok().and_then(|v| v.parse().ok()).unwrap_or(d) }
+
+/// Appends one zstd frame.
+fn squeeze(press: &mut Compressor, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
+    let at = out.len();
+    out.resize(at + zstd::zstd_safe::compress_bound(bytes.len()), 0);
+    let size = press.compress_to_buffer(bytes, &mut out[at..])?;
+    out.truncate(at + size);
+    Ok(())
+}

@@ -1,0 +1,44 @@
+//! Symbols: what a thread did, without when, in one 64-bit word the predictor can compare and store.
+//!
+//! ```text
+//!  63                          35 34   32 31                             0
+//! +------------------------------+-------+--------------------------------+
+//! |              aux             | kind  |              site              |
+//! +------------------------------+-------+--------------------------------+
+//! ```
+//!
+//! `aux` is the number of frames an exit closes, or the index of a caller's address in the chunk's own list.
+
+/// A symbol.
+pub(crate) type Symbol = u64;
+
+pub(crate) const ENTRY: u64 = 0;
+pub(crate) const TAIL_ENTRY: u64 = 1;
+pub(crate) const CALL: u64 = 2;
+pub(crate) const ENTRY_FROM: u64 = 3;
+pub(crate) const TAIL_ENTRY_FROM: u64 = 4;
+pub(crate) const EXIT: u64 = 5;
+pub(crate) const LOST: u64 = 6;
+const TOP: u64 = 7;
+
+/// "One frame ends, the one on top of the stack": no site, so that all functions share what is learnt of it.
+pub(crate) const EXIT_TOP: Symbol = TOP << 32;
+
+/// First value that does not fit `aux`.
+pub(crate) const AUX_END: u64 = 1 << 29;
+
+pub(crate) const fn symbol(site: u32, kind: u64, aux: u64) -> Symbol {
+    site as u64 | kind << 32 | aux << 35
+}
+
+pub(crate) const fn site_of(symbol: Symbol) -> u32 {
+    symbol as u32
+}
+
+pub(crate) const fn kind_of(symbol: Symbol) -> u64 {
+    symbol >> 32 & 7
+}
+
+pub(crate) const fn aux_of(symbol: Symbol) -> u64 {
+    symbol >> 35
+}

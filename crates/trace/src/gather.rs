@@ -1,0 +1,191 @@
+//! Records to [`Meta`]: every id that is used gets an entry, whatever the file says.
+
+use crate::survey::Complaints;
+use crate::{Loss, Meta, Module, Process, Record, Site, SiteId, Thread, ThreadId};
+
+/// Missing entries of one kind that are made up before ids are taken for nonsense.
+const MADE_UP: usize = 1 << 18;
+
+/// The name of what has no record.
+const UNKNOWN: &str = "?";
+
+/// Entries by id, some of which may never come.
+struct Table<T> {
+    rows: Vec<Option<T>>,
+    missing: usize,
+}
+
+impl<T> Table<T> {
+    const fn new() -> Self {
+        Self { rows: Vec::new(), missing: 0 }
+    }
+
+    /// Makes `id` valid, unless that would take too many empty rows.
+    fn reach(&mut self, id: u32) -> Option<&mut Option<T>> {
+        let id = id as usize;
+        let new = (id + 1).saturating_sub(self.rows.len());
+        if new > MADE_UP - self.missing {
+            return None;
+        }
+        self.missing += new;
+        if new > 0 {
+            self.rows.resize_with(id + 1, || None);
+        }
+        Some(&mut self.rows[id])
+    }
+
+    fn put(&mut self, id: u32, row: T) -> bool {
+        let Some(place) = self.reach(id) else { return false };
+        let fresh = place.replace(row).is_none();
+        self.missing -= usize::from(fresh);
+        true
+    }
+
+    fn fill(self, what: &str, complaints: &mut Complaints, make: impl Fn(u32) -> T) -> Vec<T> {
+        if self.missing > 0 {
+            complaints.add(format!("{} {what} are used but not described", self.missing));
+        }
+        (0..).zip(self.rows).map(|(id, row)| row.unwrap_or_else(|| make(id))).collect()
+    }
+}
+
+/// Sums records up.
+pub(crate) struct Gather {
+    meta: Meta,
+    processes: Table<Process>,
+    threads: Table<Thread>,
+    modules: Table<Module>,
+    sites: Table<Site>,
+    loss: Vec<Loss>,
+}
+
+impl Gather {
+    pub(crate) fn new() -> Self {
+        Self {
+            meta: Meta::default(),
+            processes: Table::new(),
+            threads: Table::new(),
+            modules: Table::new(),
+            sites: Table::new(),
+            loss: Vec::new(),
+        }
+    }
+
+    /// Adds the records of one chunk that starts at `offset`.
+    pub(crate) fn lines(&mut self, lines: &[u8], offset: u64, complaints: &mut Complaints) {
+        for line in lines.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
+            match serde_json::from_slice(line) {
+                Ok(record) => self.record(record, complaints),
+                Err(error) => complaints.add(format!("a record in the chunk at byte {offset} is unreadable: {error}")),
+            }
+        }
+    }
+
+    fn record(&mut self, record: Record, complaints: &mut Complaints) {
+        let placed = match record {
+            Record::Session(session) => {
+                self.meta.session.get_or_insert(session);
+                true
+            }
+            Record::Process(process) => self.processes.put(process.id, process),
+            Record::Thread(thread) => self.threads.put(thread.id.0, thread),
+            Record::Module(module) => self.modules.put(module.id, module),
+            Record::Sites { sites } => {
+                // Not `all`: it would stop at the first bad one.
+                sites.into_iter().fold(true, |good, site| self.sites.put(site.id.0, site) & good)
+            }
+            Record::Clock(pair) => {
+                self.meta.clock.push(pair);
+                true
+            }
+            Record::Loss(loss) => {
+                self.loss.push(loss);
+                true
+            }
+            Record::Note { text } => {
+                self.meta.notes.push(text);
+                true
+            }
+            Record::End(end) => {
+                self.meta.end = Some(end);
+                true
+            }
+            Record::Unknown => true,
+        };
+        if !placed {
+            complaints.add("a record has an id far beyond all others and is not used".to_owned());
+        }
+    }
+
+    /// Events of this thread, with sites up to `max_site`, exist: makes both ids valid if that is reasonable.
+    pub(crate) fn used(&mut self, thread: ThreadId, max_site: u32) -> bool {
+        self.threads.reach(thread.0).is_some() && self.sites.reach(max_site).is_some()
+    }
+
+    /// The sum. All ids in it are valid indices.
+    pub(crate) fn finish(self, complaints: &mut Complaints) -> Meta {
+        let Self { mut meta, mut processes, threads, mut modules, sites, mut loss } = self;
+        meta.threads = threads.fill("threads", complaints, |id| Thread {
+            id: ThreadId(id),
+            process: 0,
+            tid: 0,
+            comm: UNKNOWN.to_owned(),
+        });
+        meta.sites = sites.fill("sites", complaints, |id| Site {
+            id: SiteId(id),
+            module: 0,
+            address: 0,
+            size: 0,
+            name: format!("{UNKNOWN}site{id}"),
+            kind: UNKNOWN.to_owned(),
+            tracers: 0,
+        });
+        for site in &mut meta.sites {
+            if modules.reach(site.module).is_none() {
+                complaints.add(format!("site {} is in module {}, which is nonsense", site.id.0, site.module));
+                site.module = 0;
+            }
+        }
+        meta.modules = modules.fill("modules", complaints, |id| Module {
+            id,
+            process: 0,
+            path: UNKNOWN.to_owned(),
+            build_id: None,
+            bias: 0,
+            range: (0, 0),
+            unloaded_ticks: None,
+        });
+        let owners = meta.threads.iter_mut().map(|thread| &mut thread.process);
+        for owner in owners.chain(meta.modules.iter_mut().map(|module| &mut module.process)) {
+            if processes.reach(*owner).is_none() {
+                complaints.add(format!("process {owner} is nonsense"));
+                *owner = 0;
+            }
+        }
+        meta.processes = processes.fill("processes", complaints, |id| Process {
+            id,
+            pid: 0,
+            parent: None,
+            comm: UNKNOWN.to_owned(),
+        });
+        let known = meta.processes.len();
+        for process in &mut meta.processes {
+            if process.parent.is_some_and(|parent| parent as usize >= known) {
+                complaints.add(format!("process {} has a parent that is not described", process.id));
+                process.parent = None;
+            }
+        }
+        // The newest of each thread counts: sorting is stable, so the last of equals is the newest.
+        let count = loss.len();
+        loss.retain(|loss| (loss.thread.0 as usize) < meta.threads.len());
+        if loss.len() < count {
+            complaints.add(format!("{} totals are of threads that are not described", count - loss.len()));
+        }
+        loss.sort_by_key(|loss| loss.thread);
+        loss.reverse();
+        loss.dedup_by_key(|loss| loss.thread);
+        loss.reverse();
+        meta.loss = loss;
+        meta
+    }
+}

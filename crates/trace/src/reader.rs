@@ -1,0 +1,177 @@
+//! Reads a trace back, whole or cut off, intact or not.
+
+use crate::chunk::{IndexEntry, Kind};
+use crate::codec::Damage;
+use crate::gather::Gather;
+use crate::source::{Scratch, Source};
+use crate::survey::{Complaints, survey};
+use crate::{Batch, ClockKind, ClockMap, Error, Meta, ThreadId};
+use std::path::Path;
+
+/// An open trace. Only metadata and the places of chunks are in memory.
+///
+/// It can be shared: any number of threads may run their own [`TraceReader::batches`].
+pub struct TraceReader {
+    source: Source,
+    meta: Meta,
+    complaints: Vec<String>,
+    clock: ClockMap,
+    events: u64,
+    /// Chunks of events in file order.
+    chunks: Vec<IndexEntry>,
+    /// Indices of `chunks`, by thread, then in file order.
+    by_thread: Vec<u32>,
+}
+
+impl TraceReader {
+    /// Opens a trace and reads everything but its events.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        let source = Source::open(path)?;
+        let mut complaints = Complaints::default();
+        let all = survey(&source, &mut complaints)?;
+        let mut gather = Gather::new();
+        let mut scratch = Scratch::new(&source)?;
+        for entry in all.iter().filter(|entry| entry.header.is(Kind::Records)) {
+            match source.payload(entry, &mut scratch)? {
+                Ok(()) => gather.lines(&scratch.raw, entry.offset, &mut complaints),
+                Err(Damage(what)) => {
+                    complaints.add(format!("the metadata at byte {} is lost: {what}", entry.offset));
+                }
+            }
+        }
+        let mut chunks = all;
+        chunks.retain(|entry| {
+            let span = entry.header.span();
+            if !entry.header.is(Kind::Events) {
+                return false;
+            }
+            let usable = gather.used(entry.header.thread(), span.max_site);
+            if !usable {
+                let (events, offset) = (span.events, entry.offset);
+                complaints.add(format!("{events} events at byte {offset} are of a thread or site that is nonsense"));
+            }
+            usable
+        });
+        let meta = gather.finish(&mut complaints);
+        let kind = match &meta.session {
+            Some(session) => session.clock,
+            None => {
+                complaints.add("the record of the session is missing".to_owned());
+                ClockKind::Tsc
+            }
+        };
+        let (clock, about_clock) = ClockMap::new(kind, &meta.clock);
+        about_clock.into_iter().for_each(|complaint| complaints.add(complaint));
+        if meta.end.is_none() {
+            complaints.add("the file has no end record: the recording was cut off or still runs".to_owned());
+        }
+        let events = chunks.iter().map(|entry| u64::from(entry.header.span().events)).sum();
+        let mut by_thread: Vec<u32> = (0..).take(chunks.len()).collect();
+        by_thread.sort_by_key(|&at| chunks[at as usize].header.thread());
+        Ok(Self { source, meta, complaints: complaints.finish(), clock, events, chunks, by_thread })
+    }
+
+    /// What the trace says besides events. Ids in it, and those of all events, are valid indices.
+    pub fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    /// What is wrong with the file, as far as it shows without reading the events.
+    pub fn complaints(&self) -> &[String] {
+        &self.complaints
+    }
+
+    /// From ticks to time.
+    pub fn clock(&self) -> &ClockMap {
+        &self.clock
+    }
+
+    /// Events in the file, by the headers of its chunks.
+    pub fn event_count(&self) -> u64 {
+        self.events
+    }
+
+    /// The lowest and the highest ticks of a thread, by the headers of its chunks; `None` if it has no events.
+    pub fn thread_span(&self, thread: ThreadId) -> Option<(u64, u64)> {
+        let spans = self.of_thread(thread).iter().map(|&at| self.chunks[at as usize].header.span());
+        spans.map(|span| (span.low, span.high)).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
+    }
+
+    /// All events, chunk by chunk, in file order: per thread oldest first, threads interleaved.
+    pub fn batches(&self) -> Batches<'_> {
+        Batches { reader: self, next: 0, scratch: None }
+    }
+
+    /// The events of one thread, oldest first.
+    pub fn thread_batches(&self, thread: ThreadId) -> ThreadBatches<'_> {
+        ThreadBatches { reader: self, rest: self.of_thread(thread), scratch: None }
+    }
+
+    fn of_thread(&self, thread: ThreadId) -> &[u32] {
+        let id = |&at: &u32| self.chunks[at as usize].header.thread();
+        let start = self.by_thread.partition_point(|at| id(at) < thread);
+        let end = self.by_thread.partition_point(|at| id(at) <= thread);
+        &self.by_thread[start..end]
+    }
+
+    fn read(&self, at: usize, scratch: &mut Option<Scratch>, batch: &mut Batch) -> Result<bool, Error> {
+        let Some(entry) = self.chunks.get(at) else { return Ok(false) };
+        let scratch = match scratch {
+            Some(scratch) => scratch,
+            none => none.insert(Scratch::new(&self.source)?),
+        };
+        self.source.batch(entry, scratch, batch)?;
+        Ok(true)
+    }
+}
+
+/// See [`TraceReader::batches`]. After an error it goes on with the next chunk.
+pub struct Batches<'a> {
+    reader: &'a TraceReader,
+    next: usize,
+    scratch: Option<Scratch>,
+}
+
+impl Batches<'_> {
+    /// The next chunk into `batch`, whose memory is used again; `false` at the end. After an error the next call
+    /// goes on with the next chunk.
+    pub fn next_into(&mut self, batch: &mut Batch) -> Result<bool, Error> {
+        let at = self.next;
+        self.next += 1;
+        self.reader.read(at, &mut self.scratch, batch)
+    }
+}
+
+impl Iterator for Batches<'_> {
+    type Item = Result<Batch, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let mut batch = Batch::default();
+        self.next_into(&mut batch).map(|more| more.then_some(batch)).transpose()
+    }
+}
+
+/// See [`TraceReader::thread_batches`]. After an error it goes on with the next chunk.
+pub struct ThreadBatches<'a> {
+    reader: &'a TraceReader,
+    rest: &'a [u32],
+    scratch: Option<Scratch>,
+}
+
+impl ThreadBatches<'_> {
+    /// As [`Batches::next_into`].
+    pub fn next_into(&mut self, batch: &mut Batch) -> Result<bool, Error> {
+        let Some((&at, rest)) = self.rest.split_first() else { return Ok(false) };
+        self.rest = rest;
+        self.reader.read(at as usize, &mut self.scratch, batch)
+    }
+}
+
+impl Iterator for ThreadBatches<'_> {
+    type Item = Result<Batch, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let mut batch = Batch::default();
+        self.next_into(&mut batch).map(|more| more.then_some(batch)).transpose()
+    }
+}

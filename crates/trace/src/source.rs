@@ -1,0 +1,97 @@
+//! Reading chunks from the file: at an offset, checked, uncompressed into buffers that are used again.
+
+use crate::chunk::{self, CHUNK_HEADER, ChunkHeader, IndexEntry};
+use crate::codec::Damage;
+use crate::codec::decode::Decoder;
+use crate::{Batch, Error};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use zstd::bulk::Decompressor;
+
+/// The file.
+pub(crate) struct Source {
+    pub(crate) path: PathBuf,
+    pub(crate) len: u64,
+    file: File,
+}
+
+/// Buffers of one reading loop.
+pub(crate) struct Scratch {
+    file: Vec<u8>,
+    pub(crate) raw: Vec<u8>,
+    press: Decompressor<'static>,
+    decoder: Decoder,
+}
+
+impl Scratch {
+    pub(crate) fn new(source: &Source) -> Result<Self, Error> {
+        let press = Decompressor::new().map_err(|error| Error::io(&source.path, "read", error))?;
+        Ok(Self { file: Vec::new(), raw: Vec::new(), press, decoder: Decoder::default() })
+    }
+}
+
+impl Source {
+    pub(crate) fn open(path: &Path) -> Result<Self, Error> {
+        let io = |source| Error::io(path, "open", source);
+        // Asked before opening: opening a pipe would wait for a writer.
+        if !std::fs::metadata(path).map_err(io)?.is_file() {
+            return Err(Error::NotAFile { path: path.to_owned() });
+        }
+        let file = File::open(path).map_err(io)?;
+        let len = file.metadata().map_err(io)?.len();
+        Ok(Self { path: path.to_owned(), len, file })
+    }
+
+    pub(crate) fn read(&self, into: &mut [u8], at: u64) -> Result<(), Error> {
+        self.file.read_exact_at(into, at).map_err(|source| Error::io(&self.path, "read", source))
+    }
+
+    /// Reads the payload of a chunk into `scratch.raw`.
+    pub(crate) fn payload(&self, entry: &IndexEntry, scratch: &mut Scratch) -> Result<Result<(), Damage>, Error> {
+        let IndexEntry { offset, header } = entry;
+        let (stored, raw) = (header.stored(), header.raw());
+        if stored > chunk::MAX_RAW || raw > chunk::MAX_RAW {
+            return Ok(Err(Damage("it claims to be larger than a chunk may be")));
+        }
+        scratch.file.resize(CHUNK_HEADER + stored, 0);
+        self.read(&mut scratch.file, *offset)?;
+        if ChunkHeader::parse(&scratch.file) != Some(*header) {
+            return Ok(Err(Damage("its header is not the one in the index")));
+        }
+        let payload = &scratch.file[CHUNK_HEADER..];
+        if !header.payload_is_whole(payload) {
+            return Ok(Err(Damage("its checksum is wrong")));
+        }
+        scratch.raw.clear();
+        if header.is_compressed() {
+            scratch.raw.reserve(raw);
+            if scratch.press.decompress_to_buffer(payload, &mut scratch.raw).is_err() {
+                return Ok(Err(Damage("it does not uncompress")));
+            }
+        } else {
+            scratch.raw.extend_from_slice(payload);
+        }
+        if scratch.raw.len() != raw {
+            return Ok(Err(Damage("its size is not the one it declares")));
+        }
+        Ok(Ok(()))
+    }
+
+    /// Decodes a chunk of events into `batch`.
+    pub(crate) fn batch(&self, entry: &IndexEntry, scratch: &mut Scratch, batch: &mut Batch) -> Result<(), Error> {
+        let span = entry.header.span();
+        batch.thread = entry.header.thread();
+        batch.events.clear();
+        let result = match self.payload(entry, scratch)? {
+            Ok(()) => scratch.decoder.decode(&scratch.raw, &span, &mut batch.events),
+            Err(damage) => Err(damage),
+        };
+        result.map_err(|Damage(what)| {
+            // Half a chunk is not shown as if it were whole.
+            batch.events.clear();
+            let (thread, events) = (batch.thread, span.events);
+            Error::BadChunk { path: self.path.clone(), offset: entry.offset, thread, events, what }
+        })
+    }
+}

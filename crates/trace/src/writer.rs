@@ -1,0 +1,168 @@
+//! Writes a trace while the program runs.
+
+use crate::chunk::{self, ChunkHeader, IndexEntry, Kind};
+use crate::codec::encode::{Sealed, Span};
+use crate::{End, Error, Record, Session, ThreadId};
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+pub use crate::codec::encode::ThreadEncoder;
+
+/// Whole chunks wait in memory up to this size, so that a chunk of two events is not a system call.
+const OUT_BYTES: usize = 64 << 10;
+/// When the file takes no more, this much waits for a better moment; then nothing more is taken.
+const OUT_LIMIT: usize = 4 << 20;
+/// Metadata records are gathered up to this size.
+const META_BYTES: usize = 64 << 10;
+/// Sites per record, so that no record comes near the size limit of a chunk.
+const SITES_PER_RECORD: usize = 4096;
+
+/// A trace being written.
+pub struct TraceWriter {
+    file: File,
+    path: PathBuf,
+    /// Bytes of whole chunks made so far; those of `out` are not in the file yet.
+    made: u64,
+    out: Vec<u8>,
+    records: Vec<u8>,
+    index: Vec<IndexEntry>,
+    press: chunk::Press,
+}
+
+impl TraceWriter {
+    /// Starts a trace in a new or emptied file.
+    pub fn create(path: &Path, session: Session) -> Result<Self, Error> {
+        let file = File::create(path).map_err(|source| Error::io(path, "create", source))?;
+        let mut writer = Self {
+            file,
+            path: path.to_owned(),
+            made: 0,
+            out: Vec::new(),
+            records: Vec::new(),
+            index: Vec::new(),
+            press: chunk::Press::new().map_err(|source| Error::io(path, "create", source))?,
+        };
+        writer.append_raw(&chunk::file_header());
+        writer.record(&Record::Session(session))?;
+        writer.flush()?;
+        Ok(writer)
+    }
+
+    /// Adds a record. It may wait in memory, but never behind events that come later.
+    pub fn record(&mut self, record: &Record) -> Result<(), Error> {
+        self.check_room()?;
+        if let Record::Sites { sites } = record
+            && sites.len() > SITES_PER_RECORD
+        {
+            for some in sites.chunks(SITES_PER_RECORD) {
+                self.record(&Record::Sites { sites: some.to_vec() })?;
+            }
+            return Ok(());
+        }
+        let json = serde_json::to_vec(record).map_err(|source| Error::Json { path: self.path.clone(), source })?;
+        if json.len() >= chunk::MAX_RAW {
+            return Err(Error::TooLarge { path: self.path.clone(), size: json.len() });
+        }
+        if self.records.len() + json.len() >= META_BYTES {
+            self.close_records()?;
+        }
+        self.records.extend_from_slice(&json);
+        self.records.push(b'\n');
+        Ok(())
+    }
+
+    /// Writes what is pending in `encoder` and leaves it empty. If the file takes no more and too much waits
+    /// already, the encoder is left as it is.
+    pub fn events(&mut self, encoder: &mut ThreadEncoder) -> Result<(), Error> {
+        self.check_room()?;
+        if encoder.is_empty() {
+            return Ok(());
+        }
+        self.close_records()?;
+        for Sealed { span, structure, ticks } in encoder.take() {
+            self.append(Kind::Events, encoder.thread(), span, &structure, &ticks)?;
+        }
+        self.relieve(OUT_BYTES)
+    }
+
+    /// Hands everything taken so far to the operating system (pending events of encoders are not the writer's).
+    pub fn flush(&mut self) -> Result<(), Error> {
+        self.close_records()?;
+        self.relieve(0)
+    }
+
+    /// The size of the file once everything taken so far is in it.
+    pub fn bytes_written(&self) -> u64 {
+        self.made
+    }
+
+    /// Ends the trace: the end record, the index, the trailer. Returns the size of the file.
+    pub fn finish(mut self, end: End) -> Result<u64, Error> {
+        self.record(&Record::End(end))?;
+        self.close_records()?;
+        let start = self.made;
+        for entries in std::mem::take(&mut self.index).chunks(chunk::INDEX_ENTRIES) {
+            let payload: Vec<u8> = entries.iter().flat_map(IndexEntry::to_bytes).collect();
+            self.append(Kind::Index, ThreadId(0), Span::default(), &payload, &[])?;
+        }
+        self.append_raw(&chunk::trailer(start));
+        self.relieve(0)?;
+        Ok(self.made)
+    }
+
+    fn close_records(&mut self) -> Result<(), Error> {
+        if self.records.is_empty() {
+            return Ok(());
+        }
+        let mut records = std::mem::take(&mut self.records);
+        self.append(Kind::Records, ThreadId(0), Span::default(), &records, &[])?;
+        records.clear();
+        self.records = records;
+        self.relieve(OUT_BYTES)
+    }
+
+    fn append(&mut self, kind: Kind, thread: ThreadId, span: Span, a: &[u8], b: &[u8]) -> Result<(), Error> {
+        let at = self.out.len();
+        self.press
+            .chunk(kind, thread, &span, a, b, &mut self.out)
+            .map_err(|source| Error::io(&self.path, "compress for", source))?;
+        if let Some(header) = ChunkHeader::parse(&self.out[at..]) {
+            self.index.push(IndexEntry { offset: self.made, header });
+        }
+        self.made += (self.out.len() - at) as u64;
+        Ok(())
+    }
+
+    fn append_raw(&mut self, bytes: &[u8]) {
+        self.out.extend_from_slice(bytes);
+        self.made += bytes.len() as u64;
+    }
+
+    /// Before taking anything: is there a chance to get rid of it?
+    fn check_room(&mut self) -> Result<(), Error> {
+        if self.out.len() < OUT_LIMIT { Ok(()) } else { self.relieve(0) }
+    }
+
+    /// Writes until at most `keep` bytes wait. What could not be written stays and is tried again next time, so
+    /// the file is always a prefix of a valid one.
+    fn relieve(&mut self, keep: usize) -> Result<(), Error> {
+        if self.out.len() <= keep {
+            return Ok(());
+        }
+        let mut done = 0;
+        let result = loop {
+            if done == self.out.len() {
+                break Ok(());
+            }
+            match self.file.write(&self.out[done..]) {
+                Ok(0) => break Err(std::io::ErrorKind::WriteZero.into()),
+                Ok(wrote) => done += wrote,
+                Err(again) if again.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => break Err(error),
+            }
+        };
+        self.out.drain(..done);
+        result.map_err(|source| Error::io(&self.path, "write", source))
+    }
+}
