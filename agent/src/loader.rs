@@ -6,7 +6,7 @@
 //! Unsafe because it walks the linker's own lists, which change only under the lock that is held while `r_brk` runs.
 
 use crate::{poke, start, sys};
-use calltap_abi::plan::{Status, Write};
+use calltap_abi::plan::{self, Status, Write};
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 
@@ -140,7 +140,7 @@ pub fn watch() -> bool {
     if byte(at) != 0xC3 || at % 16 > 11 {
         return false;
     }
-    let mut old = [0u8; 8];
+    let mut old = [0u8; plan::BYTES_MAX];
     for (i, place) in old.iter_mut().enumerate().take(5) {
         *place = byte(at + i);
     }
@@ -153,8 +153,8 @@ pub fn watch() -> bool {
     let write = Write::default();
     write.address.store(at as u64, Relaxed);
     write.length.store(5, Relaxed);
-    write.old.store(u64::from_le_bytes(old), Relaxed);
-    write.new.store(u64::from_le_bytes([0xE9, a, b, c, d, 0, 0, 0]), Relaxed);
+    plan::store(&write.old, &old);
+    plan::store(&write.new, &[0xE9, a, b, c, d]);
     // SAFETY: mapped text of ld.so; it is the only thread, and it is in the agent's constructor.
     unsafe { poke::apply(core::slice::from_ref(&write)) };
     write.status.load(Relaxed) == Status::Written as u32

@@ -8,11 +8,11 @@
 //! Unsafe because it reads and changes the program's code.
 
 use crate::sys::{self, Fd};
-use calltap_abi::plan::{Status, Write};
+use calltap_abi::plan::{self, Status, Write};
 use core::sync::atomic::Ordering::*;
 
 const PAGE: usize = 4096;
-const MAX: usize = 8;
+const MAX: usize = plan::BYTES_MAX;
 
 /// Verifies all writes, then carries out those whose old bytes were there.
 ///
@@ -34,7 +34,7 @@ pub unsafe fn apply(writes: &[Write]) {
         // One write per page; a site that reaches into the next page goes with the page it begins in.
         let page = first.address.load(Relaxed) as usize / PAGE;
         let n = rest.iter().take_while(|write| write.address.load(Relaxed) as usize / PAGE == page).count();
-        let (batch, later) = rest.split_at(n.max(1));
+        let (batch, later) = rest.split_at_checked(n.max(1)).unwrap_or((rest, &[]));
         // SAFETY: the caller's promise.
         unsafe { write_page(&memory, batch) };
         rest = later;
@@ -54,9 +54,10 @@ unsafe fn verify(write: &Write) {
         // SAFETY: mapped and readable, the caller's promise.
         *byte = unsafe { ((address + i) as *const u8).read_volatile() };
     }
-    let actual = u64::from_le_bytes(actual);
-    if n == 0 || actual != write.old.load(Relaxed) {
-        write.actual.store(actual, Relaxed);
+    if n != 0 && actual == plan::load(&write.new) {
+        write.status.store(Status::Written as u32, Relaxed); // a forked child asks again for what its parent had patched
+    } else if n == 0 || actual != plan::load(&write.old) {
+        plan::store(&write.actual, &actual);
         write.status.store(Status::Surprise as u32, Relaxed);
     }
 }
@@ -75,7 +76,7 @@ unsafe fn write_page(memory: &Fd, writes: &[Write]) {
     }
     for write in pending() {
         let at = (write.address.load(Relaxed) as usize).wrapping_sub(start);
-        let new = write.new.load(Relaxed).to_le_bytes();
+        let new = plan::load(&write.new);
         for (i, byte) in new.iter().enumerate().take(length(write)) {
             if let Some(place) = text.get_mut(at + i) {
                 *place = *byte;

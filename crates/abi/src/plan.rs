@@ -2,7 +2,7 @@
 //!
 //! A plan lies in the plan area: [`PlanHeader`], then `maps` times [`Map`], then `writes` times [`Write`].
 
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Start of a plan.
 #[derive(Debug, Default)]
@@ -34,16 +34,32 @@ pub struct Map {
 pub struct Write {
     /// First byte.
     pub address: AtomicU64,
-    /// The bytes that must be there (the first `length`).
-    pub old: AtomicU64,
+    /// The bytes that must be there (the first `length`; zeros behind). Where `new` is there already, nothing is written.
+    pub old: [AtomicU64; 2],
     /// The bytes to write.
-    pub new: AtomicU64,
-    /// 1 to 8.
+    pub new: [AtomicU64; 2],
+    /// 1 to [`BYTES_MAX`].
     pub length: AtomicU32,
     /// A [`Status`].
     pub status: AtomicU32,
     /// With [`Status::Surprise`]: the bytes found.
-    pub actual: AtomicU64,
+    pub actual: [AtomicU64; 2],
+}
+
+/// The longest write: the five bytes in front of a function, an `endbr64`, and two bytes at its entry are 11.
+pub const BYTES_MAX: usize = 16;
+
+/// The bytes of a field of [`Write`].
+pub fn load(words: &[AtomicU64; 2]) -> [u8; BYTES_MAX] {
+    let [low, high] = words;
+    (u128::from(high.load(Relaxed)) << 64 | u128::from(low.load(Relaxed))).to_le_bytes()
+}
+
+/// Sets a field of [`Write`] to up to [`BYTES_MAX`] bytes, zeros behind.
+pub fn store(words: &[AtomicU64; 2], bytes: &[u8]) {
+    let value = bytes.iter().take(BYTES_MAX).rev().fold(0u128, |value, byte| value << 8 | u128::from(*byte));
+    words[0].store(value as u64, Relaxed);
+    words[1].store((value >> 64) as u64, Relaxed);
 }
 
 /// What became of a [`Write`].
@@ -74,4 +90,4 @@ pub enum Trouble {
 
 const _: () = assert!(size_of::<PlanHeader>() == 8);
 const _: () = assert!(size_of::<Map>() == 32);
-const _: () = assert!(size_of::<Write>() == 40);
+const _: () = assert!(size_of::<Write>() == 64);

@@ -1,1 +1,203 @@
-//! What to write where.
+//! Which bytes to write where: the stub of a site, the hop that leads to it, and the patched site itself.
+//!
+//! Safe code that only computes; the agent's `poke` is the hand that writes. Addresses here are those of the running process
+//! ([`Avma`], actual virtual memory address), so a link-time [`Svma`] cannot be patched by mistake.
+#![forbid(unsafe_code)]
+
+use calltap_abi::stub::{self, Hook};
+use calltap_sites::{SiteForm, Svma};
+
+/// An address in the running process.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Avma(pub u64);
+
+/// What the loader added to a module's link-time addresses (wraps).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Bias(pub u64);
+
+impl Bias {
+    /// Where a link-time address is in the process.
+    pub fn apply(self, address: Svma) -> Avma {
+        Avma(address.0.wrapping_add(self.0))
+    }
+}
+
+/// What the tracers of a site want, together.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Wanted {
+    /// Entry and caller.
+    Function,
+    /// Entry and return.
+    Graph,
+    /// All of it, from one pair of events.
+    Both,
+}
+
+/// The hooks and the stub region of one process.
+#[derive(Clone, Debug)]
+pub struct Agent {
+    /// Address of the stub region.
+    pub stubs: Avma,
+    /// Addresses of the hooks, by [`Hook`].
+    pub hooks: [Avma; stub::HOOK_COUNT],
+}
+
+/// A `rel32` that does not reach.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OutOfReach;
+
+impl Agent {
+    /// The address of stub number `index`.
+    pub fn stub(&self, index: u32) -> Avma {
+        Avma(self.stubs.0 + u64::from(index) * stub::SIZE as u64)
+    }
+
+    fn hook(&self, hook: Hook) -> Avma {
+        self.hooks[hook as usize]
+    }
+}
+
+const CALL: &[u8] = &[0xE8];
+const JMP: &[u8] = &[0xE9];
+/// With an address-size prefix, which changes nothing, these are six bytes long: as long as their indirect forms.
+const CALL6: &[u8] = &[0x67, 0xE8];
+const JMP6: &[u8] = &[0x67, 0xE9];
+const CALL_INDIRECT: &[u8] = &[0xFF, 0x15];
+const JMP_INDIRECT: &[u8] = &[0xFF, 0x25];
+const RET: u8 = 0xC3;
+const INT3: u8 = 0xCC;
+const JMP_SHORT: u8 = 0xEB;
+
+/// `opcode rel32` at `at`, to `target`.
+fn relative(opcode: &[u8], at: Avma, target: Avma) -> Result<Vec<u8>, OutOfReach> {
+    let next = at.0.wrapping_add(opcode.len() as u64 + 4);
+    let distance = i32::try_from(target.0.wrapping_sub(next) as i64).map_err(|_| OutOfReach)?;
+    Ok([opcode, &distance.to_le_bytes()].concat())
+}
+
+/// Does a site at `at` reach `target` with a direct jump?
+pub fn reaches(at: Avma, target: Avma) -> bool {
+    relative(JMP, at, target).is_ok()
+}
+
+/// The stub of a site whose body begins at `body`, for a stub at `at`.
+pub fn stub_bytes(
+    agent: &Agent,
+    at: Avma,
+    body: Avma,
+    wanted: Wanted,
+    after_prologue: bool,
+) -> Result<[u8; stub::SIZE], OutOfReach> {
+    let mut bytes = [INT3; stub::SIZE];
+    let mut put = |offset: usize, code: &[u8]| bytes[offset..offset + code.len()].copy_from_slice(code);
+    let to = |opcode: &[u8], offset: usize, target: Avma| relative(opcode, Avma(at.0 + offset as u64), target);
+    let near = reaches(Avma(at.0 + stub::TAIL as u64), body) && reaches(at, body);
+    let body_at = |direct: &[u8], indirect: &[u8], offset: usize| {
+        if near {
+            to(direct, offset, body)
+        } else {
+            let distance = (stub::BODY - offset - 6) as u32;
+            Ok([indirect, &distance.to_le_bytes()].concat())
+        }
+    };
+    let entry = match (wanted, after_prologue) {
+        (Wanted::Function, false) => Hook::Call,
+        (Wanted::Graph, false) => Hook::Entry,
+        (Wanted::Both, false) => Hook::EntryFrom,
+        (Wanted::Function, true) => Hook::McountCall,
+        (Wanted::Graph, true) => Hook::McountEntry,
+        (Wanted::Both, true) => Hook::McountEntryFrom,
+    };
+    let start = entry_offset(wanted, after_prologue);
+    put(start, &to(CALL, start, agent.hook(entry))?);
+    match (wanted, after_prologue) {
+        (_, true) => put(stub::AFTER_MCOUNT, &[RET]),
+        (Wanted::Function, false) => put(stub::AFTER_CALL, &body_at(JMP6, JMP_INDIRECT, stub::AFTER_CALL)?),
+        _ => put(stub::AFTER_ENTRY, &body_at(CALL6, CALL_INDIRECT, stub::AFTER_ENTRY)?),
+    }
+    if wanted != Wanted::Function {
+        put(stub::LANDING, &to(CALL, stub::LANDING, agent.hook(Hook::Exit))?);
+        put(stub::AFTER_EXIT, &[RET]);
+        if !after_prologue {
+            put(stub::TAIL, &body_at(JMP6, JMP_INDIRECT, stub::TAIL)?);
+        }
+    }
+    put(stub::BODY, &body.0.to_le_bytes());
+    Ok(bytes)
+}
+
+/// Where in its stub a site enters.
+pub fn entry_offset(wanted: Wanted, after_prologue: bool) -> usize {
+    match (wanted, after_prologue) {
+        (_, true) => stub::AFTER_MCOUNT - 5,
+        (Wanted::Function, false) => stub::AFTER_CALL - 5,
+        _ => stub::AFTER_ENTRY - 5,
+    }
+}
+
+/// A hop to `target`: `jmp *2(%rip)`, two bytes of padding, the address.
+pub fn hop_bytes(target: Avma) -> [u8; stub::HOP_SIZE] {
+    let mut bytes = [INT3; stub::HOP_SIZE];
+    bytes[..6].copy_from_slice(&[0xFF, 0x25, 2, 0, 0, 0]);
+    bytes[8..].copy_from_slice(&target.0.to_le_bytes());
+    bytes
+}
+
+/// One write: the bytes that must be at `address`, and those that shall be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Edit {
+    /// First byte.
+    pub address: Avma,
+    /// Expected.
+    pub old: Vec<u8>,
+    /// Wanted; as long as `old`.
+    pub new: Vec<u8>,
+}
+
+/// Is the site a call after the prologue?
+pub fn is_after_prologue(form: &SiteForm) -> bool {
+    matches!(form, SiteForm::AfterPrologue { .. })
+}
+
+/// The address of the first byte that a site's jump is written to.
+pub fn site_address(form: &SiteForm) -> Svma {
+    match form {
+        SiteForm::Entry { at, .. } | SiteForm::AfterPrologue { at, .. } => *at,
+        SiteForm::Prefix { prefix, .. } => *prefix,
+    }
+}
+
+/// Where a site's body resumes.
+pub fn body_address(form: &SiteForm) -> Svma {
+    match form {
+        SiteForm::Entry { at, old } | SiteForm::AfterPrologue { at, old } => Svma(at.0 + old.len() as u64),
+        SiteForm::Prefix { entry, .. } => Svma(entry.0 + 2),
+    }
+}
+
+/// The write that leads a site to `target` (its stub at the right offset, or a hop).
+pub fn site_edit(form: &SiteForm, bias: Bias, target: Avma) -> Result<Edit, OutOfReach> {
+    let address = bias.apply(site_address(form));
+    let (old, new) = match form {
+        SiteForm::Entry { old, .. } if old.len() == 6 => (old.clone(), relative(JMP6, address, target)?),
+        SiteForm::Entry { old, .. } => (old.get(..5).ok_or(OutOfReach)?.to_vec(), relative(JMP, address, target)?),
+        SiteForm::AfterPrologue { old, .. } if old.len() == 6 => (old.clone(), relative(CALL6, address, target)?),
+        SiteForm::AfterPrologue { old, .. } => {
+            (old.get(..5).ok_or(OutOfReach)?.to_vec(), relative(CALL, address, target)?)
+        }
+        SiteForm::Prefix { prefix, prefix_old, entry, entry_old } => {
+            let jump = relative(JMP, address, target)?;
+            let gap = entry.0.checked_sub(prefix.0 + 5).ok_or(OutOfReach)?;
+            let back = i8::try_from(-(5 + gap as i64 + 2)).map_err(|_| OutOfReach)?;
+            // An `endbr64` may lie between the two; it stays.
+            let between: &[u8] = match gap {
+                0 => &[],
+                4 => &[0xF3, 0x0F, 0x1E, 0xFA],
+                _ => return Err(OutOfReach),
+            };
+            let old = [prefix_old, between, entry_old].concat();
+            (old, [&jump[..], between, &[JMP_SHORT, back as u8]].concat())
+        }
+    };
+    if old.len() != new.len() { Err(OutOfReach) } else { Ok(Edit { address, old, new }) }
+}
