@@ -15,6 +15,9 @@ use crate::{SiteForm, SiteKind, Svma};
 /// How far into a function the call is looked for: rustc saves all argument registers before it.
 const SEARCHED: u64 = 256;
 
+/// Length of `__fentry__`.
+const LONGEST_HOOK: usize = 10;
+
 /// Which profiling function is called.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Hook {
@@ -44,7 +47,8 @@ impl Hooks {
     /// Looks them up among the symbols and the imports.
     pub fn find(dynamic: &Dynamic<'_>, symbols: &[Symbol<'_>]) -> Self {
         let defined = symbols.iter().filter_map(|symbol| Some((symbol.address, Hook::named(symbol.name)?)));
-        let imported = dynamic.imports().filter_map(|(slot, name)| Some((slot, Hook::named(name)?)));
+        let imported =
+            dynamic.imports(LONGEST_HOOK).filter_map(|(slot, name)| Some((slot, Hook::named(name)?)));
         Hooks { addresses: defined.collect(), slots: imported.collect() }
     }
 

@@ -54,7 +54,7 @@ impl<'d> Dynamic<'d> {
             dynamic.strings = image.tail(at, value(elf::DT_STRSZ).unwrap_or(0));
         }
         let text = |entry: &Dyn64<Le>| {
-            let name = string(dynamic.strings, u32::try_from(entry.d_val.get(Le)).ok()?)?;
+            let name = string(dynamic.strings, u32::try_from(entry.d_val.get(Le)).ok()?, 4096)?;
             Some(String::from_utf8_lossy(name).into_owned())
         };
         let texts = |tag| entries.iter().filter(move |entry| entry.d_tag.get(Le) == tag).filter_map(text);
@@ -97,12 +97,15 @@ impl<'d> Dynamic<'d> {
         }
     }
 
-    /// The words the loader fills with the address of an imported symbol, with the symbol's name.
-    pub fn imports(&self) -> impl Iterator<Item = (u64, &'d [u8])> + '_ {
-        self.relocations.iter().filter(|relocation| relocation.kind != RELATIVE).filter_map(|relocation| {
-            let symbol = self.all_symbols.get(relocation.symbol as usize)?;
-            Some((relocation.at, string(self.strings, symbol.st_name.get(Le))?))
-        })
+    /// The words the loader fills with the address of an imported symbol, with the symbol's name if it has at most
+    /// `longest` bytes.
+    pub fn imports(&self, longest: usize) -> impl Iterator<Item = (u64, &'d [u8])> + '_ {
+        self.relocations.iter().filter(|relocation| relocation.kind != RELATIVE).filter_map(
+            move |relocation| {
+                let symbol = self.all_symbols.get(relocation.symbol as usize)?;
+                Some((relocation.at, string(self.strings, symbol.st_name.get(Le), longest)?))
+            },
+        )
     }
 }
 

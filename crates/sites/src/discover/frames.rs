@@ -150,7 +150,9 @@ fn first_row<'d>(
     factor: i64,
 ) -> Cfa {
     let scale = |factored: i64| u64::try_from(factored.wrapping_mul(factor)).ok();
-    while let Ok(Some(instruction)) = instructions.next() {
+    // Compilers need two or three; a hostile table may name one endless list many times.
+    for _ in 0..64 {
+        let Ok(Some(instruction)) = instructions.next() else { break };
         let register = cfa.0.map(|(register, _)| register);
         cfa = Cfa(match instruction {
             CallFrameInstruction::SetLoc { .. } | CallFrameInstruction::AdvanceLoc { .. } => break,

@@ -241,7 +241,7 @@ fn sections<'d>(data: &'d [u8], header: &FileHeader64<Le>) -> Result<Vec<Section
         .and_then(|names| slice(data, names.sh_offset.get(Le), names.sh_size.get(Le)))
         .ok_or_else(broken)?;
     let section = |header: &SectionHeader64<Le>| Section {
-        name: string(names, header.sh_name.get(Le)).unwrap_or(b""),
+        name: string(names, header.sh_name.get(Le), 64).unwrap_or(b""),
         kind: header.sh_type.get(Le),
         flags: header.sh_flags.get(Le).0,
         address: header.sh_addr.get(Le),
@@ -252,12 +252,10 @@ fn sections<'d>(data: &'d [u8], header: &FileHeader64<Le>) -> Result<Vec<Section
     Ok(headers.iter().map(section).collect())
 }
 
-/// The longest symbol name taken: keeps a hostile string table from costing its square.
-const LONGEST_NAME: usize = 1 << 16;
-
-/// The zero-terminated string at `offset` of a string table.
-pub(super) fn string(table: &[u8], offset: u32) -> Option<&[u8]> {
+/// The zero-terminated string at `offset` of a string table, if it is at most `longest` bytes: a hostile table
+/// has no zeros, and looking for them would cost its square.
+pub(super) fn string(table: &[u8], offset: u32, longest: usize) -> Option<&[u8]> {
     let tail = table.get(usize::try_from(offset).ok()?..)?;
-    let tail = tail.get(..LONGEST_NAME).unwrap_or(tail);
+    let tail = tail.get(..=longest).unwrap_or(tail);
     tail.get(..tail.iter().position(|&byte| byte == 0)?)
 }

@@ -6,6 +6,9 @@ use object::elf::{self, Sym64};
 use super::dynamic::{Dynamic, whole};
 use super::image::{Image, string};
 
+/// Longer names are not taken.
+const LONGEST_NAME: usize = 1 << 16;
+
 /// One symbol of a function; several may share an address.
 pub(super) struct Symbol<'d> {
     pub address: u64,
@@ -26,10 +29,11 @@ pub(super) fn functions<'d>(
     // Names of many symbols may be one hostile string: stop when they add up to what no linker writes.
     let mut budget = image.data.len().saturating_mul(8).max(1 << 20);
     let mut add = |symbols: &[Sym64<Le>], strings: &'d [u8]| {
-        for symbol in symbols.iter().filter_map(|symbol| function(image, symbol, strings)) {
-            let Some(left) = budget.checked_sub(symbol.name.len()) else { return false };
+        for symbol in symbols.iter().filter(|symbol| is_function(image, symbol)) {
+            let name = string(strings, symbol.st_name.get(Le), LONGEST_NAME);
+            let Some(left) = budget.checked_sub(name.map_or(LONGEST_NAME, <[u8]>::len)) else { return false };
             budget = left;
-            all.push(symbol);
+            all.extend(name.and_then(|name| named(symbol, name)));
         }
         true
     };
@@ -52,28 +56,28 @@ pub(super) fn functions<'d>(
     all
 }
 
-fn function<'d>(image: &Image<'_>, symbol: &Sym64<Le>, strings: &'d [u8]) -> Option<Symbol<'d>> {
-    if !matches!(symbol.st_type(), elf::STT_FUNC | elf::STT_GNU_IFUNC) {
-        return None;
-    }
+fn is_function(image: &Image<'_>, symbol: &Sym64<Le>) -> bool {
     let index = symbol.st_shndx.get(Le);
-    let address = symbol.st_value.get(Le);
-    if index == elf::SHN_UNDEF || !image.is_code(address) {
-        return None;
+    if !matches!(symbol.st_type(), elf::STT_FUNC | elf::STT_GNU_IFUNC)
+        || index == elf::SHN_UNDEF
+        || !image.is_code(symbol.st_value.get(Le))
+    {
+        return false;
     }
     // Data may share an executable segment with code, but not a section. (Special indices have no section.)
-    if let Some(section) = image.sections.get(usize::from(index.0))
-        && (!section.is_code() || section.is_plt())
-    {
-        return None;
-    }
-    let name = base_name(string(strings, symbol.st_name.get(Le))?);
+    let section = image.sections.get(usize::from(index.0));
+    section.is_none_or(|section| section.is_code() && !section.is_plt())
+}
+
+fn named<'d>(symbol: &Sym64<Le>, name: &'d [u8]) -> Option<Symbol<'d>> {
+    let name = base_name(name);
     let rank = match symbol.st_bind() {
         elf::STB_GLOBAL | elf::STB_GNU_UNIQUE => 0,
         elf::STB_WEAK => 1,
         _ => 2,
     };
-    (!name.is_empty()).then(|| Symbol { address, size: symbol.st_size.get(Le), name, rank })
+    let (address, size) = (symbol.st_value.get(Le), symbol.st_size.get(Le));
+    (!name.is_empty()).then_some(Symbol { address, size, name, rank })
 }
 
 /// The name without `@VERSION` or `@@VERSION`.

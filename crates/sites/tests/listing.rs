@@ -1,0 +1,211 @@
+//! Which functions are listed, under which names, and what the file says about itself.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use calltap_sites::{Function, SiteKind, read};
+use support::{Built, C, build, check, check_binary, describe, find, have};
+
+const FIVE: &str = "-O2 -fpatchable-function-entry=5";
+
+#[test]
+fn cold_parts_are_listed_and_never_traced() {
+    let source = r#"
+        __attribute__((cold, noreturn)) void fail(int);
+        int risky(int a) { if (a < 0) fail(a); return a * 2; }
+        void fail(int a) { for (;;) *(volatile int *)0 = a; }
+    "#;
+    let binary = check(
+        &format!("gcc {FIVE} -fPIC -shared"),
+        "c",
+        source,
+        "risky patchable entry+0 9090909090
+         risky.cold none (cold part of risky, not a function)",
+    );
+    assert_eq!(find(&binary, "risky.cold").kind, SiteKind::None);
+}
+
+#[test]
+fn aliases_weak_names_versions_and_resolvers() {
+    let source = r#"
+        __asm__(".symver versioned_1, versioned@@V1");
+        int versioned_1(int a) { return a + 7; }
+        int strong(int a) { return a + 1; }
+        int weak(int) __attribute__((weak, alias("strong")));
+        static int local(int) __attribute__((alias("strong"), used));
+        static int fast(int a) { return a + 2; }
+        static int (*resolve(void))(int) { return fast; }
+        int picked(int) __attribute__((ifunc("resolve")));
+    "#;
+    let directory = tempfile::tempdir().unwrap();
+    let map = directory.path().join("map");
+    std::fs::write(&map, "V1 { global: *; };").unwrap();
+    let command = format!("gcc {FIVE} -fPIC -shared -Wl,--version-script={}", map.display());
+    let binary = check(
+        &command,
+        "c",
+        source,
+        "strong patchable entry+0 9090909090
+         picked patchable entry+0 9090909090
+         versioned patchable entry+0 9090909090",
+    );
+    assert_eq!(find(&binary, "strong").aliases, ["local", "weak"]);
+    assert_eq!(find(&binary, "picked").aliases, ["resolve"]);
+}
+
+#[test]
+fn addresses_in_packed_relocations() {
+    for (compiler, flags) in [
+        ("gcc", "-fPIE -pie -Wl,-z,pack-relative-relocs"),
+        ("clang-16", "-fPIE -pie -fuse-ld=lld -Wl,--pack-dyn-relocs=relr"),
+    ] {
+        if !have(compiler) || (flags.contains("lld") && !have("ld.lld")) {
+            continue;
+        }
+        let built = build(&format!("{compiler} {FIVE} {flags}"), "c", C);
+        let packed = Command::new("readelf").arg("-SW").arg(&built.path).output().unwrap();
+        assert!(String::from_utf8_lossy(&packed.stdout).contains(".relr.dyn"), "{flags}");
+        let binary = built.read();
+        for name in ["main", "leaf", "mid"] {
+            assert_eq!(find(&binary, name).kind, SiteKind::Patchable, "{compiler} {name}");
+        }
+        check_binary(compiler, &binary, "");
+    }
+}
+
+/// Address to site, of the whole functions.
+fn sites(functions: &[Function]) -> BTreeMap<u64, String> {
+    let whole = functions.iter().filter(|function| !function.reason.contains("cold part"));
+    whole.map(|function| (function.address.0, describe(function))).collect()
+}
+
+#[test]
+fn stripped_files_keep_their_sites() {
+    for kind in ["-fPIE -pie", "-fno-pie -no-pie", "-fPIC -shared"] {
+        let flags = ["-fpatchable-function-entry=5", "-fpatchable-function-entry=7,5", "-pg", "-pg -mfentry"];
+        for flag in flags {
+            let built = build(&format!("gcc -O2 {kind} {flag}"), "c", C);
+            let before = sites(&built.read().functions);
+            let stripped = built.tool("strip").read();
+            let after = sites(&stripped.functions);
+            let traced: Vec<_> = before.iter().filter(|(_, site)| !site.starts_with("none")).collect();
+            assert!(traced.len() >= 3, "{before:?}");
+            for (address, site) in traced {
+                assert_eq!(after.get(address), Some(site), "{kind} {flag} {address:#x}");
+            }
+            assert!(stripped.functions.iter().any(|f| f.name == format!("fixture+{:#x}", f.address.0)));
+            for function in &stripped.functions {
+                assert!(before.contains_key(&function.address.0), "{function:?} was no function before");
+            }
+        }
+    }
+}
+
+#[test]
+fn local_functions_without_symbols_come_from_unwinding_information() {
+    let built = build(&format!("gcc {FIVE}"), "c", C);
+    let before = sites(&built.read().functions);
+    let after = built.tool("strip --discard-all").read();
+    assert_eq!(find(&after, "main").kind, SiteKind::Patchable);
+    assert!(
+        before
+            .iter()
+            .filter(|(_, site)| site.starts_with("patchable"))
+            .all(|(address, site)| { sites(&after.functions).get(address) == Some(site) })
+    );
+}
+
+/// Cuts the section headers off, as sstrip does.
+fn without_sections(built: &Built) -> Vec<u8> {
+    let mut data = built.data();
+    let at = u64::from_le_bytes(data[40..48].try_into().unwrap()) as usize;
+    data.truncate(at);
+    data[40..48].fill(0);
+    data[60..64].fill(0);
+    data
+}
+
+#[test]
+fn without_section_headers_functions_are_still_found() {
+    for (compiler, kind) in [
+        ("gcc", "-fPIE -pie"),
+        ("gcc", "-fno-pie -no-pie"),
+        ("gcc", "-fPIC -shared"),
+        ("gcc", "-fPIC -shared -Wl,--hash-style=sysv"),
+        ("clang-16", "-fPIC -shared -fcf-protection -fuse-ld=lld"),
+    ] {
+        if !have(compiler) || (kind.contains("lld") && !have("ld.lld")) {
+            continue;
+        }
+        let built = build(&format!("{compiler} {FIVE} {kind}"), "c", C);
+        let whole = built.read();
+        let cut = read(&without_sections(&built), "fixture").unwrap();
+        assert_eq!(
+            cut.complaints,
+            ["no section headers: only what the loader needs can be found, no trace sites"]
+        );
+        let addresses = |functions: &[Function]| -> Vec<u64> {
+            let own = functions.iter().filter(|f| f.kind == SiteKind::Patchable || f.kind == SiteKind::None);
+            own.filter(|f| f.reason.is_empty() || f.reason.contains("no room")).map(|f| f.address.0).collect()
+        };
+        let (all, found) = (addresses(&whole.functions), addresses(&cut.functions));
+        for name in ["main", "leaf", "mid", "off"] {
+            assert!(found.contains(&find(&whole, name).address.0), "{kind} {name}");
+        }
+        assert!(found.iter().all(|address| all.contains(address)), "{kind}: {:#?}", cut.functions);
+        if kind.contains("-shared") {
+            assert_eq!(
+                describe(find(&cut, "mid")),
+                describe(find(&cut, "off")),
+                "the export table has names"
+            );
+        }
+        assert_eq!((cut.build_id, cut.needed), (whole.build_id, whole.needed));
+    }
+}
+
+#[test]
+fn what_a_file_says_about_itself() {
+    let binary = build("gcc -O2 -fPIE -pie -Wl,--build-id=0x0123abcd", "c", C).read();
+    assert_eq!(binary.build_id.as_deref(), Some("0123abcd"));
+    assert_eq!(binary.interpreter.as_deref(), Some("/lib64/ld-linux-x86-64.so.2"));
+    assert_eq!(binary.needed, ["libc.so.6"]);
+    assert!(binary.position_independent && binary.is_program);
+    assert_eq!(binary.entry, find(&binary, "_start").address);
+    assert_eq!(binary.segments.iter().filter(|segment| segment.executable).count(), 1);
+    assert!(binary.segments.iter().all(|segment| !(segment.executable && segment.writable)));
+
+    let binary = build("gcc -O2 -fno-pie -no-pie -Wl,--build-id=none", "c", C).read();
+    assert_eq!((binary.build_id, binary.position_independent, binary.is_program), (None, false, true));
+
+    let binary = build("gcc -O2 -fPIC -shared -Wl,-soname,libx.so.1", "c", C).read();
+    assert_eq!((binary.interpreter.as_deref(), binary.is_program), (None, false));
+    assert_eq!(binary.soname.as_deref(), Some("libx.so.1"));
+}
+
+#[test]
+fn bytes_that_are_not_as_recorded_are_refused() {
+    let built = build(&format!("gcc {FIVE} -fno-pie -no-pie"), "c", C);
+    let before = built.read();
+    let mut data = built.data();
+    let leaf = find(&before, "leaf").address.0;
+    let segment = before.segments.iter().find(|segment| segment.executable).unwrap();
+    let at = (leaf - segment.address.0 + segment.file_offset) as usize;
+    data[at..at + 5].copy_from_slice(&[0xe9, 1, 2, 3, 4]);
+    let after = read(&data, "fixture").unwrap();
+    let expected = format!("patchable (expected NOPs at {leaf:#x}, found e9 01 02 03 04)");
+    assert_eq!(describe(find(&after, "leaf")), expected);
+
+    let built = build("gcc -O2 -fno-pie -no-pie -pg -mfentry -mrecord-mcount -mnop-mcount", "c", C);
+    let before = built.read();
+    let mut data = built.data();
+    let leaf = find(&before, "leaf").address.0;
+    let segment = before.segments.iter().find(|segment| segment.executable).unwrap();
+    data[(leaf - segment.address.0 + segment.file_offset) as usize] = 0xcc;
+    let after = read(&data, "fixture").unwrap();
+    let expected =
+        format!("mcount_loc (expected a 5- or 6-byte call or NOP at {leaf:#x}, found cc 1f 44 00 00 8d)");
+    assert_eq!(describe(find(&after, "leaf")), expected);
+}

@@ -1,0 +1,284 @@
+//! What each compiler's tracing switches leave in a function, in every kind of binary.
+
+mod support;
+
+use calltap_sites::SiteKind;
+use support::{C, build, check, check_binary, describe, find, have};
+
+const COMPILERS: [&str; 2] = ["gcc", "clang-16"];
+const KINDS: [&str; 3] = ["-fPIE -pie", "-fno-pie -no-pie", "-fPIC -shared"];
+
+/// The compilers of this machine with every kind of binary.
+fn commands() -> Vec<(&'static str, String)> {
+    let compilers = COMPILERS.into_iter().filter(|compiler| have(compiler));
+    compilers.flat_map(|c| KINDS.map(|kind| (c, format!("{c} -O2 {kind}")))).collect()
+}
+
+const OFF: &str = "off none (no room left by the compiler: build with -fpatchable-function-entry=5 (or -pg))";
+
+#[test]
+fn five_nops_at_the_entry() {
+    for (compiler, command) in commands() {
+        // gcc writes five NOPs, clang one.
+        let nops = if compiler == "gcc" { "9090909090" } else { "0f1f440008" };
+        let expected = format!(
+            "main patchable entry+0 {nops}
+             leaf patchable entry+0 {nops}
+             mid patchable entry+0 {nops}
+             {OFF}"
+        );
+        check(&format!("{command} -fpatchable-function-entry=5"), "c", C, &expected);
+    }
+}
+
+#[test]
+fn nops_follow_endbr64() {
+    for (compiler, command) in commands() {
+        let nops = if compiler == "gcc" { "9090909090" } else { "0f1f440008" };
+        // leaf is called directly only and needs no endbr64.
+        let expected = format!(
+            "main patchable entry+4 {nops}
+             leaf patchable entry+0 {nops}
+             mid patchable entry+4 {nops}
+             {OFF}"
+        );
+        check(&format!("{command} -fpatchable-function-entry=5 -fcf-protection"), "c", C, &expected);
+    }
+}
+
+#[test]
+fn more_nops_than_needed_are_cut_between_instructions() {
+    for (compiler, command) in commands() {
+        // clang's first NOP alone has 15 bytes.
+        let nops = if compiler == "gcc" { "9090909090" } else { "66666666662e660f1f840000020000" };
+        let expected = format!("main patchable entry+0 {nops}\n mid patchable entry+0 {nops}\n {OFF}");
+        check(&format!("{command} -fpatchable-function-entry=16"), "c", C, &expected);
+    }
+}
+
+#[test]
+fn nops_in_front_do_not_matter_with_five_at_the_entry() {
+    for (compiler, command) in commands() {
+        let nops = if compiler == "gcc" { "9090909090" } else { "0f1f440008" };
+        let expected = format!("main patchable entry+0 {nops}\n leaf patchable entry+0 {nops}\n {OFF}");
+        check(&format!("{command} -fpatchable-function-entry=7,2"), "c", C, &expected);
+    }
+}
+
+#[test]
+fn two_nops_at_the_entry_and_five_in_front() {
+    for (compiler, command) in commands() {
+        let nops = if compiler == "gcc" { "9090" } else { "6690" };
+        let flags = "-fpatchable-function-entry=7,5";
+        let expected = format!("main patchable prefix-5 9090909090 entry+0 {nops}\n {OFF}");
+        check(&format!("{command} {flags}"), "c", C, &expected);
+        let expected = format!("main patchable prefix-5 9090909090 entry+4 {nops}\n {OFF}");
+        check(&format!("{command} {flags} -fcf-protection"), "c", C, &expected);
+    }
+}
+
+#[test]
+fn too_little_room_is_said_with_what_to_do() {
+    for (_, command) in commands() {
+        let reason = "5 NOP bytes before the function but none at its entry: \
+                      compile with -fpatchable-function-entry=5";
+        let expected = format!("main patchable ({reason})\n leaf patchable ({reason})\n {OFF}");
+        check(&format!("{command} -fpatchable-function-entry=5,5"), "c", C, &expected);
+        let reason =
+            "only 3 NOP bytes at its entry, a jump needs 5: compile with -fpatchable-function-entry=5";
+        let expected = format!("main patchable ({reason})\n {OFF}");
+        check(&format!("{command} -fpatchable-function-entry=3"), "c", C, &expected);
+    }
+    if have("clang-16") {
+        let reason = "its 3 NOP bytes at the entry do not begin with 2 of their own for a short jump: \
+                      compile with -fpatchable-function-entry=5";
+        let expected = format!("main patchable ({reason})");
+        check("clang-16 -O2 -fpatchable-function-entry=8,5", "c", C, &expected);
+    }
+    let reason = "only 4 NOP bytes before the function and 3 at its entry, a jump needs 5: \
+                  compile with -fpatchable-function-entry=5";
+    check("gcc -O2 -fpatchable-function-entry=7,4", "c", C, &format!("main patchable ({reason})"));
+}
+
+/// gcc calls through the GOT in position-independent code; all else calls a stub.
+fn call(compiler: &str, command: &str) -> &'static str {
+    if compiler == "gcc" && !command.contains("-no-pie") { "call-got" } else { "call" }
+}
+
+#[test]
+fn calls_to_mcount_after_the_prologue() {
+    for (compiler, command) in commands() {
+        let call = call(compiler, &command);
+        let expected =
+            ["main", "leaf", "mid", "off"].map(|name| format!("{name} mcount after-prologue {call}"));
+        check(&format!("{command} -pg"), "c", C, &expected.join("\n"));
+        check(&format!("{command} -pg -fcf-protection"), "c", C, &expected.join("\n"));
+        let stubs = "-pg -fcf-protection -Wl,-z,ibtplt -Wl,-z,lazy";
+        check(&format!("{command} {stubs}"), "c", C, &expected.join("\n"));
+    }
+}
+
+#[test]
+fn calls_to_fentry_before_the_prologue() {
+    for (compiler, command) in commands() {
+        let call = call(compiler, &command);
+        let expected = ["main", "leaf", "mid", "off"].map(|name| format!("{name} fentry entry+0 {call}"));
+        check(&format!("{command} -pg -mfentry"), "c", C, &expected.join("\n"));
+        let expected =
+            [("main", 4), ("leaf", 0)].map(|(name, at)| format!("{name} fentry entry+{at} {call}"));
+        check(&format!("{command} -pg -mfentry -fcf-protection"), "c", C, &expected.join("\n"));
+    }
+}
+
+#[test]
+fn profiling_in_static_programs() {
+    for compiler in COMPILERS.into_iter().filter(|compiler| have(compiler)) {
+        // The linker relaxes gcc's calls, as it knows mcount's address.
+        let call = if compiler == "gcc" { "addr32-call" } else { "call" };
+        for kind in ["-static", "-fPIE -static-pie"] {
+            let command = format!("{compiler} -O2 {kind} -pg");
+            let expected = format!("main mcount after-prologue {call}\n off mcount after-prologue {call}");
+            let binary = check(&command, "c", C, &expected);
+            assert_eq!((binary.interpreter, binary.is_program), (None, true), "{command}");
+            let expected = format!("main fentry entry+0 {call}\n off fentry entry+0 {call}");
+            check(&format!("{command} -mfentry"), "c", C, &expected);
+        }
+        if compiler == "gcc" {
+            let expected = "main mcount after-prologue call-got";
+            check("gcc -O2 -static -pg -Wl,--no-relax", "c", C, expected);
+            check("gcc -O2 -fPIE -static-pie -pg -Wl,--no-relax", "c", C, expected);
+        }
+    }
+}
+
+#[test]
+fn recorded_calls_and_nops() {
+    check(
+        "gcc -O2 -fno-pie -no-pie -pg -mfentry -mnop-mcount -mrecord-mcount",
+        "c",
+        C,
+        "main mcount_loc entry+0 0f1f440000
+         leaf mcount_loc entry+0 0f1f440000
+         off mcount_loc entry+0 0f1f440000",
+    );
+    check(
+        "gcc -O2 -fno-pie -no-pie -pg -mfentry -mnop-mcount -mrecord-mcount -fcf-protection",
+        "c",
+        C,
+        "main mcount_loc entry+4 0f1f440000\n leaf mcount_loc entry+0 0f1f440000",
+    );
+    let entry = "main mcount_loc entry+0 call-got\n leaf mcount_loc entry+0 call-got";
+    check("gcc -O2 -fPIE -pie -pg -mfentry -mrecord-mcount", "c", C, entry);
+    check("gcc -O2 -fPIC -shared -pg -mfentry -mrecord-mcount", "c", C, entry);
+    let after = "main mcount_loc after-prologue call-got\n leaf mcount_loc after-prologue call-got";
+    check("gcc -O2 -fPIE -pie -pg -mrecord-mcount", "c", C, after);
+    check(
+        "gcc -O2 -fno-pie -no-pie -pg -mnop-mcount -mrecord-mcount",
+        "c",
+        C,
+        "main mcount_loc after-prologue 0f1f440000",
+    );
+}
+
+#[test]
+fn a_copy_of_the_return_address_is_no_return_address() {
+    // Stack arguments and an aligned local: gcc realigns the stack first and pushes a copy above the frame.
+    let source = r#"
+        #include <alloca.h>
+        void use(void *, void *);
+        int aligned(int a, int b, int c, int d, int e, int f, int g, int h) {
+            int array[64] __attribute__((aligned(64)));
+            use(array, alloca(g));
+            return h + array[1];
+        }
+        int plain(int a) { char array[64]; use(array, array); return array[a]; }
+        void use(void *a, void *b) {}
+    "#;
+    let binary = check(
+        "gcc -O2 -fPIC -shared -pg",
+        "c",
+        source,
+        "aligned mcount (the prologue before its call to mcount sets up no frame pointer that leads to the return \
+         address: compile with -fpatchable-function-entry=5 or -pg -mfentry)
+         plain mcount after-prologue call-got",
+    );
+    assert_eq!(find(&binary, "aligned").form, None);
+    check("gcc -O2 -fPIC -shared -pg -mfentry", "c", source, "aligned fentry entry+0 call-got");
+}
+
+const RUST: &str = r#"
+    #[unsafe(no_mangle)] #[inline(never)] pub extern "C" fn leaf(a: u64) -> u64 { a.wrapping_mul(3) }
+    #[unsafe(no_mangle)] #[inline(never)]
+    pub extern "C" fn many(a: u64, b: u64, c: u64, d: u64, e: u64, f: u64) -> u64 {
+        leaf(a) ^ leaf(b) ^ leaf(c) ^ leaf(d) ^ leaf(e) ^ leaf(f)
+    }
+    fn main() { println!("{}", many(1, 2, 3, 4, 5, std::env::args().count() as u64)); }
+"#;
+
+#[test]
+fn rust_programs() {
+    if !have("rustc") {
+        return;
+    }
+    let expected = "leaf patchable entry+0 0f1f440008\n many patchable entry+0 0f1f440008";
+    // The default linker is lld.
+    let gnu_ld = "-O -Clink-self-contained=-linker -Zunstable-options -Clink-arg=-fuse-ld=bfd";
+    for options in ["-O", "-Copt-level=0", "-O -Crelocation-model=static", gnu_ld] {
+        check(&format!("rustc {options} -Zpatchable-function-entry=5"), "rs", RUST, expected);
+    }
+    let expected = "leaf patchable prefix-5 9090909090 entry+0 6690";
+    check("rustc -O -Zpatchable-function-entry=7,5", "rs", RUST, expected);
+    let expected = "leaf mcount after-prologue call\n many mcount after-prologue call";
+    for opt in ["-O", "-Copt-level=0"] {
+        let command = format!("rustc {opt} -Zinstrument-mcount");
+        let binary = check(&command, "rs", RUST, expected);
+        let instrumented = binary.functions.iter().filter(|function| function.kind == SiteKind::Mcount);
+        for function in instrumented {
+            assert_eq!(describe(function), "mcount after-prologue call", "{function:?}");
+        }
+    }
+}
+
+#[test]
+fn cpp_templates_in_several_sections() {
+    let source = r#"
+        #include <map>
+        #include <string>
+        template <typename T> __attribute__((noinline)) T twice(T a) { return a + a; }
+        int main(int argc, char **) {
+            std::map<std::string, int> map;
+            map["a"] = twice(argc);
+            return map.at(twice(std::string("b")));
+        }
+    "#;
+    for (compiler, nops) in [("g++", "9090909090"), ("clang++-16", "0f1f440008")] {
+        if !have(compiler) {
+            continue;
+        }
+        let command =
+            format!("{compiler} -O2 -ffunction-sections -fpatchable-function-entry=5 -Wl,--gc-sections");
+        let expected = format!("_Z5twiceIiET_S0_ patchable entry+0 {nops}\n main patchable entry+0 {nops}");
+        let binary = check(&command, "cc", source, &expected);
+        let patchable = binary.functions.iter().filter(|f| f.kind == SiteKind::Patchable).count();
+        assert!(patchable > 5, "only {patchable} functions of the templates were found");
+    }
+}
+
+#[test]
+fn several_record_sections_count_together() {
+    let source = r#"
+        __attribute__((naked, patchable_function_entry(0))) void by_hand(void) {
+            __asm__("1: nop; nop; nop; nop; nop; ret\n"
+                    ".pushsection by_hand_records,\"a\"; .quad 1b, 0; .popsection");
+        }
+        int main(void) { by_hand(); return 0; }
+    "#;
+    let command = "gcc -O2 -fno-pie -no-pie -fpatchable-function-entry=5";
+    let built = build(command, "c", source);
+    let expected = "main patchable entry+0 9090909090
+        by_hand none (no room left by the compiler: build with -fpatchable-function-entry=5 (or -pg))";
+    check_binary(command, &built.read(), expected);
+    let renamed = built.tool("objcopy --rename-section by_hand_records=__patchable_function_entries");
+    let expected = "main patchable entry+0 9090909090\n by_hand patchable entry+0 9090909090";
+    check_binary("two sections", &renamed.read(), expected);
+}

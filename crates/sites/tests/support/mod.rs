@@ -1,0 +1,218 @@
+//! Builds fixtures with the compilers of this machine, and asks binutils what should be found in them.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use calltap_sites::{Binary, Function, SiteForm, Svma};
+use tempfile::TempDir;
+
+/// Four functions: exported and local, address taken or not, one switched off by its attribute.
+pub const C: &str = r#"
+#include <stdio.h>
+__attribute__((noinline)) static int leaf(int a) { return a * 3 + 1; }
+__attribute__((noinline)) int mid(int a) { return leaf(a) + leaf(a + 1); }
+__attribute__((noinline, patchable_function_entry(0))) int off(int a) { return leaf(a) - 1; }
+int (*volatile pointer)(int) = mid;
+int main(int argc, char **argv) { printf("%d %d\n", pointer(argc), off(argc)); return 0; }
+"#;
+
+/// Whether the tool runs here; says so when not, so that a passing run does not hide what it left out.
+pub fn have(tool: &str) -> bool {
+    let works = Command::new(tool).arg("--version").output().is_ok_and(|output| output.status.success());
+    if !works {
+        eprintln!("SKIPPED: {tool} not installed");
+    }
+    works
+}
+
+/// A built file and where it lives.
+pub struct Built {
+    pub path: PathBuf,
+    _directory: TempDir,
+}
+
+impl Built {
+    pub fn data(&self) -> Vec<u8> {
+        std::fs::read(&self.path).unwrap()
+    }
+
+    /// Read, and every site and symbol compared with what binutils say.
+    pub fn read(&self) -> Binary {
+        let binary = calltap_sites::read(&self.data(), "fixture").unwrap();
+        compare_symbols(&self.path, &binary);
+        compare_bytes(&self.path, &binary);
+        binary
+    }
+
+    /// Runs a tool with the file's path as its last argument.
+    pub fn tool(self, command: &str) -> Self {
+        run(Command::new("sh").arg("-c").arg(format!("{command} \"$0\"")).arg(&self.path));
+        self
+    }
+}
+
+fn run(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{command:?} failed:\n{out}{err}");
+    out.into_owned()
+}
+
+/// Compiles `source`, named by its suffix, with a command line such as `gcc -O2 -pg`.
+pub fn build(command: &str, suffix: &str, source: &str) -> Built {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join(format!("fixture.{suffix}"));
+    let path = directory.path().join("fixture");
+    std::fs::write(&file, source).unwrap();
+    let mut words = command.split_whitespace();
+    let mut compiler = Command::new(words.next().unwrap());
+    // rustc has what is tested here behind its nightly switch.
+    compiler.env("RUSTC_BOOTSTRAP", "1").current_dir(directory.path());
+    run(compiler.args(words).arg(&file).arg("-o").arg(&path));
+    Built { path, _directory: directory }
+}
+
+/// The one place that says what a site looks like in the expectations: places relative to the function, call
+/// targets left out.
+pub fn describe(function: &Function) -> String {
+    let place = |at: Svma| format!("{:+}", at.0.wrapping_sub(function.address.0) as i64);
+    let bytes = |old: &[u8]| match old {
+        [0xe8, _, _, _, _] => "call".to_owned(),
+        [0xff, 0x15, _, _, _, _] => "call-got".to_owned(),
+        [0x67, 0xe8, _, _, _, _] => "addr32-call".to_owned(),
+        _ => old.iter().map(|byte| format!("{byte:02x}")).collect(),
+    };
+    let what = match &function.form {
+        Some(SiteForm::Entry { at, old }) => format!("entry{} {}", place(*at), bytes(old)),
+        Some(SiteForm::AfterPrologue { at: _, old }) => format!("after-prologue {}", bytes(old)),
+        Some(SiteForm::Prefix { prefix, prefix_old, entry, entry_old }) => format!(
+            "prefix{} {} entry{} {}",
+            place(*prefix),
+            bytes(prefix_old),
+            place(*entry),
+            bytes(entry_old)
+        ),
+        None => format!("({})", function.reason),
+    };
+    format!("{} {}", function.kind, what)
+}
+
+/// The function of that name.
+pub fn find<'b>(binary: &'b Binary, name: &str) -> &'b Function {
+    let mut found = binary.functions.iter().filter(|function| function.name == name);
+    let function = found.next().unwrap_or_else(|| panic!("no {name} in {:#?}", binary.functions));
+    assert!(found.next().is_none(), "{name} is listed twice");
+    function
+}
+
+/// Builds and reads, and compares the named functions with lines such as `main patchable entry+0 9090909090`.
+pub fn check(command: &str, suffix: &str, source: &str, expected: &str) -> Binary {
+    let built = build(command, suffix, source);
+    let binary = built.read();
+    check_binary(command, &binary, expected);
+    binary
+}
+
+/// The comparison of [`check`] for a binary that was read already.
+pub fn check_binary(what: &str, binary: &Binary, expected: &str) {
+    assert_eq!(binary.complaints, Vec::<String>::new(), "{what}");
+    let expected: Vec<&str> = expected.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let found: Vec<String> = expected
+        .iter()
+        .map(|line| line.split(' ').next().unwrap())
+        .map(|name| format!("{name} {}", describe(find(binary, name))))
+        .collect();
+    assert_eq!(found, expected, "{what}");
+}
+
+/// Every function symbol of `readelf` is listed exactly once at its address, and nothing else has a name.
+fn compare_symbols(path: &Path, binary: &Binary) {
+    let sections = run(Command::new("readelf").arg("-SW").arg(path));
+    let code: Vec<&str> = sections
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix('[')?.split_once(']'))
+        .filter(|(_, rest)| {
+            let words: Vec<&str> = rest.split_whitespace().collect();
+            !rest.trim().starts_with(".plt") && words.get(6).is_some_and(|flags| flags.contains('X'))
+        })
+        .map(|(index, _)| index.trim())
+        .collect();
+    let mut expected: BTreeMap<u64, Vec<String>> = BTreeMap::new();
+    for line in run(Command::new("readelf").arg("-sW").arg(path)).lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [_, value, _, kind, _, _, section, name, ..] = words[..] else { continue };
+        if matches!(kind, "FUNC" | "IFUNC") && code.contains(&section) {
+            let address = u64::from_str_radix(value, 16).unwrap();
+            let name = name.split('@').next().unwrap().to_owned();
+            expected.entry(address).or_default().push(name);
+        }
+    }
+    for names in expected.values_mut() {
+        names.sort();
+        names.dedup();
+    }
+    let listed: BTreeMap<u64, Vec<String>> = binary
+        .functions
+        .iter()
+        .filter(|function| !function.name.starts_with("fixture+0x"))
+        .map(|function| {
+            let mut names = function.aliases.clone();
+            assert!(names.is_sorted(), "{names:?}");
+            names.push(function.name.clone());
+            names.sort();
+            (function.address.0, names)
+        })
+        .collect();
+    assert_eq!(listed, expected, "{}", path.display());
+    assert!(binary.functions.is_sorted_by(|a, b| a.address < b.address), "one per address, in order");
+}
+
+/// The bytes at each site are whole instructions of `objdump`, and NOPs or calls to the profiling functions.
+fn compare_bytes(path: &Path, binary: &Binary) {
+    let text = run(Command::new("objdump").args(["-d", "--insn-width=16"]).arg(path));
+    let mut instructions: BTreeMap<u64, (Vec<u8>, &str)> = BTreeMap::new();
+    for line in text.lines() {
+        let mut columns = line.splitn(3, '\t');
+        let (Some(address), Some(bytes), text) = (columns.next(), columns.next(), columns.next()) else {
+            continue;
+        };
+        let Ok(address) = u64::from_str_radix(address.trim().trim_end_matches(':'), 16) else { continue };
+        let bytes = bytes.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).unwrap());
+        instructions.insert(address, (bytes.collect(), text.unwrap_or("")));
+    }
+    let whole = |at: Svma, old: &[u8]| {
+        let mut bytes = Vec::new();
+        while bytes.len() < old.len() {
+            let (instruction, text) = &instructions[&(at.0 + bytes.len() as u64)];
+            let allowed = ["nop", "xchg   %ax,%ax", "mcount", "__fentry__"];
+            // Behind a GOT without symbols objdump can only print the slot.
+            let through_got = instruction.starts_with(&[0xff, 0x15]);
+            assert!(through_got || allowed.iter().any(|allowed| text.contains(allowed)), "{at:x?} is {text}");
+            bytes.extend_from_slice(instruction);
+        }
+        assert_eq!(bytes, old, "{at:x?}");
+    };
+    let flat: BTreeMap<u64, u8> = instructions
+        .iter()
+        .flat_map(|(&at, (bytes, _))| bytes.iter().enumerate().map(move |(i, &byte)| (at + i as u64, byte)))
+        .collect();
+    for function in &binary.functions {
+        assert_eq!(function.form.is_some(), function.reason.is_empty(), "{function:?}");
+        match &function.form {
+            Some(SiteForm::Entry { at, old } | SiteForm::AfterPrologue { at, old }) => {
+                assert!(old.len() >= 5);
+                whole(*at, old);
+            }
+            Some(SiteForm::Prefix { prefix, prefix_old, entry, entry_old }) => {
+                assert_eq!((prefix_old.len(), entry_old.len()), (5, 2));
+                assert_eq!(prefix.0 + 5, function.address.0);
+                whole(*entry, entry_old);
+                let found: Vec<u8> = (prefix.0..prefix.0 + 5).map(|at| flat[&at]).collect();
+                assert_eq!(&found, prefix_old);
+            }
+            None => {}
+        }
+    }
+}
