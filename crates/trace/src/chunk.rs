@@ -206,9 +206,9 @@ impl Press {
             press.set_parameter(CParameter::ContentSizeFlag(true))?;
         }
         noise.set_parameter(CParameter::Strategy(Strategy::ZSTD_fast))?;
-        noise.set_parameter(CParameter::TargetLength(env("TL", 6)))?;
-        noise.set_parameter(CParameter::MinMatch(env("MM", 6)))?;
-        noise.set_parameter(CParameter::HashLog(env("HL", 12)))?;
+        noise.set_parameter(CParameter::TargetLength(6))?;
+        noise.set_parameter(CParameter::MinMatch(6))?;
+        noise.set_parameter(CParameter::HashLog(12))?;
         noise.set_parameter(CParameter::LiteralCompressionMode(ParamSwitch::Enable))?;
         Ok(Self { general, noise })
     }
@@ -261,8 +261,6 @@ impl Press {
         Ok(())
     }
 }
-
-fn env(n: &str, d: u32) -> u32 { std::env::var(n).ok().and_then(|v| v.parse().ok()).unwrap_or(d) }
 
 /// Appends one zstd frame.
 fn squeeze(press: &mut Compressor, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<()> {

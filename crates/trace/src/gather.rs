@@ -76,7 +76,9 @@ impl Gather {
         for line in lines.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
             match serde_json::from_slice(line) {
                 Ok(record) => self.record(record, complaints),
-                Err(error) => complaints.add(format!("a record in the chunk at byte {offset} is unreadable: {error}")),
+                Err(error) => {
+                    complaints.add(format!("a record in the chunk at byte {offset} is unreadable: {error}"))
+                }
             }
         }
     }

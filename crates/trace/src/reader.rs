@@ -48,7 +48,9 @@ impl TraceReader {
             let usable = gather.used(entry.header.thread(), span.max_site);
             if !usable {
                 let (events, offset) = (span.events, entry.offset);
-                complaints.add(format!("{events} events at byte {offset} are of a thread or site that is nonsense"));
+                complaints.add(format!(
+                    "{events} events at byte {offset} are of a thread or site that is nonsense"
+                ));
             }
             usable
         });

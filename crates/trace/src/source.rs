@@ -48,7 +48,11 @@ impl Source {
     }
 
     /// Reads the payload of a chunk into `scratch.raw`.
-    pub(crate) fn payload(&self, entry: &IndexEntry, scratch: &mut Scratch) -> Result<Result<(), Damage>, Error> {
+    pub(crate) fn payload(
+        &self,
+        entry: &IndexEntry,
+        scratch: &mut Scratch,
+    ) -> Result<Result<(), Damage>, Error> {
         let IndexEntry { offset, header } = entry;
         let (stored, raw) = (header.stored(), header.raw());
         if stored > chunk::MAX_RAW || raw > chunk::MAX_RAW {
@@ -79,7 +83,12 @@ impl Source {
     }
 
     /// Decodes a chunk of events into `batch`.
-    pub(crate) fn batch(&self, entry: &IndexEntry, scratch: &mut Scratch, batch: &mut Batch) -> Result<(), Error> {
+    pub(crate) fn batch(
+        &self,
+        entry: &IndexEntry,
+        scratch: &mut Scratch,
+        batch: &mut Batch,
+    ) -> Result<(), Error> {
         let span = entry.header.span();
         batch.thread = entry.header.thread();
         batch.events.clear();

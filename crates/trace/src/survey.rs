@@ -49,7 +49,10 @@ pub(crate) fn survey(source: &Source, complaints: &mut Complaints) -> Result<Vec
         }
         Start::Version(_) => {}
         Start::Damaged if head.len() < FILE_HEADER => {
-            complaints.add(format!("the file ends at byte {}, in its header: the recording was cut off", source.len));
+            complaints.add(format!(
+                "the file ends at byte {}, in its header: the recording was cut off",
+                source.len
+            ));
             return Ok(Vec::new());
         }
         Start::Damaged => complaints.add("the header of the file is damaged".to_owned()),
@@ -153,7 +156,9 @@ fn search(source: &Source, from: u64) -> Result<Option<u64>, Error> {
         let window = &mut window[..(source.len - at).min(WINDOW as u64) as usize];
         source.read(window, at)?;
         for offset in 0..=window.len() - CHUNK_HEADER {
-            if window[offset..].starts_with(&chunk::CHUNK_MAGIC) && ChunkHeader::parse(&window[offset..]).is_some() {
+            if window[offset..].starts_with(&chunk::CHUNK_MAGIC)
+                && ChunkHeader::parse(&window[offset..]).is_some()
+            {
                 return Ok(Some(at + offset as u64));
             }
         }

@@ -60,7 +60,8 @@ impl TraceWriter {
             }
             return Ok(());
         }
-        let json = serde_json::to_vec(record).map_err(|source| Error::Json { path: self.path.clone(), source })?;
+        let json =
+            serde_json::to_vec(record).map_err(|source| Error::Json { path: self.path.clone(), source })?;
         if json.len() >= chunk::MAX_RAW {
             return Err(Error::TooLarge { path: self.path.clone(), size: json.len() });
         }

@@ -60,7 +60,11 @@ impl Decoder {
                 tokens >>= 2;
             }
         }
-        if streams.spelt.0.is_empty() && streams.details.0.is_empty() && streams.far.0.is_empty() && head.0.is_empty() {
+        if streams.spelt.0.is_empty()
+            && streams.details.0.is_empty()
+            && streams.far.0.is_empty()
+            && head.0.is_empty()
+        {
             Ok(())
         } else {
             Err(Damage("a stream is too long"))
@@ -164,7 +168,8 @@ impl Streams<'_> {
             let page = u64::from(code) - TICK_SHORT;
             return Ok(TICK_SHORT + (page << 8) + self.far.little(1)?);
         }
-        let bytes = TICK_FAR.get(usize::from(code - TICK_FAR_CODE)).ok_or(Damage("a tick code of no meaning"))?;
+        let bytes =
+            TICK_FAR.get(usize::from(code - TICK_FAR_CODE)).ok_or(Damage("a tick code of no meaning"))?;
         self.far.little(*bytes)
     }
 }

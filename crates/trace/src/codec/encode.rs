@@ -105,7 +105,8 @@ impl ThreadEncoder {
         }
         let delta = event.ticks.wrapping_sub(self.last);
         let at = self.count;
-        if delta < TICK_SHORT {
+        // The second half is for a clock that wraps around: a small step that is none.
+        if delta < TICK_SHORT && event.ticks >= delta {
             self.streams.ticks[at] = delta as u8;
         } else {
             self.push_far(event.ticks, delta);
@@ -219,13 +220,13 @@ impl ThreadEncoder {
     #[inline(never)]
     fn push_far(&mut self, ticks: u64, delta: u64) {
         let far = &mut self.streams.far;
-        let code = if delta < TICK_LONG {
+        let code = if (TICK_SHORT..TICK_LONG).contains(&delta) && ticks >= delta {
             let past = delta - TICK_SHORT;
             far.push(past as u8);
             (TICK_SHORT + (past >> 8)) as u8
         } else {
             let (code, bytes) = match delta {
-                0..=0xffff => (0, 2),
+                TICK_LONG..=0xffff => (0, 2),
                 0x1_0000..=0xff_ffff => (1, 3),
                 0x100_0000..=0xffff_ffff => (2, 4),
                 _ => (3, 8),
@@ -233,7 +234,7 @@ impl ThreadEncoder {
             far.extend_from_slice(&delta.to_le_bytes()[..bytes]);
             TICK_FAR_CODE + code
         };
-        if ticks < self.last {
+        if ticks < delta {
             // Only here can time have gone back, so only here the extremes need care.
             self.high = self.high.max(self.last);
             self.low = self.low.min(ticks);
