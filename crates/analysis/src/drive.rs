@@ -1,5 +1,6 @@
 //! Runs the engine over a source, thread after thread or in file order.
 
+use crate::source::{Damage, next_readable};
 use crate::tree::{Stack, Totals, Visitor};
 use crate::{Error, Source, threads_with_events};
 use calltap_trace::{Batch, SiteId, ThreadId};
@@ -22,20 +23,20 @@ pub(crate) fn checked_site(site: SiteId, sites: u32) -> SiteId {
 /// Feeds all events of one thread, then of the next. State of one thread at a time: a view that needs per-thread
 /// state needs it once, however many threads there are.
 ///
-/// The visitor sees site ids up to and including `meta.sites.len()`; the last stands for every undescribed site.
+/// Batches that cannot be read are counted and left out. The visitor sees site ids up to and including `meta.sites.len()`; the last stands for every undescribed site.
 pub fn run_by_thread<V: Visitor>(
     source: &dyn Source,
     visitor: &mut V,
     mut progress: Progress<'_>,
 ) -> Result<Totals, Error> {
-    let mut totals = Totals::default();
+    let (mut totals, mut damage) = (Totals::default(), Damage::default());
     let mut stack = Stack::default();
     let mut batch = Batch::default();
     let sites = source.meta().sites.len() as u32;
     for thread in threads_with_events(source) {
         totals.threads += 1;
         let mut stream = source.thread_batches(thread);
-        while stream.next_into(&mut batch)? {
+        while next_readable(&mut *stream, &mut batch, &mut damage) {
             feed_batch(&mut stack, thread, &batch, sites, visitor, &mut totals);
             visitor.batch_end()?;
             tell(&mut progress, totals.events);
@@ -43,6 +44,7 @@ pub fn run_by_thread<V: Visitor>(
         stack.finish(thread, visitor, &mut totals);
         visitor.thread_end(thread)?;
     }
+    damage.report(&mut totals);
     Ok(totals)
 }
 
@@ -53,13 +55,13 @@ pub fn run_in_file_order<V: Visitor>(
     visitor: &mut V,
     mut progress: Progress<'_>,
 ) -> Result<Totals, Error> {
-    let mut totals = Totals::default();
+    let (mut totals, mut damage) = (Totals::default(), Damage::default());
     let mut stacks: Vec<Option<Stack>> = Vec::new();
     stacks.resize_with(source.meta().threads.len(), || None);
     let mut batch = Batch::default();
     let sites = source.meta().sites.len() as u32;
     let mut stream = source.batches();
-    while stream.next_into(&mut batch)? {
+    while next_readable(&mut *stream, &mut batch, &mut damage) {
         let Some(slot) = stacks.get_mut(batch.thread.0 as usize) else {
             totals.unknown_threads += batch.events.len() as u64;
             continue;
@@ -77,6 +79,7 @@ pub fn run_in_file_order<V: Visitor>(
             visitor.thread_end(thread)?;
         }
     }
+    damage.report(&mut totals);
     Ok(totals)
 }
 

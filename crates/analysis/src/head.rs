@@ -59,14 +59,28 @@ pub(crate) fn head(source: &dyn Source, totals: &Totals) -> String {
     }
     let unknown = totals.unknown_sites + totals.unknown_threads;
     if unknown > 0 {
-        notes.push(format!("{} of functions or threads the trace does not describe", counted(unknown, "event")));
+        notes.push(format!(
+            "{} of functions or threads the trace does not describe",
+            counted(unknown, "event")
+        ));
     }
     if !notes.is_empty() {
         text += &format!("# {}\n", notes.join(", "));
     }
+    text += &damage(totals);
     for complaint in source.complaints() {
         text += &format!("# {}\n", crate::units::one_line(complaint));
     }
     text
 }
 
+/// A line about parts of the file that could not be read, if there are any.
+pub(crate) fn damage(totals: &Totals) -> String {
+    match &totals.first_damage {
+        Some(first) => {
+            let parts = counted(totals.damaged, "part");
+            format!("# {parts} of the file unreadable and left out: {}\n", crate::units::one_line(first))
+        }
+        None => String::new(),
+    }
+}

@@ -108,7 +108,10 @@ mod tests {
             ("main", "main"),
             ("_ZN4core3fmt9Formatter3pad17h0123456789abcdefE", "core::fmt::Formatter::pad"),
             ("_RNvC6_123foo3bar", "123foo::bar"),
-            ("_ZNSt6vectorIiSaIiEE9push_backERKi", "std::vector<int, std::allocator<int> >::push_back(int const&)"),
+            (
+                "_ZNSt6vectorIiSaIiEE9push_backERKi",
+                "std::vector<int, std::allocator<int> >::push_back(int const&)",
+            ),
             ("_Z3maxIiET_S0_S0_", "max<int>(int, int)"),
             ("_Zbroken", "_Zbroken"),
             ("", ""),

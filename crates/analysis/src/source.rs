@@ -1,11 +1,12 @@
 //! Where a view gets its events from.
 
-use crate::Error;
+use crate::{Error, Totals};
 use calltap_trace::{Batch, Meta, ThreadId};
 
 /// A stream of batches.
 pub trait BatchStream {
     /// Replaces `batch` by the next one; `false` at the end (`batch` is then meaningless).
+    /// After an error the next call goes on behind the damage: a stream has finitely many errors.
     fn next_into(&mut self, batch: &mut Batch) -> Result<bool, Error>;
 }
 
@@ -29,6 +30,32 @@ pub trait Source {
     fn thread_batches(&self, thread: ThreadId) -> Box<dyn BatchStream + '_>;
     /// Ticks of the first and the last event of a thread; `None` when it has none.
     fn thread_span(&self, thread: ThreadId) -> Option<(u64, u64)>;
+}
+
+/// Reads on until a batch is readable; what is not is counted.
+pub(crate) fn next_readable(stream: &mut dyn BatchStream, batch: &mut Batch, damage: &mut Damage) -> bool {
+    loop {
+        match stream.next_into(batch) {
+            Ok(more) => return more,
+            Err(error) => {
+                damage.batches += 1;
+                damage.first.get_or_insert_with(|| error.to_string());
+            }
+        }
+    }
+}
+
+/// Batches that could not be read.
+#[derive(Default)]
+pub(crate) struct Damage {
+    batches: u64,
+    first: Option<String>,
+}
+
+impl Damage {
+    pub(crate) fn report(self, totals: &mut Totals) {
+        (totals.damaged, totals.first_damage) = (self.batches, self.first);
+    }
 }
 
 /// The threads that recorded anything, in order of their ids.

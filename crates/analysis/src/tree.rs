@@ -92,7 +92,7 @@ pub trait Visitor {
 }
 
 /// What was counted while the tree was built.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Totals {
     /// Events read.
     pub events: u64,
@@ -118,6 +118,10 @@ pub struct Totals {
     pub unknown_sites: u64,
     /// Events of threads the trace does not describe, left out.
     pub unknown_threads: u64,
+    /// Batches that could not be read and were left out.
+    pub damaged: u64,
+    /// Why the first of them could not be read.
+    pub first_damage: Option<String>,
 }
 
 #[derive(Clone, Copy)]
@@ -171,7 +175,13 @@ impl Stack {
 
     /// Takes in the thread's next event. `event.site` must have been made valid by the caller.
     #[inline(always)]
-    pub fn feed<V: Visitor>(&mut self, thread: ThreadId, event: &Event, visitor: &mut V, totals: &mut Totals) {
+    pub fn feed<V: Visitor>(
+        &mut self,
+        thread: ThreadId,
+        event: &Event,
+        visitor: &mut V,
+        totals: &mut Totals,
+    ) {
         if event.ticks < self.last {
             totals.backwards += 1;
         } else {
@@ -182,11 +192,14 @@ impl Stack {
             EventKind::Exit { pops } => self.exit(thread, event.site, pops, visitor, totals),
             EventKind::TailEntry => self.push(thread, event.site, 0, true, visitor, totals),
             EventKind::EntryFrom { parent } => self.push(thread, event.site, parent, false, visitor, totals),
-            EventKind::TailEntryFrom { parent } => self.push(thread, event.site, parent, true, visitor, totals),
+            EventKind::TailEntryFrom { parent } => {
+                self.push(thread, event.site, parent, true, visitor, totals)
+            }
             EventKind::Call { parent } => {
                 totals.calls += 1;
                 let depth = self.frames.len() as u32;
-                visitor.mark(thread, &Enter { site: event.site, ticks: self.last, depth, parent, tail: false });
+                visitor
+                    .mark(thread, &Enter { site: event.site, ticks: self.last, depth, parent, tail: false });
             }
             EventKind::Lost { entries, exits } => {
                 totals.lost_entries += u64::from(entries);

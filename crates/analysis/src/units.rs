@@ -39,11 +39,7 @@ pub fn percent(part: u64, whole: u64) -> f64 {
 /// Text for a terminal line: control characters replaced by `?`, so that a name cannot move the cursor or start
 /// a line of its own.
 pub fn one_line(text: &str) -> std::borrow::Cow<'_, str> {
-    if text.contains(char::is_control) {
-        text.replace(char::is_control, "?").into()
-    } else {
-        text.into()
-    }
+    if text.contains(char::is_control) { text.replace(char::is_control, "?").into() } else { text.into() }
 }
 
 #[cfg(test)]

@@ -55,6 +55,8 @@ struct Collector {
     marks: Vec<u64>,
     /// Open activations in the current thread, by site.
     open: Vec<u32>,
+    /// Sites with calls in the current thread (in the trace, unless by thread).
+    touched: Vec<u32>,
     by_thread: bool,
     finished: Vec<(ThreadId, SiteId, Stats, u64)>,
 }
@@ -71,6 +73,9 @@ impl Visitor for Collector {
         let stats = &mut self.stats[at];
         let open = &mut self.open[at];
         *open -= 1;
+        if stats.calls == 0 {
+            self.touched.push(call.site.0);
+        }
         stats.calls += 1;
         stats.sum = stats.sum.wrapping_add(call.total);
         stats.own = stats.own.wrapping_add(call.self_ticks);
@@ -82,7 +87,11 @@ impl Visitor for Collector {
 
     #[inline(always)]
     fn mark(&mut self, _: ThreadId, enter: &Enter) {
-        self.marks[enter.site.0 as usize] += 1;
+        let marks = &mut self.marks[enter.site.0 as usize];
+        if *marks == 0 {
+            self.touched.push(enter.site.0);
+        }
+        *marks += 1;
     }
 
     fn thread_end(&mut self, thread: ThreadId) -> io::Result<()> {
@@ -95,9 +104,12 @@ impl Visitor for Collector {
 
 impl Collector {
     fn flush(&mut self, thread: ThreadId) {
-        for (at, (stats, marks)) in self.stats.iter_mut().zip(&mut self.marks).enumerate() {
+        self.touched.sort_unstable();
+        for at in self.touched.drain(..) {
+            let (stats, marks) = (&mut self.stats[at as usize], &mut self.marks[at as usize]);
+            // A function that was both timed and marked is in the list twice.
             if stats.calls + *marks > 0 {
-                self.finished.push((thread, SiteId(at as u32), *stats, *marks));
+                self.finished.push((thread, SiteId(at), *stats, *marks));
                 (*stats, *marks) = (Stats::NONE, 0);
             }
         }
@@ -114,6 +126,7 @@ pub(super) fn collect(
         stats: vec![Stats::NONE; sites],
         marks: vec![0; sites],
         open: vec![0; sites],
+        touched: Vec::new(),
         by_thread: options.by_thread,
         finished: Vec::new(),
     };
@@ -140,7 +153,10 @@ fn rows(
     let mut merged: Vec<(ThreadId, SiteId, Stats, u64)> = Vec::new();
     for (thread, site, stats, marks) in finished {
         let shown = options.filter.is_empty()
-            || options.filter.iter().any(|g| g.matches(names.linker(site)) || g.matches(names.function(site)));
+            || options
+                .filter
+                .iter()
+                .any(|g| g.matches(names.linker(site)) || g.matches(names.function(site)));
         if !shown {
             continue;
         }

@@ -47,7 +47,8 @@ pub enum SortKey {
 
 impl SortKey {
     /// The names understood by `from_str`.
-    pub const NAMES: &[&str] = &["total", "self", "calls", "avg", "min", "max", "stdev", "function", "module"];
+    pub const NAMES: &[&str] =
+        &["total", "self", "calls", "avg", "min", "max", "stdev", "function", "module"];
 }
 
 impl FromStr for SortKey {

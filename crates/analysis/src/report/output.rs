@@ -3,7 +3,7 @@
 use super::{Format, Report, Row};
 use crate::bytes::push_csv;
 use crate::units::{count, counted, duration, one_line};
-use serde_json::{Value, json};
+use serde::Serialize;
 use std::io::{self, Write};
 
 impl Report {
@@ -117,24 +117,40 @@ impl Report {
         out.write_all(b"[")?;
         for (at, row) in self.rows.iter().enumerate() {
             let time = |ns: fn(&super::Times) -> u64| row.times.as_ref().map(ns);
-            let mut object = json!({
-                "function": row.function,
-                "module": row.module,
-                "calls": row.calls,
-                "total_ns": time(|t| t.total_ns),
-                "self_ns": time(|t| t.self_ns),
-                "avg_ns": time(|t| t.avg_ns),
-                "min_ns": time(|t| t.min_ns),
-                "max_ns": time(|t| t.max_ns),
-                "stdev_ns": time(|t| t.stdev_ns),
-            });
-            if let (Some((comm, tid)), Value::Object(object)) = (&row.thread, &mut object) {
-                object.insert("thread".into(), comm.as_str().into());
-                object.insert("tid".into(), (*tid).into());
-            }
-            out.write_all(if at == 0 { b"\n " } else { b",\n " })?;
+            let object = Object {
+                function: &row.function,
+                module: &row.module,
+                thread: row.thread.as_ref().map(|(comm, _)| comm.as_str()),
+                tid: row.thread.as_ref().map(|(_, tid)| *tid),
+                calls: row.calls,
+                total_ns: time(|t| t.total_ns),
+                self_ns: time(|t| t.self_ns),
+                avg_ns: time(|t| t.avg_ns),
+                min_ns: time(|t| t.min_ns),
+                max_ns: time(|t| t.max_ns),
+                stdev_ns: time(|t| t.stdev_ns),
+            };
+            out.write_all(if at == 0 { b"\n" } else { b",\n" })?;
             serde_json::to_writer(&mut *out, &object)?;
         }
         writeln!(out, "{}]", if self.rows.is_empty() { "" } else { "\n" })
     }
+}
+
+/// A row in JSON, keys in this order.
+#[derive(Serialize)]
+struct Object<'a> {
+    function: &'a str,
+    module: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thread: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tid: Option<u32>,
+    calls: u64,
+    total_ns: Option<u64>,
+    self_ns: Option<u64>,
+    avg_ns: Option<u64>,
+    min_ns: Option<u64>,
+    max_ns: Option<u64>,
+    stdev_ns: Option<u64>,
 }

@@ -1,0 +1,96 @@
+//! Speed of the engine and of the views made for it: events per second on synthetic batches in memory.
+
+use calltap_analysis::{Error, MemorySource, export, graph, replay, report};
+use calltap_trace::{Batch, Event, EventKind, Process, Site, SiteId, Thread, ThreadId};
+use std::io::{self, Write};
+use std::time::Instant;
+
+const EVENTS: u64 = 16_000_000;
+const BATCH: u64 = 8_000;
+const SITES: u32 = 2_000;
+
+/// A program that wanders up and down its call stack; functions are reused unevenly, as real ones are.
+fn synthetic(threads: u32) -> MemorySource {
+    let mut source = MemorySource { ns_per_tick: 1, ..MemorySource::default() };
+    source.meta.processes.push(Process { id: 0, pid: 1, parent: None, comm: "bench".into() });
+    for id in 0..SITES {
+        let name = format!("function_{id}");
+        let (id, address) = (SiteId(id), 0x1000 + 16 * u64::from(id));
+        let kind = "nop".to_owned();
+        source.meta.sites.push(Site { id, module: 0, address, size: 16, name, kind, tracers: 1 });
+    }
+    for id in 0..threads {
+        let thread = Thread { id: ThreadId(id), process: 0, tid: 1 + id, comm: format!("thread-{id}") };
+        source.meta.threads.push(thread);
+    }
+    let mut seed = 0x1234_5678_9abc_def1_u64;
+    let mut random = move || {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed
+    };
+    let mut stacks = vec![Vec::new(); threads as usize];
+    let batch = BATCH.min(EVENTS / u64::from(threads));
+    for number in 0..EVENTS / batch {
+        let thread = (number % u64::from(threads)) as usize;
+        let stack: &mut Vec<SiteId> = &mut stacks[thread];
+        let start = number / u64::from(threads) * batch * 40;
+        let events = (0..batch).map(|at| {
+            let ticks = start + at * 40 + random() % 32;
+            let down = stack.is_empty() || (stack.len() < 40 && random() % 2 == 0);
+            let site = match stack.pop() {
+                Some(site) if !down => return Event { ticks, site, kind: EventKind::Exit { pops: 1 } },
+                Some(site) => {
+                    stack.push(site);
+                    let (a, b) = (random() % u64::from(SITES), random() % u64::from(SITES));
+                    SiteId((a * b / u64::from(SITES)) as u32)
+                }
+                None => SiteId(0),
+            };
+            stack.push(site);
+            Event { ticks, site, kind: EventKind::Entry }
+        });
+        let events = events.collect();
+        source.batches.push(Batch { thread: ThreadId(thread as u32), events });
+    }
+    source
+}
+
+fn measure(name: &str, source: &MemorySource, mut view: impl FnMut(&mut dyn Write) -> Result<(), Error>) {
+    let events: u64 = source.batches.iter().map(|batch| batch.events.len() as u64).sum();
+    let best = (0..3)
+        .map(|_| {
+            let start = Instant::now();
+            view(&mut io::sink()).expect("a view of synthetic events");
+            start.elapsed().as_secs_f64()
+        })
+        .fold(f64::MAX, f64::min);
+    println!(
+        "{name:<12} {:>5} threads  {:>7.1} M events/s",
+        source.meta.threads.len(),
+        events as f64 / best / 1e6
+    );
+}
+
+fn main() {
+    // `cargo test --benches` runs this too: there it only has to compile.
+    if !std::env::args().any(|argument| argument == "--bench") {
+        return;
+    }
+    for threads in [1, 1000] {
+        let source = synthetic(threads);
+        let text = report::Format::Text;
+        measure("report", &source, |out| report::write(&source, &Default::default(), text, out, None));
+        let by_thread = report::Options { by_thread: true, ..Default::default() };
+        measure("by thread", &source, |out| report::write(&source, &by_thread, text, out, None));
+        measure("graph", &source, |out| graph::write(&source, &Default::default(), out, None));
+        measure("replay", &source, |out| replay::write(&source, &Default::default(), out, None).map(drop));
+        measure("perfetto", &source, |out| {
+            export::perfetto(&source, &Default::default(), out, None).map(drop)
+        });
+        measure("chrome", &source, |out| export::chrome(&source, &Default::default(), out, None).map(drop));
+        measure("csv", &source, |out| export::csv(&source, &Default::default(), out, None).map(drop));
+        measure("folded", &source, |out| export::folded(&source, &Default::default(), out, None).map(drop));
+    }
+}

@@ -1,0 +1,132 @@
+//! Chrome's JSON trace events (chrome://tracing, ui.perfetto.dev, Speedscope).
+
+use super::{Options, command, pid_tid};
+use crate::bytes::{drain, push_micros};
+use crate::{Call, Enter, Error, Names, Progress, Source, Totals, Visitor, run_in_file_order};
+use calltap_trace::{SiteId, ThreadId};
+use serde_json::json;
+use std::cell::OnceCell;
+use std::io::{self, Write};
+
+/// Writes JSON trace events: a begin and an end per call, instants for losses and for calls without duration.
+/// Times are microseconds of CLOCK_MONOTONIC with three decimals; a counter clock's ticks stand for nanoseconds.
+pub fn chrome(
+    source: &dyn Source,
+    options: &Options,
+    out: &mut dyn Write,
+    progress: Progress<'_>,
+) -> Result<Totals, Error> {
+    let names = Names::new(source.meta(), options.linker_names);
+    let mut exporter = Exporter {
+        source,
+        names,
+        out,
+        buffer: b"{\"traceEvents\":[\n".to_vec(),
+        quoted: vec![OnceCell::new(); source.meta().sites.len() + 1],
+        places: vec![OnceCell::new(); source.meta().threads.len()],
+        first: true,
+    };
+    exporter.metadata();
+    let totals = run_in_file_order(source, &mut exporter, progress)?;
+    let clock = source.meta().session.as_ref().map(|session| session.clock);
+    let other = json!({ "command": command(source), "clock": clock });
+    write!(exporter.buffer, "\n],\"displayTimeUnit\":\"ns\",\"otherData\":{other}}}\n")?;
+    drain(&mut exporter.buffer, exporter.out, true)?;
+    Ok(totals)
+}
+
+struct Exporter<'a> {
+    source: &'a dyn Source,
+    names: Names<'a>,
+    out: &'a mut dyn Write,
+    buffer: Vec<u8>,
+    /// Names by site as JSON strings.
+    quoted: Vec<OnceCell<String>>,
+    /// `"pid":1,"tid":2` by thread.
+    places: Vec<OnceCell<String>>,
+    first: bool,
+}
+
+impl Visitor for Exporter<'_> {
+    fn enter(&mut self, thread: ThreadId, enter: &Enter) {
+        self.named(thread, enter.ticks, enter.site, b"\"B\"");
+        self.buffer.push(b'}');
+    }
+
+    fn close(&mut self, thread: ThreadId, call: &Call) {
+        self.separate();
+        self.buffer.extend_from_slice(b"{\"ph\":\"E\"");
+        self.at(thread, call.end);
+        self.buffer.push(b'}');
+    }
+
+    fn mark(&mut self, thread: ThreadId, enter: &Enter) {
+        self.named(thread, enter.ticks, enter.site, b"\"i\",\"s\":\"t\"");
+        self.buffer.push(b'}');
+    }
+
+    fn lost(&mut self, thread: ThreadId, ticks: u64, entries: u32, exits: u32) {
+        self.separate();
+        self.buffer.extend_from_slice(b"{\"name\":\"LOST\",\"ph\":\"i\",\"s\":\"t\"");
+        self.at(thread, ticks);
+        let args = format!(",\"args\":{{\"entries\":{entries},\"exits\":{exits}}}}}");
+        self.buffer.extend_from_slice(args.as_bytes());
+    }
+
+    fn batch_end(&mut self) -> io::Result<()> {
+        drain(&mut self.buffer, self.out, false)
+    }
+
+    fn thread_end(&mut self, _: ThreadId) -> io::Result<()> {
+        drain(&mut self.buffer, self.out, false)
+    }
+}
+
+impl Exporter<'_> {
+    fn metadata(&mut self) {
+        let meta = self.source.meta();
+        for process in &meta.processes {
+            self.separate();
+            let args = json!({ "name": process.comm });
+            let event = json!({ "name": "process_name", "ph": "M", "pid": process.pid, "args": args });
+            self.buffer.extend_from_slice(event.to_string().as_bytes());
+        }
+        for thread in &meta.threads {
+            self.separate();
+            let (pid, tid) = pid_tid(self.source, thread.id);
+            let args = json!({ "name": thread.comm });
+            let event = json!({ "name": "thread_name", "ph": "M", "pid": pid, "tid": tid, "args": args });
+            self.buffer.extend_from_slice(event.to_string().as_bytes());
+        }
+    }
+
+    fn separate(&mut self) {
+        if !std::mem::take(&mut self.first) {
+            self.buffer.extend_from_slice(b",\n");
+        }
+    }
+
+    #[inline]
+    fn named(&mut self, thread: ThreadId, ticks: u64, site: SiteId, phase: &[u8]) {
+        self.separate();
+        self.buffer.extend_from_slice(b"{\"name\":");
+        let names = &self.names;
+        let quoted = self.quoted[site.0 as usize].get_or_init(|| json!(names.function(site)).to_string());
+        self.buffer.extend_from_slice(quoted.as_bytes());
+        self.buffer.extend_from_slice(b",\"ph\":");
+        self.buffer.extend_from_slice(phase);
+        self.at(thread, ticks);
+    }
+
+    #[inline]
+    fn at(&mut self, thread: ThreadId, ticks: u64) {
+        self.buffer.extend_from_slice(b",\"ts\":");
+        push_micros(&mut self.buffer, self.source.to_ns(ticks));
+        let source = self.source;
+        let place = self.places[thread.0 as usize].get_or_init(|| {
+            let (pid, tid) = pid_tid(source, thread);
+            format!(",\"pid\":{pid},\"tid\":{tid}")
+        });
+        self.buffer.extend_from_slice(place.as_bytes());
+    }
+}

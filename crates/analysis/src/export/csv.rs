@@ -1,0 +1,93 @@
+//! One line per call.
+
+use super::Options;
+use crate::bytes::{drain, push_csv, push_decimal};
+use crate::{Call, Enter, Error, Names, Progress, Source, Totals, Visitor, run_by_thread};
+use calltap_trace::{SiteId, ThreadId};
+use std::io::{self, Write};
+
+/// Writes a line per call, thread after thread, in the order the calls end: `thread` (its name), `tid`, `function`,
+/// `module`, `depth` (0 = outermost), `start_ns` (CLOCK_MONOTONIC), `total_ns`, `self_ns`, `caller`. Fields that
+/// are not known (times of a counter clock, durations of a `function` tracer) are empty.
+pub fn csv(
+    source: &dyn Source,
+    options: &Options,
+    out: &mut dyn Write,
+    progress: Progress<'_>,
+) -> Result<Totals, Error> {
+    let names = Names::new(source.meta(), options.linker_names);
+    let mut buffer = b"thread,tid,function,module,depth,start_ns,total_ns,self_ns,caller\n".to_vec();
+    buffer.reserve(128 << 10);
+    let mut exporter = Exporter { source, timed: source.has_time(), names, out, buffer };
+    let totals = run_by_thread(source, &mut exporter, progress)?;
+    drain(&mut exporter.buffer, exporter.out, true)?;
+    Ok(totals)
+}
+
+struct Exporter<'a> {
+    source: &'a dyn Source,
+    timed: bool,
+    names: Names<'a>,
+    out: &'a mut dyn Write,
+    buffer: Vec<u8>,
+}
+
+impl Visitor for Exporter<'_> {
+    fn close(&mut self, thread: ThreadId, call: &Call) {
+        let durations = Some((call.total, call.self_ticks));
+        self.line(thread, call.site, call.depth, call.start, durations, call.caller);
+    }
+
+    fn mark(&mut self, thread: ThreadId, enter: &Enter) {
+        self.line(thread, enter.site, enter.depth, enter.ticks, None, None);
+    }
+
+    fn batch_end(&mut self) -> io::Result<()> {
+        drain(&mut self.buffer, self.out, false)
+    }
+
+    fn thread_end(&mut self, _: ThreadId) -> io::Result<()> {
+        drain(&mut self.buffer, self.out, false)
+    }
+}
+
+impl Exporter<'_> {
+    fn line(
+        &mut self,
+        thread: ThreadId,
+        site: SiteId,
+        depth: u32,
+        start: u64,
+        durations: Option<(u64, u64)>,
+        caller: Option<SiteId>,
+    ) {
+        let (source, names, buffer) = (self.source, &self.names, &mut self.buffer);
+        push_csv(buffer, names.comm(thread));
+        buffer.push(b',');
+        push_decimal(buffer, u64::from(names.tid(thread)));
+        buffer.push(b',');
+        push_csv(buffer, names.function(site));
+        buffer.push(b',');
+        push_csv(buffer, names.module(site));
+        buffer.push(b',');
+        push_decimal(buffer, u64::from(depth));
+        buffer.push(b',');
+        if self.timed {
+            push_decimal(buffer, source.to_ns(start));
+        }
+        buffer.push(b',');
+        match durations.filter(|_| self.timed) {
+            Some((total, own)) => {
+                push_decimal(buffer, source.duration_ns(total));
+                buffer.push(b',');
+                push_decimal(buffer, source.duration_ns(own));
+            }
+            None => buffer.push(b','),
+        }
+        buffer.push(b',');
+        if let Some(caller) = caller {
+            push_csv(buffer, names.function(caller));
+        }
+        buffer.push(b'\n');
+    }
+}

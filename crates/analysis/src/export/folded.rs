@@ -1,0 +1,48 @@
+//! Folded stacks: `main;f;g 1234`, one line per stack.
+
+use super::{Options, node_name};
+use crate::paths::{self, NODES};
+use crate::{Error, Names, Progress, Source, Totals};
+use std::io::Write;
+
+/// Writes a line per different stack with the nanoseconds spent in its innermost function itself, or, when nothing
+/// was timed, with the number of calls. In names `;` becomes `:` and line breaks become blanks. Stacks beyond
+/// [`Options::max_paths`] count for their callers.
+pub fn folded(
+    source: &dyn Source,
+    options: &Options,
+    out: &mut dyn Write,
+    progress: Progress<'_>,
+) -> Result<Totals, Error> {
+    let limit = if options.max_paths == 0 { NODES } else { options.max_paths };
+    let (paths, totals) = paths::collect(source, limit, options.by_thread, progress)?;
+    let names = Names::new(source.meta(), options.linker_names);
+    let children = paths.children();
+    let timed = source.has_time() && paths.nodes[0].total > 0;
+    let name = |node: u32| {
+        node_name(paths.of(node), &names).replace(';', ":").replace(|c: char| c.is_control(), " ")
+    };
+    let mut stack = String::new();
+    // Nodes to do, with the length of their caller's stack.
+    let mut pending: Vec<(u32, usize)> = Vec::new();
+    let push = |node: u32, length: usize, pending: &mut Vec<(u32, usize)>| {
+        let start = pending.len();
+        pending.extend(children.of(node).iter().map(|&child| (child, length)));
+        pending[start..].sort_by_cached_key(|&(child, _)| std::cmp::Reverse(name(child)));
+    };
+    push(0, 0, &mut pending);
+    while let Some((node, length)) = pending.pop() {
+        stack.truncate(length);
+        if length > 0 {
+            stack.push(';');
+        }
+        stack.push_str(&name(node));
+        let numbers = &paths.nodes[node as usize];
+        let weight = if timed { source.duration_ns(numbers.own) } else { numbers.calls };
+        if weight > 0 {
+            writeln!(out, "{stack} {weight}")?;
+        }
+        push(node, stack.len(), &mut pending);
+    }
+    Ok(totals)
+}

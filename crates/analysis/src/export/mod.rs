@@ -1,0 +1,51 @@
+//! Forms for other tools.
+
+mod chrome;
+mod csv;
+mod flamegraph;
+mod folded;
+mod perfetto;
+mod proto;
+mod svg;
+
+pub use chrome::chrome;
+pub use csv::csv;
+pub use flamegraph::flamegraph;
+pub use folded::folded;
+pub use perfetto::perfetto;
+
+use crate::{Names, Source};
+use calltap_trace::ThreadId;
+
+/// How to export.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Keep linker names.
+    pub linker_names: bool,
+    /// Folded stacks and flame graphs: begin every stack with its thread.
+    pub by_thread: bool,
+    /// Folded stacks and flame graphs: different stacks kept in memory, 0 = a million.
+    pub max_paths: usize,
+}
+
+/// Process and thread id as the operating system had them.
+fn pid_tid(source: &dyn Source, thread: ThreadId) -> (u32, u32) {
+    let meta = source.meta();
+    let Some(thread) = meta.threads.get(thread.0 as usize) else { return (0, 0) };
+    let pid = meta.processes.get(thread.process as usize).map_or(0, |process| process.pid);
+    (pid, thread.tid)
+}
+
+/// The command line, for titles.
+fn command(source: &dyn Source) -> String {
+    source.meta().session.as_ref().map(|session| session.command.join(" ")).unwrap_or_default()
+}
+
+/// What a node of a call tree is called.
+fn node_name(of: crate::paths::Of, names: &Names<'_>) -> String {
+    match of {
+        crate::paths::Of::Root => "all".to_owned(),
+        crate::paths::Of::Thread(thread) => names.task(thread),
+        crate::paths::Of::Site(site) => names.function(site).to_owned(),
+    }
+}

@@ -1,0 +1,229 @@
+//! Perfetto's protobuf trace format (ui.perfetto.dev, trace_processor).
+//!
+//! Each thread is a packet sequence of its own: names are interned per sequence, and the sequence's defaults carry
+//! clock and track. Packets follow the file's order of batches; Perfetto sorts them by time.
+
+use super::proto::{bytes, message, number};
+use super::{Options, pid_tid};
+use crate::bytes::drain;
+use crate::{Call, Enter, Error, Names, Progress, Source, Totals, Visitor, run_in_file_order};
+use calltap_trace::{SiteId, ThreadId};
+use std::io::{self, Write};
+
+const CLOCK_REALTIME: u64 = 1;
+const CLOCK_MONOTONIC: u64 = 3;
+const PROCESS_TRACK: u64 = 1 << 32;
+const THREAD_TRACK: u64 = 2 << 32;
+
+/// Field numbers of the messages used.
+mod field {
+    pub(super) const PACKET: u32 = 1;
+    /// TracePacket
+    pub(super) const CLOCK_SNAPSHOT: u32 = 6;
+    pub(super) const TIMESTAMP: u32 = 8;
+    pub(super) const SEQUENCE_ID: u32 = 10;
+    pub(super) const TRACK_EVENT: u32 = 11;
+    pub(super) const INTERNED_DATA: u32 = 12;
+    pub(super) const SEQUENCE_FLAGS: u32 = 13;
+    pub(super) const DEFAULTS: u32 = 59;
+    pub(super) const TRACK_DESCRIPTOR: u32 = 60;
+    pub(super) const FIRST_ON_SEQUENCE: u32 = 87;
+    /// TracePacketDefaults
+    pub(super) const DEFAULT_TRACK_EVENT: u32 = 11;
+    pub(super) const DEFAULT_CLOCK: u32 = 58;
+    /// TrackEvent
+    pub(super) const ANNOTATION: u32 = 4;
+    pub(super) const TYPE: u32 = 9;
+    pub(super) const NAME_IID: u32 = 10;
+    pub(super) const TRACK_UUID: u32 = 11;
+    pub(super) const NAME: u32 = 23;
+}
+
+const SLICE_BEGIN: u64 = 1;
+const SLICE_END: u64 = 2;
+const INSTANT: u64 = 3;
+const STATE_CLEARED: u64 = 1;
+const NEEDS_STATE: u64 = 2;
+
+/// Writes the trace in Perfetto's format. A counter clock's ticks stand for nanoseconds.
+pub fn perfetto(
+    source: &dyn Source,
+    options: &Options,
+    out: &mut dyn Write,
+    progress: Progress<'_>,
+) -> Result<Totals, Error> {
+    let names = Names::new(source.meta(), options.linker_names);
+    let threads = source.meta().threads.len();
+    let mut exporter = Exporter {
+        source,
+        names,
+        out,
+        buffer: Vec::new(),
+        packet: Vec::new(),
+        event: Vec::new(),
+        interned: vec![None; threads],
+    };
+    exporter.prologue();
+    let totals = run_in_file_order(source, &mut exporter, progress)?;
+    drain(&mut exporter.buffer, exporter.out, true)?;
+    Ok(totals)
+}
+
+struct Exporter<'a> {
+    source: &'a dyn Source,
+    names: Names<'a>,
+    out: &'a mut dyn Write,
+    buffer: Vec<u8>,
+    packet: Vec<u8>,
+    event: Vec<u8>,
+    /// By thread, once its sequence began: a bit per site whose name was sent.
+    interned: Vec<Option<Vec<u64>>>,
+}
+
+impl Visitor for Exporter<'_> {
+    fn enter(&mut self, thread: ThreadId, enter: &Enter) {
+        self.named(thread, enter.ticks, enter.site, SLICE_BEGIN);
+    }
+
+    fn close(&mut self, thread: ThreadId, call: &Call) {
+        self.begin_sequence(thread);
+        self.event.clear();
+        number(&mut self.event, field::TYPE, SLICE_END);
+        self.packet(thread, call.end, None);
+    }
+
+    fn mark(&mut self, thread: ThreadId, enter: &Enter) {
+        self.named(thread, enter.ticks, enter.site, INSTANT);
+    }
+
+    fn lost(&mut self, thread: ThreadId, ticks: u64, entries: u32, exits: u32) {
+        self.begin_sequence(thread);
+        self.event.clear();
+        number(&mut self.event, field::TYPE, INSTANT);
+        bytes(&mut self.event, field::NAME, b"LOST");
+        for (name, value) in [("entries", entries), ("exits", exits)] {
+            message(&mut self.event, field::ANNOTATION, |annotation| {
+                number(annotation, 3, u64::from(value));
+                bytes(annotation, 10, name.as_bytes());
+            });
+        }
+        self.packet(thread, ticks, None);
+    }
+
+    fn batch_end(&mut self) -> io::Result<()> {
+        drain(&mut self.buffer, self.out, false)
+    }
+
+    fn thread_end(&mut self, _: ThreadId) -> io::Result<()> {
+        drain(&mut self.buffer, self.out, false)
+    }
+}
+
+impl Exporter<'_> {
+    /// Relates the clocks and names the processes; sequence 1 is not a thread's.
+    fn prologue(&mut self) {
+        let meta = self.source.meta();
+        let (realtime, monotonic) = meta
+            .session
+            .as_ref()
+            .map_or((0, 0), |session| (session.start_realtime_ns, session.start_monotonic_ns));
+        message(&mut self.buffer, field::PACKET, |packet| {
+            number(packet, field::SEQUENCE_ID, 1);
+            message(packet, field::CLOCK_SNAPSHOT, |snapshot| {
+                for (id, time) in [(CLOCK_MONOTONIC, monotonic), (CLOCK_REALTIME, realtime)] {
+                    message(snapshot, 1, |clock| {
+                        number(clock, 1, id);
+                        number(clock, 2, time);
+                    });
+                }
+                number(snapshot, 2, CLOCK_MONOTONIC);
+            });
+        });
+        for (index, process) in meta.processes.iter().enumerate() {
+            message(&mut self.buffer, field::PACKET, |packet| {
+                number(packet, field::SEQUENCE_ID, 1);
+                message(packet, field::TRACK_DESCRIPTOR, |track| {
+                    number(track, 1, PROCESS_TRACK + index as u64);
+                    message(track, 3, |descriptor| {
+                        number(descriptor, 1, u64::from(process.pid));
+                        bytes(descriptor, 6, process.comm.as_bytes());
+                    });
+                });
+            });
+        }
+    }
+
+    /// The thread's first packet: its track and what all its packets have in common.
+    #[inline]
+    fn begin_sequence(&mut self, thread: ThreadId) {
+        if self.interned[thread.0 as usize].is_none() {
+            self.first_packet(thread);
+        }
+    }
+
+    fn first_packet(&mut self, thread: ThreadId) {
+        self.interned[thread.0 as usize] = Some(Vec::new());
+        let uuid = THREAD_TRACK + u64::from(thread.0);
+        let (pid, tid) = pid_tid(self.source, thread);
+        let comm = self.names.comm(thread);
+        message(&mut self.buffer, field::PACKET, |packet| {
+            number(packet, field::SEQUENCE_ID, sequence(thread));
+            number(packet, field::SEQUENCE_FLAGS, STATE_CLEARED);
+            message(packet, field::DEFAULTS, |defaults| {
+                message(defaults, field::DEFAULT_TRACK_EVENT, |event| {
+                    number(event, field::TRACK_UUID, uuid);
+                });
+                number(defaults, field::DEFAULT_CLOCK, CLOCK_MONOTONIC);
+            });
+            message(packet, field::TRACK_DESCRIPTOR, |track| {
+                number(track, 1, uuid);
+                message(track, 4, |descriptor| {
+                    number(descriptor, 1, u64::from(pid));
+                    number(descriptor, 2, u64::from(tid));
+                    bytes(descriptor, 5, comm.as_bytes());
+                });
+            });
+            number(packet, field::FIRST_ON_SEQUENCE, 1);
+        });
+    }
+
+    #[inline]
+    fn named(&mut self, thread: ThreadId, ticks: u64, site: SiteId, kind: u64) {
+        self.begin_sequence(thread);
+        self.event.clear();
+        number(&mut self.event, field::TYPE, kind);
+        number(&mut self.event, field::NAME_IID, u64::from(site.0) + 1);
+        let Some(sent) = &mut self.interned[thread.0 as usize] else { return };
+        let (word, bit) = (site.0 as usize / 64, 1u64 << (site.0 % 64));
+        if sent.len() <= word {
+            sent.resize(word + 1, 0);
+        }
+        let new = sent[word] & bit == 0;
+        sent[word] |= bit;
+        self.packet(thread, ticks, new.then_some(site));
+    }
+
+    /// A packet with the event built; `new` is a name this sequence did not have yet.
+    #[inline]
+    fn packet(&mut self, thread: ThreadId, ticks: u64, new: Option<SiteId>) {
+        self.packet.clear();
+        number(&mut self.packet, field::TIMESTAMP, self.source.to_ns(ticks));
+        number(&mut self.packet, field::SEQUENCE_ID, sequence(thread));
+        bytes(&mut self.packet, field::TRACK_EVENT, &self.event);
+        if let Some(site) = new {
+            let name = self.names.function(site);
+            message(&mut self.packet, field::INTERNED_DATA, |interned| {
+                message(interned, 2, |event_name| {
+                    number(event_name, 1, u64::from(site.0) + 1);
+                    bytes(event_name, 2, name.as_bytes());
+                });
+            });
+        }
+        number(&mut self.packet, field::SEQUENCE_FLAGS, NEEDS_STATE);
+        bytes(&mut self.buffer, field::PACKET, &self.packet);
+    }
+}
+
+fn sequence(thread: ThreadId) -> u64 {
+    u64::from(thread.0) + 2
+}

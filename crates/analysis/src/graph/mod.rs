@@ -1,0 +1,92 @@
+//! Call graphs: the whole program merged by path, or the callers and callees of one function.
+
+mod function;
+mod table;
+
+use crate::head::head;
+use crate::paths::{self, NODES, Of};
+use crate::units::{count, counted};
+use crate::{Error, Glob, Names, Progress, Source, nearest_names};
+use std::io::Write;
+use table::Table;
+
+/// What to show.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Callers and callees of the functions matching this (by demangled or linker name); else the whole program.
+    pub function: Option<Glob>,
+    /// Deepest level shown; 0 = all.
+    pub depth: u32,
+    /// Hide paths that took less than this share of the time shown.
+    pub min_percent: f64,
+    /// The threads right below the root.
+    pub by_thread: bool,
+    /// Different paths kept in memory, about 60 bytes each; 0 = a million. Calls by further paths count as part
+    /// of their caller, and the text says how many those are.
+    pub max_paths: usize,
+    /// Keep linker names.
+    pub linker_names: bool,
+}
+
+/// Reads all events and writes the graph as text.
+pub fn write(
+    source: &dyn Source,
+    options: &Options,
+    out: &mut dyn Write,
+    progress: Progress<'_>,
+) -> Result<(), Error> {
+    let limit = if options.max_paths == 0 { NODES } else { options.max_paths };
+    let by_thread = options.by_thread && options.function.is_none();
+    let (paths, totals) = paths::collect(source, limit, by_thread, progress)?;
+    let names = Names::new(source.meta(), options.linker_names);
+    let mut table = Table::new(source, &names, options);
+    let mut text = head(source, &totals).into_bytes();
+    if paths.merged > 0 {
+        let calls = counted(paths.merged, "call");
+        writeln!(text, "# more than {} paths: {calls} shown as part of their callers", count(limit as u64))?;
+    }
+    match &options.function {
+        None => {
+            let whole = paths.nodes[0].total;
+            table.write(&paths, false, whole, &mut text)?;
+        }
+        Some(glob) => {
+            let is_target = |node| match paths.of(node) {
+                Of::Site(site) => glob.matches(names.function(site)) || glob.matches(names.linker(site)),
+                _ => false,
+            };
+            let Some(found) = function::find(&paths, is_target) else {
+                return Err(no_such_function(&paths, &names, glob));
+            };
+            let calls = counted(found.calls, "call");
+            writeln!(text, "# {}: {calls}", crate::units::one_line(glob.pattern()))?;
+            let title = glob.pattern();
+            writeln!(text, "\ncallers of {}, innermost first:", crate::units::one_line(title))?;
+            table.write(&found.callers, true, found.total, &mut text)?;
+            writeln!(text, "\n{} and what it calls:", crate::units::one_line(title))?;
+            table.write(&found.callees, false, found.total, &mut text)?;
+        }
+    }
+    if table.hidden > 0 {
+        writeln!(
+            text,
+            "# {} not shown (below the depth or percentage asked for)",
+            counted(table.hidden, "path")
+        )?;
+    }
+    out.write_all(&text)?;
+    Ok(())
+}
+
+fn no_such_function(paths: &paths::Paths, names: &Names<'_>, glob: &Glob) -> Error {
+    let mut known: Vec<&str> = (0..paths.nodes.len() as u32)
+        .filter_map(|node| match paths.of(node) {
+            Of::Site(site) => Some(names.function(site)),
+            _ => None,
+        })
+        .collect();
+    known.sort_unstable();
+    known.dedup();
+    let near = nearest_names(glob.pattern(), known, 3).into_iter().map(str::to_owned).collect();
+    Error::NoSuchFunction { wanted: glob.pattern().to_owned(), near }
+}

@@ -1,0 +1,79 @@
+//! A tree of calls as indented lines with numbers in front.
+
+use super::Options;
+use crate::paths::{Of, Paths};
+use crate::units::{count, duration, one_line, percent};
+use crate::{Names, Source};
+use std::io::{self, Write};
+
+pub(super) struct Table<'a> {
+    source: &'a dyn Source,
+    names: &'a Names<'a>,
+    depth: u32,
+    min_percent: f64,
+    /// Paths left out so far, without those below them.
+    pub(super) hidden: u64,
+}
+
+impl<'a> Table<'a> {
+    pub(super) fn new(source: &'a dyn Source, names: &'a Names<'a>, options: &Options) -> Self {
+        let depth = if options.depth == 0 { u32::MAX } else { options.depth };
+        Self { source, names, depth, min_percent: options.min_percent, hidden: 0 }
+    }
+
+    /// Writes everything below the root; `whole` ticks are 100 %. Times are shown if there are any.
+    pub(super) fn write(
+        &mut self,
+        paths: &Paths,
+        callers: bool,
+        whole: u64,
+        out: &mut Vec<u8>,
+    ) -> io::Result<()> {
+        let timed = self.source.has_time() && whole > 0;
+        match (timed, callers) {
+            (true, false) => writeln!(out, "      TOTAL        SELF       %       CALLS  FUNCTION")?,
+            (true, true) => writeln!(out, "      TOTAL       %       CALLS  FUNCTION")?,
+            (false, _) => writeln!(out, "      CALLS  FUNCTION")?,
+        }
+        let children = paths.children();
+        let mut pending: Vec<(u32, u32)> = Vec::new();
+        self.push_children(paths, children.of(0), 0, &mut pending);
+        while let Some((node, depth)) = pending.pop() {
+            let numbers = &paths.nodes[node as usize];
+            let share = percent(numbers.total, whole);
+            if depth >= self.depth || (timed && share < self.min_percent) {
+                self.hidden += 1;
+                continue;
+            }
+            if timed {
+                write!(out, "{:>11}", duration(self.source.duration_ns(numbers.total)))?;
+                if !callers {
+                    write!(out, " {:>11}", duration(self.source.duration_ns(numbers.own)))?;
+                }
+                write!(out, " {share:>7.2}")?;
+            }
+            let gap = if timed { " " } else { "" };
+            let name = match paths.of(node) {
+                Of::Site(site) => self.names.function(site).to_owned(),
+                Of::Thread(thread) => self.names.task(thread),
+                Of::Root => String::new(),
+            };
+            let indent = 2 * depth as usize;
+            writeln!(out, "{gap}{:>11}  {:indent$}{}", count(numbers.calls), "", one_line(&name))?;
+            self.push_children(paths, children.of(node), depth + 1, &mut pending);
+        }
+        Ok(())
+    }
+
+    /// Pushes so that the longest comes off first.
+    fn push_children(&self, paths: &Paths, children: &[u32], depth: u32, pending: &mut Vec<(u32, u32)>) {
+        let start = pending.len();
+        pending.extend(children.iter().map(|&child| (child, depth)));
+        let key = |node: u32| {
+            let numbers = &paths.nodes[node as usize];
+            let total = if self.source.has_time() { numbers.total } else { 0 };
+            (total, numbers.calls, std::cmp::Reverse(node))
+        };
+        pending[start..].sort_unstable_by_key(|&(node, _)| key(node));
+    }
+}

@@ -1,0 +1,67 @@
+//! The description as JSON: the metadata records with the sums a script would want.
+
+use super::{Entered, Options, active_ns, sites_by_module};
+use crate::{Names, Source};
+use serde_json::{Value, json};
+use std::io::{self, Write};
+
+pub(super) fn write(source: &dyn Source, options: &Options, out: &mut dyn Write) -> io::Result<()> {
+    let meta = source.meta();
+    let threads: Vec<Value> = meta
+        .threads
+        .iter()
+        .map(|thread| {
+            let pid = meta.processes.get(thread.process as usize).map(|process| process.pid);
+            json!({
+                "tid": thread.tid,
+                "pid": pid,
+                "comm": thread.comm,
+                "active_ns": active_ns(source, thread.id),
+                "calls": Entered::of(source, thread.id),
+            })
+        })
+        .collect();
+    let modules: Vec<Value> = meta
+        .modules
+        .iter()
+        .zip(sites_by_module(source))
+        .map(|(module, functions)| {
+            json!({
+                "path": module.path,
+                "build_id": module.build_id,
+                "bias": module.bias,
+                "range": module.range,
+                "unloaded": module.unloaded_ticks.is_some(),
+                "functions": functions,
+            })
+        })
+        .collect();
+    let mut info = json!({
+        "session": meta.session,
+        "events": source.event_count(),
+        "functions": meta.sites.len(),
+        "calls": Entered::sum(source),
+        "processes": meta.processes,
+        "threads": threads,
+        "modules": modules,
+        "notes": meta.notes,
+        "complaints": source.complaints(),
+        "end": meta.end,
+    });
+    if options.sites {
+        let names = Names::new(meta, options.linker_names);
+        let sites = meta.sites.iter().map(|site| {
+            json!({
+                "function": names.function(site.id),
+                "linker_name": site.name,
+                "module": names.module(site.id),
+                "address": site.address,
+                "size": site.size,
+                "kind": site.kind,
+            })
+        });
+        info["sites"] = sites.collect();
+    }
+    serde_json::to_writer_pretty(&mut *out, &info)?;
+    writeln!(out)
+}

@@ -1,0 +1,79 @@
+//! What a recording is: session, clock, processes, threads, modules, losses, and how it ended.
+
+mod json;
+mod text;
+
+use crate::{Error, Source};
+use calltap_trace::ThreadId;
+use std::io::Write;
+
+/// What to show.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// List the functions that were switched on.
+    pub sites: bool,
+    /// Write JSON instead of text.
+    pub json: bool,
+    /// Keep linker names.
+    pub linker_names: bool,
+}
+
+/// Describes the recording. Reads no events.
+pub fn write(source: &dyn Source, options: &Options, out: &mut dyn Write) -> Result<(), Error> {
+    if options.json { json::write(source, options, out) } else { text::write(source, options, out) }?;
+    Ok(())
+}
+
+/// Entries of a thread: what happened is what was recorded and what was lost.
+#[derive(Clone, Copy, Default, serde::Serialize)]
+struct Entered {
+    entered: u64,
+    recorded: u64,
+    lost: u64,
+    exits_recorded: u64,
+    exits_lost: u64,
+}
+
+impl Entered {
+    /// `None` when the trace has no totals of the thread (it was cut off).
+    fn of(source: &dyn Source, thread: ThreadId) -> Option<Self> {
+        let loss = source.meta().loss.iter().rfind(|loss| loss.thread == thread)?;
+        Some(Self {
+            entered: loss.entries.saturating_add(loss.lost_entries),
+            recorded: loss.entries,
+            lost: loss.lost_entries,
+            exits_recorded: loss.exits,
+            exits_lost: loss.lost_exits,
+        })
+    }
+
+    fn sum(source: &dyn Source) -> Self {
+        source.meta().threads.iter().filter_map(|thread| Self::of(source, thread.id)).fold(
+            Self::default(),
+            |sum, one| Self {
+                entered: sum.entered.saturating_add(one.entered),
+                recorded: sum.recorded.saturating_add(one.recorded),
+                lost: sum.lost.saturating_add(one.lost),
+                exits_recorded: sum.exits_recorded.saturating_add(one.exits_recorded),
+                exits_lost: sum.exits_lost.saturating_add(one.exits_lost),
+            },
+        )
+    }
+}
+
+/// Nanoseconds of CLOCK_MONOTONIC from a thread's first to its last event.
+fn active_ns(source: &dyn Source, thread: ThreadId) -> Option<u64> {
+    let (first, last) = source.thread_span(thread)?;
+    source.has_time().then(|| source.duration_ns(last.saturating_sub(first)))
+}
+
+/// Number of sites of each module.
+fn sites_by_module(source: &dyn Source) -> Vec<u64> {
+    let mut counts = vec![0; source.meta().modules.len()];
+    for site in &source.meta().sites {
+        if let Some(count) = counts.get_mut(site.module as usize) {
+            *count += 1;
+        }
+    }
+    counts
+}

@@ -1,0 +1,178 @@
+//! The description as text.
+
+use super::{Entered, Options, active_ns, sites_by_module};
+use crate::units::{count, counted, duration, one_line};
+use crate::{Names, Source};
+use calltap_trace::{ClockKind, Meta, TracerKind};
+use std::io::{self, Write};
+
+pub(super) fn write(source: &dyn Source, options: &Options, out: &mut dyn Write) -> io::Result<()> {
+    let meta = source.meta();
+    session(meta, out)?;
+    clock(source, out)?;
+    let events = counted(source.event_count(), "event");
+    line(out, "events", &format!("{events}, {}", counted(meta.sites.len() as u64, "function")))?;
+    let sum = Entered::sum(source);
+    if !meta.loss.is_empty() {
+        line(out, "calls", &equation(&sum))?;
+    }
+    match &meta.end {
+        Some(end) => {
+            line(out, "end", &end.status)?;
+            let (wall, cpu, recorder) =
+                (duration(end.wall_ns), duration(end.cpu_ns), duration(end.recorder_cpu_ns));
+            line(out, "time", &format!("{wall} wall, {cpu} processor, {recorder} recorder"))?;
+        }
+        None => line(out, "end", "not recorded: the file is incomplete")?,
+    }
+    for note in &meta.notes {
+        line(out, "note", note)?;
+    }
+    for complaint in source.complaints() {
+        line(out, "complaint", complaint)?;
+    }
+    processes(meta, out)?;
+    threads(source, out)?;
+    modules(source, out)?;
+    if options.sites {
+        sites(meta, options, out)?;
+    }
+    Ok(())
+}
+
+fn line(out: &mut dyn Write, key: &str, value: &str) -> io::Result<()> {
+    writeln!(out, "{key:<10} {}", one_line(value))
+}
+
+fn equation(calls: &Entered) -> String {
+    format!(
+        "{} entered = {} recorded + {} lost",
+        count(calls.entered),
+        count(calls.recorded),
+        count(calls.lost)
+    )
+}
+
+fn session(meta: &Meta, out: &mut dyn Write) -> io::Result<()> {
+    let Some(session) = &meta.session else {
+        return line(out, "session", "not recorded: the file is incomplete");
+    };
+    line(out, "command", &session.command.join(" "))?;
+    line(out, "recorded", &format!("{} by calltap {}", utc(session.start_realtime_ns), session.calltap))?;
+    line(out, "host", &format!("{}, {}, {}", session.host, session.kernel, session.cpu))?;
+    for tracer in &session.tracers {
+        let kind = match tracer.kind {
+            TracerKind::Function => "function",
+            TracerKind::FunctionGraph => "function_graph",
+        };
+        let filter =
+            if tracer.filter.is_empty() { "every function".to_owned() } else { tracer.filter.join(" ") };
+        let mut text = format!("{} ({kind}): {filter}", tracer.name);
+        if !tracer.notrace.is_empty() {
+            text += &format!("; not {}", tracer.notrace.join(" "));
+        }
+        line(out, "tracer", &text)?;
+    }
+    Ok(())
+}
+
+fn clock(source: &dyn Source, out: &mut dyn Write) -> io::Result<()> {
+    let Some(session) = &source.meta().session else { return Ok(()) };
+    let kind = match session.clock {
+        ClockKind::Tsc => "time stamp counter, every event",
+        ClockKind::Sparse => "time stamp counter, every block of events; interpolated between",
+        ClockKind::Coarse => "coarse, about a millisecond",
+        ClockKind::Counter => "counter: order, no time",
+    };
+    line(out, "clock", kind)?;
+    if let Some(note) = &session.clock_note {
+        line(out, "", note)?;
+    }
+    Ok(())
+}
+
+fn processes(meta: &Meta, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "\n{}:", counted(meta.processes.len() as u64, "process").replace("processs", "processes"))?;
+    writeln!(out, "{:>8}  {:>8}  NAME", "PID", "PARENT")?;
+    for process in &meta.processes {
+        let parent = process.parent.and_then(|parent| meta.processes.get(parent as usize));
+        let parent = parent.map_or_else(|| "-".to_owned(), |parent| parent.pid.to_string());
+        writeln!(out, "{:>8}  {parent:>8}  {}", process.pid, one_line(&process.comm))?;
+    }
+    Ok(())
+}
+
+fn threads(source: &dyn Source, out: &mut dyn Write) -> io::Result<()> {
+    let meta = source.meta();
+    writeln!(out, "\n{}:", counted(meta.threads.len() as u64, "thread"))?;
+    writeln!(out, "{:>8}  {:>8}  {:>13}  {:<16}  CALLS", "PID", "TID", "ACTIVE", "NAME")?;
+    for thread in &meta.threads {
+        let pid = meta.processes.get(thread.process as usize).map_or(0, |process| process.pid);
+        let active = active_ns(source, thread.id).map_or_else(|| "-".to_owned(), duration);
+        let calls = Entered::of(source, thread.id)
+            .map_or_else(|| "totals not recorded".to_owned(), |calls| equation(&calls));
+        let comm = one_line(&thread.comm);
+        writeln!(out, "{pid:>8}  {:>8}  {active:>13}  {comm:<16}  {calls}", thread.tid)?;
+    }
+    Ok(())
+}
+
+fn modules(source: &dyn Source, out: &mut dyn Write) -> io::Result<()> {
+    let modules = &source.meta().modules;
+    writeln!(out, "\n{}:", counted(modules.len() as u64, "module"))?;
+    writeln!(out, "{:>9}  {:<40}  PATH", "FUNCTIONS", "BUILD-ID")?;
+    for (module, sites) in modules.iter().zip(sites_by_module(source)) {
+        let build_id = module.build_id.as_deref().unwrap_or("-");
+        let unloaded = if module.unloaded_ticks.is_some() { " (unloaded)" } else { "" };
+        writeln!(out, "{:>9}  {build_id:<40}  {}{unloaded}", count(sites), one_line(&module.path))?;
+    }
+    Ok(())
+}
+
+fn sites(meta: &Meta, options: &Options, out: &mut dyn Write) -> io::Result<()> {
+    let names = Names::new(meta, options.linker_names);
+    writeln!(out, "\n{}:", counted(meta.sites.len() as u64, "function"))?;
+    writeln!(out, "{:>16}  {:>7}  {:<10}  MODULE  FUNCTION", "ADDRESS", "SIZE", "KIND")?;
+    for site in &meta.sites {
+        let (module, function) = (names.module(site.id), names.function(site.id));
+        writeln!(
+            out,
+            "{:>16x}  {:>7}  {:<10}  {}  {}",
+            site.address,
+            site.size,
+            site.kind,
+            one_line(module),
+            one_line(function)
+        )?;
+    }
+    Ok(())
+}
+
+/// `2026-11-20 16:53:04 UTC` of nanoseconds since the epoch.
+fn utc(ns: u64) -> String {
+    let seconds = ns / 1_000_000_000;
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    // Days to date by eras of 400 years that begin on 1 March.
+    let day = days + 719_468;
+    let (era, day) = (day / 146_097, day % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (month, carry) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    let year = era * 400 + year + carry;
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::utc;
+
+    #[test]
+    fn dates() {
+        assert_eq!(utc(0), "1970-01-01 00:00:00 UTC");
+        assert_eq!(utc(951_782_400 * 1_000_000_000), "2000-02-29 00:00:00 UTC");
+        assert_eq!(utc(1_795_193_584 * 1_000_000_000), "2026-11-20 16:53:04 UTC");
+    }
+}

@@ -1,0 +1,230 @@
+//! Calls merged by path: the tree behind call graphs, folded stacks and flame graphs.
+
+use crate::{Call, Enter, Error, Progress, Source, Totals, Visitor, run_by_thread};
+use calltap_trace::{SiteId, ThreadId};
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::io;
+
+/// Paths kept unless asked otherwise.
+pub(crate) const NODES: usize = 1 << 20;
+/// Deepest path kept; below it calls merge into their caller.
+const DEPTH: usize = 2048;
+/// Set in an open call's node if the call was merged into that node.
+const MERGED: u32 = 1 << 31;
+/// Set in a node's key if it stands for a thread.
+const THREAD: u32 = 1 << 31;
+
+/// Calls of one function by one path. Times in ticks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Node {
+    /// Site, or thread with the top bit set.
+    key: u32,
+    pub(crate) parent: u32,
+    /// The child entered last, tried before the index.
+    recent: u32,
+    depth: u32,
+    pub(crate) calls: u64,
+    pub(crate) total: u64,
+    pub(crate) own: u64,
+}
+
+/// What a node stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Of {
+    Root,
+    Thread(ThreadId),
+    Site(SiteId),
+}
+
+/// The tree; node 0 is its root, and a node comes after its parent.
+pub(crate) struct Paths {
+    pub(crate) nodes: Vec<Node>,
+    index: HashMap<u64, u32, BuildHasherDefault<Mix>>,
+    limit: usize,
+    /// Calls that were merged into their caller because of a limit.
+    pub(crate) merged: u64,
+}
+
+impl Paths {
+    pub(crate) fn new(limit: usize) -> Self {
+        let root = Node { key: u32::MAX, parent: 0, recent: 0, depth: 0, calls: 0, total: 0, own: 0 };
+        // Indices must leave the top bit free.
+        let limit = limit.clamp(2, (MERGED - 1) as usize);
+        Self { nodes: vec![root], index: HashMap::default(), limit, merged: 0 }
+    }
+
+    pub(crate) fn of(&self, node: u32) -> Of {
+        match self.nodes[node as usize].key {
+            u32::MAX => Of::Root,
+            key if key & THREAD != 0 => Of::Thread(ThreadId(key & !THREAD)),
+            key => Of::Site(SiteId(key)),
+        }
+    }
+
+    /// The child of `parent` for a site; `None` when a limit forbids a new one.
+    pub(crate) fn child(&mut self, parent: u32, site: SiteId) -> Option<u32> {
+        self.child_by_key(parent, site.0 & !THREAD)
+    }
+
+    #[inline]
+    fn child_by_key(&mut self, parent: u32, key: u32) -> Option<u32> {
+        let above = self.nodes[parent as usize];
+        if above.recent != 0 && self.nodes[above.recent as usize].key == key {
+            return Some(above.recent);
+        }
+        let place = u64::from(parent) << 32 | u64::from(key);
+        let node = match self.index.get(&place) {
+            Some(&node) => node,
+            None if self.nodes.len() >= self.limit || above.depth as usize >= DEPTH => return None,
+            None => {
+                let node = self.nodes.len() as u32;
+                let depth = above.depth + 1;
+                self.nodes.push(Node { key, parent, recent: 0, depth, calls: 0, total: 0, own: 0 });
+                self.index.insert(place, node);
+                node
+            }
+        };
+        self.nodes[parent as usize].recent = node;
+        Some(node)
+    }
+
+    /// Children of every node, in order of creation.
+    pub(crate) fn children(&self) -> Children {
+        let mut ends = vec![0u32; self.nodes.len() + 1];
+        for node in &self.nodes[1..] {
+            ends[node.parent as usize + 1] += 1;
+        }
+        for at in 1..ends.len() {
+            ends[at] += ends[at - 1];
+        }
+        let mut next = ends.clone();
+        let mut list = vec![0u32; self.nodes.len() - 1];
+        for (index, node) in self.nodes.iter().enumerate().skip(1) {
+            let slot = &mut next[node.parent as usize];
+            list[*slot as usize] = index as u32;
+            *slot += 1;
+        }
+        Children { starts: ends, list }
+    }
+
+    /// Gives threads and the root (whose key has the top bit set too) the sum of their children.
+    fn sum_up(&mut self) {
+        for at in (1..self.nodes.len()).rev() {
+            let node = self.nodes[at];
+            let above = &mut self.nodes[node.parent as usize];
+            if above.key & THREAD != 0 {
+                above.total = above.total.saturating_add(node.total);
+            }
+        }
+    }
+}
+
+/// For each node, its children.
+pub(crate) struct Children {
+    starts: Vec<u32>,
+    list: Vec<u32>,
+}
+
+impl Children {
+    pub(crate) fn of(&self, node: u32) -> &[u32] {
+        &self.list[self.starts[node as usize] as usize..self.starts[node as usize + 1] as usize]
+    }
+}
+
+struct Collector {
+    paths: Paths,
+    open: Vec<u32>,
+    by_thread: bool,
+    base: Option<u32>,
+}
+
+impl Collector {
+    #[inline]
+    fn top(&mut self, thread: ThreadId) -> u32 {
+        if let Some(&top) = self.open.last() {
+            return top & !MERGED;
+        }
+        if !self.by_thread {
+            return 0;
+        }
+        let paths = &mut self.paths;
+        *self.base.get_or_insert_with(|| paths.child_by_key(0, thread.0 | THREAD).unwrap_or(0))
+    }
+}
+
+impl Visitor for Collector {
+    #[inline]
+    fn enter(&mut self, thread: ThreadId, enter: &Enter) {
+        let top = self.top(thread);
+        let node = match self.paths.child(top, enter.site) {
+            Some(node) => {
+                self.paths.nodes[node as usize].calls += 1;
+                node
+            }
+            None => {
+                self.paths.merged += 1;
+                top | MERGED
+            }
+        };
+        self.open.push(node);
+    }
+
+    #[inline]
+    fn close(&mut self, _: ThreadId, call: &Call) {
+        let Some(open) = self.open.pop() else { return };
+        let node = &mut self.paths.nodes[(open & !MERGED) as usize];
+        node.own = node.own.saturating_add(call.self_ticks);
+        if open & MERGED == 0 {
+            node.total = node.total.saturating_add(call.total);
+        }
+    }
+
+    #[inline]
+    fn mark(&mut self, thread: ThreadId, enter: &Enter) {
+        let top = self.top(thread);
+        match self.paths.child(top, enter.site) {
+            Some(node) => self.paths.nodes[node as usize].calls += 1,
+            None => self.paths.merged += 1,
+        }
+    }
+
+    fn thread_end(&mut self, _: ThreadId) -> io::Result<()> {
+        self.base = None;
+        Ok(())
+    }
+}
+
+/// Reads all events into a tree of at most `limit` nodes; `by_thread` puts the threads right below the root.
+pub(crate) fn collect(
+    source: &dyn Source,
+    limit: usize,
+    by_thread: bool,
+    progress: Progress<'_>,
+) -> Result<(Paths, Totals), Error> {
+    let mut collector = Collector { paths: Paths::new(limit), open: Vec::new(), by_thread, base: None };
+    let totals = run_by_thread(source, &mut collector, progress)?;
+    collector.paths.sum_up();
+    Ok((collector.paths, totals))
+}
+
+/// A hasher for keys that are already numbers.
+#[derive(Default)]
+struct Mix(u64);
+
+impl Hasher for Mix {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(u64::from(byte));
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        let mixed = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed ^ (mixed >> 32);
+    }
+}

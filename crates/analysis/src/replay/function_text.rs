@@ -1,0 +1,72 @@
+//! Lines as the kernel's function tracer prints them, without processor and context columns.
+
+use super::Happening;
+use super::graph_text::lost;
+use crate::bytes::push_decimal;
+use crate::symbols::Symbols;
+use crate::units::one_line;
+use crate::{Enter, Names, Source};
+use calltap_trace::ThreadId;
+
+pub(super) struct FunctionText<'a> {
+    source: &'a dyn Source,
+    names: &'a Names<'a>,
+    symbols: Symbols<'a>,
+    /// The task column of each thread, once needed.
+    tasks: Vec<String>,
+}
+
+impl<'a> FunctionText<'a> {
+    pub(super) fn new(source: &'a dyn Source, names: &'a Names<'a>) -> Self {
+        let tasks = vec![String::new(); source.meta().threads.len()];
+        Self { source, names, symbols: Symbols::new(source.meta(), names), tasks }
+    }
+
+    pub(super) fn header(&self, buffer: &mut Vec<u8>) {
+        let stored = self.source.event_count();
+        let lost = crate::head::Lost::of_threads(self.source);
+        let written = stored.saturating_add(lost.entries).saturating_add(lost.exits);
+        let text = format!(
+            "# tracer: function\n#\n# entries-in-buffer/entries-written: {stored}/{written}\n#\n\
+             #           TASK-PID        TIMESTAMP  FUNCTION\n\
+             #              | |              |         |\n"
+        );
+        buffer.extend_from_slice(text.as_bytes());
+    }
+
+    pub(super) fn line(&mut self, buffer: &mut Vec<u8>, thread: ThreadId, now: u64, happening: &Happening) {
+        match happening {
+            Happening::Enter(enter) | Happening::Mark(enter) => self.call(buffer, thread, now, enter),
+            Happening::Lost { entries, exits } => {
+                lost(buffer, self.names, thread, u64::from(*entries) + u64::from(*exits));
+            }
+            Happening::Close(_) | Happening::Orphan { .. } => {}
+        }
+    }
+
+    fn call(&mut self, buffer: &mut Vec<u8>, thread: ThreadId, now: u64, enter: &Enter) {
+        let task = &mut self.tasks[thread.0 as usize];
+        if task.is_empty() {
+            *task = format!("{:>16}-{:<7} ", one_line(self.names.comm(thread)), self.names.tid(thread));
+        }
+        buffer.extend_from_slice(task.as_bytes());
+        if self.source.has_time() {
+            let us = self.source.to_ns(now) / 1000;
+            buffer.extend_from_slice(format!("{:5}.{:06}: ", us / 1_000_000, us % 1_000_000).as_bytes());
+        } else {
+            let start = buffer.len();
+            push_decimal(buffer, now);
+            // Raw clocks are right-aligned in 12 columns.
+            let missing = 12usize.saturating_sub(buffer.len() - start);
+            buffer.splice(start..start, std::iter::repeat_n(b' ', missing));
+            buffer.extend_from_slice(b": ");
+        }
+        buffer.extend_from_slice(one_line(self.names.function(enter.site)).as_bytes());
+        if enter.parent != 0 {
+            buffer.extend_from_slice(b" <-");
+            let caller = self.symbols.caller(thread, enter.ticks, enter.parent);
+            buffer.extend_from_slice(one_line(caller).as_bytes());
+        }
+        buffer.push(b'\n');
+    }
+}

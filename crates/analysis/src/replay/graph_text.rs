@@ -1,0 +1,228 @@
+//! Lines as the kernel's function_graph tracer prints them.
+
+use super::{Happening, Options};
+use crate::bytes::push_decimal;
+use crate::symbols::Symbols;
+use crate::units::one_line;
+use crate::{Enter, Names, Source};
+use calltap_trace::{SiteId, ThreadId};
+
+const BAR: &[u8] = b" ------------------------------------------\n";
+/// Deepest indentation printed; deeper calls stay at it.
+const INDENT: usize = 1000;
+
+pub(super) struct GraphText<'a> {
+    source: &'a dyn Source,
+    names: &'a Names<'a>,
+    symbols: Symbols<'a>,
+    /// The task column of each thread, once needed.
+    tasks: Vec<String>,
+    last: Option<ThreadId>,
+    tail: bool,
+    absolute_time: bool,
+    durations: bool,
+}
+
+impl<'a> GraphText<'a> {
+    pub(super) fn new(source: &'a dyn Source, names: &'a Names<'a>, options: &Options) -> Self {
+        Self {
+            source,
+            names,
+            symbols: Symbols::new(source.meta(), names),
+            tasks: vec![String::new(); source.meta().threads.len()],
+            last: None,
+            tail: options.tail,
+            absolute_time: options.absolute_time && source.has_time(),
+            durations: source.has_time(),
+        }
+    }
+
+    pub(super) fn header(&self, buffer: &mut Vec<u8>) {
+        buffer.extend_from_slice(b"# tracer: function_graph\n#\n");
+        let time = if self.absolute_time { ["     TIME       ", "      |         "] } else { [""; 2] };
+        let duration = if self.durations { ["  DURATION   ", "   |   |      "] } else { [""; 2] };
+        let task = ["  TASK/PID       ", "   |    |        "];
+        let calls = ["               FUNCTION CALLS\n", "               |   |   |   |\n"];
+        for line in 0..2 {
+            buffer.push(b'#');
+            for cell in [time[line], task[line], duration[line], calls[line]] {
+                buffer.extend_from_slice(cell.as_bytes());
+            }
+        }
+    }
+
+    /// `leaf`: when the call that begins here ends, if it calls nothing.
+    pub(super) fn line(
+        &mut self,
+        buffer: &mut Vec<u8>,
+        thread: ThreadId,
+        now: u64,
+        happening: &Happening,
+        leaf: Option<u64>,
+    ) {
+        self.banner(buffer, thread);
+        if let Happening::Lost { entries, exits } = happening {
+            lost(buffer, self.names, thread, u64::from(*entries) + u64::from(*exits));
+            return;
+        }
+        if self.absolute_time {
+            let us = self.source.to_ns(now) / 1000;
+            buffer.extend_from_slice(format!("{:5}.{:06} |  ", us / 1_000_000, us % 1_000_000).as_bytes());
+        }
+        buffer.extend_from_slice(self.task(thread).as_bytes());
+        buffer.extend_from_slice(b" | ");
+        match happening {
+            Happening::Enter(enter) => {
+                self.duration(buffer, leaf.map(|end| end - enter.ticks));
+                indent(buffer, enter.depth);
+                self.function(buffer, enter.site, true);
+                buffer.extend_from_slice(if leaf.is_some() { b";" } else { b" {" });
+                self.caller(buffer, thread, enter);
+            }
+            Happening::Close(call) => {
+                self.duration(buffer, Some(call.total));
+                indent(buffer, call.depth);
+                buffer.push(b'}');
+                if self.tail {
+                    self.comment(buffer, call.site);
+                }
+            }
+            Happening::Orphan { site } => {
+                self.duration(buffer, None);
+                buffer.push(b'}');
+                self.comment(buffer, *site);
+            }
+            Happening::Mark(enter) => {
+                self.duration(buffer, None);
+                indent(buffer, enter.depth);
+                buffer.extend_from_slice(b"/* ");
+                self.function(buffer, enter.site, false);
+                if enter.parent != 0 {
+                    buffer.extend_from_slice(b" <-");
+                    let caller = self.symbols.caller(thread, enter.ticks, enter.parent);
+                    buffer.extend_from_slice(one_line(caller).as_bytes());
+                }
+                buffer.extend_from_slice(b" */");
+            }
+            Happening::Lost { .. } => {}
+        }
+        buffer.push(b'\n');
+    }
+
+    fn banner(&mut self, buffer: &mut Vec<u8>, thread: ThreadId) {
+        let Some(last) = self.last.replace(thread).filter(|last| *last != thread) else { return };
+        buffer.extend_from_slice(BAR);
+        buffer.push(b' ');
+        buffer.extend_from_slice(self.task(last).as_bytes());
+        buffer.extend_from_slice(b" => ");
+        buffer.extend_from_slice(self.task(thread).as_bytes());
+        buffer.push(b'\n');
+        buffer.extend_from_slice(BAR);
+        buffer.push(b'\n');
+    }
+
+    /// The name, cut to 7 characters, and id, centred in 14.
+    fn task(&mut self, thread: ThreadId) -> &str {
+        let text = &mut self.tasks[thread.0 as usize];
+        if text.is_empty() {
+            let comm: String = one_line(self.names.comm(thread)).chars().take(7).collect();
+            *text = format!("{:^14}", format!("{comm}-{}", self.names.tid(thread)));
+        }
+        text
+    }
+
+    fn function(&self, buffer: &mut Vec<u8>, site: SiteId, call: bool) {
+        let name = self.names.function(site);
+        buffer.extend_from_slice(one_line(name).as_bytes());
+        // C++ names bring their parameter lists.
+        if call && !name.ends_with(')') {
+            buffer.extend_from_slice(b"()");
+        }
+    }
+
+    fn comment(&self, buffer: &mut Vec<u8>, site: SiteId) {
+        buffer.extend_from_slice(b" /* ");
+        self.function(buffer, site, false);
+        buffer.extend_from_slice(b" */");
+    }
+
+    fn caller(&mut self, buffer: &mut Vec<u8>, thread: ThreadId, enter: &Enter) {
+        if enter.parent != 0 {
+            buffer.extend_from_slice(b" /* <-");
+            let caller = self.symbols.caller(thread, enter.ticks, enter.parent);
+            buffer.extend_from_slice(one_line(caller).as_bytes());
+            buffer.extend_from_slice(b" */");
+        }
+    }
+
+    fn duration(&self, buffer: &mut Vec<u8>, ticks: Option<u64>) {
+        if self.durations {
+            match ticks {
+                Some(ticks) => push_duration(buffer, self.source.duration_ns(ticks)),
+                None => buffer.extend_from_slice(b"              "),
+            }
+            buffer.extend_from_slice(b"|  ");
+        }
+    }
+}
+
+/// `TASK:comm-tid [LOST n EVENTS]`.
+pub(super) fn lost(buffer: &mut Vec<u8>, names: &Names<'_>, thread: ThreadId, events: u64) {
+    let task = names.task(thread);
+    buffer.extend_from_slice(format!("TASK:{} [LOST {events} EVENTS]\n", one_line(&task)).as_bytes());
+}
+
+fn indent(buffer: &mut Vec<u8>, depth: u32) {
+    buffer.resize(buffer.len() + 2 * (depth as usize).min(INDENT), b' ');
+}
+
+/// Overhead mark and duration, 14 wide: at most 7 digits, microseconds.
+fn push_duration(buffer: &mut Vec<u8>, ns: u64) {
+    let mark = match ns {
+        1_000_000_001.. => b'$',
+        100_000_001.. => b'@',
+        10_000_001.. => b'*',
+        1_000_001.. => b'#',
+        100_001.. => b'!',
+        10_001.. => b'+',
+        _ => b' ',
+    };
+    buffer.extend_from_slice(&[mark, b' ']);
+    let start = buffer.len();
+    push_decimal(buffer, ns / 1000);
+    let digits = buffer.len() - start;
+    if digits < 7 {
+        let rest = ns % 1000;
+        let decimals = [b'0' + (rest / 100) as u8, b'0' + (rest / 10 % 10) as u8, b'0' + (rest % 10) as u8];
+        buffer.push(b'.');
+        buffer.extend_from_slice(&decimals[..(7 - digits).min(3)]);
+    }
+    let used = buffer.len() - start;
+    buffer.extend_from_slice(b" us ");
+    buffer.resize(buffer.len() + 8usize.saturating_sub(used), b' ');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::push_duration;
+
+    #[test]
+    fn durations_have_the_kernels_width() {
+        let cases = [
+            (4_060, "  4.060 us    "),
+            (10_000, "  10.000 us   "),
+            (25_685, "+ 25.685 us   "),
+            (314_807, "! 314.807 us  "),
+            (1_150_291, "# 1150.291 us "),
+            (19_281_490, "* 19281.49 us "),
+            (123_456_789, "@ 123456.7 us "),
+            (10_000_000_000, "$ 10000000 us "),
+            (0, "  0.000 us    "),
+        ];
+        for (ns, text) in cases {
+            let mut buffer = Vec::new();
+            push_duration(&mut buffer, ns);
+            assert_eq!(String::from_utf8(buffer).unwrap(), text);
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Threads merged by time.
+
+use crate::source::{Damage, next_readable};
+use crate::{BatchStream, Source, threads_with_events};
+use calltap_trace::{Batch, Event, ThreadId};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// The events of one thread, with one event of lookahead.
+struct Cursor<'a> {
+    stream: Box<dyn BatchStream + 'a>,
+    batch: Batch,
+    at: usize,
+    head: Option<Event>,
+    /// Time of the newest event seen: the thread's place in the order never goes back.
+    time: u64,
+}
+
+impl Cursor<'_> {
+    fn advance(&mut self, damage: &mut Damage) -> Option<Event> {
+        let taken = self.head.take();
+        while self.at >= self.batch.events.len() {
+            self.at = 0;
+            self.batch.events.clear();
+            if !next_readable(&mut *self.stream, &mut self.batch, damage) {
+                self.batch.events.clear();
+                return taken;
+            }
+        }
+        let event = self.batch.events[self.at];
+        self.at += 1;
+        self.time = self.time.max(event.ticks);
+        self.head = Some(event);
+        taken
+    }
+}
+
+/// Yields the events of many threads in order of time. A thread is opened when its first event is due and dropped
+/// after its last.
+pub(super) struct Merge<'a> {
+    source: &'a dyn Source,
+    cursors: Vec<Option<Cursor<'a>>>,
+    /// Time of the next event and thread, for every thread but the running one.
+    due: BinaryHeap<Reverse<(u64, u32)>>,
+    running: Option<u32>,
+    pub(super) damage: Damage,
+}
+
+impl<'a> Merge<'a> {
+    /// Merges `threads`, or all if there are none.
+    pub(super) fn new(source: &'a dyn Source, threads: &[ThreadId]) -> Self {
+        let mut all = threads_with_events(source);
+        if !threads.is_empty() {
+            all.retain(|thread| threads.contains(thread));
+        }
+        let due = all.iter().filter_map(|&t| Some(Reverse((source.thread_span(t)?.0, t.0)))).collect();
+        let mut cursors = Vec::new();
+        cursors.resize_with(source.meta().threads.len(), || None);
+        Self { source, cursors, due, running: None, damage: Damage::default() }
+    }
+
+    /// Number of threads not finished.
+    pub(super) fn threads(&self) -> usize {
+        self.due.len() + usize::from(self.running.is_some())
+    }
+
+    /// The next event, and the one after it in the same thread.
+    pub(super) fn next(&mut self) -> Option<(ThreadId, Event, Option<Event>)> {
+        loop {
+            if let Some(index) = self.running
+                && let Some(cursor) = &mut self.cursors[index as usize]
+            {
+                let place = (cursor.time, index);
+                if self.due.peek().is_some_and(|Reverse(other)| *other < place) {
+                    self.due.push(Reverse(place));
+                    self.running = None;
+                } else if let Some(event) = cursor.advance(&mut self.damage) {
+                    let next = cursor.head;
+                    if next.is_none() {
+                        self.cursors[index as usize] = None;
+                        self.running = None;
+                    }
+                    return Some((ThreadId(index), event, next));
+                } else {
+                    self.cursors[index as usize] = None;
+                    self.running = None;
+                }
+                continue;
+            }
+            let Reverse((time, index)) = self.due.pop()?;
+            let slot = &mut self.cursors[index as usize];
+            if slot.is_none() {
+                let stream = self.source.thread_batches(ThreadId(index));
+                let batch = Batch::default();
+                let mut cursor = Cursor { stream, batch, at: 0, head: None, time };
+                cursor.advance(&mut self.damage);
+                *slot = Some(cursor);
+            }
+            self.running = Some(index);
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! What happened, call by call, as ftrace prints it.
+//!
+//! The function_graph layout has the thread (`comm-tid`) where the kernel has the processor; the function layout is
+//! `comm-tid  time: function <-caller`. Threads are merged by time, with a banner at every change.
+
+mod function_text;
+mod graph_text;
+mod merge;
+
+use crate::drive::{checked_site, tell};
+use crate::head::damage;
+use crate::tree::{Stack, Totals};
+use crate::{Call, Enter, Error, Names, Progress, Source, Visitor};
+use calltap_trace::{Event, EventKind, SiteId, ThreadId, TracerKind};
+use function_text::FunctionText;
+use graph_text::GraphText;
+use merge::Merge;
+use std::io::Write;
+
+/// What to print, and how.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Only these threads; empty = all, merged by time.
+    pub threads: Vec<ThreadId>,
+    /// Which layout.
+    pub layout: Layout,
+    /// Name the function after every closing brace.
+    pub tail: bool,
+    /// Begin every line of the graph layout with seconds of CLOCK_MONOTONIC.
+    pub absolute_time: bool,
+    /// Leave out the header.
+    pub no_header: bool,
+    /// Keep linker names.
+    pub linker_names: bool,
+}
+
+/// The form of lines.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Layout {
+    /// Function if only `function` tracers recorded, else graph.
+    #[default]
+    Auto,
+    /// As the kernel's function_graph tracer prints.
+    Graph,
+    /// As the kernel's function tracer prints.
+    Function,
+}
+
+/// One thing to print.
+pub(crate) enum Happening {
+    Enter(Enter),
+    Close(Call),
+    Mark(Enter),
+    Lost { entries: u32, exits: u32 },
+    Orphan { site: SiteId },
+}
+
+/// Collects what one event meant.
+#[derive(Default)]
+struct Happenings(Vec<Happening>);
+
+impl Visitor for Happenings {
+    fn enter(&mut self, _: ThreadId, enter: &Enter) {
+        self.0.push(Happening::Enter(*enter));
+    }
+
+    fn close(&mut self, _: ThreadId, call: &Call) {
+        self.0.push(Happening::Close(*call));
+    }
+
+    fn mark(&mut self, _: ThreadId, enter: &Enter) {
+        self.0.push(Happening::Mark(*enter));
+    }
+
+    fn lost(&mut self, _: ThreadId, _: u64, entries: u32, exits: u32) {
+        self.0.push(Happening::Lost { entries, exits });
+    }
+
+    fn orphan(&mut self, _: ThreadId, site: SiteId, _: u64) {
+        self.0.push(Happening::Orphan { site });
+    }
+}
+
+/// A thread while it is replayed.
+#[derive(Default)]
+struct Replayed {
+    stack: Stack,
+    /// The innermost call was printed as a leaf; its end needs no line.
+    leaf: bool,
+}
+
+enum Text<'a> {
+    Graph(GraphText<'a>),
+    Function(FunctionText<'a>),
+}
+
+/// Writes the replay. Memory: one batch per thread alive at a time.
+pub fn write(
+    source: &dyn Source,
+    options: &Options,
+    out: &mut dyn Write,
+    mut progress: Progress<'_>,
+) -> Result<Totals, Error> {
+    let names = Names::new(source.meta(), options.linker_names);
+    let mut text = match layout(source, options.layout) {
+        Layout::Function => Text::Function(FunctionText::new(source, &names)),
+        _ => Text::Graph(GraphText::new(source, &names, options)),
+    };
+    let mut merge = Merge::new(source, &options.threads);
+    let mut totals = Totals { threads: merge.threads() as u64, ..Totals::default() };
+    let mut threads: Vec<Option<Box<Replayed>>> = Vec::new();
+    threads.resize_with(source.meta().threads.len(), || None);
+    let sites = source.meta().sites.len() as u32;
+    let mut happenings = Happenings::default();
+    let mut buffer = Vec::new();
+    if !options.no_header {
+        match &text {
+            Text::Graph(text) => text.header(&mut buffer),
+            Text::Function(text) => text.header(&mut buffer),
+        }
+    }
+    while let Some((thread, mut event, next)) = merge.next() {
+        totals.events += 1;
+        event.site = checked_site(event.site, sites);
+        let Some(slot) = threads.get_mut(thread.0 as usize) else { continue };
+        let replayed = slot.get_or_insert_default();
+        replayed.stack.feed(thread, &event, &mut happenings, &mut totals);
+        match &mut text {
+            Text::Function(text) => {
+                for happening in happenings.0.drain(..) {
+                    text.line(&mut buffer, thread, replayed.stack.now(), &happening);
+                }
+            }
+            Text::Graph(text) => {
+                let first = usize::from(std::mem::take(&mut replayed.leaf));
+                let now = replayed.stack.now();
+                for happening in happenings.0.drain(..).skip(first) {
+                    let leaf = match &happening {
+                        Happening::Enter(_) => leaf_end(&replayed.stack, next.as_ref(), sites),
+                        _ => None,
+                    };
+                    replayed.leaf = leaf.is_some();
+                    text.line(&mut buffer, thread, now, &happening, leaf);
+                }
+            }
+        }
+        if next.is_none() {
+            totals.unfinished += replayed.stack.depth() as u64;
+            *slot = None;
+        }
+        if totals.events & 0xfff == 0 {
+            tell(&mut progress, totals.events);
+        }
+        crate::bytes::drain(&mut buffer, out, false)?;
+    }
+    merge.damage.report(&mut totals);
+    buffer.extend_from_slice(damage(&totals).as_bytes());
+    if totals.unfinished > 0 {
+        writeln!(buffer, "# {} unfinished", crate::units::counted(totals.unfinished, "call"))?;
+    }
+    crate::bytes::drain(&mut buffer, out, true)?;
+    tell(&mut progress, totals.events);
+    Ok(totals)
+}
+
+/// When the innermost call ends, if the thread's next event ends it.
+fn leaf_end(stack: &Stack, next: Option<&Event>, sites: u32) -> Option<u64> {
+    let next = next?;
+    let EventKind::Exit { pops } = next.kind else { return None };
+    (stack.closed_by(checked_site(next.site, sites), pops) > 0).then(|| next.ticks.max(stack.now()))
+}
+
+fn layout(source: &dyn Source, asked: Layout) -> Layout {
+    let tracers = source.meta().session.as_ref().map_or(&[][..], |session| &session.tracers);
+    match asked {
+        Layout::Auto if !tracers.is_empty() && tracers.iter().all(|t| t.kind == TracerKind::Function) => {
+            Layout::Function
+        }
+        Layout::Auto => Layout::Graph,
+        asked => asked,
+    }
+}

@@ -1,0 +1,98 @@
+//! Names for addresses in callers.
+
+use crate::Names;
+use crate::names::base_name;
+use calltap_trace::{Meta, Module, SiteId, ThreadId};
+use std::collections::HashMap;
+
+/// Names remembered before starting over.
+const CACHE: usize = 1 << 18;
+
+/// Turns return addresses into the functions they return to.
+pub(crate) struct Symbols<'a> {
+    meta: &'a Meta,
+    names: &'a Names<'a>,
+    /// By module: link-time address and site, ascending.
+    sites: Vec<Vec<(u64, SiteId)>>,
+    cache: HashMap<(u32, u64), String>,
+    text: String,
+}
+
+impl<'a> Symbols<'a> {
+    pub(crate) fn new(meta: &'a Meta, names: &'a Names<'a>) -> Self {
+        let mut sites = vec![Vec::new(); meta.modules.len()];
+        for site in &meta.sites {
+            if let Some(sites) = sites.get_mut(site.module as usize) {
+                sites.push((site.address, site.id));
+            }
+        }
+        for sites in &mut sites {
+            sites.sort_unstable();
+        }
+        Self { meta, names, sites, cache: HashMap::new(), text: String::new() }
+    }
+
+    /// The function that `address` returns to, called by `thread` at `ticks`: the site at or below it, else
+    /// `module+0x..` with the link-time address, else the bare address.
+    pub(crate) fn caller(&mut self, thread: ThreadId, ticks: u64, address: u64) -> &str {
+        let process = self.meta.threads.get(thread.0 as usize).map_or(0, |thread| thread.process);
+        let key = (process, address);
+        if self.cache.contains_key(&key) {
+            return &self.cache[&key];
+        }
+        let here = |module: &&Module| (module.range.0..module.range.1).contains(&address);
+        let mapped = self.meta.modules.iter().filter(here).count();
+        let text = match self.module(process, ticks, address) {
+            Some(module) => self.in_module(module, address),
+            None => format!("0x{address:x}"),
+        };
+        if mapped > 1 {
+            // What was mapped there changed: the answer holds for this moment only.
+            self.text = text;
+            return &self.text;
+        }
+        if self.cache.len() >= CACHE {
+            self.cache.clear();
+        }
+        self.cache.entry(key).or_insert(text)
+    }
+
+    /// The module at `address`: of the process itself, else of the nearest ancestor; the newest where they overlap.
+    fn module(&self, process: u32, ticks: u64, address: u64) -> Option<&'a Module> {
+        let loaded = |module: &&Module| {
+            (module.range.0..module.range.1).contains(&address)
+                && module.unloaded_ticks.is_none_or(|unloaded| ticks <= unloaded)
+        };
+        let newest_first = self.meta.modules.iter().rev();
+        newest_first.filter(loaded).min_by_key(|module| self.generations(process, module.process))
+    }
+
+    fn generations(&self, process: u32, ancestor: u32) -> u32 {
+        let mut at = process;
+        for generation in 0..64 {
+            if at == ancestor {
+                return generation;
+            }
+            match self.meta.processes.get(at as usize).and_then(|process| process.parent) {
+                Some(parent) => at = parent,
+                None => break,
+            }
+        }
+        u32::MAX
+    }
+
+    fn in_module(&self, module: &Module, address: u64) -> String {
+        let linked = address.wrapping_sub(module.bias);
+        // A return address can lie right behind a function whose last instruction is the call.
+        let call = linked.wrapping_sub(1);
+        let sites = self.sites.get(module.id as usize).map_or(&[][..], Vec::as_slice);
+        let below = sites.partition_point(|&(start, _)| start <= call);
+        if let Some(&(start, site)) = below.checked_sub(1).and_then(|at| sites.get(at)) {
+            let size = self.meta.sites.get(site.0 as usize).map_or(0, |site| site.size);
+            if size == 0 || call - start < size {
+                return self.names.function(site).to_owned();
+            }
+        }
+        format!("{}+0x{linked:x}", base_name(&module.path))
+    }
+}

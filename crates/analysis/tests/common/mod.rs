@@ -1,0 +1,108 @@
+//! A small notation for recordings.
+//!
+//! One batch per line: `thread: event; event; ...`. Events: `E f @10` entry, `T f @10` tail entry, `C f @10` call
+//! seen by a function tracer, `X f @30` return (`X f/3 @30` closes 3 frames), `L 4/3 @50` 4 entries and 3 exits
+//! lost. `E f <-0x1234 @10` knows its return address. Times are nanoseconds, or with a unit (`us`, `ms`, `s`).
+//! Threads get the ids 100, 101, ... and functions the addresses 0x1000, 0x1100, ... (size 0x40) of `app`, loaded
+//! at 0x400000.
+#![allow(dead_code)]
+
+use calltap_analysis::{Error, MemorySource};
+use calltap_trace::*;
+
+pub fn recording(text: &str) -> MemorySource {
+    let mut source = MemorySource { ns_per_tick: 1, ..MemorySource::default() };
+    source.meta.processes.push(Process { id: 0, pid: 100, parent: None, comm: "app".into() });
+    source.meta.modules.push(Module {
+        id: 0,
+        process: 0,
+        path: "/usr/bin/app".into(),
+        build_id: Some("c0ffee".into()),
+        bias: 0x400000,
+        range: (0x400000, 0x500000),
+        unloaded_ticks: None,
+    });
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let (thread, events) = line.split_once(": ").expect("thread: events");
+        let thread = thread_named(&mut source, thread);
+        let events = events.split("; ").map(|event| parse(&mut source, event)).collect();
+        source.batches.push(Batch { thread, events });
+    }
+    source
+}
+
+fn thread_named(source: &mut MemorySource, comm: &str) -> ThreadId {
+    let threads = &mut source.meta.threads;
+    let known = threads.iter().position(|thread| thread.comm == comm);
+    let index = known.unwrap_or_else(|| {
+        let id = ThreadId(threads.len() as u32);
+        threads.push(Thread { id, process: 0, tid: 100 + id.0, comm: comm.into() });
+        threads.len() - 1
+    });
+    ThreadId(index as u32)
+}
+
+pub fn site(source: &mut MemorySource, name: &str) -> SiteId {
+    let sites = &mut source.meta.sites;
+    let known = sites.iter().position(|site| site.name == name);
+    let index = known.unwrap_or_else(|| {
+        let id = SiteId(sites.len() as u32);
+        let address = 0x1000 + 0x100 * u64::from(id.0);
+        let (name, kind) = (name.to_owned(), "nop".to_owned());
+        sites.push(Site { id, module: 0, address, size: 0x40, name, kind, tracers: 1 });
+        sites.len() - 1
+    });
+    SiteId(index as u32)
+}
+
+fn parse(source: &mut MemorySource, text: &str) -> Event {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let ticks = time(words.last().and_then(|word| word.strip_prefix('@')).expect("@time"));
+    let parent = words[2].strip_prefix("<-0x").map(|hex| u64::from_str_radix(hex, 16).unwrap());
+    let (name, number) = words[1].split_once('/').unwrap_or((words[1], "1"));
+    let number = number.parse().unwrap();
+    let kind = match (words[0], parent) {
+        ("E", None) => EventKind::Entry,
+        ("E", Some(parent)) => EventKind::EntryFrom { parent },
+        ("T", None) => EventKind::TailEntry,
+        ("T", Some(parent)) => EventKind::TailEntryFrom { parent },
+        ("C", parent) => EventKind::Call { parent: parent.unwrap_or(0) },
+        ("X", _) => EventKind::Exit { pops: number },
+        ("L", _) => EventKind::Lost { entries: name.parse().unwrap(), exits: number },
+        other => panic!("no such event: {other:?}"),
+    };
+    let site = if words[0] == "L" { SiteId(0) } else { site(source, name) };
+    Event { ticks, site, kind }
+}
+
+fn time(text: &str) -> u64 {
+    for (unit, ns) in [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)] {
+        if let Some(number) = text.strip_suffix(unit) {
+            return number.parse::<u64>().unwrap() * ns;
+        }
+    }
+    text.parse().unwrap()
+}
+
+pub fn output(view: impl FnOnce(&mut dyn std::io::Write) -> Result<(), Error>) -> String {
+    let mut out = Vec::new();
+    view(&mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+/// Compares texts; blanks that the expected text has at the start of all its lines do not count.
+#[track_caller]
+pub fn same(actual: &str, expected: &str) {
+    let expected = expected.strip_prefix('\n').unwrap_or(expected);
+    let indent = expected
+        .lines()
+        .filter(|line| !line.trim().is_empty())
+        .map(|line| line.len() - line.trim_start().len())
+        .min()
+        .unwrap_or(0);
+    let trim = |line: &str| line.trim_end().to_owned();
+    let expected: Vec<String> =
+        expected.trim_end().lines().map(|line| trim(line.get(indent..).unwrap_or(""))).collect();
+    let actual_lines: Vec<String> = actual.trim_end().lines().map(trim).collect();
+    assert!(actual_lines == expected, "\n--- actual\n{actual}\n--- expected\n{}\n", expected.join("\n"));
+}
