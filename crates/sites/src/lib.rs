@@ -101,5 +101,7 @@ pub struct Function {
 
 mod discover;
 mod error;
+mod quick;
 pub use discover::{Binary, Segment, read};
 pub use error::Error;
+pub use quick::may_have_sites;

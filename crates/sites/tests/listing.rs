@@ -75,6 +75,16 @@ fn addresses_in_packed_relocations() {
     }
 }
 
+#[test]
+fn addresses_only_in_relocations() {
+    // GNU ld stores the address in place as well, lld leaves zeros.
+    if have("clang-16") && have("ld.lld") {
+        let expected = "main patchable entry+0 0f1f440008\n leaf patchable entry+0 0f1f440008";
+        check(&format!("clang-16 {FIVE} -fPIE -pie -fuse-ld=lld"), "c", C, expected);
+        check(&format!("clang-16 {FIVE} -fPIC -shared -fuse-ld=lld"), "c", C, expected);
+    }
+}
+
 /// Address to site, of the whole functions.
 fn sites(functions: &[Function]) -> BTreeMap<u64, String> {
     let whole = functions.iter().filter(|function| !function.reason.contains("cold part"));
@@ -208,4 +218,39 @@ fn bytes_that_are_not_as_recorded_are_refused() {
     let expected =
         format!("mcount_loc (expected a 5- or 6-byte call or NOP at {leaf:#x}, found cc 1f 44 00 00 8d)");
     assert_eq!(describe(find(&after, "leaf")), expected);
+}
+
+#[test]
+fn a_record_in_front_of_other_code_is_no_function_s() {
+    // The record's place is near enough to main, but a return lies between.
+    let source = r#"
+        __asm__(".section .text.startup; stray: nop; ret; .previous\n"
+                ".pushsection __patchable_function_entries,\"awo\",@progbits,.text.startup; .quad stray; .popsection");
+        int main(void) { return 0; }
+    "#;
+    let binary = build(&format!("gcc {FIVE} -fno-pie -no-pie"), "c", source).read();
+    assert_eq!(describe(find(&binary, "main")), "patchable entry+0 9090909090");
+    let [complaint] = &binary.complaints[..] else { panic!("{:?}", binary.complaints) };
+    let expected = "records of __patchable_function_entries for no known function: 1, first 0x";
+    assert!(complaint.starts_with(expected), "{complaint}");
+}
+
+#[test]
+fn a_frame_pointer_used_for_other_things_leads_nowhere() {
+    let source = r#"
+        #define BY_HAND(name, code) __attribute__((naked, no_instrument_function)) void name(void) { __asm__(code); }
+        BY_HAND(good, "push %rbp; mov %rsp, %rbp; push %rbx; sub $8, %rsp; call mcount@PLT; leave; ret")
+        BY_HAND(reused, "push %rbp; mov %rsp, %rbp; xor %ebp, %ebp; call mcount@PLT; pop %rbp; ret")
+        BY_HAND(frameless, "sub $8, %rsp; call mcount@PLT; add $8, %rsp; ret")
+        BY_HAND(late, "push %rbp; mov %rsp, %rbp; call good; call mcount@PLT; leave; ret")
+    "#;
+    let reason = "(the prologue before its call to mcount sets up no frame pointer that leads to the return \
+                  address: compile with -fpatchable-function-entry=5 or -pg -mfentry)";
+    let expected = format!(
+        "good mcount after-prologue call
+         reused mcount {reason}
+         frameless mcount {reason}
+         late none (no room left by the compiler: build with -fpatchable-function-entry=5 (or -pg))"
+    );
+    check("gcc -O2 -fPIC -shared", "c", source, &expected);
 }

@@ -29,8 +29,7 @@ pub(super) fn read(
     let mut lost = |name: &str, addresses: &[u64]| {
         if let [first, ..] = addresses {
             let count = addresses.len();
-            complaints
-                .push(format!("{count} records of {name} belong to no known function, first {first:#x}"));
+            complaints.push(format!("records of {name} for no known function: {count}, first {first:#x}"));
         }
     };
     let (name, mut strays) = ("__patchable_function_entries", Vec::new());
