@@ -132,7 +132,7 @@ impl ChunkHeader {
 impl IndexEntry {
     pub(crate) const SIZE: usize = 8 + CHUNK_HEADER;
 
-    pub(crate) fn to_bytes(&self) -> [u8; Self::SIZE] {
+    pub(crate) fn to_bytes(self) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
         bytes[..8].copy_from_slice(&self.offset.to_le_bytes());
         bytes[8..].copy_from_slice(self.header.as_bytes());

@@ -91,7 +91,6 @@ impl Source {
     ) -> Result<(), Error> {
         let span = entry.header.span();
         batch.thread = entry.header.thread();
-        batch.events.clear();
         let result = match self.payload(entry, scratch)? {
             Ok(()) => scratch.decoder.decode(&scratch.raw, &span, &mut batch.events),
             Err(damage) => Err(damage),

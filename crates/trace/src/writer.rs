@@ -1,7 +1,7 @@
 //! Writes a trace while the program runs.
 
 use crate::chunk::{self, ChunkHeader, IndexEntry, Kind};
-use crate::codec::encode::{Sealed, Span};
+use crate::codec::encode::Span;
 use crate::{End, Error, Record, Session, ThreadId};
 use std::fs::File;
 use std::io::Write;
@@ -73,16 +73,18 @@ impl TraceWriter {
         Ok(())
     }
 
-    /// Writes what is pending in `encoder` and leaves it empty. If the file takes no more and too much waits
+    /// Writes what is pending in `encoder` and leaves it empty; an idle one gives its memory back. If the file takes no more and too much waits
     /// already, the encoder is left as it is.
     pub fn events(&mut self, encoder: &mut ThreadEncoder) -> Result<(), Error> {
         self.check_room()?;
         if encoder.is_empty() {
+            encoder.release();
             return Ok(());
         }
         self.close_records()?;
-        for Sealed { span, structure, ticks } in encoder.take() {
-            self.append(Kind::Events, encoder.thread(), span, &structure, &ticks)?;
+        for sealed in encoder.take() {
+            self.append(Kind::Events, encoder.thread(), sealed.span, &sealed.structure, &sealed.ticks)?;
+            encoder.recycle(sealed);
         }
         self.relieve(OUT_BYTES)
     }
@@ -104,7 +106,7 @@ impl TraceWriter {
         self.close_records()?;
         let start = self.made;
         for entries in std::mem::take(&mut self.index).chunks(chunk::INDEX_ENTRIES) {
-            let payload: Vec<u8> = entries.iter().flat_map(IndexEntry::to_bytes).collect();
+            let payload: Vec<u8> = entries.iter().flat_map(|entry| entry.to_bytes()).collect();
             self.append(Kind::Index, ThreadId(0), Span::default(), &payload, &[])?;
         }
         self.append_raw(&chunk::trailer(start));

@@ -1,6 +1,6 @@
 //! Events to streams: what runs once per event while the traced program runs.
 
-use super::predictor::{Predictor, SMALL_EVENTS, SPELT};
+use super::predictor::{SMALL_EVENTS, SPELT, Tables, is_graph};
 use super::streams::{put_varint, zigzag};
 use super::symbol::*;
 use super::{CHUNK_EVENTS, TICK_FAR_CODE, TICK_LONG, TICK_SHORT};
@@ -19,7 +19,11 @@ pub(crate) struct Span {
     pub(crate) max_site: u32,
 }
 
-/// The streams of one chunk.
+/// Events wait in this many pairs of ticks and symbol, and are then encoded in one tight loop: what the loop keeps
+/// in registers, encoding one event at a time would load and store (measured: 100 instructions an event, not 50).
+const WAITING: usize = SMALL_EVENTS;
+
+/// The streams of one chunk. The first two have a byte for each event.
 #[derive(Default)]
 struct Streams {
     tokens: Vec<u8>,
@@ -38,20 +42,23 @@ pub(crate) struct Sealed {
 
 /// Turns the events of one thread into chunks, one event at a time.
 ///
-/// Between chunks it holds no memory but itself; a chunk's buffers come with its first event and grow in two
-/// steps, so that thousands of idle or short-lived threads are cheap.
+/// A chunk's buffers come with its first event and grow in two steps. They stay while the thread fills chunk after
+/// chunk and are given back otherwise, so that thousands of idle or short-lived threads are cheap.
 pub struct ThreadEncoder {
+    waiting: usize,
+    stage: Option<Box<[[u64; 2]; WAITING]>>,
+    /// Encoded events of the chunk.
     count: usize,
-    room: usize,
     last: u64,
     first: u64,
     low: u64,
     high: u64,
     max_site: u32,
-    predictor: Predictor,
+    tables: Tables,
     streams: Streams,
     callers: Vec<u64>,
     caller_slots: Vec<u32>,
+    structure: Vec<u8>,
     sealed: Vec<Sealed>,
     thread: ThreadId,
 }
@@ -60,17 +67,19 @@ impl ThreadEncoder {
     /// For the events of `thread`.
     pub fn new(thread: ThreadId) -> Self {
         Self {
+            waiting: 0,
+            stage: None,
             count: 0,
-            room: 0,
             last: 0,
             first: 0,
             low: 0,
             high: 0,
             max_site: 0,
-            predictor: Predictor::default(),
+            tables: Tables::default(),
             streams: Streams::default(),
             callers: Vec::new(),
             caller_slots: Vec::new(),
+            structure: Vec::new(),
             sealed: Vec::new(),
             thread,
         }
@@ -83,116 +92,184 @@ impl ThreadEncoder {
 
     /// Pending events.
     pub fn len(&self) -> usize {
-        self.count + self.sealed.iter().map(|chunk| chunk.span.events as usize).sum::<usize>()
+        self.count + self.waiting + self.sealed.iter().map(|chunk| chunk.span.events as usize).sum::<usize>()
     }
 
     /// Nothing is pending.
     pub fn is_empty(&self) -> bool {
-        self.count == 0 && self.sealed.is_empty()
+        self.count + self.waiting == 0 && self.sealed.is_empty()
     }
 
     /// Time to call [`crate::TraceWriter::events`]. More may be pushed; it is kept as chunks of the usual size.
     #[inline]
     pub fn is_full(&self) -> bool {
-        self.count >= CHUNK_EVENTS || !self.sealed.is_empty()
+        !self.sealed.is_empty()
     }
 
     /// Adds an event.
     #[inline]
     pub fn push(&mut self, event: Event) {
-        if self.count == self.room {
-            self.make_room(event.ticks);
-        }
-        let delta = event.ticks.wrapping_sub(self.last);
-        let at = self.count;
-        // The second half is for a clock that wraps around: a small step that is none.
-        if delta < TICK_SHORT && event.ticks >= delta {
-            self.streams.ticks[at] = delta as u8;
-        } else {
-            self.push_far(event.ticks, delta);
-        }
-        self.last = event.ticks;
-        self.count += 1;
         let SiteId(site) = event.site;
-        match event.kind {
-            EventKind::Entry => {
-                self.put(at, symbol(site, ENTRY, 0), site);
-                self.predictor.open(site);
-            }
-            EventKind::Exit { pops: 1 } => {
-                let known = site == self.predictor.top();
-                self.put(at, if known { EXIT_TOP } else { symbol(site, EXIT, 1) }, site);
-                self.predictor.close(1);
-            }
-            EventKind::Call { parent } => {
-                let caller = self.caller(parent);
-                self.put(at, symbol(site, CALL, caller), site);
-            }
-            EventKind::EntryFrom { parent } => {
-                let caller = self.caller(parent);
-                self.put(at, symbol(site, ENTRY_FROM, caller), site);
-                self.predictor.open(site);
-            }
-            _ => self.push_rare(at, event),
-        }
+        let symbol = match event.kind {
+            EventKind::Entry => symbol(site, ENTRY, 0),
+            EventKind::Exit { pops } if u64::from(pops) < AUX_END => symbol(site, EXIT, u64::from(pops)),
+            EventKind::TailEntry => symbol(site, TAIL_ENTRY, 0),
+            EventKind::Call { parent } => symbol(site, CALL, self.caller(parent)),
+            EventKind::EntryFrom { parent } => symbol(site, ENTRY_FROM, self.caller(parent)),
+            EventKind::TailEntryFrom { parent } => symbol(site, TAIL_ENTRY_FROM, self.caller(parent)),
+            EventKind::Exit { .. } | EventKind::Lost { .. } => return self.push_rare(event),
+        };
+        self.put(event.ticks, symbol);
+    }
+
+    /// Adds [`EventKind::Entry`] or, if it `returns`, [`EventKind::Exit`] of one frame: the same as
+    /// [`Self::push`] for whoever has the two as one bit, without a branch on it.
+    #[inline]
+    pub fn push_graph(&mut self, ticks: u64, site: SiteId, returns: bool) {
+        let exit = symbol(0, EXIT, 1) & u64::from(returns).wrapping_neg();
+        self.put(ticks, exit | u64::from(site.0));
     }
 
     #[inline(always)]
-    fn put(&mut self, at: usize, symbol: Symbol, site: u32) {
-        let token = self.predictor.say(symbol);
-        self.streams.tokens[at] = token;
-        self.predictor.advance(symbol, site);
-        if token == SPELT {
-            self.spell(symbol);
+    fn put(&mut self, ticks: u64, symbol: Symbol) {
+        if let Some(stage) = &mut self.stage {
+            stage[self.waiting % WAITING] = [ticks, symbol];
+            self.waiting += 1;
+            if self.waiting == WAITING {
+                self.encode_waiting();
+            }
+        } else {
+            self.put_first(ticks, symbol);
         }
     }
 
-    #[inline(never)]
-    fn push_rare(&mut self, at: usize, event: Event) {
+    #[cold]
+    fn put_first(&mut self, ticks: u64, symbol: Symbol) {
+        let stage = self.stage.insert(Box::new([[0; 2]; WAITING]));
+        stage[0] = [ticks, symbol];
+        self.waiting = 1;
+    }
+
+    /// An event nothing is learnt from: stored by itself, between runs of others.
+    #[cold]
+    fn push_rare(&mut self, event: Event) {
+        self.encode_waiting();
+        let at = self.begin(event.ticks, 1);
+        self.encode_ticks(at, &[[event.ticks, 0]]);
+        self.streams.tokens[at] = SPELT;
         let SiteId(site) = event.site;
         match event.kind {
-            EventKind::TailEntry => {
-                self.put(at, symbol(site, TAIL_ENTRY, 0), site);
-                self.predictor.open(site);
-            }
-            EventKind::TailEntryFrom { parent } => {
-                let caller = self.caller(parent);
-                self.put(at, symbol(site, TAIL_ENTRY_FROM, caller), site);
-                self.predictor.open(site);
-            }
             EventKind::Exit { pops } => {
-                if u64::from(pops) < AUX_END {
-                    self.put(at, symbol(site, EXIT, u64::from(pops)), site);
-                } else {
-                    self.streams.tokens[at] = SPELT;
-                    self.spell_head(site, EXIT);
-                    put_varint(&mut self.streams.details, u64::from(pops));
-                }
-                self.predictor.close(pops);
+                self.spell_head(site, EXIT);
+                put_varint(&mut self.streams.details, u64::from(pops));
+                self.tables.predictor().close(pops);
             }
             EventKind::Lost { entries, exits } => {
-                self.streams.tokens[at] = SPELT;
                 self.spell_head(site, LOST);
                 put_varint(&mut self.streams.details, u64::from(entries));
                 put_varint(&mut self.streams.details, u64::from(exits));
             }
-            EventKind::Entry | EventKind::Call { .. } | EventKind::EntryFrom { .. } => {}
+            _ => {}
+        }
+        self.seal_if_full();
+    }
+
+    /// Makes room for `events` of a chunk, which may not go past [`SMALL_EVENTS`] from below; returns the place of the first.
+    fn begin(&mut self, ticks: u64, events: usize) -> usize {
+        let at = self.count;
+        if at == 0 {
+            (self.first, self.last, self.low, self.high) = (ticks, ticks, ticks, ticks);
+            self.tables.start();
+        } else if at == SMALL_EVENTS {
+            self.tables.widen();
+            // In one go: from here on the chunk is expected to become a full one.
+            self.streams.tokens.reserve(CHUNK_EVENTS - at);
+            self.streams.ticks.reserve(CHUNK_EVENTS - at);
+        }
+        self.count = at + events;
+        self.streams.tokens.resize(self.count, 0);
+        self.streams.ticks.resize(self.count, 0);
+        at
+    }
+
+    #[inline(never)]
+    fn encode_waiting(&mut self) {
+        let Some(stage) = self.stage.take() else { return };
+        let mut rest = &stage[..std::mem::take(&mut self.waiting)];
+        while let Some([ticks, _]) = rest.first() {
+            let room = if self.count < SMALL_EVENTS { SMALL_EVENTS - self.count } else { WAITING };
+            let (run, more) = rest.split_at(rest.len().min(room));
+            let at = self.begin(*ticks, run.len());
+            self.encode_ticks(at, run);
+            self.encode_symbols(at, run);
+            rest = more;
+        }
+        self.stage = Some(stage);
+        self.seal_if_full();
+    }
+
+    /// Closes the chunk when the next run might not fit. Only here, when nothing waits: what waits may name callers
+    /// by their place in this chunk's list.
+    fn seal_if_full(&mut self) {
+        if self.count > CHUNK_EVENTS - WAITING {
+            let sealed = self.seal();
+            self.sealed.push(sealed);
+        }
+    }
+
+    fn encode_ticks(&mut self, at: usize, run: &[[u64; 2]]) {
+        let Streams { ticks: codes, far, .. } = &mut self.streams;
+        let mut last = self.last;
+        for (code, &[ticks, _]) in codes[at..].iter_mut().zip(run) {
+            let delta = ticks.wrapping_sub(last);
+            // The second half is for a clock that wraps around: a small step that is none.
+            *code = if (delta < TICK_SHORT) & (ticks >= delta) {
+                delta as u8
+            } else {
+                put_far(far, delta, ticks)
+            };
+            if ticks < last {
+                self.high = self.high.max(last);
+                self.low = self.low.min(ticks);
+            }
+            last = ticks;
+        }
+        self.last = last;
+    }
+
+    fn encode_symbols(&mut self, at: usize, run: &[[u64; 2]]) {
+        let mut spelt = [0; WAITING];
+        let mut count = 0;
+        let mut predictor = self.tables.predictor();
+        for (token, &[_, symbol]) in self.streams.tokens[at..].iter_mut().zip(run) {
+            let site = site_of(symbol);
+            if is_graph(symbol) {
+                let returns = symbol >> 32 != ENTRY;
+                let known = returns & (site == predictor.top());
+                let symbol = if known { EXIT_TOP } else { symbol };
+                *token = predictor.say(symbol);
+                predictor.step(symbol, site, returns);
+            } else {
+                *token = predictor.say(symbol);
+                predictor.step_other(symbol);
+            }
+            // Stored in any case, kept if spelt: a branch here would be mispredicted.
+            spelt[count % WAITING] = symbol;
+            count += usize::from(*token == SPELT);
+        }
+        drop(predictor);
+        for &symbol in &spelt[..count] {
+            let kind = kind_of(symbol);
+            self.spell_head(site_of(symbol), kind);
+            if !matches!(kind, ENTRY | TAIL_ENTRY) {
+                put_varint(&mut self.streams.details, aux_of(symbol));
+            }
         }
     }
 
     fn spell_head(&mut self, site: u32, kind: u64) {
         self.max_site = self.max_site.max(site);
         put_varint(&mut self.streams.spelt, u64::from(site) << 3 | kind);
-    }
-
-    #[inline(never)]
-    fn spell(&mut self, symbol: Symbol) {
-        let kind = kind_of(symbol);
-        self.spell_head(site_of(symbol), kind);
-        match kind {
-            ENTRY | TAIL_ENTRY => {}
-            _ => put_varint(&mut self.streams.details, aux_of(symbol)),
-        }
     }
 
     /// The place of `parent` in the chunk's list of callers. A new one is stored right here: the symbol that
@@ -217,51 +294,9 @@ impl ThreadEncoder {
         at as u64
     }
 
-    #[inline(never)]
-    fn push_far(&mut self, ticks: u64, delta: u64) {
-        let far = &mut self.streams.far;
-        let code = if (TICK_SHORT..TICK_LONG).contains(&delta) && ticks >= delta {
-            let past = delta - TICK_SHORT;
-            far.push(past as u8);
-            (TICK_SHORT + (past >> 8)) as u8
-        } else {
-            let (code, bytes) = match delta {
-                TICK_LONG..=0xffff => (0, 2),
-                0x1_0000..=0xff_ffff => (1, 3),
-                0x100_0000..=0xffff_ffff => (2, 4),
-                _ => (3, 8),
-            };
-            far.extend_from_slice(&delta.to_le_bytes()[..bytes]);
-            TICK_FAR_CODE + code
-        };
-        if ticks < delta {
-            // Only here can time have gone back, so only here the extremes need care.
-            self.high = self.high.max(self.last);
-            self.low = self.low.min(ticks);
-        }
-        self.streams.ticks[self.count] = code;
-    }
-
-    #[cold]
-    fn make_room(&mut self, ticks: u64) {
-        if self.count == CHUNK_EVENTS {
-            let sealed = self.seal();
-            self.sealed.push(sealed);
-        }
-        if self.count == 0 {
-            (self.first, self.last, self.low, self.high) = (ticks, ticks, ticks, ticks);
-            self.predictor.start();
-            self.room = SMALL_EVENTS;
-        } else {
-            self.predictor.widen();
-            self.room = CHUNK_EVENTS;
-        }
-        self.streams.tokens.resize(self.room, 0);
-        self.streams.ticks.resize(self.room, 0);
-    }
-
     /// Everything pending as chunks, oldest first.
     pub(crate) fn take(&mut self) -> Vec<Sealed> {
+        self.encode_waiting();
         let mut chunks = std::mem::take(&mut self.sealed);
         if self.count > 0 {
             chunks.push(self.seal());
@@ -269,31 +304,74 @@ impl ThreadEncoder {
         chunks
     }
 
-    /// Closes the chunk and gives its memory back: the allocator is the pool that threads share.
-    fn seal(&mut self) -> Sealed {
-        let fresh = Self::new(self.thread);
-        let Self { sealed, count, last, first, low, high, max_site, mut streams, callers, .. } =
-            std::mem::replace(self, fresh);
-        self.sealed = sealed;
-        let high = high.max(last);
-        streams.ticks.truncate(count);
-        let mut structure = Vec::with_capacity(64 + count / 4 + streams.spelt.len() + streams.details.len());
-        put_varint(&mut structure, first - low);
-        put_varint(&mut structure, callers.len() as u64);
-        put_varint(&mut structure, streams.spelt.len() as u64);
-        put_varint(&mut structure, streams.details.len() as u64);
-        put_varint(&mut structure, streams.far.len() as u64);
-        let mut last_caller = 0_u64;
-        for caller in callers {
-            put_varint(&mut structure, zigzag(caller.wrapping_sub(last_caller)));
-            last_caller = caller;
+    /// The buffers of a chunk that is in the file. Whoever filled them will again, the others give all memory back.
+    pub(crate) fn recycle(&mut self, Sealed { span, structure, ticks }: Sealed) {
+        if span.events as usize > CHUNK_EVENTS - WAITING {
+            (self.structure, self.streams.ticks) = (structure, ticks);
+            self.streams.ticks.clear();
+        } else {
+            self.release();
         }
-        pack(&streams.tokens[..count.next_multiple_of(4)], &mut structure);
-        structure.append(&mut streams.spelt);
-        structure.append(&mut streams.details);
-        structure.append(&mut streams.far);
-        Sealed { span: Span { events: count as u32, low, high, max_site }, structure, ticks: streams.ticks }
     }
+
+    /// Gives the memory back, if nothing is pending.
+    pub(crate) fn release(&mut self) {
+        if self.is_empty() {
+            *self = Self::new(self.thread);
+        }
+    }
+
+    /// Closes the chunk.
+    fn seal(&mut self) -> Sealed {
+        let Streams { tokens, ticks, far, spelt, details } = &mut self.streams;
+        let count = std::mem::take(&mut self.count);
+        let ticks = std::mem::take(ticks);
+        let mut structure = std::mem::take(&mut self.structure);
+        structure.clear();
+        structure.reserve(64 + count / 4 + spelt.len() + details.len() + far.len());
+        for number in [self.first - self.low, self.callers.len() as u64]
+            .into_iter()
+            .chain([&*spelt, details, far].map(|stream| stream.len() as u64))
+        {
+            put_varint(&mut structure, number);
+        }
+        let mut before = 0_u64;
+        for caller in self.callers.drain(..) {
+            put_varint(&mut structure, zigzag(caller.wrapping_sub(before)));
+            before = caller;
+        }
+        tokens.resize(count.next_multiple_of(4), 0);
+        pack(tokens, &mut structure);
+        tokens.clear();
+        for stream in [spelt, details, far] {
+            structure.append(stream);
+        }
+        let span = Span {
+            events: count as u32,
+            low: self.low,
+            high: self.high.max(self.last),
+            max_site: std::mem::take(&mut self.max_site),
+        };
+        Sealed { span, structure, ticks }
+    }
+}
+
+/// A difference to the event before that is not one byte, or not a step forward.
+#[inline(never)]
+fn put_far(far: &mut Vec<u8>, delta: u64, ticks: u64) -> u8 {
+    if (TICK_SHORT..TICK_LONG).contains(&delta) && ticks >= delta {
+        let past = delta - TICK_SHORT;
+        far.push(past as u8);
+        return (TICK_SHORT + (past >> 8)) as u8;
+    }
+    let (code, bytes) = match delta {
+        TICK_LONG..=0xffff => (0, 2),
+        0x1_0000..=0xff_ffff => (1, 3),
+        0x100_0000..=0xffff_ffff => (2, 4),
+        _ => (3, 8),
+    };
+    far.extend_from_slice(&delta.to_le_bytes()[..bytes]);
+    TICK_FAR_CODE + code
 }
 
 /// Four two-bit tokens a byte.

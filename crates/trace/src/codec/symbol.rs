@@ -42,3 +42,6 @@ pub(crate) const fn kind_of(symbol: Symbol) -> u64 {
 pub(crate) const fn aux_of(symbol: Symbol) -> u64 {
     symbol >> 35
 }
+
+/// The upper half of "one frame of this site ends".
+pub(crate) const EXIT_ONE: u64 = EXIT | 1 << 3;
