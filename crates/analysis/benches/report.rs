@@ -1,7 +1,7 @@
 //! Speed of the engine and of the views made for it: events per second on synthetic batches in memory.
 
-use calltap_analysis::{Error, MemorySource, export, graph, replay, report};
-use calltap_trace::{Batch, Event, EventKind, Process, Site, SiteId, Thread, ThreadId};
+use calltap_analysis::{Error, MemorySource, Source, export, graph, replay, report};
+use calltap_trace::*;
 use std::io::{self, Write};
 use std::time::Instant;
 
@@ -57,8 +57,46 @@ fn synthetic(threads: u32) -> MemorySource {
     source
 }
 
-fn measure(name: &str, source: &MemorySource, mut view: impl FnMut(&mut dyn Write) -> Result<(), Error>) {
-    let events: u64 = source.batches.iter().map(|batch| batch.events.len() as u64).sum();
+/// The same recording in a file.
+fn in_file(memory: &MemorySource) -> Result<TraceReader, calltap_trace::Error> {
+    let session = Session {
+        calltap: String::new(),
+        command: Vec::new(),
+        host: String::new(),
+        kernel: String::new(),
+        cpu: String::new(),
+        start_realtime_ns: 0,
+        start_monotonic_ns: 0,
+        clock: ClockKind::Coarse,
+        clock_note: None,
+        tracers: Vec::new(),
+    };
+    let path = std::env::temp_dir().join(format!("calltap-bench-{}.data", std::process::id()));
+    let mut writer = TraceWriter::create(&path, session)?;
+    writer.record(&Record::Process(memory.meta.processes[0].clone()))?;
+    for thread in &memory.meta.threads {
+        writer.record(&Record::Thread(thread.clone()))?;
+    }
+    writer.record(&Record::Sites { sites: memory.meta.sites.clone() })?;
+    for batch in &memory.batches {
+        let mut encoder = ThreadEncoder::new(batch.thread);
+        for &event in &batch.events {
+            encoder.push(event);
+            if encoder.is_full() {
+                writer.events(&mut encoder)?;
+            }
+        }
+        writer.events(&mut encoder)?;
+    }
+    writer.finish(End { status: String::new(), wall_ns: 0, cpu_ns: 0, recorder_cpu_ns: 0 })?;
+    let reader = TraceReader::open(&path);
+    // Open files outlive their names.
+    let _ = std::fs::remove_file(&path);
+    reader
+}
+
+fn measure(name: &str, source: &dyn Source, mut view: impl FnMut(&mut dyn Write) -> Result<(), Error>) {
+    let events = source.event_count();
     let best = (0..3)
         .map(|_| {
             let start = Instant::now();
@@ -68,7 +106,7 @@ fn measure(name: &str, source: &MemorySource, mut view: impl FnMut(&mut dyn Writ
         .fold(f64::MAX, f64::min);
     println!(
         "{name:<12} {:>5} threads  {:>7.1} M events/s",
-        source.meta.threads.len(),
+        source.meta().threads.len(),
         events as f64 / best / 1e6
     );
 }
@@ -82,6 +120,8 @@ fn main() {
         let source = synthetic(threads);
         let text = report::Format::Text;
         measure("report", &source, |out| report::write(&source, &Default::default(), text, out, None));
+        let file = in_file(&source).expect("a file in the temporary directory");
+        measure("from a file", &file, |out| report::write(&file, &Default::default(), text, out, None));
         let by_thread = report::Options { by_thread: true, ..Default::default() };
         measure("by thread", &source, |out| report::write(&source, &by_thread, text, out, None));
         measure("graph", &source, |out| graph::write(&source, &Default::default(), out, None));

@@ -50,7 +50,7 @@ impl Paths {
     pub(crate) fn new(limit: usize) -> Self {
         let root = Node { key: u32::MAX, parent: 0, recent: 0, depth: 0, calls: 0, total: 0, own: 0 };
         // Indices must leave the top bit free.
-        let limit = limit.clamp(2, (MERGED - 1) as usize);
+        let limit = limit.min(MERGED as usize - 2) + 1;
         Self { nodes: vec![root], index: HashMap::default(), limit, merged: 0 }
     }
 
@@ -108,12 +108,17 @@ impl Paths {
         Children { starts: ends, list }
     }
 
-    /// Gives threads and the root (whose key has the top bit set too) the sum of their children.
+    /// Gives threads and the root (whose key has the top bit set too) the time of their children and of calls
+    /// merged into them.
     fn sum_up(&mut self) {
-        for at in (1..self.nodes.len()).rev() {
-            let node = self.nodes[at];
+        for at in (0..self.nodes.len()).rev() {
+            let mut node = self.nodes[at];
+            if node.key & THREAD != 0 {
+                node.total = node.total.saturating_add(node.own);
+                self.nodes[at] = node;
+            }
             let above = &mut self.nodes[node.parent as usize];
-            if above.key & THREAD != 0 {
+            if at != 0 && above.key & THREAD != 0 {
                 above.total = above.total.saturating_add(node.total);
             }
         }

@@ -76,9 +76,9 @@ pub trait Visitor {
     /// Calls were lost here.
     #[inline]
     fn lost(&mut self, _thread: ThreadId, _ticks: u64, _entries: u32, _exits: u32) {}
-    /// A return whose entry was not recorded.
+    /// A return whose entry was not recorded, with `depth` frames open.
     #[inline]
-    fn orphan(&mut self, _thread: ThreadId, _site: SiteId, _ticks: u64) {}
+    fn orphan(&mut self, _thread: ThreadId, _site: SiteId, _ticks: u64, _depth: u32) {}
     /// The events of a batch are done: a place to write what piled up.
     #[inline]
     fn batch_end(&mut self) -> io::Result<()> {
@@ -258,7 +258,7 @@ impl Stack {
     ) {
         if closed == 0 {
             totals.orphans += 1;
-            visitor.orphan(thread, site, self.last);
+            visitor.orphan(thread, site, self.last, self.frames.len() as u32);
             return;
         }
         for _ in 1..closed {

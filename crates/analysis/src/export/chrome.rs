@@ -2,7 +2,7 @@
 
 use super::{Options, command, pid_tid};
 use crate::bytes::{drain, push_micros};
-use crate::{Call, Enter, Error, Names, Progress, Source, Totals, Visitor, run_in_file_order};
+use crate::{Call, Ending, Enter, Error, Names, Progress, Source, Totals, Visitor, run_in_file_order};
 use calltap_trace::{SiteId, ThreadId};
 use serde_json::json;
 use std::cell::OnceCell;
@@ -57,7 +57,8 @@ impl Visitor for Exporter<'_> {
         self.separate();
         self.buffer.extend_from_slice(b"{\"ph\":\"E\"");
         self.at(thread, call.end);
-        self.buffer.push(b'}');
+        let unfinished = call.ending == Ending::Unfinished;
+        self.buffer.extend_from_slice(if unfinished { b",\"args\":{\"unfinished\":true}}" } else { b"}" });
     }
 
     fn mark(&mut self, thread: ThreadId, enter: &Enter) {

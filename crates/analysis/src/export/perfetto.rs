@@ -6,7 +6,7 @@
 use super::proto::{bytes, message, number};
 use super::{Options, pid_tid};
 use crate::bytes::drain;
-use crate::{Call, Enter, Error, Names, Progress, Source, Totals, Visitor, run_in_file_order};
+use crate::{Call, Ending, Enter, Error, Names, Progress, Source, Totals, Visitor, run_in_file_order};
 use calltap_trace::{SiteId, ThreadId};
 use std::io::{self, Write};
 
@@ -37,6 +37,13 @@ mod field {
     pub(super) const NAME_IID: u32 = 10;
     pub(super) const TRACK_UUID: u32 = 11;
     pub(super) const NAME: u32 = 23;
+}
+
+/// Field numbers of DebugAnnotation.
+mod annotation {
+    pub(super) const BOOL: u32 = 2;
+    pub(super) const UINT: u32 = 3;
+    pub(super) const NAME: u32 = 10;
 }
 
 const SLICE_BEGIN: u64 = 1;
@@ -89,6 +96,12 @@ impl Visitor for Exporter<'_> {
         self.begin_sequence(thread);
         self.event.clear();
         number(&mut self.event, field::TYPE, SLICE_END);
+        if call.ending == Ending::Unfinished {
+            message(&mut self.event, field::ANNOTATION, |annotation| {
+                number(annotation, annotation::BOOL, 1);
+                bytes(annotation, annotation::NAME, b"unfinished");
+            });
+        }
         self.packet(thread, call.end, None);
     }
 
@@ -103,8 +116,8 @@ impl Visitor for Exporter<'_> {
         bytes(&mut self.event, field::NAME, b"LOST");
         for (name, value) in [("entries", entries), ("exits", exits)] {
             message(&mut self.event, field::ANNOTATION, |annotation| {
-                number(annotation, 3, u64::from(value));
-                bytes(annotation, 10, name.as_bytes());
+                number(annotation, annotation::UINT, u64::from(value));
+                bytes(annotation, annotation::NAME, name.as_bytes());
             });
         }
         self.packet(thread, ticks, None);

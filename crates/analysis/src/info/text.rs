@@ -132,12 +132,12 @@ fn modules(source: &dyn Source, out: &mut dyn Write) -> io::Result<()> {
 fn sites(meta: &Meta, options: &Options, out: &mut dyn Write) -> io::Result<()> {
     let names = Names::new(meta, options.linker_names);
     writeln!(out, "\n{}:", counted(meta.sites.len() as u64, "function"))?;
-    writeln!(out, "{:>16}  {:>7}  {:<10}  MODULE  FUNCTION", "ADDRESS", "SIZE", "KIND")?;
+    writeln!(out, "{:>16}  {:>7}  {:<10}  {:<16}  FUNCTION", "ADDRESS", "SIZE", "KIND", "MODULE")?;
     for site in &meta.sites {
         let (module, function) = (names.module(site.id), names.function(site.id));
         writeln!(
             out,
-            "{:>16x}  {:>7}  {:<10}  {}  {}",
+            "{:>16x}  {:>7}  {:<10}  {:<16}  {}",
             site.address,
             site.size,
             site.kind,

@@ -87,8 +87,9 @@ impl<'a> GraphText<'a> {
                     self.comment(buffer, call.site);
                 }
             }
-            Happening::Orphan { site } => {
+            Happening::Orphan { site, depth } => {
                 self.duration(buffer, None);
+                indent(buffer, *depth);
                 buffer.push(b'}');
                 self.comment(buffer, *site);
             }

@@ -52,7 +52,7 @@ pub(crate) enum Happening {
     Close(Call),
     Mark(Enter),
     Lost { entries: u32, exits: u32 },
-    Orphan { site: SiteId },
+    Orphan { site: SiteId, depth: u32 },
 }
 
 /// Collects what one event meant.
@@ -76,8 +76,8 @@ impl Visitor for Happenings {
         self.0.push(Happening::Lost { entries, exits });
     }
 
-    fn orphan(&mut self, _: ThreadId, site: SiteId, _: u64) {
-        self.0.push(Happening::Orphan { site });
+    fn orphan(&mut self, _: ThreadId, site: SiteId, _: u64, depth: u32) {
+        self.0.push(Happening::Orphan { site, depth });
     }
 }
 

@@ -148,21 +148,15 @@ fn rows(
     names: &Names<'_>,
     finished: Vec<(ThreadId, SiteId, Stats, u64)>,
 ) -> Vec<(ThreadId, Row)> {
-    // A function of several processes, or of a module that was loaded twice, is one function.
+    let (functions, shown) = (same_functions(source, names), shown(source, options, names));
     let mut index = HashMap::new();
     let mut merged: Vec<(ThreadId, SiteId, Stats, u64)> = Vec::new();
     for (thread, site, stats, marks) in finished {
-        let shown = options.filter.is_empty()
-            || options
-                .filter
-                .iter()
-                .any(|g| g.matches(names.linker(site)) || g.matches(names.function(site)));
-        if !shown {
+        let at = site.0 as usize;
+        if !shown[at] {
             continue;
         }
-        let address = source.meta().sites.get(site.0 as usize).map(|site| site.address);
-        let key = (thread, address, names.linker(site), names.module_path(site));
-        let at = *index.entry(key).or_insert(merged.len());
+        let at = *index.entry((thread, functions[at])).or_insert(merged.len());
         match merged.get_mut(at) {
             Some((_, _, sum, calls)) => {
                 sum.add(&stats);
@@ -186,6 +180,30 @@ fn rows(
         .collect();
     rows.sort_by(|(thread_a, a), (thread_b, b)| thread_a.cmp(thread_b).then_with(|| order(a, b, options)));
     rows
+}
+
+/// A number per site, the same for sites that are one function: of several processes, or of a module that was
+/// loaded twice.
+fn same_functions(source: &dyn Source, names: &Names<'_>) -> Vec<usize> {
+    let mut known = HashMap::new();
+    (0..=source.meta().sites.len())
+        .map(|at| {
+            let site = SiteId(at as u32);
+            let address = source.meta().sites.get(at).map(|site| site.address);
+            *known.entry((address, names.linker(site), names.module_path(site))).or_insert(at)
+        })
+        .collect()
+}
+
+/// Whether each site passes the filter.
+fn shown(source: &dyn Source, options: &Options, names: &Names<'_>) -> Vec<bool> {
+    (0..=source.meta().sites.len() as u32)
+        .map(SiteId)
+        .map(|site| {
+            let matching = |g: &crate::Glob| g.matches(names.linker(site)) || g.matches(names.function(site));
+            options.filter.is_empty() || options.filter.iter().any(matching)
+        })
+        .collect()
 }
 
 fn times(source: &dyn Source, stats: &Stats) -> Option<Times> {

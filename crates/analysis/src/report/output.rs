@@ -57,7 +57,7 @@ impl Report {
             line(&row.iter().map(String::as_str).collect::<Vec<_>>())?;
         }
         if self.cut > 0 {
-            writeln!(out, "# {} more", counted(self.cut, "function"))?;
+            writeln!(out, "# {} not shown", counted(self.cut, "function"))?;
         }
         Ok(())
     }

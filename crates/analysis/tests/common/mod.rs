@@ -90,19 +90,16 @@ pub fn output(view: impl FnOnce(&mut dyn std::io::Write) -> Result<(), Error>) -
     String::from_utf8(out).unwrap()
 }
 
-/// Compares texts; blanks that the expected text has at the start of all its lines do not count.
+/// Compares texts. The expected one is indented by four more than its last line, the one with the closing quote;
+/// blanks at the ends of lines do not count.
 #[track_caller]
 pub fn same(actual: &str, expected: &str) {
-    let expected = expected.strip_prefix('\n').unwrap_or(expected);
-    let indent = expected
-        .lines()
-        .filter(|line| !line.trim().is_empty())
-        .map(|line| line.len() - line.trim_start().len())
-        .min()
-        .unwrap_or(0);
-    let trim = |line: &str| line.trim_end().to_owned();
-    let expected: Vec<String> =
-        expected.trim_end().lines().map(|line| trim(line.get(indent..).unwrap_or(""))).collect();
-    let actual_lines: Vec<String> = actual.trim_end().lines().map(trim).collect();
-    assert!(actual_lines == expected, "\n--- actual\n{actual}\n--- expected\n{}\n", expected.join("\n"));
+    let (body, last) = expected.rsplit_once('\n').unwrap_or((expected, ""));
+    let indent = if body.starts_with('\n') { last.len() + 4 } else { 0 };
+    let lines = |text: &str, indent: usize| -> Vec<String> {
+        text.lines().map(|line| line.get(indent..).unwrap_or("").trim_end().to_owned()).collect()
+    };
+    let expected = lines(body.strip_prefix('\n').unwrap_or(body), indent);
+    let found = lines(actual.trim_end(), 0);
+    assert!(found == expected, "\n--- actual\n{actual}\n--- expected\n{}\n", expected.join("\n"));
 }

@@ -1,0 +1,82 @@
+//! The views of a recording that went through a trace file say the same as those of the recording itself.
+
+mod common;
+use calltap_analysis::{MemorySource, Source, export, graph, replay, report};
+use calltap_trace::*;
+use common::{output, recording};
+use std::path::Path;
+
+fn through_file(path: &Path, memory: &MemorySource) -> TraceReader {
+    let session = Session {
+        calltap: "0.1.0".into(),
+        command: vec!["app".into()],
+        host: String::new(),
+        kernel: String::new(),
+        cpu: String::new(),
+        start_realtime_ns: 0,
+        start_monotonic_ns: 0,
+        clock: ClockKind::Coarse,
+        clock_note: None,
+        tracers: Vec::new(),
+    };
+    let mut writer = TraceWriter::create(path, session).unwrap();
+    let meta = &memory.meta;
+    let processes = meta.processes.iter().cloned().map(Record::Process);
+    let threads = meta.threads.iter().cloned().map(Record::Thread);
+    let modules = meta.modules.iter().cloned().map(Record::Module);
+    let sites = std::iter::once(Record::Sites { sites: meta.sites.clone() });
+    for record in processes.chain(threads).chain(modules).chain(sites) {
+        writer.record(&record).unwrap();
+    }
+    for batch in &memory.batches {
+        let mut encoder = ThreadEncoder::new(batch.thread);
+        batch.events.iter().for_each(|&event| encoder.push(event));
+        writer.events(&mut encoder).unwrap();
+    }
+    let end = End { status: "exit 0".into(), wall_ns: 1, cpu_ns: 1, recorder_cpu_ns: 1 };
+    writer.finish(end).unwrap();
+    TraceReader::open(path).unwrap()
+}
+
+fn views(source: &dyn Source) -> Vec<String> {
+    vec![
+        output(|out| report::write(source, &Default::default(), report::Format::Text, out, None)),
+        output(|out| replay::write(source, &Default::default(), out, None).map(drop)),
+        output(|out| graph::write(source, &Default::default(), out, None)),
+        output(|out| export::csv(source, &Default::default(), out, None).map(drop)),
+        output(|out| export::folded(source, &Default::default(), out, None).map(drop)),
+    ]
+}
+
+const PROGRAM: &str = "
+    main: E main @1000; E f @1010; X f @1030; E g <-0x401010 @1035; X g @1036; L 2/2 @1037
+    worker: E work @1015; E f @1020; X f @1070; X work @1090
+    main: E g @1040; X g @1045; C tick <-0x401000 @1046; X main @1100";
+
+#[test]
+fn a_file_says_what_the_recording_said() {
+    let memory = recording(PROGRAM);
+    let path = std::env::temp_dir().join(format!("calltap-analysis-{}.data", std::process::id()));
+    let file = through_file(&path, &memory);
+    assert_eq!(file.complaints(), [] as [String; 0]);
+    assert_eq!(views(&file), views(&memory));
+
+    // Cut off somewhere, or a byte wrong: if the file opens at all, no view fails.
+    let bytes = std::fs::read(&path).unwrap();
+    for length in (0..bytes.len()).step_by(7) {
+        std::fs::write(&path, &bytes[..length]).unwrap();
+        if let Ok(file) = TraceReader::open(&path) {
+            views(&file);
+        }
+    }
+    let mut damaged = bytes.clone();
+    for at in (0..bytes.len()).step_by(5) {
+        damaged[at] ^= 0x55;
+        std::fs::write(&path, &damaged).unwrap();
+        if let Ok(file) = TraceReader::open(&path) {
+            views(&file);
+        }
+        damaged[at] = bytes[at];
+    }
+    std::fs::remove_file(&path).unwrap();
+}

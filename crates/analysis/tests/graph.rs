@@ -1,0 +1,174 @@
+//! What `graph` shows.
+
+mod common;
+use calltap_analysis::graph::{Options, write};
+use calltap_analysis::{Glob, MemorySource};
+use common::{output, recording, same};
+
+const PROGRAM: &str = "
+    main: E main @0; E read @100; E copy @150; X copy @250; X read @300; E write @400; E copy @450; X copy @650; X write @700; X main @1000
+    worker: E loop @0; E copy @10; X copy @210; E flush @300; X flush @301; X loop @1000";
+
+fn graph(source: &MemorySource, options: &Options) -> String {
+    output(|out| write(source, options, out, None))
+}
+
+#[test]
+fn whole_program() {
+    same(
+        &graph(&recording(PROGRAM), &Options::default()),
+        "
+        # 16 events, 2 threads
+              TOTAL        SELF       %       CALLS  FUNCTION
+           1.000 us      500 ns   50.00           1  main
+             300 ns      100 ns   15.00           1    write
+             200 ns      200 ns   10.00           1      copy
+             200 ns      100 ns   10.00           1    read
+             100 ns      100 ns    5.00           1      copy
+           1.000 us      799 ns   50.00           1  loop
+             200 ns      200 ns   10.00           1    copy
+               1 ns        1 ns    0.05           1    flush
+    ",
+    );
+}
+
+#[test]
+fn by_thread() {
+    same(
+        &graph(&recording(PROGRAM), &Options { by_thread: true, ..Options::default() }),
+        "
+        # 16 events, 2 threads
+              TOTAL        SELF       %       CALLS  FUNCTION
+           1.000 us        0 ns   50.00           0  main-100
+           1.000 us      500 ns   50.00           1    main
+             300 ns      100 ns   15.00           1      write
+             200 ns      200 ns   10.00           1        copy
+             200 ns      100 ns   10.00           1      read
+             100 ns      100 ns    5.00           1        copy
+           1.000 us        0 ns   50.00           0  worker-101
+           1.000 us      799 ns   50.00           1    loop
+             200 ns      200 ns   10.00           1      copy
+               1 ns        1 ns    0.05           1      flush
+    ",
+    );
+}
+
+#[test]
+fn limits() {
+    let options = Options { depth: 2, min_percent: 1.0, ..Options::default() };
+    same(
+        &graph(&recording(PROGRAM), &options),
+        "
+        # 16 events, 2 threads
+              TOTAL        SELF       %       CALLS  FUNCTION
+           1.000 us      500 ns   50.00           1  main
+             300 ns      100 ns   15.00           1    write
+             200 ns      100 ns   10.00           1    read
+           1.000 us      799 ns   50.00           1  loop
+             200 ns      200 ns   10.00           1    copy
+        # 3 paths not shown (below the depth or percentage asked for)
+    ",
+    );
+    let options = Options { max_paths: 4, ..Options::default() };
+    same(
+        &graph(&recording(PROGRAM), &options),
+        "
+        # 16 events, 2 threads
+        # more than 4 paths: 4 calls shown as part of their callers
+              TOTAL        SELF       %       CALLS  FUNCTION
+           1.000 us      500 ns   50.00           1  main
+             300 ns      300 ns   15.00           1    write
+             200 ns      100 ns   10.00           1    read
+             100 ns      100 ns    5.00           1      copy
+    ",
+    );
+}
+
+#[test]
+fn callers_and_callees() {
+    let function = Some(Glob::new("copy"));
+    same(
+        &graph(&recording(PROGRAM), &Options { function, ..Options::default() }),
+        "
+        # 16 events, 2 threads
+        # copy: 3 calls
+
+        callers of copy, innermost first:
+              TOTAL       %       CALLS  FUNCTION
+             200 ns   40.00           1  write
+             200 ns   40.00           1    main
+             200 ns   40.00           1  loop
+             100 ns   20.00           1  read
+             100 ns   20.00           1    main
+
+        copy and what it calls:
+              TOTAL        SELF       %       CALLS  FUNCTION
+             500 ns      500 ns  100.00           3  copy
+    ",
+    );
+    let function = Some(Glob::new("re*"));
+    same(
+        &graph(&recording(PROGRAM), &Options { function, ..Options::default() }),
+        "
+        # 16 events, 2 threads
+        # re*: 1 call
+
+        callers of re*, innermost first:
+              TOTAL       %       CALLS  FUNCTION
+             200 ns  100.00           1  main
+
+        re* and what it calls:
+              TOTAL        SELF       %       CALLS  FUNCTION
+             200 ns      100 ns  100.00           1  read
+             100 ns      100 ns   50.00           1    copy
+    ",
+    );
+}
+
+#[test]
+fn recursion() {
+    let source =
+        recording("main: E main @0; E f @10; E f @20; E g @30; X g @40; X f @50; X f @60; X main @100");
+    let function = Some(Glob::new("f"));
+    same(
+        &graph(&source, &Options { function, ..Options::default() }),
+        "
+        # 8 events, 1 thread
+        # f: 2 calls
+
+        callers of f, innermost first:
+              TOTAL       %       CALLS  FUNCTION
+              50 ns  100.00           1  main
+               0 ns    0.00           1  f
+               0 ns    0.00           1    main
+
+        f and what it calls:
+              TOTAL        SELF       %       CALLS  FUNCTION
+              50 ns       20 ns  100.00           1  f
+              30 ns       20 ns   60.00           1    f
+              10 ns       10 ns   20.00           1      g
+    ",
+    );
+}
+
+#[test]
+fn without_time() {
+    let mut source = recording("main: E main @0; E f @1; X f @2; E f @3; X f @4; X main @5");
+    source.ns_per_tick = 0;
+    same(
+        &graph(&source, &Options::default()),
+        "
+        # 6 events, 1 thread
+              CALLS  FUNCTION
+                  1  main
+                  2    f
+    ",
+    );
+}
+
+#[test]
+fn a_function_that_was_not_recorded() {
+    let options = Options { function: Some(Glob::new("cpy")), ..Options::default() };
+    let error = write(&recording(PROGRAM), &options, &mut Vec::new(), None).unwrap_err();
+    assert_eq!(error.to_string(), "no recorded function matches 'cpy'; similar: copy");
+}

@@ -1,0 +1,183 @@
+//! The Perfetto export, decoded again by a small parser of the protobuf wire format.
+
+mod common;
+use calltap_analysis::export::{Options, perfetto};
+use common::{recording, same};
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+enum Value<'a> {
+    Number(u64),
+    Bytes(&'a [u8]),
+}
+
+/// The fields of a message, in order.
+fn fields(mut bytes: &[u8]) -> Vec<(u64, Value<'_>)> {
+    let mut fields = Vec::new();
+    while !bytes.is_empty() {
+        let key = varint(&mut bytes);
+        let value = match key & 7 {
+            0 => Value::Number(varint(&mut bytes)),
+            2 => {
+                let length = varint(&mut bytes) as usize;
+                let (value, rest) = bytes.split_at(length);
+                bytes = rest;
+                Value::Bytes(value)
+            }
+            other => panic!("wire type {other} is not used"),
+        };
+        fields.push((key >> 3, value));
+    }
+    fields
+}
+
+fn varint(bytes: &mut &[u8]) -> u64 {
+    let mut value = 0;
+    for shift in (0..64).step_by(7) {
+        let (&byte, rest) = bytes.split_first().expect("a whole varint");
+        *bytes = rest;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte < 0x80 {
+            return value;
+        }
+    }
+    panic!("a varint of more than ten bytes");
+}
+
+fn number(message: &[u8], path: &[u64]) -> Option<u64> {
+    let (&last, path) = path.split_last()?;
+    let message = inner(message, path)?;
+    fields(message).iter().find_map(|(field, value)| match value {
+        Value::Number(number) if *field == last => Some(*number),
+        _ => None,
+    })
+}
+
+fn inner<'a>(message: &'a [u8], path: &[u64]) -> Option<&'a [u8]> {
+    path.iter().try_fold(message, |message, wanted| {
+        fields(message).into_iter().find_map(|(field, value)| match value {
+            Value::Bytes(bytes) if field == *wanted => Some(bytes),
+            _ => None,
+        })
+    })
+}
+
+fn text(message: &[u8], path: &[u64]) -> Option<String> {
+    inner(message, path).map(|bytes| String::from_utf8(bytes.to_vec()).unwrap())
+}
+
+/// One line per packet.
+fn decode(trace: &[u8]) -> String {
+    let mut lines = String::new();
+    let mut names: HashMap<(u64, u64), String> = HashMap::new();
+    for (field, value) in fields(trace) {
+        let Value::Bytes(packet) = value else { panic!("a packet is a message") };
+        assert_eq!(field, 1, "a trace has packets only");
+        let sequence = number(packet, &[10]).expect("every packet is of a sequence");
+        write!(lines, "{sequence}:").unwrap();
+        match number(packet, &[13]) {
+            Some(1) => lines.push_str(" cleared"),
+            Some(2) => {}
+            None => lines.push_str(" plain"),
+            other => panic!("flags {other:?}"),
+        }
+        if let Some(clock) = number(packet, &[6, 2]) {
+            write!(lines, " primary clock {clock}").unwrap();
+        }
+        if inner(packet, &[60, 3]).is_some() {
+            let (pid, name) = (number(packet, &[60, 3, 1]).unwrap(), text(packet, &[60, 3, 6]).unwrap());
+            write!(lines, " process {pid} {name}").unwrap();
+        }
+        if inner(packet, &[60, 4]).is_some() {
+            let (pid, tid) = (number(packet, &[60, 4, 1]).unwrap(), number(packet, &[60, 4, 2]).unwrap());
+            let name = text(packet, &[60, 4, 5]).unwrap();
+            assert_eq!(
+                number(packet, &[60, 1]),
+                number(packet, &[59, 11, 11]),
+                "the default is its own track"
+            );
+            let clock = number(packet, &[59, 58]).unwrap();
+            write!(lines, " thread {pid}/{tid} {name}, clock {clock}").unwrap();
+        }
+        if let Some(interned) = inner(packet, &[12, 2]) {
+            let name = text(interned, &[2]).unwrap();
+            names.insert((sequence, number(interned, &[1]).unwrap()), name);
+            lines.push_str(" new name,");
+        }
+        if let Some(event) = inner(packet, &[11]) {
+            let kind = ["", "begin", "end", "instant"][number(event, &[9]).unwrap() as usize];
+            write!(lines, " {kind}").unwrap();
+            if let Some(iid) = number(event, &[10]) {
+                write!(lines, " {}", names[&(sequence, iid)]).unwrap();
+            }
+            if let Some(name) = text(event, &[23]) {
+                write!(lines, " {name}").unwrap();
+            }
+            for (field, value) in fields(event) {
+                if let (4, Value::Bytes(annotation)) = (field, value) {
+                    let value = number(annotation, &[3]).or(number(annotation, &[2])).unwrap();
+                    write!(lines, " {}={value}", text(annotation, &[10]).unwrap()).unwrap();
+                }
+            }
+            write!(lines, " @{}", number(packet, &[8]).unwrap()).unwrap();
+        }
+        lines.push('\n');
+    }
+    lines
+}
+
+fn export(events: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    perfetto(&recording(events), &Options::default(), &mut out, None).unwrap();
+    out
+}
+
+const PROGRAM: &str = "
+    main: E main @0; E f @1000; X f @1500; L 4/3 @1600
+    worker: E run @100; E f @150; X run/2 @300000; C tick @300001
+    main: E f @3000; E g @3001; X g @4001";
+
+#[test]
+fn packets() {
+    same(
+        &decode(&export(PROGRAM)),
+        "
+        1: plain primary clock 3
+        1: plain process 100 app
+        2: cleared thread 100/100 main, clock 3
+        2: new name, begin main @0
+        2: new name, begin f @1000
+        2: end @1500
+        2: instant LOST entries=4 exits=3 @1600
+        3: cleared thread 100/101 worker, clock 3
+        3: new name, begin run @100
+        3: new name, begin f @150
+        3: end @300000
+        3: end @300000
+        3: new name, instant tick @300001
+        2: begin f @3000
+        2: new name, begin g @3001
+        2: end @4001
+        2: end unfinished=1 @4001
+        2: end unfinished=1 @4001
+    ",
+    );
+}
+
+#[test]
+fn protoc_can_read_it() {
+    let protoc = std::process::Command::new("protoc")
+        .arg("--decode_raw")
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn();
+    let Ok(mut protoc) = protoc else {
+        eprintln!("no protoc here: skipped");
+        return;
+    };
+    protoc.stdin.take().unwrap().write_all(&export(PROGRAM)).unwrap();
+    let decoded = protoc.wait_with_output().unwrap();
+    assert!(decoded.status.success());
+    assert!(String::from_utf8_lossy(&decoded.stdout).contains("worker"));
+}
