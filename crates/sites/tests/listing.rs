@@ -14,8 +14,10 @@ const FIVE: &str = "-O2 -fpatchable-function-entry=5";
 fn cold_parts_are_listed_and_never_traced() {
     let source = r#"
         __attribute__((cold, noreturn)) void fail(int);
-        int risky(int a) { if (a < 0) fail(a); return a * 2; }
+        int other(int);
+        int risky(int a) { int b = other(a); if (b < 0) fail(a); return a * b; }
         void fail(int a) { for (;;) *(volatile int *)0 = a; }
+        int other(int a) { return a - 3; }
     "#;
     let binary = check(
         &format!("gcc {FIVE} -fPIC -shared"),
@@ -25,6 +27,27 @@ fn cold_parts_are_listed_and_never_traced() {
          risky.cold none (cold part of risky, not a function)",
     );
     assert_eq!(find(&binary, "risky.cold").kind, SiteKind::None);
+    // Without symbols the frame that is already set up tells the part. (One entered before that looks like a function.)
+    let built = build(&format!("gcc {FIVE} -fPIC -shared"), "c", source);
+    let cold = find(&built.read(), "risky.cold").address;
+    let stripped = built.tool("strip").read();
+    let part = stripped.functions.iter().find(|function| function.address == cold).unwrap();
+    assert_eq!(describe(part), "none (cold part of a function, not a function)");
+}
+
+#[test]
+fn what_only_looks_like_a_function_is_not_listed() {
+    // A symbol of data in the segment of the code, and a signal trampoline, whose frame begins one byte early.
+    let source = r#"
+        __asm__(".section .rodata; .type data, @function; data: .quad 0; .size data, 8; .previous");
+        __asm__(".text; .cfi_startproc; .cfi_signal_frame; nop; trampoline: ret; .cfi_endproc");
+        int main(void) { return 0; }
+    "#;
+    let command = format!("gcc {FIVE} -fno-pie -no-pie -Wl,-z,noseparate-code");
+    let binary = check(&command, "c", source, "main patchable entry+0 9090909090");
+    assert!(binary.functions.iter().all(|function| function.name != "data"));
+    let unnamed: Vec<_> = binary.functions.iter().filter(|f| f.name.starts_with("fixture+0x")).collect();
+    assert!(unnamed.is_empty(), "{unnamed:?}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use calltap_sites::{Binary, Function, SiteForm, Svma};
+use calltap_sites::{Binary, Function, SiteForm, Svma, may_have_sites};
 use tempfile::TempDir;
 
 /// Four functions: exported and local, address taken or not, one switched off by its attribute.
@@ -43,6 +43,9 @@ impl Built {
         let binary = calltap_sites::read(&self.data(), "fixture").unwrap();
         compare_symbols(&self.path, &binary);
         compare_bytes(&self.path, &binary);
+        if binary.functions.iter().any(|function| function.form.is_some()) {
+            assert!(may_have_sites(&self.data()), "the quick look sees no site in {}", self.path.display());
+        }
         binary
     }
 
