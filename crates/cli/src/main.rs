@@ -1,2 +1,53 @@
-//! calltap.
-fn main() {}
+//! `calltap`: the command line.
+
+mod arguments;
+mod grammar;
+mod output;
+mod record;
+mod select;
+mod sites;
+mod table;
+mod values;
+
+use anyhow::Result;
+use arguments::Arguments;
+use output::Output;
+use std::io;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let matches = grammar::grammar().get_matches();
+    let Some((name, matches)) = matches.subcommand() else { return ExitCode::from(2) };
+    match run(name, &Arguments::new(matches.clone())) {
+        Ok(code) => code,
+        // Whoever read our output has seen enough.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("calltap: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
+    match name {
+        "record" => return record::run(arguments),
+        "sites" => sites::run(arguments)?,
+        "man" => {
+            let mut out = Output::create(arguments)?;
+            grammar::manual(&mut out)?;
+            out.finish()?;
+        }
+        "completions" => {
+            let mut out = Output::create(arguments)?;
+            grammar::completions(&arguments.text("shell").unwrap_or_default(), &mut out)?;
+            out.finish()?;
+        }
+        _ => unreachable!("the table has no other command"),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| cause.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe))
+}

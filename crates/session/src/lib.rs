@@ -1,1 +1,25 @@
-//! The model of one traced program.
+//! One traced program: start it with the agent inside, switch the wanted sites on, collect its rings into a trace.
+//!
+//! Data flows one way: [`modules`] (what is loaded) -> [`planner`] (what to patch) -> the agent -> [`raw`] (the words it wrote) ->
+//! [`pairing`] (whose return is this) -> the trace file. [`record`] puts them to work; everything but [`shm`], [`clock`] and [`launch`] is safe code.
+#![deny(unsafe_code)]
+
+mod agent;
+mod clock;
+mod collector;
+mod directory;
+mod error;
+mod launch;
+mod maps;
+mod modules;
+mod pairing;
+mod planner;
+mod raw;
+mod record;
+mod shm;
+
+pub use error::Error;
+pub use launch::no_core_dump;
+pub use modules::Candidates;
+pub use record::{Options, Outcome, Selector, record};
+pub use calltap_abi::Clock;

@@ -1,0 +1,138 @@
+//! The parser, the manual page and the completions, made from the [table](crate::table).
+
+use crate::table::{COMMANDS, Command, Flag, Operand};
+use anyhow::{Context, Result};
+use clap::builder::{PossibleValuesParser, ValueParser};
+use clap::{Arg, ArgAction, ValueHint};
+use std::io::Write;
+
+/// The name users type.
+pub const NAME: &str = "calltap";
+
+/// The whole grammar.
+pub fn grammar() -> clap::Command {
+    clap::Command::new(NAME)
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("ftrace for user space: trace every function of a Linux program, exactly and cheaply")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .infer_subcommands(false)
+        .subcommands(COMMANDS.iter().map(command))
+}
+
+fn command(from: &Command) -> clap::Command {
+    let mut command = clap::Command::new(from.name).about(from.about).args(from.flags.iter().map(flag));
+    if !from.details.is_empty() {
+        command = command.after_long_help(from.details);
+    }
+    match &from.operand {
+        Some(from) => command.arg(operand(from)),
+        None => command,
+    }
+}
+
+fn flag(from: &Flag) -> Arg {
+    let mut arg = Arg::new(from.long).long(from.long).help(from.help);
+    if let Some(short) = from.short {
+        arg = arg.short(short);
+    }
+    let Some(value) = from.value else { return arg.action(ArgAction::SetTrue) };
+    arg = arg.value_name(value).action(if from.many { ArgAction::Append } else { ArgAction::Set });
+    arg = arg.value_parser(if from.choices.is_empty() {
+        ValueParser::os_string()
+    } else {
+        PossibleValuesParser::new(from.choices).into()
+    });
+    if value == "FILE" {
+        arg = arg.value_hint(ValueHint::FilePath);
+    }
+    match from.default {
+        Some(default) => arg.default_value(default),
+        None => arg,
+    }
+}
+
+fn operand(from: &Operand) -> Arg {
+    let arg = Arg::new("operand")
+        .value_name(from.name)
+        .help(from.help)
+        .required(true)
+        .value_parser(ValueParser::os_string());
+    if from.rest {
+        arg.num_args(1..).trailing_var_arg(true).allow_hyphen_values(true).value_hint(ValueHint::CommandWithArguments)
+    } else {
+        arg.value_hint(ValueHint::FilePath)
+    }
+}
+
+/// The manual page: an overview and every command.
+pub fn manual(out: &mut dyn Write) -> Result<()> {
+    let page = clap_mangen::Man::new(grammar());
+    page.render_title(out)?;
+    page.render_name_section(out)?;
+    page.render_synopsis_section(out)?;
+    page.render_description_section(out)?;
+    for command in grammar().get_subcommands_mut() {
+        let name = command.get_name().to_owned();
+        let command = command.clone().bin_name(format!("{NAME} {name}")).disable_help_flag(true);
+        let section = clap_mangen::Man::new(command);
+        writeln!(out, ".SH {}", name.to_uppercase())?;
+        section.render_description_section(&mut without_heading(out))?;
+        section.render_options_section(&mut without_heading(out))?;
+        section.render_extra_section(&mut without_heading(out))?;
+    }
+    Ok(())
+}
+
+/// Drops the `.SH` lines of a section, so that it stands under the command's own heading.
+fn without_heading(out: &mut dyn Write) -> impl Write + '_ {
+    struct Filter<'a>(&'a mut dyn Write, Vec<u8>);
+    impl Write for Filter<'_> {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.1.extend_from_slice(bytes);
+            while let Some(end) = self.1.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.1.drain(..=end).collect();
+                if !line.starts_with(b".SH") {
+                    self.0.write_all(&line)?;
+                }
+            }
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            self.0.flush()
+        }
+    }
+    Filter(out, Vec::new())
+}
+
+/// A shell's completion script.
+pub fn completions(shell: &str, out: &mut dyn Write) -> Result<()> {
+    let shell: clap_complete::Shell = shell.parse().ok().context("unknown shell")?;
+    clap_complete::generate(shell, &mut grammar(), NAME, &mut &mut *out);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_makes_a_consistent_grammar() {
+        grammar().debug_assert();
+    }
+
+    #[test]
+    fn manual_and_completions_know_every_command() {
+        let (mut page, mut script) = (Vec::new(), Vec::new());
+        manual(&mut page).unwrap();
+        completions("bash", &mut script).unwrap();
+        let (page, script) = (String::from_utf8(page).unwrap(), String::from_utf8(script).unwrap());
+        for command in COMMANDS {
+            assert!(page.contains(&format!(".SH {}", command.name.to_uppercase())), "{} in the manual", command.name);
+            assert!(script.contains(command.name), "{} in the completions", command.name);
+            for flag in command.flags {
+                assert!(script.contains(&format!("--{}", flag.long)), "--{} in the completions", flag.long);
+            }
+        }
+    }
+}

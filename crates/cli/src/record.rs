@@ -1,0 +1,92 @@
+//! `calltap record`.
+
+use crate::values;
+use crate::{arguments::Arguments, select::Selection};
+use anyhow::Result;
+use calltap_analysis::units;
+use calltap_session::{Clock, Error, Options, Outcome};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitCode;
+
+/// Runs the program; its exit status is ours.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let selection = Selection::new(
+        &arguments.texts("tracer"),
+        &arguments.texts("filter"),
+        &arguments.texts("notrace"),
+        arguments.is_set("later"),
+    )?;
+    let clock = match arguments.text("clock").as_deref() {
+        Some("sparse") => Clock::Sparse,
+        Some("coarse") => Clock::Coarse,
+        Some("counter") => Clock::Counter,
+        _ => Clock::Tsc,
+    };
+    let output = arguments.path("output").unwrap_or_default();
+    let options = Options {
+        command: arguments.words("operand"),
+        output: output.clone(),
+        tracers: selection.tracers().to_vec(),
+        selector: &selection,
+        clock,
+        buffer_size: values::size(&arguments.text("buffer-size").unwrap_or_default())?,
+        overwrite: arguments.is_set("overwrite"),
+        wait: values::time(&arguments.text("max-wait").unwrap_or_default())?,
+        version: env!("CARGO_PKG_VERSION"),
+    };
+    let outcome = match calltap_session::record(&options) {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            eprintln!("calltap: {error}");
+            let code = if let Error::Program { exit_code, .. } = error { exit_code } else { 1 };
+            return Ok(ExitCode::from(code));
+        }
+    };
+    if !arguments.is_set("quiet") {
+        for note in &outcome.notes {
+            eprintln!("calltap: {note}");
+        }
+        eprintln!("calltap: {}", summary(&outcome, &output.display().to_string()));
+    }
+    if let Some(error) = &outcome.failed {
+        eprintln!("calltap: the trace is not complete: {error}");
+    }
+    end_as(&outcome)
+}
+
+/// `1,234,567 events from 8 threads, 0 lost, 1.2 MB in ./calltap.data`
+fn summary(outcome: &Outcome, output: &str) -> String {
+    let totals = outcome.totals;
+    let lost = totals.lost_entries + totals.lost_exits;
+    let processes = match totals.processes {
+        0 | 1 => String::new(),
+        n => format!(" of {n} processes"),
+    };
+    format!(
+        "{} from {}{processes}, {} lost, {} in {output}",
+        units::counted(totals.events, "event"),
+        units::counted(u64::from(totals.threads), "thread"),
+        units::count(lost),
+        bytes(outcome.file_size),
+    )
+}
+
+fn bytes(n: u64) -> String {
+    match n {
+        0..10_000 => format!("{n} bytes"),
+        10_000..1_000_000 => format!("{:.1} kB", n as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} MB", n as f64 / 1e6),
+        _ => format!("{:.2} GB", n as f64 / 1e9),
+    }
+}
+
+/// Ends as the program ended: with its exit code, or by its signal (without a second core dump).
+fn end_as(outcome: &Outcome) -> Result<ExitCode> {
+    if let Some(signal) = outcome.status.signal() {
+        calltap_session::no_core_dump();
+        let _ = signal_hook::low_level::emulate_default_handler(signal);
+        return Ok(ExitCode::from(128u8.saturating_add(signal as u8)));
+    }
+    let code = outcome.status.code().unwrap_or(1) as u8;
+    Ok(ExitCode::from(if code == 0 && outcome.failed.is_some() { 1 } else { code }))
+}

@@ -1,0 +1,197 @@
+//! Every command and flag, as data: the parser, help, man page and completions derive from it.
+
+/// A command.
+pub struct Command {
+    /// What the user types.
+    pub name: &'static str,
+    /// One line.
+    pub about: &'static str,
+    /// Paragraphs behind it, for `--help` and the man page.
+    pub details: &'static str,
+    /// Its flags.
+    pub flags: &'static [Flag],
+    /// Its operand, if it has one.
+    pub operand: Option<Operand>,
+}
+
+/// A flag.
+pub struct Flag {
+    /// `--long`.
+    pub long: &'static str,
+    /// `-s`.
+    pub short: Option<char>,
+    /// Name of its value; None for a switch.
+    pub value: Option<&'static str>,
+    /// Values it can have; empty for any.
+    pub choices: &'static [&'static str],
+    /// Value if not given.
+    pub default: Option<&'static str>,
+    /// May be given several times.
+    pub many: bool,
+    /// One sentence.
+    pub help: &'static str,
+}
+
+/// What follows the flags.
+pub struct Operand {
+    /// Its name in the usage line.
+    pub name: &'static str,
+    /// It takes all that follows (`-- PROGRAM ARGS...`).
+    pub rest: bool,
+    /// One sentence.
+    pub help: &'static str,
+}
+
+const fn switch(long: &'static str, short: Option<char>, help: &'static str) -> Flag {
+    Flag { long, short, value: None, choices: &[], default: None, many: false, help }
+}
+
+const fn value(long: &'static str, short: Option<char>, value: &'static str, help: &'static str) -> Flag {
+    Flag { long, short, value: Some(value), choices: &[], default: None, many: false, help }
+}
+
+const fn many(flag: Flag) -> Flag {
+    Flag { many: true, ..flag }
+}
+
+const fn choice(flag: Flag, choices: &'static [&'static str], default: &'static str) -> Flag {
+    Flag { choices, default: Some(default), ..flag }
+}
+
+const fn or(flag: Flag, default: &'static str) -> Flag {
+    Flag { default: Some(default), ..flag }
+}
+
+const INPUT: Flag = or(value("input", Some('i'), "FILE", "The trace to read."), "./calltap.data");
+const OUTPUT: Flag = value("output", Some('o'), "FILE", "Write there instead of to standard output.");
+const LINKER_NAMES: Flag = switch("linker-names", None, "Show symbols as the linker knows them, not demangled.");
+const THREAD: Flag = value("thread", None, "TID", "Only this thread (its kernel thread id).");
+const FUNCTION: Flag = many(value("function", Some('F'), "GLOB", "Only functions that match."));
+
+/// All commands.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "record",
+        about: "Run a program and record every call into a trace file",
+        details: "Starts the program with the agent inside and switches the wanted functions on before its first instruction runs. \
+                  Signals, terminal, output and exit status pass through untouched; a summary goes to standard error at the end.\n\n\
+                  A function can be traced if the compiler left room for it: -fpatchable-function-entry=5 (gcc, clang), \
+                  -Z patchable-function-entry=5 (rustc), -pg, -pg -mfentry, with or without -mrecord-mcount.\n\n\
+                  Globs are those of ftrace: *, ?, [...] and \\ ; they match linker symbols and demangled names.",
+        flags: &[
+            or(value("output", Some('o'), "FILE", "The trace file to write."), "./calltap.data"),
+            many(value("filter", Some('F'), "GLOB", "Trace only functions that match (for every tracer).")),
+            many(value("notrace", Some('N'), "GLOB", "Do not trace functions that match (for every tracer); wins over filters.")),
+            many(value(
+                "tracer",
+                None,
+                "NAME[:GLOB,...]",
+                "A tracer and its own filter: function (entry and caller) or function_graph (entry, return, duration; the default).",
+            )),
+            choice(
+                value("clock", None, "CLOCK", "Where times come from: tsc at every event; sparse: tsc once per 14 events, interpolated; coarse: a 1 ms tick; counter: order only."),
+                &["tsc", "sparse", "coarse", "counter"],
+                "tsc",
+            ),
+            or(value("buffer-size", None, "SIZE", "Ring memory for all threads together, at most (bytes, or with K, M, G)."), "256M"),
+            switch("overwrite", None, "Keep only the newest events of each thread (flight recorder) instead of streaming."),
+            or(value("max-wait", None, "TIME", "How long a full buffer may hold up the program before calls are counted as lost (us, ms, s)."), "100ms"),
+            switch("later", None, "Accept globs that match nothing at the start: libraries opened later may have the functions."),
+            switch("quiet", Some('q'), "No summary."),
+        ],
+        operand: Some(Operand { name: "PROGRAM", rest: true, help: "The program and its arguments." }),
+    },
+    Command {
+        name: "report",
+        about: "Show a table of functions: calls, total and own time",
+        details: "Total time counts the outermost call of a recursion once; average, minimum, maximum and standard deviation are per call.",
+        flags: &[
+            INPUT,
+            OUTPUT,
+            choice(value("format", None, "FORMAT", "Form of the table."), &["text", "csv", "json"], "text"),
+            choice(
+                value("sort", Some('s'), "COLUMN", "Column to sort by."),
+                &["total", "self", "calls", "avg", "min", "max", "stdev", "function", "module"],
+                "total",
+            ),
+            FUNCTION,
+            THREAD,
+            switch("by-thread", None, "A row for every function and thread."),
+            value("limit", Some('n'), "ROWS", "At most so many rows."),
+            LINKER_NAMES,
+        ],
+        operand: None,
+    },
+    Command {
+        name: "replay",
+        about: "Show the calls as they happened, in ftrace's function_graph form",
+        details: "Marks before a duration: $ over 1 s, @ 100 ms, * 10 ms, # 1 ms, ! 100 us, + 10 us.",
+        flags: &[INPUT, OUTPUT, THREAD, value("limit", Some('n'), "LINES", "At most so many lines."), LINKER_NAMES],
+        operand: None,
+    },
+    Command {
+        name: "graph",
+        about: "Show the call graph: of the program, or callers and callees of one function",
+        details: "",
+        flags: &[
+            INPUT,
+            OUTPUT,
+            value("function", Some('F'), "NAME", "Callers above and callees below this function."),
+            value("depth", None, "LEVELS", "At most so many levels."),
+            value("min-percent", None, "PERCENT", "Leave out paths with a smaller share of the time."),
+            THREAD,
+            LINKER_NAMES,
+        ],
+        operand: None,
+    },
+    Command {
+        name: "info",
+        about: "Show what a trace holds: program, host, threads, modules, tracers, losses",
+        details: "",
+        flags: &[INPUT, OUTPUT, choice(value("format", None, "FORMAT", "Form."), &["text", "json"], "text")],
+        operand: None,
+    },
+    Command {
+        name: "export",
+        about: "Convert a trace for other viewers",
+        details: "perfetto: protobuf for ui.perfetto.dev and trace_processor. chrome: JSON trace events. flamegraph: a self-contained SVG. \
+                  folded: stacks with nanoseconds, for flame graph tools. csv: one line per call.",
+        flags: &[
+            INPUT,
+            OUTPUT,
+            choice(
+                value("to", None, "FORMAT", "What to write."),
+                &["perfetto", "chrome", "flamegraph", "folded", "csv"],
+                "perfetto",
+            ),
+            THREAD,
+            LINKER_NAMES,
+        ],
+        operand: None,
+    },
+    Command {
+        name: "sites",
+        about: "List every function of a binary, and whether and how it can be traced",
+        details: "Kinds: patchable, mcount_loc, fentry, mcount, none; functions that cannot be traced come with the reason.",
+        flags: &[
+            OUTPUT,
+            choice(value("format", None, "FORMAT", "Form of the list."), &["text", "json"], "text"),
+            LINKER_NAMES,
+        ],
+        operand: Some(Operand { name: "BINARY", rest: false, help: "An ELF executable or shared object." }),
+    },
+    Command {
+        name: "man",
+        about: "Print the manual page, in roff",
+        details: "",
+        flags: &[OUTPUT],
+        operand: None,
+    },
+    Command {
+        name: "completions",
+        about: "Print the completion script of a shell",
+        details: "",
+        flags: &[OUTPUT, choice(value("shell", None, "SHELL", "Which shell."), &["bash", "zsh", "fish", "elvish"], "bash")],
+        operand: None,
+    },
+];

@@ -1,0 +1,57 @@
+//! Sizes, times and numbers as users write them.
+
+use anyhow::{Result, bail};
+use std::time::Duration;
+
+/// `64K`, `256M`, `1G`, or bytes.
+pub fn size(text: &str) -> Result<u64> {
+    let (number, unit) = split(text);
+    let factor = match unit.to_ascii_lowercase().trim_end_matches('b').trim_end_matches('i') {
+        "" => 1,
+        "k" => 1 << 10,
+        "m" => 1 << 20,
+        "g" => 1 << 30,
+        _ => bail!("'{text}' is not a size (bytes, or a number with K, M or G)"),
+    };
+    match number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor)) {
+        Some(bytes) => Ok(bytes),
+        None => bail!("'{text}' is not a size (bytes, or a number with K, M or G)"),
+    }
+}
+
+/// `100ms`, `2s`, `500us`.
+pub fn time(text: &str) -> Result<Duration> {
+    let (number, unit) = split(text);
+    let factor = match unit {
+        "ns" => 1,
+        "us" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        _ => bail!("'{text}' is not a time (a number with ns, us, ms or s)"),
+    };
+    match number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor)) {
+        Some(ns) => Ok(Duration::from_nanos(ns)),
+        None => bail!("'{text}' is not a time (a number with ns, us, ms or s)"),
+    }
+}
+
+fn split(text: &str) -> (&str, &str) {
+    text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_times_are_understood_or_refused() {
+        assert_eq!(size("4096").unwrap(), 4096);
+        assert_eq!(size("64K").unwrap(), 65536);
+        assert_eq!(size("2MiB").unwrap(), 2 << 20);
+        assert_eq!(time("100ms").unwrap(), Duration::from_millis(100));
+        for bad in ["", "M", "1X", "-1", "99999999999999999999"] {
+            assert!(size(bad).is_err(), "{bad}");
+            assert!(time(bad).is_err(), "{bad}");
+        }
+    }
+}

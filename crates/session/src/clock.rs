@@ -1,0 +1,58 @@
+//! The clocks of a trace, read by the recorder.
+//!
+//! Unsafe because reading the time stamp counter is an intrinsic.
+#![allow(unsafe_code)]
+
+use calltap_abi::Clock;
+use calltap_trace::{ClockKind, ClockPair};
+use rustix::time::{ClockId, clock_gettime};
+use std::fs;
+
+/// CLOCK_MONOTONIC, nanoseconds.
+pub fn monotonic_ns() -> u64 {
+    nanoseconds(ClockId::Monotonic)
+}
+
+/// CLOCK_REALTIME, nanoseconds since the epoch.
+pub fn realtime_ns() -> u64 {
+    nanoseconds(ClockId::Realtime)
+}
+
+fn nanoseconds(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+fn tsc() -> u64 {
+    // SAFETY: rdtsc reads a counter and changes nothing; every x86-64 processor has it.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// One moment on the time stamp counter and CLOCK_MONOTONIC: of five readings the one that took the shortest.
+pub fn pair() -> ClockPair {
+    let read = || {
+        let before = tsc();
+        let monotonic_ns = monotonic_ns();
+        let after = tsc();
+        (after.wrapping_sub(before), ClockPair { ticks: before + after.wrapping_sub(before) / 2, monotonic_ns })
+    };
+    (0..5).map(|_| read()).min_by_key(|(took, _)| *took).map_or_else(|| read().1, |(_, pair)| pair)
+}
+
+/// Why the time stamp counter cannot be trusted here, if so: the kernel measures that all the time.
+pub fn tsc_distrust() -> Option<String> {
+    let name = fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource").ok()?;
+    (name.trim() != "tsc").then(|| {
+        format!("the kernel does not trust the time stamp counter here (its clock source is {}): times are those of a 1 ms tick", name.trim())
+    })
+}
+
+/// The trace's name for a clock of the agent.
+pub fn kind(clock: Clock) -> ClockKind {
+    match clock {
+        Clock::Tsc => ClockKind::Tsc,
+        Clock::Sparse => ClockKind::Sparse,
+        Clock::Coarse => ClockKind::Coarse,
+        Clock::Counter => ClockKind::Counter,
+    }
+}

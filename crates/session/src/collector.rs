@@ -1,0 +1,422 @@
+//! Empties the rings into the trace file while the program runs.
+//!
+//! A chunk is read when it is full: reading where a thread is writing would cost it a cache miss per event. What lies in unfilled chunks is
+//! read when a thread has been quiet for a while, has ended, or the recording ends.
+
+use crate::clock;
+use crate::pairing::OpenCalls;
+use crate::raw::{Cursor, RawEvent};
+use crate::shm::{self, Shared};
+use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE, Clock, ThreadEntry, ThreadState};
+use calltap_trace::{Error, Event, EventKind, Loss, Process, Record, Thread, ThreadEncoder, ThreadId, TraceWriter};
+use std::fs;
+use std::sync::atomic::Ordering::*;
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+/// A pass that found events is followed by the next after this time,
+const BUSY_PAUSE: Duration = Duration::from_micros(500);
+/// one that found none after this.
+const IDLE_PAUSE: Duration = Duration::from_millis(4);
+/// Unfilled chunks are read, ended threads looked for, this often.
+const SWEEP: Duration = Duration::from_millis(50);
+/// Events reach the file after this time at the latest, and the clocks are compared.
+const FLUSH: Duration = Duration::from_secs(1);
+/// A slot that stays empty in a full chunk for so long will never be written.
+const HOLE: Duration = Duration::from_millis(500);
+
+/// What is read of a thread.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Extent {
+    /// Chunks that are full.
+    Full,
+    /// Also the one being filled.
+    Partial,
+    /// All there is: the thread writes no more.
+    Rest,
+}
+
+struct Reader {
+    entry: u32,
+    process: u32,
+    tid: u32,
+    chunk: Option<u32>,
+    cursor: Cursor,
+    open: OpenCalls,
+    encoder: ThreadEncoder,
+    totals: Loss,
+    last_ticks: u64,
+    hole_since: Option<Instant>,
+    torn: u64,
+    /// Something came since the last sweep.
+    active: bool,
+}
+
+/// What a recording amounts to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Totals {
+    /// Events written.
+    pub events: u64,
+    /// Threads seen.
+    pub threads: u32,
+    /// Processes seen.
+    pub processes: u32,
+    /// Calls that happened and are not in the trace.
+    pub lost_entries: u64,
+    /// Returns likewise.
+    pub lost_exits: u64,
+}
+
+/// Reads all threads of a session.
+pub struct Collector<'a> {
+    shared: &'a Shared,
+    writer: TraceWriter,
+    records: Receiver<Record>,
+    sparse: bool,
+    timed: bool,
+    /// By index of the thread entry.
+    readers: Vec<Option<Box<Reader>>>,
+    processes: Vec<u32>,
+    next_thread: u32,
+    totals: Totals,
+    failed: Option<Error>,
+    namespace: u64,
+}
+
+impl<'a> Collector<'a> {
+    /// A collector that writes to `writer`, also what comes from `records`.
+    pub fn new(shared: &'a Shared, writer: TraceWriter, records: Receiver<Record>, clock: Clock) -> Collector<'a> {
+        use std::os::unix::fs::MetadataExt;
+        Collector {
+            shared,
+            writer,
+            records,
+            sparse: clock == Clock::Sparse,
+            timed: matches!(clock, Clock::Tsc | Clock::Sparse),
+            readers: Vec::new(),
+            processes: Vec::new(),
+            next_thread: 0,
+            totals: Totals::default(),
+            failed: None,
+            namespace: fs::metadata("/proc/self/ns/pid").map_or(0, |meta| meta.ino()),
+        }
+    }
+
+    /// Collects until `stop` says so and everything is read. The writer comes back for its last record.
+    pub fn run(mut self, stop: &dyn Fn() -> bool) -> (TraceWriter, Totals, Option<Error>) {
+        let control = self.shared.control();
+        let (mut swept, mut flushed) = (Instant::now(), Instant::now());
+        self.compare_clocks();
+        loop {
+            let last = stop();
+            control.heartbeat.fetch_add(1, Relaxed);
+            // The agent clears this when we were stopped for too long.
+            control.recording.store(u32::from(!last && self.failed.is_none()), Relaxed);
+            self.take_records();
+            self.find_threads();
+            let sweep = last || swept.elapsed() >= SWEEP;
+            let got = self.pass(if last { Extent::Rest } else { Extent::Full });
+            if sweep {
+                swept = Instant::now();
+                self.sweep(last);
+            }
+            if last || flushed.elapsed() >= FLUSH {
+                flushed = Instant::now();
+                self.compare_clocks();
+                self.flush();
+            }
+            if last {
+                self.take_records();
+                self.add_unregistered();
+                return (self.writer, self.totals, self.failed);
+            }
+            std::thread::sleep(if got { BUSY_PAUSE } else { IDLE_PAUSE });
+        }
+    }
+
+    fn write(&mut self, record: &Record) {
+        if self.failed.is_none() {
+            self.failed = self.writer.record(record).err();
+        }
+    }
+
+    fn take_records(&mut self) {
+        while let Ok(record) = self.records.try_recv() {
+            self.write(&record);
+        }
+    }
+
+    fn compare_clocks(&mut self) {
+        if self.timed {
+            self.write(&Record::Clock(clock::pair()));
+        }
+    }
+
+    fn find_threads(&mut self) {
+        let control = self.shared.control();
+        for index in self.processes.len() as u32..control.process_bump.load(Acquire) {
+            let Some(process) = self.shared.process(index) else { break };
+            let pid = process.pid.load(Acquire);
+            if pid == 0 {
+                break; // being filled in
+            }
+            let parent = process.parent.load(Relaxed).checked_sub(1);
+            self.processes.push(pid);
+            self.totals.processes += 1;
+            self.write(&Record::Process(Process { id: index, pid, parent, comm: comm(pid, pid) }));
+        }
+        for index in 0..control.thread_bump.load(Acquire) {
+            if self.readers.get(index as usize).is_some_and(Option::is_some) {
+                continue;
+            }
+            let Some(entry) = self.shared.thread(index) else { break };
+            if entry.state.load(Acquire) == ThreadState::Live as u32 {
+                self.begin(index, entry.process.load(Relaxed), entry.tid.load(Relaxed));
+            }
+        }
+    }
+
+    fn begin(&mut self, entry: u32, process: u32, tid: u32) {
+        // A thread id used again: its former owner is gone, whatever /proc says now.
+        let former = self.readers.iter_mut().flatten().find(|reader| (reader.process, reader.tid) == (process, tid));
+        if let Some(former) = former {
+            former.tid = 0;
+        }
+        let id = ThreadId(self.next_thread);
+        self.next_thread += 1;
+        self.totals.threads += 1;
+        let pid = self.processes.get(process as usize).copied().unwrap_or(0);
+        self.write(&Record::Thread(Thread { id, process, tid, comm: comm(pid, tid) }));
+        let reader = Reader {
+            entry,
+            process,
+            tid,
+            chunk: None,
+            cursor: Cursor::default(),
+            open: OpenCalls::default(),
+            encoder: ThreadEncoder::new(id),
+            totals: Loss { thread: id, ..Loss::default() },
+            last_ticks: 0,
+            hole_since: None,
+            torn: 0,
+            active: true,
+        };
+        let place = entry as usize;
+        self.readers.resize_with(self.readers.len().max(place + 1), || None);
+        self.readers[place] = Some(Box::new(reader));
+    }
+
+    /// Reads every thread. True if anything came.
+    fn pass(&mut self, extent: Extent) -> bool {
+        let mut got = false;
+        for reader in self.readers.iter_mut().flatten() {
+            got |= reader.read(self.shared, self.sparse, extent, &mut self.writer, &mut self.failed);
+        }
+        if got {
+            self.shared.control().chunks_returned.fetch_add(1, AcqRel);
+            shm::wake(&self.shared.control().chunks_returned);
+        }
+        got
+    }
+
+    /// Reads the unfilled chunks of quiet threads, and lets go of those that have ended (at the end: of all).
+    fn sweep(&mut self, last: bool) {
+        let mut ended = Vec::new();
+        for reader in self.readers.iter_mut().flatten() {
+            if reader.active && !last {
+                reader.active = false;
+                continue;
+            }
+            let over = last || reader.tid == 0 || self.processes.get(reader.process as usize).is_some_and(|pid| {
+                let foreign = self.shared.process(reader.process).map_or(0, |p| p.pid_namespace.load(Relaxed));
+                // Ids of another pid namespace cannot be looked up: such threads end with their process, at the end.
+                foreign == self.namespace && !thread_exists(*pid, reader.tid)
+            });
+            let extent = if over { Extent::Rest } else { Extent::Partial };
+            reader.read(self.shared, self.sparse, extent, &mut self.writer, &mut self.failed);
+            if over {
+                ended.push(reader.entry);
+            }
+        }
+        for entry in ended {
+            if let Some(reader) = self.readers[entry as usize].take() {
+                self.end(*reader);
+            }
+        }
+    }
+
+    fn end(&mut self, mut reader: Reader) {
+        if self.sparse {
+            let (open, encoder, totals) = (&mut reader.open, &mut reader.encoder, &mut reader.totals);
+            reader.cursor.flush_sparse(|raw| push(raw, open, encoder, totals));
+        }
+        reader.note_loss(self.shared);
+        if self.failed.is_none() {
+            self.failed = self.writer.events(&mut reader.encoder).err();
+        }
+        self.totals.events += reader.totals.entries + reader.totals.exits;
+        self.totals.lost_entries += reader.totals.lost_entries;
+        self.totals.lost_exits += reader.totals.lost_exits;
+        self.write(&Record::Loss(reader.totals));
+        let Some(entry) = self.shared.thread(reader.entry) else { return };
+        // The last chunk, which no link leads out of.
+        if let Some(chunk) = reader.chunk {
+            reader.free(self.shared, chunk);
+        }
+        entry.state.store(ThreadState::Free as u32, Release);
+        self.shared.free_thread(reader.entry);
+    }
+
+    fn flush(&mut self) {
+        for reader in self.readers.iter_mut().flatten() {
+            reader.note_loss(self.shared);
+            if self.failed.is_none() {
+                self.failed = self.writer.events(&mut reader.encoder).err();
+            }
+        }
+        let totals: Vec<Loss> = self.readers.iter().flatten().map(|reader| reader.totals).collect();
+        for loss in totals.into_iter().filter(|loss| loss.lost_entries + loss.lost_exits > 0) {
+            self.write(&Record::Loss(loss));
+        }
+        if self.failed.is_none() {
+            self.failed = self.writer.flush().err();
+        }
+    }
+
+    /// Events of threads for which the thread table had no room.
+    fn add_unregistered(&mut self) {
+        let lost = self.shared.control().lost_unregistered.load(Relaxed);
+        if lost > 0 {
+            self.totals.lost_entries += lost;
+            let text = format!("{lost} calls or returns were lost in threads that could not be registered");
+            self.write(&Record::Note { text });
+        }
+    }
+}
+
+impl Reader {
+    fn read(
+        &mut self,
+        shared: &Shared,
+        sparse: bool,
+        extent: Extent,
+        writer: &mut TraceWriter,
+        failed: &mut Option<Error>,
+    ) -> bool {
+        let mut got = false;
+        loop {
+            let chunk = match self.chunk {
+                Some(chunk) => chunk,
+                None => {
+                    let first = shared.thread(self.entry).map_or(0, |entry| entry.first_chunk.load(Acquire));
+                    let Some(first) = first.checked_sub(1) else { return got };
+                    self.chunk = Some(first);
+                    first
+                }
+            };
+            let Some(header) = shared.chunk_header(chunk) else { return got };
+            if extent == Extent::Full && header.next.load(Acquire) == 0 {
+                return got;
+            }
+            let before = self.cursor.offset;
+            self.take(shared, sparse, chunk);
+            got |= self.cursor.offset != before;
+            self.active |= got;
+            if self.encoder.is_full() && failed.is_none() {
+                *failed = writer.events(&mut self.encoder).err();
+            }
+            if failed.is_some() {
+                self.encoder = ThreadEncoder::new(self.totals.thread);
+            }
+            let Some(next) = header.next.load(Acquire).checked_sub(1) else { return got };
+            if !self.cursor.at_end() {
+                if !self.skip_hole(sparse) {
+                    return got;
+                }
+                continue;
+            }
+            // The thread's cursor is still here until the next chunk holds something.
+            if extent != Extent::Rest && shared.chunk(next).is_none_or(|words| words[CHUNK_DATA / 8].load(Relaxed) == 0) {
+                return got;
+            }
+            self.free(shared, chunk);
+            self.chunk = Some(next);
+            self.cursor.next_chunk();
+        }
+    }
+
+    fn take(&mut self, shared: &Shared, sparse: bool, chunk: u32) {
+        let (open, encoder, totals) = (&mut self.open, &mut self.encoder, &mut self.totals);
+        let last = &mut self.last_ticks;
+        let each = |raw: RawEvent| {
+            *last = raw.ticks;
+            push(raw, open, encoder, totals);
+        };
+        if sparse {
+            shared.chunk_halves(chunk).map(|words| self.cursor.read_sparse(words, each));
+        } else {
+            shared.chunk(chunk).map(|words| self.cursor.read(words, each));
+        }
+    }
+
+    /// In a full chunk: steps over an empty slot once it has stayed so for long. True if it did.
+    fn skip_hole(&mut self, sparse: bool) -> bool {
+        let since = *self.hole_since.get_or_insert_with(Instant::now);
+        if since.elapsed() < HOLE {
+            return false;
+        }
+        self.hole_since = None;
+        self.torn += 1;
+        self.cursor.skip_hole(sparse);
+        true
+    }
+
+    fn free(&self, shared: &Shared, chunk: u32) {
+        // What reading left: the room behind the limit, and slots that were skipped.
+        if let Some(words) = shared.chunk(chunk) {
+            for word in &words[CHUNK_LIMIT / 8..CHUNK_SIZE / 8] {
+                word.store(0, Relaxed);
+            }
+        }
+        shared.free_chunk(chunk);
+    }
+
+    fn note_loss(&mut self, shared: &Shared) {
+        let Some(entry) = shared.thread(self.entry) else { return };
+        let (entries, exits) = self.lost(entry);
+        let (more_entries, more_exits) = (entries - self.totals.lost_entries, exits - self.totals.lost_exits);
+        if more_entries + more_exits == 0 {
+            return;
+        }
+        (self.totals.lost_entries, self.totals.lost_exits) = (entries, exits);
+        let bounded = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+        let kind = EventKind::Lost { entries: bounded(more_entries), exits: bounded(more_exits) };
+        self.encoder.push(Event { ticks: self.last_ticks, site: Default::default(), kind });
+    }
+
+    fn lost(&self, entry: &ThreadEntry) -> (u64, u64) {
+        let entries = entry.lost_entries.load(Relaxed) + self.torn;
+        (entries.max(self.totals.lost_entries), entry.lost_exits.load(Relaxed).max(self.totals.lost_exits))
+    }
+}
+
+fn push(raw: RawEvent, open: &mut OpenCalls, encoder: &mut ThreadEncoder, totals: &mut Loss) {
+    let event = open.pair(raw);
+    if matches!(event.kind, EventKind::Exit { .. }) {
+        totals.exits += 1;
+    } else {
+        totals.entries += 1;
+    }
+    encoder.push(event);
+}
+
+fn thread_exists(pid: u32, tid: u32) -> bool {
+    // A zombie's task directory exists, but it runs no more.
+    fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat"))
+        .is_ok_and(|stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X'])))
+}
+
+fn comm(pid: u32, tid: u32) -> String {
+    let read = |path: String| fs::read_to_string(path).ok().map(|text| text.trim_end().to_owned());
+    read(format!("/proc/{pid}/task/{tid}/comm")).or_else(|| read(format!("/proc/{pid}/comm"))).unwrap_or_default()
+}

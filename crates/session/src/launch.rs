@@ -1,0 +1,107 @@
+//! Starts the program with the agent inside, and lets signals and its end pass as if we were not there.
+//!
+//! Unsafe because changing our own environment is: it happens before any other thread exists, so that the program gets its variables in their
+//! order, plus LD_PRELOAD (which the agent takes out again).
+#![allow(unsafe_code)]
+
+use crate::Error;
+use nix::sys::resource::{Resource, UsageWho, getrusage, setrlimit};
+use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::WithOrigin;
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus};
+use std::{env, fs, io};
+
+const PRELOAD: &str = "LD_PRELOAD";
+
+/// Starts `command` with `agent` preloaded. Call before starting threads.
+pub fn spawn(command: &[OsString], agent: &Path) -> Result<Child, Error> {
+    let (program, arguments) = command.split_first().ok_or_else(|| Error::Program {
+        program: String::new(),
+        reason: "no program given".into(),
+        exit_code: 2,
+    })?;
+    let before = env::var_os(PRELOAD);
+    let mut value = agent.as_os_str().to_owned();
+    if let Some(before) = before.as_ref().filter(|before| !before.is_empty()) {
+        value.push(":");
+        value.push(before);
+    }
+    // SAFETY: no other thread exists yet.
+    unsafe { env::set_var(PRELOAD, value) };
+    let child = Command::new(program).args(arguments).spawn();
+    match before {
+        // SAFETY: as above.
+        Some(before) => unsafe { env::set_var(PRELOAD, before) },
+        // SAFETY: as above.
+        None => unsafe { env::remove_var(PRELOAD) },
+    }
+    child.map_err(|error| Error::Program {
+        program: program.to_string_lossy().into_owned(),
+        exit_code: if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 },
+        reason: error.to_string(),
+    })
+}
+
+/// Signals that would end us and are the program's business.
+pub struct Signals(SignalsInfo<WithOrigin>);
+
+impl Signals {
+    /// Takes the signals over. Those that are ignored (nohup) stay so, also in the program.
+    pub fn take() -> Result<Signals, Error> {
+        let ignored = ignored_signals();
+        let taken = [SIGINT, SIGQUIT, SIGTERM, SIGHUP].into_iter().filter(|n| ignored >> (n - 1) & 1 == 0);
+        let signals = SignalsInfo::<WithOrigin>::new(taken);
+        signals.map(Signals).map_err(|source| Error::System { what: "signal handlers", source })
+    }
+
+    /// Passes on, in a thread of its own, what was sent to us alone. What the terminal sends reaches the program by itself.
+    pub fn forward(mut self, child: &Child) {
+        let pid = child.id();
+        std::thread::spawn(move || {
+            for origin in self.0.forever() {
+                let from_somebody = origin.process.is_some_and(|process| process.pid != 0);
+                let signal = [Signal::INT, Signal::QUIT, Signal::TERM, Signal::HUP]
+                    .into_iter()
+                    .find(|signal| signal.as_raw() == origin.signal);
+                if let (true, Some(signal), Some(pid)) = (from_somebody, signal, Pid::from_raw(pid as i32)) {
+                    let _ = kill_process(pid, signal);
+                }
+            }
+        });
+    }
+}
+
+fn ignored_signals() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+/// User and system time of this process, or of its ended children.
+pub fn cpu_ns(who: UsageWho) -> u64 {
+    let Ok(usage) = getrusage(who) else { return 0 };
+    let ns = |time: nix::sys::time::TimeVal| time.tv_sec() as u64 * 1_000_000_000 + time.tv_usec() as u64 * 1000;
+    ns(usage.user_time()) + ns(usage.system_time())
+}
+
+/// Keeps this process from dumping core when it ends by the program's signal: the program has dumped its own.
+pub fn no_core_dump() {
+    let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
+}
+
+/// `exit 3`, `signal 11 (SIGSEGV)`.
+pub fn describe(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit {code}"),
+        (None, Some(signal)) => {
+            let name = signal_hook::low_level::signal_name(signal).unwrap_or("?");
+            format!("signal {signal} ({name})")
+        }
+        _ => "unknown".into(),
+    }
+}

@@ -1,0 +1,83 @@
+//! What a process has loaded, and what can be traced in it.
+
+use crate::maps::Region;
+use calltap_patch::Bias;
+use calltap_sites::{Binary, Function};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A file mapped executable into a process.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Mapped {
+    /// Path in the process's view.
+    pub path: PathBuf,
+    /// Device and inode.
+    pub file: (String, u64),
+    /// First and one-past-last address of all its mappings.
+    pub range: (u64, u64),
+    /// File offset and address of its first executable mapping.
+    pub text: (u64, u64),
+}
+
+/// The files a process has mapped executable, by address. `session` is the session's own directory, whose files do not count.
+pub fn mapped(regions: &[Region], session: &Path) -> Vec<Mapped> {
+    let mut found: Vec<Mapped> = Vec::new();
+    for region in regions.iter().filter(|region| region.file.1 != 0 && !region.path.starts_with(session)) {
+        let same = |mapped: &&mut Mapped| mapped.file == region.file && mapped.path == region.path;
+        // The segments of one object follow each other; a second copy of a file (dlmopen) starts again at offset 0.
+        match found.last_mut().filter(same).filter(|_| region.offset != 0) {
+            Some(mapped) => {
+                mapped.range.1 = region.end;
+                if region.executable && mapped.text.1 == 0 {
+                    mapped.text = (region.offset, region.start);
+                }
+            }
+            None => {
+                let text = if region.executable { (region.offset, region.start) } else { (0, 0) };
+                let range = (region.start, region.end);
+                found.push(Mapped { path: region.path.clone(), file: region.file.clone(), range, text });
+            }
+        }
+    }
+    found.retain(|mapped| mapped.text.1 != 0);
+    found
+}
+
+impl Mapped {
+    /// What the loader added to the file's addresses.
+    pub fn bias(&self, binary: &Binary) -> Option<Bias> {
+        let (offset, address) = self.text;
+        let inside = |segment: &&calltap_sites::Segment| {
+            let start = segment.file_offset & !0xfff;
+            segment.executable && (start..segment.file_offset + segment.file_size).contains(&offset)
+        };
+        let segment = binary.segments.iter().find(inside)?;
+        Some(Bias(address.wrapping_sub(segment.address.0.wrapping_sub(segment.file_offset).wrapping_add(offset))))
+    }
+
+    /// File name without directories.
+    pub fn name(&self) -> String {
+        self.path.file_name().unwrap_or(self.path.as_os_str()).to_string_lossy().into_owned()
+    }
+
+    /// Reads the file through the process's root directory (it may be in another mount namespace).
+    pub fn read(&self, pid: u32) -> Option<Vec<u8>> {
+        let inside = PathBuf::from(format!("/proc/{pid}/root")).join(self.path.strip_prefix("/").ok()?);
+        fs::read(inside).or_else(|_| fs::read(&self.path)).ok()
+    }
+}
+
+/// The functions a selection can choose from, kept for messages.
+#[derive(Clone, Debug, Default)]
+pub struct Candidates {
+    /// By module: name and functions.
+    pub modules: Vec<(String, Arc<Vec<Function>>)>,
+}
+
+impl Candidates {
+    /// The traceable functions.
+    pub fn traceable(&self) -> impl Iterator<Item = &Function> {
+        self.modules.iter().flat_map(|(_, functions)| functions.iter()).filter(|function| function.form.is_some())
+    }
+}

@@ -1,0 +1,321 @@
+//! `calltap record -- program`: from the start of a program to the last byte of its trace.
+
+use crate::collector::{Collector, Totals};
+use crate::directory::Directory;
+use crate::launch::{self, Signals};
+use crate::modules::Candidates;
+use crate::planner::Planner;
+use crate::shm::{self, Shared};
+use crate::{Error, clock};
+use calltap_abi::plan::Trouble;
+use calltap_abi::{CHUNK_SIZE, Clock, MAGIC, VERSION, stub};
+use calltap_sites::{Binary, Function};
+use calltap_trace::{End, Record, Session, TraceWriter, TracerInfo, TracerKind};
+use nix::sys::resource::UsageWho;
+use rustix::process::{Pid, Signal, kill_process};
+use std::ffi::OsString;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::mpsc::{self, Sender};
+use std::time::{Duration, Instant};
+use std::{env, fs, thread};
+
+/// Which functions are wanted, by whom.
+pub trait Selector: Send + Sync {
+    /// The tracers that want a function (bit mask of [`TracerInfo::id`]s).
+    fn choose(&self, function: &Function) -> u32;
+    /// The reason not to run the program at all, given what can be chosen from at its start.
+    fn check(&self, candidates: &Candidates) -> Result<(), Error>;
+}
+
+/// What to record, and how.
+pub struct Options<'a> {
+    /// Program and arguments.
+    pub command: Vec<OsString>,
+    /// The trace file.
+    pub output: PathBuf,
+    /// The tracers; `id` is their index.
+    pub tracers: Vec<TracerInfo>,
+    /// Their filters.
+    pub selector: &'a dyn Selector,
+    /// Where times come from.
+    pub clock: Clock,
+    /// Bytes of ring memory, for all threads together.
+    pub buffer_size: u64,
+    /// Keep the newest events instead of waiting for the recorder (flight recorder).
+    pub overwrite: bool,
+    /// How long a full buffer may hold up the program.
+    pub wait: Duration,
+    /// Version that goes into the trace.
+    pub version: &'static str,
+}
+
+/// What came of a recording.
+#[derive(Debug)]
+pub struct Outcome {
+    /// How the program ended.
+    pub status: ExitStatus,
+    /// Sums.
+    pub totals: Totals,
+    /// Functions that were switched on.
+    pub sites: u32,
+    /// Bytes of the trace file.
+    pub file_size: u64,
+    /// Things the user should know, one sentence each.
+    pub notes: Vec<String>,
+    /// Why the trace is not complete (full disk), if so.
+    pub failed: Option<calltap_trace::Error>,
+}
+
+/// Runs a program and records it.
+pub fn record(options: &Options<'_>) -> Result<Outcome, Error> {
+    let program = Program::find(options.command.first())?;
+    let chunks = u32::try_from((options.buffer_size / CHUNK_SIZE as u64).max(4)).unwrap_or(u32::MAX);
+    let directory = Directory::create(shm::control_size(chunks), (stub::REGION + stub::HOPS) as u64)?;
+    let shared = Shared::map(&directory.control, chunks)
+        .map_err(|source| Error::System { what: "the session's shared memory", source })?;
+    let (clock, clock_note) = usable_clock(options.clock);
+    prepare(&shared, options, clock);
+
+    let session = session(options, clock, clock_note.clone());
+    let writer = TraceWriter::create(&options.output, session)?;
+    let signals = Signals::take()?;
+    let start = Instant::now();
+    let mut child = match launch::spawn(&options.command, &directory.agent()) {
+        Ok(child) => child,
+        Err(error) => {
+            let _ = fs::remove_file(&options.output);
+            return Err(error);
+        }
+    };
+    signals.forward(&child);
+
+    let (sender, receiver) = mpsc::channel();
+    let (stop, ended) = (AtomicBool::new(false), AtomicBool::new(false));
+    let collector = Collector::new(&shared, writer, receiver, clock);
+    let pid = Pid::from_raw(child.id() as i32);
+    let result = thread::scope(|scope| {
+        let collecting = scope.spawn(|| collector.run(&|| stop.load(Acquire)));
+        let planning = scope.spawn(|| plan(&shared, &directory, options, &program, sender, pid, &ended));
+        if clock == Clock::Coarse {
+            scope.spawn(|| tick(&shared, &stop));
+        }
+        let status = child.wait();
+        ended.store(true, Release);
+        shared.control().doorbell.fetch_add(1, AcqRel);
+        shm::wake(&shared.control().doorbell);
+        let planned = planning.join();
+        stop.store(true, Release);
+        (status, planned, collecting.join())
+    });
+    let (Ok(status), Ok(planned), Ok((writer, totals, failed))) = result else {
+        return Err(Error::System { what: "recording", source: std::io::Error::other("a thread of the recorder failed") });
+    };
+    let sites = match planned {
+        Ok(sites) => sites,
+        Err(error) => {
+            let _ = fs::remove_file(&options.output);
+            return Err(error);
+        }
+    };
+    let mut notes: Vec<String> = clock_note.into_iter().collect();
+    notes.extend(trouble(&shared, &program, totals));
+    let (file_size, failed) = finish(writer, status, start, failed, &options.output);
+    Ok(Outcome { status, totals, sites, file_size, notes, failed })
+}
+
+/// The clock asked for, or the one that takes its place where the time stamp counter cannot be trusted.
+fn usable_clock(wanted: Clock) -> (Clock, Option<String>) {
+    match (wanted, clock::tsc_distrust()) {
+        (Clock::Tsc | Clock::Sparse, Some(why)) => (Clock::Coarse, Some(why)),
+        _ => (wanted, None),
+    }
+}
+
+fn prepare(shared: &Shared, options: &Options<'_>, clock: Clock) {
+    let control = shared.control();
+    control.clock.store(clock as u32, Relaxed);
+    control.recording.store(1, Relaxed);
+    control.overwrite.store(u32::from(options.overwrite), Relaxed);
+    control.wait_us.store(u32::try_from(options.wait.as_micros()).unwrap_or(u32::MAX), Relaxed);
+    control.recorder_pid.store(std::process::id(), Relaxed);
+    control.tick.store(clock::monotonic_ns(), Relaxed);
+    control.counter.store(1, Relaxed);
+    control.version.store(VERSION, Relaxed);
+    control.magic.store(MAGIC, Release);
+}
+
+fn session(options: &Options<'_>, clock: Clock, clock_note: Option<String>) -> Session {
+    let line = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
+    Session {
+        calltap: options.version.to_owned(),
+        command: options.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+        host: line("/proc/sys/kernel/hostname"),
+        kernel: format!("{} {}", line("/proc/sys/kernel/osrelease"), env::consts::ARCH),
+        cpu: model.trim_start_matches([' ', '\t', ':']).to_owned(),
+        start_realtime_ns: clock::realtime_ns(),
+        start_monotonic_ns: clock::monotonic_ns(),
+        clock: clock::kind(clock),
+        clock_note,
+        tracers: options.tracers.clone(),
+    }
+}
+
+/// Keeps the coarse clock.
+fn tick(shared: &Shared, stop: &AtomicBool) {
+    while !stop.load(Acquire) {
+        shared.control().tick.store(clock::monotonic_ns(), Relaxed);
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Answers the agent's requests until the program has ended. The number of sites switched on.
+fn plan(
+    shared: &Shared,
+    directory: &Directory,
+    options: &Options<'_>,
+    program: &Program,
+    records: Sender<Record>,
+    child: Option<Pid>,
+    ended: &AtomicBool,
+) -> Result<u32, Error> {
+    let mask = |kind| options.tracers.iter().filter(|t| t.kind == kind).fold(0, |mask, t| mask | 1 << t.id);
+    let choose = |function: &Function| options.selector.choose(function);
+    let check = |candidates: &Candidates| {
+        if candidates.traceable().next().is_none() {
+            return Err(no_sites(&program.name, candidates));
+        }
+        options.selector.check(candidates)
+    };
+    let (graph, function) = (mask(TracerKind::FunctionGraph), mask(TracerKind::Function));
+    let mut planner = Planner::new(shared, directory, &choose, &check, graph, function);
+    planner.know(program.file.clone(), &program.name, Arc::clone(&program.binary));
+    let control = shared.control();
+    let mut known = 0;
+    while !ended.load(Acquire) {
+        let bell = control.doorbell.load(Acquire);
+        for index in 0..control.process_bump.load(Acquire) {
+            let Some(process) = shared.process(index) else { break };
+            if index >= known && process.pid.load(Acquire) != 0 {
+                known = index + 1;
+                if let Some(parent) = process.parent.load(Relaxed).checked_sub(1) {
+                    planner.fork(parent, index);
+                }
+            }
+            if process.request.load(Acquire) != process.response.load(Acquire) {
+                let mut emit = |record| drop(records.send(record));
+                if let Err(error) = planner.answer(index, &mut emit) {
+                    // The program has not run an instruction of its own.
+                    child.map(|pid| kill_process(pid, Signal::KILL));
+                    return Err(error);
+                }
+            }
+        }
+        shm::wait(&control.doorbell, bell, Duration::from_millis(20));
+    }
+    Ok(planner.patched)
+}
+
+fn no_sites(program: &str, candidates: &Candidates) -> Error {
+    let functions: usize = candidates.modules.iter().map(|(_, functions)| functions.len()).sum();
+    let advice = format!(
+        "none of its {functions} functions has room for tracing; compile with -fpatchable-function-entry=5 \
+         (gcc, clang), -Z patchable-function-entry=5 (rustc), or -pg"
+    );
+    Error::NoSites { program: program.to_owned(), advice }
+}
+
+fn trouble(shared: &Shared, program: &Program, totals: Totals) -> Vec<String> {
+    let mut notes = Vec::new();
+    if totals.processes == 0 {
+        notes.push(format!("{}: the program ran untraced: the dynamic linker did not load the agent", program.name));
+    }
+    let all = (0..totals.processes).filter_map(|index| shared.process(index));
+    let bits = all.fold(0, |bits, process| bits | process.trouble.load(Relaxed));
+    let mut add = |trouble: Trouble, text: &str| {
+        if bits & trouble as u32 != 0 {
+            notes.push(text.to_owned());
+        }
+    };
+    add(Trouble::NoLoaderHook, "the dynamic linker could not be watched: libraries opened later were not traced");
+    add(Trouble::NoMirror, "some stacks could not be mirrored: calls on them are counted as lost");
+    add(Trouble::NoAnswer, "the recorder did not answer in time: some modules were not traced");
+    notes
+}
+
+fn finish(
+    writer: TraceWriter,
+    status: ExitStatus,
+    start: Instant,
+    failed: Option<calltap_trace::Error>,
+    output: &Path,
+) -> (u64, Option<calltap_trace::Error>) {
+    let end = End {
+        status: launch::describe(status),
+        wall_ns: start.elapsed().as_nanos() as u64,
+        cpu_ns: launch::cpu_ns(UsageWho::RUSAGE_CHILDREN),
+        recorder_cpu_ns: launch::cpu_ns(UsageWho::RUSAGE_SELF),
+    };
+    let size = || fs::metadata(output).map_or(0, |meta| meta.len());
+    match (failed, writer.finish(end)) {
+        (Some(error), _) | (None, Err(error)) => (size(), Some(error)),
+        (None, Ok(size)) => (size, None),
+    }
+}
+
+/// The program's file.
+struct Program {
+    name: String,
+    file: (String, u64),
+    binary: Arc<Binary>,
+}
+
+impl Program {
+    /// Finds the program as execvp would, and refuses what cannot be traced before it is run.
+    fn find(word: Option<&OsString>) -> Result<Program, Error> {
+        let word = word.cloned().unwrap_or_default();
+        let name = word.to_string_lossy().into_owned();
+        let refuse = |reason: &str, exit_code| Error::Program { program: name.clone(), reason: reason.into(), exit_code };
+        let path = if word.as_encoded_bytes().contains(&b'/') {
+            PathBuf::from(&word)
+        } else {
+            let all = env::var_os("PATH").unwrap_or_default();
+            let found = env::split_paths(&all).map(|directory| directory.join(&word)).find(|path| is_executable(path));
+            found.ok_or_else(|| refuse("no such program in PATH", 127))?
+        };
+        let meta = fs::metadata(&path).map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => refuse("no such file", 127),
+            _ => refuse(&error.to_string(), 126),
+        })?;
+        if meta.is_dir() {
+            return Err(refuse("is a directory", 126));
+        }
+        if !is_executable(&path) {
+            return Err(refuse("not executable (permission denied)", 126));
+        }
+        let data = fs::read(&path).map_err(|error| refuse(&error.to_string(), 126))?;
+        if data.starts_with(b"#!") {
+            return Err(refuse("a script, not an ELF program: record its interpreter, with the script as argument", 126));
+        }
+        let short = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+        let binary = calltap_sites::read(&data, &short).map_err(|error| refuse(&error.to_string(), 126))?;
+        if binary.interpreter.is_none() {
+            return Err(refuse("statically linked: the agent is loaded by the dynamic linker, so this program cannot be recorded yet", 126));
+        }
+        if meta.permissions().mode() & 0o6000 != 0 && !rustix::process::geteuid().is_root() {
+            return Err(refuse("set-user-ID or set-group-ID: the dynamic linker loads no agent into it", 126));
+        }
+        let device = meta.dev();
+        let file = format!("{:02x}:{:02x}", rustix::fs::major(device), rustix::fs::minor(device));
+        Ok(Program { name: short, file: (file, meta.ino()), binary: Arc::new(binary) })
+    }
+}
+
+fn is_executable(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|meta| meta.is_file()) && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
+}

@@ -1,0 +1,153 @@
+//! The control file, mapped.
+//!
+//! Unsafe because it maps memory that another process writes to. All of it is viewed through atomics (any bytes are valid values), every index is
+//! checked against the mapping, and the mapping lives as long as the value.
+#![allow(unsafe_code)]
+
+use calltap_abi::plan::{Map, PlanHeader, Write};
+use calltap_abi::{CHUNK_SIZE, CHUNKS_AT, ChunkHeader, Control, PLAN_AT, PLAN_SIZE, PROCESS_MAX};
+use calltap_abi::{PROCESSES_AT, ProcessEntry, THREAD_MAX, THREADS_AT, Tagged, ThreadEntry};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::thread::futex;
+use std::fs::File;
+use std::io;
+use std::ptr;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use std::time::Duration;
+
+/// Bytes of a control file with room for so many chunks.
+pub fn control_size(chunks: u32) -> u64 {
+    CHUNKS_AT as u64 + u64::from(chunks) * CHUNK_SIZE as u64
+}
+
+/// The mapped control file.
+#[derive(Debug)]
+pub struct Shared {
+    base: *mut u8,
+    size: usize,
+    chunks: u32,
+}
+
+// SAFETY: the mapping belongs to the value, and is accessed through atomics only.
+unsafe impl Send for Shared {}
+// SAFETY: as above.
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    /// Maps a control file of [`control_size`]`(chunks)` bytes.
+    pub fn map(file: &File, chunks: u32) -> io::Result<Shared> {
+        let size = control_size(chunks) as usize;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let base = unsafe {
+            mmap(ptr::null_mut(), size, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, file, 0)
+        }?;
+        let shared = Shared { base: base.cast(), size, chunks };
+        shared.control().chunk_count.store(chunks, Release);
+        Ok(shared)
+    }
+
+    /// A `T` at an offset; `T` is one of the ABI's types, made of atomics.
+    fn at<T>(&self, offset: usize) -> Option<&T> {
+        let fits = offset.checked_add(size_of::<T>()).is_some_and(|end| end <= self.size);
+        // SAFETY: inside the mapping, which is page-aligned and lives as long as self; offset is a multiple of the alignment (checked);
+        // atomics have no invalid bytes.
+        (fits && offset.is_multiple_of(align_of::<T>())).then(|| unsafe { &*self.base.add(offset).cast::<T>() })
+    }
+
+    /// The first page.
+    pub fn control(&self) -> &Control {
+        self.at(0).expect("a control file is larger than its first page")
+    }
+
+    /// A process entry.
+    pub fn process(&self, index: u32) -> Option<&ProcessEntry> {
+        let index = index as usize;
+        (index < PROCESS_MAX).then(|| self.at(PROCESSES_AT + index * size_of::<ProcessEntry>()))?
+    }
+
+    /// A thread entry.
+    pub fn thread(&self, index: u32) -> Option<&ThreadEntry> {
+        let index = index as usize;
+        (index < THREAD_MAX).then(|| self.at(THREADS_AT + index * size_of::<ThreadEntry>()))?
+    }
+
+    fn chunk_offset(&self, index: u32) -> Option<usize> {
+        (index < self.chunks).then(|| CHUNKS_AT + index as usize * CHUNK_SIZE)
+    }
+
+    /// A chunk's header.
+    pub fn chunk_header(&self, index: u32) -> Option<&ChunkHeader> {
+        self.at(self.chunk_offset(index)?)
+    }
+
+    /// A chunk as 8-byte words, header included.
+    pub fn chunk(&self, index: u32) -> Option<&[AtomicU64; CHUNK_SIZE / 8]> {
+        self.at(self.chunk_offset(index)?)
+    }
+
+    /// A chunk as 4-byte words, header included.
+    pub fn chunk_halves(&self, index: u32) -> Option<&[AtomicU32; CHUNK_SIZE / 4]> {
+        self.at(self.chunk_offset(index)?)
+    }
+
+    /// A plan at offset 0 of the plan area with so many maps and writes; None if there is no room.
+    pub fn plan(&self, maps: usize, writes: usize) -> Option<(&PlanHeader, &[Map], &[Write])> {
+        let maps_at = size_of::<PlanHeader>();
+        let writes_at = maps_at.checked_add(maps.checked_mul(size_of::<Map>())?)?;
+        let end = writes_at.checked_add(writes.checked_mul(size_of::<Write>())?)?;
+        if end > PLAN_SIZE {
+            return None;
+        }
+        let header: &PlanHeader = self.at(PLAN_AT)?;
+        let first_map: &Map = self.at(PLAN_AT + maps_at)?;
+        let first_write: &Write = self.at(PLAN_AT + writes_at)?;
+        // SAFETY: `end` is inside the plan area, which is inside the mapping; see `at`.
+        let maps = unsafe { std::slice::from_raw_parts(first_map, maps) };
+        // SAFETY: as above.
+        let writes = unsafe { std::slice::from_raw_parts(first_write, writes) };
+        Some((header, maps, writes))
+    }
+
+    /// Puts an emptied (zeroed) chunk on the free list.
+    pub fn free_chunk(&self, index: u32) {
+        if let Some(header) = self.chunk_header(index) {
+            push(&self.control().chunk_free, index, &header.next);
+        }
+    }
+
+    /// Puts a drained thread entry on the free list.
+    pub fn free_thread(&self, index: u32) {
+        if let Some(entry) = self.thread(index) {
+            push(&self.control().thread_free, index, &entry.next_free);
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made in `map`; no reference outlives self.
+        let _ = unsafe { munmap(self.base.cast(), self.size) };
+    }
+}
+
+fn push(head: &AtomicU64, index: u32, link: &AtomicU32) {
+    let mut seen = Tagged(head.load(Relaxed));
+    loop {
+        link.store(seen.0 as u32, Relaxed);
+        match head.compare_exchange_weak(seen.0, seen.with(index + 1).0, AcqRel, Relaxed) {
+            Ok(_) => return,
+            Err(found) => seen = Tagged(found),
+        }
+    }
+}
+
+/// Waits until the word changes from `expected`, is woken, or the time is over.
+pub fn wait(word: &AtomicU32, expected: u32, time: Duration) {
+    let time = futex::Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
+    let _ = futex::wait(word, futex::Flags::empty(), expected, Some(&time));
+}
+
+/// Wakes everybody who waits on the word.
+pub fn wake(word: &AtomicU32) {
+    let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
+}
