@@ -84,7 +84,7 @@ fn addresses_in_packed_relocations() {
         ("gcc", "-fPIE -pie -Wl,-z,pack-relative-relocs"),
         ("clang-16", "-fPIE -pie -fuse-ld=lld -Wl,--pack-dyn-relocs=relr"),
     ] {
-        if !have(compiler) || (flags.contains("lld") && !have("ld.lld")) {
+        if !have(compiler) || (flags.contains("lld") && !have("ld.lld-16")) {
             continue;
         }
         let built = build(&format!("{compiler} {FIVE} {flags}"), "c", C);
@@ -101,7 +101,7 @@ fn addresses_in_packed_relocations() {
 #[test]
 fn addresses_only_in_relocations() {
     // GNU ld stores the address in place as well, lld leaves zeros.
-    if have("clang-16") && have("ld.lld") {
+    if have("clang-16") && have("ld.lld-16") {
         let expected = "main patchable entry+0 0f1f440008\n leaf patchable entry+0 0f1f440008";
         check(&format!("clang-16 {FIVE} -fPIE -pie -fuse-ld=lld"), "c", C, expected);
         check(&format!("clang-16 {FIVE} -fPIC -shared -fuse-ld=lld"), "c", C, expected);
@@ -169,7 +169,7 @@ fn without_section_headers_functions_are_still_found() {
         ("gcc", "-fPIC -shared -Wl,--hash-style=sysv"),
         ("clang-16", "-fPIC -shared -fcf-protection -fuse-ld=lld"),
     ] {
-        if !have(compiler) || (kind.contains("lld") && !have("ld.lld")) {
+        if !have(compiler) || (kind.contains("lld") && !have("ld.lld-16")) {
             continue;
         }
         let built = build(&format!("{compiler} {FIVE} {kind}"), "c", C);
@@ -263,6 +263,8 @@ fn a_frame_pointer_used_for_other_things_leads_nowhere() {
     let source = r#"
         #define BY_HAND(name, code) __attribute__((naked, no_instrument_function)) void name(void) { __asm__(code); }
         BY_HAND(good, "push %rbp; mov %rsp, %rbp; push %rbx; sub $8, %rsp; call mcount@PLT; leave; ret")
+        __asm__("mcount_stub: bnd jmp *mcount@GOTPCREL(%rip)");
+        BY_HAND(bound, "push %rbp; mov %rsp, %rbp; call mcount_stub; leave; ret")
         BY_HAND(reused, "push %rbp; mov %rsp, %rbp; xor %ebp, %ebp; call mcount@PLT; pop %rbp; ret")
         BY_HAND(frameless, "sub $8, %rsp; call mcount@PLT; add $8, %rsp; ret")
         BY_HAND(late, "push %rbp; mov %rsp, %rbp; call good; call mcount@PLT; leave; ret")
@@ -271,6 +273,7 @@ fn a_frame_pointer_used_for_other_things_leads_nowhere() {
                   address: compile with -fpatchable-function-entry=5 or -pg -mfentry)";
     let expected = format!(
         "good mcount after-prologue call
+         bound mcount after-prologue call
          reused mcount {reason}
          frameless mcount {reason}
          late none (no room left by the compiler: build with -fpatchable-function-entry=5 (or -pg))"
