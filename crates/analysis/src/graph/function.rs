@@ -59,7 +59,8 @@ fn add_callers(paths: &Paths, mut from: u32, calls: u64, ticks: u64, callers: &m
         let Some(child) = callers.child(at, site) else { return };
         at = child;
         callers.nodes[at as usize].calls += calls;
-        callers.nodes[at as usize].total += ticks;
+        let total = &mut callers.nodes[at as usize].total;
+        *total = total.saturating_add(ticks);
         from = paths.nodes[from as usize].parent;
     }
 }
