@@ -3,11 +3,13 @@
 mod arguments;
 mod grammar;
 mod output;
+mod progress;
 mod record;
 mod select;
 mod sites;
 mod table;
 mod values;
+mod views;
 
 use anyhow::Result;
 use arguments::Arguments;
@@ -43,7 +45,7 @@ fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
             grammar::completions(&arguments.text("shell").unwrap_or_default(), &mut out)?;
             out.finish()?;
         }
-        _ => unreachable!("the table has no other command"),
+        view => views::run(view, arguments)?,
     }
     Ok(ExitCode::SUCCESS)
 }

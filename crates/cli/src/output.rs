@@ -58,3 +58,38 @@ impl Drop for Output {
         }
     }
 }
+
+/// Passes on so many lines, then refuses more.
+pub struct Lines<'a> {
+    to: &'a mut dyn Write,
+    left: Option<usize>,
+}
+
+impl<'a> Lines<'a> {
+    /// No limit with `None`.
+    pub fn new(to: &'a mut dyn Write, limit: Option<usize>) -> Lines<'a> {
+        Lines { to, left: limit }
+    }
+
+    /// Were all lines written that may be?
+    pub fn is_full(&self) -> bool {
+        self.left == Some(0)
+    }
+}
+
+impl Write for Lines<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let Some(left) = &mut self.left else { return self.to.write(bytes) };
+        if *left == 0 {
+            return Err(io::Error::other("enough lines"));
+        }
+        let end = bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |end| end + 1);
+        self.to.write_all(&bytes[..end])?;
+        *left -= usize::from(bytes[..end].ends_with(b"\n"));
+        Ok(end)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}

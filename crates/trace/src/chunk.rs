@@ -206,8 +206,8 @@ impl Press {
             press.set_parameter(CParameter::ContentSizeFlag(true))?;
         }
         noise.set_parameter(CParameter::Strategy(Strategy::ZSTD_fast))?;
-        noise.set_parameter(CParameter::TargetLength(6))?;
-        noise.set_parameter(CParameter::MinMatch(6))?;
+        noise.set_parameter(CParameter::TargetLength(8))?;
+        noise.set_parameter(CParameter::MinMatch(7))?;
         noise.set_parameter(CParameter::HashLog(12))?;
         noise.set_parameter(CParameter::LiteralCompressionMode(ParamSwitch::Enable))?;
         Ok(Self { general, noise })
@@ -269,4 +269,26 @@ fn squeeze(press: &mut Compressor, bytes: &[u8], out: &mut Vec<u8>) -> io::Resul
     let size = press.compress_to_buffer(bytes, &mut out[at..])?;
     out.truncate(at + size);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `docs/trace-format.md` draws these; a file written today must be read for ever.
+    #[test]
+    fn sizes_are_as_drawn() {
+        assert_eq!(size_of::<FileHeader>(), FILE_HEADER);
+        assert_eq!(size_of::<ChunkHeader>(), CHUNK_HEADER);
+        assert_eq!(size_of::<Trailer>(), TRAILER);
+        assert_eq!((FILE_HEADER, CHUNK_HEADER, TRAILER, IndexEntry::SIZE), (16, 56, 20, 64));
+    }
+
+    #[test]
+    fn file_header_is_as_drawn() {
+        assert_eq!(file_header(), *b"\x89calltp\n\x01\0\0\0\x10\x4d\xb2\xad");
+        assert_eq!(start(&file_header()), Start::Version(1));
+        assert_eq!(start(b"\x89ca"), Start::Damaged);
+        assert_eq!(start(b"\x7fELF"), Start::Foreign);
+    }
 }

@@ -12,6 +12,7 @@ use crate::{Event, EventKind, SiteId};
 pub(crate) struct Decoder {
     tables: Tables,
     callers: Vec<u64>,
+    usual: Vec<Symbol>,
 }
 
 struct Streams<'a> {
@@ -19,6 +20,7 @@ struct Streams<'a> {
     details: Cursor<'a>,
     far: Cursor<'a>,
     callers: &'a [u64],
+    usual: &'a mut [Symbol],
     max_site: u32,
 }
 
@@ -44,7 +46,16 @@ impl Decoder {
         let tokens = head.take(events.div_ceil(4))?;
         let mut part = |length: u64| head.take(usize::try_from(length).unwrap_or(usize::MAX)).map(Cursor);
         let [spelt, details, far] = [part(lengths[0])?, part(lengths[1])?, part(lengths[2])?];
-        let mut streams = Streams { spelt, details, far, callers: &self.callers, max_site: span.max_site };
+        self.usual.clear();
+        self.usual.resize(self.callers.len(), 0);
+        let mut streams = Streams {
+            spelt,
+            details,
+            far,
+            callers: &self.callers,
+            usual: &mut self.usual,
+            max_site: span.max_site,
+        };
         self.tables.start();
         // Not cleared: a buffer that is used again is not filled twice.
         out.resize(events, Event { ticks: 0, site: SiteId(0), kind: EventKind::Entry });
@@ -115,32 +126,41 @@ fn meaning(symbol: Symbol, callers: &[u64]) -> Result<(u32, EventKind), Damage> 
 fn spelt(predictor: &mut Predictor, streams: &mut Streams) -> Result<(u32, EventKind), Damage> {
     let number = |value: u64| u32::try_from(value).map_err(|_| Damage("a number is too large"));
     let head = streams.spelt.varint()?;
-    let (site, kind) = (number(head >> 3)?, head & 7);
-    if site > streams.max_site {
-        return Err(Damage("a site is above the greatest one it declares"));
-    }
-    let aux = match kind {
-        ENTRY | TAIL_ENTRY => 0,
-        CALL | ENTRY_FROM | TAIL_ENTRY_FROM => streams.details.varint()?,
-        EXIT => {
-            let pops = number(streams.details.varint()?)?;
-            if u64::from(pops) >= AUX_END {
-                predictor.close(pops);
-                return Ok((site, EventKind::Exit { pops }));
+    let symbol = if head & 7 == USUAL {
+        let usual = usize::try_from(head >> 3).ok().and_then(|caller| streams.usual.get(caller));
+        *usual.filter(|symbol| **symbol != 0).ok_or(Damage("a caller is not in the list"))?
+    } else {
+        let (site, kind) = (number(head >> 3)?, head & 7);
+        if site > streams.max_site {
+            return Err(Damage("a site is above the greatest one it declares"));
+        }
+        let aux = match kind {
+            ENTRY | TAIL_ENTRY => 0,
+            EXIT => {
+                let pops = number(streams.details.varint()?)?;
+                if u64::from(pops) >= AUX_END {
+                    predictor.close(pops);
+                    return Ok((site, EventKind::Exit { pops }));
+                }
+                u64::from(pops)
             }
-            u64::from(pops)
-        }
-        LOST => {
-            let entries = number(streams.details.varint()?)?;
-            let exits = number(streams.details.varint()?)?;
-            return Ok((site, EventKind::Lost { entries, exits }));
-        }
-        _ => return Err(Damage("a symbol of no kind")),
+            LOST => {
+                let entries = number(streams.details.varint()?)?;
+                let exits = number(streams.details.varint()?)?;
+                return Ok((site, EventKind::Lost { entries, exits }));
+            }
+            _ => {
+                let caller = streams.details.varint()?;
+                let usual = usize::try_from(caller).ok().and_then(|caller| streams.usual.get_mut(caller));
+                *usual.ok_or(Damage("a caller is not in the list"))? = symbol(site, kind, caller);
+                caller
+            }
+        };
+        symbol(site, kind, aux)
     };
-    let symbol = symbol(site, kind, aux.min(AUX_END - 1));
     predictor.learn(symbol);
     if is_graph(symbol) {
-        predictor.step(symbol, site, kind == EXIT);
+        predictor.step(symbol, site_of(symbol), symbol >> 32 != ENTRY);
     } else {
         predictor.step_other(symbol);
     }

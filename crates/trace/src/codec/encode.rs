@@ -58,6 +58,8 @@ pub struct ThreadEncoder {
     streams: Streams,
     callers: Vec<u64>,
     caller_slots: Vec<u32>,
+    /// What was last spelt out of each caller.
+    usual: Vec<Symbol>,
     structure: Vec<u8>,
     sealed: Vec<Sealed>,
     thread: ThreadId,
@@ -79,6 +81,7 @@ impl ThreadEncoder {
             streams: Streams::default(),
             callers: Vec::new(),
             caller_slots: Vec::new(),
+            usual: Vec::new(),
             structure: Vec::new(),
             sealed: Vec::new(),
             thread,
@@ -243,27 +246,43 @@ impl ThreadEncoder {
         let mut predictor = self.tables.predictor();
         for (token, &[_, symbol]) in self.streams.tokens[at..].iter_mut().zip(run) {
             let site = site_of(symbol);
-            if is_graph(symbol) {
+            let said = if is_graph(symbol) {
                 let returns = symbol >> 32 != ENTRY;
                 let known = returns & (site == predictor.top());
                 let symbol = if known { EXIT_TOP } else { symbol };
-                *token = predictor.say(symbol);
+                let said = predictor.say(symbol);
                 predictor.step(symbol, site, returns);
+                said
             } else {
-                *token = predictor.say(symbol);
+                let said = predictor.say(symbol);
                 predictor.step_other(symbol);
-            }
+                said
+            };
+            *token = said;
             // Stored in any case, kept if spelt: a branch here would be mispredicted.
             spelt[count % WAITING] = symbol;
-            count += usize::from(*token == SPELT);
+            count += usize::from(said == SPELT);
         }
         drop(predictor);
         for &symbol in &spelt[..count] {
-            let kind = kind_of(symbol);
-            self.spell_head(site_of(symbol), kind);
-            if !matches!(kind, ENTRY | TAIL_ENTRY) {
-                put_varint(&mut self.streams.details, aux_of(symbol));
+            self.spell(symbol);
+        }
+    }
+
+    fn spell(&mut self, symbol: Symbol) {
+        let (kind, aux) = (kind_of(symbol), aux_of(symbol));
+        if matches!(kind, CALL | ENTRY_FROM | TAIL_ENTRY_FROM) {
+            // A place in the program mostly calls one function: then the place says it all.
+            let usual = &mut self.usual[aux as usize];
+            if *usual == symbol {
+                put_varint(&mut self.streams.spelt, aux << 3 | USUAL);
+                return;
             }
+            *usual = symbol;
+        }
+        self.spell_head(site_of(symbol), kind);
+        if !matches!(kind, ENTRY | TAIL_ENTRY) {
+            put_varint(&mut self.streams.details, aux);
         }
     }
 
@@ -290,6 +309,7 @@ impl ThreadEncoder {
         }
         let at = self.callers.len();
         self.callers.push(parent);
+        self.usual.push(0);
         self.caller_slots[slot] = at as u32;
         at as u64
     }
@@ -335,6 +355,7 @@ impl ThreadEncoder {
         {
             put_varint(&mut structure, number);
         }
+        self.usual.clear();
         let mut before = 0_u64;
         for caller in self.callers.drain(..) {
             put_varint(&mut structure, zigzag(caller.wrapping_sub(before)));

@@ -13,7 +13,7 @@ pub(crate) const SPELT: u8 = 3;
 /// Events a chunk starts with on a small table: threads that live for two events come by the thousands.
 pub(crate) const SMALL_EVENTS: usize = 256;
 const SMALL_SLOTS: u32 = 6;
-const FULL_SLOTS: u32 = 12;
+const FULL_SLOTS: u32 = 11;
 const STACK: usize = 256;
 
 /// Call stack and guesses of one chunk.

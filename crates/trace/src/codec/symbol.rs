@@ -20,6 +20,8 @@ pub(crate) const TAIL_ENTRY_FROM: u64 = 4;
 pub(crate) const EXIT: u64 = 5;
 pub(crate) const LOST: u64 = 6;
 const TOP: u64 = 7;
+/// Where symbols are spelt out, the number of [`TOP`] is free to say: what this caller last called.
+pub(crate) const USUAL: u64 = TOP;
 
 /// "One frame ends, the one on top of the stack": no site, so that all functions share what is learnt of it.
 pub(crate) const EXIT_TOP: Symbol = TOP << 32;

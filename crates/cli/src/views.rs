@@ -1,0 +1,135 @@
+//! `report`, `replay`, `graph`, `info`, `export`: a trace, looked at.
+
+use crate::arguments::Arguments;
+use crate::output::{Lines, Output};
+use crate::progress::Progress;
+use anyhow::{Result, bail};
+use calltap_analysis::{Glob, Only, Source, demangle, export, graph, info, nearest_names, replay, report};
+use calltap_trace::{Meta, TraceReader};
+use std::io::Write;
+
+/// Opens the input, says what is wrong with it, and shows it as `name` asks.
+pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
+    let path = arguments.path("input").unwrap_or_default();
+    let reader = TraceReader::open(&path)?;
+    for complaint in reader.complaints() {
+        eprintln!("calltap: {complaint}");
+    }
+    let tids: Vec<u32> = arguments.number("thread")?.into_iter().collect();
+    let only = Only::tids(&reader, &tids);
+    if let (Some(tid), true) = (tids.first(), only.is_empty()) {
+        bail!("{}: no thread {tid} (calltap info lists them)", path.display());
+    }
+    let source: &dyn Source = if tids.is_empty() { &reader } else { &only };
+    let mut out = Output::create(arguments)?;
+    let mut progress = Progress::new(source.event_count());
+    let view = View { source, arguments, linker_names: arguments.is_set("linker-names") };
+    match name {
+        "report" => view.report(&mut out, &mut progress)?,
+        "replay" => view.replay(&mut out, &mut progress)?,
+        "graph" => view.graph(&mut out, &mut progress)?,
+        "info" => view.info(&mut out)?,
+        _ => view.export(&mut out, &mut progress)?,
+    }
+    progress.finish();
+    out.finish()
+}
+
+struct View<'a> {
+    source: &'a dyn Source,
+    arguments: &'a Arguments,
+    linker_names: bool,
+}
+
+impl View<'_> {
+    fn report(&self, out: &mut dyn Write, progress: &mut Progress) -> Result<()> {
+        let globs = self.arguments.texts("function");
+        for glob in &globs {
+            self.must_match(glob)?;
+        }
+        let sort = self.arguments.text("sort").unwrap_or_default();
+        let options = report::Options {
+            sort: sort.parse().map_err(anyhow::Error::msg)?,
+            filter: globs.iter().map(|glob| Glob::new(glob)).collect(),
+            by_thread: self.arguments.is_set("by-thread"),
+            limit: self.arguments.number("limit")?,
+            linker_names: self.linker_names,
+            ..report::Options::default()
+        };
+        let format = match self.arguments.text("format").as_deref() {
+            Some("csv") => report::Format::Csv,
+            Some("json") => report::Format::Json,
+            _ => report::Format::Text,
+        };
+        report::write(self.source, &options, format, out, Some(&mut |done| progress.set(done)))?;
+        Ok(())
+    }
+
+    fn replay(&self, out: &mut dyn Write, progress: &mut Progress) -> Result<()> {
+        let options = replay::Options {
+            threads: calltap_analysis::threads_with_events(self.source),
+            linker_names: self.linker_names,
+            ..replay::Options::default()
+        };
+        let mut lines = Lines::new(out, self.arguments.number("limit")?);
+        let result = replay::write(self.source, &options, &mut lines, Some(&mut |done| progress.set(done)));
+        if lines.is_full() {
+            return Ok(());
+        }
+        result?;
+        Ok(())
+    }
+
+    fn graph(&self, out: &mut dyn Write, progress: &mut Progress) -> Result<()> {
+        let function = self.arguments.text("function");
+        if let Some(glob) = &function {
+            self.must_match(glob)?;
+        }
+        let options = graph::Options {
+            function: function.map(|glob| Glob::new(&glob)),
+            depth: self.arguments.number("depth")?.unwrap_or(0),
+            min_percent: self.arguments.number("min-percent")?.unwrap_or(0.0),
+            linker_names: self.linker_names,
+            ..graph::Options::default()
+        };
+        graph::write(self.source, &options, out, Some(&mut |done| progress.set(done)))?;
+        Ok(())
+    }
+
+    fn info(&self, out: &mut dyn Write) -> Result<()> {
+        let json = self.arguments.text("format").as_deref() == Some("json");
+        let options = info::Options { json, ..info::Options::default() };
+        info::write(self.source, &options, out)?;
+        Ok(())
+    }
+
+    fn export(&self, out: &mut dyn Write, progress: &mut Progress) -> Result<()> {
+        let options = export::Options { linker_names: self.linker_names, ..export::Options::default() };
+        let format = self.arguments.text("to");
+        let write = match format.as_deref() {
+            Some("chrome") => export::chrome,
+            Some("flamegraph") => export::flamegraph,
+            Some("folded") => export::folded,
+            Some("csv") => export::csv,
+            _ => export::perfetto,
+        };
+        write(self.source, &options, out, Some(&mut |done| progress.set(done)))?;
+        Ok(())
+    }
+
+    /// A pattern that names nothing in the trace is a mistake, and the nearest names help.
+    fn must_match(&self, pattern: &str) -> Result<()> {
+        let glob = Glob::new(pattern);
+        let names = function_names(self.source.meta());
+        if names.iter().any(|(linker, demangled)| glob.matches(linker) || glob.matches(demangled)) {
+            return Ok(());
+        }
+        let near = nearest_names(pattern, names.iter().map(|(_, demangled)| demangled.as_str()), 3);
+        let hint = if near.is_empty() { String::new() } else { format!("; nearest: {}", near.join(", ")) };
+        bail!("no function of the trace matches '{pattern}'{hint}")
+    }
+}
+
+fn function_names(meta: &Meta) -> Vec<(&str, String)> {
+    meta.sites.iter().map(|site| (site.name.as_str(), demangle(&site.name))).collect()
+}
