@@ -31,17 +31,25 @@ pub struct Options {
 
 /// A column of the report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[allow(missing_docs)]
 pub enum SortKey {
+    /// Time of outermost activations.
     #[default]
     Total,
+    /// Time without calls made.
     SelfTime,
+    /// Number of calls.
     Calls,
+    /// Mean time per call.
     Avg,
+    /// Shortest call.
     Min,
+    /// Longest call.
     Max,
+    /// Standard deviation per call.
     Stdev,
+    /// Name.
     Function,
+    /// Module's file name.
     Module,
 }
 
