@@ -143,8 +143,10 @@ fn walk(source: &Source, complaints: &mut Complaints, chunks: &mut Vec<IndexEntr
             Some(next) => format!("bytes {at} to {next} are damaged and were skipped"),
             None => format!("the file ends in the middle of a chunk at byte {at}: the recording was cut off"),
         });
-        at = resume.unwrap_or(source.len);
+        let Some(next) = resume else { return Ok(()) };
+        at = next;
     }
+    complaints.add("the file ends without a trailer: the recording was cut off or still runs".to_owned());
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! Writes a trace while the program runs.
 
 use crate::chunk::{self, ChunkHeader, IndexEntry, Kind};
-use crate::codec::encode::Span;
+use crate::codec::sealed::Span;
 use crate::{End, Error, Record, Session, ThreadId};
 use std::fs::File;
 use std::io::Write;

@@ -111,7 +111,8 @@ fn flipped_bits_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let (whole, damaged) = place(&folder);
     let (mut bytes, events) = small(&whole);
-    for at in 0..bytes.len() {
+    // Every byte where headers are dense, every third elsewhere.
+    for at in (0..200).chain((200..bytes.len() - 100).step_by(3)).chain(bytes.len() - 100..bytes.len()) {
         let bit = 1 << (at * 5 % 8);
         bytes[at] ^= bit;
         match look(&damaged, &bytes) {

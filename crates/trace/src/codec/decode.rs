@@ -1,7 +1,7 @@
 //! Streams to events. The bytes are nobody's friend: every length, index and number is checked.
 
-use super::encode::Span;
-use super::predictor::{Predictor, SMALL_EVENTS, SPELT, Tables, is_graph};
+use super::predictor::{Predictor, SMALL_EVENTS, SPELT, Tables};
+use super::sealed::Span;
 use super::streams::{Cursor, unzigzag};
 use super::symbol::*;
 use super::{CHUNK_EVENTS, Damage, TICK_FAR, TICK_FAR_CODE, TICK_SHORT};
@@ -92,10 +92,19 @@ impl Decoder {
 
 #[inline(always)]
 fn event(token: u8, predictor: &mut Predictor, streams: &mut Streams) -> Result<(u32, EventKind), Damage> {
-    if token == SPELT {
-        return spelt(predictor, streams);
-    }
-    let symbol = predictor.hear(token);
+    let symbol = if token == SPELT {
+        match spelt(streams)? {
+            Spelt::Symbol(symbol) => predictor.learn(symbol),
+            Spelt::Alone(site, kind) => {
+                if let EventKind::Exit { pops } = kind {
+                    predictor.close(pops);
+                }
+                return Ok((site, kind));
+            }
+        }
+    } else {
+        predictor.hear(token)
+    };
     let enters = symbol >> 32 == ENTRY;
     if enters | (symbol == EXIT_TOP) {
         // One way for both: which of the two it is, is just what the processor cannot guess either.
@@ -121,9 +130,15 @@ fn meaning(symbol: Symbol, callers: &[u64]) -> Result<(u32, EventKind), Damage> 
     Ok((site_of(symbol), kind))
 }
 
-/// A symbol the encoder spelt out.
+enum Spelt {
+    Symbol(Symbol),
+    /// An event neither side learns from.
+    Alone(u32, EventKind),
+}
+
+/// What the encoder spelt out.
 #[inline(never)]
-fn spelt(predictor: &mut Predictor, streams: &mut Streams) -> Result<(u32, EventKind), Damage> {
+fn spelt(streams: &mut Streams) -> Result<Spelt, Damage> {
     let number = |value: u64| u32::try_from(value).map_err(|_| Damage("a number is too large"));
     let head = streams.spelt.varint()?;
     let symbol = if head & 7 == USUAL {
@@ -139,15 +154,14 @@ fn spelt(predictor: &mut Predictor, streams: &mut Streams) -> Result<(u32, Event
             EXIT => {
                 let pops = number(streams.details.varint()?)?;
                 if u64::from(pops) >= AUX_END {
-                    predictor.close(pops);
-                    return Ok((site, EventKind::Exit { pops }));
+                    return Ok(Spelt::Alone(site, EventKind::Exit { pops }));
                 }
                 u64::from(pops)
             }
             LOST => {
                 let entries = number(streams.details.varint()?)?;
                 let exits = number(streams.details.varint()?)?;
-                return Ok((site, EventKind::Lost { entries, exits }));
+                return Ok(Spelt::Alone(site, EventKind::Lost { entries, exits }));
             }
             _ => {
                 let caller = streams.details.varint()?;
@@ -158,13 +172,7 @@ fn spelt(predictor: &mut Predictor, streams: &mut Streams) -> Result<(u32, Event
         };
         symbol(site, kind, aux)
     };
-    predictor.learn(symbol);
-    if is_graph(symbol) {
-        predictor.step(symbol, site_of(symbol), symbol >> 32 != ENTRY);
-    } else {
-        predictor.step_other(symbol);
-    }
-    meaning(symbol, streams.callers)
+    Ok(Spelt::Symbol(symbol))
 }
 
 impl Streams<'_> {
@@ -177,5 +185,46 @@ impl Streams<'_> {
         let bytes =
             TICK_FAR.get(usize::from(code - TICK_FAR_CODE)).ok_or(Damage("a tick code of no meaning"))?;
         self.far.little(*bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    fn try_decode(raw: &[u8], events: u32, max_site: u32) {
+        let span = Span { events, low: 0, high: 0, max_site };
+        let mut out = Vec::new();
+        if Decoder::default().decode(raw, &span, &mut out).is_ok() {
+            assert_eq!(out.len(), events as usize);
+            let site = |event: &Event| event.site.0;
+            assert!(out.iter().all(|event| site(event) <= max_site));
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Checksums keep accidents away; these are the bytes of someone who computes them.
+        #[test]
+        fn any_bytes_do_no_harm(raw in vec(any::<u8>(), 0..300), events in 0..400_u32, max_site in 0..9_u32) {
+            try_decode(&raw, events, max_site);
+        }
+
+        /// The same behind a head whose lengths add up, so that the streams themselves are reached.
+        #[test]
+        fn any_streams_do_no_harm(
+            callers in vec(0..128_u8, 0..4),
+            streams in [60, 9, 9_usize].map(|most| vec(prop_oneof![0..16_u8, any::<u8>()], 0..most)),
+            tokens in vec(any::<u8>(), 75),
+            ticks in vec(prop_oneof![9 => 0..224_u8, 1 => any::<u8>()], 300),
+        ) {
+            let mut raw = vec![0, callers.len() as u8];
+            raw.extend(streams.each_ref().map(|stream| stream.len() as u8));
+            raw.extend([callers, tokens].into_iter().chain(streams).flatten().chain(ticks));
+            try_decode(&raw, 300, 1);
+        }
     }
 }

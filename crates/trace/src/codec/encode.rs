@@ -1,44 +1,19 @@
 //! Events to streams: what runs once per event while the traced program runs.
 
 use super::predictor::{SMALL_EVENTS, SPELT, Tables, is_graph};
-use super::streams::{put_varint, zigzag};
+use super::sealed::{Sealed, Span, Streams, put_far};
+use super::streams::put_varint;
 use super::symbol::*;
-use super::{CHUNK_EVENTS, TICK_FAR_CODE, TICK_LONG, TICK_SHORT};
+use super::{CHUNK_EVENTS, TICK_SHORT};
 use crate::{Event, EventKind, SiteId, ThreadId};
 
 /// Slots of the map from a caller's address to its place in the chunk's list. It forgets on collision: then an
 /// address stands in the list twice.
 const CALLER_SLOTS: usize = 1 << 10;
 
-/// What the header of a chunk says about its events.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Span {
-    pub(crate) events: u32,
-    pub(crate) low: u64,
-    pub(crate) high: u64,
-    pub(crate) max_site: u32,
-}
-
 /// Events wait in this many pairs of ticks and symbol, and are then encoded in one tight loop: what the loop keeps
 /// in registers, encoding one event at a time would load and store (measured: 100 instructions an event, not 50).
 const WAITING: usize = SMALL_EVENTS;
-
-/// The streams of one chunk. The first two have a byte for each event.
-#[derive(Default)]
-struct Streams {
-    tokens: Vec<u8>,
-    ticks: Vec<u8>,
-    far: Vec<u8>,
-    spelt: Vec<u8>,
-    details: Vec<u8>,
-}
-
-/// A chunk that only waits to be compressed.
-pub(crate) struct Sealed {
-    pub(crate) span: Span,
-    pub(crate) structure: Vec<u8>,
-    pub(crate) ticks: Vec<u8>,
-}
 
 /// Turns the events of one thread into chunks, one event at a time.
 ///
@@ -343,63 +318,16 @@ impl ThreadEncoder {
 
     /// Closes the chunk.
     fn seal(&mut self) -> Sealed {
-        let Streams { tokens, ticks, far, spelt, details } = &mut self.streams;
-        let count = std::mem::take(&mut self.count);
-        let ticks = std::mem::take(ticks);
-        let mut structure = std::mem::take(&mut self.structure);
-        structure.clear();
-        structure.reserve(64 + count / 4 + spelt.len() + details.len() + far.len());
-        for number in [self.first - self.low, self.callers.len() as u64]
-            .into_iter()
-            .chain([&*spelt, details, far].map(|stream| stream.len() as u64))
-        {
-            put_varint(&mut structure, number);
-        }
         self.usual.clear();
-        let mut before = 0_u64;
-        for caller in self.callers.drain(..) {
-            put_varint(&mut structure, zigzag(caller.wrapping_sub(before)));
-            before = caller;
-        }
-        tokens.resize(count.next_multiple_of(4), 0);
-        pack(tokens, &mut structure);
-        tokens.clear();
-        for stream in [spelt, details, far] {
-            structure.append(stream);
-        }
+        let count = std::mem::take(&mut self.count);
+        let first = self.first - self.low;
+        let structure = self.streams.structure(first, &mut self.callers, std::mem::take(&mut self.structure));
         let span = Span {
             events: count as u32,
             low: self.low,
             high: self.high.max(self.last),
             max_site: std::mem::take(&mut self.max_site),
         };
-        Sealed { span, structure, ticks }
+        Sealed { span, structure, ticks: std::mem::take(&mut self.streams.ticks) }
     }
-}
-
-/// A difference to the event before that is not one byte, or not a step forward.
-#[inline(never)]
-fn put_far(far: &mut Vec<u8>, delta: u64, ticks: u64) -> u8 {
-    if (TICK_SHORT..TICK_LONG).contains(&delta) && ticks >= delta {
-        let past = delta - TICK_SHORT;
-        far.push(past as u8);
-        return (TICK_SHORT + (past >> 8)) as u8;
-    }
-    let (code, bytes) = match delta {
-        TICK_LONG..=0xffff => (0, 2),
-        0x1_0000..=0xff_ffff => (1, 3),
-        0x100_0000..=0xffff_ffff => (2, 4),
-        _ => (3, 8),
-    };
-    far.extend_from_slice(&delta.to_le_bytes()[..bytes]);
-    TICK_FAR_CODE + code
-}
-
-/// Four two-bit tokens a byte.
-fn pack(tokens: &[u8], out: &mut Vec<u8>) {
-    let (fours, _) = tokens.as_chunks::<4>();
-    out.extend(fours.iter().map(|&four| {
-        let word = u32::from_le_bytes(four);
-        (word | word >> 6 | word >> 12 | word >> 18) as u8
-    }));
 }

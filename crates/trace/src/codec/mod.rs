@@ -5,6 +5,7 @@
 pub(crate) mod decode;
 pub(crate) mod encode;
 mod predictor;
+pub(crate) mod sealed;
 mod streams;
 mod symbol;
 

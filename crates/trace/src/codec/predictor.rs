@@ -13,7 +13,7 @@ pub(crate) const SPELT: u8 = 3;
 /// Events a chunk starts with on a small table: threads that live for two events come by the thousands.
 pub(crate) const SMALL_EVENTS: usize = 256;
 const SMALL_SLOTS: u32 = 6;
-const FULL_SLOTS: u32 = 11;
+const FULL_SLOTS: u32 = 12;
 const STACK: usize = 256;
 
 /// Call stack and guesses of one chunk.
@@ -31,7 +31,7 @@ struct Place {
     older: u64,
 }
 
-/// [`Tables`] at work: what changes with every event is in registers.
+/// [`Tables`] at work: what changes with every event is in registers, as long as all of this is inlined.
 pub(crate) struct Predictor<'a> {
     slots: &'a mut [[Symbol; 2]],
     stack: &'a mut [u32; STACK],
@@ -110,8 +110,10 @@ impl Predictor<'_> {
     }
 
     /// Decoder: a spelt `symbol`.
-    pub(crate) fn learn(&mut self, symbol: Symbol) {
+    #[inline(always)]
+    pub(crate) fn learn(&mut self, symbol: Symbol) -> Symbol {
         self.say(symbol);
+        symbol
     }
 
     /// `symbol` happened, an [`ENTRY`] of `site` or the return of one frame. Without a branch: which of the two
@@ -126,6 +128,7 @@ impl Predictor<'_> {
     }
 
     /// Any other `symbol` happened.
+    #[inline(always)]
     pub(crate) fn step_other(&mut self, symbol: Symbol) {
         let site = site_of(symbol);
         match kind_of(symbol) {
@@ -139,6 +142,7 @@ impl Predictor<'_> {
     }
 
     /// Frames end by a symbol that is not learnt.
+    #[inline(always)]
     pub(crate) fn close(&mut self, frames: u32) {
         self.place.depth = self.place.depth.wrapping_sub(frames as usize);
     }
