@@ -1,0 +1,130 @@
+//! The comparison: the same program alone and under `calltap record`.
+
+use crate::{Flags, Program, Run, calltap, calltap_run, run};
+use serde_json::Value;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// What is expected beyond "as without us".
+#[derive(Default, Clone, Copy)]
+pub struct Expect<'a> {
+    /// Arguments of the program.
+    pub arguments: &'a [&'a str],
+    /// Its standard input.
+    pub stdin: &'a [u8],
+    /// Calls may be lost, if they are counted as lost.
+    pub may_lose: bool,
+    /// No counts: the program's trace is only required to be readable.
+    pub uncounted: bool,
+}
+
+/// A program that was recorded.
+pub struct Recording {
+    /// How the program ended, and its output.
+    pub run: Run,
+    /// The trace.
+    pub trace: PathBuf,
+    /// Program and flags, for messages.
+    pub what: String,
+}
+
+/// Runs a program alone once and recorded with each set of flags: output, errors and end must be the same, and the report must have
+/// as many calls of each function as the program counted. Returns the last recording.
+pub fn check(program: &Program, flags: &[Flags], expect: &Expect<'_>) -> Recording {
+    let mut command = Command::new(&program.path);
+    command.args(expect.arguments).current_dir(program.directory());
+    let alone = run(command, expect.stdin);
+    let mut last = None;
+    for flags in flags {
+        let recording = record(program, flags, expect);
+        let what = &recording.what;
+        assert_eq!(recording.run.status, alone.status, "{what}: how it ended\n{}", recording.run.stderr);
+        assert_eq!(compared(&recording.run.stdout), compared(&alone.stdout), "{what}: its output");
+        assert_eq!(recording.run.stderr, alone.stderr, "{what}: its errors");
+        recording.counts_agree(expect);
+        last = Some(recording);
+    }
+    last.expect("some flags")
+}
+
+/// Runs a program recorded.
+pub fn record(program: &Program, flags: &[&str], expect: &Expect<'_>) -> Recording {
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let trace = program.directory().join(format!("{number}.calltap"));
+    let mut command = Command::new(calltap());
+    command.args(["record", "-q", "-o"]).arg(&trace).args(flags).arg("--").arg(&program.path);
+    command.args(expect.arguments).current_dir(program.directory());
+    let what = format!("{} {} {}", program.name, expect.arguments.join(" "), flags.join(" "));
+    Recording { run: run(command, expect.stdin), trace, what }
+}
+
+fn compared(stdout: &str) -> String {
+    stdout.lines().filter(|line| !line.starts_with("about ")).collect::<Vec<_>>().join("\n")
+}
+
+impl Recording {
+    fn view(&self, arguments: &[&str]) -> Value {
+        let mut all = arguments.to_vec();
+        let trace = self.trace.to_string_lossy();
+        all.extend(["-i", &trace, "--format", "json"]);
+        let run = calltap_run(&all);
+        assert!(run.status.success(), "{}: {all:?}: {}", self.what, run.stderr);
+        serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{}: {all:?}: {error}", self.what))
+    }
+
+    /// `calltap info`.
+    pub fn info(&self) -> Value {
+        self.view(&["info"])
+    }
+
+    /// The rows of `calltap report` that match `thread` (a thread id).
+    pub fn rows_of(&self, tid: i64) -> Vec<Value> {
+        let Value::Array(rows) = self.view(&["report", "--by-thread"]) else { return Vec::new() };
+        rows.into_iter().filter(|row| row["tid"] == tid).collect()
+    }
+
+    /// The rows of `calltap report`.
+    pub fn rows(&self) -> Vec<Value> {
+        let Value::Array(rows) = self.view(&["report"]) else { return Vec::new() };
+        rows
+    }
+
+    /// The program's counts against the report's. A name of the form `MODULE:FUNCTION` counts in one module only.
+    pub fn counts_agree(&self, expect: &Expect<'_>) {
+        let what = &self.what;
+        let (info, rows) = (self.info(), self.rows());
+        let calls = |key: &str| info["calls"][key].as_u64().unwrap_or_default();
+        let lost = calls("lost");
+        assert_eq!(calls("entered"), calls("recorded") + lost, "{what}: entered = recorded + lost");
+        assert!(expect.may_lose || lost == 0, "{what}: {lost} calls lost");
+        assert!(expect.may_lose || calls("exits_lost") == 0, "{what}: {} returns lost", calls("exits_lost"));
+        assert_eq!(info["complaints"].as_array().map(Vec::len), Some(0), "{what}: {}", info["complaints"]);
+        let mut missing = 0;
+        let mut counted = 0;
+        for line in self.run.stdout.lines() {
+            let words: Vec<&str> = line.split(' ').collect();
+            let ["calls" | "about", name, number] = words[..] else { continue };
+            let own: u64 = number.parse().unwrap_or_else(|_| panic!("{what}: {line}"));
+            let ours = count(&rows, name);
+            assert!(ours <= own, "{what}: {name} ran {own} times, the report says {ours}");
+            assert!(expect.may_lose || ours == own, "{what}: {name} ran {own} times, the report says {ours}");
+            missing += own - ours;
+            counted += 1;
+        }
+        assert!(missing <= lost, "{what}: {missing} calls are missing, but only {lost} are counted as lost");
+        assert!(counted > 0 || expect.uncounted, "{what}: the program counted nothing");
+    }
+}
+
+/// Calls of a function, over all modules or in one.
+fn count(rows: &[Value], name: &str) -> u64 {
+    let (module, name) = name.split_once(':').map_or((None, name), |(module, name)| (Some(module), name));
+    let matches = |row: &&Value| {
+        let full = row["function"].as_str().unwrap_or_default();
+        let plain = full.split('(').next().unwrap_or_default().rsplit("::").next().unwrap_or_default();
+        plain == name && module.is_none_or(|module| row["module"] == module)
+    };
+    rows.iter().filter(matches).map(|row| row["calls"].as_u64().unwrap_or_default()).sum()
+}

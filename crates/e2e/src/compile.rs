@@ -1,0 +1,120 @@
+//! Builds the programs under `programs/` in the ways a user would.
+
+use crate::skipped;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use tempfile::TempDir;
+
+/// A way to compile for tracing.
+pub struct Build {
+    /// For messages.
+    pub name: &'static str,
+    /// Compilers for C and C++.
+    pub compilers: [&'static str; 2],
+    /// Flags.
+    pub flags: &'static [&'static str],
+}
+
+const GNU: [&str; 2] = ["gcc", "g++"];
+
+/// The usual build.
+pub const GCC: &Build = &BUILDS[0];
+
+/// Every way to compile.
+pub const BUILDS: &[Build] = &[
+    Build { name: "gcc", compilers: GNU, flags: &["-O2", "-fpatchable-function-entry=5"] },
+    Build { name: "gcc mcount", compilers: GNU, flags: &["-O2", "-pg"] },
+    Build { name: "gcc fentry", compilers: GNU, flags: &["-O2", "-pg", "-mfentry"] },
+    Build { name: "clang", compilers: ["clang-16", "clang++-16"], flags: &["-O2", "-fpatchable-function-entry=5"] },
+    Build { name: "no-pie", compilers: GNU, flags: &["-O2", "-fno-pie", "-no-pie", "-fpatchable-function-entry=5"] },
+    Build { name: "-O0", compilers: GNU, flags: &["-O0", "-fpatchable-function-entry=5"] },
+];
+
+/// The builds this machine has compilers for, numbered.
+pub fn matrix() -> impl Iterator<Item = (usize, &'static Build)> {
+    BUILDS.iter().enumerate().filter(|(_, build)| have(build.compilers[0]))
+}
+
+/// Whether a tool is installed; says so if not.
+pub fn have(tool: &str) -> bool {
+    let found = Command::new(tool).arg("--version").output().is_ok();
+    if !found {
+        skipped(&format!("no {tool} here"));
+    }
+    found
+}
+
+/// A compiled program in a directory of its own, which is also where it runs.
+pub struct Program {
+    /// The executable.
+    pub path: PathBuf,
+    /// What it is, for messages.
+    pub name: String,
+    directory: TempDir,
+}
+
+impl Program {
+    /// Its directory.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// A program that exists already.
+    pub fn existing(path: &str) -> Program {
+        Program { path: path.into(), name: path.into(), directory: TempDir::new().expect("a temporary directory") }
+    }
+
+    /// Compiles one more file (a shared object, say) into its directory.
+    pub fn add(&self, build: &Build, sources: &[&str], output: &str, flags: &[&str]) -> PathBuf {
+        let path = self.directory().join(output);
+        run_compiler(build, sources, &path, flags);
+        path
+    }
+}
+
+fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("programs").join(name)
+}
+
+fn run_compiler(build: &Build, sources: &[&str], output: &Path, flags: &[&str]) {
+    let is_cpp = sources.iter().any(|source| source.ends_with(".cpp"));
+    let mut command = Command::new(build.compilers[usize::from(is_cpp)]);
+    command.args(build.flags).args(["-g", "-pthread", "-Wall", "-o"]).arg(output);
+    command.args(sources.iter().map(|name| source(name))).args(flags).arg("-lm").arg("-ldl");
+    finish(command);
+}
+
+fn finish(mut command: Command) {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(output.status.success(), "{command:?}:\n{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Compiles a C or C++ program.
+pub fn compile(build: &Build, sources: &[&str], flags: &[&str]) -> Program {
+    let directory = TempDir::new().expect("a temporary directory");
+    let stem = sources[0].split('.').next().unwrap_or("program");
+    let path = directory.path().join(stem);
+    run_compiler(build, sources, &path, flags);
+    Program { path, name: format!("{stem} ({})", build.name), directory }
+}
+
+/// Compiles a Rust program with room for tracing.
+pub fn compile_rust(name: &str, flags: &[&str]) -> Program {
+    let directory = TempDir::new().expect("a temporary directory");
+    let stem = name.trim_end_matches(".rs");
+    let path = directory.path().join(stem);
+    let mut command = Command::new("rustc");
+    command.env("RUSTC_BOOTSTRAP", "1").args(["-Z", "patchable-function-entry=5", "--edition", "2021", "-g", "-o"]);
+    command.arg(&path).arg(source(name)).args(flags);
+    finish(command);
+    Program { path, name: format!("{stem} (rustc)"), directory }
+}
+
+/// What a tool prints, or None if it is not installed.
+pub fn output_of(tool: &str, arguments: &[&str]) -> Option<String> {
+    if !have(tool) {
+        return None;
+    }
+    let output = Command::new(tool).args(arguments).output().expect("just found");
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+}

@@ -1,0 +1,56 @@
+//! What the end-to-end tests share: building small programs, running them alone and under `calltap record`,
+//! and comparing what a user would see.
+//!
+//! A program prints `calls NAME N` for each function it counted itself; a line `about NAME N` says the same where
+//! N differs from run to run (signals). `calltap report` must agree with both.
+
+mod check;
+mod compile;
+mod run;
+
+pub use check::{Expect, Recording, check, record};
+pub use compile::{BUILDS, Build, GCC, Program, compile, compile_rust, have, matrix, output_of};
+pub use run::{Run, calltap, calltap_run, run, run_timeout};
+
+use std::io::Write;
+
+/// Flags of `calltap record`.
+pub type Flags = Vec<&'static str>;
+
+const TRACERS: [&[&str]; 3] = [
+    &["--tracer", "function_graph"],
+    &["--tracer", "function"],
+    &["--tracer", "function", "--tracer", "function_graph"],
+];
+const CLOCKS: [&str; 4] = ["tsc", "sparse", "coarse", "counter"];
+
+fn flags(tracer: usize, clock: usize) -> Flags {
+    let mut all = TRACERS[tracer % TRACERS.len()].to_vec();
+    all.extend(["--clock", CLOCKS[clock % CLOCKS.len()]]);
+    all
+}
+
+/// Every tracer with every clock.
+pub fn full() -> Vec<Flags> {
+    (0..TRACERS.len() * CLOCKS.len()).map(|i| flags(i, i / TRACERS.len())).collect()
+}
+
+/// The default, and two more combinations that differ with `turn`, so that a matrix of builds meets all of them.
+pub fn diagonal(turn: usize) -> Vec<Flags> {
+    vec![flags(0, turn), flags(1 + turn % 2, turn + 1)]
+}
+
+/// The default tracer with every clock.
+pub fn clocks() -> Vec<Flags> {
+    (0..CLOCKS.len()).map(|clock| flags(0, clock)).collect()
+}
+
+/// Only the default tracer and clock.
+pub fn plain() -> Vec<Flags> {
+    vec![Vec::new()]
+}
+
+/// Says that something could not be tested here, past the capture of the test harness.
+pub fn skipped(what: &str) {
+    let _ = writeln!(std::io::stderr(), "SKIPPED: {what}");
+}

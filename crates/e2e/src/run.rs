@@ -1,0 +1,83 @@
+//! Runs programs, with a limit on the time they may take.
+
+use std::io::{Read, Write};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How a program ended and what it printed.
+pub struct Run {
+    /// Its wait status.
+    pub status: ExitStatus,
+    /// Its output.
+    pub stdout: String,
+    /// Its errors.
+    pub stderr: String,
+}
+
+/// The program under test.
+pub fn calltap() -> PathBuf {
+    if let Some(path) = std::env::var_os("CALLTAP_BIN") {
+        return path.into();
+    }
+    let own = std::env::current_exe().expect("the path of this test");
+    for directory in own.ancestors().skip(1) {
+        for profile in [".", "release", "debug"] {
+            let path = directory.join(profile).join("calltap");
+            if path.is_file() {
+                return path;
+            }
+        }
+        if directory.join("CACHEDIR.TAG").exists() {
+            break;
+        }
+    }
+    panic!("build calltap first: cargo build --release -p calltap-cli (or set CALLTAP_BIN)");
+}
+
+/// `calltap` with arguments, run to its end.
+pub fn calltap_run(arguments: &[&str]) -> Run {
+    let mut command = Command::new(calltap());
+    command.args(arguments);
+    run(command, b"")
+}
+
+/// Runs a command to its end.
+pub fn run(command: Command, stdin: &[u8]) -> Run {
+    run_timeout(command, stdin, Duration::from_secs(60))
+}
+
+/// Runs a command to its end; fails the test, and ends the command and its children, after some time.
+pub fn run_timeout(mut command: Command, stdin: &[u8], limit: Duration) -> Run {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let group = child.id() as i32;
+    let (mut input, given) = (child.stdin.take().expect("piped"), stdin.to_vec());
+    thread::spawn(move || input.write_all(&given));
+    let (mut out, mut err) = (child.stdout.take().expect("piped"), child.stderr.take().expect("piped"));
+    let stdout = thread::spawn(move || read(&mut out));
+    let stderr = thread::spawn(move || read(&mut err));
+    let start = Instant::now();
+    let (mut done, mut pause) = (None, 1);
+    while done.is_none() || !stdout.is_finished() || !stderr.is_finished() {
+        done = done.or_else(|| child.try_wait().expect("our own child"));
+        if start.elapsed() > limit {
+            // SAFETY: a system call; the group is that of our own child.
+            unsafe { libc::kill(-group, libc::SIGKILL) };
+            let (out, err) = (stdout.join().unwrap_or_default(), stderr.join().unwrap_or_default());
+            panic!("{command:?} did not end in {limit:?}\nstdout: {out}\nstderr: {err}");
+        }
+        thread::sleep(Duration::from_millis(pause));
+        pause = (pause + 1).min(5);
+    }
+    let (stdout, stderr) = (stdout.join().unwrap_or_default(), stderr.join().unwrap_or_default());
+    Run { status: done.expect("the loop's end"), stdout, stderr }
+}
+
+fn read(from: &mut impl Read) -> String {
+    let mut all = Vec::new();
+    let _ = from.read_to_end(&mut all);
+    String::from_utf8_lossy(&all).into_owned()
+}

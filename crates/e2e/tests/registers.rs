@@ -1,0 +1,53 @@
+//! Values reach traced functions and come back from them unchanged, in whatever register or stack slot they travel.
+
+use calltap_e2e::{Expect, GCC, check, clocks, compile, diagonal, full, have, matrix, plain, record, skipped};
+
+fn say_skips(output: &str) {
+    output.lines().filter_map(|line| line.strip_prefix("SKIPPED: ")).for_each(skipped);
+}
+
+#[test]
+fn arguments_and_results_of_every_class_arrive() {
+    for (turn, build) in matrix() {
+        let program = compile(build, &["abi.c"], &[]);
+        let flags = if turn == 0 { full() } else { diagonal(turn) };
+        say_skips(&check(&program, &flags, &Expect::default()).run.stdout);
+    }
+}
+
+#[test]
+fn values_kept_in_caller_saved_registers_survive() {
+    let build = calltap_e2e::Build { name: "attribute", compilers: ["gcc", "g++"], flags: &["-O2"] };
+    check(&compile(&build, &["ipa_ra.c"], &["-fipa-ra"]), &full(), &Expect::default());
+}
+
+#[test]
+fn a_traced_call_changes_no_register_and_no_flag() {
+    let build = calltap_e2e::Build { name: "assembly", compilers: ["gcc", "g++"], flags: &["-O2"] };
+    let program = compile(&build, &["oracle.c", "oracle_asm.S"], &[]);
+    say_skips(&check(&program, &full(), &Expect::default()).run.stdout);
+}
+
+#[test]
+fn a_traced_call_after_a_prologue_changes_no_register_and_no_flag() {
+    let build = calltap_e2e::Build { name: "assembly", compilers: ["gcc", "g++"], flags: &["-O2"] };
+    let program = compile(&build, &["oracle.c", "oracle_asm.S"], &["-DMCOUNT"]);
+    // Untraced, the profiler's own mcount changes registers: only the recorded run is judged.
+    for flags in full() {
+        let recording = record(&program, &flags, &Expect::default());
+        assert!(recording.run.stdout.contains("\n0 of ") || recording.run.stdout.starts_with("0 of "), "{}", recording.run.stdout);
+        recording.counts_agree(&Expect::default());
+    }
+}
+
+#[test]
+fn indirect_tail_calls_and_static_chains_keep_their_registers() {
+    if !have("clang-16") {
+        return;
+    }
+    for build in [GCC, &calltap_e2e::BUILDS[3]] {
+        let program = compile(build, &["tail.c"], &[]);
+        check(&program, &clocks(), &Expect::default());
+        check(&program, &plain(), &Expect::default());
+    }
+}
