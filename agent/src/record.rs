@@ -71,6 +71,9 @@ fn register_thread(session: Session) -> Option<&'static Thread> {
     let entry = session.thread_entry(index)?;
     entry.process.store(process, Relaxed);
     entry.tid.store(sys::tid(), Relaxed);
+    for (place, word) in entry.name.iter().zip(sys::thread_name()) {
+        place.store(word, Relaxed);
+    }
     entry.first_chunk.store(0, Relaxed);
     entry.chunks.store(0, Relaxed);
     entry.lost_entries.store(0, Relaxed);

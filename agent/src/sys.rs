@@ -18,6 +18,7 @@ const PWRITE64: usize = 18;
 const MADVISE: usize = 28;
 const GETPID: usize = 39;
 const SIGALTSTACK: usize = 131;
+const PRCTL: usize = 157;
 const GETTID: usize = 186;
 const FUTEX: usize = 202;
 const CLOCK_GETTIME: usize = 228;
@@ -129,6 +130,15 @@ pub fn pid() -> u32 {
 pub fn tid() -> u32 {
     // SAFETY: no arguments, no effects.
     unsafe { call(GETTID, [0; 6]) }.unwrap_or(0) as u32
+}
+
+/// The calling thread's name, zeros behind.
+pub fn thread_name() -> [u64; 2] {
+    const PR_GET_NAME: usize = 16;
+    let mut name = [0u64; 2];
+    // SAFETY: the kernel writes 16 bytes.
+    let _ = unsafe { call(PRCTL, [PR_GET_NAME, name.as_mut_ptr() as usize, 0, 0, 0, 0]) };
+    name
 }
 
 /// CLOCK_MONOTONIC, nanoseconds.

@@ -167,8 +167,10 @@ pub struct ThreadEntry {
     pub next_free: AtomicU32,
     /// Chunks this thread holds (overwrite mode).
     pub chunks: AtomicU32,
+    /// Its name when it registered: up to 16 bytes, zeros behind. It may have ended when somebody wants to know.
+    pub name: [AtomicU64; 2],
     #[doc(hidden)]
-    pub _pad: [AtomicU64; 3],
+    pub _pad: AtomicU64,
 }
 
 /// Life of a [`ThreadEntry`].

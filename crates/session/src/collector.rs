@@ -5,7 +5,7 @@
 
 use crate::clock;
 use crate::pairing::OpenCalls;
-use crate::raw::{Cursor, RawEvent};
+use crate::raw::{Cursor, RawEvent, Sink};
 use crate::shm::{self, Shared};
 use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE, Clock, ThreadEntry, ThreadState};
 use calltap_trace::{Error, Event, EventKind, Loss, Process, Record, Thread, ThreadEncoder, ThreadId, TraceWriter};
@@ -45,7 +45,6 @@ struct Reader {
     open: OpenCalls,
     encoder: ThreadEncoder,
     totals: Loss,
-    last_ticks: u64,
     hole_since: Option<Instant>,
     torn: u64,
     /// Something came since the last sweep.
@@ -186,7 +185,10 @@ impl<'a> Collector<'a> {
         self.next_thread += 1;
         self.totals.threads += 1;
         let pid = self.processes.get(process as usize).copied().unwrap_or(0);
-        self.write(&Record::Thread(Thread { id, process, tid, comm: comm(pid, tid) }));
+        // The name of now, or if the thread is gone the name it began with.
+        let name = self.shared.thread(entry).map(name_at_start).unwrap_or_default();
+        let comm = Some(comm(pid, tid)).filter(|comm| !comm.is_empty()).unwrap_or(name);
+        self.write(&Record::Thread(Thread { id, process, tid, comm }));
         let reader = Reader {
             entry,
             process,
@@ -196,7 +198,6 @@ impl<'a> Collector<'a> {
             open: OpenCalls::default(),
             encoder: ThreadEncoder::new(id),
             totals: Loss { thread: id, ..Loss::default() },
-            last_ticks: 0,
             hole_since: None,
             torn: 0,
             active: true,
@@ -247,8 +248,9 @@ impl<'a> Collector<'a> {
 
     fn end(&mut self, mut reader: Reader) {
         if self.sparse {
-            let (open, encoder, totals) = (&mut reader.open, &mut reader.encoder, &mut reader.totals);
-            reader.cursor.flush_sparse(|raw| push(raw, open, encoder, totals));
+            let mut sink = Encode::new(&mut reader.open, &mut reader.encoder);
+            reader.cursor.flush_sparse(&mut sink);
+            sink.count(&mut reader.totals);
         }
         reader.note_loss(self.shared);
         if self.failed.is_none() {
@@ -346,17 +348,13 @@ impl Reader {
     }
 
     fn take(&mut self, shared: &Shared, sparse: bool, chunk: u32) {
-        let (open, encoder, totals) = (&mut self.open, &mut self.encoder, &mut self.totals);
-        let last = &mut self.last_ticks;
-        let each = |raw: RawEvent| {
-            *last = raw.ticks;
-            push(raw, open, encoder, totals);
-        };
+        let mut sink = Encode::new(&mut self.open, &mut self.encoder);
         if sparse {
-            shared.chunk_halves(chunk).map(|words| self.cursor.read_sparse(words, each));
+            shared.chunk_halves(chunk).map(|words| self.cursor.read_sparse(words, &mut sink));
         } else {
-            shared.chunk(chunk).map(|words| self.cursor.read(words, each));
+            shared.chunk(chunk).map(|words| self.cursor.read(words, &mut sink));
         }
+        sink.count(&mut self.totals);
     }
 
     /// In a full chunk: steps over an empty slot once it has stayed so for long. True if it did.
@@ -391,7 +389,7 @@ impl Reader {
         (self.totals.lost_entries, self.totals.lost_exits) = (entries, exits);
         let bounded = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
         let kind = EventKind::Lost { entries: bounded(more_entries), exits: bounded(more_exits) };
-        self.encoder.push(Event { ticks: self.last_ticks, site: Default::default(), kind });
+        self.encoder.push(Event { ticks: self.cursor.last_ticks(), site: Default::default(), kind });
     }
 
     fn lost(&self, entry: &ThreadEntry) -> (u64, u64) {
@@ -400,14 +398,31 @@ impl Reader {
     }
 }
 
-fn push(raw: RawEvent, open: &mut OpenCalls, encoder: &mut ThreadEncoder, totals: &mut Loss) {
-    let event = open.pair(raw);
-    if matches!(event.kind, EventKind::Exit { .. }) {
-        totals.exits += 1;
-    } else {
-        totals.entries += 1;
+/// Pairs and encodes.
+struct Encode<'a> {
+    open: &'a mut OpenCalls,
+    encoder: &'a mut ThreadEncoder,
+    events: u64,
+    exits: u64,
+}
+
+impl<'a> Encode<'a> {
+    fn new(open: &'a mut OpenCalls, encoder: &'a mut ThreadEncoder) -> Self {
+        Encode { open, encoder, events: 0, exits: 0 }
     }
-    encoder.push(event);
+
+    fn count(self, totals: &mut Loss) {
+        totals.entries += self.events - self.exits;
+        totals.exits += self.exits;
+    }
+}
+
+impl Sink for Encode<'_> {
+    #[inline(always)]
+    fn take(&mut self, raw: RawEvent) {
+        self.exits += u64::from(self.open.pair(raw, self.encoder));
+        self.events += 1;
+    }
 }
 
 fn thread_exists(pid: u32, tid: u32) -> bool {
@@ -418,5 +433,10 @@ fn thread_exists(pid: u32, tid: u32) -> bool {
 
 fn comm(pid: u32, tid: u32) -> String {
     let read = |path: String| fs::read_to_string(path).ok().map(|text| text.trim_end().to_owned());
-    read(format!("/proc/{pid}/task/{tid}/comm")).or_else(|| read(format!("/proc/{pid}/comm"))).unwrap_or_default()
+    read(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default()
+}
+
+fn name_at_start(entry: &ThreadEntry) -> String {
+    let bytes: Vec<u8> = entry.name.iter().flat_map(|word| word.load(Relaxed).to_le_bytes()).collect();
+    String::from_utf8_lossy(bytes.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned()
 }

@@ -5,54 +5,62 @@
 
 use crate::raw::RawEvent;
 use calltap_abi::event::code;
-use calltap_trace::{Event, EventKind, SiteId};
+use calltap_trace::{Event, EventKind, ThreadEncoder};
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Frame {
-    site: u32,
-    tag: u8,
-    tail: bool,
-}
+/// Set in a frame that was entered by a jump; the low bits of [`RawEvent::frame`] are free.
+const TAIL: u32 = 1;
 
 /// The open calls of a thread.
 #[derive(Clone, Debug, Default)]
 pub struct OpenCalls {
-    frames: Vec<Frame>,
+    frames: Vec<u32>,
 }
 
 impl OpenCalls {
-    /// The event, with a return's number of closed calls.
-    pub fn pair(&mut self, raw: RawEvent) -> Event {
-        let kind = match raw.code {
-            code::EXIT => EventKind::Exit { pops: self.close(raw.site, raw.tag) },
-            code::CALL => EventKind::Call { parent: raw.parent },
-            code::ENTRY => self.open(raw, false, EventKind::Entry),
-            code::ENTRY_FROM => self.open(raw, false, EventKind::EntryFrom { parent: raw.parent }),
-            code::TAIL_ENTRY => self.open(raw, true, EventKind::TailEntry),
-            _ => self.open(raw, true, EventKind::TailEntryFrom { parent: raw.parent }),
-        };
-        Event { ticks: raw.ticks, site: SiteId(raw.site), kind }
-    }
-
-    fn open(&mut self, raw: RawEvent, tail: bool, kind: EventKind) -> EventKind {
-        self.frames.push(Frame { site: raw.site, tag: raw.tag, tail });
-        kind
-    }
-
-    fn close(&mut self, site: u32, tag: u8) -> u32 {
-        let returned = Frame { site, tag, tail: false };
-        if self.frames.last() == Some(&returned) {
-            self.frames.pop();
-            return 1;
-        }
-        match self.frames.iter().rposition(|frame| *frame == returned) {
-            Some(at) => {
-                let pops = self.frames.len() - at;
-                self.frames.truncate(at);
-                pops as u32
+    /// Encodes the event, a return with its number of closed calls. True if it is a return.
+    #[inline(always)]
+    pub fn pair(&mut self, raw: RawEvent, encoder: &mut ThreadEncoder) -> bool {
+        let frame = raw.frame();
+        match raw.code() {
+            code::ENTRY => {
+                self.frames.push(frame);
+                encoder.push_graph(raw.ticks, raw.site(), false);
+                false
             }
-            None => 0,
+            code::EXIT if self.frames.last() == Some(&frame) => {
+                self.frames.pop();
+                encoder.push_graph(raw.ticks, raw.site(), true);
+                true
+            }
+            code => {
+                let kind = self.pair_rare(code, frame, raw.parent);
+                encoder.push(Event { ticks: raw.ticks, site: raw.site(), kind });
+                code == code::EXIT
+            }
         }
+    }
+
+    fn pair_rare(&mut self, code: u32, frame: u32, parent: u64) -> EventKind {
+        match code {
+            code::EXIT => return EventKind::Exit { pops: self.close(frame) },
+            code::CALL => return EventKind::Call { parent },
+            code::ENTRY | code::ENTRY_FROM => self.frames.push(frame),
+            _ => self.frames.push(frame | TAIL),
+        }
+        match code {
+            code::ENTRY => EventKind::Entry,
+            code::ENTRY_FROM => EventKind::EntryFrom { parent },
+            code::TAIL_ENTRY => EventKind::TailEntry,
+            _ => EventKind::TailEntryFrom { parent },
+        }
+    }
+
+    /// Closes the newest open call of the frame and all above it.
+    fn close(&mut self, frame: u32) -> u32 {
+        let Some(at) = self.frames.iter().rposition(|open| *open == frame) else { return 0 };
+        let pops = self.frames.len() - at;
+        self.frames.truncate(at);
+        pops as u32
     }
 }
 
@@ -70,9 +78,9 @@ mod tests {
                 b'~' => (code::TAIL_ENTRY, &word[1..]),
                 _ => (code::ENTRY, word),
             };
-            let site = u32::from(name.as_bytes()[0]);
-            let tag = name[1..].parse().unwrap_or(0);
-            if let EventKind::Exit { pops } = open.pair(RawEvent { ticks: 0, site, tag, code, parent: 0 }).kind {
+            let tag: u32 = name[1..].parse().unwrap_or(0);
+            let frame = tag << 25 | u32::from(name.as_bytes()[0]) << 5;
+            if let EventKind::Exit { pops } = open.pair_rare(code, frame, 0) {
                 got.push(pops);
             }
         }

@@ -4,7 +4,8 @@
 //! emptied chunk is ready for its next owner.
 
 use calltap_abi::event::{SPARSE_BLOCK, SPARSE_HIGH, code, has_parent};
-use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE};
+use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE, stub};
+use calltap_trace::SiteId;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// One event as the agent wrote it.
@@ -12,18 +13,41 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 pub struct RawEvent {
     /// Clock.
     pub ticks: u64,
-    /// Stub index.
-    pub site: u32,
-    /// Seven bits of the stack position.
-    pub tag: u8,
-    /// One of [`code`].
-    pub code: u32,
+    /// Site, tag and code, as stored.
+    pub low: u32,
     /// Return address in the caller, or 0. Sparse clock: its low half.
     pub parent: u64,
 }
 
+/// Takes events. A trait and not a closure: it runs once per event, and must become part of the reading loop.
+pub trait Sink {
+    /// The next event of the thread.
+    fn take(&mut self, event: RawEvent);
+}
+
+#[inline(always)]
 fn event(low: u32, ticks: u64, parent: u64) -> RawEvent {
-    RawEvent { ticks, site: (low & 0x1ff_ffff) >> 5, tag: (low >> 25) as u8, code: low & code::MASK, parent }
+    RawEvent { ticks, low, parent }
+}
+
+impl RawEvent {
+    /// Stub index.
+    #[inline(always)]
+    pub fn site(self) -> SiteId {
+        SiteId((self.low & (stub::REGION as u32 - 1)) >> 5)
+    }
+
+    /// One of [`code`].
+    #[inline(always)]
+    pub fn code(self) -> u32 {
+        self.low & code::MASK
+    }
+
+    /// Site and tag together: what is the same at the entry and at the return of one call.
+    #[inline(always)]
+    pub fn frame(self) -> u32 {
+        self.low & !code::MASK
+    }
 }
 
 /// Where reading stands in a thread's current chunk.
@@ -54,6 +78,11 @@ impl Default for Cursor {
 }
 
 impl Cursor {
+    /// Time of the last event that was read.
+    pub fn last_ticks(&self) -> u64 {
+        self.last.max(self.sparse.start)
+    }
+
     /// Is the chunk read to its end?
     pub fn at_end(&self) -> bool {
         self.offset >= CHUNK_LIMIT && !self.owed
@@ -71,45 +100,50 @@ impl Cursor {
     }
 
     /// Reads 8-byte words until the end of the chunk or an empty slot.
-    pub fn read(&mut self, chunk: &[AtomicU64; CHUNK_SIZE / 8], mut each: impl FnMut(RawEvent)) {
-        while self.offset < CHUNK_LIMIT || self.owed {
-            let at = self.offset / 8;
+    pub fn read(&mut self, chunk: &[AtomicU64; CHUNK_SIZE / 8], sink: &mut impl Sink) {
+        // In registers for the time of the loop: this runs once per event.
+        let (mut at, mut high, mut owed, mut last) = (self.offset / 8, self.high, self.owed, self.last);
+        while at < CHUNK_LIMIT / 8 || owed {
             let word = chunk[at].load(Relaxed);
-            if word == 0 {
-                return;
-            }
             let low = word as u32;
-            match low & code::MASK {
-                code::EPOCH => {
-                    self.high = word >> 32 << 32;
-                    self.owed = true;
+            let mut parent = 0;
+            // The most frequent kinds first: entries and returns without anything behind them.
+            if !matches!(low & code::MASK, code::ENTRY | code::EXIT) {
+                if word == 0 {
+                    break;
                 }
-                code::PAD => {}
-                c => {
-                    let mut parent = 0;
-                    if has_parent(c) {
-                        parent = chunk[at + 1].load(Relaxed);
-                        if parent == 0 {
-                            return;
-                        }
-                        chunk[at + 1].store(0, Relaxed);
-                        self.offset += 8;
+                let kind = low & code::MASK;
+                if kind == code::EPOCH || kind == code::PAD {
+                    if kind == code::EPOCH {
+                        high = word >> 32 << 32;
+                        owed = true;
                     }
-                    self.owed = false;
-                    let ticks = self.high | word >> 32;
-                    // Far behind its predecessor: the high half changed in a signal handler that ran just before the store.
-                    let late = ticks + (1 << 31) < self.last;
-                    self.last = if late { ticks + (1 << 32) } else { ticks };
-                    each(event(low, self.last, parent));
+                    chunk[at].store(0, Relaxed);
+                    at += 1;
+                    continue;
+                }
+                if has_parent(kind) {
+                    parent = chunk[at + 1].load(Relaxed);
+                    if parent == 0 {
+                        break;
+                    }
+                    chunk[at + 1].store(0, Relaxed);
                 }
             }
             chunk[at].store(0, Relaxed);
-            self.offset += 8;
+            at += 1 + usize::from(parent != 0);
+            owed = false;
+            let ticks = high | word >> 32;
+            // Far behind its predecessor: the high half changed in a signal handler that ran just before the store.
+            let late = ticks.wrapping_sub(last) as i64 + (1 << 31) < 0;
+            last = ticks.wrapping_add(u64::from(late) << 32);
+            sink.take(event(low, last, parent));
         }
+        (self.offset, self.high, self.owed, self.last) = (at * 8, high, owed, last);
     }
 
     /// Reads the 4-byte words of the sparse clock likewise.
-    pub fn read_sparse(&mut self, chunk: &[AtomicU32; CHUNK_SIZE / 4], mut each: impl FnMut(RawEvent)) {
+    pub fn read_sparse(&mut self, chunk: &[AtomicU32; CHUNK_SIZE / 4], sink: &mut impl Sink) {
         while self.offset < CHUNK_LIMIT {
             let at = self.offset / 4;
             let word = chunk[at].load(Relaxed);
@@ -120,7 +154,7 @@ impl Cursor {
                 0 => self.sparse.low = word,
                 4 => {
                     let start = u64::from(word & !SPARSE_HIGH) << 32 | u64::from(self.sparse.low);
-                    self.sparse.flush(start, &mut each);
+                    self.sparse.flush(start, sink);
                     self.sparse.start = start;
                 }
                 _ => match word & code::MASK {
@@ -145,19 +179,19 @@ impl Cursor {
     }
 
     /// Hands out the events that wait for a block that may never come.
-    pub fn flush_sparse(&mut self, mut each: impl FnMut(RawEvent)) {
+    pub fn flush_sparse(&mut self, sink: &mut impl Sink) {
         let start = self.sparse.start;
-        self.sparse.flush(start, &mut each);
+        self.sparse.flush(start, sink);
     }
 }
 
 impl Sparse {
-    fn flush(&mut self, end: u64, each: &mut impl FnMut(RawEvent)) {
+    fn flush(&mut self, end: u64, sink: &mut impl Sink) {
         let span = end.saturating_sub(self.start);
         let count = self.waiting.len() as u64;
         for (i, mut event) in self.waiting.drain(..).enumerate() {
             event.ticks = self.start + span / (count + 1) * (i as u64 + 1);
-            each(event);
+            sink.take(event);
         }
     }
 }
