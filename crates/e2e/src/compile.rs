@@ -25,8 +25,16 @@ pub const BUILDS: &[Build] = &[
     Build { name: "gcc", compilers: GNU, flags: &["-O2", "-fpatchable-function-entry=5"] },
     Build { name: "gcc mcount", compilers: GNU, flags: &["-O2", "-pg"] },
     Build { name: "gcc fentry", compilers: GNU, flags: &["-O2", "-pg", "-mfentry"] },
-    Build { name: "clang", compilers: ["clang-16", "clang++-16"], flags: &["-O2", "-fpatchable-function-entry=5"] },
-    Build { name: "no-pie", compilers: GNU, flags: &["-O2", "-fno-pie", "-no-pie", "-fpatchable-function-entry=5"] },
+    Build {
+        name: "clang",
+        compilers: ["clang-16", "clang++-16"],
+        flags: &["-O2", "-fpatchable-function-entry=5"],
+    },
+    Build {
+        name: "no-pie",
+        compilers: GNU,
+        flags: &["-O2", "-fno-pie", "-no-pie", "-fpatchable-function-entry=5"],
+    },
     Build { name: "-O0", compilers: GNU, flags: &["-O0", "-fpatchable-function-entry=5"] },
 ];
 
@@ -61,7 +69,11 @@ impl Program {
 
     /// A program that exists already.
     pub fn existing(path: &str) -> Program {
-        Program { path: path.into(), name: path.into(), directory: TempDir::new().expect("a temporary directory") }
+        Program {
+            path: path.into(),
+            name: path.into(),
+            directory: TempDir::new().expect("a temporary directory"),
+        }
     }
 
     /// Compiles one more file (a shared object, say) into its directory.
@@ -104,7 +116,14 @@ pub fn compile_rust(name: &str, flags: &[&str]) -> Program {
     let stem = name.trim_end_matches(".rs");
     let path = directory.path().join(stem);
     let mut command = Command::new("rustc");
-    command.env("RUSTC_BOOTSTRAP", "1").args(["-Z", "patchable-function-entry=5", "--edition", "2021", "-g", "-o"]);
+    command.env("RUSTC_BOOTSTRAP", "1").args([
+        "-Z",
+        "patchable-function-entry=5",
+        "--edition",
+        "2021",
+        "-g",
+        "-o",
+    ]);
     command.arg(&path).arg(source(name)).args(flags);
     finish(command);
     Program { path, name: format!("{stem} (rustc)"), directory }

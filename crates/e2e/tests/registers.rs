@@ -1,6 +1,8 @@
 //! Values reach traced functions and come back from them unchanged, in whatever register or stack slot they travel.
 
-use calltap_e2e::{Expect, GCC, check, clocks, compile, diagonal, full, have, matrix, plain, record, skipped};
+use calltap_e2e::{
+    Expect, GCC, check, clocks, compile, diagonal, full, have, matrix, plain, record, skipped,
+};
 
 fn say_skips(output: &str) {
     output.lines().filter_map(|line| line.strip_prefix("SKIPPED: ")).for_each(skipped);
@@ -35,7 +37,11 @@ fn a_traced_call_after_a_prologue_changes_no_register_and_no_flag() {
     // Untraced, the profiler's own mcount changes registers: only the recorded run is judged.
     for flags in full() {
         let recording = record(&program, &flags, &Expect::default());
-        assert!(recording.run.stdout.contains("\n0 of ") || recording.run.stdout.starts_with("0 of "), "{}", recording.run.stdout);
+        assert!(
+            recording.run.stdout.contains("\n0 of ") || recording.run.stdout.starts_with("0 of "),
+            "{}",
+            recording.run.stdout
+        );
         recording.counts_agree(&Expect::default());
     }
 }

@@ -1,0 +1,83 @@
+//! Threads, signals and coroutines: every call counted, every end as untraced.
+
+use calltap_e2e::{BUILDS, Expect, GCC, check, clocks, compile, diagonal, matrix};
+
+fn threads(how: &str) {
+    for (turn, build) in matrix() {
+        let program = compile(build, &["threads.c"], &[]);
+        check(&program, &diagonal(turn), &Expect { arguments: &[how], ..Expect::default() });
+    }
+}
+
+#[test]
+fn cancelled_threads_run_their_cleanup_handlers() {
+    threads("cancel");
+}
+
+#[test]
+fn threads_leave_by_pthread_exit() {
+    threads("exit");
+}
+
+#[test]
+fn destructors_of_thread_specific_data_are_traced() {
+    threads("keys");
+}
+
+#[test]
+fn three_thousand_short_threads() {
+    threads("short");
+}
+
+#[test]
+fn eight_busy_threads() {
+    let program = compile(GCC, &["threads.c"], &[]);
+    check(&program, &clocks(), &Expect { arguments: &["busy"], ..Expect::default() });
+}
+
+#[test]
+fn detached_threads() {
+    threads("detached");
+}
+
+#[test]
+fn main_leaves_before_its_threads() {
+    threads("main");
+}
+
+#[test]
+fn destructors_of_thread_locals_are_traced() {
+    for (turn, build) in matrix() {
+        check(&compile(build, &["thread_locals.cpp"], &[]), &diagonal(turn), &Expect::default());
+    }
+}
+
+fn signals(how: &str) {
+    for build in [&BUILDS[0], &BUILDS[1], &BUILDS[4]] {
+        let program = compile(build, &["signals.c"], &[]);
+        let expect = Expect { arguments: &[how], may_lose: true, ..Expect::default() };
+        check(&program, &clocks(), &expect);
+    }
+}
+
+#[test]
+fn handlers_at_20_khz() {
+    signals("plain");
+}
+
+#[test]
+fn handlers_on_a_small_alternate_stack() {
+    signals("alternate");
+}
+
+#[test]
+fn handlers_that_interrupt_handlers() {
+    signals("nested");
+}
+
+#[test]
+fn coroutines_that_move_between_threads() {
+    for (turn, build) in matrix() {
+        check(&compile(build, &["coroutines.c"], &[]), &diagonal(turn), &Expect::default());
+    }
+}

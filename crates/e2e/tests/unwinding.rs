@@ -1,0 +1,53 @@
+//! Exceptions, panics, longjmp, deep recursion and tail calls go where they go untraced.
+
+use calltap_e2e::{BUILDS, Expect, GCC, check, clocks, compile, compile_rust, diagonal, full, matrix, plain};
+
+#[test]
+fn exceptions_pass_through_traced_frames() {
+    for (turn, build) in matrix() {
+        let program = compile(build, &["throws.cpp"], &[]);
+        check(&program, &diagonal(turn), &Expect::default());
+    }
+}
+
+#[test]
+fn exceptions_pass_with_a_static_unwinder() {
+    for build in [&BUILDS[0], &BUILDS[1], &BUILDS[4]] {
+        let program = compile(build, &["throws.cpp"], &["-static-libgcc", "-static-libstdc++"]);
+        check(&program, &clocks(), &Expect::default());
+    }
+}
+
+#[test]
+fn an_exception_in_noexcept_terminates_the_program() {
+    for (_, build) in matrix() {
+        let program = compile(build, &["throws.cpp"], &[]);
+        let expect = Expect { arguments: &["noexcept"], uncounted: true, ..Expect::default() };
+        check(&program, &plain(), &expect);
+    }
+}
+
+#[test]
+fn rust_panics_are_caught_and_backtraces_complete() {
+    for optimise in
+        [&["-Copt-level=2"][..], &["-Copt-level=0"], &["-Copt-level=3", "-Cforce-frame-pointers=yes"]]
+    {
+        check(&compile_rust("panics.rs", optimise), &full(), &Expect::default());
+    }
+}
+
+#[test]
+fn longjmp_and_deep_recursion() {
+    for (turn, build) in matrix() {
+        let program = compile(build, &["jumps.c"], &[]);
+        check(&program, &if turn == 0 { full() } else { diagonal(turn) }, &Expect::default());
+    }
+}
+
+#[test]
+fn tail_calls_of_every_kind() {
+    for (turn, build) in matrix() {
+        check(&compile(build, &["tail.c"], &[]), &diagonal(turn), &Expect::default());
+    }
+    check(&compile(GCC, &["tail.c"], &[]), &full(), &Expect::default());
+}
