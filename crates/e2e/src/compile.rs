@@ -137,3 +137,18 @@ pub fn output_of(tool: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(tool).args(arguments).output().expect("just found");
     Some(String::from_utf8_lossy(&output.stdout).into_owned())
 }
+
+/// A program linked with one traced library, and another library for it to open: its path.
+pub fn with_libraries(build: &Build) -> (Program, String) {
+    let directory = TempDir::new().expect("a temporary directory");
+    let path = directory.path().join("libraries");
+    let program = Program { path, name: format!("libraries ({})", build.name), directory };
+    let library = |name: &str| {
+        let define = format!("-DNAME={name}");
+        program.add(build, &["library.c"], &format!("lib{name}.so"), &["-shared", "-fPIC", &define]).display().to_string()
+    };
+    let (one, two) = (library("one"), library("two"));
+    let rpath = format!("-Wl,-rpath,{}", program.directory().display());
+    program.add(build, &["libraries.c"], "libraries", &[&two, &rpath, "-rdynamic"]);
+    (program, one)
+}

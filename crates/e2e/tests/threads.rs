@@ -1,6 +1,6 @@
 //! Threads, signals and coroutines: every call counted, every end as untraced.
 
-use calltap_e2e::{BUILDS, Expect, GCC, check, clocks, compile, diagonal, matrix};
+use calltap_e2e::{BUILDS, Build, Expect, GCC, check, clocks, compile, diagonal, matrix};
 
 fn threads(how: &str) {
     for (turn, build) in matrix() {
@@ -52,8 +52,8 @@ fn destructors_of_thread_locals_are_traced() {
     }
 }
 
-fn signals(how: &str) {
-    for build in [&BUILDS[0], &BUILDS[1], &BUILDS[4]] {
+fn signals(how: &str, builds: [&Build; 3]) {
+    for build in builds {
         let program = compile(build, &["signals.c"], &[]);
         let expect = Expect { arguments: &[how], may_lose: true, ..Expect::default() };
         check(&program, &clocks(), &expect);
@@ -62,22 +62,25 @@ fn signals(how: &str) {
 
 #[test]
 fn handlers_at_20_khz() {
-    signals("plain");
+    signals("plain", [&BUILDS[0], &BUILDS[1], &BUILDS[4]]);
 }
 
 #[test]
 fn handlers_on_a_small_alternate_stack() {
-    signals("alternate");
+    // Not with -pg: the profiler's own timer would overflow the small stack, untraced too.
+    signals("alternate", [&BUILDS[0], &BUILDS[4], &BUILDS[5]]);
 }
 
 #[test]
 fn handlers_that_interrupt_handlers() {
-    signals("nested");
+    signals("nested", [&BUILDS[0], &BUILDS[2], &BUILDS[5]]);
 }
 
 #[test]
 fn coroutines_that_move_between_threads() {
     for (turn, build) in matrix() {
-        check(&compile(build, &["coroutines.c"], &[]), &diagonal(turn), &Expect::default());
+        // A handler that comes while its thread's stack is seen for the first time may be lost.
+        let expect = Expect { may_lose: true, ..Expect::default() };
+        check(&compile(build, &["coroutines.c"], &[]), &diagonal(turn), &expect);
     }
 }
