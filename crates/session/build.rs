@@ -49,7 +49,11 @@ fn link(agent: &Path, archive: &Path, image: &Path) {
 /// The promises of the agent that its bytes can show: it needs no library, imports nothing but the weak `environ`, cannot panic.
 fn check(image: &Path) {
     let text = String::from_utf8_lossy(&fs::read(image).expect("the linked agent")).into_owned();
-    assert!(!text.contains("panic_fmt") && !text.contains("panicking"), "the agent contains a panic: {}", image.display());
+    assert!(
+        !text.contains("panic_fmt") && !text.contains("panicking"),
+        "the agent contains a panic: {}",
+        image.display()
+    );
 }
 
 fn run(command: &mut Command) {

@@ -90,7 +90,8 @@ pub fn stub_bytes(
 ) -> Result<[u8; stub::SIZE], OutOfReach> {
     let mut bytes = [INT3; stub::SIZE];
     let mut put = |offset: usize, code: &[u8]| bytes[offset..offset + code.len()].copy_from_slice(code);
-    let to = |opcode: &[u8], offset: usize, target: Avma| relative(opcode, Avma(at.0 + offset as u64), target);
+    let to =
+        |opcode: &[u8], offset: usize, target: Avma| relative(opcode, Avma(at.0 + offset as u64), target);
     let near = reaches(Avma(at.0 + stub::TAIL as u64), body) && reaches(at, body);
     let body_at = |direct: &[u8], indirect: &[u8], offset: usize| {
         if near {
@@ -180,8 +181,12 @@ pub fn site_edit(form: &SiteForm, bias: Bias, target: Avma) -> Result<Edit, OutO
     let address = bias.apply(site_address(form));
     let (old, new) = match form {
         SiteForm::Entry { old, .. } if old.len() == 6 => (old.clone(), relative(JMP6, address, target)?),
-        SiteForm::Entry { old, .. } => (old.get(..5).ok_or(OutOfReach)?.to_vec(), relative(JMP, address, target)?),
-        SiteForm::AfterPrologue { old, .. } if old.len() == 6 => (old.clone(), relative(CALL6, address, target)?),
+        SiteForm::Entry { old, .. } => {
+            (old.get(..5).ok_or(OutOfReach)?.to_vec(), relative(JMP, address, target)?)
+        }
+        SiteForm::AfterPrologue { old, .. } if old.len() == 6 => {
+            (old.clone(), relative(CALL6, address, target)?)
+        }
         SiteForm::AfterPrologue { old, .. } => {
             (old.get(..5).ok_or(OutOfReach)?.to_vec(), relative(CALL, address, target)?)
         }

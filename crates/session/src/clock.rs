@@ -34,7 +34,10 @@ pub fn pair() -> ClockPair {
         let before = tsc();
         let monotonic_ns = monotonic_ns();
         let after = tsc();
-        (after.wrapping_sub(before), ClockPair { ticks: before + after.wrapping_sub(before) / 2, monotonic_ns })
+        (
+            after.wrapping_sub(before),
+            ClockPair { ticks: before + after.wrapping_sub(before) / 2, monotonic_ns },
+        )
     };
     (0..5).map(|_| read()).min_by_key(|(took, _)| *took).map_or_else(|| read().1, |(_, pair)| pair)
 }

@@ -8,7 +8,9 @@ use crate::pairing::OpenCalls;
 use crate::raw::{Cursor, RawEvent, Sink};
 use crate::shm::{self, Shared};
 use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE, Clock, ThreadEntry, ThreadState};
-use calltap_trace::{Error, Event, EventKind, Loss, Process, Record, Thread, ThreadEncoder, ThreadId, TraceWriter};
+use calltap_trace::{
+    Error, Event, EventKind, Loss, Process, Record, Thread, ThreadEncoder, ThreadId, TraceWriter,
+};
 use std::fs;
 use std::sync::atomic::Ordering::*;
 use std::sync::mpsc::Receiver;
@@ -84,7 +86,12 @@ pub struct Collector<'a> {
 
 impl<'a> Collector<'a> {
     /// A collector that writes to `writer`, also what comes from `records`.
-    pub fn new(shared: &'a Shared, writer: TraceWriter, records: Receiver<Record>, clock: Clock) -> Collector<'a> {
+    pub fn new(
+        shared: &'a Shared,
+        writer: TraceWriter,
+        records: Receiver<Record>,
+        clock: Clock,
+    ) -> Collector<'a> {
         use std::os::unix::fs::MetadataExt;
         Collector {
             shared,
@@ -177,7 +184,8 @@ impl<'a> Collector<'a> {
 
     fn begin(&mut self, entry: u32, process: u32, tid: u32) {
         // A thread id used again: its former owner is gone, whatever /proc says now.
-        let former = self.readers.iter_mut().flatten().find(|reader| (reader.process, reader.tid) == (process, tid));
+        let former =
+            self.readers.iter_mut().flatten().find(|reader| (reader.process, reader.tid) == (process, tid));
         if let Some(former) = former {
             former.tid = 0;
         }
@@ -228,11 +236,14 @@ impl<'a> Collector<'a> {
                 reader.active = false;
                 continue;
             }
-            let over = last || reader.tid == 0 || self.processes.get(reader.process as usize).is_some_and(|pid| {
-                let foreign = self.shared.process(reader.process).map_or(0, |p| p.pid_namespace.load(Relaxed));
-                // Ids of another pid namespace cannot be looked up: such threads end with their process, at the end.
-                foreign == self.namespace && !thread_exists(*pid, reader.tid)
-            });
+            let over = last
+                || reader.tid == 0
+                || self.processes.get(reader.process as usize).is_some_and(|pid| {
+                    let foreign =
+                        self.shared.process(reader.process).map_or(0, |p| p.pid_namespace.load(Relaxed));
+                    // Ids of another pid namespace cannot be looked up: such threads end with their process, at the end.
+                    foreign == self.namespace && !thread_exists(*pid, reader.tid)
+                });
             let extent = if over { Extent::Rest } else { Extent::Partial };
             reader.read(self.shared, self.sparse, extent, &mut self.writer, &mut self.failed);
             if over {
@@ -338,7 +349,9 @@ impl Reader {
                 continue;
             }
             // The thread's cursor is still here until the next chunk holds something.
-            if extent != Extent::Rest && shared.chunk(next).is_none_or(|words| words[CHUNK_DATA / 8].load(Relaxed) == 0) {
+            if extent != Extent::Rest
+                && shared.chunk(next).is_none_or(|words| words[CHUNK_DATA / 8].load(Relaxed) == 0)
+            {
                 return got;
             }
             self.free(shared, chunk);

@@ -40,7 +40,8 @@ impl Directory {
         let guard = RemoveOnError(Some(&path));
         let at = |name: &str| path.join(name);
         let file = |name: &str, mode: u32| {
-            let open = || OpenOptions::new().read(true).write(true).create_new(true).mode(mode).open(at(name));
+            let open =
+                || OpenOptions::new().read(true).write(true).create_new(true).mode(mode).open(at(name));
             open().map_err(|source| Error::Directory { path: at(name), source })
         };
         let lock = file("lock", 0o600)?;
@@ -90,7 +91,12 @@ impl Drop for RemoveOnError<'_> {
 /// The first place that can be written to, allows execution, and has a name that LD_PRELOAD can carry.
 fn place() -> Result<PathBuf, Error> {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let candidates = [Some(PathBuf::from("/dev/shm")), runtime, Some(PathBuf::from("/tmp")), Some(PathBuf::from("/var/tmp"))];
+    let candidates = [
+        Some(PathBuf::from("/dev/shm")),
+        runtime,
+        Some(PathBuf::from("/tmp")),
+        Some(PathBuf::from("/var/tmp")),
+    ];
     let usable = |path: &PathBuf| {
         let name = path.as_os_str().as_encoded_bytes();
         !name.iter().any(|byte| matches!(byte, b':' | b' '))
@@ -99,7 +105,9 @@ fn place() -> Result<PathBuf, Error> {
     };
     candidates.into_iter().flatten().find(usable).ok_or_else(|| Error::Directory {
         path: PathBuf::from("/dev/shm"),
-        source: io::Error::other("no writable directory that allows execution (tried /dev/shm, XDG_RUNTIME_DIR, /tmp, /var/tmp)"),
+        source: io::Error::other(
+            "no writable directory that allows execution (tried /dev/shm, XDG_RUNTIME_DIR, /tmp, /var/tmp)",
+        ),
     })
 }
 

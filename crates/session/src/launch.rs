@@ -85,7 +85,8 @@ fn ignored_signals() -> u64 {
 /// User and system time of this process, or of its ended children.
 pub fn cpu_ns(who: UsageWho) -> u64 {
     let Ok(usage) = getrusage(who) else { return 0 };
-    let ns = |time: nix::sys::time::TimeVal| time.tv_sec() as u64 * 1_000_000_000 + time.tv_usec() as u64 * 1000;
+    let ns =
+        |time: nix::sys::time::TimeVal| time.tv_sec() as u64 * 1_000_000_000 + time.tv_usec() as u64 * 1000;
     ns(usage.user_time()) + ns(usage.system_time())
 }
 

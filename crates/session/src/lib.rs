@@ -18,8 +18,8 @@ mod raw;
 mod record;
 mod shm;
 
+pub use calltap_abi::Clock;
 pub use error::Error;
 pub use launch::no_core_dump;
 pub use modules::Candidates;
 pub use record::{Options, Outcome, Selector, record};
-pub use calltap_abi::Clock;

@@ -69,7 +69,9 @@ pub fn gap_near(regions: &[Region], start: u64, end: u64, length: u64, lowest: u
     const HEAP_ROOM: u64 = 1 << 30;
     const REACH: u64 = (1 << 31) - (1 << 20);
     let (reach_low, reach_high) = (end.saturating_sub(REACH).max(lowest), start.saturating_add(REACH));
-    let free = |at: u64| regions.iter().all(|region| region.end + MARGIN <= at || at + length + MARGIN <= region.start);
+    let free = |at: u64| {
+        regions.iter().all(|region| region.end + MARGIN <= at || at + length + MARGIN <= region.start)
+    };
     let below = regions
         .iter()
         .filter(|region| region.start <= start)
@@ -95,7 +97,14 @@ mod tests {
 
     fn check(line: &str, expected: (u64, u64, bool, u64, u64, &str)) {
         let region = parse(line).expect("a valid line");
-        let got = (region.start, region.end, region.executable, region.offset, region.file.1, region.path.to_str().unwrap());
+        let got = (
+            region.start,
+            region.end,
+            region.executable,
+            region.offset,
+            region.file.1,
+            region.path.to_str().unwrap(),
+        );
         assert_eq!(got, expected);
     }
 
@@ -105,7 +114,10 @@ mod tests {
             "7f0000001000-7f0000002000 r-xp 00003000 fe:00 1234                       /usr/lib/a b.so (deleted)",
             (0x7f00_0000_1000, 0x7f00_0000_2000, true, 0x3000, 1234, "/usr/lib/a b.so (deleted)"),
         );
-        check("7ffc0000-7ffd0000 rw-p 00000000 00:00 0    [stack]", (0x7ffc_0000, 0x7ffd_0000, false, 0, 0, "[stack]"));
+        check(
+            "7ffc0000-7ffd0000 rw-p 00000000 00:00 0    [stack]",
+            (0x7ffc_0000, 0x7ffd_0000, false, 0, 0, "[stack]"),
+        );
         check("1000-2000 rw-p 00000000 00:00 0 ", (0x1000, 0x2000, false, 0, 0, ""));
     }
 
@@ -119,7 +131,10 @@ mod tests {
             file: (String::new(), 0),
             path: path.into(),
         };
-        let pie = [region(0x5555_5000_0000, 0x5555_5010_0000, "prog"), region(0x5555_5100_0000, 0x5555_5200_0000, "[heap]")];
+        let pie = [
+            region(0x5555_5000_0000, 0x5555_5010_0000, "prog"),
+            region(0x5555_5100_0000, 0x5555_5200_0000, "[heap]"),
+        ];
         let at = gap_near(&pie, 0x5555_5000_0000, 0x5555_5010_0000, 0x8000, 0x10000).unwrap();
         assert!(at < 0x5555_5000_0000 && at > 0x5554_d000_0000);
         let low = [region(0x40_0000, 0x80_0000, "prog"), region(0x90_0000, 0xa0_0000, "[heap]")];

@@ -53,7 +53,9 @@ impl Mapped {
             segment.executable && (start..segment.file_offset + segment.file_size).contains(&offset)
         };
         let segment = binary.segments.iter().find(inside)?;
-        Some(Bias(address.wrapping_sub(segment.address.0.wrapping_sub(segment.file_offset).wrapping_add(offset))))
+        Some(Bias(
+            address.wrapping_sub(segment.address.0.wrapping_sub(segment.file_offset).wrapping_add(offset)),
+        ))
     }
 
     /// File name without directories.
@@ -78,6 +80,9 @@ pub struct Candidates {
 impl Candidates {
     /// The traceable functions.
     pub fn traceable(&self) -> impl Iterator<Item = &Function> {
-        self.modules.iter().flat_map(|(_, functions)| functions.iter()).filter(|function| function.form.is_some())
+        self.modules
+            .iter()
+            .flat_map(|(_, functions)| functions.iter())
+            .filter(|function| function.form.is_some())
     }
 }

@@ -13,39 +13,50 @@ const TAIL: u32 = 1;
 /// The open calls of a thread.
 #[derive(Clone, Debug, Default)]
 pub struct OpenCalls {
+    /// Those below `depth` are open; one place above always exists.
     frames: Vec<u32>,
+    depth: usize,
 }
 
 impl OpenCalls {
     /// Encodes the event, a return with its number of closed calls. True if it is a return.
+    ///
+    /// Whether an entry or a return comes next is what a processor cannot predict, so the two are one path without a branch
+    /// between them.
     #[inline(always)]
     pub fn pair(&mut self, raw: RawEvent, encoder: &mut ThreadEncoder) -> bool {
-        let frame = raw.frame();
-        match raw.code() {
-            code::ENTRY => {
-                self.frames.push(frame);
-                encoder.push_graph(raw.ticks, raw.site(), false);
-                false
-            }
-            code::EXIT if self.frames.last() == Some(&frame) => {
-                self.frames.pop();
-                encoder.push_graph(raw.ticks, raw.site(), true);
-                true
-            }
-            code => {
-                let kind = self.pair_rare(code, frame, raw.parent);
+        let (frame, code) = (raw.frame(), raw.code());
+        let returns = code == code::EXIT;
+        let top = self.frames.get(self.depth.wrapping_sub(1)).copied();
+        let Some(place) = self.frames.get_mut(self.depth).filter(|_| {
+            (code == code::ENTRY) | (returns & (top == Some(frame)))
+        }) else {
+            if code == code::CALL {
+                let kind = EventKind::Call { parent: raw.parent };
                 encoder.push(Event { ticks: raw.ticks, site: raw.site(), kind });
-                code == code::EXIT
+                return false;
             }
-        }
+            return self.pair_other(raw, encoder);
+        };
+        *place = frame; // of no effect if it returns
+        self.depth = if returns { self.depth - 1 } else { self.depth + 1 };
+        encoder.push_graph(raw.ticks, raw.site(), returns);
+        returns
+    }
+
+    #[inline(never)]
+    fn pair_other(&mut self, raw: RawEvent, encoder: &mut ThreadEncoder) -> bool {
+        let kind = self.pair_rare(raw.code(), raw.frame(), raw.parent);
+        encoder.push(Event { ticks: raw.ticks, site: raw.site(), kind });
+        matches!(kind, EventKind::Exit { .. })
     }
 
     fn pair_rare(&mut self, code: u32, frame: u32, parent: u64) -> EventKind {
         match code {
             code::EXIT => return EventKind::Exit { pops: self.close(frame) },
             code::CALL => return EventKind::Call { parent },
-            code::ENTRY | code::ENTRY_FROM => self.frames.push(frame),
-            _ => self.frames.push(frame | TAIL),
+            code::ENTRY | code::ENTRY_FROM => self.open(frame),
+            _ => self.open(frame | TAIL),
         }
         match code {
             code::ENTRY => EventKind::Entry,
@@ -55,11 +66,19 @@ impl OpenCalls {
         }
     }
 
+    fn open(&mut self, frame: u32) {
+        if self.frames.len() < self.depth + 2 {
+            self.frames.resize((self.depth + 2).next_power_of_two().max(64), 0);
+        }
+        self.frames[self.depth] = frame;
+        self.depth += 1;
+    }
+
     /// Closes the newest open call of the frame and all above it.
     fn close(&mut self, frame: u32) -> u32 {
-        let Some(at) = self.frames.iter().rposition(|open| *open == frame) else { return 0 };
-        let pops = self.frames.len() - at;
-        self.frames.truncate(at);
+        let Some(at) = self.frames[..self.depth].iter().rposition(|open| *open == frame) else { return 0 };
+        let pops = self.depth - at;
+        self.depth = at;
         pops as u32
     }
 }

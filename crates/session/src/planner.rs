@@ -219,7 +219,11 @@ impl<'a> Planner<'a> {
         records.push(Record::Module(record.clone()));
         let room = stub::COUNT.saturating_sub(self.next_site as usize);
         if chosen.len() > room {
-            let text = format!("only the first {room} of {} functions of {} are traced: the stub region is full", chosen.len(), mapped.name());
+            let text = format!(
+                "only the first {room} of {} functions of {} are traced: the stub region is full",
+                chosen.len(),
+                mapped.name()
+            );
             records.push(Record::Note { text });
         }
         let chosen = &chosen[..chosen.len().min(room)];
@@ -244,8 +248,13 @@ impl<'a> Planner<'a> {
         let first = self.next_site;
         let (low, high) = (agent.stub(0), agent.stub(stub::COUNT as u32 - 1));
         let ends = [Avma(mapped.range.0), Avma(mapped.range.1)];
-        let near = ends.iter().all(|end| calltap_patch::reaches(*end, low) && calltap_patch::reaches(*end, high));
-        let hops_at = if near { None } else { Some(self.reserve_hops(mapped, chosen.len(), regions, plan, records)?) };
+        let near =
+            ends.iter().all(|end| calltap_patch::reaches(*end, low) && calltap_patch::reaches(*end, high));
+        let hops_at = if near {
+            None
+        } else {
+            Some(self.reserve_hops(mapped, chosen.len(), regions, plan, records)?)
+        };
         let (mut stubs, mut hops) = (Vec::new(), Vec::new());
         let (mut edits, mut sites) = (Vec::new(), Vec::new());
         for (n, (function, tracers)) in chosen.iter().enumerate() {
@@ -270,7 +279,9 @@ impl<'a> Planner<'a> {
             };
             match calltap_patch::site_edit(form, bias, target) {
                 Ok(edit) => edits.push((SiteId(id), edit)),
-                Err(_) => records.push(Record::Note { text: format!("{} is not traced: its stub is out of reach", function.name) }),
+                Err(_) => records.push(Record::Note {
+                    text: format!("{} is not traced: its stub is out of reach", function.name),
+                }),
             }
             sites.push(Site {
                 id: SiteId(id),
@@ -302,8 +313,10 @@ impl<'a> Planner<'a> {
         records: &mut Vec<Record>,
     ) -> Option<u64> {
         let length = ((count * stub::HOP_SIZE) as u64).next_multiple_of(4096);
-        let Some(at) = gap_near(regions, mapped.range.0, mapped.range.1, length, maps::lowest_address()) else {
-            let text = format!("{} is not traced: no free address range of {length} bytes near it", mapped.name());
+        let Some(at) = gap_near(regions, mapped.range.0, mapped.range.1, length, maps::lowest_address())
+        else {
+            let text =
+                format!("{} is not traced: no free address range of {length} bytes near it", mapped.name());
             records.push(Record::Note { text });
             return None;
         };
@@ -342,7 +355,9 @@ impl<'a> Planner<'a> {
         for (map, (address, ..)) in maps.iter().zip(&plan.maps) {
             let errno = map.errno.load(Relaxed);
             if errno != 0 {
-                let text = format!("process {index}: could not map jumps at {address:#x} (errno {errno}): the functions near there are not traced");
+                let text = format!(
+                    "process {index}: could not map jumps at {address:#x} (errno {errno}): the functions near there are not traced"
+                );
                 records.push(Record::Note { text });
             }
         }
@@ -363,7 +378,9 @@ impl<'a> Planner<'a> {
             }
         }
         if failed > 0 {
-            records.push(Record::Note { text: format!("{failed} sites could not be written and are not traced") });
+            records.push(Record::Note {
+                text: format!("{failed} sites could not be written and are not traced"),
+            });
         }
     }
 }

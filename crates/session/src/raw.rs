@@ -133,10 +133,7 @@ impl Cursor {
             chunk[at].store(0, Relaxed);
             at += 1 + usize::from(parent != 0);
             owed = false;
-            let ticks = high | word >> 32;
-            // Far behind its predecessor: the high half changed in a signal handler that ran just before the store.
-            let late = ticks.wrapping_sub(last) as i64 + (1 << 31) < 0;
-            last = ticks.wrapping_add(u64::from(late) << 32);
+            last = high | word >> 32;
             sink.take(event(low, last, parent));
         }
         (self.offset, self.high, self.owed, self.last) = (at * 8, high, owed, last);
@@ -195,3 +192,6 @@ impl Sparse {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

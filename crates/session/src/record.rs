@@ -112,7 +112,10 @@ pub fn record(options: &Options<'_>) -> Result<Outcome, Error> {
         (status, planned, collecting.join())
     });
     let (Ok(status), Ok(planned), Ok((writer, totals, failed))) = result else {
-        return Err(Error::System { what: "recording", source: std::io::Error::other("a thread of the recorder failed") });
+        return Err(Error::System {
+            what: "recording",
+            source: std::io::Error::other("a thread of the recorder failed"),
+        });
     };
     let sites = match planned {
         Ok(sites) => sites,
@@ -233,7 +236,10 @@ fn no_sites(program: &str, candidates: &Candidates) -> Error {
 fn trouble(shared: &Shared, program: &Program, totals: Totals) -> Vec<String> {
     let mut notes = Vec::new();
     if totals.processes == 0 {
-        notes.push(format!("{}: the program ran untraced: the dynamic linker did not load the agent", program.name));
+        notes.push(format!(
+            "{}: the program ran untraced: the dynamic linker did not load the agent",
+            program.name
+        ));
     }
     let all = (0..totals.processes).filter_map(|index| shared.process(index));
     let bits = all.fold(0, |bits, process| bits | process.trouble.load(Relaxed));
@@ -242,7 +248,10 @@ fn trouble(shared: &Shared, program: &Program, totals: Totals) -> Vec<String> {
             notes.push(text.to_owned());
         }
     };
-    add(Trouble::NoLoaderHook, "the dynamic linker could not be watched: libraries opened later were not traced");
+    add(
+        Trouble::NoLoaderHook,
+        "the dynamic linker could not be watched: libraries opened later were not traced",
+    );
     add(Trouble::NoMirror, "some stacks could not be mirrored: calls on them are counted as lost");
     add(Trouble::NoAnswer, "the recorder did not answer in time: some modules were not traced");
     notes
@@ -280,12 +289,18 @@ impl Program {
     fn find(word: Option<&OsString>) -> Result<Program, Error> {
         let word = word.cloned().unwrap_or_default();
         let name = word.to_string_lossy().into_owned();
-        let refuse = |reason: &str, exit_code| Error::Program { program: name.clone(), reason: reason.into(), exit_code };
+        let refuse = |reason: &str, exit_code| Error::Program {
+            program: name.clone(),
+            reason: reason.into(),
+            exit_code,
+        };
         let path = if word.as_encoded_bytes().contains(&b'/') {
             PathBuf::from(&word)
         } else {
             let all = env::var_os("PATH").unwrap_or_default();
-            let found = env::split_paths(&all).map(|directory| directory.join(&word)).find(|path| is_executable(path));
+            let found = env::split_paths(&all)
+                .map(|directory| directory.join(&word))
+                .find(|path| is_executable(path));
             found.ok_or_else(|| refuse("no such program in PATH", 127))?
         };
         let meta = fs::metadata(&path).map_err(|error| match error.kind() {
@@ -300,15 +315,24 @@ impl Program {
         }
         let data = fs::read(&path).map_err(|error| refuse(&error.to_string(), 126))?;
         if data.starts_with(b"#!") {
-            return Err(refuse("a script, not an ELF program: record its interpreter, with the script as argument", 126));
+            return Err(refuse(
+                "a script, not an ELF program: record its interpreter, with the script as argument",
+                126,
+            ));
         }
         let short = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
         let binary = calltap_sites::read(&data, &short).map_err(|error| refuse(&error.to_string(), 126))?;
         if binary.interpreter.is_none() {
-            return Err(refuse("statically linked: the agent is loaded by the dynamic linker, so this program cannot be recorded yet", 126));
+            return Err(refuse(
+                "statically linked: the agent is loaded by the dynamic linker, so this program cannot be recorded yet",
+                126,
+            ));
         }
         if meta.permissions().mode() & 0o6000 != 0 && !rustix::process::geteuid().is_root() {
-            return Err(refuse("set-user-ID or set-group-ID: the dynamic linker loads no agent into it", 126));
+            return Err(refuse(
+                "set-user-ID or set-group-ID: the dynamic linker loads no agent into it",
+                126,
+            ));
         }
         let device = meta.dev();
         let file = format!("{:02x}:{:02x}", rustix::fs::major(device), rustix::fs::minor(device));
@@ -317,5 +341,6 @@ impl Program {
 }
 
 fn is_executable(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|meta| meta.is_file()) && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
+    fs::metadata(path).is_ok_and(|meta| meta.is_file())
+        && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
 }

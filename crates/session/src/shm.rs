@@ -51,7 +51,8 @@ impl Shared {
         let fits = offset.checked_add(size_of::<T>()).is_some_and(|end| end <= self.size);
         // SAFETY: inside the mapping, which is page-aligned and lives as long as self; offset is a multiple of the alignment (checked);
         // atomics have no invalid bytes.
-        (fits && offset.is_multiple_of(align_of::<T>())).then(|| unsafe { &*self.base.add(offset).cast::<T>() })
+        (fits && offset.is_multiple_of(align_of::<T>()))
+            .then(|| unsafe { &*self.base.add(offset).cast::<T>() })
     }
 
     /// The first page.

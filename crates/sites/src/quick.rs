@@ -7,12 +7,20 @@ use object::{LittleEndian, Object, ObjectSection, ObjectSymbol};
 
 const SECTIONS: [&str; 2] = ["__patchable_function_entries", "__mcount_loc"];
 const CALLED: [&str; 3] = ["mcount", "_mcount", "__fentry__"];
+/// Defined by the C library, which defines mcount for others and does not call it.
+const C_LIBRARY: &str = "__libc_start_main";
 
-/// False only if [`crate::read`] would find no site. A library that merely *defines* mcount (libc) is not instrumented.
+/// False only if [`crate::read`] would find no site, or if this is a C library without site sections.
 pub fn may_have_sites(data: &[u8]) -> bool {
     let Ok(file) = ElfFile64::<LittleEndian, _>::parse(data) else { return true };
-    let called = |name: Result<&str, _>| name.is_ok_and(|name| CALLED.contains(&name));
-    file.sections().any(|section| section.name().is_ok_and(|name| SECTIONS.contains(&name)))
-        || file.dynamic_symbols().any(|symbol| symbol.is_undefined() && called(symbol.name()))
-        || file.dynamic_symbols().next().is_none() && file.symbols().any(|symbol| called(symbol.name()))
+    if file.sections().any(|section| section.name().is_ok_and(|name| SECTIONS.contains(&name))) {
+        return true;
+    }
+    let symbols = || file.dynamic_symbols().chain(file.symbols());
+    let named = |name: &[&str], undefined: bool| {
+        symbols().any(|symbol| {
+            symbol.is_undefined() == undefined && symbol.name().is_ok_and(|n| name.contains(&n))
+        })
+    };
+    named(&CALLED, true) || named(&CALLED, false) && !named(&[C_LIBRARY], false)
 }

@@ -1,0 +1,133 @@
+//! Stubs, hops and patched sites, as an independent decoder reads them.
+
+use calltap_abi::stub::{self, HOOK_COUNT, Hook};
+use calltap_patch::{Agent, Avma, Bias, Wanted};
+use calltap_sites::{SiteForm, Svma};
+use iced_x86::{Code, Decoder, DecoderOptions, Instruction, OpKind};
+use proptest::prelude::*;
+
+const STUBS: u64 = 0x7f00_0200_0000;
+
+fn agent() -> Agent {
+    Agent { stubs: Avma(STUBS), hooks: std::array::from_fn(|i| Avma(STUBS - 0x10000 + 64 * i as u64)) }
+}
+
+fn decode(bytes: &[u8], at: u64) -> Instruction {
+    Decoder::with_ip(64, bytes, at, DecoderOptions::NONE).decode()
+}
+
+/// Where a call or jump at `offset` goes, directly or through the address stored in `bytes`.
+fn goes_to(bytes: &[u8], at: u64, offset: usize) -> u64 {
+    let instruction = decode(&bytes[offset..], at + offset as u64);
+    if instruction.op0_kind() == OpKind::NearBranch64 {
+        return instruction.near_branch_target();
+    }
+    let place = (instruction.ip_rel_memory_address() - at) as usize;
+    u64::from_le_bytes(bytes[place..place + 8].try_into().unwrap())
+}
+
+fn is_call(code: Code) -> bool {
+    matches!(code, Code::Call_rel32_64 | Code::Call_rm64)
+}
+
+#[test]
+fn a_call_through_stub_calls_entry_body_and_exit_and_returns() {
+    for body in [STUBS + 0x100_0000, 0x5555_0000_1234] {
+        let at = agent().stub(7).0;
+        let bytes = calltap_patch::stub_bytes(&agent(), Avma(at), Avma(body), Wanted::Graph, false).unwrap();
+        let hook = |hook: Hook| agent().hooks[hook as usize].0;
+        assert_eq!(goes_to(&bytes, at, 0), hook(Hook::Entry));
+        assert_eq!(goes_to(&bytes, at, stub::AFTER_ENTRY), body);
+        assert_eq!(goes_to(&bytes, at, stub::LANDING), hook(Hook::Exit));
+        assert_eq!(goes_to(&bytes, at, stub::TAIL), body);
+        // Each return address is where the next instruction is: what the unwind tables and event codes rely on.
+        let calls =
+            [(0, stub::AFTER_ENTRY), (stub::AFTER_ENTRY, stub::LANDING), (stub::LANDING, stub::AFTER_EXIT)];
+        for (offset, next) in calls {
+            let call = decode(&bytes[offset..], at);
+            assert!(is_call(call.code()), "a call at {offset}");
+            assert_eq!(offset + call.len(), next);
+        }
+        assert_eq!(decode(&bytes[stub::AFTER_EXIT..], at).code(), Code::Retnq);
+        assert!(!is_call(decode(&bytes[stub::TAIL..], at).code()));
+    }
+}
+
+#[test]
+fn an_entry_only_stub_jumps_into_the_body() {
+    let at = agent().stub(0).0;
+    let body = Avma(at + 4096);
+    let bytes = calltap_patch::stub_bytes(&agent(), Avma(at), body, Wanted::Function, false).unwrap();
+    let start = calltap_patch::entry_offset(Wanted::Function, false);
+    assert_eq!(goes_to(&bytes, at, start), agent().hooks[Hook::Call as usize].0);
+    assert_eq!(start + decode(&bytes[start..], at).len(), stub::AFTER_CALL);
+    assert_eq!(goes_to(&bytes, at, stub::AFTER_CALL), body.0);
+}
+
+#[test]
+fn a_stub_after_a_prologue_returns_to_the_site() {
+    for wanted in [Wanted::Function, Wanted::Graph, Wanted::Both] {
+        let at = agent().stub(1).0;
+        let bytes = calltap_patch::stub_bytes(&agent(), Avma(at), Avma(0x40_1000), wanted, true).unwrap();
+        let start = calltap_patch::entry_offset(wanted, true);
+        assert!(is_call(decode(&bytes[start..], at).code()));
+        assert_eq!(decode(&bytes[stub::AFTER_MCOUNT..], at).code(), Code::Retnq);
+    }
+}
+
+#[test]
+fn event_codes_are_the_return_addresses_of_the_hooks() {
+    use calltap_abi::event::code;
+    assert_eq!(code::ENTRY as usize, stub::AFTER_ENTRY);
+    assert_eq!(code::EXIT as usize, stub::AFTER_EXIT);
+    assert_eq!(HOOK_COUNT, Hook::McountEntryFrom as usize + 1);
+}
+
+fn form(kind: u8, at: u64, gap: bool) -> SiteForm {
+    let svma = Svma(at);
+    match kind {
+        0 => SiteForm::Entry { at: svma, old: vec![0x90; 5] },
+        1 => SiteForm::Entry { at: svma, old: vec![0x66, 0x0f, 0x1f, 0x44, 0, 0] },
+        2 => SiteForm::AfterPrologue { at: svma, old: vec![0xe8, 1, 2, 3, 4] },
+        _ => SiteForm::Prefix {
+            prefix: svma,
+            prefix_old: vec![0x90; 5],
+            entry: Svma(at + 5 + if gap { 4 } else { 0 }),
+            entry_old: vec![0x66, 0x90],
+        },
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_patched_site_leads_to_its_target_in_whole_instructions(
+        at in 0x1000u64..0x7fff_0000,
+        distance in -0x7000_0000i64..0x7000_0000,
+        kind in 0..4u8,
+        gap in prop::bool::ANY,
+    ) {
+        let bias = Bias(0x5555_0000_0000);
+        let target = Avma((at + bias.0).wrapping_add_signed(distance));
+        let form = form(kind, at, gap);
+        let edit = calltap_patch::site_edit(&form, bias, target).unwrap();
+        prop_assert_eq!(edit.old.len(), edit.new.len());
+        let first = decode(&edit.new, edit.address.0);
+        prop_assert_eq!(first.near_branch_target(), target.0);
+        prop_assert_eq!(is_call(first.code()), matches!(form, SiteForm::AfterPrologue { .. }));
+        if let SiteForm::Prefix { prefix, entry, .. } = form {
+            let offset = (entry.0 - prefix.0) as usize;
+            let back = decode(&edit.new[offset..], edit.address.0 + offset as u64);
+            prop_assert_eq!(back.near_branch_target(), edit.address.0, "the entry jumps back to the prefix");
+            prop_assert_eq!(back.len(), 2);
+        } else {
+            prop_assert_eq!(first.len(), edit.new.len(), "one instruction");
+        }
+    }
+
+    #[test]
+    fn what_is_out_of_reach_is_refused_and_a_hop_leads_there(far in 0x1_0000_0000u64..0x7000_0000_0000) {
+        prop_assert!(calltap_patch::site_edit(&form(0, 0x1000, false), Bias(0), Avma(far)).is_err());
+        let hop = calltap_patch::hop_bytes(Avma(far));
+        prop_assert_eq!(goes_to(&hop, 0x2000, 0), far);
+    }
+}

@@ -1,0 +1,90 @@
+//! Chunks written by hand, read back.
+
+use super::*;
+
+/// `words` at the start of a chunk's data.
+fn chunk(words: &[u64]) -> Box<[AtomicU64; CHUNK_SIZE / 8]> {
+    let chunk = Box::new([const { AtomicU64::new(0) }; CHUNK_SIZE / 8]);
+    for (i, word) in words.iter().enumerate() {
+        chunk[CHUNK_DATA / 8 + i].store(*word, Relaxed);
+    }
+    chunk
+}
+
+#[derive(Default)]
+struct Taken(Vec<(u64, u32, u32, u64)>);
+
+impl Sink for Taken {
+    fn take(&mut self, event: RawEvent) {
+        self.0.push((event.ticks, event.site().0, event.code(), event.parent));
+    }
+}
+
+fn word(ticks: u64, site: u32, code: u32) -> u64 {
+    ticks << 32 | u64::from(site << 5 | code)
+}
+
+#[test]
+fn reading_stops_at_an_empty_slot_and_goes_on_when_it_is_filled() {
+    let chunk = chunk(&[word(1, 3, code::ENTRY), 0, word(3, 3, code::EXIT)]);
+    let (mut cursor, mut taken) = (Cursor::default(), Taken::default());
+    cursor.read(&chunk, &mut taken);
+    assert_eq!(taken.0, [(1, 3, code::ENTRY, 0)]);
+    chunk[CHUNK_DATA / 8 + 1].store(word(2, 4, code::ENTRY), Relaxed);
+    cursor.read(&chunk, &mut taken);
+    assert_eq!(taken.0[1..], [(2, 4, code::ENTRY, 0), (3, 3, code::EXIT, 0)]);
+    assert!(chunk.iter().all(|word| word.load(Relaxed) == 0), "what was read is cleared");
+}
+
+#[test]
+fn an_epoch_word_sets_the_high_half_from_its_event_on() {
+    let words = [word(7, 0, code::EPOCH), word(5, 1, code::ENTRY), word(9, 1, code::EXIT), word(8, 0, code::EPOCH), word(1, 1, code::ENTRY)];
+    let (mut cursor, mut taken) = (Cursor::default(), Taken::default());
+    cursor.read(&chunk(&words), &mut taken);
+    let ticks: Vec<u64> = taken.0.iter().map(|event| event.0).collect();
+    assert_eq!(ticks, [7 << 32 | 5, 7 << 32 | 9, 8 << 32 | 1]);
+}
+
+#[test]
+fn an_event_reserved_with_its_epoch_may_lie_behind_the_limit() {
+    let chunk = chunk(&[]);
+    let last = CHUNK_LIMIT / 8 - 1;
+    for filled in &chunk[CHUNK_DATA / 8..last] {
+        filled.store(u64::from(code::PAD), Relaxed);
+    }
+    chunk[last].store(word(1, 0, code::EPOCH), Relaxed);
+    let (mut cursor, mut taken) = (Cursor::default(), Taken::default());
+    cursor.read(&chunk, &mut taken);
+    assert!(taken.0.is_empty() && !cursor.at_end(), "its event is owed");
+    chunk[last + 1].store(word(2, 9, code::CALL), Relaxed);
+    cursor.read(&chunk, &mut taken);
+    assert!(taken.0.is_empty() && !cursor.at_end(), "its caller is owed");
+    chunk[last + 2].store(0x1234, Relaxed);
+    cursor.read(&chunk, &mut taken);
+    assert_eq!(taken.0, [(1 << 32 | 2, 9, code::CALL, 0x1234)]);
+    assert!(cursor.at_end());
+}
+
+#[test]
+fn sparse_times_are_spread_over_the_block() {
+    let chunk = Box::new([const { AtomicU32::new(0) }; CHUNK_SIZE / 4]);
+    let at = CHUNK_DATA / 4;
+    let block = |n: usize, start: u64, events: &[u32]| {
+        chunk[at + 16 * n].store(start as u32, Relaxed);
+        chunk[at + 16 * n + 1].store((start >> 32) as u32 | SPARSE_HIGH, Relaxed);
+        for (i, event) in events.iter().enumerate() {
+            chunk[at + 16 * n + 2 + i].store(*event, Relaxed);
+        }
+    };
+    let mut first = [code::PAD; 14];
+    first[0] = 1 << 5 | code::ENTRY;
+    first[1] = 2 << 5 | code::CALL;
+    first[2] = 0x4001; // its caller
+    block(0, 3 << 32 | 100, &first);
+    block(1, 3 << 32 | 400, &[1 << 5 | code::EXIT]);
+    let (mut cursor, mut taken) = (Cursor::default(), Taken::default());
+    cursor.read_sparse(&chunk, &mut taken);
+    assert_eq!(taken.0, [(3 << 32 | 200, 1, code::ENTRY, 0), (3 << 32 | 300, 2, code::CALL, 0x4001)]);
+    cursor.flush_sparse(&mut taken);
+    assert_eq!(taken.0[2], (3 << 32 | 400, 1, code::EXIT, 0));
+}
