@@ -3,7 +3,7 @@
 #include <dlfcn.h>
 #include <time.h>
 
-long library_starts, library_ends;
+volatile long library_starts, library_ends;
 long two_function(long);
 COUNTED(constructed); COUNTED(at_exit); COUNTED(chosen); COUNTED(work);
 static long linked;

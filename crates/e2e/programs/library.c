@@ -5,7 +5,7 @@
 #endif
 #define JOIN2(a, b) a##_##b
 #define JOIN(a, b) JOIN2(a, b)
-long library_starts, library_ends; // the program's, if it has them
+volatile long library_starts, library_ends; // the program's, if it has them
 TRACED static long same(long n) { __asm__ volatile("" : "+r"(n)); return n * 3 + 1; }
 TRACED long JOIN(NAME, function)(long n) { return same(n) + 1; }
 __attribute__((constructor)) TRACED static void JOIN(NAME, starts)(void) { library_starts++; }

@@ -1,0 +1,81 @@
+//! A recorder that is stopped, killed, or out of room does not disturb the program.
+
+use calltap_e2e::{GCC, Program, calltap, calltap_run, compile, run};
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+fn start(program: &Program, flags: &[&str], rounds: &str) -> (Child, BufReader<impl Read>) {
+    let mut command = Command::new(calltap());
+    command.args(["record", "-q", "-o"]).arg(program.directory().join("trace")).args(flags).arg("--");
+    command.arg(&program.path).arg(rounds).stdout(Stdio::piped());
+    let mut child = command.spawn().expect("calltap starts");
+    let output = child.stdout.take().expect("piped");
+    (child, BufReader::new(output))
+}
+
+fn signal(child: &Child, signal: i32) {
+    // SAFETY: a system call; the target is our own child.
+    assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
+}
+
+fn alone(program: &Program, rounds: &str) -> String {
+    let mut command = Command::new(&program.path);
+    command.arg(rounds);
+    run(command, b"").stdout
+}
+
+fn report(program: &Program) -> String {
+    let trace = program.directory().join("trace");
+    let report = calltap_run(&["report", "-i", &trace.to_string_lossy()]);
+    assert!(report.status.success(), "{}", report.stderr);
+    report.stdout
+}
+
+#[test]
+fn a_stopped_recorder_does_not_stop_the_program() {
+    let program = compile(GCC, &["slow.c"], &[]);
+    for flags in [&["--buffer-size", "2M"][..], &["--clock", "sparse", "--buffer-size", "1M"], &[]] {
+        let (mut child, mut output) = start(&program, flags, "30");
+        let mut text = String::new();
+        for _ in 0..3 {
+            output.read_line(&mut text).expect("a line");
+        }
+        signal(&child, libc::SIGSTOP);
+        let stopped = Instant::now();
+        for _ in 0..15 {
+            output.read_line(&mut text).expect("a line");
+        }
+        let while_stopped = stopped.elapsed();
+        sleep(Duration::from_secs(2).saturating_sub(while_stopped));
+        signal(&child, libc::SIGCONT);
+        output.read_to_string(&mut text).expect("output");
+        assert_eq!(child.wait().expect("its end").code(), Some(21), "{flags:?}");
+        assert_eq!(text, alone(&program, "30"), "{flags:?}");
+        assert!(while_stopped < Duration::from_millis(1900), "{flags:?}: 15 rounds took {while_stopped:?}");
+        assert!(report(&program).contains("work"));
+        let trace = program.directory().join("trace");
+        let info = calltap_run(&["info", "--format", "json", "-i", &trace.to_string_lossy()]).stdout;
+        let info: serde_json::Value = serde_json::from_str(&info).expect("json");
+        let entered = info["calls"]["entered"].as_u64();
+        assert_eq!(entered, Some(30 * 300_000 + 1), "{flags:?}: every call is recorded or lost: {}", info["calls"]);
+    }
+}
+
+#[test]
+fn a_killed_recorder_leaves_a_readable_trace_and_a_running_program() {
+    let program = compile(GCC, &["slow.c"], &[]);
+    for flags in [&[][..], &["--buffer-size", "1M"], &["--clock", "sparse"]] {
+        let (mut child, mut output) = start(&program, flags, "60");
+        let mut text = String::new();
+        while text.lines().count() < 45 {
+            output.read_line(&mut text).expect("a line");
+        }
+        signal(&child, libc::SIGKILL);
+        child.wait().expect("its end");
+        output.read_to_string(&mut text).expect("output");
+        assert_eq!(text, alone(&program, "60"), "{flags:?}");
+        assert!(report(&program).contains("work"), "{flags:?}");
+    }
+}

@@ -1,0 +1,143 @@
+//! The program sees the surroundings it would see alone, and its end is seen as if it had run alone.
+
+use calltap_e2e::{Build, Expect, GCC, Program, calltap, check, compile, plain, run};
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, Stdio};
+
+const NO_PIE: &Build = &calltap_e2e::BUILDS[4];
+
+fn program() -> Program {
+    compile(GCC, &["surroundings.c"], &[])
+}
+
+#[test]
+fn environment_arguments_files_signals_and_limits() {
+    for build in [GCC, NO_PIE] {
+        let program = compile(build, &["surroundings.c"], &[]);
+        let expect = Expect { arguments: &["", "two words", "--", "-q", "", "*"], ..Expect::default() };
+        check(&program, &plain(), &expect);
+    }
+}
+
+/// A command with an unusual environment, directory, file and signal setting, alone or recorded.
+fn unusual(program: &Program, recorded: bool, preload: Option<&str>) -> String {
+    let mut command = Command::new(if recorded { calltap() } else { program.path.clone() });
+    if recorded {
+        command.args(["record", "-q", "-o"]).arg(program.directory().join("unusual.calltap")).arg("--").arg(&program.path);
+    }
+    command.env_clear().envs([("Z", "1"), ("A", "2"), ("EMPTY", ""), ("LD_LIBRARY_PATH", "/nowhere")]);
+    command.envs(preload.map(|value| ("LD_PRELOAD", value))).current_dir("/");
+    // SAFETY: only system calls that are allowed between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGUSR1, libc::SIG_IGN);
+            libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+            libc::dup2(1, 77);
+            libc::umask(0o027);
+            let mut set = std::mem::zeroed();
+            libc::sigemptyset(&mut set);
+            libc::sigaddset(&mut set, libc::SIGUSR2);
+            libc::sigprocmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+            let limit = libc::rlimit { rlim_cur: 123, rlim_max: 456 };
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+            Ok(())
+        });
+    }
+    let result = run(command, b"");
+    assert!(result.status.success(), "{}", result.stderr);
+    // The 77 that dup2 made is a pipe of the test.
+    result.stdout
+}
+
+#[test]
+fn unusual_surroundings_pass_through() {
+    let program = program();
+    for preload in [None, Some("libm.so.6"), Some("libm.so.6:libdl.so.2"), Some("")] {
+        assert_eq!(unusual(&program, true, preload), unusual(&program, false, preload), "LD_PRELOAD {preload:?}");
+    }
+}
+
+#[test]
+fn standard_input_passes_through() {
+    let text = "a line of text\n".repeat(20_000);
+    check(&program(), &plain(), &Expect { arguments: &["stdin"], stdin: text.as_bytes(), ..Expect::default() });
+}
+
+#[test]
+fn every_exit_code() {
+    let program = program();
+    for code in (0..256).step_by(17).chain([1, 2, 3, 126, 127, 128, 137, 254, 255]) {
+        check(&program, &plain(), &Expect { arguments: &["exit", &code.to_string()], ..Expect::default() });
+    }
+}
+
+#[test]
+fn death_by_signal() {
+    let program = program();
+    for signal in [libc::SIGSEGV, libc::SIGABRT, libc::SIGKILL, libc::SIGTERM, libc::SIGINT, libc::SIGPIPE, libc::SIGUSR1] {
+        check(&program, &plain(), &Expect { arguments: &["die", &signal.to_string()], ..Expect::default() });
+    }
+    check(&program, &plain(), &Expect { arguments: &["crash"], ..Expect::default() });
+}
+
+/// Starts the recorder on the waiting program, in a session of its own; comes back when the program is ready.
+fn waiting(program: &Program, arguments: &[&str]) -> (Child, BufReader<impl Read>) {
+    let mut command = Command::new(calltap());
+    command.args(["record", "-q", "-o"]).arg(program.directory().join("wait.calltap")).arg("--").arg(&program.path);
+    command.args(arguments).stdout(Stdio::piped());
+    // SAFETY: a system call that is allowed between fork and exec.
+    unsafe { command.pre_exec(|| if libc::setsid() < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }) };
+    let mut child = command.spawn().expect("calltap starts");
+    let mut output = BufReader::new(child.stdout.take().expect("piped"));
+    let mut line = String::new();
+    output.read_line(&mut line).expect("a line");
+    assert_eq!(line, "ready=\n");
+    (child, output)
+}
+
+fn signal(target: i32, signal: i32) {
+    // SAFETY: a system call; the target is our own child or its group.
+    assert_eq!(unsafe { libc::kill(target, signal) }, 0);
+}
+
+fn readable(program: &Program) {
+    let trace = program.directory().join("wait.calltap");
+    let report = calltap_e2e::calltap_run(&["report", "-i", &trace.to_string_lossy()]);
+    assert!(report.status.success() && report.stdout.contains("show"), "{}{}", report.stdout, report.stderr);
+}
+
+#[test]
+fn interrupt_from_the_terminal_reaches_the_program_once() {
+    let program = program();
+    let (mut child, mut output) = waiting(&program, &["wait"]);
+    signal(-(child.id() as i32), libc::SIGINT);
+    let mut rest = String::new();
+    output.read_to_string(&mut rest).expect("output");
+    assert!(rest.starts_with("got 2\n"), "{rest}");
+    assert_eq!(child.wait().expect("its end").code(), Some(42));
+    readable(&program);
+}
+
+#[test]
+fn interrupt_ends_a_program_that_does_not_handle_it() {
+    let program = program();
+    let (mut child, _output) = waiting(&program, &["wait", "default"]);
+    signal(-(child.id() as i32), libc::SIGINT);
+    assert_eq!(child.wait().expect("its end").signal(), Some(libc::SIGINT));
+    readable(&program);
+}
+
+#[test]
+fn signals_to_the_recorder_reach_the_program() {
+    for number in [libc::SIGTERM, libc::SIGHUP] {
+        let program = program();
+        let (mut child, mut output) = waiting(&program, &["wait"]);
+        signal(child.id() as i32, number);
+        let mut rest = String::new();
+        output.read_to_string(&mut rest).expect("output");
+        assert!(rest.starts_with(&format!("got {number}\n")), "{rest}");
+        assert_eq!(child.wait().expect("its end").code(), Some(40 + number));
+        readable(&program);
+    }
+}
