@@ -18,6 +18,7 @@ mod raw;
 mod record;
 mod shm;
 
+pub use agent::IMAGE as AGENT_IMAGE;
 pub use calltap_abi::Clock;
 pub use error::Error;
 pub use launch::no_core_dump;

@@ -28,9 +28,11 @@ impl OpenCalls {
         let (frame, code) = (raw.frame(), raw.code());
         let returns = code == code::EXIT;
         let top = self.frames.get(self.depth.wrapping_sub(1)).copied();
-        let Some(place) = self.frames.get_mut(self.depth).filter(|_| {
-            (code == code::ENTRY) | (returns & (top == Some(frame)))
-        }) else {
+        let Some(place) = self
+            .frames
+            .get_mut(self.depth)
+            .filter(|_| (code == code::ENTRY) | (returns & (top == Some(frame))))
+        else {
             if code == code::CALL {
                 let kind = EventKind::Call { parent: raw.parent };
                 encoder.push(Event { ticks: raw.ticks, site: raw.site(), kind });

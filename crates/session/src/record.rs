@@ -81,16 +81,11 @@ pub fn record(options: &Options<'_>) -> Result<Outcome, Error> {
     prepare(&shared, options, clock);
 
     let session = session(options, clock, clock_note.clone());
-    let writer = TraceWriter::create(&options.output, session)?;
+    let file = TraceFile::new(&options.output);
+    let writer = TraceWriter::create(file.path(), session)?;
     let signals = Signals::take()?;
     let start = Instant::now();
-    let mut child = match launch::spawn(&options.command, &directory.agent()) {
-        Ok(child) => child,
-        Err(error) => {
-            let _ = fs::remove_file(&options.output);
-            return Err(error);
-        }
-    };
+    let mut child = launch::spawn(&options.command, &directory.agent())?;
     signals.forward(&child);
 
     let (sender, receiver) = mpsc::channel();
@@ -99,7 +94,8 @@ pub fn record(options: &Options<'_>) -> Result<Outcome, Error> {
     let pid = Pid::from_raw(child.id() as i32);
     let result = thread::scope(|scope| {
         let collecting = scope.spawn(|| collector.run(&|| stop.load(Acquire)));
-        let planning = scope.spawn(|| plan(&shared, &directory, options, &program, sender, pid, &ended));
+        let planning =
+            scope.spawn(|| plan(&shared, &directory, options, &program, &file, sender, pid, &ended));
         if clock == Clock::Coarse {
             scope.spawn(|| tick(&shared, &stop));
         }
@@ -117,16 +113,11 @@ pub fn record(options: &Options<'_>) -> Result<Outcome, Error> {
             source: std::io::Error::other("a thread of the recorder failed"),
         });
     };
-    let sites = match planned {
-        Ok(sites) => sites,
-        Err(error) => {
-            let _ = fs::remove_file(&options.output);
-            return Err(error);
-        }
-    };
+    let sites = planned?;
+    file.keep();
     let mut notes: Vec<String> = clock_note.into_iter().collect();
     notes.extend(trouble(&shared, &program, totals));
-    let (file_size, failed) = finish(writer, status, start, failed, &options.output);
+    let (file_size, failed) = finish(writer, status, start, failed, file.path());
     Ok(Outcome { status, totals, sites, file_size, notes, failed })
 }
 
@@ -177,12 +168,55 @@ fn tick(shared: &Shared, stop: &AtomicBool) {
     }
 }
 
+/// The trace file. Until the program is known to be worth running it has another name, so that a mistyped filter does not cost
+/// the user the trace of yesterday.
+struct TraceFile {
+    part: Option<PathBuf>,
+    output: PathBuf,
+    kept: AtomicBool,
+}
+
+impl TraceFile {
+    fn new(output: &Path) -> TraceFile {
+        // A device or a pipe is written to as it is.
+        let special = fs::metadata(output).is_ok_and(|meta| !meta.is_file());
+        let part = (!special).then(|| {
+            let mut name = output.file_name().unwrap_or_default().to_owned();
+            name.push(".part");
+            output.with_file_name(name)
+        });
+        TraceFile { part, output: output.to_owned(), kept: AtomicBool::new(false) }
+    }
+
+    /// Where it is now.
+    fn path(&self) -> &Path {
+        self.part.as_deref().filter(|_| !self.kept.load(Acquire)).unwrap_or(&self.output)
+    }
+
+    /// Gives it its name.
+    fn keep(&self) {
+        if let Some(part) = self.part.as_deref().filter(|_| !self.kept.load(Acquire)) {
+            self.kept.store(fs::rename(part, &self.output).is_ok(), Release);
+        }
+    }
+}
+
+impl Drop for TraceFile {
+    fn drop(&mut self) {
+        if let Some(part) = self.part.as_deref().filter(|_| !self.kept.load(Acquire)) {
+            let _ = fs::remove_file(part);
+        }
+    }
+}
+
 /// Answers the agent's requests until the program has ended. The number of sites switched on.
+#[allow(clippy::too_many_arguments)]
 fn plan(
     shared: &Shared,
     directory: &Directory,
     options: &Options<'_>,
     program: &Program,
+    file: &TraceFile,
     records: Sender<Record>,
     child: Option<Pid>,
     ended: &AtomicBool,
@@ -193,7 +227,9 @@ fn plan(
         if candidates.traceable().next().is_none() {
             return Err(no_sites(&program.name, candidates));
         }
-        options.selector.check(candidates)
+        options.selector.check(candidates)?;
+        file.keep();
+        Ok(())
     };
     let (graph, function) = (mask(TracerKind::FunctionGraph), mask(TracerKind::Function));
     let mut planner = Planner::new(shared, directory, &choose, &check, graph, function);

@@ -38,7 +38,13 @@ fn reading_stops_at_an_empty_slot_and_goes_on_when_it_is_filled() {
 
 #[test]
 fn an_epoch_word_sets_the_high_half_from_its_event_on() {
-    let words = [word(7, 0, code::EPOCH), word(5, 1, code::ENTRY), word(9, 1, code::EXIT), word(8, 0, code::EPOCH), word(1, 1, code::ENTRY)];
+    let words = [
+        word(7, 0, code::EPOCH),
+        word(5, 1, code::ENTRY),
+        word(9, 1, code::EXIT),
+        word(8, 0, code::EPOCH),
+        word(1, 1, code::ENTRY),
+    ];
     let (mut cursor, mut taken) = (Cursor::default(), Taken::default());
     cursor.read(&chunk(&words), &mut taken);
     let ticks: Vec<u64> = taken.0.iter().map(|event| event.0).collect();

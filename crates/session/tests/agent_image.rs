@@ -1,0 +1,103 @@
+//! What the agent's bytes must show: it depends on nothing, exports nothing that could take the place of a program's symbol, and its data
+//! path uses integer registers only.
+
+use calltap_session::AGENT_IMAGE;
+use iced_x86::{Code, Decoder, DecoderOptions, InstructionInfoFactory};
+use object::read::elf::ElfFile64;
+use object::{LittleEndian, Object, ObjectSection, ObjectSymbol};
+use std::collections::BTreeSet;
+
+fn image() -> ElfFile64<'static, LittleEndian> {
+    ElfFile64::parse(AGENT_IMAGE).expect("the agent is an ELF file")
+}
+
+#[test]
+fn the_agent_needs_no_library_and_imports_only_the_environment() {
+    let file = image();
+    let imports: BTreeSet<&str> =
+        file.dynamic_symbols().filter(|s| s.is_undefined()).filter_map(|s| s.name().ok()).collect();
+    assert_eq!(imports, BTreeSet::from(["environ"]));
+    let dynamic = file.section_by_name(".dynamic").expect("a dynamic section");
+    let data = dynamic.data().unwrap();
+    let needed = data.chunks_exact(16).filter(|entry| entry[..8] == 1u64.to_le_bytes()).count();
+    assert_eq!(needed, 0, "DT_NEEDED entries");
+}
+
+#[test]
+fn the_agent_exports_only_the_names_seen_in_backtraces() {
+    let file = image();
+    let exports: BTreeSet<&str> =
+        file.dynamic_symbols().filter(|s| s.is_definition()).filter_map(|s| s.name().ok()).collect();
+    assert_eq!(exports, BTreeSet::from(["calltap_hook", "calltap_stub"]));
+}
+
+#[test]
+fn the_agent_is_small() {
+    assert!(AGENT_IMAGE.len() < 128 << 10, "{} bytes", AGENT_IMAGE.len());
+}
+
+/// Start and end of the functions whose name passes.
+fn ranges(file: &ElfFile64<'_, LittleEndian>, pass: impl Fn(&str) -> bool) -> Vec<(String, u64, u64)> {
+    let text = file.section_by_name(".text").expect("text");
+    let mut all: Vec<(String, u64)> = file
+        .symbols()
+        .filter(|symbol| symbol.section_index() == Some(text.index()))
+        .filter_map(|symbol| Some((symbol.name().ok()?.to_owned(), symbol.address())))
+        .filter(|(name, _)| !name.is_empty() && name != "calltap_hook")
+        .collect();
+    all.sort_by_key(|(_, address)| *address);
+    let end_of_text = text.address() + text.size();
+    let ends: Vec<u64> = all.iter().skip(1).map(|(_, at)| *at).chain([end_of_text]).collect();
+    all.into_iter()
+        .zip(ends)
+        .filter(|((name, _), _)| pass(name))
+        .map(|((name, at), end)| (name, at, end))
+        .collect()
+}
+
+fn registers(file: &ElfFile64<'_, LittleEndian>, from: u64, to: u64) -> (BTreeSet<String>, BTreeSet<Code>) {
+    let text = file.section_by_name(".text").expect("text");
+    let data = text.data().unwrap();
+    let slice = &data[(from - text.address()) as usize..(to - text.address()) as usize];
+    let mut factory = InstructionInfoFactory::new();
+    let (mut used, mut codes) = (BTreeSet::new(), BTreeSet::new());
+    for instruction in &mut Decoder::with_ip(64, slice, from, DecoderOptions::NONE) {
+        codes.insert(instruction.code());
+        for register in factory.info(&instruction).used_registers() {
+            let register = register.register();
+            let wide =
+                register.is_vector_register() || register.is_st() || register.is_mm() || register.is_k();
+            if wide {
+                used.insert(format!("{register:?}"));
+            }
+        }
+    }
+    (used, codes)
+}
+
+#[test]
+fn the_hooks_use_integer_registers_only() {
+    let file = image();
+    let hooks = ranges(&file, |name| {
+        ["calltap_entry_", "calltap_call_", "calltap_exit_", "calltap_mcount_"]
+            .iter()
+            .any(|p| name.starts_with(p))
+    });
+    assert_eq!(hooks.len(), 28, "seven hooks for four clocks");
+    for (name, from, to) in hooks {
+        let (wide, codes) = registers(&file, from, to);
+        assert!(wide.is_empty(), "{name} uses {wide:?}");
+        let locked = codes.contains(&Code::Syscall) || codes.contains(&Code::INVALID);
+        assert!(!locked, "{name} makes a system call or does not decode");
+    }
+}
+
+#[test]
+fn nothing_in_the_agent_touches_more_than_the_low_halves_the_shims_save() {
+    let file = image();
+    for (name, from, to) in ranges(&file, |_| true) {
+        let (wide, _) = registers(&file, from, to);
+        let beyond: Vec<&String> = wide.iter().filter(|register| !register.starts_with("XMM")).collect();
+        assert!(beyond.is_empty(), "{name} uses {beyond:?}");
+    }
+}
