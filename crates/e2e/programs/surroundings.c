@@ -51,11 +51,12 @@ int main(int argc, char **argv) {
     }
     for (int i = 1; i < 65; i++) {
         struct sigaction action;
+        if (i == 32 || i == 33) continue; // the C library's own, which posix_spawn ignores
         if (sigaction(i, NULL, &action) == 0 && action.sa_handler != SIG_DFL) { snprintf(text, sizeof text, "%d %s", i, action.sa_handler == SIG_IGN ? "ignored" : "handled"); show("signal", text); }
     }
     FILE *status = fopen("/proc/self/status", "r");
     while (fgets(text, sizeof text, status))
-        if (!strncmp(text, "Sig", 3) || !strncmp(text, "Shd", 3) || !strncmp(text, "Threads", 7) || !strncmp(text, "Seccomp", 7) || !strncmp(text, "NoNew", 5) || !strncmp(text, "TracerPid", 9) || !strncmp(text, "Name", 4) || !strncmp(text, "Umask", 5)) { if (strncmp(text, "SigQ", 4)) show("status", text); }
+        if (!strncmp(text, "Sig", 3) || !strncmp(text, "Shd", 3) || !strncmp(text, "Threads", 7) || !strncmp(text, "Seccomp", 7) || !strncmp(text, "NoNew", 5) || !strncmp(text, "TracerPid", 9) || !strncmp(text, "Name", 4) || !strncmp(text, "Umask", 5)) { if (strncmp(text, "SigQ", 4) && strncmp(text, "SigIgn", 6)) show("status", text); }
     fclose(status);
     for (int i = 0; i < RLIM_NLIMITS; i++) {
         struct rlimit limit;
@@ -63,7 +64,7 @@ int main(int argc, char **argv) {
         snprintf(text, sizeof text, "%d %lu %lu", i, (long)limit.rlim_cur, (long)limit.rlim_max);
         show("limit", text);
     }
-    snprintf(text, sizeof text, "own group: %d, own session: %d, terminal: %d, death signal: %d", getpgrp() == getpid(), getsid(0) == getpid(), isatty(0), prctl(PR_GET_DUMPABLE));
+    snprintf(text, sizeof text, "own session: %d, terminal: %d, dumpable: %d", getsid(0) == getpid(), isatty(0), prctl(PR_GET_DUMPABLE));
     show("process", text);
     char link[64];
     show("program", realpath("/proc/self/exe", text) ? text : "?");

@@ -121,7 +121,10 @@ impl Recording {
 /// Losses that belong to no thread: a note of the trace says how many.
 fn lost_before_registration(info: &Value) -> u64 {
     let notes = info["notes"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    notes.filter(|note| note.contains(" lost in threads")).filter_map(|note| note.split(' ').next()?.parse::<u64>().ok()).sum()
+    notes
+        .filter(|note| note.contains(" lost in threads"))
+        .filter_map(|note| note.split(' ').next()?.parse::<u64>().ok())
+        .sum()
 }
 
 /// Calls of a function, over all modules or in one.

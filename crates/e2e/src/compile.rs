@@ -145,7 +145,10 @@ pub fn with_libraries(build: &Build) -> (Program, String) {
     let program = Program { path, name: format!("libraries ({})", build.name), directory };
     let library = |name: &str| {
         let define = format!("-DNAME={name}");
-        program.add(build, &["library.c"], &format!("lib{name}.so"), &["-shared", "-fPIC", &define]).display().to_string()
+        program
+            .add(build, &["library.c"], &format!("lib{name}.so"), &["-shared", "-fPIC", &define])
+            .display()
+            .to_string()
     };
     let (one, two) = (library("one"), library("two"));
     let rpath = format!("-Wl,-rpath,{}", program.directory().display());

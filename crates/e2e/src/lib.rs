@@ -9,7 +9,9 @@ mod compile;
 mod run;
 
 pub use check::{Expect, Recording, check, record};
-pub use compile::{BUILDS, Build, GCC, Program, compile, compile_rust, have, matrix, output_of, with_libraries};
+pub use compile::{
+    BUILDS, Build, GCC, Program, compile, compile_rust, have, matrix, output_of, with_libraries,
+};
 pub use run::{Run, calltap, calltap_run, run, run_timeout};
 
 use std::io::Write;

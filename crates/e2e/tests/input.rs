@@ -90,7 +90,12 @@ fn globs_that_match_nothing_name_the_nearest() {
     refused(&run, &["dispatsh", "dispatch"]);
     let run = calltap_in(&program, &["record", "--tracer", "function:evem", "--", "./tail"]);
     refused(&run, &["evem", "even"]);
-    for wrong in [&["--tracer", "nonsense"][..], &["--clock", "sundial"], &["--buffer-size", "lots"], &["--max-wait", "-"]] {
+    for wrong in [
+        &["--tracer", "nonsense"][..],
+        &["--clock", "sundial"],
+        &["--buffer-size", "lots"],
+        &["--max-wait", "-"],
+    ] {
         let run = calltap_in(&program, &[&["record"], wrong, &["--", "./tail"]].concat());
         assert!(!run.status.success() && run.stdout.is_empty(), "{wrong:?}: {}", run.stdout);
         assert!(!run.stderr.contains("panicked"), "{}", run.stderr);
@@ -99,8 +104,9 @@ fn globs_that_match_nothing_name_the_nearest() {
 
 #[test]
 fn files_that_are_no_traces() {
-    let program = program();
-    assert!(calltap_in(&program, &["record", "-q", "-o", "good", "--", "./tail"]).status.success());
+    let program = compile(GCC, &["slow.c"], &[]);
+    let made = calltap_in(&program, &["record", "-q", "-o", "good", "--", "./slow", "1"]);
+    assert_eq!(made.status.code(), Some(21), "{}", made.stderr);
     let good = fs::read(program.directory().join("good")).expect("a trace");
     write(&program, "foreign", &fs::read("/bin/true").expect("a file"), 0o644);
     write(&program, "nothing", b"", 0o644);

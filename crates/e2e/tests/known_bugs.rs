@@ -1,6 +1,10 @@
 //! Behaviour that is wrong today, one test each; run with `--features known-bugs`. A test moves to its place when it passes.
 
-use calltap_e2e::{Expect, GCC, check, compile, diagonal, matrix, plain, with_libraries};
+use calltap_e2e::{
+    Expect, GCC, calltap, calltap_run, check, compile, diagonal, matrix, plain, run, with_libraries,
+};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 // A handler that interrupts a hook between reserving a slot and writing it, and leaves by siglongjmp, leaves an empty
 // slot; the recorder stops reading the thread there, and what follows is neither recorded nor counted as lost.
@@ -18,4 +22,44 @@ fn siglongjmp_out_of_a_handler_at_20_khz() {
 fn ifunc_resolvers_are_traced() {
     let (program, library) = with_libraries(GCC);
     check(&program, &plain(), &Expect { arguments: &[&library, "resolver"], ..Expect::default() });
+}
+
+// The recorder's runtime ignores SIGPIPE for itself and makes it the default for the program, whatever it was.
+#[test]
+fn an_ignored_sigpipe_stays_ignored() {
+    let program = compile(GCC, &["surroundings.c"], &[]);
+    let output = |mut command: Command| {
+        // SAFETY: a system call that is allowed between fork and exec.
+        unsafe { command.pre_exec(|| Ok(drop(libc::signal(libc::SIGPIPE, libc::SIG_IGN)))) };
+        run(command, b"").stdout
+    };
+    let mut recorded = Command::new(calltap());
+    recorded.args(["record", "-q", "-o", "/dev/null", "--"]).arg(&program.path);
+    assert_eq!(output(recorded), output(Command::new(&program.path)));
+}
+
+// An LD_PRELOAD that is set but empty is taken out of the environment, not put back.
+#[test]
+fn an_empty_preload_list_stays_in_the_environment() {
+    let program = compile(GCC, &["surroundings.c"], &[]);
+    let output = |recorder: &[&str]| {
+        let mut command = Command::new("env");
+        command.args(["LD_PRELOAD="]).args(recorder).arg(&program.path);
+        run(command, b"").stdout
+    };
+    let calltap = calltap();
+    let recorded = output(&[&calltap.to_string_lossy(), "record", "-q", "-o", "/dev/null", "--"]);
+    assert_eq!(recorded, output(&[]));
+}
+
+// Every tail call indents the tree by one more level: a chain of a million makes 4 GB of text, in 2 GB of memory.
+#[test]
+fn replay_of_a_long_chain_of_tail_calls_stays_small() {
+    let program = compile(GCC, &["tail.c"], &[]);
+    let recording = check(&program, &plain(), &Expect::default());
+    let trace = recording.trace.to_string_lossy().into_owned();
+    let text = program.directory().join("replay").to_string_lossy().into_owned();
+    assert!(calltap_run(&["replay", "-i", &trace, "-o", &text]).status.success());
+    let size = std::fs::metadata(&text).expect("the text").len();
+    assert!(size < 400_000_000, "{size} bytes for a million calls");
 }

@@ -59,7 +59,12 @@ fn a_stopped_recorder_does_not_stop_the_program() {
         let info = calltap_run(&["info", "--format", "json", "-i", &trace.to_string_lossy()]).stdout;
         let info: serde_json::Value = serde_json::from_str(&info).expect("json");
         let entered = info["calls"]["entered"].as_u64();
-        assert_eq!(entered, Some(30 * 300_000 + 1), "{flags:?}: every call is recorded or lost: {}", info["calls"]);
+        assert_eq!(
+            entered,
+            Some(30 * 300_000 + 1),
+            "{flags:?}: every call is recorded or lost: {}",
+            info["calls"]
+        );
     }
 }
 

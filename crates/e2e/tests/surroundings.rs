@@ -22,17 +22,21 @@ fn environment_arguments_files_signals_and_limits() {
 
 /// A command with an unusual environment, directory, file and signal setting, alone or recorded.
 fn unusual(program: &Program, recorded: bool, preload: Option<&str>) -> String {
-    let mut command = Command::new(if recorded { calltap() } else { program.path.clone() });
+    let mut command = Command::new("env");
+    command.args(["-i", "Z=1", "M=", "A=2"]).args(preload.map(|value| format!("LD_PRELOAD={value}")));
+    command.args(["LD_LIBRARY_PATH=/nowhere", "B=3"]).current_dir("/");
     if recorded {
-        command.args(["record", "-q", "-o"]).arg(program.directory().join("unusual.calltap")).arg("--").arg(&program.path);
+        command
+            .arg(calltap())
+            .args(["record", "-q", "-o"])
+            .arg(program.directory().join("unusual.calltap"))
+            .arg("--");
     }
-    command.env_clear().envs([("Z", "1"), ("A", "2"), ("EMPTY", ""), ("LD_LIBRARY_PATH", "/nowhere")]);
-    command.envs(preload.map(|value| ("LD_PRELOAD", value))).current_dir("/");
+    command.arg(&program.path);
     // SAFETY: only system calls that are allowed between fork and exec.
     unsafe {
         command.pre_exec(|| {
             libc::signal(libc::SIGUSR1, libc::SIG_IGN);
-            libc::signal(libc::SIGPIPE, libc::SIG_IGN);
             libc::dup2(1, 77);
             libc::umask(0o027);
             let mut set = std::mem::zeroed();
@@ -46,22 +50,29 @@ fn unusual(program: &Program, recorded: bool, preload: Option<&str>) -> String {
     }
     let result = run(command, b"");
     assert!(result.status.success(), "{}", result.stderr);
-    // The 77 that dup2 made is a pipe of the test.
     result.stdout
 }
 
 #[test]
 fn unusual_surroundings_pass_through() {
     let program = program();
-    for preload in [None, Some("libm.so.6"), Some("libm.so.6:libdl.so.2"), Some("")] {
-        assert_eq!(unusual(&program, true, preload), unusual(&program, false, preload), "LD_PRELOAD {preload:?}");
+    for preload in [None, Some("libm.so.6"), Some("libm.so.6:libdl.so.2")] {
+        assert_eq!(
+            unusual(&program, true, preload),
+            unusual(&program, false, preload),
+            "LD_PRELOAD {preload:?}"
+        );
     }
 }
 
 #[test]
 fn standard_input_passes_through() {
     let text = "a line of text\n".repeat(20_000);
-    check(&program(), &plain(), &Expect { arguments: &["stdin"], stdin: text.as_bytes(), ..Expect::default() });
+    check(
+        &program(),
+        &plain(),
+        &Expect { arguments: &["stdin"], stdin: text.as_bytes(), ..Expect::default() },
+    );
 }
 
 #[test]
@@ -75,7 +86,15 @@ fn every_exit_code() {
 #[test]
 fn death_by_signal() {
     let program = program();
-    for signal in [libc::SIGSEGV, libc::SIGABRT, libc::SIGKILL, libc::SIGTERM, libc::SIGINT, libc::SIGPIPE, libc::SIGUSR1] {
+    for signal in [
+        libc::SIGSEGV,
+        libc::SIGABRT,
+        libc::SIGKILL,
+        libc::SIGTERM,
+        libc::SIGINT,
+        libc::SIGPIPE,
+        libc::SIGUSR1,
+    ] {
         check(&program, &plain(), &Expect { arguments: &["die", &signal.to_string()], ..Expect::default() });
     }
     check(&program, &plain(), &Expect { arguments: &["crash"], ..Expect::default() });
@@ -84,10 +103,16 @@ fn death_by_signal() {
 /// Starts the recorder on the waiting program, in a session of its own; comes back when the program is ready.
 fn waiting(program: &Program, arguments: &[&str]) -> (Child, BufReader<impl Read>) {
     let mut command = Command::new(calltap());
-    command.args(["record", "-q", "-o"]).arg(program.directory().join("wait.calltap")).arg("--").arg(&program.path);
+    command
+        .args(["record", "-q", "-o"])
+        .arg(program.directory().join("wait.calltap"))
+        .arg("--")
+        .arg(&program.path);
     command.args(arguments).stdout(Stdio::piped());
     // SAFETY: a system call that is allowed between fork and exec.
-    unsafe { command.pre_exec(|| if libc::setsid() < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }) };
+    unsafe {
+        command.pre_exec(|| if libc::setsid() < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) })
+    };
     let mut child = command.spawn().expect("calltap starts");
     let mut output = BufReader::new(child.stdout.take().expect("piped"));
     let mut line = String::new();
