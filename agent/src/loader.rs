@@ -73,7 +73,8 @@ fn find_debug() -> Option<&'static Debug> {
     let bytes = unsafe { core::slice::from_raw_parts_mut(words.as_mut_ptr().cast::<u8>(), 512) };
     let read = sys::open(b"/proc/self/auxv\0", sys::O_RDONLY).and_then(|file| file.read(bytes)).ok()?;
     let pairs = words.get(..read / 8)?.chunks_exact(2);
-    let value = |key| pairs.clone().find(|pair| pair.first() == Some(&key)).and_then(|pair| pair.get(1)).copied();
+    let value =
+        |key| pairs.clone().find(|pair| pair.first() == Some(&key)).and_then(|pair| pair.get(1)).copied();
     let (headers, count) = (value(AT_PHDR)?, value(AT_PHNUM)?);
     // SAFETY: the kernel says where the program headers are; each is 7 words: type and flags, offset, vaddr, paddr, ...
     let headers = unsafe { core::slice::from_raw_parts(headers as *const [u64; 7], count as usize) };

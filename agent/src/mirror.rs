@@ -60,10 +60,10 @@ pub extern "C" fn mirror_slow(low: u32, slot: u64, _: u64) -> u8 {
                 let mapped = unsafe { sys::map(at, GRANULE, sys::PROT_READ | sys::PROT_WRITE, flags, None) };
                 let state = if mapped == Ok(at) { MAPPED } else { FAILED };
                 entry.store(state, Release);
-                if state == FAILED {
-                    if let Some(process) = Session::get().and_then(record::process) {
-                        process.trouble.fetch_or(Trouble::NoMirror as u32, Relaxed);
-                    }
+                if state == FAILED
+                    && let Some(process) = Session::get().and_then(record::process)
+                {
+                    process.trouble.fetch_or(Trouble::NoMirror as u32, Relaxed);
                 }
             }
             Err(MAPPED) => return 1,

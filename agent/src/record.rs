@@ -51,7 +51,8 @@ pub fn register_process(session: Session) -> Option<u32> {
     }
     let process = session.process(index)?;
     process.parent.store(PROCESS_BEFORE_FORK.swap(index + 1, Relaxed), Relaxed);
-    let namespace = sys::open(b"/proc/self/ns/pid\0", sys::O_RDONLY).and_then(|file| file.inode()).unwrap_or(0);
+    let namespace =
+        sys::open(b"/proc/self/ns/pid\0", sys::O_RDONLY).and_then(|file| file.inode()).unwrap_or(0);
     process.pid_namespace.store(namespace, Relaxed);
     process.pid.store(sys::pid(), Release);
     private.process.store(index + 1, Relaxed);
@@ -141,7 +142,11 @@ fn try_record(low: u32, parent: u64, reserved: u64) -> Result<(), Full> {
         Some(thread) => thread,
         None => register_thread(session).ok_or(Full)?,
     };
-    if sparse { record_sparse(session, thread, low, parent, words) } else { record_words(session, thread, low, parent, words) }
+    if sparse {
+        record_sparse(session, thread, low, parent, words)
+    } else {
+        record_words(session, thread, low, parent, words)
+    }
 }
 
 fn pad(address: u64, words: u64) {

@@ -63,13 +63,15 @@ fn obtain(session: Session, thread: &Thread, entry: &ThreadEntry) -> Result<u32,
     let control = session.control();
     if control.overwrite.load(Relaxed) != 0 {
         // A thread that has its share leaves the rest of the pool to others.
-        let (held, free) =
-            (entry.chunks.load(Relaxed), control.chunk_count.load(Relaxed) - control.chunk_bump.load(Relaxed));
-        if held < 2 || free > control.chunk_count.load(Relaxed) / 4 {
-            if let Some(index) = pop_chunk(session) {
-                entry.chunks.store(held + 1, Relaxed);
-                return Ok(index);
-            }
+        let (held, free) = (
+            entry.chunks.load(Relaxed),
+            control.chunk_count.load(Relaxed) - control.chunk_bump.load(Relaxed),
+        );
+        if (held < 2 || free > control.chunk_count.load(Relaxed) / 4)
+            && let Some(index) = pop_chunk(session)
+        {
+            entry.chunks.store(held + 1, Relaxed);
+            return Ok(index);
         }
         return reuse_oldest(session, thread, entry);
     }
@@ -115,7 +117,8 @@ fn reuse_oldest(session: Session, thread: &Thread, entry: &ThreadEntry) -> Resul
         return Err(Full);
     }
     let oldest = entry.first_chunk.load(Relaxed).checked_sub(1);
-    let next = oldest.and_then(|index| session.chunk_header(index)).map_or(0, |header| header.next.load(Relaxed));
+    let next =
+        oldest.and_then(|index| session.chunk_header(index)).map_or(0, |header| header.next.load(Relaxed));
     let found = oldest.filter(|_| next != 0).and_then(|index| Some((index, session.chunk(index)?)));
     if let Some((_, address)) = found {
         entry.first_chunk.store(next, Release);

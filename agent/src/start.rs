@@ -88,7 +88,8 @@ fn join(own: &[u8]) -> Option<()> {
     let stubs = hooks::stub_region();
     let fixed = sys::MAP_SHARED | sys::MAP_FIXED;
     // SAFETY: the range is the agent's own, reserved by link.ld for the stubs and used for nothing else.
-    unsafe { sys::map(stubs, stub::REGION, sys::PROT_READ | sys::PROT_EXEC, fixed, Some((&code, 0))) }.ok()?;
+    unsafe { sys::map(stubs, stub::REGION, sys::PROT_READ | sys::PROT_EXEC, fixed, Some((&code, 0))) }
+        .ok()?;
     mirror::prepare().ok()?;
 
     let size = size_of::<Private>();
@@ -160,16 +161,16 @@ fn carry_out(session: Session, offset: u64) {
     let header = unsafe { &*(at as *const PlanHeader) };
     let (maps, writes) = (header.maps.load(Relaxed) as usize, header.writes.load(Relaxed) as usize);
     let room = PLAN_SIZE - header_size - offset as usize;
-    if maps.saturating_mul(size_of::<Map>()).saturating_add(writes.saturating_mul(size_of::<Write>())) > room {
+    if maps.saturating_mul(size_of::<Map>()).saturating_add(writes.saturating_mul(size_of::<Write>())) > room
+    {
         return;
     }
     let maps_at = at + header_size;
     // SAFETY: inside the plan area by the check above; any bytes are valid.
     let maps = unsafe { core::slice::from_raw_parts(maps_at as *const Map, maps) };
     // SAFETY: as above.
-    let writes = unsafe {
-        core::slice::from_raw_parts((maps_at + size_of_val(maps)) as *const Write, writes)
-    };
+    let writes =
+        unsafe { core::slice::from_raw_parts((maps_at + size_of_val(maps)) as *const Write, writes) };
     if !maps.is_empty() && !map_hops(maps) {
         return;
     }
@@ -186,8 +187,9 @@ fn map_hops(maps: &[Map]) -> bool {
         let flags = sys::MAP_SHARED | sys::MAP_FIXED_NOREPLACE;
         let offset = map.offset.load(Relaxed);
         // SAFETY: NOREPLACE: nothing that exists is touched.
-        let mapped =
-            unsafe { sys::map(address, length, sys::PROT_READ | sys::PROT_EXEC, flags, Some((&code, offset))) };
+        let mapped = unsafe {
+            sys::map(address, length, sys::PROT_READ | sys::PROT_EXEC, flags, Some((&code, offset)))
+        };
         let errno = match mapped {
             Ok(at) if at == address => 0,
             Ok(_) => sys::EEXIST.0,

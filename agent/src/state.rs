@@ -79,7 +79,8 @@ impl Session {
     pub fn process(self, index: u32) -> Option<&'static ProcessEntry> {
         let index = index as usize;
         // SAFETY: as above; the table has PROCESS_MAX entries.
-        (index < PROCESS_MAX).then(|| unsafe { &*((self.0 + PROCESSES_AT) as *const ProcessEntry).add(index) })
+        (index < PROCESS_MAX)
+            .then(|| unsafe { &*((self.0 + PROCESSES_AT) as *const ProcessEntry).add(index) })
     }
 
     pub fn thread_entry(self, index: u32) -> Option<&'static ThreadEntry> {

@@ -169,9 +169,8 @@ pub fn on_alternate_stack() -> bool {
 pub fn futex_wait(word: &core::sync::atomic::AtomicU32, expected: u32, timeout_ns: u64) {
     let time = [timeout_ns / 1_000_000_000, timeout_ns % 1_000_000_000];
     // SAFETY: FUTEX_WAIT (0) reads the word and the timespec.
-    let _ = unsafe {
-        call(FUTEX, [word.as_ptr() as usize, 0, expected as usize, time.as_ptr() as usize, 0, 0])
-    };
+    let _ =
+        unsafe { call(FUTEX, [word.as_ptr() as usize, 0, expected as usize, time.as_ptr() as usize, 0, 0]) };
 }
 
 /// Wakes everybody who waits on the word.
