@@ -1,0 +1,62 @@
+//! `cargo xtask demo`: the main job on a real program, for somebody with nothing but Rust and gcc.
+
+use crate::programs::{Build, Origin, Program, Variant, build_all};
+use crate::shell;
+use anyhow::{Context, Result, bail};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Builds, records and shows.
+pub fn run() -> Result<()> {
+    if !shell::have("gcc") {
+        bail!("no gcc here: the demo compiles lua with it");
+    }
+    say("Building calltap (cargo build --release)");
+    let calltap = short(&shell::build_calltap()?);
+    say("Building lua 5.4 with room for tracing: gcc -O2 -fpatchable-function-entry=5");
+    let lua = build_all(&[(Program::Lua, Build::gcc(Variant::Nop))], Origin::Crates)?.remove(0);
+    let place = shell::target().join("demo");
+    fs::create_dir_all(&place).with_context(|| format!("creating {}", place.display()))?;
+    fs::copy(&lua, place.join("lua")).context("putting lua into target/demo/")?;
+    let (lua, file) = (short(&place.join("lua")), |name: &str| short(&place.join(name)).display().to_string());
+    let data = file("lua.data");
+    let script = "examples/words.lua";
+    let (svg, perfetto) = (file("flame.svg"), file("trace.perfetto"));
+
+    say(
+        "Recording every call of lua while it runs a script. The script prints as always; the last line is calltap's",
+    );
+    show(Command::new(&calltap).args(["record", "-o", &data, "--"]).arg(&lua).arg(script))?;
+    say("Where the time went, by function");
+    show(Command::new(&calltap).args(["report", "-n", "15", "-i", &data]))?;
+    say("What happened, call by call (the first 30 lines)");
+    show(Command::new(&calltap).args(["replay", "-n", "30", "-i", &data]))?;
+    say("A flame graph, and a trace for Perfetto's timeline");
+    show(Command::new(&calltap).args(["export", "--to", "flamegraph", "-o", &svg, "-i", &data]))?;
+    show(Command::new(&calltap).args(["export", "--to", "perfetto", "-o", &perfetto, "-i", &data]))?;
+
+    println!();
+    println!("  {data:28} the recording: calltap report, replay, graph, export and info read it");
+    println!("  {svg:28} a flame graph: open it in a browser");
+    println!("  {perfetto:28} a timeline: open it at https://ui.perfetto.dev");
+    println!();
+    println!("Your own program: compile it with -fpatchable-function-entry=5, then");
+    println!("  {} record -- ./program", calltap.display());
+    Ok(())
+}
+
+fn say(text: &str) {
+    println!("\n== {text}");
+}
+
+/// Prints a command and runs it in the project's directory.
+fn show(command: &mut Command) -> Result<()> {
+    println!("$ {}", shell::line(command));
+    shell::status(command.current_dir(shell::root()))
+}
+
+/// A path as one would type it in the project's directory.
+fn short(path: &Path) -> PathBuf {
+    path.strip_prefix(shell::root()).unwrap_or(path).to_path_buf()
+}

@@ -1,0 +1,59 @@
+//! `cargo xtask`: the one door to everything a developer does here.
+
+use anyhow::{Result, bail};
+use std::process::ExitCode;
+use xtask::{bench, demo, programs, test};
+
+const USAGE: &str = "\
+usage: cargo xtask COMMAND
+
+  demo                      record a real program (lua) and show what calltap makes of it; results in target/demo/
+  test [--long]             build calltap, run all tests, count what was skipped (CALLTAP_NO_SKIP=1: a skip is a failure);
+                            --long: and those that take long
+  programs [NAME...]        fetch and build the real programs for tests and benchmarks (lua, sqlite3; on request ripgrep)
+                            into target/programs/
+  bench [--quick] [--write] measure calltap beside uftrace and the bare programs; --write: into docs/performance.md
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match run(&words) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(words: &[&str]) -> Result<()> {
+    let Some((command, rest)) = words.split_first() else { bail!("which command?\n\n{USAGE}") };
+    match *command {
+        "demo" => {
+            flags(rest, &[])?;
+            demo::run()
+        }
+        "test" => {
+            flags(rest, &["--long"])?;
+            test::run(rest.contains(&"--long"))
+        }
+        "programs" => programs::command(rest),
+        "bench" => {
+            flags(rest, &["--quick", "--write"])?;
+            bench::run(rest.contains(&"--quick"), rest.contains(&"--write"))
+        }
+        "help" | "--help" | "-h" => {
+            print!("{USAGE}");
+            Ok(())
+        }
+        other => bail!("no command '{other}'\n\n{USAGE}"),
+    }
+}
+
+fn flags(given: &[&str], known: &[&str]) -> Result<()> {
+    match given.iter().find(|flag| !known.contains(flag)) {
+        Some(flag) => bail!("unknown argument '{flag}'\n\n{USAGE}"),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,165 @@
+//! Compilers, the ways to leave room for tracing, and what of it is built already.
+
+use super::directory;
+use super::sources::{Origin, Program, Sources};
+use crate::shell;
+use anyhow::{Context, Result, bail};
+use rustix::fs::{FlockOperation, flock};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::thread;
+
+/// A compiler.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Compiler {
+    /// The system's gcc.
+    Gcc,
+    /// clang 16.
+    Clang,
+}
+
+impl Compiler {
+    /// Its commands, for C and C++.
+    pub fn tools(self) -> [&'static str; 2] {
+        match self {
+            Compiler::Gcc => ["gcc", "g++"],
+            Compiler::Clang => ["clang-16", "clang++-16"],
+        }
+    }
+}
+
+/// A way to leave room for tracing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Variant {
+    /// None.
+    Bare,
+    /// NOPs: `-fpatchable-function-entry=5`.
+    Nop,
+    /// A call of mcount after the prologue: `-pg`.
+    Pg,
+    /// A call of `__fentry__` before it: `-pg -mfentry`.
+    Fentry,
+}
+
+impl Variant {
+    fn flags(self) -> &'static [&'static str] {
+        match self {
+            Variant::Bare => &[],
+            Variant::Nop => &["-fpatchable-function-entry=5"],
+            Variant::Pg => &["-pg"],
+            Variant::Fentry => &["-pg", "-mfentry"],
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Variant::Bare => "bare",
+            Variant::Nop => "nop",
+            Variant::Pg => "pg",
+            Variant::Fentry => "fentry",
+        }
+    }
+}
+
+/// A compiler and a way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Build {
+    /// The compiler.
+    pub compiler: Compiler,
+    /// The way.
+    pub variant: Variant,
+}
+
+impl Build {
+    /// What a build of gcc is called.
+    pub fn gcc(variant: Variant) -> Build {
+        Build { compiler: Compiler::Gcc, variant }
+    }
+
+    /// For file names: `gcc-nop`.
+    pub fn name(self) -> String {
+        let compiler = if self.compiler == Compiler::Gcc { "gcc" } else { "clang" };
+        format!("{compiler}-{}", self.variant.name())
+    }
+}
+
+/// Builds a program, if it is not there already; returns its path.
+pub fn build(program: Program, build: Build) -> Result<PathBuf> {
+    Ok(build_all(&[(program, build)], Origin::Any)?.remove(0))
+}
+
+/// Builds several, as many at a time as there are processors.
+pub fn build_all(wanted: &[(Program, Build)], origin: Origin) -> Result<Vec<PathBuf>> {
+    let _lock = lock()?;
+    let mut jobs = Vec::new();
+    for (program, build) in wanted {
+        let sources = program.sources(origin)?;
+        let path = directory().join(format!("{}-{}-{}", program.name(), sources.origin, build.name()));
+        jobs.push((path, *program, *build, sources));
+    }
+    let queue = Mutex::new(jobs.iter());
+    let worker = || -> Result<()> {
+        loop {
+            let next = queue.lock().map_or(None, |mut queue| queue.next());
+            let Some((path, program, build, sources)) = next else { return Ok(()) };
+            link(path, *program, *build, sources)?;
+        }
+    };
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..processors).map(|_| scope.spawn(worker)).collect();
+        workers
+            .into_iter()
+            .try_for_each(|worker| worker.join().unwrap_or_else(|_| bail!("a compilation panicked")))
+    })?;
+    Ok(jobs.into_iter().map(|(path, ..)| path).collect())
+}
+
+fn link(path: &Path, program: Program, build: Build, sources: &Sources) -> Result<()> {
+    let mut flags = vec!["-O2".to_owned(), "-I".to_owned(), sources.include.display().to_string()];
+    flags.extend(program.flags().iter().map(|flag| (*flag).to_owned()));
+    once(path, build, &sources.files, &flags)
+}
+
+/// Compiles a program of ours (C, or C++ by its name) with flags into the directory of programs, if it is not there already.
+pub fn compile(source: &Path, build: Build, flags: &[&str]) -> Result<PathBuf> {
+    let _lock = lock()?;
+    let stem = source.file_stem().context("a source file has a name")?.to_string_lossy();
+    let path = directory().join(format!("{stem}-{}", build.name()));
+    let flags: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
+    once(&path, build, &[source.to_path_buf()], &flags)?;
+    Ok(path)
+}
+
+/// Compiles, unless the same command made the file before and its sources are not newer.
+fn once(path: &Path, build: Build, files: &[PathBuf], flags: &[String]) -> Result<()> {
+    let is_cpp = files.iter().any(|file| file.extension().is_some_and(|extension| extension == "cpp"));
+    let tool = build.compiler.tools()[usize::from(is_cpp)];
+    if !shell::have(tool) {
+        bail!("no {tool} here: it compiles {}", path.display());
+    }
+    let part = path.with_extension("part");
+    let mut command = Command::new(tool);
+    command.args(flags).args(build.variant.flags()).arg("-w").arg("-o").arg(&part);
+    command.args(files).args(["-pthread", "-lm"]);
+    let (stamp, text) = (path.with_extension("stamp"), shell::line(&command));
+    let built = path.metadata().and_then(|meta| meta.modified()).ok();
+    let newest = files.iter().filter_map(|file| file.metadata().and_then(|meta| meta.modified()).ok()).max();
+    if built.is_some() && built >= newest && fs::read_to_string(&stamp).is_ok_and(|old| old == text) {
+        return Ok(());
+    }
+    shell::output(&mut command)?;
+    fs::rename(&part, path)?;
+    fs::write(stamp, text)?;
+    Ok(())
+}
+
+/// One at a time, over all processes: tests build what they need.
+fn lock() -> Result<File> {
+    fs::create_dir_all(directory())?;
+    let file = File::create(directory().join(".lock"))?;
+    flock(&file, FlockOperation::LockExclusive)?;
+    Ok(file)
+}

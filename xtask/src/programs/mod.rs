@@ -1,0 +1,54 @@
+//! Real programs, fetched and built in the ways that matter: `cargo xtask programs`.
+//!
+//! Sources come from Debian's source packages where apt can fetch them (the sqlite3 shell and the lua interpreter as
+//! they are), else from crates (with small drivers of ours, under `xtask/programs/`). What is there is used again.
+
+mod compile;
+mod crates;
+mod debian;
+mod ripgrep;
+mod sources;
+
+pub use compile::{Build, Compiler, Variant, build, build_all, compile};
+pub use ripgrep::ripgrep;
+pub use sources::{Origin, Program};
+
+use crate::shell;
+use anyhow::{Result, bail};
+use std::path::PathBuf;
+
+/// Where programs are kept.
+pub fn directory() -> PathBuf {
+    shell::target().join("programs")
+}
+
+/// `cargo xtask programs [NAME...]`.
+pub fn command(names: &[&str]) -> Result<()> {
+    let mut wanted = Vec::new();
+    let mut rust = false;
+    for name in if names.is_empty() { &["lua", "sqlite3"] } else { names } {
+        match *name {
+            "lua" => wanted.push(Program::Lua),
+            "sqlite3" => wanted.push(Program::Sqlite),
+            "ripgrep" => rust = true,
+            other => bail!("no program '{other}' (there are: lua, sqlite3, ripgrep)"),
+        }
+    }
+    let variants = [Variant::Bare, Variant::Nop, Variant::Pg, Variant::Fentry];
+    let mut builds = Vec::new();
+    for program in wanted {
+        builds.extend(variants.map(|variant| (program, Build { compiler: Compiler::Gcc, variant })));
+        if shell::have(Compiler::Clang.tools()[0]) {
+            builds.push((program, Build { compiler: Compiler::Clang, variant: Variant::Nop }));
+        } else {
+            println!("{}: no {} here, so no build with it", program.name(), Compiler::Clang.tools()[0]);
+        }
+    }
+    for path in build_all(&builds, Origin::Any)? {
+        println!("{}", path.display());
+    }
+    if rust {
+        println!("{}", ripgrep()?.display());
+    }
+    Ok(())
+}

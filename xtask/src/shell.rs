@@ -1,0 +1,75 @@
+//! Running other programs, and where things lie.
+
+use anyhow::{Context, Result, bail};
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// The project's directory.
+pub fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_path_buf()
+}
+
+/// Where cargo builds.
+pub fn target() -> PathBuf {
+    env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |given| root().join(given))
+}
+
+/// The cargo that runs us.
+pub fn cargo() -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root());
+    command
+}
+
+/// Whether a tool can be started at all.
+pub fn have(tool: &str) -> bool {
+    env::split_paths(&env::var_os("PATH").unwrap_or_default()).any(|directory| directory.join(tool).is_file())
+}
+
+/// Builds calltap in release; returns its path.
+pub fn build_calltap() -> Result<PathBuf> {
+    let mut build = cargo();
+    build.args(["build", "--release", "-p", "calltap-cli"]);
+    status(&mut build)?;
+    Ok(target().join("release/calltap"))
+}
+
+/// Runs a command with our input and output; an error if it fails.
+pub fn status(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("cannot start {}", line(command)))?;
+    if !status.success() {
+        bail!("{}: {status}", line(command));
+    }
+    Ok(())
+}
+
+/// Runs a command for its output; an error, with the end of what it said, if it fails.
+pub fn output(command: &mut Command) -> Result<Output> {
+    let output =
+        command.stdin(Stdio::null()).output().with_context(|| format!("cannot start {}", line(command)))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let tail: Vec<&str> = said.lines().rev().take(15).collect();
+        let tail: Vec<&str> = tail.into_iter().rev().collect();
+        bail!("{}: {}\n{}", line(command), output.status, tail.join("\n"));
+    }
+    Ok(output)
+}
+
+/// A command as a user would type it.
+pub fn line(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(|word| quote(&OsString::from(word).to_string_lossy())).collect::<Vec<_>>().join(" ")
+}
+
+fn quote(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
