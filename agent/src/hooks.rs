@@ -27,6 +27,7 @@
 //! instruction that changes the rule.
 
 use crate::{mirror, record, state};
+use calltap_abi::event::code;
 use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, Control, stub};
 use core::arch::global_asm;
 use core::mem::offset_of;
@@ -163,6 +164,8 @@ global_asm!(
     "jae \\slow",
     ".if \\parent",
     "tap_load_parent \\mcount \\parent",
+    "shl rdx, 5",
+    "or rdx, {parent_code}",
     "mov qword ptr [rcx + 8], rdx",
     ".endif",
     "mov qword ptr [rcx], rax",
@@ -418,6 +421,7 @@ global_asm!(
     data = const CHUNK_DATA,
     room = const CHUNK_LIMIT - CHUNK_DATA,
     epoch = const offset_of!(state::Thread, epoch),
+    parent_code = const code::PARENT,
     tick = const offset_of!(Control, tick),
     counter = const offset_of!(Control, counter),
     to_landing = const stub::LANDING - stub::AFTER_MCOUNT,

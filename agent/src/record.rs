@@ -7,7 +7,7 @@
 use crate::ring::{self, Full};
 use crate::state::{self, PROCESS_BEFORE_FORK, Session, Thread, exchange_cursor, reserve};
 use crate::sys;
-use calltap_abi::event::{SPARSE_BLOCK, SPARSE_HIGH, code, has_parent};
+use calltap_abi::event::{SPARSE_BLOCK, SPARSE_HIGH, code, has_parent, parent_word};
 use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE, Clock, Control};
 use calltap_abi::{PROCESS_MAX, ProcessEntry, THREAD_MAX, ThreadState};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
@@ -168,7 +168,7 @@ fn record_words(session: Session, thread: &Thread, low: u32, parent: u64, words:
         ring::advance(session, thread)?;
     };
     if words == 2 {
-        store(address + 16, parent.max(1));
+        store(address + 16, parent_word(parent));
     }
     store(address + 8, ticks << 32 | u64::from(low));
     store(address, ticks >> 32 << 32 | u64::from(code::EPOCH));

@@ -7,7 +7,7 @@
 //! +----------------+---------+-------------+------+
 //! | low ticks      | tag^top | site        | code |   one event
 //! +----------------+---------+-------------+------+
-//! | return address in the caller                  |   second word of Call, EntryFrom and TailEntryFrom
+//! | return address in the caller           | PARENT|   second word of Call, EntryFrom and TailEntryFrom
 //! +-----------------------------------------------+
 //! | high ticks     | 0                     | EPOCH|   the next event's high ticks, and all later ones'
 //! +----------------+-----------------------+------+
@@ -35,6 +35,8 @@ pub mod code {
     pub const TAIL_ENTRY: u32 = 17;
     /// Entered by a jump; caller follows.
     pub const TAIL_ENTRY_FROM: u32 = 18;
+    /// Second word of an event: a return address above these bits.
+    pub const PARENT: u32 = 29;
     /// A reserved slot that holds nothing.
     pub const PAD: u32 = 30;
     /// High ticks.
@@ -46,6 +48,11 @@ pub mod code {
 /// Does an event of this code carry its caller?
 pub fn has_parent(code: u32) -> bool {
     matches!(code, code::CALL | code::ENTRY_FROM | code::TAIL_ENTRY_FROM)
+}
+
+/// The second word of an event that carries its caller.
+pub fn parent_word(parent: u64) -> u64 {
+    parent << 5 | code::PARENT as u64
 }
 
 /// Sparse clock: bytes of a block, of which the first 8 are the time.

@@ -12,7 +12,8 @@ pub struct Only<'a> {
 impl<'a> Only<'a> {
     /// The threads of `source` with one of these kernel thread ids (an id may have been used by several).
     pub fn tids(source: &'a dyn Source, tids: &[u32]) -> Only<'a> {
-        let threads = source.meta().threads.iter().filter(|thread| tids.contains(&thread.tid)).map(|thread| thread.id);
+        let threads =
+            source.meta().threads.iter().filter(|thread| tids.contains(&thread.tid)).map(|thread| thread.id);
         Only { source, threads: threads.collect() }
     }
 

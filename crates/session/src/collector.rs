@@ -24,8 +24,11 @@ const IDLE_PAUSE: Duration = Duration::from_millis(4);
 const SWEEP: Duration = Duration::from_millis(50);
 /// Events reach the file after this time at the latest, and the clocks are compared.
 const FLUSH: Duration = Duration::from_secs(1);
-/// A slot that stays empty in a full chunk for so long will never be written.
-const HOLE: Duration = Duration::from_millis(500);
+/// A slot that is still empty so long after its chunk was full will never be written: its writer was a hook that a signal handler
+/// interrupted and left by siglongjmp.
+const HOLE: Duration = Duration::from_millis(100);
+/// Chunks looked ahead for others that are full already.
+const LOOK_AHEAD: usize = 4096;
 
 /// What is read of a thread.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -47,7 +50,10 @@ struct Reader {
     open: OpenCalls,
     encoder: ThreadEncoder,
     totals: Loss,
-    hole_since: Option<Instant>,
+    /// Waiting for an empty slot since then; and up to which chunk that wait counts.
+    hole: Option<(Instant, u32)>,
+    /// Empty slots before the end of this chunk are empty for good.
+    settled: Option<u32>,
     torn: u64,
     /// Something came since the last sweep.
     active: bool,
@@ -206,7 +212,8 @@ impl<'a> Collector<'a> {
             open: OpenCalls::default(),
             encoder: ThreadEncoder::new(id),
             totals: Loss { thread: id, ..Loss::default() },
-            hole_since: None,
+            hole: None,
+            settled: None,
             torn: 0,
             active: true,
         };
@@ -341,13 +348,14 @@ impl Reader {
             if failed.is_some() {
                 self.encoder = ThreadEncoder::new(self.totals.thread);
             }
-            let Some(next) = header.next.load(Acquire).checked_sub(1) else { return got };
+            let next = header.next.load(Acquire).checked_sub(1);
             if !self.cursor.at_end() {
-                if !self.skip_hole(sparse) {
+                if !self.skip_hole(shared, sparse, chunk, next, extent) {
                     return got;
                 }
                 continue;
             }
+            let Some(next) = next else { return got };
             // The thread's cursor is still here until the next chunk holds something.
             if extent != Extent::Rest
                 && shared.chunk(next).is_none_or(|words| words[CHUNK_DATA / 8].load(Relaxed) == 0)
@@ -355,6 +363,7 @@ impl Reader {
                 return got;
             }
             self.free(shared, chunk);
+            self.settled = self.settled.filter(|settled| *settled != chunk);
             self.chunk = Some(next);
             self.cursor.next_chunk();
         }
@@ -370,16 +379,30 @@ impl Reader {
         sink.count(&mut self.totals);
     }
 
-    /// In a full chunk: steps over an empty slot once it has stayed so for long. True if it did.
-    fn skip_hole(&mut self, sparse: bool) -> bool {
-        let since = *self.hole_since.get_or_insert_with(Instant::now);
-        if since.elapsed() < HOLE {
-            return false;
+    /// Steps over an empty slot if it will stay empty: the thread is gone, or has left it behind for long. True if it did.
+    fn skip_hole(&mut self, shared: &Shared, sparse: bool, chunk: u32, next: Option<u32>, extent: Extent) -> bool {
+        let Some(words) = shared.chunk(chunk) else { return false };
+        let dead = if extent == Extent::Rest {
+            next.is_some() || self.cursor.more_behind(words)
+        } else {
+            next.is_some() && (self.settled.is_some() || self.waited_enough(shared, chunk))
+        };
+        if dead {
+            self.torn += 1;
+            self.cursor.skip_hole(words, sparse);
         }
-        self.hole_since = None;
-        self.torn += 1;
-        self.cursor.skip_hole(sparse);
-        true
+        dead
+    }
+
+    /// Has the wait for an empty slot been long enough? It counts for all chunks that were full when it began.
+    fn waited_enough(&mut self, shared: &Shared, chunk: u32) -> bool {
+        let (since, last) = *self.hole.get_or_insert_with(|| (Instant::now(), last_full(shared, chunk)));
+        let enough = since.elapsed() >= HOLE;
+        if enough {
+            self.hole = None;
+            self.settled = Some(last);
+        }
+        enough
     }
 
     fn free(&self, shared: &Shared, chunk: u32) {
@@ -409,6 +432,19 @@ impl Reader {
         let entries = entry.lost_entries.load(Relaxed) + self.torn;
         (entries.max(self.totals.lost_entries), entry.lost_exits.load(Relaxed).max(self.totals.lost_exits))
     }
+}
+
+/// The last chunk, from a full one on, that is full too.
+fn last_full(shared: &Shared, full: u32) -> u32 {
+    let next = |chunk: u32| shared.chunk_header(chunk).and_then(|header| header.next.load(Acquire).checked_sub(1));
+    let mut last = full;
+    for _ in 0..LOOK_AHEAD {
+        match next(last).filter(|after| next(*after).is_some()) {
+            Some(after) => last = after,
+            None => break,
+        }
+    }
+    last
 }
 
 /// Pairs and encodes.

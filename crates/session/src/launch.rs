@@ -1,7 +1,8 @@
 //! Starts the program with the agent inside, and lets signals and its end pass as if we were not there.
 //!
 //! Unsafe because changing our own environment is: it happens before any other thread exists, so that the program gets its variables in their
-//! order, plus LD_PRELOAD (which the agent takes out again).
+//! order, plus LD_PRELOAD (which the agent takes out again). And because what Rust's runtime and `Command` do to SIGPIPE and to blocked signals has
+//! to be undone between fork and exec.
 #![allow(unsafe_code)]
 
 use crate::Error;
@@ -11,12 +12,51 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use std::ffi::OsString;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::{env, fs, io};
 
 const PRELOAD: &str = "LD_PRELOAD";
+
+/// The dispositions we were started with, before Rust's runtime changed them: is SIGPIPE ignored, which signals are blocked.
+static PIPE_IGNORED: AtomicBool = AtomicBool::new(false);
+static BLOCKED: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: an initialiser, run by the C library before `main`; it makes two queries and stores two atomics.
+#[unsafe(link_section = ".init_array")]
+#[used]
+static REMEMBER: extern "C" fn() = remember;
+
+extern "C" fn remember() {
+    // SAFETY: queries only: no new action, no new set. Zeroed is a valid value of both types.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        if libc::sigaction(libc::SIGPIPE, std::ptr::null(), &mut action) == 0 {
+            PIPE_IGNORED.store(action.sa_sigaction == libc::SIG_IGN, Relaxed);
+        }
+        let mut blocked = 0u64;
+        let set = (&raw mut blocked).cast::<libc::sigset_t>();
+        // The kernel's set is 8 bytes; glibc's is longer, so this is the system call itself.
+        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_BLOCK, std::ptr::null::<libc::sigset_t>(), set, 8);
+        BLOCKED.store(blocked, Relaxed);
+    }
+}
+
+/// In the child, last thing before exec: the dispositions of [`remember`].
+fn restore() -> io::Result<()> {
+    let blocked = BLOCKED.load(Relaxed);
+    // SAFETY: async-signal-safe system calls, allowed between fork and exec.
+    unsafe {
+        if PIPE_IGNORED.load(Relaxed) {
+            libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+        }
+        let (set, none) = ((&raw const blocked), std::ptr::null::<u64>());
+        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, set, none, 8);
+    }
+    Ok(())
+}
 
 /// Starts `command` with `agent` preloaded. Call before starting threads.
 pub fn spawn(command: &[OsString], agent: &Path) -> Result<Child, Error> {
@@ -27,13 +67,18 @@ pub fn spawn(command: &[OsString], agent: &Path) -> Result<Child, Error> {
     })?;
     let before = env::var_os(PRELOAD);
     let mut value = agent.as_os_str().to_owned();
-    if let Some(before) = before.as_ref().filter(|before| !before.is_empty()) {
+    // Also if it is set and empty: then that is what the agent leaves.
+    if let Some(before) = &before {
         value.push(":");
         value.push(before);
     }
     // SAFETY: no other thread exists yet.
     unsafe { env::set_var(PRELOAD, value) };
-    let child = Command::new(program).args(arguments).spawn();
+    let mut command = Command::new(program);
+    command.args(arguments);
+    // SAFETY: `restore` makes async-signal-safe system calls only.
+    unsafe { command.pre_exec(restore) };
+    let child = command.spawn();
     match before {
         // SAFETY: as above.
         Some(before) => unsafe { env::set_var(PRELOAD, before) },

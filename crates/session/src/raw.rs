@@ -93,10 +93,23 @@ impl Cursor {
         self.offset = CHUNK_DATA;
     }
 
-    /// Steps over a slot that stays empty: its writer was torn away from it for good.
-    pub fn skip_hole(&mut self, sparse: bool) {
+    /// Steps over a slot that stays empty: its writer was torn away from it for good. It held one event.
+    pub fn skip_hole(&mut self, chunk: &[AtomicU64; CHUNK_SIZE / 8], sparse: bool) {
         self.owed = false;
-        self.offset += if sparse { 4 } else { 8 };
+        let step = if sparse { 4 } else { 8 };
+        // An event of two words of which the second is missing, or the first: one event, two steps.
+        let low = |word: &AtomicU64| word.load(Relaxed) as u32 & code::MASK;
+        let half = !sparse && has_parent(low(&chunk[self.offset / 8]));
+        if half {
+            chunk[self.offset / 8].store(0, Relaxed);
+            self.offset += step;
+        }
+        self.offset += step;
+    }
+
+    /// Is there anything behind the empty slot this stands at?
+    pub fn more_behind(&self, chunk: &[AtomicU64; CHUNK_SIZE / 8]) -> bool {
+        chunk[(self.offset / 8 + 1).min(CHUNK_SIZE / 8)..].iter().any(|word| word.load(Relaxed) != 0)
     }
 
     /// Reads 8-byte words until the end of the chunk or an empty slot.
@@ -113,7 +126,8 @@ impl Cursor {
                     break;
                 }
                 let kind = low & code::MASK;
-                if kind == code::EPOCH || kind == code::PAD {
+                // (A PARENT word comes alone only behind a slot that was skipped.)
+                if matches!(kind, code::EPOCH | code::PAD | code::PARENT) {
                     if kind == code::EPOCH {
                         high = word >> 32 << 32;
                         owed = true;
@@ -123,11 +137,14 @@ impl Cursor {
                     continue;
                 }
                 if has_parent(kind) {
-                    parent = chunk[at + 1].load(Relaxed);
-                    if parent == 0 {
+                    let second = chunk[at + 1].load(Relaxed);
+                    if second == 0 {
                         break;
                     }
-                    chunk[at + 1].store(0, Relaxed);
+                    if second as u32 & code::MASK == code::PARENT {
+                        parent = second >> 5;
+                        chunk[at + 1].store(0, Relaxed);
+                    }
                 }
             }
             chunk[at].store(0, Relaxed);

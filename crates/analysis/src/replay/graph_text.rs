@@ -9,7 +9,7 @@ use calltap_trace::{SiteId, ThreadId};
 
 const BAR: &[u8] = b" ------------------------------------------\n";
 /// Deepest indentation printed; deeper calls stay at it.
-const INDENT: usize = 1000;
+const INDENT: usize = 64;
 
 pub(super) struct GraphText<'a> {
     source: &'a dyn Source,

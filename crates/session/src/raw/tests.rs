@@ -1,6 +1,7 @@
 //! Chunks written by hand, read back.
 
 use super::*;
+use calltap_abi::event::parent_word;
 
 /// `words` at the start of a chunk's data.
 fn chunk(words: &[u64]) -> Box<[AtomicU64; CHUNK_SIZE / 8]> {
@@ -65,7 +66,7 @@ fn an_event_reserved_with_its_epoch_may_lie_behind_the_limit() {
     chunk[last + 1].store(word(2, 9, code::CALL), Relaxed);
     cursor.read(&chunk, &mut taken);
     assert!(taken.0.is_empty() && !cursor.at_end(), "its caller is owed");
-    chunk[last + 2].store(0x1234, Relaxed);
+    chunk[last + 2].store(parent_word(0x1234), Relaxed);
     cursor.read(&chunk, &mut taken);
     assert_eq!(taken.0, [(1 << 32 | 2, 9, code::CALL, 0x1234)]);
     assert!(cursor.at_end());
@@ -93,4 +94,19 @@ fn sparse_times_are_spread_over_the_block() {
     assert_eq!(taken.0, [(3 << 32 | 200, 1, code::ENTRY, 0), (3 << 32 | 300, 2, code::CALL, 0x4001)]);
     cursor.flush_sparse(&mut taken);
     assert_eq!(taken.0[2], (3 << 32 | 400, 1, code::EXIT, 0));
+}
+
+#[test]
+fn a_slot_that_stays_empty_is_stepped_over_with_all_its_words() {
+    let words = [word(1, 1, code::ENTRY), 0, word(3, 3, code::CALL), 0, 0, parent_word(7), word(6, 6, code::ENTRY)];
+    let chunk = chunk(&words);
+    let (mut cursor, mut taken) = (Cursor::default(), Taken::default());
+    for _ in 0..3 {
+        cursor.read(&chunk, &mut taken);
+        assert!(cursor.more_behind(&chunk));
+        cursor.skip_hole(&chunk, false);
+    }
+    cursor.read(&chunk, &mut taken);
+    assert!(!cursor.more_behind(&chunk));
+    assert_eq!(taken.0, [(1, 1, code::ENTRY, 0), (6, 6, code::ENTRY, 0)]);
 }
