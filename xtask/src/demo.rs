@@ -19,7 +19,8 @@ pub fn run() -> Result<()> {
     let place = shell::target().join("demo");
     fs::create_dir_all(&place).with_context(|| format!("creating {}", place.display()))?;
     fs::copy(&lua, place.join("lua")).context("putting lua into target/demo/")?;
-    let (lua, file) = (short(&place.join("lua")), |name: &str| short(&place.join(name)).display().to_string());
+    let (lua, file) =
+        (short(&place.join("lua")), |name: &str| short(&place.join(name)).display().to_string());
     let data = file("lua.data");
     let script = "examples/words.lua";
     let (svg, perfetto) = (file("flame.svg"), file("trace.perfetto"));

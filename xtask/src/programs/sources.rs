@@ -45,8 +45,9 @@ impl Program {
     /// Its flags, the same in every build.
     pub(super) fn flags(self) -> &'static [&'static str] {
         match self {
-            // The seed of its hashes is made of addresses and the time: without that, runs are the same call for call.
-            Program::Lua => &["-DLUA_USE_POSIX", "-Dluai_makeseed(L)=0"],
+            // The seed of its hashes is made of addresses and the time, and so are the pivots of its sort:
+            // without that, runs are the same call for call.
+            Program::Lua => &["-DLUA_USE_POSIX", "-Dluai_makeseed(L)=0", "-Dl_randomizePivot()=0"],
             Program::Sqlite => &["-DSQLITE_THREADSAFE=0", "-DSQLITE_OMIT_LOAD_EXTENSION"],
         }
     }

@@ -1,0 +1,167 @@
+//! The oracle: callgrind simulates every instruction of a program and counts its calls; calltap must count the same,
+//! function by function, and neither may change what the program prints.
+
+mod callgrind;
+mod names;
+
+use anyhow::{Context, Result, bail, ensure};
+use names::Aliases;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::{env, fs};
+
+/// A program and how to run it.
+pub struct Case<'a> {
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: &'a [&'a str],
+    /// Its input.
+    pub input: &'a str,
+    /// At least so many functions must have been called: a comparison of nothing proves nothing.
+    pub functions: usize,
+    /// And so many calls made.
+    pub calls: u64,
+}
+
+impl Case<'_> {
+    /// Runs it alone, under callgrind and under calltap, and compares.
+    pub fn check(&self) -> Result<()> {
+        let place = tempfile::tempdir()?;
+        let name = self.program.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let alone = self.run(Command::new(&self.program), place.path())?;
+        let profile = place.path().join("callgrind.out");
+        let mut valgrind = Command::new("sh");
+        // Valgrind may deliver the last of gprof's timer signals when its handler is gone already.
+        valgrind.args(["-c", "trap '' PROF; exec \"$@\"", "sh", "valgrind"]);
+        valgrind.args(["--tool=callgrind", "--quiet", "--demangle=no"]);
+        valgrind.arg(format!("--callgrind-out-file={}", profile.display())).arg(&self.program);
+        let simulated = self.run(valgrind, place.path())?;
+        ensure!(
+            simulated.stdout == alone.stdout,
+            "{name} prints something else under valgrind: it cannot be compared"
+        );
+
+        let data = place.path().join("calltap.data");
+        let mut record = Command::new(calltap()?);
+        record.args(["record", "--quiet", "-o"]).arg(&data).arg("--").arg(&self.program);
+        let traced = self.run(record, place.path())?;
+        ensure!(traced.stdout == alone.stdout, "{name} prints something else when traced");
+        ensure!(
+            traced.stderr == alone.stderr,
+            "{name} says something else when traced: {}",
+            text(&traced.stderr)
+        );
+
+        let profile = fs::read_to_string(&profile).context("reading callgrind's profile")?;
+        let differences = self.compare(&profile, &data, &name)?;
+        ensure!(differences.is_empty(), "{name}: call counts differ\n{}", differences.join("\n"));
+        Ok(())
+    }
+
+    /// A line for every function whose counts differ.
+    fn compare(&self, profile: &str, data: &Path, name: &str) -> Result<Vec<String>> {
+        let aliases = Aliases::read(&self.program)?;
+        let path = self.program.canonicalize()?;
+        let mut theirs: BTreeMap<String, u64> = BTreeMap::new();
+        for (function, calls) in
+            callgrind::parse(profile).remove(&*path.to_string_lossy()).unwrap_or_default()
+        {
+            *theirs.entry(aliases.one(&function)).or_default() += calls;
+        }
+        let mut ours: BTreeMap<String, u64> = BTreeMap::new();
+        for row in rows(
+            Command::new(calltap()?).args(["report", "--format", "json", "--linker-names", "-i"]).arg(data),
+        )? {
+            ensure!(
+                row["module"] == name,
+                "{} in module {}: only {name} was compiled for tracing",
+                row["function"],
+                row["module"]
+            );
+            *ours.entry(aliases.one(row["function"].as_str().unwrap_or_default())).or_default() +=
+                row["calls"].as_u64().unwrap_or(0);
+        }
+        let info = Command::new(calltap()?).args(["info", "--format", "json", "-i"]).arg(data).output()?;
+        let info: serde_json::Value = serde_json::from_slice(&info.stdout)?;
+        let lost = info["calls"]["lost"].as_u64().context("info has no calls.lost")?;
+        ensure!(lost == 0, "{name}: {lost} calls lost");
+
+        let sites = rows(
+            Command::new(calltap()?).args(["sites", "--format", "json", "--linker-names"]).arg(&self.program),
+        )?;
+        let traceable = sites.iter().filter(|row| row["traceable"] == true);
+        let all: BTreeSet<String> =
+            traceable.map(|row| aliases.one(row["function"].as_str().unwrap_or_default())).collect();
+        if let Some(stranger) = ours.keys().find(|function| !all.contains(*function)) {
+            bail!("{name}: {stranger} is in the trace, but not among the traceable functions");
+        }
+        let (called, calls) = (ours.len(), ours.values().sum::<u64>());
+        eprintln!("{name}: {called} of {} functions called, {calls} calls", all.len());
+        ensure!(called >= self.functions, "{name}: only {called} functions were called");
+        ensure!(calls >= self.calls, "{name}: only {calls} calls were made");
+        let count =
+            |from: &BTreeMap<String, u64>, function: &String| from.get(function).copied().unwrap_or(0);
+        let differ = all.iter().filter(|function| count(&ours, function) != count(&theirs, function));
+        Ok(differ
+            .map(|function| {
+                format!(
+                    "  {function}: callgrind {}, calltap {}",
+                    count(&theirs, function),
+                    count(&ours, function)
+                )
+            })
+            .collect())
+    }
+
+    fn run(&self, mut command: Command, directory: &Path) -> Result<Output> {
+        command.args(self.arguments).current_dir(directory);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
+        let (mut input, given) = (child.stdin.take().context("piped")?, self.input.to_owned());
+        let writer = std::thread::spawn(move || input.write_all(given.as_bytes()));
+        let output = child.wait_with_output()?;
+        ensure!(output.status.success(), "{command:?}: {}\n{}", output.status, text(&output.stderr));
+        let _ = writer.join();
+        Ok(output)
+    }
+}
+
+fn rows(command: &mut Command) -> Result<Vec<serde_json::Value>> {
+    let output = command.output()?;
+    ensure!(output.status.success(), "{command:?}: {}", text(&output.stderr));
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The program under test: `CALLTAP_BIN`, or what lies beside the test.
+fn calltap() -> Result<PathBuf> {
+    if let Some(path) = env::var_os("CALLTAP_BIN") {
+        return Ok(path.into());
+    }
+    let own = env::current_exe()?;
+    let beside = own.ancestors().skip(1).map(|directory| directory.join("calltap"));
+    beside
+        .take(3)
+        .find(|path| path.is_file())
+        .context("build calltap first: cargo build --release -p calltap-cli (or set CALLTAP_BIN)")
+}
+
+/// Whether callgrind is here; says so if not.
+pub fn have_valgrind() -> bool {
+    let found = Command::new("valgrind").arg("--version").output().is_ok();
+    if !found {
+        skipped("call counts were not compared with callgrind's: no valgrind here");
+    }
+    found
+}
+
+/// Says that something could not be tested here, past the capture of the test harness.
+pub fn skipped(what: &str) {
+    let _ = writeln!(std::io::stderr(), "SKIPPED: {what}");
+}

@@ -1,0 +1,90 @@
+//! Call counts of real programs equal callgrind's, in every build.
+
+use anyhow::{Result, ensure};
+use calltap_oracle::{Case, have_valgrind, skipped};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use xtask::programs::{self, Build, Compiler, Program, Variant};
+use xtask::shell;
+
+fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("programs").join(name)
+}
+
+/// The builds this machine has compilers for.
+fn builds() -> Vec<Build> {
+    let mut builds = [Variant::Nop, Variant::Pg, Variant::Fentry].map(Build::gcc).to_vec();
+    if shell::have(Compiler::Clang.tools()[0]) {
+        builds.push(Build { compiler: Compiler::Clang, variant: Variant::Nop });
+    } else {
+        skipped(&format!("builds of {}: not here", Compiler::Clang.tools()[0]));
+    }
+    builds
+}
+
+#[test]
+fn sqlite() -> Result<()> {
+    if !have_valgrind() {
+        return Ok(());
+    }
+    // A statement that fails is part of the workload; the shell would end with an error if it were to stop there.
+    let input = std::fs::read_to_string(source("workload.sql"))?.replace("SELECT nothing FROM rich;\n", "");
+    for build in builds() {
+        let program = programs::build(Program::Sqlite, build)?;
+        Case { program, arguments: &[], input: &input, functions: 400, calls: 200_000 }.check()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn lua() -> Result<()> {
+    if !have_valgrind() {
+        return Ok(());
+    }
+    let script = source("bench.lua").display().to_string();
+    for build in builds() {
+        let program = programs::build(Program::Lua, build)?;
+        Case { program, arguments: &[&script], input: "", functions: 250, calls: 500_000 }.check()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn cpp_exceptions_in_threads() -> Result<()> {
+    if !have_valgrind() {
+        return Ok(());
+    }
+    for build in builds() {
+        if !shell::have(build.compiler.tools()[1]) {
+            skipped(&format!("exceptions of {}: not here", build.compiler.tools()[1]));
+            continue;
+        }
+        // Callgrind would count a jump to a function's cold part and back as two calls.
+        let split: &[&str] = if build.compiler == Compiler::Gcc {
+            &["-O2", "-fno-reorder-blocks-and-partition"]
+        } else {
+            &["-O2"]
+        };
+        let program = programs::compile(&source("throws.cpp"), build, split)?;
+        Case { program, arguments: &[], input: "", functions: 15, calls: 50_000 }.check()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn rust_panics_in_threads() -> Result<()> {
+    if !have_valgrind() {
+        return Ok(());
+    }
+    for level in ["0", "2"] {
+        let place = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let program = place.join(format!("panics-{level}"));
+        let mut rustc = Command::new("rustc");
+        rustc.env("RUSTC_BOOTSTRAP", "1").args(["-Zpatchable-function-entry=5", "--edition=2021"]);
+        rustc.arg(format!("-Copt-level={level}")).arg("-o").arg(&program).arg(source("panics.rs"));
+        let output = rustc.output()?;
+        ensure!(output.status.success(), "{rustc:?}: {}", String::from_utf8_lossy(&output.stderr));
+        Case { program, arguments: &[], input: "", functions: 15, calls: 50_000 }.check()?;
+    }
+    Ok(())
+}
