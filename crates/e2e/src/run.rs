@@ -60,20 +60,21 @@ pub fn run_timeout(mut command: Command, stdin: &[u8], limit: Duration) -> Run {
     let stdout = thread::spawn(move || read(&mut out));
     let stderr = thread::spawn(move || read(&mut err));
     let start = Instant::now();
-    let (mut done, mut pause) = (None, 1);
-    while done.is_none() || !stdout.is_finished() || !stderr.is_finished() {
-        done = done.or_else(|| child.try_wait().expect("our own child"));
-        if start.elapsed() > limit {
-            // SAFETY: a system call; the group is that of our own child.
-            unsafe { libc::kill(-group, libc::SIGKILL) };
-            let (out, err) = (stdout.join().unwrap_or_default(), stderr.join().unwrap_or_default());
-            panic!("{command:?} did not end in {limit:?}\nstdout: {out}\nstderr: {err}");
-        }
+    let (mut over, mut late, mut pause) = (false, false, 1);
+    while !(late || over && stdout.is_finished() && stderr.is_finished()) {
+        over = over || matches!(child.try_wait(), Ok(Some(_)));
+        late = start.elapsed() > limit;
         thread::sleep(Duration::from_millis(pause));
         pause = (pause + 1).min(5);
     }
+    if late {
+        // SAFETY: a system call; the group is that of our own child.
+        unsafe { libc::kill(-group, libc::SIGKILL) };
+    }
+    let status = child.wait().expect("our own child");
     let (stdout, stderr) = (stdout.join().unwrap_or_default(), stderr.join().unwrap_or_default());
-    Run { status: done.expect("the loop's end"), stdout, stderr }
+    assert!(!late, "{command:?} did not end in {limit:?}\nstdout: {stdout}\nstderr: {stderr}");
+    Run { status, stdout, stderr }
 }
 
 fn read(from: &mut impl Read) -> String {

@@ -1,10 +1,13 @@
 //! Behaviour that is wrong today, one test each; run with `--features known-bugs`. A test moves to its place when it passes.
 
 use calltap_e2e::{
-    Expect, GCC, calltap, calltap_run, check, compile, diagonal, matrix, plain, run, with_libraries,
+    Expect, GCC, calltap, calltap_run, check, compile, compile_rust, diagonal, matrix, plain, run,
+    with_libraries,
 };
 use std::os::unix::process::CommandExt;
+use std::panic::catch_unwind;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 // A handler that interrupts a hook between reserving a slot and writing it, and leaves by siglongjmp, leaves an empty
 // slot; the recorder stops reading the thread there, and what follows is neither recorded nor counted as lost.
@@ -62,4 +65,21 @@ fn replay_of_a_long_chain_of_tail_calls_stays_small() {
     assert!(calltap_run(&["replay", "-i", &trace, "-o", &text]).status.success());
     let size = std::fs::metadata(&text).expect("the text").len();
     assert!(size < 400_000_000, "{size} bytes for a million calls");
+}
+
+// Threads whose stacks share a mirror piece start together: one maps it, the others give up after a bounded spin and lose their calls, if
+// the mapping thread is off the processor meanwhile. These losses are in no thread's count: only a note tells of them.
+#[test]
+fn threads_that_start_together_on_a_busy_machine_lose_nothing() {
+    let program = compile_rust("panics.rs", &["-Copt-level=2"]);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..3 * std::thread::available_parallelism().map_or(2, usize::from) {
+            scope.spawn(|| while !over.load(Relaxed) {});
+        }
+        let result =
+            catch_unwind(|| (0..60).for_each(|_| drop(check(&program, &plain(), &Expect::default()))));
+        over.store(true, Relaxed);
+        assert!(result.is_ok(), "calls were lost");
+    });
 }
