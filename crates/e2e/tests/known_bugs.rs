@@ -33,7 +33,12 @@ fn an_ignored_sigpipe_stays_ignored() {
     let program = compile(GCC, &["surroundings.c"], &[]);
     let output = |mut command: Command| {
         // SAFETY: a system call that is allowed between fork and exec.
-        unsafe { command.pre_exec(|| Ok(drop(libc::signal(libc::SIGPIPE, libc::SIG_IGN)))) };
+        unsafe {
+            command.pre_exec(|| {
+                libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+                Ok(())
+            })
+        };
         run(command, b"").stdout
     };
     let mut recorded = Command::new(calltap());
@@ -75,7 +80,11 @@ fn threads_that_start_together_on_a_busy_machine_lose_nothing() {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for _ in 0..3 * std::thread::available_parallelism().map_or(2, usize::from) {
-            scope.spawn(|| while !over.load(Relaxed) {});
+            scope.spawn(|| {
+                while !over.load(Relaxed) {
+                    std::hint::spin_loop()
+                }
+            });
         }
         let result =
             catch_unwind(|| (0..60).for_each(|_| drop(check(&program, &plain(), &Expect::default()))));
