@@ -9,7 +9,6 @@
 use crate::state::Session;
 use crate::{record, sys};
 use calltap_abi::{plan::Trouble, stub};
-use core::hint::spin_loop;
 use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering::*};
 
 /// Pieces in the address space of user programs (47 bits).
@@ -20,6 +19,10 @@ const UNMAPPED: u8 = 0;
 const MAPPED: u8 = 1; // the value the hooks compare with
 const MAPPING: u8 = 2;
 const FAILED: u8 = 3;
+
+/// A thread that finds another mapping the piece it needs sleeps so often, for so long.
+const PATIENCE: u32 = 1000;
+const NAP_NS: u64 = 100_000;
 
 static TABLE: AtomicUsize = AtomicUsize::new(0);
 
@@ -67,13 +70,13 @@ pub extern "C" fn mirror_slow(low: u32, slot: u64, _: u64) -> u8 {
                 }
             }
             Err(MAPPED) => return 1,
-            // Another thread is at it, for the time of one mmap; or this is a signal handler inside that thread: then give up.
+            // Another thread is at it, for the time of one mmap. Bounded: this may be a signal handler inside that thread.
             Err(MAPPING) => {
-                for _ in 0..100_000 {
-                    spin_loop();
+                for _ in 0..PATIENCE {
                     if entry.load(Acquire) != MAPPING {
                         break;
                     }
+                    sys::nap(NAP_NS);
                 }
                 if entry.load(Acquire) == MAPPING {
                     record::lose(low);

@@ -7,7 +7,7 @@
 use crate::ring::{self, Full};
 use crate::state::{self, PROCESS_BEFORE_FORK, Session, Thread, exchange_cursor, reserve};
 use crate::sys;
-use calltap_abi::event::{SPARSE_BLOCK, SPARSE_HIGH, code, has_parent, parent_word};
+use calltap_abi::event::{SPARSE_BLOCK, SPARSE_HIGH, code, has_parent, parent_halves, parent_word};
 use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE, Clock, Control};
 use calltap_abi::{PROCESS_MAX, ProcessEntry, THREAD_MAX, ThreadState};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
@@ -126,7 +126,7 @@ fn try_record(low: u32, parent: u64, reserved: u64) -> Result<(), Full> {
     let session = Session::get().ok_or(Full)?;
     let control = session.control();
     let sparse = control.clock.load(Relaxed) == Clock::Sparse as u32;
-    let words = 1 + u64::from(has_parent(low & code::MASK));
+    let words = 1 + u64::from(has_parent(low & code::MASK)) * if sparse { 2 } else { 1 };
     // A forked child finds its parent's pointer, and zeros behind it.
     let known = state::thread().filter(|thread| thread.entry.load(Relaxed) != 0);
     if known.is_some() && reserved != 0 && in_data(reserved) {
@@ -198,8 +198,10 @@ fn record_sparse(session: Session, thread: &Thread, low: u32, parent: u64, words
         }
         let position = address % SPARSE_BLOCK as u64;
         if position >= 8 && position + 4 * words <= SPARSE_BLOCK as u64 {
-            if words == 2 {
-                store_half(address + 4, parent as u32 | 1);
+            if words > 1 {
+                let [second, third] = parent_halves(parent);
+                store_half(address + 4, second);
+                store_half(address + 8, third);
             }
             store_half(address, low);
             return Ok(());

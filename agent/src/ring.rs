@@ -6,7 +6,7 @@
 use crate::record::{clamp_cursor, in_data};
 use crate::state::{Session, Thread, exchange_cursor};
 use crate::sys;
-use calltap_abi::event::{self, code};
+use calltap_abi::event::{SPARSE_BLOCK, code};
 use calltap_abi::{CHUNK_DATA, CHUNK_SIZE, Tagged, ThreadEntry};
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
@@ -132,19 +132,11 @@ fn reuse_oldest(session: Session, thread: &Thread, entry: &ThreadEntry) -> Resul
 
 /// Counts the events of a chunk and clears it.
 fn forget_events(chunk: usize, sparse: bool) -> (u64, u64) {
-    let (mut entries, mut exits, mut parent) = (0, 0, false);
-    let mut count = |low: u32| {
-        if core::mem::take(&mut parent) || low == 0 {
-            return;
-        }
-        match low & event::code::MASK {
-            code::EXIT => exits += 1,
-            code::PAD | code::EPOCH => {}
-            c => {
-                entries += 1;
-                parent = event::has_parent(c);
-            }
-        }
+    let (mut entries, mut exits) = (0, 0);
+    let mut count = |low: u32| match low & code::MASK {
+        code::EXIT => exits += 1,
+        code::ENTRY | code::CALL | code::ENTRY_FROM | code::TAIL_ENTRY | code::TAIL_ENTRY_FROM => entries += 1,
+        _ => {}
     };
     for offset in (CHUNK_DATA..CHUNK_SIZE).step_by(8) {
         // SAFETY: inside the chunk, 8-byte aligned, mapped for ever.
@@ -152,7 +144,7 @@ fn forget_events(chunk: usize, sparse: bool) -> (u64, u64) {
         let value = word.swap(0, Relaxed);
         if !sparse {
             count(value as u32);
-        } else if offset % event::SPARSE_BLOCK != 0 {
+        } else if offset % SPARSE_BLOCK != 0 {
             count(value as u32);
             count((value >> 32) as u32);
         }

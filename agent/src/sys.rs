@@ -173,6 +173,12 @@ pub fn futex_wait(word: &core::sync::atomic::AtomicU32, expected: u32, timeout_n
         unsafe { call(FUTEX, [word.as_ptr() as usize, 0, expected as usize, time.as_ptr() as usize, 0, 0]) };
 }
 
+/// Sleeps for a while.
+pub fn nap(ns: u64) {
+    let word = core::sync::atomic::AtomicU32::new(0);
+    futex_wait(&word, 0, ns);
+}
+
 /// Wakes everybody who waits on the word.
 pub fn futex_wake(word: &core::sync::atomic::AtomicU32) {
     // SAFETY: FUTEX_WAKE (1) changes no memory.

@@ -19,7 +19,8 @@
 //! activations of one function apart when frames were left by longjmp or an exception.
 //!
 //! Clock `sparse` writes 4-byte words in 64-byte blocks: low ticks, high ticks with bit 31 set, then 14 event
-//! words as above; Call, EntryFrom and TailEntryFrom take two words, the second the low half of the return address.
+//! words as above; Call, EntryFrom and TailEntryFrom take three words, the second and third 27 bits of the return address each, above
+//! PARENT and PARENT_HIGH.
 
 /// `code` of an event: offset of a return address in the stub, so small numbers below 32.
 pub mod code {
@@ -37,6 +38,8 @@ pub mod code {
     pub const TAIL_ENTRY_FROM: u32 = 18;
     /// Second word of an event: a return address above these bits.
     pub const PARENT: u32 = 29;
+    /// Sparse clock: third word, with the upper bits of the return address.
+    pub const PARENT_HIGH: u32 = 28;
     /// A reserved slot that holds nothing.
     pub const PAD: u32 = 30;
     /// High ticks.
@@ -53,6 +56,16 @@ pub fn has_parent(code: u32) -> bool {
 /// The second word of an event that carries its caller.
 pub fn parent_word(parent: u64) -> u64 {
     parent << 5 | code::PARENT as u64
+}
+
+/// Sparse clock: the second and third word of an event that carries its caller.
+pub fn parent_halves(parent: u64) -> [u32; 2] {
+    [(parent as u32) << 5 | code::PARENT, ((parent >> 27) as u32) << 5 | code::PARENT_HIGH]
+}
+
+/// The return address of two such words.
+pub fn parent_of_halves([low, high]: [u32; 2]) -> u64 {
+    u64::from(high >> 5) << 27 | u64::from(low >> 5)
 }
 
 /// Sparse clock: bytes of a block, of which the first 8 are the time.

@@ -3,7 +3,7 @@
 //! A word of 0 was reserved and not yet written: reading stops there and goes on later. Words are cleared as they are read, so that an
 //! emptied chunk is ready for its next owner.
 
-use calltap_abi::event::{SPARSE_BLOCK, SPARSE_HIGH, code, has_parent};
+use calltap_abi::event::{SPARSE_BLOCK, SPARSE_HIGH, code, has_parent, parent_of_halves};
 use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE, stub};
 use calltap_trace::SiteId;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -15,7 +15,7 @@ pub struct RawEvent {
     pub ticks: u64,
     /// Site, tag and code, as stored.
     pub low: u32,
-    /// Return address in the caller, or 0. Sparse clock: its low half.
+    /// Return address in the caller, or 0.
     pub parent: u64,
 }
 
@@ -96,15 +96,19 @@ impl Cursor {
     /// Steps over a slot that stays empty: its writer was torn away from it for good. It held one event.
     pub fn skip_hole(&mut self, chunk: &[AtomicU64; CHUNK_SIZE / 8], sparse: bool) {
         self.owed = false;
-        let step = if sparse { 4 } else { 8 };
-        // An event of two words of which the second is missing, or the first: one event, two steps.
-        let low = |word: &AtomicU64| word.load(Relaxed) as u32 & code::MASK;
-        let half = !sparse && has_parent(low(&chunk[self.offset / 8]));
-        if half {
-            chunk[self.offset / 8].store(0, Relaxed);
-            self.offset += step;
+        let (at, half) = (self.offset / 8, self.offset % 8 / 4);
+        let low = (chunk[at].load(Relaxed) >> (32 * half)) as u32;
+        // The first word of an event whose other words are missing: one event, several steps.
+        let words = if has_parent(low & code::MASK) { if sparse { 3 } else { 2 } } else { 1 };
+        for _ in 0..words {
+            let (at, half) = (self.offset / 8, self.offset % 8 / 4);
+            if sparse {
+                chunk[at].fetch_and(if half == 0 { !0xffff_ffff } else { 0xffff_ffff }, Relaxed);
+            } else {
+                chunk[at].store(0, Relaxed);
+            }
+            self.offset += if sparse { 4 } else { 8 };
         }
-        self.offset += step;
     }
 
     /// Is there anything behind the empty slot this stands at?
@@ -172,16 +176,18 @@ impl Cursor {
                     self.sparse.start = start;
                 }
                 _ => match word & code::MASK {
-                    code::PAD => {}
-                    c => {
+                    // (The parent words come alone only behind a slot that was skipped.)
+                    code::PAD | code::PARENT | code::PARENT_HIGH => {}
+                    kind => {
                         let mut parent = 0;
-                        if has_parent(c) {
-                            parent = u64::from(chunk[at + 1].load(Relaxed));
-                            if parent == 0 {
+                        if has_parent(kind) {
+                            let halves = [1, 2].map(|i| chunk[at + i].load(Relaxed));
+                            if halves.contains(&0) {
                                 return;
                             }
-                            chunk[at + 1].store(0, Relaxed);
-                            self.offset += 4;
+                            if halves.map(|half| half & code::MASK) == [code::PARENT, code::PARENT_HIGH] {
+                                parent = parent_of_halves(halves);
+                            }
                         }
                         self.sparse.waiting.push(event(word, 0, parent));
                     }

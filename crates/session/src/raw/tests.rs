@@ -1,7 +1,7 @@
 //! Chunks written by hand, read back.
 
 use super::*;
-use calltap_abi::event::parent_word;
+use calltap_abi::event::{parent_halves, parent_word};
 
 /// `words` at the start of a chunk's data.
 fn chunk(words: &[u64]) -> Box<[AtomicU64; CHUNK_SIZE / 8]> {
@@ -86,12 +86,12 @@ fn sparse_times_are_spread_over_the_block() {
     let mut first = [code::PAD; 14];
     first[0] = 1 << 5 | code::ENTRY;
     first[1] = 2 << 5 | code::CALL;
-    first[2] = 0x4001; // its caller
+    [first[2], first[3]] = parent_halves(0x7f12_3456_789a); // its caller
     block(0, 3 << 32 | 100, &first);
     block(1, 3 << 32 | 400, &[1 << 5 | code::EXIT]);
     let (mut cursor, mut taken) = (Cursor::default(), Taken::default());
     cursor.read_sparse(&chunk, &mut taken);
-    assert_eq!(taken.0, [(3 << 32 | 200, 1, code::ENTRY, 0), (3 << 32 | 300, 2, code::CALL, 0x4001)]);
+    assert_eq!(taken.0, [(3 << 32 | 200, 1, code::ENTRY, 0), (3 << 32 | 300, 2, code::CALL, 0x7f12_3456_789a)]);
     cursor.flush_sparse(&mut taken);
     assert_eq!(taken.0[2], (3 << 32 | 400, 1, code::EXIT, 0));
 }
