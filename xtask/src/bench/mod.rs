@@ -1,8 +1,90 @@
-//! `cargo xtask bench`: comes with the benchmarks.
+//! `cargo xtask bench`: calltap beside uftrace and the bare programs, in one interleaved run.
+//!
+//! Absolute times move from machine to machine and with what else runs; so every round runs each subject once, and
+//! what is compared is compared within a round. The table shows medians of the rounds.
 
-use anyhow::{Result, bail};
+mod calls;
+mod expect;
+mod info;
+mod measure;
+mod off;
+mod reading;
+mod start;
+mod subjects;
+mod workloads;
 
-/// Measures.
-pub fn run(_quick: bool, _write: bool) -> Result<()> {
-    bail!("the benchmarks are not written yet")
+use crate::shell;
+use anyhow::{Context, Result};
+use std::fs;
+use std::path::PathBuf;
+
+/// What all benchmarks need.
+struct Bench {
+    calltap: PathBuf,
+    place: PathBuf,
+    uftrace: bool,
+    rounds: usize,
+    quick: bool,
+}
+
+const BEGIN: &str = "<!-- begin: cargo xtask bench --write -->";
+const END: &str = "<!-- end -->";
+
+/// Measures; prints tables, and writes them into `docs/performance.md`.
+pub fn run(quick: bool, write: bool) -> Result<()> {
+    let calltap = shell::build_calltap()?;
+    let place = shell::target().join("bench");
+    fs::create_dir_all(&place)?;
+    let uftrace = shell::have("uftrace");
+    if !uftrace {
+        eprintln!("\nNO UFTRACE HERE (apt-get install uftrace): nothing is compared with it\n");
+    }
+    let bench = Bench { calltap, place, uftrace, rounds: if quick { 3 } else { 7 }, quick };
+    let mut text = head(&bench);
+    type Part = fn(&Bench) -> Result<String>;
+    let parts: [(&str, Part); 4] = [
+        ("cost of a call", calls::table),
+        ("cost when off", off::table),
+        ("reading traces", reading::table),
+        ("start-up and memory", start::table),
+    ];
+    println!("{text}");
+    for (name, part) in parts {
+        eprintln!("measuring: {name}");
+        let table = part(&bench).with_context(|| format!("measuring {name}"))?;
+        println!("{table}");
+        text += "\n";
+        text += &table;
+    }
+    if write { replace(&text) } else { Ok(()) }
+}
+
+fn head(bench: &Bench) -> String {
+    let line = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let cpuinfo = line("/proc/cpuinfo");
+    let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
+    let processors = std::thread::available_parallelism().map_or(0, usize::from);
+    let load = line("/proc/loadavg").split(' ').next().unwrap_or_default().to_owned();
+    let warning = if load.parse::<f64>().unwrap_or(0.0) > 0.7 {
+        " (NOT QUIET: the figures are worth little)"
+    } else {
+        ""
+    };
+    format!(
+        "{processors} processors, {}, Linux {}; load at the start {load}{warning}; {} rounds, medians.\n",
+        model.trim_start_matches(['\t', ' ', ':']),
+        line("/proc/sys/kernel/osrelease").trim(),
+        bench.rounds,
+    )
+}
+
+fn replace(text: &str) -> Result<()> {
+    let path = shell::root().join("docs/performance.md");
+    let old = fs::read_to_string(&path).unwrap_or_else(|_| format!("# Performance\n\n{BEGIN}\n{END}\n"));
+    let (before, rest) =
+        old.split_once(BEGIN).with_context(|| format!("{} has no line {BEGIN}", path.display()))?;
+    let (_, after) = rest.split_once(END).with_context(|| format!("{} has no line {END}", path.display()))?;
+    fs::write(&path, format!("{before}{BEGIN}\n{text}\n{END}{after}"))?;
+    eprintln!("written: {}", path.display());
+    Ok(())
 }

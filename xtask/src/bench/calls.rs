@@ -1,0 +1,103 @@
+//! What a traced call costs.
+
+use super::expect::at_most;
+use super::measure::median;
+use super::subjects::{Run, Subject, pg_calls};
+use super::{Bench, workloads};
+use anyhow::Result;
+use std::fmt::Write;
+
+const GRAPH: &str = "function_graph";
+const SPARSE: &str = "function_graph, sparse";
+const ENTRY: &str = "function";
+
+const CALLTAP: [Subject; 5] = [
+    Subject::Calltap(GRAPH, &[]),
+    Subject::Calltap(SPARSE, &["--clock", "sparse"]),
+    Subject::Calltap("function_graph, counter", &["--clock", "counter"]),
+    Subject::Calltap(ENTRY, &["--tracer", "function"]),
+    Subject::Calltap("function, sparse", &["--tracer", "function", "--clock", "sparse"]),
+];
+
+/// Limits: of the whole cost as a part of uftrace's, and of the program's part in ns.
+fn limits(name: &str) -> (Option<f64>, Option<f64>) {
+    match name {
+        GRAPH => (Some(0.4), Some(35.0)),
+        SPARSE => (None, Some(7.0)),
+        ENTRY => (Some(0.2), Some(11.0)),
+        _ => (None, None),
+    }
+}
+
+/// The table.
+pub fn table(bench: &Bench) -> Result<String> {
+    let mut text = String::from(
+        "### Cost of a traced call\n\n\
+         Nanoseconds added per call to the bare program: processor time of program and recorder together, the program's part, \
+         the recorder's part, and time on the wall. Bytes per event (entry or return) on disk. The limits in ns are those of the \
+         machine the trials ran on; the ratio to uftrace travels better.\n\n\
+         | workload | tracer | calls | added ns | program | recorder | wall | bytes/event | lost | of uftrace's cost |\n\
+         |---|---|--:|--:|--:|--:|--:|--:|--:|--:|\n",
+    );
+    for workload in workloads::all(bench)? {
+        let mut subjects = vec![Subject::Bare, Subject::Off];
+        subjects.extend(CALLTAP);
+        let mut uftrace_calls = 0.0;
+        if bench.uftrace {
+            subjects.push(Subject::Uftrace);
+            uftrace_calls = pg_calls(bench, &workload)?;
+        }
+        let mut rounds: Vec<Vec<Run>> = Vec::new();
+        for subject in &subjects {
+            subject.run(bench, &workload)?;
+        }
+        for _ in 0..bench.rounds {
+            rounds.push(subjects.iter().map(|subject| subject.run(bench, &workload)).collect::<Result<_>>()?);
+        }
+        for (index, subject) in subjects.iter().enumerate().skip(2) {
+            let calls =
+                if *subject == Subject::Uftrace { uftrace_calls } else { rounds[0][index].info.calls };
+            let over = |what: &dyn Fn(&[Run]) -> f64| {
+                median(rounds.iter().map(|round| what(round) / calls).collect())
+            };
+            let added = |round: &[Run], index: usize| round[index].cost.cpu - round[0].cost.cpu;
+            let cpu = over(&|round| added(round, index));
+            let program = over(&|round| round[index].info.program - round[0].cost.cpu);
+            let wall = over(&|round| round[index].cost.wall - round[0].cost.wall);
+            let lost: f64 = rounds.iter().map(|round| round[index].info.lost).sum();
+            let (ratio_limit, limit) = limits(subject.name());
+            let own = matches!(subject, Subject::Calltap(..));
+            let show = |value: f64| if own { format!("{value:.1}") } else { String::new() };
+            let events = if own { rounds[0][index].info.events } else { 2.0 * calls };
+            let bytes = over(&|round| round[index].info.bytes * calls / events);
+            let ratio = match (own, bench.uftrace) {
+                (true, true) => {
+                    let last = subjects.len() - 1;
+                    let each = |round: &Vec<Run>| {
+                        (added(round, index) / calls) / (added(round, last) / uftrace_calls)
+                    };
+                    let ratio = median(rounds.iter().map(each).collect());
+                    ratio_limit.map_or_else(|| format!("{ratio:.2}"), |limit| at_most(ratio, limit, 2))
+                }
+                (false, _) => "1".to_owned(),
+                _ => String::new(),
+            };
+            writeln!(
+                text,
+                "| {} | {} | {:.1} M | {cpu:.1} | {} | {} | {wall:.1} | {} | {} | {ratio} |",
+                workload.name,
+                subject.name(),
+                calls / 1e6,
+                limit.map_or_else(|| show(program), |limit| at_most(program, limit, 1)),
+                show(over(&|round| round[index].info.recorder)),
+                if own && workload.name == "sqlite3" {
+                    at_most(bytes, 1.0, 2)
+                } else {
+                    format!("{bytes:.2}")
+                },
+                if own { at_most(lost, 0.0, 0) } else { String::new() },
+            )?;
+        }
+    }
+    Ok(text)
+}

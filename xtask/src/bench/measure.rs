@@ -1,0 +1,51 @@
+//! Running a command and what it cost: processor time of its whole process tree, and time on the wall.
+
+use anyhow::{Context, Result, bail};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+/// Nanoseconds.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Cost {
+    /// Processor time, user and system, of the command and all it waited for.
+    pub cpu: f64,
+    /// From start to end.
+    pub wall: f64,
+}
+
+/// Runs a command to its end, one at a time: the usage of our children is that of this one.
+pub fn run(command: &mut Command) -> Result<Cost> {
+    command.stdout(Stdio::null()).stderr(Stdio::piped());
+    let before = children()?;
+    let start = Instant::now();
+    let child = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
+    let output = child.wait_with_output()?;
+    let wall = start.elapsed().as_nanos() as f64;
+    let cpu = children()? - before;
+    if !output.status.success() {
+        bail!("{command:?}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(Cost { cpu, wall })
+}
+
+fn children() -> Result<f64> {
+    let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
+    Ok((usage.user_time().num_microseconds() + usage.system_time().num_microseconds()) as f64 * 1e3)
+}
+
+/// The middle value; 0 of none.
+pub fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    match values.len() {
+        0 => 0.0,
+        n if n % 2 == 1 => values[n / 2],
+        n => f64::midpoint(values[n / 2 - 1], values[n / 2]),
+    }
+}
+
+/// The least value.
+pub fn least(values: impl IntoIterator<Item = f64>) -> f64 {
+    values.into_iter().fold(f64::INFINITY, f64::min)
+}
