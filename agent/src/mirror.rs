@@ -53,40 +53,42 @@ pub extern "C" fn mirror_slow(low: u32, slot: u64, _: u64) -> u8 {
         record::lose(low);
         return 0;
     };
-    loop {
-        match entry.compare_exchange(UNMAPPED, MAPPING, AcqRel, Acquire) {
-            Ok(_) => {
-                let at = (slot as usize & !(GRANULE - 1)) ^ (1 << stub::MIRROR_BIT);
-                let flags =
-                    sys::MAP_PRIVATE | sys::MAP_ANONYMOUS | sys::MAP_NORESERVE | sys::MAP_FIXED_NOREPLACE;
-                // SAFETY: NOREPLACE: nothing that exists is touched. (Kernels before 4.17 take the address as a hint only: compared below.)
-                let mapped = unsafe { sys::map(at, GRANULE, sys::PROT_READ | sys::PROT_WRITE, flags, None) };
-                let state = if mapped == Ok(at) { MAPPED } else { FAILED };
-                entry.store(state, Release);
-                if state == FAILED
-                    && let Some(process) = Session::get().and_then(record::process)
-                {
-                    process.trouble.fetch_or(Trouble::NoMirror as u32, Relaxed);
-                }
-            }
-            Err(MAPPED) => return 1,
-            // Another thread is at it, for the time of one mmap. Bounded: this may be a signal handler inside that thread.
-            Err(MAPPING) => {
-                for _ in 0..PATIENCE {
-                    if entry.load(Acquire) != MAPPING {
-                        break;
-                    }
-                    sys::nap(NAP_NS);
-                }
-                if entry.load(Acquire) == MAPPING {
-                    record::lose(low);
-                    return 0;
-                }
-            }
-            Err(_) => {
-                record::lose(low);
-                return 0;
-            }
-        }
+    match entry.compare_exchange(UNMAPPED, MAPPING, AcqRel, Acquire) {
+        Ok(_) => map_piece(entry, slot),
+        // Another thread is at it, for the time of one mmap.
+        Err(MAPPING) => wait(entry, slot),
+        Err(_) => {}
     }
+    if entry.load(Acquire) == MAPPED {
+        return 1;
+    }
+    record::lose(low);
+    0
+}
+
+fn map_piece(entry: &AtomicU8, slot: u64) {
+    let at = (slot as usize & !(GRANULE - 1)) ^ (1 << stub::MIRROR_BIT);
+    let flags = sys::MAP_PRIVATE | sys::MAP_ANONYMOUS | sys::MAP_NORESERVE | sys::MAP_FIXED_NOREPLACE;
+    // SAFETY: NOREPLACE: nothing that exists is touched. (Kernels before 4.17 take the address as a hint only: compared below.)
+    let mapped = unsafe { sys::map(at, GRANULE, sys::PROT_READ | sys::PROT_WRITE, flags, None) };
+    if mapped == Ok(at) {
+        entry.store(MAPPED, Release);
+        return;
+    }
+    // Not if a thread that was waited for in vain has done it after all.
+    let _ = entry.compare_exchange(MAPPING, FAILED, AcqRel, Relaxed);
+    if let Some(process) = Session::get().and_then(record::process) {
+        process.trouble.fetch_or(Trouble::NoMirror as u32, Relaxed);
+    }
+}
+
+/// Bounded: who is mapping may be this thread, interrupted, or have stayed behind in the parent of a fork.
+fn wait(entry: &AtomicU8, slot: u64) {
+    for _ in 0..PATIENCE {
+        if entry.load(Acquire) != MAPPING {
+            return;
+        }
+        sys::nap(NAP_NS);
+    }
+    map_piece(entry, slot);
 }

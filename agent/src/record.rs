@@ -21,9 +21,10 @@ pub fn in_data(address: u64) -> bool {
 pub fn lose(low: u32) {
     let Some(session) = Session::get() else { return };
     let exit = low & code::MASK == code::EXIT;
-    let entry = state::thread()
-        .map(|thread| thread.entry.load(Relaxed))
-        .and_then(|entry| session.thread_entry(entry.wrapping_sub(1)));
+    let known = state::thread().filter(|thread| thread.entry.load(Relaxed) != 0);
+    let entry = known
+        .or_else(|| register_thread(session))
+        .and_then(|thread| session.thread_entry(thread.entry.load(Relaxed).wrapping_sub(1)));
     let counter = match entry {
         Some(entry) if exit => &entry.lost_exits,
         Some(entry) => &entry.lost_entries,

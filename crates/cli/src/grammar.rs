@@ -59,7 +59,10 @@ fn operand(from: &Operand) -> Arg {
         .required(true)
         .value_parser(ValueParser::os_string());
     if from.rest {
-        arg.num_args(1..).trailing_var_arg(true).allow_hyphen_values(true).value_hint(ValueHint::CommandWithArguments)
+        arg.num_args(1..)
+            .trailing_var_arg(true)
+            .allow_hyphen_values(true)
+            .value_hint(ValueHint::CommandWithArguments)
     } else {
         arg.value_hint(ValueHint::FilePath)
     }
@@ -128,7 +131,11 @@ mod tests {
         completions("bash", &mut script).unwrap();
         let (page, script) = (String::from_utf8(page).unwrap(), String::from_utf8(script).unwrap());
         for command in COMMANDS {
-            assert!(page.contains(&format!(".SH {}", command.name.to_uppercase())), "{} in the manual", command.name);
+            assert!(
+                page.contains(&format!(".SH {}", command.name.to_uppercase())),
+                "{} in the manual",
+                command.name
+            );
             assert!(script.contains(command.name), "{} in the completions", command.name);
             for flag in command.flags {
                 assert!(script.contains(&format!("--{}", flag.long)), "--{} in the completions", flag.long);

@@ -25,7 +25,7 @@ fn main() -> ExitCode {
         // Whoever read our output has seen enough.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("calltap: {error:#}");
+            eprintln!("calltap: {}", line(&error));
             ExitCode::FAILURE
         }
     }
@@ -50,6 +50,21 @@ fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// An error and its causes in one line. Some errors say their cause themselves: it is not said twice.
+fn line(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |line, cause| {
+        if line.is_empty() {
+            cause
+        } else if line.ends_with(&cause) {
+            line
+        } else {
+            format!("{line}: {cause}")
+        }
+    })
+}
+
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| cause.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe))
+    error
+        .chain()
+        .any(|cause| cause.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe))
 }

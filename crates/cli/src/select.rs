@@ -90,7 +90,8 @@ impl Selector for Selection {
             return Ok(());
         }
         for glob in self.filters.iter().flat_map(|(filter, _)| filter) {
-            if !candidates.traceable().any(|function| NamesOf::new(function).any(std::slice::from_ref(glob))) {
+            if !candidates.traceable().any(|function| NamesOf::new(function).any(std::slice::from_ref(glob)))
+            {
                 return Err(Error::NoMatch { glob: glob.pattern().to_owned(), hint: hint(glob, candidates) });
             }
         }
@@ -101,7 +102,9 @@ impl Selector for Selection {
 /// Why nothing matches: the function exists and cannot be traced, or names that look alike.
 fn hint(glob: &Glob, candidates: &Candidates) -> String {
     let all = candidates.modules.iter().flat_map(|(_, functions)| functions.iter());
-    let exists = all.filter(|function| function.form.is_none()).find(|function| NamesOf::new(function).any(std::slice::from_ref(glob)));
+    let exists = all
+        .filter(|function| function.form.is_none())
+        .find(|function| NamesOf::new(function).any(std::slice::from_ref(glob)));
     if let Some(function) = exists {
         return format!(" ({} cannot be traced: {})", demangle(&function.name), function.reason);
     }

@@ -64,7 +64,8 @@ const fn or(flag: Flag, default: &'static str) -> Flag {
 
 const INPUT: Flag = or(value("input", Some('i'), "FILE", "The trace to read."), "./calltap.data");
 const OUTPUT: Flag = value("output", Some('o'), "FILE", "Write there instead of to standard output.");
-const LINKER_NAMES: Flag = switch("linker-names", None, "Show symbols as the linker knows them, not demangled.");
+const LINKER_NAMES: Flag =
+    switch("linker-names", None, "Show symbols as the linker knows them, not demangled.");
 const THREAD: Flag = value("thread", None, "TID", "Only this thread (its kernel thread id).");
 const FUNCTION: Flag = many(value("function", Some('F'), "GLOB", "Only functions that match."));
 
@@ -81,7 +82,12 @@ pub const COMMANDS: &[Command] = &[
         flags: &[
             or(value("output", Some('o'), "FILE", "The trace file to write."), "./calltap.data"),
             many(value("filter", Some('F'), "GLOB", "Trace only functions that match (for every tracer).")),
-            many(value("notrace", Some('N'), "GLOB", "Do not trace functions that match (for every tracer); wins over filters.")),
+            many(value(
+                "notrace",
+                Some('N'),
+                "GLOB",
+                "Do not trace functions that match (for every tracer); wins over filters.",
+            )),
             many(value(
                 "tracer",
                 None,
@@ -89,14 +95,43 @@ pub const COMMANDS: &[Command] = &[
                 "A tracer and its own filter: function (entry and caller) or function_graph (entry, return, duration; the default).",
             )),
             choice(
-                value("clock", None, "CLOCK", "Where times come from: tsc at every event; sparse: tsc once per 14 events, interpolated; coarse: a 1 ms tick; counter: order only."),
+                value(
+                    "clock",
+                    None,
+                    "CLOCK",
+                    "Where times come from: tsc at every event; sparse: tsc once per 14 events, interpolated; coarse: a 1 ms tick; counter: order only.",
+                ),
                 &["tsc", "sparse", "coarse", "counter"],
                 "tsc",
             ),
-            or(value("buffer-size", None, "SIZE", "Ring memory for all threads together, at most (bytes, or with K, M, G)."), "256M"),
-            switch("overwrite", None, "Keep only the newest events of each thread (flight recorder) instead of streaming."),
-            or(value("max-wait", None, "TIME", "How long a full buffer may hold up the program before calls are counted as lost (us, ms, s)."), "100ms"),
-            switch("later", None, "Accept globs that match nothing at the start: libraries opened later may have the functions."),
+            or(
+                value(
+                    "buffer-size",
+                    None,
+                    "SIZE",
+                    "Ring memory for all threads together, at most (bytes, or with K, M, G).",
+                ),
+                "256M",
+            ),
+            switch(
+                "overwrite",
+                None,
+                "Keep only the newest events of each thread (flight recorder) instead of streaming.",
+            ),
+            or(
+                value(
+                    "max-wait",
+                    None,
+                    "TIME",
+                    "How long a full buffer may hold up the program before calls are counted as lost (us, ms, s).",
+                ),
+                "100ms",
+            ),
+            switch(
+                "later",
+                None,
+                "Accept globs that match nothing at the start: libraries opened later may have the functions.",
+            ),
             switch("quiet", Some('q'), "No summary."),
         ],
         operand: Some(Operand { name: "PROGRAM", rest: true, help: "The program and its arguments." }),
@@ -126,7 +161,13 @@ pub const COMMANDS: &[Command] = &[
         name: "replay",
         about: "Show the calls as they happened, in ftrace's function_graph form",
         details: "Marks before a duration: $ over 1 s, @ 100 ms, * 10 ms, # 1 ms, ! 100 us, + 10 us.",
-        flags: &[INPUT, OUTPUT, THREAD, value("limit", Some('n'), "LINES", "At most so many lines."), LINKER_NAMES],
+        flags: &[
+            INPUT,
+            OUTPUT,
+            THREAD,
+            value("limit", Some('n'), "LINES", "At most so many lines."),
+            LINKER_NAMES,
+        ],
         operand: None,
     },
     Command {
@@ -191,7 +232,10 @@ pub const COMMANDS: &[Command] = &[
         name: "completions",
         about: "Print the completion script of a shell",
         details: "",
-        flags: &[OUTPUT, choice(value("shell", None, "SHELL", "Which shell."), &["bash", "zsh", "fish", "elvish"], "bash")],
+        flags: &[
+            OUTPUT,
+            choice(value("shell", None, "SHELL", "Which shell."), &["bash", "zsh", "fish", "elvish"], "bash"),
+        ],
         operand: None,
     },
 ];

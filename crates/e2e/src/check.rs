@@ -96,7 +96,7 @@ impl Recording {
         let what = &self.what;
         let (info, rows) = (self.info(), self.rows());
         let calls = |key: &str| info["calls"][key].as_u64().unwrap_or_default();
-        let lost = calls("lost") + lost_before_registration(&info);
+        let lost = calls("lost");
         assert_eq!(calls("entered"), calls("recorded") + calls("lost"), "{what}: entered = recorded + lost");
         assert!(expect.may_lose || lost == 0, "{what}: {lost} calls lost");
         assert!(expect.may_lose || calls("exits_lost") == 0, "{what}: {} returns lost", calls("exits_lost"));
@@ -116,15 +116,6 @@ impl Recording {
         assert!(missing <= lost, "{what}: {missing} calls are missing, but only {lost} are counted as lost");
         assert!(counted > 0 || expect.uncounted, "{what}: the program counted nothing");
     }
-}
-
-/// Losses that belong to no thread: a note of the trace says how many.
-fn lost_before_registration(info: &Value) -> u64 {
-    let notes = info["notes"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    notes
-        .filter(|note| note.contains(" lost in threads"))
-        .filter_map(|note| note.split(' ').next()?.parse::<u64>().ok())
-        .sum()
 }
 
 /// Calls of a function, over all modules or in one.

@@ -166,3 +166,34 @@ fn signals_to_the_recorder_reach_the_program() {
         readable(&program);
     }
 }
+
+#[test]
+fn an_ignored_sigpipe_stays_ignored() {
+    let program = compile(GCC, &["surroundings.c"], &[]);
+    let output = |mut command: Command| {
+        // SAFETY: a system call that is allowed between fork and exec.
+        unsafe {
+            command.pre_exec(|| {
+                libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+                Ok(())
+            })
+        };
+        run(command, b"").stdout
+    };
+    let mut recorded = Command::new(calltap());
+    recorded.args(["record", "-q", "-o", "/dev/null", "--"]).arg(&program.path);
+    assert_eq!(output(recorded), output(Command::new(&program.path)));
+}
+
+#[test]
+fn an_empty_preload_list_stays_in_the_environment() {
+    let program = compile(GCC, &["surroundings.c"], &[]);
+    let output = |recorder: &[&str]| {
+        let mut command = Command::new("env");
+        command.args(["LD_PRELOAD="]).args(recorder).arg(&program.path);
+        run(command, b"").stdout
+    };
+    let calltap = calltap();
+    let recorded = output(&[&calltap.to_string_lossy(), "record", "-q", "-o", "/dev/null", "--"]);
+    assert_eq!(recorded, output(&[]));
+}

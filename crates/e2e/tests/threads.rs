@@ -84,3 +84,23 @@ fn coroutines_that_move_between_threads() {
         check(&compile(build, &["coroutines.c"], &[]), &diagonal(turn), &expect);
     }
 }
+
+// Their stacks share pieces of the mirror, which one of them maps while the others wait.
+#[test]
+fn threads_that_start_together_on_a_busy_machine_lose_nothing() {
+    let program = compile_rust("panics.rs", &["-Copt-level=2"]);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..3 * std::thread::available_parallelism().map_or(2, usize::from) {
+            scope.spawn(|| {
+                while !over.load(Relaxed) {
+                    std::hint::spin_loop()
+                }
+            });
+        }
+        let result =
+            catch_unwind(|| (0..6).for_each(|_| drop(check(&program, &plain(), &Expect::default()))));
+        over.store(true, Relaxed);
+        assert!(result.is_ok(), "calls were lost");
+    });
+}
