@@ -1,6 +1,10 @@
 //! Threads, signals and coroutines: every call counted, every end as untraced.
 
-use calltap_e2e::{BUILDS, Build, Expect, GCC, check, clocks, compile, diagonal, matrix};
+use calltap_e2e::{
+    BUILDS, Build, Expect, GCC, check, clocks, compile, compile_rust, diagonal, matrix, plain,
+};
+use std::panic::catch_unwind;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 fn threads(how: &str) {
     for (turn, build) in matrix() {
