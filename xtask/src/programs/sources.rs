@@ -82,6 +82,7 @@ impl Program {
         let text = result.as_ref().err().map(|error| format!("{error:#}\n")).unwrap_or_default();
         if result.is_err() {
             eprintln!("{}: not from Debian's source package, but from a crate: {}", self.name(), text.trim());
+            eprintln!("{}: remove {} to try Debian's again", self.name(), failed.display());
         }
         let written = fs::create_dir_all(into)
             .and_then(|()| fs::write(if result.is_ok() { mark } else { &failed }, text));
