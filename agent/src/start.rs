@@ -11,6 +11,8 @@ use core::sync::atomic::Ordering::*;
 
 /// How long the program's start, or a dlopen, waits for the recorder.
 const ANSWER_NS: u64 = 10_000_000_000;
+/// It is not waited for that long if it shows no sign of life for this long: it is stopped or gone.
+const SILENCE_NS: u64 = 2_000_000_000;
 /// The recorder is looked for this often meanwhile.
 const LOOK_NS: u64 = 50_000_000;
 
@@ -134,12 +136,11 @@ pub fn modules_changed() {
             break;
         }
         let now = sys::monotonic_ns();
-        // A recorder that shows no sign of life is not waited for: 100 looks of 50 ms in all, 10 without a heartbeat.
         let beating = control.heartbeat.load(Relaxed);
         if beating != beat {
             (beat, since) = (beating, now);
         }
-        if now.wrapping_sub(start) > ANSWER_NS || now.wrapping_sub(since) > 10 * LOOK_NS {
+        if now.wrapping_sub(start) > ANSWER_NS || now.wrapping_sub(since) > SILENCE_NS {
             trouble(Trouble::NoAnswer);
             return;
         }

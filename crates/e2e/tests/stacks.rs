@@ -44,7 +44,9 @@ fn debugger(program: &Program, place: &str, flags: &[&str]) -> Vec<String> {
     let trace = program.directory().join("gdb.calltap");
     let mut command = Command::new("gdb");
     command.args(["-nx", "-batch", "-ex", "set debuginfod enabled off", "-ex", "set breakpoint pending on"]);
-    command.args(["-ex", "set detach-on-fork off", "-ex", "set follow-fork-mode child", "-ex"]);
+    command.args(["-ex", "set detach-on-fork off", "-ex", "set follow-fork-mode child"]);
+    // The recorder runs on while the program does.
+    command.args(["-ex", "set schedule-multiple on", "-ex"]);
     command.arg(format!("break {place}")).args(["-ex", "run", "-ex", "bt", "-ex", "kill", "--args"]);
     command.arg(calltap()).args(["record", "-q", "-o"]).arg(&trace).args(flags).arg("--").arg(&program.path);
     let output = run(command, b"").stdout;
@@ -68,5 +70,6 @@ fn a_debugger_shows_every_frame() {
         let frames = debugger(&program, "innermost", &["--tracer", "function_graph"]);
         assert_eq!(frames.first().map(String::as_str), Some("innermost"), "{}: {frames:?}", program.name);
         frames_are_right(&frames, &program.name);
+        assert!(frames.iter().any(|frame| frame == "calltap_stub"), "{}: it was traced", program.name);
     }
 }

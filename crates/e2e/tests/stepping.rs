@@ -1,7 +1,8 @@
 //! A debugger that stops at any instruction, of the program, of a stub or of a hook, sees the program's stack.
 
-use calltap_e2e::{BUILDS, calltap, compile, have, run};
-use std::process::Command;
+use calltap_e2e::{BUILDS, Program, calltap, compile, have, run};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 
 /// Steps so many instructions, a backtrace after each.
 const STEPS: usize = 400;
@@ -25,6 +26,32 @@ fn frames(backtrace: &str) -> Vec<&str> {
     names.filter(|name| !is_ours(name)).collect()
 }
 
+/// Attaches to the recorded program and steps. (A debugger that starts both would stop the recorder with the program.)
+fn step(program: &Program, tracer: &str) -> String {
+    let path = |name: &str| program.directory().join(name);
+    let text = format!(
+        "set pagination off\nset debuginfod enabled off\nset $i = 0\nwhile $i < {STEPS}\nstepi\n\
+         printf \"@@\\n\"\nbt\nset $i = $i + 1\nend\nkill\n"
+    );
+    std::fs::write(path("steps.gdb"), text).expect("a scratch file");
+    let mut recorder = Command::new(calltap());
+    recorder
+        .args(["record", "-q", "--tracer", tracer, "-o"])
+        .arg(path("steps.calltap"))
+        .arg("--")
+        .arg(&program.path);
+    let mut recorder = recorder.stdout(Stdio::piped()).spawn().expect("calltap runs");
+    // The program says when it is under way, and who it is.
+    let mut pid = String::new();
+    let out = recorder.stdout.take().expect("a pipe");
+    BufReader::new(out).read_line(&mut pid).expect("its process id");
+    let mut gdb = Command::new("gdb");
+    gdb.args(["-nx", "-batch", "-x"]).arg(path("steps.gdb")).args(["-p", pid.trim()]);
+    let output = run(gdb, b"").stdout;
+    recorder.wait().expect("it ends with the program");
+    output
+}
+
 #[test]
 fn every_instruction_can_be_unwound_from() {
     if !have("gdb") {
@@ -33,20 +60,10 @@ fn every_instruction_can_be_unwound_from() {
     for build in &BUILDS[..3] {
         let program = compile(build, &["steps.c"], &["-g"]);
         for tracer in ["function_graph", "function"] {
-            let trace = program.directory().join("steps.calltap");
-            let script = program.directory().join("steps.gdb");
-            let text = format!(
-                "set pagination off\nset debuginfod enabled off\nset breakpoint pending on\nset detach-on-fork off\n\
-                 set follow-fork-mode child\nbreak c\nrun\ndelete\nset $i = 0\nwhile $i < {STEPS}\nstepi\n\
-                 printf \"@@\\n\"\nbt\nset $i = $i + 1\nend\nkill\n"
-            );
-            std::fs::write(&script, text).expect("a scratch file");
-            let mut gdb = Command::new("gdb");
-            gdb.args(["-nx", "-batch", "-x"]).arg(&script).arg("--args").arg(calltap());
-            gdb.args(["record", "-q", "--tracer", tracer, "-o"]).arg(&trace).arg("--").arg(&program.path);
-            let output = run(gdb, b"").stdout;
+            let output = step(&program, tracer);
             let stacks: Vec<&str> = output.split("@@\n").skip(1).collect();
             assert_eq!(stacks.len(), STEPS, "{}, {tracer}: {output}", program.path.display());
+            assert!(output.contains("calltap_hook"), "{tracer}: some steps were inside hooks");
             for stack in stacks {
                 let frames = frames(stack);
                 let right = [&["main"][..], &["a", "main"], &["b", "a", "main"], &["c", "b", "a", "main"]];
