@@ -101,8 +101,8 @@ impl Selector for Selection {
 
 /// Why nothing matches: the function exists and cannot be traced, or names that look alike.
 fn hint(glob: &Glob, candidates: &Candidates) -> String {
-    let all = candidates.modules.iter().flat_map(|(_, functions)| functions.iter());
-    let exists = all
+    let exists = candidates
+        .functions()
         .filter(|function| function.form.is_none())
         .find(|function| NamesOf::new(function).any(std::slice::from_ref(glob)));
     if let Some(function) = exists {

@@ -80,6 +80,8 @@ pub struct Collector<'a> {
     writer: TraceWriter,
     records: Receiver<Record>,
     sparse: bool,
+    /// Threads reuse their own oldest chunks: nobody else may read a thread's chunks while it lives.
+    overwrite: bool,
     timed: bool,
     /// By index of the thread entry.
     readers: Vec<Option<Box<Reader>>>,
@@ -104,6 +106,7 @@ impl<'a> Collector<'a> {
             writer,
             records,
             sparse: clock == Clock::Sparse,
+            overwrite: shared.control().overwrite.load(Relaxed) != 0,
             timed: matches!(clock, Clock::Tsc | Clock::Sparse),
             readers: Vec::new(),
             processes: Vec::new(),
@@ -127,7 +130,7 @@ impl<'a> Collector<'a> {
             self.take_records();
             self.find_threads();
             let sweep = last || swept.elapsed() >= SWEEP;
-            let got = self.pass(if last { Extent::Rest } else { Extent::Full });
+            let got = (last || !self.overwrite) && self.pass(if last { Extent::Rest } else { Extent::Full });
             if sweep {
                 swept = Instant::now();
                 self.sweep(last);
@@ -239,7 +242,7 @@ impl<'a> Collector<'a> {
     fn sweep(&mut self, last: bool) {
         let mut ended = Vec::new();
         for reader in self.readers.iter_mut().flatten() {
-            if reader.active && !last {
+            if reader.active && !last && !self.overwrite {
                 reader.active = false;
                 continue;
             }
@@ -251,6 +254,9 @@ impl<'a> Collector<'a> {
                     // Ids of another pid namespace cannot be looked up: such threads end with their process, at the end.
                     foreign == self.namespace && !thread_exists(*pid, reader.tid)
                 });
+            if !over && self.overwrite {
+                continue;
+            }
             let extent = if over { Extent::Rest } else { Extent::Partial };
             reader.read(self.shared, self.sparse, extent, &mut self.writer, &mut self.failed);
             if over {
@@ -324,6 +330,8 @@ impl Reader {
         failed: &mut Option<Error>,
     ) -> bool {
         let mut got = false;
+        // No more chunks than there are: links that make a circle (the program can write to them) end somewhere.
+        let mut left = shared.chunk_count();
         loop {
             let chunk = match self.chunk {
                 Some(chunk) => chunk,
@@ -366,6 +374,10 @@ impl Reader {
             self.settled = self.settled.filter(|settled| *settled != chunk);
             self.chunk = Some(next);
             self.cursor.next_chunk();
+            match left.checked_sub(1) {
+                Some(fewer) => left = fewer,
+                None => return got,
+            }
         }
     }
 
@@ -380,7 +392,14 @@ impl Reader {
     }
 
     /// Steps over an empty slot if it will stay empty: the thread is gone, or has left it behind for long. True if it did.
-    fn skip_hole(&mut self, shared: &Shared, sparse: bool, chunk: u32, next: Option<u32>, extent: Extent) -> bool {
+    fn skip_hole(
+        &mut self,
+        shared: &Shared,
+        sparse: bool,
+        chunk: u32,
+        next: Option<u32>,
+        extent: Extent,
+    ) -> bool {
         let Some(words) = shared.chunk(chunk) else { return false };
         let dead = if extent == Extent::Rest {
             next.is_some() || self.cursor.more_behind(words)
@@ -436,7 +455,8 @@ impl Reader {
 
 /// The last chunk, from a full one on, that is full too.
 fn last_full(shared: &Shared, full: u32) -> u32 {
-    let next = |chunk: u32| shared.chunk_header(chunk).and_then(|header| header.next.load(Acquire).checked_sub(1));
+    let next =
+        |chunk: u32| shared.chunk_header(chunk).and_then(|header| header.next.load(Acquire).checked_sub(1));
     let mut last = full;
     for _ in 0..LOOK_AHEAD {
         match next(last).filter(|after| next(*after).is_some()) {

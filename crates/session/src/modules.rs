@@ -73,16 +73,18 @@ impl Mapped {
 /// The functions a selection can choose from, kept for messages.
 #[derive(Clone, Debug, Default)]
 pub struct Candidates {
-    /// By module: name and functions.
-    pub modules: Vec<(String, Arc<Vec<Function>>)>,
+    /// By module: its name, and what was read of it.
+    pub modules: Vec<(String, Arc<Binary>)>,
 }
 
 impl Candidates {
+    /// All functions.
+    pub fn functions(&self) -> impl Iterator<Item = &Function> {
+        self.modules.iter().flat_map(|(_, binary)| &binary.functions)
+    }
+
     /// The traceable functions.
     pub fn traceable(&self) -> impl Iterator<Item = &Function> {
-        self.modules
-            .iter()
-            .flat_map(|(_, functions)| functions.iter())
-            .filter(|function| function.form.is_some())
+        self.functions().filter(|function| function.form.is_some())
     }
 }

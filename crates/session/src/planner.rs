@@ -95,7 +95,7 @@ impl<'a> Planner<'a> {
 
     /// Knows a file already, by its device and inode as `/proc/PID/maps` names them.
     pub fn know(&mut self, file: (String, u64), name: &str, binary: Arc<Binary>) {
-        self.candidates.modules.push((name.to_owned(), Arc::new(binary.functions.clone())));
+        self.candidates.modules.push((name.to_owned(), Arc::clone(&binary)));
         self.binaries.insert(file, Some(binary));
     }
 
@@ -112,7 +112,7 @@ impl<'a> Planner<'a> {
         };
         let binary = read().map(Arc::new);
         if let Some(binary) = &binary {
-            self.candidates.modules.push((mapped.name(), Arc::new(binary.functions.clone())));
+            self.candidates.modules.push((mapped.name(), Arc::clone(binary)));
         }
         self.binaries.insert(mapped.file.clone(), binary.clone());
         binary

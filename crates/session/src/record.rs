@@ -261,7 +261,7 @@ fn plan(
 }
 
 fn no_sites(program: &str, candidates: &Candidates) -> Error {
-    let functions: usize = candidates.modules.iter().map(|(_, functions)| functions.len()).sum();
+    let functions = candidates.functions().count();
     let advice = format!(
         "none of its {functions} functions has room for tracing; compile with -fpatchable-function-entry=5 \
          (gcc, clang), -Z patchable-function-entry=5 (rustc), or -pg"

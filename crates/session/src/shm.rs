@@ -72,6 +72,11 @@ impl Shared {
         (index < THREAD_MAX).then(|| self.at(THREADS_AT + index * size_of::<ThreadEntry>()))?
     }
 
+    /// Chunks of the file.
+    pub fn chunk_count(&self) -> u32 {
+        self.chunks
+    }
+
     fn chunk_offset(&self, index: u32) -> Option<usize> {
         (index < self.chunks).then(|| CHUNKS_AT + index as usize * CHUNK_SIZE)
     }

@@ -91,14 +91,18 @@ fn sparse_times_are_spread_over_the_block() {
     block(1, 3 << 32 | 400, &[1 << 5 | code::EXIT]);
     let (mut cursor, mut taken) = (Cursor::default(), Taken::default());
     cursor.read_sparse(&chunk, &mut taken);
-    assert_eq!(taken.0, [(3 << 32 | 200, 1, code::ENTRY, 0), (3 << 32 | 300, 2, code::CALL, 0x7f12_3456_789a)]);
+    assert_eq!(
+        taken.0,
+        [(3 << 32 | 200, 1, code::ENTRY, 0), (3 << 32 | 300, 2, code::CALL, 0x7f12_3456_789a)]
+    );
     cursor.flush_sparse(&mut taken);
     assert_eq!(taken.0[2], (3 << 32 | 400, 1, code::EXIT, 0));
 }
 
 #[test]
 fn a_slot_that_stays_empty_is_stepped_over_with_all_its_words() {
-    let words = [word(1, 1, code::ENTRY), 0, word(3, 3, code::CALL), 0, 0, parent_word(7), word(6, 6, code::ENTRY)];
+    let words =
+        [word(1, 1, code::ENTRY), 0, word(3, 3, code::CALL), 0, 0, parent_word(7), word(6, 6, code::ENTRY)];
     let chunk = chunk(&words);
     let (mut cursor, mut taken) = (Cursor::default(), Taken::default());
     for _ in 0..3 {
