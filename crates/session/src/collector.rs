@@ -384,9 +384,11 @@ impl Reader {
     fn take(&mut self, shared: &Shared, sparse: bool, chunk: u32) {
         let mut sink = Encode::new(&mut self.open, &mut self.encoder);
         if sparse {
-            shared.chunk_halves(chunk).map(|words| self.cursor.read_sparse(words, &mut sink));
-        } else {
-            shared.chunk(chunk).map(|words| self.cursor.read(words, &mut sink));
+            if let Some(words) = shared.chunk_halves(chunk) {
+                self.cursor.read_sparse(words, &mut sink);
+            }
+        } else if let Some(words) = shared.chunk(chunk) {
+            self.cursor.read(words, &mut sink);
         }
         sink.count(&mut self.totals);
     }

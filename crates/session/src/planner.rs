@@ -227,7 +227,7 @@ impl<'a> Planner<'a> {
             records.push(Record::Note { text });
         }
         let chosen = &chosen[..chosen.len().min(room)];
-        let (edits, sites) = self.place(&record, bias, &mapped, chosen, regions, plan, records)?;
+        let Placed { edits, sites } = self.place(&record, bias, &mapped, chosen, regions, plan, records)?;
         records.push(Record::Sites { sites });
         Some(Loaded { mapped, record, edits })
     }
@@ -243,7 +243,7 @@ impl<'a> Planner<'a> {
         regions: &[Region],
         plan: &mut Plan,
         records: &mut Vec<Record>,
-    ) -> Option<(Vec<(SiteId, Edit)>, Vec<Site>)> {
+    ) -> Option<Placed> {
         let agent = self.agent();
         let first = self.next_site;
         let (low, high) = (agent.stub(0), agent.stub(stub::COUNT as u32 - 1));
@@ -301,7 +301,7 @@ impl<'a> Planner<'a> {
         }
         self.next_site += chosen.len() as u32;
         plan.edits.extend(edits.iter().cloned());
-        Some((edits, sites))
+        Some(Placed { edits, sites })
     }
 
     fn reserve_hops(
@@ -383,6 +383,12 @@ impl<'a> Planner<'a> {
             });
         }
     }
+}
+
+/// The sites of a module, with their stubs written.
+struct Placed {
+    edits: Vec<(SiteId, Edit)>,
+    sites: Vec<Site>,
 }
 
 /// What the agent is asked to do.
