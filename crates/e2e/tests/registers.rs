@@ -1,11 +1,11 @@
 //! Values reach traced functions and come back from them unchanged, in whatever register or stack slot they travel.
 
-use calltap_e2e::{
-    Expect, GCC, check, clocks, compile, diagonal, full, have, matrix, plain, record, skipped,
-};
+use calltap_e2e::{Expect, GCC, check, clocks, compile, diagonal, full, have, matrix, plain, record};
 
-fn say_skips(output: &str) {
-    output.lines().filter_map(|line| line.strip_prefix("SKIPPED: ")).for_each(skipped);
+/// What the processor does not have cannot be installed: said, and not counted as skipped.
+fn say_missing(output: &str) {
+    let lines = output.lines().filter_map(|line| line.strip_prefix("SKIPPED: "));
+    lines.for_each(|line| eprintln!("NOT HERE: {line}"));
 }
 
 #[test]
@@ -13,7 +13,7 @@ fn arguments_and_results_of_every_class_arrive() {
     for (turn, build) in matrix() {
         let program = compile(build, &["abi.c"], &[]);
         let flags = if turn == 0 { full() } else { diagonal(turn) };
-        say_skips(&check(&program, &flags, &Expect::default()).run.stdout);
+        say_missing(&check(&program, &flags, &Expect::default()).run.stdout);
     }
 }
 
@@ -27,7 +27,7 @@ fn values_kept_in_caller_saved_registers_survive() {
 fn a_traced_call_changes_no_register_and_no_flag() {
     let build = calltap_e2e::Build { name: "assembly", compilers: ["gcc", "g++"], flags: &["-O2"] };
     let program = compile(&build, &["oracle.c", "oracle_asm.S"], &[]);
-    say_skips(&check(&program, &full(), &Expect::default()).run.stdout);
+    say_missing(&check(&program, &full(), &Expect::default()).run.stdout);
 }
 
 #[test]
