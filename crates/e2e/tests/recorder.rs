@@ -1,6 +1,6 @@
 //! A recorder that is stopped, killed, or out of room does not disturb the program.
 
-use calltap_e2e::{GCC, Program, calltap, calltap_run, compile, run};
+use calltap_e2e::{Expect, GCC, Program, calltap, calltap_run, check, compile, run};
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -82,5 +82,15 @@ fn a_killed_recorder_leaves_a_readable_trace_and_a_running_program() {
         output.read_to_string(&mut text).expect("output");
         assert_eq!(text, alone(&program, "60"), "{flags:?}");
         assert!(report(&program).contains("work"), "{flags:?}");
+    }
+}
+
+#[test]
+fn the_flight_recorder_counts_what_it_drops() {
+    let program = compile(GCC, &["threads.c"], &[]);
+    for clock in ["tsc", "sparse"] {
+        let flags = vec!["--overwrite", "--buffer-size", "1M", "--clock", clock];
+        let expect = Expect { arguments: &["busy"], may_lose: true, ..Expect::default() };
+        check(&program, &[flags], &expect);
     }
 }
