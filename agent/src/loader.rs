@@ -34,6 +34,11 @@ static DEBUG: AtomicUsize = AtomicUsize::new(0);
 /// A sum over the list of objects: changes when the list does.
 static SEEN: AtomicU64 = AtomicU64::new(0);
 
+/// Objects that were loaded when the list last changed, by their bias; what is not among them is new, and nobody runs it yet.
+static KNOWN: [AtomicUsize; KNOWN_MAX] = [const { AtomicUsize::new(0) }; KNOWN_MAX];
+static KNOWN_COUNT: AtomicUsize = AtomicUsize::new(0);
+const KNOWN_MAX: usize = 4096;
+
 const AT_PHDR: u64 = 3;
 const AT_PHNUM: u64 = 5;
 const PT_DYNAMIC: u64 = 2;
@@ -127,6 +132,24 @@ fn sum() -> u64 {
     maps().fold(0, |sum, map| sum.rotate_left(7) ^ (map.base as u64) ^ (map.dynamic as u64) << 1)
 }
 
+/// Is this the bias of an object that was loaded since [`remember`] was last called? Before the first time, all are.
+pub fn is_new(bias: usize) -> bool {
+    let count = KNOWN_COUNT.load(Relaxed).min(KNOWN_MAX);
+    let known = KNOWN.iter().take(count).any(|known| known.load(Relaxed) == bias);
+    // With more objects than places nobody can tell.
+    !known && count < KNOWN_MAX && maps().any(|map| map.base == bias)
+}
+
+/// From now on, what is loaded is not new.
+pub fn remember() {
+    let mut count = 0;
+    for (place, map) in KNOWN.iter().zip(maps()) {
+        place.store(map.base, Relaxed);
+        count += 1;
+    }
+    KNOWN_COUNT.store(count, Relaxed);
+}
+
 /// Hooks `r_brk`, so that later changes are seen. False if its bytes are not a plain empty function or it is out of reach.
 pub fn watch() -> bool {
     SEEN.store(sum(), Relaxed);
@@ -157,7 +180,7 @@ pub fn watch() -> bool {
     plan::store(&write.old, &old);
     plan::store(&write.new, &[0xE9, a, b, c, d]);
     // SAFETY: mapped text of ld.so; it is the only thread, and it is in the agent's constructor.
-    unsafe { poke::apply(core::slice::from_ref(&write)) };
+    unsafe { poke::apply(core::slice::from_ref(&write), &|_| true) };
     write.status.load(Relaxed) == Status::Written as u32
 }
 

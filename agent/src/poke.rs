@@ -14,12 +14,16 @@ use core::sync::atomic::Ordering::*;
 const PAGE: usize = 4096;
 const MAX: usize = plan::BYTES_MAX;
 
-/// Verifies all writes, then carries out those whose old bytes were there.
+/// Verifies all writes to modules that `is_new` knows (by their bias), then carries out those whose old bytes were there.
 ///
 /// # Safety
-/// Every `address..address + length` is mapped and readable, and no thread executes those bytes.
-pub unsafe fn apply(writes: &[Write]) {
+/// For what is new, every `address..address + length` is mapped and readable, and no thread executes those bytes.
+pub unsafe fn apply(writes: &[Write], is_new: &dyn Fn(u64) -> bool) {
     for write in writes {
+        if !is_new(write.bias.load(Relaxed)) {
+            write.status.store(Status::NotNew as u32, Relaxed);
+            continue;
+        }
         // SAFETY: the caller's promise.
         unsafe { verify(write) };
     }

@@ -5,7 +5,7 @@
 //! the cursor.
 
 use crate::ring::{self, Full};
-use crate::state::{self, PROCESS_BEFORE_FORK, Session, Thread, exchange_cursor, reserve};
+use crate::state::{self, PARKED, PROCESS_BEFORE_FORK, Session, Thread, exchange_cursor, reserve};
 use crate::sys;
 use calltap_abi::event::{SPARSE_BLOCK, SPARSE_HIGH, code, has_parent, parent_halves, parent_word};
 use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE, Clock, Control};
@@ -67,10 +67,16 @@ fn fresh_thread(control: &Control) -> Option<u32> {
 }
 
 fn register_thread(session: Session) -> Option<&'static Thread> {
+    let seen = state::thread_word();
+    // A forked child finds its parent's word, and zeros behind it. Should it find no entry, no event must find room there.
+    if let Some(wiped) = state::thread() {
+        wiped.cursor.store(PARKED, Relaxed);
+    }
     let process = register_process(session)?;
     let control = session.control();
     let index = ring::pop_thread(session).or_else(|| fresh_thread(control))?;
     let entry = session.thread_entry(index)?;
+    let thread = session.private().threads.get(index as usize)?;
     entry.process.store(process, Relaxed);
     entry.tid.store(sys::tid(), Relaxed);
     for (place, word) in entry.name.iter().zip(sys::thread_name()) {
@@ -80,13 +86,18 @@ fn register_thread(session: Session) -> Option<&'static Thread> {
     entry.chunks.store(0, Relaxed);
     entry.lost_entries.store(0, Relaxed);
     entry.lost_exits.store(0, Relaxed);
-    let thread = session.private().threads.get(index as usize)?;
-    thread.cursor.store(0, Relaxed);
+    thread.cursor.store(PARKED, Relaxed);
     thread.epoch.store(u32::MAX, Relaxed);
     thread.busy.store(0, Relaxed);
+    thread.waited.store(0, Relaxed);
     thread.blocked.store(sys::blocked_signals(), Relaxed);
     thread.entry.store(index + 1, Relaxed);
-    state::set_thread(thread);
+    if !state::set_thread(seen, thread) {
+        // A signal handler has registered this thread meanwhile.
+        thread.entry.store(0, Relaxed);
+        ring::push_thread(session, index);
+        return state::thread();
+    }
     entry.state.store(ThreadState::Live as u32, Release);
     Some(thread)
 }
@@ -134,8 +145,10 @@ fn try_record(low: u32, parent: u64, reserved: u64) -> Result<(), Full> {
         if sparse { pad_sparse(reserved, words) } else { pad(reserved, words) }
     }
     if control.recording.load(Relaxed) == 0 {
-        if let Some(thread) = known {
-            ring::clamp(thread);
+        match known {
+            Some(thread) => ring::clamp(thread),
+            // A forked child that never registers: no event must find room behind the zeros.
+            None => state::thread().into_iter().for_each(|wiped| wiped.cursor.store(PARKED, Relaxed)),
         }
         return Err(Full);
     }
@@ -213,7 +226,5 @@ fn record_sparse(session: Session, thread: &Thread, low: u32, parent: u64, words
 
 /// Moves the cursor back to the start of the room behind a full chunk, if it is there.
 pub fn clamp_cursor(thread: &Thread, seen: u64) {
-    let limit = seen & !(CHUNK_SIZE as u64 - 1) | CHUNK_LIMIT as u64;
-    let back = if seen < CHUNK_SIZE as u64 { 0 } else { limit };
-    exchange_cursor(thread, seen, back);
+    exchange_cursor(thread, seen, seen & !(CHUNK_SIZE as u64 - 1) | CHUNK_LIMIT as u64);
 }

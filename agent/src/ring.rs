@@ -8,7 +8,7 @@ use crate::state::{Session, Thread, exchange_cursor};
 use crate::sys;
 use calltap_abi::event::{SPARSE_BLOCK, code};
 use calltap_abi::{CHUNK_DATA, CHUNK_SIZE, Tagged, ThreadEntry};
-use core::sync::atomic::{AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
 /// There is no room for the event.
 pub struct Full;
@@ -46,15 +46,27 @@ fn pop_chunk(session: Session) -> Option<u32> {
     })
 }
 
-fn push_chunk(session: Session, index: u32) {
-    let (head, Some(header)) = (&session.control().chunk_free, session.chunk_header(index)) else { return };
+fn push(head: &AtomicU64, index: u32, link: &AtomicU32) {
     let mut seen = Tagged(head.load(Relaxed));
     loop {
-        header.next.store(seen.0 as u32, Relaxed);
+        link.store(seen.0 as u32, Relaxed);
         match head.compare_exchange_weak(seen.0, seen.with(index + 1).0, AcqRel, Relaxed) {
             Ok(_) => return,
             Err(found) => seen = Tagged(found),
         }
+    }
+}
+
+fn push_chunk(session: Session, index: u32) {
+    if let Some(header) = session.chunk_header(index) {
+        push(&session.control().chunk_free, index, &header.next);
+    }
+}
+
+/// Gives an entry back that was never live.
+pub fn push_thread(session: Session, index: u32) {
+    if let Some(entry) = session.thread_entry(index) {
+        push(&session.control().thread_free, index, &entry.next_free);
     }
 }
 
@@ -82,6 +94,10 @@ fn obtain(session: Session, thread: &Thread, entry: &ThreadEntry) -> Result<u32,
     if wait_us == 0 || in_signal_handler(thread) {
         return Err(Full);
     }
+    // Having waited in vain, a thread waits again only when something has been returned.
+    if thread.waited.load(Relaxed) == control.chunks_returned.load(Relaxed).wrapping_add(1) {
+        return Err(Full);
+    }
     let (start, beat) = (sys::monotonic_ns(), control.heartbeat.load(Relaxed));
     loop {
         let returned = control.chunks_returned.load(Acquire);
@@ -96,6 +112,7 @@ fn obtain(session: Session, thread: &Thread, entry: &ThreadEntry) -> Result<u32,
             if control.heartbeat.load(Relaxed) == beat {
                 control.recording.store(0, Relaxed); // stopped or gone; it sets this again when it comes back
             }
+            thread.waited.store(returned.wrapping_add(1), Relaxed);
             return Err(Full);
         }
         sys::futex_wait(&control.chunks_returned, returned, WAIT_PIECE_NS);
@@ -175,7 +192,7 @@ fn try_advance(session: Session, thread: &Thread) -> Result<(), Full> {
     let own = thread.entry.load(Relaxed).wrapping_sub(1);
     let entry = session.thread_entry(own).ok_or(Full)?;
     let seen = thread.cursor.load(Relaxed);
-    if in_data(seen) && seen >= CHUNK_SIZE as u64 {
+    if in_data(seen) {
         return Ok(()); // a signal handler has done it
     }
     // The link that names the next chunk: of the thread's first chunk, or of the chunk that is full.

@@ -77,7 +77,7 @@ fn join(own: &[u8]) -> Option<()> {
     if header.magic.load(Acquire) != MAGIC || header.version.load(Relaxed) != VERSION {
         return None;
     }
-    let length = CHUNKS_AT + header.chunk_count.load(Relaxed) as usize * CHUNK_SIZE;
+    let length = CHUNKS_AT + header.chunk_max.load(Relaxed) as usize * CHUNK_SIZE;
 
     // Chunks are aligned to their size, so that a cursor tells its place in its chunk: reserve more and map over an aligned part.
     let none = sys::MAP_PRIVATE | sys::MAP_ANONYMOUS | sys::MAP_NORESERVE;
@@ -119,6 +119,11 @@ fn trouble(trouble: Trouble) {
 
 /// Tells the recorder that the list of modules changed, waits for its plan, and carries it out.
 pub fn modules_changed() {
+    ask();
+    loader::remember();
+}
+
+fn ask() {
     let Some(session) = Session::get() else { return };
     let control = session.control();
     if control.recording.load(Relaxed) == 0 || record::register_process(session).is_none() {
@@ -177,7 +182,7 @@ fn carry_out(session: Session, offset: u64) {
     }
     // SAFETY: the recorder planned these for modules that the dynamic linker has mapped and not unmapped (its lock is held, or the program
     // has not started), from the file's own site tables; no thread can be executing them yet.
-    unsafe { poke::apply(writes) };
+    unsafe { poke::apply(writes, &|bias| loader::is_new(bias as usize)) };
 }
 
 /// Maps hops near modules; sites may only be patched if all are there.

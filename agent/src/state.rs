@@ -3,7 +3,9 @@
 //! Unsafe because this is where raw addresses of mapped memory become references. They stay valid for ever: the agent never unmaps
 //! anything while the process lives.
 
-use calltap_abi::{CHUNK_SIZE, CHUNKS_AT, ChunkHeader, Control, PLAN_AT, PROCESS_MAX, PROCESSES_AT};
+use calltap_abi::{
+    CHUNK_LIMIT, CHUNK_SIZE, CHUNKS_AT, ChunkHeader, Control, PLAN_AT, PROCESS_MAX, PROCESSES_AT,
+};
 use calltap_abi::{ProcessEntry, THREAD_MAX, THREADS_AT, ThreadEntry};
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
@@ -37,10 +39,14 @@ pub struct Thread {
     pub busy: AtomicU32,
     /// Index of the thread entry plus one; 0 before registration and in a forked child.
     pub entry: AtomicU32,
-    _pad: AtomicU32,
+    /// `Control::chunks_returned` when this thread last waited in vain, plus one.
+    pub waited: AtomicU32,
     /// Signals blocked when the thread registered.
     pub blocked: AtomicU64,
 }
+
+/// Where the cursor of a thread without a chunk stands: in no chunk, and where every event finds no room.
+pub const PARKED: u64 = CHUNK_LIMIT as u64;
 
 /// Index of the current process as the parent knew it, for a forked child to name its parent.
 pub static PROCESS_BEFORE_FORK: AtomicU32 = AtomicU32::new(0);
@@ -96,7 +102,7 @@ impl Session {
 
     /// Address of a chunk.
     pub fn chunk(self, index: u32) -> Option<usize> {
-        (index < self.control().chunk_count.load(Relaxed))
+        (index < self.control().chunk_max.load(Relaxed))
             .then(|| self.0 + CHUNKS_AT + index as usize * CHUNK_SIZE)
     }
 
@@ -109,7 +115,7 @@ impl Session {
     pub fn chunk_index(self, address: u64) -> Option<u32> {
         let offset = (address as usize).checked_sub(self.0 + CHUNKS_AT)?;
         let index = u32::try_from(offset / CHUNK_SIZE).ok()?;
-        (index < self.control().chunk_count.load(Relaxed)).then_some(index)
+        (index < self.control().chunk_max.load(Relaxed)).then_some(index)
     }
 
     pub fn private(self) -> &'static Private {
@@ -136,13 +142,20 @@ pub fn thread() -> Option<&'static Thread> {
     (address != 0).then(|| unsafe { &*(address as *const Thread) })
 }
 
-/// Gives the calling thread its state.
-pub fn set_thread(thread: &'static Thread) {
-    // SAFETY: writes this thread's own TLS word.
+/// The calling thread's word, as it is.
+pub fn thread_word() -> usize {
+    thread().map_or(0, |thread| core::ptr::from_ref(thread) as usize)
+}
+
+/// Gives the calling thread its state, unless a signal handler has done so since the word was `seen`.
+pub fn set_thread(seen: usize, thread: &'static Thread) -> bool {
+    let found: usize;
+    // SAFETY: one instruction on this thread's own TLS word. Not `lock`ed: no other thread writes it.
     unsafe {
-        asm!("mov {0}, qword ptr [rip + calltap_thread@gottpoff]", "mov qword ptr fs:[{0}], {1}", out(reg) _,
-             in(reg) core::ptr::from_ref(thread), options(nostack, preserves_flags));
+        asm!("mov {0}, qword ptr [rip + calltap_thread@gottpoff]", "cmpxchg qword ptr fs:[{0}], {1}", out(reg) _,
+             in(reg) core::ptr::from_ref(thread), inout("rax") seen => found, options(nostack));
     }
+    found == seen
 }
 
 /// Adds to the cursor and returns where it was: one instruction, so a signal handler comes before or after it.

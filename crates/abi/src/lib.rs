@@ -81,15 +81,13 @@ pub struct Control {
     pub overwrite: AtomicU32,
     /// How long, in microseconds, a full buffer may hold up the thread that meets it. 0 while attached to a process.
     pub wait_us: AtomicU32,
-    /// Process id of the recorder.
-    pub recorder_pid: AtomicU32,
     /// Raised by the recorder at every pass; standing still means stopped or dead.
     pub heartbeat: AtomicU64,
     /// Futex: raised by the agent when a process has a request.
     pub doorbell: AtomicU32,
     /// Futex: raised by the recorder when it has returned chunks.
     pub chunks_returned: AtomicU32,
-    /// Chunks the control file holds.
+    /// Chunks that may be used now: those whose memory is allocated, so that no access can fail. The recorder raises it.
     pub chunk_count: AtomicU32,
     /// Chunks that were ever taken; those behind were never touched.
     pub chunk_bump: AtomicU32,
@@ -99,8 +97,10 @@ pub struct Control {
     pub process_bump: AtomicU32,
     /// Entries and exits lost by threads that got no entry in the thread table.
     pub lost_unregistered: AtomicU64,
+    /// Chunks the control file has room for; what the agent maps.
+    pub chunk_max: AtomicU32,
     #[doc(hidden)]
-    pub _pad0: [AtomicU64; 5],
+    pub _pad0: [AtomicU32; 9],
     /// Head of the list of free chunks, see [`Tagged`].
     pub chunk_free: AtomicU64,
     #[doc(hidden)]

@@ -42,6 +42,8 @@ pub struct Write {
     pub length: AtomicU32,
     /// A [`Status`].
     pub status: AtomicU32,
+    /// What the dynamic linker added to the addresses of the module: it must be one that was loaded just now.
+    pub bias: AtomicU64,
     /// With [`Status::Surprise`]: the bytes found.
     pub actual: [AtomicU64; 2],
 }
@@ -74,6 +76,8 @@ pub enum Status {
     Surprise = 2,
     /// The write failed.
     Failed = 3,
+    /// Its module was there before, or is none of the dynamic linker's: code that may be running is not written.
+    NotNew = 4,
 }
 
 /// Why the agent could not do all ([`crate::ProcessEntry::trouble`]); bits.
@@ -90,4 +94,4 @@ pub enum Trouble {
 
 const _: () = assert!(size_of::<PlanHeader>() == 8);
 const _: () = assert!(size_of::<Map>() == 32);
-const _: () = assert!(size_of::<Write>() == 64);
+const _: () = assert!(size_of::<Write>() == 72);

@@ -54,6 +54,11 @@ struct Reader {
     hole: Option<(Instant, u32)>,
     /// Empty slots before the end of this chunk are empty for good.
     settled: Option<u32>,
+    /// A slot of this chunk was stepped over.
+    skipped: bool,
+    /// Chunks of which a slot was stepped over. Should its writer come back after all, it must not write into what is another
+    /// thread's by then: they are kept until the thread ends.
+    kept: Vec<u32>,
     torn: u64,
     /// Something came since the last sweep.
     active: bool,
@@ -127,6 +132,7 @@ impl<'a> Collector<'a> {
             control.heartbeat.fetch_add(1, Relaxed);
             // The agent clears this when we were stopped for too long.
             control.recording.store(u32::from(!last && self.failed.is_none()), Relaxed);
+            self.shared.provide_chunks();
             self.take_records();
             self.find_threads();
             let sweep = last || swept.elapsed() >= SWEEP;
@@ -217,6 +223,8 @@ impl<'a> Collector<'a> {
             totals: Loss { thread: id, ..Loss::default() },
             hole: None,
             settled: None,
+            skipped: false,
+            kept: Vec::new(),
             torn: 0,
             active: true,
         };
@@ -286,7 +294,7 @@ impl<'a> Collector<'a> {
         self.write(&Record::Loss(reader.totals));
         let Some(entry) = self.shared.thread(reader.entry) else { return };
         // The last chunk, which no link leads out of.
-        if let Some(chunk) = reader.chunk {
+        for chunk in reader.chunk.into_iter().chain(reader.kept.iter().copied()) {
             reader.free(self.shared, chunk);
         }
         entry.state.store(ThreadState::Free as u32, Release);
@@ -348,7 +356,10 @@ impl Reader {
             }
             let before = self.cursor.offset;
             self.take(shared, sparse, chunk);
-            got |= self.cursor.offset != before;
+            if self.cursor.offset != before {
+                got = true;
+                self.hole = None;
+            }
             self.active |= got;
             if self.encoder.is_full() && failed.is_none() {
                 *failed = writer.events(&mut self.encoder).err();
@@ -370,7 +381,11 @@ impl Reader {
             {
                 return got;
             }
-            self.free(shared, chunk);
+            if std::mem::take(&mut self.skipped) {
+                self.kept.push(chunk);
+            } else {
+                self.free(shared, chunk);
+            }
             self.settled = self.settled.filter(|settled| *settled != chunk);
             self.chunk = Some(next);
             self.cursor.next_chunk();
@@ -411,6 +426,7 @@ impl Reader {
         if dead {
             self.torn += 1;
             self.cursor.skip_hole(words, sparse);
+            self.skipped = true;
         }
         dead
     }
@@ -427,9 +443,10 @@ impl Reader {
     }
 
     fn free(&self, shared: &Shared, chunk: u32) {
-        // What reading left: the room behind the limit, and slots that were skipped.
+        // What reading left: the room behind the limit, and in a chunk that was kept a late word.
         if let Some(words) = shared.chunk(chunk) {
-            for word in &words[CHUNK_LIMIT / 8..CHUNK_SIZE / 8] {
+            let from = if self.kept.contains(&chunk) || self.skipped { CHUNK_DATA } else { CHUNK_LIMIT };
+            for word in &words[from / 8..CHUNK_SIZE / 8] {
                 word.store(0, Relaxed);
             }
         }
@@ -496,10 +513,16 @@ impl Sink for Encode<'_> {
     }
 }
 
+/// Only if the system says that there is no such thread is there none: any other error (no descriptors left, hidepid) says nothing.
 fn thread_exists(pid: u32, tid: u32) -> bool {
-    // A zombie's task directory exists, but it runs no more.
-    fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat"))
-        .is_ok_and(|stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X'])))
+    match fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")) {
+        // A zombie's directory exists, but it runs no more.
+        Ok(stat) => stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X'])),
+        Err(error) => {
+            let gone = matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH));
+            !(gone && fs::metadata("/proc/self").is_ok())
+        }
+    }
 }
 
 fn comm(pid: u32, tid: u32) -> String {

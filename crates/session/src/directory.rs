@@ -11,6 +11,11 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+/// The ST_NOEXEC flag of statvfs.
+const NOEXEC: StatVfsMountFlags = StatVfsMountFlags::from_bits_retain(8);
+/// Bytes a place must have free to be used.
+const ENOUGH: u64 = 32 << 20;
+
 const PREFIX: &str = "calltap-";
 
 /// A session's files; dropping it removes them (the program keeps what it has mapped).
@@ -101,12 +106,14 @@ fn place() -> Result<PathBuf, Error> {
         let name = path.as_os_str().as_encoded_bytes();
         !name.iter().any(|byte| matches!(byte, b':' | b' '))
             && rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok()
-            && statvfs(path).is_ok_and(|fs| !fs.f_flag.contains(StatVfsMountFlags::from_bits_retain(0x8)))
+            && statvfs(path).is_ok_and(|fs| {
+                !fs.f_flag.contains(NOEXEC) && fs.f_bavail.saturating_mul(fs.f_frsize) >= ENOUGH
+            })
     };
     candidates.into_iter().flatten().find(usable).ok_or_else(|| Error::Directory {
         path: PathBuf::from("/dev/shm"),
         source: io::Error::other(
-            "no writable directory that allows execution (tried /dev/shm, XDG_RUNTIME_DIR, /tmp, /var/tmp)",
+            "no writable directory with 32 MB free that allows execution (tried /dev/shm, XDG_RUNTIME_DIR, /tmp, /var/tmp)",
         ),
     })
 }

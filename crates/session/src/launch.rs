@@ -8,9 +8,10 @@
 use crate::Error;
 use nix::sys::resource::{Resource, UsageWho, getrusage, setrlimit};
 use rustix::process::{Pid, Signal, kill_process};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
+use signal_hook::low_level::siginfo::Cause;
 use std::ffi::OsString;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
@@ -99,7 +100,8 @@ impl Signals {
     /// Takes the signals over. Those that are ignored (nohup) stay so, also in the program.
     pub fn take() -> Result<Signals, Error> {
         let ignored = ignored_signals();
-        let taken = [SIGINT, SIGQUIT, SIGTERM, SIGHUP].into_iter().filter(|n| ignored >> (n - 1) & 1 == 0);
+        let all = [SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2];
+        let taken = all.into_iter().filter(|n| ignored >> (n - 1) & 1 == 0);
         let signals = SignalsInfo::<WithOrigin>::new(taken);
         signals.map(Signals).map_err(|source| Error::System { what: "signal handlers", source })
     }
@@ -109,10 +111,11 @@ impl Signals {
         let pid = child.id();
         std::thread::spawn(move || {
             for origin in self.0.forever() {
-                let from_somebody = origin.process.is_some_and(|process| process.pid != 0);
-                let signal = [Signal::INT, Signal::QUIT, Signal::TERM, Signal::HUP]
-                    .into_iter()
-                    .find(|signal| signal.as_raw() == origin.signal);
+                let from_somebody = matches!(origin.cause, Cause::Sent(_));
+                let signal =
+                    [Signal::INT, Signal::QUIT, Signal::TERM, Signal::HUP, Signal::USR1, Signal::USR2]
+                        .into_iter()
+                        .find(|signal| signal.as_raw() == origin.signal);
                 if let (true, Some(signal), Some(pid)) = (from_somebody, signal, Pid::from_raw(pid as i32)) {
                     let _ = kill_process(pid, signal);
                 }

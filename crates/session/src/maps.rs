@@ -20,15 +20,21 @@ pub struct Region {
     pub path: PathBuf,
 }
 
-/// The mappings of a process, by address.
+/// The mappings of a process, by address. A process whose first thread has ended still shows them through the others.
 pub fn read(pid: u32) -> io::Result<Vec<Region>> {
-    let text = fs::read_to_string(format!("/proc/{pid}/maps"))?;
-    Ok(text.lines().filter_map(parse).collect())
+    let parse_all = |text: String| text.lines().filter_map(parse).collect::<Vec<Region>>();
+    let first = fs::read_to_string(format!("/proc/{pid}/maps")).map(parse_all);
+    if first.as_ref().is_ok_and(|regions| !regions.is_empty()) {
+        return first;
+    }
+    let tasks = fs::read_dir(format!("/proc/{pid}/task"))?.flatten();
+    let texts = tasks.filter_map(|task| fs::read_to_string(task.path().join("maps")).ok()).map(parse_all);
+    texts.into_iter().find(|regions| !regions.is_empty()).map_or(first, Ok)
 }
 
-/// Is there a process of that id (a zombie has no maps any more)?
+/// Is there a process of that id?
 pub fn exists(pid: u32) -> bool {
-    fs::read_link(format!("/proc/{pid}/exe")).is_ok()
+    fs::metadata(format!("/proc/{pid}")).is_ok()
 }
 
 /// The lowest address that may be mapped.

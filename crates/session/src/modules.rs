@@ -4,6 +4,7 @@ use crate::maps::Region;
 use calltap_patch::Bias;
 use calltap_sites::{Binary, Function};
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -20,11 +21,32 @@ pub struct Mapped {
     pub text: (u64, u64),
 }
 
+/// What tells a version of a file from another.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Identity {
+    file: (String, u64),
+    size: u64,
+    changed: (i64, i64),
+}
+
+impl Identity {
+    /// Of a file with device and inode as `/proc/PID/maps` shows them.
+    pub fn of(file: &(String, u64), meta: &fs::Metadata) -> Identity {
+        Identity { file: file.clone(), size: meta.len(), changed: (meta.ctime(), meta.ctime_nsec()) }
+    }
+}
+
+/// Between two segments of one object lies no more than this.
+const GAP: u64 = 64 << 20;
+
 /// The files a process has mapped executable, by address. `session` is the session's own directory, whose files do not count.
 pub fn mapped(regions: &[Region], session: &Path) -> Vec<Mapped> {
     let mut found: Vec<Mapped> = Vec::new();
     for region in regions.iter().filter(|region| region.file.1 != 0 && !region.path.starts_with(session)) {
-        let same = |mapped: &&mut Mapped| mapped.file == region.file && mapped.path == region.path;
+        let same = |mapped: &&mut Mapped| {
+            // Not what the program maps of the same file for itself, somewhere else.
+            mapped.file == region.file && region.start - mapped.range.1 <= GAP
+        };
         // The segments of one object follow each other; a second copy of a file (dlmopen) starts again at offset 0.
         match found.last_mut().filter(same).filter(|_| region.offset != 0) {
             Some(mapped) => {
@@ -45,6 +67,18 @@ pub fn mapped(regions: &[Region], session: &Path) -> Vec<Mapped> {
 }
 
 impl Mapped {
+    /// The same file at the same place; its path may change (it was deleted), and what else is mapped of it.
+    pub fn is_same(&self, other: &Mapped) -> bool {
+        (&self.file, self.text) == (&other.file, other.text)
+    }
+
+    /// The file as it is now: another one may get its inode, and it may be written to.
+    pub fn identity(&self, pid: u32) -> Option<Identity> {
+        let inside = PathBuf::from(format!("/proc/{pid}/root")).join(self.path.strip_prefix("/").ok()?);
+        let meta = fs::metadata(inside).or_else(|_| fs::metadata(&self.path)).ok()?;
+        Some(Identity::of(&self.file, &meta))
+    }
+
     /// What the loader added to the file's addresses.
     pub fn bias(&self, binary: &Binary) -> Option<Bias> {
         let (offset, address) = self.text;

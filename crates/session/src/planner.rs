@@ -3,7 +3,7 @@
 use crate::clock;
 use crate::directory::Directory;
 use crate::maps::{self, Region, gap_near};
-use crate::modules::{Candidates, Mapped, mapped};
+use crate::modules::{Candidates, Identity, Mapped, mapped};
 use crate::shm::{self, Shared};
 use calltap_abi::plan::{self, Status};
 use calltap_abi::stub;
@@ -34,6 +34,8 @@ const CARRY_OUT: Duration = Duration::from_secs(5);
 struct Loaded {
     mapped: Mapped,
     record: Module,
+    /// The record is in the trace: something of the module was chosen.
+    recorded: bool,
     edits: Vec<(SiteId, Edit)>,
 }
 
@@ -44,12 +46,14 @@ pub struct Planner<'a> {
     choose: &'a Choose<'a>,
     check: &'a Check<'a>,
     checked: bool,
+    /// Process id, index and request of an agent that took its plan and was not through with it in time.
+    stuck: Option<(u32, u32, u32)>,
     /// Tracers that want returns (bit mask).
     graph: u32,
     /// Tracers that want callers.
     function: u32,
     processes: HashMap<u32, Vec<Loaded>>,
-    binaries: HashMap<(String, u64), Option<Arc<Binary>>>,
+    binaries: HashMap<Identity, Option<Arc<Binary>>>,
     next_module: u32,
     next_site: u32,
     next_hop: u64,
@@ -75,6 +79,7 @@ impl<'a> Planner<'a> {
             choose,
             check,
             checked: false,
+            stuck: None,
             graph,
             function,
             processes: HashMap::new(),
@@ -93,14 +98,15 @@ impl<'a> Planner<'a> {
         self.processes.entry(child).or_insert(inherited);
     }
 
-    /// Knows a file already, by its device and inode as `/proc/PID/maps` names them.
-    pub fn know(&mut self, file: (String, u64), name: &str, binary: Arc<Binary>) {
+    /// Knows a file already.
+    pub fn know(&mut self, file: Identity, name: &str, binary: Arc<Binary>) {
         self.candidates.modules.push((name.to_owned(), Arc::clone(&binary)));
         self.binaries.insert(file, Some(binary));
     }
 
     fn binary(&mut self, mapped: &Mapped, pid: u32) -> Option<Arc<Binary>> {
-        if let Some(known) = self.binaries.get(&mapped.file) {
+        let identity = mapped.identity(pid)?;
+        if let Some(known) = self.binaries.get(&identity) {
             return known.clone();
         }
         let read = || {
@@ -114,7 +120,7 @@ impl<'a> Planner<'a> {
         if let Some(binary) = &binary {
             self.candidates.modules.push((mapped.name(), Arc::clone(binary)));
         }
-        self.binaries.insert(mapped.file.clone(), binary.clone());
+        self.binaries.insert(identity, binary.clone());
         binary
     }
 
@@ -130,10 +136,24 @@ impl<'a> Planner<'a> {
         let shared = self.shared;
         let Some(process) = shared.process(index) else { return Ok(()) };
         let (pid, request) = (process.pid.load(Acquire), process.request.load(Acquire));
+        // There is one plan area: an agent that is still at its plan must find it as it was.
+        if self.stuck.is_some_and(|(pid, index, request)| {
+            let done = shared.process(index).is_none_or(|other| other.done.load(Acquire) == request);
+            !done && maps::exists(pid)
+        }) {
+            return Ok(());
+        }
+        self.stuck = None;
         let mut records = Vec::new();
         let mut plan = Plan::default();
-        if let Ok(regions) = maps::read(pid) {
-            self.plan(index, pid, &regions, &mut plan, &mut records);
+        match maps::read(pid) {
+            Ok(regions) => self.plan(index, pid, &regions, &mut plan, &mut records),
+            Err(error) => {
+                let text = format!(
+                    "the mappings of process {pid} could not be read, what it has loaded is not traced: {error}"
+                );
+                records.push(Record::Note { text });
+            }
         }
         if !self.checked {
             self.checked = true;
@@ -151,6 +171,9 @@ impl<'a> Planner<'a> {
                 shm::wait(&shared.control().doorbell, bell, Duration::from_millis(1));
             }
         }
+        if process.done.load(Acquire) != request {
+            self.stuck = Some((pid, index, request));
+        }
         self.take_results(index, &plan, &mut records);
         records.drain(..).for_each(emit);
         Ok(())
@@ -160,20 +183,22 @@ impl<'a> Planner<'a> {
         let session = self.directory.agent();
         let now = mapped(regions, session.parent().unwrap_or(Path::new("/")));
         let mut loaded = self.processes.remove(&index).unwrap_or_default();
-        let (kept, gone): (Vec<_>, Vec<_>) = loaded.drain(..).partition(|old| now.contains(&old.mapped));
-        for mut old in gone {
+        let (kept, gone): (Vec<_>, Vec<_>) =
+            loaded.drain(..).partition(|old| now.iter().any(|new| new.is_same(&old.mapped)));
+        // (What a forked child unloads, its parent still has.)
+        for mut old in gone.into_iter().filter(|old| old.recorded && old.record.process == index) {
             old.record.unloaded_ticks = Some(clock::pair().ticks);
             records.push(Record::Module(old.record));
         }
         for old in &kept {
             // In a forked child this may be another copy, mapped after the fork: the agent verifies, and writes only what is missing.
             if old.record.process != index {
-                plan.edits.extend(old.edits.iter().cloned());
+                plan.add(old.record.bias, &old.edits);
             }
         }
         let mut modules = kept;
         for new in now {
-            if modules.iter().any(|old| old.mapped == new) {
+            if modules.iter().any(|old| old.mapped.is_same(&new)) {
                 continue;
             }
             if let Some(loaded) = self.load(index, pid, new, regions, plan, records) {
@@ -181,7 +206,7 @@ impl<'a> Planner<'a> {
             }
         }
         self.processes.insert(index, modules);
-        plan.edits.sort_by_key(|(_, edit)| edit.address);
+        plan.edits.sort_by_key(|(_, _, edit)| edit.address);
     }
 
     /// Plans a new module; records it and its sites.
@@ -213,7 +238,7 @@ impl<'a> Planner<'a> {
             .filter(|(_, tracers)| *tracers != 0)
             .collect();
         if chosen.is_empty() {
-            return Some(Loaded { mapped, record, edits: Vec::new() });
+            return Some(Loaded { mapped, record, recorded: false, edits: Vec::new() });
         }
         self.next_module += 1;
         records.push(Record::Module(record.clone()));
@@ -229,7 +254,7 @@ impl<'a> Planner<'a> {
         let chosen = &chosen[..chosen.len().min(room)];
         let Placed { edits, sites } = self.place(&record, bias, &mapped, chosen, regions, plan, records)?;
         records.push(Record::Sites { sites });
-        Some(Loaded { mapped, record, edits })
+        Some(Loaded { mapped, record, recorded: true, edits })
     }
 
     /// Writes stubs and hops to the code file and returns the edits that lead to them.
@@ -300,7 +325,7 @@ impl<'a> Planner<'a> {
             self.next_hop += (hops.len() as u64).next_multiple_of(4096);
         }
         self.next_site += chosen.len() as u32;
-        plan.edits.extend(edits.iter().cloned());
+        plan.add(bias.0, &edits);
         Some(Placed { edits, sites })
     }
 
@@ -339,10 +364,11 @@ impl<'a> Planner<'a> {
             map.length.store(*length, Relaxed);
             map.errno.store(0, Relaxed);
         }
-        for (write, (_, edit)) in writes.iter().zip(&plan.edits) {
+        for (write, (_, bias, edit)) in writes.iter().zip(&plan.edits) {
             write.address.store(edit.address.0, Relaxed);
             plan::store(&write.old, &edit.old);
             plan::store(&write.new, &edit.new);
+            write.bias.store(*bias, Relaxed);
             write.length.store(edit.old.len() as u32, Relaxed);
             write.status.store(Status::Pending as u32, Relaxed);
         }
@@ -351,6 +377,7 @@ impl<'a> Planner<'a> {
     }
 
     fn take_results(&mut self, index: u32, plan: &Plan, records: &mut Vec<Record>) {
+        let inherited = self.shared.process(index).is_some_and(|process| process.parent.load(Relaxed) != 0);
         let Some((_, maps, writes)) = self.shared.plan(plan.maps.len(), plan.edits.len()) else { return };
         for (map, (address, ..)) in maps.iter().zip(&plan.maps) {
             let errno = map.errno.load(Relaxed);
@@ -361,10 +388,11 @@ impl<'a> Planner<'a> {
                 records.push(Record::Note { text });
             }
         }
-        let mut failed = 0;
-        for (write, (site, edit)) in writes.iter().zip(&plan.edits) {
+        let (mut failed, mut old_code) = (0, 0);
+        for (write, (site, _, edit)) in writes.iter().zip(&plan.edits) {
             match write.status.load(Relaxed) {
                 s if s == Status::Written as u32 => self.patched += 1,
+                s if s == Status::NotNew as u32 => old_code += 1,
                 s if s == Status::Surprise as u32 => {
                     let actual = plan::load(&write.actual);
                     let actual = &actual[..edit.old.len().min(plan::BYTES_MAX)];
@@ -376,6 +404,12 @@ impl<'a> Planner<'a> {
                 }
                 _ => failed += 1,
             }
+        }
+        if old_code > 0 && !inherited {
+            let text = format!(
+                "{old_code} sites are in code that the program may be running already, and are not traced"
+            );
+            records.push(Record::Note { text });
         }
         if failed > 0 {
             records.push(Record::Note {
@@ -396,5 +430,12 @@ struct Placed {
 struct Plan {
     /// Address, offset in the code file, length.
     maps: Vec<(u64, u64, u64)>,
-    edits: Vec<(SiteId, Edit)>,
+    /// Site, bias of its module, write.
+    edits: Vec<(SiteId, u64, Edit)>,
+}
+
+impl Plan {
+    fn add(&mut self, bias: u64, edits: &[(SiteId, Edit)]) {
+        self.edits.extend(edits.iter().map(|(site, edit)| (*site, bias, edit.clone())));
+    }
 }

@@ -3,7 +3,7 @@
 use crate::collector::{Collector, Totals};
 use crate::directory::Directory;
 use crate::launch::{self, Signals};
-use crate::modules::Candidates;
+use crate::modules::{Candidates, Identity};
 use crate::planner::Planner;
 use crate::shm::{self, Shared};
 use crate::{Error, clock};
@@ -18,7 +18,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::*};
 use std::sync::mpsc::{self, Sender};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
@@ -117,6 +117,7 @@ pub fn record(options: &Options<'_>) -> Result<Outcome, Error> {
     file.keep();
     let mut notes: Vec<String> = clock_note.into_iter().collect();
     notes.extend(trouble(&shared, &program, totals));
+    notes.extend(file.note());
     let (file_size, failed) = finish(writer, status, start, failed, file.path());
     Ok(Outcome { status, totals, sites, file_size, notes, failed })
 }
@@ -135,7 +136,6 @@ fn prepare(shared: &Shared, options: &Options<'_>, clock: Clock) {
     control.recording.store(1, Relaxed);
     control.overwrite.store(u32::from(options.overwrite), Relaxed);
     control.wait_us.store(u32::try_from(options.wait.as_micros()).unwrap_or(u32::MAX), Relaxed);
-    control.recorder_pid.store(std::process::id(), Relaxed);
     control.tick.store(clock::monotonic_ns(), Relaxed);
     control.counter.store(1, Relaxed);
     control.version.store(VERSION, Relaxed);
@@ -173,37 +173,50 @@ fn tick(shared: &Shared, stop: &AtomicBool) {
 struct TraceFile {
     part: Option<PathBuf>,
     output: PathBuf,
-    kept: AtomicBool,
+    /// It has its name, or cannot get it.
+    settled: AtomicU8,
 }
+
+const PARTIAL: u8 = 0;
+const NAMED: u8 = 1;
+const REFUSED: u8 = 2;
 
 impl TraceFile {
     fn new(output: &Path) -> TraceFile {
-        // A device or a pipe is written to as it is.
-        let special = fs::metadata(output).is_ok_and(|meta| !meta.is_file());
+        // A device or a pipe is written to as it is; a link stays one.
+        let output = fs::canonicalize(output).unwrap_or_else(|_| output.to_owned());
+        let special = fs::metadata(&output).is_ok_and(|meta| !meta.is_file());
         let part = (!special).then(|| {
             let mut name = output.file_name().unwrap_or_default().to_owned();
             name.push(".part");
             output.with_file_name(name)
         });
-        TraceFile { part, output: output.to_owned(), kept: AtomicBool::new(false) }
+        TraceFile { part, output, settled: AtomicU8::new(PARTIAL) }
     }
 
     /// Where it is now.
     fn path(&self) -> &Path {
-        self.part.as_deref().filter(|_| !self.kept.load(Acquire)).unwrap_or(&self.output)
+        self.part.as_deref().filter(|_| self.settled.load(Acquire) != NAMED).unwrap_or(&self.output)
     }
 
     /// Gives it its name.
     fn keep(&self) {
-        if let Some(part) = self.part.as_deref().filter(|_| !self.kept.load(Acquire)) {
-            self.kept.store(fs::rename(part, &self.output).is_ok(), Release);
+        if let Some(part) = self.part.as_deref().filter(|_| self.settled.load(Acquire) == PARTIAL) {
+            let named = fs::rename(part, &self.output).is_ok();
+            self.settled.store(if named { NAMED } else { REFUSED }, Release);
         }
+    }
+
+    /// What the user should know.
+    fn note(&self) -> Option<String> {
+        let refused = self.settled.load(Acquire) == REFUSED;
+        refused.then(|| format!("the trace could not be renamed: it is in {}", self.path().display()))
     }
 }
 
 impl Drop for TraceFile {
     fn drop(&mut self) {
-        if let Some(part) = self.part.as_deref().filter(|_| !self.kept.load(Acquire)) {
+        if let Some(part) = self.part.as_deref().filter(|_| self.settled.load(Acquire) == PARTIAL) {
             let _ = fs::remove_file(part);
         }
     }
@@ -240,7 +253,10 @@ fn plan(
         let bell = control.doorbell.load(Acquire);
         for index in 0..control.process_bump.load(Acquire) {
             let Some(process) = shared.process(index) else { break };
-            if index >= known && process.pid.load(Acquire) != 0 {
+            if process.pid.load(Acquire) == 0 {
+                break; // being filled in
+            }
+            if index >= known {
                 known = index + 1;
                 if let Some(parent) = process.parent.load(Relaxed).checked_sub(1) {
                     planner.fork(parent, index);
@@ -316,7 +332,7 @@ fn finish(
 /// The program's file.
 struct Program {
     name: String,
-    file: (String, u64),
+    file: Identity,
     binary: Arc<Binary>,
 }
 
@@ -372,7 +388,8 @@ impl Program {
         }
         let device = meta.dev();
         let file = format!("{:02x}:{:02x}", rustix::fs::major(device), rustix::fs::minor(device));
-        Ok(Program { name: short, file: (file, meta.ino()), binary: Arc::new(binary) })
+        let file = Identity::of(&(file, meta.ino()), &meta);
+        Ok(Program { name: short, file, binary: Arc::new(binary) })
     }
 }
 

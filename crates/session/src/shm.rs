@@ -7,6 +7,7 @@
 use calltap_abi::plan::{Map, PlanHeader, Write};
 use calltap_abi::{CHUNK_SIZE, CHUNKS_AT, ChunkHeader, Control, PLAN_AT, PLAN_SIZE, PROCESS_MAX};
 use calltap_abi::{PROCESSES_AT, ProcessEntry, THREAD_MAX, THREADS_AT, Tagged, ThreadEntry};
+use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::thread::futex;
 use std::fs::File;
@@ -20,12 +21,16 @@ pub fn control_size(chunks: u32) -> u64 {
     CHUNKS_AT as u64 + u64::from(chunks) * CHUNK_SIZE as u64
 }
 
+/// Chunks are allocated so many at a time, and so many ahead of use.
+const STEP: u32 = 64;
+
 /// The mapped control file.
 #[derive(Debug)]
 pub struct Shared {
     base: *mut u8,
     size: usize,
     chunks: u32,
+    file: File,
 }
 
 // SAFETY: the mapping belongs to the value, and is accessed through atomics only.
@@ -41,9 +46,42 @@ impl Shared {
         let base = unsafe {
             mmap(ptr::null_mut(), size, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, file, 0)
         }?;
-        let shared = Shared { base: base.cast(), size, chunks };
-        shared.control().chunk_count.store(chunks, Release);
+        let shared = Shared { base: base.cast(), size, chunks, file: file.try_clone()? };
+        // A sparse file on a full file system kills whoever touches it; an allocated one does not.
+        shared.allocate(0, PLAN_AT)?;
+        shared.control().chunk_max.store(chunks, Release);
+        shared.provide_chunks();
+        if shared.control().chunk_count.load(Relaxed) == 0 {
+            return Err(io::Error::from(io::ErrorKind::StorageFull));
+        }
         Ok(shared)
+    }
+
+    fn allocate(&self, offset: usize, length: usize) -> io::Result<()> {
+        Ok(fallocate(&self.file, FallocateFlags::empty(), offset as u64, length as u64)?)
+    }
+
+    /// Allocates more chunks when those that were are nearly all in use. A full file system ends the growth.
+    pub fn provide_chunks(&self) {
+        let control = self.control();
+        let count = control.chunk_count.load(Relaxed);
+        let step = STEP.min(self.chunks.saturating_sub(count));
+        if step == 0 || control.chunk_bump.load(Relaxed) + STEP / 2 < count {
+            return;
+        }
+        // No more than half of what is free: the program may need the rest.
+        let offset = CHUNKS_AT + count as usize * CHUNK_SIZE;
+        let length = step as usize * CHUNK_SIZE;
+        let free = fstatvfs(&self.file).map_or(0, |fs| fs.f_bavail * fs.f_frsize);
+        if count > 0 && free / 2 < length as u64 {
+            return;
+        }
+        if self.allocate(offset, length).is_ok() {
+            control.chunk_count.store(count + step, Release);
+            // Whoever waits for a chunk can go on.
+            control.chunks_returned.fetch_add(1, AcqRel);
+            wake(&control.chunks_returned);
+        }
     }
 
     /// A `T` at an offset; `T` is one of the ABI's types, made of atomics.
@@ -104,6 +142,7 @@ impl Shared {
         if end > PLAN_SIZE {
             return None;
         }
+        self.allocate(PLAN_AT, end).ok()?;
         let header: &PlanHeader = self.at(PLAN_AT)?;
         let first_map: &Map = self.at(PLAN_AT + maps_at)?;
         let first_write: &Write = self.at(PLAN_AT + writes_at)?;
