@@ -21,8 +21,10 @@ pub fn control_size(chunks: u32) -> u64 {
     CHUNKS_AT as u64 + u64::from(chunks) * CHUNK_SIZE as u64
 }
 
-/// Chunks are allocated so many at a time, and so many ahead of use.
+/// Chunks are allocated so many at a time,
 const STEP: u32 = 64;
+/// until so many are ahead of use: what a signal handler can fill before the recorder comes round again, as it must not wait.
+const AHEAD: u32 = 512;
 
 /// The mapped control file.
 #[derive(Debug)]
@@ -66,7 +68,7 @@ impl Shared {
         let control = self.control();
         let count = control.chunk_count.load(Relaxed);
         let step = STEP.min(self.chunks.saturating_sub(count));
-        if step == 0 || control.chunk_bump.load(Relaxed) + STEP / 2 < count {
+        if step == 0 || control.chunk_bump.load(Relaxed) + AHEAD < count {
             return;
         }
         // No more than half of what is free: the program may need the rest.
