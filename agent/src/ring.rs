@@ -7,27 +7,14 @@ use crate::record::{clamp_cursor, in_data};
 use crate::state::{Session, Thread, exchange_cursor};
 use crate::sys;
 use calltap_abi::event::{SPARSE_BLOCK, code};
-use calltap_abi::{CHUNK_DATA, CHUNK_SIZE, Tagged, ThreadEntry};
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use calltap_abi::{CHUNK_DATA, CHUNK_SIZE, ThreadEntry, pop, push};
+use core::sync::atomic::{AtomicU64, Ordering::*};
 
 /// There is no room for the event.
 pub struct Full;
 
 /// One wait is cut into pieces of this length, in case a wake-up is missed.
 const WAIT_PIECE_NS: u64 = 5_000_000;
-
-fn pop(head: &AtomicU64, next: impl Fn(u32) -> Option<u32>) -> Option<u32> {
-    let mut seen = Tagged(head.load(Acquire));
-    loop {
-        let index = seen.index()?;
-        // The link may be stale if somebody pops this element now; the tag makes the exchange fail then.
-        let new = seen.with(next(index)?);
-        match head.compare_exchange_weak(seen.0, new.0, AcqRel, Acquire) {
-            Ok(_) => return Some(index),
-            Err(found) => seen = Tagged(found),
-        }
-    }
-}
 
 /// A free thread entry.
 pub fn pop_thread(session: Session) -> Option<u32> {
@@ -44,17 +31,6 @@ fn pop_chunk(session: Session) -> Option<u32> {
         }
         control.chunk_bump.compare_exchange(fresh, fresh + 1, Relaxed, Relaxed).is_ok().then_some(fresh)
     })
-}
-
-fn push(head: &AtomicU64, index: u32, link: &AtomicU32) {
-    let mut seen = Tagged(head.load(Relaxed));
-    loop {
-        link.store(seen.0 as u32, Relaxed);
-        match head.compare_exchange_weak(seen.0, seen.with(index + 1).0, AcqRel, Relaxed) {
-            Ok(_) => return,
-            Err(found) => seen = Tagged(found),
-        }
-    }
 }
 
 fn push_chunk(session: Session, index: u32) {
@@ -204,7 +180,6 @@ fn try_advance(session: Session, thread: &Thread) -> Result<(), Full> {
         let index = obtain(session, thread, entry)?;
         let header = session.chunk_header(index).ok_or(Full)?;
         header.next.store(0, Relaxed);
-        header.thread.store(own, Relaxed);
         // A signal handler may have been faster, or (overwrite, one chunk) the link may be of the chunk just reused.
         if link.compare_exchange(0, index + 1, AcqRel, Acquire).is_err() {
             push_chunk(session, index);

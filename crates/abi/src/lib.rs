@@ -9,10 +9,10 @@
 //!   control                      Control | ProcessEntry[] | ThreadEntry[] | plan area | chunks
 //!   code                         stubs (STUBS_SIZE) | near hops; written by the recorder, mapped r-x by the agent
 //! ```
-#![no_std]
+#![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
 pub mod event;
 pub mod plan;
@@ -189,10 +189,8 @@ pub enum ThreadState {
 pub struct ChunkHeader {
     /// The next chunk of the same thread, or of the free list: index plus one, 0 for none.
     pub next: AtomicU32,
-    /// Index of the owning thread entry.
-    pub thread: AtomicU32,
     #[doc(hidden)]
-    pub _pad: [AtomicU64; 7],
+    pub _pad: [AtomicU32; 15],
 }
 
 /// Head of a lock-free list: an index plus one, and a tag that changes with every pop so that a stale
@@ -209,5 +207,53 @@ impl Tagged {
     /// The head after a change that makes `link` (index plus one) the first element.
     pub fn with(self, link: u32) -> Tagged {
         Tagged((self.0 >> 32).wrapping_add(1) << 32 | u64::from(link))
+    }
+}
+
+/// Puts an element on a lock-free list. `link` is the element's own.
+pub fn push(head: &AtomicU64, index: u32, link: &AtomicU32) {
+    let mut seen = Tagged(head.load(Relaxed));
+    loop {
+        link.store(seen.0 as u32, Relaxed);
+        match head.compare_exchange_weak(seen.0, seen.with(index + 1).0, AcqRel, Relaxed) {
+            Ok(_) => return,
+            Err(found) => seen = Tagged(found),
+        }
+    }
+}
+
+/// Takes the first element of a lock-free list; `next` reads an element's link.
+pub fn pop(head: &AtomicU64, next: impl Fn(u32) -> Option<u32>) -> Option<u32> {
+    let mut seen = Tagged(head.load(Acquire));
+    loop {
+        let index = seen.index()?;
+        // The link may be stale if somebody takes this element now; the tag makes the exchange fail then.
+        let new = seen.with(next(index)?);
+        match head.compare_exchange_weak(seen.0, new.0, AcqRel, Acquire) {
+            Ok(_) => return Some(index),
+            Err(found) => seen = Tagged(found),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_gives_back_what_was_put_on_it_newest_first() {
+        let (head, links) = (AtomicU64::new(0), [const { AtomicU32::new(0) }; 3]);
+        let take = || pop(&head, |index| links.get(index as usize).map(|link| link.load(Relaxed)));
+        assert_eq!(take(), None);
+        for index in [0, 2, 1] {
+            push(&head, index, &links[index as usize]);
+        }
+        assert_eq!([take(), take(), take(), take()], [Some(1), Some(2), Some(0), None]);
+    }
+
+    #[test]
+    fn a_change_in_between_makes_a_stale_exchange_fail() {
+        let head = Tagged(7);
+        assert_ne!(head.with(7), head, "the same first element, another tag");
     }
 }

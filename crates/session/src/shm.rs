@@ -6,7 +6,7 @@
 
 use calltap_abi::plan::{Map, PlanHeader, Write};
 use calltap_abi::{CHUNK_SIZE, CHUNKS_AT, ChunkHeader, Control, PLAN_AT, PLAN_SIZE, PROCESS_MAX};
-use calltap_abi::{PROCESSES_AT, ProcessEntry, THREAD_MAX, THREADS_AT, Tagged, ThreadEntry};
+use calltap_abi::{PROCESSES_AT, ProcessEntry, THREAD_MAX, THREADS_AT, ThreadEntry, push};
 use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::thread::futex;
@@ -174,17 +174,6 @@ impl Drop for Shared {
     fn drop(&mut self) {
         // SAFETY: the mapping made in `map`; no reference outlives self.
         let _ = unsafe { munmap(self.base.cast(), self.size) };
-    }
-}
-
-fn push(head: &AtomicU64, index: u32, link: &AtomicU32) {
-    let mut seen = Tagged(head.load(Relaxed));
-    loop {
-        link.store(seen.0 as u32, Relaxed);
-        match head.compare_exchange_weak(seen.0, seen.with(index + 1).0, AcqRel, Relaxed) {
-            Ok(_) => return,
-            Err(found) => seen = Tagged(found),
-        }
     }
 }
 

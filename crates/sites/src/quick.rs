@@ -17,10 +17,15 @@ pub fn may_have_sites(data: &[u8]) -> bool {
         return true;
     }
     let symbols = || file.dynamic_symbols().chain(file.symbols());
-    let named = |name: &[&str], undefined: bool| {
+    let named = |undefined: bool| {
         symbols().any(|symbol| {
-            symbol.is_undefined() == undefined && symbol.name().is_ok_and(|n| name.contains(&n))
+            symbol.is_undefined() == undefined && symbol.name().is_ok_and(|n| CALLED.contains(&n))
         })
     };
-    named(&CALLED, true) || named(&CALLED, false) && !named(&[C_LIBRARY], false)
+    // (A static program has the C library's symbols in it, but exports none.)
+    let c_library = || {
+        file.dynamic_symbols()
+            .any(|symbol| symbol.is_definition() && symbol.name().is_ok_and(|n| n == C_LIBRARY))
+    };
+    named(true) || named(false) && !c_library()
 }
