@@ -67,10 +67,14 @@ fn fresh_thread(control: &Control) -> Option<u32> {
 }
 
 fn register_thread(session: Session) -> Option<&'static Thread> {
-    let seen = state::thread_word();
-    // A forked child finds its parent's word, and zeros behind it. Should it find no entry, no event must find room there.
-    if let Some(wiped) = state::thread() {
-        wiped.cursor.store(PARKED, Relaxed);
+    // Read once: from here on a signal handler may register this thread, and what it made must not be touched.
+    let wiped = state::thread();
+    if let Some(thread) = wiped {
+        if thread.entry.load(Relaxed) != 0 {
+            return wiped;
+        }
+        // A forked child finds its parent's word, and zeros behind it. Should it find no entry, no event must find room there.
+        thread.cursor.store(PARKED, Relaxed);
     }
     let process = register_process(session)?;
     let control = session.control();
@@ -92,7 +96,7 @@ fn register_thread(session: Session) -> Option<&'static Thread> {
     thread.waited.store(0, Relaxed);
     thread.blocked.store(sys::blocked_signals(), Relaxed);
     thread.entry.store(index + 1, Relaxed);
-    if !state::set_thread(seen, thread) {
+    if !state::set_thread(wiped, thread) {
         // A signal handler has registered this thread meanwhile.
         thread.entry.store(0, Relaxed);
         ring::push_thread(session, index);

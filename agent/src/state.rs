@@ -142,13 +142,9 @@ pub fn thread() -> Option<&'static Thread> {
     (address != 0).then(|| unsafe { &*(address as *const Thread) })
 }
 
-/// The calling thread's word, as it is.
-pub fn thread_word() -> usize {
-    thread().map_or(0, |thread| core::ptr::from_ref(thread) as usize)
-}
-
-/// Gives the calling thread its state, unless a signal handler has done so since the word was `seen`.
-pub fn set_thread(seen: usize, thread: &'static Thread) -> bool {
+/// Gives the calling thread its state, unless a signal handler has done so since it was `seen`.
+pub fn set_thread(seen: Option<&'static Thread>, thread: &'static Thread) -> bool {
+    let seen = seen.map_or(0, |seen| core::ptr::from_ref(seen) as usize);
     let found: usize;
     // SAFETY: one instruction on this thread's own TLS word. Not `lock`ed: no other thread writes it.
     unsafe {
