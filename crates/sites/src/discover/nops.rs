@@ -7,6 +7,8 @@ use crate::{SiteForm, Svma};
 
 /// Length of the jump that is patched in.
 const JUMP: u64 = 5;
+/// The one-byte NOP.
+const NOP: u8 = 0x90;
 const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 
 /// `address`, or what follows the `endbr64` there.
@@ -18,11 +20,18 @@ pub(super) fn skip_endbr(image: &Image<'_>, address: u64) -> u64 {
 }
 
 /// The lengths of the NOP instructions `code` begins with.
-fn lengths(code: &[u8]) -> impl Iterator<Item = usize> + '_ {
-    let mut decoder = Decoder::new(64, code, DecoderOptions::NONE);
+fn lengths(mut code: &[u8]) -> impl Iterator<Item = usize> + '_ {
     std::iter::from_fn(move || {
-        let instruction = decoder.can_decode().then(|| decoder.decode())?;
-        (instruction.mnemonic() == Mnemonic::Nop).then(|| instruction.len())
+        let length = match code.first()? {
+            // What gcc leaves, five times in every function: not worth a decoder.
+            &NOP => 1,
+            _ => {
+                let instruction = Decoder::new(64, code, DecoderOptions::NONE).decode();
+                (instruction.mnemonic() == Mnemonic::Nop).then(|| instruction.len())?
+            }
+        };
+        code = code.get(length..)?;
+        Some(length)
     })
 }
 
@@ -47,11 +56,10 @@ pub(super) fn patchable(image: &Image<'_>, function: u64, end: u64, record: u64)
     let at = skip_endbr(image, function);
     let code = image.tail(at, end.saturating_sub(at).min(JUMP + 15));
     // Enough NOPs for a jump, and the body resumes on the boundary behind them.
-    let mut boundaries = Vec::new();
-    let mut total = 0;
+    let (mut total, mut short_jump_fits) = (0, false);
     for length in lengths(code).take(JUMP as usize) {
         total += length;
-        boundaries.push(total);
+        short_jump_fits |= total == 2;
         if total as u64 >= JUMP {
             let old = code.get(..total).unwrap_or(code).to_vec();
             return Ok(SiteForm::Entry { at: Svma(at), old });
@@ -62,7 +70,7 @@ pub(super) fn patchable(image: &Image<'_>, function: u64, end: u64, record: u64)
     let prefix = function.checked_sub(JUMP).filter(|_| room >= JUMP);
     let found = prefix.and_then(|prefix| Some((prefix, image.bytes(prefix, JUMP)?)));
     match (found, code.get(..2)) {
-        (Some((prefix, old)), Some(entry)) if boundaries.contains(&2) => Ok(SiteForm::Prefix {
+        (Some((prefix, old)), Some(entry)) if short_jump_fits => Ok(SiteForm::Prefix {
             prefix: Svma(prefix),
             prefix_old: old.to_vec(),
             entry: Svma(at),
