@@ -49,10 +49,12 @@ pub(super) fn functions<'d>(
     if !complete {
         complaints.push("the symbols' names are absurdly long: some were skipped".to_owned());
     }
-    all.sort_by(|a, b| {
-        let key = |symbol: &Symbol<'d>| (symbol.address, is_cold(symbol.name), symbol.rank, symbol.name);
-        key(a).cmp(&key(b))
-    });
+    // The rest of the order is only worked out where it matters.
+    all.sort_by_key(|symbol| symbol.address);
+    for names in all.chunk_by_mut(|a, b| a.address == b.address).filter(|names| names.len() > 1) {
+        let key = |symbol: &Symbol<'d>| (is_cold(symbol.name), symbol.rank, symbol.name);
+        names.sort_by(|a, b| key(a).cmp(&key(b)));
+    }
     all
 }
 
