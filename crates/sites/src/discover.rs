@@ -5,6 +5,7 @@ mod dynamic;
 mod frames;
 mod functions;
 mod image;
+mod lookup;
 mod nops;
 mod plt;
 mod prologue;
@@ -20,6 +21,7 @@ use object::read::elf::ProgramHeader as _;
 use crate::{Error, Function, SiteKind, Svma};
 use dynamic::Dynamic;
 use image::Image;
+use lookup::Lookup;
 
 /// A part of the file that the loader maps (PT_LOAD).
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -72,16 +74,20 @@ pub fn read(data: &[u8], module_name: &str) -> Result<Binary, Error> {
     let image = Image::parse(data, &mut complaints)?;
     let dynamic = Dynamic::parse(&image, &mut complaints);
     let symbols = symbols::functions(&image, &dynamic, &mut complaints);
-    let frames = frames::frames(&image, &mut complaints);
-    let mut functions = functions::list(&symbols, &frames, module_name);
+    let mut functions = functions::named(&symbols);
+    let mut known = Lookup::new(&functions);
+    let settled = |address| functions::is_settled(&mut known, address);
+    let frames = frames::frames(&image, settled, &mut complaints);
+    functions::add_frames(&mut functions, &frames, module_name);
     let records = records::read(&image, &dynamic, &functions, &mut complaints);
     let hooks = calls::Hooks::find(&dynamic, &symbols);
-    let ends: Vec<u64> = ends(&functions).collect();
     let finder = Finder { image: &image, dynamic: &dynamic, hooks: &hooks };
-    for ((function, records), end) in functions.iter_mut().zip(&records).zip(ends) {
+    let mut next = u64::MAX;
+    for (function, records) in functions.iter_mut().zip(&records).rev() {
         if functions::is_whole(function) {
-            finder.decide(function, records, end);
+            finder.decide(function, records, end(function, next));
         }
+        next = function.address.0;
     }
     let position_independent = image.header.e_type.get(Le) == elf::ET_DYN;
     let interpreter = interpreter(&image);
@@ -100,12 +106,9 @@ pub fn read(data: &[u8], module_name: &str) -> Result<Binary, Error> {
     })
 }
 
-/// Where each function's code ends at the latest: its size says, or the next function does.
-fn ends(functions: &[Function]) -> impl Iterator<Item = u64> + '_ {
-    functions.iter().enumerate().map(|(index, function)| match function.size {
-        0 => functions.get(index + 1).map_or(u64::MAX, |next| next.address.0),
-        size => function.address.0.saturating_add(size),
-    })
+/// Where a function's code ends at the latest: its size says, or the next function does.
+fn end(function: &Function, next: u64) -> u64 {
+    if function.size == 0 { next } else { function.address.0.saturating_add(function.size) }
 }
 
 struct Finder<'a, 'd> {
@@ -129,22 +132,18 @@ impl Finder<'_, '_> {
             false => calls::plain(self.image, self.dynamic, self.hooks, address, end),
         };
         let candidates: [&dyn Fn() -> Option<calls::Candidate>; 3] = [&patchable, &mcount, &plain];
-        NO_ROOM.clone_into(&mut function.reason);
+        let mut refused = None;
         for (kind, site) in candidates.into_iter().filter_map(|candidate| candidate()) {
             match site {
                 Ok(form) => {
                     function.kind = kind;
                     function.form = Some(form);
-                    function.reason.clear();
                     return;
                 }
-                Err(reason) if function.kind == SiteKind::None => {
-                    function.kind = kind;
-                    function.reason = reason;
-                }
-                Err(_) => {}
+                Err(reason) => refused = refused.or(Some((kind, reason))),
             }
         }
+        (function.kind, function.reason) = refused.unwrap_or_else(|| (SiteKind::None, NO_ROOM.to_owned()));
     }
 }
 

@@ -1,6 +1,6 @@
 //! Function starts from unwinding information, for binaries without symbols.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use gimli::{
     BaseAddresses, CallFrameInstruction, CieOrFde, EhFrame, EhFrameHdr, EndianSlice, FrameDescriptionEntry,
@@ -29,10 +29,15 @@ struct Cfa(Option<(Register, u64)>);
 /// At a function's first byte only the return address is on the stack.
 const CALLED: Cfa = Cfa(Some((X86_64::RSP, 8)));
 
-/// The frames in executable memory, by address. PLT stubs and signal trampolines are left out.
-pub(super) fn frames(image: &Image<'_>, complaints: &mut Vec<String>) -> Vec<Frame> {
+/// The frames in executable memory, by address, but for those at addresses that are `settled` without them. PLT stubs and
+/// signal trampolines are left out.
+pub(super) fn frames(
+    image: &Image<'_>,
+    mut settled: impl FnMut(u64) -> bool,
+    complaints: &mut Vec<String>,
+) -> Vec<Frame> {
     let plts = image.sections.iter().filter(|section| section.is_plt()).take(16).copied().collect();
-    let mut reader = Reader { image, plts, cies: HashMap::new(), frames: Vec::new() };
+    let mut reader = Reader { image, settled: &mut settled, plts, cies: BTreeMap::new(), frames: Vec::new() };
     let result = match (image.section(b".eh_frame"), image.program_header(elf::PT_GNU_EH_FRAME)) {
         (Some(section), _) => match image.section_data(section) {
             Some(bytes) => reader.read_all(section.address, bytes),
@@ -55,9 +60,10 @@ pub(super) fn frames(image: &Image<'_>, complaints: &mut Vec<String>) -> Vec<Fra
 
 struct Reader<'a, 'd> {
     image: &'a Image<'d>,
+    settled: &'a mut dyn FnMut(u64) -> bool,
     plts: Vec<Section<'d>>,
     /// Few entries are shared by all frames; keeping them also bounds the work on hostile ones.
-    cies: HashMap<usize, gimli::Result<(Cie<'d>, Cfa)>>,
+    cies: BTreeMap<usize, gimli::Result<(Cie<'d>, Cfa)>>,
     frames: Vec<Frame>,
 }
 
@@ -127,7 +133,13 @@ impl<'d> Reader<'_, 'd> {
         fde: &FrameDescriptionEntry<Bytes<'d>>,
     ) {
         let (address, size) = (fde.initial_address(), fde.len());
-        if fde.is_signal_trampoline() || size == 0 || !self.image.is_code(address) || self.is_plt(address) {
+        // Symbols settle nearly all of a program that is not stripped, so they are asked first.
+        if (self.settled)(address)
+            || fde.is_signal_trampoline()
+            || size == 0
+            || !self.image.is_code(address)
+            || self.is_plt(address)
+        {
             return;
         }
         let Some(Ok((cie, initial))) = self.cies.get(&fde.cie().offset()) else { return };

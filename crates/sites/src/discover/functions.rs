@@ -1,21 +1,16 @@
 //! The list of functions: symbols and frames merged, one entry per address.
 
-use std::collections::HashMap;
-
 use super::frames::Frame;
+use super::lookup::Lookup;
 use super::symbols::{Symbol, cold_parent};
 use crate::{Function, SiteKind, Svma};
 
-/// Every function in address order, none with a site yet. `symbols` and `frames` are sorted.
+/// The functions that have a symbol, in address order, none with a site yet. `symbols` are sorted.
 ///
 /// What is no function of its own already has a reason; see [`is_whole`].
-pub(super) fn list(symbols: &[Symbol<'_>], frames: &[Frame], module: &str) -> Vec<Function> {
-    let sizes: HashMap<u64, u64> = frames.iter().map(|frame| (frame.address, frame.size)).collect();
-    let mut functions: Vec<Function> =
-        symbols.chunk_by(|a, b| a.address == b.address).map(|names| named(names, &sizes)).collect();
-    let unnamed = unnamed(&functions, frames, module);
-    functions.extend(unnamed);
-    functions.sort_by_key(|function| function.address);
+pub(super) fn named(symbols: &[Symbol<'_>]) -> Vec<Function> {
+    let mut functions = Vec::with_capacity(symbols.len());
+    functions.extend(symbols.chunk_by(|a, b| a.address == b.address).map(function));
     functions
 }
 
@@ -24,17 +19,28 @@ pub(super) fn is_whole(function: &Function) -> bool {
     function.reason.is_empty()
 }
 
-fn named(names: &[Symbol<'_>], sizes: &HashMap<u64, u64>) -> Function {
+/// Whether the symbols leave nothing open about `address`: it lies in a function whose size they know.
+pub(super) fn is_settled(functions: &mut Lookup<'_>, address: u64) -> bool {
+    functions.before(address).is_some_and(|(_, function)| address - function.address.0 < function.size)
+}
+
+/// Completes the list with what the symbols left open. `frames` are sorted.
+pub(super) fn add_frames(functions: &mut Vec<Function>, frames: &[Frame], module: &str) {
+    for function in functions.iter_mut().filter(|function| function.size == 0) {
+        let frame = frames.binary_search_by_key(&function.address.0, |frame| frame.address);
+        function.size = frame.ok().and_then(|index| frames.get(index)).map_or(0, |frame| frame.size);
+    }
+    let unnamed = unnamed(functions, frames, module);
+    functions.extend(unnamed);
+    functions.sort_by_key(|function| function.address);
+}
+
+fn function(names: &[Symbol<'_>]) -> Function {
     let best = &names[0];
-    let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
     let mut aliases: Vec<&[u8]> =
         names.iter().map(|symbol| symbol.name).filter(|&name| name != best.name).collect();
     aliases.sort_unstable();
     aliases.dedup();
-    let size = match names.iter().map(|symbol| symbol.size).find(|&size| size != 0) {
-        Some(size) => size,
-        None => sizes.get(&best.address).copied().unwrap_or(0),
-    };
     let reason = match cold_parent(best.name) {
         Some(parent) => format!("cold part of {}, not a function", text(parent)),
         None => String::new(),
@@ -43,7 +49,7 @@ fn named(names: &[Symbol<'_>], sizes: &HashMap<u64, u64>) -> Function {
         name: text(best.name),
         aliases: aliases.into_iter().map(text).collect(),
         address: Svma(best.address),
-        size,
+        size: names.iter().map(|symbol| symbol.size).find(|&size| size != 0).unwrap_or(0),
         kind: SiteKind::None,
         form: None,
         reason,
@@ -52,14 +58,9 @@ fn named(names: &[Symbol<'_>], sizes: &HashMap<u64, u64>) -> Function {
 
 /// The frames no symbol covers: all of a stripped binary's, the local functions' of a partly stripped one.
 fn unnamed(functions: &[Function], frames: &[Frame], module: &str) -> Vec<Function> {
-    let covered = |address: u64| {
-        let after = functions.partition_point(|function| function.address.0 <= address);
-        let before = after.checked_sub(1).and_then(|index| functions.get(index));
-        before.is_some_and(|function| {
-            let offset = address - function.address.0;
-            offset == 0 || offset < function.size
-        })
-    };
+    let mut named = Lookup::new(functions);
+    let mut covered =
+        |frame: &Frame| named.at(frame.address).is_some() || is_settled(&mut named, frame.address);
     let function = |frame: &Frame| Function {
         name: format!("{module}+{:#x}", frame.address),
         aliases: Vec::new(),
@@ -69,5 +70,10 @@ fn unnamed(functions: &[Function], frames: &[Frame], module: &str) -> Vec<Functi
         form: None,
         reason: if frame.called { "" } else { "cold part of a function, not a function" }.to_owned(),
     };
-    frames.iter().filter(|frame| !covered(frame.address)).map(function).collect()
+    frames.iter().filter(|frame| !covered(frame)).map(function).collect()
+}
+
+/// (Nearly every name is ASCII: the check for that is much faster than a lossy conversion.)
+fn text(name: &[u8]) -> String {
+    str::from_utf8(name).map_or_else(|_| String::from_utf8_lossy(name).into_owned(), str::to_owned)
 }

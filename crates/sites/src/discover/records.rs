@@ -3,6 +3,7 @@
 use super::dynamic::Dynamic;
 use super::functions::is_whole;
 use super::image::Image;
+use super::lookup::Lookup;
 use super::nops;
 use crate::Function;
 
@@ -32,9 +33,11 @@ pub(super) fn read(
             complaints.push(format!("records of {name} for no known function: {count}, first {first:#x}"));
         }
     };
+    let mut known = Lookup::new(functions);
     let (name, mut strays) = ("__patchable_function_entries", Vec::new());
     for address in addresses(image, dynamic, name.as_bytes()) {
-        match patchable_owner(image, functions, address).and_then(|index| records.get_mut(index)) {
+        let owner = patchable_owner(image, functions, &mut known, address);
+        match owner.and_then(|index| records.get_mut(index)) {
             Some(records) => records.patchable = records.patchable.or(Some(address)),
             None => strays.push(address),
         }
@@ -42,7 +45,7 @@ pub(super) fn read(
     lost(name, &strays);
     let (name, mut strays) = ("__mcount_loc", Vec::new());
     for address in addresses(image, dynamic, name.as_bytes()) {
-        match mcount_owner(functions, address).and_then(|index| records.get_mut(index)) {
+        match mcount_owner(&mut known, address).and_then(|index| records.get_mut(index)) {
             Some(records) => records.mcount = records.mcount.or(Some(address)),
             None => strays.push(address),
         }
@@ -67,27 +70,29 @@ fn addresses(image: &Image<'_>, dynamic: &Dynamic<'_>, name: &[u8]) -> Vec<u64> 
     all
 }
 
-fn patchable_owner(image: &Image<'_>, functions: &[Function], record: u64) -> Option<usize> {
-    let whole = |index: &usize| functions.get(*index).is_some_and(is_whole);
-    let at = |address: u64| functions.binary_search_by_key(&address, |function| function.address.0);
-    if let Some(index) = at(record).ok().filter(whole) {
+fn patchable_owner(
+    image: &Image<'_>,
+    functions: &[Function],
+    known: &mut Lookup<'_>,
+    record: u64,
+) -> Option<usize> {
+    let mut at = |address| {
+        let (index, _) = known.at(address).filter(|(_, function)| is_whole(function))?;
+        Some(index)
+    };
+    // At the function itself, or behind the endbr64 of -fcf-protection.
+    let behind = || record.checked_sub(4).filter(|&entry| nops::skip_endbr(image, entry) == record);
+    if let Some(index) = at(record).or_else(|| at(behind()?)) {
         return Some(index);
     }
-    // Behind the endbr64 of -fcf-protection.
-    let behind = record.checked_sub(4).filter(|&entry| nops::skip_endbr(image, entry) == record);
-    if let Some(index) = behind.and_then(|entry| at(entry).ok()).filter(whole) {
-        return Some(index);
-    }
-    let next = functions.partition_point(|function| function.address.0 <= record);
-    let index = (next..functions.len()).take(8).find(whole)?;
-    let length = functions.get(index)?.address.0.checked_sub(record)?;
+    let mut following = functions.iter().enumerate().skip(known.after(record)).take(8);
+    let (index, function) = following.find(|(_, function)| is_whole(function))?;
+    let length = function.address.0.checked_sub(record)?;
     let prefix = image.bytes(record, length.min(LONGEST_PREFIX + 1))?;
     (length <= LONGEST_PREFIX && nops::all(prefix)).then_some(index)
 }
 
-fn mcount_owner(functions: &[Function], record: u64) -> Option<usize> {
-    let after = functions.partition_point(|function| function.address.0 <= record);
-    let index = after.checked_sub(1)?;
-    let function = functions.get(index).filter(|function| is_whole(function))?;
+fn mcount_owner(known: &mut Lookup<'_>, record: u64) -> Option<usize> {
+    let (index, function) = known.before(record).filter(|(_, function)| is_whole(function))?;
     (function.size == 0 || record - function.address.0 < function.size).then_some(index)
 }

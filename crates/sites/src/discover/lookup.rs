@@ -1,0 +1,40 @@
+//! Finding functions by address.
+
+use crate::Function;
+
+/// Finds the functions around an address.
+///
+/// Those who ask go through the code nearly in order, so the neighbours of the last answer are tried before the list is
+/// searched: for a whole program the searches would cost as much as everything else that is done for its functions.
+pub(super) struct Lookup<'a> {
+    functions: &'a [Function],
+    after: usize,
+}
+
+impl<'a> Lookup<'a> {
+    /// `functions` are in address order.
+    pub fn new(functions: &'a [Function]) -> Self {
+        Lookup { functions, after: 0 }
+    }
+
+    /// The index of the first function behind `address`.
+    pub fn after(&mut self, address: u64) -> usize {
+        let behind = |index: usize| self.functions.get(index).is_none_or(|next| next.address.0 > address);
+        let is_answer = |&index: &usize| behind(index) && (index == 0 || !behind(index - 1));
+        let near = (self.after..=self.after.saturating_add(1)).find(is_answer);
+        let search = || self.functions.partition_point(|function| function.address.0 <= address);
+        self.after = near.unwrap_or_else(search);
+        self.after
+    }
+
+    /// The last function that begins at `address` or before.
+    pub fn before(&mut self, address: u64) -> Option<(usize, &'a Function)> {
+        let index = self.after(address).checked_sub(1)?;
+        Some((index, self.functions.get(index)?))
+    }
+
+    /// The function that begins at `address`.
+    pub fn at(&mut self, address: u64) -> Option<(usize, &'a Function)> {
+        self.before(address).filter(|(_, function)| function.address.0 == address)
+    }
+}
