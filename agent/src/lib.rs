@@ -13,7 +13,6 @@ mod hooks;
 mod loader;
 mod mem;
 mod mirror;
-mod poke;
 mod record;
 mod ring;
 mod start;

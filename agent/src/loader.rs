@@ -5,8 +5,7 @@
 //!
 //! Unsafe because it walks the linker's own lists, which change only under the lock that is held while `r_brk` runs.
 
-use crate::{poke, start, sys};
-use calltap_abi::plan::{self, Status, Write};
+use crate::{start, sys};
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 
@@ -33,11 +32,6 @@ struct Debug {
 static DEBUG: AtomicUsize = AtomicUsize::new(0);
 /// A sum over the list of objects: changes when the list does.
 static SEEN: AtomicU64 = AtomicU64::new(0);
-
-/// Objects that were loaded when the list last changed, by their bias; what is not among them is new, and nobody runs it yet.
-static KNOWN: [AtomicUsize; KNOWN_MAX] = [const { AtomicUsize::new(0) }; KNOWN_MAX];
-static KNOWN_COUNT: AtomicUsize = AtomicUsize::new(0);
-const KNOWN_MAX: usize = 4096;
 
 const AT_PHDR: u64 = 3;
 const AT_PHNUM: u64 = 5;
@@ -132,56 +126,11 @@ fn sum() -> u64 {
     maps().fold(0, |sum, map| sum.rotate_left(7) ^ (map.base as u64) ^ (map.dynamic as u64) << 1)
 }
 
-/// Is this the bias of an object that was loaded since [`remember`] was last called? Before the first time, all are.
-pub fn is_new(bias: usize) -> bool {
-    let count = KNOWN_COUNT.load(Relaxed).min(KNOWN_MAX);
-    let known = KNOWN.iter().take(count).any(|known| known.load(Relaxed) == bias);
-    // With more objects than places nobody can tell.
-    !known && count < KNOWN_MAX && maps().any(|map| map.base == bias)
-}
-
-/// From now on, what is loaded is not new.
-pub fn remember() {
-    let mut count = 0;
-    for (place, map) in KNOWN.iter().zip(maps()) {
-        place.store(map.base, Relaxed);
-        count += 1;
-    }
-    KNOWN_COUNT.store(count, Relaxed);
-}
-
-/// Hooks `r_brk`, so that later changes are seen. False if its bytes are not a plain empty function or it is out of reach.
-pub fn watch() -> bool {
+/// The function that ld.so calls at every change, and what it shall jump to so that later changes are seen.
+pub fn watch() -> (u64, u64) {
     SEEN.store(sum(), Relaxed);
-    let Some(debug) = debug() else { return false };
-    let mut at = debug.brk;
-    // SAFETY: r_brk is a function of the loaded dynamic linker; its padding to 16 bytes is part of the same page or mapping.
-    let byte = |at: usize| unsafe { (at as *const u8).read_volatile() };
-    if (byte(at), byte(at + 1), byte(at + 2), byte(at + 3)) == (0xF3, 0x0F, 0x1E, 0xFA) {
-        at += 4;
-    }
-    // `ret`, and padding of at least four bytes that nothing else can be: up to the next 16-byte boundary.
-    if byte(at) != 0xC3 || at % 16 > 11 {
-        return false;
-    }
-    let mut old = [0u8; plan::BYTES_MAX];
-    for (i, place) in old.iter_mut().enumerate().take(5) {
-        *place = byte(at + i);
-    }
-    if !matches!(&old[1..5], [0x66, ..] | [0x0F, 0x1F, ..] | [0x90, ..] | [0xCC, ..]) {
-        return false;
-    }
-    let hook = &raw const calltap_loader_hook as usize;
-    let Ok(distance) = i32::try_from(hook.wrapping_sub(at + 5) as isize) else { return false };
-    let [a, b, c, d] = distance.to_le_bytes();
-    let write = Write::default();
-    write.address.store(at as u64, Relaxed);
-    write.length.store(5, Relaxed);
-    plan::store(&write.old, &old);
-    plan::store(&write.new, &[0xE9, a, b, c, d]);
-    // SAFETY: mapped text of ld.so; it is the only thread, and it is in the agent's constructor.
-    unsafe { poke::apply(core::slice::from_ref(&write), &|_| true) };
-    write.status.load(Relaxed) == Status::Written as u32
+    let brk = debug().map_or(0, |debug| debug.brk);
+    (brk as u64, &raw const calltap_loader_hook as u64)
 }
 
 /// ld.so has changed, or is about to change, its list of objects.

@@ -2,14 +2,14 @@
 //!
 //! The return address of stack slot S is at S with one address bit flipped. State thus belongs to the frame, not to a per-thread stack
 //! top: longjmp and unwinding need no clean-up, coroutines may resume on any thread, depth has no limit. Mirror memory is mapped
-//! in large pieces when a stack is first seen, and never unmapped.
+//! in large pieces when a stack is first seen, and unmapped with the session.
 //!
 //! Unsafe because it maps memory at chosen addresses; existing mappings are never replaced.
 
 use crate::state::Session;
 use crate::{record, sys};
 use calltap_abi::{plan::Trouble, stub};
-use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering::*};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering::*};
 
 /// Pieces in the address space of user programs (47 bits).
 pub const GRANULES: usize = 1 << (47 - stub::MIRROR_GRANULE);
@@ -25,6 +25,11 @@ const PATIENCE: u32 = 1000;
 const NAP_NS: u64 = 100_000;
 
 static TABLE: AtomicUsize = AtomicUsize::new(0);
+
+/// Pieces that are mapped, for whoever ends the session: their number, then the pieces. What is mapped beyond these stays.
+#[unsafe(no_mangle)]
+static calltap_mirrors: [AtomicU32; 1 + LISTED] = [const { AtomicU32::new(0) }; 1 + LISTED];
+const LISTED: usize = 8191;
 
 unsafe extern "C" {
     static calltap_mirror: u8;
@@ -72,6 +77,7 @@ fn map_piece(entry: &AtomicU8, slot: u64) {
     // SAFETY: NOREPLACE: nothing that exists is touched. (Kernels before 4.17 take the address as a hint only: compared below.)
     let mapped = unsafe { sys::map(at, GRANULE, sys::PROT_READ | sys::PROT_WRITE, flags, None) };
     if mapped == Ok(at) {
+        list(slot);
         entry.store(MAPPED, Release);
         return;
     }
@@ -80,6 +86,28 @@ fn map_piece(entry: &AtomicU8, slot: u64) {
     if let Some(process) = Session::get().and_then(record::process) {
         process.trouble.fetch_or(Trouble::NoMirror as u32, Relaxed);
     }
+}
+
+fn list(slot: u64) {
+    let [count, places @ ..] = &calltap_mirrors;
+    let index = count.fetch_add(1, Relaxed) as usize;
+    if let Some(place) = places.get(index) {
+        place.store((slot >> stub::MIRROR_GRANULE) as u32, Release);
+    }
+}
+
+/// Unmaps all pieces and the table. No traced call is running any more.
+pub fn give_back() {
+    let [count, places @ ..] = &calltap_mirrors;
+    for place in places.iter().take(count.swap(0, Relaxed) as usize) {
+        let at = ((place.swap(0, Relaxed) as usize) << stub::MIRROR_GRANULE) ^ (1 << stub::MIRROR_BIT);
+        // SAFETY: mapped by `map_piece`; no frame keeps its return address there.
+        unsafe { sys::unmap(at, GRANULE) };
+    }
+    let flags = sys::MAP_PRIVATE | sys::MAP_ANONYMOUS | sys::MAP_FIXED | sys::MAP_NORESERVE;
+    // SAFETY: the agent's own range gets back the reservation it had before `prepare`.
+    let _ = unsafe { sys::map(&raw const calltap_mirror as usize, GRANULES, sys::PROT_READ, flags, None) };
+    TABLE.store(0, Release);
 }
 
 /// Bounded: who is mapping may be this thread, interrupted, or have stayed behind in the parent of a fork.

@@ -1,13 +1,14 @@
-//! Joining a session before the program's first instruction, and asking the recorder what to patch.
+//! Joining a session - before the program's first instruction, or later in a running process - and asking the recorder what to patch.
 //!
-//! Unsafe because it maps the session's files and hands addresses from the recorder's plan to [`crate::poke`].
+//! Unsafe because it maps and unmaps the session's files.
 
 use crate::state::{self, Private, Session};
-use crate::{env, hooks, loader, mirror, poke, record, sys};
-use calltap_abi::plan::{Map, PlanHeader, Trouble, Write};
-use calltap_abi::{CHUNK_SIZE, CHUNKS_AT, Control, MAGIC, PLAN_SIZE, VERSION, stub};
+use crate::{env, hooks, loader, mirror, record, sys};
+use calltap_abi::plan::{Map, Phase, PlanHeader, Trouble};
+use calltap_abi::remote::{JOIN, LEAVE, MAP, REGISTER, UNMAP};
+use calltap_abi::{CHUNK_SIZE, CHUNKS_AT, Control, MAGIC, PLAN_SIZE, ProcessEntry, VERSION, stub};
 use core::arch::global_asm;
-use core::sync::atomic::Ordering::*;
+use core::sync::atomic::{AtomicUsize, Ordering::*};
 
 /// How long the program's start, or a dlopen, waits for the recorder.
 const ANSWER_NS: u64 = 10_000_000_000;
@@ -41,19 +42,45 @@ global_asm!(
     start = sym start,
 );
 
+/// The name the agent's file has when it comes into a process that runs already.
+const ATTACHED: &[u8] = b"/attached.so";
+
 /// The arguments are `main`'s where the C library passes them.
 extern "C" fn start(count: usize, arguments: *mut *mut u8, given: *mut *mut u8, environ: *mut *mut u8) {
     let Some(own) = loader::own_path() else { return };
+    if own.ends_with(ATTACHED) {
+        // In the middle of a thread's life: as little as possible.
+        join(own);
+        return;
+    }
     let environment = if given == arguments.wrapping_add(count).wrapping_add(1) { given } else { environ };
     // SAFETY: the initial environment, or null; no other thread exists yet.
     unsafe { env::remove_preload(environment, own) };
     if join(own).is_none() {
         return;
     }
-    if !loader::watch() {
-        trouble(Trouble::NoLoaderHook);
+    if let Some(process) = Session::get().and_then(record::process) {
+        // There is one thread: this takes no time.
+        process.sync.store(sys::register_for_sync() as u32, Relaxed);
     }
     modules_changed();
+}
+
+/// What the recorder has a stopped thread do (`crates/session` jumps here). 0, or why not.
+///
+/// Runs at any point of any thread, so nothing of the C library may be used; and only when no thread is inside a hook, for `LEAVE`.
+#[unsafe(no_mangle)]
+extern "C" fn calltap_remote(operation: u32, path: *const u8) -> u64 {
+    let done = match operation {
+        MAP => Session::get().map(map_planned),
+        UNMAP => Session::get().map(unmap_planned),
+        REGISTER => Session::get().and_then(record::process).map(|process| sys::register_in_background(&process.sync)),
+        LEAVE => leave(),
+        // SAFETY: the recorder passes the address of a terminated string.
+        JOIN => join(unsafe { core::slice::from_raw_parts(path, crate::mem::strlen(path)) }),
+        _ => None,
+    };
+    u64::from(done.is_none())
 }
 
 /// Opens a file in the directory of the agent; `name` ends in a NUL byte.
@@ -65,8 +92,23 @@ fn open_beside(own: &[u8], name: &[u8]) -> Option<sys::Fd> {
     sys::open(path.get(..directory + name.len())?, sys::O_RDWR).ok()
 }
 
+/// Where the session's files are mapped, to unmap them: address, length.
+static MAPPINGS: [[AtomicUsize; 2]; 2] = [const { [AtomicUsize::new(0), AtomicUsize::new(0)] }; 2];
+
+fn remember(index: usize, address: usize, length: usize) {
+    if let Some([at, bytes]) = MAPPINGS.get(index) {
+        at.store(address, Relaxed);
+        bytes.store(length, Relaxed);
+    }
+}
+
+const NONE: usize = sys::MAP_PRIVATE | sys::MAP_ANONYMOUS | sys::MAP_NORESERVE;
+
 /// Maps the session's files, which lie beside the agent.
 fn join(own: &[u8]) -> Option<()> {
+    if Session::get().is_some() {
+        return None;
+    }
     let (control, code) = (open_beside(own, b"control\0")?, open_beside(own, b"code\0")?);
     let rw = sys::PROT_READ | sys::PROT_WRITE;
 
@@ -74,18 +116,24 @@ fn join(own: &[u8]) -> Option<()> {
     let first = unsafe { sys::map(0, PAGE, rw, sys::MAP_SHARED, Some((&control, 0))) }.ok()?;
     // SAFETY: just mapped; any bytes are a valid Control.
     let header = unsafe { &*(first as *const Control) };
-    if header.magic.load(Acquire) != MAGIC || header.version.load(Relaxed) != VERSION {
+    let known = header.magic.load(Acquire) == MAGIC && header.version.load(Relaxed) == VERSION;
+    let length = CHUNKS_AT + header.chunk_max.load(Relaxed) as usize * CHUNK_SIZE;
+    // SAFETY: the mapping just made; `header` is not used again.
+    unsafe { sys::unmap(first, PAGE) };
+    if !known {
         return None;
     }
-    let length = CHUNKS_AT + header.chunk_max.load(Relaxed) as usize * CHUNK_SIZE;
 
     // Chunks are aligned to their size, so that a cursor tells its place in its chunk: reserve more and map over an aligned part.
-    let none = sys::MAP_PRIVATE | sys::MAP_ANONYMOUS | sys::MAP_NORESERVE;
+    let reserved = length + CHUNK_SIZE;
     // SAFETY: a new reservation without access.
-    let reserved = unsafe { sys::map(0, length + CHUNK_SIZE, 0, none, None) }.ok()?;
-    let base = reserved.next_multiple_of(CHUNK_SIZE);
+    let reservation = unsafe { sys::map(0, reserved, 0, NONE, None) }.ok()?;
+    remember(0, reservation, reserved);
+    let base = reservation.next_multiple_of(CHUNK_SIZE);
     // SAFETY: inside the reservation just made.
     unsafe { sys::map(base, length, rw, sys::MAP_SHARED | sys::MAP_FIXED, Some((&control, 0))) }.ok()?;
+    // SAFETY: just mapped, for as long as the session lasts; any bytes are a valid Control.
+    let header = unsafe { &*(base as *const Control) };
 
     let stubs = hooks::stub_region();
     let fixed = sys::MAP_SHARED | sys::MAP_FIXED;
@@ -96,7 +144,8 @@ fn join(own: &[u8]) -> Option<()> {
 
     let size = size_of::<Private>();
     // SAFETY: a new mapping.
-    let private = unsafe { sys::map(0, size, rw, none, None) }.ok()?;
+    let private = unsafe { sys::map(0, size, rw, NONE, None) }.ok()?;
+    remember(1, private, size);
     // SAFETY: the mapping just made.
     unsafe { sys::advise(private, size, sys::MADV_WIPEONFORK) }.ok()?;
 
@@ -105,103 +154,122 @@ fn join(own: &[u8]) -> Option<()> {
     for (index, place) in header.hooks.iter().enumerate() {
         place.store(hooks::hook(clock, index), Relaxed);
     }
+    let (brk, hook) = loader::watch();
+    header.loader_brk.store(brk, Relaxed);
+    header.loader_hook.store(hook, Relaxed);
+    header.thread_word.store(state::thread_word(), Relaxed);
     state::STUBS.store(stubs, Relaxed);
     state::join(base, private);
     record::register_process(Session::get()?)?;
     Some(())
 }
 
-fn trouble(trouble: Trouble) {
-    if let Some(process) = Session::get().and_then(record::process) {
-        process.trouble.fetch_or(trouble as u32, Relaxed);
+/// Unmaps all that belongs to the session: nothing of it is in use any more, the recorder has seen to that.
+fn leave() -> Option<()> {
+    Session::get()?;
+    state::leave();
+    let stubs = hooks::stub_region();
+    // SAFETY: the agent's own ranges get back the reservation they had before `join`; no thread is in a stub or will come there.
+    unsafe { sys::map(stubs, stub::REGION, sys::PROT_READ, NONE | sys::MAP_FIXED, None) }.ok()?;
+    mirror::give_back();
+    for [at, bytes] in &MAPPINGS {
+        let (at, bytes) = (at.swap(0, Relaxed), bytes.swap(0, Relaxed));
+        if bytes != 0 {
+            // SAFETY: mapped by `join`; no hook runs, so nobody refers to it.
+            unsafe { sys::unmap(at, bytes) };
+        }
     }
+    Some(())
 }
 
-/// Tells the recorder that the list of modules changed, waits for its plan, and carries it out.
+/// Tells the recorder that the list of modules changed, and waits until it has patched what is new.
 pub fn modules_changed() {
-    ask();
-    loader::remember();
-}
-
-fn ask() {
     let Some(session) = Session::get() else { return };
     let control = session.control();
     if control.recording.load(Relaxed) == 0 || record::register_process(session).is_none() {
         return;
     }
     let Some(process) = record::process(session) else { return };
-    let request = process.request.load(Relaxed).wrapping_add(1);
-    process.request.store(request, Release);
+    process.phase.store(Phase::Asked as u32, Release);
+    ring(control);
+    if await_recorder(control, process, &[Phase::Asked]) == Some(Phase::Planned as u32) {
+        map_planned(session);
+        process.phase.store(Phase::Mapped as u32, Release);
+        ring(control);
+        await_recorder(control, process, &[Phase::Mapped, Phase::Writing]);
+    }
+}
+
+fn ring(control: &Control) {
     control.doorbell.fetch_add(1, AcqRel);
     sys::futex_wake(&control.doorbell);
+}
+
+/// Waits while the phase is one of `pending`; the phase then, or None if the recorder does not answer.
+fn await_recorder(control: &Control, process: &ProcessEntry, pending: &[Phase]) -> Option<u32> {
     let (start, mut beat, mut since) = (sys::monotonic_ns(), u64::MAX, 0);
     loop {
-        let response = process.response.load(Acquire);
-        if response == request {
-            break;
+        let phase = process.phase.load(Acquire);
+        if !pending.iter().any(|pending| *pending as u32 == phase) {
+            return Some(phase);
         }
         let now = sys::monotonic_ns();
         let beating = control.heartbeat.load(Relaxed);
         if beating != beat {
             (beat, since) = (beating, now);
         }
-        if now.wrapping_sub(start) > ANSWER_NS || now.wrapping_sub(since) > SILENCE_NS {
-            trouble(Trouble::NoAnswer);
-            return;
+        let late = phase != Phase::Writing as u32 && now.wrapping_sub(start) > ANSWER_NS;
+        // What it was writing is, at any moment, a valid program.
+        if (late || now.wrapping_sub(since) > SILENCE_NS)
+            && process.phase.compare_exchange(phase, Phase::Idle as u32, AcqRel, Acquire).is_ok()
+        {
+            process.trouble.fetch_or(Trouble::NoAnswer as u32, Relaxed);
+            return None;
         }
-        sys::futex_wait(&process.response, response, LOOK_NS);
+        sys::futex_wait(&process.phase, phase, LOOK_NS);
     }
-    carry_out(session, process.plan_offset.load(Acquire));
-    process.done.store(request, Release);
-    control.doorbell.fetch_add(1, AcqRel);
-    sys::futex_wake(&control.doorbell);
 }
 
-fn carry_out(session: Session, offset: u64) {
-    let header_size = size_of::<PlanHeader>();
-    if offset as usize > PLAN_SIZE - header_size || !offset.is_multiple_of(8) {
-        return;
-    }
-    let at = session.plan_area() + offset as usize;
-    // SAFETY: inside the plan area, aligned; any bytes are a valid header.
+/// The plan's list of mappings.
+fn planned(session: Session) -> &'static [Map] {
+    let at = session.plan_area();
+    // SAFETY: the plan area begins here, aligned; any bytes are a valid header.
     let header = unsafe { &*(at as *const PlanHeader) };
-    let (maps, writes) = (header.maps.load(Relaxed) as usize, header.writes.load(Relaxed) as usize);
-    let room = PLAN_SIZE - header_size - offset as usize;
-    if maps.saturating_mul(size_of::<Map>()).saturating_add(writes.saturating_mul(size_of::<Write>())) > room
-    {
-        return;
-    }
-    let maps_at = at + header_size;
-    // SAFETY: inside the plan area by the check above; any bytes are valid.
-    let maps = unsafe { core::slice::from_raw_parts(maps_at as *const Map, maps) };
-    // SAFETY: as above.
-    let writes =
-        unsafe { core::slice::from_raw_parts((maps_at + size_of_val(maps)) as *const Write, writes) };
-    if !maps.is_empty() && !map_hops(maps) {
-        return;
-    }
-    // SAFETY: the recorder planned these for modules that the dynamic linker has mapped and not unmapped (its lock is held, or the program
-    // has not started), from the file's own site tables; no thread can be executing them yet.
-    unsafe { poke::apply(writes, &|bias| loader::is_new(bias as usize)) };
+    let room = (PLAN_SIZE - size_of::<PlanHeader>()) / size_of::<Map>();
+    let maps = (header.maps.load(Acquire) as usize).min(room);
+    // SAFETY: inside the plan area by the line above; any bytes are valid.
+    unsafe { core::slice::from_raw_parts((at + size_of::<PlanHeader>()) as *const Map, maps) }
 }
 
-/// Maps hops near modules; sites may only be patched if all are there.
-fn map_hops(maps: &[Map]) -> bool {
-    let Some(code) = loader::own_path().and_then(|own| open_beside(own, b"code\0")) else { return false };
-    maps.iter().fold(true, |good, map| {
+/// Maps hops near modules.
+fn map_planned(session: Session) {
+    let maps = planned(session);
+    if maps.is_empty() {
+        return;
+    }
+    let code = loader::own_path().and_then(|own| open_beside(own, b"code\0"));
+    for map in maps {
         let (address, length) = (map.address.load(Relaxed) as usize, map.length.load(Relaxed) as usize);
         let flags = sys::MAP_SHARED | sys::MAP_FIXED_NOREPLACE;
         let offset = map.offset.load(Relaxed);
-        // SAFETY: NOREPLACE: nothing that exists is touched.
-        let mapped = unsafe {
-            sys::map(address, length, sys::PROT_READ | sys::PROT_EXEC, flags, Some((&code, offset)))
-        };
-        let errno = match mapped {
-            Ok(at) if at == address => 0,
-            Ok(_) => sys::EEXIST.0,
-            Err(errno) => errno.0,
+        let protection = sys::PROT_READ | sys::PROT_EXEC;
+        let errno = match &code {
+            // SAFETY: NOREPLACE: nothing that exists is touched.
+            Some(code) => match unsafe { sys::map(address, length, protection, flags, Some((code, offset))) } {
+                Ok(at) if at == address => 0,
+                Ok(_) => sys::EEXIST.0,
+                Err(errno) => errno.0,
+            },
+            None => sys::ENOENT.0,
         };
         map.errno.store(errno as u64, Relaxed);
-        good && errno == 0
-    })
+    }
+}
+
+/// Unmaps hops.
+fn unmap_planned(session: Session) {
+    for map in planned(session) {
+        // SAFETY: the recorder names what it had mapped by `map_planned`, and no site leads there any more.
+        unsafe { sys::unmap(map.address.load(Relaxed) as usize, map.length.load(Relaxed) as usize) };
+    }
 }

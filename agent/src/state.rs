@@ -1,7 +1,7 @@
 //! What the agent knows: about the session (once per process), and about each thread.
 //!
-//! Unsafe because this is where raw addresses of mapped memory become references. They stay valid for ever: the agent never unmaps
-//! anything while the process lives.
+//! Unsafe because this is where raw addresses of mapped memory become references. They stay valid as long as anybody can hold one: the session's
+//! memory is unmapped only when no thread is inside a hook, and no code leads into one any more.
 
 use calltap_abi::{
     CHUNK_LIMIT, CHUNK_SIZE, CHUNKS_AT, ChunkHeader, Control, PLAN_AT, PROCESS_MAX, PROCESSES_AT,
@@ -128,6 +128,23 @@ impl Session {
 pub fn join(control: usize, private: usize) {
     PRIVATE.store(private, Relaxed);
     CONTROL.store(control, Release);
+}
+
+/// The session is over: hooks find none, and what follows must not use its memory.
+pub fn leave() {
+    CONTROL.store(0, Release);
+    PROCESS_BEFORE_FORK.store(0, Relaxed);
+}
+
+/// Where a thread's word is, counted from its thread pointer.
+pub fn thread_word() -> u64 {
+    let offset: u64;
+    // SAFETY: reads a word of the agent's own table of offsets.
+    unsafe {
+        asm!("mov {0}, qword ptr [rip + calltap_thread@gottpoff]", out(reg) offset,
+             options(nostack, readonly, preserves_flags));
+    }
+    offset
 }
 
 /// The calling thread's state, if it has one.

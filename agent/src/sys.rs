@@ -3,7 +3,9 @@
 //! Unsafe because every call crosses into the kernel. The wrappers take what makes them sound as typed arguments; those that
 //! change memory are `unsafe fn` and say what the caller owes.
 
+use calltap_abi::plan::Sync;
 use core::arch::asm;
+use core::sync::atomic::AtomicU32;
 
 /// A negated result of a system call.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -11,10 +13,12 @@ pub struct Errno(pub i32);
 
 const READ: usize = 0;
 const CLOSE: usize = 3;
+const CLONE: usize = 56;
+const EXIT: usize = 60;
 const FSTAT: usize = 5;
 const MMAP: usize = 9;
+const MUNMAP: usize = 11;
 const RT_SIGPROCMASK: usize = 14;
-const PWRITE64: usize = 18;
 const MADVISE: usize = 28;
 const GETPID: usize = 39;
 const SIGALTSTACK: usize = 131;
@@ -23,6 +27,7 @@ const GETTID: usize = 186;
 const FUTEX: usize = 202;
 const CLOCK_GETTIME: usize = 228;
 const OPENAT: usize = 257;
+const MEMBARRIER: usize = 324;
 
 pub const O_RDONLY: usize = 0;
 pub const O_RDWR: usize = 2;
@@ -40,6 +45,7 @@ pub const MAP_NORESERVE: usize = 0x4000;
 pub const MAP_FIXED_NOREPLACE: usize = 0x100000;
 pub const MADV_WIPEONFORK: usize = 18;
 
+pub const ENOENT: Errno = Errno(2);
 pub const EEXIST: Errno = Errno(17);
 
 /// # Safety
@@ -81,15 +87,6 @@ impl Fd {
         unsafe { call(READ, [self.0, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0]) }
     }
 
-    /// Writes `buffer` at `offset`.
-    ///
-    /// # Safety
-    /// On `/proc/self/mem` this writes to memory; the caller must be allowed to change those bytes.
-    pub unsafe fn write_at(&self, buffer: &[u8], offset: u64) -> Result<usize, Errno> {
-        // SAFETY: the buffer is readable for its length; what the write changes is the caller's promise.
-        unsafe { call(PWRITE64, [self.0, buffer.as_ptr() as usize, buffer.len(), offset as usize, 0, 0]) }
-    }
-
     /// Inode number.
     pub fn inode(&self) -> Result<u64, Errno> {
         let mut stat = [0u64; 18]; // struct stat is 144 bytes; st_ino is the second word
@@ -111,6 +108,13 @@ pub unsafe fn map(
     let (fd, offset) = file.map_or((usize::MAX, 0), |(fd, offset)| (fd.0, offset as usize));
     // SAFETY: without MAP_FIXED the kernel chooses unused addresses; with it the caller owns the range.
     unsafe { call(MMAP, [address, length, protection, flags, fd, offset]) }
+}
+
+/// # Safety
+/// The range is the caller's mapping, and nothing refers to it.
+pub unsafe fn unmap(address: usize, length: usize) {
+    // SAFETY: as the caller promises.
+    let _ = unsafe { call(MUNMAP, [address, length, 0, 0, 0, 0]) };
 }
 
 /// # Safety
@@ -166,7 +170,7 @@ pub fn on_alternate_stack() -> bool {
 }
 
 /// Waits until the word changes from `expected`, is woken, a signal comes, or `timeout_ns` have passed.
-pub fn futex_wait(word: &core::sync::atomic::AtomicU32, expected: u32, timeout_ns: u64) {
+pub fn futex_wait(word: &AtomicU32, expected: u32, timeout_ns: u64) {
     let time = [timeout_ns / 1_000_000_000, timeout_ns % 1_000_000_000];
     // SAFETY: FUTEX_WAIT (0) reads the word and the timespec.
     let _ =
@@ -175,12 +179,69 @@ pub fn futex_wait(word: &core::sync::atomic::AtomicU32, expected: u32, timeout_n
 
 /// Sleeps for a while.
 pub fn nap(ns: u64) {
-    let word = core::sync::atomic::AtomicU32::new(0);
+    let word = AtomicU32::new(0);
     futex_wait(&word, 0, ns);
 }
 
 /// Wakes everybody who waits on the word.
-pub fn futex_wake(word: &core::sync::atomic::AtomicU32) {
+pub fn futex_wake(word: &AtomicU32) {
     // SAFETY: FUTEX_WAKE (1) changes no memory.
     let _ = unsafe { call(FUTEX, [word.as_ptr() as usize, 1, i32::MAX as usize, 0, 0, 0]) };
+}
+
+/// The two registrations that live patching from outside needs: to be interrupted when somebody asks for it
+/// (MEMBARRIER_CMD_GLOBAL_EXPEDITED), and to serialise where the kernel returns to the program without an interrupt (SYNC_CORE).
+const REGISTRATIONS: [usize; 2] = [1 << 2, 1 << 6];
+
+/// Registers the process.
+pub fn register_for_sync() -> Sync {
+    // SAFETY: changes nothing but how the kernel switches to threads of this process.
+    let registered = |command| unsafe { call(MEMBARRIER, [command, 0, 0, 0, 0, 0]) }.is_ok();
+    if REGISTRATIONS.into_iter().all(registered) { Sync::Works } else { Sync::Refused }
+}
+
+/// The same in a process of many threads, where it takes some ten milliseconds, by a thread that does nothing else and ends. It
+/// takes no signal and touches no memory but `outcome`.
+pub fn register_in_background(outcome: &AtomicU32) {
+    const SETMASK: usize = 2;
+    // CLONE_VM | FS | FILES | SIGHAND | THREAD | SYSVSEM
+    const THREAD: usize = 0x100 | 0x200 | 0x400 | 0x800 | 0x10000 | 0x40000;
+    let (all, mut before) = (u64::MAX, 0u64);
+    // SAFETY: the kernel reads and writes 8 bytes each; the mask is put back below.
+    let _ = unsafe { call(RT_SIGPROCMASK, [SETMASK, &raw const all as usize, &raw mut before as usize, 8, 0, 0]) };
+    // SAFETY: the new thread has this one's stack pointer and uses no stack: system calls, one store to `outcome`, which stays mapped until the
+    // recorder has seen it written, exit.
+    unsafe {
+        asm!(
+            "syscall",
+            "test rax, rax",
+            "jnz 2f",
+            "mov eax, {membarrier}",
+            "mov edi, {first}",
+            "xor esi, esi",
+            "xor edx, edx",
+            "syscall",
+            "mov r8, rax",
+            "mov eax, {membarrier}",
+            "mov edi, {second}",
+            "syscall",
+            "or r8, rax",
+            "cmp r8, 1",
+            "mov eax, {refused}",
+            "sbb eax, 0",
+            "mov dword ptr [r9], eax",
+            "mov eax, {exit}",
+            "xor edi, edi",
+            "syscall",
+            "ud2",
+            "2:",
+            membarrier = const MEMBARRIER, first = const REGISTRATIONS[0], second = const REGISTRATIONS[1],
+            refused = const Sync::Refused as u32, exit = const EXIT,
+            inlateout("rax") CLONE => _, inlateout("rdi") THREAD => _, inlateout("rsi") 0usize => _,
+            inlateout("rdx") 0usize => _, in("r10") 0, inlateout("r8") 0usize => _, in("r9") outcome.as_ptr(),
+            lateout("rcx") _, lateout("r11") _,
+        );
+    }
+    // SAFETY: as above.
+    let _ = unsafe { call(RT_SIGPROCMASK, [SETMASK, &raw const before as usize, 0, 8, 0, 0]) };
 }

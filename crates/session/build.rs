@@ -37,7 +37,7 @@ fn link(agent: &Path, archive: &Path, image: &Path) {
         .args(["-shared", "-nostdlib", "-fuse-ld=bfd"])
         .arg(format!("-Wl,-T,{}", script("link.ld")))
         .arg(format!("-Wl,--version-script={}", script("exports.map")))
-        .args(["-Wl,--gc-sections", "-Wl,-u,calltap_init", "-Wl,-init=calltap_init"])
+        .args(["-Wl,--gc-sections", "-Wl,-u,calltap_init", "-Wl,-init=calltap_init", "-Wl,-u,calltap_remote"])
         // First of all initialisers, so that the constructors of other libraries are traced.
         .args(["-Wl,-z,initfirst", "-Wl,-z,now", "-Wl,-Bsymbolic", "-Wl,--no-undefined"])
         .args(["-Wl,--eh-frame-hdr", "-Wl,--build-id", "-Wl,-soname,calltap-agent"])

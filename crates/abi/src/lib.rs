@@ -7,7 +7,7 @@
 //! <session directory>/           0700, one per recording, on a file system that allows execution
 //!   agent.so                     the agent, as ld.so loads it
 //!   control                      Control | ProcessEntry[] | ThreadEntry[] | plan area | chunks
-//!   code                         stubs (STUBS_SIZE) | near hops; written by the recorder, mapped r-x by the agent
+//!   code                         stubs (REGION) | near hops; written by the recorder, mapped r-x by the agent
 //! ```
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
@@ -16,12 +16,13 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
 pub mod event;
 pub mod plan;
+pub mod remote;
 pub mod stub;
 
 /// First word of the control file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"calltap\0");
 /// Raised with every change of a layout in this crate.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Processes (the program and its forked children) one session can hold.
 pub const PROCESS_MAX: usize = 1024;
@@ -121,6 +122,12 @@ pub struct Control {
     pub stubs: AtomicU64,
     /// Addresses of the hooks for the session's clock, by [`stub::Hook`].
     pub hooks: [AtomicU64; stub::HOOK_COUNT],
+    /// Address of the dynamic linker's empty function that is called when its list of objects changes; 0 if there is none.
+    pub loader_brk: AtomicU64,
+    /// What that function shall jump to.
+    pub loader_hook: AtomicU64,
+    /// Where a thread's pointer to its state is, counted from its thread pointer (fs base).
+    pub thread_word: AtomicU64,
 }
 
 /// A traced process.
@@ -133,18 +140,14 @@ pub struct ProcessEntry {
     pub parent: AtomicU32,
     /// Inode of its pid namespace: where it differs from the recorder's, thread ids cannot be looked up.
     pub pid_namespace: AtomicU64,
-    /// Raised by the agent: "my modules changed, tell me what to patch".
-    pub request: AtomicU32,
-    /// Futex, set to `request` by the recorder when the plan is ready.
-    pub response: AtomicU32,
-    /// Set to `request` by the agent when it is through with the plan.
-    pub done: AtomicU32,
+    /// A [`plan::Phase`]; futex.
+    pub phase: AtomicU32,
+    /// A [`plan::Sync`].
+    pub sync: AtomicU32,
     /// Reasons the agent has for not doing something: a [`plan::Trouble`].
     pub trouble: AtomicU32,
-    /// Offset of the plan in the plan area.
-    pub plan_offset: AtomicU64,
     #[doc(hidden)]
-    pub _pad: [AtomicU64; 11],
+    pub _pad: [AtomicU32; 25],
 }
 
 /// A traced thread.

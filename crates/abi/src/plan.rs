@@ -1,8 +1,8 @@
-//! What the recorder asks the agent to do to the program's text: all old bytes are verified before any is written.
+//! What the recorder asks the agent to map. (It writes to the program's text itself.)
 //!
-//! A plan lies in the plan area: [`PlanHeader`], then `maps` times [`Map`], then `writes` times [`Write`].
+//! A plan lies in the plan area: [`PlanHeader`], then `maps` times [`Map`].
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Start of a plan.
 #[derive(Debug, Default)]
@@ -10,8 +10,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 pub struct PlanHeader {
     /// Number of [`Map`]s.
     pub maps: AtomicU32,
-    /// Number of [`Write`]s, ascending by address.
-    pub writes: AtomicU32,
+    #[doc(hidden)]
+    pub _pad: AtomicU32,
 }
 
 /// Map a piece of the code file (hops) at an address; existing mappings are never replaced.
@@ -28,64 +28,38 @@ pub struct Map {
     pub errno: AtomicU64,
 }
 
-/// Replace bytes of text.
-#[derive(Debug, Default)]
-#[repr(C)]
-pub struct Write {
-    /// First byte.
-    pub address: AtomicU64,
-    /// The bytes that must be there (the first `length`; zeros behind). Where `new` is there already, nothing is written.
-    pub old: [AtomicU64; 2],
-    /// The bytes to write.
-    pub new: [AtomicU64; 2],
-    /// 1 to [`BYTES_MAX`].
-    pub length: AtomicU32,
-    /// A [`Status`].
-    pub status: AtomicU32,
-    /// What the dynamic linker added to the addresses of the module: it must be one that was loaded just now.
-    pub bias: AtomicU64,
-    /// With [`Status::Surprise`]: the bytes found.
-    pub actual: [AtomicU64; 2],
-}
-
-/// The longest write: the five bytes in front of a function, an `endbr64`, and two bytes at its entry are 11.
-pub const BYTES_MAX: usize = 16;
-
-/// The bytes of a field of [`Write`].
-pub fn load(words: &[AtomicU64; 2]) -> [u8; BYTES_MAX] {
-    let [low, high] = words;
-    (u128::from(high.load(Relaxed)) << 64 | u128::from(low.load(Relaxed))).to_le_bytes()
-}
-
-/// Sets a field of [`Write`] to up to [`BYTES_MAX`] bytes, zeros behind.
-pub fn store(words: &[AtomicU64; 2], bytes: &[u8]) {
-    let value = bytes.iter().take(BYTES_MAX).rev().fold(0u128, |value, byte| value << 8 | u128::from(*byte));
-    words[0].store(value as u64, Relaxed);
-    words[1].store((value >> 64) as u64, Relaxed);
-}
-
-/// What became of a [`Write`].
+/// Where a process stands with a question about its modules ([`crate::ProcessEntry::phase`]); only the side named moves it on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
-pub enum Status {
-    /// Not yet carried out.
+pub enum Phase {
+    /// No question. (Agent: to Asked.)
+    Idle = 0,
+    /// "My modules have changed." (Recorder: to Planned. Agent, if it waits in vain: to Idle.)
+    Asked = 1,
+    /// The plan says what to map. (Agent: to Mapped.)
+    Planned = 2,
+    /// It is mapped, or says why not. (Recorder: to Writing. Agent, if it waits in vain: to Idle.)
+    Mapped = 3,
+    /// The recorder writes to the text. (Recorder: to Idle. Agent, if the recorder is gone: to Idle.)
+    Writing = 4,
+}
+
+/// Can the recorder make the processors that run the process serialise ([`crate::ProcessEntry::sync`])?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Sync {
+    /// Not yet known.
     Pending = 0,
-    /// Written.
-    Written = 1,
-    /// Other bytes were there; nothing was written.
-    Surprise = 2,
-    /// The write failed.
-    Failed = 3,
-    /// Its module was there before, or is none of the dynamic linker's: code that may be running is not written.
-    NotNew = 4,
+    /// Yes.
+    Works = 1,
+    /// The kernel refused.
+    Refused = 2,
 }
 
 /// Why the agent could not do all ([`crate::ProcessEntry::trouble`]); bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Trouble {
-    /// The loader's debug hook could not be used: libraries loaded later are not traced.
-    NoLoaderHook = 1,
     /// Some mirror memory could not be mapped: calls on those stacks are counted as lost.
     NoMirror = 2,
     /// The recorder did not answer in time.
@@ -94,4 +68,3 @@ pub enum Trouble {
 
 const _: () = assert!(size_of::<PlanHeader>() == 8);
 const _: () = assert!(size_of::<Map>() == 32);
-const _: () = assert!(size_of::<Write>() == 72);

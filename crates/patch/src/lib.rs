@@ -1,11 +1,18 @@
-//! Which bytes to write where: the stub of a site, the hop that leads to it, and the patched site itself.
+//! Which bytes to write where: the stub of a site, the hop that leads to it ([here](stub_bytes)), the patched site itself ([`Site`]), and
+//! in which order a batch of sites is written while the program runs ([`batch`]).
 //!
-//! Safe code that only computes; the agent's `poke` is the hand that writes. Addresses here are those of the running process
+//! Safe code that only computes, and writes through the [`Text`] it is given. Addresses here are those of the running process
 //! ([`Avma`], actual virtual memory address), so a link-time [`Svma`] cannot be patched by mistake.
 #![forbid(unsafe_code)]
 
 use calltap_abi::stub::{self, Hook};
 use calltap_sites::{SiteForm, Svma};
+
+mod batch;
+mod site;
+
+pub use batch::{Change, Fate, Text, carry_out};
+pub use site::{Demand, Poke, STEPS, Site, State};
 
 /// An address in the running process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -66,7 +73,6 @@ const CALL_INDIRECT: &[u8] = &[0xFF, 0x15];
 const JMP_INDIRECT: &[u8] = &[0xFF, 0x25];
 const RET: u8 = 0xC3;
 const INT3: u8 = 0xCC;
-const JMP_SHORT: u8 = 0xEB;
 
 /// `opcode rel32` at `at`, to `target`.
 fn relative(opcode: &[u8], at: Avma, target: Avma) -> Result<Vec<u8>, OutOfReach> {
@@ -144,17 +150,6 @@ pub fn hop_bytes(target: Avma) -> [u8; stub::HOP_SIZE] {
     bytes
 }
 
-/// One write: the bytes that must be at `address`, and those that shall be.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Edit {
-    /// First byte.
-    pub address: Avma,
-    /// Expected.
-    pub old: Vec<u8>,
-    /// Wanted; as long as `old`.
-    pub new: Vec<u8>,
-}
-
 /// Is the site a call after the prologue?
 pub fn is_after_prologue(form: &SiteForm) -> bool {
     matches!(form, SiteForm::AfterPrologue { .. })
@@ -174,35 +169,4 @@ pub fn body_address(form: &SiteForm) -> Svma {
         SiteForm::Entry { at, old } | SiteForm::AfterPrologue { at, old } => Svma(at.0 + old.len() as u64),
         SiteForm::Prefix { entry, .. } => Svma(entry.0 + 2),
     }
-}
-
-/// The write that leads a site to `target` (its stub at the right offset, or a hop).
-pub fn site_edit(form: &SiteForm, bias: Bias, target: Avma) -> Result<Edit, OutOfReach> {
-    let address = bias.apply(site_address(form));
-    let (old, new) = match form {
-        SiteForm::Entry { old, .. } if old.len() == 6 => (old.clone(), relative(JMP6, address, target)?),
-        SiteForm::Entry { old, .. } => {
-            (old.get(..5).ok_or(OutOfReach)?.to_vec(), relative(JMP, address, target)?)
-        }
-        SiteForm::AfterPrologue { old, .. } if old.len() == 6 => {
-            (old.clone(), relative(CALL6, address, target)?)
-        }
-        SiteForm::AfterPrologue { old, .. } => {
-            (old.get(..5).ok_or(OutOfReach)?.to_vec(), relative(CALL, address, target)?)
-        }
-        SiteForm::Prefix { prefix, prefix_old, entry, entry_old } => {
-            let jump = relative(JMP, address, target)?;
-            let gap = entry.0.checked_sub(prefix.0 + 5).ok_or(OutOfReach)?;
-            let back = i8::try_from(-(5 + gap as i64 + 2)).map_err(|_| OutOfReach)?;
-            // An `endbr64` may lie between the two; it stays.
-            let between: &[u8] = match gap {
-                0 => &[],
-                4 => &[0xF3, 0x0F, 0x1E, 0xFA],
-                _ => return Err(OutOfReach),
-            };
-            let old = [prefix_old, between, entry_old].concat();
-            (old, [&jump[..], between, &[JMP_SHORT, back as u8]].concat())
-        }
-    };
-    if old.len() != new.len() { Err(OutOfReach) } else { Ok(Edit { address, old, new }) }
 }

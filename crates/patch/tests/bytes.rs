@@ -1,7 +1,7 @@
 //! Stubs, hops and patched sites, as an independent decoder reads them.
 
 use calltap_abi::stub::{self, HOOK_COUNT, Hook};
-use calltap_patch::{Agent, Avma, Bias, Wanted};
+use calltap_patch::{Agent, Avma, Bias, Site, State, Wanted};
 use calltap_sites::{SiteForm, Svma};
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, OpKind};
 use proptest::prelude::*;
@@ -109,24 +109,26 @@ proptest! {
         let bias = Bias(0x5555_0000_0000);
         let target = Avma((at + bias.0).wrapping_add_signed(distance));
         let form = form(kind, at, gap);
-        let edit = calltap_patch::site_edit(&form, bias, target).unwrap();
-        prop_assert_eq!(edit.old.len(), edit.new.len());
-        let first = decode(&edit.new, edit.address.0);
+        let site = Site::new(&form, bias).unwrap();
+        let bytes = site.bytes(State::On(target)).unwrap();
+        prop_assert_eq!(bytes.len(), site.bytes(State::Original).unwrap().len());
+        let first = decode(&bytes, site.address().0);
         prop_assert_eq!(first.near_branch_target(), target.0);
         prop_assert_eq!(is_call(first.code()), matches!(form, SiteForm::AfterPrologue { .. }));
         if let SiteForm::Prefix { prefix, entry, .. } = form {
             let offset = (entry.0 - prefix.0) as usize;
-            let back = decode(&edit.new[offset..], edit.address.0 + offset as u64);
-            prop_assert_eq!(back.near_branch_target(), edit.address.0, "the entry jumps back to the prefix");
+            let back = decode(&bytes[offset..], site.address().0 + offset as u64);
+            prop_assert_eq!(back.near_branch_target(), site.address().0, "the entry jumps back to the prefix");
             prop_assert_eq!(back.len(), 2);
         } else {
-            prop_assert_eq!(first.len(), edit.new.len(), "one instruction");
+            prop_assert!(bytes[first.len()..].iter().all(|byte| *byte == 0x90), "one instruction, and NOPs");
         }
     }
 
     #[test]
     fn what_is_out_of_reach_is_refused_and_a_hop_leads_there(far in 0x1_0000_0000u64..0x7000_0000_0000) {
-        prop_assert!(calltap_patch::site_edit(&form(0, 0x1000, false), Bias(0), Avma(far)).is_err());
+        let site = Site::new(&form(0, 0x1000, false), Bias(0)).unwrap();
+        prop_assert!(site.bytes(State::On(Avma(far))).is_err());
         let hop = calltap_patch::hop_bytes(Avma(far));
         prop_assert_eq!(goes_to(&hop, 0x2000, 0), far);
     }

@@ -10,6 +10,7 @@ mod collector;
 mod directory;
 mod error;
 mod launch;
+mod loaded;
 mod maps;
 mod modules;
 mod pairing;
@@ -17,6 +18,8 @@ mod planner;
 mod raw;
 mod record;
 mod shm;
+mod stubs;
+mod text;
 
 pub use agent::IMAGE as AGENT_IMAGE;
 pub use calltap_abi::Clock;

@@ -1,5 +1,6 @@
 //! `/proc/PID/maps`, read.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::{fs, io};
 
@@ -37,10 +38,37 @@ pub fn exists(pid: u32) -> bool {
     fs::metadata(format!("/proc/{pid}")).is_ok()
 }
 
+/// The id by which we know a process that calls itself `pid` in the pid namespace with inode `namespace`.
+pub fn host_pid(pid: u32, namespace: u64) -> u32 {
+    let space = |pid: &str| fs::metadata(format!("/proc/{pid}/ns/pid")).map_or(0, |meta| meta.ino());
+    if namespace == 0 || namespace == space("self") {
+        return pid;
+    }
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let inside = |status: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+        line.split_whitespace().next_back()?.parse::<u32>().ok()
+    };
+    all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
+        .filter(|host| space(&host.to_string()) == namespace)
+        .find(|host| {
+            fs::read_to_string(format!("/proc/{host}/status")).ok().and_then(|s| inside(&s)) == Some(pid)
+        })
+        .unwrap_or(pid)
+}
+
 /// The lowest address that may be mapped.
 pub fn lowest_address() -> u64 {
     let text = fs::read_to_string("/proc/sys/vm/mmap_min_addr").unwrap_or_default();
     text.trim().parse::<u64>().unwrap_or(0).max(0x10000)
+}
+
+impl Region {
+    /// A range that is spoken for.
+    pub fn taken(start: u64, length: u64) -> Region {
+        let (file, path) = ((String::new(), 0), PathBuf::new());
+        Region { start, end: start + length, executable: false, offset: 0, file, path }
+    }
 }
 
 fn parse(line: &str) -> Option<Region> {

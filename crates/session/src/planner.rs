@@ -1,42 +1,43 @@
-//! Answers a process that says "my modules changed": which sites to switch on, through which stubs, by which writes.
+//! Keeps the sites of every process what the tracers want them to be: through which stubs, and by which changes of its text.
 
 use crate::clock;
 use crate::directory::Directory;
-use crate::maps::{self, Region, gap_near};
+use crate::loaded::{Loaded, Pending, Wish};
+use crate::maps::{self, Region};
 use crate::modules::{Candidates, Identity, Mapped, mapped};
 use crate::shm::{self, Shared};
-use calltap_abi::plan::{self, Status};
-use calltap_abi::stub;
-use calltap_patch::{Agent, Avma, Bias, Edit, Wanted};
+use crate::stubs::{HopRange, Stubs};
+use crate::text::{ProcessText, Sync};
+use calltap_abi::ProcessEntry;
+use calltap_abi::plan::{self, Phase};
+use calltap_patch::{Agent, Avma, Demand, Fate, Site, State, Text, carry_out};
 use calltap_sites::{Binary, Function};
-use calltap_trace::{Module, Record, Site, SiteId};
+use calltap_trace::{Module, Record};
 use std::collections::HashMap;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 
-/// Chooses, for a function, the tracers that want it (bit mask by tracer id).
-pub type Choose<'a> = dyn Fn(&Function) -> u32 + Send + Sync + 'a;
+/// Chooses what the tracers want of a function.
+pub type Choose<'a> = dyn Fn(&Function) -> Wish + Send + std::marker::Sync + 'a;
 
 /// Looks at what can be chosen from before anything is patched: the reason not to run the program at all.
-pub type Check<'a> = dyn Fn(&Candidates) -> Result<(), Refusal> + Send + Sync + 'a;
+pub type Check<'a> = dyn Fn(&Candidates) -> Result<(), Refusal> + Send + std::marker::Sync + 'a;
 
 /// Why a program is not run: its selection makes no sense.
 pub type Refusal = crate::Error;
 
-/// How long the agent may take to carry out a plan.
-const CARRY_OUT: Duration = Duration::from_secs(5);
+/// How long the agent may take to map what a plan says.
+const MAPPING: Duration = Duration::from_secs(5);
 
-/// A module of a process, and what was patched in it.
-#[derive(Clone, Debug)]
-struct Loaded {
-    mapped: Mapped,
-    record: Module,
-    /// The record is in the trace: something of the module was chosen.
-    recorded: bool,
-    edits: Vec<(SiteId, Edit)>,
+/// A traced process.
+#[derive(Debug, Default)]
+struct Process {
+    modules: Vec<Loaded>,
+    /// The dynamic linker's empty function.
+    brk: Option<(Site, State)>,
+    text: Option<ProcessText>,
 }
 
 /// The sites of a session.
@@ -46,20 +47,15 @@ pub struct Planner<'a> {
     choose: &'a Choose<'a>,
     check: &'a Check<'a>,
     checked: bool,
-    /// Process id, index and request of an agent that took its plan and was not through with it in time.
-    stuck: Option<(u32, u32, u32)>,
-    /// Tracers that want returns (bit mask).
-    graph: u32,
-    /// Tracers that want callers.
-    function: u32,
-    processes: HashMap<u32, Vec<Loaded>>,
+    /// Index of a process whose agent took its plan and was not through with it in time.
+    stuck: Option<(u32, u32)>,
+    processes: HashMap<u32, Process>,
     binaries: HashMap<Identity, Option<Arc<Binary>>>,
+    stubs: Stubs<'a>,
     next_module: u32,
-    next_site: u32,
-    next_hop: u64,
     /// What could be chosen from, for messages.
     pub candidates: Candidates,
-    /// Sites that were patched.
+    /// Sites that were switched on, ever.
     pub patched: u32,
 }
 
@@ -70,8 +66,6 @@ impl<'a> Planner<'a> {
         directory: &'a Directory,
         choose: &'a Choose<'a>,
         check: &'a Check<'a>,
-        graph: u32,
-        function: u32,
     ) -> Self {
         Planner {
             shared,
@@ -80,13 +74,10 @@ impl<'a> Planner<'a> {
             check,
             checked: false,
             stuck: None,
-            graph,
-            function,
             processes: HashMap::new(),
             binaries: HashMap::new(),
+            stubs: Stubs::new(&directory.code),
             next_module: 0,
-            next_site: 0,
-            next_hop: stub::REGION as u64,
             candidates: Candidates::default(),
             patched: 0,
         }
@@ -94,8 +85,10 @@ impl<'a> Planner<'a> {
 
     /// A forked child has what its parent had.
     pub fn fork(&mut self, parent: u32, child: u32) {
-        let inherited = self.processes.get(&parent).cloned().unwrap_or_default();
-        self.processes.entry(child).or_insert(inherited);
+        let parent = self.processes.get(&parent);
+        let inherited = parent.map(|parent| (parent.modules.clone(), parent.brk.clone())).unwrap_or_default();
+        let (modules, brk) = inherited;
+        self.processes.entry(child).or_insert(Process { modules, brk, text: None });
     }
 
     /// Knows a file already.
@@ -130,312 +123,291 @@ impl<'a> Planner<'a> {
         Agent { stubs: Avma(control.stubs.load(Acquire)), hooks }
     }
 
-    /// Plans for what process `index` has newly loaded, forgets what it has unloaded, hands the plan to its agent and waits
-    /// until that is through with it. Records go to `emit` before the first event they explain can happen.
+    /// Answers a process that says "my modules have changed": plans for what it has newly loaded, forgets what it has unloaded, has its agent map
+    /// what is needed, and patches. Records go to `emit` before the first event they explain can happen.
     pub fn answer(&mut self, index: u32, emit: &mut dyn FnMut(Record)) -> Result<(), Refusal> {
         let shared = self.shared;
-        let Some(process) = shared.process(index) else { return Ok(()) };
-        let (pid, request) = (process.pid.load(Acquire), process.request.load(Acquire));
+        let Some(entry) = shared.process(index) else { return Ok(()) };
+        let pid = maps::host_pid(entry.pid.load(Acquire), entry.pid_namespace.load(Relaxed));
         // There is one plan area: an agent that is still at its plan must find it as it was.
-        if self.stuck.is_some_and(|(pid, index, request)| {
-            let done = shared.process(index).is_none_or(|other| other.done.load(Acquire) == request);
-            !done && maps::exists(pid)
+        if self.stuck.is_some_and(|(index, pid)| {
+            let phase = shared.process(index).map(|other| other.phase.load(Acquire));
+            phase == Some(Phase::Planned as u32) && maps::exists(pid)
         }) {
             return Ok(());
         }
         self.stuck = None;
         let mut records = Vec::new();
-        let mut plan = Plan::default();
-        match maps::read(pid) {
-            Ok(regions) => self.plan(index, pid, &regions, &mut plan, &mut records),
-            Err(error) => {
-                let text = format!(
-                    "the mappings of process {pid} could not be read, what it has loaded is not traced: {error}"
-                );
-                records.push(Record::Note { text });
-            }
-        }
+        let moves = |from: Phase, to: Phase| {
+            entry.phase.compare_exchange(from as u32, to as u32, AcqRel, Acquire).is_ok()
+        };
+        self.look(index, pid, &mut records);
         if !self.checked {
             self.checked = true;
             (self.check)(&self.candidates)?;
         }
         records.drain(..).for_each(&mut *emit);
-        self.hand_over(&plan);
-        process.plan_offset.store(0, Relaxed);
-        process.response.store(request, Release);
-        shm::wake(&process.response);
-        let start = Instant::now();
-        while process.done.load(Acquire) != request && start.elapsed() < CARRY_OUT && maps::exists(pid) {
-            let bell = shared.control().doorbell.load(Acquire);
-            if process.done.load(Acquire) != request {
-                shm::wait(&shared.control().doorbell, bell, Duration::from_millis(1));
+        self.hand_over();
+        if moves(Phase::Asked, Phase::Planned) {
+            shm::wake(&entry.phase);
+            self.await_mapped(entry, index, pid);
+            if moves(Phase::Mapped, Phase::Writing) {
+                self.take_mapped(index, &mut records);
+                self.patch(index, pid, &mut records);
+                entry.phase.store(Phase::Idle as u32, Release);
+                shm::wake(&entry.phase);
             }
         }
-        if process.done.load(Acquire) != request {
-            self.stuck = Some((pid, index, request));
+        if let Some(process) = self.processes.get_mut(&index) {
+            process.modules.iter_mut().for_each(|module| module.fresh = false);
         }
-        self.take_results(index, &plan, &mut records);
         records.drain(..).for_each(emit);
         Ok(())
     }
 
-    fn plan(&mut self, index: u32, pid: u32, regions: &[Region], plan: &mut Plan, records: &mut Vec<Record>) {
+    fn await_mapped(&mut self, entry: &ProcessEntry, index: u32, pid: u32) {
+        let start = Instant::now();
+        while entry.phase.load(Acquire) == Phase::Planned as u32 {
+            if start.elapsed() > MAPPING || !maps::exists(pid) {
+                self.stuck = Some((index, pid));
+                return;
+            }
+            let bell = self.shared.control().doorbell.load(Acquire);
+            if entry.phase.load(Acquire) == Phase::Planned as u32 {
+                shm::wait(&self.shared.control().doorbell, bell, Duration::from_millis(1));
+            }
+        }
+    }
+
+    /// Brings what is known of a process up to date, and gives what is wanted its stubs.
+    fn look(&mut self, index: u32, pid: u32, records: &mut Vec<Record>) {
+        match maps::read(pid) {
+            Ok(regions) => {
+                self.see_modules(index, pid, &regions, records);
+                self.want(index, &regions, records);
+            }
+            Err(error) => records.push(Record::Note {
+                text: format!(
+                    "the mappings of process {pid} could not be read, what it has loaded is not traced: {error}"
+                ),
+            }),
+        }
+    }
+
+    fn see_modules(&mut self, index: u32, pid: u32, regions: &[Region], records: &mut Vec<Record>) {
         let session = self.directory.agent();
         let now = mapped(regions, session.parent().unwrap_or(Path::new("/")));
-        let mut loaded = self.processes.remove(&index).unwrap_or_default();
+        let mut process = self.processes.remove(&index).unwrap_or_default();
         let (kept, gone): (Vec<_>, Vec<_>) =
-            loaded.drain(..).partition(|old| now.iter().any(|new| new.is_same(&old.mapped)));
+            process.modules.drain(..).partition(|old| now.iter().any(|new| new.is_same(&old.mapped)));
         // (What a forked child unloads, its parent still has.)
         for mut old in gone.into_iter().filter(|old| old.recorded && old.record.process == index) {
             old.record.unloaded_ticks = Some(clock::pair().ticks);
             records.push(Record::Module(old.record));
         }
-        for old in &kept {
-            // In a forked child this may be another copy, mapped after the fork: the agent verifies, and writes only what is missing.
-            if old.record.process != index {
-                plan.add(old.record.bias, &old.edits);
-            }
-        }
-        let mut modules = kept;
+        process.modules = kept;
         for new in now {
-            if modules.iter().any(|old| old.mapped.is_same(&new)) {
+            if process.modules.iter().any(|old| old.mapped.is_same(&new)) {
                 continue;
             }
-            if let Some(loaded) = self.load(index, pid, new, regions, plan, records) {
-                modules.push(loaded);
-            }
-        }
-        self.processes.insert(index, modules);
-        plan.edits.sort_by_key(|(_, _, edit)| edit.address);
-    }
-
-    /// Plans a new module; records it and its sites.
-    fn load(
-        &mut self,
-        index: u32,
-        pid: u32,
-        mapped: Mapped,
-        regions: &[Region],
-        plan: &mut Plan,
-        records: &mut Vec<Record>,
-    ) -> Option<Loaded> {
-        let binary = self.binary(&mapped, pid)?;
-        let bias = mapped.bias(&binary)?;
-        let record = Module {
-            id: self.next_module,
-            process: index,
-            path: mapped.path.to_string_lossy().into_owned(),
-            build_id: binary.build_id.clone(),
-            bias: bias.0,
-            range: mapped.range,
-            unloaded_ticks: None,
-        };
-        let chosen: Vec<(&Function, u32)> = binary
-            .functions
-            .iter()
-            .filter(|function| function.form.is_some())
-            .map(|function| (function, (self.choose)(function)))
-            .filter(|(_, tracers)| *tracers != 0)
-            .collect();
-        if chosen.is_empty() {
-            return Some(Loaded { mapped, record, recorded: false, edits: Vec::new() });
-        }
-        self.next_module += 1;
-        records.push(Record::Module(record.clone()));
-        let room = stub::COUNT.saturating_sub(self.next_site as usize);
-        if chosen.len() > room {
-            let text = format!(
-                "only the first {room} of {} functions of {} are traced: the stub region is full",
-                chosen.len(),
-                mapped.name()
-            );
-            records.push(Record::Note { text });
-        }
-        let chosen = &chosen[..chosen.len().min(room)];
-        let Placed { edits, sites } = self.place(&record, bias, &mapped, chosen, regions, plan, records)?;
-        records.push(Record::Sites { sites });
-        Some(Loaded { mapped, record, recorded: true, edits })
-    }
-
-    /// Writes stubs and hops to the code file and returns the edits that lead to them.
-    #[allow(clippy::too_many_arguments)]
-    fn place(
-        &mut self,
-        module: &Module,
-        bias: Bias,
-        mapped: &Mapped,
-        chosen: &[(&Function, u32)],
-        regions: &[Region],
-        plan: &mut Plan,
-        records: &mut Vec<Record>,
-    ) -> Option<Placed> {
-        let agent = self.agent();
-        let first = self.next_site;
-        let (low, high) = (agent.stub(0), agent.stub(stub::COUNT as u32 - 1));
-        let ends = [Avma(mapped.range.0), Avma(mapped.range.1)];
-        let near =
-            ends.iter().all(|end| calltap_patch::reaches(*end, low) && calltap_patch::reaches(*end, high));
-        let hops_at = if near {
-            None
-        } else {
-            Some(self.reserve_hops(mapped, chosen.len(), regions, plan, records)?)
-        };
-        let (mut stubs, mut hops) = (Vec::new(), Vec::new());
-        let (mut edits, mut sites) = (Vec::new(), Vec::new());
-        for (n, (function, tracers)) in chosen.iter().enumerate() {
-            let form = function.form.as_ref()?;
-            let id = first + n as u32;
-            let wanted = match (tracers & self.function != 0, tracers & self.graph != 0) {
-                (true, true) => Wanted::Both,
-                (true, false) => Wanted::Function,
-                _ => Wanted::Graph,
+            let Some(binary) = self.binary(&new, pid) else { continue };
+            let Some(bias) = new.bias(&binary) else { continue };
+            let record = Module {
+                id: self.next_module,
+                process: index,
+                path: new.path.to_string_lossy().into_owned(),
+                build_id: binary.build_id.clone(),
+                bias: bias.0,
+                range: new.range,
+                unloaded_ticks: None,
             };
-            let after = calltap_patch::is_after_prologue(form);
-            let (at, body) = (agent.stub(id), bias.apply(calltap_patch::body_address(form)));
-            let bytes = calltap_patch::stub_bytes(&agent, at, body, wanted, after).ok()?;
-            stubs.extend_from_slice(&bytes);
-            let entry = Avma(at.0 + calltap_patch::entry_offset(wanted, after) as u64);
-            let target = match hops_at {
-                None => entry,
-                Some(hops_at) => {
-                    hops.extend_from_slice(&calltap_patch::hop_bytes(entry));
-                    Avma(hops_at + (n * stub::HOP_SIZE) as u64)
-                }
-            };
-            match calltap_patch::site_edit(form, bias, target) {
-                Ok(edit) => edits.push((SiteId(id), edit)),
-                Err(_) => records.push(Record::Note {
-                    text: format!("{} is not traced: its stub is out of reach", function.name),
-                }),
-            }
-            sites.push(Site {
-                id: SiteId(id),
-                module: module.id,
-                address: function.address.0,
-                size: function.size,
-                name: function.name.clone(),
-                kind: function.kind.name().to_owned(),
-                tracers: *tracers,
-            });
+            self.next_module += 1;
+            process.modules.push(Loaded::new(new, record, binary, bias));
         }
-        let code = &self.directory.code;
-        code.write_all_at(&stubs, u64::from(first) * stub::SIZE as u64).ok()?;
-        if !hops.is_empty() {
-            code.write_all_at(&hops, self.next_hop).ok()?;
-            self.next_hop += (hops.len() as u64).next_multiple_of(4096);
-        }
-        self.next_site += chosen.len() as u32;
-        plan.add(bias.0, &edits);
-        Some(Placed { edits, sites })
+        self.processes.insert(index, process);
     }
 
-    fn reserve_hops(
-        &mut self,
-        mapped: &Mapped,
-        count: usize,
-        regions: &[Region],
-        plan: &mut Plan,
-        records: &mut Vec<Record>,
-    ) -> Option<u64> {
-        let length = ((count * stub::HOP_SIZE) as u64).next_multiple_of(4096);
-        let Some(at) = gap_near(regions, mapped.range.0, mapped.range.1, length, maps::lowest_address())
-        else {
-            let text =
-                format!("{} is not traced: no free address range of {length} bytes near it", mapped.name());
-            records.push(Record::Note { text });
-            return None;
-        };
-        plan.maps.push((at, self.next_hop, length));
-        Some(at)
+    fn want(&mut self, index: u32, regions: &[Region], records: &mut Vec<Record>) {
+        self.stubs.agent = self.agent();
+        let Some(process) = self.processes.get_mut(&index) else { return };
+        for module in &mut process.modules {
+            module.want(self.choose, &mut self.stubs, regions, records);
+        }
     }
 
-    /// Writes the plan to the plan area.
-    fn hand_over(&self, plan: &Plan) {
-        let Some((header, maps, writes)) = self.shared.plan(plan.maps.len(), plan.edits.len()) else {
-            if let Some((header, ..)) = self.shared.plan(0, 0) {
-                header.maps.store(0, Relaxed);
-                header.writes.store(0, Relaxed);
+    /// Writes what has to be mapped to the plan area.
+    fn hand_over(&mut self) {
+        let ranges = &self.stubs.to_map;
+        let Some((header, maps)) = self.shared.plan(ranges.len()) else {
+            if let Some((header, _)) = self.shared.plan(0) {
+                header.maps.store(0, Release);
             }
             return;
         };
-        for (map, (address, offset, length)) in maps.iter().zip(&plan.maps) {
-            map.address.store(*address, Relaxed);
-            map.offset.store(*offset, Relaxed);
-            map.length.store(*length, Relaxed);
-            map.errno.store(0, Relaxed);
+        for (map, range) in maps.iter().zip(ranges) {
+            map.address.store(range.address, Relaxed);
+            map.offset.store(range.offset, Relaxed);
+            map.length.store(range.length, Relaxed);
+            map.errno.store(u64::MAX, Relaxed); // until the agent has come to it
         }
-        for (write, (_, bias, edit)) in writes.iter().zip(&plan.edits) {
-            write.address.store(edit.address.0, Relaxed);
-            plan::store(&write.old, &edit.old);
-            plan::store(&write.new, &edit.new);
-            write.bias.store(*bias, Relaxed);
-            write.length.store(edit.old.len() as u32, Relaxed);
-            write.status.store(Status::Pending as u32, Relaxed);
-        }
-        header.maps.store(plan.maps.len() as u32, Relaxed);
-        header.writes.store(plan.edits.len() as u32, Release);
+        header.maps.store(maps.len() as u32, Release);
     }
 
-    fn take_results(&mut self, index: u32, plan: &Plan, records: &mut Vec<Record>) {
-        let inherited = self.shared.process(index).is_some_and(|process| process.parent.load(Relaxed) != 0);
-        let Some((_, maps, writes)) = self.shared.plan(plan.maps.len(), plan.edits.len()) else { return };
-        for (map, (address, ..)) in maps.iter().zip(&plan.maps) {
-            let errno = map.errno.load(Relaxed);
-            if errno != 0 {
-                let text = format!(
-                    "process {index}: could not map jumps at {address:#x} (errno {errno}): the functions near there are not traced"
-                );
-                records.push(Record::Note { text });
-            }
-        }
-        let (mut failed, mut old_code) = (0, 0);
-        for (write, (site, _, edit)) in writes.iter().zip(&plan.edits) {
-            match write.status.load(Relaxed) {
-                s if s == Status::Written as u32 => self.patched += 1,
-                s if s == Status::NotNew as u32 => old_code += 1,
-                s if s == Status::Surprise as u32 => {
-                    let actual = plan::load(&write.actual);
-                    let actual = &actual[..edit.old.len().min(plan::BYTES_MAX)];
-                    let text = format!(
-                        "site {} at {:#x} is not traced: expected {:02x?}, found {actual:02x?}",
-                        site.0, edit.address.0, edit.old
-                    );
-                    records.push(Record::Note { text });
-                }
-                _ => failed += 1,
-            }
-        }
-        if old_code > 0 && !inherited {
+    /// Takes back the stubs whose hops could not be mapped.
+    fn take_mapped(&mut self, index: u32, records: &mut Vec<Record>) {
+        let ranges = std::mem::take(&mut self.stubs.to_map);
+        let maps: &[plan::Map] = self.shared.plan(ranges.len()).map_or(&[], |(_, maps)| maps);
+        let errno = |n: usize| maps.get(n).map_or(u64::MAX, |map| map.errno.load(Relaxed));
+        let lost: Vec<(&HopRange, u64)> =
+            ranges.iter().enumerate().map(|(n, range)| (range, errno(n))).filter(|(_, e)| *e != 0).collect();
+        for (range, errno) in lost {
+            let (start, end) = (range.address, range.address + range.length);
+            let Some(process) = self.processes.get_mut(&index) else { continue };
+            process.modules.iter_mut().for_each(|module| module.lose_hops(start, end));
             let text = format!(
-                "{old_code} sites are in code that the program may be running already, and are not traced"
+                "process {index}: could not map jumps at {start:#x} (errno {errno}): the functions near there are not traced"
             );
             records.push(Record::Note { text });
         }
-        if failed > 0 {
-            records.push(Record::Note {
-                text: format!("{failed} sites could not be written and are not traced"),
-            });
+    }
+
+    /// Makes the sites of a process what they shall be.
+    fn patch(&mut self, index: u32, pid: u32, records: &mut Vec<Record>) {
+        let entry = self.shared.process(index);
+        let can_sync = entry.is_some_and(|entry| entry.sync.load(Acquire) == plan::Sync::Works as u32);
+        let Some(process) = self.processes.get_mut(&index) else { return };
+        let mut note = |text: String| records.push(Record::Note { text });
+        if process.text.is_none() {
+            match ProcessText::open(pid) {
+                Ok(text) => process.text = Some(text),
+                Err(error) => {
+                    return note(format!(
+                        "the code of process {pid} may not be changed, so its new functions are not traced: {error}"
+                    ));
+                }
+            }
+        }
+        let Some(text) = &mut process.text else { return };
+        // A forked child's memory is as its parent's was, and one thread runs in it.
+        let (mut tally, mut found) = (Tally::default(), Vec::new());
+        for fresh in [true, false] {
+            let modules: Vec<usize> =
+                (0..process.modules.len()).filter(|n| process.modules[*n].fresh == fresh).collect();
+            text.sync = if can_sync { Sync::Barrier } else { Sync::Quiet };
+            let granted = if fresh { Demand::NobodyRuns } else { Demand::Nothing };
+            if !fresh && !can_sync {
+                let waiting: usize = modules.iter().map(|n| process.modules[*n].pending(false).len()).sum();
+                if waiting > 0 {
+                    note(format!(
+                        "{waiting} sites are in code that may be running, and the kernel has no membarrier: not traced"
+                    ));
+                }
+                continue;
+            }
+            let some: Vec<&mut Loaded> =
+                process.modules.iter_mut().filter(|module| module.fresh == fresh).collect();
+            found.extend(switch(some, text, granted, false, &mut tally));
+        }
+        self.patched += tally.on;
+        found.into_iter().for_each(&mut note);
+        if process.brk.is_none() {
+            let control = self.shared.control();
+            let brk = (control.loader_brk.load(Acquire), control.loader_hook.load(Acquire));
+            process.brk = watch_loader(text, Avma(brk.0), Avma(brk.1));
+            if process.brk.is_none() {
+                note("the dynamic linker could not be watched: libraries opened later are not traced".into());
+            }
         }
     }
 }
 
-/// The sites of a module, with their stubs written.
-struct Placed {
-    edits: Vec<(SiteId, Edit)>,
-    sites: Vec<Site>,
+/// What a batch amounts to.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Tally {
+    /// Switched on.
+    pub on: u32,
+    /// Switched off.
+    pub off: u32,
 }
 
-/// What the agent is asked to do.
-#[derive(Clone, Debug, Default)]
-struct Plan {
-    /// Address, offset in the code file, length.
-    maps: Vec<(u64, u64, u64)>,
-    /// Site, bias of its module, write.
-    edits: Vec<(SiteId, u64, Edit)>,
-}
-
-impl Plan {
-    fn add(&mut self, bias: u64, edits: &[(SiteId, Edit)]) {
-        self.edits.extend(edits.iter().map(|(site, edit)| (*site, bias, edit.clone())));
+/// Makes the sites of modules what they shall be. What went wrong, for people.
+pub fn switch(
+    mut modules: Vec<&mut Loaded>,
+    text: &mut ProcessText,
+    granted: Demand,
+    leave: bool,
+    tally: &mut Tally,
+) -> Vec<String> {
+    let pending: Vec<(usize, Pending)> = modules
+        .iter()
+        .enumerate()
+        .flat_map(|(n, module)| module.pending(leave).into_iter().map(move |pending| (n, pending)))
+        .collect();
+    let changes: Vec<_> = pending.iter().filter_map(|(n, pending)| modules[*n].change(*pending)).collect();
+    let fates = carry_out(text, &changes, granted);
+    let places: Vec<(Avma, Vec<u8>)> = changes
+        .iter()
+        .zip(&fates)
+        .map(|(change, fate)| match fate {
+            Fate::Surprise(_) => (change.site.address(), change.site.bytes(change.from).unwrap_or_default()),
+            _ => (change.site.address(), Vec::new()),
+        })
+        .collect();
+    drop(changes);
+    let mut notes = Vec::new();
+    let (mut running, mut failed) = (0, None);
+    for (((n, pending), fate), (address, expected)) in pending.into_iter().zip(fates).zip(places) {
+        let module = &mut modules[n];
+        match fate {
+            Fate::Done => {
+                module.done(pending);
+                match pending.to {
+                    State::On(_) => tally.on += 1,
+                    _ => tally.off += 1,
+                }
+            }
+            Fate::Surprise(actual) => {
+                let name = module.refuse(pending);
+                notes.push(format!(
+                    "{name} at {:#x} is not traced: expected {expected:02x?}, found {actual:02x?}",
+                    address.0
+                ));
+            }
+            Fate::Demands(_) => running += 1,
+            Fate::Torn(errno) => {
+                module.tear(pending);
+                failed = Some((failed.map_or(0, |(n, _)| n) + 1, errno));
+            }
+            Fate::Unread(errno) => failed = Some((failed.map_or(0, |(n, _)| n) + 1, errno)),
+            Fate::OutOfReach => {}
+        }
     }
+    if running > 0 {
+        notes.push(format!(
+            "{running} sites are of several instructions, in code that may be running, and are not traced"
+        ));
+    }
+    if let Some((n, errno)) = failed {
+        notes.push(format!("{n} sites could not be written and are not traced: {errno}"));
+    }
+    notes
+}
+
+/// Has the dynamic linker's empty function jump to the agent. None if it is none, or out of reach.
+fn watch_loader(text: &mut ProcessText, mut brk: Avma, hook: Avma) -> Option<(Site, State)> {
+    let mut bytes = [0; 9];
+    text.read(brk, &mut bytes).ok()?;
+    let mut first = [0; 5];
+    if bytes.starts_with(&[0xF3, 0x0F, 0x1E, 0xFA]) {
+        first.copy_from_slice(&bytes[4..]);
+        brk = Avma(brk.0 + 4);
+    } else {
+        first.copy_from_slice(&bytes[..5]);
+    }
+    // Its padding reaches to the next 16-byte boundary.
+    let site = Site::empty_function(brk, first).filter(|_| brk.0 % 16 <= 11)?;
+    let to = State::On(hook);
+    let change = calltap_patch::Change { site: &site, from: State::Original, to, recover: false };
+    let fate = carry_out(text, &[change], Demand::Nothing).pop();
+    (fate == Some(Fate::Done)).then_some((site, to))
 }

@@ -3,12 +3,14 @@
 use crate::collector::{Collector, Totals};
 use crate::directory::Directory;
 use crate::launch::{self, Signals};
+use crate::loaded::Wish;
 use crate::modules::{Candidates, Identity};
 use crate::planner::Planner;
 use crate::shm::{self, Shared};
 use crate::{Error, clock};
-use calltap_abi::plan::Trouble;
+use calltap_abi::plan::{Phase, Trouble};
 use calltap_abi::{CHUNK_SIZE, Clock, MAGIC, VERSION, stub};
+use calltap_patch::Wanted;
 use calltap_sites::{Binary, Function};
 use calltap_trace::{End, Record, Session, TraceWriter, TracerInfo, TracerKind};
 use nix::sys::resource::UsageWho;
@@ -235,7 +237,8 @@ fn plan(
     ended: &AtomicBool,
 ) -> Result<u32, Error> {
     let mask = |kind| options.tracers.iter().filter(|t| t.kind == kind).fold(0, |mask, t| mask | 1 << t.id);
-    let choose = |function: &Function| options.selector.choose(function);
+    let (graph, function) = (mask(TracerKind::FunctionGraph), mask(TracerKind::Function));
+    let choose = |of: &Function| wish(options.selector.choose(of), graph, function);
     let check = |candidates: &Candidates| {
         if candidates.traceable().next().is_none() {
             return Err(no_sites(&program.name, candidates));
@@ -244,8 +247,7 @@ fn plan(
         file.keep();
         Ok(())
     };
-    let (graph, function) = (mask(TracerKind::FunctionGraph), mask(TracerKind::Function));
-    let mut planner = Planner::new(shared, directory, &choose, &check, graph, function);
+    let mut planner = Planner::new(shared, directory, &choose, &check);
     planner.know(program.file.clone(), &program.name, Arc::clone(&program.binary));
     let control = shared.control();
     let mut known = 0;
@@ -262,7 +264,7 @@ fn plan(
                     planner.fork(parent, index);
                 }
             }
-            if process.request.load(Acquire) != process.response.load(Acquire) {
+            if process.phase.load(Acquire) == Phase::Asked as u32 {
                 let mut emit = |record| drop(records.send(record));
                 if let Err(error) = planner.answer(index, &mut emit) {
                     // The program has not run an instruction of its own.
@@ -274,6 +276,16 @@ fn plan(
         shm::wait(&control.doorbell, bell, Duration::from_millis(20));
     }
     Ok(planner.patched)
+}
+
+/// What the tracers of a mask want, together.
+fn wish(tracers: u32, graph: u32, function: u32) -> Wish {
+    match (tracers & function != 0, tracers & graph != 0) {
+        (false, false) => None,
+        (true, true) => Some((tracers, Wanted::Both)),
+        (true, false) => Some((tracers, Wanted::Function)),
+        (false, true) => Some((tracers, Wanted::Graph)),
+    }
 }
 
 fn no_sites(program: &str, candidates: &Candidates) -> Error {
@@ -300,10 +312,6 @@ fn trouble(shared: &Shared, program: &Program, totals: Totals) -> Vec<String> {
             notes.push(text.to_owned());
         }
     };
-    add(
-        Trouble::NoLoaderHook,
-        "the dynamic linker could not be watched: libraries opened later were not traced",
-    );
     add(Trouble::NoMirror, "some stacks could not be mirrored: calls on them are counted as lost");
     add(Trouble::NoAnswer, "the recorder did not answer in time: some modules were not traced");
     notes

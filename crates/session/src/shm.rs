@@ -4,7 +4,7 @@
 //! checked against the mapping, and the mapping lives as long as the value.
 #![allow(unsafe_code)]
 
-use calltap_abi::plan::{Map, PlanHeader, Write};
+use calltap_abi::plan::{Map, PlanHeader};
 use calltap_abi::{CHUNK_SIZE, CHUNKS_AT, ChunkHeader, Control, PLAN_AT, PLAN_SIZE, PROCESS_MAX};
 use calltap_abi::{PROCESSES_AT, ProcessEntry, THREAD_MAX, THREADS_AT, ThreadEntry, push};
 use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
@@ -136,23 +136,18 @@ impl Shared {
         self.at(self.chunk_offset(index)?)
     }
 
-    /// A plan at offset 0 of the plan area with so many maps and writes; None if there is no room.
-    pub fn plan(&self, maps: usize, writes: usize) -> Option<(&PlanHeader, &[Map], &[Write])> {
+    /// The plan area as so many mappings; None if there is no room.
+    pub fn plan(&self, maps: usize) -> Option<(&PlanHeader, &[Map])> {
         let maps_at = size_of::<PlanHeader>();
-        let writes_at = maps_at.checked_add(maps.checked_mul(size_of::<Map>())?)?;
-        let end = writes_at.checked_add(writes.checked_mul(size_of::<Write>())?)?;
+        let end = maps_at.checked_add(maps.checked_mul(size_of::<Map>())?)?;
         if end > PLAN_SIZE {
             return None;
         }
         self.allocate(PLAN_AT, end).ok()?;
         let header: &PlanHeader = self.at(PLAN_AT)?;
-        let first_map: &Map = self.at(PLAN_AT + maps_at)?;
-        let first_write: &Write = self.at(PLAN_AT + writes_at)?;
+        let first: &Map = self.at(PLAN_AT + maps_at)?;
         // SAFETY: `end` is inside the plan area, which is inside the mapping; see `at`.
-        let maps = unsafe { std::slice::from_raw_parts(first_map, maps) };
-        // SAFETY: as above.
-        let writes = unsafe { std::slice::from_raw_parts(first_write, writes) };
-        Some((header, maps, writes))
+        Some((header, unsafe { std::slice::from_raw_parts(first, maps) }))
     }
 
     /// Puts an emptied (zeroed) chunk on the free list.

@@ -211,6 +211,14 @@ pub enum Record {
     Unknown,
 }
 
+/// A [`Record::Sites`] of some sites of a longer list, for writing.
+#[derive(Serialize)]
+#[serde(tag = "record", rename = "sites")]
+pub(crate) struct SomeSites<'a> {
+    /// The sites.
+    pub(crate) sites: &'a [Site],
+}
+
 /// Everything a trace says besides events.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Meta {

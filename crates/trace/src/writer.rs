@@ -2,7 +2,9 @@
 
 use crate::chunk::{self, ChunkHeader, IndexEntry, Kind};
 use crate::codec::sealed::Span;
+use crate::meta::SomeSites;
 use crate::{End, Error, Record, Session, ThreadId};
+use serde::Serialize;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -15,8 +17,8 @@ const OUT_BYTES: usize = 64 << 10;
 const OUT_LIMIT: usize = 4 << 20;
 /// Metadata records are gathered up to this size.
 const META_BYTES: usize = 64 << 10;
-/// Sites per record, so that no record comes near the size limit of a chunk.
-const SITES_PER_RECORD: usize = 4096;
+/// Sites per record, so that no record comes near the size limit of a chunk, and each is in the cache when it is compressed.
+const SITES_PER_RECORD: usize = 1024;
 
 /// A trace being written.
 pub struct TraceWriter {
@@ -51,26 +53,31 @@ impl TraceWriter {
 
     /// Adds a record. It may wait in memory, but never behind events that come later.
     pub fn record(&mut self, record: &Record) -> Result<(), Error> {
-        self.check_room()?;
-        if let Record::Sites { sites } = record
-            && sites.len() > SITES_PER_RECORD
-        {
-            for some in sites.chunks(SITES_PER_RECORD) {
-                self.record(&Record::Sites { sites: some.to_vec() })?;
+        match record {
+            Record::Sites { sites } => {
+                sites.chunks(SITES_PER_RECORD).try_for_each(|sites| self.line(&SomeSites { sites }))
             }
-            return Ok(());
+            _ => self.line(record),
         }
-        let json =
-            serde_json::to_vec(record).map_err(|source| Error::Json { path: self.path.clone(), source })?;
-        if json.len() >= chunk::MAX_RAW {
-            return Err(Error::TooLarge { path: self.path.clone(), size: json.len() });
+    }
+
+    /// Adds a record as it stands in the file.
+    fn line(&mut self, record: &impl Serialize) -> Result<(), Error> {
+        self.check_room()?;
+        let start = self.records.len();
+        let written = serde_json::to_writer(&mut self.records, record);
+        let size = self.records.len() - start;
+        let error = match written {
+            Err(source) => Some(Error::Json { path: self.path.clone(), source }),
+            Ok(()) if size >= chunk::MAX_RAW => Some(Error::TooLarge { path: self.path.clone(), size }),
+            Ok(()) => None,
+        };
+        if let Some(error) = error {
+            self.records.truncate(start);
+            return Err(error);
         }
-        if self.records.len() + json.len() >= META_BYTES {
-            self.close_records()?;
-        }
-        self.records.extend_from_slice(&json);
         self.records.push(b'\n');
-        Ok(())
+        if start + size < META_BYTES { Ok(()) } else { self.close_first(start) }
     }
 
     /// Writes what is pending in `encoder` and leaves it empty; an idle one gives its memory back. If the file takes no more and too much waits
@@ -115,13 +122,19 @@ impl TraceWriter {
     }
 
     fn close_records(&mut self) -> Result<(), Error> {
-        if self.records.is_empty() {
+        self.close_first(self.records.len())
+    }
+
+    /// Makes a chunk of the first `length` bytes of the pending records, which are whole records.
+    fn close_first(&mut self, length: usize) -> Result<(), Error> {
+        if length == 0 {
             return Ok(());
         }
         let mut records = std::mem::take(&mut self.records);
-        self.append(Kind::Records, ThreadId(0), Span::default(), &records, &[])?;
-        records.clear();
+        let result = self.append(Kind::Records, ThreadId(0), Span::default(), &records[..length], &[]);
+        records.drain(..length);
         self.records = records;
+        result?;
         self.relieve(OUT_BYTES)
     }
 

@@ -1,0 +1,298 @@
+//! Changing code that is running: which bytes to write, in which order, so that a thread may execute the site at any moment.
+//!
+//! ```text
+//!   original --dress--> ready --switch--> on        and back; a switch also leads from one target to another
+//!   (the file)          one instruction   jmp or call
+//! ```
+//!
+//! A switch is the seeds' `jmp 3f` with a better byte. Its first byte becomes A9, and the site is `test eax, imm32`: five bytes long as before,
+//! so no thread finds itself inside an instruction, and of no effect but on flags, which are dead where a function begins and where
+//! one is called. Then the other four bytes are written - an operand, so in any order and torn at will - and last the first
+//! byte of what shall be there. Between the three, every processor that runs the program is made to serialise. Every store that matters is
+//! *one byte*, so that alignment plays no part and `/proc/PID/mem`, which promises no more, will do; and every state
+//! in between is a valid program, so whoever writes may be killed at any instant. (`EB 03` would need a store of two bytes at once; a breakpoint, a signal
+//! handler in the program.)
+//!
+//! Steps of a batch, a core sync behind each that writes anything:
+//!
+//! | step | a site at the entry | a jump in front of it and a short one at the entry |
+//! |--:|---|---|
+//! | 0 | dress | dress; off: the short jump's first byte becomes 66 |
+//! | 1 | A9 | the long jump: A9; off: the short jump's second byte |
+//! | 2 | operand | operand |
+//! | 3 | first byte | first byte; on: the short jump's second byte |
+//! | 4 | undress | undress; on: the short jump's first byte |
+//!
+//! The short site goes `66 90`, `66 F9` (or F5: set or complement the carry, of no effect), `EB F9`.
+
+use crate::{Avma, Bias, CALL, JMP, OutOfReach, relative};
+use calltap_sites::SiteForm;
+
+/// Steps of a batch.
+pub const STEPS: usize = 5;
+
+/// `test eax, imm32`.
+const TEST: u8 = 0xA9;
+/// Five bytes that are one NOP, each suffix of which is a NOP too, as is every mixture with five NOPs of one byte.
+const NOP5: [u8; 5] = [0x66, 0x66, 0x66, 0x66, 0x90];
+const NOP2: [u8; 2] = [0x66, 0x90];
+const NOP1: u8 = 0x90;
+const RET: u8 = 0xC3;
+/// Bytes of a jump or call.
+const JUMP: usize = 5;
+
+/// What a site is at one moment.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum State {
+    /// The bytes of the file.
+    Original,
+    /// Off, in a form that can be switched.
+    Ready,
+    /// Leading to a stub or hop.
+    On(Avma),
+}
+
+/// Bytes to store.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Poke {
+    /// First byte.
+    pub address: Avma,
+    /// In any order, torn at will.
+    pub bytes: Vec<u8>,
+}
+
+/// What a change of a site demands of the program's threads. A thread is inside a site if its next instruction begins there behind the first
+/// byte: now, when it is scheduled again, or when a signal handler returns.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Demand {
+    /// Nothing: they may run.
+    Nothing,
+    /// That none is inside when step 0 is done.
+    NobodyInside,
+    /// That none is inside, and all are stopped.
+    NobodyRuns,
+}
+
+/// A site in a running program.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Site {
+    address: Avma,
+    original: Vec<u8>,
+    ready: Vec<u8>,
+    kind: Kind,
+    dressing: Demand,
+    undressing: Demand,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Jump,
+    Call,
+    /// Offset of the two bytes at the entry.
+    Short(usize),
+}
+
+/// Length of a NOP of one instruction, five bytes or more, of which those from the fifth on may have any value.
+fn nop_length(code: &[u8]) -> Option<usize> {
+    let length = match code {
+        [0x0F, 0x1F, 0x44, _, _, ..] => 5,
+        [0x66, 0x0F, 0x1F, 0x44, _, _, ..] => 6,
+        [0x0F, 0x1F, 0x80, _, _, _, _, ..] => 7,
+        [0x0F, 0x1F, 0x84, _, _, _, _, _, ..] => 8,
+        [0x66, 0x0F, 0x1F, 0x84, _, _, _, _, _, ..] => 9,
+        [0x66, 0x2E, 0x0F, 0x1F, 0x84, _, _, _, _, _, ..] => 10,
+        _ if code.starts_with(&NOP5) => 5,
+        _ => return None,
+    };
+    Some(length)
+}
+
+/// The ready form of five or more bytes, what dressing demands, and what undressing does.
+fn dress(original: &[u8]) -> (Vec<u8>, Demand, Demand) {
+    let mut ready = original.to_vec();
+    // A call of five bytes is switched as it is.
+    if matches!(original, [0xE8, _, _, _, _]) {
+        return (ready, Demand::Nothing, Demand::Nothing);
+    }
+    if let Some(length) = nop_length(original) {
+        // One instruction still: the NOPs are its operand, until A9 makes them instructions of their own.
+        ready[JUMP..length].fill(NOP1);
+        let back = if ready == original { Demand::Nothing } else { Demand::NobodyInside };
+        return (ready, Demand::Nothing, back);
+    }
+    ready.fill(NOP1);
+    ready[..JUMP].copy_from_slice(&NOP5);
+    if original.iter().all(|byte| *byte == NOP1) {
+        return (ready, Demand::NobodyInside, Demand::Nothing);
+    }
+    (ready, Demand::NobodyRuns, Demand::NobodyRuns)
+}
+
+/// What lies between the five bytes in front of a function and the two at its entry; it stays.
+fn between(gap: u64) -> Option<&'static [u8]> {
+    match gap {
+        0 => Some(&[]),
+        4 => Some(&[0xF3, 0x0F, 0x1E, 0xFA]), // endbr64
+        _ => None,
+    }
+}
+
+/// The short jump from `at` to the beginning of the site.
+fn short_jump(at: usize) -> [u8; 2] {
+    [0xEB, (at as u8 + 2).wrapping_neg()]
+}
+
+impl Site {
+    /// The site of a form in a module that the loader moved by `bias`.
+    pub fn new(form: &SiteForm, bias: Bias) -> Option<Site> {
+        let address = bias.apply(crate::site_address(form));
+        let (original, kind) = match form {
+            SiteForm::Entry { old, .. } => (old.clone(), Kind::Jump),
+            SiteForm::AfterPrologue { old, .. } => (old.clone(), Kind::Call),
+            SiteForm::Prefix { prefix, prefix_old, entry, entry_old } => {
+                let between = between(entry.0.checked_sub(prefix.0 + JUMP as u64)?)?;
+                let all = |prefix: &[u8], entry: &[u8]| [prefix, between, entry].concat();
+                // What is in front of a function runs only by way of the short jump, and whoever took it may be there for as long as it
+                // likes; whoever is between the two bytes at the entry finds, in every later state, something harmless.
+                return (prefix_old.len() == JUMP && entry_old.len() == NOP2.len()).then(|| Site {
+                    address,
+                    original: all(prefix_old, entry_old),
+                    ready: all(&NOP5, &NOP2),
+                    kind: Kind::Short(JUMP + between.len()),
+                    dressing: Demand::Nothing,
+                    undressing: Demand::NobodyInside,
+                });
+            }
+        };
+        let (ready, dressing, undressing) = (original.len() >= JUMP).then(|| dress(&original))?;
+        Some(Site { address, original, ready, kind, dressing, undressing })
+    }
+
+    /// An empty function (`ret` and padding behind it) that is to become a jump.
+    pub fn empty_function(address: Avma, bytes: [u8; JUMP]) -> Option<Site> {
+        let padding = matches!(bytes[1..], [0x66, ..] | [0x0F, 0x1F, ..] | [NOP1, ..] | [0xCC, ..]);
+        (bytes[0] == RET && padding).then(|| Site {
+            address,
+            original: bytes.to_vec(),
+            ready: bytes.to_vec(),
+            kind: Kind::Jump,
+            dressing: Demand::Nothing,
+            undressing: Demand::Nothing,
+        })
+    }
+
+    /// First byte.
+    pub fn address(&self) -> Avma {
+        self.address
+    }
+
+    /// Number of bytes.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        self.original.len()
+    }
+
+    /// What a change demands of the threads.
+    pub fn demand(&self, from: State, to: State) -> Demand {
+        let dressing = if from == State::Original { self.dressing } else { Demand::Nothing };
+        let undressing = match (from, to) {
+            (_, State::Ready | State::On(_)) => Demand::Nothing,
+            // Behind A9 threads come inside, after step 0.
+            (State::On(_), State::Original) if self.kind == Kind::Jump || self.kind == Kind::Call => {
+                if self.undressing == Demand::Nothing { Demand::Nothing } else { Demand::NobodyRuns }
+            }
+            (_, State::Original) => self.undressing,
+        };
+        dressing.max(undressing)
+    }
+
+    /// Is this the address of an instruction inside the site? In front of a function all of it is inside, and its entry is not.
+    pub fn is_inside(&self, pc: u64) -> bool {
+        let (first, length) = match self.kind {
+            Kind::Short(_) => (0, JUMP),
+            Kind::Jump | Kind::Call => (1, self.original.len()),
+        };
+        (self.address.0 + first..self.address.0 + length as u64).contains(&pc)
+    }
+
+    /// Could these bytes be the site's on its way to or from a state?
+    pub fn may_be(&self, actual: &[u8], state: State) -> bool {
+        let mut seen = vec![self.original.clone(), self.ready.clone()];
+        seen.extend(self.bytes(state));
+        let mut test = self.ready.clone();
+        test[0] = TEST;
+        seen.push(test);
+        if let Kind::Short(at) = self.kind {
+            let mut carry = self.ready.clone();
+            carry[at..at + 2].copy_from_slice(&[NOP2[0], short_jump(at)[1]]);
+            seen.push(carry);
+        }
+        actual.len() == self.len()
+            && actual.iter().enumerate().all(|(i, byte)| seen.iter().any(|bytes| bytes[i] == *byte))
+    }
+
+    /// All bytes in a state.
+    pub fn bytes(&self, state: State) -> Result<Vec<u8>, OutOfReach> {
+        let mut bytes = match state {
+            State::Original => return Ok(self.original.clone()),
+            State::Ready | State::On(_) => self.ready.clone(),
+        };
+        if let State::On(target) = state {
+            let opcode = if self.kind == Kind::Call { CALL } else { JMP };
+            bytes[..JUMP].copy_from_slice(&relative(opcode, self.address, target)?);
+            if let Kind::Short(at) = self.kind {
+                bytes[at..at + 2].copy_from_slice(&short_jump(at));
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// The stores that lead from one state to another, by step.
+    pub fn steps(&self, from: State, to: State) -> Result<[Vec<Poke>; STEPS], OutOfReach> {
+        let mut steps: [Vec<Poke>; STEPS] = Default::default();
+        let mut put = |step: usize, offset: usize, bytes: &[u8]| {
+            steps[step].push(Poke { address: Avma(self.address.0 + offset as u64), bytes: bytes.to_vec() });
+        };
+        let dressed = self.ready != self.original;
+        if from == State::Original && to != from && dressed {
+            put(0, 0, &self.ready);
+        }
+        let (was_on, will_be_on) = (matches!(from, State::On(_)), matches!(to, State::On(_)));
+        if from != to && (was_on || will_be_on) {
+            if let Kind::Short(at) = self.kind {
+                let jump = short_jump(at);
+                if was_on {
+                    put(0, at, &NOP2[..1]);
+                }
+                if will_be_on {
+                    put(3, at + 1, &jump[1..]);
+                    put(4, at, &jump[..1]);
+                } else {
+                    put(1, at + 1, &NOP2[1..]);
+                }
+            }
+            let new = self.bytes(if will_be_on { to } else { State::Ready })?;
+            match (self.ready[0], will_be_on) {
+                // Behind a `ret` nothing runs: its padding is written while it is one. A9 would lead on to what follows the function.
+                (RET, _) => {
+                    if was_on {
+                        put(1, 0, &[RET]);
+                    }
+                    put(2, 1, &new[1..JUMP]);
+                    if will_be_on {
+                        put(3, 0, &new[..1]);
+                    }
+                }
+                _ => {
+                    put(1, 0, &[TEST]);
+                    put(2, 1, &new[1..JUMP]);
+                    put(3, 0, &new[..1]);
+                }
+            }
+        }
+        if to == State::Original && to != from && dressed {
+            put(4, 0, &self.original);
+        }
+        Ok(steps)
+    }
+}

@@ -1,0 +1,253 @@
+//! A machine whose processors fetch stale bytes, and the threads on it.
+//!
+//! All processors serialise at the same time, so one set of values for each byte says what any of them may fetch; and threads do not act upon
+//! each other, so the set of all places where one thread may be says where any number of them may be.
+
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+
+use iced_x86::{Code, Decoder, DecoderError, DecoderOptions, Instruction, Mnemonic, Register};
+
+/// Behind every site: harmless nowhere but at its first byte.
+const BODY: [u8; 15] =
+    [0x55, 0x48, 0x89, 0xE5, 0xF4, 0xF4, 0xF4, 0xF4, 0xF4, 0xF4, 0xF4, 0xF4, 0xF4, 0xF4, 0xF4];
+
+/// The values each byte has had since the last core sync, the newest last.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Memory {
+    seen: Vec<Vec<u8>>,
+}
+
+impl Memory {
+    pub fn new(bytes: &[u8]) -> Memory {
+        Memory { seen: bytes.iter().map(|byte| vec![*byte]).collect() }
+    }
+
+    pub fn store(&mut self, offset: usize, byte: u8) {
+        let seen = &mut self.seen[offset];
+        seen.retain(|old| *old != byte);
+        seen.push(byte);
+    }
+
+    pub fn sync(&mut self) {
+        for seen in &mut self.seen {
+            seen.drain(..seen.len() - 1);
+        }
+    }
+
+    pub fn newest(&self) -> Vec<u8> {
+        self.seen.iter().filter_map(|seen| seen.last().copied()).collect()
+    }
+
+    fn fetchable(&self, offset: usize) -> &[u8] {
+        match self.seen.get(offset) {
+            Some(seen) => seen,
+            None => BODY.get(offset - self.seen.len()).map_or(&[], std::slice::from_ref),
+        }
+    }
+}
+
+/// How a thread leaves the site, other than into its body.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Exit {
+    Jump(u64),
+    Call(u64),
+    /// Through the address stored there.
+    CallThrough(u64),
+    Return,
+}
+
+/// Where a thread is: its next instruction is at an offset, or it was called from the site and will return to one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Thread {
+    At(usize),
+    Away(usize),
+}
+
+#[derive(Clone, Debug)]
+enum Effect {
+    Next(usize),
+    Leaves(Exit, usize),
+    Harm,
+}
+
+/// What one instruction does, of those a thread may execute without harm: flags are dead at a site, nothing else is.
+fn execute(instruction: &Instruction, base: u64) -> Effect {
+    let next = (instruction.next_ip() - base) as usize;
+    match (instruction.mnemonic(), instruction.code()) {
+        (Mnemonic::Nop | Mnemonic::Stc | Mnemonic::Cmc | Mnemonic::Endbr64, _) => Effect::Next(next),
+        (_, Code::Test_EAX_imm32) => Effect::Next(next),
+        (_, Code::Jmp_rel8_64) if instruction.near_branch_target() == base => Effect::Next(0),
+        (_, Code::Jmp_rel32_64) => Effect::Leaves(Exit::Jump(instruction.near_branch_target()), next),
+        (_, Code::Call_rel32_64) => Effect::Leaves(Exit::Call(instruction.near_branch_target()), next),
+        (_, Code::Call_rm64) if instruction.memory_base() == Register::RIP => {
+            Effect::Leaves(Exit::CallThrough(instruction.ip_rel_memory_address()), next)
+        }
+        (_, Code::Retnq) => Effect::Leaves(Exit::Return, next),
+        _ => Effect::Harm,
+    }
+}
+
+/// An instruction some processor may fetch, and its effect.
+type Fetched = (Vec<u8>, Effect);
+
+/// What can be fetched where; computed once for each state of the memory.
+#[derive(Default)]
+pub struct Fetches {
+    known: HashMap<(Memory, usize), Rc<Vec<Fetched>>>,
+    /// Instructions decoded.
+    pub decoded: usize,
+}
+
+impl Fetches {
+    fn at(&mut self, memory: &Memory, offset: usize, base: u64) -> Rc<Vec<Fetched>> {
+        let key = (memory.clone(), offset);
+        if let Some(known) = self.known.get(&key) {
+            return Rc::clone(known);
+        }
+        let (mut found, mut open) = (Vec::new(), vec![Vec::new()]);
+        // A byte more wherever the decoder asks for one: every mixture, and no byte behind the instruction.
+        while let Some(bytes) = open.pop() {
+            let ip = base + offset as u64;
+            let mut decoder = Decoder::with_ip(64, &bytes, ip, DecoderOptions::NONE);
+            let instruction = decoder.decode();
+            let more = memory.fetchable(offset + bytes.len());
+            if decoder.last_error() == DecoderError::NoMoreBytes && !more.is_empty() {
+                open.extend(more.iter().map(|byte| [&bytes[..], &[*byte]].concat()));
+            } else {
+                self.decoded += 1;
+                let effect =
+                    if instruction.is_invalid() { Effect::Harm } else { execute(&instruction, base) };
+                found.push((bytes, effect));
+            }
+        }
+        let found = Rc::new(found);
+        self.known.insert(key, Rc::clone(&found));
+        found
+    }
+}
+
+/// How a thread came where it is.
+#[derive(Debug)]
+pub struct Trail {
+    what: String,
+    before: Option<Rc<Trail>>,
+}
+
+impl Trail {
+    pub fn tell(trail: &Option<Rc<Trail>>) -> String {
+        let mut told = Vec::new();
+        let mut at = trail;
+        while let Some(trail) = at {
+            told.push(trail.what.clone());
+            at = &trail.before;
+        }
+        told.reverse();
+        told.join("\n  ")
+    }
+}
+
+/// What there is to know about a site for its threads.
+pub struct Ground {
+    pub base: u64,
+    pub length: usize,
+    /// Where threads come in.
+    pub entries: Vec<usize>,
+    /// Do they go on into what is behind the site?
+    pub falls_through: bool,
+}
+
+/// The memory, and all places where threads may be.
+#[derive(Clone)]
+pub struct World {
+    pub memory: Memory,
+    pub threads: BTreeMap<Thread, Option<Rc<Trail>>>,
+    /// What the patcher did last, for trails.
+    pub now: Rc<str>,
+    pub stopped: bool,
+}
+
+impl World {
+    pub fn new(bytes: &[u8]) -> World {
+        World { memory: Memory::new(bytes), threads: BTreeMap::new(), now: "".into(), stopped: false }
+    }
+
+    /// Takes over the threads of another, and says whether there were new ones.
+    pub fn join(&mut self, threads: &BTreeMap<Thread, Option<Rc<Trail>>>) -> bool {
+        let before = self.threads.len();
+        for (thread, trail) in threads {
+            self.threads.entry(*thread).or_insert_with(|| trail.clone());
+        }
+        self.threads.len() > before
+    }
+
+    /// Lets threads come in, and lets all run as far as they like, or not at all. The error is what a thread did to its harm.
+    pub fn run(&mut self, ground: &Ground, allowed: &[Exit], fetches: &mut Fetches) -> Result<(), String> {
+        if self.stopped {
+            return Ok(());
+        }
+        let mut open: Vec<Thread> = self.threads.keys().copied().collect();
+        for entry in &ground.entries {
+            if !self.threads.contains_key(&Thread::At(*entry)) {
+                self.threads.insert(Thread::At(*entry), None);
+                open.push(Thread::At(*entry));
+            }
+        }
+        let mut edges: Vec<(usize, usize)> = Vec::new();
+        while let Some(thread) = open.pop() {
+            let trail = self.threads.get(&thread).cloned().flatten();
+            let mut come = |next: Thread, what: &dyn Fn() -> String| {
+                self.threads.entry(next).or_insert_with(|| {
+                    open.push(next);
+                    Some(Rc::new(Trail { what: format!("{}: {}", self.now, what()), before: trail.clone() }))
+                });
+            };
+            let offset = match thread {
+                Thread::Away(back) => {
+                    come(Thread::At(back), &|| format!("returns to +{back}"));
+                    continue;
+                }
+                Thread::At(offset) => offset,
+            };
+            for (bytes, effect) in fetches.at(&self.memory, offset, ground.base).iter() {
+                let executes = || format!("at +{offset} executes {bytes:02x?}");
+                let harmless = match *effect {
+                    Effect::Next(next) if next == ground.length => ground.falls_through,
+                    Effect::Next(next) if next < ground.length => {
+                        edges.push((offset, next));
+                        come(Thread::At(next), &executes);
+                        true
+                    }
+                    Effect::Leaves(exit, next) if allowed.contains(&exit) => {
+                        if matches!(exit, Exit::Call(_) | Exit::CallThrough(_)) && next < ground.length {
+                            come(Thread::Away(next), &executes);
+                        }
+                        true
+                    }
+                    _ => false,
+                };
+                if !harmless {
+                    let before = Trail::tell(&trail);
+                    return Err(format!("  {before}\n  {}: {}, and comes to harm", self.now, executes()));
+                }
+            }
+        }
+        match is_loop(&edges) {
+            true => Err(format!("  {}: a thread runs in circles", self.now)),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Is there a way back? Whatever has no way on is taken away until nothing more is.
+fn is_loop(edges: &[(usize, usize)]) -> bool {
+    let mut edges = edges.to_vec();
+    loop {
+        let left: Vec<_> =
+            edges.iter().filter(|(_, to)| edges.iter().any(|(from, _)| from == to)).copied().collect();
+        if left.len() == edges.len() {
+            return !left.is_empty();
+        }
+        edges = left;
+    }
+}

@@ -1,0 +1,207 @@
+//! The search: all orders of changes, and all places where a batch may be cut short.
+
+use std::collections::BTreeMap;
+
+use calltap_patch::State;
+
+use crate::machine::{Exit, Fetches, Memory, Thread, World};
+use crate::sites::{Act, Case, Look};
+
+/// Turns a batch into what it shall not be.
+pub type Falsify<'a> = &'a dyn Fn(&Case, Vec<Act>) -> Vec<Act>;
+/// What a thread did to its harm, from its coming in.
+pub type Harm = String;
+
+/// Takes batches in all orders, until no thread comes to a place where none was before.
+pub struct Proof<'a> {
+    case: &'a Case,
+    falsify: Falsify<'a>,
+    fetches: Fetches,
+    /// Between batches, by state.
+    rest: BTreeMap<(usize, Memory), World>,
+}
+
+/// Batches that were cut short, by the state that the site is now thought to be in.
+type Cuts = BTreeMap<(usize, [usize; 2], Memory), World>;
+
+impl<'a> Proof<'a> {
+    pub fn new(case: &'a Case, falsify: Falsify<'a>) -> Result<Proof<'a>, Harm> {
+        let mut proof = Proof { case, falsify, fetches: Fetches::default(), rest: BTreeMap::new() };
+        proof.come_to_rest(0, World::new(&case.bytes(State::Original)))?;
+        Ok(proof)
+    }
+
+    fn run(&mut self, world: &mut World, states: &[State]) -> Result<(), Harm> {
+        let always = (!self.case.ground.falls_through).then_some(Exit::Return);
+        let allowed: Vec<Exit> =
+            states.iter().flat_map(|state| self.case.exits(*state)).chain(always).collect();
+        world.run(&self.case.ground, &allowed, &mut self.fetches)
+    }
+
+    /// Whoever was inside has been waited for.
+    fn drain(&self, world: &mut World, look: Look) {
+        let is_inside = |offset: usize| self.case.site.is_inside(self.case.ground.base + offset as u64);
+        world.threads.retain(|thread, _| match *thread {
+            Thread::At(offset) => !is_inside(offset),
+            Thread::Away(back) => look == Look::Here || !is_inside(back),
+        });
+    }
+
+    fn take(&mut self, world: &mut World, act: &Act, states: &[State]) -> Result<(), Harm> {
+        let now = |what: String| format!("{:x?}, {what}", states).into();
+        match act {
+            Act::Store(step, offset, bytes) => {
+                for (i, byte) in bytes.iter().enumerate() {
+                    world.memory.store(offset + i, *byte);
+                }
+                world.now = now(format!("step {step} stored"));
+            }
+            Act::Sync(step) => {
+                world.memory.sync();
+                world.now = now(format!("step {step} synced"));
+            }
+            Act::Drain(look) => self.drain(world, *look),
+            Act::Stop(look) => {
+                self.drain(world, *look);
+                world.stopped = true;
+            }
+            Act::Continue => {
+                // Whoever was stopped comes out of the kernel, which serialises.
+                world.memory.sync();
+                world.stopped = false;
+                world.now = now("all continue".to_owned());
+            }
+        }
+        self.run(world, states)
+    }
+
+    fn take_all(&mut self, world: &mut World, acts: &[Act], states: &[State]) -> Result<(), Harm> {
+        acts.iter().try_for_each(|act| self.take(world, act, states))
+    }
+
+    /// A world whose batch is done joins those that were there before. Was it new?
+    fn come_to_rest(&mut self, state: usize, mut world: World) -> Result<bool, Harm> {
+        let (to, newest) = (self.case.state(state), world.memory.newest());
+        if newest != self.case.bytes(to) {
+            return Err(format!("{}: not {to:x?} but {newest:02x?}", world.now));
+        }
+        self.run(&mut world, &[to])?;
+        Ok(join(&mut self.rest, (state, world.memory.clone()), world))
+    }
+
+    fn acts(&self, from: usize, to: usize) -> Vec<Act> {
+        (self.falsify)(self.case, self.case.acts(self.case.state(from), self.case.state(to)))
+    }
+
+    /// All batches, one after another, in all orders.
+    pub fn changes(&mut self) -> Result<(), Harm> {
+        loop {
+            let mut is_new = false;
+            for ((from, _), rest) in self.rest.clone() {
+                for to in (0..4).filter(|to| *to != from) {
+                    let mut world = rest.clone();
+                    let states = [self.case.state(from), self.case.state(to)];
+                    self.take_all(&mut world, &self.acts(from, to), &states)?;
+                    is_new |= self.come_to_rest(to, world)?;
+                }
+            }
+            if !is_new {
+                return Ok(());
+            }
+        }
+    }
+
+    /// A world after each act of a batch, and after any part of each store.
+    fn cut_short(&mut self, mut world: World, acts: &[Act], states: &[State]) -> Result<Vec<World>, Harm> {
+        let mut cuts = Vec::new();
+        for act in acts {
+            // A store to stopped threads may be torn by its writer's death too, but what it leaves may be anything.
+            if let Act::Store(step, offset, bytes) = act
+                && !world.stopped
+            {
+                let old = world.memory.newest();
+                let differ: Vec<_> = (0..bytes.len()).filter(|i| bytes[*i] != old[offset + i]).collect();
+                for some in 0..1 << differ.len() {
+                    let mut torn = world.clone();
+                    torn.now = format!("{states:x?}, step {step} cut short").into();
+                    for (_, i) in differ.iter().enumerate().filter(|(n, _)| some >> n & 1 == 1) {
+                        torn.memory.store(offset + i, bytes[*i]);
+                    }
+                    self.run(&mut torn, states)?;
+                    cuts.push(torn);
+                }
+            }
+            self.take(&mut world, act, states)?;
+            let mut left = world.clone();
+            if left.stopped {
+                self.take(&mut left, &Act::Continue, states)?;
+            }
+            cuts.push(left);
+        }
+        Ok(cuts)
+    }
+
+    fn all_cuts(&mut self) -> Result<Cuts, Harm> {
+        let mut cuts = Cuts::new();
+        for ((from, _), rest) in self.rest.clone() {
+            for to in (0..4).filter(|to| *to != from) {
+                let states = [self.case.state(from), self.case.state(to)];
+                // Whoever switches a site on knows that it may lead there.
+                let thought = if to >= 2 { to } else { from };
+                for cut in self.cut_short(rest.clone(), &self.acts(from, to), &states)? {
+                    join(&mut cuts, (thought, [from, to], cut.memory.clone()), cut);
+                }
+            }
+        }
+        Ok(cuts)
+    }
+
+    /// All batches cut short anywhere, and then, perhaps after a recovery that was cut short as well, recovered to each of some
+    /// states; and all changes that may follow. The result is what is not recognised, and left alone.
+    pub fn recoveries(&mut self, targets: &[usize]) -> Result<Vec<[usize; 2]>, Harm> {
+        let mut unrecognised = Vec::new();
+        loop {
+            self.changes()?;
+            let mut is_new = false;
+            let mut cuts = self.all_cuts()?;
+            for again in [true, false] {
+                for ((thought, cut, memory), world) in cuts.clone() {
+                    let from = self.case.state(thought);
+                    let newest = memory.newest();
+                    if newest != self.case.bytes(from) && !self.case.site.may_be(&newest, from) {
+                        unrecognised.push(cut);
+                        continue;
+                    }
+                    if again {
+                        let states =
+                            [self.case.state(cut[0]), self.case.state(cut[1]), from, State::Original];
+                        for second in self.cut_short(world, &self.acts(thought, 0), &states)? {
+                            join(&mut cuts, (thought, cut, second.memory.clone()), second);
+                        }
+                        continue;
+                    }
+                    for target in targets {
+                        let states = [cut[0], cut[1], thought, *target].map(|n| self.case.state(n));
+                        let mut world = world.clone();
+                        self.take_all(&mut world, &self.acts(thought, *target), &states)?;
+                        is_new |= self.come_to_rest(*target, world)?;
+                    }
+                }
+            }
+            if !is_new {
+                return Ok(unrecognised);
+            }
+        }
+    }
+}
+
+/// Adds the threads of a world to those of its like. Were there new ones?
+fn join<K: Ord>(worlds: &mut BTreeMap<K, World>, key: K, world: World) -> bool {
+    match worlds.get_mut(&key) {
+        Some(known) => known.join(&world.threads),
+        None => {
+            worlds.insert(key, world);
+            true
+        }
+    }
+}

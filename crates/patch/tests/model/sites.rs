@@ -1,0 +1,184 @@
+//! Every kind of site, and what is done to it.
+
+use calltap_patch::{Avma, Bias, Demand, STEPS, Site, State};
+use calltap_sites::{SiteForm, Svma};
+
+use crate::machine::{Exit, Ground};
+
+/// Near the beginning of a page, across two cache lines, across two pages.
+pub const PLACES: [u64; 3] = [0x40_1010, 0x40_103d, 0x40_1ffd];
+
+/// A kind of site.
+pub struct Case {
+    pub name: String,
+    pub site: Site,
+    pub ground: Ground,
+    /// How threads leave it as it is in the file.
+    leaves: Vec<Exit>,
+    calls: bool,
+}
+
+/// How to find out who is inside.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Look {
+    /// By where threads are.
+    Here,
+    /// And by where those that were called from the site will return to.
+    Returns,
+}
+
+/// What the patcher does, in order.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Act {
+    /// Step, offset, bytes.
+    Store(usize, usize, Vec<u8>),
+    Sync(usize),
+    /// Waits until nobody is inside.
+    Drain(Look),
+    /// Stops all, with nobody inside.
+    Stop(Look),
+    Continue,
+}
+
+impl Case {
+    pub fn state(&self, n: usize) -> State {
+        // Operands that differ in all bytes, none of which does well as an instruction.
+        let on = |relative: u64| State::On(Avma(self.ground.base + 5 + relative));
+        match n {
+            0 => State::Original,
+            1 => State::Ready,
+            2 => on(0x70F4_CCC3),
+            _ => on(0x1B0F_0BF1),
+        }
+    }
+
+    pub fn bytes(&self, state: State) -> Vec<u8> {
+        self.site.bytes(state).unwrap()
+    }
+
+    /// How threads may leave it in a state.
+    pub fn exits(&self, state: State) -> Vec<Exit> {
+        match state {
+            State::On(target) if self.calls => vec![Exit::Call(target.0)],
+            State::On(target) => vec![Exit::Jump(target.0)],
+            State::Ready if self.bytes(state) != self.bytes(State::Original) => Vec::new(),
+            State::Original | State::Ready => self.leaves.clone(),
+        }
+    }
+
+    pub fn acts(&self, from: State, to: State) -> Vec<Act> {
+        let steps: [_; STEPS] = self.site.steps(from, to).unwrap();
+        let demand = self.site.demand(from, to);
+        let mut acts = Vec::new();
+        for (step, pokes) in steps.into_iter().enumerate() {
+            for poke in &pokes {
+                let offset = (poke.address.0 - self.ground.base) as usize;
+                acts.push(Act::Store(step, offset, poke.bytes.clone()));
+            }
+            if !pokes.is_empty() {
+                acts.push(Act::Sync(step));
+            }
+            if step == 0 && demand == Demand::NobodyInside {
+                acts.push(Act::Drain(Look::Returns));
+            }
+        }
+        if demand == Demand::NobodyRuns {
+            acts.insert(0, Act::Stop(Look::Returns));
+            acts.push(Act::Continue);
+        }
+        acts
+    }
+}
+
+fn entry(name: &str, place: u64, old: &[u8], leaves: Vec<Exit>) -> Case {
+    let form = SiteForm::Entry { at: Svma(place), old: old.to_vec() };
+    whole(name, place, old, leaves, Site::new(&form, Bias(0)), false)
+}
+
+fn after_prologue(name: &str, place: u64, old: &[u8], leaves: Vec<Exit>) -> Case {
+    let form = SiteForm::AfterPrologue { at: Svma(place), old: old.to_vec() };
+    whole(name, place, old, leaves, Site::new(&form, Bias(0)), true)
+}
+
+fn whole(name: &str, base: u64, old: &[u8], leaves: Vec<Exit>, site: Option<Site>, calls: bool) -> Case {
+    let falls_through = old[0] != 0xC3;
+    let ground = Ground { base, length: old.len(), entries: vec![0], falls_through };
+    let name = format!("{name} at {base:#x}");
+    Case { name, site: site.unwrap(), ground, leaves, calls }
+}
+
+const NOPS: [&[u8]; 6] = [
+    &[0x0F, 0x1F, 0x44, 0, 0],
+    &[0x66, 0x0F, 0x1F, 0x44, 0, 0],
+    &[0x0F, 0x1F, 0x80, 0, 0, 0, 0],
+    &[0x0F, 0x1F, 0x84, 0, 0, 0, 0, 0],
+    &[0x66, 0x0F, 0x1F, 0x84, 0, 0, 0, 0, 0],
+    &[0x66, 0x2E, 0x0F, 0x1F, 0x84, 0, 0, 0, 0, 0],
+];
+const CALL: [u8; 5] = [0xE8, 0xC1, 0xF2, 0xD3, 0x24];
+const ADDR32_CALL: [u8; 6] = [0x67, 0xE8, 0xC1, 0xF2, 0xD3, 0x24];
+const CALL_THROUGH: [u8; 6] = [0xFF, 0x15, 0xC1, 0xF2, 0xD3, 0x24];
+const CALLED: u64 = 0x24D3_F2C1;
+
+pub fn nops(place: u64) -> Vec<Case> {
+    let of = |old: &&[u8]| entry(&format!("a NOP of {} bytes", old.len()), place, old, vec![]);
+    NOPS.iter().map(of).collect()
+}
+
+pub fn single_nops(place: u64) -> Case {
+    entry("five NOPs", place, &[0x90; 5], vec![])
+}
+
+pub fn calls(place: u64) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for make in [entry, after_prologue] {
+        cases.push(make("a call", place, &CALL, vec![Exit::Call(place + 5 + CALLED)]));
+        cases.push(make("a call of 6 bytes", place, &ADDR32_CALL, vec![Exit::Call(place + 6 + CALLED)]));
+        let through = vec![Exit::CallThrough(place + 6 + CALLED)];
+        cases.push(make("a call through a pointer", place, &CALL_THROUGH, through));
+    }
+    cases.push(after_prologue("a NOP for a call", place, NOPS[0], vec![]));
+    cases.push(after_prologue("a NOP for a call of 6 bytes", place, NOPS[1], vec![]));
+    cases.push(entry("NOPs of 3 and 2 bytes", place, &[0x0F, 0x1F, 0, 0x66, 0x90], vec![]));
+    cases
+}
+
+pub fn prefixed(place: u64) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for prefix_old in [vec![0x90; 5], NOPS[0].to_vec()] {
+        for entry_old in [vec![0x90; 2], vec![0x66, 0x90]] {
+            for gap in [0, 4] {
+                let (prefix, entry) = (Svma(place), Svma(place + 5 + gap));
+                let name =
+                    format!("{prefix_old:02x?} in front, {entry_old:02x?} at the entry behind {gap} bytes");
+                let (prefix_old, entry_old) = (prefix_old.clone(), entry_old.clone());
+                let form = SiteForm::Prefix { prefix, prefix_old, entry, entry_old };
+                let site = Site::new(&form, Bias(0)).unwrap();
+                let ground =
+                    Ground { base: place, length: site.len(), entries: vec![5], falls_through: true };
+                cases.push(Case { name, site, ground, leaves: vec![], calls: false });
+            }
+        }
+    }
+    cases
+}
+
+pub fn empty_functions(place: u64) -> Vec<Case> {
+    let paddings =
+        [[0x90; 4], [0xCC; 4], [0x66, 0x66, 0x2E, 0x0F], [0x0F, 0x1F, 0x40, 0], [0x66, 0x90, 0xCC, 0xCC]];
+    let of = |padding: [u8; 4]| {
+        let old = [0xC3, padding[0], padding[1], padding[2], padding[3]];
+        let site = Site::empty_function(Avma(place), old);
+        whole(&format!("a return and {padding:02x?}"), place, &old, vec![Exit::Return], site, false)
+    };
+    paddings.into_iter().map(of).collect()
+}
+
+pub fn every_kind(place: u64) -> Vec<Case> {
+    let mut cases = nops(place);
+    cases.push(single_nops(place));
+    cases.extend(calls(place));
+    cases.extend(prefixed(place));
+    cases.extend(empty_functions(place));
+    cases
+}

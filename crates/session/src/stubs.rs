@@ -1,0 +1,122 @@
+//! The code file: stubs, and the hops that lead to them from modules too far away for a direct jump.
+
+use crate::maps::{self, Region, gap_near};
+use calltap_abi::stub;
+use calltap_patch::{Agent, Avma, Bias, Wanted, reaches};
+use calltap_sites::SiteForm;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+/// Hops mapped near a module.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HopRange {
+    /// First byte in the process.
+    pub address: u64,
+    /// First byte in the code file.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u64,
+    /// Bytes in use.
+    used: u64,
+}
+
+/// What was given out of the code file.
+#[derive(Debug)]
+pub struct Stubs<'a> {
+    code: &'a File,
+    /// The process's agent.
+    pub agent: Agent,
+    next: u32,
+    next_hop: u64,
+    /// Ranges that have to be mapped before the stubs given out since can be used.
+    pub to_map: Vec<HopRange>,
+}
+
+const PAGE: u64 = 4096;
+
+impl<'a> Stubs<'a> {
+    /// Nothing was given out yet.
+    pub fn new(code: &'a File) -> Stubs<'a> {
+        let agent = Agent { stubs: Avma(0), hooks: Default::default() };
+        Stubs { code, agent, next: 0, next_hop: stub::REGION as u64, to_map: Vec::new() }
+    }
+
+    /// Stubs that are left.
+    pub fn room(&self) -> usize {
+        stub::COUNT - self.next as usize
+    }
+
+    /// Begins a batch of stubs for a module. The length of the address range that would have been needed, if there is none.
+    pub fn begin<'s>(
+        &'s mut self,
+        module: (u64, u64),
+        count: usize,
+        regions: &[Region],
+        hops: &'s mut Vec<HopRange>,
+    ) -> Result<Batch<'s, 'a>, u64> {
+        let ends = [Avma(module.0), Avma(module.1)];
+        let (low, high) = (self.agent.stub(0), self.agent.stub(stub::COUNT as u32 - 1));
+        let near = ends.iter().all(|end| reaches(*end, low) && reaches(*end, high));
+        let bytes = (count * stub::HOP_SIZE) as u64;
+        if !near && hops.last().is_none_or(|range| range.length - range.used < bytes) {
+            let length = bytes.next_multiple_of(PAGE);
+            let taken = self.to_map.iter().map(|range| Region::taken(range.address, range.length));
+            let regions: Vec<Region> = regions.iter().cloned().chain(taken).collect();
+            let address =
+                gap_near(&regions, module.0, module.1, length, maps::lowest_address()).ok_or(length)?;
+            let range = HopRange { address, offset: self.next_hop, length, used: 0 };
+            self.next_hop += length;
+            self.to_map.push(range.clone());
+            hops.push(range);
+        }
+        let first = self.next;
+        let hop = hops.last().filter(|_| !near).map_or(0, |range| range.used);
+        let range = if near { None } else { hops.last_mut() };
+        Ok(Batch { first, first_hop: hop, range, owner: self, stubs: Vec::new(), hops: Vec::new() })
+    }
+}
+
+/// Stubs being written.
+pub struct Batch<'s, 'a> {
+    owner: &'s mut Stubs<'a>,
+    first: u32,
+    first_hop: u64,
+    range: Option<&'s mut HopRange>,
+    stubs: Vec<u8>,
+    hops: Vec<u8>,
+}
+
+impl Batch<'_, '_> {
+    /// A stub for a site: its number, and where the site shall jump. None if it is out of reach.
+    pub fn add(&mut self, form: &SiteForm, bias: Bias, wanted: Wanted) -> Option<(u32, Avma)> {
+        let agent = &self.owner.agent;
+        let id = self.owner.next;
+        let after = calltap_patch::is_after_prologue(form);
+        let (at, body) = (agent.stub(id), bias.apply(calltap_patch::body_address(form)));
+        let bytes = calltap_patch::stub_bytes(agent, at, body, wanted, after).ok()?;
+        let entry = Avma(at.0 + calltap_patch::entry_offset(wanted, after) as u64);
+        let site = bias.apply(calltap_patch::site_address(form));
+        let target = match &mut self.range {
+            None => entry,
+            Some(range) => {
+                self.hops.extend_from_slice(&calltap_patch::hop_bytes(entry));
+                range.used += stub::HOP_SIZE as u64;
+                Avma(range.address + range.used - stub::HOP_SIZE as u64)
+            }
+        };
+        self.stubs.extend_from_slice(&bytes);
+        self.owner.next += 1;
+        reaches(site, target).then_some((id, target))
+    }
+
+    /// Writes them to the code file.
+    pub fn finish(self) -> io::Result<()> {
+        let code = self.owner.code;
+        code.write_all_at(&self.stubs, u64::from(self.first) * stub::SIZE as u64)?;
+        match self.range {
+            Some(range) => code.write_all_at(&self.hops, range.offset + self.first_hop),
+            None => Ok(()),
+        }
+    }
+}

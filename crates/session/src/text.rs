@@ -1,0 +1,68 @@
+//! The text of a traced process, written from outside: the one hand of the project that changes code.
+//!
+//! `/proc/PID/mem` writes to read-only text without changing its protection (so also under W^X policies), and splits no mapping. It
+//! works as long as the process's memory exists, whatever the process does to its privileges after this was opened.
+//!
+//! Unsafe because membarrier has no safe wrapper; the call changes no memory.
+#![allow(unsafe_code)]
+
+use calltap_patch::{Avma, Text};
+use rustix::io::Errno;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+
+/// MEMBARRIER_CMD_GLOBAL_EXPEDITED: interrupts every processor that runs a thread of a process that registered for it.
+const GLOBAL_EXPEDITED: i32 = 1 << 1;
+
+/// How other processors come to see what was written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sync {
+    /// They are interrupted. Returning from an interrupt serialises; where the kernel returns to the process without one, the process's registration
+    /// for SYNC_CORE makes it serialise.
+    Barrier,
+    /// All threads are stopped, or none can be running what is written.
+    Quiet,
+}
+
+/// A process's memory.
+#[derive(Debug)]
+pub struct ProcessText {
+    memory: File,
+    /// How to sync.
+    pub sync: Sync,
+}
+
+impl ProcessText {
+    /// Opens the memory of a process: takes the permission to trace it.
+    pub fn open(pid: u32) -> std::io::Result<ProcessText> {
+        let memory = OpenOptions::new().read(true).write(true).open(format!("/proc/{pid}/mem"))?;
+        Ok(ProcessText { memory, sync: Sync::Barrier })
+    }
+}
+
+fn errno(error: std::io::Error) -> Errno {
+    Errno::from_io_error(&error).unwrap_or(Errno::IO)
+}
+
+impl Text for ProcessText {
+    type Error = Errno;
+
+    fn read(&mut self, at: Avma, into: &mut [u8]) -> Result<(), Errno> {
+        self.memory.read_exact_at(into, at.0).map_err(errno)
+    }
+
+    fn write(&mut self, at: Avma, bytes: &[u8]) -> Result<(), Errno> {
+        self.memory.write_all_at(bytes, at.0).map_err(errno)
+    }
+
+    fn sync(&mut self) -> Result<(), Errno> {
+        if self.sync == Sync::Quiet {
+            return Ok(());
+        }
+        // SAFETY: a memory barrier; no pointers.
+        match unsafe { libc::syscall(libc::SYS_membarrier, GLOBAL_EXPEDITED, 0, 0) } {
+            0 => Ok(()),
+            _ => Err(errno(std::io::Error::last_os_error())),
+        }
+    }
+}
