@@ -17,6 +17,8 @@ pub(super) struct Symbol<'d> {
     pub name: &'d [u8],
     /// Lower is the better name: global, weak, local.
     pub rank: u8,
+    /// Place in the file, among symbols that differ in nothing else.
+    order: u32,
 }
 
 /// Every function symbol in executable memory, by address, the best name of an address first.
@@ -33,7 +35,8 @@ pub(super) fn functions<'d>(
             let name = string(strings, symbol.st_name.get(Le), LONGEST_NAME);
             let Some(left) = budget.checked_sub(name.map_or(LONGEST_NAME, <[u8]>::len)) else { return false };
             budget = left;
-            all.extend(name.and_then(|name| named(symbol, name)));
+            let order = all.len() as u32;
+            all.extend(name.and_then(|name| named(symbol, name, order)));
         }
         true
     };
@@ -49,11 +52,11 @@ pub(super) fn functions<'d>(
     if !complete {
         complaints.push("the symbols' names are absurdly long: some were skipped".to_owned());
     }
-    // The rest of the order is only worked out where it matters.
-    all.sort_by_key(|symbol| symbol.address);
+    // In place, since there are many; the rest of the order is only worked out where it matters.
+    all.sort_unstable_by_key(|symbol| symbol.address);
     for names in all.chunk_by_mut(|a, b| a.address == b.address).filter(|names| names.len() > 1) {
-        let key = |symbol: &Symbol<'d>| (is_cold(symbol.name), symbol.rank, symbol.name);
-        names.sort_by(|a, b| key(a).cmp(&key(b)));
+        let key = |symbol: &Symbol<'d>| (is_cold(symbol.name), symbol.rank, symbol.name, symbol.order);
+        names.sort_unstable_by(|a, b| key(a).cmp(&key(b)));
     }
     all
 }
@@ -71,7 +74,7 @@ fn is_function(image: &Image<'_>, symbol: &Sym64<Le>) -> bool {
     section.is_none_or(|section| section.is_code() && !section.is_plt())
 }
 
-fn named<'d>(symbol: &Sym64<Le>, name: &'d [u8]) -> Option<Symbol<'d>> {
+fn named<'d>(symbol: &Sym64<Le>, name: &'d [u8], order: u32) -> Option<Symbol<'d>> {
     let name = base_name(name);
     let rank = match symbol.st_bind() {
         elf::STB_GLOBAL | elf::STB_GNU_UNIQUE => 0,
@@ -79,7 +82,7 @@ fn named<'d>(symbol: &Sym64<Le>, name: &'d [u8]) -> Option<Symbol<'d>> {
         _ => 2,
     };
     let (address, size) = (symbol.st_value.get(Le), symbol.st_size.get(Le));
-    (!name.is_empty()).then_some(Symbol { address, size, name, rank })
+    (!name.is_empty()).then_some(Symbol { address, size, name, rank, order })
 }
 
 /// The name without `@VERSION` or `@@VERSION`.
