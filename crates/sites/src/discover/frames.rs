@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use gimli::{
-    BaseAddresses, CallFrameInstruction, CieOrFde, EhFrame, EhFrameHdr, EndianSlice, FrameDescriptionEntry,
-    LittleEndian, Register, UnwindSection, X86_64,
+    BaseAddresses, CallFrameInstruction, CieOrFde, DwEhPe, EhFrame, EhFrameHdr, EndianSlice,
+    FrameDescriptionEntry, LittleEndian, PartialFrameDescriptionEntry, Register, UnwindSection, X86_64,
+    constants,
 };
 use object::elf;
 
@@ -12,6 +13,7 @@ use super::image::{Image, Section};
 use super::plt;
 
 type Bytes<'d> = EndianSlice<'d, LittleEndian>;
+type Partial<'b, 'd> = PartialFrameDescriptionEntry<'b, EhFrame<Bytes<'d>>, Bytes<'d>>;
 type Cie<'d> = gimli::CommonInformationEntry<Bytes<'d>>;
 
 /// The range of one frame description.
@@ -28,6 +30,9 @@ struct Cfa(Option<(Register, u64)>);
 
 /// At a function's first byte only the return address is on the stack.
 const CALLED: Cfa = Cfa(Some((X86_64::RSP, 8)));
+
+/// How nearly every frame states its address: as a signed 32-bit distance from that statement.
+const DISTANCE: DwEhPe = DwEhPe(constants::DW_EH_PE_pcrel.0 | constants::DW_EH_PE_sdata4.0);
 
 /// The frames in executable memory, by address, but for those at addresses that are `settled` without them. PLT stubs and
 /// signal trampolines are left out.
@@ -75,6 +80,11 @@ impl<'d> Reader<'_, 'd> {
         let mut entries = section.entries(&bases);
         while let Some(entry) = entries.next().map_err(|error| error.to_string())? {
             if let CieOrFde::Fde(partial) = entry {
+                // Symbols settle nearly all of a program that is not stripped: most frames need not even be parsed.
+                let start = self.start(address, bytes, &partial);
+                if start.is_some_and(|start| (self.settled)(start)) {
+                    continue;
+                }
                 let fde = partial.parse(|section, bases, offset| self.cie(section, bases, offset.0));
                 // A frame of a strange kind says nothing about the others.
                 let Ok(fde) = fde else { continue };
@@ -82,6 +92,16 @@ impl<'d> Reader<'_, 'd> {
             }
         }
         Ok(())
+    }
+
+    /// The address of a frame, if it is stated in the usual way.
+    fn start(&self, section: u64, bytes: &[u8], fde: &Partial<'_, 'd>) -> Option<u64> {
+        let (cie, _) = self.cies.get(&fde.cie_offset().0)?.as_ref().ok()?;
+        let [length, _, distance] = bytes.get(fde.offset()..)?.as_chunks::<4>().0.first_chunk()?;
+        // (This length says that the form is the 64-bit one.)
+        let usual = cie.fde_address_encoding() == Some(DISTANCE) && *length != [0xff; 4];
+        let at = section.wrapping_add(fde.offset() as u64 + 8);
+        usual.then(|| at.wrapping_add_signed(i32::from_le_bytes(*distance).into()))
     }
 
     /// Follows the search table, which needs no section headers.
@@ -133,7 +153,6 @@ impl<'d> Reader<'_, 'd> {
         fde: &FrameDescriptionEntry<Bytes<'d>>,
     ) {
         let (address, size) = (fde.initial_address(), fde.len());
-        // Symbols settle nearly all of a program that is not stripped, so they are asked first.
         if (self.settled)(address)
             || fde.is_signal_trampoline()
             || size == 0
