@@ -85,16 +85,30 @@ impl<'d> Dynamic<'d> {
     ///
     /// RELR relocations need no look-up: they add the bias to what the file has in place.
     pub fn pointer_at(&self, image: &Image<'_>, at: u64) -> Option<u64> {
-        let first = self.relocations.partition_point(|relocation| relocation.at < at);
-        match self.relocations.get(first).filter(|relocation| relocation.at == at) {
-            Some(relocation) if relocation.kind == RELATIVE => Some(relocation.addend),
-            Some(relocation) => {
-                let symbol = self.all_symbols.get(relocation.symbol as usize)?;
-                let defined = symbol.st_shndx.get(Le) != elf::SHN_UNDEF;
-                defined.then(|| symbol.st_value.get(Le).wrapping_add(relocation.addend))
+        self.pointers(image, at, 1).next()?
+    }
+
+    /// What [`Self::pointer_at`] says of `count` words from `at` on.
+    pub fn pointers(&self, image: &Image<'_>, at: u64, count: u64) -> impl Iterator<Item = Option<u64>> {
+        let mut relocations = &self.relocations[..];
+        (0..count).map_while(move |index| at.checked_add(index * 8)).map(move |at| {
+            // Nearly always the next one: a list of sites is one relocation after the other.
+            let passed = match relocations {
+                [next, ..] if next.at >= at => 0,
+                [_, next, ..] if next.at >= at => 1,
+                _ => relocations.partition_point(|relocation| relocation.at < at),
+            };
+            relocations = &relocations[passed..];
+            match relocations.first().filter(|relocation| relocation.at == at) {
+                Some(relocation) if relocation.kind == RELATIVE => Some(relocation.addend),
+                Some(relocation) => {
+                    let symbol = self.all_symbols.get(relocation.symbol as usize)?;
+                    let defined = symbol.st_shndx.get(Le) != elf::SHN_UNDEF;
+                    defined.then(|| symbol.st_value.get(Le).wrapping_add(relocation.addend))
+                }
+                None => image.bytes(at, 8)?.try_into().ok().map(u64::from_le_bytes),
             }
-            None => image.bytes(at, 8)?.try_into().ok().map(u64::from_le_bytes),
-        }
+        })
     }
 
     /// The words the loader fills with the address of an imported symbol, with the symbol's name if it has at most

@@ -62,8 +62,8 @@ fn addresses(image: &Image<'_>, dynamic: &Dynamic<'_>, name: &[u8]) -> Vec<u64> 
     for section in image.sections.iter().filter(|section| section.name == name) {
         let count = (section.size / 8).min(budget);
         budget -= count;
-        let words = (0..count).map_while(|index| section.address.checked_add(index * 8));
-        all.extend(words.filter_map(|at| dynamic.pointer_at(image, at)).filter(|&address| address != 0));
+        let pointers = dynamic.pointers(image, section.address, count);
+        all.extend(pointers.flatten().filter(|&address| address != 0));
     }
     all.sort_unstable();
     all.dedup();
