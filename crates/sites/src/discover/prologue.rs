@@ -32,12 +32,17 @@ impl Prologue {
     pub fn step(&mut self, instruction: &Instruction) {
         let registers = (instruction.op0_register(), instruction.op1_register());
         let is = |mnemonic, operands| instruction.mnemonic() == mnemonic && registers == operands;
-        let (rsp, rbp) = (self.writes(instruction, Register::RSP), self.writes(instruction, Register::RBP));
+        let factory = &mut self.factory;
         self.state = match self.state {
+            State::Lost => State::Lost,
             State::Untouched if is(Mnemonic::Push, (Register::RBP, Register::None)) => State::Pushed,
             State::Pushed if is(Mnemonic::Mov, (Register::RBP, Register::RSP)) => State::Set,
-            State::Untouched | State::Pushed if rsp || rbp => State::Lost,
-            State::Set if rbp => State::Lost,
+            State::Untouched | State::Pushed
+                if writes(factory, instruction, &[Register::RSP, Register::RBP]) =>
+            {
+                State::Lost
+            }
+            State::Set if writes(factory, instruction, &[Register::RBP]) => State::Lost,
             state => state,
         };
     }
@@ -46,15 +51,16 @@ impl Prologue {
     pub fn frame_is_set(&self) -> bool {
         self.state == State::Set
     }
+}
 
-    fn writes(&mut self, instruction: &Instruction, register: Register) -> bool {
-        let writes = |access| {
-            matches!(
-                access,
-                OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
-            )
-        };
-        let used = self.factory.info(instruction).used_registers();
-        used.iter().any(|used| used.register().full_register() == register && writes(used.access()))
-    }
+/// Changes one of `registers`, or a part of one.
+fn writes(factory: &mut InstructionInfoFactory, instruction: &Instruction, registers: &[Register]) -> bool {
+    let writes = |access| {
+        matches!(
+            access,
+            OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
+        )
+    };
+    let used = factory.info(instruction).used_registers();
+    used.iter().any(|used| registers.contains(&used.register().full_register()) && writes(used.access()))
 }
