@@ -9,37 +9,406 @@ mod proof;
 #[path = "model/sites.rs"]
 mod sites;
 
-use machine::World;
 use proof::{Falsify, Harm, Proof};
 use sites::{Act, Case, Look, PLACES};
 
-fn as_it_is(_: &Case, acts: Vec<Act>) -> Vec<Act> {
-    acts
+/// Does no thread come to harm, whatever changes follow each other?
+fn explore(case: &Case, falsify: Falsify<'_>) -> Result<(), Harm> {
+    Proof::new(case, falsify)?.changes()
 }
 
-fn check(cases: Vec<Case>) {
-    for case in cases {
-        let start = std::time::Instant::now();
-        let result = Proof::new(&case, &as_it_is).and_then(|mut proof| proof.changes());
-        if let Err(harm) = result {
+fn check(cases: impl Fn(u64) -> Vec<Case>) {
+    for case in PLACES.into_iter().flat_map(cases) {
+        if let Err(harm) = explore(&case, &|_, acts| acts) {
             panic!("{}:\n{harm}", case.name);
         }
-        let r = Proof::new(&case, &as_it_is).and_then(|mut proof| proof.recoveries(&[0]));
-        println!(
-            "{} {:?} {:?}",
-            case.name,
-            start.elapsed(),
-            r.map(|r| {
-                let n = r.len();
-                let mut r = r;
-                r.dedup();
-                (n, r)
-            })
-        );
     }
 }
 
 #[test]
-fn x() {
-    check(sites::every_kind(PLACES[0]));
+fn a_nop_of_any_length_is_switched_under_running_threads() {
+    check(sites::nops);
+}
+
+#[test]
+fn five_nops_become_one_instruction_once_nobody_is_between_them() {
+    check(|place| vec![sites::single_nops(place)]);
+}
+
+#[test]
+fn calls_are_switched_while_threads_are_in_what_they_call() {
+    check(sites::calls);
+}
+
+#[test]
+fn a_jump_in_front_of_a_function_is_never_reached_in_the_making() {
+    check(sites::prefixed);
+}
+
+#[test]
+fn an_empty_function_returns_or_jumps_and_never_runs_on_into_what_follows() {
+    check(sites::empty_functions);
+}
+
+fn check_recoveries(targets: &[usize], twice: bool) {
+    for case in sites::every_kind(PLACES[0]) {
+        let found = Proof::new(&case, &|_, acts| acts).and_then(|mut proof| proof.recoveries(targets, twice));
+        match found {
+            Err(harm) => panic!("{}:\n{harm}", case.name),
+            // Between two targets the operand may be one that belongs to neither.
+            Ok(unrecognised) => assert!(
+                unrecognised.iter().all(|[from, to]| *from >= 2 && *to >= 2),
+                "{}: {unrecognised:?}",
+                case.name
+            ),
+        }
+    }
+}
+
+#[test]
+fn wherever_a_batch_is_cut_short_the_program_runs_on_and_the_file_s_bytes_can_be_brought_back() {
+    check_recoveries(&[0], false);
+}
+
+#[test]
+#[ignore = "not so yet: what was cut short before it was dressed is switched as if it were"]
+fn wherever_a_batch_is_cut_short_the_program_runs_on_and_any_change_may_follow() {
+    check_recoveries(&[0, 1, 2, 3], false);
+}
+
+#[test]
+#[ignore = "not so yet: what was cut short before it was dressed is switched as if it were"]
+fn the_file_s_bytes_can_be_brought_back_even_if_bringing_them_back_was_cut_short() {
+    check_recoveries(&[0], true);
+}
+
+/// Each of these sites comes to harm if its batches are falsified so.
+fn check_mutant(what: &str, cases: impl Fn(u64) -> Vec<Case>, falsify: Falsify<'_>) {
+    for case in cases(PLACES[0]) {
+        assert!(explore(&case, falsify).is_err(), "not caught: {what}, at {}", case.name);
+    }
+}
+
+fn without(acts: Vec<Act>, unwanted: impl Fn(&Act) -> bool) -> Vec<Act> {
+    acts.into_iter().filter(|act| !unwanted(act)).collect()
+}
+
+fn is_drain(act: &Act) -> bool {
+    matches!(act, Act::Drain(_) | Act::Stop(_) | Act::Continue)
+}
+
+fn is_test(act: &Act) -> bool {
+    matches!(act, Act::Store(1, 0, bytes) if bytes[..] == [0xA9])
+}
+
+/// Those whose first byte becomes A9.
+fn all_but_empty_functions(place: u64) -> Vec<Case> {
+    let mut cases = sites::every_kind(place);
+    cases.retain(|case| case.ground.falls_through);
+    cases
+}
+
+#[test]
+fn without_core_syncs_stale_bytes_come_to_harm() {
+    check_mutant("no core sync", sites::every_kind, &|_, acts| {
+        without(acts, |act| matches!(act, Act::Sync(_)))
+    });
+}
+
+#[test]
+fn each_core_sync_between_two_steps_is_needed() {
+    for step in 0..4 {
+        let left_out = |_: &Case, acts| without(acts, |act| *act == Act::Sync(step));
+        let is_caught = |case: &Case| explore(case, &left_out).is_err();
+        let caught = sites::every_kind(PLACES[0]).iter().filter(|case| is_caught(case)).count();
+        assert!(caught > 0, "not caught: no core sync after step {step}");
+    }
+}
+
+#[test]
+fn a_jump_written_at_once_is_seen_torn() {
+    check_mutant("one store", sites::every_kind, &|case, acts| {
+        let mut bytes = vec![None; case.ground.length];
+        for act in &acts {
+            if let Act::Store(_, offset, new) = act {
+                for (i, byte) in new.iter().enumerate() {
+                    bytes[offset + i] = Some(*byte);
+                }
+            }
+        }
+        let at_once = bytes.iter().enumerate().filter_map(|(i, byte)| Some(Act::Store(0, i, vec![(*byte)?])));
+        let rest = without(acts.clone(), |act| matches!(act, Act::Store(..)));
+        at_once.chain(rest).collect()
+    });
+}
+
+#[test]
+fn an_operand_written_behind_a_live_jump_is_seen_torn() {
+    check_mutant("no A9", all_but_empty_functions, &|_, acts| without(acts, is_test));
+}
+
+#[test]
+fn a_first_byte_written_before_its_operand_leads_astray() {
+    check_mutant("first byte before operand", sites::every_kind, &|_, mut acts| {
+        let at = |acts: &[Act], wanted| {
+            acts.iter().position(|act| matches!(act, Act::Sync(step) if *step == wanted))
+        };
+        // Steps 2 and 3 change places, each with its core sync.
+        if let (Some(operand), Some(first)) = (at(&acts, 2), at(&acts, 3)) {
+            let begin = acts.iter().position(|act| matches!(act, Act::Store(2, ..))).unwrap_or(0);
+            acts[begin..=first].rotate_left(operand + 1 - begin);
+        }
+        acts
+    });
+}
+
+#[test]
+fn a_short_jump_written_as_two_bytes_is_seen_torn() {
+    check_mutant("two bytes at once", sites::prefixed, &|case, acts| {
+        let entry = case.ground.length - 2;
+        let mut second = Vec::new();
+        let mut changed = Vec::new();
+        for act in acts {
+            match act {
+                Act::Store(3, offset, bytes) if offset == entry + 1 => second = bytes,
+                Act::Store(4, offset, bytes) if offset == entry => {
+                    changed.push(Act::Store(4, offset, [bytes, second.clone()].concat()));
+                }
+                act => changed.push(act),
+            }
+        }
+        changed
+    });
+}
+
+#[test]
+fn a_short_jump_that_stays_while_the_jump_it_leads_to_goes_runs_in_circles() {
+    check_mutant("the short jump goes last", sites::prefixed, &|case, mut acts| {
+        let entry = case.ground.length - 2;
+        let goes = |act: &Act| matches!(act, Act::Store(0 | 1, offset, _) if *offset >= entry);
+        let last: Vec<Act> = acts.iter().filter(|act| goes(act)).cloned().collect();
+        acts = without(acts, goes);
+        acts.extend(last);
+        acts.push(Act::Sync(4));
+        acts
+    });
+}
+
+#[test]
+fn whoever_is_between_five_nops_must_be_waited_for() {
+    check_mutant("no drain", |place| vec![sites::single_nops(place)], &|_, acts| without(acts, is_drain));
+}
+
+fn undressed(place: u64) -> Vec<Case> {
+    let mut cases = sites::nops(place);
+    cases.retain(|case| case.ground.length > 5);
+    cases.extend(sites::prefixed(place));
+    cases
+}
+
+#[test]
+fn whoever_is_inside_must_be_waited_for_before_the_file_s_bytes_come_back() {
+    check_mutant("no drain", undressed, &|_, acts| without(acts, is_drain));
+    // Once is not enough where threads come in again behind A9.
+    let long_nops = |place| undressed(place).into_iter().filter(|case| case.ground.entries == [0]).collect();
+    check_mutant("a drain instead of a stop", long_nops, &|_, acts| {
+        let drain = |act| match act {
+            Act::Stop(look) => Act::Drain(look),
+            act => act,
+        };
+        without(acts, |act| *act == Act::Continue).into_iter().map(drain).collect()
+    });
+}
+
+fn long_calls(place: u64) -> Vec<Case> {
+    let mut cases = sites::calls(place);
+    cases.retain(|case| case.calls && case.ground.length > 5);
+    cases
+}
+
+#[test]
+fn whoever_will_return_into_a_site_is_inside() {
+    check_mutant("return addresses not looked at", long_calls, &|_, acts| {
+        let here = |act| match act {
+            Act::Drain(_) => Act::Drain(Look::Here),
+            Act::Stop(_) => Act::Stop(Look::Here),
+            act => act,
+        };
+        acts.into_iter().map(here).collect()
+    });
+}
+
+#[test]
+fn an_empty_function_s_return_must_not_become_a9() {
+    check_mutant("A9", sites::empty_functions, &|_, acts| {
+        let falsified = |act| match act {
+            Act::Store(1, 0, _) => Act::Store(1, 0, vec![0xA9]),
+            act => act,
+        };
+        acts.into_iter().map(falsified).collect()
+    });
+}
+
+const START: u64 = 0x40_0000;
+
+/// The text of a program that nobody runs, of which one operation may fail.
+struct Simulated {
+    bytes: Vec<u8>,
+    done: usize,
+    fails: usize,
+    /// How many of its bytes a failing write writes: of every so many, one.
+    one_of: Option<usize>,
+    writes: usize,
+}
+
+impl Simulated {
+    fn new(cases: &[Case]) -> Simulated {
+        let mut bytes = vec![0xF4; 0x3000];
+        for case in cases {
+            put(&mut bytes, case.ground.base, &case.bytes(State::Original));
+        }
+        Simulated { bytes, done: 0, fails: usize::MAX, one_of: None, writes: 0 }
+    }
+
+    fn site(&self, site: &Site) -> &[u8] {
+        &self.bytes[(site.address().0 - START) as usize..][..site.len()]
+    }
+
+    /// Does this operation succeed?
+    fn step(&mut self) -> Result<(), usize> {
+        self.done += 1;
+        if self.done - 1 == self.fails { Err(self.fails) } else { Ok(()) }
+    }
+}
+
+fn put(text: &mut [u8], at: u64, bytes: &[u8]) {
+    text[(at - START) as usize..][..bytes.len()].copy_from_slice(bytes);
+}
+
+impl Text for Simulated {
+    type Error = usize;
+
+    fn read(&mut self, at: Avma, into: &mut [u8]) -> Result<(), usize> {
+        self.step()?;
+        into.copy_from_slice(&self.bytes[(at.0 - START) as usize..][..into.len()]);
+        Ok(())
+    }
+
+    fn write(&mut self, at: Avma, bytes: &[u8]) -> Result<(), usize> {
+        self.writes += 1;
+        let result = self.step();
+        let step = if result.is_ok() { Some(1) } else { self.one_of };
+        for (i, byte) in bytes.iter().enumerate().filter(|(i, _)| step.is_some_and(|n| (i + 1) % n == 0)) {
+            put(&mut self.bytes, at.0 + i as u64, &[*byte]);
+        }
+        result
+    }
+
+    fn sync(&mut self) -> Result<(), usize> {
+        self.step()
+    }
+}
+
+fn change(case: &Case, from: usize, to: usize, recover: bool) -> Change<'_> {
+    Change { site: &case.site, from: case.state(from), to: case.state(to), recover }
+}
+
+/// Sites of every kind, one of which is astride two pages.
+fn a_program() -> Vec<Case> {
+    let kinds = sites::every_kind(PLACES[0]).len();
+    let place = |n: usize| START + 0x1000 - 32 * (kinds as u64 / 2) + 32 * n as u64 - 3;
+    (0..kinds).map(|n| sites::every_kind(place(n)).swap_remove(n)).collect()
+}
+
+#[test]
+fn a_site_whose_bytes_somebody_else_changed_is_refused_and_the_others_are_not() {
+    let cases = a_program();
+    for (stale, case) in cases.iter().enumerate() {
+        for offset in 0..case.site.len() {
+            for recover in [false, true] {
+                let mut text = Simulated::new(&cases);
+                // Found in no state of no site.
+                put(&mut text.bytes, case.ground.base + offset as u64, &[0x06]);
+                let (actual, before) = (text.site(&case.site).to_vec(), text.bytes.clone());
+                let only = change(case, if recover { 2 } else { 0 }, 3, recover);
+                let fates = carry_out(&mut text, &[only], Demand::NobodyRuns);
+                assert_eq!(fates, [Fate::Surprise(actual.clone())], "{}", case.name);
+                assert_eq!((text.writes, &text.bytes), (0, &before), "{}", case.name);
+                if recover {
+                    continue;
+                }
+                let changes: Vec<_> = cases.iter().map(|case| change(case, 0, 2, false)).collect();
+                let fates = carry_out(&mut text, &changes, Demand::NobodyRuns);
+                assert!(fates.iter().enumerate().all(|(n, fate)| (*fate == Fate::Done) == (n != stale)));
+                assert_eq!(text.site(&case.site), actual);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_demands_more_than_was_seen_to_is_not_written() {
+    for case in sites::every_kind(PLACES[0]) {
+        for (from, to) in [(0, 1), (0, 2), (1, 0), (2, 0), (1, 2), (2, 3)] {
+            for granted in [Demand::Nothing, Demand::NobodyInside, Demand::NobodyRuns] {
+                let mut text = Simulated::new(&[]);
+                put(&mut text.bytes, case.ground.base, &case.bytes(case.state(from)));
+                let demand = case.site.demand(case.state(from), case.state(to));
+                let fates = carry_out(&mut text, &[change(&case, from, to, false)], granted);
+                if demand > granted {
+                    assert_eq!((fates, text.writes), (vec![Fate::Demands(demand)], 0), "{}", case.name);
+                } else {
+                    assert_eq!(fates, [Fate::Done], "{}", case.name);
+                    assert_eq!(text.site(&case.site), case.bytes(case.state(to)), "{}", case.name);
+                }
+            }
+        }
+    }
+}
+
+/// A batch of which the n-th operation fails, for every n.
+fn check_failures(from: usize, to: usize, one_of: Option<usize>) {
+    let cases = a_program();
+    let before = Simulated::new(&cases).bytes;
+    for fails in 0.. {
+        let mut text = Simulated::new(&cases);
+        for case in &cases {
+            put(&mut text.bytes, case.ground.base, &case.bytes(case.state(from)));
+        }
+        (text.fails, text.one_of) = (fails, one_of);
+        let changes: Vec<_> = cases.iter().map(|case| change(case, from, to, false)).collect();
+        let fates = carry_out(&mut text, &changes, Demand::NobodyRuns);
+        let is_whole = text.done <= fails;
+        text.fails = usize::MAX;
+        assert_eq!(fates.iter().all(|fate| *fate == Fate::Done), is_whole, "operation {fails}: {fates:?}");
+        for case in &cases {
+            // The writer of stopped threads' code may leave them anything.
+            let stopped = case.site.demand(case.state(from), case.state(to)) == Demand::NobodyRuns;
+            if one_of.is_none() || !stopped {
+                let states = [case.state(from), case.state(to)];
+                if let Err(harm) = proof::is_valid(case, text.site(&case.site), &states) {
+                    panic!("{} when operation {fails} failed:\n{harm}", case.name);
+                }
+            }
+        }
+        let thought = proof::thought(from, to);
+        let back: Vec<_> = cases.iter().map(|case| change(case, thought, 0, true)).collect();
+        let fates = carry_out(&mut text, &back, Demand::NobodyRuns);
+        for (case, fate) in cases.iter().zip(fates) {
+            assert_eq!(fate, Fate::Done, "{} when operation {fails} failed", case.name);
+        }
+        assert!(text.bytes == before, "operation {fails}");
+        if is_whole {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_batch_that_fails_anywhere_leaves_what_can_be_run_and_brought_back() {
+    for (from, to) in [(0, 1), (0, 2), (1, 2), (2, 1), (2, 0), (1, 0)] {
+        for one_of in [None, Some(1), Some(2), Some(3)] {
+            check_failures(from, to, one_of);
+        }
+    }
 }

@@ -91,40 +91,30 @@ fn execute(instruction: &Instruction, base: u64) -> Effect {
 /// An instruction some processor may fetch, and its effect.
 type Fetched = (Vec<u8>, Effect);
 
-/// What can be fetched where; computed once for each state of the memory.
+/// What can be fetched at each offset.
+type Here = Vec<Option<Rc<Vec<Fetched>>>>;
+
+/// What can be fetched, computed once for each state of the memory.
 #[derive(Default)]
 pub struct Fetches {
-    known: HashMap<(Memory, usize), Rc<Vec<Fetched>>>,
-    /// Instructions decoded.
-    pub decoded: usize,
+    known: HashMap<Memory, Here>,
 }
 
-impl Fetches {
-    fn at(&mut self, memory: &Memory, offset: usize, base: u64) -> Rc<Vec<Fetched>> {
-        let key = (memory.clone(), offset);
-        if let Some(known) = self.known.get(&key) {
-            return Rc::clone(known);
+fn fetch(memory: &Memory, offset: usize, base: u64) -> Vec<Fetched> {
+    let (mut found, mut open) = (Vec::new(), vec![Vec::new()]);
+    // A byte more wherever the decoder asks for one: every mixture, and no byte behind the instruction.
+    while let Some(bytes) = open.pop() {
+        let mut decoder = Decoder::with_ip(64, &bytes, base + offset as u64, DecoderOptions::NONE);
+        let instruction = decoder.decode();
+        let more = memory.fetchable(offset + bytes.len());
+        if decoder.last_error() == DecoderError::NoMoreBytes && !more.is_empty() {
+            open.extend(more.iter().map(|byte| [&bytes[..], &[*byte]].concat()));
+        } else {
+            let effect = if instruction.is_invalid() { Effect::Harm } else { execute(&instruction, base) };
+            found.push((bytes, effect));
         }
-        let (mut found, mut open) = (Vec::new(), vec![Vec::new()]);
-        // A byte more wherever the decoder asks for one: every mixture, and no byte behind the instruction.
-        while let Some(bytes) = open.pop() {
-            let ip = base + offset as u64;
-            let mut decoder = Decoder::with_ip(64, &bytes, ip, DecoderOptions::NONE);
-            let instruction = decoder.decode();
-            let more = memory.fetchable(offset + bytes.len());
-            if decoder.last_error() == DecoderError::NoMoreBytes && !more.is_empty() {
-                open.extend(more.iter().map(|byte| [&bytes[..], &[*byte]].concat()));
-            } else {
-                self.decoded += 1;
-                let effect =
-                    if instruction.is_invalid() { Effect::Harm } else { execute(&instruction, base) };
-                found.push((bytes, effect));
-            }
-        }
-        let found = Rc::new(found);
-        self.known.insert(key, Rc::clone(&found));
-        found
     }
+    found
 }
 
 /// How a thread came where it is.
@@ -187,13 +177,14 @@ impl World {
             return Ok(());
         }
         let mut open: Vec<Thread> = self.threads.keys().copied().collect();
-        for entry in &ground.entries {
-            if !self.threads.contains_key(&Thread::At(*entry)) {
-                self.threads.insert(Thread::At(*entry), None);
-                open.push(Thread::At(*entry));
-            }
+        for entry in ground.entries.iter().map(|entry| Thread::At(*entry)) {
+            self.threads.entry(entry).or_insert_with(|| {
+                open.push(entry);
+                None
+            });
         }
         let mut edges: Vec<(usize, usize)> = Vec::new();
+        let here = fetches.known.entry(self.memory.clone()).or_insert_with(|| vec![None; ground.length]);
         while let Some(thread) = open.pop() {
             let trail = self.threads.get(&thread).cloned().flatten();
             let mut come = |next: Thread, what: &dyn Fn() -> String| {
@@ -209,7 +200,9 @@ impl World {
                 }
                 Thread::At(offset) => offset,
             };
-            for (bytes, effect) in fetches.at(&self.memory, offset, ground.base).iter() {
+            let fetched =
+                here[offset].get_or_insert_with(|| Rc::new(fetch(&self.memory, offset, ground.base)));
+            for (bytes, effect) in fetched.iter() {
                 let executes = || format!("at +{offset} executes {bytes:02x?}");
                 let harmless = match *effect {
                     Effect::Next(next) if next == ground.length => ground.falls_through,

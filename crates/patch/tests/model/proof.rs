@@ -21,6 +21,11 @@ pub struct Proof<'a> {
     rest: BTreeMap<(usize, Memory), World>,
 }
 
+/// The state to recover a site from whose batch was cut short: where it may lead to has to be known, or that it may be dressed.
+pub fn thought(from: usize, to: usize) -> usize {
+    [to, from].into_iter().find(|state| *state >= 2).unwrap_or(1)
+}
+
 /// Batches that were cut short, by the state that the site is now thought to be in.
 type Cuts = BTreeMap<(usize, [usize; 2], Memory), World>;
 
@@ -95,9 +100,14 @@ impl<'a> Proof<'a> {
 
     /// All batches, one after another, in all orders.
     pub fn changes(&mut self) -> Result<(), Harm> {
+        let mut tried = BTreeMap::new();
         loop {
             let mut is_new = false;
-            for ((from, _), rest) in self.rest.clone() {
+            for ((from, memory), rest) in self.rest.clone() {
+                // Threads only ever become more.
+                if tried.insert((from, memory), rest.threads.len()) == Some(rest.threads.len()) {
+                    continue;
+                }
                 for to in (0..4).filter(|to| *to != from) {
                     let mut world = rest.clone();
                     let states = [self.case.state(from), self.case.state(to)];
@@ -146,42 +156,42 @@ impl<'a> Proof<'a> {
         for ((from, _), rest) in self.rest.clone() {
             for to in (0..4).filter(|to| *to != from) {
                 let states = [self.case.state(from), self.case.state(to)];
-                // Whoever switches a site on knows that it may lead there.
-                let thought = if to >= 2 { to } else { from };
                 for cut in self.cut_short(rest.clone(), &self.acts(from, to), &states)? {
-                    join(&mut cuts, (thought, [from, to], cut.memory.clone()), cut);
+                    join(&mut cuts, (thought(from, to), [from, to], cut.memory.clone()), cut);
                 }
             }
         }
         Ok(cuts)
     }
 
-    /// All batches cut short anywhere, and then, perhaps after a recovery that was cut short as well, recovered to each of some
-    /// states; and all changes that may follow. The result is what is not recognised, and left alone.
-    pub fn recoveries(&mut self, targets: &[usize]) -> Result<Vec<[usize; 2]>, Harm> {
+    /// All batches cut short anywhere, then recovered to each of some states, perhaps after a recovery that was cut short as well, and all
+    /// changes that may follow. The result is the batches that left what is not recognised, and stays as it is.
+    pub fn recoveries(&mut self, targets: &[usize], twice: bool) -> Result<Vec<[usize; 2]>, Harm> {
         let mut unrecognised = Vec::new();
+        let mut tried = BTreeMap::new();
         loop {
             self.changes()?;
             let mut is_new = false;
             let mut cuts = self.all_cuts()?;
-            for again in [true, false] {
+            for again in [twice, false] {
                 for ((thought, cut, memory), world) in cuts.clone() {
-                    let from = self.case.state(thought);
-                    let newest = memory.newest();
-                    if newest != self.case.bytes(from) && !self.case.site.may_be(&newest, from) {
+                    let key = (again, cut, memory.clone());
+                    if tried.insert(key, world.threads.len()) == Some(world.threads.len()) {
+                        continue;
+                    }
+                    if !self.case.site.may_be(&memory.newest(), self.case.state(thought)) {
                         unrecognised.push(cut);
                         continue;
                     }
                     if again {
-                        let states =
-                            [self.case.state(cut[0]), self.case.state(cut[1]), from, State::Original];
+                        let states = [cut[0], cut[1], thought, 0].map(|n| self.case.state(n));
                         for second in self.cut_short(world, &self.acts(thought, 0), &states)? {
                             join(&mut cuts, (thought, cut, second.memory.clone()), second);
                         }
                         continue;
                     }
                     for target in targets {
-                        let states = [cut[0], cut[1], thought, *target].map(|n| self.case.state(n));
+                        let states = [cut[0], cut[1], 0, *target].map(|n| self.case.state(n));
                         let mut world = world.clone();
                         self.take_all(&mut world, &self.acts(thought, *target), &states)?;
                         is_new |= self.come_to_rest(*target, world)?;
@@ -204,4 +214,10 @@ fn join<K: Ord>(worlds: &mut BTreeMap<K, World>, key: K, world: World) -> bool {
             true
         }
     }
+}
+
+/// Can these bytes be executed by whoever comes in, while the site is on its way between states?
+pub fn is_valid(case: &Case, bytes: &[u8], states: &[State]) -> Result<(), Harm> {
+    let mut proof = Proof::new(case, &|_, acts| acts)?;
+    proof.run(&mut World::new(bytes), states)
 }

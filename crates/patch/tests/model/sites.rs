@@ -15,7 +15,7 @@ pub struct Case {
     pub ground: Ground,
     /// How threads leave it as it is in the file.
     leaves: Vec<Exit>,
-    calls: bool,
+    pub calls: bool,
 }
 
 /// How to find out who is inside.
