@@ -4,7 +4,7 @@ mod calls;
 mod dynamic;
 mod frames;
 mod functions;
-mod image;
+pub(crate) mod image;
 mod lookup;
 mod nops;
 mod plt;

@@ -101,7 +101,9 @@ pub struct Function {
 
 mod discover;
 mod error;
+mod load;
 mod quick;
 pub use discover::{Binary, Segment, read};
 pub use error::Error;
-pub use quick::may_have_sites;
+pub use load::load;
+pub use quick::{file_may_have_sites, may_have_sites};

@@ -1,31 +1,59 @@
 //! A quick look: could this file have sites at all?
 //!
-//! Most shared objects of a process have none, and listing their functions would be the larger part of a start.
+//! Most shared objects of a process have none, and listing their functions would be the larger part of a start; so would
+//! reading the whole of their files.
 
-use object::read::elf::ElfFile64;
-use object::{LittleEndian, Object, ObjectSection, ObjectSymbol};
+use std::fs::File;
 
-const SECTIONS: [&str; 2] = ["__patchable_function_entries", "__mcount_loc"];
-const CALLED: [&str; 3] = ["mcount", "_mcount", "__fentry__"];
+use object::LittleEndian as Le;
+use object::read::elf::{ElfFile64, FileHeader as _, SectionHeader as _, Sym as _};
+use object::read::{ReadCache, ReadRef};
+
+use crate::discover::image::string;
+
+const SECTIONS: [&[u8]; 2] = [b"__patchable_function_entries", b"__mcount_loc"];
+/// As they stand in a string table.
+const CALLED: [&[u8]; 3] = [b"mcount\0", b"_mcount\0", b"__fentry__\0"];
 /// Defined by the C library, which defines mcount for others and does not call it.
-const C_LIBRARY: &str = "__libc_start_main";
+const C_LIBRARY: &[u8] = b"__libc_start_main\0";
 
-/// False only if [`crate::read`] would find no site, or if this is a C library without site sections.
+/// False only if [`crate::read`] would find no site, or if this is a C library without site sections. What has no section headers
+/// is not looked at.
 pub fn may_have_sites(data: &[u8]) -> bool {
-    let Ok(file) = ElfFile64::<LittleEndian, _>::parse(data) else { return true };
-    if file.sections().any(|section| section.name().is_ok_and(|name| SECTIONS.contains(&name))) {
-        return true;
+    look(data).unwrap_or(true)
+}
+
+/// The same of a file, of which it reads only headers, and symbols where it must.
+pub fn file_may_have_sites(file: &File) -> bool {
+    look(&ReadCache::new(file)).unwrap_or(true)
+}
+
+fn look<'d>(data: impl ReadRef<'d>) -> object::Result<bool> {
+    let file = ElfFile64::<Le, _>::parse(data)?;
+    let sections = file.elf_section_table();
+    let bytes = |index| sections.section(index)?.data(Le, data);
+    let names = bytes(file.elf_header().section_strings_index(Le, data)?)?;
+    let mut section_names = sections.iter().map(|section| string(names, section.sh_name.get(Le), 64));
+    if section_names.any(|name| name.is_some_and(|name| SECTIONS.contains(&name))) {
+        return Ok(true);
     }
-    let symbols = || file.dynamic_symbols().chain(file.symbols());
-    let named = |undefined: bool| {
-        symbols().any(|symbol| {
-            symbol.is_undefined() == undefined && symbol.name().is_ok_and(|n| CALLED.contains(&n))
-        })
-    };
-    // (A static program has the C library's symbols in it, but exports none.)
-    let c_library = || {
-        file.dynamic_symbols()
-            .any(|symbol| symbol.is_definition() && symbol.name().is_ok_and(|n| n == C_LIBRARY))
-    };
-    named(true) || named(false) && !c_library()
+    let exported = file.elf_dynamic_symbol_table();
+    let (mut defined, mut c_library) = (false, false);
+    for table in [exported, file.elf_symbol_table()] {
+        let strings = bytes(table.string_section()).unwrap_or_default();
+        for symbol in table.symbols() {
+            let name = strings.get(symbol.st_name.get(Le) as usize..).unwrap_or(&[]);
+            if CALLED.iter().any(|called| name.starts_with(called)) {
+                if symbol.is_undefined(Le) {
+                    return Ok(true);
+                }
+                defined = true;
+            }
+            // (A static program has the C library's symbols in it, but exports none.)
+            c_library |= name.starts_with(C_LIBRARY)
+                && table.section() == exported.section()
+                && symbol.is_definition(Le, table.strings());
+        }
+    }
+    Ok(defined && !c_library)
 }

@@ -3,9 +3,10 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::process::Command;
 
-use calltap_sites::{Function, SiteKind, read};
+use calltap_sites::{Function, SiteKind, file_may_have_sites, load, may_have_sites, read};
 use support::{Built, C, build, check, check_binary, describe, find, have};
 
 const FIVE: &str = "-O2 -fpatchable-function-entry=5";
@@ -174,7 +175,9 @@ fn without_section_headers_functions_are_still_found() {
         }
         let built = build(&format!("{compiler} {FIVE} {kind}"), "c", C);
         let whole = built.read();
-        let cut = read(&without_sections(&built), "fixture").unwrap();
+        let bytes = without_sections(&built);
+        assert!(may_have_sites(&bytes), "{compiler} {kind}: only reading it all can tell");
+        let cut = read(&bytes, "fixture").unwrap();
         assert_eq!(
             cut.complaints,
             ["no section headers: only what the loader needs can be found, no trace sites"]
@@ -197,6 +200,29 @@ fn without_section_headers_functions_are_still_found() {
         }
         assert_eq!((cut.build_id, cut.needed), (whole.build_id, whole.needed));
     }
+}
+
+#[test]
+fn a_quick_look_sees_which_files_have_none() {
+    for flags in ["", "-s", "-g -static", "-fPIC -shared", "-O0 -fcf-protection"] {
+        let built = build(&format!("gcc {flags}"), "c", C);
+        assert!(built.read().functions.iter().all(|function| function.form.is_none()));
+        assert!(!may_have_sites(&built.data()), "{flags}");
+    }
+    // It has mcount for others.
+    let libc = Command::new("gcc").arg("-print-file-name=libc.so.6").output().unwrap();
+    let libc = String::from_utf8(libc.stdout).unwrap();
+    assert!(!file_may_have_sites(&File::open(libc.trim()).unwrap()));
+}
+
+#[test]
+fn debugging_information_is_not_loaded() {
+    let built = build(&format!("gcc {FIVE} -g"), "c", C);
+    let loaded = load(&File::open(&built.path).unwrap()).unwrap();
+    let zeros = |bytes: &[u8]| bytes.iter().filter(|&&byte| byte == 0).count();
+    assert!(zeros(&loaded) > zeros(&built.data()) + 100);
+    assert_eq!(loaded.len(), built.data().len());
+    assert_eq!(read(&loaded, "fixture"), Ok(built.read()));
 }
 
 #[test]

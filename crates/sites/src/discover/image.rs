@@ -254,7 +254,7 @@ fn sections<'d>(data: &'d [u8], header: &FileHeader64<Le>) -> Result<Vec<Section
 
 /// The zero-terminated string at `offset` of a string table, if it is at most `longest` bytes: a hostile table
 /// has no zeros, and looking for them would cost its square.
-pub(super) fn string(table: &[u8], offset: u32, longest: usize) -> Option<&[u8]> {
+pub(crate) fn string(table: &[u8], offset: u32, longest: usize) -> Option<&[u8]> {
     let tail = table.get(usize::try_from(offset).ok()?..)?;
     let tail = tail.get(..=longest).unwrap_or(tail);
     tail.get(..tail.iter().position(|&byte| byte == 0)?)

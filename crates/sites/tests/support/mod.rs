@@ -2,11 +2,12 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use calltap_sites::{Binary, Function, SiteForm, Svma, may_have_sites};
+use calltap_sites::{Binary, Function, SiteForm, Svma, file_may_have_sites, load, may_have_sites};
 use tempfile::TempDir;
 
 /// Four functions: exported and local, address taken or not, one switched off by its attribute.
@@ -42,12 +43,16 @@ impl Built {
 
     /// Read, and every site and symbol compared with what binutils say.
     pub fn read(&self) -> Binary {
-        let binary = calltap_sites::read(&self.data(), "fixture").unwrap();
+        let (data, file) = (self.data(), File::open(&self.path).unwrap());
+        let binary = calltap_sites::read(&data, "fixture").unwrap();
         compare_symbols(&self.path, &binary);
         compare_bytes(&self.path, &binary);
         if binary.functions.iter().any(|function| function.form.is_some()) {
-            assert!(may_have_sites(&self.data()), "the quick look sees no site in {}", self.path.display());
+            assert!(may_have_sites(&data), "the quick look sees no site in {}", self.path.display());
         }
+        assert_eq!(file_may_have_sites(&file), may_have_sites(&data), "{}", self.path.display());
+        let loaded = calltap_sites::read(&load(&file).unwrap(), "fixture");
+        assert_eq!(loaded.as_ref(), Ok(&binary), "{} was not loaded as a whole", self.path.display());
         binary
     }
 
