@@ -16,7 +16,7 @@ pub fn load(file: &File) -> io::Result<Vec<u8>> {
     let length = file.metadata()?.len();
     // Pages of zeros that are never written take no memory.
     let mut data = vec![0; usize::try_from(length).map_err(io::Error::other)?];
-    let mut left_out = for_debuggers(file).unwrap_or_default();
+    let mut left_out = for_debuggers(file, length).unwrap_or_default();
     left_out.push(length..length);
     let mut start = 0;
     for range in left_out {
@@ -29,7 +29,7 @@ pub fn load(file: &File) -> io::Result<Vec<u8>> {
 }
 
 /// The places in the file, sorted, of what is not loaded and is no table of symbols or strings.
-fn for_debuggers(file: &File) -> object::Result<Vec<Range<u64>>> {
+fn for_debuggers(file: &File, length: u64) -> object::Result<Vec<Range<u64>>> {
     let data = &ReadCache::new(file);
     let sections = FileHeader64::<Le>::parse(data)?.section_headers(Le, data)?;
     let mut ranges: Vec<Range<u64>> = sections
@@ -38,6 +38,7 @@ fn for_debuggers(file: &File) -> object::Result<Vec<Range<u64>>> {
         .filter(|section| section.sh_flags(Le).0 & elf::SHF_ALLOC.0 == 0)
         .filter_map(|section| section.file_range(Le))
         .filter_map(|(offset, size)| Some(offset..offset.checked_add(size)?))
+        .filter(|range| range.end <= length)
         .collect();
     ranges.sort_by_key(|range| range.start);
     Ok(ranges)

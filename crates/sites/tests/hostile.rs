@@ -2,10 +2,11 @@
 
 mod support;
 
+use std::io::Write;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use calltap_sites::read;
+use calltap_sites::{file_may_have_sites, load, may_have_sites, read};
 use proptest::prelude::*;
 use support::{C, build};
 
@@ -21,6 +22,11 @@ fn check(data: &[u8]) {
     if let Ok(binary) = read(data, "fixture") {
         assert!(binary.functions.is_sorted_by(|a, b| a.address < b.address));
     }
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(data).unwrap();
+    may_have_sites(data);
+    file_may_have_sites(&file);
+    assert_eq!(load(&file).unwrap().len(), data.len());
     let took = start.elapsed();
     assert!(took < Duration::from_secs(2), "took {took:?}");
 }
