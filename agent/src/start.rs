@@ -6,7 +6,7 @@ use crate::state::{self, Private, Session};
 use crate::{env, hooks, loader, mirror, record, sys};
 use calltap_abi::plan::{Map, Phase, PlanHeader, Trouble};
 use calltap_abi::remote::{JOIN, LEAVE, MAP, REGISTER, UNMAP};
-use calltap_abi::{CHUNK_SIZE, CHUNKS_AT, Control, MAGIC, PLAN_SIZE, ProcessEntry, VERSION, stub};
+use calltap_abi::{CHUNK_SIZE, CHUNKS_AT, Control, MAGIC, PATH_MAX, PLAN_SIZE, ProcessEntry, VERSION, stub};
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 
@@ -247,7 +247,11 @@ fn map_planned(session: Session) {
     if maps.is_empty() {
         return;
     }
-    let code = loader::own_path().and_then(|own| open_beside(own, b"code\0"));
+    let mut path = [0u8; PATH_MAX];
+    for (place, byte) in path.iter_mut().zip(&session.control().agent_path) {
+        *place = byte.load(Relaxed);
+    }
+    let code = open_beside(&path, b"code\0");
     for map in maps {
         let (address, length) = (map.address.load(Relaxed) as usize, map.length.load(Relaxed) as usize);
         let flags = sys::MAP_SHARED | sys::MAP_FIXED_NOREPLACE;

@@ -12,7 +12,7 @@
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 
 pub mod event;
 pub mod plan;
@@ -23,6 +23,9 @@ pub mod stub;
 pub const MAGIC: u64 = u64::from_le_bytes(*b"calltap\0");
 /// Raised with every change of a layout in this crate.
 pub const VERSION: u32 = 2;
+
+/// Bytes of a path between the two sides.
+pub const PATH_MAX: usize = 256;
 
 /// Processes (the program and its forked children) one session can hold.
 pub const PROCESS_MAX: usize = 1024;
@@ -67,7 +70,7 @@ pub enum Clock {
 }
 
 /// First page of the control file.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 #[repr(C)]
 pub struct Control {
     /// [`MAGIC`].
@@ -128,6 +131,8 @@ pub struct Control {
     pub loader_hook: AtomicU64,
     /// Where a thread's pointer to its state is, counted from its thread pointer (fs base).
     pub thread_word: AtomicU64,
+    /// Path of the agent in the session directory, as the traced process sees it; ends with a 0.
+    pub agent_path: [AtomicU8; PATH_MAX],
 }
 
 /// A traced process.

@@ -56,7 +56,7 @@ fn operand(from: &Operand) -> Arg {
     let arg = Arg::new("operand")
         .value_name(from.name)
         .help(from.help)
-        .required(true)
+        .required(!from.optional)
         .value_parser(ValueParser::os_string());
     if from.rest {
         arg.num_args(1..)

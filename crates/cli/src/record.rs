@@ -2,13 +2,28 @@
 
 use crate::values;
 use crate::{arguments::Arguments, select::Selection};
-use anyhow::Result;
+use anyhow::{Result, bail};
 use calltap_analysis::units;
-use calltap_session::{Clock, Error, Options, Outcome};
+use calltap_session::{Clock, Error, Options, Outcome, Stops, Subject};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitCode;
+use std::time::Duration;
 
-/// Runs the program; its exit status is ours.
+/// The program, or the process.
+fn subject(arguments: &Arguments) -> Result<Subject> {
+    let (command, pid) = (arguments.words("operand"), arguments.number("pid")?);
+    match (command.is_empty(), pid) {
+        (false, None) => Ok(Subject::Program(command)),
+        (true, Some(pid)) => Ok(Subject::Process {
+            pid,
+            duration: arguments.text("duration").map(|text| values::time(&text)).transpose()?,
+        }),
+        (true, None) => bail!("what to record: '-- PROGRAM' or '-p PID'"),
+        (false, Some(_)) => bail!("either '-- PROGRAM' or '-p PID', not both"),
+    }
+}
+
+/// Runs the program, whose exit status is ours; or attaches to the process.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let selection = Selection::new(
         &arguments.texts("tracer"),
@@ -24,7 +39,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     };
     let output = arguments.path("output").unwrap_or_default();
     let options = Options {
-        command: arguments.words("operand"),
+        subject: subject(arguments)?,
         output: output.clone(),
         tracers: selection.tracers().to_vec(),
         selector: &selection,
@@ -45,6 +60,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     if !arguments.is_set("quiet") {
         for note in &outcome.notes {
             eprintln!("calltap: {note}");
+        }
+        if let Some([attaching, detaching]) = &outcome.stops {
+            eprintln!("calltap: {}", stopped(attaching, detaching));
         }
         eprintln!("calltap: {}", summary(&outcome, &output.display().to_string()));
     }
@@ -71,6 +89,17 @@ fn summary(outcome: &Outcome, output: &str) -> String {
     )
 }
 
+/// `stopped for 0.31 ms to attach, 0.8 ms to detach (3 threads)`
+fn stopped(attaching: &Stops, detaching: &Stops) -> String {
+    let ms = |time: Duration| format!("{:.2} ms", time.as_secs_f64() * 1e3);
+    format!(
+        "stopped for {} to attach, {} to detach ({})",
+        ms(attaching.total),
+        ms(detaching.total),
+        units::counted(attaching.threads as u64, "thread")
+    )
+}
+
 fn bytes(n: u64) -> String {
     match n {
         0..10_000 => format!("{n} bytes"),
@@ -82,11 +111,14 @@ fn bytes(n: u64) -> String {
 
 /// Ends as the program ended: with its exit code, or by its signal (without a second core dump).
 fn end_as(outcome: &Outcome) -> Result<ExitCode> {
-    if let Some(signal) = outcome.status.signal() {
+    let Some(status) = outcome.status else {
+        return Ok(ExitCode::from(u8::from(outcome.failed.is_some())));
+    };
+    if let Some(signal) = status.signal() {
         calltap_session::no_core_dump();
         let _ = signal_hook::low_level::emulate_default_handler(signal);
         return Ok(ExitCode::from(128u8.saturating_add(signal as u8)));
     }
-    let code = outcome.status.code().unwrap_or(1) as u8;
+    let code = status.code().unwrap_or(1) as u8;
     Ok(ExitCode::from(if code == 0 && outcome.failed.is_some() { 1 } else { code }))
 }

@@ -38,6 +38,8 @@ pub struct Operand {
     pub name: &'static str,
     /// It takes all that follows (`-- PROGRAM ARGS...`).
     pub rest: bool,
+    /// It may be left out.
+    pub optional: bool,
     /// One sentence.
     pub help: &'static str,
 }
@@ -73,7 +75,7 @@ const FUNCTION: Flag = many(value("function", Some('F'), "GLOB", "Only functions
 pub const COMMANDS: &[Command] = &[
     Command {
         name: "record",
-        about: "Run a program and record every call into a trace file",
+        about: "Run a program, or attach to a running process, and record every call into a trace file",
         details: "Starts the program with the agent inside and switches the wanted functions on before its first instruction runs. \
                   Signals, terminal, output and exit status pass through untouched; a summary goes to standard error at the end.\n\n\
                   A function can be traced if the compiler left room for it: -fpatchable-function-entry=5 (gcc, clang), \
@@ -81,6 +83,8 @@ pub const COMMANDS: &[Command] = &[
                   Globs are those of ftrace: *, ?, [...] and \\ ; they match linker symbols and demangled names.",
         flags: &[
             or(value("output", Some('o'), "FILE", "The trace file to write."), "./calltap.data"),
+            value("pid", Some('p'), "PID", "Attach to this process, and leave it as it was at the end."),
+            value("duration", None, "TIME", "With -p: for how long (us, ms, s); else until Ctrl-C, or its end."),
             many(value("filter", Some('F'), "GLOB", "Trace only functions that match (for every tracer).")),
             many(value(
                 "notrace",
@@ -134,7 +138,12 @@ pub const COMMANDS: &[Command] = &[
             ),
             switch("quiet", Some('q'), "No summary."),
         ],
-        operand: Some(Operand { name: "PROGRAM", rest: true, help: "The program and its arguments." }),
+        operand: Some(Operand {
+            name: "PROGRAM",
+            rest: true,
+            optional: true,
+            help: "The program and its arguments.",
+        }),
     },
     Command {
         name: "report",
@@ -219,7 +228,7 @@ pub const COMMANDS: &[Command] = &[
             choice(value("format", None, "FORMAT", "Form of the list."), &["text", "json"], "text"),
             LINKER_NAMES,
         ],
-        operand: Some(Operand { name: "BINARY", rest: false, help: "An ELF executable or shared object." }),
+        operand: Some(Operand { name: "BINARY", rest: false, optional: false, help: "An ELF executable or shared object." }),
     },
     Command {
         name: "man",

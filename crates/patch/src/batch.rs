@@ -20,12 +20,12 @@ pub trait Text {
 pub struct Change<'a> {
     /// Which.
     pub site: &'a Site,
-    /// Its bytes now. With [`Change::recover`] they may be any that were ever on the way to these targets.
+    /// Its bytes now.
     pub from: State,
     /// Its bytes then.
     pub to: State,
-    /// A batch was cut short here (its writer was killed): the site may be anywhere between its states.
-    pub recover: bool,
+    /// Where batches that were cut short here led to (their writer was killed): the site may be anywhere between `from` and these.
+    pub recover: &'a [State],
 }
 
 /// What became of a change.
@@ -56,21 +56,32 @@ where
     let mut steps: [Vec<Poke>; STEPS] = Default::default();
     let mut pages = Pages { page: None, bytes: Vec::new() };
     for change in changes {
-        let planned = change.site.steps(change.from, change.to);
-        let fate = match (verify(text, change, &mut pages), planned) {
-            (Err(fate), _) => fate,
-            (_, Err(_)) => Fate::OutOfReach,
-            _ if change.site.demand(change.from, change.to) > granted => {
-                Fate::Demands(change.site.demand(change.from, change.to))
+        let plan = |from| match change.site.steps(from, change.to) {
+            Err(_) => Err(Fate::OutOfReach),
+            Ok(_) if change.site.demand(from, change.to) > granted => {
+                Err(Fate::Demands(change.site.demand(from, change.to)))
             }
-            (Ok(()), Ok(planned)) => {
+            Ok(planned) => Ok(planned),
+        };
+        fates.push(match verify(text, change, &mut pages).and_then(plan) {
+            Err(fate) => fate,
+            Ok(planned) => {
                 for (all, own) in steps.iter_mut().zip(planned) {
                     all.extend(own);
                 }
                 Fate::Done
             }
-        };
-        fates.push(fate);
+        });
+    }
+    // Whoever was cut short may not have come to its core sync.
+    if changes.iter().any(|change| !change.recover.is_empty())
+        && let Err(error) = text.sync()
+    {
+        steps = Default::default();
+        fates
+            .iter_mut()
+            .filter(|fate| matches!(fate, Fate::Done))
+            .for_each(|fate| *fate = Fate::Torn(error.clone()));
     }
     for step in &mut steps {
         step.sort_by_key(|poke| poke.address);
@@ -110,11 +121,15 @@ impl Pages {
     }
 }
 
-fn verify<T: Text>(text: &mut T, change: &Change<'_>, pages: &mut Pages) -> Result<(), Fate<T::Error>> {
+/// The state that a change begins from.
+fn verify<T: Text>(text: &mut T, change: &Change<'_>, pages: &mut Pages) -> Result<State, Fate<T::Error>> {
     let expected = change.site.bytes(change.from).map_err(|_| Fate::OutOfReach)?;
     let actual = pages.read(text, change.site.address(), expected.len()).map_err(Fate::Unread)?;
-    let known = actual == expected || change.recover && change.site.may_be(&actual, change.from);
-    if known { Ok(()) } else { Err(Fate::Surprise(actual)) }
+    let known = match change.recover {
+        [] => (actual == expected).then_some(change.from),
+        cut_short => change.site.recognise(&actual, &[&[change.from], cut_short].concat(), change.to),
+    };
+    known.ok_or(Fate::Surprise(actual))
 }
 
 /// Writes what belongs to one step, a page at a time, and syncs.

@@ -206,29 +206,46 @@ impl Site {
         dressing.max(undressing)
     }
 
-    /// Is this the address of an instruction inside the site? In front of a function all of it is inside, and its entry is not.
-    pub fn is_inside(&self, pc: u64) -> bool {
+    /// The addresses inside the site, at which no thread may be that is said to be outside. In front of a function all of it is inside, and its
+    /// entry is not.
+    pub fn inside(&self) -> (u64, u64) {
         let (first, length) = match self.kind {
             Kind::Short(_) => (0, JUMP),
             Kind::Jump | Kind::Call => (1, self.original.len()),
         };
-        (self.address.0 + first..self.address.0 + length as u64).contains(&pc)
+        (self.address.0 + first, self.address.0 + length as u64)
     }
 
-    /// Could these bytes be the site's on its way to or from a state?
-    pub fn may_be(&self, actual: &[u8], state: State) -> bool {
-        let mut seen = vec![self.original.clone(), self.ready.clone()];
-        seen.extend(self.bytes(state));
+    /// Is this one of them?
+    pub fn is_inside(&self, pc: u64) -> bool {
+        let (start, end) = self.inside();
+        (start..end).contains(&pc)
+    }
+
+    /// The state from which a change begins where batches between some states were cut short, if these bytes can be what they left.
+    pub fn recognise(&self, actual: &[u8], between: &[State], to: State) -> Option<State> {
+        let plain = [&self.original, &self.ready];
+        let on: Vec<_> = between.iter().copied().filter(|state| matches!(state, State::On(_))).collect();
+        let mut seen: Vec<_> = plain.into_iter().cloned().collect();
+        seen.extend(on.iter().filter_map(|state| self.bytes(*state).ok()));
         let mut test = self.ready.clone();
-        test[0] = TEST;
+        test[0] = if test[0] == RET { RET } else { TEST };
         seen.push(test);
         if let Kind::Short(at) = self.kind {
             let mut carry = self.ready.clone();
             carry[at..at + 2].copy_from_slice(&[NOP2[0], short_jump(at)[1]]);
             seen.push(carry);
         }
-        actual.len() == self.len()
-            && actual.iter().enumerate().all(|(i, byte)| seen.iter().any(|bytes| bytes[i] == *byte))
+        let known = |(i, byte): (usize, &u8)| seen.iter().any(|bytes| bytes[i] == *byte);
+        if actual.len() != self.len() || !actual.iter().enumerate().all(known) {
+            return None;
+        }
+        // What leads nowhere and is no A9 may be dressed in part.
+        match actual.iter().enumerate().all(|(i, byte)| plain.iter().any(|bytes| bytes[i] == *byte)) {
+            true if to == State::Original => Some(State::Ready),
+            true if self.ready != self.original => Some(State::Original),
+            _ => on.first().or(between.first()).copied(),
+        }
     }
 
     /// All bytes in a state.
@@ -258,7 +275,7 @@ impl Site {
             put(0, 0, &self.ready);
         }
         let (was_on, will_be_on) = (matches!(from, State::On(_)), matches!(to, State::On(_)));
-        if from != to && (was_on || will_be_on) {
+        if was_on || will_be_on {
             if let Kind::Short(at) = self.kind {
                 let jump = short_jump(at);
                 if was_on {

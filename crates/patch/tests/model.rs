@@ -53,31 +53,18 @@ fn an_empty_function_returns_or_jumps_and_never_runs_on_into_what_follows() {
 fn check_recoveries(targets: &[usize], twice: bool) {
     for case in sites::every_kind(PLACES[0]) {
         let found = Proof::new(&case, &|_, acts| acts).and_then(|mut proof| proof.recoveries(targets, twice));
-        match found {
-            Err(harm) => panic!("{}:\n{harm}", case.name),
-            // Between two targets the operand may be one that belongs to neither.
-            Ok(unrecognised) => assert!(
-                unrecognised.iter().all(|[from, to]| *from >= 2 && *to >= 2),
-                "{}: {unrecognised:?}",
-                case.name
-            ),
+        if let Err(harm) = found {
+            panic!("{}:\n{harm}", case.name);
         }
     }
 }
 
 #[test]
-fn wherever_a_batch_is_cut_short_the_program_runs_on_and_the_file_s_bytes_can_be_brought_back() {
-    check_recoveries(&[0], false);
-}
-
-#[test]
-#[ignore = "not so yet: what was cut short before it was dressed is switched as if it were"]
 fn wherever_a_batch_is_cut_short_the_program_runs_on_and_any_change_may_follow() {
     check_recoveries(&[0, 1, 2, 3], false);
 }
 
 #[test]
-#[ignore = "not so yet: what was cut short before it was dressed is switched as if it were"]
 fn the_file_s_bytes_can_be_brought_back_even_if_bringing_them_back_was_cut_short() {
     check_recoveries(&[0], true);
 }
@@ -309,7 +296,7 @@ impl Text for Simulated {
     }
 }
 
-fn change(case: &Case, from: usize, to: usize, recover: bool) -> Change<'_> {
+fn change<'a>(case: &'a Case, from: usize, to: usize, recover: &'a [State]) -> Change<'a> {
     Change { site: &case.site, from: case.state(from), to: case.state(to), recover }
 }
 
@@ -325,19 +312,19 @@ fn a_site_whose_bytes_somebody_else_changed_is_refused_and_the_others_are_not() 
     let cases = a_program();
     for (stale, case) in cases.iter().enumerate() {
         for offset in 0..case.site.len() {
-            for recover in [false, true] {
+            for recover in [&[][..], &[case.state(2)]] {
                 let mut text = Simulated::new(&cases);
                 // Found in no state of no site.
                 put(&mut text.bytes, case.ground.base + offset as u64, &[0x06]);
                 let (actual, before) = (text.site(&case.site).to_vec(), text.bytes.clone());
-                let only = change(case, if recover { 2 } else { 0 }, 3, recover);
+                let only = change(case, 0, 3, recover);
                 let fates = carry_out(&mut text, &[only], Demand::NobodyRuns);
                 assert_eq!(fates, [Fate::Surprise(actual.clone())], "{}", case.name);
                 assert_eq!((text.writes, &text.bytes), (0, &before), "{}", case.name);
-                if recover {
+                if !recover.is_empty() {
                     continue;
                 }
-                let changes: Vec<_> = cases.iter().map(|case| change(case, 0, 2, false)).collect();
+                let changes: Vec<_> = cases.iter().map(|case| change(case, 0, 2, &[])).collect();
                 let fates = carry_out(&mut text, &changes, Demand::NobodyRuns);
                 assert!(fates.iter().enumerate().all(|(n, fate)| (*fate == Fate::Done) == (n != stale)));
                 assert_eq!(text.site(&case.site), actual);
@@ -354,7 +341,7 @@ fn what_demands_more_than_was_seen_to_is_not_written() {
                 let mut text = Simulated::new(&[]);
                 put(&mut text.bytes, case.ground.base, &case.bytes(case.state(from)));
                 let demand = case.site.demand(case.state(from), case.state(to));
-                let fates = carry_out(&mut text, &[change(&case, from, to, false)], granted);
+                let fates = carry_out(&mut text, &[change(&case, from, to, &[])], granted);
                 if demand > granted {
                     assert_eq!((fates, text.writes), (vec![Fate::Demands(demand)], 0), "{}", case.name);
                 } else {
@@ -376,7 +363,7 @@ fn check_failures(from: usize, to: usize, one_of: Option<usize>) {
             put(&mut text.bytes, case.ground.base, &case.bytes(case.state(from)));
         }
         (text.fails, text.one_of) = (fails, one_of);
-        let changes: Vec<_> = cases.iter().map(|case| change(case, from, to, false)).collect();
+        let changes: Vec<_> = cases.iter().map(|case| change(case, from, to, &[])).collect();
         let fates = carry_out(&mut text, &changes, Demand::NobodyRuns);
         let is_whole = text.done <= fails;
         text.fails = usize::MAX;
@@ -391,8 +378,9 @@ fn check_failures(from: usize, to: usize, one_of: Option<usize>) {
                 }
             }
         }
-        let thought = proof::thought(from, to);
-        let back: Vec<_> = cases.iter().map(|case| change(case, thought, 0, true)).collect();
+        let cut_short: Vec<_> = cases.iter().map(|case| [case.state(to)]).collect();
+        let back = cases.iter().zip(&cut_short).map(|(case, cut_short)| change(case, from, 0, cut_short));
+        let back: Vec<_> = back.collect();
         let fates = carry_out(&mut text, &back, Demand::NobodyRuns);
         for (case, fate) in cases.iter().zip(fates) {
             assert_eq!(fate, Fate::Done, "{} when operation {fails} failed", case.name);
@@ -406,7 +394,7 @@ fn check_failures(from: usize, to: usize, one_of: Option<usize>) {
 
 #[test]
 fn a_batch_that_fails_anywhere_leaves_what_can_be_run_and_brought_back() {
-    for (from, to) in [(0, 1), (0, 2), (1, 2), (2, 1), (2, 0), (1, 0)] {
+    for (from, to) in [(0, 1), (0, 2), (1, 2), (2, 1), (2, 0), (1, 0), (2, 3)] {
         for one_of in [None, Some(1), Some(2), Some(3)] {
             check_failures(from, to, one_of);
         }

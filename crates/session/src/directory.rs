@@ -1,14 +1,15 @@
 //! The session directory: the files the agent finds beside itself.
 //!
 //! It lies on a file system in memory that allows execution, is private to the user, is held by a lock while the recorder lives, and is
-//! removed at the end. What a killed recorder left behind is removed by the next one.
+//! removed at the end. What a killed recorder left behind is removed by the next one. For a process that runs already it lies where that process
+//! can find it, and belongs to its user.
 
-use crate::Error;
-use crate::agent;
+use crate::target::Target;
+use crate::{Error, agent};
 use rustix::fs::{FlockOperation, StatVfsMountFlags, flock, statvfs};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, chown};
 use std::path::{Path, PathBuf};
 
 /// The ST_NOEXEC flag of statvfs.
@@ -22,6 +23,9 @@ const PREFIX: &str = "calltap-";
 #[derive(Debug)]
 pub struct Directory {
     path: PathBuf,
+    /// Its path as the traced process sees it.
+    inside: PathBuf,
+    agent: &'static str,
     /// Held for its lock.
     _lock: File,
     /// Rings and tables.
@@ -31,17 +35,50 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Makes the directory with a control file of `control_size` bytes.
+    /// Makes the directory, with a control file of `control_size` bytes, for a program that will be started.
     pub fn create(control_size: u64, code_size: u64) -> Result<Directory, Error> {
-        let place = place()?;
-        remove_stale(&place);
-        let path = (0..1000u32)
-            .map(|n| place.join(format!("{PREFIX}{}-{n}", rustix::process::getpid())))
-            .find(|path| DirBuilder::new().mode(0o700).create(path).is_ok())
+        let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+        let candidates =
+            [Some("/dev/shm".into()), runtime, Some("/tmp".into()), Some("/var/tmp".into())];
+        let place = place(candidates.into_iter().flatten(), "/dev/shm, XDG_RUNTIME_DIR, /tmp, /var/tmp")?;
+        Directory::make(&place, &place, "agent.so", control_size, code_size)
+    }
+
+    /// Makes it for a running process.
+    pub fn create_for(target: &Target, control_size: u64, code_size: u64) -> Result<Directory, Error> {
+        let candidates = ["/dev/shm", "/tmp", "/var/tmp"].map(|inside| target.path(Path::new(inside)));
+        let place = place(candidates.into_iter(), "the process's /dev/shm, /tmp, /var/tmp")?;
+        let inside = Path::new("/").join(place.strip_prefix(target.path(Path::new("/"))).unwrap_or(&place));
+        let directory = Directory::make(&place, &inside, "attached.so", control_size, code_size)?;
+        let (uid, gid) = target
+            .owner()
+            .map_err(|source| Error::Directory { path: directory.path.clone(), source })?;
+        if uid != rustix::process::geteuid().as_raw() {
+            for name in ["", "attached.so", "control", "code"] {
+                let path = directory.path.join(name);
+                chown(&path, Some(uid), Some(gid)).map_err(|source| Error::Directory { path, source })?;
+            }
+        }
+        Ok(directory)
+    }
+
+    fn make(
+        place: &Path,
+        inside: &Path,
+        agent: &'static str,
+        control_size: u64,
+        code_size: u64,
+    ) -> Result<Directory, Error> {
+        remove_stale(place);
+        let own = rustix::process::getpid();
+        let name = (0..1000u32)
+            .map(|n| format!("{PREFIX}{own}-{n}"))
+            .find(|name| DirBuilder::new().mode(0o700).create(place.join(name)).is_ok())
             .ok_or_else(|| Error::Directory {
-                path: place.clone(),
+                path: place.to_owned(),
                 source: io::Error::from(io::ErrorKind::PermissionDenied),
             })?;
+        let path = place.join(&name);
         let guard = RemoveOnError(Some(&path));
         let at = |name: &str| path.join(name);
         let file = |name: &str, mode: u32| {
@@ -52,9 +89,9 @@ impl Directory {
         let lock = file("lock", 0o600)?;
         flock(&lock, FlockOperation::LockExclusive)
             .map_err(|errno| Error::Directory { path: at("lock"), source: errno.into() })?;
-        drop(file("agent.so", 0o700)?);
-        fs::write(at("agent.so"), agent::IMAGE)
-            .map_err(|source| Error::Directory { path: at("agent.so"), source })?;
+        drop(file(agent, 0o700)?);
+        fs::write(at(agent), agent::IMAGE)
+            .map_err(|source| Error::Directory { path: at(agent), source })?;
         let (control, code) = (file("control", 0o600)?, file("code", 0o700)?);
         let sized = |name, file: &File, size| {
             file.set_len(size).map_err(|source| Error::Directory { path: at(name), source })
@@ -62,12 +99,13 @@ impl Directory {
         sized("control", &control, control_size)?;
         sized("code", &code, code_size)?;
         guard.keep();
-        Ok(Directory { path, _lock: lock, control, code })
+        let inside = inside.join(name);
+        Ok(Directory { path, inside, agent, _lock: lock, control, code })
     }
 
-    /// The path that goes into LD_PRELOAD.
+    /// The agent, as the traced process finds it.
     pub fn agent(&self) -> PathBuf {
-        self.path.join("agent.so")
+        self.inside.join(self.agent)
     }
 }
 
@@ -94,14 +132,7 @@ impl Drop for RemoveOnError<'_> {
 }
 
 /// The first place that can be written to, allows execution, and has a name that LD_PRELOAD can carry.
-fn place() -> Result<PathBuf, Error> {
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let candidates = [
-        Some(PathBuf::from("/dev/shm")),
-        runtime,
-        Some(PathBuf::from("/tmp")),
-        Some(PathBuf::from("/var/tmp")),
-    ];
+fn place(candidates: impl Iterator<Item = PathBuf>, tried: &str) -> Result<PathBuf, Error> {
     let usable = |path: &PathBuf| {
         let name = path.as_os_str().as_encoded_bytes();
         !name.iter().any(|byte| matches!(byte, b':' | b' '))
@@ -110,11 +141,12 @@ fn place() -> Result<PathBuf, Error> {
                 !fs.f_flag.contains(NOEXEC) && fs.f_bavail.saturating_mul(fs.f_frsize) >= ENOUGH
             })
     };
-    candidates.into_iter().flatten().find(usable).ok_or_else(|| Error::Directory {
+    let mut candidates = candidates;
+    candidates.find(usable).ok_or_else(|| Error::Directory {
         path: PathBuf::from("/dev/shm"),
-        source: io::Error::other(
-            "no writable directory with 32 MB free that allows execution (tried /dev/shm, XDG_RUNTIME_DIR, /tmp, /var/tmp)",
-        ),
+        source: io::Error::other(format!(
+            "no writable directory with 32 MB free that allows execution (tried {tried})"
+        )),
     })
 }
 

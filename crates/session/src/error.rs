@@ -40,6 +40,16 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
+    /// A running process that cannot be attached to, or let go.
+    #[error("process {pid}{}: {reason}", if name.is_empty() { String::new() } else { format!(" ({name})") })]
+    Attach {
+        /// Its id.
+        pid: u32,
+        /// Its name.
+        name: String,
+        /// A clause.
+        reason: String,
+    },
     /// The agent did not report.
     #[error("{program}: the agent was not loaded: {reason}")]
     NoAgent {

@@ -16,6 +16,7 @@ use std::ffi::OsString;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::{env, fs, io};
 
@@ -91,6 +92,17 @@ pub fn spawn(command: &[OsString], agent: &Path) -> Result<Child, Error> {
         exit_code: if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 },
         reason: error.to_string(),
     })
+}
+
+/// Becomes true when we are told to end (SIGINT, SIGTERM, SIGHUP) while we record somebody who runs by himself.
+pub fn interruption() -> Result<Arc<AtomicBool>, Error> {
+    let told = Arc::new(AtomicBool::new(false));
+    let ignored = ignored_signals();
+    for signal in [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|n| ignored >> (n - 1) & 1 == 0) {
+        signal_hook::flag::register(signal, Arc::clone(&told))
+            .map_err(|source| Error::System { what: "signal handlers", source })?;
+    }
+    Ok(told)
 }
 
 /// Signals that would end us and are the program's business.

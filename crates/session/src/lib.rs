@@ -7,8 +7,11 @@
 mod agent;
 mod clock;
 mod collector;
+mod attach;
 mod directory;
 mod error;
+mod frames;
+mod inject;
 mod launch;
 mod loaded;
 mod maps;
@@ -19,11 +22,14 @@ mod raw;
 mod record;
 mod shm;
 mod stubs;
+mod target;
 mod text;
+mod threads;
 
 pub use agent::IMAGE as AGENT_IMAGE;
 pub use calltap_abi::Clock;
 pub use error::Error;
 pub use launch::no_core_dump;
 pub use modules::Candidates;
-pub use record::{Options, Outcome, Selector, record};
+pub use attach::Stops;
+pub use record::{Options, Outcome, Selector, Subject, record};

@@ -36,10 +36,12 @@ struct Placed {
     site: Site,
     /// What its bytes are.
     state: State,
-    /// A batch was cut short: they may also be something on the way from there.
-    torn: bool,
+    /// Where batches that were cut short led to: its bytes may also be something on the way there.
+    torn: Vec<State>,
     /// Other bytes were found than expected: never touched again.
     refused: bool,
+    /// Nobody is inside it, so it may be switched.
+    drained: bool,
     /// The stubs it has, by form.
     stubs: [Option<Stub>; 3],
     /// What it shall lead to.
@@ -50,6 +52,17 @@ struct Placed {
 struct Stub {
     /// Where the site jumps: the stub or its hop.
     target: Avma,
+}
+
+/// What the sites of a module shall be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Goal {
+    /// On where somebody wants them.
+    Wanted,
+    /// Off, all of them.
+    Off,
+    /// As in the file.
+    Original,
 }
 
 /// A site to change.
@@ -102,7 +115,9 @@ impl Loaded {
             if !self.sites.contains_key(&index) {
                 let Some(site) = Site::new(form, self.bias) else { continue };
                 let (state, stubs) = (State::Original, [None; 3]);
-                let placed = Placed { site, state, torn: false, refused: false, stubs, wanted: None };
+                let drained = self.fresh || site.demand(state, State::Ready) == Demand::Nothing;
+                let (torn, refused, wanted) = (Vec::new(), false, None);
+                let placed = Placed { site, state, torn, refused, drained, stubs, wanted };
                 self.sites.insert(index, placed);
             }
             let Some(placed) = self.sites.get_mut(&index) else { continue };
@@ -184,22 +199,23 @@ impl Loaded {
         self.hops.iter()
     }
 
-    /// The sites that are not what they shall be. At the end (`leave`) all shall be as in the file.
-    pub fn pending(&self, leave: bool) -> Vec<Pending> {
+    /// The sites that are not what they shall be now.
+    pub fn pending(&self, goal: Goal) -> Vec<Pending> {
         let shall = |placed: &Placed| {
             let stub = placed.wanted.and_then(|wanted| placed.stubs[wanted as usize]);
-            match (leave, stub) {
-                (true, _) => State::Original,
-                (false, Some(stub)) => State::On(stub.target),
-                (false, None) if placed.state == State::Original => State::Original,
-                (false, None) => State::Ready,
+            match (goal, stub, placed.state) {
+                (Goal::Original, ..) => State::Original,
+                (Goal::Off, _, State::Original) | (Goal::Wanted, None, State::Original) => State::Original,
+                (Goal::Off, ..) | (Goal::Wanted, None, _) => State::Ready,
+                (Goal::Wanted, Some(stub), _) if placed.drained => State::On(stub.target),
+                (Goal::Wanted, Some(_), _) => State::Ready,
             }
         };
         self.sites
             .iter()
             .filter(|(_, placed)| !placed.refused)
             .map(|(function, placed)| (*function, placed, shall(placed)))
-            .filter(|(_, placed, to)| placed.state != *to || placed.torn)
+            .filter(|(_, placed, to)| placed.state != *to || !placed.torn.is_empty())
             .map(|(function, _, to)| Pending { function, to })
             .collect()
     }
@@ -211,24 +227,24 @@ impl Loaded {
             site: &placed.site,
             from: placed.state,
             to: pending.to,
-            recover: placed.torn,
+            recover: &placed.torn,
         })
     }
 
     /// The site was changed.
     pub fn done(&mut self, pending: Pending) {
         if let Some(placed) = self.sites.get_mut(&pending.function) {
-            (placed.state, placed.torn) = (pending.to, false);
+            placed.state = pending.to;
+            placed.torn.clear();
         }
     }
 
-    /// Writing was cut short: the site is between its states. The states on the way are those of the target, or of the last.
+    /// Writing was cut short: the site is between its states.
     pub fn tear(&mut self, pending: Pending) {
-        if let Some(placed) = self.sites.get_mut(&pending.function) {
-            placed.torn = true;
-            if let State::On(_) = pending.to {
-                placed.state = pending.to;
-            }
+        if let Some(placed) = self.sites.get_mut(&pending.function)
+            && !placed.torn.contains(&pending.to)
+        {
+            placed.torn.push(pending.to);
         }
     }
 
@@ -240,16 +256,22 @@ impl Loaded {
         self.binary.functions.get(pending.function).map(|function| function.name.clone()).unwrap_or_default()
     }
 
-    /// How many sites lead to a stub.
-    pub fn count_on(&self) -> usize {
-        self.sites.values().filter(|placed| matches!(placed.state, State::On(_))).count()
+    /// The sites that wait for proof that nobody is inside.
+    pub fn undrained(&self) -> impl Iterator<Item = &Site> {
+        let waiting = |placed: &&Placed| placed.wanted.is_some() && !placed.drained && !placed.refused;
+        self.sites.values().filter(waiting).map(|placed| &placed.site)
     }
 
-    /// Sites that a thread may be inside of when they are changed so.
-    pub fn demanding<'a>(&'a self, pending: &'a [Pending]) -> impl Iterator<Item = &'a Site> {
-        pending.iter().filter_map(|pending| {
-            let placed = self.sites.get(&pending.function)?;
-            (placed.site.demand(placed.state, pending.to) > Demand::Nothing).then_some(&placed.site)
-        })
+    /// The sites whose way back to the file's bytes demands something of the threads.
+    pub fn undressing(&self) -> impl Iterator<Item = &Site> {
+        let demands = |placed: &&Placed| placed.site.demand(placed.state, State::Original) > Demand::Nothing;
+        self.sites.values().filter(demands).map(|placed| &placed.site)
+    }
+
+    /// Nobody is inside those for which `inside` is false.
+    pub fn drain(&mut self, inside: &dyn Fn(&Site) -> bool) {
+        for placed in self.sites.values_mut().filter(|placed| !placed.drained) {
+            placed.drained = placed.state == State::Ready && !inside(&placed.site);
+        }
     }
 }

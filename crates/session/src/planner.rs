@@ -2,7 +2,7 @@
 
 use crate::clock;
 use crate::directory::Directory;
-use crate::loaded::{Loaded, Pending, Wish};
+use crate::loaded::{Goal, Loaded, Pending, Wish};
 use crate::maps::{self, Region};
 use crate::modules::{Candidates, Identity, Mapped, mapped};
 use crate::shm::{self, Shared};
@@ -33,25 +33,25 @@ const MAPPING: Duration = Duration::from_secs(5);
 
 /// A traced process.
 #[derive(Debug, Default)]
-struct Process {
-    modules: Vec<Loaded>,
+pub(crate) struct Process {
+    pub(crate) modules: Vec<Loaded>,
     /// The dynamic linker's empty function.
     brk: Option<(Site, State)>,
-    text: Option<ProcessText>,
+    pub(crate) text: Option<ProcessText>,
 }
 
 /// The sites of a session.
 pub struct Planner<'a> {
-    shared: &'a Shared,
-    directory: &'a Directory,
+    pub(crate) shared: &'a Shared,
+    pub(crate) directory: &'a Directory,
     choose: &'a Choose<'a>,
     check: &'a Check<'a>,
     checked: bool,
     /// Index of a process whose agent took its plan and was not through with it in time.
     stuck: Option<(u32, u32)>,
-    processes: HashMap<u32, Process>,
+    pub(crate) processes: HashMap<u32, Process>,
     binaries: HashMap<Identity, Option<Arc<Binary>>>,
-    stubs: Stubs<'a>,
+    pub(crate) stubs: Stubs<'a>,
     next_module: u32,
     /// What could be chosen from, for messages.
     pub candidates: Candidates,
@@ -142,10 +142,7 @@ impl<'a> Planner<'a> {
             entry.phase.compare_exchange(from as u32, to as u32, AcqRel, Acquire).is_ok()
         };
         self.look(index, pid, &mut records);
-        if !self.checked {
-            self.checked = true;
-            (self.check)(&self.candidates)?;
-        }
+        self.check_once()?;
         records.drain(..).for_each(&mut *emit);
         self.hand_over();
         if moves(Phase::Asked, Phase::Planned) {
@@ -153,7 +150,7 @@ impl<'a> Planner<'a> {
             self.await_mapped(entry, index, pid);
             if moves(Phase::Mapped, Phase::Writing) {
                 self.take_mapped(index, &mut records);
-                self.patch(index, pid, &mut records);
+                self.patch(index, pid, true, &mut records);
                 entry.phase.store(Phase::Idle as u32, Release);
                 shm::wake(&entry.phase);
             }
@@ -163,6 +160,21 @@ impl<'a> Planner<'a> {
         }
         records.drain(..).for_each(emit);
         Ok(())
+    }
+
+    /// Has what can be chosen from looked at, once.
+    pub(crate) fn check_once(&mut self) -> Result<(), Refusal> {
+        if std::mem::replace(&mut self.checked, true) { Ok(()) } else { (self.check)(&self.candidates) }
+    }
+
+    /// The dynamic linker's empty function is one again.
+    pub(crate) fn unwatch(&mut self, index: u32) {
+        let Some(process) = self.processes.get_mut(&index) else { return };
+        if let (Some((site, state)), Some(text)) = (process.brk.take(), &mut process.text) {
+            let to = State::Original;
+            let change = calltap_patch::Change { site: &site, from: state, to, recover: &[] };
+            carry_out(text, &[change], Demand::Nothing);
+        }
     }
 
     fn await_mapped(&mut self, entry: &ProcessEntry, index: u32, pid: u32) {
@@ -180,7 +192,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Brings what is known of a process up to date, and gives what is wanted its stubs.
-    fn look(&mut self, index: u32, pid: u32, records: &mut Vec<Record>) {
+    pub(crate) fn look(&mut self, index: u32, pid: u32, records: &mut Vec<Record>) {
         match maps::read(pid) {
             Ok(regions) => {
                 self.see_modules(index, pid, &regions, records);
@@ -236,7 +248,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Writes what has to be mapped to the plan area.
-    fn hand_over(&mut self) {
+    pub(crate) fn hand_over(&mut self) {
         let ranges = &self.stubs.to_map;
         let Some((header, maps)) = self.shared.plan(ranges.len()) else {
             if let Some((header, _)) = self.shared.plan(0) {
@@ -254,7 +266,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Takes back the stubs whose hops could not be mapped.
-    fn take_mapped(&mut self, index: u32, records: &mut Vec<Record>) {
+    pub(crate) fn take_mapped(&mut self, index: u32, records: &mut Vec<Record>) {
         let ranges = std::mem::take(&mut self.stubs.to_map);
         let maps: &[plan::Map] = self.shared.plan(ranges.len()).map_or(&[], |(_, maps)| maps);
         let errno = |n: usize| maps.get(n).map_or(u64::MAX, |map| map.errno.load(Relaxed));
@@ -272,7 +284,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Makes the sites of a process what they shall be.
-    fn patch(&mut self, index: u32, pid: u32, records: &mut Vec<Record>) {
+    pub(crate) fn patch(&mut self, index: u32, pid: u32, last: bool, records: &mut Vec<Record>) {
         let entry = self.shared.process(index);
         let can_sync = entry.is_some_and(|entry| entry.sync.load(Acquire) == plan::Sync::Works as u32);
         let Some(process) = self.processes.get_mut(&index) else { return };
@@ -294,9 +306,10 @@ impl<'a> Planner<'a> {
             let modules: Vec<usize> =
                 (0..process.modules.len()).filter(|n| process.modules[*n].fresh == fresh).collect();
             text.sync = if can_sync { Sync::Barrier } else { Sync::Quiet };
-            let granted = if fresh { Demand::NobodyRuns } else { Demand::Nothing };
+            // (What is dressed while it runs is not switched before it was seen that nobody is inside.)
+            let granted = if fresh { Demand::NobodyRuns } else { Demand::NobodyInside };
             if !fresh && !can_sync {
-                let waiting: usize = modules.iter().map(|n| process.modules[*n].pending(false).len()).sum();
+                let waiting: usize = modules.iter().map(|n| process.modules[*n].pending(Goal::Wanted).len()).sum();
                 if waiting > 0 {
                     note(format!(
                         "{waiting} sites are in code that may be running, and the kernel has no membarrier: not traced"
@@ -306,10 +319,15 @@ impl<'a> Planner<'a> {
             }
             let some: Vec<&mut Loaded> =
                 process.modules.iter_mut().filter(|module| module.fresh == fresh).collect();
-            found.extend(switch(some, text, granted, false, &mut tally));
+            found.extend(switch(some, text, granted, Goal::Wanted, &mut tally));
         }
         self.patched += tally.on;
         found.into_iter().for_each(&mut note);
+        let waiting = tally.waiting as usize
+            + process.modules.iter().map(|module| module.undrained().count()).sum::<usize>();
+        if waiting > 0 && last {
+            note(format!("{waiting} sites are of several instructions, in code that is running, and are not traced"));
+        }
         if process.brk.is_none() {
             let control = self.shared.control();
             let brk = (control.loader_brk.load(Acquire), control.loader_hook.load(Acquire));
@@ -328,6 +346,8 @@ pub struct Tally {
     pub on: u32,
     /// Switched off.
     pub off: u32,
+    /// Left alone: more is demanded of the threads than was seen to.
+    pub waiting: u32,
 }
 
 /// Makes the sites of modules what they shall be. What went wrong, for people.
@@ -335,13 +355,13 @@ pub fn switch(
     mut modules: Vec<&mut Loaded>,
     text: &mut ProcessText,
     granted: Demand,
-    leave: bool,
+    goal: Goal,
     tally: &mut Tally,
 ) -> Vec<String> {
     let pending: Vec<(usize, Pending)> = modules
         .iter()
         .enumerate()
-        .flat_map(|(n, module)| module.pending(leave).into_iter().map(move |pending| (n, pending)))
+        .flat_map(|(n, module)| module.pending(goal).into_iter().map(move |pending| (n, pending)))
         .collect();
     let changes: Vec<_> = pending.iter().filter_map(|(n, pending)| modules[*n].change(*pending)).collect();
     let fates = carry_out(text, &changes, granted);
@@ -355,7 +375,7 @@ pub fn switch(
         .collect();
     drop(changes);
     let mut notes = Vec::new();
-    let (mut running, mut failed) = (0, None);
+    let mut failed = None;
     for (((n, pending), fate), (address, expected)) in pending.into_iter().zip(fates).zip(places) {
         let module = &mut modules[n];
         match fate {
@@ -373,7 +393,7 @@ pub fn switch(
                     address.0
                 ));
             }
-            Fate::Demands(_) => running += 1,
+            Fate::Demands(_) => tally.waiting += 1,
             Fate::Torn(errno) => {
                 module.tear(pending);
                 failed = Some((failed.map_or(0, |(n, _)| n) + 1, errno));
@@ -381,11 +401,6 @@ pub fn switch(
             Fate::Unread(errno) => failed = Some((failed.map_or(0, |(n, _)| n) + 1, errno)),
             Fate::OutOfReach => {}
         }
-    }
-    if running > 0 {
-        notes.push(format!(
-            "{running} sites are of several instructions, in code that may be running, and are not traced"
-        ));
     }
     if let Some((n, errno)) = failed {
         notes.push(format!("{n} sites could not be written and are not traced: {errno}"));
@@ -407,7 +422,7 @@ fn watch_loader(text: &mut ProcessText, mut brk: Avma, hook: Avma) -> Option<(Si
     // Its padding reaches to the next 16-byte boundary.
     let site = Site::empty_function(brk, first).filter(|_| brk.0 % 16 <= 11)?;
     let to = State::On(hook);
-    let change = calltap_patch::Change { site: &site, from: State::Original, to, recover: false };
+    let change = calltap_patch::Change { site: &site, from: State::Original, to, recover: &[] };
     let fate = carry_out(text, &[change], Demand::Nothing).pop();
     (fate == Some(Fate::Done)).then_some((site, to))
 }

@@ -1,5 +1,6 @@
-//! `calltap record -- program`: from the start of a program to the last byte of its trace.
+//! `calltap record`: from the start of a program, or from when a running one is attached to, to the last byte of its trace.
 
+use crate::attach::Stops;
 use crate::collector::{Collector, Totals};
 use crate::directory::Directory;
 use crate::launch::{self, Signals};
@@ -7,9 +8,10 @@ use crate::loaded::Wish;
 use crate::modules::{Candidates, Identity};
 use crate::planner::Planner;
 use crate::shm::{self, Shared};
-use crate::{Error, clock};
+use crate::target::Target;
+use crate::{Error, attach, clock, maps};
 use calltap_abi::plan::{Phase, Trouble};
-use calltap_abi::{CHUNK_SIZE, Clock, MAGIC, VERSION, stub};
+use calltap_abi::{CHUNK_SIZE, Clock, MAGIC, PATH_MAX, VERSION, stub};
 use calltap_patch::Wanted;
 use calltap_sites::{Binary, Function};
 use calltap_trace::{End, Record, Session, TraceWriter, TracerInfo, TracerKind};
@@ -33,10 +35,23 @@ pub trait Selector: Send + Sync {
     fn check(&self, candidates: &Candidates) -> Result<(), Error>;
 }
 
+/// What to record.
+pub enum Subject {
+    /// A program, with its arguments: from its first instruction to its end.
+    Program(Vec<OsString>),
+    /// A running process: for some time, or until it ends or we are told to end (SIGINT, SIGTERM).
+    Process {
+        /// Its id.
+        pid: u32,
+        /// For how long.
+        duration: Option<Duration>,
+    },
+}
+
 /// What to record, and how.
 pub struct Options<'a> {
-    /// Program and arguments.
-    pub command: Vec<OsString>,
+    /// What.
+    pub subject: Subject,
     /// The trace file.
     pub output: PathBuf,
     /// The tracers; `id` is their index.
@@ -58,8 +73,10 @@ pub struct Options<'a> {
 /// What came of a recording.
 #[derive(Debug)]
 pub struct Outcome {
-    /// How the program ended.
-    pub status: ExitStatus,
+    /// How the program ended, if it did.
+    pub status: Option<ExitStatus>,
+    /// What attaching and detaching took.
+    pub stops: Option<[Stops; 2]>,
     /// Sums.
     pub totals: Totals,
     /// Functions that were switched on.
@@ -72,22 +89,40 @@ pub struct Outcome {
     pub failed: Option<calltap_trace::Error>,
 }
 
-/// Runs a program and records it.
+/// Records a program or a process.
 pub fn record(options: &Options<'_>) -> Result<Outcome, Error> {
-    let program = Program::find(options.command.first())?;
-    let chunks = u32::try_from((options.buffer_size / CHUNK_SIZE as u64).max(4)).unwrap_or(u32::MAX);
-    let directory = Directory::create(shm::control_size(chunks), (stub::REGION + stub::HOPS) as u64)?;
-    let shared = Shared::map(&directory.control, chunks)
-        .map_err(|source| Error::System { what: "the session's shared memory", source })?;
-    let (clock, clock_note) = usable_clock(options.clock);
-    prepare(&shared, options, clock);
+    match &options.subject {
+        Subject::Program(command) => record_program(options, command),
+        Subject::Process { pid, duration } => record_process(options, *pid, *duration),
+    }
+}
 
-    let session = session(options, clock, clock_note.clone());
+/// Bytes of the code file.
+const CODE_SIZE: u64 = (stub::REGION + stub::HOPS) as u64;
+
+/// Chunks of ring memory.
+fn chunks(options: &Options<'_>) -> u32 {
+    u32::try_from((options.buffer_size / CHUNK_SIZE as u64).max(4)).unwrap_or(u32::MAX)
+}
+
+fn map(directory: &Directory, options: &Options<'_>) -> Result<Shared, Error> {
+    Shared::map(&directory.control, chunks(options))
+        .map_err(|source| Error::System { what: "the session's shared memory", source })
+}
+
+fn record_program(options: &Options<'_>, command: &[OsString]) -> Result<Outcome, Error> {
+    let program = Program::find(command.first())?;
+    let directory = Directory::create(shm::control_size(chunks(options)), CODE_SIZE)?;
+    let shared = map(&directory, options)?;
+    let (clock, clock_note) = usable_clock(options.clock);
+    prepare(&shared, &directory, options, clock, options.wait);
+
+    let words = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let file = TraceFile::new(&options.output);
-    let writer = TraceWriter::create(file.path(), session)?;
+    let writer = TraceWriter::create(file.path(), session(options, words, clock, clock_note.clone()))?;
     let signals = Signals::take()?;
     let start = Instant::now();
-    let mut child = launch::spawn(&options.command, &directory.agent())?;
+    let mut child = launch::spawn(command, &directory.agent())?;
     signals.forward(&child);
 
     let (sender, receiver) = mpsc::channel();
@@ -96,32 +131,155 @@ pub fn record(options: &Options<'_>) -> Result<Outcome, Error> {
     let pid = Pid::from_raw(child.id() as i32);
     let result = thread::scope(|scope| {
         let collecting = scope.spawn(|| collector.run(&|| stop.load(Acquire)));
-        let planning =
-            scope.spawn(|| plan(&shared, &directory, options, &program, &file, sender, pid, &ended));
+        let planning = scope.spawn(|| {
+            let refuse = |candidates: &Candidates| {
+                let none = candidates.traceable().next().is_none();
+                if none { Err(no_sites(&program.name, candidates)) } else { Ok(()) }
+            };
+            with_planner(&shared, &directory, options, &file, &refuse, |planner| {
+                planner.know(program.file.clone(), &program.name, Arc::clone(&program.binary));
+                let planned = answer_all(planner, &shared, &sender, &ended);
+                if planned.is_err() {
+                    // The program has not run an instruction of its own.
+                    pid.map(|pid| kill_process(pid, Signal::KILL));
+                }
+                planned.map(|()| planner.patched)
+            })
+        });
         if clock == Clock::Coarse {
             scope.spawn(|| tick(&shared, &stop));
         }
         let status = child.wait();
-        ended.store(true, Release);
-        shared.control().doorbell.fetch_add(1, AcqRel);
-        shm::wake(&shared.control().doorbell);
+        end_planning(&shared, &ended);
         let planned = planning.join();
         stop.store(true, Release);
         (status, planned, collecting.join())
     });
     let (Ok(status), Ok(planned), Ok((writer, totals, failed))) = result else {
-        return Err(Error::System {
-            what: "recording",
-            source: std::io::Error::other("a thread of the recorder failed"),
-        });
+        return Err(thread_failed());
     };
     let sites = planned?;
     file.keep();
     let mut notes: Vec<String> = clock_note.into_iter().collect();
-    notes.extend(trouble(&shared, &program, totals));
+    notes.extend(trouble(&shared, &program.name, totals));
     notes.extend(file.note());
-    let (file_size, failed) = finish(writer, status, start, failed, file.path());
-    Ok(Outcome { status, totals, sites, file_size, notes, failed })
+    let (file_size, failed) = finish(writer, launch::describe(status), start, failed, file.path());
+    Ok(Outcome { status: Some(status), stops: None, totals, sites, file_size, notes, failed })
+}
+
+fn record_process(options: &Options<'_>, pid: u32, duration: Option<Duration>) -> Result<Outcome, Error> {
+    let target = Target::find(pid)?;
+    let directory = Directory::create_for(&target, shm::control_size(chunks(options)), CODE_SIZE)?;
+    let shared = map(&directory, options)?;
+    let (clock, clock_note) = usable_clock(options.clock);
+    // Who did not ask to be traced never waits for us.
+    prepare(&shared, &directory, options, clock, Duration::ZERO);
+
+    let file = TraceFile::new(&options.output);
+    let session = session(options, target.command(), clock, clock_note.clone());
+    let writer = TraceWriter::create(file.path(), session)?;
+    let interrupted = launch::interruption()?;
+    let start = Instant::now();
+
+    let (sender, receiver) = mpsc::channel();
+    let (stop, ended) = (AtomicBool::new(false), AtomicBool::new(false));
+    let collector = Collector::new(&shared, writer, receiver, clock);
+    let result = thread::scope(|scope| {
+        let collecting = scope.spawn(|| collector.run(&|| stop.load(Acquire)));
+        if clock == Clock::Coarse {
+            scope.spawn(|| tick(&shared, &stop));
+        }
+        let refuse = |candidates: &Candidates| {
+            let none = candidates.traceable().next().is_none();
+            if none { Err(no_sites(&target.name, candidates)) } else { Ok(()) }
+        };
+        let planned = with_planner(&shared, &directory, options, &file, &refuse, |planner| {
+            // Each in a thread that ends: the kernel then lets go of whatever is still held.
+            let coming = thread::scope(|scope| {
+                scope.spawn(|| come(planner, &target, &directory, &shared, &sender)).join()
+            });
+            let mut coming = coming.map_err(|_| thread_failed())?;
+            if coming.attached.is_ok() {
+                scope.spawn(|| {
+                    let until = duration.map(|duration| Instant::now() + duration);
+                    while target.lives()
+                        && !interrupted.load(Acquire)
+                        && until.is_none_or(|until| Instant::now() < until)
+                    {
+                        thread::sleep(Duration::from_millis(5));
+                    }
+                    end_planning(&shared, &ended);
+                });
+                coming.attached = answer_all(planner, &shared, &sender, &ended);
+            }
+            let going = thread::scope(|scope| scope.spawn(|| go(planner, &target, &shared)).join());
+            let going = going.map_err(|_| thread_failed())?;
+            coming.attached.map(|()| (planner.patched, coming.stops, going))
+        });
+        stop.store(true, Release);
+        (planned, collecting.join())
+    });
+    let (planned, Ok((writer, totals, failed))) = result else { return Err(thread_failed()) };
+    let (sites, attaching, (detaching, left)) = planned?;
+    file.keep();
+    let mut notes: Vec<String> = clock_note.into_iter().collect();
+    notes.extend(trouble(&shared, &target.name, totals));
+    notes.extend(left);
+    notes.extend(file.note());
+    let how = if target.lives() { "detached" } else { "ended" };
+    let (file_size, failed) = finish(writer, how.to_owned(), start, failed, file.path());
+    let stops = Some([attaching, detaching]);
+    Ok(Outcome { status: None, stops, totals, sites, file_size, notes, failed })
+}
+
+struct Coming {
+    stops: Stops,
+    attached: Result<(), Error>,
+}
+
+/// Attaches, as far as it goes.
+fn come(
+    planner: &mut Planner<'_>,
+    target: &Target,
+    directory: &Directory,
+    shared: &Shared,
+    records: &Sender<Record>,
+) -> Coming {
+    match attach::load(target, directory, shared) {
+        Err(error) => Coming { stops: Stops::default(), attached: Err(error) },
+        Ok(mut stops) => {
+            let attached = planner.attach(target, &mut stops, &mut |record| drop(records.send(record)));
+            Coming { stops, attached }
+        }
+    }
+}
+
+/// Detaches from the process and its children.
+fn go(planner: &mut Planner<'_>, target: &Target, shared: &Shared) -> (Stops, Vec<String>) {
+    let (mut stops, mut notes) = (Stops::default(), Vec::new());
+    for index in 0..shared.control().process_bump.load(Acquire) {
+        let Some(process) = shared.process(index) else { break };
+        let pid = maps::host_pid(process.pid.load(Acquire), process.pid_namespace.load(Relaxed));
+        let found = if index == 0 { Some(target.clone()) } else { Target::of_child(pid) };
+        let Some(target) = found.filter(Target::lives) else { continue };
+        match planner.detach(index, &target, &mut stops) {
+            Ok(left) => notes.extend(left),
+            Err(error) if target.lives() => notes.push(format!("not detached: {error}")),
+            Err(_) => {}
+        }
+    }
+    (stops, notes)
+}
+
+fn thread_failed() -> Error {
+    let source = std::io::Error::other("a thread of the recorder failed");
+    Error::System { what: "recording", source }
+}
+
+fn end_planning(shared: &Shared, ended: &AtomicBool) {
+    ended.store(true, Release);
+    shared.control().doorbell.fetch_add(1, AcqRel);
+    shm::wake(&shared.control().doorbell);
 }
 
 /// The clock asked for, or the one that takes its place where the time stamp counter cannot be trusted.
@@ -132,25 +290,36 @@ fn usable_clock(wanted: Clock) -> (Clock, Option<String>) {
     }
 }
 
-fn prepare(shared: &Shared, options: &Options<'_>, clock: Clock) {
+fn prepare(shared: &Shared, directory: &Directory, options: &Options<'_>, clock: Clock, wait: Duration) {
     let control = shared.control();
+    // (The last byte stays 0.)
+    let path = directory.agent();
+    let places = control.agent_path.iter().take(PATH_MAX - 1);
+    for (place, byte) in places.zip(path.as_os_str().as_encoded_bytes()) {
+        place.store(*byte, Relaxed);
+    }
     control.clock.store(clock as u32, Relaxed);
     control.recording.store(1, Relaxed);
     control.overwrite.store(u32::from(options.overwrite), Relaxed);
-    control.wait_us.store(u32::try_from(options.wait.as_micros()).unwrap_or(u32::MAX), Relaxed);
+    control.wait_us.store(u32::try_from(wait.as_micros()).unwrap_or(u32::MAX), Relaxed);
     control.tick.store(clock::monotonic_ns(), Relaxed);
     control.counter.store(1, Relaxed);
     control.version.store(VERSION, Relaxed);
     control.magic.store(MAGIC, Release);
 }
 
-fn session(options: &Options<'_>, clock: Clock, clock_note: Option<String>) -> Session {
+fn session(
+    options: &Options<'_>,
+    command: Vec<String>,
+    clock: Clock,
+    clock_note: Option<String>,
+) -> Session {
     let line = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
     Session {
         calltap: options.version.to_owned(),
-        command: options.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+        command,
         host: line("/proc/sys/kernel/hostname"),
         kernel: format!("{} {}", line("/proc/sys/kernel/osrelease"), env::consts::ARCH),
         cpu: model.trim_start_matches([' ', '\t', ':']).to_owned(),
@@ -224,31 +393,34 @@ impl Drop for TraceFile {
     }
 }
 
-/// Answers the agent's requests until the program has ended. The number of sites switched on.
-#[allow(clippy::too_many_arguments)]
-fn plan(
+/// Lends out a planner for the tracers and filters asked for. `refuse` knows why nothing can be traced at all.
+fn with_planner<T>(
     shared: &Shared,
     directory: &Directory,
     options: &Options<'_>,
-    program: &Program,
     file: &TraceFile,
-    records: Sender<Record>,
-    child: Option<Pid>,
-    ended: &AtomicBool,
-) -> Result<u32, Error> {
+    refuse: &(dyn Fn(&Candidates) -> Result<(), Error> + Send + Sync),
+    work: impl FnOnce(&mut Planner<'_>) -> Result<T, Error>,
+) -> Result<T, Error> {
     let mask = |kind| options.tracers.iter().filter(|t| t.kind == kind).fold(0, |mask, t| mask | 1 << t.id);
     let (graph, function) = (mask(TracerKind::FunctionGraph), mask(TracerKind::Function));
     let choose = |of: &Function| wish(options.selector.choose(of), graph, function);
     let check = |candidates: &Candidates| {
-        if candidates.traceable().next().is_none() {
-            return Err(no_sites(&program.name, candidates));
-        }
+        refuse(candidates)?;
         options.selector.check(candidates)?;
         file.keep();
         Ok(())
     };
-    let mut planner = Planner::new(shared, directory, &choose, &check);
-    planner.know(program.file.clone(), &program.name, Arc::clone(&program.binary));
+    work(&mut Planner::new(shared, directory, &choose, &check))
+}
+
+/// Answers the agents' requests until `ended`.
+fn answer_all(
+    planner: &mut Planner<'_>,
+    shared: &Shared,
+    records: &Sender<Record>,
+    ended: &AtomicBool,
+) -> Result<(), Error> {
     let control = shared.control();
     let mut known = 0;
     while !ended.load(Acquire) {
@@ -265,17 +437,12 @@ fn plan(
                 }
             }
             if process.phase.load(Acquire) == Phase::Asked as u32 {
-                let mut emit = |record| drop(records.send(record));
-                if let Err(error) = planner.answer(index, &mut emit) {
-                    // The program has not run an instruction of its own.
-                    child.map(|pid| kill_process(pid, Signal::KILL));
-                    return Err(error);
-                }
+                planner.answer(index, &mut |record| drop(records.send(record)))?;
             }
         }
         shm::wait(&control.doorbell, bell, Duration::from_millis(20));
     }
-    Ok(planner.patched)
+    Ok(())
 }
 
 /// What the tracers of a mask want, together.
@@ -297,12 +464,11 @@ fn no_sites(program: &str, candidates: &Candidates) -> Error {
     Error::NoSites { program: program.to_owned(), advice }
 }
 
-fn trouble(shared: &Shared, program: &Program, totals: Totals) -> Vec<String> {
+fn trouble(shared: &Shared, program: &str, totals: Totals) -> Vec<String> {
     let mut notes = Vec::new();
     if totals.processes == 0 {
         notes.push(format!(
-            "{}: the program ran untraced: the dynamic linker did not load the agent",
-            program.name
+            "{program}: the program ran untraced: the dynamic linker did not load the agent"
         ));
     }
     let all = (0..totals.processes).filter_map(|index| shared.process(index));
@@ -319,13 +485,13 @@ fn trouble(shared: &Shared, program: &Program, totals: Totals) -> Vec<String> {
 
 fn finish(
     writer: TraceWriter,
-    status: ExitStatus,
+    status: String,
     start: Instant,
     failed: Option<calltap_trace::Error>,
     output: &Path,
 ) -> (u64, Option<calltap_trace::Error>) {
     let end = End {
-        status: launch::describe(status),
+        status,
         wall_ns: start.elapsed().as_nanos() as u64,
         cpu_ns: launch::cpu_ns(UsageWho::RUSAGE_CHILDREN),
         recorder_cpu_ns: launch::cpu_ns(UsageWho::RUSAGE_SELF),

@@ -123,10 +123,11 @@ impl Finder<'_, '_> {
         const NO_ROOM: &str =
             "no room left by the compiler: build with -fpatchable-function-entry=5 (or -pg)";
         let address = function.address.0;
-        let patchable =
-            || Some((SiteKind::Patchable, nops::patchable(self.image, address, end, records.patchable?)));
+        let patchable = || {
+            Some((SiteKind::Patchable, nops::patchable(self.image, address, end, records.patchable?.get())))
+        };
         let mcount =
-            || Some((SiteKind::McountLoc, calls::recorded(self.image, address, end, records.mcount?)));
+            || Some((SiteKind::McountLoc, calls::recorded(self.image, address, end, records.mcount?.get())));
         let plain = || match self.hooks.is_empty() {
             true => None,
             false => calls::plain(self.image, self.dynamic, self.hooks, address, end),

@@ -21,13 +21,8 @@ pub struct Proof<'a> {
     rest: BTreeMap<(usize, Memory), World>,
 }
 
-/// The state to recover a site from whose batch was cut short: where it may lead to has to be known, or that it may be dressed.
-pub fn thought(from: usize, to: usize) -> usize {
-    [to, from].into_iter().find(|state| *state >= 2).unwrap_or(1)
-}
-
-/// Batches that were cut short, by the state that the site is now thought to be in.
-type Cuts = BTreeMap<(usize, [usize; 2], Memory), World>;
+/// Batches that were cut short, by the states between which they were.
+type Cuts = BTreeMap<([usize; 2], Memory), World>;
 
 impl<'a> Proof<'a> {
     pub fn new(case: &'a Case, falsify: Falsify<'a>) -> Result<Proof<'a>, Harm> {
@@ -98,6 +93,15 @@ impl<'a> Proof<'a> {
         (self.falsify)(self.case, self.case.acts(self.case.state(from), self.case.state(to)))
     }
 
+    /// A batch where another was cut short.
+    fn resume(&self, memory: &Memory, cut: [usize; 2], to: usize) -> Vec<Act> {
+        let to = self.case.state(to);
+        let from = self.case.site.recognise(&memory.newest(), &cut.map(|n| self.case.state(n)), to).unwrap();
+        let mut acts = self.case.acts(from, to);
+        acts.insert(0, Act::Sync(0));
+        acts
+    }
+
     /// All batches, one after another, in all orders.
     pub fn changes(&mut self) -> Result<(), Harm> {
         let mut tried = BTreeMap::new();
@@ -157,7 +161,7 @@ impl<'a> Proof<'a> {
             for to in (0..4).filter(|to| *to != from) {
                 let states = [self.case.state(from), self.case.state(to)];
                 for cut in self.cut_short(rest.clone(), &self.acts(from, to), &states)? {
-                    join(&mut cuts, (thought(from, to), [from, to], cut.memory.clone()), cut);
+                    join(&mut cuts, ([from, to], cut.memory.clone()), cut);
                 }
             }
         }
@@ -165,41 +169,36 @@ impl<'a> Proof<'a> {
     }
 
     /// All batches cut short anywhere, then recovered to each of some states, perhaps after a recovery that was cut short as well, and all
-    /// changes that may follow. The result is the batches that left what is not recognised, and stays as it is.
-    pub fn recoveries(&mut self, targets: &[usize], twice: bool) -> Result<Vec<[usize; 2]>, Harm> {
-        let mut unrecognised = Vec::new();
+    /// changes that may follow.
+    pub fn recoveries(&mut self, targets: &[usize], twice: bool) -> Result<(), Harm> {
         let mut tried = BTreeMap::new();
         loop {
             self.changes()?;
             let mut is_new = false;
             let mut cuts = self.all_cuts()?;
             for again in [twice, false] {
-                for ((thought, cut, memory), world) in cuts.clone() {
+                for ((cut, memory), world) in cuts.clone() {
                     let key = (again, cut, memory.clone());
                     if tried.insert(key, world.threads.len()) == Some(world.threads.len()) {
                         continue;
                     }
-                    if !self.case.site.may_be(&memory.newest(), self.case.state(thought)) {
-                        unrecognised.push(cut);
-                        continue;
-                    }
                     if again {
-                        let states = [cut[0], cut[1], thought, 0].map(|n| self.case.state(n));
-                        for second in self.cut_short(world, &self.acts(thought, 0), &states)? {
-                            join(&mut cuts, (thought, cut, second.memory.clone()), second);
+                        let states = [cut[0], cut[1], 0].map(|n| self.case.state(n));
+                        for second in self.cut_short(world, &self.resume(&memory, cut, 0), &states)? {
+                            join(&mut cuts, (cut, second.memory.clone()), second);
                         }
                         continue;
                     }
                     for target in targets {
                         let states = [cut[0], cut[1], 0, *target].map(|n| self.case.state(n));
                         let mut world = world.clone();
-                        self.take_all(&mut world, &self.acts(thought, *target), &states)?;
+                        self.take_all(&mut world, &self.resume(&memory, cut, *target), &states)?;
                         is_new |= self.come_to_rest(*target, world)?;
                     }
                 }
             }
             if !is_new {
-                return Ok(unrecognised);
+                return Ok(());
             }
         }
     }

@@ -1,5 +1,7 @@
 //! The compilers' own lists of trace sites, and which function each record means.
 
+use std::num::NonZeroU64;
+
 use super::dynamic::Dynamic;
 use super::functions::is_whole;
 use super::image::Image;
@@ -14,9 +16,9 @@ const LONGEST_PREFIX: u64 = 255;
 #[derive(Clone, Default)]
 pub(super) struct Records {
     /// From `__patchable_function_entries`: its first NOP, which may lie in front of the function.
-    pub patchable: Option<u64>,
+    pub patchable: Option<NonZeroU64>,
     /// From `__mcount_loc`: the call or NOP.
-    pub mcount: Option<u64>,
+    pub mcount: Option<NonZeroU64>,
 }
 
 /// The records of each function of `functions`, by its index there.
@@ -27,7 +29,7 @@ pub(super) fn read(
     complaints: &mut Vec<String>,
 ) -> Vec<Records> {
     let mut records = vec![Records::default(); functions.len()];
-    let mut lost = |name: &str, addresses: &[u64]| {
+    let mut lost = |name: &str, addresses: &[NonZeroU64]| {
         if let [first, ..] = addresses {
             let count = addresses.len();
             complaints.push(format!("records of {name} for no known function: {count}, first {first:#x}"));
@@ -36,7 +38,7 @@ pub(super) fn read(
     let mut known = Lookup::new(functions);
     let (name, mut strays) = ("__patchable_function_entries", Vec::new());
     for address in addresses(image, dynamic, name.as_bytes()) {
-        let owner = patchable_owner(image, functions, &mut known, address);
+        let owner = patchable_owner(image, functions, &mut known, address.get());
         match owner.and_then(|index| records.get_mut(index)) {
             Some(records) => records.patchable = records.patchable.or(Some(address)),
             None => strays.push(address),
@@ -45,7 +47,7 @@ pub(super) fn read(
     lost(name, &strays);
     let (name, mut strays) = ("__mcount_loc", Vec::new());
     for address in addresses(image, dynamic, name.as_bytes()) {
-        match mcount_owner(&mut known, address).and_then(|index| records.get_mut(index)) {
+        match mcount_owner(&mut known, address.get()).and_then(|index| records.get_mut(index)) {
             Some(records) => records.mcount = records.mcount.or(Some(address)),
             None => strays.push(address),
         }
@@ -55,7 +57,7 @@ pub(super) fn read(
 }
 
 /// The addresses in all sections of that name, sorted; zeros are functions the linker threw away.
-fn addresses(image: &Image<'_>, dynamic: &Dynamic<'_>, name: &[u8]) -> Vec<u64> {
+fn addresses(image: &Image<'_>, dynamic: &Dynamic<'_>, name: &[u8]) -> Vec<NonZeroU64> {
     let mut all = Vec::new();
     // Honest sections do not overlap, so all of them together fit the file.
     let mut budget = image.data.len() as u64 / 8;
@@ -63,7 +65,7 @@ fn addresses(image: &Image<'_>, dynamic: &Dynamic<'_>, name: &[u8]) -> Vec<u64> 
         let count = (section.size / 8).min(budget);
         budget -= count;
         let pointers = dynamic.pointers(image, section.address, count);
-        all.extend(pointers.flatten().filter(|&address| address != 0));
+        all.extend(pointers.flatten().filter_map(NonZeroU64::new));
     }
     all.sort_unstable();
     all.dedup();

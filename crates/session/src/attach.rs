@@ -1,0 +1,381 @@
+//! Into a running process, and out of it.
+//!
+//! Coming in: one thread is borrowed to load the agent, at a point where it holds no lock of the allocator or the dynamic linker; then to map
+//! hops. Sites are switched while everything runs; only sites of several instructions need one look at all threads, which are stopped for it. Going out: sites are
+//! switched off while everything runs; then all threads are stopped once, calls that are still open get their return addresses
+//! back, and what was mapped is unmapped.
+//!
+//! Run this in a thread that ends soon (see [`crate::threads`]).
+
+use crate::agent;
+use crate::frames::{self, Stacks};
+use crate::inject::{Failed, Place};
+use crate::loaded::Goal;
+use crate::maps::{self, Region};
+use crate::planner::{Planner, Tally, switch};
+use crate::shm::Shared;
+use crate::target::{Symbols, Target, is_libc};
+use crate::text::{ProcessText, Sync};
+use crate::threads::{self, Held, NotHeld};
+use crate::{Error, directory::Directory};
+use calltap_abi::{plan, remote};
+use calltap_patch::{Avma, Bias, Demand, Site, Text};
+use calltap_trace::Record;
+use std::path::Path;
+use std::sync::atomic::Ordering::*;
+use std::time::{Duration, Instant};
+
+/// How long a thread may take to load the agent.
+const LOAD: Duration = Duration::from_secs(5);
+/// How long any other borrowed call may take.
+const CALL: Duration = Duration::from_secs(1);
+/// How long it is tried to find a thread, or all threads, at a point that will do.
+const TRY: Duration = Duration::from_secs(3);
+const RTLD_NOW: u64 = 2;
+
+/// What attaching, or detaching, took.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Stops {
+    /// The longest that a single thread stood still or worked for us.
+    pub longest: Duration,
+    /// All of it, one after the other.
+    pub total: Duration,
+    /// Threads that the process has.
+    pub threads: usize,
+}
+
+impl Stops {
+    fn add(&mut self, time: Duration) {
+        self.longest = self.longest.max(time);
+        self.total += time;
+    }
+}
+
+/// A process while it is being operated on.
+struct Patient<'a> {
+    target: &'a Target,
+    text: ProcessText,
+    regions: Vec<Region>,
+    place: Place,
+    /// Where the agent is loaded.
+    agent: Option<u64>,
+}
+
+impl<'a> Patient<'a> {
+    fn new(target: &'a Target) -> Result<Self, Error> {
+        let refuse = |reason: &str| target.refuse(reason);
+        let mut text = ProcessText::open(target.pid).map_err(|error| refuse(&error.to_string()))?;
+        text.sync = Sync::Quiet; // nobody runs the place until a thread is sent there
+        let regions = maps::read(target.pid).map_err(|error| refuse(&error.to_string()))?;
+        let place = Place::find(&mut text, &regions, |region| target.text_end(region))
+            .map_err(|_| refuse("none of its libraries has room behind its text for the code that loads the agent"))?;
+        let agent = loaded_agent(&regions, &mut text);
+        Ok(Patient { target, text, regions, place, agent })
+    }
+
+    /// Puts back the bytes at the place, unless the thread is late and still runs what is there.
+    fn put_back(&mut self, thread: &Held) {
+        if !self.place.holds(&thread.regs) {
+            self.place.restore(&mut self.text);
+        }
+    }
+
+    /// Has a thread call one of the agent's operations.
+    fn remote(&mut self, thread: &mut Held, operation: u32, path: &Path) -> Result<(), Failed> {
+        let function = self.agent.zip(agent::symbol("calltap_remote")).map(|(base, offset)| base + offset);
+        let (function, string) = (function.ok_or(Failed::NoPlace)?, self.place.string_address());
+        let path = path.as_os_str().as_encoded_bytes();
+        self.place.call(&mut self.text, thread, function, [u64::from(operation), string], path, CALL).map(drop)
+    }
+
+    /// Some thread that can be stopped.
+    fn any_thread(&self) -> Result<Held, Error> {
+        let mut last = NotHeld::Gone;
+        for tid in threads::list(self.target.pid) {
+            match Held::take(self.target.pid, tid) {
+                Ok(thread) => return Ok(thread),
+                Err(why) => last = why,
+            }
+        }
+        Err(self.target.refuse(&say(last)))
+    }
+
+    /// A thread that may call into the C library.
+    fn quiet_thread(&mut self) -> Result<Held, Error> {
+        let guards = frames::Guards::new(self.target.pid, &self.regions);
+        let start = Instant::now();
+        let mut last = "no thread".to_owned();
+        while start.elapsed() < TRY {
+            for tid in threads::list(self.target.pid) {
+                match Held::take(self.target.pid, tid) {
+                    Ok(thread) => match guards.inside(&thread, &mut self.text, &self.regions) {
+                        None => return Ok(thread),
+                        Some(what) => last = format!("its threads are in {what} whenever they are looked at"),
+                    },
+                    Err(NotHeld::Refused(errno)) => {
+                        return Err(self.target.refuse(&say(NotHeld::Refused(errno))));
+                    }
+                    Err(why) => last = say(why),
+                }
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Err(self.target.refuse(&last))
+    }
+}
+
+fn say(why: NotHeld) -> String {
+    match why {
+        NotHeld::Gone => "it has ended".into(),
+        NotHeld::Stuck => "its threads are in the kernel and do not come out".into(),
+        NotHeld::Stopped => "it was stopped by a signal".into(),
+        NotHeld::Refused(errno) => format!("its threads cannot be stopped: {errno}"),
+    }
+}
+
+fn explain(target: &Target, failed: Failed) -> Error {
+    target.refuse(&match failed {
+        Failed::NoPlace => "no room for the code that loads the agent".into(),
+        Failed::Thread(why) => say(why),
+        Failed::Memory => "its memory could not be written".into(),
+        Failed::Late => "a call in it did not return in time".into(),
+    })
+}
+
+/// Where our agent is loaded: this build of it, whatever session it came with.
+fn loaded_agent(regions: &[Region], text: &mut ProcessText) -> Option<u64> {
+    let ours = |region: &&Region| {
+        let name = region.path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        region.offset == 0 && matches!(name.trim_end_matches(" (deleted)"), "attached.so" | "agent.so")
+    };
+    let mut is_this = |region: &&Region| {
+        let mut head = vec![0; 4096.min(agent::IMAGE.len())];
+        text.read(Avma(region.start), &mut head).is_ok() && agent::IMAGE.starts_with(&head)
+    };
+    regions.iter().filter(ours).find(|region| is_this(region)).map(|region| region.start)
+}
+
+/// Loads the agent into a process, or finds it there from an earlier time, and has it join the session.
+pub fn load(target: &Target, directory: &Directory, shared: &Shared) -> Result<Stops, Error> {
+    let mut patient = Patient::new(target)?;
+    let mut stops = Stops { threads: threads::list(target.pid).len(), ..Stops::default() };
+    let path = directory.agent();
+    let (mut thread, called) = match patient.agent {
+        Some(_) => {
+            let mut thread = patient.any_thread()?;
+            let called = patient.remote(&mut thread, remote::JOIN, &path);
+            (thread, called)
+        }
+        None => {
+            let libc = Symbols::of(target.pid, &patient.regions, is_libc);
+            let address = |name: &str| libc.as_ref().and_then(|libc| libc.address(name));
+            let dlopen = address("dlopen").or_else(|| address("__libc_dlopen_mode"));
+            let dlopen = dlopen.ok_or_else(|| target.refuse("its C library has no dlopen that we know"))?;
+            let mut thread = patient.quiet_thread()?;
+            let (string, bytes) = (patient.place.string_address(), path.as_os_str().as_encoded_bytes());
+            let arguments = [string, RTLD_NOW];
+            let called = patient.place.call(&mut patient.text, &mut thread, dlopen, arguments, bytes, LOAD);
+            (thread, called.map(drop))
+        }
+    };
+    let joined = shared.process(0).filter(|process| process.pid.load(Acquire) != 0);
+    let result = match (called, joined) {
+        (Err(failed), _) => Err(explain(target, failed)),
+        (Ok(()), None) => {
+            Err(target.refuse("its dynamic linker did not load the agent, or the agent found no memory"))
+        }
+        (Ok(()), Some(process)) => {
+            patient.regions = maps::read(target.pid).unwrap_or_default();
+            patient.agent = loaded_agent(&patient.regions, &mut patient.text);
+            let registered = patient.remote(&mut thread, remote::REGISTER, Path::new(""));
+            registered.map(|()| process).map_err(|failed| explain(target, failed))
+        }
+    };
+    patient.put_back(&thread);
+    stops.add(thread.release());
+    let process = result?;
+    let start = Instant::now();
+    while process.sync.load(Acquire) == plan::Sync::Pending as u32 && start.elapsed() < CALL {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(stops)
+}
+
+impl Planner<'_> {
+    /// Switches on what is wanted in a process whose agent was [loaded](load).
+    pub fn attach(
+        &mut self,
+        target: &Target,
+        stops: &mut Stops,
+        emit: &mut dyn FnMut(Record),
+    ) -> Result<(), Error> {
+        let mut records = Vec::new();
+        self.look(0, target.pid, &mut records);
+        self.processes.entry(0).or_default().modules.iter_mut().for_each(|module| module.fresh = false);
+        self.check_once()?;
+        records.drain(..).for_each(&mut *emit);
+        self.hand_over();
+        if !self.stubs.to_map.is_empty() {
+            let mut patient = Patient::new(target)?;
+            let mut thread = patient.any_thread()?;
+            let mapped = patient.remote(&mut thread, remote::MAP, Path::new(""));
+            patient.put_back(&thread);
+            stops.add(thread.release());
+            mapped.map_err(|failed| explain(target, failed))?;
+        }
+        self.take_mapped(0, &mut records);
+        self.patch(0, target.pid, false, &mut records);
+        self.drain(target, stops)?;
+        self.patch(0, target.pid, true, &mut records);
+        records.drain(..).for_each(emit);
+        Ok(())
+    }
+
+    /// Sees to it that nobody is inside the sites that demand it. Those where somebody stays inside are left alone.
+    fn drain(&mut self, target: &Target, stops: &mut Stops) -> Result<(), Error> {
+        let Some(process) = self.processes.get_mut(&0) else { return Ok(()) };
+        if process.modules.iter().all(|module| module.undrained().next().is_none()) {
+            return Ok(());
+        }
+        let mut ranges: Vec<(u64, u64)> =
+            process.modules.iter().flat_map(|module| module.undrained()).map(Site::inside).collect();
+        ranges.sort();
+        let Some(text) = &mut process.text else { return Ok(()) };
+        let regions = maps::read(target.pid).unwrap_or_default();
+        let held = Held::take_all(target.pid).map_err(|why| target.refuse(&say(why)))?;
+        let since = Instant::now();
+        let inside = Stacks::new(&held, &regions).words_in(text, &ranges);
+        // What nobody may run while it is dressed is dressed now.
+        if inside.is_empty() {
+            let modules = process.modules.iter_mut().collect();
+            let before = std::mem::replace(&mut text.sync, Sync::Quiet);
+            switch(modules, text, Demand::NobodyRuns, Goal::Wanted, &mut Tally::default());
+            text.sync = before;
+        }
+        stops.add(since.elapsed());
+        drop(held);
+        for module in &mut process.modules {
+            module.drain(&|site| inside.iter().any(|word| site.is_inside(*word)));
+        }
+        Ok(())
+    }
+
+    /// Leaves a process as it was. What could not be undone, for people.
+    pub fn detach(&mut self, index: u32, target: &Target, stops: &mut Stops) -> Result<Vec<String>, Error> {
+        let mut notes = Vec::new();
+        let Some(process) = self.processes.get_mut(&index) else { return Ok(notes) };
+        if process.text.is_none() {
+            return Ok(notes);
+        }
+        if let Some(text) = &mut process.text {
+            text.sync = Sync::Barrier;
+            let modules = process.modules.iter_mut().collect();
+            notes.extend(switch(modules, text, Demand::Nothing, Goal::Off, &mut Tally::default()));
+        }
+        self.unwatch(index);
+        let mut patient = Patient::new(target)?;
+        let ours = self.own_ranges(index, &patient);
+        let start = Instant::now();
+        loop {
+            // What was on its way through a hook is through it by now, mostly.
+            std::thread::sleep(Duration::from_millis(2));
+            let held = Held::take_all(target.pid).map_err(|why| target.refuse(&say(why)))?;
+            let since = Instant::now();
+            let done = self.leave(index, target, &mut patient, held, &ours, &mut notes)?;
+            stops.add(since.elapsed());
+            if done {
+                return Ok(notes);
+            }
+            if start.elapsed() > TRY {
+                notes.push(format!(
+                    "process {}: threads are still in the agent's code: its memory stays mapped, and nothing leads to it any more",
+                    target.pid
+                ));
+                return Ok(notes);
+            }
+        }
+    }
+
+    /// With all threads stopped: the last step, if no thread is in our code. False if one is.
+    fn leave(
+        &mut self,
+        index: u32,
+        target: &Target,
+        patient: &mut Patient<'_>,
+        mut held: Vec<Held>,
+        ours: &[(u64, u64)],
+        notes: &mut Vec<String>,
+    ) -> Result<bool, Error> {
+        patient.regions = maps::read(target.pid).unwrap_or_default();
+        let stacks = Stacks::new(&held, &patient.regions);
+        let stubs = (self.stubs.agent.stubs.0, self.stubs.agent.stubs.0 + calltap_abi::stub::REGION as u64);
+        // Return addresses in stubs are what open calls have; everything else of ours must be left.
+        let at_stub = held.iter().any(|thread| (stubs.0..stubs.1).contains(&thread.regs.rip));
+        if at_stub || !stacks.running_in(&mut patient.text, ours).is_empty() {
+            return Ok(false);
+        }
+        let Some(process) = self.processes.get_mut(&index) else { return Ok(true) };
+        let Some(text) = &mut process.text else { return Ok(true) };
+        text.sync = Sync::Quiet;
+        // Where somebody is inside a site that goes back to other instructions, it stays as it is, which is a valid form of it.
+        let mut ranges: Vec<(u64, u64)> =
+            process.modules.iter().flat_map(|module| module.undressing()).map(Site::inside).collect();
+        ranges.sort();
+        if !stacks.words_in(text, &ranges).is_empty() {
+            return Ok(false);
+        }
+        let modules = process.modules.iter_mut().collect();
+        notes.extend(switch(modules, text, Demand::NobodyRuns, Goal::Original, &mut Tally::default()));
+        if let Some(base) = patient.agent {
+            frames::close_calls(text, target.pid, base, stubs);
+            let word = self.shared.control().thread_word.load(Relaxed);
+            for thread in &held {
+                // A thread's pointer to its state.
+                let _ = text.write(Avma(thread.regs.fs_base.wrapping_add(word)), &[0; 8]);
+            }
+        }
+        let hops = process.modules.iter().flat_map(|module| module.hop_ranges()).cloned().collect();
+        self.stubs.to_map = hops;
+        self.hand_over();
+        self.stubs.to_map.clear();
+        let Some(thread) = held.first_mut() else { return Ok(true) };
+        for operation in [remote::UNMAP, remote::LEAVE] {
+            if let Err(failed) = patient.remote(thread, operation, Path::new("")) {
+                notes.push(explain(target, failed).to_string());
+                break;
+            }
+        }
+        patient.put_back(thread);
+        self.processes.remove(&index);
+        Ok(true)
+    }
+
+    /// The code of ours that a thread must have left: the agent's, and hops.
+    fn own_ranges(&self, index: u32, patient: &Patient<'_>) -> Vec<(u64, u64)> {
+        let agent = patient.agent.and_then(|base| patient.regions.iter().find(|region| region.start == base));
+        let process = self.processes.get(&index);
+        let hops = process.iter().flat_map(|process| &process.modules).flat_map(|module| module.hop_ranges());
+        let mut ranges: Vec<(u64, u64)> = agent
+            .into_iter()
+            .map(|region| (region.start, region.end))
+            .chain(hops.map(|range| (range.address, range.address + range.length)))
+            .collect();
+        ranges.sort();
+        ranges
+    }
+}
+
+impl Target {
+    /// An error about this process.
+    pub fn refuse(&self, reason: &str) -> Error {
+        Error::Attach { pid: self.pid, name: self.name.clone(), reason: reason.to_owned() }
+    }
+
+    /// Where the text of the file ends that is mapped in a region.
+    fn text_end(&self, region: &Region) -> Option<u64> {
+        let data = std::fs::read(self.path(&region.path)).ok()?;
+        let (offset, size) = crate::target::text_segment(&data)?;
+        let bias = Bias(region.start.wrapping_sub(region.offset));
+        Some(bias.0.wrapping_add(offset + size))
+    }
+}

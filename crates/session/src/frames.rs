@@ -1,0 +1,227 @@
+//! What lies on the stacks of stopped threads.
+//!
+//! Stacks are searched for words, not unwound: a return address, or the place where a signal handler will return to, is a word on some
+//! stack above its stack pointer. What is found may be left over from before; nothing is overlooked. Code that calls nothing but itself is
+//! left only by a signal handler, and those say in their frame where they return to.
+
+use crate::agent;
+use crate::maps::Region;
+use crate::target::{Symbols, is_libc};
+use crate::text::ProcessText;
+use crate::threads::Held;
+use calltap_abi::stub;
+use calltap_patch::{Avma, Text};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+/// A stack is searched this far up from its stack pointer.
+const DEPTH: u64 = 1 << 20;
+const PAGE: u64 = 4096;
+const WORD: usize = 8;
+
+/// The stacks of stopped threads.
+pub struct Stacks<'a> {
+    held: &'a [Held],
+    regions: &'a [Region],
+}
+
+fn words(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
+    bytes.chunks_exact(WORD).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()))
+}
+
+/// Sorted, disjoint ranges.
+fn find(ranges: &[(u64, u64)], address: u64) -> bool {
+    let at = ranges.partition_point(|(start, _)| *start <= address);
+    at > 0 && address < ranges[at - 1].1
+}
+
+fn read_stack(thread: &Held, text: &mut ProcessText, regions: &[Region]) -> Vec<u8> {
+    let from = thread.regs.rsp & !7;
+    let Some(region) = regions.iter().find(|region| (region.start..region.end).contains(&from)) else {
+        return Vec::new();
+    };
+    let mut stack = vec![0; (region.end.min(from + DEPTH) - from) as usize];
+    // What cannot be read holds no frame.
+    if text.read(Avma(from), &mut stack).is_err() {
+        stack.clear();
+    }
+    stack
+}
+
+impl<'a> Stacks<'a> {
+    /// Of these threads; `regions` are the process's mappings.
+    pub fn new(held: &'a [Held], regions: &'a [Region]) -> Stacks<'a> {
+        Stacks { held, regions }
+    }
+
+    /// Where threads are, will return to, or will be when a signal handler returns, as far as it lies in one of the (sorted) ranges.
+    pub fn words_in(&self, text: &mut ProcessText, ranges: &[(u64, u64)]) -> Vec<u64> {
+        self.search(text, ranges, |_, _, _| true)
+    }
+
+    /// The same for code that calls nothing outside itself: where threads are, or will be when a signal handler returns.
+    pub fn running_in(&self, text: &mut ProcessText, ranges: &[(u64, u64)]) -> Vec<u64> {
+        self.search(text, ranges, |text, stack, at| {
+            let frame = at.checked_sub(SIGNAL_FRAME_PC).and_then(|at| stack.get(at..at + WORD));
+            let restorer = frame.and_then(|word| word.try_into().ok()).map_or(0, u64::from_le_bytes);
+            let mut code = [0; RESTORER.len()];
+            text.read(Avma(restorer), &mut code).is_ok() && code == RESTORER
+        })
+    }
+
+    fn search(
+        &self,
+        text: &mut ProcessText,
+        ranges: &[(u64, u64)],
+        counts: impl Fn(&mut ProcessText, &[u8], usize) -> bool,
+    ) -> Vec<u64> {
+        let Some((low, high)) = ranges.first().zip(ranges.last()).map(|(a, b)| (a.0, b.1)) else {
+            return Vec::new();
+        };
+        let hit = |word: &u64| (low..high).contains(word) && find(ranges, *word);
+        let mut found = Vec::new();
+        for thread in self.held {
+            found.extend(Some(thread.regs.rip).filter(hit));
+            let stack = read_stack(thread, text, self.regions);
+            for (n, word) in words(&stack).enumerate().filter(|(_, word)| hit(word)) {
+                if counts(text, &stack, n * WORD) {
+                    found.push(word);
+                }
+            }
+        }
+        found
+    }
+}
+
+/// In a signal frame the interrupted program counter comes so many bytes behind the address of the code that ends the handler,
+const SIGNAL_FRAME_PC: usize = 176;
+/// which is: `mov $15, %rax; syscall` (rt_sigreturn).
+const RESTORER: [u8; 9] = [0x48, 0xC7, 0xC0, 0x0F, 0, 0, 0, 0x0F, 0x05];
+
+/// Code in which a thread may hold locks that loading the agent needs.
+pub struct Guards {
+    /// The dynamic linker.
+    linker: Vec<(u64, u64)>,
+    /// The allocator, and fork.
+    allocator: Vec<(u64, u64)>,
+}
+
+/// All of the C library's allocator lies between these.
+const ALLOCATOR: &[&str] = &[
+    "malloc", "free", "calloc", "realloc", "memalign", "aligned_alloc", "posix_memalign", "valloc", "pvalloc",
+    "malloc_trim", "malloc_usable_size", "mallopt", "malloc_stats", "malloc_info", "mallinfo", "mallinfo2",
+];
+
+/// System calls in which a thread waits for something outside; neither the allocator nor the dynamic linker makes them.
+const WAITING: &[u64] = &[
+    7,   // poll
+    23,  // select
+    34,  // pause
+    35,  // nanosleep
+    43,  // accept
+    45,  // recvfrom
+    47,  // recvmsg
+    61,  // wait4
+    128, // rt_sigtimedwait
+    130, // rt_sigsuspend
+    230, // clock_nanosleep
+    232, // epoll_wait
+    247, // waitid
+    270, // pselect6
+    271, // ppoll
+    281, // epoll_pwait
+    288, // accept4
+    426, // io_uring_enter
+    441, // epoll_pwait2
+];
+
+impl Guards {
+    /// Of a process.
+    pub fn new(pid: u32, regions: &[Region]) -> Guards {
+        let named = |test: &dyn Fn(&str) -> bool| {
+            let own = |region: &&Region| {
+                region.executable && region.path.file_name().and_then(|name| name.to_str()).is_some_and(test)
+            };
+            regions.iter().filter(own).map(|region| (region.start, region.end)).collect::<Vec<_>>()
+        };
+        let mut allocator = named(&|name| name.contains("malloc"));
+        if let Some(libc) = Symbols::of(pid, regions, is_libc) {
+            let all: Vec<(u64, u64)> = ALLOCATOR.iter().filter_map(|name| libc.range(name)).collect();
+            let ends = all.iter().map(|range| range.0).min().zip(all.iter().map(|range| range.1).max());
+            allocator.extend(ends);
+            allocator.extend(["fork", "_Fork", "dlopen", "dlclose", "dlsym"].iter().filter_map(|name| libc.range(name)));
+        }
+        let mut linker = named(&|name| name.starts_with("ld-linux") || name.starts_with("ld-2"));
+        linker.sort();
+        allocator.sort();
+        Guards { linker, allocator }
+    }
+
+    /// What a stopped thread is in the middle of, if so.
+    pub fn inside(&self, thread: &Held, text: &mut ProcessText, regions: &[Region]) -> Option<&'static str> {
+        let stack = read_stack(thread, text, regions);
+        let at =
+            |ranges: &[(u64, u64)]| find(ranges, thread.regs.rip) || words(&stack).any(|word| find(ranges, word));
+        if thread.system_call().is_some_and(|call| WAITING.contains(&call)) {
+            return None;
+        }
+        if at(&self.linker) {
+            return Some("the dynamic linker");
+        }
+        at(&self.allocator).then_some("the allocator")
+    }
+}
+
+/// Gives calls that are open their return addresses back: from the mirror, where a slot still holds a stub's. How many.
+///
+/// Found by the mirror and not by threads: a coroutine's stack belongs to nobody at the moment.
+pub fn close_calls(text: &mut ProcessText, pid: u32, agent: u64, stubs: (u64, u64)) -> usize {
+    let pieces = mirrors(text, agent);
+    let Ok(pagemap) = File::open(format!("/proc/{pid}/pagemap")) else { return 0 };
+    let mut closed = 0;
+    for piece in pieces {
+        let slots = u64::from(piece) << stub::MIRROR_GRANULE;
+        let mirror = slots ^ 1 << stub::MIRROR_BIT;
+        let pages = 1usize << stub::MIRROR_GRANULE >> 12;
+        let mut entries = vec![0; pages * WORD];
+        if pagemap.read_exact_at(&mut entries, mirror / PAGE * WORD as u64).is_err() {
+            continue;
+        }
+        // In memory, or swapped out.
+        let used = words(&entries).enumerate().filter(|(_, entry)| entry >> 62 != 0).map(|(n, _)| n as u64 * PAGE);
+        for offset in used {
+            closed += close_page(text, Avma(mirror + offset), Avma(slots + offset), stubs);
+        }
+    }
+    closed
+}
+
+fn close_page(text: &mut ProcessText, mirror: Avma, slots: Avma, stubs: (u64, u64)) -> usize {
+    let (mut kept, mut now) = ([0; PAGE as usize], [0; PAGE as usize]);
+    if text.read(mirror, &mut kept).is_err() || text.read(slots, &mut now).is_err() {
+        return 0;
+    }
+    let mut closed = 0;
+    for (n, (kept, now)) in words(&kept).zip(words(&now)).enumerate() {
+        if kept != 0 && (stubs.0..stubs.1).contains(&now) {
+            let slot = Avma(slots.0 + (n * WORD) as u64);
+            closed += usize::from(text.write(slot, &kept.to_le_bytes()).is_ok());
+        }
+    }
+    closed
+}
+
+/// The pieces of the mirror that the agent has mapped.
+fn mirrors(text: &mut ProcessText, agent: u64) -> Vec<u32> {
+    let Some(at) = agent::symbol("calltap_mirrors").map(|offset| Avma(agent + offset)) else { return Vec::new() };
+    let mut count = [0; 4];
+    if text.read(at, &mut count).is_err() {
+        return Vec::new();
+    }
+    let count = (u32::from_le_bytes(count) as usize).min(8191);
+    let mut bytes = vec![0; count * 4];
+    if text.read(Avma(at.0 + 4), &mut bytes).is_err() {
+        return Vec::new();
+    }
+    bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap_or_default())).collect()
+}

@@ -1,0 +1,307 @@
+//! A call of a function in another process, made by one of its threads.
+//!
+//! The thread's registers are changed once, by one system call, to run a piece of code that puts everything back by itself: before that
+//! nothing has happened to it, and afterwards it needs us no more. So we may be killed at any instant. The code and what it needs lie
+//! where nobody executes: behind the end of a library's text, in its last page. The thread's stack is not touched; signals wait.
+//!
+//! Unsafe because the code is assembly.
+#![allow(unsafe_code)]
+
+use crate::maps::Region;
+use crate::text::ProcessText;
+use crate::threads::{Held, NotHeld};
+use calltap_patch::{Avma, Text};
+use nix::libc::user_regs_struct;
+use std::arch::global_asm;
+use std::mem::offset_of;
+use std::time::{Duration, Instant};
+
+/// What the code finds behind itself.
+#[repr(C)]
+struct Block {
+    function: u64,
+    arguments: [u64; 2],
+    all_signals: u64,
+    signals: u64,
+    rax: u64,
+    rbx: u64,
+    rcx: u64,
+    rdx: u64,
+    rsi: u64,
+    rdi: u64,
+    rbp: u64,
+    r8: u64,
+    r9: u64,
+    r10: u64,
+    r11: u64,
+    r12: u64,
+    r13: u64,
+    r14: u64,
+    r15: u64,
+    rsp: u64,
+    rip: u64,
+    flags: u64,
+}
+
+/// Stack and room for the vector registers, mapped for the time of the call.
+const SCRATCH: u64 = 1 << 20;
+/// Bytes behind the block, for strings.
+const STRINGS: usize = 256;
+
+// Entered with the registers of an mmap call.
+global_asm!(
+    ".pushsection .rodata.calltap_call,\"a\",@progbits",
+    ".balign 16",
+    ".globl calltap_call_start, calltap_call_end",
+    ".hidden calltap_call_start, calltap_call_end",
+    "calltap_call_start:",
+    "syscall",
+    "cmp rax, -4095",
+    "jae 8f",
+    "mov rbx, rax",
+    "lea rsp, [rax + {scratch}]",
+    "mov eax, {sigprocmask}",
+    "mov edi, 2",
+    "lea rsi, [rip + calltap_call_end + {all_signals}]",
+    "xor edx, edx",
+    "mov r10d, 8",
+    "syscall",
+    "cld",
+    "mov eax, -1",
+    "mov edx, -1",
+    "xsave64 [rbx]",
+    "mov rdi, [rip + calltap_call_end + {arguments}]",
+    "mov rsi, [rip + calltap_call_end + {arguments} + 8]",
+    "call [rip + calltap_call_end + {function}]",
+    "mov eax, -1",
+    "mov edx, -1",
+    "xrstor64 [rbx]",
+    "mov eax, {sigprocmask}",
+    "mov edi, 2",
+    "lea rsi, [rip + calltap_call_end + {signals}]",
+    "xor edx, edx",
+    "mov r10d, 8",
+    "syscall",
+    "push qword ptr [rip + calltap_call_end + {flags}]",
+    "popfq",
+    "mov eax, {munmap}", // flags survive a system call
+    "mov rdi, rbx",
+    "mov esi, {scratch}",
+    "syscall",
+    "jmp 9f",
+    "8:", // no memory: below the red zone of the thread's own stack there is room for the flags
+    "mov rsp, [rip + calltap_call_end + {rsp}]",
+    "lea rsp, [rsp - 128]",
+    "push qword ptr [rip + calltap_call_end + {flags}]",
+    "popfq",
+    "9:",
+    "mov rax, [rip + calltap_call_end + {rax}]",
+    "mov rbx, [rip + calltap_call_end + {rbx}]",
+    "mov rcx, [rip + calltap_call_end + {rcx}]",
+    "mov rdx, [rip + calltap_call_end + {rdx}]",
+    "mov rsi, [rip + calltap_call_end + {rsi}]",
+    "mov rdi, [rip + calltap_call_end + {rdi}]",
+    "mov rbp, [rip + calltap_call_end + {rbp}]",
+    "mov r8, [rip + calltap_call_end + {r8}]",
+    "mov r9, [rip + calltap_call_end + {r9}]",
+    "mov r10, [rip + calltap_call_end + {r10}]",
+    "mov r11, [rip + calltap_call_end + {r11}]",
+    "mov r12, [rip + calltap_call_end + {r12}]",
+    "mov r13, [rip + calltap_call_end + {r13}]",
+    "mov r14, [rip + calltap_call_end + {r14}]",
+    "mov r15, [rip + calltap_call_end + {r15}]",
+    "mov rsp, [rip + calltap_call_end + {rsp}]",
+    "jmp [rip + calltap_call_end + {rip}]",
+    ".balign 8",
+    "calltap_call_end:",
+    ".popsection",
+    scratch = const SCRATCH,
+    sigprocmask = const libc::SYS_rt_sigprocmask,
+    munmap = const libc::SYS_munmap,
+    function = const offset_of!(Block, function),
+    arguments = const offset_of!(Block, arguments),
+    all_signals = const offset_of!(Block, all_signals),
+    signals = const offset_of!(Block, signals),
+    rax = const offset_of!(Block, rax),
+    rbx = const offset_of!(Block, rbx),
+    rcx = const offset_of!(Block, rcx),
+    rdx = const offset_of!(Block, rdx),
+    rsi = const offset_of!(Block, rsi),
+    rdi = const offset_of!(Block, rdi),
+    rbp = const offset_of!(Block, rbp),
+    r8 = const offset_of!(Block, r8),
+    r9 = const offset_of!(Block, r9),
+    r10 = const offset_of!(Block, r10),
+    r11 = const offset_of!(Block, r11),
+    r12 = const offset_of!(Block, r12),
+    r13 = const offset_of!(Block, r13),
+    r14 = const offset_of!(Block, r14),
+    r15 = const offset_of!(Block, r15),
+    rsp = const offset_of!(Block, rsp),
+    rip = const offset_of!(Block, rip),
+    flags = const offset_of!(Block, flags),
+);
+
+unsafe extern "C" {
+    static calltap_call_start: u8;
+    static calltap_call_end: u8;
+}
+
+fn code() -> &'static [u8] {
+    let (start, end) = (&raw const calltap_call_start, &raw const calltap_call_end);
+    // SAFETY: the two labels enclose constant bytes.
+    unsafe { std::slice::from_raw_parts(start, end as usize - start as usize) }
+}
+
+impl Block {
+    fn new(function: u64, arguments: [u64; 2], signals: u64, back: &user_regs_struct) -> Block {
+        Block {
+            function,
+            arguments,
+            all_signals: u64::MAX,
+            signals,
+            rax: back.rax,
+            rbx: back.rbx,
+            rcx: back.rcx,
+            rdx: back.rdx,
+            rsi: back.rsi,
+            rdi: back.rdi,
+            rbp: back.rbp,
+            r8: back.r8,
+            r9: back.r9,
+            r10: back.r10,
+            r11: back.r11,
+            r12: back.r12,
+            r13: back.r13,
+            r14: back.r14,
+            r15: back.r15,
+            rsp: back.rsp,
+            rip: back.rip,
+            flags: back.eflags,
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: a struct of u64s has no padding; the slice covers it.
+        unsafe { std::slice::from_raw_parts((&raw const *self).cast(), size_of::<Block>()) }
+    }
+}
+
+/// Bytes that the code needs, with its block and strings.
+fn size() -> usize {
+    code().len() + size_of::<Block>() + STRINGS
+}
+
+/// A place for the code: bytes of an executable mapping behind the end of the file's text.
+#[derive(Clone, Debug)]
+pub struct Place {
+    at: u64,
+    before: Vec<u8>,
+    /// A free range for the scratch memory.
+    scratch: u64,
+}
+
+/// Why a call could not be made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Failed {
+    /// No library has room behind its text.
+    NoPlace,
+    /// The thread.
+    Thread(NotHeld),
+    /// The memory could not be written.
+    Memory,
+    /// The call has not returned in time; the thread goes on with it.
+    Late,
+}
+
+impl From<NotHeld> for Failed {
+    fn from(why: NotHeld) -> Failed {
+        Failed::Thread(why)
+    }
+}
+
+const PAGE: u64 = 4096;
+/// A gap between mappings that nothing will grow into.
+const GAP: u64 = 64 << 20;
+const USER_END: u64 = 1 << 47;
+
+impl Place {
+    /// Finds one. `text_end` tells, for a mapping of a file, the address where the file's text ends in it.
+    pub fn find(
+        text: &mut ProcessText,
+        regions: &[Region],
+        text_end: impl Fn(&Region) -> Option<u64>,
+    ) -> Result<Place, Failed> {
+        let needed = size() as u64;
+        let room = |region: &&Region| {
+            text_end(region).map(|end| end.next_multiple_of(16)).filter(|end| {
+                *end > region.start && end.next_multiple_of(PAGE) == region.end && region.end - end >= needed
+            })
+        };
+        let executable = regions.iter().filter(|region| region.executable && region.file.1 != 0);
+        let at = executable.rev().find_map(|region| room(&region)).ok_or(Failed::NoPlace)?;
+        let mut before = vec![0; size()];
+        text.read(Avma(at), &mut before).map_err(|_| Failed::Memory)?;
+        let gaps = regions.windows(2).rev().map(|pair| (pair[0].end, pair[1].start));
+        let wide = gaps.filter(|(start, end)| *end < USER_END && end - start >= GAP).map(|(_, end)| end - GAP / 2);
+        let scratch = wide.map(|at| at / PAGE * PAGE).next().ok_or(Failed::NoPlace)?;
+        Ok(Place { at, before, scratch })
+    }
+
+    /// Is a thread with these registers still in the call?
+    pub fn holds(&self, regs: &user_regs_struct) -> bool {
+        (self.at..self.at + size() as u64).contains(&regs.rip)
+            || (self.scratch..=self.scratch + SCRATCH).contains(&regs.rsp)
+    }
+
+    /// Where a string handed to [`Place::call`] will be.
+    pub fn string_address(&self) -> u64 {
+        self.at + (code().len() + size_of::<Block>()) as u64
+    }
+
+    /// Has the thread call `function(arguments)`, and waits until it is back where it was. How long that took.
+    pub fn call(
+        &self,
+        text: &mut ProcessText,
+        thread: &mut Held,
+        function: u64,
+        arguments: [u64; 2],
+        string: &[u8],
+        limit: Duration,
+    ) -> Result<Duration, Failed> {
+        let start = Instant::now();
+        if string.len() >= STRINGS {
+            return Err(Failed::Memory);
+        }
+        let back = thread.resumption();
+        let block = Block::new(function, arguments, thread.blocked_signals()?, &back);
+        let all = [code(), block.bytes(), string, &[0]].concat();
+        text.write(Avma(self.at), &all).map_err(|_| Failed::Memory)?;
+        let mut regs = back;
+        regs.rip = self.at;
+        (regs.rax, regs.orig_rax) = (libc::SYS_mmap as u64, u64::MAX);
+        (regs.rdi, regs.rsi, regs.rdx) = (self.scratch, SCRATCH, (libc::PROT_READ | libc::PROT_WRITE) as u64);
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+        (regs.r10, regs.r8, regs.r9) = (flags as u64, u64::MAX, 0);
+        // From here on the thread finds its way back by itself.
+        thread.set(regs)?;
+        let mut pause = Duration::from_micros(50);
+        loop {
+            thread.run()?;
+            std::thread::sleep(pause);
+            thread.halt()?;
+            if !self.holds(&thread.regs) {
+                return Ok(start.elapsed());
+            }
+            if start.elapsed() > limit {
+                return Err(Failed::Late);
+            }
+            pause = (pause * 2).min(Duration::from_millis(2));
+        }
+    }
+
+    /// Puts back what was there. No thread runs the code any more.
+    pub fn restore(&self, text: &mut ProcessText) {
+        let _ = text.write(Avma(self.at), &self.before);
+    }
+}

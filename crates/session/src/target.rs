@@ -1,0 +1,234 @@
+//! A running process to attach to: what `/proc` says of it, and why it cannot be attached to, if so.
+
+use crate::maps::{self, Region};
+use crate::{Error, text::ProcessText};
+use calltap_sites::Svma;
+use object::read::elf::{ElfFile64, FileHeader};
+use object::{Endianness, Object, ObjectSymbol};
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+/// A process that can be attached to, as far as can be seen without touching it.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// Its id.
+    pub pid: u32,
+    /// Its name, for messages.
+    pub name: String,
+    /// When it was started, in clock ticks since boot: with the id, what tells it from a later one.
+    pub start_time: u64,
+}
+
+/// The fields of `/proc/PID/status` and `stat` that matter here.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+struct Status {
+    state: char,
+    tracer: u32,
+    seccomp: u32,
+}
+
+impl Status {
+    fn parse(text: &str) -> Status {
+        let field = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+            line.trim_start_matches(':').split_whitespace().next()
+        };
+        let number = |name| field(name).and_then(|word| word.parse().ok()).unwrap_or(0);
+        Status {
+            state: field("State").and_then(|word| word.chars().next()).unwrap_or('?'),
+            tracer: number("TracerPid"),
+            seccomp: number("Seccomp"),
+        }
+    }
+}
+
+fn status(pid: u32) -> Option<Status> {
+    fs::read_to_string(format!("/proc/{pid}/status")).ok().map(|text| Status::parse(&text))
+}
+
+fn start_time(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, rest) = stat.rsplit_once(") ")?;
+    rest.split(' ').nth(19)?.parse().ok()
+}
+
+fn comm(pid: u32) -> String {
+    fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned()
+}
+
+impl Target {
+    /// Looks at a process. Nothing is done to it.
+    pub fn find(pid: u32) -> Result<Target, Error> {
+        let refuse = |reason: String| Error::Attach { pid, name: comm(pid), reason };
+        let (Some(status), Some(start_time)) = (status(pid), start_time(pid)) else {
+            return Err(refuse("no such process".into()));
+        };
+        if pid == std::process::id() {
+            return Err(refuse("that is calltap itself".into()));
+        }
+        match status.state {
+            'Z' | 'X' => return Err(refuse("it has ended (a zombie)".into())),
+            'T' => return Err(refuse("it is stopped by a signal: let it go on first (kill -CONT)".into())),
+            _ => {}
+        }
+        if status.tracer != 0 {
+            let by = comm(status.tracer);
+            return Err(refuse(format!("it is being traced by {by} ({}) already", status.tracer)));
+        }
+        let regions = maps::read(pid).map_err(|error| refuse(denied(&error)))?;
+        if regions.is_empty() {
+            return Err(refuse("a kernel thread".into()));
+        }
+        ProcessText::open(pid).map_err(|error| refuse(denied(&error)))?;
+        let program = fs::read(format!("/proc/{pid}/exe")).map_err(|error| refuse(denied(&error)))?;
+        if program.get(4) != Some(&2) {
+            return Err(refuse("a 32-bit program".into()));
+        }
+        match status.seccomp {
+            1 => return Err(refuse("it runs under strict seccomp: it could not load the agent".into())),
+            2 => {
+                return Err(refuse(
+                    "it runs under a seccomp filter, which may kill it for the system calls that load the agent".into(),
+                ));
+            }
+            _ => {}
+        }
+        match interpreter(&program) {
+            None => Err(refuse("statically linked: there is no dynamic linker to load the agent".into())),
+            Some(path) if path.contains("ld-musl") => {
+                Err(refuse("linked with musl, whose dynamic linker cannot load the agent into a running program".into()))
+            }
+            Some(_) => Ok(Target { pid, name: comm(pid), start_time }),
+        }
+    }
+
+    /// A process that was forked from one we are attached to.
+    pub fn of_child(pid: u32) -> Option<Target> {
+        Some(Target { pid, name: comm(pid), start_time: start_time(pid)? })
+    }
+
+    /// Its program and arguments.
+    pub fn command(&self) -> Vec<String> {
+        let line = fs::read(format!("/proc/{}/cmdline", self.pid)).unwrap_or_default();
+        let words = line.strip_suffix(&[0]).unwrap_or(&line).split(|byte| *byte == 0);
+        words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+    }
+
+    /// Is it still the process it was?
+    pub fn lives(&self) -> bool {
+        start_time(self.pid) == Some(self.start_time)
+            && status(self.pid).is_some_and(|status| !matches!(status.state, 'Z' | 'X'))
+    }
+
+    /// A path of its own mount namespace, as we reach it.
+    pub fn path(&self, inside: &Path) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/root", self.pid)).join(inside.strip_prefix("/").unwrap_or(inside))
+    }
+
+    /// User and group that its files must belong to.
+    pub fn owner(&self) -> io::Result<(u32, u32)> {
+        let text = fs::read_to_string(format!("/proc/{}/status", self.pid))?;
+        // Real, effective, saved, file system.
+        let id = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+            line.split_whitespace().nth(3)?.parse::<u32>().ok()
+        };
+        id("Uid:").zip(id("Gid:")).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+    }
+}
+
+fn denied(error: &io::Error) -> String {
+    if !matches!(error.kind(), io::ErrorKind::PermissionDenied) {
+        return error.to_string();
+    }
+    let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+    match scope.trim() {
+        "1" => "permission denied: kernel.yama.ptrace_scope is 1, which allows tracing of one's own children only; as root, or set it to 0",
+        "2" => "permission denied: kernel.yama.ptrace_scope is 2, which allows tracing with CAP_SYS_PTRACE only",
+        "3" => "permission denied: kernel.yama.ptrace_scope is 3, which forbids tracing until the next boot",
+        _ => "permission denied: it is another user's, or has changed its privileges",
+    }
+    .to_owned()
+}
+
+fn interpreter(program: &[u8]) -> Option<String> {
+    use object::read::elf::ProgramHeader;
+    let header = object::elf::FileHeader64::<Endianness>::parse(program).ok()?;
+    let endian = header.endian().ok()?;
+    let segments = header.program_headers(endian, program).ok()?;
+    let path = segments.iter().find_map(|segment| segment.interpreter(endian, program).ok().flatten())?;
+    Some(String::from_utf8_lossy(path).into_owned())
+}
+
+/// File offset and size of the executable segment of a program or library.
+pub fn text_segment(data: &[u8]) -> Option<(u64, u64)> {
+    use object::read::elf::ProgramHeader;
+    let file = ElfFile64::<Endianness>::parse(data).ok()?;
+    let endian = file.endian();
+    let text = file.elf_program_headers().iter().find(|header| {
+        header.p_type(endian) == object::elf::PT_LOAD && header.p_flags(endian).0 & object::elf::PF_X.0 != 0
+    })?;
+    Some((text.p_offset(endian), text.p_filesz(endian)))
+}
+
+/// Is this the file name of the C library?
+pub fn is_libc(name: &str) -> bool {
+    name.starts_with("libc.so") || name.starts_with("libc-2")
+}
+
+/// A loaded object's dynamic symbols, by run-time address.
+#[derive(Debug)]
+pub struct Symbols {
+    /// Name, address, size.
+    all: Vec<(String, u64, u64)>,
+}
+
+impl Symbols {
+    /// Of the object whose file name passes.
+    pub fn of(pid: u32, regions: &[Region], is_it: impl Fn(&str) -> bool) -> Option<Symbols> {
+        let named = |region: &&Region| {
+            region.path.file_name().and_then(|name| name.to_str()).is_some_and(&is_it)
+        };
+        let first = regions.iter().find(named)?;
+        let target = PathBuf::from(format!("/proc/{pid}/root"));
+        let data = fs::read(target.join(first.path.strip_prefix("/").ok()?)).ok()?;
+        let file = ElfFile64::<Endianness>::parse(&*data).ok()?;
+        let region = regions.iter().find(|region| region.file == first.file && region.executable)?;
+        let segment = file.elf_program_headers().iter().find_map(|header| {
+            use object::read::elf::ProgramHeader;
+            let endian = file.endian();
+            let executable = header.p_flags(endian).0 & object::elf::PF_X.0 != 0;
+            (header.p_type(endian) == object::elf::PT_LOAD && executable)
+                .then(|| (header.p_vaddr(endian), header.p_offset(endian)))
+        })?;
+        let bias = region.start.wrapping_sub(Svma(segment.0.wrapping_sub(segment.1).wrapping_add(region.offset)).0);
+        let symbols = file.dynamic_symbols().filter(|symbol| symbol.is_definition());
+        let all = symbols
+            .filter_map(|symbol| {
+                Some((symbol.name().ok()?.to_owned(), symbol.address().wrapping_add(bias), symbol.size()))
+            })
+            .collect();
+        Some(Symbols { all })
+    }
+
+    /// A symbol's address.
+    pub fn address(&self, name: &str) -> Option<u64> {
+        self.all.iter().find(|(own, ..)| own == name).map(|(_, address, _)| *address)
+    }
+
+    /// The range of a symbol.
+    pub fn range(&self, name: &str) -> Option<(u64, u64)> {
+        self.all.iter().find(|(own, ..)| own == name).map(|(_, at, size)| (*at, at + size))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_proc_says_is_understood() {
+        let text = "Name:\tx y\nState:\tT (stopped)\nTgid:\t1\nTracerPid:\t12\nSeccomp:\t2\nSeccomp_filters:\t1\n";
+        assert_eq!(Status::parse(text), Status { state: 'T', tracer: 12, seccomp: 2 });
+    }
+}

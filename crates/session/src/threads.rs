@@ -1,0 +1,262 @@
+//! Threads of another process, held for a moment (ptrace). A tracer is a thread: use this in one that ends soon, and the kernel lets go of whatever
+//! this could not.
+//!
+//! A held thread that waits in a system call must not notice. The kernel restarts most calls by itself; those that it ends with EINTR are
+//! restarted by us, unless a signal is pending that could be the reason. (A time-out of such a call begins anew.)
+//!
+//! Unsafe because one ptrace request has no safe wrapper.
+#![allow(unsafe_code)]
+
+use nix::errno::Errno;
+use nix::libc::user_regs_struct;
+use nix::sys::ptrace;
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use std::fs;
+use std::time::{Duration, Instant};
+
+/// A thread that is in the kernel, where it cannot be stopped, is given up after this time.
+const PATIENCE: Duration = Duration::from_millis(300);
+/// PTRACE_EVENT_STOP.
+const EVENT_STOP: i32 = 128;
+/// `syscall` is two bytes long.
+const SYSCALL: u64 = 2;
+const RESTART_SYSCALL: u64 = 219;
+
+/// System calls that end with EINTR when their thread is held, and that can be made again: they have done nothing.
+const RESTARTABLE: &[u64] = &[
+    0,   // read (of a socket with a time limit)
+    1,   // write
+    19,  // readv
+    20,  // writev
+    43,  // accept
+    44,  // sendto
+    45,  // recvfrom
+    46,  // sendmsg
+    47,  // recvmsg
+    65,  // semop
+    128, // rt_sigtimedwait
+    208, // io_getevents
+    220, // semtimedop
+    232, // epoll_wait
+    281, // epoll_pwait
+    288, // accept4
+    333, // io_pgetevents
+    441, // epoll_pwait2
+];
+
+/// Why a thread could not be held.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NotHeld {
+    /// It has ended.
+    Gone,
+    /// The system said no.
+    Refused(Errno),
+    /// It is in the kernel and does not come out.
+    Stuck,
+    /// The process was stopped by a signal meanwhile.
+    Stopped,
+}
+
+/// A thread that stands still. Dropping this lets it go on as if nothing had been.
+#[derive(Debug)]
+pub struct Held {
+    /// Its id.
+    pub tid: u32,
+    /// Its registers.
+    pub regs: user_regs_struct,
+    process: u32,
+    since: Instant,
+    running: bool,
+}
+
+fn pid(tid: u32) -> Pid {
+    Pid::from_raw(tid as i32)
+}
+
+/// The threads a process has now.
+pub fn list(process: u32) -> Vec<u32> {
+    let entries = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// Makes this thread the tracer of another; that one runs on.
+fn seize(tid: u32) -> Result<(), NotHeld> {
+    ptrace::seize(pid(tid), ptrace::Options::empty()).map_err(|errno| match errno {
+        Errno::ESRCH => NotHeld::Gone,
+        errno => NotHeld::Refused(errno),
+    })
+}
+
+impl Held {
+    /// Stops a thread.
+    pub fn take(process: u32, tid: u32) -> Result<Held, NotHeld> {
+        seize(tid)?;
+        Held::stop(process, tid)
+    }
+
+    /// Stops all threads of a process.
+    pub fn take_all(process: u32) -> Result<Vec<Held>, NotHeld> {
+        let mut held: Vec<Held> = Vec::new();
+        loop {
+            let new: Vec<u32> =
+                list(process).into_iter().filter(|tid| held.iter().all(|held| held.tid != *tid)).collect();
+            let mut seized = Vec::new();
+            for tid in new {
+                match seize(tid) {
+                    Ok(()) => seized.push(tid),
+                    Err(NotHeld::Gone) => {}
+                    Err(other) => return Err(other),
+                }
+            }
+            // All are told before any is waited for.
+            for tid in &seized {
+                let _ = ptrace::interrupt(pid(*tid));
+            }
+            let before = held.len();
+            for tid in &seized {
+                match Held::stop(process, *tid) {
+                    Ok(thread) => held.push(thread),
+                    Err(NotHeld::Gone) => {}
+                    Err(other) => return Err(other),
+                }
+            }
+            // Those that were running may have started others meanwhile.
+            if held.len() == before {
+                return Ok(held);
+            }
+        }
+    }
+
+    fn stop(process: u32, tid: u32) -> Result<Held, NotHeld> {
+        let since = Instant::now();
+        await_stop(tid, since)?;
+        let regs = ptrace::getregs(pid(tid)).map_err(|_| NotHeld::Gone)?;
+        Ok(Held { tid, regs, process, since, running: false })
+    }
+
+    /// Lets it go on without letting go of it.
+    pub fn run(&mut self) -> Result<(), NotHeld> {
+        ptrace::cont(pid(self.tid), None).map_err(|_| NotHeld::Gone)?;
+        self.running = true;
+        Ok(())
+    }
+
+    /// Stops it again.
+    pub fn halt(&mut self) -> Result<(), NotHeld> {
+        await_stop(self.tid, Instant::now())?;
+        self.running = false;
+        self.regs = ptrace::getregs(pid(self.tid)).map_err(|_| NotHeld::Gone)?;
+        Ok(())
+    }
+
+    /// Sets all its registers at once.
+    pub fn set(&mut self, regs: user_regs_struct) -> Result<(), NotHeld> {
+        ptrace::setregs(pid(self.tid), regs).map_err(|_| NotHeld::Gone)?;
+        self.regs = regs;
+        Ok(())
+    }
+
+    /// Where it goes on when it is let go: its registers, with a system call that was cut short begun again.
+    pub fn resumption(&self) -> user_regs_struct {
+        let mut regs = self.regs;
+        let in_call = (regs.orig_rax as i64) >= 0;
+        let again = match -(regs.rax as i64) {
+            _ if !in_call => None,
+            512..=514 => Some(regs.orig_rax), // ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND
+            516 => Some(RESTART_SYSCALL),     // ERESTART_RESTARTBLOCK
+            4 if RESTARTABLE.contains(&regs.orig_rax) && !self.signal_pending() => Some(regs.orig_rax),
+            _ => None,
+        };
+        if let Some(number) = again {
+            regs.rip -= SYSCALL;
+            regs.rax = number;
+        }
+        regs.orig_rax = u64::MAX;
+        regs
+    }
+
+    fn signal_pending(&self) -> bool {
+        let status = fs::read_to_string(format!("/proc/{}/task/{}/status", self.process, self.tid));
+        let Ok(status) = status else { return true };
+        let mask = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(u64::MAX)
+        };
+        (mask("SigPnd:") | mask("ShdPnd:")) & !mask("SigBlk:") != 0
+    }
+
+    /// The signals it blocks (in a call that changes them for its own time: those it will block afterwards).
+    pub fn blocked_signals(&self) -> Result<u64, NotHeld> {
+        const GETSIGMASK: u32 = 0x420a;
+        let mut mask = 0u64;
+        // SAFETY: the kernel writes 8 bytes to `mask`.
+        let done = unsafe { libc::ptrace(GETSIGMASK, self.tid, size_of::<u64>(), &raw mut mask) };
+        if done == 0 { Ok(mask) } else { Err(NotHeld::Gone) }
+    }
+
+    /// The system call it waits in.
+    pub fn system_call(&self) -> Option<u64> {
+        ((self.regs.orig_rax as i64) >= 0).then_some(self.regs.orig_rax)
+    }
+
+    /// Lets go. How long it stood still.
+    pub fn release(self) -> Duration {
+        let since = self.since;
+        drop(self);
+        since.elapsed()
+    }
+
+    fn let_go(&mut self) {
+        if self.running {
+            // It must stand still to be let go.
+            let _ = await_stop(self.tid, Instant::now());
+            self.running = false;
+            if let Ok(regs) = ptrace::getregs(pid(self.tid)) {
+                self.regs = regs;
+            }
+        }
+        let cut_short = (self.regs.orig_rax as i64) >= 0 && self.regs.rax as i64 == -4;
+        if cut_short {
+            let again = self.resumption();
+            if again.rip != self.regs.rip {
+                let _ = ptrace::setregs(pid(self.tid), again);
+            }
+        }
+        let _ = ptrace::detach(pid(self.tid), None);
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.let_go();
+    }
+}
+
+/// Interrupts a seized thread until it stands still at a place of our own choice; signals on their way are passed on.
+fn await_stop(tid: u32, start: Instant) -> Result<(), NotHeld> {
+    match ptrace::interrupt(pid(tid)) {
+        Err(Errno::ESRCH) => return Err(NotHeld::Gone),
+        Err(errno) => return Err(NotHeld::Refused(errno)),
+        Ok(()) => {}
+    }
+    loop {
+        match waitpid(pid(tid), Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::PtraceEvent(_, Signal::SIGTRAP, EVENT_STOP)) => return Ok(()),
+            Ok(WaitStatus::PtraceEvent(_, _, EVENT_STOP)) => {
+                let _ = ptrace::detach(pid(tid), None);
+                return Err(NotHeld::Stopped);
+            }
+            Ok(WaitStatus::Stopped(_, signal)) => {
+                let _ = ptrace::cont(pid(tid), signal);
+            }
+            Ok(WaitStatus::StillAlive) if start.elapsed() > PATIENCE => return Err(NotHeld::Stuck),
+            Ok(WaitStatus::StillAlive) => std::thread::sleep(Duration::from_micros(20)),
+            Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..)) | Err(_) => return Err(NotHeld::Gone),
+            Ok(_) => {
+                let _ = ptrace::cont(pid(tid), None);
+            }
+        }
+    }
+}
