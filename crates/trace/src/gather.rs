@@ -2,6 +2,7 @@
 
 use crate::survey::Complaints;
 use crate::{Loss, Meta, Module, Process, Record, Site, SiteId, Thread, ThreadId};
+use serde::Deserialize;
 
 /// Missing entries of one kind that are made up before ids are taken for nonsense.
 const MADE_UP: usize = 1 << 18;
@@ -49,6 +50,28 @@ impl<T> Table<T> {
     }
 }
 
+/// How a [`Record::Sites`] of this crate begins.
+const SITES: &[u8] = br#"{"record":"sites","#;
+
+/// The rest of it.
+#[derive(Deserialize)]
+struct Sites {
+    sites: Vec<Site>,
+}
+
+/// Reads a record.
+///
+/// Nearly all that is read for a large program is sites. Read as any record, they would be made into trees of values first, since the
+/// word that says what they are could come last.
+fn parse(line: &[u8]) -> serde_json::Result<Record> {
+    if line.starts_with(SITES)
+        && let Ok(Sites { sites }) = serde_json::from_slice(line)
+    {
+        return Ok(Record::Sites { sites });
+    }
+    serde_json::from_slice(line)
+}
+
 /// Sums records up.
 pub(crate) struct Gather {
     meta: Meta,
@@ -74,7 +97,7 @@ impl Gather {
     /// Adds the records of one chunk that starts at `offset`.
     pub(crate) fn lines(&mut self, lines: &[u8], offset: u64, complaints: &mut Complaints) {
         for line in lines.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
-            match serde_json::from_slice(line) {
+            match parse(line) {
                 Ok(record) => self.record(record, complaints),
                 Err(error) => {
                     complaints.add(format!("a record in the chunk at byte {offset} is unreadable: {error}"))
