@@ -35,6 +35,9 @@ pub const STEPS: usize = 5;
 const TEST: u8 = 0xA9;
 /// Five bytes that are one NOP, each suffix of which is a NOP too, as is every mixture with five NOPs of one byte.
 const NOP5: [u8; 5] = [0x66, 0x66, 0x66, 0x66, 0x90];
+/// Address size: changes nothing in an instruction without a memory operand, nor in a NOP.
+const PREFIX: u8 = 0x67;
+const NOP6: [u8; 6] = [PREFIX, 0x0F, 0x1F, 0x44, 0, 0];
 const NOP2: [u8; 2] = [0x66, 0x90];
 const NOP1: u8 = 0x90;
 const RET: u8 = 0xC3;
@@ -80,6 +83,8 @@ pub struct Site {
     original: Vec<u8>,
     ready: Vec<u8>,
     kind: Kind,
+    /// Where the five bytes are that are switched: behind a prefix of no effect, in a site of six bytes that is one instruction in every state.
+    at: usize,
     dressing: Demand,
     undressing: Demand,
 }
@@ -107,25 +112,36 @@ fn nop_length(code: &[u8]) -> Option<usize> {
     Some(length)
 }
 
-/// The ready form of five or more bytes, what dressing demands, and what undressing does.
-fn dress(original: &[u8]) -> (Vec<u8>, Demand, Demand) {
+/// The ready form of five or more bytes, where it is switched, what dressing demands, and what undressing does.
+fn dress(original: &[u8]) -> (Vec<u8>, usize, Demand, Demand) {
     let mut ready = original.to_vec();
-    // A call of five bytes is switched as it is.
-    if matches!(original, [0xE8, _, _, _, _]) {
-        return (ready, Demand::Nothing, Demand::Nothing);
+    match original {
+        // Calls are switched as they are.
+        [0xE8, _, _, _, _] => return (ready, 0, Demand::Nothing, Demand::Nothing),
+        [PREFIX, 0xE8, _, _, _, _] => return (ready, 1, Demand::Nothing, Demand::Nothing),
+        // Another prefix in front of the same NOP.
+        [0x66, 0x0F, 0x1F, 0x44, _, _] => {
+            ready[0] = PREFIX;
+            return (ready, 1, Demand::Nothing, Demand::Nothing);
+        }
+        // A call through a pointer has no byte that could be the first to change.
+        [0xFF, 0x15, _, _, _, _] => {
+            return (NOP6.to_vec(), 1, Demand::NobodyRuns, Demand::NobodyRuns);
+        }
+        _ => {}
     }
     if let Some(length) = nop_length(original) {
         // One instruction still: the NOPs are its operand, until A9 makes them instructions of their own.
         ready[JUMP..length].fill(NOP1);
         let back = if ready == original { Demand::Nothing } else { Demand::NobodyInside };
-        return (ready, Demand::Nothing, back);
+        return (ready, 0, Demand::Nothing, back);
     }
     ready.fill(NOP1);
     ready[..JUMP].copy_from_slice(&NOP5);
     if original.iter().all(|byte| *byte == NOP1) {
-        return (ready, Demand::NobodyInside, Demand::Nothing);
+        return (ready, 0, Demand::NobodyInside, Demand::Nothing);
     }
-    (ready, Demand::NobodyRuns, Demand::NobodyRuns)
+    (ready, 0, Demand::NobodyRuns, Demand::NobodyRuns)
 }
 
 /// What lies between the five bytes in front of a function and the two at its entry; it stays.
@@ -159,13 +175,14 @@ impl Site {
                     original: all(prefix_old, entry_old),
                     ready: all(&NOP5, &NOP2),
                     kind: Kind::Short(JUMP + between.len()),
+                    at: 0,
                     dressing: Demand::Nothing,
                     undressing: Demand::NobodyInside,
                 });
             }
         };
-        let (ready, dressing, undressing) = (original.len() >= JUMP).then(|| dress(&original))?;
-        Some(Site { address, original, ready, kind, dressing, undressing })
+        let (ready, at, dressing, undressing) = (original.len() >= JUMP).then(|| dress(&original))?;
+        Some(Site { address, original, ready, kind, at, dressing, undressing })
     }
 
     /// An empty function (`ret` and padding behind it) that is to become a jump.
@@ -176,6 +193,7 @@ impl Site {
             original: bytes.to_vec(),
             ready: bytes.to_vec(),
             kind: Kind::Jump,
+            at: 0,
             dressing: Demand::Nothing,
             undressing: Demand::Nothing,
         })
@@ -229,7 +247,7 @@ impl Site {
         let mut seen: Vec<_> = plain.into_iter().cloned().collect();
         seen.extend(on.iter().filter_map(|state| self.bytes(*state).ok()));
         let mut test = self.ready.clone();
-        test[0] = if test[0] == RET { RET } else { TEST };
+        test[self.at] = if test[0] == RET { RET } else { TEST };
         seen.push(test);
         if let Kind::Short(at) = self.kind {
             let mut carry = self.ready.clone();
@@ -256,7 +274,8 @@ impl Site {
         };
         if let State::On(target) = state {
             let opcode = if self.kind == Kind::Call { CALL } else { JMP };
-            bytes[..JUMP].copy_from_slice(&relative(opcode, self.address, target)?);
+            let address = Avma(self.address.0 + self.at as u64);
+            bytes[self.at..self.at + JUMP].copy_from_slice(&relative(opcode, address, target)?);
             if let Kind::Short(at) = self.kind {
                 bytes[at..at + 2].copy_from_slice(&short_jump(at));
             }
@@ -301,9 +320,10 @@ impl Site {
                     }
                 }
                 _ => {
-                    put(1, 0, &[TEST]);
-                    put(2, 1, &new[1..JUMP]);
-                    put(3, 0, &new[..1]);
+                    let (first, operand) = (self.at, self.at + 1);
+                    put(1, first, &[TEST]);
+                    put(2, operand, &new[operand..first + JUMP]);
+                    put(3, first, &new[first..operand]);
                 }
             }
         }

@@ -9,7 +9,7 @@
 
 use crate::agent;
 use crate::frames::{self, Stacks};
-use crate::inject::{Failed, Place};
+use crate::inject::{Call, Failed, Place};
 use crate::loaded::Goal;
 use crate::maps::{self, Region};
 use crate::planner::{Planner, Tally, switch};
@@ -18,7 +18,7 @@ use crate::target::{Symbols, Target, is_libc};
 use crate::text::{ProcessText, Sync};
 use crate::threads::{self, Held, NotHeld};
 use crate::{Error, directory::Directory};
-use calltap_abi::{plan, remote};
+use calltap_abi::{plan, remote, stub};
 use calltap_patch::{Avma, Bias, Demand, Site, Text};
 use calltap_trace::Record;
 use std::path::Path;
@@ -29,8 +29,14 @@ use std::time::{Duration, Instant};
 const LOAD: Duration = Duration::from_secs(5);
 /// How long any other borrowed call may take.
 const CALL: Duration = Duration::from_secs(1);
+/// How long the kernel may take to register the process, on a busy machine. Nobody stands still meanwhile.
+const REGISTRATION: Duration = Duration::from_secs(30);
 /// How long it is tried to find a thread, or all threads, at a point that will do.
 const TRY: Duration = Duration::from_secs(3);
+/// A hook takes less than this,
+const MOMENT: Duration = Duration::from_micros(50);
+/// which a thread may need some rounds to get, on a busy machine.
+const ROUNDS: usize = 20;
 const RTLD_NOW: u64 = 2;
 
 /// What attaching, or detaching, took.
@@ -75,7 +81,7 @@ impl<'a> Patient<'a> {
 
     /// Puts back the bytes at the place, unless the thread is late and still runs what is there.
     fn put_back(&mut self, thread: &Held) {
-        if !self.place.holds(&thread.regs) {
+        if !self.place.holds(&mut self.text, thread, &self.regions) {
             self.place.restore(&mut self.text);
         }
     }
@@ -83,9 +89,13 @@ impl<'a> Patient<'a> {
     /// Has a thread call one of the agent's operations.
     fn remote(&mut self, thread: &mut Held, operation: u32, path: &Path) -> Result<(), Failed> {
         let function = self.agent.zip(agent::symbol("calltap_remote")).map(|(base, offset)| base + offset);
-        let (function, string) = (function.ok_or(Failed::NoPlace)?, self.place.string_address());
-        let path = path.as_os_str().as_encoded_bytes();
-        self.place.call(&mut self.text, thread, function, [u64::from(operation), string], path, CALL).map(drop)
+        let call = Call {
+            function: function.ok_or(Failed::NoPlace)?,
+            arguments: [u64::from(operation), self.place.string_address()],
+            string: path.as_os_str().as_encoded_bytes(),
+            complaint: 0,
+        };
+        self.place.call(&mut self.text, thread, &self.regions, &call, CALL).map(drop)
     }
 
     /// Some thread that can be stopped.
@@ -160,6 +170,7 @@ pub fn load(target: &Target, directory: &Directory, shared: &Shared) -> Result<S
     let mut patient = Patient::new(target)?;
     let mut stops = Stops { threads: threads::list(target.pid).len(), ..Stops::default() };
     let path = directory.agent();
+    let mut complaint = None;
     let (mut thread, called) = match patient.agent {
         Some(_) => {
             let mut thread = patient.any_thread()?;
@@ -172,18 +183,28 @@ pub fn load(target: &Target, directory: &Directory, shared: &Shared) -> Result<S
             let dlopen = address("dlopen").or_else(|| address("__libc_dlopen_mode"));
             let dlopen = dlopen.ok_or_else(|| target.refuse("its C library has no dlopen that we know"))?;
             let mut thread = patient.quiet_thread()?;
-            let (string, bytes) = (patient.place.string_address(), path.as_os_str().as_encoded_bytes());
-            let arguments = [string, RTLD_NOW];
-            let called = patient.place.call(&mut patient.text, &mut thread, dlopen, arguments, bytes, LOAD);
+            let call = Call {
+                function: dlopen,
+                arguments: [patient.place.string_address(), RTLD_NOW],
+                string: path.as_os_str().as_encoded_bytes(),
+                complaint: address("dlerror").unwrap_or(0),
+            };
+            let called = patient.place.call(&mut patient.text, &mut thread, &patient.regions, &call, LOAD);
+            complaint = patient.place.complaint(&mut patient.text).filter(|_| called.is_ok());
+            if let (Some((_, scratch)), Some(munmap)) = (&complaint, address("munmap")) {
+                let call = Call { function: munmap, arguments: *scratch, string: &[], complaint: 0 };
+                let _ = patient.place.call(&mut patient.text, &mut thread, &patient.regions, &call, CALL);
+            }
             (thread, called.map(drop))
         }
     };
     let joined = shared.process(0).filter(|process| process.pid.load(Acquire) != 0);
     let result = match (called, joined) {
         (Err(failed), _) => Err(explain(target, failed)),
-        (Ok(()), None) => {
-            Err(target.refuse("its dynamic linker did not load the agent, or the agent found no memory"))
-        }
+        (Ok(()), None) => Err(target.refuse(&match complaint {
+            Some((why, _)) => format!("its dynamic linker did not load the agent: {why}"),
+            None => "the agent could not map its memory".into(),
+        })),
         (Ok(()), Some(process)) => {
             patient.regions = maps::read(target.pid).unwrap_or_default();
             patient.agent = loaded_agent(&patient.regions, &mut patient.text);
@@ -195,10 +216,30 @@ pub fn load(target: &Target, directory: &Directory, shared: &Shared) -> Result<S
     stops.add(thread.release());
     let process = result?;
     let start = Instant::now();
-    while process.sync.load(Acquire) == plan::Sync::Pending as u32 && start.elapsed() < CALL {
+    while process.sync.load(Acquire) == plan::Sync::Pending as u32 && start.elapsed() < REGISTRATION {
         std::thread::sleep(Duration::from_millis(1));
     }
     Ok(stops)
+}
+
+/// Lets those threads run for a moment that are in our code, until none is; the others stand still meanwhile. False if that does not help.
+fn leave_hooks(held: &mut [Held], patient: &mut Patient<'_>, ours: &[(u64, u64)]) -> Result<bool, NotHeld> {
+    for _ in 0..ROUNDS {
+        let mut inside = false;
+        for n in 0..held.len() {
+            let stack = Stacks::new(&held[n..=n], &patient.regions);
+            if !stack.running_in(&mut patient.text, ours).is_empty() {
+                inside = true;
+                held[n].run()?;
+                std::thread::sleep(MOMENT);
+                held[n].halt()?;
+            }
+        }
+        if !inside {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 impl Planner<'_> {
@@ -210,8 +251,7 @@ impl Planner<'_> {
         emit: &mut dyn FnMut(Record),
     ) -> Result<(), Error> {
         let mut records = Vec::new();
-        self.look(0, target.pid, &mut records);
-        self.processes.entry(0).or_default().modules.iter_mut().for_each(|module| module.fresh = false);
+        self.look(0, target.pid, false, &mut records);
         self.check_once()?;
         records.drain(..).for_each(&mut *emit);
         self.hand_over();
@@ -307,13 +347,11 @@ impl Planner<'_> {
         notes: &mut Vec<String>,
     ) -> Result<bool, Error> {
         patient.regions = maps::read(target.pid).unwrap_or_default();
-        let stacks = Stacks::new(&held, &patient.regions);
-        let stubs = (self.stubs.agent.stubs.0, self.stubs.agent.stubs.0 + calltap_abi::stub::REGION as u64);
-        // Return addresses in stubs are what open calls have; everything else of ours must be left.
-        let at_stub = held.iter().any(|thread| (stubs.0..stubs.1).contains(&thread.regs.rip));
-        if at_stub || !stacks.running_in(&mut patient.text, ours).is_empty() {
+        let stubs = (self.stubs.agent.stubs.0, self.stubs.agent.stubs.0 + stub::REGION as u64);
+        if !leave_hooks(&mut held, patient, ours).map_err(|why| target.refuse(&say(why)))? {
             return Ok(false);
         }
+        let stacks = Stacks::new(&held, &patient.regions);
         let Some(process) = self.processes.get_mut(&index) else { return Ok(true) };
         let Some(text) = &mut process.text else { return Ok(true) };
         text.sync = Sync::Quiet;
@@ -350,14 +388,16 @@ impl Planner<'_> {
         Ok(true)
     }
 
-    /// The code of ours that a thread must have left: the agent's, and hops.
+    /// The code of ours that a thread must have left: the agent's, stubs and hops. (Return addresses in stubs are what open calls have.)
     fn own_ranges(&self, index: u32, patient: &Patient<'_>) -> Vec<(u64, u64)> {
         let agent = patient.agent.and_then(|base| patient.regions.iter().find(|region| region.start == base));
         let process = self.processes.get(&index);
         let hops = process.iter().flat_map(|process| &process.modules).flat_map(|module| module.hop_ranges());
+        let stubs = self.stubs.agent.stubs.0;
         let mut ranges: Vec<(u64, u64)> = agent
             .into_iter()
             .map(|region| (region.start, region.end))
+            .chain([(stubs, stubs + stub::REGION as u64)])
             .chain(hops.map(|range| (range.address, range.address + range.length)))
             .collect();
         ranges.sort();

@@ -7,6 +7,7 @@
 //! Unsafe because the code is assembly.
 #![allow(unsafe_code)]
 
+use crate::frames::Stacks;
 use crate::maps::Region;
 use crate::text::ProcessText;
 use crate::threads::{Held, NotHeld};
@@ -20,6 +21,8 @@ use std::time::{Duration, Instant};
 #[repr(C)]
 struct Block {
     function: u64,
+    /// Called if the function returns 0, to say why.
+    complaint: u64,
     arguments: [u64; 2],
     all_signals: u64,
     signals: u64,
@@ -45,6 +48,8 @@ struct Block {
 
 /// Stack and room for the vector registers, mapped for the time of the call.
 const SCRATCH: u64 = 1 << 20;
+/// Where in it the address of a complaint is left.
+const RESULT: u64 = 1 << 17;
 /// Bytes behind the block, for strings.
 const STRINGS: usize = 256;
 
@@ -73,6 +78,17 @@ global_asm!(
     "mov rdi, [rip + calltap_call_end + {arguments}]",
     "mov rsi, [rip + calltap_call_end + {arguments} + 8]",
     "call [rip + calltap_call_end + {function}]",
+    "mov r12, rax",
+    "test rax, rax",
+    "jnz 7f",
+    "mov r12, [rip + calltap_call_end + {complaint}]",
+    "test r12, r12",
+    "mov r12d, 1",
+    "jz 7f",
+    "call [rip + calltap_call_end + {complaint}]",
+    "mov [rbx + {result}], rax",
+    "xor r12d, r12d", // the scratch memory stays
+    "7:",
     "mov eax, -1",
     "mov edx, -1",
     "xrstor64 [rbx]",
@@ -82,19 +98,17 @@ global_asm!(
     "xor edx, edx",
     "mov r10d, 8",
     "syscall",
-    "push qword ptr [rip + calltap_call_end + {flags}]",
-    "popfq",
-    "mov eax, {munmap}", // flags survive a system call
+    "test r12, r12",
+    "jz 8f",
+    "mov eax, {munmap}",
     "mov rdi, rbx",
     "mov esi, {scratch}",
     "syscall",
-    "jmp 9f",
-    "8:", // no memory: below the red zone of the thread's own stack there is room for the flags
+    "8:", // below the red zone of the thread's own stack there is room for the flags
     "mov rsp, [rip + calltap_call_end + {rsp}]",
     "lea rsp, [rsp - 128]",
     "push qword ptr [rip + calltap_call_end + {flags}]",
     "popfq",
-    "9:",
     "mov rax, [rip + calltap_call_end + {rax}]",
     "mov rbx, [rip + calltap_call_end + {rbx}]",
     "mov rcx, [rip + calltap_call_end + {rcx}]",
@@ -118,7 +132,9 @@ global_asm!(
     scratch = const SCRATCH,
     sigprocmask = const libc::SYS_rt_sigprocmask,
     munmap = const libc::SYS_munmap,
+    result = const RESULT,
     function = const offset_of!(Block, function),
+    complaint = const offset_of!(Block, complaint),
     arguments = const offset_of!(Block, arguments),
     all_signals = const offset_of!(Block, all_signals),
     signals = const offset_of!(Block, signals),
@@ -154,10 +170,11 @@ fn code() -> &'static [u8] {
 }
 
 impl Block {
-    fn new(function: u64, arguments: [u64; 2], signals: u64, back: &user_regs_struct) -> Block {
+    fn new(call: &Call<'_>, signals: u64, back: &user_regs_struct) -> Block {
         Block {
-            function,
-            arguments,
+            function: call.function,
+            complaint: call.complaint,
+            arguments: call.arguments,
             all_signals: u64::MAX,
             signals,
             rax: back.rax,
@@ -185,6 +202,19 @@ impl Block {
         // SAFETY: a struct of u64s has no padding; the slice covers it.
         unsafe { std::slice::from_raw_parts((&raw const *self).cast(), size_of::<Block>()) }
     }
+}
+
+/// What a thread is to call.
+#[derive(Clone, Copy, Debug)]
+pub struct Call<'a> {
+    /// Address.
+    pub function: u64,
+    /// First two arguments.
+    pub arguments: [u64; 2],
+    /// A string that will be at [`Place::string_address`].
+    pub string: &'a [u8],
+    /// Called if that returns 0 (unless this is 0): it returns a string that says why.
+    pub complaint: u64,
 }
 
 /// Bytes that the code needs, with its block and strings.
@@ -248,10 +278,11 @@ impl Place {
         Ok(Place { at, before, scratch })
     }
 
-    /// Is a thread with these registers still in the call?
-    pub fn holds(&self, regs: &user_regs_struct) -> bool {
-        (self.at..self.at + size() as u64).contains(&regs.rip)
-            || (self.scratch..=self.scratch + SCRATCH).contains(&regs.rsp)
+    /// Is a thread still in the call, or will it be when a signal handler returns?
+    pub fn holds(&self, text: &mut ProcessText, thread: &Held, regions: &[Region]) -> bool {
+        let code = (self.at, self.at + size() as u64);
+        (self.scratch..=self.scratch + SCRATCH).contains(&thread.regs.rsp)
+            || !Stacks::new(std::slice::from_ref(thread), regions).running_in(text, &[code]).is_empty()
     }
 
     /// Where a string handed to [`Place::call`] will be.
@@ -259,23 +290,22 @@ impl Place {
         self.at + (code().len() + size_of::<Block>()) as u64
     }
 
-    /// Has the thread call `function(arguments)`, and waits until it is back where it was. How long that took.
+    /// Has the thread make a call, and waits until it is back where it was. How long that took.
     pub fn call(
         &self,
         text: &mut ProcessText,
         thread: &mut Held,
-        function: u64,
-        arguments: [u64; 2],
-        string: &[u8],
+        regions: &[Region],
+        call: &Call<'_>,
         limit: Duration,
     ) -> Result<Duration, Failed> {
         let start = Instant::now();
-        if string.len() >= STRINGS {
+        if call.string.len() >= STRINGS {
             return Err(Failed::Memory);
         }
         let back = thread.resumption();
-        let block = Block::new(function, arguments, thread.blocked_signals()?, &back);
-        let all = [code(), block.bytes(), string, &[0]].concat();
+        let block = Block::new(call, thread.blocked_signals()?, &back);
+        let all = [code(), block.bytes(), call.string, &[0]].concat();
         text.write(Avma(self.at), &all).map_err(|_| Failed::Memory)?;
         let mut regs = back;
         regs.rip = self.at;
@@ -290,7 +320,7 @@ impl Place {
             thread.run()?;
             std::thread::sleep(pause);
             thread.halt()?;
-            if !self.holds(&thread.regs) {
+            if !self.holds(text, thread, regions) {
                 return Ok(start.elapsed());
             }
             if start.elapsed() > limit {
@@ -298,6 +328,18 @@ impl Place {
             }
             pause = (pause * 2).min(Duration::from_millis(2));
         }
+    }
+
+    /// What the last call complained of, if it did. Then the scratch memory is still there: its address and length.
+    pub fn complaint(&self, text: &mut ProcessText) -> Option<(String, [u64; 2])> {
+        let mut address = [0; 8];
+        text.read(Avma(self.scratch + RESULT), &mut address).ok()?;
+        let address = u64::from_le_bytes(address);
+        let bytes = (0..1000).map_while(|n| {
+            let mut byte = [0];
+            text.read(Avma(address + n), &mut byte).ok().filter(|()| byte[0] != 0).map(|()| byte[0])
+        });
+        Some((String::from_utf8_lossy(&bytes.collect::<Vec<u8>>()).into_owned(), [self.scratch, SCRATCH]))
     }
 
     /// Puts back what was there. No thread runs the code any more.

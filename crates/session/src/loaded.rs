@@ -75,9 +75,9 @@ pub struct Pending {
 
 impl Loaded {
     /// A module nothing of which was ever wanted.
-    pub fn new(mapped: Mapped, record: Module, binary: Arc<Binary>, bias: Bias) -> Loaded {
+    pub fn new(mapped: Mapped, record: Module, binary: Arc<Binary>, bias: Bias, fresh: bool) -> Loaded {
         let (sites, hops) = (BTreeMap::new(), Vec::new());
-        Loaded { mapped, record, recorded: false, fresh: true, binary, bias, sites, hops }
+        Loaded { mapped, record, recorded: false, fresh, binary, bias, sites, hops }
     }
 
     /// Its functions that can be traced, with their indices.

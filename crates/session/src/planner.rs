@@ -141,7 +141,7 @@ impl<'a> Planner<'a> {
         let moves = |from: Phase, to: Phase| {
             entry.phase.compare_exchange(from as u32, to as u32, AcqRel, Acquire).is_ok()
         };
-        self.look(index, pid, &mut records);
+        self.look(index, pid, true, &mut records);
         self.check_once()?;
         records.drain(..).for_each(&mut *emit);
         self.hand_over();
@@ -191,11 +191,11 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Brings what is known of a process up to date, and gives what is wanted its stubs.
-    pub(crate) fn look(&mut self, index: u32, pid: u32, records: &mut Vec<Record>) {
+    /// Brings what is known of a process up to date, and gives what is wanted its stubs. What is new is `fresh` if nobody can run it yet.
+    pub(crate) fn look(&mut self, index: u32, pid: u32, fresh: bool, records: &mut Vec<Record>) {
         match maps::read(pid) {
             Ok(regions) => {
-                self.see_modules(index, pid, &regions, records);
+                self.see_modules(index, pid, fresh, &regions, records);
                 self.want(index, &regions, records);
             }
             Err(error) => records.push(Record::Note {
@@ -206,7 +206,14 @@ impl<'a> Planner<'a> {
         }
     }
 
-    fn see_modules(&mut self, index: u32, pid: u32, regions: &[Region], records: &mut Vec<Record>) {
+    fn see_modules(
+        &mut self,
+        index: u32,
+        pid: u32,
+        fresh: bool,
+        regions: &[Region],
+        records: &mut Vec<Record>,
+    ) {
         let session = self.directory.agent();
         let now = mapped(regions, session.parent().unwrap_or(Path::new("/")));
         let mut process = self.processes.remove(&index).unwrap_or_default();
@@ -234,7 +241,7 @@ impl<'a> Planner<'a> {
                 unloaded_ticks: None,
             };
             self.next_module += 1;
-            process.modules.push(Loaded::new(new, record, binary, bias));
+            process.modules.push(Loaded::new(new, record, binary, bias, fresh));
         }
         self.processes.insert(index, process);
     }

@@ -16,8 +16,10 @@ use nix::unistd::Pid;
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// A thread that is in the kernel, where it cannot be stopped, is given up after this time.
+/// A thread that is in the kernel, where it cannot be stopped, is given up after this time;
 const PATIENCE: Duration = Duration::from_millis(300);
+/// while others stand still, after this.
+const SHORT_PATIENCE: Duration = Duration::from_millis(20);
 /// PTRACE_EVENT_STOP.
 const EVENT_STOP: i32 = 128;
 /// `syscall` is two bytes long.
@@ -83,17 +85,27 @@ pub fn list(process: u32) -> Vec<u32> {
 
 /// Makes this thread the tracer of another; that one runs on.
 fn seize(tid: u32) -> Result<(), NotHeld> {
-    ptrace::seize(pid(tid), ptrace::Options::empty()).map_err(|errno| match errno {
-        Errno::ESRCH => NotHeld::Gone,
-        errno => NotHeld::Refused(errno),
-    })
+    match ptrace::seize(pid(tid), ptrace::Options::empty()) {
+        Err(Errno::ESRCH) => Err(NotHeld::Gone),
+        Err(Errno::EPERM) if is_ours(tid) => Ok(()),
+        Err(errno) => Err(NotHeld::Refused(errno)),
+        Ok(()) => Ok(()),
+    }
+}
+
+/// Is this thread its tracer already? (It could not be stopped in time, earlier.)
+fn is_ours(tid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
+    let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:")).map(str::trim);
+    tracer == Some(nix::unistd::gettid().to_string().as_str())
 }
 
 impl Held {
     /// Stops a thread.
     pub fn take(process: u32, tid: u32) -> Result<Held, NotHeld> {
         seize(tid)?;
-        Held::stop(process, tid)
+        interrupt(tid)?;
+        Held::stop(process, tid, PATIENCE)
     }
 
     /// Stops all threads of a process.
@@ -112,11 +124,11 @@ impl Held {
             }
             // All are told before any is waited for.
             for tid in &seized {
-                let _ = ptrace::interrupt(pid(*tid));
+                let _ = interrupt(*tid);
             }
             let before = held.len();
             for tid in &seized {
-                match Held::stop(process, *tid) {
+                match Held::stop(process, *tid, SHORT_PATIENCE) {
                     Ok(thread) => held.push(thread),
                     Err(NotHeld::Gone) => {}
                     Err(other) => return Err(other),
@@ -129,9 +141,9 @@ impl Held {
         }
     }
 
-    fn stop(process: u32, tid: u32) -> Result<Held, NotHeld> {
+    fn stop(process: u32, tid: u32, patience: Duration) -> Result<Held, NotHeld> {
         let since = Instant::now();
-        await_stop(tid, since)?;
+        await_stop(tid, since, patience)?;
         let regs = ptrace::getregs(pid(tid)).map_err(|_| NotHeld::Gone)?;
         Ok(Held { tid, regs, process, since, running: false })
     }
@@ -145,7 +157,8 @@ impl Held {
 
     /// Stops it again.
     pub fn halt(&mut self) -> Result<(), NotHeld> {
-        await_stop(self.tid, Instant::now())?;
+        interrupt(self.tid)?;
+        await_stop(self.tid, Instant::now(), PATIENCE)?;
         self.running = false;
         self.regs = ptrace::getregs(pid(self.tid)).map_err(|_| NotHeld::Gone)?;
         Ok(())
@@ -211,7 +224,7 @@ impl Held {
     fn let_go(&mut self) {
         if self.running {
             // It must stand still to be let go.
-            let _ = await_stop(self.tid, Instant::now());
+            let _ = interrupt(self.tid).and_then(|()| await_stop(self.tid, Instant::now(), PATIENCE));
             self.running = false;
             if let Ok(regs) = ptrace::getregs(pid(self.tid)) {
                 self.regs = regs;
@@ -234,13 +247,16 @@ impl Drop for Held {
     }
 }
 
-/// Interrupts a seized thread until it stands still at a place of our own choice; signals on their way are passed on.
-fn await_stop(tid: u32, start: Instant) -> Result<(), NotHeld> {
-    match ptrace::interrupt(pid(tid)) {
-        Err(Errno::ESRCH) => return Err(NotHeld::Gone),
-        Err(errno) => return Err(NotHeld::Refused(errno)),
-        Ok(()) => {}
-    }
+/// Asks a seized thread to stop. Once: a second request would stop it again as soon as it is let run.
+fn interrupt(tid: u32) -> Result<(), NotHeld> {
+    ptrace::interrupt(pid(tid)).map_err(|errno| match errno {
+        Errno::ESRCH => NotHeld::Gone,
+        errno => NotHeld::Refused(errno),
+    })
+}
+
+/// Waits until a thread that was asked to stands still; signals on their way are passed on.
+fn await_stop(tid: u32, start: Instant, patience: Duration) -> Result<(), NotHeld> {
     loop {
         match waitpid(pid(tid), Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG)) {
             Ok(WaitStatus::PtraceEvent(_, Signal::SIGTRAP, EVENT_STOP)) => return Ok(()),
@@ -251,7 +267,7 @@ fn await_stop(tid: u32, start: Instant) -> Result<(), NotHeld> {
             Ok(WaitStatus::Stopped(_, signal)) => {
                 let _ = ptrace::cont(pid(tid), signal);
             }
-            Ok(WaitStatus::StillAlive) if start.elapsed() > PATIENCE => return Err(NotHeld::Stuck),
+            Ok(WaitStatus::StillAlive) if start.elapsed() > patience => return Err(NotHeld::Stuck),
             Ok(WaitStatus::StillAlive) => std::thread::sleep(Duration::from_micros(20)),
             Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..)) | Err(_) => return Err(NotHeld::Gone),
             Ok(_) => {

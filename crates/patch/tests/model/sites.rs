@@ -138,6 +138,7 @@ pub fn calls(place: u64) -> Vec<Case> {
         cases.push(make("a call through a pointer", place, &CALL_THROUGH, through));
     }
     cases.push(after_prologue("a NOP for a call", place, NOPS[0], vec![]));
+    cases.push(after_prologue("a NOP of 7 bytes for a call", place, NOPS[2], vec![]));
     cases.push(after_prologue("a NOP for a call of 6 bytes", place, NOPS[1], vec![]));
     cases.push(entry("NOPs of 3 and 2 bytes", place, &[0x0F, 0x1F, 0, 0x66, 0x90], vec![]));
     cases
