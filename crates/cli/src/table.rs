@@ -84,7 +84,12 @@ pub const COMMANDS: &[Command] = &[
         flags: &[
             or(value("output", Some('o'), "FILE", "The trace file to write."), "./calltap.data"),
             value("pid", Some('p'), "PID", "Attach to this process, and leave it as it was at the end."),
-            value("duration", None, "TIME", "With -p: for how long (us, ms, s); else until Ctrl-C, or its end."),
+            value(
+                "duration",
+                None,
+                "TIME",
+                "With -p: for how long (us, ms, s); else until Ctrl-C, or its end.",
+            ),
             many(value("filter", Some('F'), "GLOB", "Trace only functions that match (for every tracer).")),
             many(value(
                 "notrace",
@@ -228,7 +233,12 @@ pub const COMMANDS: &[Command] = &[
             choice(value("format", None, "FORMAT", "Form of the list."), &["text", "json"], "text"),
             LINKER_NAMES,
         ],
-        operand: Some(Operand { name: "BINARY", rest: false, optional: false, help: "An ELF executable or shared object." }),
+        operand: Some(Operand {
+            name: "BINARY",
+            rest: false,
+            optional: false,
+            help: "An ELF executable or shared object.",
+        }),
     },
     Command {
         name: "man",

@@ -40,6 +40,13 @@ pub enum Wanted {
     Both,
 }
 
+impl Wanted {
+    /// The form with a number, as `as u8` gives it.
+    pub fn from_number(number: u8) -> Option<Wanted> {
+        [Wanted::Function, Wanted::Graph, Wanted::Both].into_iter().find(|wanted| *wanted as u8 == number)
+    }
+}
+
 /// The hooks and the stub region of one process.
 #[derive(Clone, Debug)]
 pub struct Agent {

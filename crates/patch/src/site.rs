@@ -162,27 +162,57 @@ impl Site {
     /// The site of a form in a module that the loader moved by `bias`.
     pub fn new(form: &SiteForm, bias: Bias) -> Option<Site> {
         let address = bias.apply(crate::site_address(form));
-        let (original, kind) = match form {
-            SiteForm::Entry { old, .. } => (old.clone(), Kind::Jump),
-            SiteForm::AfterPrologue { old, .. } => (old.clone(), Kind::Call),
+        match form {
+            SiteForm::Entry { old, .. } => Site::whole(address, old, Kind::Jump),
+            SiteForm::AfterPrologue { old, .. } => Site::whole(address, old, Kind::Call),
             SiteForm::Prefix { prefix, prefix_old, entry, entry_old } => {
                 let between = between(entry.0.checked_sub(prefix.0 + JUMP as u64)?)?;
-                let all = |prefix: &[u8], entry: &[u8]| [prefix, between, entry].concat();
-                // What is in front of a function runs only by way of the short jump, and whoever took it may be there for as long as it
-                // likes; whoever is between the two bytes at the entry finds, in every later state, something harmless.
-                return (prefix_old.len() == JUMP && entry_old.len() == NOP2.len()).then(|| Site {
-                    address,
-                    original: all(prefix_old, entry_old),
-                    ready: all(&NOP5, &NOP2),
-                    kind: Kind::Short(JUMP + between.len()),
-                    at: 0,
-                    dressing: Demand::Nothing,
-                    undressing: Demand::NobodyInside,
-                });
+                Site::prefixed(address, &[prefix_old, between, entry_old].concat())
             }
+        }
+    }
+
+    fn whole(address: Avma, original: &[u8], kind: Kind) -> Option<Site> {
+        let (ready, at, dressing, undressing) = (original.len() >= JUMP).then(|| dress(original))?;
+        Some(Site { address, original: original.to_vec(), ready, kind, at, dressing, undressing })
+    }
+
+    fn prefixed(address: Avma, original: &[u8]) -> Option<Site> {
+        let gap = original.len().checked_sub(JUMP + NOP2.len())?;
+        let between = between(gap as u64)?;
+        // What is in front of a function runs only by way of the short jump, and whoever took it may be there for as long as it
+        // likes; whoever is between the two bytes at the entry finds, in every later state, something harmless.
+        Some(Site {
+            address,
+            original: original.to_vec(),
+            ready: [&NOP5, between, &NOP2].concat(),
+            kind: Kind::Short(JUMP + gap),
+            at: 0,
+            dressing: Demand::Nothing,
+            undressing: Demand::NobodyInside,
+        })
+    }
+
+    /// What the site is made of besides its address, to write it down: a number for its kind, and the bytes of the file.
+    pub fn parts(&self) -> (u8, &[u8]) {
+        let kind = match self.kind {
+            Kind::Jump if self.original[0] == RET => 3,
+            Kind::Jump => 0,
+            Kind::Call => 1,
+            Kind::Short(_) => 2,
         };
-        let (ready, at, dressing, undressing) = (original.len() >= JUMP).then(|| dress(&original))?;
-        Some(Site { address, original, ready, kind, at, dressing, undressing })
+        (kind, &self.original)
+    }
+
+    /// From its parts.
+    pub fn from_parts(address: Avma, kind: u8, original: &[u8]) -> Option<Site> {
+        match kind {
+            0 => Site::whole(address, original, Kind::Jump),
+            1 => Site::whole(address, original, Kind::Call),
+            2 => Site::prefixed(address, original),
+            3 => Site::empty_function(address, original.try_into().ok()?),
+            _ => None,
+        }
     }
 
     /// An empty function (`ret` and padding behind it) that is to become a jump.

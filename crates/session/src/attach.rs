@@ -1,16 +1,13 @@
-//! Into a running process, and out of it.
+//! Into a running process.
 //!
-//! Coming in: one thread is borrowed to load the agent, at a point where it holds no lock of the allocator or the dynamic linker; then to map
-//! hops. Sites are switched while everything runs; only sites of several instructions need one look at all threads, which are stopped for it. Going out: sites are
-//! switched off while everything runs; then all threads are stopped once, calls that are still open get their return addresses
-//! back, and what was mapped is unmapped.
+//! One thread is borrowed to load the agent, at a point where it holds no lock of the allocator or the dynamic linker; then to map
+//! hops. Sites are switched while everything runs; only sites of several instructions need one look at all threads, which are stopped for it.
 //!
 //! Run this in a thread that ends soon (see [`crate::threads`]).
 
 use crate::agent;
 use crate::frames::{self, Stacks};
 use crate::inject::{Call, Failed, Place};
-use crate::loaded::Goal;
 use crate::maps::{self, Region};
 use crate::planner::{Planner, Tally, switch};
 use crate::shm::Shared;
@@ -18,7 +15,7 @@ use crate::target::{Symbols, Target, is_libc};
 use crate::text::{ProcessText, Sync};
 use crate::threads::{self, Held, NotHeld};
 use crate::{Error, directory::Directory};
-use calltap_abi::{plan, remote, stub};
+use calltap_abi::{plan, remote};
 use calltap_patch::{Avma, Bias, Demand, Site, Text};
 use calltap_trace::Record;
 use std::path::Path;
@@ -33,10 +30,6 @@ const CALL: Duration = Duration::from_secs(1);
 const REGISTRATION: Duration = Duration::from_secs(30);
 /// How long it is tried to find a thread, or all threads, at a point that will do.
 const TRY: Duration = Duration::from_secs(3);
-/// A hook takes less than this,
-const MOMENT: Duration = Duration::from_micros(50);
-/// which a thread may need some rounds to get, on a busy machine.
-const ROUNDS: usize = 20;
 const RTLD_NOW: u64 = 2;
 
 /// What attaching, or detaching, took.
@@ -51,43 +44,48 @@ pub struct Stops {
 }
 
 impl Stops {
-    fn add(&mut self, time: Duration) {
+    /// Another stop.
+    pub fn add(&mut self, time: Duration) {
         self.longest = self.longest.max(time);
         self.total += time;
     }
 }
 
 /// A process while it is being operated on.
-struct Patient<'a> {
+pub struct Patient<'a> {
     target: &'a Target,
-    text: ProcessText,
-    regions: Vec<Region>,
+    /// Its memory.
+    pub text: ProcessText,
+    /// Its mappings.
+    pub regions: Vec<Region>,
     place: Place,
     /// Where the agent is loaded.
-    agent: Option<u64>,
+    pub agent: Option<u64>,
 }
 
 impl<'a> Patient<'a> {
-    fn new(target: &'a Target) -> Result<Self, Error> {
+    /// Looks at it.
+    pub fn new(target: &'a Target) -> Result<Self, Error> {
         let refuse = |reason: &str| target.refuse(reason);
         let mut text = ProcessText::open(target.pid).map_err(|error| refuse(&error.to_string()))?;
         text.sync = Sync::Quiet; // nobody runs the place until a thread is sent there
         let regions = maps::read(target.pid).map_err(|error| refuse(&error.to_string()))?;
-        let place = Place::find(&mut text, &regions, |region| target.text_end(region))
-            .map_err(|_| refuse("none of its libraries has room behind its text for the code that loads the agent"))?;
+        let place = Place::find(&mut text, &regions, |region| target.text_end(region)).map_err(|_| {
+            refuse("none of its libraries has room behind its text for the code that loads the agent")
+        })?;
         let agent = loaded_agent(&regions, &mut text);
         Ok(Patient { target, text, regions, place, agent })
     }
 
     /// Puts back the bytes at the place, unless the thread is late and still runs what is there.
-    fn put_back(&mut self, thread: &Held) {
+    pub fn put_back(&mut self, thread: &Held) {
         if !self.place.holds(&mut self.text, thread, &self.regions) {
             self.place.restore(&mut self.text);
         }
     }
 
     /// Has a thread call one of the agent's operations.
-    fn remote(&mut self, thread: &mut Held, operation: u32, path: &Path) -> Result<(), Failed> {
+    pub fn remote(&mut self, thread: &mut Held, operation: u32, path: &Path) -> Result<(), Failed> {
         let function = self.agent.zip(agent::symbol("calltap_remote")).map(|(base, offset)| base + offset);
         let call = Call {
             function: function.ok_or(Failed::NoPlace)?,
@@ -134,7 +132,8 @@ impl<'a> Patient<'a> {
     }
 }
 
-fn say(why: NotHeld) -> String {
+/// Why threads could not be held.
+pub fn say(why: NotHeld) -> String {
     match why {
         NotHeld::Gone => "it has ended".into(),
         NotHeld::Stuck => "its threads are in the kernel and do not come out".into(),
@@ -143,7 +142,8 @@ fn say(why: NotHeld) -> String {
     }
 }
 
-fn explain(target: &Target, failed: Failed) -> Error {
+/// Why a call could not be made.
+pub fn explain(target: &Target, failed: Failed) -> Error {
     target.refuse(&match failed {
         Failed::NoPlace => "no room for the code that loads the agent".into(),
         Failed::Thread(why) => say(why),
@@ -222,26 +222,6 @@ pub fn load(target: &Target, directory: &Directory, shared: &Shared) -> Result<S
     Ok(stops)
 }
 
-/// Lets those threads run for a moment that are in our code, until none is; the others stand still meanwhile. False if that does not help.
-fn leave_hooks(held: &mut [Held], patient: &mut Patient<'_>, ours: &[(u64, u64)]) -> Result<bool, NotHeld> {
-    for _ in 0..ROUNDS {
-        let mut inside = false;
-        for n in 0..held.len() {
-            let stack = Stacks::new(&held[n..=n], &patient.regions);
-            if !stack.running_in(&mut patient.text, ours).is_empty() {
-                inside = true;
-                held[n].run()?;
-                std::thread::sleep(MOMENT);
-                held[n].halt()?;
-            }
-        }
-        if !inside {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
 impl Planner<'_> {
     /// Switches on what is wanted in a process whose agent was [loaded](load).
     pub fn attach(
@@ -282,14 +262,21 @@ impl Planner<'_> {
         ranges.sort();
         let Some(text) = &mut process.text else { return Ok(()) };
         let regions = maps::read(target.pid).unwrap_or_default();
-        let held = Held::take_all(target.pid).map_err(|why| target.refuse(&say(why)))?;
+        let start = Instant::now();
+        let held = loop {
+            match Held::take_all(target.pid) {
+                Ok(held) => break held,
+                Err(NotHeld::Stuck) if start.elapsed() < TRY => std::thread::sleep(Duration::from_millis(5)),
+                Err(why) => return Err(target.refuse(&say(why))),
+            }
+        };
         let since = Instant::now();
         let inside = Stacks::new(&held, &regions).words_in(text, &ranges);
         // What nobody may run while it is dressed is dressed now.
         if inside.is_empty() {
             let modules = process.modules.iter_mut().collect();
             let before = std::mem::replace(&mut text.sync, Sync::Quiet);
-            switch(modules, text, Demand::NobodyRuns, Goal::Wanted, &mut Tally::default());
+            switch(modules, text, Demand::NobodyRuns, &mut Tally::default());
             text.sync = before;
         }
         stops.add(since.elapsed());
@@ -298,110 +285,6 @@ impl Planner<'_> {
             module.drain(&|site| inside.iter().any(|word| site.is_inside(*word)));
         }
         Ok(())
-    }
-
-    /// Leaves a process as it was. What could not be undone, for people.
-    pub fn detach(&mut self, index: u32, target: &Target, stops: &mut Stops) -> Result<Vec<String>, Error> {
-        let mut notes = Vec::new();
-        let Some(process) = self.processes.get_mut(&index) else { return Ok(notes) };
-        if process.text.is_none() {
-            return Ok(notes);
-        }
-        if let Some(text) = &mut process.text {
-            text.sync = Sync::Barrier;
-            let modules = process.modules.iter_mut().collect();
-            notes.extend(switch(modules, text, Demand::Nothing, Goal::Off, &mut Tally::default()));
-        }
-        self.unwatch(index);
-        let mut patient = Patient::new(target)?;
-        let ours = self.own_ranges(index, &patient);
-        let start = Instant::now();
-        loop {
-            // What was on its way through a hook is through it by now, mostly.
-            std::thread::sleep(Duration::from_millis(2));
-            let held = Held::take_all(target.pid).map_err(|why| target.refuse(&say(why)))?;
-            let since = Instant::now();
-            let done = self.leave(index, target, &mut patient, held, &ours, &mut notes)?;
-            stops.add(since.elapsed());
-            if done {
-                return Ok(notes);
-            }
-            if start.elapsed() > TRY {
-                notes.push(format!(
-                    "process {}: threads are still in the agent's code: its memory stays mapped, and nothing leads to it any more",
-                    target.pid
-                ));
-                return Ok(notes);
-            }
-        }
-    }
-
-    /// With all threads stopped: the last step, if no thread is in our code. False if one is.
-    fn leave(
-        &mut self,
-        index: u32,
-        target: &Target,
-        patient: &mut Patient<'_>,
-        mut held: Vec<Held>,
-        ours: &[(u64, u64)],
-        notes: &mut Vec<String>,
-    ) -> Result<bool, Error> {
-        patient.regions = maps::read(target.pid).unwrap_or_default();
-        let stubs = (self.stubs.agent.stubs.0, self.stubs.agent.stubs.0 + stub::REGION as u64);
-        if !leave_hooks(&mut held, patient, ours).map_err(|why| target.refuse(&say(why)))? {
-            return Ok(false);
-        }
-        let stacks = Stacks::new(&held, &patient.regions);
-        let Some(process) = self.processes.get_mut(&index) else { return Ok(true) };
-        let Some(text) = &mut process.text else { return Ok(true) };
-        text.sync = Sync::Quiet;
-        // Where somebody is inside a site that goes back to other instructions, it stays as it is, which is a valid form of it.
-        let mut ranges: Vec<(u64, u64)> =
-            process.modules.iter().flat_map(|module| module.undressing()).map(Site::inside).collect();
-        ranges.sort();
-        if !stacks.words_in(text, &ranges).is_empty() {
-            return Ok(false);
-        }
-        let modules = process.modules.iter_mut().collect();
-        notes.extend(switch(modules, text, Demand::NobodyRuns, Goal::Original, &mut Tally::default()));
-        if let Some(base) = patient.agent {
-            frames::close_calls(text, target.pid, base, stubs);
-            let word = self.shared.control().thread_word.load(Relaxed);
-            for thread in &held {
-                // A thread's pointer to its state.
-                let _ = text.write(Avma(thread.regs.fs_base.wrapping_add(word)), &[0; 8]);
-            }
-        }
-        let hops = process.modules.iter().flat_map(|module| module.hop_ranges()).cloned().collect();
-        self.stubs.to_map = hops;
-        self.hand_over();
-        self.stubs.to_map.clear();
-        let Some(thread) = held.first_mut() else { return Ok(true) };
-        for operation in [remote::UNMAP, remote::LEAVE] {
-            if let Err(failed) = patient.remote(thread, operation, Path::new("")) {
-                notes.push(explain(target, failed).to_string());
-                break;
-            }
-        }
-        patient.put_back(thread);
-        self.processes.remove(&index);
-        Ok(true)
-    }
-
-    /// The code of ours that a thread must have left: the agent's, stubs and hops. (Return addresses in stubs are what open calls have.)
-    fn own_ranges(&self, index: u32, patient: &Patient<'_>) -> Vec<(u64, u64)> {
-        let agent = patient.agent.and_then(|base| patient.regions.iter().find(|region| region.start == base));
-        let process = self.processes.get(&index);
-        let hops = process.iter().flat_map(|process| &process.modules).flat_map(|module| module.hop_ranges());
-        let stubs = self.stubs.agent.stubs.0;
-        let mut ranges: Vec<(u64, u64)> = agent
-            .into_iter()
-            .map(|region| (region.start, region.end))
-            .chain([(stubs, stubs + stub::REGION as u64)])
-            .chain(hops.map(|range| (range.address, range.address + range.length)))
-            .collect();
-        ranges.sort();
-        ranges
     }
 }
 

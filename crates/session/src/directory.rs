@@ -4,12 +4,13 @@
 //! removed at the end. What a killed recorder left behind is removed by the next one. For a process that runs already it lies where that process
 //! can find it, and belongs to its user.
 
+use crate::journal::Journal;
 use crate::target::Target;
 use crate::{Error, agent};
 use rustix::fs::{FlockOperation, StatVfsMountFlags, flock, statvfs};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, chown};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, chown};
 use std::path::{Path, PathBuf};
 
 /// The ST_NOEXEC flag of statvfs.
@@ -32,14 +33,15 @@ pub struct Directory {
     pub control: File,
     /// Stubs and hops.
     pub code: File,
+    /// What was done to the processes.
+    pub journal: Journal,
 }
 
 impl Directory {
     /// Makes the directory, with a control file of `control_size` bytes, for a program that will be started.
     pub fn create(control_size: u64, code_size: u64) -> Result<Directory, Error> {
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-        let candidates =
-            [Some("/dev/shm".into()), runtime, Some("/tmp".into()), Some("/var/tmp".into())];
+        let candidates = [Some("/dev/shm".into()), runtime, Some("/tmp".into()), Some("/var/tmp".into())];
         let place = place(candidates.into_iter().flatten(), "/dev/shm, XDG_RUNTIME_DIR, /tmp, /var/tmp")?;
         Directory::make(&place, &place, "agent.so", control_size, code_size)
     }
@@ -50,9 +52,8 @@ impl Directory {
         let place = place(candidates.into_iter(), "the process's /dev/shm, /tmp, /var/tmp")?;
         let inside = Path::new("/").join(place.strip_prefix(target.path(Path::new("/"))).unwrap_or(&place));
         let directory = Directory::make(&place, &inside, "attached.so", control_size, code_size)?;
-        let (uid, gid) = target
-            .owner()
-            .map_err(|source| Error::Directory { path: directory.path.clone(), source })?;
+        let (uid, gid) =
+            target.owner().map_err(|source| Error::Directory { path: directory.path.clone(), source })?;
         if uid != rustix::process::geteuid().as_raw() {
             for name in ["", "attached.so", "control", "code"] {
                 let path = directory.path.join(name);
@@ -90,9 +91,9 @@ impl Directory {
         flock(&lock, FlockOperation::LockExclusive)
             .map_err(|errno| Error::Directory { path: at("lock"), source: errno.into() })?;
         drop(file(agent, 0o700)?);
-        fs::write(at(agent), agent::IMAGE)
-            .map_err(|source| Error::Directory { path: at(agent), source })?;
+        fs::write(at(agent), agent::IMAGE).map_err(|source| Error::Directory { path: at(agent), source })?;
         let (control, code) = (file("control", 0o600)?, file("code", 0o700)?);
+        let journal = Journal::new(file("journal", 0o600)?);
         let sized = |name, file: &File, size| {
             file.set_len(size).map_err(|source| Error::Directory { path: at(name), source })
         };
@@ -100,7 +101,12 @@ impl Directory {
         sized("code", &code, code_size)?;
         guard.keep();
         let inside = inside.join(name);
-        Ok(Directory { path, inside, agent, _lock: lock, control, code })
+        Ok(Directory { path, inside, agent, _lock: lock, control, code, journal })
+    }
+
+    /// Inode of the code file, as it appears in a process's mappings.
+    pub fn code_inode(&self) -> u64 {
+        self.code.metadata().map_or(0, |meta| meta.ino())
     }
 
     /// The agent, as the traced process finds it.

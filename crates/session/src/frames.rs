@@ -108,8 +108,22 @@ pub struct Guards {
 
 /// All of the C library's allocator lies between these.
 const ALLOCATOR: &[&str] = &[
-    "malloc", "free", "calloc", "realloc", "memalign", "aligned_alloc", "posix_memalign", "valloc", "pvalloc",
-    "malloc_trim", "malloc_usable_size", "mallopt", "malloc_stats", "malloc_info", "mallinfo", "mallinfo2",
+    "malloc",
+    "free",
+    "calloc",
+    "realloc",
+    "memalign",
+    "aligned_alloc",
+    "posix_memalign",
+    "valloc",
+    "pvalloc",
+    "malloc_trim",
+    "malloc_usable_size",
+    "mallopt",
+    "malloc_stats",
+    "malloc_info",
+    "mallinfo",
+    "mallinfo2",
 ];
 
 /// System calls in which a thread waits for something outside; neither the allocator nor the dynamic linker makes them.
@@ -149,7 +163,9 @@ impl Guards {
             let all: Vec<(u64, u64)> = ALLOCATOR.iter().filter_map(|name| libc.range(name)).collect();
             let ends = all.iter().map(|range| range.0).min().zip(all.iter().map(|range| range.1).max());
             allocator.extend(ends);
-            allocator.extend(["fork", "_Fork", "dlopen", "dlclose", "dlsym"].iter().filter_map(|name| libc.range(name)));
+            allocator.extend(
+                ["fork", "_Fork", "dlopen", "dlclose", "dlsym"].iter().filter_map(|name| libc.range(name)),
+            );
         }
         let mut linker = named(&|name| name.starts_with("ld-linux") || name.starts_with("ld-2"));
         linker.sort();
@@ -160,8 +176,9 @@ impl Guards {
     /// What a stopped thread is in the middle of, if so.
     pub fn inside(&self, thread: &Held, text: &mut ProcessText, regions: &[Region]) -> Option<&'static str> {
         let stack = read_stack(thread, text, regions);
-        let at =
-            |ranges: &[(u64, u64)]| find(ranges, thread.regs.rip) || words(&stack).any(|word| find(ranges, word));
+        let at = |ranges: &[(u64, u64)]| {
+            find(ranges, thread.regs.rip) || words(&stack).any(|word| find(ranges, word))
+        };
         if thread.system_call().is_some_and(|call| WAITING.contains(&call)) {
             return None;
         }
@@ -188,7 +205,8 @@ pub fn close_calls(text: &mut ProcessText, pid: u32, agent: u64, stubs: (u64, u6
             continue;
         }
         // In memory, or swapped out.
-        let used = words(&entries).enumerate().filter(|(_, entry)| entry >> 62 != 0).map(|(n, _)| n as u64 * PAGE);
+        let used =
+            words(&entries).enumerate().filter(|(_, entry)| entry >> 62 != 0).map(|(n, _)| n as u64 * PAGE);
         for offset in used {
             closed += close_page(text, Avma(mirror + offset), Avma(slots + offset), stubs);
         }
@@ -213,7 +231,9 @@ fn close_page(text: &mut ProcessText, mirror: Avma, slots: Avma, stubs: (u64, u6
 
 /// The pieces of the mirror that the agent has mapped.
 fn mirrors(text: &mut ProcessText, agent: u64) -> Vec<u32> {
-    let Some(at) = agent::symbol("calltap_mirrors").map(|offset| Avma(agent + offset)) else { return Vec::new() };
+    let Some(at) = agent::symbol("calltap_mirrors").map(|offset| Avma(agent + offset)) else {
+        return Vec::new();
+    };
     let mut count = [0; 4];
     if text.read(at, &mut count).is_err() {
         return Vec::new();

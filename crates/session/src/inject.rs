@@ -273,7 +273,8 @@ impl Place {
         let mut before = vec![0; size()];
         text.read(Avma(at), &mut before).map_err(|_| Failed::Memory)?;
         let gaps = regions.windows(2).rev().map(|pair| (pair[0].end, pair[1].start));
-        let wide = gaps.filter(|(start, end)| *end < USER_END && end - start >= GAP).map(|(_, end)| end - GAP / 2);
+        let wide =
+            gaps.filter(|(start, end)| *end < USER_END && end - start >= GAP).map(|(_, end)| end - GAP / 2);
         let scratch = wide.map(|at| at / PAGE * PAGE).next().ok_or(Failed::NoPlace)?;
         Ok(Place { at, before, scratch })
     }

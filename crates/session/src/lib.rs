@@ -5,13 +5,15 @@
 #![deny(unsafe_code)]
 
 mod agent;
+mod attach;
 mod clock;
 mod collector;
-mod attach;
+mod detach;
 mod directory;
 mod error;
 mod frames;
 mod inject;
+mod journal;
 mod launch;
 mod loaded;
 mod maps;
@@ -27,9 +29,9 @@ mod text;
 mod threads;
 
 pub use agent::IMAGE as AGENT_IMAGE;
+pub use attach::Stops;
 pub use calltap_abi::Clock;
 pub use error::Error;
 pub use launch::no_core_dump;
 pub use modules::Candidates;
-pub use attach::Stops;
 pub use record::{Options, Outcome, Selector, Subject, record};

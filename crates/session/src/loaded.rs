@@ -1,5 +1,6 @@
 //! A module of a process, and where the sites of its functions lead.
 
+use crate::journal::Entry;
 use crate::maps::Region;
 use crate::modules::Mapped;
 use crate::stubs::{HopRange, Stubs};
@@ -52,17 +53,6 @@ struct Placed {
 struct Stub {
     /// Where the site jumps: the stub or its hop.
     target: Avma,
-}
-
-/// What the sites of a module shall be.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Goal {
-    /// On where somebody wants them.
-    Wanted,
-    /// Off, all of them.
-    Off,
-    /// As in the file.
-    Original,
 }
 
 /// A site to change.
@@ -151,7 +141,9 @@ impl Loaded {
             return;
         }
         let range = self.mapped.range;
-        let mut batch = match stubs.begin(range, new.len(), regions, &mut self.hops) {
+        let process = self.record.process;
+        let inode = self.mapped.file.1;
+        let mut batch = match stubs.begin(process, range, new.len(), regions, &mut self.hops) {
             Ok(batch) => batch,
             Err(length) => {
                 let text = format!("{name} is not traced: no free address range of {length} bytes near it");
@@ -166,6 +158,8 @@ impl Loaded {
             let Some((id, target)) = batch.add(form, self.bias, *wanted) else { continue };
             if let Some(placed) = self.sites.get_mut(index) {
                 placed.stubs[*wanted as usize] = Some(Stub { target });
+                let (site, stub) = (placed.site.clone(), Some((id, *wanted)));
+                batch.note(Entry::Site { process, site, target, stub, inode });
             }
             described.push(calltap_trace::Site {
                 id: SiteId(id),
@@ -194,21 +188,14 @@ impl Loaded {
         }
     }
 
-    /// The ranges of hops mapped for it.
-    pub fn hop_ranges(&self) -> impl Iterator<Item = &HopRange> {
-        self.hops.iter()
-    }
-
     /// The sites that are not what they shall be now.
-    pub fn pending(&self, goal: Goal) -> Vec<Pending> {
+    pub fn pending(&self) -> Vec<Pending> {
         let shall = |placed: &Placed| {
             let stub = placed.wanted.and_then(|wanted| placed.stubs[wanted as usize]);
-            match (goal, stub, placed.state) {
-                (Goal::Original, ..) => State::Original,
-                (Goal::Off, _, State::Original) | (Goal::Wanted, None, State::Original) => State::Original,
-                (Goal::Off, ..) | (Goal::Wanted, None, _) => State::Ready,
-                (Goal::Wanted, Some(stub), _) if placed.drained => State::On(stub.target),
-                (Goal::Wanted, Some(_), _) => State::Ready,
+            match (stub, placed.state) {
+                (None, State::Original) => State::Original,
+                (Some(stub), _) if placed.drained => State::On(stub.target),
+                (None | Some(_), _) => State::Ready,
             }
         };
         self.sites
@@ -260,12 +247,6 @@ impl Loaded {
     pub fn undrained(&self) -> impl Iterator<Item = &Site> {
         let waiting = |placed: &&Placed| placed.wanted.is_some() && !placed.drained && !placed.refused;
         self.sites.values().filter(waiting).map(|placed| &placed.site)
-    }
-
-    /// The sites whose way back to the file's bytes demands something of the threads.
-    pub fn undressing(&self) -> impl Iterator<Item = &Site> {
-        let demands = |placed: &&Placed| placed.site.demand(placed.state, State::Original) > Demand::Nothing;
-        self.sites.values().filter(demands).map(|placed| &placed.site)
     }
 
     /// Nobody is inside those for which `inside` is false.

@@ -2,7 +2,8 @@
 
 use crate::clock;
 use crate::directory::Directory;
-use crate::loaded::{Goal, Loaded, Pending, Wish};
+use crate::journal::{Entry, Journal};
+use crate::loaded::{Loaded, Pending, Wish};
 use crate::maps::{self, Region};
 use crate::modules::{Candidates, Identity, Mapped, mapped};
 use crate::shm::{self, Shared};
@@ -35,8 +36,8 @@ const MAPPING: Duration = Duration::from_secs(5);
 #[derive(Debug, Default)]
 pub(crate) struct Process {
     pub(crate) modules: Vec<Loaded>,
-    /// The dynamic linker's empty function.
-    brk: Option<(Site, State)>,
+    /// The dynamic linker tells when its list of objects changes.
+    watched: bool,
     pub(crate) text: Option<ProcessText>,
 }
 
@@ -86,9 +87,9 @@ impl<'a> Planner<'a> {
     /// A forked child has what its parent had.
     pub fn fork(&mut self, parent: u32, child: u32) {
         let parent = self.processes.get(&parent);
-        let inherited = parent.map(|parent| (parent.modules.clone(), parent.brk.clone())).unwrap_or_default();
-        let (modules, brk) = inherited;
-        self.processes.entry(child).or_insert(Process { modules, brk, text: None });
+        let (modules, watched) =
+            parent.map(|parent| (parent.modules.clone(), parent.watched)).unwrap_or_default();
+        self.processes.entry(child).or_insert(Process { modules, watched, text: None });
     }
 
     /// Knows a file already.
@@ -165,16 +166,6 @@ impl<'a> Planner<'a> {
     /// Has what can be chosen from looked at, once.
     pub(crate) fn check_once(&mut self) -> Result<(), Refusal> {
         if std::mem::replace(&mut self.checked, true) { Ok(()) } else { (self.check)(&self.candidates) }
-    }
-
-    /// The dynamic linker's empty function is one again.
-    pub(crate) fn unwatch(&mut self, index: u32) {
-        let Some(process) = self.processes.get_mut(&index) else { return };
-        if let (Some((site, state)), Some(text)) = (process.brk.take(), &mut process.text) {
-            let to = State::Original;
-            let change = calltap_patch::Change { site: &site, from: state, to, recover: &[] };
-            carry_out(text, &[change], Demand::Nothing);
-        }
     }
 
     fn await_mapped(&mut self, entry: &ProcessEntry, index: u32, pid: u32) {
@@ -254,8 +245,10 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Writes what has to be mapped to the plan area.
+    /// Writes down what will be done, and what has to be mapped into the plan area.
     pub(crate) fn hand_over(&mut self) {
+        // (If that fails, the file system is full: then stubs could not be written either.)
+        let _ = self.directory.journal.add(&std::mem::take(&mut self.stubs.to_note));
         let ranges = &self.stubs.to_map;
         let Some((header, maps)) = self.shared.plan(ranges.len()) else {
             if let Some((header, _)) = self.shared.plan(0) {
@@ -316,7 +309,7 @@ impl<'a> Planner<'a> {
             // (What is dressed while it runs is not switched before it was seen that nobody is inside.)
             let granted = if fresh { Demand::NobodyRuns } else { Demand::NobodyInside };
             if !fresh && !can_sync {
-                let waiting: usize = modules.iter().map(|n| process.modules[*n].pending(Goal::Wanted).len()).sum();
+                let waiting: usize = modules.iter().map(|n| process.modules[*n].pending().len()).sum();
                 if waiting > 0 {
                     note(format!(
                         "{waiting} sites are in code that may be running, and the kernel has no membarrier: not traced"
@@ -326,20 +319,22 @@ impl<'a> Planner<'a> {
             }
             let some: Vec<&mut Loaded> =
                 process.modules.iter_mut().filter(|module| module.fresh == fresh).collect();
-            found.extend(switch(some, text, granted, Goal::Wanted, &mut tally));
+            found.extend(switch(some, text, granted, &mut tally));
         }
         self.patched += tally.on;
         found.into_iter().for_each(&mut note);
         let waiting = tally.waiting as usize
             + process.modules.iter().map(|module| module.undrained().count()).sum::<usize>();
         if waiting > 0 && last {
-            note(format!("{waiting} sites are of several instructions, in code that is running, and are not traced"));
+            note(format!(
+                "{waiting} sites are of several instructions, in code that is running, and are not traced"
+            ));
         }
-        if process.brk.is_none() {
+        if !process.watched {
             let control = self.shared.control();
             let brk = (control.loader_brk.load(Acquire), control.loader_hook.load(Acquire));
-            process.brk = watch_loader(text, Avma(brk.0), Avma(brk.1));
-            if process.brk.is_none() {
+            process.watched = watch_loader(index, text, &self.directory.journal, Avma(brk.0), Avma(brk.1));
+            if !process.watched {
                 note("the dynamic linker could not be watched: libraries opened later are not traced".into());
             }
         }
@@ -362,13 +357,12 @@ pub fn switch(
     mut modules: Vec<&mut Loaded>,
     text: &mut ProcessText,
     granted: Demand,
-    goal: Goal,
     tally: &mut Tally,
 ) -> Vec<String> {
     let pending: Vec<(usize, Pending)> = modules
         .iter()
         .enumerate()
-        .flat_map(|(n, module)| module.pending(goal).into_iter().map(move |pending| (n, pending)))
+        .flat_map(|(n, module)| module.pending().into_iter().map(move |pending| (n, pending)))
         .collect();
     let changes: Vec<_> = pending.iter().filter_map(|(n, pending)| modules[*n].change(*pending)).collect();
     let fates = carry_out(text, &changes, granted);
@@ -415,10 +409,12 @@ pub fn switch(
     notes
 }
 
-/// Has the dynamic linker's empty function jump to the agent. None if it is none, or out of reach.
-fn watch_loader(text: &mut ProcessText, mut brk: Avma, hook: Avma) -> Option<(Site, State)> {
+/// Has the dynamic linker's empty function jump to the agent. False if it is none, or out of reach.
+fn watch_loader(process: u32, text: &mut ProcessText, journal: &Journal, mut brk: Avma, hook: Avma) -> bool {
     let mut bytes = [0; 9];
-    text.read(brk, &mut bytes).ok()?;
+    if text.read(brk, &mut bytes).is_err() {
+        return false;
+    }
     let mut first = [0; 5];
     if bytes.starts_with(&[0xF3, 0x0F, 0x1E, 0xFA]) {
         first.copy_from_slice(&bytes[4..]);
@@ -427,9 +423,9 @@ fn watch_loader(text: &mut ProcessText, mut brk: Avma, hook: Avma) -> Option<(Si
         first.copy_from_slice(&bytes[..5]);
     }
     // Its padding reaches to the next 16-byte boundary.
-    let site = Site::empty_function(brk, first).filter(|_| brk.0 % 16 <= 11)?;
+    let Some(site) = Site::empty_function(brk, first).filter(|_| brk.0 % 16 <= 11) else { return false };
+    let entry = Entry::Site { process, site: site.clone(), target: hook, stub: None, inode: 0 };
     let to = State::On(hook);
     let change = calltap_patch::Change { site: &site, from: State::Original, to, recover: &[] };
-    let fate = carry_out(text, &[change], Demand::Nothing).pop();
-    (fate == Some(Fate::Done)).then_some((site, to))
+    journal.add(&[entry]).is_ok() && carry_out(text, &[change], Demand::Nothing).pop() == Some(Fate::Done)
 }

@@ -9,7 +9,7 @@ use crate::modules::{Candidates, Identity};
 use crate::planner::Planner;
 use crate::shm::{self, Shared};
 use crate::target::Target;
-use crate::{Error, attach, clock, maps};
+use crate::{Error, attach, clock, detach, maps};
 use calltap_abi::plan::{Phase, Trouble};
 use calltap_abi::{CHUNK_SIZE, Clock, MAGIC, PATH_MAX, VERSION, stub};
 use calltap_patch::Wanted;
@@ -132,11 +132,7 @@ fn record_program(options: &Options<'_>, command: &[OsString]) -> Result<Outcome
     let result = thread::scope(|scope| {
         let collecting = scope.spawn(|| collector.run(&|| stop.load(Acquire)));
         let planning = scope.spawn(|| {
-            let refuse = |candidates: &Candidates| {
-                let none = candidates.traceable().next().is_none();
-                if none { Err(no_sites(&program.name, candidates)) } else { Ok(()) }
-            };
-            with_planner(&shared, &directory, options, &file, &refuse, |planner| {
+            with_planner(&shared, &directory, options, &program.name, &|| file.keep(), |planner| {
                 planner.know(program.file.clone(), &program.name, Arc::clone(&program.binary));
                 let planned = answer_all(planner, &shared, &sender, &ended);
                 if planned.is_err() {
@@ -189,17 +185,14 @@ fn record_process(options: &Options<'_>, pid: u32, duration: Option<Duration>) -
         if clock == Clock::Coarse {
             scope.spawn(|| tick(&shared, &stop));
         }
-        let refuse = |candidates: &Candidates| {
-            let none = candidates.traceable().next().is_none();
-            if none { Err(no_sites(&target.name, candidates)) } else { Ok(()) }
-        };
-        let planned = with_planner(&shared, &directory, options, &file, &refuse, |planner| {
+        let planned = with_planner(&shared, &directory, options, &target.name, &|| {}, |planner| {
             // Each in a thread that ends: the kernel then lets go of whatever is still held.
             let coming = thread::scope(|scope| {
                 scope.spawn(|| come(planner, &target, &directory, &shared, &sender)).join()
             });
             let mut coming = coming.map_err(|_| thread_failed())?;
             if coming.attached.is_ok() {
+                file.keep();
                 scope.spawn(|| {
                     let until = duration.map(|duration| Instant::now() + duration);
                     while target.lives()
@@ -212,7 +205,7 @@ fn record_process(options: &Options<'_>, pid: u32, duration: Option<Duration>) -
                 });
                 coming.attached = answer_all(planner, &shared, &sender, &ended);
             }
-            let going = thread::scope(|scope| scope.spawn(|| go(planner, &target, &shared)).join());
+            let going = thread::scope(|scope| scope.spawn(|| go(&target, &directory, &shared)).join());
             let going = going.map_err(|_| thread_failed())?;
             coming.attached.map(|()| (planner.patched, coming.stops, going))
         });
@@ -255,14 +248,14 @@ fn come(
 }
 
 /// Detaches from the process and its children.
-fn go(planner: &mut Planner<'_>, target: &Target, shared: &Shared) -> (Stops, Vec<String>) {
+fn go(target: &Target, directory: &Directory, shared: &Shared) -> (Stops, Vec<String>) {
     let (mut stops, mut notes) = (Stops::default(), Vec::new());
     for index in 0..shared.control().process_bump.load(Acquire) {
         let Some(process) = shared.process(index) else { break };
         let pid = maps::host_pid(process.pid.load(Acquire), process.pid_namespace.load(Relaxed));
         let found = if index == 0 { Some(target.clone()) } else { Target::of_child(pid) };
         let Some(target) = found.filter(Target::lives) else { continue };
-        match planner.detach(index, &target, &mut stops) {
+        match detach::detach(directory, shared, index, &target, &mut stops) {
             Ok(left) => notes.extend(left),
             Err(error) if target.lives() => notes.push(format!("not detached: {error}")),
             Err(_) => {}
@@ -308,12 +301,7 @@ fn prepare(shared: &Shared, directory: &Directory, options: &Options<'_>, clock:
     control.magic.store(MAGIC, Release);
 }
 
-fn session(
-    options: &Options<'_>,
-    command: Vec<String>,
-    clock: Clock,
-    clock_note: Option<String>,
-) -> Session {
+fn session(options: &Options<'_>, command: Vec<String>, clock: Clock, clock_note: Option<String>) -> Session {
     let line = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
@@ -393,22 +381,24 @@ impl Drop for TraceFile {
     }
 }
 
-/// Lends out a planner for the tracers and filters asked for. `refuse` knows why nothing can be traced at all.
+/// Lends out a planner for the tracers and filters asked for; `accepted` is told when they make sense for what can be traced.
 fn with_planner<T>(
     shared: &Shared,
     directory: &Directory,
     options: &Options<'_>,
-    file: &TraceFile,
-    refuse: &(dyn Fn(&Candidates) -> Result<(), Error> + Send + Sync),
+    name: &str,
+    accepted: &(dyn Fn() + Send + Sync),
     work: impl FnOnce(&mut Planner<'_>) -> Result<T, Error>,
 ) -> Result<T, Error> {
     let mask = |kind| options.tracers.iter().filter(|t| t.kind == kind).fold(0, |mask, t| mask | 1 << t.id);
     let (graph, function) = (mask(TracerKind::FunctionGraph), mask(TracerKind::Function));
     let choose = |of: &Function| wish(options.selector.choose(of), graph, function);
     let check = |candidates: &Candidates| {
-        refuse(candidates)?;
+        if candidates.traceable().next().is_none() {
+            return Err(no_sites(name, candidates));
+        }
         options.selector.check(candidates)?;
-        file.keep();
+        accepted();
         Ok(())
     };
     work(&mut Planner::new(shared, directory, &choose, &check))
@@ -467,9 +457,7 @@ fn no_sites(program: &str, candidates: &Candidates) -> Error {
 fn trouble(shared: &Shared, program: &str, totals: Totals) -> Vec<String> {
     let mut notes = Vec::new();
     if totals.processes == 0 {
-        notes.push(format!(
-            "{program}: the program ran untraced: the dynamic linker did not load the agent"
-        ));
+        notes.push(format!("{program}: the program ran untraced: the dynamic linker did not load the agent"));
     }
     let all = (0..totals.processes).filter_map(|index| shared.process(index));
     let bits = all.fold(0, |bits, process| bits | process.trouble.load(Relaxed));

@@ -1,5 +1,6 @@
 //! The code file: stubs, and the hops that lead to them from modules too far away for a direct jump.
 
+use crate::journal::Entry;
 use crate::maps::{self, Region, gap_near};
 use calltap_abi::stub;
 use calltap_patch::{Agent, Avma, Bias, Wanted, reaches};
@@ -31,6 +32,8 @@ pub struct Stubs<'a> {
     next_hop: u64,
     /// Ranges that have to be mapped before the stubs given out since can be used.
     pub to_map: Vec<HopRange>,
+    /// What has to be in the journal before they are.
+    pub to_note: Vec<Entry>,
 }
 
 const PAGE: u64 = 4096;
@@ -39,7 +42,7 @@ impl<'a> Stubs<'a> {
     /// Nothing was given out yet.
     pub fn new(code: &'a File) -> Stubs<'a> {
         let agent = Agent { stubs: Avma(0), hooks: Default::default() };
-        Stubs { code, agent, next: 0, next_hop: stub::REGION as u64, to_map: Vec::new() }
+        Stubs { code, agent, next: 0, next_hop: stub::REGION as u64, to_map: Vec::new(), to_note: Vec::new() }
     }
 
     /// Stubs that are left.
@@ -50,6 +53,7 @@ impl<'a> Stubs<'a> {
     /// Begins a batch of stubs for a module. The length of the address range that would have been needed, if there is none.
     pub fn begin<'s>(
         &'s mut self,
+        process: u32,
         module: (u64, u64),
         count: usize,
         regions: &[Region],
@@ -67,6 +71,7 @@ impl<'a> Stubs<'a> {
                 gap_near(&regions, module.0, module.1, length, maps::lowest_address()).ok_or(length)?;
             let range = HopRange { address, offset: self.next_hop, length, used: 0 };
             self.next_hop += length;
+            self.to_note.push(Entry::Hops { process, address, offset: range.offset, length });
             self.to_map.push(range.clone());
             hops.push(range);
         }
@@ -108,6 +113,11 @@ impl Batch<'_, '_> {
         self.stubs.extend_from_slice(&bytes);
         self.owner.next += 1;
         reaches(site, target).then_some((id, target))
+    }
+
+    /// Has a site with its new stub written down.
+    pub fn note(&mut self, entry: Entry) {
+        self.owner.to_note.push(entry);
     }
 
     /// Writes them to the code file.

@@ -95,9 +95,9 @@ impl Target {
         }
         match interpreter(&program) {
             None => Err(refuse("statically linked: there is no dynamic linker to load the agent".into())),
-            Some(path) if path.contains("ld-musl") => {
-                Err(refuse("linked with musl, whose dynamic linker cannot load the agent into a running program".into()))
-            }
+            Some(path) if path.contains("ld-musl") => Err(refuse(
+                "linked with musl, whose dynamic linker cannot load the agent into a running program".into(),
+            )),
             Some(_) => Ok(Target { pid, name: comm(pid), start_time }),
         }
     }
@@ -186,9 +186,8 @@ pub struct Symbols {
 impl Symbols {
     /// Of the object whose file name passes.
     pub fn of(pid: u32, regions: &[Region], is_it: impl Fn(&str) -> bool) -> Option<Symbols> {
-        let named = |region: &&Region| {
-            region.path.file_name().and_then(|name| name.to_str()).is_some_and(&is_it)
-        };
+        let named =
+            |region: &&Region| region.path.file_name().and_then(|name| name.to_str()).is_some_and(&is_it);
         let first = regions.iter().find(named)?;
         let target = PathBuf::from(format!("/proc/{pid}/root"));
         let data = fs::read(target.join(first.path.strip_prefix("/").ok()?)).ok()?;
@@ -201,7 +200,8 @@ impl Symbols {
             (header.p_type(endian) == object::elf::PT_LOAD && executable)
                 .then(|| (header.p_vaddr(endian), header.p_offset(endian)))
         })?;
-        let bias = region.start.wrapping_sub(Svma(segment.0.wrapping_sub(segment.1).wrapping_add(region.offset)).0);
+        let bias =
+            region.start.wrapping_sub(Svma(segment.0.wrapping_sub(segment.1).wrapping_add(region.offset)).0);
         let symbols = file.dynamic_symbols().filter(|symbol| symbol.is_definition());
         let all = symbols
             .filter_map(|symbol| {
@@ -228,7 +228,8 @@ mod tests {
 
     #[test]
     fn what_proc_says_is_understood() {
-        let text = "Name:\tx y\nState:\tT (stopped)\nTgid:\t1\nTracerPid:\t12\nSeccomp:\t2\nSeccomp_filters:\t1\n";
+        let text =
+            "Name:\tx y\nState:\tT (stopped)\nTgid:\t1\nTracerPid:\t12\nSeccomp:\t2\nSeccomp_filters:\t1\n";
         assert_eq!(Status::parse(text), Status { state: 'T', tracer: 12, seccomp: 2 });
     }
 }

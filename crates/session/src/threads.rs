@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 
 /// A thread that is in the kernel, where it cannot be stopped, is given up after this time;
 const PATIENCE: Duration = Duration::from_millis(300);
-/// while others stand still, after this.
-const SHORT_PATIENCE: Duration = Duration::from_millis(20);
+/// while others stand still, after this (on a busy machine it may only wait for a processor).
+const SHORT_PATIENCE: Duration = Duration::from_millis(60);
 /// PTRACE_EVENT_STOP.
 const EVENT_STOP: i32 = 128;
 /// `syscall` is two bytes long.

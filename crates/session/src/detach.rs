@@ -1,0 +1,263 @@
+//! Out of a process: by the journal, so that it makes no difference whether whoever came in still lives.
+//!
+//! Sites are switched off while everything runs. Then all threads are stopped once: those in our code are let run until they have left it, calls that
+//! are still open get their return addresses back, the file's bytes come back where that demands stillness, and what was
+//! mapped is unmapped. The agent itself stays loaded, inert, for the next time.
+//!
+//! Run this in a thread that ends soon (see [`crate::threads`]).
+
+use crate::Error;
+use crate::attach::{Patient, Stops, explain, say};
+use crate::directory::Directory;
+use crate::frames::{self, Stacks};
+use crate::journal::Entry;
+use crate::maps::{self, Region};
+use crate::shm::Shared;
+use crate::target::Target;
+use crate::text::{ProcessText, Sync};
+use crate::threads::{Held, NotHeld};
+use calltap_abi::{plan, remote, stub};
+use calltap_patch::{Avma, Change, Demand, Fate, Site, State, Text, carry_out};
+use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
+use std::sync::atomic::Ordering::*;
+use std::time::{Duration, Instant};
+
+/// How long it is tried to find all threads outside our code.
+const TRY: Duration = Duration::from_secs(3);
+/// A hook takes less than this,
+const MOMENT: Duration = Duration::from_micros(50);
+/// which a thread may need some rounds to get, on a busy machine.
+const ROUNDS: usize = 20;
+/// What was on its way through a hook is through it after this time, mostly.
+const DRAIN: Duration = Duration::from_millis(2);
+
+/// A site that was patched, and all that it may lead to.
+struct Mark {
+    site: Site,
+    targets: Vec<State>,
+}
+
+/// What the journal says of one process.
+struct Past {
+    marks: Vec<Mark>,
+    /// Hops that are mapped.
+    hops: Vec<(u64, u64)>,
+}
+
+impl Past {
+    /// Of process `index`: what was done to it, and to those it was forked from. What is mapped no more, or is another file's by now, is forgotten.
+    fn new(entries: Vec<Entry>, shared: &Shared, index: u32, regions: &[Region], code: u64) -> Past {
+        let mut line = HashSet::from([index]);
+        let mut next = index;
+        while let Some(parent) = shared.process(next).and_then(|p| p.parent.load(Relaxed).checked_sub(1)) {
+            if !line.insert(parent) {
+                break;
+            }
+            next = parent;
+        }
+        let at = |address: u64| regions.iter().find(|region| (region.start..region.end).contains(&address));
+        let (mut marks, mut hops) = (BTreeMap::<Avma, Mark>::new(), Vec::new());
+        for entry in entries {
+            match entry {
+                Entry::Site { process, site, target, inode, .. } if line.contains(&process) => {
+                    let there = at(site.address().0);
+                    // (The dynamic linker is never unloaded.)
+                    if there.is_none_or(|region| !region.executable || inode != 0 && region.file.1 != inode) {
+                        continue;
+                    }
+                    let fresh = || Mark { site: site.clone(), targets: Vec::new() };
+                    let mark = marks.entry(site.address()).or_insert_with(fresh);
+                    if mark.site != site {
+                        // Another library was loaded there since.
+                        *mark = fresh();
+                    }
+                    mark.targets.push(State::On(target));
+                }
+                Entry::Hops { process, address, length, .. } if line.contains(&process) => {
+                    if at(address).is_some_and(|region| region.file.1 == code) {
+                        hops.push((address, address + length));
+                    }
+                }
+                _ => {}
+            }
+        }
+        Past { marks: marks.into_values().collect(), hops }
+    }
+
+    /// Switches everything off.
+    fn switch_off(&self, text: &mut ProcessText, notes: &mut Vec<String>) {
+        let found: Vec<(&Mark, State, Vec<State>)> =
+            self.marks.iter().filter_map(|mark| self.found(text, mark)).collect();
+        let changes: Vec<Change<'_>> = found
+            .iter()
+            .filter(|(_, from, cut)| *from != State::Ready || !cut.is_empty())
+            .map(|(mark, from, cut)| Change { site: &mark.site, from: *from, to: State::Ready, recover: cut })
+            .collect();
+        report(carry_out(text, &changes, Demand::NobodyInside), &changes, notes);
+    }
+
+    /// What a site is now, if it is not as in the file; between which states, if a batch was cut short there.
+    fn found<'m>(&self, text: &mut ProcessText, mark: &'m Mark) -> Option<(&'m Mark, State, Vec<State>)> {
+        let mut actual = vec![0; mark.site.len()];
+        text.read(mark.site.address(), &mut actual).ok()?;
+        let is = |state: &State| mark.site.bytes(*state).is_ok_and(|bytes| bytes == actual);
+        if is(&State::Original) {
+            return None;
+        }
+        let states = [State::Ready].into_iter().chain(mark.targets.iter().copied());
+        match states.into_iter().find(is) {
+            Some(state) => Some((mark, state, Vec::new())),
+            None => Some((mark, State::Ready, [&mark.targets[..], &[State::Original]].concat())),
+        }
+    }
+
+    /// With nobody running, brings the file's bytes back. False if somebody is inside a site that demands more.
+    fn restore(&self, text: &mut ProcessText, stacks: &Stacks<'_>, notes: &mut Vec<String>) -> bool {
+        let dressed: Vec<&Mark> = self.marks.iter().filter(|mark| self.found(text, mark).is_some()).collect();
+        let demands = |mark: &&&Mark| mark.site.demand(State::Ready, State::Original) > Demand::Nothing;
+        let mut ranges: Vec<(u64, u64)> =
+            dressed.iter().filter(demands).map(|mark| mark.site.inside()).collect();
+        ranges.sort();
+        if !stacks.words_in(text, &ranges).is_empty() {
+            return false;
+        }
+        let changes: Vec<Change<'_>> = dressed
+            .iter()
+            .map(|mark| Change { site: &mark.site, from: State::Ready, to: State::Original, recover: &[] })
+            .collect();
+        report(carry_out(text, &changes, Demand::NobodyRuns), &changes, notes);
+        true
+    }
+}
+
+fn report(fates: Vec<Fate<<ProcessText as Text>::Error>>, changes: &[Change<'_>], notes: &mut Vec<String>) {
+    for (fate, change) in fates.into_iter().zip(changes) {
+        let at = change.site.address().0;
+        match fate {
+            Fate::Done => {}
+            Fate::Surprise(bytes) => {
+                notes.push(format!(
+                    "somebody else has changed the code at {at:#x}, it is left alone: {bytes:02x?}"
+                ));
+            }
+            other => notes.push(format!("the code at {at:#x} could not be restored: {other:?}")),
+        }
+    }
+}
+
+/// Leaves process `index` of a session as it was. What could not be undone, for people.
+pub fn detach(
+    directory: &Directory,
+    shared: &Shared,
+    index: u32,
+    target: &Target,
+    stops: &mut Stops,
+) -> Result<Vec<String>, Error> {
+    let mut notes = Vec::new();
+    let Some(process) = shared.process(index) else { return Ok(notes) };
+    let mut patient = Patient::new(target)?;
+    let entries = directory.journal.read().map_err(|error| target.refuse(&error.to_string()))?;
+    let past = Past::new(entries, shared, index, &patient.regions, directory.code_inode());
+    let can_sync = process.sync.load(Acquire) == plan::Sync::Works as u32;
+    if can_sync {
+        patient.text.sync = Sync::Barrier;
+        past.switch_off(&mut patient.text, &mut notes);
+        patient.text.sync = Sync::Quiet;
+    }
+    let stubs = shared.control().stubs.load(Acquire);
+    let stubs = (stubs, stubs.wrapping_add(stub::REGION as u64));
+    let agent = patient.agent.and_then(|base| patient.regions.iter().find(|region| region.start == base));
+    let mut ours: Vec<(u64, u64)> = agent.map(|region| (region.start, region.end)).into_iter().collect();
+    ours.push(stubs);
+    ours.extend(&past.hops);
+    ours.sort();
+    let start = Instant::now();
+    loop {
+        std::thread::sleep(DRAIN);
+        let taken = Held::take_all(target.pid);
+        let since = Instant::now();
+        let done = match taken {
+            Ok(mut held) => {
+                patient.regions = maps::read(target.pid).unwrap_or_default();
+                if !can_sync {
+                    past.switch_off(&mut patient.text, &mut notes);
+                }
+                leave_hooks(&mut held, &mut patient, &ours).map_err(|why| target.refuse(&say(why)))?
+                    && leave(shared, target, &mut patient, &past, held, stubs, &mut notes)
+            }
+            Err(NotHeld::Stuck) => false,
+            Err(why) => return Err(target.refuse(&say(why))),
+        };
+        stops.add(since.elapsed());
+        if done {
+            return Ok(notes);
+        }
+        if start.elapsed() > TRY {
+            notes.push(format!(
+                "process {}: threads are still in our code, or cannot be stopped: what is mapped stays, and nothing leads to it any more",
+                target.pid
+            ));
+            return Ok(notes);
+        }
+    }
+}
+
+/// Lets those threads run for a moment that are in our code, until none is; the others stand still meanwhile. False if that does not help.
+fn leave_hooks(held: &mut [Held], patient: &mut Patient<'_>, ours: &[(u64, u64)]) -> Result<bool, NotHeld> {
+    for _ in 0..ROUNDS {
+        let mut inside = false;
+        for n in 0..held.len() {
+            let stack = Stacks::new(&held[n..=n], &patient.regions);
+            if !stack.running_in(&mut patient.text, ours).is_empty() {
+                inside = true;
+                held[n].run()?;
+                std::thread::sleep(MOMENT);
+                held[n].halt()?;
+            }
+        }
+        if !inside {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The last step, with all threads stopped outside our code. False if one is in the way.
+fn leave(
+    shared: &Shared,
+    target: &Target,
+    patient: &mut Patient<'_>,
+    past: &Past,
+    mut held: Vec<Held>,
+    stubs: (u64, u64),
+    notes: &mut Vec<String>,
+) -> bool {
+    let stacks = Stacks::new(&held, &patient.regions);
+    if !past.restore(&mut patient.text, &stacks, notes) {
+        return false;
+    }
+    let Some(base) = patient.agent else { return true };
+    frames::close_calls(&mut patient.text, target.pid, base, stubs);
+    let word = shared.control().thread_word.load(Relaxed);
+    for thread in &held {
+        // A thread's pointer to its state.
+        let _ = patient.text.write(Avma(thread.regs.fs_base.wrapping_add(word)), &[0; 8]);
+    }
+    if let Some((header, maps)) = shared.plan(past.hops.len()) {
+        for (map, (start, end)) in maps.iter().zip(&past.hops) {
+            map.address.store(*start, Relaxed);
+            map.length.store(end - start, Relaxed);
+        }
+        header.maps.store(maps.len() as u32, Release);
+    }
+    let Some(thread) = held.first_mut() else { return true };
+    for operation in [remote::UNMAP, remote::LEAVE] {
+        if let Err(failed) = patient.remote(thread, operation, Path::new("")) {
+            notes.push(explain(target, failed).to_string());
+            break;
+        }
+    }
+    patient.put_back(thread);
+    true
+}

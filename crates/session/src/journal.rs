@@ -1,0 +1,154 @@
+//! What was done to the processes of a session, written down before it is done: every site with every stub it was ever led to, and every
+//! range of hops. It lies in the session directory, so that whoever comes after a killed controller can undo, or go on.
+//!
+//! Entries are 64 bytes, little-endian: kind, length, form, 0, process (4 bytes), address, target, file (8 each), stub (4), bytes (24), 0 (4).
+
+use calltap_patch::{Avma, Site, Wanted};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+/// One entry.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Entry {
+    /// A site, and a stub it may lead to from now on.
+    Site {
+        /// Index of the process.
+        process: u32,
+        /// The site.
+        site: Site,
+        /// Stub or hop.
+        target: Avma,
+        /// The stub's number and form; none for the dynamic linker's function.
+        stub: Option<(u32, Wanted)>,
+        /// Inode of the file that is mapped there.
+        inode: u64,
+    },
+    /// Hops.
+    Hops {
+        /// Index of the process.
+        process: u32,
+        /// First byte in the process.
+        address: u64,
+        /// First byte in the code file.
+        offset: u64,
+        /// Bytes.
+        length: u64,
+    },
+}
+
+const SIZE: usize = 64;
+const BYTES: usize = 24;
+const HOPS: u8 = 0xFF;
+const NO_STUB: u8 = 0xFF;
+
+/// The file.
+#[derive(Debug)]
+pub struct Journal(File);
+
+impl Journal {
+    /// In an open file.
+    pub fn new(file: File) -> Journal {
+        Journal(file)
+    }
+
+    /// Adds entries.
+    pub fn add(&self, entries: &[Entry]) -> io::Result<()> {
+        let bytes: Vec<u8> = entries.iter().flat_map(encode).collect();
+        // Behind the last whole entry, should a writer have been killed.
+        let end = self.0.metadata()?.len() / SIZE as u64 * SIZE as u64;
+        self.0.write_all_at(&bytes, end)
+    }
+
+    /// All entries that make sense.
+    pub fn read(&self) -> io::Result<Vec<Entry>> {
+        let mut bytes = vec![0; self.0.metadata()?.len() as usize];
+        self.0.read_exact_at(&mut bytes, 0)?;
+        Ok(bytes.chunks_exact(SIZE).filter_map(decode).collect())
+    }
+}
+
+fn encode(entry: &Entry) -> [u8; SIZE] {
+    let mut out = [0; SIZE];
+    let mut put = |at: usize, bytes: &[u8]| out[at..at + bytes.len()].copy_from_slice(bytes);
+    match entry {
+        Entry::Site { process, site, target, stub, inode } => {
+            let (kind, bytes) = site.parts();
+            let bytes = &bytes[..bytes.len().min(BYTES)];
+            let form = stub.map_or(NO_STUB, |(_, wanted)| wanted as u8);
+            put(0, &[kind, bytes.len() as u8, form, 0]);
+            put(4, &process.to_le_bytes());
+            put(8, &site.address().0.to_le_bytes());
+            put(16, &target.0.to_le_bytes());
+            put(24, &inode.to_le_bytes());
+            put(32, &stub.map_or(0, |(stub, _)| stub).to_le_bytes());
+            put(36, bytes);
+        }
+        Entry::Hops { process, address, offset, length } => {
+            put(0, &[HOPS]);
+            put(4, &process.to_le_bytes());
+            put(8, &address.to_le_bytes());
+            put(16, &offset.to_le_bytes());
+            put(24, &length.to_le_bytes());
+        }
+    }
+    out
+}
+
+fn decode(bytes: &[u8]) -> Option<Entry> {
+    let word = |at: usize| bytes[at..at + 8].try_into().map(u64::from_le_bytes).ok();
+    let half = |at: usize| bytes[at..at + 4].try_into().map(u32::from_le_bytes).ok();
+    let process = half(4)?;
+    if bytes[0] == HOPS {
+        return Some(Entry::Hops { process, address: word(8)?, offset: word(16)?, length: word(24)? });
+    }
+    let site = Site::from_parts(Avma(word(8)?), bytes[0], bytes[36..36 + BYTES].get(..bytes[1] as usize)?)?;
+    let stub = half(32)?;
+    let stub = match bytes[2] {
+        NO_STUB => None,
+        form => Some((stub, Wanted::from_number(form)?)),
+    };
+    Some(Entry::Site { process, site, target: Avma(word(16)?), stub, inode: word(24)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use calltap_patch::Bias;
+    use calltap_sites::{SiteForm, Svma};
+
+    #[test]
+    fn what_is_written_is_read_again_and_a_torn_entry_is_not_there() {
+        let at = Svma(0x1000);
+        let forms = [
+            SiteForm::Entry { at, old: vec![0x90; 5] },
+            SiteForm::AfterPrologue { at, old: vec![0xE8, 1, 2, 3, 4] },
+            SiteForm::Prefix {
+                prefix: at,
+                prefix_old: vec![0x90; 5],
+                entry: Svma(0x1009),
+                entry_old: vec![0x66, 0x90],
+            },
+        ];
+        let mut entries: Vec<Entry> = forms
+            .iter()
+            .map(|form| Entry::Site {
+                process: 3,
+                site: Site::new(form, Bias(0x5555_0000_0000)).unwrap(),
+                target: Avma(0x7f00_0000_1234),
+                stub: Some((77, Wanted::Graph)),
+                inode: 12345,
+            })
+            .collect();
+        entries.push(Entry::Hops { process: 1, address: 0x4000, offset: 0x200_0000, length: 4096 });
+        let site = Site::empty_function(Avma(0x7f00_0000_0010), [0xC3, 0x66, 0x2E, 0x0F, 0x1F]).unwrap();
+        entries.push(Entry::Site { process: 0, site, target: Avma(9), stub: None, inode: 1 });
+        let file = tempfile::tempfile().unwrap();
+        let journal = Journal::new(file.try_clone().unwrap());
+        journal.add(&entries[..2]).unwrap();
+        file.set_len(2 * SIZE as u64 + 11).unwrap();
+        journal.add(&entries[2..]).unwrap();
+        file.set_len(entries.len() as u64 * SIZE as u64 + 7).unwrap();
+        assert_eq!(journal.read().unwrap(), entries);
+    }
+}
