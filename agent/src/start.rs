@@ -186,7 +186,7 @@ fn leave() -> Option<()> {
 pub fn modules_changed() {
     let Some(session) = Session::get() else { return };
     let control = session.control();
-    if control.recording.load(Relaxed) == 0 || record::register_process(session).is_none() {
+    if control.listening.load(Acquire) == 0 || record::register_process(session).is_none() {
         return;
     }
     let Some(process) = record::process(session) else { return };
@@ -224,6 +224,7 @@ fn await_recorder(control: &Control, process: &ProcessEntry, pending: &[Phase]) 
             && process.phase.compare_exchange(phase, Phase::Idle as u32, AcqRel, Acquire).is_ok()
         {
             process.trouble.fetch_or(Trouble::NoAnswer as u32, Relaxed);
+            control.listening.store(0, Relaxed);
             return None;
         }
         sys::futex_wait(&process.phase, phase, LOOK_NS);

@@ -131,6 +131,8 @@ pub struct Control {
     pub loader_hook: AtomicU64,
     /// Where a thread's pointer to its state is, counted from its thread pointer (fs base).
     pub thread_word: AtomicU64,
+    /// 1 while a recorder answers questions about modules. The agent clears it when it has asked in vain.
+    pub listening: AtomicU32,
     /// Path of the agent in the session directory, as the traced process sees it; ends with a 0.
     pub agent_path: [AtomicU8; PATH_MAX],
 }

@@ -2,6 +2,7 @@
 
 mod arguments;
 mod grammar;
+mod live;
 mod output;
 mod progress;
 mod record;
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
 fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
     match name {
         "record" => return record::run(arguments),
+        "attach" | "set" | "status" | "detach" | "snapshot" => live::run(name, arguments)?,
         "sites" => sites::run(arguments)?,
         "man" => {
             let mut out = Output::create(arguments)?;

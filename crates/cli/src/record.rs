@@ -91,7 +91,6 @@ fn summary(outcome: &Outcome, output: &str) -> String {
 
 /// `stopped for 0.31 ms to attach, 0.8 ms to detach (3 threads)`
 fn stopped(attaching: &Stops, detaching: &Stops) -> String {
-    let ms = |time: Duration| format!("{:.2} ms", time.as_secs_f64() * 1e3);
     format!(
         "stopped for {} to attach, {} to detach ({})",
         ms(attaching.total),
@@ -100,7 +99,13 @@ fn stopped(attaching: &Stops, detaching: &Stops) -> String {
     )
 }
 
-fn bytes(n: u64) -> String {
+/// `0.31 ms`
+pub fn ms(time: Duration) -> String {
+    format!("{:.2} ms", time.as_secs_f64() * 1e3)
+}
+
+/// `1.2 MB`
+pub fn bytes(n: u64) -> String {
     match n {
         0..10_000 => format!("{n} bytes"),
         10_000..1_000_000 => format!("{:.1} kB", n as f64 / 1e3),

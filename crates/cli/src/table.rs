@@ -71,6 +71,27 @@ const LINKER_NAMES: Flag =
 const THREAD: Flag = value("thread", None, "TID", "Only this thread (its kernel thread id).");
 const FUNCTION: Flag = many(value("function", Some('F'), "GLOB", "Only functions that match."));
 
+const FILTER: Flag =
+    many(value("filter", Some('F'), "GLOB", "Trace only functions that match (for every tracer)."));
+const NOTRACE: Flag = many(value(
+    "notrace",
+    Some('N'),
+    "GLOB",
+    "Do not trace functions that match (for every tracer); wins over filters.",
+));
+const TRACER: Flag = many(value(
+    "tracer",
+    None,
+    "NAME[:GLOB,...]",
+    "A tracer and its own filter: function (entry and caller) or function_graph (entry, return, duration; the default).",
+));
+const LATER: Flag = switch(
+    "later",
+    None,
+    "Accept globs that match nothing at the start: libraries opened later may have the functions.",
+);
+const PID: Flag = value("pid", Some('p'), "PID", "The process.");
+
 /// All commands.
 pub const COMMANDS: &[Command] = &[
     Command {
@@ -90,19 +111,9 @@ pub const COMMANDS: &[Command] = &[
                 "TIME",
                 "With -p: for how long (us, ms, s); else until Ctrl-C, or its end.",
             ),
-            many(value("filter", Some('F'), "GLOB", "Trace only functions that match (for every tracer).")),
-            many(value(
-                "notrace",
-                Some('N'),
-                "GLOB",
-                "Do not trace functions that match (for every tracer); wins over filters.",
-            )),
-            many(value(
-                "tracer",
-                None,
-                "NAME[:GLOB,...]",
-                "A tracer and its own filter: function (entry and caller) or function_graph (entry, return, duration; the default).",
-            )),
+            FILTER,
+            NOTRACE,
+            TRACER,
             choice(
                 value(
                     "clock",
@@ -136,11 +147,7 @@ pub const COMMANDS: &[Command] = &[
                 ),
                 "100ms",
             ),
-            switch(
-                "later",
-                None,
-                "Accept globs that match nothing at the start: libraries opened later may have the functions.",
-            ),
+            LATER,
             switch("quiet", Some('q'), "No summary."),
         ],
         operand: Some(Operand {
@@ -149,6 +156,70 @@ pub const COMMANDS: &[Command] = &[
             optional: true,
             help: "The program and its arguments.",
         }),
+    },
+    Command {
+        name: "attach",
+        about: "Attach to a running process and keep its newest events (flight recorder)",
+        details: "Loads the agent, switches the wanted functions on, and returns. Each thread keeps its newest events until somebody takes a \
+                  snapshot. The process is stopped for about a millisecond; see 'calltap detach' for the way back.",
+        flags: &[
+            PID,
+            FILTER,
+            NOTRACE,
+            TRACER,
+            or(
+                value(
+                    "buffer-size",
+                    None,
+                    "SIZE",
+                    "Ring memory for all threads together (bytes, or with K, M, G).",
+                ),
+                "64M",
+            ),
+            LATER,
+        ],
+        operand: None,
+    },
+    Command {
+        name: "set",
+        about: "Change what is traced in a process that is attached to, while it runs",
+        details: "What is given replaces what was set before, kind by kind (filters, notrace sets, tracers); an empty word clears it. Only functions \
+                  that differ are touched, and nothing is stopped.",
+        flags: &[
+            PID,
+            FILTER,
+            NOTRACE,
+            TRACER,
+            switch("on", None, "Switch the functions on again."),
+            switch("off", None, "Switch all functions off; filters are kept."),
+            LATER,
+        ],
+        operand: None,
+    },
+    Command {
+        name: "status",
+        about: "Show what is traced in a process that is attached to",
+        details: "",
+        flags: &[
+            PID,
+            OUTPUT,
+            choice(value("format", None, "FORMAT", "Form of the answer."), &["text", "json"], "text"),
+        ],
+        operand: None,
+    },
+    Command {
+        name: "snapshot",
+        about: "Write what the rings of a process hold now into a trace file",
+        details: "The functions are switched off while the rings are copied, for some milliseconds, and on again.",
+        flags: &[PID, or(value("output", Some('o'), "FILE", "The trace file to write."), "./calltap.data")],
+        operand: None,
+    },
+    Command {
+        name: "detach",
+        about: "Leave a process as it was",
+        details: "Also cleans up what a calltap that was killed has left. The text of the process is then byte for byte that of its files.",
+        flags: &[PID],
+        operand: None,
     },
     Command {
         name: "report",

@@ -230,9 +230,27 @@ impl Planner<'_> {
         stops: &mut Stops,
         emit: &mut dyn FnMut(Record),
     ) -> Result<(), Error> {
+        self.check_first(target)?;
+        self.come_to_terms(target, stops, emit)
+    }
+
+    /// Looks at what can be chosen from.
+    fn check_first(&mut self, target: &Target) -> Result<(), Error> {
+        if let Ok(regions) = maps::read(target.pid) {
+            self.see_modules(0, target.pid, false, &regions, &mut Vec::new());
+        }
+        self.check_once()
+    }
+
+    /// Makes the sites of the process what they are wanted to be.
+    pub fn come_to_terms(
+        &mut self,
+        target: &Target,
+        stops: &mut Stops,
+        emit: &mut dyn FnMut(Record),
+    ) -> Result<(), Error> {
         let mut records = Vec::new();
         self.look(0, target.pid, false, &mut records);
-        self.check_once()?;
         records.drain(..).for_each(&mut *emit);
         self.hand_over();
         if !self.stubs.to_map.is_empty() {

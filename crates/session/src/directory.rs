@@ -9,9 +9,10 @@ use crate::target::Target;
 use crate::{Error, agent};
 use rustix::fs::{FlockOperation, StatVfsMountFlags, flock, statvfs};
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, chown};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// The ST_NOEXEC flag of statvfs.
 const NOEXEC: StatVfsMountFlags = StatVfsMountFlags::from_bits_retain(8);
@@ -19,6 +20,31 @@ const NOEXEC: StatVfsMountFlags = StatVfsMountFlags::from_bits_retain(8);
 const ENOUGH: u64 = 32 << 20;
 
 const PREFIX: &str = "calltap-";
+/// Before the id and the start time of a process that is attached to.
+const OF: &str = "calltap.";
+/// The agent's name there.
+const ATTACHED: &str = "attached.so";
+/// How long somebody else's work on a session is waited for.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+fn name_of(target: &Target) -> String {
+    format!("{OF}{}.{}", target.pid, target.start_time)
+}
+
+/// Where a process's directory may lie, as we reach it.
+fn target_places(target: &Target) -> impl Iterator<Item = PathBuf> {
+    ["/dev/shm", "/tmp", "/var/tmp"].map(|inside| target.path(Path::new(inside))).into_iter()
+}
+
+/// Does the process live that a directory of this name belongs to?
+fn is_of_living(name: &str) -> bool {
+    let mut words = name.strip_prefix(OF).unwrap_or_default().split('.').map(str::parse::<u64>);
+    match (words.next(), words.next()) {
+        (Some(Ok(pid)), Some(Ok(start_time))) => Target::of_child(pid as u32)
+            .is_some_and(|target| target.start_time == start_time && target.lives()),
+        _ => false,
+    }
+}
 
 /// A session's files; dropping it removes them (the program keeps what it has mapped).
 #[derive(Debug)]
@@ -27,6 +53,7 @@ pub struct Directory {
     /// Its path as the traced process sees it.
     inside: PathBuf,
     agent: &'static str,
+    keep: bool,
     /// Held for its lock.
     _lock: File,
     /// Rings and tables.
@@ -46,21 +73,80 @@ impl Directory {
         Directory::make(&place, &place, "agent.so", control_size, code_size)
     }
 
-    /// Makes it for a running process.
+    /// Makes it for a running process. There must be [none](Directory::open_for) yet.
     pub fn create_for(target: &Target, control_size: u64, code_size: u64) -> Result<Directory, Error> {
-        let candidates = ["/dev/shm", "/tmp", "/var/tmp"].map(|inside| target.path(Path::new(inside)));
-        let place = place(candidates.into_iter(), "the process's /dev/shm, /tmp, /var/tmp")?;
+        let place = place(target_places(target), "the process's /dev/shm, /tmp, /var/tmp")?;
         let inside = Path::new("/").join(place.strip_prefix(target.path(Path::new("/"))).unwrap_or(&place));
-        let directory = Directory::make(&place, &inside, "attached.so", control_size, code_size)?;
+        remove_stale(&place);
+        let name = name_of(target);
+        DirBuilder::new()
+            .mode(0o700)
+            .create(place.join(&name))
+            .map_err(|source| Error::Directory { path: place.join(&name), source })?;
+        let directory = Directory::fill(&place, &inside, &name, ATTACHED, control_size, code_size)?;
         let (uid, gid) =
             target.owner().map_err(|source| Error::Directory { path: directory.path.clone(), source })?;
         if uid != rustix::process::geteuid().as_raw() {
-            for name in ["", "attached.so", "control", "code"] {
+            for name in ["", ATTACHED, "control", "code"] {
                 let path = directory.path.join(name);
                 chown(&path, Some(uid), Some(gid)).map_err(|source| Error::Directory { path, source })?;
             }
         }
         Ok(directory)
+    }
+
+    /// Opens the one that a process has, if it has one, and waits a little for whoever is at it.
+    pub fn open_for(target: &Target) -> Result<Option<Directory>, Error> {
+        let name = name_of(target);
+        let Some(place) = target_places(target).find(|place| place.join(&name).is_dir()) else {
+            return Ok(None);
+        };
+        let path = place.join(&name);
+        // Its name can be guessed: what somebody else has put there is not trusted.
+        let owner = fs::symlink_metadata(&path).map(|meta| (meta.is_dir(), meta.uid()));
+        let trusted = [target.owner().map_or(0, |(uid, _)| uid), rustix::process::geteuid().as_raw()];
+        if !owner.is_ok_and(|(directory, uid)| directory && trusted.contains(&uid)) {
+            return Err(target.refuse(&format!("{} belongs to somebody else", path.display())));
+        }
+        let open = |name: &str| {
+            let open = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .custom_flags(libc::O_NOFOLLOW)
+                .open(path.join(name));
+            open.map_err(|source| Error::Directory { path: path.join(name), source })
+        };
+        let lock = open("lock")?;
+        let start = Instant::now();
+        while flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            if start.elapsed() > PATIENCE {
+                return Err(target.refuse("calltap is at it already"));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let (control, code) = (open("control")?, open("code")?);
+        let journal = Journal::new(open("journal")?);
+        let inside = Path::new("/").join(path.strip_prefix(target.path(Path::new("/"))).unwrap_or(&path));
+        Ok(Some(Directory { path, inside, agent: ATTACHED, keep: true, _lock: lock, control, code, journal }))
+    }
+
+    /// Leaves the files behind when this is dropped, for whoever comes next; or not any more.
+    pub fn keep(&mut self, keep: bool) {
+        self.keep = keep;
+    }
+
+    /// Writes a small file, so that readers see the old or the new one.
+    pub fn write(&self, name: &str, text: &str) -> io::Result<()> {
+        let new = self.path.join(format!("{name}.new"));
+        let _ = fs::remove_file(&new);
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+        file.write_all(text.as_bytes())?;
+        fs::rename(new, self.path.join(name))
+    }
+
+    /// Reads one.
+    pub fn read(&self, name: &str) -> io::Result<String> {
+        fs::read_to_string(self.path.join(name))
     }
 
     fn make(
@@ -79,7 +165,18 @@ impl Directory {
                 path: place.to_owned(),
                 source: io::Error::from(io::ErrorKind::PermissionDenied),
             })?;
-        let path = place.join(&name);
+        Directory::fill(place, inside, &name, agent, control_size, code_size)
+    }
+
+    fn fill(
+        place: &Path,
+        inside: &Path,
+        name: &str,
+        agent: &'static str,
+        control_size: u64,
+        code_size: u64,
+    ) -> Result<Directory, Error> {
+        let path = place.join(name);
         let guard = RemoveOnError(Some(&path));
         let at = |name: &str| path.join(name);
         let file = |name: &str, mode: u32| {
@@ -101,7 +198,7 @@ impl Directory {
         sized("code", &code, code_size)?;
         guard.keep();
         let inside = inside.join(name);
-        Ok(Directory { path, inside, agent, _lock: lock, control, code, journal })
+        Ok(Directory { path, inside, agent, keep: false, _lock: lock, control, code, journal })
     }
 
     /// Inode of the code file, as it appears in a process's mappings.
@@ -117,7 +214,9 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.path);
+        if !self.keep {
+            let _ = fs::remove_dir_all(&self.path);
+        }
     }
 }
 
@@ -159,7 +258,8 @@ fn place(candidates: impl Iterator<Item = PathBuf>, tried: &str) -> Result<PathB
 /// Removes directories of our own whose lock nobody holds.
 fn remove_stale(place: &Path) {
     for entry in fs::read_dir(place).into_iter().flatten().flatten() {
-        if !entry.file_name().to_string_lossy().starts_with(PREFIX) {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if !name.starts_with(PREFIX) && !name.starts_with(OF) || is_of_living(&name) {
             continue;
         }
         let path = entry.path();

@@ -4,10 +4,11 @@ use crate::journal::Entry;
 use crate::maps::Region;
 use crate::modules::Mapped;
 use crate::stubs::{HopRange, Stubs};
-use calltap_patch::{Avma, Bias, Demand, Site, State, Wanted};
+use crate::text::ProcessText;
+use calltap_patch::{Avma, Bias, Demand, Site, State, Text, Wanted};
 use calltap_sites::{Binary, Function};
 use calltap_trace::{Module, Record, SiteId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// What the tracers want of a function: which of them (bit mask by tracer id), and in which form.
@@ -51,6 +52,7 @@ struct Placed {
 
 #[derive(Clone, Copy, Debug)]
 struct Stub {
+    id: u32,
     /// Where the site jumps: the stub or its hop.
     target: Avma,
 }
@@ -61,6 +63,44 @@ pub struct Pending {
     function: usize,
     /// Its state then.
     pub to: State,
+}
+
+impl Placed {
+    fn new(site: Site) -> Placed {
+        let (torn, refused, drained, wanted) = (Vec::new(), false, false, None);
+        Placed { site, state: State::Original, torn, refused, drained, stubs: [None; 3], wanted }
+    }
+
+    /// Finds out what it is now.
+    fn look(&mut self, text: &mut ProcessText) {
+        let targets: Vec<State> = self.stubs.iter().flatten().map(|stub| State::On(stub.target)).collect();
+        let mut actual = vec![0; self.site.len()];
+        if text.read(self.site.address(), &mut actual).is_err() {
+            self.refused = true;
+            return;
+        }
+        let is = |state: &State| self.site.bytes(*state).is_ok_and(|bytes| bytes == actual);
+        let states = [State::Original, State::Ready].into_iter().chain(targets.iter().copied());
+        match states.into_iter().find(is) {
+            Some(state) => self.state = state,
+            None => (self.state, self.torn) = (State::Ready, [&targets[..], &[State::Original]].concat()),
+        }
+        // Whoever dressed it has seen to that, unless he was killed between the two.
+        self.drained = matches!(self.state, State::On(_))
+            || self.site.demand(State::Original, State::Ready) == Demand::Nothing;
+    }
+}
+
+fn site_record(module: &Module, function: &Function, id: u32, tracers: u32) -> calltap_trace::Site {
+    calltap_trace::Site {
+        id: SiteId(id),
+        module: module.id,
+        address: function.address.0,
+        size: function.size,
+        name: function.name.clone(),
+        kind: function.kind.name().to_owned(),
+        tracers,
+    }
 }
 
 impl Loaded {
@@ -104,10 +144,9 @@ impl Loaded {
             let Some(form) = &binary.functions[index].form else { continue };
             if !self.sites.contains_key(&index) {
                 let Some(site) = Site::new(form, self.bias) else { continue };
-                let (state, stubs) = (State::Original, [None; 3]);
-                let drained = self.fresh || site.demand(state, State::Ready) == Demand::Nothing;
-                let (torn, refused, wanted) = (Vec::new(), false, None);
-                let placed = Placed { site, state, torn, refused, drained, stubs, wanted };
+                let mut placed = Placed::new(site);
+                placed.drained =
+                    self.fresh || placed.site.demand(State::Original, State::Ready) == Demand::Nothing;
                 self.sites.insert(index, placed);
             }
             let Some(placed) = self.sites.get_mut(&index) else { continue };
@@ -157,25 +196,65 @@ impl Loaded {
             let Some(form) = &function.form else { continue };
             let Some((id, target)) = batch.add(form, self.bias, *wanted) else { continue };
             if let Some(placed) = self.sites.get_mut(index) {
-                placed.stubs[*wanted as usize] = Some(Stub { target });
+                placed.stubs[*wanted as usize] = Some(Stub { id, target });
                 let (site, stub) = (placed.site.clone(), Some((id, *wanted)));
                 batch.note(Entry::Site { process, site, target, stub, inode });
             }
-            described.push(calltap_trace::Site {
-                id: SiteId(id),
-                module: self.record.id,
-                address: function.address.0,
-                size: function.size,
-                name: function.name.clone(),
-                kind: function.kind.name().to_owned(),
-                tracers: *tracers,
-            });
+            described.push(site_record(&self.record, function, id, *tracers));
         }
         if let Err(error) = batch.finish() {
             records.push(Record::Note { text: format!("{name} is not traced: {error}") });
             return;
         }
         records.push(Record::Sites { sites: described });
+    }
+
+    /// Finds out which of its sites have stubs, and what they are now, from the journal and the text. `line`: the process and those it was
+    /// forked from.
+    pub fn recall(&mut self, entries: &[Entry], line: &[u32], text: &mut ProcessText) {
+        let functions: HashMap<Avma, usize> = self
+            .traceable()
+            .filter_map(|(index, function)| {
+                Some((Site::new(function.form.as_ref()?, self.bias)?.address(), index))
+            })
+            .collect();
+        for entry in entries {
+            let Entry::Site { process, site, target, stub: Some((id, wanted)), inode } = entry else {
+                continue;
+            };
+            if !line.contains(process) || *inode != self.mapped.file.1 {
+                continue;
+            }
+            let Some(index) = functions.get(&site.address()) else { continue };
+            let placed = self.sites.entry(*index).or_insert_with(|| Placed::new(site.clone()));
+            placed.stubs[*wanted as usize] = Some(Stub { id: *id, target: *target });
+        }
+        self.recorded = !self.sites.is_empty();
+        for placed in self.sites.values_mut() {
+            placed.look(text);
+        }
+    }
+
+    /// Describes the module and its sites.
+    pub fn describe(&self, emit: &mut dyn FnMut(Record)) {
+        if !self.recorded {
+            return;
+        }
+        emit(Record::Module(self.record.clone()));
+        let stubs = self
+            .sites
+            .iter()
+            .flat_map(|(index, placed)| placed.stubs.iter().flatten().map(move |stub| (index, stub)));
+        let sites = stubs.map(|(index, stub)| {
+            site_record(&self.record, &self.binary.functions[*index], stub.id, u32::MAX)
+        });
+        emit(Record::Sites { sites: sites.collect() });
+    }
+
+    /// Sites that lead to a stub, and all that ever did.
+    pub fn count(&self) -> (usize, usize) {
+        let on = self.sites.values().filter(|placed| matches!(placed.state, State::On(_)));
+        (on.count(), self.sites.len())
     }
 
     /// A range of hops could not be mapped: no site may lead there.

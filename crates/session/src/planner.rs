@@ -8,6 +8,7 @@ use crate::maps::{self, Region};
 use crate::modules::{Candidates, Identity, Mapped, mapped};
 use crate::shm::{self, Shared};
 use crate::stubs::{HopRange, Stubs};
+use crate::target::Target;
 use crate::text::{ProcessText, Sync};
 use calltap_abi::ProcessEntry;
 use calltap_abi::plan::{self, Phase};
@@ -56,8 +57,8 @@ pub struct Planner<'a> {
     next_module: u32,
     /// What could be chosen from, for messages.
     pub candidates: Candidates,
-    /// Sites that were switched on, ever.
-    pub patched: u32,
+    /// Sites that were switched.
+    pub tally: Tally,
 }
 
 impl<'a> Planner<'a> {
@@ -80,7 +81,7 @@ impl<'a> Planner<'a> {
             stubs: Stubs::new(&directory.code),
             next_module: 0,
             candidates: Candidates::default(),
-            patched: 0,
+            tally: Tally::default(),
         }
     }
 
@@ -182,6 +183,53 @@ impl<'a> Planner<'a> {
         }
     }
 
+    /// Finds out from the journal and the text what earlier controllers did to the process and its children.
+    pub fn recall(&mut self, target: &Target) -> Result<(), Refusal> {
+        let entries = self.directory.journal.read().map_err(|error| target.refuse(&error.to_string()))?;
+        self.stubs.recall(&entries);
+        for index in 0..self.shared.control().process_bump.load(Acquire) {
+            let Some(entry) = self.shared.process(index) else { break };
+            let own = maps::host_pid(entry.pid.load(Acquire), entry.pid_namespace.load(Relaxed));
+            let pid = if index == 0 { target.pid } else { own };
+            let (Ok(regions), Ok(mut text)) = (maps::read(pid), ProcessText::open(pid)) else { continue };
+            self.see_modules(index, pid, false, &regions, &mut Vec::new());
+            let line = self.line(index);
+            let Some(process) = self.processes.get_mut(&index) else { continue };
+            for module in &mut process.modules {
+                module.recall(&entries, &line, &mut text);
+            }
+            process.watched = entries.iter().any(|entry| matches!(entry, Entry::Site { stub: None, .. }));
+            process.text = Some(text);
+        }
+        Ok(())
+    }
+
+    /// A process and those it was forked from.
+    fn line(&self, index: u32) -> Vec<u32> {
+        let mut line = vec![index];
+        while let Some(parent) = line
+            .last()
+            .and_then(|index| self.shared.process(*index)?.parent.load(Relaxed).checked_sub(1))
+            .filter(|parent| !line.contains(parent))
+        {
+            line.push(parent);
+        }
+        line
+    }
+
+    /// Describes all modules and sites that were ever wanted, for a trace of their events.
+    pub fn describe(&self, emit: &mut dyn FnMut(Record)) {
+        for module in self.processes.values().flat_map(|process| &process.modules) {
+            module.describe(emit);
+        }
+    }
+
+    /// Sites that lead to a stub, and that ever did.
+    pub fn count(&self) -> (usize, usize) {
+        let modules = self.processes.values().flat_map(|process| &process.modules);
+        modules.map(Loaded::count).fold((0, 0), |(on, all), (more_on, more)| (on + more_on, all + more))
+    }
+
     /// Brings what is known of a process up to date, and gives what is wanted its stubs. What is new is `fresh` if nobody can run it yet.
     pub(crate) fn look(&mut self, index: u32, pid: u32, fresh: bool, records: &mut Vec<Record>) {
         match maps::read(pid) {
@@ -197,7 +245,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    fn see_modules(
+    pub(crate) fn see_modules(
         &mut self,
         index: u32,
         pid: u32,
@@ -321,7 +369,8 @@ impl<'a> Planner<'a> {
                 process.modules.iter_mut().filter(|module| module.fresh == fresh).collect();
             found.extend(switch(some, text, granted, &mut tally));
         }
-        self.patched += tally.on;
+        self.tally.on += tally.on;
+        self.tally.off += tally.off;
         found.into_iter().for_each(&mut note);
         let waiting = tally.waiting as usize
             + process.modules.iter().map(|module| module.undrained().count()).sum::<usize>();

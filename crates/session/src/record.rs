@@ -4,6 +4,7 @@ use crate::attach::Stops;
 use crate::collector::{Collector, Totals};
 use crate::directory::Directory;
 use crate::launch::{self, Signals};
+use crate::live::{self, Settings, Stage, Words};
 use crate::loaded::Wish;
 use crate::modules::{Candidates, Identity};
 use crate::planner::Planner;
@@ -98,14 +99,14 @@ pub fn record(options: &Options<'_>) -> Result<Outcome, Error> {
 }
 
 /// Bytes of the code file.
-const CODE_SIZE: u64 = (stub::REGION + stub::HOPS) as u64;
+pub const CODE_SIZE: u64 = (stub::REGION + stub::HOPS) as u64;
 
 /// Chunks of ring memory.
-fn chunks(options: &Options<'_>) -> u32 {
+pub fn chunks(options: &Options<'_>) -> u32 {
     u32::try_from((options.buffer_size / CHUNK_SIZE as u64).max(4)).unwrap_or(u32::MAX)
 }
 
-fn map(directory: &Directory, options: &Options<'_>) -> Result<Shared, Error> {
+pub fn map(directory: &Directory, options: &Options<'_>) -> Result<Shared, Error> {
     Shared::map(&directory.control, chunks(options))
         .map_err(|source| Error::System { what: "the session's shared memory", source })
 }
@@ -139,7 +140,7 @@ fn record_program(options: &Options<'_>, command: &[OsString]) -> Result<Outcome
                     // The program has not run an instruction of its own.
                     pid.map(|pid| kill_process(pid, Signal::KILL));
                 }
-                planned.map(|()| planner.patched)
+                planned.map(|()| planner.tally.on)
             })
         });
         if clock == Clock::Coarse {
@@ -165,7 +166,8 @@ fn record_program(options: &Options<'_>, command: &[OsString]) -> Result<Outcome
 
 fn record_process(options: &Options<'_>, pid: u32, duration: Option<Duration>) -> Result<Outcome, Error> {
     let target = Target::find(pid)?;
-    let directory = Directory::create_for(&target, shm::control_size(chunks(options)), CODE_SIZE)?;
+    let mut notes = live::clear(&target)?;
+    let mut directory = Directory::create_for(&target, shm::control_size(chunks(options)), CODE_SIZE)?;
     let shared = map(&directory, options)?;
     let (clock, clock_note) = usable_clock(options.clock);
     // Who did not ask to be traced never waits for us.
@@ -173,6 +175,8 @@ fn record_process(options: &Options<'_>, pid: u32, duration: Option<Duration>) -
 
     let file = TraceFile::new(&options.output);
     let session = session(options, target.command(), clock, clock_note.clone());
+    Settings::new(Stage::Recording, session.clone(), Words::default()).save(&directory)?;
+    directory.keep(true);
     let writer = TraceWriter::create(file.path(), session)?;
     let interrupted = launch::interruption()?;
     let start = Instant::now();
@@ -205,17 +209,16 @@ fn record_process(options: &Options<'_>, pid: u32, duration: Option<Duration>) -
                 });
                 coming.attached = answer_all(planner, &shared, &sender, &ended);
             }
-            let going = thread::scope(|scope| scope.spawn(|| go(&target, &directory, &shared)).join());
-            let going = going.map_err(|_| thread_failed())?;
-            coming.attached.map(|()| (planner.patched, coming.stops, going))
+            let going = go(&target, &directory, &shared);
+            coming.attached.map(|()| (planner.tally.on, coming.stops, going))
         });
         stop.store(true, Release);
         (planned, collecting.join())
     });
     let (planned, Ok((writer, totals, failed))) = result else { return Err(thread_failed()) };
-    let (sites, attaching, (detaching, left)) = planned?;
-    file.keep();
-    let mut notes: Vec<String> = clock_note.into_iter().collect();
+    let (sites, attaching, (detaching, left, whole)) = planned?;
+    directory.keep(!whole);
+    notes.extend(clock_note);
     notes.extend(trouble(&shared, &target.name, totals));
     notes.extend(left);
     notes.extend(file.note());
@@ -225,13 +228,16 @@ fn record_process(options: &Options<'_>, pid: u32, duration: Option<Duration>) -
     Ok(Outcome { status: None, stops, totals, sites, file_size, notes, failed })
 }
 
-struct Coming {
-    stops: Stops,
-    attached: Result<(), Error>,
+/// How attaching went.
+pub struct Coming {
+    /// What it took.
+    pub stops: Stops,
+    /// How far it came.
+    pub attached: Result<(), Error>,
 }
 
 /// Attaches, as far as it goes.
-fn come(
+pub fn come(
     planner: &mut Planner<'_>,
     target: &Target,
     directory: &Directory,
@@ -247,24 +253,37 @@ fn come(
     }
 }
 
-/// Detaches from the process and its children.
-fn go(target: &Target, directory: &Directory, shared: &Shared) -> (Stops, Vec<String>) {
-    let (mut stops, mut notes) = (Stops::default(), Vec::new());
+/// Detaches from the process and its children. True if nothing is left to do.
+pub fn go(target: &Target, directory: &Directory, shared: &Shared) -> (Stops, Vec<String>, bool) {
+    let work = || leave_all(target, directory, shared);
+    // In a thread that ends: the kernel then lets go of whatever is still held.
+    let failed = || (Stops::default(), vec![thread_failed().to_string()], false);
+    thread::scope(|scope| scope.spawn(work).join()).unwrap_or_else(|_| failed())
+}
+
+fn leave_all(target: &Target, directory: &Directory, shared: &Shared) -> (Stops, Vec<String>, bool) {
+    let (mut stops, mut notes, mut whole) = (Stops::default(), Vec::new(), true);
     for index in 0..shared.control().process_bump.load(Acquire) {
         let Some(process) = shared.process(index) else { break };
         let pid = maps::host_pid(process.pid.load(Acquire), process.pid_namespace.load(Relaxed));
         let found = if index == 0 { Some(target.clone()) } else { Target::of_child(pid) };
         let Some(target) = found.filter(Target::lives) else { continue };
         match detach::detach(directory, shared, index, &target, &mut stops) {
-            Ok(left) => notes.extend(left),
-            Err(error) if target.lives() => notes.push(format!("not detached: {error}")),
+            Ok(left) => {
+                whole &= left.is_empty();
+                notes.extend(left);
+            }
+            Err(error) if target.lives() => {
+                whole = false;
+                notes.push(format!("not detached: {error}"));
+            }
             Err(_) => {}
         }
     }
-    (stops, notes)
+    (stops, notes, whole)
 }
 
-fn thread_failed() -> Error {
+pub fn thread_failed() -> Error {
     let source = std::io::Error::other("a thread of the recorder failed");
     Error::System { what: "recording", source }
 }
@@ -276,14 +295,14 @@ fn end_planning(shared: &Shared, ended: &AtomicBool) {
 }
 
 /// The clock asked for, or the one that takes its place where the time stamp counter cannot be trusted.
-fn usable_clock(wanted: Clock) -> (Clock, Option<String>) {
+pub fn usable_clock(wanted: Clock) -> (Clock, Option<String>) {
     match (wanted, clock::tsc_distrust()) {
         (Clock::Tsc | Clock::Sparse, Some(why)) => (Clock::Coarse, Some(why)),
         _ => (wanted, None),
     }
 }
 
-fn prepare(shared: &Shared, directory: &Directory, options: &Options<'_>, clock: Clock, wait: Duration) {
+pub fn prepare(shared: &Shared, directory: &Directory, options: &Options<'_>, clock: Clock, wait: Duration) {
     let control = shared.control();
     // (The last byte stays 0.)
     let path = directory.agent();
@@ -293,6 +312,7 @@ fn prepare(shared: &Shared, directory: &Directory, options: &Options<'_>, clock:
     }
     control.clock.store(clock as u32, Relaxed);
     control.recording.store(1, Relaxed);
+    control.listening.store(1, Relaxed);
     control.overwrite.store(u32::from(options.overwrite), Relaxed);
     control.wait_us.store(u32::try_from(wait.as_micros()).unwrap_or(u32::MAX), Relaxed);
     control.tick.store(clock::monotonic_ns(), Relaxed);
@@ -301,7 +321,12 @@ fn prepare(shared: &Shared, directory: &Directory, options: &Options<'_>, clock:
     control.magic.store(MAGIC, Release);
 }
 
-fn session(options: &Options<'_>, command: Vec<String>, clock: Clock, clock_note: Option<String>) -> Session {
+pub fn session(
+    options: &Options<'_>,
+    command: Vec<String>,
+    clock: Clock,
+    clock_note: Option<String>,
+) -> Session {
     let line = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
@@ -329,7 +354,7 @@ fn tick(shared: &Shared, stop: &AtomicBool) {
 
 /// The trace file. Until the program is known to be worth running it has another name, so that a mistyped filter does not cost
 /// the user the trace of yesterday.
-struct TraceFile {
+pub struct TraceFile {
     part: Option<PathBuf>,
     output: PathBuf,
     /// It has its name, or cannot get it.
@@ -341,7 +366,8 @@ const NAMED: u8 = 1;
 const REFUSED: u8 = 2;
 
 impl TraceFile {
-    fn new(output: &Path) -> TraceFile {
+    /// Under its preliminary name.
+    pub fn new(output: &Path) -> TraceFile {
         // A device or a pipe is written to as it is; a link stays one.
         let output = fs::canonicalize(output).unwrap_or_else(|_| output.to_owned());
         let special = fs::metadata(&output).is_ok_and(|meta| !meta.is_file());
@@ -354,12 +380,12 @@ impl TraceFile {
     }
 
     /// Where it is now.
-    fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         self.part.as_deref().filter(|_| self.settled.load(Acquire) != NAMED).unwrap_or(&self.output)
     }
 
     /// Gives it its name.
-    fn keep(&self) {
+    pub fn keep(&self) {
         if let Some(part) = self.part.as_deref().filter(|_| self.settled.load(Acquire) == PARTIAL) {
             let named = fs::rename(part, &self.output).is_ok();
             self.settled.store(if named { NAMED } else { REFUSED }, Release);
@@ -382,7 +408,7 @@ impl Drop for TraceFile {
 }
 
 /// Lends out a planner for the tracers and filters asked for; `accepted` is told when they make sense for what can be traced.
-fn with_planner<T>(
+pub fn with_planner<T>(
     shared: &Shared,
     directory: &Directory,
     options: &Options<'_>,
@@ -390,9 +416,7 @@ fn with_planner<T>(
     accepted: &(dyn Fn() + Send + Sync),
     work: impl FnOnce(&mut Planner<'_>) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let mask = |kind| options.tracers.iter().filter(|t| t.kind == kind).fold(0, |mask, t| mask | 1 << t.id);
-    let (graph, function) = (mask(TracerKind::FunctionGraph), mask(TracerKind::Function));
-    let choose = |of: &Function| wish(options.selector.choose(of), graph, function);
+    let choose = wishes(&options.tracers, options.selector);
     let check = |candidates: &Candidates| {
         if candidates.traceable().next().is_none() {
             return Err(no_sites(name, candidates));
@@ -433,6 +457,16 @@ fn answer_all(
         shm::wait(&control.doorbell, bell, Duration::from_millis(20));
     }
     Ok(())
+}
+
+/// What the tracers want of a function, together.
+pub fn wishes<'a>(
+    tracers: &[TracerInfo],
+    selector: &'a dyn Selector,
+) -> impl Fn(&Function) -> Wish + Send + Sync + 'a {
+    let mask = |kind| tracers.iter().filter(|t| t.kind == kind).fold(0, |mask, t| mask | 1 << t.id);
+    let (graph, function) = (mask(TracerKind::FunctionGraph), mask(TracerKind::Function));
+    move |of| wish(selector.choose(of), graph, function)
 }
 
 /// What the tracers of a mask want, together.

@@ -5,7 +5,9 @@
 #![allow(unsafe_code)]
 
 use calltap_abi::plan::{Map, PlanHeader};
-use calltap_abi::{CHUNK_SIZE, CHUNKS_AT, ChunkHeader, Control, PLAN_AT, PLAN_SIZE, PROCESS_MAX};
+use calltap_abi::{
+    CHUNK_SIZE, CHUNKS_AT, ChunkHeader, Control, MAGIC, PLAN_AT, PLAN_SIZE, PROCESS_MAX, VERSION,
+};
 use calltap_abi::{PROCESSES_AT, ProcessEntry, THREAD_MAX, THREADS_AT, ThreadEntry, push};
 use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -59,16 +61,37 @@ impl Shared {
         Ok(shared)
     }
 
+    /// Maps the control file of a session that exists.
+    pub fn open(file: &File) -> io::Result<Shared> {
+        let size = file.metadata()?.len() as usize;
+        let chunks = size.checked_sub(CHUNKS_AT).map(|bytes| bytes / CHUNK_SIZE).filter(|chunks| *chunks > 0);
+        let chunks = chunks.and_then(|chunks| u32::try_from(chunks).ok());
+        let chunks = chunks.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
+        let size = control_size(chunks) as usize;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let base = unsafe {
+            mmap(ptr::null_mut(), size, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, file, 0)
+        }?;
+        let shared = Shared { base: base.cast(), size, chunks, file: file.try_clone()? };
+        let control = shared.control();
+        let known = control.magic.load(Acquire) == MAGIC && control.version.load(Relaxed) == VERSION;
+        if known { Ok(shared) } else { Err(io::Error::from(io::ErrorKind::InvalidData)) }
+    }
+
     fn allocate(&self, offset: usize, length: usize) -> io::Result<()> {
         Ok(fallocate(&self.file, FallocateFlags::empty(), offset as u64, length as u64)?)
     }
 
     /// Allocates more chunks when those that were are nearly all in use. A full file system ends the growth.
     pub fn provide_chunks(&self) {
+        self.provide(AHEAD);
+    }
+
+    fn provide(&self, ahead: u32) {
         let control = self.control();
         let count = control.chunk_count.load(Relaxed);
         let step = STEP.min(self.chunks.saturating_sub(count));
-        if step == 0 || control.chunk_bump.load(Relaxed) + AHEAD < count {
+        if step == 0 || control.chunk_bump.load(Relaxed).saturating_add(ahead) < count {
             return;
         }
         // No more than half of what is free: the program may need the rest.
@@ -84,6 +107,22 @@ impl Shared {
             control.chunks_returned.fetch_add(1, AcqRel);
             wake(&control.chunks_returned);
         }
+    }
+
+    /// Allocates all chunks, where nobody will be there to do it as they are used.
+    pub fn provide_all(&self) {
+        loop {
+            let before = self.control().chunk_count.load(Relaxed);
+            self.provide(u32::MAX);
+            if self.control().chunk_count.load(Relaxed) == before {
+                return;
+            }
+        }
+    }
+
+    /// Bytes of the file up to the last chunk that was ever used.
+    pub fn used(&self) -> u64 {
+        control_size(self.control().chunk_bump.load(Acquire).min(self.chunks))
     }
 
     /// A `T` at an offset; `T` is one of the ABI's types, made of atomics.

@@ -45,6 +45,21 @@ impl<'a> Stubs<'a> {
         Stubs { code, agent, next: 0, next_hop: stub::REGION as u64, to_map: Vec::new(), to_note: Vec::new() }
     }
 
+    /// Goes on behind what was given out before.
+    pub fn recall(&mut self, entries: &[Entry]) {
+        for entry in entries {
+            match entry {
+                Entry::Site { stub: Some((stub, _)), .. } => {
+                    self.next = self.next.max(stub.saturating_add(1)).min(stub::COUNT as u32);
+                }
+                Entry::Hops { offset, length, .. } => {
+                    self.next_hop = self.next_hop.max(offset.saturating_add(*length));
+                }
+                Entry::Site { .. } => {}
+            }
+        }
+    }
+
     /// Stubs that are left.
     pub fn room(&self) -> usize {
         stub::COUNT - self.next as usize

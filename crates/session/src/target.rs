@@ -102,6 +102,12 @@ impl Target {
         }
     }
 
+    /// A process that exists; nothing else is looked at.
+    pub fn known(pid: u32) -> Result<Target, Error> {
+        let none = || Error::Attach { pid, name: String::new(), reason: "no such process".into() };
+        Target::of_child(pid).filter(Target::lives).ok_or_else(none)
+    }
+
     /// A process that was forked from one we are attached to.
     pub fn of_child(pid: u32) -> Option<Target> {
         Some(Target { pid, name: comm(pid), start_time: start_time(pid)? })

@@ -1,0 +1,341 @@
+//! Attached to a process with nobody at it: its rings keep the newest events, and whoever opens its session can change what is traced,
+//! take a snapshot, or leave.
+
+use crate::attach::Stops;
+use crate::collector::{Collector, Totals};
+use crate::directory::Directory;
+use crate::loaded::Wish;
+use crate::planner::{Planner, Tally};
+use crate::record::{self, Options, Selector, TraceFile};
+use crate::shm::{self, Shared};
+use crate::target::Target;
+use crate::{Error, clock};
+use calltap_abi::Clock;
+use calltap_sites::Function;
+use calltap_trace::{ClockPair, End, Record, Session, TraceWriter, TracerInfo};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::path::Path;
+use std::sync::atomic::Ordering::*;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The file in the session directory that holds [`Settings`].
+const FILE: &str = "settings";
+/// What was on its way through a hook when its site was switched off has written its event after this time.
+const DRAIN: Duration = Duration::from_millis(5);
+
+/// How far a session has come; one that is not attached has nobody, once its controller is gone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Stage {
+    /// Somebody was coming in.
+    Coming,
+    /// Somebody was recording.
+    Recording,
+    /// Attached for whoever comes.
+    Attached,
+}
+
+/// What a session was told.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Settings {
+    stage: Stage,
+    /// For the traces that are taken of it.
+    session: Session,
+    /// The clocks when it began.
+    clocks: ClockPair,
+    /// What is traced, in the user's words.
+    pub words: Words,
+    /// Are the sites switched on?
+    pub on: bool,
+}
+
+/// A selection in the user's words.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Words {
+    /// `NAME[:GLOB,...]`
+    pub tracers: Vec<String>,
+    /// Globs.
+    pub filter: Vec<String>,
+    /// Globs.
+    pub notrace: Vec<String>,
+}
+
+/// A process that is attached to.
+#[derive(Debug)]
+pub struct Attached {
+    target: Target,
+    directory: Directory,
+    shared: Shared,
+    /// What the session was told.
+    pub settings: Settings,
+}
+
+/// What is known of a session.
+#[derive(Clone, Debug, Serialize)]
+pub struct Status {
+    /// Process id.
+    pub pid: u32,
+    /// Its name.
+    pub name: String,
+    /// Processes: it and its children.
+    pub processes: u32,
+    /// Threads that have written events.
+    pub threads: u32,
+    /// Sites that lead to a stub.
+    pub sites_on: usize,
+    /// Sites that were on at some time.
+    pub sites_known: usize,
+    /// Are they meant to be on?
+    pub on: bool,
+    /// Bytes of ring memory in use.
+    pub ring_bytes: u64,
+    /// Nanoseconds since it was attached to.
+    pub age_ns: u64,
+    /// The tracers with their filters.
+    pub tracers: Vec<TracerInfo>,
+}
+
+/// A trace that was taken.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// Sums.
+    pub totals: Totals,
+    /// Bytes of the file.
+    pub file_size: u64,
+    /// For how long nothing was recorded.
+    pub gap: Duration,
+}
+
+impl Settings {
+    /// Of a session that begins.
+    pub fn new(stage: Stage, session: Session, words: Words) -> Settings {
+        Settings { stage, session, clocks: clock::pair(), words, on: true }
+    }
+
+    /// Writes them down.
+    pub fn save(&self, directory: &Directory) -> Result<(), Error> {
+        let text = serde_json::to_string(self).unwrap_or_default();
+        directory
+            .write(FILE, &text)
+            .map_err(|source| Error::System { what: "the session's settings", source })
+    }
+
+    fn load(directory: &Directory) -> Option<Settings> {
+        serde_json::from_str(&directory.read(FILE).ok()?).ok()
+    }
+}
+
+/// Makes room for a session: undoes what a controller that was killed has left. An error if somebody is attached deliberately.
+pub fn clear(target: &Target) -> Result<Vec<String>, Error> {
+    let Some(mut directory) = Directory::open_for(target)? else { return Ok(Vec::new()) };
+    if Settings::load(&directory).is_some_and(|settings| settings.stage == Stage::Attached) {
+        return Err(target.refuse("it is attached to already: see 'calltap status', 'calltap detach'"));
+    }
+    let Ok(shared) = Shared::open(&directory.control) else {
+        directory.keep(false); // it was killed before anything was done
+        return Ok(Vec::new());
+    };
+    let (_, mut notes, whole) = record::go(target, &directory, &shared);
+    directory.keep(!whole);
+    notes.push(format!("cleaned up what an earlier calltap had left in process {}", target.pid));
+    Ok(notes)
+}
+
+impl Attached {
+    /// Attaches, and leaves the rings to themselves.
+    pub fn attach(
+        options: &Options<'_>,
+        pid: u32,
+        words: Words,
+    ) -> Result<(Attached, Stops, Vec<String>), Error> {
+        let target = Target::find(pid)?;
+        let mut notes = clear(&target)?;
+        let (clock, clock_note) = match record::usable_clock(options.clock) {
+            // Nobody would keep the tick.
+            (Clock::Coarse, why) => (Clock::Counter, Some(why.unwrap_or_default() + " (order only)")),
+            other => other,
+        };
+        notes.extend(clock_note.clone());
+        let mut directory =
+            Directory::create_for(&target, shm::control_size(record::chunks(options)), record::CODE_SIZE)?;
+        let shared = record::map(&directory, options)?;
+        record::prepare(&shared, &directory, options, clock, Duration::ZERO);
+        shared.control().listening.store(0, Relaxed);
+        shared.provide_all();
+        let session = record::session(options, target.command(), clock, clock_note);
+        let mut settings = Settings::new(Stage::Coming, session, words);
+        settings.save(&directory)?;
+        directory.keep(true);
+        let (sender, receiver) = mpsc::channel();
+        let coming = record::with_planner(&shared, &directory, options, &target.name, &|| {}, |planner| {
+            let come = || record::come(planner, &target, &directory, &shared, &sender);
+            Ok(thread::scope(|scope| scope.spawn(come).join()).map_err(|_| record::thread_failed()))
+        })??;
+        drop(sender);
+        notes.extend(notes_of(receiver));
+        if let Err(error) = coming.attached {
+            let (_, _, whole) = record::go(&target, &directory, &shared);
+            directory.keep(!whole);
+            return Err(error);
+        }
+        settings.stage = Stage::Attached;
+        settings.save(&directory)?;
+        Ok((Attached { target, directory, shared, settings }, coming.stops, notes))
+    }
+
+    /// Opens the session of a process.
+    pub fn find(pid: u32) -> Result<Attached, Error> {
+        let target = Target::known(pid)?;
+        let none = || target.refuse("calltap is not attached to it");
+        let directory = Directory::open_for(&target)?.ok_or_else(none)?;
+        let settings = Settings::load(&directory).filter(|settings| settings.stage == Stage::Attached);
+        let shared = Shared::open(&directory.control).ok();
+        match (settings, shared) {
+            (Some(settings), Some(shared)) => Ok(Attached { target, directory, shared, settings }),
+            _ => Err(target
+                .refuse("an earlier calltap was killed in the middle of it: 'calltap detach' cleans up")),
+        }
+    }
+
+    fn with_planner<T>(
+        &self,
+        choose: &(dyn Fn(&Function) -> Wish + Send + Sync),
+        work: impl FnOnce(&mut Planner<'_>) -> Result<T, Error> + Send,
+    ) -> Result<T, Error>
+    where
+        T: Send,
+    {
+        let mut planner = Planner::new(&self.shared, &self.directory, choose, &|_| Ok(()));
+        planner.recall(&self.target)?;
+        thread::scope(|scope| scope.spawn(|| work(&mut planner)).join())
+            .map_err(|_| record::thread_failed())?
+    }
+
+    /// Changes what is traced; only the sites that differ are touched.
+    pub fn set(
+        &mut self,
+        tracers: &[TracerInfo],
+        selector: &dyn Selector,
+        words: Words,
+        on: bool,
+    ) -> Result<(Tally, Vec<String>), Error> {
+        let wish = record::wishes(tracers, selector);
+        let choose = |function: &Function| if on { wish(function) } else { None };
+        let (tally, notes) = self.with_planner(&choose, |planner| {
+            if on {
+                selector.check(&planner.candidates)?;
+            }
+            let mut records = Vec::new();
+            let mut stops = Stops::default();
+            planner.come_to_terms(&self.target, &mut stops, &mut |record| records.push(record))?;
+            Ok((planner.tally, notes_in(records)))
+        })?;
+        self.settings.session.tracers = tracers.to_vec();
+        (self.settings.words, self.settings.on) = (words, on);
+        self.settings.save(&self.directory)?;
+        Ok((tally, notes))
+    }
+
+    /// What is known.
+    pub fn status(&self) -> Result<Status, Error> {
+        let control = self.shared.control();
+        let (sites_on, sites_known) = self.with_planner(&|_| None, |planner| Ok(planner.count()))?;
+        let now = clock::monotonic_ns();
+        Ok(Status {
+            pid: self.target.pid,
+            name: self.target.name.clone(),
+            processes: control.process_bump.load(Relaxed),
+            threads: control.thread_bump.load(Relaxed),
+            sites_on,
+            sites_known,
+            on: self.settings.on,
+            ring_bytes: u64::from(control.chunk_bump.load(Relaxed)) * calltap_abi::CHUNK_SIZE as u64,
+            age_ns: now.saturating_sub(self.settings.session.start_monotonic_ns),
+            tracers: self.settings.session.tracers.clone(),
+        })
+    }
+
+    /// Writes what the rings hold to a trace file. They are copied while nothing is recorded, and go on.
+    pub fn snapshot(
+        &self,
+        output: &Path,
+        tracers: &[TracerInfo],
+        selector: &dyn Selector,
+    ) -> Result<Snapshot, Error> {
+        let system = |what| move |source| Error::System { what, source };
+        let file = TraceFile::new(output);
+        let (sender, records) = mpsc::channel();
+        let start = Instant::now();
+        self.with_planner(&|_| None, |planner| {
+            planner.describe(&mut |record| drop(sender.send(record)));
+            planner.come_to_terms(&self.target, &mut Stops::default(), &mut |_| {})
+        })?;
+        thread::sleep(DRAIN);
+        let copy = copy(&self.directory.control, self.shared.used()).map_err(system("copying the rings"));
+        let wish = record::wishes(tracers, selector);
+        let choose = |function: &Function| if self.settings.on { wish(function) } else { None };
+        self.with_planner(&choose, |planner| {
+            planner.come_to_terms(&self.target, &mut Stops::default(), &mut |_| {})
+        })?;
+        let gap = start.elapsed();
+        drop(sender);
+        let copy = Shared::open(&copy?).map_err(system("the copy of the rings"))?;
+        let clock = match copy.control().clock.load(Relaxed) {
+            clock if clock == Clock::Counter as u32 => Clock::Counter,
+            clock if clock == Clock::Sparse as u32 => Clock::Sparse,
+            _ => Clock::Tsc,
+        };
+        let mut writer = TraceWriter::create(file.path(), self.settings.session.clone())?;
+        writer.record(&Record::Clock(self.settings.clocks))?;
+        let (writer, totals, failed) = Collector::new(&copy, writer, records, clock).run(&|| true);
+        let end = End {
+            status: "snapshot".into(),
+            wall_ns: clock::monotonic_ns().saturating_sub(self.settings.session.start_monotonic_ns),
+            cpu_ns: 0,
+            recorder_cpu_ns: 0,
+        };
+        if let Some(error) = failed {
+            return Err(error.into());
+        }
+        let file_size = writer.finish(end)?;
+        file.keep();
+        Ok(Snapshot { totals, file_size, gap })
+    }
+}
+
+/// Leaves a process, whatever state its session is in. What it took, and what could not be undone.
+pub fn leave(pid: u32) -> Result<(Stops, Vec<String>), Error> {
+    let target = Target::known(pid)?;
+    let Some(mut directory) = Directory::open_for(&target)? else {
+        return Err(target.refuse("calltap is not attached to it"));
+    };
+    let Ok(shared) = Shared::open(&directory.control) else {
+        directory.keep(false);
+        return Ok(Default::default());
+    };
+    let (stops, notes, whole) = record::go(&target, &directory, &shared);
+    directory.keep(!whole);
+    Ok((stops, notes))
+}
+
+fn copy(file: &File, bytes: u64) -> std::io::Result<File> {
+    use rustix::fs::{MemfdFlags, memfd_create};
+    use std::io::{Read, Seek, SeekFrom};
+    let mut copy = File::from(memfd_create("calltap", MemfdFlags::CLOEXEC)?);
+    let mut from = file.try_clone()?;
+    from.seek(SeekFrom::Start(0))?;
+    std::io::copy(&mut from.take(bytes), &mut copy)?;
+    copy.set_len(file.metadata()?.len())?;
+    Ok(copy)
+}
+
+fn notes_in(records: impl IntoIterator<Item = Record>) -> Vec<String> {
+    let note = |record| if let Record::Note { text } = record { Some(text) } else { None };
+    records.into_iter().filter_map(note).collect()
+}
+
+fn notes_of(records: mpsc::Receiver<Record>) -> Vec<String> {
+    notes_in(records.try_iter())
+}
