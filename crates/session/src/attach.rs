@@ -16,7 +16,7 @@ use crate::text::{ProcessText, Sync};
 use crate::threads::{self, Held, NotHeld};
 use crate::{Error, directory::Directory};
 use calltap_abi::{plan, remote};
-use calltap_patch::{Avma, Bias, Demand, Site, Text};
+use calltap_patch::{Avma, Demand, Site, Text};
 use calltap_trace::Record;
 use std::path::Path;
 use std::sync::atomic::Ordering::*;
@@ -70,9 +70,11 @@ impl<'a> Patient<'a> {
         let mut text = ProcessText::open(target.pid).map_err(|error| refuse(&error.to_string()))?;
         text.sync = Sync::Quiet; // nobody runs the place until a thread is sent there
         let regions = maps::read(target.pid).map_err(|error| refuse(&error.to_string()))?;
-        let place = Place::find(&mut text, &regions, |region| target.text_end(region)).map_err(|_| {
-            refuse("none of its libraries has room behind its text for the code that loads the agent")
-        })?;
+        let mut places = Place::all(&regions, |region, size| target.behind_text(region, size));
+        tidy(target, &mut text, &regions, &places);
+        places.retain(|place| !place.is_used(&mut text));
+        let none = "none of its libraries has room behind its text for the code that loads the agent";
+        let place = places.into_iter().next().ok_or_else(|| refuse(none))?;
         let agent = loaded_agent(&regions, &mut text);
         Ok(Patient { target, text, regions, place, agent })
     }
@@ -99,7 +101,7 @@ impl<'a> Patient<'a> {
     /// Some thread that can be stopped.
     fn any_thread(&self) -> Result<Held, Error> {
         let mut last = NotHeld::Gone;
-        for tid in threads::list(self.target.pid) {
+        for tid in threads::list_politely(self.target.pid) {
             match Held::take(self.target.pid, tid) {
                 Ok(thread) => return Ok(thread),
                 Err(why) => last = why,
@@ -114,7 +116,7 @@ impl<'a> Patient<'a> {
         let start = Instant::now();
         let mut last = "no thread".to_owned();
         while start.elapsed() < TRY {
-            for tid in threads::list(self.target.pid) {
+            for tid in threads::list_politely(self.target.pid) {
                 match Held::take(self.target.pid, tid) {
                     Ok(thread) => match guards.inside(&thread, &mut self.text, &self.regions) {
                         None => return Ok(thread),
@@ -129,6 +131,26 @@ impl<'a> Patient<'a> {
             std::thread::sleep(Duration::from_millis(1));
         }
         Err(self.target.refuse(&last))
+    }
+}
+
+/// Takes away code that somebody has left who was killed, unless a thread is running it still.
+fn tidy(target: &Target, text: &mut ProcessText, regions: &[Region], places: &[Place]) {
+    let mut left: Vec<&Place> = places.iter().filter(|place| place.is_left(text)).collect();
+    if left.is_empty() {
+        return;
+    }
+    left.sort_by_key(|place| place.range());
+    let ranges: Vec<(u64, u64)> = left.iter().map(|place| place.range()).collect();
+    let Ok(held) = Held::take_all(target.pid) else { return };
+    // On its scratch memory a thread in the call has the way back.
+    let regions = maps::read(target.pid).unwrap_or_else(|_| regions.to_vec());
+    let inside = Stacks::new(&held, &regions).words_in(text, &ranges);
+    for place in left {
+        let (start, end) = place.range();
+        if !inside.iter().any(|word| (start..end).contains(word)) {
+            place.restore(text);
+        }
     }
 }
 
@@ -312,11 +334,13 @@ impl Target {
         Error::Attach { pid: self.pid, name: self.name.clone(), reason: reason.to_owned() }
     }
 
-    /// Where the text of the file ends that is mapped in a region.
-    fn text_end(&self, region: &Region) -> Option<u64> {
+    /// Where the text of the file ends that is mapped in a region, and what is behind it.
+    fn behind_text(&self, region: &Region, size: usize) -> Option<(u64, Vec<u8>)> {
         let data = std::fs::read(self.path(&region.path)).ok()?;
-        let (offset, size) = crate::target::text_segment(&data)?;
-        let bias = Bias(region.start.wrapping_sub(region.offset));
-        Some(bias.0.wrapping_add(offset + size))
+        let (offset, length) = crate::target::text_segment(&data)?;
+        let end = (offset + length).next_multiple_of(16);
+        let mut behind = data.get(end as usize..).unwrap_or_default().to_vec();
+        behind.resize(size, 0);
+        Some((end.checked_sub(region.offset)? + region.start, behind))
     }
 }

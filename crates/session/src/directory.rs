@@ -24,6 +24,9 @@ const PREFIX: &str = "calltap-";
 const OF: &str = "calltap.";
 /// The agent's name there.
 const ATTACHED: &str = "attached.so";
+const FILES: [&str; 5] = ["lock", ATTACHED, "control", "code", "journal"];
+/// All files of a directory are there after this time.
+const CREATION: Duration = Duration::from_millis(100);
 /// How long somebody else's work on a session is waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -107,6 +110,15 @@ impl Directory {
         let trusted = [target.owner().map_or(0, |(uid, _)| uid), rustix::process::geteuid().as_raw()];
         if !owner.is_ok_and(|(directory, uid)| directory && trusted.contains(&uid)) {
             return Err(target.refuse(&format!("{} belongs to somebody else", path.display())));
+        }
+        // Files that are not all there are of somebody who was killed before he did anything, or after he had undone everything.
+        let incomplete = || FILES.iter().any(|name| !path.join(name).exists());
+        if incomplete() {
+            std::thread::sleep(CREATION);
+            if incomplete() {
+                let _ = fs::remove_dir_all(&path);
+                return Ok(None);
+            }
         }
         let open = |name: &str| {
             let open = OpenOptions::new()

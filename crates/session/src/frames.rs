@@ -179,7 +179,7 @@ impl Guards {
         let at = |ranges: &[(u64, u64)]| {
             find(ranges, thread.regs.rip) || words(&stack).any(|word| find(ranges, word))
         };
-        if thread.system_call().is_some_and(|call| WAITING.contains(&call)) {
+        if thread.system_call.is_some_and(|call| WAITING.contains(&call)) {
             return None;
         }
         if at(&self.linker) {

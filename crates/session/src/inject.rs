@@ -256,34 +256,41 @@ const GAP: u64 = 64 << 20;
 const USER_END: u64 = 1 << 47;
 
 impl Place {
-    /// Finds one. `text_end` tells, for a mapping of a file, the address where the file's text ends in it.
-    pub fn find(
-        text: &mut ProcessText,
-        regions: &[Region],
-        text_end: impl Fn(&Region) -> Option<u64>,
-    ) -> Result<Place, Failed> {
-        let needed = size() as u64;
-        let room = |region: &&Region| {
-            text_end(region).map(|end| end.next_multiple_of(16)).filter(|end| {
-                *end > region.start && end.next_multiple_of(PAGE) == region.end && region.end - end >= needed
-            })
-        };
-        let executable = regions.iter().filter(|region| region.executable && region.file.1 != 0);
-        let at = executable.rev().find_map(|region| room(&region)).ok_or(Failed::NoPlace)?;
-        let mut before = vec![0; size()];
-        text.read(Avma(at), &mut before).map_err(|_| Failed::Memory)?;
+    /// All there are. `file_text` tells, for a mapping of a file, the address where the file's text ends in it, and the bytes behind.
+    pub fn all(regions: &[Region], file_text: impl Fn(&Region, usize) -> Option<(u64, Vec<u8>)>) -> Vec<Place> {
         let gaps = regions.windows(2).rev().map(|pair| (pair[0].end, pair[1].start));
-        let wide =
-            gaps.filter(|(start, end)| *end < USER_END && end - start >= GAP).map(|(_, end)| end - GAP / 2);
-        let scratch = wide.map(|at| at / PAGE * PAGE).next().ok_or(Failed::NoPlace)?;
-        Ok(Place { at, before, scratch })
+        let wide = gaps.filter(|(start, end)| *end < USER_END && end - start >= GAP).map(|(_, end)| end - GAP / 2);
+        let Some(scratch) = wide.map(|at| at / PAGE * PAGE).next() else { return Vec::new() };
+        let executable = regions.iter().filter(|region| region.executable && region.file.1 != 0);
+        let place = |region: &Region| {
+            let (at, before) = file_text(region, size())?;
+            let last_page = at.next_multiple_of(PAGE) == region.end && region.end - at >= size() as u64;
+            (at > region.start && last_page).then_some(Place { at, before, scratch })
+        };
+        executable.rev().filter_map(place).collect()
+    }
+
+    /// Are there other bytes than the file's?
+    pub fn is_used(&self, text: &mut ProcessText) -> bool {
+        let mut now = vec![0; self.before.len()];
+        text.read(Avma(self.at), &mut now).is_err() || now != self.before
+    }
+
+    /// Is the code there still, left by somebody who was killed?
+    pub fn is_left(&self, text: &mut ProcessText) -> bool {
+        let mut now = vec![0; code().len()];
+        text.read(Avma(self.at), &mut now).is_ok() && now == code()
+    }
+
+    /// First byte, and one past the last.
+    pub fn range(&self) -> (u64, u64) {
+        (self.at, self.at + size() as u64)
     }
 
     /// Is a thread still in the call, or will it be when a signal handler returns?
     pub fn holds(&self, text: &mut ProcessText, thread: &Held, regions: &[Region]) -> bool {
-        let code = (self.at, self.at + size() as u64);
         (self.scratch..=self.scratch + SCRATCH).contains(&thread.regs.rsp)
-            || !Stacks::new(std::slice::from_ref(thread), regions).running_in(text, &[code]).is_empty()
+            || !Stacks::new(std::slice::from_ref(thread), regions).running_in(text, &[self.range()]).is_empty()
     }
 
     /// Where a string handed to [`Place::call`] will be.

@@ -2,7 +2,8 @@
 //! this could not.
 //!
 //! A held thread that waits in a system call must not notice. The kernel restarts most calls by itself; those that it ends with EINTR are
-//! restarted by us, unless a signal is pending that could be the reason. (A time-out of such a call begins anew.)
+//! restarted by us, at once, unless a signal is pending that could be the reason. (A time-out of such a call begins anew. Should we be killed
+//! between the two, the call ends as after a SIGSTOP.)
 //!
 //! Unsafe because one ptrace request has no safe wrapper.
 #![allow(unsafe_code)]
@@ -68,6 +69,8 @@ pub struct Held {
     pub tid: u32,
     /// Its registers.
     pub regs: user_regs_struct,
+    /// The system call it waited in.
+    pub system_call: Option<u64>,
     process: u32,
     since: Instant,
     running: bool,
@@ -81,6 +84,18 @@ fn pid(tid: u32) -> Pid {
 pub fn list(process: u32) -> Vec<u32> {
     let entries = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// The same, those last that wait in a call which the kernel ends with EINTR when they are held.
+pub fn list_politely(process: u32) -> Vec<u32> {
+    let mut tids = list(process);
+    let waits = |tid: &u32| {
+        let call = fs::read_to_string(format!("/proc/{process}/task/{tid}/syscall")).unwrap_or_default();
+        let number = call.split(' ').next().and_then(|word| word.parse().ok());
+        number.is_some_and(|number| RESTARTABLE.contains(&number))
+    };
+    tids.sort_by_cached_key(waits);
+    tids
 }
 
 /// Makes this thread the tracer of another; that one runs on.
@@ -145,7 +160,21 @@ impl Held {
         let since = Instant::now();
         await_stop(tid, since, patience)?;
         let regs = ptrace::getregs(pid(tid)).map_err(|_| NotHeld::Gone)?;
-        Ok(Held { tid, regs, process, since, running: false })
+        let mut held = Held { tid, regs, system_call: None, process, since, running: false };
+        held.settle()?;
+        Ok(held)
+    }
+
+    /// Notes the system call that was cut short, and has it begun again if the kernel does not.
+    fn settle(&mut self) -> Result<(), NotHeld> {
+        self.system_call = ((self.regs.orig_rax as i64) >= 0).then_some(self.regs.orig_rax);
+        if self.system_call.is_some() && self.regs.rax as i64 == -i64::from(libc::EINTR) {
+            let again = self.resumption();
+            if again.rip != self.regs.rip {
+                self.set(again)?;
+            }
+        }
+        Ok(())
     }
 
     /// Lets it go on without letting go of it.
@@ -161,7 +190,7 @@ impl Held {
         await_stop(self.tid, Instant::now(), PATIENCE)?;
         self.running = false;
         self.regs = ptrace::getregs(pid(self.tid)).map_err(|_| NotHeld::Gone)?;
-        Ok(())
+        self.settle()
     }
 
     /// Sets all its registers at once.
@@ -209,11 +238,6 @@ impl Held {
         if done == 0 { Ok(mask) } else { Err(NotHeld::Gone) }
     }
 
-    /// The system call it waits in.
-    pub fn system_call(&self) -> Option<u64> {
-        ((self.regs.orig_rax as i64) >= 0).then_some(self.regs.orig_rax)
-    }
-
     /// Lets go. How long it stood still.
     pub fn release(self) -> Duration {
         let since = self.since;
@@ -228,13 +252,7 @@ impl Held {
             self.running = false;
             if let Ok(regs) = ptrace::getregs(pid(self.tid)) {
                 self.regs = regs;
-            }
-        }
-        let cut_short = (self.regs.orig_rax as i64) >= 0 && self.regs.rax as i64 == -4;
-        if cut_short {
-            let again = self.resumption();
-            if again.rip != self.regs.rip {
-                let _ = ptrace::setregs(pid(self.tid), again);
+                let _ = self.settle();
             }
         }
         let _ = ptrace::detach(pid(self.tid), None);
