@@ -4,13 +4,11 @@
 //! read when a thread has been quiet for a while, has ended, or the recording ends.
 
 use crate::clock;
-use crate::pairing::OpenCalls;
-use crate::raw::{Cursor, RawEvent, Sink};
+use crate::output::Output;
+use crate::reader::{Extent, Reader};
 use crate::shm::{self, Shared};
-use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE, Clock, ThreadEntry, ThreadState};
-use calltap_trace::{
-    Error, Event, EventKind, Loss, Process, Record, Thread, ThreadEncoder, ThreadId, TraceWriter,
-};
+use calltap_abi::{Clock, ThreadEntry, ThreadState};
+use calltap_trace::{Error, Process, Record, Thread, ThreadId, TraceWriter};
 use std::fs;
 use std::sync::atomic::Ordering::*;
 use std::sync::mpsc::Receiver;
@@ -24,45 +22,6 @@ const IDLE_PAUSE: Duration = Duration::from_millis(4);
 const SWEEP: Duration = Duration::from_millis(50);
 /// Events reach the file after this time at the latest, and the clocks are compared.
 const FLUSH: Duration = Duration::from_secs(1);
-/// A slot that is still empty so long after its chunk was full will never be written: its writer was a hook that a signal handler
-/// interrupted and left by siglongjmp.
-const HOLE: Duration = Duration::from_millis(100);
-/// Chunks looked ahead for others that are full already.
-const LOOK_AHEAD: usize = 4096;
-
-/// What is read of a thread.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Extent {
-    /// Chunks that are full.
-    Full,
-    /// Also the one being filled.
-    Partial,
-    /// All there is: the thread writes no more.
-    Rest,
-}
-
-struct Reader {
-    entry: u32,
-    process: u32,
-    tid: u32,
-    chunk: Option<u32>,
-    cursor: Cursor,
-    open: OpenCalls,
-    encoder: ThreadEncoder,
-    totals: Loss,
-    /// Waiting for an empty slot since then; and up to which chunk that wait counts.
-    hole: Option<(Instant, u32)>,
-    /// Empty slots before the end of this chunk are empty for good.
-    settled: Option<u32>,
-    /// A slot of this chunk was stepped over.
-    skipped: bool,
-    /// Chunks of which a slot was stepped over. Should its writer come back after all, it must not write into what is another
-    /// thread's by then: they are kept until the thread ends.
-    kept: Vec<u32>,
-    torn: u64,
-    /// Something came since the last sweep.
-    active: bool,
-}
 
 /// What a recording amounts to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -82,7 +41,7 @@ pub struct Totals {
 /// Reads all threads of a session.
 pub struct Collector<'a> {
     shared: &'a Shared,
-    writer: TraceWriter,
+    output: Output,
     records: Receiver<Record>,
     sparse: bool,
     /// Threads reuse their own oldest chunks: nobody else may read a thread's chunks while it lives.
@@ -93,7 +52,6 @@ pub struct Collector<'a> {
     processes: Vec<u32>,
     next_thread: u32,
     totals: Totals,
-    failed: Option<Error>,
     namespace: u64,
 }
 
@@ -108,7 +66,7 @@ impl<'a> Collector<'a> {
         use std::os::unix::fs::MetadataExt;
         Collector {
             shared,
-            writer,
+            output: Output { writer, failed: None },
             records,
             sparse: clock == Clock::Sparse,
             overwrite: shared.control().overwrite.load(Relaxed) != 0,
@@ -117,7 +75,6 @@ impl<'a> Collector<'a> {
             processes: Vec::new(),
             next_thread: 0,
             totals: Totals::default(),
-            failed: None,
             namespace: fs::metadata("/proc/self/ns/pid").map_or(0, |meta| meta.ino()),
         }
     }
@@ -131,7 +88,7 @@ impl<'a> Collector<'a> {
             let last = stop();
             control.heartbeat.fetch_add(1, Relaxed);
             // The agent clears this when we were stopped for too long.
-            control.recording.store(u32::from(!last && self.failed.is_none()), Relaxed);
+            control.recording.store(u32::from(!last && self.output.failed.is_none()), Relaxed);
             self.shared.provide_chunks();
             self.take_records();
             self.find_threads();
@@ -149,27 +106,21 @@ impl<'a> Collector<'a> {
             if last {
                 self.take_records();
                 self.add_unregistered();
-                return (self.writer, self.totals, self.failed);
+                return (self.output.writer, self.totals, self.output.failed);
             }
             std::thread::sleep(if got { BUSY_PAUSE } else { IDLE_PAUSE });
         }
     }
 
-    fn write(&mut self, record: &Record) {
-        if self.failed.is_none() {
-            self.failed = self.writer.record(record).err();
-        }
-    }
-
     fn take_records(&mut self) {
         while let Ok(record) = self.records.try_recv() {
-            self.write(&record);
+            self.output.record(&record);
         }
     }
 
     fn compare_clocks(&mut self) {
         if self.timed {
-            self.write(&Record::Clock(clock::pair()));
+            self.output.record(&Record::Clock(clock::pair()));
         }
     }
 
@@ -184,7 +135,7 @@ impl<'a> Collector<'a> {
             let parent = process.parent.load(Relaxed).checked_sub(1);
             self.processes.push(pid);
             self.totals.processes += 1;
-            self.write(&Record::Process(Process { id: index, pid, parent, comm: comm(pid, pid) }));
+            self.output.record(&Record::Process(Process { id: index, pid, parent, comm: comm(pid, pid) }));
         }
         for index in 0..control.thread_bump.load(Acquire) {
             if self.readers.get(index as usize).is_some_and(Option::is_some) {
@@ -211,23 +162,8 @@ impl<'a> Collector<'a> {
         // The name of now, or if the thread is gone the name it began with.
         let name = self.shared.thread(entry).map(name_at_start).unwrap_or_default();
         let comm = Some(comm(pid, tid)).filter(|comm| !comm.is_empty()).unwrap_or(name);
-        self.write(&Record::Thread(Thread { id, process, tid, comm }));
-        let reader = Reader {
-            entry,
-            process,
-            tid,
-            chunk: None,
-            cursor: Cursor::default(),
-            open: OpenCalls::default(),
-            encoder: ThreadEncoder::new(id),
-            totals: Loss { thread: id, ..Loss::default() },
-            hole: None,
-            settled: None,
-            skipped: false,
-            kept: Vec::new(),
-            torn: 0,
-            active: true,
-        };
+        self.output.record(&Record::Thread(Thread { id, process, tid, comm }));
+        let reader = Reader::new(id, entry, process, tid, self.sparse);
         let place = entry as usize;
         self.readers.resize_with(self.readers.len().max(place + 1), || None);
         self.readers[place] = Some(Box::new(reader));
@@ -237,7 +173,7 @@ impl<'a> Collector<'a> {
     fn pass(&mut self, extent: Extent) -> bool {
         let mut got = false;
         for reader in self.readers.iter_mut().flatten() {
-            got |= reader.read(self.shared, self.sparse, extent, &mut self.writer, &mut self.failed);
+            got |= reader.read(self.shared, extent, &mut self.output);
         }
         if got {
             self.shared.control().chunks_returned.fetch_add(1, AcqRel);
@@ -266,7 +202,7 @@ impl<'a> Collector<'a> {
                 continue;
             }
             let extent = if over { Extent::Rest } else { Extent::Partial };
-            reader.read(self.shared, self.sparse, extent, &mut self.writer, &mut self.failed);
+            reader.read(self.shared, extent, &mut self.output);
             if over {
                 ended.push(reader.entry);
             }
@@ -279,42 +215,25 @@ impl<'a> Collector<'a> {
     }
 
     fn end(&mut self, mut reader: Reader) {
-        if self.sparse {
-            let mut sink = Encode::new(&mut reader.open, &mut reader.encoder);
-            reader.cursor.flush_sparse(&mut sink);
-            sink.count(&mut reader.totals);
-        }
-        reader.note_loss(self.shared);
-        if self.failed.is_none() {
-            self.failed = self.writer.events(&mut reader.encoder).err();
-        }
+        reader.end(self.shared, &mut self.output);
         self.totals.events += reader.totals.entries + reader.totals.exits;
         self.totals.lost_entries += reader.totals.lost_entries;
         self.totals.lost_exits += reader.totals.lost_exits;
-        self.write(&Record::Loss(reader.totals));
+        self.output.record(&Record::Loss(reader.totals));
         let Some(entry) = self.shared.thread(reader.entry) else { return };
-        // The last chunk, which no link leads out of.
-        for chunk in reader.chunk.into_iter().chain(reader.kept.iter().copied()) {
-            reader.free(self.shared, chunk);
-        }
         entry.state.store(ThreadState::Free as u32, Release);
         self.shared.free_thread(reader.entry);
     }
 
     fn flush(&mut self) {
         for reader in self.readers.iter_mut().flatten() {
-            reader.note_loss(self.shared);
-            if self.failed.is_none() {
-                self.failed = self.writer.events(&mut reader.encoder).err();
-            }
+            reader.flush(self.shared, &mut self.output);
         }
-        let totals: Vec<Loss> = self.readers.iter().flatten().map(|reader| reader.totals).collect();
-        for loss in totals.into_iter().filter(|loss| loss.lost_entries + loss.lost_exits > 0) {
-            self.write(&Record::Loss(loss));
+        let losses = self.readers.iter().flatten().map(|reader| reader.totals);
+        for loss in losses.filter(|loss| loss.lost_entries + loss.lost_exits > 0) {
+            self.output.record(&Record::Loss(loss));
         }
-        if self.failed.is_none() {
-            self.failed = self.writer.flush().err();
-        }
+        self.output.flush();
     }
 
     /// Events of threads for which the thread table had no room.
@@ -323,193 +242,8 @@ impl<'a> Collector<'a> {
         if lost > 0 {
             self.totals.lost_entries += lost;
             let text = format!("{lost} calls or returns were lost in threads that could not be registered");
-            self.write(&Record::Note { text });
+            self.output.record(&Record::Note { text });
         }
-    }
-}
-
-impl Reader {
-    fn read(
-        &mut self,
-        shared: &Shared,
-        sparse: bool,
-        extent: Extent,
-        writer: &mut TraceWriter,
-        failed: &mut Option<Error>,
-    ) -> bool {
-        let mut got = false;
-        // No more chunks than there are: links that make a circle (the program can write to them) end somewhere.
-        let mut left = shared.chunk_count();
-        loop {
-            let chunk = match self.chunk {
-                Some(chunk) => chunk,
-                None => {
-                    let first = shared.thread(self.entry).map_or(0, |entry| entry.first_chunk.load(Acquire));
-                    let Some(first) = first.checked_sub(1) else { return got };
-                    self.chunk = Some(first);
-                    first
-                }
-            };
-            let Some(header) = shared.chunk_header(chunk) else { return got };
-            if extent == Extent::Full && header.next.load(Acquire) == 0 {
-                return got;
-            }
-            let before = self.cursor.offset;
-            self.take(shared, sparse, chunk);
-            if self.cursor.offset != before {
-                got = true;
-                self.hole = None;
-            }
-            self.active |= got;
-            if self.encoder.is_full() && failed.is_none() {
-                *failed = writer.events(&mut self.encoder).err();
-            }
-            if failed.is_some() {
-                self.encoder = ThreadEncoder::new(self.totals.thread);
-            }
-            let next = header.next.load(Acquire).checked_sub(1);
-            if !self.cursor.at_end() {
-                if !self.skip_hole(shared, sparse, chunk, next, extent) {
-                    return got;
-                }
-                continue;
-            }
-            let Some(next) = next else { return got };
-            // The thread's cursor is still here until the next chunk holds something.
-            if extent != Extent::Rest
-                && shared.chunk(next).is_none_or(|words| words[CHUNK_DATA / 8].load(Relaxed) == 0)
-            {
-                return got;
-            }
-            if std::mem::take(&mut self.skipped) {
-                self.kept.push(chunk);
-            } else {
-                self.free(shared, chunk);
-            }
-            self.settled = self.settled.filter(|settled| *settled != chunk);
-            self.chunk = Some(next);
-            self.cursor.next_chunk();
-            match left.checked_sub(1) {
-                Some(fewer) => left = fewer,
-                None => return got,
-            }
-        }
-    }
-
-    fn take(&mut self, shared: &Shared, sparse: bool, chunk: u32) {
-        let mut sink = Encode::new(&mut self.open, &mut self.encoder);
-        if sparse {
-            if let Some(words) = shared.chunk_halves(chunk) {
-                self.cursor.read_sparse(words, &mut sink);
-            }
-        } else if let Some(words) = shared.chunk(chunk) {
-            self.cursor.read(words, &mut sink);
-        }
-        sink.count(&mut self.totals);
-    }
-
-    /// Steps over an empty slot if it will stay empty: the thread is gone, or has left it behind for long. True if it did.
-    fn skip_hole(
-        &mut self,
-        shared: &Shared,
-        sparse: bool,
-        chunk: u32,
-        next: Option<u32>,
-        extent: Extent,
-    ) -> bool {
-        let Some(words) = shared.chunk(chunk) else { return false };
-        let dead = if extent == Extent::Rest {
-            next.is_some() || self.cursor.more_behind(words)
-        } else {
-            next.is_some() && (self.settled.is_some() || self.waited_enough(shared, chunk))
-        };
-        if dead {
-            self.torn += 1;
-            self.cursor.skip_hole(words, sparse);
-            self.skipped = true;
-        }
-        dead
-    }
-
-    /// Has the wait for an empty slot been long enough? It counts for all chunks that were full when it began.
-    fn waited_enough(&mut self, shared: &Shared, chunk: u32) -> bool {
-        let (since, last) = *self.hole.get_or_insert_with(|| (Instant::now(), last_full(shared, chunk)));
-        let enough = since.elapsed() >= HOLE;
-        if enough {
-            self.hole = None;
-            self.settled = Some(last);
-        }
-        enough
-    }
-
-    fn free(&self, shared: &Shared, chunk: u32) {
-        // What reading left: the room behind the limit, and in a chunk that was kept a late word.
-        if let Some(words) = shared.chunk(chunk) {
-            let from = if self.kept.contains(&chunk) || self.skipped { CHUNK_DATA } else { CHUNK_LIMIT };
-            for word in &words[from / 8..CHUNK_SIZE / 8] {
-                word.store(0, Relaxed);
-            }
-        }
-        shared.free_chunk(chunk);
-    }
-
-    fn note_loss(&mut self, shared: &Shared) {
-        let Some(entry) = shared.thread(self.entry) else { return };
-        let (entries, exits) = self.lost(entry);
-        let (more_entries, more_exits) = (entries - self.totals.lost_entries, exits - self.totals.lost_exits);
-        if more_entries + more_exits == 0 {
-            return;
-        }
-        (self.totals.lost_entries, self.totals.lost_exits) = (entries, exits);
-        let bounded = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
-        let kind = EventKind::Lost { entries: bounded(more_entries), exits: bounded(more_exits) };
-        self.encoder.push(Event { ticks: self.cursor.last_ticks(), site: Default::default(), kind });
-    }
-
-    fn lost(&self, entry: &ThreadEntry) -> (u64, u64) {
-        let entries = entry.lost_entries.load(Relaxed) + self.torn;
-        (entries.max(self.totals.lost_entries), entry.lost_exits.load(Relaxed).max(self.totals.lost_exits))
-    }
-}
-
-/// The last chunk, from a full one on, that is full too.
-fn last_full(shared: &Shared, full: u32) -> u32 {
-    let next =
-        |chunk: u32| shared.chunk_header(chunk).and_then(|header| header.next.load(Acquire).checked_sub(1));
-    let mut last = full;
-    for _ in 0..LOOK_AHEAD {
-        match next(last).filter(|after| next(*after).is_some()) {
-            Some(after) => last = after,
-            None => break,
-        }
-    }
-    last
-}
-
-/// Pairs and encodes.
-struct Encode<'a> {
-    open: &'a mut OpenCalls,
-    encoder: &'a mut ThreadEncoder,
-    events: u64,
-    exits: u64,
-}
-
-impl<'a> Encode<'a> {
-    fn new(open: &'a mut OpenCalls, encoder: &'a mut ThreadEncoder) -> Self {
-        Encode { open, encoder, events: 0, exits: 0 }
-    }
-
-    fn count(self, totals: &mut Loss) {
-        totals.entries += self.events - self.exits;
-        totals.exits += self.exits;
-    }
-}
-
-impl Sink for Encode<'_> {
-    #[inline(always)]
-    fn take(&mut self, raw: RawEvent) {
-        self.exits += u64::from(self.open.pair(raw, self.encoder));
-        self.events += 1;
     }
 }
 
