@@ -6,7 +6,11 @@
 use calltap_abi::event::{SPARSE_BLOCK, SPARSE_HIGH, code, has_parent, parent_of_halves};
 use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE, stub};
 use calltap_trace::SiteId;
+use std::hint::black_box;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// Words that are fetched together.
+const FETCH: usize = 512;
 
 /// One event as the agent wrote it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,10 +23,17 @@ pub struct RawEvent {
     pub parent: u64,
 }
 
-/// Takes events. A trait and not a closure: it runs once per event, and must become part of the reading loop.
+/// Takes events. The two that take many are what makes reading fast: most events come in rows of one sort, and a loop over these
+/// alone keeps all it needs in registers. They say how many they took; `event` reads one.
 pub trait Sink {
     /// The next event of the thread.
     fn take(&mut self, event: RawEvent);
+
+    /// The next events, as long as they are entries and returns without anything behind them.
+    fn take_graph<T>(&mut self, words: &[T], event: impl Fn(&T) -> RawEvent) -> usize;
+
+    /// The next events, as long as they are calls.
+    fn take_calls<T>(&mut self, words: &[T], event: impl Fn(&T) -> RawEvent) -> usize;
 }
 
 #[inline(always)]
@@ -31,6 +42,21 @@ fn event(low: u32, ticks: u64, parent: u64) -> RawEvent {
 }
 
 impl RawEvent {
+    /// An event of one word; `high` is the upper half of its clock.
+    #[inline(always)]
+    fn of_word(high: u64, word: &AtomicU64) -> RawEvent {
+        let word = word.load(Relaxed);
+        event(word as u32, high | word >> 32, 0)
+    }
+
+    /// An event of two words, or padding if the second is not there.
+    #[inline(always)]
+    fn of_words(high: u64, [word, parent]: &[AtomicU64; 2]) -> RawEvent {
+        let (first, parent) = (RawEvent::of_word(high, word), parent.load(Relaxed));
+        let whole = parent as u32 & code::MASK == code::PARENT;
+        event(if whole { first.low } else { code::PAD }, first.ticks, parent >> 5)
+    }
+
     /// Stub index.
     #[inline(always)]
     pub fn site(self) -> SiteId {
@@ -85,7 +111,7 @@ impl Cursor {
 
     /// Is the chunk read to its end?
     pub fn at_end(&self) -> bool {
-        self.offset >= CHUNK_LIMIT && !self.owed
+        self.offset >= CHUNK_LIMIT + 8 * usize::from(self.owed)
     }
 
     /// To the start of the next chunk.
@@ -118,46 +144,70 @@ impl Cursor {
 
     /// Reads 8-byte words until the end of the chunk or an empty slot.
     pub fn read(&mut self, chunk: &[AtomicU64; CHUNK_SIZE / 8], sink: &mut impl Sink) {
-        // In registers for the time of the loop: this runs once per event.
-        let (mut at, mut high, mut owed, mut last) = (self.offset / 8, self.high, self.owed, self.last);
-        while at < CHUNK_LIMIT / 8 || owed {
-            let word = chunk[at].load(Relaxed);
-            let low = word as u32;
-            let mut parent = 0;
-            // The most frequent kinds first: entries and returns without anything behind them.
-            if !matches!(low & code::MASK, code::ENTRY | code::EXIT) {
-                if word == 0 {
+        let mut at = self.offset / 8;
+        let mut fetched = at;
+        while at < CHUNK_LIMIT / 8 + usize::from(self.owed) {
+            if at >= fetched {
+                fetched = (at + FETCH).min(CHUNK_LIMIT / 8);
+                fetch(&chunk[at.min(fetched)..fetched]);
+            }
+            // What an epoch word belongs to may lie behind the limit: it is read by itself.
+            let row = if self.owed { &[] } else { &chunk[at..fetched] };
+            let kind = row.first().map_or(0, |word| word.load(Relaxed) as u32 & code::MASK);
+            let high = self.high;
+            let (mut words, size) = match kind {
+                code::ENTRY | code::EXIT | code::TAIL_ENTRY => {
+                    (sink.take_graph(row, |word| RawEvent::of_word(high, word)), 1)
+                }
+                code::CALL => {
+                    (2 * sink.take_calls(row.as_chunks().0, |words| RawEvent::of_words(high, words)), 2)
+                }
+                _ => (0, 0),
+            };
+            if words > 0 {
+                self.last = RawEvent::of_word(high, &row[words - size]).ticks;
+            } else {
+                words = self.read_one(&chunk[at..], sink);
+                if words == 0 {
                     break;
                 }
-                let kind = low & code::MASK;
-                // (A PARENT word comes alone only behind a slot that was skipped.)
-                if matches!(kind, code::EPOCH | code::PAD | code::PARENT) {
-                    if kind == code::EPOCH {
-                        high = word >> 32 << 32;
-                        owed = true;
-                    }
-                    chunk[at].store(0, Relaxed);
-                    at += 1;
-                    continue;
-                }
-                if has_parent(kind) {
-                    let second = chunk[at + 1].load(Relaxed);
-                    if second == 0 {
-                        break;
-                    }
-                    if second as u32 & code::MASK == code::PARENT {
-                        parent = second >> 5;
-                        chunk[at + 1].store(0, Relaxed);
-                    }
-                }
             }
-            chunk[at].store(0, Relaxed);
-            at += 1 + usize::from(parent != 0);
-            owed = false;
-            last = high | word >> 32;
-            sink.take(event(low, last, parent));
+            for word in &chunk[at..at + words] {
+                word.store(0, Relaxed);
+            }
+            at += words;
         }
-        (self.offset, self.high, self.owed, self.last) = (at * 8, high, owed, last);
+        self.offset = at * 8;
+    }
+
+    /// Reads one event or another word. Says how many words that were; 0: it is not there yet.
+    #[inline(never)]
+    fn read_one(&mut self, words: &[AtomicU64], sink: &mut impl Sink) -> usize {
+        let word = words[0].load(Relaxed);
+        let low = word as u32;
+        let mut parent = None;
+        match low & code::MASK {
+            _ if word == 0 => return 0,
+            code::EPOCH => {
+                self.high = word >> 32 << 32;
+                self.owed = true;
+                return 1;
+            }
+            // (A PARENT word comes alone only behind a slot that was skipped.)
+            code::PAD | code::PARENT => return 1,
+            kind if has_parent(kind) => {
+                let second = words[1].load(Relaxed);
+                if second == 0 {
+                    return 0;
+                }
+                parent = (second as u32 & code::MASK == code::PARENT).then_some(second >> 5);
+            }
+            _ => {}
+        }
+        self.owed = false;
+        self.last = self.high | word >> 32;
+        sink.take(event(low, self.last, parent.unwrap_or(0)));
+        1 + usize::from(parent.is_some())
     }
 
     /// Reads the 4-byte words of the sparse clock likewise.
@@ -205,14 +255,31 @@ impl Cursor {
     }
 }
 
+/// Brings words into the cache. They come from another processor's, and many at once come sooner than each when it is needed.
+fn fetch(words: &[AtomicU64]) {
+    const LINE: usize = 8;
+    black_box(words.iter().step_by(LINE).fold(0, |all, word| all | word.load(Relaxed)));
+}
+
 impl Sparse {
     fn flush(&mut self, end: u64, sink: &mut impl Sink) {
         let span = end.saturating_sub(self.start);
         let count = self.waiting.len() as u64;
-        for (i, mut event) in self.waiting.drain(..).enumerate() {
-            event.ticks = self.start + span / (count + 1) * (i as u64 + 1);
-            sink.take(event);
+        for (event, i) in self.waiting.iter_mut().zip(1..) {
+            event.ticks = self.start + span / (count + 1) * i;
         }
+        let mut rest = &*self.waiting;
+        while let Some(first) = rest.first() {
+            let taken = match first.code() {
+                code::CALL => sink.take_calls(rest, |event| *event),
+                _ => sink.take_graph(rest, |event| *event),
+            };
+            if taken == 0 {
+                sink.take(*first);
+            }
+            rest = &rest[taken.max(1)..];
+        }
+        self.waiting.clear();
     }
 }
 

@@ -4,6 +4,7 @@ use crate::output::Output;
 use crate::pairing::OpenCalls;
 use crate::raw::{Cursor, RawEvent, Sink};
 use crate::shm::Shared;
+use calltap_abi::event::code;
 use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE, ThreadEntry};
 use calltap_trace::{Event, EventKind, Loss, ThreadEncoder, ThreadId};
 use std::sync::atomic::Ordering::*;
@@ -258,9 +259,24 @@ impl<'a> Encode<'a> {
 }
 
 impl Sink for Encode<'_> {
-    #[inline(always)]
     fn take(&mut self, raw: RawEvent) {
         self.exits += u64::from(self.open.pair(raw, self.encoder));
         self.events += 1;
+    }
+
+    fn take_graph<T>(&mut self, words: &[T], event: impl Fn(&T) -> RawEvent) -> usize {
+        let (count, exits) = self.open.pair_graph(words, event, self.encoder);
+        self.exits += exits as u64;
+        self.events += count as u64;
+        count
+    }
+
+    fn take_calls<T>(&mut self, words: &[T], event: impl Fn(&T) -> RawEvent) -> usize {
+        let count = self.encoder.push_calls(words, |word| {
+            let call = event(word);
+            (call.code() == code::CALL).then(|| (call.ticks, call.site(), call.parent))
+        });
+        self.events += count as u64;
+        count
     }
 }

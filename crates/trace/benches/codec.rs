@@ -9,7 +9,8 @@
 mod synthetic;
 
 use calltap_trace::{
-    Batch, ClockKind, End, Event, EventKind, SiteId, ThreadEncoder, ThreadId, TraceReader, TraceWriter,
+    Batch, ClockKind, End, Event, EventKind, GraphEvent, SiteId, ThreadEncoder, ThreadId, TraceReader,
+    TraceWriter,
 };
 use rustix::time::{ClockId, clock_gettime};
 use std::path::Path;
@@ -50,15 +51,31 @@ fn pack(events: &[Event]) -> Vec<Raw> {
     events.iter().map(pack).collect()
 }
 
+/// Adds events from the first on that are of one sort; says how many.
 #[inline(always)]
-fn unpack(raw: Raw, ticks: &mut u64, encoder: &mut ThreadEncoder) {
-    *ticks += u64::from(raw.delta);
-    let (ticks, site) = (*ticks, SiteId(raw.site_and_kind >> 2));
-    match raw.site_and_kind & 3 {
-        kind @ 0..2 => encoder.push_graph(ticks, site, kind == 1),
-        2 => encoder.push(Event { ticks, site, kind: EventKind::Call { parent: raw.parent } }),
-        _ => encoder.push(Event { ticks, site, kind: EventKind::EntryFrom { parent: raw.parent } }),
-    }
+fn push(events: &[Raw], ticks: &mut u64, encoder: &mut ThreadEncoder) -> usize {
+    let (mut now, kind) = (*ticks, events[0].site_and_kind & 3);
+    let site = |raw: &Raw| SiteId(raw.site_and_kind >> 2);
+    let mut step = |raw: &Raw| {
+        now += u64::from(raw.delta);
+        now
+    };
+    let count = match kind {
+        0 | 1 => encoder.push_graph(events, |raw| {
+            let pops = (raw.site_and_kind & 3) as u8;
+            (pops < 2).then(|| GraphEvent { ticks: step(raw), site: site(raw), tail: false, pops })
+        }),
+        2 => encoder.push_calls(events, |raw| {
+            (raw.site_and_kind & 3 == 2).then(|| (step(raw), site(raw), raw.parent))
+        }),
+        _ => {
+            let kind = EventKind::EntryFrom { parent: events[0].parent };
+            encoder.push(Event { ticks: step(&events[0]), site: site(&events[0]), kind });
+            1
+        }
+    };
+    *ticks = now;
+    count
 }
 
 fn best<T>(mut run: impl FnMut() -> T) -> (Duration, T) {
@@ -80,11 +97,10 @@ fn best<T>(mut run: impl FnMut() -> T) -> (Duration, T) {
 fn push_only(events: &[Raw]) -> usize {
     let (mut pending, mut ticks) = (0, 1 << 40);
     let mut encoder = ThreadEncoder::new(ThreadId(0));
-    for chunk in events.chunks(1 << 16) {
-        for &event in chunk {
-            unpack(event, &mut ticks, &mut encoder);
-        }
-        pending += std::hint::black_box(&encoder).len();
+    let mut rest = events;
+    while !rest.is_empty() {
+        rest = &rest[push(rest, &mut ticks, &mut encoder)..];
+        pending += std::hint::black_box(&encoder).is_full() as usize;
     }
     pending
 }
@@ -93,8 +109,9 @@ fn write(events: &[Raw], path: &Path) -> u64 {
     let mut writer = TraceWriter::create(path, synthetic::session(ClockKind::Tsc)).unwrap();
     let mut encoder = ThreadEncoder::new(ThreadId(0));
     let mut ticks = 1 << 40;
-    for &event in events {
-        unpack(event, &mut ticks, &mut encoder);
+    let mut rest = events;
+    while !rest.is_empty() {
+        rest = &rest[push(rest, &mut ticks, &mut encoder)..];
         if encoder.is_full() {
             writer.events(&mut encoder).unwrap();
         }

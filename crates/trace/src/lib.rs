@@ -25,4 +25,4 @@ pub use meta::{
     TracerInfo, TracerKind,
 };
 pub use reader::{Batches, ThreadBatches, TraceReader};
-pub use writer::{ThreadEncoder, TraceWriter};
+pub use writer::{GraphEvent, ThreadEncoder, TraceWriter};

@@ -124,6 +124,27 @@ fn synthetic_traces_survive() {
     }
 }
 
+/// Small steps around the end of the clock are backwards, wherever in a row of events they are and whatever follows.
+#[test]
+fn a_clock_that_wraps_around() {
+    let folder = tempfile::tempdir().unwrap();
+    for place in 0..17 {
+        for after in [4, 100_000, u64::MAX - 2] {
+            let ticks = |at: usize| {
+                if at < place {
+                    u64::MAX - 9
+                } else if at == place {
+                    3
+                } else {
+                    after
+                }
+            };
+            let event = |at| Event { ticks: ticks(at), site: SiteId(1), kind: EventKind::Entry };
+            check(&folder.path().join("t"), &(0..40).map(event).collect::<Vec<_>>(), usize::MAX);
+        }
+    }
+}
+
 /// Many more events than a chunk holds, pushed without ever asking [`ThreadEncoder::is_full`].
 #[test]
 fn an_encoder_nobody_empties_splits_by_itself() {

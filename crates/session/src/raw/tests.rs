@@ -19,6 +19,22 @@ impl Sink for Taken {
     fn take(&mut self, event: RawEvent) {
         self.0.push((event.ticks, event.site().0, event.code(), event.parent));
     }
+
+    fn take_graph<T>(&mut self, words: &[T], event: impl Fn(&T) -> RawEvent) -> usize {
+        self.row(words, event, &[code::ENTRY, code::EXIT])
+    }
+
+    fn take_calls<T>(&mut self, words: &[T], event: impl Fn(&T) -> RawEvent) -> usize {
+        self.row(words, event, &[code::CALL])
+    }
+}
+
+impl Taken {
+    /// Not all at once: reading goes on where the sink left off.
+    fn row<T>(&mut self, words: &[T], event: impl Fn(&T) -> RawEvent, codes: &[u32]) -> usize {
+        let row = words.iter().map(event).take(2).take_while(|event| codes.contains(&event.code()));
+        row.map(|event| self.take(event)).count()
+    }
 }
 
 fn word(ticks: u64, site: u32, code: u32) -> u64 {
@@ -35,6 +51,48 @@ fn reading_stops_at_an_empty_slot_and_goes_on_when_it_is_filled() {
     cursor.read(&chunk, &mut taken);
     assert_eq!(taken.0[1..], [(2, 4, code::ENTRY, 0), (3, 3, code::EXIT, 0)]);
     assert!(chunk.iter().all(|word| word.load(Relaxed) == 0), "what was read is cleared");
+}
+
+/// Rows of every sort after every other, at both parities.
+#[test]
+fn rows_follow_each_other() {
+    let mut words = Vec::new();
+    let mut expected = Vec::new();
+    for n in 0..200 {
+        let site = n as u32;
+        for kind in
+            [[code::ENTRY, code::EXIT, code::CALL], [code::CALL, code::ENTRY_FROM, code::TAIL_ENTRY]][n % 2]
+        {
+            for _ in 0..n % 5 {
+                words.push(word(n as u64 + 1, site, kind));
+                let parent = if has_parent(kind) { 0x1000 + n as u64 } else { 0 };
+                if parent != 0 {
+                    words.push(parent_word(parent));
+                }
+                expected.push((n as u64 + 1, site, kind, parent));
+            }
+        }
+        if n % 7 == 0 {
+            words.push(code::PAD.into());
+        }
+    }
+    let (chunk, mut cursor, mut taken) = (chunk(&words), Cursor::default(), Taken::default());
+    cursor.read(&chunk, &mut taken);
+    assert_eq!(taken.0, expected);
+    assert_eq!(cursor.last_ticks(), 200);
+    assert!(chunk.iter().all(|word| word.load(Relaxed) == 0));
+}
+
+/// The program can write anything: reading ends with the chunk.
+#[test]
+fn epochs_to_the_end_of_the_chunk_do_no_harm() {
+    let chunk = chunk(&[]);
+    for word in &chunk[..] {
+        word.store(code::EPOCH.into(), Relaxed);
+    }
+    let (mut cursor, mut taken) = (Cursor::default(), Taken::default());
+    cursor.read(&chunk, &mut taken);
+    assert!(taken.0.is_empty() && cursor.at_end());
 }
 
 #[test]

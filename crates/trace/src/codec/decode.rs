@@ -1,10 +1,11 @@
 //! Streams to events. The bytes are nobody's friend: every length, index and number is checked.
 
-use super::predictor::{Predictor, SMALL_EVENTS, SPELT, Tables};
+use super::predictor::{FULL_SLOTS, Predictor, SMALL_EVENTS, SMALL_SLOTS, SPELT, Tables};
 use super::sealed::Span;
 use super::streams::{Cursor, unzigzag};
 use super::symbol::*;
-use super::{CHUNK_EVENTS, Damage, TICK_FAR, TICK_FAR_CODE, TICK_SHORT};
+use super::ticks::{TICK_FAR, TICK_FAR_CODE, TICK_SHORT};
+use super::{CHUNK_EVENTS, Damage};
 use crate::{Event, EventKind, SiteId};
 
 /// Decodes chunks; keeps its tables from one to the next.
@@ -59,24 +60,20 @@ impl Decoder {
         self.tables.start();
         // Not cleared: a buffer that is used again is not filled twice.
         out.resize(events, Event { ticks: 0, site: SiteId(0), kind: EventKind::Entry });
-        for (round, (out, ticks)) in out.chunks_mut(SMALL_EVENTS).zip(ticks.chunks(SMALL_EVENTS)).enumerate()
-        {
-            if round == 1 {
-                self.tables.widen();
-            }
-            let mut predictor = self.tables.predictor();
-            let tokens = &tokens[round * (SMALL_EVENTS / 4)..];
-            for ((out, ticks), &tokens) in out.chunks_mut(4).zip(ticks.chunks(4)).zip(tokens) {
-                let mut tokens = tokens;
-                for (out, &code) in out.iter_mut().zip(ticks) {
-                    let delta =
-                        if u64::from(code) < TICK_SHORT { u64::from(code) } else { streams.far(code)? };
-                    now = now.wrapping_add(delta);
-                    let (site, kind) = event(tokens & 3, &mut predictor, &mut streams)?;
-                    *out = Event { ticks: now, site: SiteId(site), kind };
-                    tokens >>= 2;
-                }
-            }
+        let (small, full) = out.split_at_mut(events.min(SMALL_EVENTS));
+        let (tokens, more_tokens) = tokens.split_at(small.len().div_ceil(4));
+        let (ticks, more_ticks) = ticks.split_at(small.len());
+        run::<SMALL_SLOTS>(self.tables.predictor(), &mut streams, tokens, ticks, &mut now, small)?;
+        if !full.is_empty() {
+            self.tables.widen();
+            run::<FULL_SLOTS>(
+                self.tables.predictor(),
+                &mut streams,
+                more_tokens,
+                more_ticks,
+                &mut now,
+                full,
+            )?;
         }
         if streams.spelt.0.is_empty()
             && streams.details.0.is_empty()
@@ -90,8 +87,36 @@ impl Decoder {
     }
 }
 
+/// Decodes events as many as `out` has room for.
+fn run<const SLOTS: usize>(
+    mut predictor: Predictor<'_, SLOTS>,
+    streams: &mut Streams,
+    tokens: &[u8],
+    ticks: &[u8],
+    now: &mut u64,
+    out: &mut [Event],
+) -> Result<(), Damage> {
+    let mut last = *now;
+    for ((out, ticks), &tokens) in out.chunks_mut(4).zip(ticks.chunks(4)).zip(tokens) {
+        let mut tokens = tokens;
+        for (out, &code) in out.iter_mut().zip(ticks) {
+            let delta = if u64::from(code) < TICK_SHORT { u64::from(code) } else { streams.far(code)? };
+            last = last.wrapping_add(delta);
+            let (site, kind) = event(tokens & 3, &mut predictor, streams)?;
+            *out = Event { ticks: last, site: SiteId(site), kind };
+            tokens >>= 2;
+        }
+    }
+    *now = last;
+    Ok(())
+}
+
 #[inline(always)]
-fn event(token: u8, predictor: &mut Predictor, streams: &mut Streams) -> Result<(u32, EventKind), Damage> {
+fn event<const SLOTS: usize>(
+    token: u8,
+    predictor: &mut Predictor<'_, SLOTS>,
+    streams: &mut Streams,
+) -> Result<(u32, EventKind), Damage> {
     let symbol = if token == SPELT {
         match spelt(streams)? {
             Spelt::Symbol(symbol) => predictor.learn(symbol),

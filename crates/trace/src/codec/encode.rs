@@ -1,40 +1,65 @@
 //! Events to streams: what runs once per event while the traced program runs.
 
-use super::predictor::{SMALL_EVENTS, SPELT, Tables, is_graph};
-use super::sealed::{Sealed, Span, Streams, put_far};
+use super::CHUNK_EVENTS;
+use super::callers::Callers;
+use super::predictor::{FULL_SLOTS, Predictor, SMALL_EVENTS, SMALL_SLOTS, SPELT, Tables};
+use super::sealed::{Sealed, Span, Streams};
 use super::streams::put_varint;
 use super::symbol::*;
-use super::{CHUNK_EVENTS, TICK_SHORT};
+use super::ticks::Times;
 use crate::{Event, EventKind, SiteId, ThreadId};
 
-/// Slots of the map from a caller's address to its place in the chunk's list. It forgets on collision: then an
-/// address stands in the list twice.
-const CALLER_SLOTS: usize = 1 << 10;
-
-/// Events wait in this many pairs of ticks and symbol, and are then encoded in one tight loop: what the loop keeps
-/// in registers, encoding one event at a time would load and store (measured: 100 instructions an event, not 50).
+/// So many events are encoded together, in tight loops: what such a loop keeps in registers, encoding one event at a time
+/// would load and store (measured: 100 instructions an event, not 50).
 const WAITING: usize = SMALL_EVENTS;
 
-/// Turns the events of one thread into chunks, one event at a time.
+/// Of each of eight tokens the lower bit; only [`SPELT`] has that and the next one.
+const LOWEST_BITS: u64 = 0x0101_0101_0101_0101;
+
+/// Events that wait to be encoded together. Times and symbols apart, because of what is done with them.
+struct Stage {
+    ticks: [u64; WAITING],
+    symbols: [Symbol; WAITING],
+}
+
+/// One end of a call, as [`ThreadEncoder::push_graph`] takes it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GraphEvent {
+    /// Clock.
+    pub ticks: u64,
+    /// Function.
+    pub site: SiteId,
+    /// Entered by a jump.
+    pub tail: bool,
+    /// 0: the function was entered. Otherwise it returned, and this many calls end.
+    pub pops: u8,
+}
+
+impl GraphEvent {
+    #[inline(always)]
+    fn symbol(self) -> Symbol {
+        if self.pops > 1 {
+            return symbol(self.site.0, EXIT, u64::from(self.pops));
+        }
+        let returns = RETURN & u64::from(self.pops).wrapping_neg();
+        returns | symbol(self.site.0, u64::from(self.tail) * TAIL_ENTRY, 0)
+    }
+}
+
+/// Turns the events of one thread into chunks.
 ///
 /// A chunk's buffers come with its first event and grow in two steps. They stay while the thread fills chunk after
 /// chunk and are given back otherwise, so that thousands of idle or short-lived threads are cheap.
 pub struct ThreadEncoder {
     waiting: usize,
-    stage: Option<Box<[[u64; 2]; WAITING]>>,
+    stage: Option<Box<Stage>>,
     /// Encoded events of the chunk.
     count: usize,
-    last: u64,
-    first: u64,
-    low: u64,
-    high: u64,
+    times: Times,
     max_site: u32,
     tables: Tables,
     streams: Streams,
-    callers: Vec<u64>,
-    caller_slots: Vec<u32>,
-    /// What was last spelt out of each caller.
-    usual: Vec<Symbol>,
+    callers: Callers,
     structure: Vec<u8>,
     sealed: Vec<Sealed>,
     thread: ThreadId,
@@ -47,16 +72,11 @@ impl ThreadEncoder {
             waiting: 0,
             stage: None,
             count: 0,
-            last: 0,
-            first: 0,
-            low: 0,
-            high: 0,
+            times: Times::default(),
             max_site: 0,
             tables: Tables::default(),
             streams: Streams::default(),
-            callers: Vec::new(),
-            caller_slots: Vec::new(),
-            usual: Vec::new(),
+            callers: Callers::default(),
             structure: Vec::new(),
             sealed: Vec::new(),
             thread,
@@ -90,57 +110,67 @@ impl ThreadEncoder {
         let SiteId(site) = event.site;
         let symbol = match event.kind {
             EventKind::Entry => symbol(site, ENTRY, 0),
+            EventKind::Exit { pops: 1 } => RETURN | u64::from(site),
             EventKind::Exit { pops } if u64::from(pops) < AUX_END => symbol(site, EXIT, u64::from(pops)),
             EventKind::TailEntry => symbol(site, TAIL_ENTRY, 0),
-            EventKind::Call { parent } => symbol(site, CALL, self.caller(parent)),
-            EventKind::EntryFrom { parent } => symbol(site, ENTRY_FROM, self.caller(parent)),
-            EventKind::TailEntryFrom { parent } => symbol(site, TAIL_ENTRY_FROM, self.caller(parent)),
+            EventKind::Call { parent } => symbol(site, CALL, self.callers.place(parent)),
+            EventKind::EntryFrom { parent } => symbol(site, ENTRY_FROM, self.callers.place(parent)),
+            EventKind::TailEntryFrom { parent } => symbol(site, TAIL_ENTRY_FROM, self.callers.place(parent)),
             EventKind::Exit { .. } | EventKind::Lost { .. } => return self.push_rare(event),
         };
-        self.put(event.ticks, symbol);
+        let count = stage(&mut self.stage).fill(self.waiting, &[()], |()| Some((event.ticks, symbol)));
+        self.added(count);
     }
 
-    /// Adds [`EventKind::Entry`] or, if it `returns`, [`EventKind::Exit`] of one frame: the same as
-    /// [`Self::push`] for whoever has the two as one bit, without a branch on it.
-    #[inline]
-    pub fn push_graph(&mut self, ticks: u64, site: SiteId, returns: bool) {
-        let exit = symbol(0, EXIT, 1) & u64::from(returns).wrapping_neg();
-        self.put(ticks, exit | u64::from(site.0));
+    /// Adds what `event` makes of `words` until it makes nothing, or until as many events wait as are encoded together. Returns how many it
+    /// added.
+    ///
+    /// The same as [`Self::push`] for whoever has many events: one loop, with what `event` captures in registers.
+    #[inline(always)]
+    pub fn push_graph<T>(&mut self, words: &[T], mut event: impl FnMut(&T) -> Option<GraphEvent>) -> usize {
+        let count = stage(&mut self.stage).fill(self.waiting, words, |word| {
+            let event = event(word)?;
+            Some((event.ticks, event.symbol()))
+        });
+        self.added(count);
+        count
+    }
+
+    /// Adds [`EventKind::Call`]s likewise: ticks, function and parent.
+    #[inline(always)]
+    pub fn push_calls<T>(
+        &mut self,
+        words: &[T],
+        mut call: impl FnMut(&T) -> Option<(u64, SiteId, u64)>,
+    ) -> usize {
+        let count = stage(&mut self.stage).fill(self.waiting, words, |word| {
+            let (ticks, site, parent) = call(word)?;
+            Some((ticks, symbol(site.0, CALL, self.callers.place(parent))))
+        });
+        self.added(count);
+        count
     }
 
     #[inline(always)]
-    fn put(&mut self, ticks: u64, symbol: Symbol) {
-        if let Some(stage) = &mut self.stage {
-            stage[self.waiting % WAITING] = [ticks, symbol];
-            self.waiting += 1;
-            if self.waiting == WAITING {
-                self.encode_waiting();
-            }
-        } else {
-            self.put_first(ticks, symbol);
+    fn added(&mut self, count: usize) {
+        self.waiting += count;
+        if self.waiting == WAITING {
+            self.encode_waiting();
         }
-    }
-
-    #[cold]
-    fn put_first(&mut self, ticks: u64, symbol: Symbol) {
-        let stage = self.stage.insert(Box::new([[0; 2]; WAITING]));
-        stage[0] = [ticks, symbol];
-        self.waiting = 1;
     }
 
     /// An event nothing is learnt from: stored by itself, between runs of others.
     #[cold]
     fn push_rare(&mut self, event: Event) {
         self.encode_waiting();
-        let at = self.begin(event.ticks, 1);
-        self.encode_ticks(at, &[[event.ticks, 0]]);
+        let at = self.begin(&[event.ticks]);
         self.streams.tokens[at] = SPELT;
         let SiteId(site) = event.site;
         match event.kind {
             EventKind::Exit { pops } => {
                 self.spell_head(site, EXIT);
                 put_varint(&mut self.streams.details, u64::from(pops));
-                self.tables.predictor().close(pops);
+                self.tables.close(pops);
             }
             EventKind::Lost { entries, exits } => {
                 self.spell_head(site, LOST);
@@ -152,11 +182,11 @@ impl ThreadEncoder {
         self.seal_if_full();
     }
 
-    /// Makes room for `events` of a chunk, which may not go past [`SMALL_EVENTS`] from below; returns the place of the first.
-    fn begin(&mut self, ticks: u64, events: usize) -> usize {
+    /// Begins events of a chunk, which may not go past [`SMALL_EVENTS`] from below, with their ticks; returns the place of the first.
+    fn begin(&mut self, ticks: &[u64]) -> usize {
         let at = self.count;
         if at == 0 {
-            (self.first, self.last, self.low, self.high) = (ticks, ticks, ticks, ticks);
+            self.times.start(ticks[0]);
             self.tables.start();
         } else if at == SMALL_EVENTS {
             self.tables.widen();
@@ -164,23 +194,23 @@ impl ThreadEncoder {
             self.streams.tokens.reserve(CHUNK_EVENTS - at);
             self.streams.ticks.reserve(CHUNK_EVENTS - at);
         }
-        self.count = at + events;
+        self.count = at + ticks.len();
         self.streams.tokens.resize(self.count, 0);
         self.streams.ticks.resize(self.count, 0);
+        self.times.encode(ticks, &mut self.streams.ticks[at..], &mut self.streams.far);
         at
     }
 
     #[inline(never)]
     fn encode_waiting(&mut self) {
         let Some(stage) = self.stage.take() else { return };
-        let mut rest = &stage[..std::mem::take(&mut self.waiting)];
-        while let Some([ticks, _]) = rest.first() {
+        let (mut done, waiting) = (0, std::mem::take(&mut self.waiting));
+        while done < waiting {
             let room = if self.count < SMALL_EVENTS { SMALL_EVENTS - self.count } else { WAITING };
-            let (run, more) = rest.split_at(rest.len().min(room));
-            let at = self.begin(*ticks, run.len());
-            self.encode_ticks(at, run);
-            self.encode_symbols(at, run);
-            rest = more;
+            let run = done..waiting.min(done + room);
+            let at = self.begin(&stage.ticks[run.clone()]);
+            self.encode_symbols(at, &stage.symbols[run.clone()]);
+            done = run.end;
         }
         self.stage = Some(stage);
         self.seal_if_full();
@@ -195,60 +225,37 @@ impl ThreadEncoder {
         }
     }
 
-    fn encode_ticks(&mut self, at: usize, run: &[[u64; 2]]) {
-        let Streams { ticks: codes, far, .. } = &mut self.streams;
-        let mut last = self.last;
-        for (code, &[ticks, _]) in codes[at..].iter_mut().zip(run) {
-            let delta = ticks.wrapping_sub(last);
-            // The second half is for a clock that wraps around: a small step that is none.
-            *code = if (delta < TICK_SHORT) & (ticks >= delta) {
-                delta as u8
-            } else {
-                put_far(far, delta, ticks)
-            };
-            if ticks < last {
-                self.high = self.high.max(last);
-                self.low = self.low.min(ticks);
+    fn encode_symbols(&mut self, at: usize, run: &[Symbol]) {
+        let tokens = &mut self.streams.tokens[at..];
+        if at < SMALL_EVENTS {
+            predict(self.tables.predictor::<SMALL_SLOTS>(), run, tokens);
+        } else {
+            predict(self.tables.predictor::<FULL_SLOTS>(), run, tokens);
+        }
+        // What is to be spelt, in a loop of its own: whether a symbol is guessed, is not for a processor to guess.
+        let (runs, rest) = run.as_chunks::<8>();
+        for (at, run) in (at..).step_by(8).zip(runs) {
+            let Some(tokens) = self.streams.tokens[at..].first_chunk() else { break };
+            let tokens = u64::from_le_bytes(*tokens);
+            let mut spelt = tokens & tokens >> 1 & LOWEST_BITS;
+            while spelt != 0 {
+                self.spell(run[spelt.trailing_zeros() as usize / 8]);
+                spelt &= spelt - 1;
             }
-            last = ticks;
         }
-        self.last = last;
-    }
-
-    fn encode_symbols(&mut self, at: usize, run: &[[u64; 2]]) {
-        let mut spelt = [0; WAITING];
-        let mut count = 0;
-        let mut predictor = self.tables.predictor();
-        for (token, &[_, symbol]) in self.streams.tokens[at..].iter_mut().zip(run) {
-            let site = site_of(symbol);
-            let said = if is_graph(symbol) {
-                let returns = symbol >> 32 != ENTRY;
-                let known = returns & (site == predictor.top());
-                let symbol = if known { EXIT_TOP } else { symbol };
-                let said = predictor.say(symbol);
-                predictor.step(symbol, site, returns);
-                said
-            } else {
-                let said = predictor.say(symbol);
-                predictor.step_other(symbol);
-                said
-            };
-            *token = said;
-            // Stored in any case, kept if spelt: a branch here would be mispredicted.
-            spelt[count % WAITING] = symbol;
-            count += usize::from(said == SPELT);
-        }
-        drop(predictor);
-        for &symbol in &spelt[..count] {
-            self.spell(symbol);
+        for (place, &symbol) in (at + 8 * runs.len()..).zip(rest) {
+            if self.streams.tokens[place] == SPELT {
+                self.spell(symbol);
+            }
         }
     }
 
     fn spell(&mut self, symbol: Symbol) {
+        let symbol = plain(symbol);
         let (kind, aux) = (kind_of(symbol), aux_of(symbol));
         if matches!(kind, CALL | ENTRY_FROM | TAIL_ENTRY_FROM) {
             // A place in the program mostly calls one function: then the place says it all.
-            let usual = &mut self.usual[aux as usize];
+            let usual = self.callers.usual(aux);
             if *usual == symbol {
                 put_varint(&mut self.streams.spelt, aux << 3 | USUAL);
                 return;
@@ -264,29 +271,6 @@ impl ThreadEncoder {
     fn spell_head(&mut self, site: u32, kind: u64) {
         self.max_site = self.max_site.max(site);
         put_varint(&mut self.streams.spelt, u64::from(site) << 3 | kind);
-    }
-
-    /// The place of `parent` in the chunk's list of callers. A new one is stored right here: the symbol that
-    /// contains its number cannot have been guessed, so the decoder meets it spelt out.
-    #[inline(always)]
-    fn caller(&mut self, parent: u64) -> u64 {
-        let slot = (parent.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54) as usize % CALLER_SLOTS;
-        match self.caller_slots.get(slot) {
-            Some(&at) if self.callers.get(at as usize) == Some(&parent) => u64::from(at),
-            _ => self.new_caller(parent, slot),
-        }
-    }
-
-    #[inline(never)]
-    fn new_caller(&mut self, parent: u64, slot: usize) -> u64 {
-        if self.caller_slots.is_empty() {
-            self.caller_slots.resize(CALLER_SLOTS, u32::MAX);
-        }
-        let at = self.callers.len();
-        self.callers.push(parent);
-        self.usual.push(0);
-        self.caller_slots[slot] = at as u32;
-        at as u64
     }
 
     /// Everything pending as chunks, oldest first.
@@ -318,16 +302,69 @@ impl ThreadEncoder {
 
     /// Closes the chunk.
     fn seal(&mut self) -> Sealed {
-        self.usual.clear();
         let count = std::mem::take(&mut self.count);
-        let first = self.first - self.low;
+        let first = self.times.first - self.times.low;
         let structure = self.streams.structure(first, &mut self.callers, std::mem::take(&mut self.structure));
         let span = Span {
             events: count as u32,
-            low: self.low,
-            high: self.high.max(self.last),
+            low: self.times.low,
+            high: self.times.high.max(self.times.last),
             max_site: std::mem::take(&mut self.max_site),
         };
         Sealed { span, structure, ticks: std::mem::take(&mut self.streams.ticks) }
+    }
+}
+
+/// Makes a token of each symbol.
+#[inline(always)]
+fn predict<const SLOTS: usize>(mut predictor: Predictor<'_, SLOTS>, run: &[Symbol], tokens: &mut [u8]) {
+    for (token, &symbol) in tokens.iter_mut().zip(run) {
+        let (site, returns) = (site_of(symbol), symbol >= RETURN);
+        // Not 0 for a return that is not from the top of the stack.
+        let elsewhere = (site ^ predictor.top()) & u32::from(returns).wrapping_neg();
+        let said = if is_graph(symbol) && elsewhere == 0 {
+            // One way for entries and returns: which of the two it is, is not for a processor to guess either.
+            let symbol = if returns { EXIT_TOP } else { symbol };
+            let said = predictor.say(symbol, returns);
+            predictor.step(symbol, site, returns);
+            said
+        } else {
+            let symbol = plain(symbol);
+            let said = predictor.say(symbol, false);
+            predictor.step_other(symbol);
+            said
+        };
+        *token = said;
+    }
+}
+
+/// The stage, which comes with the first event.
+#[inline(always)]
+fn stage(stage: &mut Option<Box<Stage>>) -> &mut Stage {
+    #[cold]
+    fn new() -> Box<Stage> {
+        Box::new(Stage { ticks: [0; WAITING], symbols: [0; WAITING] })
+    }
+    stage.get_or_insert_with(new)
+}
+
+impl Stage {
+    /// Fills the places from `at` on with what `event` makes of `words`, until it makes nothing. Says how many.
+    #[inline(always)]
+    fn fill<T>(
+        &mut self,
+        at: usize,
+        words: &[T],
+        mut event: impl FnMut(&T) -> Option<(u64, Symbol)>,
+    ) -> usize {
+        let room = words.len().min(WAITING - at);
+        let places = self.ticks[at..at + room].iter_mut().zip(&mut self.symbols[at..at + room]);
+        let mut count = 0;
+        for ((ticks, symbol), word) in places.zip(&words[..room]) {
+            let Some(made) = event(word) else { break };
+            (*ticks, *symbol) = made;
+            count += 1;
+        }
+        count
     }
 }

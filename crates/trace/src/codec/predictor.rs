@@ -4,16 +4,18 @@
 //! the correctness of a guess has to be stored. Neither is ever trusted for more than a guess: the stack is a
 //! ring that overflows and underflows without harm.
 
-use super::symbol::{CALL, ENTRY, EXIT, EXIT_ONE, EXIT_TOP, Symbol, aux_of, kind_of, site_of};
+use super::symbol::{CALL, EXIT, EXIT_ONE, EXIT_TOP, Symbol, aux_of, kind_of, site_of};
 
 /// The token of a symbol nobody guessed. The others: 0, the symbol seen last in this context; 1, the one before;
-/// 2, neither, but the top frame returned.
+/// [`TOP_RETURNED`].
 pub(crate) const SPELT: u8 = 3;
+/// Neither, but the top frame returned.
+pub(crate) const TOP_RETURNED: u8 = 2;
 
 /// Events a chunk starts with on a small table: threads that live for two events come by the thousands.
 pub(crate) const SMALL_EVENTS: usize = 256;
-const SMALL_SLOTS: u32 = 6;
-const FULL_SLOTS: u32 = 12;
+pub(crate) const SMALL_SLOTS: usize = 1 << 6;
+pub(crate) const FULL_SLOTS: usize = 1 << 12;
 const STACK: usize = 256;
 
 /// Call stack and guesses of one chunk.
@@ -31,13 +33,12 @@ struct Place {
     older: u64,
 }
 
-/// [`Tables`] at work: what changes with every event is in registers, as long as all of this is inlined.
-pub(crate) struct Predictor<'a> {
-    slots: &'a mut [[Symbol; 2]],
+/// [`Tables`] of so many slots at work: what changes with every event is in registers, as long as all of this is inlined.
+pub(crate) struct Predictor<'a, const SLOTS: usize> {
+    slots: &'a mut [[Symbol; 2]; SLOTS],
     stack: &'a mut [u32; STACK],
     home: &'a mut Place,
     place: Place,
-    shift: u32,
 }
 
 impl Tables {
@@ -53,27 +54,38 @@ impl Tables {
         self.resize(FULL_SLOTS);
     }
 
-    fn resize(&mut self, bits: u32) {
+    fn resize(&mut self, slots: usize) {
         self.slots.clear();
-        self.slots.resize(1 << bits, [0; 2]);
+        self.slots.resize(slots, [0; 2]);
     }
 
-    /// For a run of events; after [`Self::start`].
-    pub(crate) fn predictor(&mut self) -> Predictor<'_> {
+    /// For a run of events: after [`Self::start`] with [`SMALL_SLOTS`], after [`Self::widen`] with [`FULL_SLOTS`].
+    pub(crate) fn predictor<const SLOTS: usize>(&mut self) -> Predictor<'_, SLOTS> {
         let Self { slots, stack, place } = self;
-        let shift = slots.len().leading_zeros() + 1;
+        let slots = slots.as_mut_slice().try_into().expect("tables have been made");
         let stack = stack.get_or_insert_with(|| Box::new([0; STACK]));
-        Predictor { slots, stack, place: *place, home: place, shift }
+        Predictor { slots, stack, place: *place, home: place }
+    }
+
+    /// Frames end by a symbol that is not learnt.
+    pub(crate) fn close(&mut self, frames: u32) {
+        self.place.close(frames);
     }
 }
 
-impl Drop for Predictor<'_> {
+impl Place {
+    fn close(&mut self, frames: u32) {
+        self.depth = self.depth.wrapping_sub(frames as usize);
+    }
+}
+
+impl<const SLOTS: usize> Drop for Predictor<'_, SLOTS> {
     fn drop(&mut self) {
         *self.home = self.place;
     }
 }
 
-impl Predictor<'_> {
+impl<const SLOTS: usize> Predictor<'_, SLOTS> {
     /// The function on top of the stack.
     #[inline(always)]
     pub(crate) fn top(&self) -> u32 {
@@ -82,20 +94,21 @@ impl Predictor<'_> {
 
     #[inline(always)]
     fn slot(&mut self) -> &mut [Symbol; 2] {
-        &mut self.slots[(self.place.newest.wrapping_add(self.place.older) >> self.shift) as usize]
+        let context = self.place.newest.wrapping_add(self.place.older);
+        &mut self.slots[(context >> (64 - SLOTS.ilog2())) as usize]
     }
 
-    /// Encoder: how to say `symbol` here; it is then the newer guess of this context.
+    /// Encoder: how to say `symbol` here; it is then the newer guess of this context. `top_returned`: it is [`EXIT_TOP`].
     #[inline(always)]
-    pub(crate) fn say(&mut self, symbol: Symbol) -> u8 {
+    pub(crate) fn say(&mut self, symbol: Symbol, top_returned: bool) -> u8 {
         let slot = self.slot();
         let [first, second] = *slot;
         let not_first = symbol != first;
         *slot = [symbol, if not_first { first } else { second }];
         // The token, by sums instead of branches that would be mispredicted.
         let not_second = not_first & (symbol != second);
-        let not_return = not_second & (symbol != EXIT_TOP);
-        u8::from(not_first) + u8::from(not_second) + u8::from(not_return)
+        let spelt = not_second & !top_returned;
+        u8::from(not_first) + u8::from(not_second) + u8::from(spelt)
     }
 
     /// Decoder: the symbol `token` means here. Not for [`SPELT`].
@@ -104,7 +117,7 @@ impl Predictor<'_> {
         let slot = self.slot();
         let [first, second] = *slot;
         let symbol = if token == 0 { first } else { second };
-        let symbol = if token == 2 { EXIT_TOP } else { symbol };
+        let symbol = if token == TOP_RETURNED { EXIT_TOP } else { symbol };
         *slot = [symbol, if symbol != first { first } else { second }];
         symbol
     }
@@ -112,7 +125,7 @@ impl Predictor<'_> {
     /// Decoder: a spelt `symbol`.
     #[inline(always)]
     pub(crate) fn learn(&mut self, symbol: Symbol) -> Symbol {
-        self.say(symbol);
+        self.say(symbol, false);
         symbol
     }
 
@@ -144,7 +157,7 @@ impl Predictor<'_> {
     /// Frames end by a symbol that is not learnt.
     #[inline(always)]
     pub(crate) fn close(&mut self, frames: u32) {
-        self.place.depth = self.place.depth.wrapping_sub(frames as usize);
+        self.place.close(frames);
     }
 
     /// The context of the next symbol: the last two, of equal weight, the order kept by the rotation.
@@ -153,11 +166,4 @@ impl Predictor<'_> {
         self.place.older = self.place.newest.rotate_left(17);
         self.place.newest = (symbol | u64::from(site)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
-}
-
-/// One of the two kinds [`Predictor::step`] is for.
-#[inline(always)]
-pub(crate) fn is_graph(symbol: Symbol) -> bool {
-    let upper = symbol >> 32;
-    upper == ENTRY || upper == EXIT_ONE
 }

@@ -47,3 +47,19 @@ pub(crate) const fn aux_of(symbol: Symbol) -> u64 {
 
 /// The upper half of "one frame of this site ends".
 pub(crate) const EXIT_ONE: u64 = EXIT | 1 << 3;
+
+/// In the encoder, beside a site: one frame ends, and it is not known yet which of the two ways to say it is right. An entry that had an
+/// `aux`, which none has.
+pub(crate) const RETURN: Symbol = 1 << 63;
+
+/// An entry of either kind, or a [`RETURN`]?
+#[inline(always)]
+pub(crate) const fn is_graph(symbol: Symbol) -> bool {
+    symbol & !(RETURN | TAIL_ENTRY << 32 | u32::MAX as u64) == 0
+}
+
+/// A [`RETURN`] as the symbol that names its site; all others as they are.
+#[inline(always)]
+pub(crate) const fn plain(symbol: Symbol) -> Symbol {
+    if is_graph(symbol) & (symbol >= RETURN) { symbol & !RETURN | EXIT_ONE << 32 } else { symbol }
+}
