@@ -258,12 +258,14 @@ impl<'a> Encode<'a> {
     }
 }
 
+/// The two loops are functions of their own: inside the loop over a chunk, they have not enough registers.
 impl Sink for Encode<'_> {
     fn take(&mut self, raw: RawEvent) {
         self.exits += u64::from(self.open.pair(raw, self.encoder));
         self.events += 1;
     }
 
+    #[inline(never)]
     fn take_graph<T>(&mut self, words: &[T], event: impl Fn(&T) -> RawEvent) -> usize {
         let (count, exits) = self.open.pair_graph(words, event, self.encoder);
         self.exits += exits as u64;
@@ -271,6 +273,7 @@ impl Sink for Encode<'_> {
         count
     }
 
+    #[inline(never)]
     fn take_calls<T>(&mut self, words: &[T], event: impl Fn(&T) -> RawEvent) -> usize {
         let count = self.encoder.push_calls(words, |word| {
             let call = event(word);
