@@ -136,11 +136,17 @@ pub fn watch() -> (u64, u64) {
 /// ld.so has changed, or is about to change, its list of objects.
 extern "C" fn changed(_: u32, _: u64, _: u64) -> u8 {
     const CONSISTENT: i32 = 0;
-    if debug().is_some_and(|debug| debug.state == CONSISTENT) {
-        let sum = sum();
-        if SEEN.swap(sum, Relaxed) != sum {
-            start::modules_changed();
+    const DELETE: i32 = 2;
+    match debug().map(|debug| debug.state) {
+        Some(CONSISTENT) => {
+            start::unloading(false);
+            let sum = sum();
+            if SEEN.swap(sum, Relaxed) != sum {
+                start::modules_changed();
+            }
         }
+        Some(DELETE) => start::unloading(true),
+        _ => {}
     }
     0
 }

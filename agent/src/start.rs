@@ -17,6 +17,9 @@ const SILENCE_NS: u64 = 2_000_000_000;
 /// The recorder is looked for this often meanwhile.
 const LOOK_NS: u64 = 50_000_000;
 
+/// A batch of writes is waited for in naps of this length.
+const NAP_NS: u64 = 100_000;
+
 const PAGE: usize = 4096;
 
 // DT_INIT. glibc calls it with (argc, argv, envp), first of all initialisers (-z initfirst). musl calls it without arguments: then the
@@ -197,6 +200,20 @@ pub fn modules_changed() {
         process.phase.store(Phase::Mapped as u32, Release);
         ring(control);
         await_recorder(control, process, &[Phase::Mapped, Phase::Writing]);
+    }
+}
+
+/// The dynamic linker is about to unmap something, or is through with it. Waits for a batch of writes that has begun; whoever begins
+/// one later sees that we are at it.
+pub fn unloading(begins: bool) {
+    let Some(process) = Session::get().and_then(record::process) else { return };
+    process.unloading.store(u32::from(begins), SeqCst);
+    let start = sys::monotonic_ns();
+    while begins && process.writing.load(SeqCst) != 0 {
+        if sys::monotonic_ns().wrapping_sub(start) > SILENCE_NS {
+            process.writing.store(0, SeqCst); // whoever was at it was killed
+        }
+        sys::nap(NAP_NS);
     }
 }
 

@@ -153,8 +153,12 @@ pub struct ProcessEntry {
     pub sync: AtomicU32,
     /// Reasons the agent has for not doing something: a [`plan::Trouble`].
     pub trouble: AtomicU32,
+    /// Raised by the recorder while it changes code that may be running: nothing is unmapped meanwhile.
+    pub writing: AtomicU32,
+    /// Raised by the agent while the dynamic linker unmaps something: nothing is written meanwhile.
+    pub unloading: AtomicU32,
     #[doc(hidden)]
-    pub _pad: [AtomicU32; 25],
+    pub _pad: [AtomicU32; 23],
 }
 
 /// A traced thread.

@@ -14,7 +14,7 @@ use crate::journal::Entry;
 use crate::maps::{self, Region};
 use crate::shm::Shared;
 use crate::target::Target;
-use crate::text::{ProcessText, Sync};
+use crate::text::{KeepMapped, ProcessText, Sync};
 use crate::threads::{Held, NotHeld};
 use calltap_abi::{plan, remote, stub};
 use calltap_patch::{Avma, Change, Demand, Fate, Site, State, Text, carry_out};
@@ -36,6 +36,16 @@ const DRAIN: Duration = Duration::from_millis(2);
 struct Mark {
     site: Site,
     targets: Vec<State>,
+    /// Of the file it was in; 0 for the dynamic linker, which is never unloaded.
+    inode: u64,
+}
+
+impl Mark {
+    fn is_there(&self, regions: &[Region]) -> bool {
+        let at = self.site.address().0;
+        let region = regions.iter().find(|region| (region.start..region.end).contains(&at));
+        region.is_some_and(|region| region.executable && (self.inode == 0 || region.file.1 == self.inode))
+    }
 }
 
 /// What the journal says of one process.
@@ -61,12 +71,10 @@ impl Past {
         for entry in entries {
             match entry {
                 Entry::Site { process, site, target, inode, .. } if line.contains(&process) => {
-                    let there = at(site.address().0);
-                    // (The dynamic linker is never unloaded.)
-                    if there.is_none_or(|region| !region.executable || inode != 0 && region.file.1 != inode) {
+                    let fresh = || Mark { site: site.clone(), targets: Vec::new(), inode };
+                    if !fresh().is_there(regions) {
                         continue;
                     }
-                    let fresh = || Mark { site: site.clone(), targets: Vec::new() };
                     let mark = marks.entry(site.address()).or_insert_with(fresh);
                     if mark.site != site {
                         // Another library was loaded there since.
@@ -83,6 +91,11 @@ impl Past {
             }
         }
         Past { marks: marks.into_values().collect(), hops }
+    }
+
+    fn what_is_left(mut self, regions: &[Region]) -> Past {
+        self.marks.retain(|mark| mark.is_there(regions));
+        self
     }
 
     /// Switches everything off.
@@ -158,9 +171,12 @@ pub fn detach(
     let Some(process) = shared.process(index) else { return Ok(notes) };
     let mut patient = Patient::new(target)?;
     let entries = directory.journal.read().map_err(|error| target.refuse(&error.to_string()))?;
-    let past = Past::new(entries, shared, index, &patient.regions, directory.code_inode());
+    let mut past = Past::new(entries, shared, index, &patient.regions, directory.code_inode());
     let can_sync = process.sync.load(Acquire) == plan::Sync::Works as u32;
-    if can_sync {
+    if can_sync && let Some(_kept) = KeepMapped::new(process) {
+        // What was unloaded since is forgotten.
+        patient.regions = maps::read(target.pid).unwrap_or_default();
+        past = past.what_is_left(&patient.regions);
         patient.text.sync = Sync::Barrier;
         past.switch_off(&mut patient.text, &mut notes);
         patient.text.sync = Sync::Quiet;
@@ -180,6 +196,7 @@ pub fn detach(
         let done = match taken {
             Ok(mut held) => {
                 patient.regions = maps::read(target.pid).unwrap_or_default();
+                past = past.what_is_left(&patient.regions);
                 if !can_sync {
                     past.switch_off(&mut patient.text, &mut notes);
                 }

@@ -275,8 +275,13 @@ fn remove_stale(place: &Path) {
             continue;
         }
         let path = entry.path();
-        let Ok(lock) = OpenOptions::new().read(true).write(true).open(path.join("lock")) else { continue };
-        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
+        let lock = OpenOptions::new().read(true).write(true).open(path.join("lock"));
+        // Without a lock it is of somebody who was killed, if it is of somebody who has ended.
+        let free = match lock {
+            Ok(lock) => flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok(),
+            Err(_) => name.starts_with(OF),
+        };
+        if free {
             let _ = fs::remove_dir_all(&path);
         }
     }

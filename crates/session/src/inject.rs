@@ -257,9 +257,13 @@ const USER_END: u64 = 1 << 47;
 
 impl Place {
     /// All there are. `file_text` tells, for a mapping of a file, the address where the file's text ends in it, and the bytes behind.
-    pub fn all(regions: &[Region], file_text: impl Fn(&Region, usize) -> Option<(u64, Vec<u8>)>) -> Vec<Place> {
+    pub fn all(
+        regions: &[Region],
+        file_text: impl Fn(&Region, usize) -> Option<(u64, Vec<u8>)>,
+    ) -> Vec<Place> {
         let gaps = regions.windows(2).rev().map(|pair| (pair[0].end, pair[1].start));
-        let wide = gaps.filter(|(start, end)| *end < USER_END && end - start >= GAP).map(|(_, end)| end - GAP / 2);
+        let wide =
+            gaps.filter(|(start, end)| *end < USER_END && end - start >= GAP).map(|(_, end)| end - GAP / 2);
         let Some(scratch) = wide.map(|at| at / PAGE * PAGE).next() else { return Vec::new() };
         let executable = regions.iter().filter(|region| region.executable && region.file.1 != 0);
         let place = |region: &Region| {
@@ -290,7 +294,9 @@ impl Place {
     /// Is a thread still in the call, or will it be when a signal handler returns?
     pub fn holds(&self, text: &mut ProcessText, thread: &Held, regions: &[Region]) -> bool {
         (self.scratch..=self.scratch + SCRATCH).contains(&thread.regs.rsp)
-            || !Stacks::new(std::slice::from_ref(thread), regions).running_in(text, &[self.range()]).is_empty()
+            || !Stacks::new(std::slice::from_ref(thread), regions)
+                .running_in(text, &[self.range()])
+                .is_empty()
     }
 
     /// Where a string handed to [`Place::call`] will be.

@@ -9,7 +9,7 @@ use crate::modules::{Candidates, Identity, Mapped, mapped};
 use crate::shm::{self, Shared};
 use crate::stubs::{HopRange, Stubs};
 use crate::target::Target;
-use crate::text::{ProcessText, Sync};
+use crate::text::{KeepMapped, ProcessText, Sync};
 use calltap_abi::ProcessEntry;
 use calltap_abi::plan::{self, Phase};
 use calltap_patch::{Agent, Avma, Demand, Fate, Site, State, Text, carry_out};
@@ -348,7 +348,21 @@ impl<'a> Planner<'a> {
             }
         }
         let Some(text) = &mut process.text else { return };
-        // A forked child's memory is as its parent's was, and one thread runs in it.
+        // Whoever asks us holds the dynamic linker's lock; else it must be kept from unmapping what we write to.
+        let asked = entry.is_some_and(|entry| entry.phase.load(Acquire) == Phase::Writing as u32);
+        let _kept = if let (Some(entry), false) = (entry, asked) {
+            let Some(kept) = KeepMapped::new(entry) else {
+                return note("the dynamic linker is at it all the time: nothing was changed".into());
+            };
+            let session = self.directory.agent();
+            let now =
+                maps::read(pid).map(|regions| mapped(&regions, session.parent().unwrap_or(Path::new("/"))));
+            let now = now.unwrap_or_default();
+            process.modules.retain(|module| now.iter().any(|now| now.is_same(&module.mapped)));
+            Some(kept)
+        } else {
+            None
+        };
         let (mut tally, mut found) = (Tally::default(), Vec::new());
         for fresh in [true, false] {
             let modules: Vec<usize> =

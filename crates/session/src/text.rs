@@ -6,10 +6,13 @@
 //! Unsafe because membarrier has no safe wrapper; the call changes no memory.
 #![allow(unsafe_code)]
 
+use calltap_abi::ProcessEntry;
 use calltap_patch::{Avma, Text};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, Instant};
 
 /// MEMBARRIER_CMD_GLOBAL_EXPEDITED: interrupts every processor that runs a thread of a process that registered for it.
 const GLOBAL_EXPEDITED: i32 = 1 << 1;
@@ -64,5 +67,35 @@ impl Text for ProcessText {
             0 => Ok(()),
             _ => Err(errno(std::io::Error::last_os_error())),
         }
+    }
+}
+
+/// While this exists, the dynamic linker of a process unmaps nothing: what is found mapped, stays.
+pub struct KeepMapped<'a>(&'a ProcessEntry);
+
+/// The dynamic linker is waited for no longer than this; then it has been stopped in the middle, and nothing is written.
+const UNLOADING: Duration = Duration::from_secs(2);
+
+impl<'a> KeepMapped<'a> {
+    /// Waits for the dynamic linker, if it is at it.
+    pub fn new(process: &'a ProcessEntry) -> Option<KeepMapped<'a>> {
+        let start = Instant::now();
+        while start.elapsed() < UNLOADING {
+            // Both sides say what they are at before they look at what the other is at.
+            process.writing.store(1, SeqCst);
+            let kept = KeepMapped(process);
+            if process.unloading.load(SeqCst) == 0 {
+                return Some(kept);
+            }
+            drop(kept);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        None
+    }
+}
+
+impl Drop for KeepMapped<'_> {
+    fn drop(&mut self) {
+        self.0.writing.store(0, SeqCst);
     }
 }
