@@ -45,7 +45,7 @@ fn attach(pid: u32, arguments: &Arguments) -> Result<()> {
     let words = words(arguments);
     let selection = selection(&words, arguments.is_set("later"))?;
     let options = Options {
-        subject: Subject::Process { pid, duration: None },
+        subject: Subject::Process { pid, duration: None, max_overhead: None },
         output: Default::default(),
         tracers: selection.tracers().to_vec(),
         selector: &selection,

@@ -3,7 +3,7 @@
 use crate::values;
 use crate::{arguments::Arguments, select::Selection};
 use anyhow::{Result, bail};
-use calltap_analysis::units;
+use calltap_analysis::{demangle, units};
 use calltap_session::{Clock, Error, Options, Outcome, Stops, Subject};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitCode;
@@ -16,6 +16,7 @@ fn subject(arguments: &Arguments) -> Result<Subject> {
         (false, None) => Ok(Subject::Program(command)),
         (true, Some(pid)) => Ok(Subject::Process {
             pid,
+            max_overhead: values::share(&arguments.text("max-overhead").unwrap_or_default())?,
             duration: arguments.text("duration").map(|text| values::time(&text)).transpose()?,
         }),
         (true, None) => bail!("what to record: '-- PROGRAM' or '-p PID'"),
@@ -64,6 +65,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         if let Some([attaching, detaching]) = &outcome.stops {
             eprintln!("calltap: {}", stopped(attaching, detaching));
         }
+        if !outcome.muted.is_empty() {
+            eprintln!("calltap: {}", muted(&outcome.muted));
+        }
         eprintln!("calltap: {}", summary(&outcome, &output.display().to_string()));
     }
     if let Some(error) = &outcome.failed {
@@ -97,6 +101,21 @@ fn stopped(attaching: &Stops, detaching: &Stops) -> String {
         ms(detaching.total),
         units::counted(attaching.threads as u64, "thread")
     )
+}
+
+/// `switched off, called too often: leaf (12,300,000 events/s), work (1,230,000 events/s) and 3 more`
+fn muted(functions: &[(String, f64)]) -> String {
+    const SHOWN: usize = 5;
+    let shown: Vec<String> = functions
+        .iter()
+        .take(SHOWN)
+        .map(|(name, rate)| format!("{} ({} events/s)", demangle(name), units::count(*rate as u64)))
+        .collect();
+    let more = match functions.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        n => format!(" and {n} more (see 'calltap info')"),
+    };
+    format!("switched off to keep within --max-overhead: {}{more}", shown.join(", "))
 }
 
 /// `0.31 ms`

@@ -105,6 +105,15 @@ pub const COMMANDS: &[Command] = &[
         flags: &[
             or(value("output", Some('o'), "FILE", "The trace file to write."), "./calltap.data"),
             value("pid", Some('p'), "PID", "Attach to this process, and leave it as it was at the end."),
+            or(
+                value(
+                    "max-overhead",
+                    None,
+                    "PERCENT",
+                    "With -p: switch off what is called most, so that tracing costs no more than this of the process's own time (none: no limit).",
+                ),
+                "5%",
+            ),
             value(
                 "duration",
                 None,

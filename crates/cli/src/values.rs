@@ -35,6 +35,18 @@ pub fn time(text: &str) -> Result<Duration> {
     }
 }
 
+/// `5%` as 0.05; `none` is no limit.
+pub fn share(text: &str) -> Result<Option<f64>> {
+    if text == "none" {
+        return Ok(None);
+    }
+    let number = text.strip_suffix('%').unwrap_or(text).parse::<f64>().ok();
+    match number.filter(|number| number.is_finite() && *number > 0.0) {
+        Some(percent) => Ok(Some(percent / 100.0)),
+        None => bail!("'{text}' is not a percentage (as in 5%), nor 'none'"),
+    }
+}
+
 fn split(text: &str) -> (&str, &str) {
     text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()))
 }
@@ -49,6 +61,9 @@ mod tests {
         assert_eq!(size("64K").unwrap(), 65536);
         assert_eq!(size("2MiB").unwrap(), 2 << 20);
         assert_eq!(time("100ms").unwrap(), Duration::from_millis(100));
+        assert_eq!(share("5%").unwrap(), Some(0.05));
+        assert_eq!(share("none").unwrap(), None);
+        assert!(share("-1%").is_err() && share("much").is_err());
         for bad in ["", "M", "1X", "-1", "99999999999999999999"] {
             assert!(size(bad).is_err(), "{bad}");
             assert!(time(bad).is_err(), "{bad}");

@@ -4,12 +4,14 @@
 //! read when a thread has been quiet for a while, has ended, or the recording ends.
 
 use crate::clock;
+use crate::governor::Rates;
 use crate::output::Output;
 use crate::reader::{Extent, Reader};
 use crate::shm::{self, Shared};
 use calltap_abi::{Clock, ThreadEntry, ThreadState};
 use calltap_trace::{Error, Process, Record, Thread, ThreadId, TraceWriter};
 use std::fs;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
@@ -53,6 +55,7 @@ pub struct Collector<'a> {
     next_thread: u32,
     totals: Totals,
     namespace: u64,
+    rates: Option<Arc<Rates>>,
 }
 
 impl<'a> Collector<'a> {
@@ -76,7 +79,13 @@ impl<'a> Collector<'a> {
             next_thread: 0,
             totals: Totals::default(),
             namespace: fs::metadata("/proc/self/ns/pid").map_or(0, |meta| meta.ino()),
+            rates: None,
         }
+    }
+
+    /// Counts events by site as well.
+    pub fn counting(self, rates: Arc<Rates>) -> Self {
+        Collector { rates: Some(rates), ..self }
     }
 
     /// Collects until `stop` says so and everything is read. The writer comes back for its last record.
@@ -163,7 +172,7 @@ impl<'a> Collector<'a> {
         let name = self.shared.thread(entry).map(name_at_start).unwrap_or_default();
         let comm = Some(comm(pid, tid)).filter(|comm| !comm.is_empty()).unwrap_or(name);
         self.output.record(&Record::Thread(Thread { id, process, tid, comm }));
-        let reader = Reader::new(id, entry, process, tid, self.sparse);
+        let reader = Reader::new(id, entry, process, tid, self.sparse, self.rates.clone());
         let place = entry as usize;
         self.readers.resize_with(self.readers.len().max(place + 1), || None);
         self.readers[place] = Some(Box::new(reader));

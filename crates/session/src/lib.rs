@@ -12,6 +12,7 @@ mod detach;
 mod directory;
 mod error;
 mod frames;
+mod governor;
 mod inject;
 mod journal;
 mod launch;

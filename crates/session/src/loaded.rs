@@ -8,7 +8,7 @@ use crate::text::ProcessText;
 use calltap_patch::{Avma, Bias, Demand, Site, State, Text, Wanted};
 use calltap_sites::{Binary, Function};
 use calltap_trace::{Module, Record, SiteId};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 /// What the tracers want of a function: which of them (bit mask by tracer id), and in which form.
@@ -48,6 +48,8 @@ struct Placed {
     stubs: [Option<Stub>; 3],
     /// What it shall lead to.
     wanted: Option<Wanted>,
+    /// It shall not: it is called too often.
+    muted: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +70,16 @@ pub struct Pending {
 impl Placed {
     fn new(site: Site) -> Placed {
         let (torn, refused, drained, wanted) = (Vec::new(), false, false, None);
-        Placed { site, state: State::Original, torn, refused, drained, stubs: [None; 3], wanted }
+        Placed {
+            site,
+            state: State::Original,
+            torn,
+            refused,
+            drained,
+            stubs: [None; 3],
+            wanted,
+            muted: false,
+        }
     }
 
     /// Finds out what it is now.
@@ -270,7 +281,8 @@ impl Loaded {
     /// The sites that are not what they shall be now.
     pub fn pending(&self) -> Vec<Pending> {
         let shall = |placed: &Placed| {
-            let stub = placed.wanted.and_then(|wanted| placed.stubs[wanted as usize]);
+            let stub =
+                placed.wanted.filter(|_| !placed.muted).and_then(|wanted| placed.stubs[wanted as usize]);
             match (stub, placed.state) {
                 (None, State::Original) => State::Original,
                 (Some(stub), _) if placed.drained => State::On(stub.target),
@@ -320,6 +332,19 @@ impl Loaded {
             placed.refused = true;
         }
         self.binary.functions.get(pending.function).map(|function| function.name.clone()).unwrap_or_default()
+    }
+
+    /// Has sites stay off, by their stubs. Their names.
+    pub fn mute(&mut self, stubs: &HashSet<u32>) -> Vec<(u32, String)> {
+        let mut names = Vec::new();
+        for (index, placed) in &mut self.sites {
+            let found = placed.stubs.iter().flatten().find(|stub| stubs.contains(&stub.id));
+            if let Some(stub) = found.filter(|_| !placed.muted) {
+                placed.muted = true;
+                names.push((stub.id, self.binary.functions[*index].name.clone()));
+            }
+        }
+        names
     }
 
     /// The sites that wait for proof that nobody is inside.

@@ -15,7 +15,7 @@ use calltap_abi::plan::{self, Phase};
 use calltap_patch::{Agent, Avma, Demand, Fate, Site, State, Text, carry_out};
 use calltap_sites::{Binary, Function};
 use calltap_trace::{Module, Record};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
@@ -181,6 +181,22 @@ impl<'a> Planner<'a> {
                 shm::wait(&self.shared.control().doorbell, bell, Duration::from_millis(1));
             }
         }
+    }
+
+    /// Has the sites of these stubs stay off, in every process. Their names.
+    pub fn mute(&mut self, stubs: &HashSet<u32>, emit: &mut dyn FnMut(Record)) -> HashMap<u32, String> {
+        let mut names = HashMap::new();
+        let indices: Vec<u32> = self.processes.keys().copied().collect();
+        for index in indices {
+            let Some(process) = self.processes.get_mut(&index) else { continue };
+            process.modules.iter_mut().for_each(|module| names.extend(module.mute(stubs)));
+            let Some(entry) = self.shared.process(index) else { continue };
+            let pid = maps::host_pid(entry.pid.load(Acquire), entry.pid_namespace.load(Relaxed));
+            let mut records = Vec::new();
+            self.patch(index, pid, false, &mut records);
+            records.into_iter().for_each(&mut *emit);
+        }
+        names
     }
 
     /// Finds out from the journal and the text what earlier controllers did to the process and its children.

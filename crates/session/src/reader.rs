@@ -1,5 +1,6 @@
 //! Reads one thread: follows its chunks, and encodes what is in them.
 
+use crate::governor::Rates;
 use crate::output::Output;
 use crate::pairing::OpenCalls;
 use crate::raw::{Cursor, RawEvent, Sink};
@@ -7,6 +8,7 @@ use crate::shm::Shared;
 use calltap_abi::event::code;
 use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE, ThreadEntry};
 use calltap_trace::{Event, EventKind, Loss, ThreadEncoder, ThreadId};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 
@@ -54,11 +56,20 @@ pub struct Reader {
     /// thread's by then: they are kept until the thread ends.
     kept: Vec<u32>,
     torn: u64,
+    /// Events are counted by site.
+    rates: Option<Arc<Rates>>,
 }
 
 impl Reader {
     /// A reader at the start of a thread that is to be called `id` in the trace.
-    pub fn new(id: ThreadId, entry: u32, process: u32, tid: u32, sparse: bool) -> Reader {
+    pub fn new(
+        id: ThreadId,
+        entry: u32,
+        process: u32,
+        tid: u32,
+        sparse: bool,
+        rates: Option<Arc<Rates>>,
+    ) -> Reader {
         Reader {
             entry,
             process,
@@ -75,6 +86,7 @@ impl Reader {
             skipped: false,
             kept: Vec::new(),
             torn: 0,
+            rates,
         }
     }
 
@@ -137,7 +149,7 @@ impl Reader {
     }
 
     fn take(&mut self, shared: &Shared, chunk: u32) {
-        let mut sink = Encode::new(&mut self.open, &mut self.encoder);
+        let mut sink = Encode::new(&mut self.open, &mut self.encoder, self.rates.as_deref());
         if self.sparse {
             if let Some(words) = shared.chunk_halves(chunk) {
                 self.cursor.read_sparse(words, &mut sink);
@@ -189,7 +201,7 @@ impl Reader {
     /// Encodes what is left of a thread that has ended, and gives its chunks back.
     pub fn end(&mut self, shared: &Shared, output: &mut Output) {
         if self.sparse {
-            let mut sink = Encode::new(&mut self.open, &mut self.encoder);
+            let mut sink = Encode::new(&mut self.open, &mut self.encoder, self.rates.as_deref());
             self.cursor.flush_sparse(&mut sink);
             sink.count(&mut self.totals);
         }
@@ -243,13 +255,20 @@ fn last_full(shared: &Shared, full: u32) -> u32 {
 struct Encode<'a> {
     open: &'a mut OpenCalls,
     encoder: &'a mut ThreadEncoder,
+    rates: Option<&'a Rates>,
     events: u64,
     exits: u64,
 }
 
 impl<'a> Encode<'a> {
-    fn new(open: &'a mut OpenCalls, encoder: &'a mut ThreadEncoder) -> Self {
-        Encode { open, encoder, events: 0, exits: 0 }
+    fn new(open: &'a mut OpenCalls, encoder: &'a mut ThreadEncoder, rates: Option<&'a Rates>) -> Self {
+        Encode { open, encoder, rates, events: 0, exits: 0 }
+    }
+
+    fn count_rates<T>(&self, words: &[T], event: impl Fn(&T) -> RawEvent) {
+        if let Some(rates) = self.rates {
+            words.iter().for_each(|word| rates.count(event(word).site()));
+        }
     }
 
     fn count(self, totals: &mut Loss) {
@@ -263,11 +282,13 @@ impl Sink for Encode<'_> {
     fn take(&mut self, raw: RawEvent) {
         self.exits += u64::from(self.open.pair(raw, self.encoder));
         self.events += 1;
+        self.count_rates(&[raw], |raw| *raw);
     }
 
     #[inline(never)]
     fn take_graph<T>(&mut self, words: &[T], event: impl Fn(&T) -> RawEvent) -> usize {
-        let (count, exits) = self.open.pair_graph(words, event, self.encoder);
+        let (count, exits) = self.open.pair_graph(words, &event, self.encoder);
+        self.count_rates(&words[..count], event);
         self.exits += exits as u64;
         self.events += count as u64;
         count
@@ -279,6 +300,7 @@ impl Sink for Encode<'_> {
             let call = event(word);
             (call.code() == code::CALL).then(|| (call.ticks, call.site(), call.parent))
         });
+        self.count_rates(&words[..count], event);
         self.events += count as u64;
         count
     }

@@ -3,6 +3,7 @@
 use crate::attach::Stops;
 use crate::collector::{Collector, Totals};
 use crate::directory::Directory;
+use crate::governor::{self, Governor, Muted, Rates};
 use crate::launch::{self, Signals};
 use crate::live::{self, Settings, Stage, Words};
 use crate::loaded::Wish;
@@ -46,6 +47,8 @@ pub enum Subject {
         pid: u32,
         /// For how long.
         duration: Option<Duration>,
+        /// What tracing may cost, as a share of what the process spends by itself.
+        max_overhead: Option<f64>,
     },
 }
 
@@ -78,6 +81,8 @@ pub struct Outcome {
     pub status: Option<ExitStatus>,
     /// What attaching and detaching took.
     pub stops: Option<[Stops; 2]>,
+    /// Functions that were switched off because they cost too much, with their events per second.
+    pub muted: Vec<(String, f64)>,
     /// Sums.
     pub totals: Totals,
     /// Functions that were switched on.
@@ -94,7 +99,9 @@ pub struct Outcome {
 pub fn record(options: &Options<'_>) -> Result<Outcome, Error> {
     match &options.subject {
         Subject::Program(command) => record_program(options, command),
-        Subject::Process { pid, duration } => record_process(options, *pid, *duration),
+        Subject::Process { pid, duration, max_overhead } => {
+            record_process(options, *pid, *duration, *max_overhead)
+        }
     }
 }
 
@@ -135,7 +142,7 @@ fn record_program(options: &Options<'_>, command: &[OsString]) -> Result<Outcome
         let planning = scope.spawn(|| {
             with_planner(&shared, &directory, options, &program.name, &|| file.keep(), |planner| {
                 planner.know(program.file.clone(), &program.name, Arc::clone(&program.binary));
-                let planned = answer_all(planner, &shared, &sender, &ended);
+                let planned = answer_all(planner, &shared, &sender, &ended, &mut |_| {});
                 if planned.is_err() {
                     // The program has not run an instruction of its own.
                     pid.map(|pid| kill_process(pid, Signal::KILL));
@@ -161,10 +168,24 @@ fn record_program(options: &Options<'_>, command: &[OsString]) -> Result<Outcome
     notes.extend(trouble(&shared, &program.name, totals));
     notes.extend(file.note());
     let (file_size, failed) = finish(writer, launch::describe(status), start, failed, file.path());
-    Ok(Outcome { status: Some(status), stops: None, totals, sites, file_size, notes, failed })
+    Ok(Outcome {
+        status: Some(status),
+        stops: None,
+        muted: Vec::new(),
+        totals,
+        sites,
+        file_size,
+        notes,
+        failed,
+    })
 }
 
-fn record_process(options: &Options<'_>, pid: u32, duration: Option<Duration>) -> Result<Outcome, Error> {
+fn record_process(
+    options: &Options<'_>,
+    pid: u32,
+    duration: Option<Duration>,
+    max_overhead: Option<f64>,
+) -> Result<Outcome, Error> {
     let target = Target::find(pid)?;
     let mut notes = live::clear(&target)?;
     let mut directory = Directory::create_for(&target, shm::control_size(chunks(options)), CODE_SIZE)?;
@@ -183,7 +204,12 @@ fn record_process(options: &Options<'_>, pid: u32, duration: Option<Duration>) -
 
     let (sender, receiver) = mpsc::channel();
     let (stop, ended) = (AtomicBool::new(false), AtomicBool::new(false));
-    let collector = Collector::new(&shared, writer, receiver, clock);
+    let rates = max_overhead.map(|_| Arc::new(Rates::default()));
+    let mut collector = Collector::new(&shared, writer, receiver, clock);
+    if let Some(rates) = &rates {
+        collector = collector.counting(Arc::clone(rates));
+    }
+    let mut muted = Vec::new();
     let result = thread::scope(|scope| {
         let collecting = scope.spawn(|| collector.run(&|| stop.load(Acquire)));
         if clock == Clock::Coarse {
@@ -207,7 +233,17 @@ fn record_process(options: &Options<'_>, pid: u32, duration: Option<Duration>) -
                     }
                     end_planning(&shared, &ended);
                 });
-                coming.attached = answer_all(planner, &shared, &sender, &ended);
+                let cpu = || clock::cpu_of(target.pid).unwrap_or_default();
+                let mut governor = max_overhead
+                    .zip(rates.as_deref())
+                    .map(|(limit, rates)| (Governor::new(rates, limit, cpu()), Vec::new()));
+                coming.attached = answer_all(planner, &shared, &sender, &ended, &mut |planner| {
+                    if let Some((governor, muted)) = governor.as_mut().filter(|(governor, _)| governor.due())
+                    {
+                        muted.extend(govern(governor, planner, cpu(), &shared, &sender));
+                    }
+                });
+                muted = governor.map(|(_, muted)| muted).unwrap_or_default();
             }
             let going = go(&target, &directory, &shared);
             coming.attached.map(|()| (planner.tally.on, coming.stops, going))
@@ -225,7 +261,7 @@ fn record_process(options: &Options<'_>, pid: u32, duration: Option<Duration>) -
     let how = if target.lives() { "detached" } else { "ended" };
     let (file_size, failed) = finish(writer, how.to_owned(), start, failed, file.path());
     let stops = Some([attaching, detaching]);
-    Ok(Outcome { status: None, stops, totals, sites, file_size, notes, failed })
+    Ok(Outcome { status: None, stops, muted, totals, sites, file_size, notes, failed })
 }
 
 /// How attaching went.
@@ -428,16 +464,44 @@ pub fn with_planner<T>(
     work(&mut Planner::new(shared, directory, &choose, &check))
 }
 
-/// Answers the agents' requests until `ended`.
+/// Switches off what the governor says. Names and rates.
+fn govern(
+    governor: &mut Governor<'_>,
+    planner: &mut Planner<'_>,
+    cpu: Duration,
+    shared: &Shared,
+    records: &Sender<Record>,
+) -> Vec<(String, f64)> {
+    let control = shared.control();
+    let threads = (0..control.thread_bump.load(Acquire)).filter_map(|index| shared.thread(index));
+    let lost = threads.map(|entry| entry.lost_entries.load(Relaxed) + entry.lost_exits.load(Relaxed));
+    let muted = governor.look(cpu, governor::lost(control, lost));
+    if muted.is_empty() {
+        return Vec::new();
+    }
+    let stubs = muted.iter().map(|muted| muted.site.0).collect();
+    let names = planner.mute(&stubs, &mut |record| drop(records.send(record)));
+    let named = |muted: &Muted| names.get(&muted.site.0).map(|name| (name.clone(), muted.rate));
+    let muted: Vec<(String, f64)> = muted.iter().filter_map(named).collect();
+    for (name, rate) in &muted {
+        let text = format!("{name} was switched off: {rate:.0} events a second cost more than allowed");
+        let _ = records.send(Record::Note { text });
+    }
+    muted
+}
+
+/// Answers the agents' requests until `ended`; in between, something else.
 fn answer_all(
     planner: &mut Planner<'_>,
     shared: &Shared,
     records: &Sender<Record>,
     ended: &AtomicBool,
+    meanwhile: &mut dyn FnMut(&mut Planner<'_>),
 ) -> Result<(), Error> {
     let control = shared.control();
     let mut known = 0;
     while !ended.load(Acquire) {
+        meanwhile(planner);
         let bell = control.doorbell.load(Acquire);
         for index in 0..control.process_bump.load(Acquire) {
             let Some(process) = shared.process(index) else { break };

@@ -1,0 +1,157 @@
+//! Keeps the cost of tracing below a share of what the program spends by itself: switches off the functions that are called most.
+//!
+//! The cost of an event is measured (a reading of the clock is most of it), events are counted by site as they are read, and the process's own processor
+//! time is the kernel's.
+
+use calltap_abi::{Control, stub};
+use calltap_trace::SiteId;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// What an event costs beyond the reading of the clock, nanoseconds: measured with `cargo xtask bench`.
+const HOOK_NS: f64 = 2.0;
+/// The first look comes early: everything may have been switched on.
+const FIRST: Duration = Duration::from_millis(20);
+const LATER: Duration = Duration::from_millis(100);
+/// What is kept on costs this much of what is allowed: rates change.
+const AIM: f64 = 0.8;
+/// No judgement is made of less processor time.
+const LEAST: Duration = Duration::from_millis(1);
+
+/// Events by site. One thread counts, others read.
+pub struct Rates(Box<[AtomicU32]>);
+
+impl Default for Rates {
+    fn default() -> Rates {
+        Rates((0..stub::COUNT).map(|_| AtomicU32::new(0)).collect())
+    }
+}
+
+impl Rates {
+    /// One more.
+    #[inline(always)]
+    pub fn count(&self, site: SiteId) {
+        if let Some(place) = self.0.get(site.0 as usize) {
+            place.store(place.load(Relaxed).wrapping_add(1), Relaxed);
+        }
+    }
+}
+
+/// A function that was switched off.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Muted {
+    /// Its site.
+    pub site: SiteId,
+    /// Events per second when it was.
+    pub rate: f64,
+}
+
+/// Watches.
+pub struct Governor<'a> {
+    rates: &'a Rates,
+    /// Allowed cost, as a share of the program's own time.
+    limit: f64,
+    event_ns: f64,
+    seen: Vec<u32>,
+    lost: u64,
+    cpu: Duration,
+    at: Instant,
+    first: bool,
+}
+
+impl<'a> Governor<'a> {
+    /// Watches from now on; `cpu` is the processor time of the process so far.
+    pub fn new(rates: &'a Rates, limit: f64, cpu: Duration) -> Governor<'a> {
+        let event_ns = crate::clock::reading_ns() + HOOK_NS;
+        Governor { rates, limit, event_ns, seen: Vec::new(), lost: 0, cpu, at: Instant::now(), first: true }
+    }
+
+    /// Is it time to look?
+    pub fn due(&self) -> bool {
+        self.at.elapsed() >= if self.first { FIRST } else { LATER }
+    }
+
+    /// The sites to switch off now, given the processor time of the process and what was lost so far.
+    pub fn look(&mut self, cpu: Duration, lost: u64) -> Vec<Muted> {
+        let (spent, elapsed) = (cpu.saturating_sub(self.cpu), self.at.elapsed());
+        if spent < LEAST {
+            return Vec::new();
+        }
+        let now: Vec<u32> = self.rates.0.iter().map(|place| place.load(Relaxed)).collect();
+        let before = |site: usize| self.seen.get(site).copied().unwrap_or(0);
+        let mut counts: Vec<(u32, usize)> = now
+            .iter()
+            .enumerate()
+            .map(|(site, count)| (count.wrapping_sub(before(site)), site))
+            .filter(|(count, _)| *count > 0)
+            .collect();
+        counts.sort_unstable_by(|a, b| b.cmp(a));
+        let recorded: u64 = counts.iter().map(|(count, _)| u64::from(*count)).sum();
+        // What was lost was of the same functions.
+        let scale = 1.0 + lost.saturating_sub(self.lost) as f64 / recorded.max(1) as f64;
+        (self.seen, self.lost, self.cpu, self.at, self.first) = (now, lost, cpu, Instant::now(), false);
+        choose(&counts, scale, self.event_ns, spent, self.limit)
+            .iter()
+            .map(|(count, site)| Muted {
+                site: SiteId(*site as u32),
+                rate: f64::from(*count) * scale / elapsed.as_secs_f64(),
+            })
+            .collect()
+    }
+}
+
+/// Of sites with their events, the most frequent first: those to switch off so that the others cost no more than allowed.
+fn choose(
+    counts: &[(u32, usize)],
+    scale: f64,
+    event_ns: f64,
+    spent: Duration,
+    limit: f64,
+) -> &[(u32, usize)] {
+    let cost = |counts: &[(u32, usize)]| {
+        counts.iter().map(|(count, _)| f64::from(*count)).sum::<f64>() * scale * event_ns
+    };
+    let own = (spent.as_nanos() as f64 - cost(counts)).max(spent.as_nanos() as f64 * 0.05);
+    if cost(counts) <= limit * own {
+        return &[];
+    }
+    let mut left = cost(counts);
+    let first_kept = counts.iter().position(|(count, _)| {
+        let enough = left <= AIM * limit * own;
+        left -= f64::from(*count) * scale * event_ns;
+        enough
+    });
+    &counts[..first_kept.unwrap_or(counts.len())]
+}
+
+/// Events that all threads have lost so far.
+pub fn lost(control: &Control, threads: impl Iterator<Item = u64>) -> u64 {
+    threads.sum::<u64>() + control.lost_unregistered.load(Relaxed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 100 ms of processor time, events of 10 ns, a limit of 5 %.
+    fn check(counts: &[(u32, usize)], off: usize) {
+        assert_eq!(choose(counts, 1.0, 10.0, Duration::from_millis(100), 0.05).len(), off, "{counts:?}");
+    }
+
+    #[test]
+    fn what_costs_little_stays_on() {
+        check(&[], 0);
+        check(&[(400_000, 1), (10, 2)], 0);
+    }
+
+    #[test]
+    fn the_most_frequent_go_first_and_as_few_as_need_be() {
+        check(&[(2_000_000, 1), (300_000, 2), (10, 3)], 1);
+        check(&[(2_000_000, 1), (1_900_000, 2), (300_000, 3)], 2);
+    }
+
+    #[test]
+    fn where_everything_is_too_frequent_everything_goes() {
+        check(&[(3_000_000, 1), (3_000_000, 2)], 2);
+    }
+}
