@@ -56,22 +56,12 @@ where
     let mut steps: [Vec<Poke>; STEPS] = Default::default();
     let mut pages = Pages { page: None, bytes: Vec::new() };
     for change in changes {
-        let plan = |from| match change.site.steps(from, change.to) {
-            Err(_) => Err(Fate::OutOfReach),
-            Ok(_) if change.site.demand(from, change.to) > granted => {
-                Err(Fate::Demands(change.site.demand(from, change.to)))
-            }
-            Ok(planned) => Ok(planned),
+        let plan = |from| match change.site.demand(from, change.to) {
+            demand if demand > granted => Err(Fate::Demands(demand)),
+            _ => change.site.add_steps(from, change.to, &mut steps).map_err(|_| Fate::OutOfReach),
         };
-        fates.push(match verify(text, change, &mut pages).and_then(plan) {
-            Err(fate) => fate,
-            Ok(planned) => {
-                for (all, own) in steps.iter_mut().zip(planned) {
-                    all.extend(own);
-                }
-                Fate::Done
-            }
-        });
+        let planned = verify(text, change, &mut pages).and_then(plan);
+        fates.push(planned.err().unwrap_or(Fate::Done));
     }
     // Whoever was cut short may not have come to its core sync.
     if changes.iter().any(|change| !change.recover.is_empty())
@@ -105,19 +95,22 @@ struct Pages {
 }
 
 impl Pages {
-    fn read<T: Text>(&mut self, text: &mut T, at: Avma, length: usize) -> Result<Vec<u8>, T::Error> {
+    /// The bytes at an address.
+    fn read<T: Text>(&mut self, text: &mut T, at: Avma, length: usize) -> Result<&[u8], T::Error> {
         let (page, offset) = (at.0 / PAGE, (at.0 % PAGE) as usize);
         if offset + length > PAGE as usize {
-            let mut bytes = vec![0; length];
-            return text.read(at, &mut bytes).map(|()| bytes);
+            self.page = None;
+            self.bytes.resize(length, 0);
+            text.read(at, &mut self.bytes)?;
+            return Ok(&self.bytes);
         }
         if self.page != Some(page) {
-            self.bytes.resize(PAGE as usize, 0);
             self.page = None;
+            self.bytes.resize(PAGE as usize, 0);
             text.read(Avma(page * PAGE), &mut self.bytes)?;
             self.page = Some(page);
         }
-        Ok(self.bytes[offset..offset + length].to_vec())
+        Ok(&self.bytes[offset..offset + length])
     }
 }
 
@@ -126,10 +119,10 @@ fn verify<T: Text>(text: &mut T, change: &Change<'_>, pages: &mut Pages) -> Resu
     let expected = change.site.bytes(change.from).map_err(|_| Fate::OutOfReach)?;
     let actual = pages.read(text, change.site.address(), expected.len()).map_err(Fate::Unread)?;
     let known = match change.recover {
-        [] => (actual == expected).then_some(change.from),
-        cut_short => change.site.recognise(&actual, &[&[change.from], cut_short].concat(), change.to),
+        [] => (*actual == *expected).then_some(change.from),
+        cut_short => change.site.recognise(actual, &[&[change.from], cut_short].concat(), change.to),
     };
-    known.ok_or(Fate::Surprise(actual))
+    known.ok_or_else(|| Fate::Surprise(actual.to_vec()))
 }
 
 /// Writes what belongs to one step, a page at a time, and syncs.

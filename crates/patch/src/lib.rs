@@ -9,9 +9,11 @@ use calltap_abi::stub::{self, Hook};
 use calltap_sites::{SiteForm, Svma};
 
 mod batch;
+mod bytes;
 mod site;
 
 pub use batch::{Change, Fate, Text, carry_out};
+pub use bytes::Bytes;
 pub use site::{Demand, Poke, STEPS, Site, State};
 
 /// An address in the running process.
@@ -82,10 +84,10 @@ const RET: u8 = 0xC3;
 const INT3: u8 = 0xCC;
 
 /// `opcode rel32` at `at`, to `target`.
-fn relative(opcode: &[u8], at: Avma, target: Avma) -> Result<Vec<u8>, OutOfReach> {
+fn relative(opcode: &[u8], at: Avma, target: Avma) -> Result<Bytes, OutOfReach> {
     let next = at.0.wrapping_add(opcode.len() as u64 + 4);
     let distance = i32::try_from(target.0.wrapping_sub(next) as i64).map_err(|_| OutOfReach)?;
-    Ok([opcode, &distance.to_le_bytes()].concat())
+    Bytes::join(&[opcode, &distance.to_le_bytes()]).ok_or(OutOfReach)
 }
 
 /// Does a site at `at` reach `target` with a direct jump?
@@ -111,7 +113,7 @@ pub fn stub_bytes(
             to(direct, offset, body)
         } else {
             let distance = (stub::BODY - offset - 6) as u32;
-            Ok([indirect, &distance.to_le_bytes()].concat())
+            Bytes::join(&[indirect, &distance.to_le_bytes()]).ok_or(OutOfReach)
         }
     };
     let entry = match (wanted, after_prologue) {

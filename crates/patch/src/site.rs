@@ -25,7 +25,7 @@
 //!
 //! The short site goes `66 90`, `66 F9` (or F5: set or complement the carry, of no effect), `EB F9`.
 
-use crate::{Avma, Bias, CALL, JMP, OutOfReach, relative};
+use crate::{Avma, Bias, Bytes, CALL, JMP, OutOfReach, relative};
 use calltap_sites::SiteForm;
 
 /// Steps of a batch.
@@ -56,12 +56,12 @@ pub enum State {
 }
 
 /// Bytes to store.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Poke {
     /// First byte.
     pub address: Avma,
     /// In any order, torn at will.
-    pub bytes: Vec<u8>,
+    pub bytes: Bytes,
 }
 
 /// What a change of a site demands of the program's threads. A thread is inside a site if its next instruction begins there behind the first
@@ -77,11 +77,11 @@ pub enum Demand {
 }
 
 /// A site in a running program.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Site {
     address: Avma,
-    original: Vec<u8>,
-    ready: Vec<u8>,
+    original: Bytes,
+    ready: Bytes,
     kind: Kind,
     /// Where the five bytes are that are switched: behind a prefix of no effect, in a site of six bytes that is one instruction in every state.
     at: usize,
@@ -113,9 +113,9 @@ fn nop_length(code: &[u8]) -> Option<usize> {
 }
 
 /// The ready form of five or more bytes, where it is switched, what dressing demands, and what undressing does.
-fn dress(original: &[u8]) -> (Vec<u8>, usize, Demand, Demand) {
-    let mut ready = original.to_vec();
-    match original {
+fn dress(original: Bytes) -> (Bytes, usize, Demand, Demand) {
+    let mut ready = original;
+    match *original {
         // Calls are switched as they are.
         [0xE8, _, _, _, _] => return (ready, 0, Demand::Nothing, Demand::Nothing),
         [PREFIX, 0xE8, _, _, _, _] => return (ready, 1, Demand::Nothing, Demand::Nothing),
@@ -126,11 +126,12 @@ fn dress(original: &[u8]) -> (Vec<u8>, usize, Demand, Demand) {
         }
         // A call through a pointer has no byte that could be the first to change.
         [0xFF, 0x15, _, _, _, _] => {
-            return (NOP6.to_vec(), 1, Demand::NobodyRuns, Demand::NobodyRuns);
+            ready.copy_from_slice(&NOP6);
+            return (ready, 1, Demand::NobodyRuns, Demand::NobodyRuns);
         }
         _ => {}
     }
-    if let Some(length) = nop_length(original) {
+    if let Some(length) = nop_length(&original) {
         // One instruction still: the NOPs are its operand, until A9 makes them instructions of their own.
         ready[JUMP..length].fill(NOP1);
         let back = if ready == original { Demand::Nothing } else { Demand::NobodyInside };
@@ -173,8 +174,9 @@ impl Site {
     }
 
     fn whole(address: Avma, original: &[u8], kind: Kind) -> Option<Site> {
-        let (ready, at, dressing, undressing) = (original.len() >= JUMP).then(|| dress(original))?;
-        Some(Site { address, original: original.to_vec(), ready, kind, at, dressing, undressing })
+        let original = Bytes::new(original).filter(|bytes| bytes.len() >= JUMP)?;
+        let (ready, at, dressing, undressing) = dress(original);
+        Some(Site { address, original, ready, kind, at, dressing, undressing })
     }
 
     fn prefixed(address: Avma, original: &[u8]) -> Option<Site> {
@@ -184,8 +186,8 @@ impl Site {
         // likes; whoever is between the two bytes at the entry finds, in every later state, something harmless.
         Some(Site {
             address,
-            original: original.to_vec(),
-            ready: [&NOP5, between, &NOP2].concat(),
+            original: Bytes::new(original)?,
+            ready: Bytes::join(&[&NOP5, between, &NOP2])?,
             kind: Kind::Short(JUMP + gap),
             at: 0,
             dressing: Demand::Nothing,
@@ -218,10 +220,11 @@ impl Site {
     /// An empty function (`ret` and padding behind it) that is to become a jump.
     pub fn empty_function(address: Avma, bytes: [u8; JUMP]) -> Option<Site> {
         let padding = matches!(bytes[1..], [0x66, ..] | [0x0F, 0x1F, ..] | [NOP1, ..] | [0xCC, ..]);
-        (bytes[0] == RET && padding).then(|| Site {
+        let bytes = Bytes::new(&bytes).filter(|_| bytes[0] == RET && padding)?;
+        Some(Site {
             address,
-            original: bytes.to_vec(),
-            ready: bytes.to_vec(),
+            original: bytes,
+            ready: bytes,
             kind: Kind::Jump,
             at: 0,
             dressing: Demand::Nothing,
@@ -274,13 +277,13 @@ impl Site {
     pub fn recognise(&self, actual: &[u8], between: &[State], to: State) -> Option<State> {
         let plain = [&self.original, &self.ready];
         let on: Vec<_> = between.iter().copied().filter(|state| matches!(state, State::On(_))).collect();
-        let mut seen: Vec<_> = plain.into_iter().cloned().collect();
+        let mut seen: Vec<Bytes> = plain.into_iter().copied().collect();
         seen.extend(on.iter().filter_map(|state| self.bytes(*state).ok()));
-        let mut test = self.ready.clone();
+        let mut test = self.ready;
         test[self.at] = if test[0] == RET { RET } else { TEST };
         seen.push(test);
         if let Kind::Short(at) = self.kind {
-            let mut carry = self.ready.clone();
+            let mut carry = self.ready;
             carry[at..at + 2].copy_from_slice(&[NOP2[0], short_jump(at)[1]]);
             seen.push(carry);
         }
@@ -297,10 +300,10 @@ impl Site {
     }
 
     /// All bytes in a state.
-    pub fn bytes(&self, state: State) -> Result<Vec<u8>, OutOfReach> {
+    pub fn bytes(&self, state: State) -> Result<Bytes, OutOfReach> {
         let mut bytes = match state {
-            State::Original => return Ok(self.original.clone()),
-            State::Ready | State::On(_) => self.ready.clone(),
+            State::Original => return Ok(self.original),
+            State::Ready | State::On(_) => self.ready,
         };
         if let State::On(target) = state {
             let opcode = if self.kind == Kind::Call { CALL } else { JMP };
@@ -316,8 +319,22 @@ impl Site {
     /// The stores that lead from one state to another, by step.
     pub fn steps(&self, from: State, to: State) -> Result<[Vec<Poke>; STEPS], OutOfReach> {
         let mut steps: [Vec<Poke>; STEPS] = Default::default();
+        self.add_steps(from, to, &mut steps)?;
+        Ok(steps)
+    }
+
+    /// Adds them to those of other sites.
+    pub fn add_steps(
+        &self,
+        from: State,
+        to: State,
+        steps: &mut [Vec<Poke>; STEPS],
+    ) -> Result<(), OutOfReach> {
+        // Found out before anything is added.
+        let new = self.bytes(if matches!(to, State::On(_)) { to } else { State::Ready })?;
         let mut put = |step: usize, offset: usize, bytes: &[u8]| {
-            steps[step].push(Poke { address: Avma(self.address.0 + offset as u64), bytes: bytes.to_vec() });
+            let address = Avma(self.address.0 + offset as u64);
+            steps[step].extend(Bytes::new(bytes).map(|bytes| Poke { address, bytes }));
         };
         let dressed = self.ready != self.original;
         if from == State::Original && to != from && dressed {
@@ -337,7 +354,6 @@ impl Site {
                     put(1, at + 1, &NOP2[1..]);
                 }
             }
-            let new = self.bytes(if will_be_on { to } else { State::Ready })?;
             match (self.ready[0], will_be_on) {
                 // Behind a `ret` nothing runs: its padding is written while it is one. A9 would lead on to what follows the function.
                 (RET, _) => {
@@ -360,6 +376,6 @@ impl Site {
         if to == State::Original && to != from && dressed {
             put(4, 0, &self.original);
         }
-        Ok(steps)
+        Ok(())
     }
 }

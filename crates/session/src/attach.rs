@@ -8,6 +8,7 @@
 use crate::agent;
 use crate::frames::{self, Stacks};
 use crate::inject::{Call, Failed, Place};
+use crate::journal::Entry;
 use crate::maps::{self, Region};
 use crate::planner::{Planner, Tally, switch};
 use crate::shm::Shared;
@@ -323,6 +324,10 @@ impl Planner<'_> {
         drop(held);
         for module in &mut process.modules {
             module.drain(&|site| inside.iter().any(|word| site.is_inside(*word)));
+        }
+        if inside.is_empty() {
+            // (If it cannot be written down, the next controller looks again.)
+            let _ = self.directory.journal.add(&[Entry::Drained { process: 0 }]);
         }
         Ok(())
     }

@@ -71,7 +71,7 @@ impl Past {
         for entry in entries {
             match entry {
                 Entry::Site { process, site, target, inode, .. } if line.contains(&process) => {
-                    let fresh = || Mark { site: site.clone(), targets: Vec::new(), inode };
+                    let fresh = || Mark { site, targets: Vec::new(), inode };
                     if !fresh().is_there(regions) {
                         continue;
                     }
@@ -114,7 +114,7 @@ impl Past {
     fn found<'m>(&self, text: &mut ProcessText, mark: &'m Mark) -> Option<(&'m Mark, State, Vec<State>)> {
         let mut actual = vec![0; mark.site.len()];
         text.read(mark.site.address(), &mut actual).ok()?;
-        let is = |state: &State| mark.site.bytes(*state).is_ok_and(|bytes| bytes == actual);
+        let is = |state: &State| mark.site.bytes(*state).is_ok_and(|bytes| *bytes == actual[..]);
         if is(&State::Original) {
             return None;
         }

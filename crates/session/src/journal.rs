@@ -35,11 +35,17 @@ pub enum Entry {
         /// Bytes.
         length: u64,
     },
+    /// Nobody is inside the sites of a process that come before.
+    Drained {
+        /// Index of the process.
+        process: u32,
+    },
 }
 
 const SIZE: usize = 64;
 const BYTES: usize = 24;
 const HOPS: u8 = 0xFF;
+const DRAINED: u8 = 0xFE;
 const NO_STUB: u8 = 0xFF;
 
 /// The file.
@@ -91,6 +97,10 @@ fn encode(entry: &Entry) -> [u8; SIZE] {
             put(16, &offset.to_le_bytes());
             put(24, &length.to_le_bytes());
         }
+        Entry::Drained { process } => {
+            put(0, &[DRAINED]);
+            put(4, &process.to_le_bytes());
+        }
     }
     out
 }
@@ -101,6 +111,9 @@ fn decode(bytes: &[u8]) -> Option<Entry> {
     let process = half(4)?;
     if bytes[0] == HOPS {
         return Some(Entry::Hops { process, address: word(8)?, offset: word(16)?, length: word(24)? });
+    }
+    if bytes[0] == DRAINED {
+        return Some(Entry::Drained { process });
     }
     let site = Site::from_parts(Avma(word(8)?), bytes[0], bytes[36..36 + BYTES].get(..bytes[1] as usize)?)?;
     let stub = half(32)?;
@@ -142,6 +155,7 @@ mod tests {
             .collect();
         entries.push(Entry::Hops { process: 1, address: 0x4000, offset: 0x200_0000, length: 4096 });
         let site = Site::empty_function(Avma(0x7f00_0000_0010), [0xC3, 0x66, 0x2E, 0x0F, 0x1F]).unwrap();
+        entries.push(Entry::Drained { process: 5 });
         entries.push(Entry::Site { process: 0, site, target: Avma(9), stub: None, inode: 1 });
         let file = tempfile::tempfile().unwrap();
         let journal = Journal::new(file.try_clone().unwrap());

@@ -8,7 +8,7 @@ use crate::text::ProcessText;
 use calltap_patch::{Avma, Bias, Demand, Site, State, Text, Wanted};
 use calltap_sites::{Binary, Function};
 use calltap_trace::{Module, Record, SiteId};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// What the tracers want of a function: which of them (bit mask by tracer id), and in which form.
@@ -27,14 +27,18 @@ pub struct Loaded {
     pub fresh: bool,
     binary: Arc<Binary>,
     bias: Bias,
-    /// By index of the function.
-    sites: BTreeMap<usize, Placed>,
+    /// Those that were wanted at some time.
+    sites: Vec<Placed>,
+    /// By function: where it is among them, plus one.
+    places: Vec<u32>,
     hops: Vec<HopRange>,
 }
 
 /// A site that was wanted at some time.
 #[derive(Clone, Debug)]
 struct Placed {
+    /// Index of the function.
+    function: usize,
     site: Site,
     /// What its bytes are.
     state: State,
@@ -62,15 +66,16 @@ struct Stub {
 /// A site to change.
 #[derive(Clone, Copy, Debug)]
 pub struct Pending {
-    function: usize,
+    place: usize,
     /// Its state then.
     pub to: State,
 }
 
 impl Placed {
-    fn new(site: Site) -> Placed {
+    fn new(function: usize, site: Site) -> Placed {
         let (torn, refused, drained, wanted) = (Vec::new(), false, false, None);
         Placed {
+            function,
             site,
             state: State::Original,
             torn,
@@ -90,14 +95,15 @@ impl Placed {
             self.refused = true;
             return;
         }
-        let is = |state: &State| self.site.bytes(*state).is_ok_and(|bytes| bytes == actual);
+        let is = |state: &State| self.site.bytes(*state).is_ok_and(|bytes| *bytes == actual[..]);
         let states = [State::Original, State::Ready].into_iter().chain(targets.iter().copied());
         match states.into_iter().find(is) {
             Some(state) => self.state = state,
             None => (self.state, self.torn) = (State::Ready, [&targets[..], &[State::Original]].concat()),
         }
-        // Whoever dressed it has seen to that, unless he was killed between the two.
-        self.drained = matches!(self.state, State::On(_))
+        // Whoever switched it on had seen to that; what is as in the file has to be dressed again.
+        self.drained &= self.state != State::Original;
+        self.drained |= matches!(self.state, State::On(_))
             || self.site.demand(State::Original, State::Ready) == Demand::Nothing;
     }
 }
@@ -117,8 +123,8 @@ fn site_record(module: &Module, function: &Function, id: u32, tracers: u32) -> c
 impl Loaded {
     /// A module nothing of which was ever wanted.
     pub fn new(mapped: Mapped, record: Module, binary: Arc<Binary>, bias: Bias, fresh: bool) -> Loaded {
-        let (sites, hops) = (BTreeMap::new(), Vec::new());
-        Loaded { mapped, record, recorded: false, fresh, binary, bias, sites, hops }
+        let (sites, places, hops) = (Vec::new(), vec![0; binary.functions.len()], Vec::new());
+        Loaded { mapped, record, recorded: false, fresh, binary, bias, sites, places, hops }
     }
 
     /// Its functions that can be traced, with their indices.
@@ -139,7 +145,7 @@ impl Loaded {
             .traceable()
             .filter_map(|(index, function)| wish(function).map(|(tracers, wanted)| (index, tracers, wanted)))
             .collect();
-        for placed in self.sites.values_mut() {
+        for placed in &mut self.sites {
             placed.wanted = None;
         }
         if wishes.is_empty() {
@@ -150,26 +156,35 @@ impl Loaded {
             records.push(Record::Module(self.record.clone()));
         }
         let binary = Arc::clone(&self.binary);
-        let mut new = Vec::new();
-        for (index, tracers, wanted) in wishes {
-            let Some(form) = &binary.functions[index].form else { continue };
-            if !self.sites.contains_key(&index) {
-                let Some(site) = Site::new(form, self.bias) else { continue };
-                let mut placed = Placed::new(site);
-                placed.drained =
-                    self.fresh || placed.site.demand(State::Original, State::Ready) == Demand::Nothing;
-                self.sites.insert(index, placed);
-            }
-            let Some(placed) = self.sites.get_mut(&index) else { continue };
+        let mut new = Vec::with_capacity(wishes.len());
+        self.sites.reserve(wishes.len());
+        for (function, tracers, wanted) in wishes {
+            let Some(form) = &binary.functions[function].form else { continue };
+            let Some(place) = self.place_of(function, |bias| Site::new(form, bias)) else { continue };
+            let placed = &mut self.sites[place];
+            placed.drained |=
+                self.fresh || placed.site.demand(State::Original, State::Ready) == Demand::Nothing;
             placed.wanted = Some(wanted);
             if placed.stubs[wanted as usize].is_none() {
-                new.push((index, tracers, wanted));
+                new.push((place, tracers, wanted));
             }
         }
-        self.place(&new, &binary, stubs, regions, records);
+        self.give_stubs(&new, &binary, stubs, regions, records);
     }
 
-    fn place(
+    /// Where the site of a function is among the sites; it is put there if it is not yet.
+    fn place_of(&mut self, function: usize, site: impl Fn(Bias) -> Option<Site>) -> Option<usize> {
+        if let Some(place) = self.places.get(function)?.checked_sub(1) {
+            return Some(place as usize);
+        }
+        let site = site(self.bias)?;
+        self.sites.push(Placed::new(function, site));
+        self.places[function] = self.sites.len() as u32;
+        Some(self.sites.len() - 1)
+    }
+
+    /// Gives sites stubs; `new` has their places.
+    fn give_stubs(
         &mut self,
         new: &[(usize, u32, Wanted)],
         binary: &Binary,
@@ -202,15 +217,14 @@ impl Loaded {
             }
         };
         let mut described = Vec::with_capacity(new.len());
-        for (index, tracers, wanted) in new {
-            let function = &binary.functions[*index];
+        for (place, tracers, wanted) in new {
+            let placed = &mut self.sites[*place];
+            let function = &binary.functions[placed.function];
             let Some(form) = &function.form else { continue };
             let Some((id, target)) = batch.add(form, self.bias, *wanted) else { continue };
-            if let Some(placed) = self.sites.get_mut(index) {
-                placed.stubs[*wanted as usize] = Some(Stub { id, target });
-                let (site, stub) = (placed.site.clone(), Some((id, *wanted)));
-                batch.note(Entry::Site { process, site, target, stub, inode });
-            }
+            placed.stubs[*wanted as usize] = Some(Stub { id, target });
+            let (site, stub) = (placed.site, Some((id, *wanted)));
+            batch.note(Entry::Site { process, site, target, stub, inode });
             described.push(site_record(&self.record, function, id, *tracers));
         }
         if let Err(error) = batch.finish() {
@@ -229,19 +243,23 @@ impl Loaded {
                 Some((Site::new(function.form.as_ref()?, self.bias)?.address(), index))
             })
             .collect();
-        for entry in entries {
+        let drained =
+            entries.iter().rposition(|e| matches!(e, Entry::Drained { process } if line.contains(process)));
+        for (n, entry) in entries.iter().enumerate() {
             let Entry::Site { process, site, target, stub: Some((id, wanted)), inode } = entry else {
                 continue;
             };
             if !line.contains(process) || *inode != self.mapped.file.1 {
                 continue;
             }
-            let Some(index) = functions.get(&site.address()) else { continue };
-            let placed = self.sites.entry(*index).or_insert_with(|| Placed::new(site.clone()));
+            let Some(function) = functions.get(&site.address()) else { continue };
+            let Some(place) = self.place_of(*function, |_| Some(*site)) else { continue };
+            let placed = &mut self.sites[place];
             placed.stubs[*wanted as usize] = Some(Stub { id: *id, target: *target });
+            placed.drained |= drained.is_some_and(|drained| n < drained);
         }
         self.recorded = !self.sites.is_empty();
-        for placed in self.sites.values_mut() {
+        for placed in &mut self.sites {
             placed.look(text);
         }
     }
@@ -255,23 +273,23 @@ impl Loaded {
         let stubs = self
             .sites
             .iter()
-            .flat_map(|(index, placed)| placed.stubs.iter().flatten().map(move |stub| (index, stub)));
-        let sites = stubs.map(|(index, stub)| {
-            site_record(&self.record, &self.binary.functions[*index], stub.id, u32::MAX)
+            .flat_map(|placed| placed.stubs.iter().flatten().map(move |stub| (placed.function, stub)));
+        let sites = stubs.map(|(function, stub)| {
+            site_record(&self.record, &self.binary.functions[function], stub.id, u32::MAX)
         });
         emit(Record::Sites { sites: sites.collect() });
     }
 
     /// Sites that lead to a stub, and all that ever did.
     pub fn count(&self) -> (usize, usize) {
-        let on = self.sites.values().filter(|placed| matches!(placed.state, State::On(_)));
+        let on = self.sites.iter().filter(|placed| matches!(placed.state, State::On(_)));
         (on.count(), self.sites.len())
     }
 
     /// A range of hops could not be mapped: no site may lead there.
     pub fn lose_hops(&mut self, start: u64, end: u64) {
         self.hops.retain(|range| range.address != start);
-        for stub in self.sites.values_mut().flat_map(|placed| &mut placed.stubs) {
+        for stub in self.sites.iter_mut().flat_map(|placed| &mut placed.stubs) {
             if stub.is_some_and(|stub| (start..end).contains(&stub.target.0)) {
                 *stub = None;
             }
@@ -291,16 +309,17 @@ impl Loaded {
         };
         self.sites
             .iter()
+            .enumerate()
             .filter(|(_, placed)| !placed.refused)
-            .map(|(function, placed)| (*function, placed, shall(placed)))
+            .map(|(place, placed)| (place, placed, shall(placed)))
             .filter(|(_, placed, to)| placed.state != *to || !placed.torn.is_empty())
-            .map(|(function, _, to)| Pending { function, to })
+            .map(|(place, _, to)| Pending { place, to })
             .collect()
     }
 
     /// The change of a pending site.
     pub fn change(&self, pending: Pending) -> Option<calltap_patch::Change<'_>> {
-        let placed = self.sites.get(&pending.function)?;
+        let placed = self.sites.get(pending.place)?;
         Some(calltap_patch::Change {
             site: &placed.site,
             from: placed.state,
@@ -311,7 +330,7 @@ impl Loaded {
 
     /// The site was changed.
     pub fn done(&mut self, pending: Pending) {
-        if let Some(placed) = self.sites.get_mut(&pending.function) {
+        if let Some(placed) = self.sites.get_mut(pending.place) {
             placed.state = pending.to;
             placed.torn.clear();
         }
@@ -319,7 +338,7 @@ impl Loaded {
 
     /// Writing was cut short: the site is between its states.
     pub fn tear(&mut self, pending: Pending) {
-        if let Some(placed) = self.sites.get_mut(&pending.function)
+        if let Some(placed) = self.sites.get_mut(pending.place)
             && !placed.torn.contains(&pending.to)
         {
             placed.torn.push(pending.to);
@@ -328,20 +347,19 @@ impl Loaded {
 
     /// The site is none: other bytes were there. Its name.
     pub fn refuse(&mut self, pending: Pending) -> String {
-        if let Some(placed) = self.sites.get_mut(&pending.function) {
-            placed.refused = true;
-        }
-        self.binary.functions.get(pending.function).map(|function| function.name.clone()).unwrap_or_default()
+        let Some(placed) = self.sites.get_mut(pending.place) else { return String::new() };
+        placed.refused = true;
+        self.binary.functions[placed.function].name.clone()
     }
 
     /// Has sites stay off, by their stubs. Their names.
     pub fn mute(&mut self, stubs: &HashSet<u32>) -> Vec<(u32, String)> {
         let mut names = Vec::new();
-        for (index, placed) in &mut self.sites {
+        for placed in &mut self.sites {
             let found = placed.stubs.iter().flatten().find(|stub| stubs.contains(&stub.id));
             if let Some(stub) = found.filter(|_| !placed.muted) {
                 placed.muted = true;
-                names.push((stub.id, self.binary.functions[*index].name.clone()));
+                names.push((stub.id, self.binary.functions[placed.function].name.clone()));
             }
         }
         names
@@ -350,12 +368,12 @@ impl Loaded {
     /// The sites that wait for proof that nobody is inside.
     pub fn undrained(&self) -> impl Iterator<Item = &Site> {
         let waiting = |placed: &&Placed| placed.wanted.is_some() && !placed.drained && !placed.refused;
-        self.sites.values().filter(waiting).map(|placed| &placed.site)
+        self.sites.iter().filter(waiting).map(|placed| &placed.site)
     }
 
     /// Nobody is inside those for which `inside` is false.
     pub fn drain(&mut self, inside: &dyn Fn(&Site) -> bool) {
-        for placed in self.sites.values_mut().filter(|placed| !placed.drained) {
+        for placed in self.sites.iter_mut().filter(|placed| !placed.drained) {
             placed.drained = placed.state == State::Ready && !inside(&placed.site);
         }
     }

@@ -3,7 +3,7 @@
 use crate::maps::Region;
 use calltap_patch::Bias;
 use calltap_sites::{Binary, Function};
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -97,10 +97,10 @@ impl Mapped {
         self.path.file_name().unwrap_or(self.path.as_os_str()).to_string_lossy().into_owned()
     }
 
-    /// Reads the file through the process's root directory (it may be in another mount namespace).
-    pub fn read(&self, pid: u32) -> Option<Vec<u8>> {
+    /// Opens the file through the process's root directory (it may be in another mount namespace).
+    pub fn open(&self, pid: u32) -> Option<File> {
         let inside = PathBuf::from(format!("/proc/{pid}/root")).join(self.path.strip_prefix("/").ok()?);
-        fs::read(inside).or_else(|_| fs::read(&self.path)).ok()
+        File::open(inside).or_else(|_| File::open(&self.path)).ok()
     }
 }
 

@@ -105,11 +105,11 @@ impl<'a> Planner<'a> {
             return known.clone();
         }
         let read = || {
-            let data = mapped.read(pid)?;
-            if !calltap_sites::may_have_sites(&data) {
+            let file = mapped.open(pid)?;
+            if !calltap_sites::file_may_have_sites(&file) {
                 return None;
             }
-            calltap_sites::read(&data, &mapped.name()).ok()
+            calltap_sites::read(&calltap_sites::load(&file).ok()?, &mapped.name()).ok()
         };
         let binary = read().map(Arc::new);
         if let Some(binary) = &binary {
@@ -438,25 +438,23 @@ pub fn switch(
     granted: Demand,
     tally: &mut Tally,
 ) -> Vec<String> {
-    let pending: Vec<(usize, Pending)> = modules
-        .iter()
-        .enumerate()
-        .flat_map(|(n, module)| module.pending().into_iter().map(move |pending| (n, pending)))
-        .collect();
-    let changes: Vec<_> = pending.iter().filter_map(|(n, pending)| modules[*n].change(*pending)).collect();
+    let pending: Vec<Vec<Pending>> = modules.iter().map(|module| module.pending()).collect();
+    let mut changes = Vec::with_capacity(pending.iter().map(Vec::len).sum());
+    for (module, pending) in modules.iter().zip(&pending) {
+        changes.extend(pending.iter().filter_map(|pending| module.change(*pending)));
+    }
     let fates = carry_out(text, &changes, granted);
-    let places: Vec<(Avma, Vec<u8>)> = changes
-        .iter()
-        .zip(&fates)
-        .map(|(change, fate)| match fate {
-            Fate::Surprise(_) => (change.site.address(), change.site.bytes(change.from).unwrap_or_default()),
-            _ => (change.site.address(), Vec::new()),
-        })
-        .collect();
+    let expected = |change: &calltap_patch::Change<'_>, fate: &Fate<_>| match fate {
+        Fate::Surprise(_) => Some((change.site.address(), change.site.bytes(change.from))),
+        _ => None,
+    };
+    let surprises: Vec<_> = changes.iter().zip(&fates).filter_map(|(c, f)| expected(c, f)).collect();
     drop(changes);
+    let mut surprises = surprises.into_iter();
     let mut notes = Vec::new();
     let mut failed = None;
-    for (((n, pending), fate), (address, expected)) in pending.into_iter().zip(fates).zip(places) {
+    let places = pending.iter().enumerate().flat_map(|(n, all)| all.iter().map(move |pending| (n, *pending)));
+    for ((n, pending), fate) in places.zip(fates) {
         let module = &mut modules[n];
         match fate {
             Fate::Done => {
@@ -468,10 +466,12 @@ pub fn switch(
             }
             Fate::Surprise(actual) => {
                 let name = module.refuse(pending);
-                notes.push(format!(
-                    "{name} at {:#x} is not traced: expected {expected:02x?}, found {actual:02x?}",
-                    address.0
-                ));
+                if let Some((address, Ok(expected))) = surprises.next() {
+                    notes.push(format!(
+                        "{name} at {:#x} is not traced: expected {expected:02x?}, found {actual:02x?}",
+                        address.0
+                    ));
+                }
             }
             Fate::Demands(_) => tally.waiting += 1,
             Fate::Torn(errno) => {

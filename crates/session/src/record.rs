@@ -625,7 +625,9 @@ impl Program {
         if !is_executable(&path) {
             return Err(refuse("not executable (permission denied)", 126));
         }
-        let data = fs::read(&path).map_err(|error| refuse(&error.to_string(), 126))?;
+        let data = fs::File::open(&path)
+            .and_then(|file| calltap_sites::load(&file))
+            .map_err(|error| refuse(&error.to_string(), 126))?;
         if data.starts_with(b"#!") {
             return Err(refuse(
                 "a script, not an ELF program: record its interpreter, with the script as argument",

@@ -55,7 +55,7 @@ impl<'a> Stubs<'a> {
                 Entry::Hops { offset, length, .. } => {
                     self.next_hop = self.next_hop.max(offset.saturating_add(*length));
                 }
-                Entry::Site { .. } => {}
+                Entry::Site { .. } | Entry::Drained { .. } => {}
             }
         }
     }

@@ -1,0 +1,60 @@
+//! A few bytes, inline: there are a hundred thousand sites, and a list of bytes each would cost an allocation each.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+
+/// Room for the longest site.
+const ROOM: usize = 23;
+
+/// Up to 23 bytes.
+#[derive(Clone, Copy)]
+pub struct Bytes {
+    length: u8,
+    bytes: [u8; ROOM],
+}
+
+impl Bytes {
+    /// A copy, if they are not too many.
+    pub fn new(from: &[u8]) -> Option<Bytes> {
+        Bytes::join(&[from])
+    }
+
+    /// All of them, one after the other, if they are not too many.
+    pub fn join(parts: &[&[u8]]) -> Option<Bytes> {
+        let mut all = Bytes { length: 0, bytes: [0; ROOM] };
+        for part in parts {
+            let start = all.length as usize;
+            all.bytes.get_mut(start..start + part.len())?.copy_from_slice(part);
+            all.length += part.len() as u8;
+        }
+        Some(all)
+    }
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.length as usize]
+    }
+}
+
+impl DerefMut for Bytes {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[..self.length as usize]
+    }
+}
+
+impl PartialEq for Bytes {
+    fn eq(&self, other: &Bytes) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Bytes {}
+
+impl fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}
