@@ -200,7 +200,13 @@ pub fn detach(
                 if !can_sync {
                     past.switch_off(&mut patient.text, &mut notes);
                 }
-                leave_hooks(&mut held, &mut patient, &ours).map_err(|why| target.refuse(&say(why)))?
+                let outside =
+                    leave_hooks(&mut held, &mut patient, &ours).map_err(|why| target.refuse(&say(why)))?;
+                // (What looks like unwinding for long is something left over on a stack.)
+                let unwinding = start.elapsed() < TRY / 2
+                    && Stacks::new(&held, &patient.regions).unwinding(&mut patient.text);
+                outside
+                    && !unwinding
                     && leave(shared, target, &mut patient, &past, held, stubs, &mut notes)
             }
             Err(NotHeld::Stuck) => false,

@@ -69,6 +69,19 @@ impl<'a> Stacks<'a> {
         })
     }
 
+    /// Is a thread in the middle of unwinding? Its unwinder has copies of what it found in the slots of open calls.
+    pub fn unwinding(&self, text: &mut ProcessText) -> bool {
+        let is_unwinder = |region: &&Region| {
+            let name = region.path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            region.executable && (name.starts_with("libgcc_s.") || name.starts_with("libunwind"))
+        };
+        let mut ranges: Vec<(u64, u64)> =
+            self.regions.iter().filter(is_unwinder).map(|region| (region.start, region.end)).collect();
+        ranges.sort();
+        // Not far up: what is there is more often left over from an earlier time.
+        !self.search(text, &ranges, |_, _, at| at < UNWINDER).is_empty()
+    }
+
     fn search(
         &self,
         text: &mut ProcessText,
@@ -93,6 +106,8 @@ impl<'a> Stacks<'a> {
     }
 }
 
+/// An unwinder, and what it calls, needs no more stack than this.
+const UNWINDER: usize = 16 << 10;
 /// In a signal frame the interrupted program counter comes so many bytes behind the address of the code that ends the handler,
 const SIGNAL_FRAME_PC: usize = 176;
 /// which is: `mov $15, %rax; syscall` (rt_sigreturn).

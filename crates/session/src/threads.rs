@@ -19,8 +19,10 @@ use std::time::{Duration, Instant};
 
 /// A thread that is in the kernel, where it cannot be stopped, is given up after this time;
 const PATIENCE: Duration = Duration::from_millis(300);
-/// while others stand still, after this (on a busy machine it may only wait for a processor).
-const SHORT_PATIENCE: Duration = Duration::from_millis(60);
+/// while others stand still, after this.
+const SHORT_PATIENCE: Duration = Duration::from_millis(20);
+/// One that only waits for a processor, on a busy machine, is given this time.
+const LONG_PATIENCE: Duration = Duration::from_secs(2);
 /// PTRACE_EVENT_STOP.
 const EVENT_STOP: i32 = 128;
 /// `syscall` is two bytes long.
@@ -33,6 +35,8 @@ const RESTARTABLE: &[u64] = &[
     1,   // write
     19,  // readv
     20,  // writev
+    40,  // sendfile
+    42,  // connect (with a time limit)
     43,  // accept
     44,  // sendto
     45,  // recvfrom
@@ -43,9 +47,13 @@ const RESTARTABLE: &[u64] = &[
     208, // io_getevents
     220, // semtimedop
     232, // epoll_wait
+    275, // splice
     281, // epoll_pwait
     288, // accept4
+    299, // recvmmsg
+    307, // sendmmsg
     333, // io_pgetevents
+    426, // io_uring_enter
     441, // epoll_pwait2
 ];
 
@@ -226,7 +234,9 @@ impl Held {
             let line = status.lines().find_map(|line| line.strip_prefix(name));
             line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(u64::MAX)
         };
-        (mask("SigPnd:") | mask("ShdPnd:")) & !mask("SigBlk:") != 0
+        // A traced thread is sent signals that it ignores, too: they end no call. (SIGCHLD, SIGCONT, SIGURG, SIGWINCH are ignored by default.)
+        let ignored = mask("SigIgn:") | (1 << 16 | 1 << 17 | 1 << 22 | 1 << 27) & !mask("SigCgt:");
+        (mask("SigPnd:") | mask("ShdPnd:")) & !mask("SigBlk:") & !ignored != 0
     }
 
     /// The signals it blocks (in a call that changes them for its own time: those it will block afterwards).
@@ -273,6 +283,12 @@ fn interrupt(tid: u32) -> Result<(), NotHeld> {
     })
 }
 
+/// Is it not in the kernel, but waiting for its turn?
+fn wants_processor(tid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{tid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('R'))
+}
+
 /// Waits until a thread that was asked to stands still; signals on their way are passed on.
 fn await_stop(tid: u32, start: Instant, patience: Duration) -> Result<(), NotHeld> {
     loop {
@@ -285,7 +301,11 @@ fn await_stop(tid: u32, start: Instant, patience: Duration) -> Result<(), NotHel
             Ok(WaitStatus::Stopped(_, signal)) => {
                 let _ = ptrace::cont(pid(tid), signal);
             }
-            Ok(WaitStatus::StillAlive) if start.elapsed() > patience => return Err(NotHeld::Stuck),
+            Ok(WaitStatus::StillAlive)
+                if start.elapsed() > patience && (start.elapsed() > LONG_PATIENCE || !wants_processor(tid)) =>
+            {
+                return Err(NotHeld::Stuck);
+            }
             Ok(WaitStatus::StillAlive) => std::thread::sleep(Duration::from_micros(20)),
             Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..)) | Err(_) => return Err(NotHeld::Gone),
             Ok(_) => {
