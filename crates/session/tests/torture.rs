@@ -1,0 +1,49 @@
+//! Real processors: functions are switched while four threads call them and check every result. Seconds here; `CALLTAP_TORTURE=3600` makes it an
+//! hour. (That wrong protocols are caught is shown by the model in `crates/patch`: a real processor forgives them for millions of switches.)
+
+mod programs;
+
+use calltap_patch::State;
+use programs::Program;
+use std::time::{Duration, Instant};
+
+fn time() -> Duration {
+    let seconds = std::env::var("CALLTAP_TORTURE").ok().and_then(|text| text.parse().ok());
+    Duration::from_secs(seconds.unwrap_or(2))
+}
+
+fn check(program: Program) {
+    let seen = program.end();
+    assert_eq!(seen.errors, 0, "{seen:?}");
+    assert!(seen.calls > 1000, "{seen:?}");
+}
+
+#[test]
+fn single_hot_functions_across_words_lines_and_pages() {
+    let mut program = Program::start(64, 4);
+    let on = State::On(program.target);
+    let (start, mut switches) = (Instant::now(), 0);
+    while start.elapsed() < time() {
+        for n in 0..program.odd.len() {
+            program.switch_one(n, State::Original, on);
+            program.switch_one(n, on, State::Original);
+            switches += 2;
+        }
+    }
+    assert!(switches > 100, "{switches} switches");
+    check(program);
+}
+
+#[test]
+fn batches_of_twenty_thousand() {
+    let mut program = Program::start(20_000, 4);
+    let on = State::On(program.target);
+    let start = Instant::now();
+    while start.elapsed() < time() {
+        program.switch(false, 20_000, State::Original, on);
+        program.switch(true, 72, State::Original, on);
+        program.switch(false, 20_000, on, State::Original);
+        program.switch(true, 72, on, State::Original);
+    }
+    check(program);
+}
