@@ -46,78 +46,85 @@ pub enum Fate<E> {
 }
 
 const PAGE: u64 = 4096;
+/// Code is read and written in spans of neighbouring pages, of no more than this.
+const SPAN: u64 = 64 * PAGE;
 
 /// Carries out a batch. `granted` is what the caller has seen to.
 pub fn carry_out<T: Text>(text: &mut T, changes: &[Change<'_>], granted: Demand) -> Vec<Fate<T::Error>>
 where
     T::Error: Clone,
 {
-    let mut fates: Vec<Fate<T::Error>> = Vec::with_capacity(changes.len());
+    let mut fates: Vec<Fate<T::Error>> = vec![Fate::Done; changes.len()];
     let mut steps: [Vec<Poke>; STEPS] = Default::default();
-    let mut pages = Pages { page: None, bytes: Vec::new() };
-    for change in changes {
-        let plan = |from| match change.site.demand(from, change.to) {
-            demand if demand > granted => Err(Fate::Demands(demand)),
-            _ => change.site.add_steps(from, change.to, &mut steps).map_err(|_| Fate::OutOfReach),
-        };
-        let planned = verify(text, change, &mut pages).and_then(plan);
-        fates.push(planned.err().unwrap_or(Fate::Done));
+    let mut spans = Span::of(changes);
+    for span in &mut spans {
+        let read = text.read(Avma(span.start), &mut span.bytes);
+        for &n in &span.changes {
+            let change = &changes[n];
+            let verified = match &read {
+                Ok(()) => verify(change, span.at(change.site)),
+                Err(error) => Err(Fate::Unread(error.clone())),
+            };
+            let planned = verified.and_then(|from| match change.site.demand(from, change.to) {
+                demand if demand > granted => Err(Fate::Demands(demand)),
+                _ => change.site.add_steps(from, change.to, &mut steps).map_err(|_| Fate::OutOfReach),
+            });
+            if let Err(fate) = planned {
+                fates[n] = fate;
+            }
+        }
     }
     // Whoever was cut short may not have come to its core sync.
-    if changes.iter().any(|change| !change.recover.is_empty())
-        && let Err(error) = text.sync()
-    {
-        steps = Default::default();
-        fates
-            .iter_mut()
-            .filter(|fate| matches!(fate, Fate::Done))
-            .for_each(|fate| *fate = Fate::Torn(error.clone()));
+    let torn = changes.iter().any(|change| !change.recover.is_empty());
+    let mut done = if torn { text.sync() } else { Ok(()) };
+    for step in &steps {
+        done = done.and_then(|()| take(text, step, &mut spans));
     }
-    for step in &mut steps {
-        step.sort_by_key(|poke| poke.address);
-        if let Err(error) = take(text, step) {
-            let torn = |fate: &mut Fate<T::Error>| {
-                if matches!(fate, Fate::Done) {
-                    *fate = Fate::Torn(error.clone());
-                }
-            };
-            fates.iter_mut().for_each(torn);
-            break;
-        }
+    if let Err(error) = done {
+        let written = fates.iter_mut().filter(|fate| matches!(fate, Fate::Done));
+        written.for_each(|fate| *fate = Fate::Torn(error.clone()));
     }
     fates
 }
 
-/// The page read last: sites lie close together.
-struct Pages {
-    page: Option<u64>,
+/// Neighbouring pages, as they are in the program.
+struct Span {
+    start: u64,
     bytes: Vec<u8>,
+    /// The changes in it.
+    changes: Vec<usize>,
 }
 
-impl Pages {
-    /// The bytes at an address.
-    fn read<T: Text>(&mut self, text: &mut T, at: Avma, length: usize) -> Result<&[u8], T::Error> {
-        let (page, offset) = (at.0 / PAGE, (at.0 % PAGE) as usize);
-        if offset + length > PAGE as usize {
-            self.page = None;
-            self.bytes.resize(length, 0);
-            text.read(at, &mut self.bytes)?;
-            return Ok(&self.bytes);
+impl Span {
+    /// Those that some changes need, by address. Pages without a site are left out.
+    fn of(changes: &[Change<'_>]) -> Vec<Span> {
+        let start = |n: &usize| changes[*n].site.address().0;
+        let mut order: Vec<usize> = (0..changes.len()).collect();
+        order.sort_by_key(start);
+        let mut spans: Vec<(u64, u64, Vec<usize>)> = Vec::new();
+        for n in order {
+            let (first, end) = (start(&n), start(&n) + changes[n].site.len() as u64);
+            match spans.last_mut().filter(|(from, to, _)| first / PAGE <= to / PAGE + 1 && end - *from <= SPAN) {
+                Some((_, to, all)) => {
+                    *to = end.max(*to);
+                    all.push(n);
+                }
+                None => spans.push((first, end, vec![n])),
+            }
         }
-        if self.page != Some(page) {
-            self.page = None;
-            self.bytes.resize(PAGE as usize, 0);
-            text.read(Avma(page * PAGE), &mut self.bytes)?;
-            self.page = Some(page);
-        }
-        Ok(&self.bytes[offset..offset + length])
+        let span = |(start, end, changes)| Span { start, bytes: vec![0; (end - start) as usize], changes };
+        spans.into_iter().map(span).collect()
+    }
+
+    fn at(&self, site: &Site) -> &[u8] {
+        let offset = (site.address().0 - self.start) as usize;
+        &self.bytes[offset..offset + site.len()]
     }
 }
 
 /// The state that a change begins from.
-fn verify<T: Text>(text: &mut T, change: &Change<'_>, pages: &mut Pages) -> Result<State, Fate<T::Error>> {
+fn verify<E>(change: &Change<'_>, actual: &[u8]) -> Result<State, Fate<E>> {
     let expected = change.site.bytes(change.from).map_err(|_| Fate::OutOfReach)?;
-    let actual = pages.read(text, change.site.address(), expected.len()).map_err(Fate::Unread)?;
     let known = match change.recover {
         [] => (*actual == *expected).then_some(change.from),
         cut_short => change.site.recognise(actual, &[&[change.from], cut_short].concat(), change.to),
@@ -125,24 +132,25 @@ fn verify<T: Text>(text: &mut T, change: &Change<'_>, pages: &mut Pages) -> Resu
     known.ok_or_else(|| Fate::Surprise(actual.to_vec()))
 }
 
-/// Writes what belongs to one step, a page at a time, and syncs.
-fn take<T: Text>(text: &mut T, pokes: &[Poke]) -> Result<(), T::Error> {
+/// Writes what belongs to one step (by address, as spans are), and syncs. What is between is written again as it was.
+fn take<T: Text>(text: &mut T, pokes: &[Poke], spans: &mut [Span]) -> Result<(), T::Error> {
     if pokes.is_empty() {
         return Ok(());
     }
-    for page in pokes.chunk_by(|a, b| a.address.0 / PAGE == b.address.0 / PAGE) {
-        let start = page[0].address;
-        let end = page.iter().map(|poke| poke.address.0 + poke.bytes.len() as u64).max().unwrap_or(start.0);
-        let mut bytes = vec![0; (end - start.0) as usize];
-        // What is between is written again as it is.
-        if page.len() > 1 {
-            text.read(start, &mut bytes)?;
+    let mut rest = pokes;
+    for span in spans {
+        let end = span.start + span.bytes.len() as u64;
+        let own;
+        (own, rest) = rest.split_at(rest.partition_point(|poke| poke.address.0 < end));
+        let (mut low, mut high) = (usize::MAX, 0);
+        for poke in own {
+            let at = (poke.address.0 - span.start) as usize;
+            span.bytes[at..at + poke.bytes().len()].copy_from_slice(poke.bytes());
+            (low, high) = (low.min(at), high.max(at + poke.bytes().len()));
         }
-        for poke in page {
-            let at = (poke.address.0 - start.0) as usize;
-            bytes[at..at + poke.bytes.len()].copy_from_slice(&poke.bytes);
+        if low < high {
+            text.write(Avma(span.start + low as u64), &span.bytes[low..high])?;
         }
-        text.write(start, &bytes)?;
     }
     text.sync()
 }

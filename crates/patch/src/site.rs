@@ -55,13 +55,32 @@ pub enum State {
     On(Avma),
 }
 
-/// Bytes to store.
+/// Bytes to store. Small, because a batch has three of a hundred thousand sites.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Poke {
     /// First byte.
     pub address: Avma,
-    /// In any order, torn at will.
-    pub bytes: Bytes,
+    length: u8,
+    bytes: [u8; Poke::ROOM],
+}
+
+impl Poke {
+    const ROOM: usize = 7;
+
+    /// The bytes: in any order, torn at will.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.length as usize]
+    }
+
+    /// As many as are needed for some bytes.
+    fn several(address: u64, bytes: &[u8]) -> impl Iterator<Item = Poke> + '_ {
+        bytes.chunks(Poke::ROOM).enumerate().map(move |(n, part)| {
+            let mut bytes = [0; Poke::ROOM];
+            bytes[..part.len()].copy_from_slice(part);
+            let address = Avma(address + (n * Poke::ROOM) as u64);
+            Poke { address, length: part.len() as u8, bytes }
+        })
+    }
 }
 
 /// What a change of a site demands of the program's threads. A thread is inside a site if its next instruction begins there behind the first
@@ -333,8 +352,7 @@ impl Site {
         // Found out before anything is added.
         let new = self.bytes(if matches!(to, State::On(_)) { to } else { State::Ready })?;
         let mut put = |step: usize, offset: usize, bytes: &[u8]| {
-            let address = Avma(self.address.0 + offset as u64);
-            steps[step].extend(Bytes::new(bytes).map(|bytes| Poke { address, bytes }));
+            steps[step].extend(Poke::several(self.address.0 + offset as u64, bytes));
         };
         let dressed = self.ready != self.original;
         if from == State::Original && to != from && dressed {

@@ -73,7 +73,7 @@ impl Case {
         for (step, pokes) in steps.into_iter().enumerate() {
             for poke in &pokes {
                 let offset = (poke.address.0 - self.ground.base) as usize;
-                acts.push(Act::Store(step, offset, poke.bytes.to_vec()));
+                acts.push(Act::Store(step, offset, poke.bytes().to_vec()));
             }
             if !pokes.is_empty() {
                 acts.push(Act::Sync(step));
