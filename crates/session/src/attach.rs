@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 /// How long a thread may take to load the agent.
 const LOAD: Duration = Duration::from_secs(5);
 /// How long any other borrowed call may take.
-const CALL: Duration = Duration::from_secs(1);
+const CALL: Duration = Duration::from_secs(5);
 /// How long the kernel may take to register the process, on a busy machine. Nobody stands still meanwhile.
 const REGISTRATION: Duration = Duration::from_secs(30);
 /// How long it is tried to find a thread, or all threads, at a point that will do.

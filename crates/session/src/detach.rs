@@ -56,10 +56,10 @@ struct Past {
 }
 
 impl Past {
-    /// Of process `index`: what was done to it, and to those it was forked from. What is mapped no more, or is another file's by now, is forgotten.
-    fn new(entries: Vec<Entry>, shared: &Shared, index: u32, regions: &[Region], code: u64) -> Past {
-        let mut line = HashSet::from([index]);
-        let mut next = index;
+    /// Of process `index`: what was done to it, and to those it was forked from (not known: to any). What is mapped no more, or is another file's by now, is forgotten.
+    fn new(entries: Vec<Entry>, shared: &Shared, index: Option<u32>, regions: &[Region], code: u64) -> Past {
+        let mut line: HashSet<u32> = index.into_iter().collect();
+        let mut next = index.unwrap_or(u32::MAX);
         while let Some(parent) = shared.process(next).and_then(|p| p.parent.load(Relaxed).checked_sub(1)) {
             if !line.insert(parent) {
                 break;
@@ -70,7 +70,7 @@ impl Past {
         let (mut marks, mut hops) = (BTreeMap::<Avma, Mark>::new(), Vec::new());
         for entry in entries {
             match entry {
-                Entry::Site { process, site, target, inode, .. } if line.contains(&process) => {
+                Entry::Site { process, site, target, inode, .. } if index.is_none() || line.contains(&process) => {
                     let fresh = || Mark { site, targets: Vec::new(), inode };
                     if !fresh().is_there(regions) {
                         continue;
@@ -82,7 +82,7 @@ impl Past {
                     }
                     mark.targets.push(State::On(target));
                 }
-                Entry::Hops { process, address, length, .. } if line.contains(&process) => {
+                Entry::Hops { process, address, length, .. } if index.is_none() || line.contains(&process) => {
                     if at(address).is_some_and(|region| region.file.1 == code) {
                         hops.push((address, address + length));
                     }
@@ -159,21 +159,23 @@ fn report(fates: Vec<Fate<<ProcessText as Text>::Error>>, changes: &[Change<'_>]
     }
 }
 
-/// Leaves process `index` of a session as it was. What could not be undone, for people.
+/// Leaves a process of a session as it was: number `index` of its table, if it is there. What could not be undone, for people.
 pub fn detach(
     directory: &Directory,
     shared: &Shared,
-    index: u32,
+    index: Option<u32>,
     target: &Target,
     stops: &mut Stops,
 ) -> Result<Vec<String>, Error> {
     let mut notes = Vec::new();
-    let Some(process) = shared.process(index) else { return Ok(notes) };
+    let process = index.and_then(|index| shared.process(index));
     let mut patient = Patient::new(target)?;
     let entries = directory.journal.read().map_err(|error| target.refuse(&error.to_string()))?;
     let mut past = Past::new(entries, shared, index, &patient.regions, directory.code_inode());
-    let can_sync = process.sync.load(Acquire) == plan::Sync::Works as u32;
-    if can_sync && let Some(_kept) = KeepMapped::new(process) {
+    // A forked child is registered with the kernel as its parent was.
+    let can_sync = shared.process(0).is_some_and(|first| first.sync.load(Acquire) == plan::Sync::Works as u32);
+    let kept = process.map(KeepMapped::new);
+    if can_sync && !matches!(kept, Some(None)) {
         // What was unloaded since is forgotten.
         patient.regions = maps::read(target.pid).unwrap_or_default();
         past = past.what_is_left(&patient.regions);
@@ -181,6 +183,7 @@ pub fn detach(
         past.switch_off(&mut patient.text, &mut notes);
         patient.text.sync = Sync::Quiet;
     }
+    drop(kept);
     let stubs = shared.control().stubs.load(Acquire);
     let stubs = (stubs, stubs.wrapping_add(stub::REGION as u64));
     let agent = patient.agent.and_then(|base| patient.regions.iter().find(|region| region.start == base));
@@ -274,13 +277,15 @@ fn leave(
         }
         header.maps.store(maps.len() as u32, Release);
     }
-    let Some(thread) = held.first_mut() else { return true };
+    // Nothing leads into our code any more, and nobody is in it: the others need not wait for the unmapping.
+    let Some(mut thread) = held.pop() else { return true };
+    drop(held);
     for operation in [remote::UNMAP, remote::LEAVE] {
-        if let Err(failed) = patient.remote(thread, operation, Path::new("")) {
+        if let Err(failed) = patient.remote(&mut thread, operation, Path::new("")) {
             notes.push(explain(target, failed).to_string());
             break;
         }
     }
-    patient.put_back(thread);
+    patient.put_back(&thread);
     true
 }

@@ -218,6 +218,11 @@ impl Directory {
         self.code.metadata().map_or(0, |meta| meta.ino())
     }
 
+    /// Inode of the control file, likewise.
+    pub fn control_inode(&self) -> u64 {
+        self.control.metadata().map_or(0, |meta| meta.ino())
+    }
+
     /// The agent, as the traced process finds it.
     pub fn agent(&self) -> PathBuf {
         self.inside.join(self.agent)

@@ -5,12 +5,13 @@
 //! left only by a signal handler, and those say in their frame where they return to.
 
 use crate::agent;
-use crate::maps::Region;
+use crate::maps::{self, Region};
 use crate::target::{Symbols, is_libc};
 use crate::text::ProcessText;
 use crate::threads::Held;
 use calltap_abi::stub;
 use calltap_patch::{Avma, Text};
+use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
@@ -64,8 +65,7 @@ impl<'a> Stacks<'a> {
         self.search(text, ranges, |text, stack, at| {
             let frame = at.checked_sub(SIGNAL_FRAME_PC).and_then(|at| stack.get(at..at + WORD));
             let restorer = frame.and_then(|word| word.try_into().ok()).map_or(0, u64::from_le_bytes);
-            let mut code = [0; RESTORER.len()];
-            text.read(Avma(restorer), &mut code).is_ok() && code == RESTORER
+            is_restorer(text, restorer)
         })
     }
 
@@ -106,6 +106,19 @@ impl<'a> Stacks<'a> {
     }
 }
 
+fn is_restorer(text: &mut ProcessText, address: u64) -> bool {
+    let mut code = [0; RESTORER.len()];
+    text.read(Avma(address), &mut code).is_ok() && code == RESTORER
+}
+
+/// Is there the frame of a signal handler on a stack?
+fn has_signal_frame(stack: &[u8], text: &mut ProcessText) -> bool {
+    let mut seen = HashMap::new();
+    words(stack).any(|word| {
+        (0x1000..1 << 47).contains(&word) && *seen.entry(word).or_insert_with(|| is_restorer(text, word))
+    })
+}
+
 /// An unwinder, and what it calls, needs no more stack than this.
 const UNWINDER: usize = 16 << 10;
 /// In a signal frame the interrupted program counter comes so many bytes behind the address of the code that ends the handler,
@@ -141,27 +154,17 @@ const ALLOCATOR: &[&str] = &[
     "mallinfo2",
 ];
 
-/// System calls in which a thread waits for something outside; neither the allocator nor the dynamic linker makes them.
-const WAITING: &[u64] = &[
-    7,   // poll
-    23,  // select
-    34,  // pause
-    35,  // nanosleep
-    43,  // accept
-    45,  // recvfrom
-    47,  // recvmsg
-    61,  // wait4
-    128, // rt_sigtimedwait
-    130, // rt_sigsuspend
-    230, // clock_nanosleep
-    232, // epoll_wait
-    247, // waitid
-    270, // pselect6
-    271, // ppoll
-    281, // epoll_pwait
-    288, // accept4
-    426, // io_uring_enter
-    441, // epoll_pwait2
+/// System calls that the allocator and the dynamic linker make themselves. (What waits in another call, outside of both, holds none of their locks,
+/// unless a signal handler does the waiting.)
+const THEIRS: &[u64] = &[
+    9,   // mmap
+    10,  // mprotect
+    11,  // munmap
+    12,  // brk
+    24,  // sched_yield
+    25,  // mremap
+    28,  // madvise
+    202, // futex
 ];
 
 impl Guards {
@@ -194,7 +197,9 @@ impl Guards {
         let at = |ranges: &[(u64, u64)]| {
             find(ranges, thread.regs.rip) || words(&stack).any(|word| find(ranges, word))
         };
-        if thread.system_call.is_some_and(|call| WAITING.contains(&call)) {
+        let elsewhere = !find(&self.linker, thread.regs.rip) && !find(&self.allocator, thread.regs.rip);
+        let waits = thread.system_call.is_some_and(|call| !THEIRS.contains(&call));
+        if waits && elsewhere && !has_signal_frame(&stack, text) {
             return None;
         }
         if at(&self.linker) {
@@ -209,7 +214,7 @@ impl Guards {
 /// Found by the mirror and not by threads: a coroutine's stack belongs to nobody at the moment.
 pub fn close_calls(text: &mut ProcessText, pid: u32, agent: u64, stubs: (u64, u64)) -> usize {
     let pieces = mirrors(text, agent);
-    let Ok(pagemap) = File::open(format!("/proc/{pid}/pagemap")) else { return 0 };
+    let Ok(pagemap) = File::open(maps::place(pid).join("pagemap")) else { return 0 };
     let mut closed = 0;
     for piece in pieces {
         let slots = u64::from(piece) << stub::MIRROR_GRANULE;

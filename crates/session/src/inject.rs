@@ -26,6 +26,10 @@ struct Block {
     arguments: [u64; 2],
     all_signals: u64,
     signals: u64,
+    /// Signals that a handler of the program runs for, and that the thread does not block.
+    handled: u64,
+    /// Where it goes on, and with what, if one of these has come meanwhile: then its system call is not begun again.
+    interrupted: [u64; 2],
     rax: u64,
     rbx: u64,
     rcx: u64,
@@ -55,6 +59,25 @@ const STRINGS: usize = 256;
 
 // Entered with the registers of an mmap call.
 global_asm!(
+    ".macro calltap_call_back rax rip",
+    "mov rax, [rip + calltap_call_end + \\rax]",
+    "mov rbx, [rip + calltap_call_end + {rbx}]",
+    "mov rcx, [rip + calltap_call_end + {rcx}]",
+    "mov rdx, [rip + calltap_call_end + {rdx}]",
+    "mov rsi, [rip + calltap_call_end + {rsi}]",
+    "mov rdi, [rip + calltap_call_end + {rdi}]",
+    "mov rbp, [rip + calltap_call_end + {rbp}]",
+    "mov r8, [rip + calltap_call_end + {r8}]",
+    "mov r9, [rip + calltap_call_end + {r9}]",
+    "mov r10, [rip + calltap_call_end + {r10}]",
+    "mov r11, [rip + calltap_call_end + {r11}]",
+    "mov r12, [rip + calltap_call_end + {r12}]",
+    "mov r13, [rip + calltap_call_end + {r13}]",
+    "mov r14, [rip + calltap_call_end + {r14}]",
+    "mov r15, [rip + calltap_call_end + {r15}]",
+    "mov rsp, [rip + calltap_call_end + {rsp}]",
+    "jmp [rip + calltap_call_end + \\rip]",
+    ".endm",
     ".pushsection .rodata.calltap_call,\"a\",@progbits",
     ".balign 16",
     ".globl calltap_call_start, calltap_call_end",
@@ -98,9 +121,17 @@ global_asm!(
     "mov rdi, rbx",
     "mov esi, {scratch}",
     "syscall",
-    "8:", // below the red zone of the thread's own stack there is room for the flags
+    "8:", // below the red zone of the thread's own stack there is some room
     "mov rsp, [rip + calltap_call_end + {rsp}]",
     "lea rsp, [rsp - 128]",
+    // Which signals have come: the first eight bytes on the stack.
+    "push 0",
+    "mov eax, {sigpending}",
+    "mov rdi, rsp",
+    "mov esi, 8",
+    "syscall",
+    "pop rbx",
+    "and rbx, [rip + calltap_call_end + {handled}]",
     // Signals are let in only now: their frames go to the thread's own stack, the scratch memory is gone.
     "mov eax, {sigprocmask}",
     "mov edi, 2",
@@ -109,24 +140,14 @@ global_asm!(
     "mov r10d, 8",
     "syscall",
     "push qword ptr [rip + calltap_call_end + {flags}]",
+    // The way back, by whether one has come. (Jumps and `mov` leave the flags alone.)
+    "test rbx, rbx",
+    "jnz 9f",
     "popfq",
-    "mov rax, [rip + calltap_call_end + {rax}]",
-    "mov rbx, [rip + calltap_call_end + {rbx}]",
-    "mov rcx, [rip + calltap_call_end + {rcx}]",
-    "mov rdx, [rip + calltap_call_end + {rdx}]",
-    "mov rsi, [rip + calltap_call_end + {rsi}]",
-    "mov rdi, [rip + calltap_call_end + {rdi}]",
-    "mov rbp, [rip + calltap_call_end + {rbp}]",
-    "mov r8, [rip + calltap_call_end + {r8}]",
-    "mov r9, [rip + calltap_call_end + {r9}]",
-    "mov r10, [rip + calltap_call_end + {r10}]",
-    "mov r11, [rip + calltap_call_end + {r11}]",
-    "mov r12, [rip + calltap_call_end + {r12}]",
-    "mov r13, [rip + calltap_call_end + {r13}]",
-    "mov r14, [rip + calltap_call_end + {r14}]",
-    "mov r15, [rip + calltap_call_end + {r15}]",
-    "mov rsp, [rip + calltap_call_end + {rsp}]",
-    "jmp [rip + calltap_call_end + {rip}]",
+    "calltap_call_back {rax} {rip}",
+    "9:",
+    "popfq",
+    "calltap_call_back {interrupted_rax} {interrupted_rip}",
     ".balign 8",
     "calltap_call_end:",
     ".popsection",
@@ -139,6 +160,10 @@ global_asm!(
     arguments = const offset_of!(Block, arguments),
     all_signals = const offset_of!(Block, all_signals),
     signals = const offset_of!(Block, signals),
+    sigpending = const libc::SYS_rt_sigpending,
+    handled = const offset_of!(Block, handled),
+    interrupted_rip = const offset_of!(Block, interrupted),
+    interrupted_rax = const offset_of!(Block, interrupted) + 8,
     rax = const offset_of!(Block, rax),
     rbx = const offset_of!(Block, rbx),
     rcx = const offset_of!(Block, rcx),
@@ -171,13 +196,15 @@ fn code() -> &'static [u8] {
 }
 
 impl Block {
-    fn new(call: &Call<'_>, signals: u64, back: &user_regs_struct) -> Block {
+    fn new(call: &Call<'_>, signals: u64, handled: u64, interrupted: [u64; 2], back: &user_regs_struct) -> Block {
         Block {
             function: call.function,
             complaint: call.complaint,
             arguments: call.arguments,
             all_signals: u64::MAX,
             signals,
+            handled,
+            interrupted,
             rax: back.rax,
             rbx: back.rbx,
             rcx: back.rcx,
@@ -319,7 +346,8 @@ impl Place {
             return Err(Failed::Memory);
         }
         let back = thread.resumption();
-        let block = Block::new(call, thread.blocked_signals()?, &back);
+        let (blocked, interrupted) = (thread.blocked_signals()?, thread.interruption());
+        let block = Block::new(call, blocked, thread.handled_signals() & !blocked, interrupted, &back);
         let all = [code(), block.bytes(), call.string, &[0]].concat();
         text.write(Avma(self.at), &all).map_err(|_| Failed::Memory)?;
         let mut regs = back;

@@ -33,6 +33,33 @@ pub fn read(pid: u32) -> io::Result<Vec<Region>> {
     texts.into_iter().find(|regions| !regions.is_empty()).map_or(first, Ok)
 }
 
+/// Where `/proc` shows a process: its first thread, or if that one has ended, one that lives.
+pub fn place(pid: u32) -> PathBuf {
+    let first = PathBuf::from(format!("/proc/{pid}"));
+    if fs::metadata(first.join("exe")).is_ok() {
+        return first;
+    }
+    let tasks = fs::read_dir(first.join("task")).into_iter().flatten().flatten();
+    tasks.map(|task| task.path()).find(|task| fs::metadata(task.join("exe")).is_ok()).unwrap_or(first)
+}
+
+/// The processes that have mapped a file with this inode in shared memory; `first` comes first, if it is one of them.
+pub fn who_maps(inode: u64, first: u32) -> Vec<u32> {
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let others = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(|pid| *pid != first);
+    let has = |pid: &u32| {
+        let regions = read(*pid).unwrap_or_default();
+        // (Ourselves we do not count: we have mapped it too.)
+        *pid != std::process::id() && regions.iter().any(|region| region.file.1 == inode && is_control(region))
+    };
+    std::iter::once(first).chain(others).filter(has).collect()
+}
+
+/// The agent maps it behind a reservation; a controller does not.
+fn is_control(region: &Region) -> bool {
+    region.path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("control"))
+}
+
 /// Is there a process of that id?
 pub fn exists(pid: u32) -> bool {
     fs::metadata(format!("/proc/{pid}")).is_ok()

@@ -299,17 +299,22 @@ pub fn go(target: &Target, directory: &Directory, shared: &Shared) -> (Stops, Ve
 
 fn leave_all(target: &Target, directory: &Directory, shared: &Shared) -> (Stops, Vec<String>, bool) {
     let (mut stops, mut notes, mut whole) = (Stops::default(), Vec::new(), true);
-    for index in 0..shared.control().process_bump.load(Acquire) {
-        let Some(process) = shared.process(index) else { break };
-        let pid = maps::host_pid(process.pid.load(Acquire), process.pid_namespace.load(Relaxed));
-        let found = if index == 0 { Some(target.clone()) } else { Target::of_child(pid) };
-        let Some(target) = found.filter(Target::lives) else { continue };
-        match detach::detach(directory, shared, index, &target, &mut stops) {
+    let registered = |pid: u32| {
+        (0..shared.control().process_bump.load(Acquire)).find(|index| {
+            let Some(process) = shared.process(*index) else { return false };
+            pid == maps::host_pid(process.pid.load(Acquire), process.pid_namespace.load(Relaxed))
+        })
+    };
+    // Children that have called nothing since they were forked are in no table. And whatever has an id by now, only who has our memory is ours.
+    for pid in maps::who_maps(directory.control_inode(), target.pid) {
+        let Some(found) = Target::of_child(pid) else { continue };
+        let index = if pid == target.pid { Some(0) } else { registered(pid) };
+        match detach::detach(directory, shared, index, &found, &mut stops) {
             Ok(left) => {
                 whole &= left.is_empty();
                 notes.extend(left);
             }
-            Err(error) if target.lives() => {
+            Err(error) if found.lives() => {
                 whole = false;
                 notes.push(format!("not detached: {error}"));
             }
@@ -319,6 +324,7 @@ fn leave_all(target: &Target, directory: &Directory, shared: &Shared) -> (Stops,
     (stops, notes, whole)
 }
 
+/// A thread of ours has panicked.
 pub fn thread_failed() -> Error {
     let source = std::io::Error::other("a thread of the recorder failed");
     Error::System { what: "recording", source }

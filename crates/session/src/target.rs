@@ -1,7 +1,7 @@
 //! A running process to attach to: what `/proc` says of it, and why it cannot be attached to, if so.
 
 use crate::maps::{self, Region};
-use crate::{Error, text::ProcessText};
+use crate::{Error, text::ProcessText, threads};
 use calltap_sites::Svma;
 use object::read::elf::{ElfFile64, FileHeader};
 use object::{Endianness, Object, ObjectSymbol};
@@ -46,6 +46,12 @@ fn status(pid: u32) -> Option<Status> {
     fs::read_to_string(format!("/proc/{pid}/status")).ok().map(|text| Status::parse(&text))
 }
 
+/// A process goes on when its first thread has ended.
+fn has_living_thread(pid: u32) -> bool {
+    let lives = |tid: &u32| status(*tid).is_some_and(|status| !matches!(status.state, 'Z' | 'X'));
+    threads::list(pid).iter().any(lives)
+}
+
 fn start_time(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, rest) = stat.rsplit_once(") ")?;
@@ -67,7 +73,7 @@ impl Target {
             return Err(refuse("that is calltap itself".into()));
         }
         match status.state {
-            'Z' | 'X' => return Err(refuse("it has ended (a zombie)".into())),
+            'Z' | 'X' if !has_living_thread(pid) => return Err(refuse("it has ended (a zombie)".into())),
             'T' => return Err(refuse("it is stopped by a signal: let it go on first (kill -CONT)".into())),
             _ => {}
         }
@@ -80,7 +86,7 @@ impl Target {
             return Err(refuse("a kernel thread".into()));
         }
         ProcessText::open(pid).map_err(|error| refuse(denied(&error)))?;
-        let program = fs::read(format!("/proc/{pid}/exe")).map_err(|error| refuse(denied(&error)))?;
+        let program = fs::read(maps::place(pid).join("exe")).map_err(|error| refuse(denied(&error)))?;
         if program.get(4) != Some(&2) {
             return Err(refuse("a 32-bit program".into()));
         }
@@ -123,12 +129,13 @@ impl Target {
     /// Is it still the process it was?
     pub fn lives(&self) -> bool {
         start_time(self.pid) == Some(self.start_time)
-            && status(self.pid).is_some_and(|status| !matches!(status.state, 'Z' | 'X'))
+            && status(self.pid)
+                .is_some_and(|status| !matches!(status.state, 'Z' | 'X') || has_living_thread(self.pid))
     }
 
     /// A path of its own mount namespace, as we reach it.
     pub fn path(&self, inside: &Path) -> PathBuf {
-        PathBuf::from(format!("/proc/{}/root", self.pid)).join(inside.strip_prefix("/").unwrap_or(inside))
+        maps::place(self.pid).join("root").join(inside.strip_prefix("/").unwrap_or(inside))
     }
 
     /// User and group that its files must belong to.
@@ -195,7 +202,7 @@ impl Symbols {
         let named =
             |region: &&Region| region.path.file_name().and_then(|name| name.to_str()).is_some_and(&is_it);
         let first = regions.iter().find(named)?;
-        let target = PathBuf::from(format!("/proc/{pid}/root"));
+        let target = maps::place(pid).join("root");
         let data = fs::read(target.join(first.path.strip_prefix("/").ok()?)).ok()?;
         let file = ElfFile64::<Endianness>::parse(&*data).ok()?;
         let region = regions.iter().find(|region| region.file == first.file && region.executable)?;

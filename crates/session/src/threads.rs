@@ -79,6 +79,8 @@ pub struct Held {
     pub regs: user_regs_struct,
     /// The system call it waited in.
     pub system_call: Option<u64>,
+    /// Its registers when it was stopped.
+    stopped: user_regs_struct,
     process: u32,
     since: Instant,
     running: bool,
@@ -111,6 +113,7 @@ fn seize(tid: u32) -> Result<(), NotHeld> {
     match ptrace::seize(pid(tid), ptrace::Options::empty()) {
         Err(Errno::ESRCH) => Err(NotHeld::Gone),
         Err(Errno::EPERM) if is_ours(tid) => Ok(()),
+        Err(Errno::EPERM) if has_ended(tid) => Err(NotHeld::Gone),
         Err(errno) => Err(NotHeld::Refused(errno)),
         Ok(()) => Ok(()),
     }
@@ -168,13 +171,14 @@ impl Held {
         let since = Instant::now();
         await_stop(tid, since, patience)?;
         let regs = ptrace::getregs(pid(tid)).map_err(|_| NotHeld::Gone)?;
-        let mut held = Held { tid, regs, system_call: None, process, since, running: false };
+        let mut held = Held { tid, regs, system_call: None, stopped: regs, process, since, running: false };
         held.settle()?;
         Ok(held)
     }
 
     /// Notes the system call that was cut short, and has it begun again if the kernel does not.
     fn settle(&mut self) -> Result<(), NotHeld> {
+        self.stopped = self.regs;
         self.system_call = ((self.regs.orig_rax as i64) >= 0).then_some(self.regs.orig_rax);
         if self.system_call.is_some() && self.regs.rax as i64 == -i64::from(libc::EINTR) {
             let again = self.resumption();
@@ -183,6 +187,17 @@ impl Held {
             }
         }
         Ok(())
+    }
+
+    /// Where it goes on, and with what in rax, if a handler of a signal has run meanwhile: some system calls are not begun again then.
+    pub fn interruption(&self) -> [u64; 2] {
+        const EINTR: u64 = -(libc::EINTR as i64) as u64;
+        let back = self.resumption();
+        match (self.system_call, -(self.stopped.rax as i64)) {
+            // ERESTARTNOHAND, ERESTART_RESTARTBLOCK, EINTR.
+            (Some(_), 514 | 516 | 4) => [self.stopped.rip, EINTR],
+            _ => [back.rip, back.rax],
+        }
     }
 
     /// Lets it go on without letting go of it.
@@ -227,16 +242,26 @@ impl Held {
         regs
     }
 
-    fn signal_pending(&self) -> bool {
-        let status = fs::read_to_string(format!("/proc/{}/task/{}/status", self.process, self.tid));
-        let Ok(status) = status else { return true };
-        let mask = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name));
-            line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(u64::MAX)
+    /// A line of its status: a set of signals.
+    fn signals(&self, names: &[&str]) -> Option<u64> {
+        let status = fs::read_to_string(format!("/proc/{}/task/{}/status", self.process, self.tid)).ok()?;
+        let mask = |name: &&str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(*name))?;
+            u64::from_str_radix(line.trim_start_matches(':').trim(), 16).ok()
         };
-        // A traced thread is sent signals that it ignores, too: they end no call. (SIGCHLD, SIGCONT, SIGURG, SIGWINCH are ignored by default.)
-        let ignored = mask("SigIgn:") | (1 << 16 | 1 << 17 | 1 << 22 | 1 << 27) & !mask("SigCgt:");
-        (mask("SigPnd:") | mask("ShdPnd:")) & !mask("SigBlk:") & !ignored != 0
+        names.iter().map(mask).try_fold(0, |all, mask| Some(all | mask?))
+    }
+
+    /// Signals that the program has handlers for.
+    pub fn handled_signals(&self) -> u64 {
+        self.signals(&["SigCgt"]).unwrap_or(0)
+    }
+
+    /// Has a signal come that a handler will run for? (A traced thread is sent those that it ignores, too: they end no call.)
+    fn signal_pending(&self) -> bool {
+        let sets = (self.signals(&["SigPnd", "ShdPnd"]), self.signals(&["SigBlk"]), self.signals(&["SigCgt"]));
+        let (Some(pending), Some(blocked), Some(handled)) = sets else { return true };
+        pending & !blocked & handled != 0
     }
 
     /// The signals it blocks (in a call that changes them for its own time: those it will block afterwards).
@@ -265,6 +290,11 @@ impl Held {
                 let _ = self.settle();
             }
         }
+        // A signal has come since its call was to be begun again: it was interrupted after all.
+        let again = self.system_call.is_some() && self.regs.rip != self.stopped.rip;
+        if again && self.regs.rsp == self.stopped.rsp && self.signal_pending() {
+            let _ = ptrace::setregs(pid(self.tid), self.stopped);
+        }
         let _ = ptrace::detach(pid(self.tid), None);
     }
 }
@@ -283,10 +313,18 @@ fn interrupt(tid: u32) -> Result<(), NotHeld> {
     })
 }
 
+fn state(tid: u32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+fn has_ended(tid: u32) -> bool {
+    matches!(state(tid), None | Some('Z' | 'X'))
+}
+
 /// Is it not in the kernel, but waiting for its turn?
 fn wants_processor(tid: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{tid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('R'))
+    state(tid) == Some('R')
 }
 
 /// Waits until a thread that was asked to stands still; signals on their way are passed on.
