@@ -43,21 +43,20 @@ pub fn place(pid: u32) -> PathBuf {
     tasks.map(|task| task.path()).find(|task| fs::metadata(task.join("exe")).is_ok()).unwrap_or(first)
 }
 
-/// The processes that have mapped a file with this inode in shared memory; `first` comes first, if it is one of them.
+/// The processes in which an agent has mapped the control file with this inode; `first` comes first, if it is one of them.
 pub fn who_maps(inode: u64, first: u32) -> Vec<u32> {
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
     let others = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(|pid| *pid != first);
+    let named = |region: &Region, name: &str| {
+        region.path.file_name().is_some_and(|own| own.to_string_lossy().starts_with(name))
+    };
     let has = |pid: &u32| {
         let regions = read(*pid).unwrap_or_default();
-        // (Ourselves we do not count: we have mapped it too.)
-        *pid != std::process::id() && regions.iter().any(|region| region.file.1 == inode && is_control(region))
+        let control = regions.iter().any(|region| region.file.1 == inode && named(region, "control"));
+        // (Controllers have mapped it too, but no agent.)
+        control && regions.iter().any(|region| named(region, "attached.so") || named(region, "agent.so"))
     };
     std::iter::once(first).chain(others).filter(has).collect()
-}
-
-/// The agent maps it behind a reservation; a controller does not.
-fn is_control(region: &Region) -> bool {
-    region.path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("control"))
 }
 
 /// Is there a process of that id?
