@@ -4,10 +4,12 @@
 //! A program prints `calls NAME N` for each function it counted itself; a line `about NAME N` says the same where
 //! N differs from run to run (signals). `calltap report` must agree with both.
 
+mod attached;
 mod check;
 mod compile;
 mod run;
 
+pub use attached::{Resident, State, changed_text, memory};
 pub use check::{Expect, Recording, check, record};
 pub use compile::{
     BUILDS, Build, GCC, Program, compile, compile_rust, have, matrix, output_of, with_libraries,

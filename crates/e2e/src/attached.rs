@@ -1,0 +1,249 @@
+//! A program that runs already: what can be seen of it from outside, and attaching to it.
+
+use crate::{Program, Run, calltap_run};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// A program that says "ready" and runs until its input ends.
+pub struct Resident {
+    /// Its id.
+    pub pid: u32,
+    /// Where traces go.
+    pub directory: PathBuf,
+    child: Child,
+    input: Option<ChildStdin>,
+    lines: Receiver<String>,
+    errors: Option<JoinHandle<String>>,
+    /// What it has printed that nobody waited for.
+    pub output: String,
+}
+
+/// What a process has that must be there again after detaching.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct State {
+    /// Signal masks, tracer, capabilities.
+    pub status: BTreeMap<String, String>,
+    /// Its threads.
+    pub threads: BTreeSet<String>,
+    /// Its open files.
+    pub files: BTreeMap<String, String>,
+    /// Working directory, limits, environment.
+    pub others: Vec<String>,
+}
+
+const KEPT: [&str; 9] =
+    ["SigBlk", "SigIgn", "SigCgt", "TracerPid", "Threads", "CapEff", "NoNewPrivs", "Seccomp", "State"];
+
+impl State {
+    /// Of a process. What it does itself meanwhile is left out by naming it in `but`.
+    pub fn of(pid: u32, but: &[&str]) -> State {
+        let proc = PathBuf::from(format!("/proc/{pid}"));
+        let names = |what: &str| {
+            let all = fs::read_dir(proc.join(what)).into_iter().flatten().flatten();
+            all.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect::<BTreeSet<String>>()
+        };
+        let mut status = BTreeMap::new();
+        for tid in names("task") {
+            let text = fs::read_to_string(proc.join("task").join(&tid).join("status")).unwrap_or_default();
+            for (key, value) in text.lines().filter_map(|line| line.split_once(':')) {
+                if KEPT.contains(&key) && !but.contains(&key) && !but.contains(&"Threads") {
+                    status.insert(format!("{tid} {key}"), value.trim().to_owned());
+                }
+            }
+        }
+        let link = |name: &String| {
+            let to = fs::read_link(proc.join("fd").join(name));
+            (name.clone(), to.unwrap_or_default().to_string_lossy().into_owned())
+        };
+        let files = names("fd").iter().map(link).collect();
+        let text = |name: &str| fs::read_to_string(proc.join(name)).unwrap_or_default();
+        let threads = if but.contains(&"Threads") { BTreeSet::new() } else { names("task") };
+        State { status, threads, files, others: vec![text("limits"), text("environ"), text("personality")] }
+    }
+}
+
+/// Bytes of executable mappings that differ from their files.
+pub fn changed_text(pid: u32) -> Vec<String> {
+    let Ok(maps) = fs::read_to_string(format!("/proc/{pid}/maps")) else { return Vec::new() };
+    let Ok(memory) = File::open(format!("/proc/{pid}/mem")) else { return Vec::new() };
+    let mut changed = Vec::new();
+    for line in maps.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [range, flags, offset, _, _, path, ..] = words[..] else { continue };
+        if !flags.contains('x') || !path.starts_with('/') || path.contains("calltap-") {
+            continue;
+        }
+        let Some((start, end)) = range.split_once('-') else { continue };
+        let hex = |text: &str| u64::from_str_radix(text, 16).unwrap_or(0);
+        let (start, end, offset) = (hex(start), hex(end), hex(offset));
+        let Ok(file) = File::open(path) else { continue };
+        let (mut now, mut then) = (vec![0; (end - start) as usize], vec![0; (end - start) as usize]);
+        if memory.read_exact_at(&mut now, start).is_err() {
+            continue;
+        }
+        let mut at = 0;
+        while let Ok(n @ 1..) = file.read_at(&mut then[at..], offset + at as u64) {
+            at += n;
+        }
+        let all = (0..now.len()).filter(|&n| now[n] != then[n]);
+        let mut runs: Vec<(usize, usize)> = Vec::new();
+        for n in all {
+            match runs.last_mut() {
+                Some((_, end)) if n - *end < 8 => *end = n,
+                _ => runs.push((n, n)),
+            }
+        }
+        for (from, to) in runs {
+            let (then, now) = (&then[from..=to], &now[from..=to]);
+            let short = |bytes: &[u8]| format!("{:02x?}", &bytes[..bytes.len().min(16)]);
+            let place = offset + from as u64;
+            changed.push(format!("{path} {place:#x}: {} instead of {}", short(now), short(then)));
+        }
+    }
+    changed
+}
+
+/// The number of a process's mappings, and its resident memory in KiB.
+pub fn memory(pid: u32) -> (usize, u64) {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default().lines().count();
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
+    (maps, line.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(0))
+}
+
+impl Resident {
+    /// Starts a program and waits until it says that it is ready.
+    pub fn start(program: &Program, arguments: &[&str]) -> Resident {
+        let mut command = Command::new(&program.path);
+        command.args(arguments).current_dir(program.directory());
+        let mut resident = Resident::spawn(command, program.directory().to_owned());
+        resident.wait_for("ready");
+        resident
+    }
+
+    /// Starts a command.
+    pub fn spawn(mut command: Command, directory: PathBuf) -> Resident {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let mut stderr = child.stderr.take().expect("piped");
+        let errors = thread::spawn(move || {
+            let mut text = String::new();
+            let _ = stderr.read_to_string(&mut text);
+            text
+        });
+        let (input, stdout) = (child.stdin.take(), child.stdout.take().expect("piped"));
+        let (pid, lines) = (child.id(), lines_of(stdout));
+        Resident { pid, directory, child, input, lines, errors: Some(errors), output: String::new() }
+    }
+
+    /// Waits for a line that begins so, and returns the rest of it.
+    pub fn wait_for(&mut self, start: &str) -> String {
+        let limit = Instant::now() + Duration::from_secs(20);
+        while let Ok(line) = self.lines.recv_timeout(limit.saturating_duration_since(Instant::now())) {
+            if let Some(rest) = line.strip_prefix(start) {
+                return rest.trim().to_owned();
+            }
+            self.output += &line;
+            self.output += "\n";
+        }
+        panic!("{}: never said {start:?}, but {}", self.pid, self.output);
+    }
+
+    /// Gives it a line of input.
+    pub fn tell(&mut self) {
+        if let Some(input) = &mut self.input {
+            let _ = input.write_all(b"\n");
+        }
+    }
+
+    /// Whether it still runs.
+    pub fn runs(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Attaches once. The trace is `t.calltap` in its directory.
+    pub fn attach(&self, flags: &[&str]) -> Run {
+        let (pid, trace) = (self.pid.to_string(), self.trace());
+        let trace = trace.to_string_lossy();
+        let mut all = vec!["record", "-p", &pid, "-o", &trace];
+        all.extend(flags);
+        calltap_run(&all)
+    }
+
+    /// Where [`Resident::attach`] leaves its trace.
+    pub fn trace(&self) -> PathBuf {
+        self.directory.join(format!("{}.calltap", self.pid))
+    }
+
+    /// A view of the last trace.
+    pub fn view(&self, what: &str) -> Value {
+        let run = calltap_run(&[what, "-i", &self.trace().to_string_lossy(), "--format", "json"]);
+        assert!(run.status.success(), "{what}: {}", run.stderr);
+        serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{what}: {error}"))
+    }
+
+    /// The last trace has no complaints, and lost nothing silently. (Entered, lost.)
+    pub fn sound(&self) -> (u64, u64) {
+        let info = self.view("info");
+        let calls = |key: &str| info["calls"][key].as_u64().unwrap_or_default();
+        assert_eq!(calls("entered"), calls("recorded") + calls("lost"), "entered = recorded + lost");
+        assert_eq!(info["complaints"].as_array().map(Vec::len), Some(0), "{}", info["complaints"]);
+        (calls("entered"), calls("lost"))
+    }
+
+    /// Attaches without waiting for it.
+    pub fn attach_beside(&self, flags: &[&str]) -> Child {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let trace = self.directory.join(format!("{}-{number}.calltap", self.pid));
+        let mut command = Command::new(crate::calltap());
+        command.args(["record", "-q", "-p", &self.pid.to_string(), "-o"]).arg(trace).args(flags);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.spawn().expect("calltap")
+    }
+
+    /// Ends its input, and waits for its end: output that nobody waited for, errors, and how it ended.
+    pub fn end(mut self) -> (ExitStatus, String, String) {
+        self.input = None;
+        let start = Instant::now();
+        let status = loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) => break Some(status),
+                _ if start.elapsed() > Duration::from_secs(20) => break None,
+                _ => thread::sleep(Duration::from_millis(2)),
+            }
+        };
+        let _ = self.child.kill();
+        let late = self.child.wait().expect("our own child");
+        self.output.extend(self.lines.iter().map(|line| line + "\n"));
+        let errors = self.errors.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
+        assert!(status.is_some(), "{} did not end: {late}\n{}\n{errors}", self.pid, self.output);
+        (status.unwrap_or(late), std::mem::take(&mut self.output), errors)
+    }
+}
+
+impl Drop for Resident {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn lines_of(stdout: ChildStdout) -> Receiver<String> {
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || {
+        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            let _ = sender.send(line);
+        }
+    });
+    receiver
+}
