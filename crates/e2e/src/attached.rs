@@ -8,7 +8,6 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -200,14 +199,14 @@ impl Resident {
         (calls("entered"), calls("lost"))
     }
 
-    /// Attaches without waiting for it.
+    /// Attaches without waiting for it. The trace goes where [`Resident::attach`] leaves it, unless the flags say otherwise.
     pub fn attach_beside(&self, flags: &[&str]) -> Child {
-        static NUMBER: AtomicUsize = AtomicUsize::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let trace = self.directory.join(format!("{}-{number}.calltap", self.pid));
         let mut command = Command::new(crate::calltap());
-        command.args(["record", "-q", "-p", &self.pid.to_string(), "-o"]).arg(trace).args(flags);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.args(["record", "-q", "-p", &self.pid.to_string()]).args(flags);
+        if !flags.contains(&"-o") {
+            command.arg("-o").arg(self.trace());
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::inherit());
         command.spawn().expect("calltap")
     }
 

@@ -15,6 +15,8 @@ const TRACERS: [&[&str]; 3] = [
     &["--duration", "10ms", "--tracer", "function", "--tracer", "function_graph"],
 ];
 const SHORT: &[&str] = TRACERS[0];
+/// A program runs so long alone, to be attached to some times meanwhile.
+const LONG_ENOUGH: Duration = Duration::from_millis(400);
 
 /// What is tolerated of a program while it is attached to.
 #[derive(Default, Clone, Copy)]
@@ -69,18 +71,21 @@ fn again(build: &Build, source: &str, flags: &[&str]) -> Program {
 }
 
 /// A program alone, and while somebody attaches and detaches all the time: output, errors and end.
-fn transparent(program: &Program, arguments: &[&str], rounds: &str) {
-    let command = || {
+fn transparent(program: &Program, arguments: &[&str]) {
+    let command = |rounds: u32| {
         let mut command = Command::new(&program.path);
-        command.args(arguments).env("AGAIN", rounds).current_dir(program.directory());
+        command.args(arguments).env("AGAIN", rounds.to_string()).current_dir(program.directory());
         command
     };
     let compared = |text: &str| {
         let same = |line: &&str| !line.starts_with("about ");
         text.lines().filter(same).map(|line| line.to_owned() + "\n").collect::<String>()
     };
-    let alone = run(command(), b"");
-    let mut resident = Resident::spawn(command(), program.directory().to_owned());
+    let start = Instant::now();
+    run(command(2), b"");
+    let rounds = (LONG_ENOUGH.as_secs_f64() / start.elapsed().as_secs_f64() * 2.0) as u32 + 2;
+    let alone = run(command(rounds), b"");
+    let mut resident = Resident::spawn(command(rounds), program.directory().to_owned());
     let (mut attached, mut refused) = (0, String::new());
     while resident.runs() && attached < 40 {
         let run = resident.attach(TRACERS[attached % TRACERS.len()]);
@@ -96,13 +101,13 @@ fn transparent(program: &Program, arguments: &[&str], rounds: &str) {
     assert_eq!(status, alone.status, "{what}: how it ended\n{errors}");
     assert_eq!(compared(&output), compared(&alone.stdout), "{what}: its output");
     assert_eq!(errors, alone.stderr, "{what}: its errors");
-    assert!(attached >= 3, "attached too seldom: {what}");
+    assert!(attached >= 2, "attached too seldom: {what}");
 }
 
 #[test]
 fn every_way_to_pass_and_return_values_goes_on_as_untraced() {
     for (_, build) in matrix() {
-        transparent(&again(build, "abi.c", &[]), &[], "40");
+        transparent(&again(build, "abi.c", &[]), &[]);
     }
 }
 
@@ -110,35 +115,35 @@ fn every_way_to_pass_and_return_values_goes_on_as_untraced() {
 fn callers_that_keep_values_in_scratch_registers_go_on_as_untraced() {
     let builds = [&["-O2"][..], &["-O3", "-march=native"]];
     for flags in builds {
-        transparent(&again(GCC, "ipa_ra.c", flags), &[], "300");
+        transparent(&again(GCC, "ipa_ra.c", flags), &[]);
     }
 }
 
 #[test]
 fn longjmp_and_deep_recursion_go_on_as_untraced() {
     for (_, build) in matrix() {
-        transparent(&again(build, "jumps.c", &[]), &[], "30");
+        transparent(&again(build, "jumps.c", &[]), &[]);
     }
 }
 
 #[test]
 fn tail_calls_go_on_as_untraced() {
     for (_, build) in matrix() {
-        transparent(&again(build, "tail.c", &[]), &[], "30");
+        transparent(&again(build, "tail.c", &[]), &[]);
     }
 }
 
 #[test]
 fn exceptions_go_on_as_untraced() {
     for (_, build) in matrix().filter(|(n, _)| n % 2 == 0) {
-        transparent(&again(build, "throws.cpp", &[]), &[], "20");
+        transparent(&again(build, "throws.cpp", &[]), &[]);
     }
 }
 
 #[test]
 fn coroutines_that_move_between_threads_go_on_as_untraced() {
     for (_, build) in matrix().filter(|(n, _)| n % 2 == 0) {
-        transparent(&again(build, "coroutines.c", &[]), &[], "6");
+        transparent(&again(build, "coroutines.c", &[]), &[]);
     }
 }
 
@@ -146,7 +151,7 @@ fn coroutines_that_move_between_threads_go_on_as_untraced() {
 fn threads_that_end_in_every_way_go_on_as_untraced() {
     let program = again(GCC, "threads.c", &[]);
     for how in ["cancel", "exit", "keys", "short", "detached", "busy"] {
-        transparent(&program, &[how], "20");
+        transparent(&program, &[how]);
     }
 }
 
@@ -182,7 +187,7 @@ fn calls_made_while_attached_are_counted_exactly() {
         let program = compile(build, &["resident.c"], &[]);
         let mut resident = Resident::start(&program, &["counted"]);
         for tracer in ["function", "function_graph"] {
-            let mut calltap = resident.attach_beside(&["--tracer", tracer, "-o", "counted.calltap"]);
+            let mut calltap = resident.attach_beside(&["--tracer", tracer]);
             // Attached when the text has changed.
             let start = Instant::now();
             while changed_text(resident.pid).len() < 4 && start.elapsed() < Duration::from_secs(5) {
@@ -194,14 +199,13 @@ fn calls_made_while_attached_are_counted_exactly() {
             // SAFETY: a signal to our own child.
             unsafe { libc::kill(calltap.id() as i32, libc::SIGINT) };
             assert!(calltap.wait().expect("our own child").success());
-            let report = calltap_run(&["report", "-i", "counted.calltap", "--format", "json"]);
-            let rows: serde_json::Value = serde_json::from_str(&report.stdout).expect("a report");
+            let rows = resident.view("report");
             let of = |name: &str| {
                 let row = rows.as_array().and_then(|rows| rows.iter().find(|row| row["function"] == name));
                 row.map_or(0, |row| row["calls"].as_u64().unwrap_or(0))
             };
             let counts = (of("outer"), of("work"));
-            let _ = std::fs::remove_file("counted.calltap");
+            resident.sound();
             assert_eq!(counts, (12_345, 123_450), "{} {tracer}", build.name);
             assert_eq!(changed_text(resident.pid), [""; 0]);
         }
@@ -698,7 +702,7 @@ fn two_at_a_time_do_no_harm() {
     let program = compile(GCC, &["resident.c"], &[]);
     let mut resident = Resident::start(&program, &["busy"]);
     for _ in 0..6 {
-        let mut both = [resident.attach_beside(SHORT), resident.attach_beside(SHORT)];
+        let mut both = [resident.attach_beside(SHORT), resident.attach_beside(&["--duration", "10ms", "-o", "/dev/null"])];
         both.iter_mut().for_each(|one| drop(one.wait()));
         assert!(resident.runs());
     }
