@@ -68,7 +68,6 @@ int main(int argc, char **argv) {
         if (how == "longjmp") { volatile long before = round; int got = setjmp(target); sum += got ? before + got : jumping(round, depth); }
         else if (how == "mixed") sum += (long)mixed(round + 3, depth % 50);
         else if (how == "exit") { pthread_t t; void *got; pthread_create(&t, nullptr, thread, (void *)(long)depth); pthread_join(t, &got); sum += (long)got; }
-        else if (how == "cancel") { pthread_t t; void *got; pthread_create(&t, nullptr, thread, (void *)(long)depth); usleep(30000); pthread_cancel(t); pthread_join(t, &got); sum += got == PTHREAD_CANCELED; }
         else if (how == "coroutine") {
             static char stack[1 << 16];
             getcontext(&there);
