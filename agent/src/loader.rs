@@ -70,7 +70,8 @@ fn find_debug() -> Option<&'static Debug> {
     let mut words = [0u64; 64];
     // SAFETY: any bytes are valid u64s; the slice covers the array.
     let bytes = unsafe { core::slice::from_raw_parts_mut(words.as_mut_ptr().cast::<u8>(), 512) };
-    let read = sys::open(b"/proc/self/auxv\0", sys::O_RDONLY).and_then(|file| file.read(bytes)).ok()?;
+    let read =
+        sys::open(b"/proc/thread-self/auxv\0", sys::O_RDONLY).and_then(|file| file.read(bytes)).ok()?;
     let pairs = words.get(..read / 8)?.chunks_exact(2);
     let value =
         |key| pairs.clone().find(|pair| pair.first() == Some(&key)).and_then(|pair| pair.get(1)).copied();

@@ -53,7 +53,7 @@ pub fn register_process(session: Session) -> Option<u32> {
     let process = session.process(index)?;
     process.parent.store(PROCESS_BEFORE_FORK.swap(index + 1, Relaxed), Relaxed);
     let namespace =
-        sys::open(b"/proc/self/ns/pid\0", sys::O_RDONLY).and_then(|file| file.inode()).unwrap_or(0);
+        sys::open(b"/proc/thread-self/ns/pid\0", sys::O_RDONLY).and_then(|file| file.inode()).unwrap_or(0);
     process.pid_namespace.store(namespace, Relaxed);
     process.pid.store(sys::pid(), Release);
     private.process.store(index + 1, Relaxed);

@@ -7,7 +7,7 @@ use crate::record::{clamp_cursor, in_data};
 use crate::state::{Session, Thread, exchange_cursor};
 use crate::sys;
 use calltap_abi::event::{SPARSE_BLOCK, code};
-use calltap_abi::{CHUNK_DATA, CHUNK_SIZE, ThreadEntry, pop, push};
+use calltap_abi::{CHUNK_DATA, CHUNK_SIZE, Control, ThreadEntry, pop, push};
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
 /// There is no room for the event.
@@ -67,7 +67,11 @@ fn obtain(session: Session, thread: &Thread, entry: &ThreadEntry) -> Result<u32,
         return Ok(index);
     }
     let wait_us = control.wait_us.load(Relaxed);
-    if wait_us == 0 || in_signal_handler(thread) {
+    if wait_us == 0 {
+        give_up_on_the_dead(control, entry);
+        return Err(Full);
+    }
+    if in_signal_handler(thread) {
         return Err(Full);
     }
     // Having waited in vain, a thread waits again only when something has been returned.
@@ -97,7 +101,25 @@ fn obtain(session: Session, thread: &Thread, entry: &ThreadEntry) -> Result<u32,
 
 /// A lost race for a fresh chunk is no reason to give up.
 fn retry_pop(session: Session) -> Option<u32> {
-    (0..64).find_map(|_| pop_chunk(session))
+    let control = session.control();
+    let left = || control.chunk_bump.load(Relaxed) < control.chunk_count.load(Relaxed);
+    pop_chunk(session).or_else(|| (0..64).take_while(|_| left()).find_map(|_| pop_chunk(session)))
+}
+
+/// Nobody waits for a recorder that is attached to a process; but when the rings are full and it has shown no sign of life for a while, events
+/// are not worth the attempt to record them. It is looked at once in so many losses.
+fn give_up_on_the_dead(control: &Control, entry: &ThreadEntry) {
+    const LOOK: u64 = 1024;
+    const DEAD_NS: u64 = 1_000_000_000;
+    if !entry.lost_entries.load(Relaxed).is_multiple_of(LOOK) {
+        return;
+    }
+    let (now, beat) = (sys::monotonic_ns(), control.heartbeat.load(Relaxed));
+    if control.last_beat.swap(beat, Relaxed) != beat {
+        control.last_beat_ns.store(now, Relaxed);
+    } else if now.wrapping_sub(control.last_beat_ns.load(Relaxed)) > DEAD_NS {
+        control.recording.store(0, Relaxed);
+    }
 }
 
 /// More signals blocked than when the thread began, or on the alternate stack: taken for a signal handler, which must not be held up.

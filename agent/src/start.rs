@@ -77,7 +77,9 @@ extern "C" fn calltap_remote(operation: u32, path: *const u8) -> u64 {
     let done = match operation {
         MAP => Session::get().map(map_planned),
         UNMAP => Session::get().map(unmap_planned),
-        REGISTER => Session::get().and_then(record::process).map(|process| sys::register_in_background(&process.sync)),
+        REGISTER => {
+            Session::get().and_then(record::process).map(|process| sys::register_in_background(&process.sync))
+        }
         LEAVE => leave(),
         // SAFETY: the recorder passes the address of a terminated string.
         JOIN => join(unsafe { core::slice::from_raw_parts(path, crate::mem::strlen(path)) }),
@@ -277,7 +279,8 @@ fn map_planned(session: Session) {
         let protection = sys::PROT_READ | sys::PROT_EXEC;
         let errno = match &code {
             // SAFETY: NOREPLACE: nothing that exists is touched.
-            Some(code) => match unsafe { sys::map(address, length, protection, flags, Some((code, offset))) } {
+            Some(code) => match unsafe { sys::map(address, length, protection, flags, Some((code, offset))) }
+            {
                 Ok(at) if at == address => 0,
                 Ok(_) => sys::EEXIST.0,
                 Err(errno) => errno.0,

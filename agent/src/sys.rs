@@ -208,7 +208,9 @@ pub fn register_in_background(outcome: &AtomicU32) {
     const THREAD: usize = 0x100 | 0x200 | 0x400 | 0x800 | 0x10000 | 0x40000;
     let (all, mut before) = (u64::MAX, 0u64);
     // SAFETY: the kernel reads and writes 8 bytes each; the mask is put back below.
-    let _ = unsafe { call(RT_SIGPROCMASK, [SETMASK, &raw const all as usize, &raw mut before as usize, 8, 0, 0]) };
+    let _ = unsafe {
+        call(RT_SIGPROCMASK, [SETMASK, &raw const all as usize, &raw mut before as usize, 8, 0, 0])
+    };
     // SAFETY: the new thread has this one's stack pointer and uses no stack: system calls, one store to `outcome`, which stays mapped until the
     // recorder has seen it written, exit.
     unsafe {

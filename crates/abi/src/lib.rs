@@ -133,6 +133,10 @@ pub struct Control {
     pub thread_word: AtomicU64,
     /// 1 while a recorder answers questions about modules. The agent clears it when it has asked in vain.
     pub listening: AtomicU32,
+    /// Agent: the heartbeat when it was last looked at with full rings,
+    pub last_beat: AtomicU64,
+    /// and when that was first seen (CLOCK_MONOTONIC, nanoseconds).
+    pub last_beat_ns: AtomicU64,
     /// Path of the agent in the session directory, as the traced process sees it; ends with a 0.
     pub agent_path: [AtomicU8; PATH_MAX],
 }

@@ -165,7 +165,7 @@ int main(int argc, char **argv) {
             FD_SET(0, &in);
             if (select(1, &in, NULL, NULL, &now) == 1) break;
             now = (struct timeval){0, 0};
-            struct itimerval once = {{0, 0}, {0, 20000}};
+            struct itimerval once = {{0, 0}, {0, 100000}};
             pthread_sigmask(SIG_UNBLOCK, &set, NULL);
             setitimer(ITIMER_REAL, &once, NULL);
             pause();

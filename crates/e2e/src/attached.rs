@@ -45,14 +45,27 @@ const KEPT: [&str; 9] =
 impl State {
     /// Of a process. What it does itself meanwhile is left out by naming it in `but`.
     pub fn of(pid: u32, but: &[&str]) -> State {
-        let proc = PathBuf::from(format!("/proc/{pid}"));
+        let mut proc = PathBuf::from(format!("/proc/{pid}"));
+        let tasks: BTreeSet<String> = fs::read_dir(proc.join("task"))
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .collect();
+        // When the first thread has ended, the others show what the process has.
+        let lives = |tid: &&String| fs::metadata(proc.join("task").join(tid).join("exe")).is_ok();
+        if fs::metadata(proc.join("exe")).is_err()
+            && let Some(tid) = tasks.iter().find(lives)
+        {
+            proc = proc.join("task").join(tid);
+        }
         let names = |what: &str| {
             let all = fs::read_dir(proc.join(what)).into_iter().flatten().flatten();
             all.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect::<BTreeSet<String>>()
         };
         let mut status = BTreeMap::new();
-        for tid in names("task") {
-            let text = fs::read_to_string(proc.join("task").join(&tid).join("status")).unwrap_or_default();
+        for tid in &tasks {
+            let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
             for (key, value) in text.lines().filter_map(|line| line.split_once(':')) {
                 if KEPT.contains(&key) && !but.contains(&key) && !but.contains(&"Threads") {
                     status.insert(format!("{tid} {key}"), value.trim().to_owned());
@@ -65,8 +78,24 @@ impl State {
         };
         let files = names("fd").iter().map(link).collect();
         let text = |name: &str| fs::read_to_string(proc.join(name)).unwrap_or_default();
-        let threads = if but.contains(&"Threads") { BTreeSet::new() } else { names("task") };
+        let threads = if but.contains(&"Threads") { BTreeSet::new() } else { tasks };
         State { status, threads, files, others: vec![text("limits"), text("environ"), text("personality")] }
+    }
+}
+
+impl State {
+    /// The same, when it has come to rest: a thread that begins blocks all signals for a moment.
+    pub fn at_rest(pid: u32, but: &[&str]) -> State {
+        let mut before = State::of(pid, but);
+        for _ in 0..100 {
+            thread::sleep(Duration::from_millis(20));
+            let now = State::of(pid, but);
+            if now.status == before.status && now.threads == before.threads {
+                return now;
+            }
+            before = now;
+        }
+        before
     }
 }
 
@@ -173,7 +202,7 @@ impl Resident {
     pub fn attach(&self, flags: &[&str]) -> Run {
         let (pid, trace) = (self.pid.to_string(), self.trace());
         let trace = trace.to_string_lossy();
-        let mut all = vec!["record", "-p", &pid, "-o", &trace];
+        let mut all = vec!["record", "-p", &pid, "--max-overhead", "none", "-o", &trace];
         all.extend(flags);
         calltap_run(&all)
     }
@@ -202,7 +231,7 @@ impl Resident {
     /// Attaches without waiting for it. The trace goes where [`Resident::attach`] leaves it, unless the flags say otherwise.
     pub fn attach_beside(&self, flags: &[&str]) -> Child {
         let mut command = Command::new(crate::calltap());
-        command.args(["record", "-q", "-p", &self.pid.to_string()]).args(flags);
+        command.args(["record", "-q", "--max-overhead", "none", "-p", &self.pid.to_string()]).args(flags);
         if !flags.contains(&"-o") {
             command.arg("-o").arg(self.trace());
         }

@@ -104,7 +104,10 @@ impl Span {
         let mut spans: Vec<(u64, u64, Vec<usize>)> = Vec::new();
         for n in order {
             let (first, end) = (start(&n), start(&n) + changes[n].site.len() as u64);
-            match spans.last_mut().filter(|(from, to, _)| first / PAGE <= to / PAGE + 1 && end - *from <= SPAN) {
+            match spans
+                .last_mut()
+                .filter(|(from, to, _)| first / PAGE <= to / PAGE + 1 && end - *from <= SPAN)
+            {
                 Some((_, to, all)) => {
                     *to = end.max(*to);
                     all.push(n);

@@ -61,7 +61,9 @@ fn main() {
         let (first, later) = switches(count);
         println!("| {count} | {first:.0} | {later:.0} |");
     }
-    println!("\n| a thread that calls them, us between two calls | p50 | p99 | p99.9 | p99.999 |\n|---|--:|--:|--:|--:|");
+    println!(
+        "\n| a thread that calls them, us between two calls | p50 | p99 | p99.9 | p99.999 |\n|---|--:|--:|--:|--:|"
+    );
     for switching in [false, true, false, true] {
         let (seen, switches) = watch(switching);
         let [a, b, c, d] = seen.gaps;

@@ -62,6 +62,8 @@ pub struct Patient<'a> {
     place: Place,
     /// Where the agent is loaded.
     pub agent: Option<u64>,
+    /// A thread has not come back from a call.
+    late: bool,
 }
 
 impl<'a> Patient<'a> {
@@ -77,14 +79,22 @@ impl<'a> Patient<'a> {
         let none = "none of its libraries has room behind its text for the code that loads the agent";
         let place = places.into_iter().next().ok_or_else(|| refuse(none))?;
         let agent = loaded_agent(&regions, &mut text);
-        Ok(Patient { target, text, regions, place, agent })
+        Ok(Patient { target, text, regions, place, agent, late: false })
     }
 
     /// Puts back the bytes at the place, unless the thread is late and still runs what is there.
     pub fn put_back(&mut self, thread: &Held) {
-        if !self.place.holds(&mut self.text, thread, &self.regions) {
+        let late = self.late && !thread.has_ended();
+        if !late {
             self.place.restore(&mut self.text);
         }
+    }
+
+    /// Has a thread make a call.
+    fn call(&mut self, thread: &mut Held, call: &Call<'_>, limit: Duration) -> Result<(), Failed> {
+        let done = self.place.call(&mut self.text, thread, &self.regions, call, limit);
+        self.late |= matches!(done, Err(Failed::Late | Failed::Thread(_)));
+        done.map(drop)
     }
 
     /// Has a thread call one of the agent's operations.
@@ -96,7 +106,7 @@ impl<'a> Patient<'a> {
             string: path.as_os_str().as_encoded_bytes(),
             complaint: 0,
         };
-        self.place.call(&mut self.text, thread, &self.regions, &call, CALL).map(drop)
+        self.call(thread, &call, CALL)
     }
 
     /// Some thread that can be stopped.
@@ -212,13 +222,13 @@ pub fn load(target: &Target, directory: &Directory, shared: &Shared) -> Result<S
                 string: path.as_os_str().as_encoded_bytes(),
                 complaint: address("dlerror").unwrap_or(0),
             };
-            let called = patient.place.call(&mut patient.text, &mut thread, &patient.regions, &call, LOAD);
+            let called = patient.call(&mut thread, &call, LOAD);
             complaint = patient.place.complaint(&mut patient.text).filter(|_| called.is_ok());
             if let (Some((_, scratch)), Some(munmap)) = (&complaint, address("munmap")) {
                 let call = Call { function: munmap, arguments: *scratch, string: &[], complaint: 0 };
-                let _ = patient.place.call(&mut patient.text, &mut thread, &patient.regions, &call, CALL);
+                let _ = patient.call(&mut thread, &call, CALL);
             }
-            (thread, called.map(drop))
+            (thread, called)
         }
     };
     let joined = shared.process(0).filter(|process| process.pid.load(Acquire) != 0);

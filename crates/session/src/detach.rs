@@ -70,7 +70,9 @@ impl Past {
         let (mut marks, mut hops) = (BTreeMap::<Avma, Mark>::new(), Vec::new());
         for entry in entries {
             match entry {
-                Entry::Site { process, site, target, inode, .. } if index.is_none() || line.contains(&process) => {
+                Entry::Site { process, site, target, inode, .. }
+                    if index.is_none() || line.contains(&process) =>
+                {
                     let fresh = || Mark { site, targets: Vec::new(), inode };
                     if !fresh().is_there(regions) {
                         continue;
@@ -82,10 +84,11 @@ impl Past {
                     }
                     mark.targets.push(State::On(target));
                 }
-                Entry::Hops { process, address, length, .. } if index.is_none() || line.contains(&process) => {
-                    if at(address).is_some_and(|region| region.file.1 == code) {
-                        hops.push((address, address + length));
-                    }
+                Entry::Hops { process, address, length, .. }
+                    if (index.is_none() || line.contains(&process))
+                        && at(address).is_some_and(|region| region.file.1 == code) =>
+                {
+                    hops.push((address, address + length));
                 }
                 _ => {}
             }
@@ -173,7 +176,8 @@ pub fn detach(
     let entries = directory.journal.read().map_err(|error| target.refuse(&error.to_string()))?;
     let mut past = Past::new(entries, shared, index, &patient.regions, directory.code_inode());
     // A forked child is registered with the kernel as its parent was.
-    let can_sync = shared.process(0).is_some_and(|first| first.sync.load(Acquire) == plan::Sync::Works as u32);
+    let can_sync =
+        shared.process(0).is_some_and(|first| first.sync.load(Acquire) == plan::Sync::Works as u32);
     let kept = process.map(KeepMapped::new);
     if can_sync && !matches!(kept, Some(None)) {
         // What was unloaded since is forgotten.
@@ -208,9 +212,7 @@ pub fn detach(
                 // (What looks like unwinding for long is something left over on a stack.)
                 let unwinding = start.elapsed() < TRY / 2
                     && Stacks::new(&held, &patient.regions).unwinding(&mut patient.text);
-                outside
-                    && !unwinding
-                    && leave(shared, target, &mut patient, &past, held, stubs, &mut notes)
+                outside && !unwinding && leave(shared, target, &mut patient, &past, held, stubs, &mut notes)
             }
             Err(NotHeld::Stuck) => false,
             Err(why) => return Err(target.refuse(&say(why))),
@@ -278,7 +280,9 @@ fn leave(
         header.maps.store(maps.len() as u32, Release);
     }
     // Nothing leads into our code any more, and nobody is in it: the others need not wait for the unmapping.
-    let Some(mut thread) = held.pop() else { return true };
+    // (The first thread of a process is the one least likely to end meanwhile.)
+    held.sort_by_key(|thread| thread.tid != target.pid);
+    let Some(mut thread) = (!held.is_empty()).then(|| held.swap_remove(0)) else { return true };
     drop(held);
     for operation in [remote::UNMAP, remote::LEAVE] {
         if let Err(failed) = patient.remote(&mut thread, operation, Path::new("")) {

@@ -130,8 +130,10 @@ const RESTORER: [u8; 9] = [0x48, 0xC7, 0xC0, 0x0F, 0, 0, 0, 0x0F, 0x05];
 pub struct Guards {
     /// The dynamic linker.
     linker: Vec<(u64, u64)>,
-    /// The allocator, and fork.
+    /// The allocator, and others that hold locks: fork, thread creation.
     allocator: Vec<(u64, u64)>,
+    /// All of the C library.
+    libc: Vec<(u64, u64)>,
 }
 
 /// All of the C library's allocator lies between these.
@@ -154,18 +156,42 @@ const ALLOCATOR: &[&str] = &[
     "mallinfo2",
 ];
 
-/// System calls that the allocator and the dynamic linker make themselves. (What waits in another call, outside of both, holds none of their locks,
-/// unless a signal handler does the waiting.)
-const THEIRS: &[u64] = &[
-    9,   // mmap
-    10,  // mprotect
-    11,  // munmap
-    12,  // brk
-    24,  // sched_yield
-    25,  // mremap
-    28,  // madvise
-    202, // futex
+/// System calls in which a thread waits for something outside: neither the allocator nor the dynamic linker makes them, nor whoever holds a lock
+/// of the thread library, unless a signal handler does the waiting.
+const WAITING: &[u64] = &[
+    0,   // read
+    1,   // write
+    7,   // poll
+    23,  // select
+    34,  // pause
+    35,  // nanosleep
+    43,  // accept
+    44,  // sendto
+    45,  // recvfrom
+    46,  // sendmsg
+    47,  // recvmsg
+    61,  // wait4
+    65,  // semop
+    69,  // msgsnd
+    70,  // msgrcv
+    73,  // flock
+    128, // rt_sigtimedwait
+    130, // rt_sigsuspend
+    208, // io_getevents
+    220, // semtimedop
+    230, // clock_nanosleep
+    232, // epoll_wait
+    247, // waitid
+    270, // pselect6
+    271, // ppoll
+    281, // epoll_pwait
+    288, // accept4
+    299, // recvmmsg
+    307, // sendmmsg
+    426, // io_uring_enter
+    441, // epoll_pwait2
 ];
+const FUTEX: u64 = 202;
 
 impl Guards {
     /// Of a process.
@@ -182,13 +208,16 @@ impl Guards {
             let ends = all.iter().map(|range| range.0).min().zip(all.iter().map(|range| range.1).max());
             allocator.extend(ends);
             allocator.extend(
-                ["fork", "_Fork", "dlopen", "dlclose", "dlsym"].iter().filter_map(|name| libc.range(name)),
+                ["fork", "_Fork", "dlopen", "dlclose", "dlsym", "pthread_create"]
+                    .iter()
+                    .filter_map(|name| libc.range(name)),
             );
         }
         let mut linker = named(&|name| name.starts_with("ld-linux") || name.starts_with("ld-2"));
+        let libc = named(&is_libc);
         linker.sort();
         allocator.sort();
-        Guards { linker, allocator }
+        Guards { linker, allocator, libc }
     }
 
     /// What a stopped thread is in the middle of, if so.
@@ -197,10 +226,14 @@ impl Guards {
         let at = |ranges: &[(u64, u64)]| {
             find(ranges, thread.regs.rip) || words(&stack).any(|word| find(ranges, word))
         };
-        let elsewhere = !find(&self.linker, thread.regs.rip) && !find(&self.allocator, thread.regs.rip);
-        let waits = thread.system_call.is_some_and(|call| !THEIRS.contains(&call));
-        if waits && elsewhere && !has_signal_frame(&stack, text) {
+        let rip = thread.regs.rip;
+        let calls = |all: &[u64]| thread.system_call.is_some_and(|call| all.contains(&call));
+        if calls(WAITING) && !find(&self.linker, rip) && !has_signal_frame(&stack, text) {
             return None;
+        }
+        // (Whoever waits for a futex waits for a lock, perhaps of these; or for anything else.)
+        if find(&self.libc, rip) && !calls(&[FUTEX]) {
+            return Some("the C library");
         }
         if at(&self.linker) {
             return Some("the dynamic linker");

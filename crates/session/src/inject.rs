@@ -196,7 +196,13 @@ fn code() -> &'static [u8] {
 }
 
 impl Block {
-    fn new(call: &Call<'_>, signals: u64, handled: u64, interrupted: [u64; 2], back: &user_regs_struct) -> Block {
+    fn new(
+        call: &Call<'_>,
+        signals: u64,
+        handled: u64,
+        interrupted: [u64; 2],
+        back: &user_regs_struct,
+    ) -> Block {
         Block {
             function: call.function,
             complaint: call.complaint,
@@ -278,6 +284,8 @@ impl From<NotHeld> for Failed {
     }
 }
 
+/// A handler that is defined to block no signals (SA_NODEFER) has returned after this time.
+const HANDLER: Duration = Duration::from_millis(20);
 const PAGE: u64 = 4096;
 /// A gap between mappings that nothing will grow into.
 const GAP: u64 = 64 << 20;
@@ -319,11 +327,25 @@ impl Place {
         (self.at, self.at + size() as u64)
     }
 
-    /// Is a thread still in the call, or will it be when a signal handler returns?
-    pub fn holds(&self, text: &mut ProcessText, thread: &Held, regions: &[Region]) -> bool {
-        (self.scratch..=self.scratch + SCRATCH).contains(&thread.regs.rsp)
-            || !Stacks::new(std::slice::from_ref(thread), regions)
-                .running_in(text, &[self.range()])
+    /// Is a thread still in the call, or will it be when a signal handler returns? `signals` are those it blocked before: a handler that runs blocks
+    /// more, and without that the frame of a handler is one that was left behind.
+    pub fn holds(
+        &self,
+        text: &mut ProcessText,
+        thread: &Held,
+        regions: &[Region],
+        signals: Option<u64>,
+    ) -> bool {
+        let (start, end) = self.range();
+        if (start..end).contains(&thread.regs.rip)
+            || (self.scratch..=self.scratch + SCRATCH).contains(&thread.regs.rsp)
+        {
+            return true;
+        }
+        let no_handler = signals.is_some() && thread.blocked_signals().ok() == signals;
+        !no_handler
+            && !Stacks::new(std::slice::from_ref(thread), regions)
+                .running_in(text, &[(start, end)])
                 .is_empty()
     }
 
@@ -363,7 +385,7 @@ impl Place {
             thread.run()?;
             std::thread::sleep(pause);
             thread.halt()?;
-            if !self.holds(text, thread, regions) {
+            if !self.holds(text, thread, regions, Some(blocked).filter(|_| start.elapsed() > HANDLER)) {
                 return Ok(start.elapsed());
             }
             if start.elapsed() > limit {

@@ -40,5 +40,5 @@ pub use launch::no_core_dump;
 pub use live::{Attached, Snapshot, Status, Words, leave};
 pub use modules::Candidates;
 pub use planner::Tally;
-pub use text::{ProcessText, Sync as TextSync};
 pub use record::{Options, Outcome, Selector, Subject, record};
+pub use text::{ProcessText, Sync as TextSync};

@@ -195,6 +195,8 @@ mod tests {
     }
 
     /// Rows of events and events one by one come to the same trace.
+    type Feed = dyn Fn(&[RawEvent], &mut OpenCalls, &mut ThreadEncoder) -> (usize, usize);
+
     #[test]
     fn rows_are_paired_like_single_events() {
         let mut random = 1_u64;
@@ -221,20 +223,19 @@ mod tests {
             events.push(RawEvent { ticks: ticks * 50, low: frame | code, parent: 0 });
         }
         let folder = tempfile::tempdir().unwrap();
-        let trace =
-            |name: &str, feed: &dyn Fn(&[RawEvent], &mut OpenCalls, &mut ThreadEncoder) -> (usize, usize)| {
-                let path = folder.path().join(name);
-                let mut writer = TraceWriter::create(&path, session()).unwrap();
-                let (mut open, mut encoder) = (OpenCalls::default(), ThreadEncoder::new(Default::default()));
-                let (mut at, mut exits) = (0, 0);
-                while at < events.len() {
-                    let (count, returns) = feed(&events[at..], &mut open, &mut encoder);
-                    (at, exits) = (at + count, exits + returns);
-                }
-                writer.events(&mut encoder).unwrap();
-                writer.flush().unwrap();
-                (std::fs::read(path).unwrap(), exits)
-            };
+        let trace = |name: &str, feed: &Feed| {
+            let path = folder.path().join(name);
+            let mut writer = TraceWriter::create(&path, session()).unwrap();
+            let (mut open, mut encoder) = (OpenCalls::default(), ThreadEncoder::new(Default::default()));
+            let (mut at, mut exits) = (0, 0);
+            while at < events.len() {
+                let (count, returns) = feed(&events[at..], &mut open, &mut encoder);
+                (at, exits) = (at + count, exits + returns);
+            }
+            writer.events(&mut encoder).unwrap();
+            writer.flush().unwrap();
+            (std::fs::read(path).unwrap(), exits)
+        };
         let one = |events: &[RawEvent], open: &mut OpenCalls, encoder: &mut ThreadEncoder| {
             (1, usize::from(open.pair(events[0], encoder)))
         };

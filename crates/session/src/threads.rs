@@ -259,7 +259,8 @@ impl Held {
 
     /// Has a signal come that a handler will run for? (A traced thread is sent those that it ignores, too: they end no call.)
     fn signal_pending(&self) -> bool {
-        let sets = (self.signals(&["SigPnd", "ShdPnd"]), self.signals(&["SigBlk"]), self.signals(&["SigCgt"]));
+        let sets =
+            (self.signals(&["SigPnd", "ShdPnd"]), self.signals(&["SigBlk"]), self.signals(&["SigCgt"]));
         let (Some(pending), Some(blocked), Some(handled)) = sets else { return true };
         pending & !blocked & handled != 0
     }
@@ -271,6 +272,11 @@ impl Held {
         // SAFETY: the kernel writes 8 bytes to `mask`.
         let done = unsafe { libc::ptrace(GETSIGMASK, self.tid, size_of::<u64>(), &raw mut mask) };
         if done == 0 { Ok(mask) } else { Err(NotHeld::Gone) }
+    }
+
+    /// Does it exist no more?
+    pub fn has_ended(&self) -> bool {
+        has_ended(self.tid)
     }
 
     /// Lets go. How long it stood still.
@@ -340,7 +346,8 @@ fn await_stop(tid: u32, start: Instant, patience: Duration) -> Result<(), NotHel
                 let _ = ptrace::cont(pid(tid), signal);
             }
             Ok(WaitStatus::StillAlive)
-                if start.elapsed() > patience && (start.elapsed() > LONG_PATIENCE || !wants_processor(tid)) =>
+                if start.elapsed() > patience
+                    && (start.elapsed() > LONG_PATIENCE || !wants_processor(tid)) =>
             {
                 return Err(NotHeld::Stuck);
             }

@@ -1,4 +1,5 @@
 //! A program whose functions are switched while it runs: `switch.c`.
+#![allow(dead_code)] // the tests and the benchmark use different parts
 
 use calltap_patch::{Avma, Bias, Change, Demand, Fate, Site, State, carry_out};
 use calltap_session::ProcessText;
@@ -27,7 +28,6 @@ pub struct Seen {
     pub calls: u64,
     pub errors: u64,
     /// Microseconds between two calls of one thread: at p50, p99, p99.9, p99.999.
-    #[allow(dead_code)]
     pub gaps: [f64; 4],
 }
 
@@ -77,14 +77,12 @@ impl Program {
     }
 
     /// Switches one odd site.
-    #[allow(dead_code)]
     pub fn switch_one(&mut self, n: usize, from: State, to: State) {
         let change = Change { site: &self.odd[n], from, to, recover: &[] };
         assert_eq!(carry_out(&mut self.text, &[change], Demand::Nothing), [Fate::Done]);
     }
 
     /// What its threads see is counted from here on.
-    #[allow(dead_code)]
     pub fn reset(&mut self) {
         self.input.write_all(b"r").expect("its input");
     }
