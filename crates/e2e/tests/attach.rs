@@ -336,7 +336,7 @@ fn without_room_for_memory_it_is_refused() {
 /// Attaching is refused with one clear line; the program goes on untouched.
 fn refused(program: &Program, arguments: &[&str], says: &[&str]) {
     let mut resident = Resident::start(program, arguments);
-    let before = State::of(resident.pid, &["State"]);
+    let before = State::at_rest(resident.pid, &["State"]);
     let run = resident.attach(SHORT);
     one_line(&run, says);
     assert_eq!(State::of(resident.pid, &["State"]), before);

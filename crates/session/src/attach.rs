@@ -29,6 +29,8 @@ const LOAD: Duration = Duration::from_secs(5);
 const CALL: Duration = Duration::from_secs(5);
 /// How long the kernel may take to register the process, on a busy machine. Nobody stands still meanwhile.
 const REGISTRATION: Duration = Duration::from_secs(30);
+/// A program has loaded its libraries after this time, mostly.
+const STARTING: Duration = Duration::from_millis(200);
 /// How long it is tried to find a thread, or all threads, at a point that will do.
 const TRY: Duration = Duration::from_secs(3);
 const RTLD_NOW: u64 = 2;
@@ -200,7 +202,14 @@ fn loaded_agent(regions: &[Region], text: &mut ProcessText) -> Option<u64> {
 
 /// Loads the agent into a process, or finds it there from an earlier time, and has it join the session.
 pub fn load(target: &Target, directory: &Directory, shared: &Shared) -> Result<Stops, Error> {
-    let mut patient = Patient::new(target)?;
+    let mut patient = Patient::new(target);
+    let start = Instant::now();
+    // A program that was only just started has not loaded its libraries yet.
+    while patient.is_err() && target.lives() && start.elapsed() < STARTING {
+        std::thread::sleep(Duration::from_millis(5));
+        patient = Patient::new(target);
+    }
+    let mut patient = patient?;
     let mut stops = Stops { threads: threads::list(target.pid).len(), ..Stops::default() };
     let path = directory.agent();
     let mut complaint = None;

@@ -195,7 +195,7 @@ mod tests {
     }
 
     /// Rows of events and events one by one come to the same trace.
-    type Feed = dyn Fn(&[RawEvent], &mut OpenCalls, &mut ThreadEncoder) -> (usize, usize);
+    type Feed<'a> = dyn Fn(&[RawEvent], &mut OpenCalls, &mut ThreadEncoder) -> (usize, usize) + 'a;
 
     #[test]
     fn rows_are_paired_like_single_events() {
@@ -223,7 +223,7 @@ mod tests {
             events.push(RawEvent { ticks: ticks * 50, low: frame | code, parent: 0 });
         }
         let folder = tempfile::tempdir().unwrap();
-        let trace = |name: &str, feed: &Feed| {
+        let trace = |name: &str, feed: &Feed<'_>| {
             let path = folder.path().join(name);
             let mut writer = TraceWriter::create(&path, session()).unwrap();
             let (mut open, mut encoder) = (OpenCalls::default(), ThreadEncoder::new(Default::default()));

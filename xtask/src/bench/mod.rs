@@ -6,6 +6,7 @@
 mod calls;
 mod expect;
 mod info;
+mod live;
 mod measure;
 mod off;
 mod reading;
@@ -42,11 +43,12 @@ pub fn run(quick: bool, write: bool) -> Result<()> {
     let bench = Bench { calltap, place, uftrace, rounds: if quick { 3 } else { 7 }, quick };
     let mut text = head(&bench);
     type Part = fn(&Bench) -> Result<String>;
-    let parts: [(&str, Part); 4] = [
+    let parts: [(&str, Part); 5] = [
         ("cost of a call", calls::table),
         ("cost when off", off::table),
         ("reading traces", reading::table),
         ("start-up and memory", start::table),
+        ("switching a running program", live::table),
     ];
     println!("{text}");
     for (name, part) in parts {
