@@ -199,10 +199,10 @@ impl Attached {
         }
     }
 
-    fn with_planner<T>(
-        &self,
-        choose: &(dyn Fn(&Function) -> Wish + Send + Sync),
-        work: impl FnOnce(&mut Planner<'_>) -> Result<T, Error> + Send,
+    fn with_planner<'a, T>(
+        &'a self,
+        choose: &'a (dyn Fn(&Function) -> Wish + Send + Sync),
+        work: impl FnOnce(&mut Planner<'a>) -> Result<T, Error> + Send,
     ) -> Result<T, Error>
     where
         T: Send,
@@ -267,19 +267,19 @@ impl Attached {
         let system = |what| move |source| Error::System { what, source };
         let file = TraceFile::new(output);
         let (sender, records) = mpsc::channel();
-        let start = Instant::now();
-        self.with_planner(&|_| None, |planner| {
-            planner.describe(&mut |record| drop(sender.send(record)));
-            planner.come_to_terms(&self.target, &mut Stops::default(), &mut |_| {})
-        })?;
-        thread::sleep(DRAIN);
-        let copy = copy(&self.directory.control, self.shared.used()).map_err(system("copying the rings"));
         let wish = record::wishes(tracers, selector);
         let choose = |function: &Function| if self.settings.on { wish(function) } else { None };
-        self.with_planner(&choose, |planner| {
-            planner.come_to_terms(&self.target, &mut Stops::default(), &mut |_| {})
+        let nothing = |_: &Function| None;
+        let (copy, gap) = self.with_planner(&nothing, |planner| {
+            planner.describe(&mut |record| drop(sender.send(record)));
+            let start = Instant::now();
+            planner.come_to_terms(&self.target, &mut Stops::default(), &mut |_| {})?;
+            thread::sleep(DRAIN);
+            let copy = copy(&self.directory.control, self.shared.used());
+            planner.choose_by(&choose);
+            planner.come_to_terms(&self.target, &mut Stops::default(), &mut |_| {})?;
+            Ok((copy.map_err(system("copying the rings")), start.elapsed()))
         })?;
-        let gap = start.elapsed();
         drop(sender);
         let copy = Shared::open(&copy?).map_err(system("the copy of the rings"))?;
         let clock = match copy.control().clock.load(Relaxed) {

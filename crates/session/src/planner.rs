@@ -85,6 +85,11 @@ impl<'a> Planner<'a> {
         }
     }
 
+    /// From now on, other functions are wanted.
+    pub fn choose_by(&mut self, choose: &'a Choose<'a>) {
+        self.choose = choose;
+    }
+
     /// A forked child has what its parent had.
     pub fn fork(&mut self, parent: u32, child: u32) {
         let parent = self.processes.get(&parent);
