@@ -10,6 +10,7 @@ use crate::frames::{self, Stacks};
 use crate::inject::{Call, Failed, Place};
 use crate::journal::Entry;
 use crate::maps::{self, Region};
+use crate::modules::mapped;
 use crate::planner::{Planner, Tally, switch};
 use crate::shm::Shared;
 use crate::target::{Symbols, Target, is_libc};
@@ -167,6 +168,11 @@ fn tidy(target: &Target, text: &mut ProcessText, regions: &[Region], places: &[P
     }
 }
 
+/// For how long the first of them has stood still.
+pub fn longest(held: &[Held]) -> Duration {
+    held.iter().map(Held::stopped_for).max().unwrap_or_default()
+}
+
 /// Why threads could not be held.
 pub fn say(why: NotHeld) -> String {
     match why {
@@ -313,6 +319,7 @@ impl Planner<'_> {
 
     /// Sees to it that nobody is inside the sites that demand it. Those where somebody stays inside are left alone.
     fn drain(&mut self, target: &Target, stops: &mut Stops) -> Result<(), Error> {
+        let session = self.directory.agent();
         let Some(process) = self.processes.get_mut(&0) else { return Ok(()) };
         if process.modules.iter().all(|module| module.undrained().next().is_none()) {
             return Ok(());
@@ -321,7 +328,6 @@ impl Planner<'_> {
             process.modules.iter().flat_map(|module| module.undrained()).map(Site::inside).collect();
         ranges.sort();
         let Some(text) = &mut process.text else { return Ok(()) };
-        let regions = maps::read(target.pid).unwrap_or_default();
         let start = Instant::now();
         let held = loop {
             match Held::take_all(target.pid) {
@@ -330,16 +336,19 @@ impl Planner<'_> {
                 Err(why) => return Err(target.refuse(&say(why))),
             }
         };
-        let since = Instant::now();
+        let regions = maps::read(target.pid).unwrap_or_default();
         let inside = Stacks::new(&held, &regions).words_in(text, &ranges);
         // What nobody may run while it is dressed is dressed now.
         if inside.is_empty() {
+            // (Nothing is unloaded now; what was unloaded before is left alone.)
+            let now = mapped(&regions, session.parent().unwrap_or(Path::new("/")));
+            process.modules.retain(|module| now.iter().any(|now| now.is_same(&module.mapped)));
             let modules = process.modules.iter_mut().collect();
             let before = std::mem::replace(&mut text.sync, Sync::Quiet);
             switch(modules, text, Demand::NobodyRuns, &mut Tally::default());
             text.sync = before;
         }
-        stops.add(since.elapsed());
+        stops.add(longest(&held));
         drop(held);
         for module in &mut process.modules {
             module.drain(&|site| inside.iter().any(|word| site.is_inside(*word)));

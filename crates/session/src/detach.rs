@@ -7,7 +7,7 @@
 //! Run this in a thread that ends soon (see [`crate::threads`]).
 
 use crate::Error;
-use crate::attach::{Patient, Stops, explain, say};
+use crate::attach::{Patient, Stops, explain, longest, say};
 use crate::directory::Directory;
 use crate::frames::{self, Stacks};
 use crate::journal::Entry;
@@ -198,10 +198,10 @@ pub fn detach(
     let start = Instant::now();
     loop {
         std::thread::sleep(DRAIN);
-        let taken = Held::take_all(target.pid);
-        let since = Instant::now();
-        let done = match taken {
+        let done = match Held::take_all(target.pid) {
             Ok(mut held) => {
+                let began = longest(&held);
+                let since = Instant::now();
                 patient.regions = maps::read(target.pid).unwrap_or_default();
                 past = past.what_is_left(&patient.regions);
                 if !can_sync {
@@ -212,12 +212,15 @@ pub fn detach(
                 // (What looks like unwinding for long is something left over on a stack.)
                 let unwinding = start.elapsed() < TRY / 2
                     && Stacks::new(&held, &patient.regions).unwinding(&mut patient.text);
-                outside && !unwinding && leave(shared, target, &mut patient, &past, held, stubs, &mut notes)
+                let left = outside
+                    && !unwinding
+                    && leave(shared, target, &mut patient, &past, held, stubs, &mut notes);
+                stops.add(began + since.elapsed());
+                left
             }
             Err(NotHeld::Stuck) => false,
             Err(why) => return Err(target.refuse(&say(why))),
         };
-        stops.add(since.elapsed());
         if done {
             return Ok(notes);
         }

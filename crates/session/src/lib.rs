@@ -23,6 +23,7 @@ mod modules;
 mod output;
 mod pairing;
 mod planner;
+mod program;
 mod raw;
 mod reader;
 mod record;
@@ -31,6 +32,7 @@ mod stubs;
 mod target;
 mod text;
 mod threads;
+mod trace_file;
 
 pub use agent::IMAGE as AGENT_IMAGE;
 pub use attach::Stops;

@@ -7,24 +7,25 @@ use crate::governor::{self, Governor, Muted, Rates};
 use crate::launch::{self, Signals};
 use crate::live::{self, Settings, Stage, Words};
 use crate::loaded::Wish;
-use crate::modules::{Candidates, Identity};
+use crate::modules::Candidates;
 use crate::planner::Planner;
+use crate::program::Program;
 use crate::shm::{self, Shared};
 use crate::target::Target;
+use crate::trace_file::TraceFile;
 use crate::{Error, attach, clock, detach, maps};
 use calltap_abi::plan::{Phase, Trouble};
 use calltap_abi::{CHUNK_SIZE, Clock, MAGIC, PATH_MAX, VERSION, stub};
 use calltap_patch::Wanted;
-use calltap_sites::{Binary, Function};
+use calltap_sites::Function;
 use calltap_trace::{End, Record, Session, TraceWriter, TracerInfo, TracerKind};
 use nix::sys::resource::UsageWho;
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::*};
+use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::mpsc::{self, Sender};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
@@ -394,61 +395,6 @@ fn tick(shared: &Shared, stop: &AtomicBool) {
     }
 }
 
-/// The trace file. Until the program is known to be worth running it has another name, so that a mistyped filter does not cost
-/// the user the trace of yesterday.
-pub struct TraceFile {
-    part: Option<PathBuf>,
-    output: PathBuf,
-    /// It has its name, or cannot get it.
-    settled: AtomicU8,
-}
-
-const PARTIAL: u8 = 0;
-const NAMED: u8 = 1;
-const REFUSED: u8 = 2;
-
-impl TraceFile {
-    /// Under its preliminary name.
-    pub fn new(output: &Path) -> TraceFile {
-        // A device or a pipe is written to as it is; a link stays one.
-        let output = fs::canonicalize(output).unwrap_or_else(|_| output.to_owned());
-        let special = fs::metadata(&output).is_ok_and(|meta| !meta.is_file());
-        let part = (!special).then(|| {
-            let mut name = output.file_name().unwrap_or_default().to_owned();
-            name.push(".part");
-            output.with_file_name(name)
-        });
-        TraceFile { part, output, settled: AtomicU8::new(PARTIAL) }
-    }
-
-    /// Where it is now.
-    pub fn path(&self) -> &Path {
-        self.part.as_deref().filter(|_| self.settled.load(Acquire) != NAMED).unwrap_or(&self.output)
-    }
-
-    /// Gives it its name.
-    pub fn keep(&self) {
-        if let Some(part) = self.part.as_deref().filter(|_| self.settled.load(Acquire) == PARTIAL) {
-            let named = fs::rename(part, &self.output).is_ok();
-            self.settled.store(if named { NAMED } else { REFUSED }, Release);
-        }
-    }
-
-    /// What the user should know.
-    fn note(&self) -> Option<String> {
-        let refused = self.settled.load(Acquire) == REFUSED;
-        refused.then(|| format!("the trace could not be renamed: it is in {}", self.path().display()))
-    }
-}
-
-impl Drop for TraceFile {
-    fn drop(&mut self) {
-        if let Some(part) = self.part.as_deref().filter(|_| self.settled.load(Acquire) == PARTIAL) {
-            let _ = fs::remove_file(part);
-        }
-    }
-}
-
 /// Lends out a planner for the tracers and filters asked for; `accepted` is told when they make sense for what can be traced.
 pub fn with_planner<T>(
     shared: &Shared,
@@ -593,75 +539,4 @@ fn finish(
         (Some(error), _) | (None, Err(error)) => (size(), Some(error)),
         (None, Ok(size)) => (size, None),
     }
-}
-
-/// The program's file.
-struct Program {
-    name: String,
-    file: Identity,
-    binary: Arc<Binary>,
-}
-
-impl Program {
-    /// Finds the program as execvp would, and refuses what cannot be traced before it is run.
-    fn find(word: Option<&OsString>) -> Result<Program, Error> {
-        let word = word.cloned().unwrap_or_default();
-        let name = word.to_string_lossy().into_owned();
-        let refuse = |reason: &str, exit_code| Error::Program {
-            program: name.clone(),
-            reason: reason.into(),
-            exit_code,
-        };
-        let path = if word.as_encoded_bytes().contains(&b'/') {
-            PathBuf::from(&word)
-        } else {
-            let all = env::var_os("PATH").unwrap_or_default();
-            let found = env::split_paths(&all)
-                .map(|directory| directory.join(&word))
-                .find(|path| is_executable(path));
-            found.ok_or_else(|| refuse("no such program in PATH", 127))?
-        };
-        let meta = fs::metadata(&path).map_err(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => refuse("no such file", 127),
-            _ => refuse(&error.to_string(), 126),
-        })?;
-        if meta.is_dir() {
-            return Err(refuse("is a directory", 126));
-        }
-        if !is_executable(&path) {
-            return Err(refuse("not executable (permission denied)", 126));
-        }
-        let data = fs::File::open(&path)
-            .and_then(|file| calltap_sites::load(&file))
-            .map_err(|error| refuse(&error.to_string(), 126))?;
-        if data.starts_with(b"#!") {
-            return Err(refuse(
-                "a script, not an ELF program: record its interpreter, with the script as argument",
-                126,
-            ));
-        }
-        let short = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-        let binary = calltap_sites::read(&data, &short).map_err(|error| refuse(&error.to_string(), 126))?;
-        if binary.interpreter.is_none() {
-            return Err(refuse(
-                "statically linked: the agent is loaded by the dynamic linker, so this program cannot be recorded yet",
-                126,
-            ));
-        }
-        if meta.permissions().mode() & 0o6000 != 0 && !rustix::process::geteuid().is_root() {
-            return Err(refuse(
-                "set-user-ID or set-group-ID: the dynamic linker loads no agent into it",
-                126,
-            ));
-        }
-        let device = meta.dev();
-        let file = format!("{:02x}:{:02x}", rustix::fs::major(device), rustix::fs::minor(device));
-        let file = Identity::of(&(file, meta.ino()), &meta);
-        Ok(Program { name: short, file, binary: Arc::new(binary) })
-    }
-}
-
-fn is_executable(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|meta| meta.is_file())
-        && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
 }

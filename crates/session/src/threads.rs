@@ -279,6 +279,11 @@ impl Held {
         has_ended(self.tid)
     }
 
+    /// For how long it has stood still, or worked for us.
+    pub fn stopped_for(&self) -> Duration {
+        self.since.elapsed()
+    }
+
     /// Lets go. How long it stood still.
     pub fn release(self) -> Duration {
         let since = self.since;

@@ -1,0 +1,84 @@
+//! The program that is to be started.
+
+use crate::Error;
+use crate::modules::Identity;
+use calltap_sites::Binary;
+use std::ffi::OsString;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::{env, fs};
+
+/// The program's file.
+pub struct Program {
+    /// Without directories.
+    pub name: String,
+    /// What tells it from a later one.
+    pub file: Identity,
+    /// What was read of it.
+    pub binary: Arc<Binary>,
+}
+
+impl Program {
+    /// Finds the program as execvp would, and refuses what cannot be traced before it is run.
+    pub fn find(word: Option<&OsString>) -> Result<Program, Error> {
+        let word = word.cloned().unwrap_or_default();
+        let name = word.to_string_lossy().into_owned();
+        let refuse = |reason: &str, exit_code| Error::Program {
+            program: name.clone(),
+            reason: reason.into(),
+            exit_code,
+        };
+        let path = if word.as_encoded_bytes().contains(&b'/') {
+            PathBuf::from(&word)
+        } else {
+            let all = env::var_os("PATH").unwrap_or_default();
+            let found = env::split_paths(&all)
+                .map(|directory| directory.join(&word))
+                .find(|path| is_executable(path));
+            found.ok_or_else(|| refuse("no such program in PATH", 127))?
+        };
+        let meta = fs::metadata(&path).map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => refuse("no such file", 127),
+            _ => refuse(&error.to_string(), 126),
+        })?;
+        if meta.is_dir() {
+            return Err(refuse("is a directory", 126));
+        }
+        if !is_executable(&path) {
+            return Err(refuse("not executable (permission denied)", 126));
+        }
+        let data = fs::File::open(&path)
+            .and_then(|file| calltap_sites::load(&file))
+            .map_err(|error| refuse(&error.to_string(), 126))?;
+        if data.starts_with(b"#!") {
+            return Err(refuse(
+                "a script, not an ELF program: record its interpreter, with the script as argument",
+                126,
+            ));
+        }
+        let short = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+        let binary = calltap_sites::read(&data, &short).map_err(|error| refuse(&error.to_string(), 126))?;
+        if binary.interpreter.is_none() {
+            return Err(refuse(
+                "statically linked: the agent is loaded by the dynamic linker, so this program cannot be recorded yet",
+                126,
+            ));
+        }
+        if meta.permissions().mode() & 0o6000 != 0 && !rustix::process::geteuid().is_root() {
+            return Err(refuse(
+                "set-user-ID or set-group-ID: the dynamic linker loads no agent into it",
+                126,
+            ));
+        }
+        let device = meta.dev();
+        let file = format!("{:02x}:{:02x}", rustix::fs::major(device), rustix::fs::minor(device));
+        let file = Identity::of(&(file, meta.ino()), &meta);
+        Ok(Program { name: short, file, binary: Arc::new(binary) })
+    }
+}
+
+fn is_executable(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|meta| meta.is_file())
+        && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
+}

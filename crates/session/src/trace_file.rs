@@ -1,0 +1,60 @@
+//! The trace file's name.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU8, Ordering::*};
+
+/// The trace file. Until the program is known to be worth running it has another name, so that a mistyped filter does not cost
+/// the user the trace of yesterday.
+pub struct TraceFile {
+    part: Option<PathBuf>,
+    output: PathBuf,
+    /// It has its name, or cannot get it.
+    settled: AtomicU8,
+}
+
+const PARTIAL: u8 = 0;
+const NAMED: u8 = 1;
+const REFUSED: u8 = 2;
+
+impl TraceFile {
+    /// Under its preliminary name.
+    pub fn new(output: &Path) -> TraceFile {
+        // A device or a pipe is written to as it is; a link stays one.
+        let output = fs::canonicalize(output).unwrap_or_else(|_| output.to_owned());
+        let special = fs::metadata(&output).is_ok_and(|meta| !meta.is_file());
+        let part = (!special).then(|| {
+            let mut name = output.file_name().unwrap_or_default().to_owned();
+            name.push(".part");
+            output.with_file_name(name)
+        });
+        TraceFile { part, output, settled: AtomicU8::new(PARTIAL) }
+    }
+
+    /// Where it is now.
+    pub fn path(&self) -> &Path {
+        self.part.as_deref().filter(|_| self.settled.load(Acquire) != NAMED).unwrap_or(&self.output)
+    }
+
+    /// Gives it its name.
+    pub fn keep(&self) {
+        if let Some(part) = self.part.as_deref().filter(|_| self.settled.load(Acquire) == PARTIAL) {
+            let named = fs::rename(part, &self.output).is_ok();
+            self.settled.store(if named { NAMED } else { REFUSED }, Release);
+        }
+    }
+
+    /// What the user should know.
+    pub fn note(&self) -> Option<String> {
+        let refused = self.settled.load(Acquire) == REFUSED;
+        refused.then(|| format!("the trace could not be renamed: it is in {}", self.path().display()))
+    }
+}
+
+impl Drop for TraceFile {
+    fn drop(&mut self) {
+        if let Some(part) = self.part.as_deref().filter(|_| self.settled.load(Acquire) == PARTIAL) {
+            let _ = fs::remove_file(part);
+        }
+    }
+}
