@@ -5,6 +5,7 @@ mod programs;
 
 use calltap_patch::State;
 use programs::{Program, Seen};
+use rustix::thread::{CpuSet, sched_setaffinity};
 use std::time::{Duration, Instant};
 
 /// Threads that call the functions meanwhile.
@@ -18,10 +19,25 @@ fn microseconds(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
+/// Lets this thread, and what it starts, run on one processor only. On a machine of few, the scheduler may put both sides on the same.
+fn pin(processor: usize) {
+    let mut set = CpuSet::new();
+    set.set(processor);
+    let _ = sched_setaffinity(None, &set);
+}
+
+/// The program on one processor, we on another.
+fn start(sites: usize) -> Program {
+    pin(1);
+    let program = Program::start(sites, MUTATORS);
+    pin(0);
+    std::thread::sleep(Duration::from_millis(50));
+    program
+}
+
 /// The first switch of so many sites, which makes their pages private; and the median of the later ones.
 fn switches(count: usize) -> (f64, f64) {
-    let mut program = Program::start(count.max(64), MUTATORS);
-    std::thread::sleep(Duration::from_millis(50));
+    let mut program = start(count.max(64));
     let on = State::On(program.target);
     let mut times: Vec<f64> = Vec::new();
     for _ in 0..ROUNDS {
@@ -39,8 +55,7 @@ fn switches(count: usize) -> (f64, f64) {
 
 /// What a thread sees while its functions are switched a hundred times a second, or are not.
 fn watch(switching: bool) -> (Seen, usize) {
-    let mut program = Program::start(1000, MUTATORS);
-    std::thread::sleep(Duration::from_millis(50));
+    let mut program = start(1000);
     program.reset();
     let on = State::On(program.target);
     let (start, mut switches) = (Instant::now(), 0);
