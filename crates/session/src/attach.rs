@@ -104,7 +104,7 @@ impl<'a> Patient<'a> {
     pub fn remote(&mut self, thread: &mut Held, operation: u32, path: &Path) -> Result<(), Failed> {
         let function = self.agent.zip(agent::symbol("calltap_remote")).map(|(base, offset)| base + offset);
         let call = Call {
-            function: function.ok_or(Failed::NoPlace)?,
+            function: function.ok_or(Failed::NoAgent)?,
             arguments: [u64::from(operation), self.place.string_address()],
             string: path.as_os_str().as_encoded_bytes(),
             complaint: 0,
@@ -186,7 +186,7 @@ pub fn say(why: NotHeld) -> String {
 /// Why a call could not be made.
 pub fn explain(target: &Target, failed: Failed) -> Error {
     target.refuse(&match failed {
-        Failed::NoPlace => "no room for the code that loads the agent".into(),
+        Failed::NoAgent => "the agent is not there any more: it runs another program by now".into(),
         Failed::Thread(why) => say(why),
         Failed::Memory => "its memory could not be written".into(),
         Failed::Late => "a call in it did not return in time".into(),

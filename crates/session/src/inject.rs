@@ -268,8 +268,8 @@ pub struct Place {
 /// Why a call could not be made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Failed {
-    /// No library has room behind its text.
-    NoPlace,
+    /// There is no agent to call: another program has taken the process's place.
+    NoAgent,
     /// The thread.
     Thread(NotHeld),
     /// The memory could not be written.
