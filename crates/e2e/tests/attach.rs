@@ -82,13 +82,20 @@ fn transparent(program: &Program, arguments: &[&str]) {
         command.args(arguments).env("AGAIN", rounds.to_string()).current_dir(program.directory());
         command
     };
+    let start = Instant::now();
+    run(command(2), b"");
+    let rounds = (LONG_ENOUGH.as_secs_f64() / start.elapsed().as_secs_f64() * 2.0) as u32 + 2;
+    // On a busy machine two rounds take long, and many more may be over before anybody is there.
+    let enough = [1, 10, 100].into_iter().any(|more| transparent_for(program, &command, rounds * more));
+    assert!(enough, "attached too seldom: {} {arguments:?}", program.name);
+}
+
+/// The same for so many rounds. True if somebody came and went meanwhile.
+fn transparent_for(program: &Program, command: &dyn Fn(u32) -> Command, rounds: u32) -> bool {
     let compared = |text: &str| {
         let same = |line: &&str| !line.starts_with("about ");
         text.lines().filter(same).map(|line| line.to_owned() + "\n").collect::<String>()
     };
-    let start = Instant::now();
-    run(command(2), b"");
-    let rounds = (LONG_ENOUGH.as_secs_f64() / start.elapsed().as_secs_f64() * 2.0) as u32 + 2;
     let alone = run(command(rounds), b"");
     let mut resident = Resident::spawn(command(rounds), program.directory().to_owned());
     let (mut attached, mut refused) = (0, String::new());
@@ -102,11 +109,11 @@ fn transparent(program: &Program, arguments: &[&str]) {
         }
     }
     let (status, output, errors) = resident.end();
-    let what = format!("{} {arguments:?} after {attached} times\n{refused}", program.name);
+    let what = format!("{} after {attached} times\n{refused}", program.name);
     assert_eq!(status, alone.status, "{what}: how it ended\n{errors}");
     assert_eq!(compared(&output), compared(&alone.stdout), "{what}: its output");
     assert_eq!(errors, alone.stderr, "{what}: its errors");
-    assert!(attached >= 1, "attached too seldom: {what}");
+    attached >= 1
 }
 
 #[test]
@@ -304,7 +311,7 @@ fn ignored_signals_end_no_wait() {
 
 #[test]
 fn pause_ends_when_its_signal_comes() {
-    resident("pause", 12, Tolerate { changes: &["SigBlk"], refusals: true });
+    resident("pause", 6, Tolerate { changes: &["SigBlk"], refusals: true });
 }
 
 #[test]

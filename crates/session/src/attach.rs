@@ -33,7 +33,7 @@ const REGISTRATION: Duration = Duration::from_secs(30);
 /// A program has loaded its libraries after this time, mostly.
 const STARTING: Duration = Duration::from_millis(200);
 /// How long it is tried to find a thread, or all threads, at a point that will do.
-const TRY: Duration = Duration::from_secs(3);
+const TRY: Duration = Duration::from_secs(10);
 const RTLD_NOW: u64 = 2;
 
 /// What attaching, or detaching, took.
@@ -266,6 +266,11 @@ pub fn load(target: &Target, directory: &Directory, shared: &Shared) -> Result<S
     let start = Instant::now();
     while process.sync.load(Acquire) == plan::Sync::Pending as u32 && start.elapsed() < REGISTRATION {
         std::thread::sleep(Duration::from_millis(1));
+        // (Only looked at when it takes long.)
+        let regions = if start.elapsed() > CALL / 20 { maps::read(target.pid).ok() } else { None };
+        if regions.is_some_and(|regions| !regions.iter().any(|region| Some(region.start) == patient.agent)) {
+            return Err(explain(target, Failed::NoAgent));
+        }
     }
     Ok(stops)
 }

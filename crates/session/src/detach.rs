@@ -24,7 +24,9 @@ use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 
 /// How long it is tried to find all threads outside our code.
-const TRY: Duration = Duration::from_secs(3);
+const TRY: Duration = Duration::from_secs(10);
+/// What looks like unwinding for longer is something left over on a stack.
+const UNWINDING: Duration = Duration::from_millis(1500);
 /// A hook takes less than this,
 const MOMENT: Duration = Duration::from_micros(50);
 /// which a thread may need some rounds to get, on a busy machine.
@@ -209,8 +211,7 @@ pub fn detach(
                 }
                 let outside =
                     leave_hooks(&mut held, &mut patient, &ours).map_err(|why| target.refuse(&say(why)))?;
-                // (What looks like unwinding for long is something left over on a stack.)
-                let unwinding = start.elapsed() < TRY / 2
+                let unwinding = start.elapsed() < UNWINDING
                     && Stacks::new(&held, &patient.regions).unwinding(&mut patient.text);
                 let left = outside
                     && !unwinding

@@ -380,6 +380,8 @@ impl Place {
         (regs.r10, regs.r8, regs.r9) = (flags as u64, u64::MAX, 0);
         // From here on the thread finds its way back by itself.
         thread.set(regs)?;
+        // Before the code does it itself: the handler of a signal that has come meanwhile must not run unseen.
+        thread.block_signals()?;
         let mut pause = Duration::from_micros(50);
         loop {
             thread.run()?;

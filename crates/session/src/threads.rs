@@ -242,6 +242,15 @@ impl Held {
         regs
     }
 
+    /// Has it block all signals, until it changes that itself.
+    pub fn block_signals(&self) -> Result<(), NotHeld> {
+        const SETSIGMASK: u32 = 0x420b;
+        let all = u64::MAX;
+        // SAFETY: the kernel reads 8 bytes from `all`.
+        let done = unsafe { libc::ptrace(SETSIGMASK, self.tid, size_of::<u64>(), &raw const all) };
+        if done == 0 { Ok(()) } else { Err(NotHeld::Gone) }
+    }
+
     /// A line of its status: a set of signals.
     fn signals(&self, names: &[&str]) -> Option<u64> {
         let status = fs::read_to_string(format!("/proc/{}/task/{}/status", self.process, self.tid)).ok()?;
