@@ -209,8 +209,11 @@ pub fn detach(
                 if !can_sync {
                     past.switch_off(&mut patient.text, &mut notes);
                 }
-                let outside =
-                    leave_hooks(&mut held, &mut patient, &ours).map_err(|why| target.refuse(&say(why)))?;
+                // (A thread that ends meanwhile: all are looked at again.)
+                let outside = match leave_hooks(&mut held, &mut patient, &ours) {
+                    Err(NotHeld::Gone) => false,
+                    other => other.map_err(|why| target.refuse(&say(why)))?,
+                };
                 let unwinding = start.elapsed() < UNWINDING
                     && Stacks::new(&held, &patient.regions).unwinding(&mut patient.text);
                 let left = outside

@@ -153,12 +153,17 @@ impl Held {
                 let _ = interrupt(*tid);
             }
             let before = held.len();
+            let mut failed = None;
             for tid in &seized {
+                // (After a failure the others are waited for all the same: they have been told, and must be let go as if nothing had been.)
                 match Held::stop(process, *tid, SHORT_PATIENCE) {
                     Ok(thread) => held.push(thread),
                     Err(NotHeld::Gone) => {}
-                    Err(other) => return Err(other),
+                    Err(other) => failed = Some(other),
                 }
+            }
+            if let Some(failed) = failed {
+                return Err(failed);
             }
             // Those that were running may have started others meanwhile.
             if held.len() == before {
