@@ -292,6 +292,12 @@ impl Site {
         (start..end).contains(&pc)
     }
 
+    /// The state that these bytes are, if it is one: the file's, ready, or one of `others`.
+    pub fn state_of(&self, actual: &[u8], others: &[State]) -> Option<State> {
+        let states = [State::Original, State::Ready].into_iter().chain(others.iter().copied());
+        states.into_iter().find(|state| self.bytes(*state).is_ok_and(|bytes| *bytes == *actual))
+    }
+
     /// The state from which a change begins where batches between some states were cut short, if these bytes can be what they left.
     pub fn recognise(&self, actual: &[u8], between: &[State], to: State) -> Option<State> {
         let plain = [&self.original, &self.ready];

@@ -18,7 +18,7 @@ use crate::text::{KeepMapped, ProcessText, Sync};
 use crate::threads::{Held, NotHeld};
 use calltap_abi::{plan, remote, stub};
 use calltap_patch::{Avma, Change, Demand, Fate, Site, State, Text, carry_out};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
@@ -38,6 +38,8 @@ const DRAIN: Duration = Duration::from_millis(2);
 struct Mark {
     site: Site,
     targets: Vec<State>,
+    /// It was switched off, and its bytes are not the file's yet.
+    dressed: bool,
     /// Of the file it was in; 0 for the dynamic linker, which is never unloaded.
     inode: u64,
 }
@@ -60,22 +62,14 @@ struct Past {
 impl Past {
     /// Of process `index`: what was done to it, and to those it was forked from (not known: to any). What is mapped no more, or is another file's by now, is forgotten.
     fn new(entries: Vec<Entry>, shared: &Shared, index: Option<u32>, regions: &[Region], code: u64) -> Past {
-        let mut line: HashSet<u32> = index.into_iter().collect();
-        let mut next = index.unwrap_or(u32::MAX);
-        while let Some(parent) = shared.process(next).and_then(|p| p.parent.load(Relaxed).checked_sub(1)) {
-            if !line.insert(parent) {
-                break;
-            }
-            next = parent;
-        }
+        let line = index.map(|index| shared.line(index));
+        let ours = |process: u32| line.as_ref().is_none_or(|line| line.contains(&process));
         let at = |address: u64| regions.iter().find(|region| (region.start..region.end).contains(&address));
         let (mut marks, mut hops) = (BTreeMap::<Avma, Mark>::new(), Vec::new());
         for entry in entries {
             match entry {
-                Entry::Site { process, site, target, inode, .. }
-                    if index.is_none() || line.contains(&process) =>
-                {
-                    let fresh = || Mark { site, targets: Vec::new(), inode };
+                Entry::Site { process, site, target, inode, .. } if ours(process) => {
+                    let fresh = || Mark { site, targets: Vec::new(), dressed: false, inode };
                     if !fresh().is_there(regions) {
                         continue;
                     }
@@ -87,8 +81,7 @@ impl Past {
                     mark.targets.push(State::On(target));
                 }
                 Entry::Hops { process, address, length, .. }
-                    if (index.is_none() || line.contains(&process))
-                        && at(address).is_some_and(|region| region.file.1 == code) =>
+                    if ours(process) && at(address).is_some_and(|region| region.file.1 == code) =>
                 {
                     hops.push((address, address + length));
                 }
@@ -104,35 +97,34 @@ impl Past {
     }
 
     /// Switches everything off.
-    fn switch_off(&self, text: &mut ProcessText, notes: &mut Vec<String>) {
-        let found: Vec<(&Mark, State, Vec<State>)> =
-            self.marks.iter().filter_map(|mark| self.found(text, mark)).collect();
+    fn switch_off(&mut self, text: &mut ProcessText, notes: &mut Vec<String>) {
+        let mut found = Vec::new();
+        for mark in &mut self.marks {
+            let mut actual = vec![0; mark.site.len()];
+            if text.read(mark.site.address(), &mut actual).is_err() {
+                continue;
+            }
+            let state = mark.site.state_of(&actual, &mark.targets);
+            mark.dressed = state != Some(State::Original);
+            match state {
+                Some(State::Original | State::Ready) => {}
+                Some(state) => found.push((mark.site, state, Vec::new())),
+                // A batch was cut short here.
+                None => {
+                    found.push((mark.site, State::Ready, [&mark.targets[..], &[State::Original]].concat()))
+                }
+            }
+        }
         let changes: Vec<Change<'_>> = found
             .iter()
-            .filter(|(_, from, cut)| *from != State::Ready || !cut.is_empty())
-            .map(|(mark, from, cut)| Change { site: &mark.site, from: *from, to: State::Ready, recover: cut })
+            .map(|(site, from, recover)| Change { site, from: *from, to: State::Ready, recover })
             .collect();
         report(carry_out(text, &changes, Demand::NobodyInside), &changes, notes);
     }
 
-    /// What a site is now, if it is not as in the file; between which states, if a batch was cut short there.
-    fn found<'m>(&self, text: &mut ProcessText, mark: &'m Mark) -> Option<(&'m Mark, State, Vec<State>)> {
-        let mut actual = vec![0; mark.site.len()];
-        text.read(mark.site.address(), &mut actual).ok()?;
-        let is = |state: &State| mark.site.bytes(*state).is_ok_and(|bytes| *bytes == actual[..]);
-        if is(&State::Original) {
-            return None;
-        }
-        let states = [State::Ready].into_iter().chain(mark.targets.iter().copied());
-        match states.into_iter().find(is) {
-            Some(state) => Some((mark, state, Vec::new())),
-            None => Some((mark, State::Ready, [&mark.targets[..], &[State::Original]].concat())),
-        }
-    }
-
     /// With nobody running, brings the file's bytes back. False if somebody is inside a site that demands more.
     fn restore(&self, text: &mut ProcessText, stacks: &Stacks<'_>, notes: &mut Vec<String>) -> bool {
-        let dressed: Vec<&Mark> = self.marks.iter().filter(|mark| self.found(text, mark).is_some()).collect();
+        let dressed: Vec<&Mark> = self.marks.iter().filter(|mark| mark.dressed).collect();
         let demands = |mark: &&&Mark| mark.site.demand(State::Ready, State::Original) > Demand::Nothing;
         let mut ranges: Vec<(u64, u64)> =
             dressed.iter().filter(demands).map(|mark| mark.site.inside()).collect();
@@ -181,7 +173,8 @@ pub fn detach(
     let can_sync =
         shared.process(0).is_some_and(|first| first.sync.load(Acquire) == plan::Sync::Works as u32);
     let kept = process.map(KeepMapped::new);
-    if can_sync && !matches!(kept, Some(None)) {
+    let live = can_sync && !matches!(kept, Some(None));
+    if live {
         // What was unloaded since is forgotten.
         patient.regions = maps::read(target.pid).unwrap_or_default();
         past = past.what_is_left(&patient.regions);
@@ -206,7 +199,7 @@ pub fn detach(
                 let since = Instant::now();
                 patient.regions = maps::read(target.pid).unwrap_or_default();
                 past = past.what_is_left(&patient.regions);
-                if !can_sync {
+                if !live {
                     past.switch_off(&mut patient.text, &mut notes);
                 }
                 // (A thread that ends meanwhile: all are looked at again.)

@@ -95,9 +95,7 @@ impl Placed {
             self.refused = true;
             return;
         }
-        let is = |state: &State| self.site.bytes(*state).is_ok_and(|bytes| *bytes == actual[..]);
-        let states = [State::Original, State::Ready].into_iter().chain(targets.iter().copied());
-        match states.into_iter().find(is) {
+        match self.site.state_of(&actual, &targets) {
             Some(state) => self.state = state,
             None => (self.state, self.torn) = (State::Ready, [&targets[..], &[State::Original]].concat()),
         }

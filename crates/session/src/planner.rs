@@ -214,7 +214,7 @@ impl<'a> Planner<'a> {
             let pid = if index == 0 { target.pid } else { own };
             let (Ok(regions), Ok(mut text)) = (maps::read(pid), ProcessText::open(pid)) else { continue };
             self.see_modules(index, pid, false, &regions, &mut Vec::new());
-            let line = self.line(index);
+            let line = self.shared.line(index);
             let Some(process) = self.processes.get_mut(&index) else { continue };
             for module in &mut process.modules {
                 module.recall(&entries, &line, &mut text);
@@ -223,19 +223,6 @@ impl<'a> Planner<'a> {
             process.text = Some(text);
         }
         Ok(())
-    }
-
-    /// A process and those it was forked from.
-    fn line(&self, index: u32) -> Vec<u32> {
-        let mut line = vec![index];
-        while let Some(parent) = line
-            .last()
-            .and_then(|index| self.shared.process(*index)?.parent.load(Relaxed).checked_sub(1))
-            .filter(|parent| !line.contains(parent))
-        {
-            line.push(parent);
-        }
-        line
     }
 
     /// Describes all modules and sites that were ever wanted, for a trace of their events.

@@ -145,6 +145,16 @@ impl Shared {
         (index < PROCESS_MAX).then(|| self.at(PROCESSES_AT + index * size_of::<ProcessEntry>()))?
     }
 
+    /// A process and those it was forked from.
+    pub fn line(&self, index: u32) -> Vec<u32> {
+        let mut line = vec![index];
+        let parent = |line: &[u32]| self.process(*line.last()?)?.parent.load(Relaxed).checked_sub(1);
+        while let Some(parent) = parent(&line).filter(|parent| !line.contains(parent)) {
+            line.push(parent);
+        }
+        line
+    }
+
     /// A thread entry.
     pub fn thread(&self, index: u32) -> Option<&ThreadEntry> {
         let index = index as usize;
