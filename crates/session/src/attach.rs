@@ -3,7 +3,7 @@
 //! One thread is borrowed to load the agent, at a point where it holds no lock of the allocator or the dynamic linker; then to map
 //! hops. Sites are switched while everything runs; only sites of several instructions need one look at all threads, which are stopped for it.
 //!
-//! Run this in a thread that ends soon (see [`crate::threads`]).
+//! All of it runs in a thread that ends soon (see [`crate::threads`]).
 
 use crate::agent;
 use crate::frames::{self, Stacks};
@@ -206,8 +206,23 @@ fn loaded_agent(regions: &[Region], text: &mut ProcessText) -> Option<u64> {
     regions.iter().filter(ours).find(|region| is_this(region)).map(|region| region.start)
 }
 
+/// Attaches: loads the agent, and switches on what is wanted. How far it came, and what it took.
+pub fn come(
+    planner: &mut Planner<'_>,
+    target: &Target,
+    emit: &mut (dyn FnMut(Record) + Send),
+) -> (Result<(), Error>, Stops) {
+    let work = || match load(target, planner.directory, planner.shared) {
+        Err(error) => (Err(error), Stops::default()),
+        Ok(mut stops) => (planner.attach(target, &mut stops, emit), stops),
+    };
+    // In a thread that ends: the kernel then lets go of whatever is still held.
+    let failed = || (Err(Error::thread()), Stops::default());
+    std::thread::scope(|scope| scope.spawn(work).join()).unwrap_or_else(|_| failed())
+}
+
 /// Loads the agent into a process, or finds it there from an earlier time, and has it join the session.
-pub fn load(target: &Target, directory: &Directory, shared: &Shared) -> Result<Stops, Error> {
+fn load(target: &Target, directory: &Directory, shared: &Shared) -> Result<Stops, Error> {
     let mut patient = Patient::new(target);
     let start = Instant::now();
     // A program that was only just started has not loaded its libraries yet.
@@ -277,7 +292,7 @@ pub fn load(target: &Target, directory: &Directory, shared: &Shared) -> Result<S
 
 impl Planner<'_> {
     /// Switches on what is wanted in a process whose agent was [loaded](load).
-    pub fn attach(
+    fn attach(
         &mut self,
         target: &Target,
         stops: &mut Stops,

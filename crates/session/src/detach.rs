@@ -4,7 +4,7 @@
 //! are still open get their return addresses back, the file's bytes come back where that demands stillness, and what was
 //! mapped is unmapped. The agent itself stays loaded, inert, for the next time.
 //!
-//! Run this in a thread that ends soon (see [`crate::threads`]).
+//! All of it runs in a thread that ends soon (see [`crate::threads`]).
 
 use crate::Error;
 use crate::attach::{Patient, Stops, explain, longest, say};
@@ -21,6 +21,7 @@ use calltap_patch::{Avma, Change, Demand, Fate, Site, State, Text, carry_out};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::Ordering::*;
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long it is tried to find all threads outside our code.
@@ -156,8 +157,43 @@ fn report(fates: Vec<Fate<<ProcessText as Text>::Error>>, changes: &[Change<'_>]
     }
 }
 
+/// Leaves a process and its children as they were. What it took, what could not be undone, and whether nothing is left to do.
+pub fn go(target: &Target, directory: &Directory, shared: &Shared) -> (Stops, Vec<String>, bool) {
+    // In a thread that ends: the kernel then lets go of whatever is still held.
+    let work = || leave_all(target, directory, shared);
+    let failed = || (Stops::default(), vec![Error::thread().to_string()], false);
+    thread::scope(|scope| scope.spawn(work).join()).unwrap_or_else(|_| failed())
+}
+
+fn leave_all(target: &Target, directory: &Directory, shared: &Shared) -> (Stops, Vec<String>, bool) {
+    let (mut stops, mut notes, mut whole) = (Stops::default(), Vec::new(), true);
+    let registered = |pid: u32| {
+        (0..shared.control().process_bump.load(Acquire)).find(|index| {
+            let Some(process) = shared.process(*index) else { return false };
+            pid == maps::host_pid(process.pid.load(Acquire), process.pid_namespace.load(Relaxed))
+        })
+    };
+    // Children that have called nothing since they were forked are in no table. And whatever has an id by now, only who has our memory is ours.
+    for pid in maps::who_maps(directory.control_inode(), target.pid) {
+        let Some(found) = Target::of_child(pid) else { continue };
+        let index = if pid == target.pid { Some(0) } else { registered(pid) };
+        match detach(directory, shared, index, &found, &mut stops) {
+            Ok(left) => {
+                whole &= left.is_empty();
+                notes.extend(left);
+            }
+            Err(error) if found.lives() => {
+                whole = false;
+                notes.push(format!("not detached: {error}"));
+            }
+            Err(_) => {}
+        }
+    }
+    (stops, notes, whole)
+}
+
 /// Leaves a process of a session as it was: number `index` of its table, if it is there. What could not be undone, for people.
-pub fn detach(
+fn detach(
     directory: &Directory,
     shared: &Shared,
     index: Option<u32>,
@@ -192,7 +228,7 @@ pub fn detach(
     ours.sort();
     let start = Instant::now();
     loop {
-        std::thread::sleep(DRAIN);
+        thread::sleep(DRAIN);
         let done = match Held::take_all(target.pid) {
             Ok(mut held) => {
                 let began = longest(&held);
@@ -240,7 +276,7 @@ fn leave_hooks(held: &mut [Held], patient: &mut Patient<'_>, ours: &[(u64, u64)]
             if !stack.running_in(&mut patient.text, ours).is_empty() {
                 inside = true;
                 held[n].run()?;
-                std::thread::sleep(MOMENT);
+                thread::sleep(MOMENT);
                 held[n].halt()?;
             }
         }

@@ -70,3 +70,10 @@ pub enum Error {
         source: io::Error,
     },
 }
+
+impl Error {
+    /// A thread of ours has panicked.
+    pub fn thread() -> Error {
+        Error::System { what: "recording", source: io::Error::other("a thread of the recorder failed") }
+    }
+}

@@ -10,7 +10,7 @@ use crate::record::{self, Options, Selector};
 use crate::shm::{self, Shared};
 use crate::target::Target;
 use crate::trace_file::TraceFile;
-use crate::{Error, clock};
+use crate::{Error, attach, clock, detach};
 use calltap_abi::Clock;
 use calltap_sites::Function;
 use calltap_trace::{ClockPair, End, Record, Session, TraceWriter, TracerInfo};
@@ -138,7 +138,7 @@ pub fn clear(target: &Target) -> Result<Vec<String>, Error> {
         directory.keep(false); // it was killed before anything was done
         return Ok(Vec::new());
     };
-    let (_, mut notes, whole) = record::go(target, &directory, &shared);
+    let (_, mut notes, whole) = detach::go(target, &directory, &shared);
     directory.keep(!whole);
     notes.push(format!("cleaned up what an earlier calltap had left in process {}", target.pid));
     Ok(notes)
@@ -169,21 +169,20 @@ impl Attached {
         let mut settings = Settings::new(Stage::Coming, session, words);
         settings.save(&directory)?;
         directory.keep(true);
-        let (sender, receiver) = mpsc::channel();
-        let coming = record::with_planner(&shared, &directory, options, &target.name, &|| {}, |planner| {
-            let come = || record::come(planner, &target, &directory, &shared, &sender);
-            Ok(thread::scope(|scope| scope.spawn(come).join()).map_err(|_| record::thread_failed()))
-        })??;
-        drop(sender);
-        notes.extend(notes_of(receiver));
-        if let Err(error) = coming.attached {
-            let (_, _, whole) = record::go(&target, &directory, &shared);
+        let mut records = Vec::new();
+        let (attached, stops) =
+            record::with_planner(&shared, &directory, options, &target.name, &|| {}, |planner| {
+                Ok(attach::come(planner, &target, &mut |record| records.push(record)))
+            })?;
+        notes.extend(notes_in(records));
+        if let Err(error) = attached {
+            let (_, _, whole) = detach::go(&target, &directory, &shared);
             directory.keep(!whole);
             return Err(error);
         }
         settings.stage = Stage::Attached;
         settings.save(&directory)?;
-        Ok((Attached { target, directory, shared, settings }, coming.stops, notes))
+        Ok((Attached { target, directory, shared, settings }, stops, notes))
     }
 
     /// Opens the session of a process.
@@ -210,8 +209,7 @@ impl Attached {
     {
         let mut planner = Planner::new(&self.shared, &self.directory, choose, &|_| Ok(()));
         planner.recall(&self.target)?;
-        thread::scope(|scope| scope.spawn(|| work(&mut planner)).join())
-            .map_err(|_| record::thread_failed())?
+        thread::scope(|scope| scope.spawn(|| work(&mut planner)).join()).map_err(|_| Error::thread())?
     }
 
     /// Changes what is traced; only the sites that differ are touched.
@@ -316,7 +314,7 @@ pub fn leave(pid: u32) -> Result<(Stops, Vec<String>), Error> {
         directory.keep(false);
         return Ok(Default::default());
     };
-    let (stops, notes, whole) = record::go(&target, &directory, &shared);
+    let (stops, notes, whole) = detach::go(&target, &directory, &shared);
     directory.keep(!whole);
     Ok((stops, notes))
 }
@@ -335,8 +333,4 @@ fn copy(file: &File, bytes: u64) -> std::io::Result<File> {
 fn notes_in(records: impl IntoIterator<Item = Record>) -> Vec<String> {
     let note = |record| if let Record::Note { text } = record { Some(text) } else { None };
     records.into_iter().filter_map(note).collect()
-}
-
-fn notes_of(records: mpsc::Receiver<Record>) -> Vec<String> {
-    notes_in(records.try_iter())
 }

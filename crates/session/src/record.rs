@@ -13,7 +13,7 @@ use crate::program::Program;
 use crate::shm::{self, Shared};
 use crate::target::Target;
 use crate::trace_file::TraceFile;
-use crate::{Error, attach, clock, detach, maps};
+use crate::{Error, attach, clock, detach};
 use calltap_abi::plan::{Phase, Trouble};
 use calltap_abi::{CHUNK_SIZE, Clock, MAGIC, PATH_MAX, VERSION, stub};
 use calltap_patch::Wanted;
@@ -161,7 +161,7 @@ fn record_program(options: &Options<'_>, command: &[OsString]) -> Result<Outcome
         (status, planned, collecting.join())
     });
     let (Ok(status), Ok(planned), Ok((writer, totals, failed))) = result else {
-        return Err(thread_failed());
+        return Err(Error::thread());
     };
     let sites = planned?;
     file.keep();
@@ -217,12 +217,9 @@ fn record_process(
             scope.spawn(|| tick(&shared, &stop));
         }
         let planned = with_planner(&shared, &directory, options, &target.name, &|| {}, |planner| {
-            // Each in a thread that ends: the kernel then lets go of whatever is still held.
-            let coming = thread::scope(|scope| {
-                scope.spawn(|| come(planner, &target, &directory, &shared, &sender)).join()
-            });
-            let mut coming = coming.map_err(|_| thread_failed())?;
-            if coming.attached.is_ok() {
+            let (mut attached, stops) =
+                attach::come(planner, &target, &mut |record| drop(sender.send(record)));
+            if attached.is_ok() {
                 file.keep();
                 scope.spawn(|| {
                     let until = duration.map(|duration| Instant::now() + duration);
@@ -238,7 +235,7 @@ fn record_process(
                 let mut governor = max_overhead
                     .zip(rates.as_deref())
                     .map(|(limit, rates)| (Governor::new(rates, limit, cpu()), Vec::new()));
-                coming.attached = answer_all(planner, &shared, &sender, &ended, &mut |planner| {
+                attached = answer_all(planner, &shared, &sender, &ended, &mut |planner| {
                     if let Some((governor, muted)) = governor.as_mut().filter(|(governor, _)| governor.due())
                     {
                         muted.extend(govern(governor, planner, cpu(), &shared, &sender));
@@ -246,13 +243,13 @@ fn record_process(
                 });
                 muted = governor.map(|(_, muted)| muted).unwrap_or_default();
             }
-            let going = go(&target, &directory, &shared);
-            coming.attached.map(|()| (planner.tally.on, coming.stops, going))
+            let going = detach::go(&target, &directory, &shared);
+            attached.map(|()| (planner.tally.on, stops, going))
         });
         stop.store(true, Release);
         (planned, collecting.join())
     });
-    let (planned, Ok((writer, totals, failed))) = result else { return Err(thread_failed()) };
+    let (planned, Ok((writer, totals, failed))) = result else { return Err(Error::thread()) };
     let (sites, attaching, (detaching, left, whole)) = planned?;
     directory.keep(!whole);
     notes.extend(clock_note);
@@ -263,72 +260,6 @@ fn record_process(
     let (file_size, failed) = finish(writer, how.to_owned(), start, failed, file.path());
     let stops = Some([attaching, detaching]);
     Ok(Outcome { status: None, stops, muted, totals, sites, file_size, notes, failed })
-}
-
-/// How attaching went.
-pub struct Coming {
-    /// What it took.
-    pub stops: Stops,
-    /// How far it came.
-    pub attached: Result<(), Error>,
-}
-
-/// Attaches, as far as it goes.
-pub fn come(
-    planner: &mut Planner<'_>,
-    target: &Target,
-    directory: &Directory,
-    shared: &Shared,
-    records: &Sender<Record>,
-) -> Coming {
-    match attach::load(target, directory, shared) {
-        Err(error) => Coming { stops: Stops::default(), attached: Err(error) },
-        Ok(mut stops) => {
-            let attached = planner.attach(target, &mut stops, &mut |record| drop(records.send(record)));
-            Coming { stops, attached }
-        }
-    }
-}
-
-/// Detaches from the process and its children. True if nothing is left to do.
-pub fn go(target: &Target, directory: &Directory, shared: &Shared) -> (Stops, Vec<String>, bool) {
-    let work = || leave_all(target, directory, shared);
-    // In a thread that ends: the kernel then lets go of whatever is still held.
-    let failed = || (Stops::default(), vec![thread_failed().to_string()], false);
-    thread::scope(|scope| scope.spawn(work).join()).unwrap_or_else(|_| failed())
-}
-
-fn leave_all(target: &Target, directory: &Directory, shared: &Shared) -> (Stops, Vec<String>, bool) {
-    let (mut stops, mut notes, mut whole) = (Stops::default(), Vec::new(), true);
-    let registered = |pid: u32| {
-        (0..shared.control().process_bump.load(Acquire)).find(|index| {
-            let Some(process) = shared.process(*index) else { return false };
-            pid == maps::host_pid(process.pid.load(Acquire), process.pid_namespace.load(Relaxed))
-        })
-    };
-    // Children that have called nothing since they were forked are in no table. And whatever has an id by now, only who has our memory is ours.
-    for pid in maps::who_maps(directory.control_inode(), target.pid) {
-        let Some(found) = Target::of_child(pid) else { continue };
-        let index = if pid == target.pid { Some(0) } else { registered(pid) };
-        match detach::detach(directory, shared, index, &found, &mut stops) {
-            Ok(left) => {
-                whole &= left.is_empty();
-                notes.extend(left);
-            }
-            Err(error) if found.lives() => {
-                whole = false;
-                notes.push(format!("not detached: {error}"));
-            }
-            Err(_) => {}
-        }
-    }
-    (stops, notes, whole)
-}
-
-/// A thread of ours has panicked.
-pub fn thread_failed() -> Error {
-    let source = std::io::Error::other("a thread of the recorder failed");
-    Error::System { what: "recording", source }
 }
 
 fn end_planning(shared: &Shared, ended: &AtomicBool) {
