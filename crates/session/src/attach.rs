@@ -13,13 +13,16 @@ use crate::maps::{self, Region};
 use crate::modules::mapped;
 use crate::planner::{Planner, Tally, switch};
 use crate::shm::Shared;
-use crate::target::{Symbols, Target, is_libc};
+use crate::target::{Symbols, Target, TextSegment, is_libc};
 use crate::text::{ProcessText, Sync};
 use crate::threads::{self, Held, NotHeld};
 use crate::{Error, directory::Directory};
 use calltap_abi::{plan, remote};
 use calltap_patch::{Avma, Demand, Site, Text};
 use calltap_trace::Record;
+use object::read::ReadCache;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
@@ -195,15 +198,12 @@ pub fn explain(target: &Target, failed: Failed) -> Error {
 
 /// Where our agent is loaded: this build of it, whatever session it came with.
 fn loaded_agent(regions: &[Region], text: &mut ProcessText) -> Option<u64> {
-    let ours = |region: &&Region| {
-        let name = region.path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        region.offset == 0 && matches!(name.trim_end_matches(" (deleted)"), "attached.so" | "agent.so")
-    };
     let mut is_this = |region: &&Region| {
         let mut head = vec![0; 4096.min(agent::IMAGE.len())];
         text.read(Avma(region.start), &mut head).is_ok() && agent::IMAGE.starts_with(&head)
     };
-    regions.iter().filter(ours).find(|region| is_this(region)).map(|region| region.start)
+    let first = |region: &&Region| region.offset == 0 && agent::is_mapped(region);
+    regions.iter().filter(first).find(|region| is_this(region)).map(|region| region.start)
 }
 
 /// Attaches: loads the agent, and switches on what is wanted. How far it came, and what it took.
@@ -389,11 +389,15 @@ impl Target {
 
     /// Where the text of the file ends that is mapped in a region, and what is behind it.
     fn behind_text(&self, region: &Region, size: usize) -> Option<(u64, Vec<u8>)> {
-        let data = std::fs::read(self.path(&region.path)).ok()?;
-        let (offset, length) = crate::target::text_segment(&data)?;
-        let end = (offset + length).next_multiple_of(16);
-        let mut behind = data.get(end as usize..).unwrap_or_default().to_vec();
-        behind.resize(size, 0);
+        let file = File::open(self.path(&region.path)).ok()?;
+        let text = TextSegment::of(&ReadCache::new(&file))?;
+        let end = (text.offset + text.size).next_multiple_of(16);
+        // (Behind the end of the file there are zeros.)
+        let mut behind = vec![0; size];
+        let mut read = 0;
+        while let Ok(more @ 1..) = file.read_at(&mut behind[read..], end + read as u64) {
+            read += more;
+        }
         Some((end.checked_sub(region.offset)? + region.start, behind))
     }
 }

@@ -6,6 +6,7 @@
 use crate::clock;
 use crate::governor::Rates;
 use crate::output::Output;
+use crate::proc;
 use crate::reader::{Extent, Reader};
 use crate::shm::{self, Shared};
 use calltap_abi::{Clock, ThreadEntry, ThreadState};
@@ -260,7 +261,7 @@ impl<'a> Collector<'a> {
 fn thread_exists(pid: u32, tid: u32) -> bool {
     match fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")) {
         // A zombie's directory exists, but it runs no more.
-        Ok(stat) => stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X'])),
+        Ok(text) => proc::state_of(&text).is_some_and(|state| !proc::is_end(state)),
         Err(error) => {
             let gone = matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH));
             !(gone && fs::metadata("/proc/self").is_ok())

@@ -12,6 +12,7 @@ use crate::directory::Directory;
 use crate::frames::{self, Stacks};
 use crate::journal::Entry;
 use crate::maps::{self, Region};
+use crate::proc;
 use crate::shm::Shared;
 use crate::target::Target;
 use crate::text::{KeepMapped, ProcessText, Sync};
@@ -170,11 +171,11 @@ fn leave_all(target: &Target, directory: &Directory, shared: &Shared) -> (Stops,
     let registered = |pid: u32| {
         (0..shared.control().process_bump.load(Acquire)).find(|index| {
             let Some(process) = shared.process(*index) else { return false };
-            pid == maps::host_pid(process.pid.load(Acquire), process.pid_namespace.load(Relaxed))
+            pid == proc::host_pid(process.pid.load(Acquire), process.pid_namespace.load(Relaxed))
         })
     };
     // Children that have called nothing since they were forked are in no table. And whatever has an id by now, only who has our memory is ours.
-    for pid in maps::who_maps(directory.control_inode(), target.pid) {
+    for pid in proc::who_maps(directory.control_inode(), target.pid) {
         let Some(found) = Target::of_child(pid) else { continue };
         let index = if pid == target.pid { Some(0) } else { registered(pid) };
         match detach(directory, shared, index, &found, &mut stops) {

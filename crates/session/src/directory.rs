@@ -4,9 +4,10 @@
 //! removed at the end. What a killed recorder left behind is removed by the next one. For a process that runs already it lies where that process
 //! can find it, and belongs to its user.
 
+use crate::Error;
+use crate::agent::{self, ATTACHED};
 use crate::journal::Journal;
 use crate::target::Target;
-use crate::{Error, agent};
 use rustix::fs::{FlockOperation, StatVfsMountFlags, flock, statvfs};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -22,8 +23,6 @@ const ENOUGH: u64 = 32 << 20;
 const PREFIX: &str = "calltap-";
 /// Before the id and the start time of a process that is attached to.
 const OF: &str = "calltap.";
-/// The agent's name there.
-const ATTACHED: &str = "attached.so";
 const FILES: [&str; 5] = ["lock", ATTACHED, "control", "code", "journal"];
 /// All files of a directory are there after this time.
 const CREATION: Duration = Duration::from_millis(100);
@@ -73,7 +72,7 @@ impl Directory {
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
         let candidates = [Some("/dev/shm".into()), runtime, Some("/tmp".into()), Some("/var/tmp".into())];
         let place = place(candidates.into_iter().flatten(), "/dev/shm, XDG_RUNTIME_DIR, /tmp, /var/tmp")?;
-        Directory::make(&place, &place, "agent.so", control_size, code_size)
+        Directory::make(&place, &place, agent::FILE, control_size, code_size)
     }
 
     /// Makes it for a running process. There must be [none](Directory::open_for) yet.

@@ -5,13 +5,14 @@
 //! left only by a signal handler, and those say in their frame where they return to.
 
 use crate::agent;
-use crate::maps::{self, Region};
+use crate::maps::{Region, text_of};
+use crate::proc;
 use crate::target::{Symbols, is_libc};
 use crate::text::ProcessText;
 use crate::threads::Held;
 use calltap_abi::stub;
 use calltap_patch::{Avma, Text};
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
@@ -71,13 +72,8 @@ impl<'a> Stacks<'a> {
 
     /// Is a thread in the middle of unwinding? Its unwinder has copies of what it found in the slots of open calls.
     pub fn unwinding(&self, text: &mut ProcessText) -> bool {
-        let is_unwinder = |region: &&Region| {
-            let name = region.path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            region.executable && (name.starts_with("libgcc_s.") || name.starts_with("libunwind"))
-        };
-        let mut ranges: Vec<(u64, u64)> =
-            self.regions.iter().filter(is_unwinder).map(|region| (region.start, region.end)).collect();
-        ranges.sort();
+        let ranges =
+            text_of(self.regions, |name| name.starts_with("libgcc_s.") || name.starts_with("libunwind"));
         // Not far up: what is there is more often left over from an earlier time.
         !self.search(text, &ranges, |_, _, at| at < UNWINDER).is_empty()
     }
@@ -111,12 +107,10 @@ fn is_restorer(text: &mut ProcessText, address: u64) -> bool {
     text.read(Avma(address), &mut code).is_ok() && code == RESTORER
 }
 
-/// Is there the frame of a signal handler on a stack?
-fn has_signal_frame(stack: &[u8], text: &mut ProcessText) -> bool {
-    let mut seen = HashMap::new();
-    words(stack).any(|word| {
-        (0x1000..1 << 47).contains(&word) && *seen.entry(word).or_insert_with(|| is_restorer(text, word))
-    })
+/// Is there the frame of a signal handler on a stack? `code` is all that can be run.
+fn has_signal_frame(stack: &[u8], text: &mut ProcessText, code: &[(u64, u64)]) -> bool {
+    let mut seen = HashSet::new();
+    words(stack).any(|word| find(code, word) && seen.insert(word) && is_restorer(text, word))
 }
 
 /// An unwinder, and what it calls, needs no more stack than this.
@@ -134,6 +128,8 @@ pub struct Guards {
     allocator: Vec<(u64, u64)>,
     /// All of the C library.
     libc: Vec<(u64, u64)>,
+    /// All there is.
+    code: Vec<(u64, u64)>,
 }
 
 /// All of the C library's allocator lies between these.
@@ -196,13 +192,7 @@ const FUTEX: u64 = 202;
 impl Guards {
     /// Of a process.
     pub fn new(pid: u32, regions: &[Region]) -> Guards {
-        let named = |test: &dyn Fn(&str) -> bool| {
-            let own = |region: &&Region| {
-                region.executable && region.path.file_name().and_then(|name| name.to_str()).is_some_and(test)
-            };
-            regions.iter().filter(own).map(|region| (region.start, region.end)).collect::<Vec<_>>()
-        };
-        let mut allocator = named(&|name| name.contains("malloc"));
+        let mut allocator = text_of(regions, |name| name.contains("malloc"));
         if let Some(libc) = Symbols::of(pid, regions, is_libc) {
             let all: Vec<(u64, u64)> = ALLOCATOR.iter().filter_map(|name| libc.range(name)).collect();
             let ends = all.iter().map(|range| range.0).min().zip(all.iter().map(|range| range.1).max());
@@ -213,11 +203,10 @@ impl Guards {
                     .filter_map(|name| libc.range(name)),
             );
         }
-        let mut linker = named(&|name| name.starts_with("ld-linux") || name.starts_with("ld-2"));
-        let libc = named(&is_libc);
-        linker.sort();
+        let linker = text_of(regions, |name| name.starts_with("ld-linux") || name.starts_with("ld-2"));
+        let libc = text_of(regions, is_libc);
         allocator.sort();
-        Guards { linker, allocator, libc }
+        Guards { linker, allocator, libc, code: text_of(regions, |_| true) }
     }
 
     /// What a stopped thread is in the middle of, if so.
@@ -228,7 +217,7 @@ impl Guards {
         };
         let rip = thread.regs.rip;
         let calls = |all: &[u64]| thread.system_call.is_some_and(|call| all.contains(&call));
-        if calls(WAITING) && !find(&self.linker, rip) && !has_signal_frame(&stack, text) {
+        if calls(WAITING) && !find(&self.linker, rip) && !has_signal_frame(&stack, text, &self.code) {
             return None;
         }
         // (Whoever waits for a futex waits for a lock, perhaps of these; or for anything else.)
@@ -247,7 +236,7 @@ impl Guards {
 /// Found by the mirror and not by threads: a coroutine's stack belongs to nobody at the moment.
 pub fn close_calls(text: &mut ProcessText, pid: u32, agent: u64, stubs: (u64, u64)) -> usize {
     let pieces = mirrors(text, agent);
-    let Ok(pagemap) = File::open(maps::place(pid).join("pagemap")) else { return 0 };
+    let Ok(pagemap) = File::open(proc::place(pid).join("pagemap")) else { return 0 };
     let mut closed = 0;
     for piece in pieces {
         let slots = u64::from(piece) << stub::MIRROR_GRANULE;

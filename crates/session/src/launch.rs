@@ -5,7 +5,7 @@
 //! to be undone between fork and exec.
 #![allow(unsafe_code)]
 
-use crate::Error;
+use crate::{Error, proc};
 use nix::sys::resource::{Resource, UsageWho, getrusage, setrlimit};
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
@@ -138,8 +138,7 @@ impl Signals {
 
 fn ignored_signals() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+    proc::signals(&status, "SigIgn").unwrap_or(0)
 }
 
 /// User and system time of this process, or of its ended children.

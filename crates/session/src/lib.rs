@@ -23,6 +23,7 @@ mod modules;
 mod output;
 mod pairing;
 mod planner;
+mod proc;
 mod program;
 mod raw;
 mod reader;

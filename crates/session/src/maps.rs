@@ -1,6 +1,5 @@
 //! `/proc/PID/maps`, read.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::{fs, io};
 
@@ -33,63 +32,24 @@ pub fn read(pid: u32) -> io::Result<Vec<Region>> {
     texts.into_iter().find(|regions| !regions.is_empty()).map_or(first, Ok)
 }
 
-/// Where `/proc` shows a process: its first thread, or if that one has ended, one that lives.
-pub fn place(pid: u32) -> PathBuf {
-    let first = PathBuf::from(format!("/proc/{pid}"));
-    if fs::metadata(first.join("exe")).is_ok() {
-        return first;
-    }
-    let tasks = fs::read_dir(first.join("task")).into_iter().flatten().flatten();
-    tasks.map(|task| task.path()).find(|task| fs::metadata(task.join("exe")).is_ok()).unwrap_or(first)
-}
-
-/// The processes in which an agent has mapped the control file with this inode; `first` comes first, if it is one of them.
-pub fn who_maps(inode: u64, first: u32) -> Vec<u32> {
-    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let others = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(|pid| *pid != first);
-    let named = |region: &Region, name: &str| {
-        region.path.file_name().is_some_and(|own| own.to_string_lossy().starts_with(name))
-    };
-    let has = |pid: &u32| {
-        let regions = read(*pid).unwrap_or_default();
-        let control = regions.iter().any(|region| region.file.1 == inode && named(region, "control"));
-        // (Controllers have mapped it too, but no agent.)
-        control && regions.iter().any(|region| named(region, "attached.so") || named(region, "agent.so"))
-    };
-    std::iter::once(first).chain(others).filter(has).collect()
-}
-
-/// Is there a process of that id?
-pub fn exists(pid: u32) -> bool {
-    fs::metadata(format!("/proc/{pid}")).is_ok()
-}
-
-/// The id by which we know a process that calls itself `pid` in the pid namespace with inode `namespace`.
-pub fn host_pid(pid: u32, namespace: u64) -> u32 {
-    let space = |pid: &str| fs::metadata(format!("/proc/{pid}/ns/pid")).map_or(0, |meta| meta.ino());
-    if namespace == 0 || namespace == space("self") {
-        return pid;
-    }
-    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let inside = |status: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
-        line.split_whitespace().next_back()?.parse::<u32>().ok()
-    };
-    all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
-        .filter(|host| space(&host.to_string()) == namespace)
-        .find(|host| {
-            fs::read_to_string(format!("/proc/{host}/status")).ok().and_then(|s| inside(&s)) == Some(pid)
-        })
-        .unwrap_or(pid)
-}
-
 /// The lowest address that may be mapped.
 pub fn lowest_address() -> u64 {
     let text = fs::read_to_string("/proc/sys/vm/mmap_min_addr").unwrap_or_default();
     text.trim().parse::<u64>().unwrap_or(0).max(0x10000)
 }
 
+/// Where the text is of the files whose name passes, by address.
+pub fn text_of(regions: &[Region], passes: impl Fn(&str) -> bool) -> Vec<(u64, u64)> {
+    let own = regions.iter().filter(|region| region.executable && passes(region.name()));
+    own.map(|region| (region.start, region.end)).collect()
+}
+
 impl Region {
+    /// The file's name without directories, as far as it is one.
+    pub fn name(&self) -> &str {
+        self.path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
+    }
+
     /// A range that is spoken for.
     pub fn taken(start: u64, length: u64) -> Region {
         let (file, path) = ((String::new(), 0), PathBuf::new());

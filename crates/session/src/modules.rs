@@ -1,6 +1,7 @@
 //! What a process has loaded, and what can be traced in it.
 
-use crate::maps::{self, Region};
+use crate::maps::Region;
+use crate::proc;
 use calltap_patch::Bias;
 use calltap_sites::{Binary, Function};
 use std::fs::{self, File};
@@ -74,7 +75,7 @@ impl Mapped {
 
     /// The file as it is now: another one may get its inode, and it may be written to.
     pub fn identity(&self, pid: u32) -> Option<Identity> {
-        let inside = maps::place(pid).join("root").join(self.path.strip_prefix("/").ok()?);
+        let inside = proc::place(pid).join("root").join(self.path.strip_prefix("/").ok()?);
         let meta = fs::metadata(inside).or_else(|_| fs::metadata(&self.path)).ok()?;
         Some(Identity::of(&self.file, &meta))
     }
@@ -99,7 +100,7 @@ impl Mapped {
 
     /// Opens the file through the process's root directory (it may be in another mount namespace).
     pub fn open(&self, pid: u32) -> Option<File> {
-        let inside = maps::place(pid).join("root").join(self.path.strip_prefix("/").ok()?);
+        let inside = proc::place(pid).join("root").join(self.path.strip_prefix("/").ok()?);
         File::open(inside).or_else(|_| File::open(&self.path)).ok()
     }
 }

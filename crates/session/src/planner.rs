@@ -6,6 +6,7 @@ use crate::journal::{Entry, Journal};
 use crate::loaded::{Loaded, Pending, Wish};
 use crate::maps::{self, Region};
 use crate::modules::{Candidates, Identity, Mapped, mapped};
+use crate::proc;
 use crate::shm::{self, Shared};
 use crate::stubs::{HopRange, Stubs};
 use crate::target::Target;
@@ -135,11 +136,11 @@ impl<'a> Planner<'a> {
     pub fn answer(&mut self, index: u32, emit: &mut dyn FnMut(Record)) -> Result<(), Refusal> {
         let shared = self.shared;
         let Some(entry) = shared.process(index) else { return Ok(()) };
-        let pid = maps::host_pid(entry.pid.load(Acquire), entry.pid_namespace.load(Relaxed));
+        let pid = proc::host_pid(entry.pid.load(Acquire), entry.pid_namespace.load(Relaxed));
         // There is one plan area: an agent that is still at its plan must find it as it was.
         if self.stuck.is_some_and(|(index, pid)| {
             let phase = shared.process(index).map(|other| other.phase.load(Acquire));
-            phase == Some(Phase::Planned as u32) && maps::exists(pid)
+            phase == Some(Phase::Planned as u32) && proc::exists(pid)
         }) {
             return Ok(());
         }
@@ -177,7 +178,7 @@ impl<'a> Planner<'a> {
     fn await_mapped(&mut self, entry: &ProcessEntry, index: u32, pid: u32) {
         let start = Instant::now();
         while entry.phase.load(Acquire) == Phase::Planned as u32 {
-            if start.elapsed() > MAPPING || !maps::exists(pid) {
+            if start.elapsed() > MAPPING || !proc::exists(pid) {
                 self.stuck = Some((index, pid));
                 return;
             }
@@ -196,7 +197,7 @@ impl<'a> Planner<'a> {
             let Some(process) = self.processes.get_mut(&index) else { continue };
             process.modules.iter_mut().for_each(|module| names.extend(module.mute(stubs)));
             let Some(entry) = self.shared.process(index) else { continue };
-            let pid = maps::host_pid(entry.pid.load(Acquire), entry.pid_namespace.load(Relaxed));
+            let pid = proc::host_pid(entry.pid.load(Acquire), entry.pid_namespace.load(Relaxed));
             let mut records = Vec::new();
             self.patch(index, pid, false, &mut records);
             records.into_iter().for_each(&mut *emit);
@@ -210,7 +211,7 @@ impl<'a> Planner<'a> {
         self.stubs.recall(&entries);
         for index in 0..self.shared.control().process_bump.load(Acquire) {
             let Some(entry) = self.shared.process(index) else { break };
-            let own = maps::host_pid(entry.pid.load(Acquire), entry.pid_namespace.load(Relaxed));
+            let own = proc::host_pid(entry.pid.load(Acquire), entry.pid_namespace.load(Relaxed));
             let pid = if index == 0 { target.pid } else { own };
             let (Ok(regions), Ok(mut text)) = (maps::read(pid), ProcessText::open(pid)) else { continue };
             self.see_modules(index, pid, false, &regions, &mut Vec::new());

@@ -1,9 +1,11 @@
 //! A running process to attach to: what `/proc` says of it, and why it cannot be attached to, if so.
 
 use crate::maps::{self, Region};
+use crate::proc::{self, start_time};
 use crate::{Error, text::ProcessText, threads};
-use calltap_sites::Svma;
-use object::read::elf::{ElfFile64, FileHeader};
+use object::elf::{FileHeader64, PF_X, PT_LOAD, ProgramHeader64};
+use object::read::ReadRef;
+use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use object::{Endianness, Object, ObjectSymbol};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -29,10 +31,7 @@ struct Status {
 
 impl Status {
     fn parse(text: &str) -> Status {
-        let field = |name: &str| {
-            let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-            line.trim_start_matches(':').split_whitespace().next()
-        };
+        let field = |name| proc::field(text, name);
         let number = |name| field(name).and_then(|word| word.parse().ok()).unwrap_or(0);
         Status {
             state: field("State").and_then(|word| word.chars().next()).unwrap_or('?'),
@@ -48,14 +47,7 @@ fn status(pid: u32) -> Option<Status> {
 
 /// A process goes on when its first thread has ended.
 fn has_living_thread(pid: u32) -> bool {
-    let lives = |tid: &u32| status(*tid).is_some_and(|status| !matches!(status.state, 'Z' | 'X'));
-    threads::list(pid).iter().any(lives)
-}
-
-fn start_time(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let (_, rest) = stat.rsplit_once(") ")?;
-    rest.split(' ').nth(19)?.parse().ok()
+    threads::list(pid).into_iter().any(|tid| proc::state(tid).is_some_and(|state| !proc::is_end(state)))
 }
 
 fn comm(pid: u32) -> String {
@@ -86,7 +78,7 @@ impl Target {
             return Err(refuse("a kernel thread".into()));
         }
         ProcessText::open(pid).map_err(|error| refuse(denied(&error)))?;
-        let program = fs::read(maps::place(pid).join("exe")).map_err(|error| refuse(denied(&error)))?;
+        let program = fs::read(proc::place(pid).join("exe")).map_err(|error| refuse(denied(&error)))?;
         if program.get(4) != Some(&2) {
             return Err(refuse("a 32-bit program".into()));
         }
@@ -129,24 +121,20 @@ impl Target {
     /// Is it still the process it was?
     pub fn lives(&self) -> bool {
         start_time(self.pid) == Some(self.start_time)
-            && status(self.pid)
-                .is_some_and(|status| !matches!(status.state, 'Z' | 'X') || has_living_thread(self.pid))
+            && proc::state(self.pid).is_some_and(|state| !proc::is_end(state) || has_living_thread(self.pid))
     }
 
     /// A path of its own mount namespace, as we reach it.
     pub fn path(&self, inside: &Path) -> PathBuf {
-        maps::place(self.pid).join("root").join(inside.strip_prefix("/").unwrap_or(inside))
+        proc::place(self.pid).join("root").join(inside.strip_prefix("/").unwrap_or(inside))
     }
 
     /// User and group that its files must belong to.
     pub fn owner(&self) -> io::Result<(u32, u32)> {
         let text = fs::read_to_string(format!("/proc/{}/status", self.pid))?;
         // Real, effective, saved, file system.
-        let id = |name: &str| {
-            let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-            line.split_whitespace().nth(3)?.parse::<u32>().ok()
-        };
-        id("Uid:").zip(id("Gid:")).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+        let id = |name| proc::field(&text, name)?.split_whitespace().nth(3)?.parse::<u32>().ok();
+        id("Uid").zip(id("Gid")).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
     }
 }
 
@@ -165,23 +153,36 @@ fn denied(error: &io::Error) -> String {
 }
 
 fn interpreter(program: &[u8]) -> Option<String> {
-    use object::read::elf::ProgramHeader;
-    let header = object::elf::FileHeader64::<Endianness>::parse(program).ok()?;
+    let header = FileHeader64::<Endianness>::parse(program).ok()?;
     let endian = header.endian().ok()?;
     let segments = header.program_headers(endian, program).ok()?;
     let path = segments.iter().find_map(|segment| segment.interpreter(endian, program).ok().flatten())?;
     Some(String::from_utf8_lossy(path).into_owned())
 }
 
-/// File offset and size of the executable segment of a program or library.
-pub fn text_segment(data: &[u8]) -> Option<(u64, u64)> {
-    use object::read::elf::ProgramHeader;
-    let file = ElfFile64::<Endianness>::parse(data).ok()?;
-    let endian = file.endian();
-    let text = file.elf_program_headers().iter().find(|header| {
-        header.p_type(endian) == object::elf::PT_LOAD && header.p_flags(endian).0 & object::elf::PF_X.0 != 0
-    })?;
-    Some((text.p_offset(endian), text.p_filesz(endian)))
+/// The executable segment of a program or library.
+#[derive(Clone, Copy, Debug)]
+pub struct TextSegment {
+    /// Link-time address.
+    pub address: u64,
+    /// Where it begins in the file.
+    pub offset: u64,
+    /// Bytes in the file.
+    pub size: u64,
+}
+
+impl TextSegment {
+    /// Of a file, of which only the headers are read.
+    pub fn of<'d>(file: impl ReadRef<'d>) -> Option<TextSegment> {
+        let header = FileHeader64::<Endianness>::parse(file).ok()?;
+        let endian = header.endian().ok()?;
+        let is_text = |segment: &&ProgramHeader64<Endianness>| {
+            segment.p_type(endian) == PT_LOAD && segment.p_flags(endian).0 & PF_X.0 != 0
+        };
+        let text = header.program_headers(endian, file).ok()?.iter().find(is_text)?;
+        let (address, offset) = (text.p_vaddr(endian), text.p_offset(endian));
+        Some(TextSegment { address, offset, size: text.p_filesz(endian) })
+    }
 }
 
 /// Is this the file name of the C library?
@@ -199,22 +200,14 @@ pub struct Symbols {
 impl Symbols {
     /// Of the object whose file name passes.
     pub fn of(pid: u32, regions: &[Region], is_it: impl Fn(&str) -> bool) -> Option<Symbols> {
-        let named =
-            |region: &&Region| region.path.file_name().and_then(|name| name.to_str()).is_some_and(&is_it);
-        let first = regions.iter().find(named)?;
-        let target = maps::place(pid).join("root");
+        let first = regions.iter().find(|region| is_it(region.name()))?;
+        let target = proc::place(pid).join("root");
         let data = fs::read(target.join(first.path.strip_prefix("/").ok()?)).ok()?;
         let file = ElfFile64::<Endianness>::parse(&*data).ok()?;
         let region = regions.iter().find(|region| region.file == first.file && region.executable)?;
-        let segment = file.elf_program_headers().iter().find_map(|header| {
-            use object::read::elf::ProgramHeader;
-            let endian = file.endian();
-            let executable = header.p_flags(endian).0 & object::elf::PF_X.0 != 0;
-            (header.p_type(endian) == object::elf::PT_LOAD && executable)
-                .then(|| (header.p_vaddr(endian), header.p_offset(endian)))
-        })?;
-        let bias =
-            region.start.wrapping_sub(Svma(segment.0.wrapping_sub(segment.1).wrapping_add(region.offset)).0);
+        let text = TextSegment::of(&*data)?;
+        let at = text.address.wrapping_sub(text.offset).wrapping_add(region.offset);
+        let bias = region.start.wrapping_sub(at);
         let symbols = file.dynamic_symbols().filter(|symbol| symbol.is_definition());
         let all = symbols
             .filter_map(|symbol| {

@@ -6,7 +6,7 @@
 //! Unsafe because membarrier has no safe wrapper; the call changes no memory.
 #![allow(unsafe_code)]
 
-use crate::maps;
+use crate::proc;
 use calltap_abi::ProcessEntry;
 use calltap_patch::{Avma, Text};
 use rustix::io::Errno;
@@ -39,7 +39,7 @@ pub struct ProcessText {
 impl ProcessText {
     /// Opens the memory of a process: takes the permission to trace it.
     pub fn open(pid: u32) -> std::io::Result<ProcessText> {
-        let memory = OpenOptions::new().read(true).write(true).open(maps::place(pid).join("mem"))?;
+        let memory = OpenOptions::new().read(true).write(true).open(proc::place(pid).join("mem"))?;
         Ok(ProcessText { memory, sync: Sync::Barrier })
     }
 }

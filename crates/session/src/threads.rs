@@ -8,6 +8,7 @@
 //! Unsafe because one ptrace request has no safe wrapper.
 #![allow(unsafe_code)]
 
+use crate::proc;
 use nix::errno::Errno;
 use nix::libc::user_regs_struct;
 use nix::sys::ptrace;
@@ -122,8 +123,7 @@ fn seize(tid: u32) -> Result<(), NotHeld> {
 /// Is this thread its tracer already? (It could not be stopped in time, earlier.)
 fn is_ours(tid: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
-    let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:")).map(str::trim);
-    tracer == Some(nix::unistd::gettid().to_string().as_str())
+    proc::field(&status, "TracerPid") == Some(nix::unistd::gettid().to_string().as_str())
 }
 
 impl Held {
@@ -259,11 +259,7 @@ impl Held {
     /// A line of its status: a set of signals.
     fn signals(&self, names: &[&str]) -> Option<u64> {
         let status = fs::read_to_string(format!("/proc/{}/task/{}/status", self.process, self.tid)).ok()?;
-        let mask = |name: &&str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(*name))?;
-            u64::from_str_radix(line.trim_start_matches(':').trim(), 16).ok()
-        };
-        names.iter().map(mask).try_fold(0, |all, mask| Some(all | mask?))
+        names.iter().try_fold(0, |all, name| Some(all | proc::signals(&status, name)?))
     }
 
     /// Signals that the program has handlers for.
@@ -338,18 +334,13 @@ fn interrupt(tid: u32) -> Result<(), NotHeld> {
     })
 }
 
-fn state(tid: u32) -> Option<char> {
-    let stat = fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
-    stat.rsplit_once(") ")?.1.chars().next()
-}
-
 fn has_ended(tid: u32) -> bool {
-    matches!(state(tid), None | Some('Z' | 'X'))
+    proc::state(tid).is_none_or(proc::is_end)
 }
 
 /// Is it not in the kernel, but waiting for its turn?
 fn wants_processor(tid: u32) -> bool {
-    state(tid) == Some('R')
+    proc::state(tid) == Some('R')
 }
 
 /// Waits until a thread that was asked to stands still; signals on their way are passed on.

@@ -1,0 +1,91 @@
+//! What `/proc` says of processes and threads, besides their [mappings](crate::maps).
+
+use crate::agent;
+use crate::maps::{self, Region};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+/// A field of a status file, by its name.
+pub fn field<'t>(status: &'t str, name: &str) -> Option<&'t str> {
+    status
+        .lines()
+        .filter_map(|line| line.split_once(':'))
+        .find(|(own, _)| *own == name)
+        .map(|(_, text)| text.trim())
+}
+
+/// A field of a status file that is a set of signals.
+pub fn signals(status: &str, name: &str) -> Option<u64> {
+    u64::from_str_radix(field(status, name)?, 16).ok()
+}
+
+/// The words of a stat file from the state on: behind the name, which may be anything.
+fn words(stat: &str) -> Option<std::str::Split<'_, char>> {
+    Some(stat.rsplit_once(") ")?.1.split(' '))
+}
+
+/// The state in a stat file, as one letter.
+pub fn state_of(stat: &str) -> Option<char> {
+    words(stat)?.next()?.chars().next()
+}
+
+/// The state of a thread.
+pub fn state(tid: u32) -> Option<char> {
+    state_of(&fs::read_to_string(format!("/proc/{tid}/stat")).ok()?)
+}
+
+/// When a process was started, in clock ticks since boot.
+pub fn start_time(pid: u32) -> Option<u64> {
+    words(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?.nth(19)?.parse().ok()
+}
+
+/// A state that is the end.
+pub fn is_end(state: char) -> bool {
+    matches!(state, 'Z' | 'X')
+}
+
+/// Where `/proc` shows a process: its first thread, or if that one has ended, one that lives.
+pub fn place(pid: u32) -> PathBuf {
+    let first = PathBuf::from(format!("/proc/{pid}"));
+    if fs::metadata(first.join("exe")).is_ok() {
+        return first;
+    }
+    let tasks = fs::read_dir(first.join("task")).into_iter().flatten().flatten();
+    tasks.map(|task| task.path()).find(|task| fs::metadata(task.join("exe")).is_ok()).unwrap_or(first)
+}
+
+/// The processes in which an agent has mapped the control file with this inode; `first` comes first, if it is one of them.
+pub fn who_maps(inode: u64, first: u32) -> Vec<u32> {
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let others = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(|pid| *pid != first);
+    let has = |pid: &u32| {
+        let regions = maps::read(*pid).unwrap_or_default();
+        let control = |region: &Region| region.file.1 == inode && region.name().starts_with("control");
+        // (Controllers have mapped it too, but no agent.)
+        regions.iter().any(control) && regions.iter().any(agent::is_mapped)
+    };
+    std::iter::once(first).chain(others).filter(has).collect()
+}
+
+/// Is there a process of that id?
+pub fn exists(pid: u32) -> bool {
+    fs::metadata(format!("/proc/{pid}")).is_ok()
+}
+
+/// The id by which we know a process that calls itself `pid` in the pid namespace with inode `namespace`.
+pub fn host_pid(pid: u32, namespace: u64) -> u32 {
+    let space = |pid: &str| fs::metadata(format!("/proc/{pid}/ns/pid")).map_or(0, |meta| meta.ino());
+    if namespace == 0 || namespace == space("self") {
+        return pid;
+    }
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let inside = |host: &u32| -> Option<u32> {
+        let status = fs::read_to_string(format!("/proc/{host}/status")).ok()?;
+        field(&status, "NSpid")?.split_whitespace().next_back()?.parse().ok()
+    };
+    all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
+        .filter(|host| space(&host.to_string()) == namespace)
+        .find(|host| inside(host) == Some(pid))
+        .unwrap_or(pid)
+}
