@@ -16,7 +16,7 @@ use crate::shm::Shared;
 use crate::target::{Symbols, Target, TextSegment, is_libc};
 use crate::text::{ProcessText, Sync};
 use crate::threads::{self, Held, NotHeld};
-use crate::{Error, directory::Directory};
+use crate::{Error, directory::Directory, proc, seccomp};
 use calltap_abi::{plan, remote};
 use calltap_patch::{Avma, Demand, Site, Text};
 use calltap_trace::Record;
@@ -206,6 +206,28 @@ fn loaded_agent(regions: &[Region], text: &mut ProcessText) -> Option<u64> {
     regions.iter().filter(first).find(|region| is_this(region)).map(|region| region.start)
 }
 
+/// Sees to it that no seccomp filter forbids a system call of the agent.
+fn check_filters(target: &Target, stops: &mut Stops) -> Result<(), Error> {
+    for tid in threads::list(target.pid).into_iter().filter(|tid| proc::is_filtered(*tid)) {
+        let thread = match Held::take(target.pid, tid) {
+            Ok(thread) => thread,
+            Err(NotHeld::Gone) => continue,
+            Err(why) => return Err(target.refuse(&say(why))),
+        };
+        let filters = thread.seccomp_filters();
+        stops.add(thread.release());
+        let why = match filters.as_deref().map(seccomp::forbids) {
+            Ok(None) => continue,
+            Ok(Some(call)) => format!("its seccomp filter does not allow {call}, which the agent needs"),
+            Err(errno) => format!(
+                "it runs under a seccomp filter that may forbid what the agent does, and that cannot be read ({errno}): root can read it"
+            ),
+        };
+        return Err(target.refuse(&why));
+    }
+    Ok(())
+}
+
 /// Attaches: loads the agent, and switches on what is wanted. How far it came, and what it took.
 pub fn come(
     planner: &mut Planner<'_>,
@@ -223,6 +245,8 @@ pub fn come(
 
 /// Loads the agent into a process, or finds it there from an earlier time, and has it join the session.
 fn load(target: &Target, directory: &Directory, shared: &Shared) -> Result<Stops, Error> {
+    let mut stops = Stops { threads: threads::list(target.pid).len(), ..Stops::default() };
+    check_filters(target, &mut stops)?;
     let mut patient = Patient::new(target);
     let start = Instant::now();
     // A program that was only just started has not loaded its libraries yet.
@@ -231,7 +255,6 @@ fn load(target: &Target, directory: &Directory, shared: &Shared) -> Result<Stops
         patient = Patient::new(target);
     }
     let mut patient = patient?;
-    let mut stops = Stops { threads: threads::list(target.pid).len(), ..Stops::default() };
     let path = directory.agent();
     let mut complaint = None;
     let (mut thread, called) = match patient.agent {

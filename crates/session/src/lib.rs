@@ -28,6 +28,7 @@ mod program;
 mod raw;
 mod reader;
 mod record;
+mod seccomp;
 mod shm;
 mod stubs;
 mod target;

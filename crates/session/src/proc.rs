@@ -40,6 +40,12 @@ pub fn start_time(pid: u32) -> Option<u64> {
     words(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?.nth(19)?.parse().ok()
 }
 
+/// Do a thread's system calls go through seccomp filters?
+pub fn is_filtered(tid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
+    field(&status, "Seccomp").is_some_and(|mode| mode != "0")
+}
+
 /// A state that is the end.
 pub fn is_end(state: char) -> bool {
     matches!(state, 'Z' | 'X')

@@ -5,10 +5,11 @@
 //! restarted by us, at once, unless a signal is pending that could be the reason. (A time-out of such a call begins anew. Should we be killed
 //! between the two, the call ends as after a SIGSTOP.)
 //!
-//! Unsafe because one ptrace request has no safe wrapper.
+//! Unsafe because some ptrace requests have no safe wrapper.
 #![allow(unsafe_code)]
 
 use crate::proc;
+use crate::seccomp::Instruction;
 use nix::errno::Errno;
 use nix::libc::user_regs_struct;
 use nix::sys::ptrace;
@@ -282,6 +283,28 @@ impl Held {
         // SAFETY: the kernel writes 8 bytes to `mask`.
         let done = unsafe { libc::ptrace(GETSIGMASK, self.tid, size_of::<u64>(), &raw mut mask) };
         if done == 0 { Ok(mask) } else { Err(NotHeld::Gone) }
+    }
+
+    /// The seccomp filters that its system calls go through.
+    pub fn seccomp_filters(&self) -> Result<Vec<Vec<Instruction>>, Errno> {
+        const GET_FILTER: u32 = 0x420c;
+        const EMPTY: Instruction = Instruction { code: 0, jt: 0, jf: 0, k: 0 };
+        let get = |index: usize, into: *mut Instruction| {
+            // SAFETY: the kernel writes as many instructions as it has said before, when asked without memory.
+            Errno::result(unsafe { libc::ptrace(GET_FILTER, self.tid, index, into) })
+        };
+        let mut filters = Vec::new();
+        loop {
+            match get(filters.len(), std::ptr::null_mut()) {
+                Ok(length) => {
+                    let mut filter = vec![EMPTY; length as usize];
+                    get(filters.len(), filter.as_mut_ptr())?;
+                    filters.push(filter);
+                }
+                Err(Errno::ENOENT) => return Ok(filters),
+                Err(errno) => return Err(errno),
+            }
+        }
     }
 
     /// Does it exist no more?
