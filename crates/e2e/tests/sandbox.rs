@@ -9,7 +9,9 @@ fn check(how: &str, refused: Option<&str>) {
     for _ in 0..3 {
         let run = resident.attach(&["--duration", "100ms"]);
         match refused {
-            None => assert!(run.status.success() && !run.stderr.contains(" 0 events"), "{how}: {}", run.stderr),
+            None => {
+                assert!(run.status.success() && !run.stderr.contains(" 0 events"), "{how}: {}", run.stderr)
+            }
             Some(why) => assert!(!run.status.success() && run.stderr.contains(why), "{how}: {}", run.stderr),
         }
         assert!(resident.runs(), "{how}: killed: {}", run.stderr);

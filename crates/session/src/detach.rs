@@ -7,11 +7,12 @@
 //! All of it runs in a thread that ends soon (see [`crate::threads`]).
 
 use crate::Error;
-use crate::attach::{Patient, Stops, explain, longest, say};
+use crate::attach::Stops;
 use crate::directory::Directory;
 use crate::frames::{self, Stacks};
 use crate::journal::Entry;
 use crate::maps::{self, Region};
+use crate::patient::{Patient, explain, longest, say};
 use crate::proc;
 use crate::shm::Shared;
 use crate::target::Target;
@@ -222,11 +223,13 @@ fn detach(
     drop(kept);
     let stubs = shared.control().stubs.load(Acquire);
     let stubs = (stubs, stubs.wrapping_add(stub::REGION as u64));
-    let agent = patient.agent.and_then(|base| patient.regions.iter().find(|region| region.start == base));
+    let agent =
+        patient.agent.and_then(|agent| patient.regions.iter().find(|region| region.start == agent.base));
     let mut ours: Vec<(u64, u64)> = agent.map(|region| (region.start, region.end)).into_iter().collect();
     ours.push(stubs);
     ours.extend(&past.hops);
     ours.sort();
+    let unwinders = frames::unwinders(target.pid, &patient.regions);
     let start = Instant::now();
     loop {
         thread::sleep(DRAIN);
@@ -245,7 +248,7 @@ fn detach(
                     other => other.map_err(|why| target.refuse(&say(why)))?,
                 };
                 let unwinding = start.elapsed() < UNWINDING
-                    && Stacks::new(&held, &patient.regions).unwinding(&mut patient.text);
+                    && Stacks::new(&held, &patient.regions).unwinding(&mut patient.text, &unwinders);
                 let left = outside
                     && !unwinding
                     && leave(shared, target, &mut patient, &past, held, stubs, &mut notes);
@@ -302,8 +305,8 @@ fn leave(
     if !past.restore(&mut patient.text, &stacks, notes) {
         return false;
     }
-    let Some(base) = patient.agent else { return true };
-    frames::close_calls(&mut patient.text, target.pid, base, stubs);
+    let Some(agent) = patient.agent else { return true };
+    frames::close_calls(&mut patient.text, target.pid, &agent, stubs);
     let word = shared.control().thread_word.load(Relaxed);
     for thread in &held {
         // A thread's pointer to its state.

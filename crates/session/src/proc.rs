@@ -46,6 +46,12 @@ pub fn is_filtered(tid: u32) -> bool {
     field(&status, "Seccomp").is_some_and(|mode| mode != "0")
 }
 
+/// The id that a thread has in its own pid namespace.
+pub fn inner_id(pid: u32, tid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;
+    field(&status, "NSpid")?.split_whitespace().next_back()?.parse().ok()
+}
+
 /// A state that is the end.
 pub fn is_end(state: char) -> bool {
     matches!(state, 'Z' | 'X')
@@ -86,10 +92,7 @@ pub fn host_pid(pid: u32, namespace: u64) -> u32 {
         return pid;
     }
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let inside = |host: &u32| -> Option<u32> {
-        let status = fs::read_to_string(format!("/proc/{host}/status")).ok()?;
-        field(&status, "NSpid")?.split_whitespace().next_back()?.parse().ok()
-    };
+    let inside = |host: &u32| inner_id(*host, *host);
     all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
         .filter(|host| space(&host.to_string()) == namespace)
         .find(|host| inside(host) == Some(pid))
