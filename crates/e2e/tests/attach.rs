@@ -107,6 +107,20 @@ fn threads_that_come_and_go_by_thousands() {
 }
 
 #[test]
+fn code_can_be_changed_with_all_threads_stopped() {
+    let program = compile(GCC, &["resident.c"], &[]);
+    let mut resident = Resident::start(&program, &["busy"]);
+    for _ in 0..4 {
+        let run = resident.attach(&["--duration", "20ms", "--patch-mode", "stop_machine"]);
+        assert!(run.status.success() && resident.runs(), "{}", run.stderr);
+        assert!(resident.sound().0 > 0, "{}", run.stderr);
+        assert_eq!(changed_text(resident.pid), [""; 0]);
+    }
+    let (status, output, errors) = resident.end();
+    assert!(status.success(), "{output}{errors}");
+}
+
+#[test]
 fn more_busy_threads_than_processors() {
     resident("busy", 12, Tolerate::default());
 }

@@ -41,3 +41,8 @@ fn the_filter_of_every_single_thread_counts() {
 fn a_filter_that_refuses_threads_is_no_hindrance() {
     check("no clone", None);
 }
+
+#[test]
+fn where_membarrier_is_refused_the_threads_are_stopped_to_change_code() {
+    check("no membarrier", None);
+}

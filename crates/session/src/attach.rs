@@ -49,7 +49,11 @@ pub fn come(
 ) -> (Result<(), Error>, Stops) {
     let work = || match enter::load(target, planner.directory, planner.shared) {
         Err(error) => (Err(error), Stops::default()),
-        Ok(mut stops) => (planner.attach(target, &mut stops, emit), stops),
+        Ok(mut stops) => {
+            let attached = planner.attach(target, &mut stops, emit);
+            stops.add(planner.tally.stopped);
+            (attached, stops)
+        }
     };
     // In a thread that ends: the kernel then lets go of whatever is still held.
     let failed = || (Err(Error::thread()), Stops::default());

@@ -37,6 +37,9 @@ const ROUNDS: usize = 20;
 /// What was on its way through a hook is through it after this time, mostly.
 const DRAIN: Duration = Duration::from_millis(2);
 
+/// A process that ends takes no longer to do so, once it has begun.
+const ENDING: Duration = Duration::from_millis(200);
+
 /// A site that was patched, and all that it may lead to.
 struct Mark {
     site: Site,
@@ -179,19 +182,26 @@ fn leave_all(target: &Target, directory: &Directory, shared: &Shared) -> (Stops,
     for pid in proc::who_maps(directory.control_inode(), target.pid) {
         let Some(found) = Target::of_child(pid) else { continue };
         let index = if pid == target.pid { Some(0) } else { registered(pid) };
-        match detach(directory, shared, index, &found, &mut stops) {
-            Ok(left) => {
-                whole &= left.is_empty();
-                notes.extend(left);
-            }
-            Err(error) if found.lives() => {
-                whole = false;
-                notes.push(format!("not detached: {error}"));
-            }
-            Err(_) => {}
+        let left = match detach(directory, shared, index, &found, &mut stops) {
+            Ok(left) => left,
+            Err(error) => vec![format!("not detached: {error}")],
+        };
+        // (Of what is at its end, only some is there any more.)
+        if !left.is_empty() && !ends(&found) {
+            whole = false;
+            notes.extend(left);
         }
     }
     (stops, notes, whole)
+}
+
+/// Is a process at its end, in which something went wrong?
+fn ends(target: &Target) -> bool {
+    let start = Instant::now();
+    while target.lives() && start.elapsed() < ENDING {
+        thread::sleep(Duration::from_millis(1));
+    }
+    !target.lives()
 }
 
 /// Leaves a process of a session as it was: number `index` of its table, if it is there. What could not be undone, for people.

@@ -46,6 +46,6 @@ pub use error::Error;
 pub use launch::no_core_dump;
 pub use live::{Attached, Snapshot, Status, Words, leave};
 pub use modules::Candidates;
-pub use planner::Tally;
+pub use planner::{PatchMode, Tally};
 pub use record::{Options, Outcome, Selector, Subject, record};
 pub use text::{ProcessText, Sync as TextSync};

@@ -8,7 +8,7 @@ use crate::launch::{self, Signals};
 use crate::live::{self, Settings, Stage, Words};
 use crate::loaded::Wish;
 use crate::modules::Candidates;
-use crate::planner::Planner;
+use crate::planner::{PatchMode, Planner};
 use crate::program::Program;
 use crate::shm::{self, Shared};
 use crate::target::Target;
@@ -71,6 +71,8 @@ pub struct Options<'a> {
     pub overwrite: bool,
     /// How long a full buffer may hold up the program.
     pub wait: Duration,
+    /// How code that may be running is changed.
+    pub patch_mode: PatchMode,
     /// Version that goes into the trace.
     pub version: &'static str,
 }
@@ -197,7 +199,8 @@ fn record_process(
 
     let file = TraceFile::new(&options.output);
     let session = session(options, target.command(), clock, clock_note.clone());
-    Settings::new(Stage::Recording, session.clone(), Words::default()).save(&directory)?;
+    Settings::new(Stage::Recording, session.clone(), Words::default(), options.patch_mode)
+        .save(&directory)?;
     directory.keep(true);
     let writer = TraceWriter::create(file.path(), session)?;
     let interrupted = launch::interruption()?;
@@ -344,7 +347,7 @@ pub fn with_planner<T>(
         accepted();
         Ok(())
     };
-    work(&mut Planner::new(shared, directory, &choose, &check))
+    work(&mut Planner::new(shared, directory, &choose, &check).by(options.patch_mode))
 }
 
 /// Switches off what the governor says. Names and rates.

@@ -349,6 +349,30 @@ impl Drop for Held {
     }
 }
 
+/// Does something while all threads of a process stand still, and says for how long they did. In a thread that ends: the kernel then lets go of
+/// whatever is still held.
+pub fn stop_machine<T: Send>(
+    process: u32,
+    work: impl FnOnce() -> T + Send,
+) -> Result<(T, Duration), NotHeld> {
+    let start = Instant::now();
+    let work = || loop {
+        match Held::take_all(process) {
+            Ok(held) => {
+                let since = held.iter().map(|thread| thread.since).min();
+                let done = work();
+                drop(held);
+                return Ok((done, since.map(|since| since.elapsed()).unwrap_or_default()));
+            }
+            Err(NotHeld::Stuck) if start.elapsed() < LONG_PATIENCE => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Err(why) => return Err(why),
+        }
+    };
+    std::thread::scope(|scope| scope.spawn(work).join()).unwrap_or(Err(NotHeld::Gone))
+}
+
 /// Asks a seized thread to stop. Once: a second request would stop it again as soon as it is let run.
 fn interrupt(tid: u32) -> Result<(), NotHeld> {
     ptrace::interrupt(pid(tid)).map_err(|errno| match errno {
