@@ -3,7 +3,7 @@
 use calltap_e2e::*;
 use std::process::Command;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const THREADS_COME_AND_GO: Tolerate<'_> = Tolerate { changes: &["Threads"], refusals: false };
 
@@ -220,6 +220,38 @@ fn threads_end_through_frames_open_at_detaching() {
 #[test]
 fn a_coroutine_that_rests_at_detaching_goes_on() {
     open_frames("coroutine", GCC);
+}
+
+#[test]
+fn forked_children_are_set_as_their_parent_is() {
+    let program = compile(GCC, &["resident.c"], &[]);
+    let mut resident = Resident::start(&program, &["workers"]);
+    let pid = resident.pid.to_string();
+    let calltap = |words: &[&str]| {
+        let run = calltap_run(&[words, &["-p", &pid]].concat());
+        assert!(run.status.success(), "{words:?}: {}", run.stderr);
+    };
+    calltap(&["attach", "-F", "outer"]);
+    resident.tell();
+    let children: Vec<u32> =
+        (0..3).map(|_| resident.wait_for("child").parse().expect("a process id")).collect();
+    // (The one that has called something is known.)
+    let caller = children[1];
+    let start = Instant::now();
+    while calltap_run(&["status", "-p", &pid]).stdout.matches("2 processes").count() == 0
+        && start.elapsed() < Duration::from_secs(5)
+    {
+        thread::sleep(Duration::from_millis(10));
+    }
+    for words in [&["set", "-F", "work"][..], &["set", "-F", "*"], &["set", "--off"], &["set", "--on"]] {
+        calltap(words);
+        assert_eq!(changed_text(caller), changed_text(resident.pid), "{words:?}");
+    }
+    calltap(&["detach"]);
+    let changed: Vec<_> = children.iter().map(|child| changed_text(*child)).collect();
+    let (status, output, errors) = resident.end();
+    assert!(status.success(), "{output}{errors}");
+    assert!(changed.iter().all(Vec::is_empty), "{changed:?}");
 }
 
 #[test]

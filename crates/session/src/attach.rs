@@ -69,7 +69,7 @@ impl Planner<'_> {
         emit: &mut dyn FnMut(Record),
     ) -> Result<(), Error> {
         self.check_first(target)?;
-        self.come_to_terms(target, stops, emit)
+        self.come_to_terms(0, target, stops, emit)
     }
 
     /// Looks at what can be chosen from.
@@ -80,15 +80,32 @@ impl Planner<'_> {
         self.check_once()
     }
 
-    /// Makes the sites of the process what they are wanted to be.
-    pub fn come_to_terms(
+    /// Makes the sites of all processes of a session what they are wanted to be.
+    pub fn come_to_terms_with_all(
         &mut self,
+        first: &Target,
+        emit: &mut dyn FnMut(Record),
+    ) -> Result<(), Error> {
+        for (index, target) in self.living(first) {
+            let done = self.come_to_terms(index, &target, &mut Stops::default(), emit);
+            // What has ended meanwhile needs nothing.
+            if index == 0 || target.lives() {
+                done?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the sites of a process what they are wanted to be.
+    fn come_to_terms(
+        &mut self,
+        index: u32,
         target: &Target,
         stops: &mut Stops,
         emit: &mut dyn FnMut(Record),
     ) -> Result<(), Error> {
         let mut records = Vec::new();
-        self.look(0, target.pid, false, &mut records);
+        self.look(index, target.pid, false, &mut records);
         records.drain(..).for_each(&mut *emit);
         self.hand_over();
         if !self.stubs.to_map.is_empty() {
@@ -99,18 +116,18 @@ impl Planner<'_> {
             stops.add(thread.release());
             mapped.map_err(|failed| explain(target, failed))?;
         }
-        self.take_mapped(0, &mut records);
-        self.patch(0, target.pid, false, &mut records);
-        self.drain(target, stops)?;
-        self.patch(0, target.pid, true, &mut records);
+        self.take_mapped(index, &mut records);
+        self.patch(index, target.pid, false, &mut records);
+        self.drain(index, target, stops)?;
+        self.patch(index, target.pid, true, &mut records);
         records.drain(..).for_each(emit);
         Ok(())
     }
 
     /// Sees to it that nobody is inside the sites that demand it. Those where somebody stays inside are left alone.
-    fn drain(&mut self, target: &Target, stops: &mut Stops) -> Result<(), Error> {
+    fn drain(&mut self, index: u32, target: &Target, stops: &mut Stops) -> Result<(), Error> {
         let session = self.directory.agent();
-        let Some(process) = self.processes.get_mut(&0) else { return Ok(()) };
+        let Some(process) = self.processes.get_mut(&index) else { return Ok(()) };
         if process.modules.iter().all(|module| module.undrained().next().is_none()) {
             return Ok(());
         }
@@ -145,7 +162,7 @@ impl Planner<'_> {
         }
         if inside.is_empty() {
             // (If it cannot be written down, the next controller looks again.)
-            let _ = self.directory.journal.add(&[Entry::Drained { process: 0 }]);
+            let _ = self.directory.journal.add(&[Entry::Drained { process: index }]);
         }
         Ok(())
     }

@@ -230,8 +230,7 @@ impl Attached {
                 selector.check(&planner.candidates)?;
             }
             let mut records = Vec::new();
-            let mut stops = Stops::default();
-            planner.come_to_terms(&self.target, &mut stops, &mut |record| records.push(record))?;
+            planner.come_to_terms_with_all(&self.target, &mut |record| records.push(record))?;
             Ok((planner.tally, notes_in(records)))
         })?;
         self.settings.session.tracers = tracers.to_vec();
@@ -275,11 +274,11 @@ impl Attached {
         let (copy, gap) = self.with_planner(&nothing, |planner| {
             planner.describe(&mut |record| drop(sender.send(record)));
             let start = Instant::now();
-            planner.come_to_terms(&self.target, &mut Stops::default(), &mut |_| {})?;
+            planner.come_to_terms_with_all(&self.target, &mut |_| {})?;
             thread::sleep(DRAIN);
             let copy = copy(&self.directory.control, self.shared.used());
             planner.choose_by(&choose);
-            planner.come_to_terms(&self.target, &mut Stops::default(), &mut |_| {})?;
+            planner.come_to_terms_with_all(&self.target, &mut |_| {})?;
             Ok((copy.map_err(system("copying the rings")), start.elapsed()))
         })?;
         drop(sender);

@@ -229,10 +229,7 @@ impl<'a> Planner<'a> {
     pub fn recall(&mut self, target: &Target) -> Result<(), Refusal> {
         let entries = self.directory.journal.read().map_err(|error| target.refuse(&error.to_string()))?;
         self.stubs.recall(&entries);
-        for index in 0..self.shared.control().process_bump.load(Acquire) {
-            let Some(entry) = self.shared.process(index) else { break };
-            let own = proc::host_pid(entry.pid.load(Acquire), entry.pid_namespace.load(Relaxed));
-            let pid = if index == 0 { target.pid } else { own };
+        for (index, Target { pid, .. }) in self.living(target) {
             let (Ok(regions), Ok(mut text)) = (maps::read(pid), ProcessText::open(pid)) else { continue };
             self.see_modules(index, pid, false, &regions, &mut Vec::new());
             let line = self.shared.line(index);
@@ -244,6 +241,20 @@ impl<'a> Planner<'a> {
             process.text = Some(text);
         }
         Ok(())
+    }
+
+    /// The processes of the session that live, by index: the one that was attached to, and its children as far as they have called anything.
+    pub fn living(&self, first: &Target) -> Vec<(u32, Target)> {
+        let inode = self.directory.control_inode();
+        let living = |index: u32| {
+            let entry = self.shared.process(index)?;
+            let own = proc::host_pid(entry.pid.load(Acquire), entry.pid_namespace.load(Relaxed));
+            let pid = if index == 0 { first.pid } else { own };
+            // (Whatever has the id by now, only who has our memory is ours.)
+            let target = Target::of_child(pid).filter(|_| proc::has_mapped(pid, inode))?;
+            Some((index, target))
+        };
+        (0..self.shared.control().process_bump.load(Acquire)).filter_map(living).collect()
     }
 
     /// Describes all modules and sites that were ever wanted, for a trace of their events.

@@ -71,13 +71,15 @@ pub fn place(pid: u32) -> PathBuf {
 pub fn who_maps(inode: u64, first: u32) -> Vec<u32> {
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
     let others = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(|pid| *pid != first);
-    let has = |pid: &u32| {
-        let regions = maps::read(*pid).unwrap_or_default();
-        let control = |region: &Region| region.file.1 == inode && region.name().starts_with("control");
-        // (Controllers have mapped it too, but no agent.)
-        regions.iter().any(control) && regions.iter().any(agent::is_mapped)
-    };
-    std::iter::once(first).chain(others).filter(has).collect()
+    std::iter::once(first).chain(others).filter(|pid| has_mapped(*pid, inode)).collect()
+}
+
+/// Has an agent mapped the control file with this inode into a process?
+pub fn has_mapped(pid: u32, inode: u64) -> bool {
+    let regions = maps::read(pid).unwrap_or_default();
+    let control = |region: &Region| region.file.1 == inode && region.name().starts_with("control");
+    // (Controllers have mapped it too, but no agent.)
+    regions.iter().any(control) && regions.iter().any(agent::is_mapped)
 }
 
 /// Is there a process of that id?
