@@ -5,7 +5,7 @@
 use crate::state::{self, Private, Session};
 use crate::{hooks, loader, mirror, record, sys, word};
 use calltap_abi::plan::{Map, Phase, PlanHeader, Trouble};
-use calltap_abi::remote::{JOIN, LEAVE, MAP, REGISTER, UNMAP};
+use calltap_abi::remote::{GIVE_BACK, JOIN, LEAVE, MAP, REGISTER, UNMAP};
 use calltap_abi::{CHUNK_SIZE, CHUNKS_AT, Control, MAGIC, PATH_MAX, PLAN_SIZE, ProcessEntry, VERSION, stub};
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 
@@ -29,6 +29,7 @@ extern "C" fn calltap_remote(operation: u32, path: *const u8) -> u64 {
     let done = match operation {
         MAP => Session::get().map(map_planned),
         UNMAP => Session::get().map(unmap_planned),
+        GIVE_BACK => Session::get().map(give_back_planned),
         REGISTER => {
             Session::get().and_then(record::process).map(|process| sys::register_in_background(&process.sync))
         }
@@ -250,5 +251,14 @@ fn unmap_planned(session: Session) {
     for map in planned(session) {
         // SAFETY: the recorder names what it had mapped by `map_planned`, and no site leads there any more.
         unsafe { sys::unmap(map.address.load(Relaxed) as usize, map.length.load(Relaxed) as usize) };
+    }
+}
+
+/// Gives private copies of pages of files back to the kernel.
+fn give_back_planned(session: Session) {
+    for map in planned(session) {
+        let (address, length) = (map.address.load(Relaxed) as usize, map.length.load(Relaxed) as usize);
+        // SAFETY: the recorder names pages of text that it has found to be as in their files: whoever runs them finds the same there again.
+        let _ = unsafe { sys::advise(address, length, sys::MADV_DONTNEED) };
     }
 }

@@ -43,6 +43,7 @@ pub const MAP_FIXED: usize = 0x10;
 pub const MAP_ANONYMOUS: usize = 0x20;
 pub const MAP_NORESERVE: usize = 0x4000;
 pub const MAP_FIXED_NOREPLACE: usize = 0x100000;
+pub const MADV_DONTNEED: usize = 4;
 pub const MADV_WIPEONFORK: usize = 18;
 
 pub const ENOENT: Errno = Errno(2);

@@ -10,7 +10,7 @@ mod compile;
 mod live;
 mod run;
 
-pub use attached::{Resident, State, changed_text, memory};
+pub use attached::{Resident, State, changed_text, memory, private_text};
 pub use check::{Expect, Recording, check, record};
 pub use compile::{
     BUILDS, Build, GCC, PLACED, Program, compile, compile_rust, have, installed, matrix, output_of,

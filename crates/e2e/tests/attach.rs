@@ -81,6 +81,8 @@ fn after_twenty_times_nothing_has_piled_up() {
         let program = compile(build, &["resident.c"], &[]);
         let mut resident = Resident::start(&program, &["counted"]);
         attach_and_look(&mut resident, 3, Tolerate::default());
+        // (One page held the code that brought the agent in.)
+        assert!(private_text(resident.pid) <= 4, "{} KiB of text", private_text(resident.pid));
         let before = memory(resident.pid);
         attach_and_look(&mut resident, 17, Tolerate::default());
         let after = memory(resident.pid);

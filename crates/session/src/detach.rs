@@ -12,6 +12,7 @@ use crate::directory::Directory;
 use crate::frames::{self, Stacks};
 use crate::journal::Entry;
 use crate::maps::{self, Region};
+use crate::pages;
 use crate::patient::{Patient, explain, longest, say};
 use crate::proc;
 use crate::shm::Shared;
@@ -37,6 +38,7 @@ const ROUNDS: usize = 20;
 /// What was on its way through a hook is through it after this time, mostly.
 const DRAIN: Duration = Duration::from_millis(2);
 
+const PAGE: u64 = 4096;
 /// A process that ends takes no longer to do so, once it has begun.
 const ENDING: Duration = Duration::from_millis(200);
 
@@ -61,7 +63,7 @@ impl Mark {
 /// What the journal says of one process.
 struct Past {
     marks: Vec<Mark>,
-    /// Hops that are mapped.
+    /// Hops that are mapped: address, length.
     hops: Vec<(u64, u64)>,
 }
 
@@ -89,7 +91,7 @@ impl Past {
                 Entry::Hops { process, address, length, .. }
                     if ours(process) && at(address).is_some_and(|region| region.file.1 == code) =>
                 {
-                    hops.push((address, address + length));
+                    hops.push((address, length));
                 }
                 _ => {}
             }
@@ -237,7 +239,7 @@ fn detach(
         patient.agent.and_then(|agent| patient.regions.iter().find(|region| region.start == agent.base));
     let mut ours: Vec<(u64, u64)> = agent.map(|region| (region.start, region.end)).into_iter().collect();
     ours.push(stubs);
-    ours.extend(&past.hops);
+    ours.extend(past.hops.iter().map(|(start, length)| (*start, start + length)));
     ours.sort();
     let unwinders = frames::unwinders(target.pid, &patient.regions);
     let start = Instant::now();
@@ -322,24 +324,38 @@ fn leave(
         // A thread's pointer to its state.
         let _ = patient.text.write(Avma(thread.regs.fs_base.wrapping_add(word)), &[0; 8]);
     }
-    if let Some((header, maps)) = shared.plan(past.hops.len()) {
-        for (map, (start, end)) in maps.iter().zip(&past.hops) {
-            map.address.store(*start, Relaxed);
-            map.length.store(end - start, Relaxed);
-        }
-        header.maps.store(maps.len() as u32, Release);
-    }
     // Nothing leads into our code any more, and nobody is in it: the others need not wait for the unmapping.
     // (The first thread of a process is the one least likely to end meanwhile.)
     held.sort_by_key(|thread| thread.tid != target.pid);
     let Some(mut thread) = (!held.is_empty()).then(|| held.swap_remove(0)) else { return true };
     drop(held);
-    for operation in [remote::UNMAP, remote::LEAVE] {
+    let ends = |mark: &Mark| [mark.site.address().0, mark.site.address().0 + mark.site.len() as u64 - 1];
+    // (Not where the thread is now.)
+    let own = patient.place.range().0 / PAGE;
+    let written = past.marks.iter().flat_map(ends).filter(|at| at / PAGE != own);
+    let pages = pages::as_in_files(target, &mut patient.text, &patient.regions, written);
+    for (operation, ranges) in
+        [(remote::UNMAP, &past.hops[..]), (remote::GIVE_BACK, &pages), (remote::LEAVE, &[])]
+    {
+        if !list(shared, ranges) {
+            continue;
+        }
         if let Err(failed) = patient.remote(&mut thread, operation, Path::new("")) {
             notes.push(explain(target, failed).to_string());
             break;
         }
     }
     patient.put_back(&thread);
+    true
+}
+
+/// Names ranges (address, length) to the agent. False if that cannot be done: there is no memory for it.
+fn list(shared: &Shared, ranges: &[(u64, u64)]) -> bool {
+    let Some((header, maps)) = shared.plan(ranges.len()) else { return ranges.is_empty() };
+    for (map, (start, length)) in maps.iter().zip(ranges) {
+        map.address.store(*start, Relaxed);
+        map.length.store(*length, Relaxed);
+    }
+    header.maps.store(maps.len() as u32, Release);
     true
 }

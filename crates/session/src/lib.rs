@@ -22,6 +22,7 @@ mod loaded;
 mod maps;
 mod modules;
 mod output;
+mod pages;
 mod pairing;
 mod patient;
 mod placed;

@@ -64,6 +64,7 @@ const CALLS: &[Call] = &[
     with("mprotect", libc::SYS_mprotect, &[(2, READ)]),
     call("munmap", libc::SYS_munmap),
     with("madvise", libc::SYS_madvise, &[(2, libc::MADV_WIPEONFORK as u64)]),
+    perhaps("madvise", libc::SYS_madvise, &[(2, libc::MADV_DONTNEED as u64)]),
     call("openat", libc::SYS_openat),
     call("read", libc::SYS_read),
     call("pread64", libc::SYS_pread64),
