@@ -25,7 +25,7 @@
 //!
 //! The short site goes `66 90`, `66 F9` (or F5: set or complement the carry, of no effect), `EB F9`.
 
-use crate::{Avma, Bias, Bytes, CALL, JMP, OutOfReach, relative};
+use crate::{Avma, Bias, Bytes, CALL, JMP, OutOfReach, distance};
 use calltap_sites::SiteForm;
 
 /// Steps of a batch.
@@ -58,28 +58,28 @@ pub enum State {
 /// Bytes to store. Small, because a batch has three of a hundred thousand sites.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Poke {
-    /// First byte.
-    pub address: Avma,
+    /// First byte, from the beginning of the site, or of a span of sites.
+    pub at: u16,
     length: u8,
-    bytes: [u8; Poke::ROOM],
+    bytes: [u8; JUMP],
 }
 
 impl Poke {
-    const ROOM: usize = 7;
-
     /// The bytes: in any order, torn at will.
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.length as usize]
     }
 
-    /// As many as are needed for some bytes.
-    fn several(address: u64, bytes: &[u8]) -> impl Iterator<Item = Poke> + '_ {
-        bytes.chunks(Poke::ROOM).enumerate().map(move |(n, part)| {
-            let mut bytes = [0; Poke::ROOM];
-            bytes[..part.len()].copy_from_slice(part);
-            let address = Avma(address + (n * Poke::ROOM) as u64);
-            Poke { address, length: part.len() as u8, bytes }
-        })
+    /// Stores them.
+    #[inline]
+    pub fn store(&self, into: &mut [u8]) {
+        match (self.bytes(), self.at as usize) {
+            // (Nearly all are of these two lengths, which are stored without a call.)
+            (&[byte], at) => into[at] = byte,
+            (&[a, b, c, d], at) => into[at..at + 4].copy_from_slice(&[a, b, c, d]),
+            (bytes, at) => into[at..at + bytes.len()].copy_from_slice(bytes),
+        }
     }
 }
 
@@ -95,7 +95,7 @@ pub enum Demand {
     NobodyRuns,
 }
 
-/// A site in a running program.
+/// A site in a running program. It fills a cache line: a batch goes through a hundred thousand of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Site {
     address: Avma,
@@ -103,7 +103,7 @@ pub struct Site {
     ready: Bytes,
     kind: Kind,
     /// Where the five bytes are that are switched: behind a prefix of no effect, in a site of six bytes that is one instruction in every state.
-    at: usize,
+    at: u8,
     dressing: Demand,
     undressing: Demand,
 }
@@ -113,7 +113,7 @@ enum Kind {
     Jump,
     Call,
     /// Offset of the two bytes at the entry.
-    Short(usize),
+    Short(u8),
 }
 
 /// Length of a NOP of one instruction, five bytes or more, of which those from the fifth on may have any value.
@@ -132,7 +132,7 @@ fn nop_length(code: &[u8]) -> Option<usize> {
 }
 
 /// The ready form of five or more bytes, where it is switched, what dressing demands, and what undressing does.
-fn dress(original: Bytes) -> (Bytes, usize, Demand, Demand) {
+fn dress(original: Bytes) -> (Bytes, u8, Demand, Demand) {
     let mut ready = original;
     match *original {
         // Calls are switched as they are.
@@ -174,8 +174,8 @@ fn between(gap: u64) -> Option<&'static [u8]> {
 }
 
 /// The short jump from `at` to the beginning of the site.
-fn short_jump(at: usize) -> [u8; 2] {
-    [0xEB, (at as u8 + 2).wrapping_neg()]
+fn short_jump(at: u8) -> [u8; 2] {
+    [0xEB, (at + 2).wrapping_neg()]
 }
 
 impl Site {
@@ -207,7 +207,7 @@ impl Site {
             address,
             original: Bytes::new(original)?,
             ready: Bytes::join(&[&NOP5, between, &NOP2])?,
-            kind: Kind::Short(JUMP + gap),
+            kind: Kind::Short((JUMP + gap) as u8),
             at: 0,
             dressing: Demand::Nothing,
             undressing: Demand::NobodyInside,
@@ -252,17 +252,20 @@ impl Site {
     }
 
     /// First byte.
+    #[inline]
     pub fn address(&self) -> Avma {
         self.address
     }
 
     /// Number of bytes.
     #[allow(clippy::len_without_is_empty)]
+    #[inline]
     pub fn len(&self) -> usize {
         self.original.len()
     }
 
     /// What a change demands of the threads.
+    #[inline]
     pub fn demand(&self, from: State, to: State) -> Demand {
         let dressing = if from == State::Original { self.dressing } else { Demand::Nothing };
         let undressing = match (from, to) {
@@ -305,11 +308,11 @@ impl Site {
         let mut seen: Vec<Bytes> = plain.into_iter().copied().collect();
         seen.extend(on.iter().filter_map(|state| self.bytes(*state).ok()));
         let mut test = self.ready;
-        test[self.at] = if test[0] == RET { RET } else { TEST };
+        test[self.at as usize] = if test[0] == RET { RET } else { TEST };
         seen.push(test);
         if let Kind::Short(at) = self.kind {
             let mut carry = self.ready;
-            carry[at..at + 2].copy_from_slice(&[NOP2[0], short_jump(at)[1]]);
+            carry[at as usize..][..2].copy_from_slice(&[NOP2[0], short_jump(at)[1]]);
             seen.push(carry);
         }
         let known = |(i, byte): (usize, &u8)| seen.iter().any(|bytes| bytes[i] == *byte);
@@ -324,18 +327,29 @@ impl Site {
         }
     }
 
+    /// The five bytes that are switched, ready or on.
+    #[inline]
+    fn switched(&self, state: State) -> Result<[u8; JUMP], OutOfReach> {
+        let at = self.at as usize;
+        let State::On(target) = state else {
+            return Ok(std::array::from_fn(|i| self.ready[at + i]));
+        };
+        let opcode = if self.kind == Kind::Call { CALL[0] } else { JMP[0] };
+        let [a, b, c, d] = distance(Avma(self.address.0 + (at + JUMP) as u64), target)?;
+        Ok([opcode, a, b, c, d])
+    }
+
     /// All bytes in a state.
+    #[inline]
     pub fn bytes(&self, state: State) -> Result<Bytes, OutOfReach> {
         let mut bytes = match state {
             State::Original => return Ok(self.original),
             State::Ready | State::On(_) => self.ready,
         };
-        if let State::On(target) = state {
-            let opcode = if self.kind == Kind::Call { CALL } else { JMP };
-            let address = Avma(self.address.0 + self.at as u64);
-            bytes[self.at..self.at + JUMP].copy_from_slice(&relative(opcode, address, target)?);
+        if let State::On(_) = state {
+            bytes[self.at as usize..][..JUMP].copy_from_slice(&self.switched(state)?);
             if let Kind::Short(at) = self.kind {
-                bytes[at..at + 2].copy_from_slice(&short_jump(at));
+                bytes[at as usize..][..2].copy_from_slice(&short_jump(at));
             }
         }
         Ok(bytes)
@@ -344,62 +358,75 @@ impl Site {
     /// The stores that lead from one state to another, by step.
     pub fn steps(&self, from: State, to: State) -> Result<[Vec<Poke>; STEPS], OutOfReach> {
         let mut steps: [Vec<Poke>; STEPS] = Default::default();
-        self.add_steps(from, to, &mut steps)?;
+        self.add_steps(from, to, 0, &mut steps)?;
         Ok(steps)
     }
 
-    /// Adds them to those of other sites.
+    /// Adds them to those of other sites of a span, in which this one is at `start`.
+    #[inline]
     pub fn add_steps(
         &self,
         from: State,
         to: State,
+        start: u16,
         steps: &mut [Vec<Poke>; STEPS],
     ) -> Result<(), OutOfReach> {
-        // Found out before anything is added.
-        let new = self.bytes(if matches!(to, State::On(_)) { to } else { State::Ready })?;
-        let mut put = |step: usize, offset: usize, bytes: &[u8]| {
-            steps[step].extend(Poke::several(self.address.0 + offset as u64, bytes));
-        };
-        let dressed = self.ready != self.original;
-        if from == State::Original && to != from && dressed {
-            put(0, 0, &self.ready);
-        }
         let (was_on, will_be_on) = (matches!(from, State::On(_)), matches!(to, State::On(_)));
+        // Found out before anything is added.
+        let new = self.switched(if will_be_on { to } else { State::Ready })?;
+        let dressed = from != to && self.ready != self.original;
+        if from == State::Original && dressed {
+            put_all(&mut steps[0], start, &self.ready);
+        }
         if was_on || will_be_on {
             if let Kind::Short(at) = self.kind {
-                let jump = short_jump(at);
-                if was_on {
-                    put(0, at, &NOP2[..1]);
-                }
-                if will_be_on {
-                    put(3, at + 1, &jump[1..]);
-                    put(4, at, &jump[..1]);
-                } else {
-                    put(1, at + 1, &NOP2[1..]);
-                }
+                short_steps(start, at, was_on, will_be_on, steps);
             }
-            match (self.ready[0], will_be_on) {
-                // Behind a `ret` nothing runs: its padding is written while it is one. A9 would lead on to what follows the function.
-                (RET, _) => {
-                    if was_on {
-                        put(1, 0, &[RET]);
-                    }
-                    put(2, 1, &new[1..JUMP]);
-                    if will_be_on {
-                        put(3, 0, &new[..1]);
-                    }
-                }
-                _ => {
-                    let (first, operand) = (self.at, self.at + 1);
-                    put(1, first, &[TEST]);
-                    put(2, operand, &new[operand..first + JUMP]);
-                    put(3, first, &new[first..operand]);
-                }
+            let first = start + u16::from(self.at);
+            // Behind a `ret` nothing runs: its padding is written while it is one. A9 would lead on to what follows the function.
+            let returns = self.ready[0] == RET;
+            if was_on || !returns {
+                put(&mut steps[1], first, [if returns { RET } else { TEST }]);
+            }
+            let [opcode, operand @ ..] = new;
+            put(&mut steps[2], first + 1, operand);
+            if will_be_on || !returns {
+                put(&mut steps[3], first, [opcode]);
             }
         }
-        if to == State::Original && to != from && dressed {
-            put(4, 0, &self.original);
+        if to == State::Original && dressed {
+            put_all(&mut steps[4], start, &self.original);
         }
         Ok(())
+    }
+}
+
+/// Those of the short jump at `at`, if it was there, or will be.
+fn short_steps(start: u16, at: u8, was_on: bool, will_be_on: bool, steps: &mut [Vec<Poke>; STEPS]) {
+    let (first, jump) = (start + u16::from(at), short_jump(at));
+    if was_on {
+        put(&mut steps[0], first, [NOP2[0]]);
+    }
+    if will_be_on {
+        put(&mut steps[3], first + 1, [jump[1]]);
+        put(&mut steps[4], first, [jump[0]]);
+    } else {
+        put(&mut steps[1], first + 1, [NOP2[1]]);
+    }
+}
+
+#[inline]
+fn put<const N: usize>(pokes: &mut Vec<Poke>, at: u16, new: [u8; N]) {
+    let mut bytes = [0; JUMP];
+    bytes[..N].copy_from_slice(&new);
+    pokes.push(Poke { at, length: N as u8, bytes });
+}
+
+/// As many as are needed.
+fn put_all(pokes: &mut Vec<Poke>, at: u16, bytes: &[u8]) {
+    for (n, part) in bytes.chunks(JUMP).enumerate() {
+        let mut bytes = [0; JUMP];
+        bytes[..part.len()].copy_from_slice(part);
+        pokes.push(Poke { at: at + (n * JUMP) as u16, length: part.len() as u8, bytes });
     }
 }

@@ -18,7 +18,7 @@ use crate::target::Target;
 use crate::text::{KeepMapped, ProcessText, Sync};
 use crate::threads::{Held, NotHeld};
 use calltap_abi::{plan, remote, stub};
-use calltap_patch::{Avma, Change, Demand, Fate, Site, State, Text, carry_out};
+use calltap_patch::{Avma, Change, Demand, Failed, Fate, Site, State, Text, carry_out};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::Ordering::*;
@@ -121,7 +121,7 @@ impl Past {
             .iter()
             .map(|(site, from, recover)| Change { site, from: *from, to: State::Ready, recover })
             .collect();
-        report(carry_out(text, &changes, Demand::NobodyInside), &changes, notes);
+        report(carry_out(text, changes.iter().copied(), Demand::NobodyInside), &changes, notes);
     }
 
     /// With nobody running, brings the file's bytes back. False if somebody is inside a site that demands more.
@@ -138,16 +138,15 @@ impl Past {
             .iter()
             .map(|mark| Change { site: &mark.site, from: State::Ready, to: State::Original, recover: &[] })
             .collect();
-        report(carry_out(text, &changes, Demand::NobodyRuns), &changes, notes);
+        report(carry_out(text, changes.iter().copied(), Demand::NobodyRuns), &changes, notes);
         true
     }
 }
 
-fn report(fates: Vec<Fate<<ProcessText as Text>::Error>>, changes: &[Change<'_>], notes: &mut Vec<String>) {
-    for (fate, change) in fates.into_iter().zip(changes) {
-        let at = change.site.address().0;
+fn report(failed: Failed<<ProcessText as Text>::Error>, changes: &[Change<'_>], notes: &mut Vec<String>) {
+    for (n, fate) in failed {
+        let at = changes[n].site.address().0;
         match fate {
-            Fate::Done => {}
             Fate::Surprise(bytes) => {
                 notes.push(format!(
                     "somebody else has changed the code at {at:#x}, it is left alone: {bytes:02x?}"

@@ -5,9 +5,10 @@ use crate::maps::Region;
 use crate::modules::Mapped;
 use crate::stubs::{HopRange, Stubs};
 use crate::text::ProcessText;
-use calltap_patch::{Avma, Bias, Demand, Site, State, Text, Wanted};
+use calltap_patch::{Avma, Bias, Change, Demand, Fate, Site, State, Text, Wanted};
 use calltap_sites::{Binary, Function};
 use calltap_trace::{Module, Record, SiteId};
+use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -63,14 +64,6 @@ struct Stub {
     target: Avma,
 }
 
-/// A site to change.
-#[derive(Clone, Copy, Debug)]
-pub struct Pending {
-    place: usize,
-    /// Its state then.
-    pub to: State,
-}
-
 impl Placed {
     fn new(function: usize, site: Site) -> Placed {
         let (torn, refused, drained, wanted) = (Vec::new(), false, false, None);
@@ -84,6 +77,38 @@ impl Placed {
             stubs: [None; 3],
             wanted,
             muted: false,
+        }
+    }
+
+    /// What its bytes shall be now.
+    fn shall(&self) -> State {
+        let stub = self.wanted.filter(|_| !self.muted).and_then(|wanted| self.stubs[wanted as usize]);
+        match (stub, self.state) {
+            (None, State::Original) => State::Original,
+            (Some(stub), _) if self.drained => State::On(stub.target),
+            (None | Some(_), _) => State::Ready,
+        }
+    }
+
+    /// The change to that, if it is not so.
+    fn change(&self) -> Option<Change<'_>> {
+        let (from, to) = (self.state, self.shall());
+        let is_needed = !self.refused && (from != to || !self.torn.is_empty());
+        is_needed.then_some(Change { site: &self.site, from, to, recover: &self.torn })
+    }
+
+    /// A change was made, or why not.
+    fn settle(&mut self, to: State, fate: Option<&Fate<Errno>>) {
+        match fate {
+            None => {
+                self.state = to;
+                self.torn.clear();
+            }
+            // It is none: other bytes were there.
+            Some(Fate::Surprise(_)) => self.refused = true,
+            // It is between its states.
+            Some(Fate::Torn(_)) if !self.torn.contains(&to) => self.torn.push(to),
+            Some(_) => {}
         }
     }
 
@@ -294,60 +319,24 @@ impl Loaded {
         }
     }
 
-    /// The sites that are not what they shall be now.
-    pub fn pending(&self) -> Vec<Pending> {
-        let shall = |placed: &Placed| {
-            let stub =
-                placed.wanted.filter(|_| !placed.muted).and_then(|wanted| placed.stubs[wanted as usize]);
-            match (stub, placed.state) {
-                (None, State::Original) => State::Original,
-                (Some(stub), _) if placed.drained => State::On(stub.target),
-                (None | Some(_), _) => State::Ready,
-            }
-        };
-        self.sites
-            .iter()
-            .enumerate()
-            .filter(|(_, placed)| !placed.refused)
-            .map(|(place, placed)| (place, placed, shall(placed)))
-            .filter(|(_, placed, to)| placed.state != *to || !placed.torn.is_empty())
-            .map(|(place, _, to)| Pending { place, to })
-            .collect()
+    /// What has to be done for its sites to be what they shall be now.
+    pub fn changes(&self) -> impl Iterator<Item = Change<'_>> + Clone {
+        self.sites.iter().filter_map(Placed::change)
     }
 
-    /// The change of a pending site.
-    pub fn change(&self, pending: Pending) -> Option<calltap_patch::Change<'_>> {
-        let placed = self.sites.get(pending.place)?;
-        Some(calltap_patch::Change {
-            site: &placed.site,
-            from: placed.state,
-            to: pending.to,
-            recover: &placed.torn,
-        })
-    }
-
-    /// The site was changed.
-    pub fn done(&mut self, pending: Pending) {
-        if let Some(placed) = self.sites.get_mut(pending.place) {
-            placed.state = pending.to;
-            placed.torn.clear();
+    /// Notes what became of these [`changes`](Loaded::changes): `fate` says of each in turn why it was not made, if it was not. Each is reported with the
+    /// function's name.
+    pub fn settle(
+        &mut self,
+        mut fate: impl FnMut() -> Option<Fate<Errno>>,
+        mut report: impl FnMut(&str, Change<'_>, Option<&Fate<Errno>>),
+    ) {
+        for placed in &mut self.sites {
+            let Some(change) = placed.change() else { continue };
+            let (to, fate) = (change.to, fate());
+            report(&self.binary.functions[placed.function].name, change, fate.as_ref());
+            placed.settle(to, fate.as_ref());
         }
-    }
-
-    /// Writing was cut short: the site is between its states.
-    pub fn tear(&mut self, pending: Pending) {
-        if let Some(placed) = self.sites.get_mut(pending.place)
-            && !placed.torn.contains(&pending.to)
-        {
-            placed.torn.push(pending.to);
-        }
-    }
-
-    /// The site is none: other bytes were there. Its name.
-    pub fn refuse(&mut self, pending: Pending) -> String {
-        let Some(placed) = self.sites.get_mut(pending.place) else { return String::new() };
-        placed.refused = true;
-        self.binary.functions[placed.function].name.clone()
     }
 
     /// Has sites stay off, by their stubs. Their names.

@@ -72,8 +72,15 @@ impl Case {
         let mut acts = Vec::new();
         for (step, pokes) in steps.into_iter().enumerate() {
             for poke in &pokes {
-                let offset = (poke.address.0 - self.ground.base) as usize;
-                acts.push(Act::Store(step, offset, poke.bytes().to_vec()));
+                match acts.last_mut() {
+                    // What is written together may be torn anywhere.
+                    Some(Act::Store(same, at, bytes))
+                        if (*same, *at + bytes.len()) == (step, poke.at.into()) =>
+                    {
+                        bytes.extend(poke.bytes());
+                    }
+                    _ => acts.push(Act::Store(step, poke.at.into(), poke.bytes().to_vec())),
+                }
             }
             if !pokes.is_empty() {
                 acts.push(Act::Sync(step));
