@@ -1,12 +1,13 @@
 //! A batch of changes, carried out on a [`Text`]: all sites are verified before any is written, then all take each step together, so that
 //! a hundred thousand sites cost three core syncs like one.
 //!
-//! Code is read and written in spans: a system call for each site would take a hundred times as long, as the kernel pays for every call and every
-//! page, hardly for bytes; nor is there a call that writes to many places of read-only text at once. What lies between the sites of a
-//! span is therefore written again as it was read a few milliseconds before. Nobody but us changes code that belongs to files, save debuggers and the kernel's
-//! uprobes: a breakpoint that one of them sets or takes away in the same milliseconds, on the same pages, may be lost or come back.
+//! Code is read and written in spans. The kernel charges for calls and pages, hardly for bytes, and has no call that writes to many places of
+//! read-only text at once: a call for each site would take fifty times as long. So what lies between the sites of a span is written again as it was
+//! read. Debuggers and the kernel's uprobes may set or take away a breakpoint there meanwhile, which would be lost, or come back. Each step
+//! therefore reads a span anew, right before it is written: meanwhile is some ten microseconds, not all of the batch. (And no slower: one
+//! buffer for all spans stays in the cache.)
 
-use crate::{Avma, Demand, Poke, STEPS, Site, State};
+use crate::{Avma, Demand, STEPS, Site, State, Steps};
 
 /// The code of a program: of another process, or of a simulated machine.
 pub trait Text {
@@ -52,7 +53,7 @@ pub enum Fate<E> {
 pub type Failed<E> = Vec<(usize, Fate<E>)>;
 
 const PAGE: u64 = 4096;
-/// Spans are no longer than this: pokes count their bytes in 16 bits, and what is done to one stays in the processor's cache.
+/// Spans are no longer than this: places in them have 16 bits.
 const SPAN: u64 = 1 << 16;
 
 /// Carries out a batch; fastest if it is in the order of addresses. `granted` is what the caller has seen to. All changes that are not returned were made.
@@ -92,18 +93,20 @@ struct Plan<E> {
     /// One of them recovers.
     torn: bool,
     spans: Vec<Span>,
+    /// Room for the bytes of a span.
+    bytes: Vec<u8>,
 }
 
-/// Pages with sites, one next to the other, as they are in the program.
+/// Pages with sites, one next to the other.
 struct Span {
     start: u64,
-    bytes: Vec<u8>,
-    steps: [Vec<Poke>; STEPS],
+    length: usize,
+    steps: Steps,
 }
 
 impl<E: Clone> Plan<E> {
     fn new(granted: Demand) -> Plan<E> {
-        Plan { granted, size: 0, failed: Vec::new(), torn: false, spans: Vec::new() }
+        Plan { granted, size: 0, failed: Vec::new(), torn: false, spans: Vec::new(), bytes: Vec::new() }
     }
 
     /// Plans numbered changes. False, and the plan is to be thrown away, if they are not in the order of addresses.
@@ -143,12 +146,14 @@ impl<E: Clone> Plan<E> {
         if changes.is_empty() {
             return;
         }
-        let bytes = vec![0; (end - start) as usize];
-        let mut span = Span { start, bytes, steps: Default::default() };
-        let read = text.read(Avma(start), &mut span.bytes);
+        let length = (end - start) as usize;
+        let mut span = Span { start, length, steps: Steps::with_capacity(changes.len()) };
+        self.bytes.resize(length.max(self.bytes.len()), 0);
+        let bytes = &mut self.bytes[..length];
+        let read = text.read(Avma(start), bytes);
         for (n, change) in changes {
             let planned = match &read {
-                Ok(()) => span.add(change, self.granted),
+                Ok(()) => span.add(change, bytes, self.granted),
                 Err(error) => Err(Fate::Unread(error.clone())),
             };
             self.failed.extend(planned.err().map(|fate| (*n, fate)));
@@ -165,11 +170,11 @@ impl<E: Clone> Plan<E> {
             text.sync()?;
         }
         for step in 0..STEPS {
-            if self.spans.iter().all(|span| span.steps[step].is_empty()) {
+            if self.spans.iter().all(|span| span.steps.is_empty(step)) {
                 continue;
             }
-            for span in &mut self.spans {
-                span.take(step, text)?;
+            for span in &self.spans {
+                span.take(step, text, &mut self.bytes)?;
             }
             text.sync()?;
         }
@@ -178,9 +183,9 @@ impl<E: Clone> Plan<E> {
 }
 
 impl Span {
-    fn add<E>(&mut self, change: &Change<'_>, granted: Demand) -> Result<(), Fate<E>> {
+    fn add<E>(&mut self, change: &Change<'_>, bytes: &[u8], granted: Demand) -> Result<(), Fate<E>> {
         let offset = (change.site.address().0 - self.start) as usize;
-        let from = verify(change, &self.bytes[offset..offset + change.site.len()])?;
+        let from = verify(change, &bytes[offset..offset + change.site.len()])?;
         match change.site.demand(from, change.to) {
             demand if demand > granted => Err(Fate::Demands(demand)),
             _ => change
@@ -191,24 +196,26 @@ impl Span {
     }
 
     /// Writes what belongs to one step. What is between is written again as it was.
-    fn take<T: Text>(&mut self, step: usize, text: &mut T) -> Result<(), T::Error> {
-        let (mut low, mut high) = (usize::MAX, 0);
-        for poke in &self.steps[step] {
-            poke.store(&mut self.bytes);
-            let at = poke.at as usize;
-            (low, high) = (low.min(at), high.max(at + poke.bytes().len()));
+    fn take<T: Text>(&self, step: usize, text: &mut T, bytes: &mut [u8]) -> Result<(), T::Error> {
+        if self.steps.is_empty(step) {
+            return Ok(());
         }
-        if low < high { text.write(Avma(self.start + low as u64), &self.bytes[low..high]) } else { Ok(()) }
+        let bytes = &mut bytes[..self.length];
+        text.read(Avma(self.start), bytes)?;
+        let (mut low, mut high) = (usize::MAX, 0);
+        self.steps.each(step, |at, new| {
+            let (at, end) = (at as usize, at as usize + new.len());
+            bytes[at..end].copy_from_slice(new);
+            (low, high) = (low.min(at), high.max(end));
+        });
+        text.write(Avma(self.start + low as u64), &bytes[low..high])
     }
 }
 
 /// The state that a change begins from.
 fn verify<E>(change: &Change<'_>, actual: &[u8]) -> Result<State, Fate<E>> {
     let known = match change.recover {
-        [] => {
-            let expected = change.site.bytes(change.from).map_err(|_| Fate::OutOfReach)?;
-            (expected == *actual).then_some(change.from)
-        }
+        [] => change.site.is(change.from, actual).then_some(change.from),
         cut_short => change.site.recognise(actual, &[&[change.from], cut_short].concat(), change.to),
     };
     known.ok_or_else(|| Fate::Surprise(actual.to_vec()))

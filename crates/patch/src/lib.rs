@@ -11,10 +11,12 @@ use calltap_sites::{SiteForm, Svma};
 mod batch;
 mod bytes;
 mod site;
+mod steps;
 
 pub use batch::{Change, Failed, Fate, Text, carry_out};
 pub use bytes::Bytes;
-pub use site::{Demand, Poke, STEPS, Site, State};
+pub use site::{Demand, Site, State};
+pub use steps::{STEPS, Steps};
 
 /// An address in the running process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]

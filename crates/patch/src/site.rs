@@ -25,11 +25,9 @@
 //!
 //! The short site goes `66 90`, `66 F9` (or F5: set or complement the carry, of no effect), `EB F9`.
 
+use crate::steps::{JUMP, Steps};
 use crate::{Avma, Bias, Bytes, CALL, JMP, OutOfReach, distance};
 use calltap_sites::SiteForm;
-
-/// Steps of a batch.
-pub const STEPS: usize = 5;
 
 /// `test eax, imm32`.
 const TEST: u8 = 0xA9;
@@ -41,8 +39,6 @@ const NOP6: [u8; 6] = [PREFIX, 0x0F, 0x1F, 0x44, 0, 0];
 const NOP2: [u8; 2] = [0x66, 0x90];
 const NOP1: u8 = 0x90;
 const RET: u8 = 0xC3;
-/// Bytes of a jump or call.
-const JUMP: usize = 5;
 
 /// What a site is at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -53,34 +49,6 @@ pub enum State {
     Ready,
     /// Leading to a stub or hop.
     On(Avma),
-}
-
-/// Bytes to store. Small, because a batch has three of a hundred thousand sites.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Poke {
-    /// First byte, from the beginning of the site, or of a span of sites.
-    pub at: u16,
-    length: u8,
-    bytes: [u8; JUMP],
-}
-
-impl Poke {
-    /// The bytes: in any order, torn at will.
-    #[inline]
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes[..self.length as usize]
-    }
-
-    /// Stores them.
-    #[inline]
-    pub fn store(&self, into: &mut [u8]) {
-        match (self.bytes(), self.at as usize) {
-            // (Nearly all are of these two lengths, which are stored without a call.)
-            (&[byte], at) => into[at] = byte,
-            (&[a, b, c, d], at) => into[at..at + 4].copy_from_slice(&[a, b, c, d]),
-            (bytes, at) => into[at..at + bytes.len()].copy_from_slice(bytes),
-        }
-    }
 }
 
 /// What a change of a site demands of the program's threads. A thread is inside a site if its next instruction begins there behind the first
@@ -332,7 +300,7 @@ impl Site {
     fn switched(&self, state: State) -> Result<[u8; JUMP], OutOfReach> {
         let at = self.at as usize;
         let State::On(target) = state else {
-            return Ok(std::array::from_fn(|i| self.ready[at + i]));
+            return self.ready[at..at + JUMP].try_into().map_err(|_| OutOfReach);
         };
         let opcode = if self.kind == Kind::Call { CALL[0] } else { JMP[0] };
         let [a, b, c, d] = distance(Avma(self.address.0 + (at + JUMP) as u64), target)?;
@@ -355,78 +323,58 @@ impl Site {
         Ok(bytes)
     }
 
-    /// The stores that lead from one state to another, by step.
-    pub fn steps(&self, from: State, to: State) -> Result<[Vec<Poke>; STEPS], OutOfReach> {
-        let mut steps: [Vec<Poke>; STEPS] = Default::default();
+    /// Are these its bytes in a state?
+    #[inline]
+    pub fn is(&self, state: State, actual: &[u8]) -> bool {
+        match state {
+            State::Original => self.original == *actual,
+            State::Ready => self.ready == *actual,
+            State::On(_) if self.len() == JUMP => self.switched(state).is_ok_and(|bytes| bytes == *actual),
+            State::On(_) => self.bytes(state).is_ok_and(|bytes| bytes == *actual),
+        }
+    }
+
+    /// The stores that lead from one state to another.
+    pub fn steps(&self, from: State, to: State) -> Result<Steps, OutOfReach> {
+        let mut steps = Steps::default();
         self.add_steps(from, to, 0, &mut steps)?;
         Ok(steps)
     }
 
     /// Adds them to those of other sites of a span, in which this one is at `start`.
     #[inline]
-    pub fn add_steps(
-        &self,
-        from: State,
-        to: State,
-        start: u16,
-        steps: &mut [Vec<Poke>; STEPS],
-    ) -> Result<(), OutOfReach> {
+    pub fn add_steps(&self, from: State, to: State, start: u16, steps: &mut Steps) -> Result<(), OutOfReach> {
         let (was_on, will_be_on) = (matches!(from, State::On(_)), matches!(to, State::On(_)));
         // Found out before anything is added.
         let new = self.switched(if will_be_on { to } else { State::Ready })?;
         let dressed = from != to && self.ready != self.original;
         if from == State::Original && dressed {
-            put_all(&mut steps[0], start, &self.ready);
+            steps.put(0, start, &self.ready);
         }
         if was_on || will_be_on {
             if let Kind::Short(at) = self.kind {
-                short_steps(start, at, was_on, will_be_on, steps);
+                add_short_steps(start + u16::from(at), short_jump(at), was_on, will_be_on, steps);
             }
-            let first = start + u16::from(self.at);
             // Behind a `ret` nothing runs: its padding is written while it is one. A9 would lead on to what follows the function.
-            let returns = self.ready[0] == RET;
-            if was_on || !returns {
-                put(&mut steps[1], first, [if returns { RET } else { TEST }]);
-            }
-            let [opcode, operand @ ..] = new;
-            put(&mut steps[2], first + 1, operand);
-            if will_be_on || !returns {
-                put(&mut steps[3], first, [opcode]);
-            }
+            let during = if self.ready[0] == RET { RET } else { TEST };
+            steps.switch(start + u16::from(self.at), during, new);
         }
         if to == State::Original && dressed {
-            put_all(&mut steps[4], start, &self.original);
+            steps.put(4, start, &self.original);
         }
         Ok(())
     }
 }
 
-/// Those of the short jump at `at`, if it was there, or will be.
-fn short_steps(start: u16, at: u8, was_on: bool, will_be_on: bool, steps: &mut [Vec<Poke>; STEPS]) {
-    let (first, jump) = (start + u16::from(at), short_jump(at));
+/// Those of the short jump at `at`.
+fn add_short_steps(at: u16, jump: [u8; 2], was_on: bool, will_be_on: bool, steps: &mut Steps) {
     if was_on {
-        put(&mut steps[0], first, [NOP2[0]]);
+        steps.put(0, at, &NOP2[..1]);
     }
     if will_be_on {
-        put(&mut steps[3], first + 1, [jump[1]]);
-        put(&mut steps[4], first, [jump[0]]);
+        steps.put(3, at + 1, &jump[1..]);
+        steps.put(4, at, &jump[..1]);
     } else {
-        put(&mut steps[1], first + 1, [NOP2[1]]);
-    }
-}
-
-#[inline]
-fn put<const N: usize>(pokes: &mut Vec<Poke>, at: u16, new: [u8; N]) {
-    let mut bytes = [0; JUMP];
-    bytes[..N].copy_from_slice(&new);
-    pokes.push(Poke { at, length: N as u8, bytes });
-}
-
-/// As many as are needed.
-fn put_all(pokes: &mut Vec<Poke>, at: u16, bytes: &[u8]) {
-    for (n, part) in bytes.chunks(JUMP).enumerate() {
-        let mut bytes = [0; JUMP];
-        bytes[..part.len()].copy_from_slice(part);
-        pokes.push(Poke { at: at + (n * JUMP) as u16, length: part.len() as u8, bytes });
+        steps.put(1, at + 1, &NOP2[1..]);
     }
 }
