@@ -264,9 +264,9 @@ impl Site {
     }
 
     /// The state that these bytes are, if it is one: the file's, ready, or one of `others`.
-    pub fn state_of(&self, actual: &[u8], others: &[State]) -> Option<State> {
-        let states = [State::Original, State::Ready].into_iter().chain(others.iter().copied());
-        states.into_iter().find(|state| self.bytes(*state).is_ok_and(|bytes| *bytes == *actual))
+    pub fn state_of(&self, actual: &[u8], others: impl IntoIterator<Item = State>) -> Option<State> {
+        let mut states = [State::Original, State::Ready].into_iter().chain(others);
+        states.find(|state| self.is(*state, actual))
     }
 
     /// The state from which a change begins where batches between some states were cut short, if these bytes can be what they left.

@@ -7,6 +7,7 @@
 //! All of it runs in a thread that ends soon (see [`crate::threads`]).
 
 use crate::Error;
+use crate::ahead::Ahead;
 use crate::attach::{Patient, Stops, explain, longest, say};
 use crate::directory::Directory;
 use crate::frames::{self, Stacks};
@@ -101,12 +102,11 @@ impl Past {
     /// Switches everything off.
     fn switch_off(&mut self, text: &mut ProcessText, notes: &mut Vec<String>) {
         let mut found = Vec::new();
+        // (They are in the order of their addresses.)
+        let mut ahead = Ahead::new(text);
         for mark in &mut self.marks {
-            let mut actual = vec![0; mark.site.len()];
-            if text.read(mark.site.address(), &mut actual).is_err() {
-                continue;
-            }
-            let state = mark.site.state_of(&actual, &mark.targets);
+            let Ok(actual) = ahead.at(mark.site.address(), mark.site.len()) else { continue };
+            let state = mark.site.state_of(actual, mark.targets.iter().copied());
             mark.dressed = state != Some(State::Original);
             match state {
                 Some(State::Original | State::Ready) => {}

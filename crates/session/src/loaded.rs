@@ -1,11 +1,12 @@
 //! A module of a process, and where the sites of its functions lead.
 
+use crate::ahead::Ahead;
 use crate::journal::Entry;
 use crate::maps::Region;
 use crate::modules::Mapped;
 use crate::stubs::{HopRange, Stubs};
 use crate::text::ProcessText;
-use calltap_patch::{Avma, Bias, Change, Demand, Fate, Site, State, Text, Wanted};
+use calltap_patch::{Avma, Bias, Change, Demand, Fate, Site, State, Wanted};
 use calltap_sites::{Binary, Function};
 use calltap_trace::{Module, Record, SiteId};
 use rustix::io::Errno;
@@ -28,7 +29,7 @@ pub struct Loaded {
     pub fresh: bool,
     binary: Arc<Binary>,
     bias: Bias,
-    /// Those that were wanted at some time.
+    /// Those that were wanted at some time, in the order of their addresses.
     sites: Vec<Placed>,
     /// By function: where it is among them, plus one.
     places: Vec<u32>,
@@ -113,16 +114,15 @@ impl Placed {
     }
 
     /// Finds out what it is now.
-    fn look(&mut self, text: &mut ProcessText) {
-        let targets: Vec<State> = self.stubs.iter().flatten().map(|stub| State::On(stub.target)).collect();
-        let mut actual = vec![0; self.site.len()];
-        if text.read(self.site.address(), &mut actual).is_err() {
+    fn look(&mut self, text: &mut Ahead<'_>) {
+        let Ok(actual) = text.at(self.site.address(), self.site.len()) else {
             self.refused = true;
             return;
-        }
-        match self.site.state_of(&actual, &targets) {
+        };
+        let targets = || self.stubs.iter().flatten().map(|stub| State::On(stub.target));
+        match self.site.state_of(actual, targets()) {
             Some(state) => self.state = state,
-            None => (self.state, self.torn) = (State::Ready, [&targets[..], &[State::Original]].concat()),
+            None => (self.state, self.torn) = (State::Ready, targets().chain([State::Original]).collect()),
         }
         // Whoever switched it on had seen to that; what is as in the file has to be dressed again.
         self.drained &= self.state != State::Original;
@@ -189,9 +189,10 @@ impl Loaded {
                 self.fresh || placed.site.demand(State::Original, State::Ready) == Demand::Nothing;
             placed.wanted = Some(wanted);
             if placed.stubs[wanted as usize].is_none() {
-                new.push((place, tracers, wanted));
+                new.push((function, tracers, wanted));
             }
         }
+        self.put_in_order();
         self.give_stubs(&new, &binary, stubs, regions, records);
     }
 
@@ -206,7 +207,18 @@ impl Loaded {
         Some(self.sites.len() - 1)
     }
 
-    /// Gives sites stubs; `new` has their places.
+    /// Sorts the sites. They come in the order of the file's functions, nearly always that of addresses.
+    fn put_in_order(&mut self) {
+        if self.sites.is_sorted_by_key(|placed| placed.site.address()) {
+            return;
+        }
+        self.sites.sort_by_key(|placed| placed.site.address());
+        for (place, placed) in self.sites.iter().enumerate() {
+            self.places[placed.function] = place as u32 + 1;
+        }
+    }
+
+    /// Gives the sites of functions stubs.
     fn give_stubs(
         &mut self,
         new: &[(usize, u32, Wanted)],
@@ -240,9 +252,9 @@ impl Loaded {
             }
         };
         let mut described = Vec::with_capacity(new.len());
-        for (place, tracers, wanted) in new {
-            let placed = &mut self.sites[*place];
-            let function = &binary.functions[placed.function];
+        for (function, tracers, wanted) in new {
+            let placed = &mut self.sites[self.places[*function] as usize - 1];
+            let function = &binary.functions[*function];
             let Some(form) = &function.form else { continue };
             let Some((id, target)) = batch.add(form, self.bias, *wanted) else { continue };
             placed.stubs[*wanted as usize] = Some(Stub { id, target });
@@ -282,8 +294,10 @@ impl Loaded {
             placed.drained |= drained.is_some_and(|drained| n < drained);
         }
         self.recorded = !self.sites.is_empty();
+        self.put_in_order();
+        let mut text = Ahead::new(text);
         for placed in &mut self.sites {
-            placed.look(text);
+            placed.look(&mut text);
         }
     }
 
