@@ -5,6 +5,7 @@ use calltap_patch::{Avma, Text};
 use rustix::io::Errno;
 
 const AHEAD: usize = 1 << 16;
+const PAGE: u64 = 4096;
 
 /// Reads a process's text ahead, while nobody writes it.
 pub struct Ahead<'a> {
@@ -19,12 +20,14 @@ impl<'a> Ahead<'a> {
         Ahead { text, start: 0, bytes: Vec::new() }
     }
 
-    /// So many bytes, not more than a page.
+    /// So many bytes.
     pub fn at(&mut self, at: Avma, length: usize) -> Result<&[u8], Errno> {
         let offset = |start: u64| usize::try_from(at.0.checked_sub(start)?).ok();
         let end = offset(self.start).and_then(|offset| offset.checked_add(length));
         if end.is_none_or(|end| end > self.bytes.len()) {
-            self.fill(at, AHEAD).or_else(|_| self.fill(at, length))?;
+            // Pages are there or not, each as a whole.
+            let pages = (at.0 + length as u64).next_multiple_of(PAGE) - at.0;
+            self.fill(at, AHEAD).or_else(|_| self.fill(at, pages as usize))?;
         }
         let offset = (at.0 - self.start) as usize;
         Ok(&self.bytes[offset..offset + length])

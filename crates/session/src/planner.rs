@@ -431,6 +431,9 @@ pub fn switch(
     granted: Demand,
     tally: &mut Tally,
 ) -> Vec<String> {
+    if modules.iter().all(|module| module.changes().next().is_none()) {
+        return Vec::new();
+    }
     // As a batch is carried out fastest.
     modules.sort_by_key(|module| module.mapped.range);
     let fates = carry_out(text, modules.iter().flat_map(|module| module.changes()), granted);
