@@ -149,7 +149,7 @@ pub fn private_text(pid: u32) -> u64 {
             [range, flags, _, _, _, path, ..] if range.contains('-') => {
                 counts = flags.contains('x') && path.starts_with('/') && !path.contains("calltap.");
             }
-            ["Private_Dirty:", size, _] if counts => sum += size.parse().unwrap_or(0),
+            ["Anonymous:", size, _] if counts => sum += size.parse().unwrap_or(0),
             _ => {}
         }
     }

@@ -1,7 +1,13 @@
 //! A batch of changes, carried out on a [`Text`]: all sites are verified before any is written, then all take each step together, so that
 //! a hundred thousand sites cost three core syncs like one.
+//!
+//! Code is read and written in spans. The kernel charges for calls and pages, hardly for bytes, and has no call that writes to many places of
+//! read-only text at once: a call for each site would take fifty times as long. So what lies between the sites of a span is written again as it was
+//! read. Debuggers and the kernel's uprobes may set or take away a breakpoint there meanwhile, which would be lost, or come back. Each step
+//! therefore reads a span anew, right before it is written: meanwhile is some ten microseconds, not all of the batch. (And no slower: one
+//! buffer for all spans stays in the cache.)
 
-use crate::{Avma, Demand, Poke, STEPS, Site, State};
+use crate::{Avma, Demand, STEPS, Site, State, Steps};
 
 /// The code of a program: of another process, or of a simulated machine.
 pub trait Text {
@@ -16,7 +22,7 @@ pub trait Text {
 }
 
 /// A site's way from one state to another.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Change<'a> {
     /// Which.
     pub site: &'a Site,
@@ -28,11 +34,9 @@ pub struct Change<'a> {
     pub recover: &'a [State],
 }
 
-/// What became of a change.
+/// Why a site is not in its new state.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fate<E> {
-    /// It is in its new state.
-    Done,
     /// Other bytes were there than expected: nothing was written.
     Surprise(Vec<u8>),
     /// It demands more than the caller has seen to: nothing was written.
@@ -45,115 +49,174 @@ pub enum Fate<E> {
     Torn(E),
 }
 
-const PAGE: u64 = 4096;
-/// Code is read and written in spans of neighbouring pages, of no more than this.
-const SPAN: u64 = 64 * PAGE;
+/// The changes of a batch that were not made, by their number in it, in order.
+pub type Failed<E> = Vec<(usize, Fate<E>)>;
 
-/// Carries out a batch. `granted` is what the caller has seen to.
-pub fn carry_out<T: Text>(text: &mut T, changes: &[Change<'_>], granted: Demand) -> Vec<Fate<T::Error>>
+const PAGE: u64 = 4096;
+/// Spans are no longer than this: places in them have 16 bits.
+const SPAN: u64 = 1 << 16;
+
+/// Carries out a batch; fastest if it is in the order of addresses. `granted` is what the caller has seen to. All changes that are not returned were made.
+pub fn carry_out<'a, T: Text>(
+    text: &mut T,
+    changes: impl IntoIterator<Item = Change<'a>, IntoIter: Clone>,
+    granted: Demand,
+) -> Failed<T::Error>
 where
     T::Error: Clone,
 {
-    let mut fates: Vec<Fate<T::Error>> = vec![Fate::Done; changes.len()];
-    let mut steps: [Vec<Poke>; STEPS] = Default::default();
-    let mut spans = Span::of(changes);
-    for span in &mut spans {
-        let read = text.read(Avma(span.start), &mut span.bytes);
-        for &n in &span.changes {
-            let change = &changes[n];
-            let verified = match &read {
-                Ok(()) => verify(change, span.at(change.site)),
-                Err(error) => Err(Fate::Unread(error.clone())),
-            };
-            let planned = verified.and_then(|from| match change.site.demand(from, change.to) {
-                demand if demand > granted => Err(Fate::Demands(demand)),
-                _ => change.site.add_steps(from, change.to, &mut steps).map_err(|_| Fate::OutOfReach),
-            });
-            if let Err(fate) = planned {
-                fates[n] = fate;
-            }
-        }
+    let changes = changes.into_iter().enumerate();
+    let mut plan = Plan::new(granted);
+    if !plan.add_all(text, changes.clone()) {
+        let mut sorted: Vec<_> = changes.collect();
+        sorted.sort_by_key(|(_, change)| change.site.address());
+        plan = Plan::new(granted);
+        plan.add_all(text, sorted.into_iter());
     }
-    // Whoever was cut short may not have come to its core sync.
-    let torn = changes.iter().any(|change| !change.recover.is_empty());
-    let mut done = if torn { text.sync() } else { Ok(()) };
-    for step in &steps {
-        done = done.and_then(|()| take(text, step, &mut spans));
-    }
+    let done = plan.take_all(text);
+    let Plan { size, mut failed, .. } = plan;
+    failed.sort_by_key(|(n, _)| *n);
     if let Err(error) = done {
-        let written = fates.iter_mut().filter(|fate| matches!(fate, Fate::Done));
-        written.for_each(|fate| *fate = Fate::Torn(error.clone()));
+        let mut untouched = failed.into_iter().peekable();
+        let fate = |n| untouched.next_if(|(other, _)| *other == n).unwrap_or((n, Fate::Torn(error.clone())));
+        failed = (0..size).map(fate).collect();
     }
-    fates
+    failed
 }
 
-/// Neighbouring pages, as they are in the program.
+/// What will be written, of sites that were all read already.
+struct Plan<E> {
+    granted: Demand,
+    /// Number of changes.
+    size: usize,
+    failed: Failed<E>,
+    /// One of them recovers.
+    torn: bool,
+    spans: Vec<Span>,
+    /// Room for the bytes of a span.
+    bytes: Vec<u8>,
+}
+
+/// Pages with sites, one next to the other.
 struct Span {
     start: u64,
-    bytes: Vec<u8>,
-    /// The changes in it.
-    changes: Vec<usize>,
+    length: usize,
+    steps: Steps,
+}
+
+impl<E: Clone> Plan<E> {
+    fn new(granted: Demand) -> Plan<E> {
+        Plan { granted, size: 0, failed: Vec::new(), torn: false, spans: Vec::new(), bytes: Vec::new() }
+    }
+
+    /// Plans numbered changes. False, and the plan is to be thrown away, if they are not in the order of addresses.
+    fn add_all<'a, T: Text<Error = E>>(
+        &mut self,
+        text: &mut T,
+        changes: impl Iterator<Item = (usize, Change<'a>)>,
+    ) -> bool {
+        let mut span: Vec<(usize, Change<'a>)> = Vec::new();
+        let (mut first, mut last, mut end) = (0, 0, 0);
+        for (n, change) in changes {
+            let start = change.site.address().0;
+            if start < last {
+                return false;
+            }
+            let next = start + change.site.len() as u64;
+            if span.is_empty() || start / PAGE > end / PAGE + 1 || next.max(end) - first > SPAN {
+                self.add_span(text, first, end, &span);
+                span.clear();
+                first = start;
+            }
+            (last, end) = (start, next.max(end));
+            span.push((n, change));
+        }
+        self.add_span(text, first, end, &span);
+        true
+    }
+
+    /// Reads a span, verifies what is in it, and plans its changes.
+    fn add_span<T: Text<Error = E>>(
+        &mut self,
+        text: &mut T,
+        start: u64,
+        end: u64,
+        changes: &[(usize, Change<'_>)],
+    ) {
+        if changes.is_empty() {
+            return;
+        }
+        let length = (end - start) as usize;
+        let mut span = Span { start, length, steps: Steps::with_capacity(changes.len()) };
+        self.bytes.resize(length.max(self.bytes.len()), 0);
+        let bytes = &mut self.bytes[..length];
+        let read = text.read(Avma(start), bytes);
+        for (n, change) in changes {
+            let planned = match &read {
+                Ok(()) => span.add(change, bytes, self.granted),
+                Err(error) => Err(Fate::Unread(error.clone())),
+            };
+            self.failed.extend(planned.err().map(|fate| (*n, fate)));
+            self.torn |= !change.recover.is_empty();
+        }
+        self.size += changes.len();
+        self.spans.push(span);
+    }
+
+    /// Has all sites take all steps.
+    fn take_all<T: Text<Error = E>>(&mut self, text: &mut T) -> Result<(), E> {
+        // Whoever was cut short may not have come to its core sync.
+        if self.torn {
+            text.sync()?;
+        }
+        for step in 0..STEPS {
+            if self.spans.iter().all(|span| span.steps.is_empty(step)) {
+                continue;
+            }
+            for span in &self.spans {
+                span.take(step, text, &mut self.bytes)?;
+            }
+            text.sync()?;
+        }
+        Ok(())
+    }
 }
 
 impl Span {
-    /// Those that some changes need, by address. Pages without a site are left out.
-    fn of(changes: &[Change<'_>]) -> Vec<Span> {
-        let start = |n: &usize| changes[*n].site.address().0;
-        let mut order: Vec<usize> = (0..changes.len()).collect();
-        order.sort_by_key(start);
-        let mut spans: Vec<(u64, u64, Vec<usize>)> = Vec::new();
-        for n in order {
-            let (first, end) = (start(&n), start(&n) + changes[n].site.len() as u64);
-            match spans
-                .last_mut()
-                .filter(|(from, to, _)| first / PAGE <= to / PAGE + 1 && end - *from <= SPAN)
-            {
-                Some((_, to, all)) => {
-                    *to = end.max(*to);
-                    all.push(n);
-                }
-                None => spans.push((first, end, vec![n])),
-            }
+    fn add<E>(&mut self, change: &Change<'_>, bytes: &[u8], granted: Demand) -> Result<(), Fate<E>> {
+        let offset = (change.site.address().0 - self.start) as usize;
+        let from = verify(change, &bytes[offset..offset + change.site.len()])?;
+        match change.site.demand(from, change.to) {
+            demand if demand > granted => Err(Fate::Demands(demand)),
+            _ => change
+                .site
+                .add_steps(from, change.to, offset as u16, &mut self.steps)
+                .map_err(|_| Fate::OutOfReach),
         }
-        let span = |(start, end, changes)| Span { start, bytes: vec![0; (end - start) as usize], changes };
-        spans.into_iter().map(span).collect()
     }
 
-    fn at(&self, site: &Site) -> &[u8] {
-        let offset = (site.address().0 - self.start) as usize;
-        &self.bytes[offset..offset + site.len()]
+    /// Writes what belongs to one step. What is between is written again as it was.
+    fn take<T: Text>(&self, step: usize, text: &mut T, bytes: &mut [u8]) -> Result<(), T::Error> {
+        if self.steps.is_empty(step) {
+            return Ok(());
+        }
+        let bytes = &mut bytes[..self.length];
+        text.read(Avma(self.start), bytes)?;
+        let (mut low, mut high) = (usize::MAX, 0);
+        self.steps.each(step, |at, new| {
+            let (at, end) = (at as usize, at as usize + new.len());
+            bytes[at..end].copy_from_slice(new);
+            (low, high) = (low.min(at), high.max(end));
+        });
+        text.write(Avma(self.start + low as u64), &bytes[low..high])
     }
 }
 
 /// The state that a change begins from.
 fn verify<E>(change: &Change<'_>, actual: &[u8]) -> Result<State, Fate<E>> {
-    let expected = change.site.bytes(change.from).map_err(|_| Fate::OutOfReach)?;
     let known = match change.recover {
-        [] => (*actual == *expected).then_some(change.from),
+        [] => change.site.is(change.from, actual).then_some(change.from),
         cut_short => change.site.recognise(actual, &[&[change.from], cut_short].concat(), change.to),
     };
     known.ok_or_else(|| Fate::Surprise(actual.to_vec()))
-}
-
-/// Writes what belongs to one step (by address, as spans are), and syncs. What is between is written again as it was.
-fn take<T: Text>(text: &mut T, pokes: &[Poke], spans: &mut [Span]) -> Result<(), T::Error> {
-    if pokes.is_empty() {
-        return Ok(());
-    }
-    let mut rest = pokes;
-    for span in spans {
-        let end = span.start + span.bytes.len() as u64;
-        let own;
-        (own, rest) = rest.split_at(rest.partition_point(|poke| poke.address.0 < end));
-        let (mut low, mut high) = (usize::MAX, 0);
-        for poke in own {
-            let at = (poke.address.0 - span.start) as usize;
-            span.bytes[at..at + poke.bytes().len()].copy_from_slice(poke.bytes());
-            (low, high) = (low.min(at), high.max(at + poke.bytes().len()));
-        }
-        if low < high {
-            text.write(Avma(span.start + low as u64), &span.bytes[low..high])?;
-        }
-    }
-    text.sync()
 }

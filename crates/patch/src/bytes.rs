@@ -34,20 +34,34 @@ impl Bytes {
 impl Deref for Bytes {
     type Target = [u8];
 
+    #[inline]
     fn deref(&self) -> &[u8] {
         &self.bytes[..self.length as usize]
     }
 }
 
 impl DerefMut for Bytes {
+    #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
         &mut self.bytes[..self.length as usize]
     }
 }
 
 impl PartialEq for Bytes {
+    #[inline]
     fn eq(&self, other: &Bytes) -> bool {
-        **self == **other
+        *self == **other
+    }
+}
+
+impl PartialEq<[u8]> for Bytes {
+    /// (Most sites have five bytes, which are compared without a call.)
+    #[inline]
+    fn eq(&self, other: &[u8]) -> bool {
+        match (&**self, other) {
+            ([a, b, c, d, e], [v, w, x, y, z]) => [a, b, c, d, e] == [v, w, x, y, z],
+            (own, other) => own == other,
+        }
     }
 }
 

@@ -11,10 +11,12 @@ use calltap_sites::{SiteForm, Svma};
 mod batch;
 mod bytes;
 mod site;
+mod steps;
 
-pub use batch::{Change, Fate, Text, carry_out};
+pub use batch::{Change, Failed, Fate, Text, carry_out};
 pub use bytes::Bytes;
-pub use site::{Demand, Poke, STEPS, Site, State};
+pub use site::{Demand, Site, State};
+pub use steps::{STEPS, Steps};
 
 /// An address in the running process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -85,9 +87,15 @@ const INT3: u8 = 0xCC;
 
 /// `opcode rel32` at `at`, to `target`.
 fn relative(opcode: &[u8], at: Avma, target: Avma) -> Result<Bytes, OutOfReach> {
-    let next = at.0.wrapping_add(opcode.len() as u64 + 4);
-    let distance = i32::try_from(target.0.wrapping_sub(next) as i64).map_err(|_| OutOfReach)?;
-    Bytes::join(&[opcode, &distance.to_le_bytes()]).ok_or(OutOfReach)
+    let next = Avma(at.0.wrapping_add(opcode.len() as u64 + 4));
+    Bytes::join(&[opcode, &distance(next, target)?]).ok_or(OutOfReach)
+}
+
+/// The operand of a jump or call that is followed by the instruction at `next`.
+#[inline]
+fn distance(next: Avma, target: Avma) -> Result<[u8; 4], OutOfReach> {
+    let distance = i32::try_from(target.0.wrapping_sub(next.0) as i64).map_err(|_| OutOfReach)?;
+    Ok(distance.to_le_bytes())
 }
 
 /// Does a site at `at` reach `target` with a direct jump?

@@ -25,11 +25,9 @@
 //!
 //! The short site goes `66 90`, `66 F9` (or F5: set or complement the carry, of no effect), `EB F9`.
 
-use crate::{Avma, Bias, Bytes, CALL, JMP, OutOfReach, relative};
+use crate::steps::{JUMP, Steps};
+use crate::{Avma, Bias, Bytes, CALL, JMP, OutOfReach, distance};
 use calltap_sites::SiteForm;
-
-/// Steps of a batch.
-pub const STEPS: usize = 5;
 
 /// `test eax, imm32`.
 const TEST: u8 = 0xA9;
@@ -41,8 +39,6 @@ const NOP6: [u8; 6] = [PREFIX, 0x0F, 0x1F, 0x44, 0, 0];
 const NOP2: [u8; 2] = [0x66, 0x90];
 const NOP1: u8 = 0x90;
 const RET: u8 = 0xC3;
-/// Bytes of a jump or call.
-const JUMP: usize = 5;
 
 /// What a site is at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -53,34 +49,6 @@ pub enum State {
     Ready,
     /// Leading to a stub or hop.
     On(Avma),
-}
-
-/// Bytes to store. Small, because a batch has three of a hundred thousand sites.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Poke {
-    /// First byte.
-    pub address: Avma,
-    length: u8,
-    bytes: [u8; Poke::ROOM],
-}
-
-impl Poke {
-    const ROOM: usize = 7;
-
-    /// The bytes: in any order, torn at will.
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes[..self.length as usize]
-    }
-
-    /// As many as are needed for some bytes.
-    fn several(address: u64, bytes: &[u8]) -> impl Iterator<Item = Poke> + '_ {
-        bytes.chunks(Poke::ROOM).enumerate().map(move |(n, part)| {
-            let mut bytes = [0; Poke::ROOM];
-            bytes[..part.len()].copy_from_slice(part);
-            let address = Avma(address + (n * Poke::ROOM) as u64);
-            Poke { address, length: part.len() as u8, bytes }
-        })
-    }
 }
 
 /// What a change of a site demands of the program's threads. A thread is inside a site if its next instruction begins there behind the first
@@ -95,7 +63,7 @@ pub enum Demand {
     NobodyRuns,
 }
 
-/// A site in a running program.
+/// A site in a running program. It fills a cache line: a batch goes through a hundred thousand of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Site {
     address: Avma,
@@ -103,7 +71,7 @@ pub struct Site {
     ready: Bytes,
     kind: Kind,
     /// Where the five bytes are that are switched: behind a prefix of no effect, in a site of six bytes that is one instruction in every state.
-    at: usize,
+    at: u8,
     dressing: Demand,
     undressing: Demand,
 }
@@ -113,7 +81,7 @@ enum Kind {
     Jump,
     Call,
     /// Offset of the two bytes at the entry.
-    Short(usize),
+    Short(u8),
 }
 
 /// Length of a NOP of one instruction, five bytes or more, of which those from the fifth on may have any value.
@@ -132,7 +100,7 @@ fn nop_length(code: &[u8]) -> Option<usize> {
 }
 
 /// The ready form of five or more bytes, where it is switched, what dressing demands, and what undressing does.
-fn dress(original: Bytes) -> (Bytes, usize, Demand, Demand) {
+fn dress(original: Bytes) -> (Bytes, u8, Demand, Demand) {
     let mut ready = original;
     match *original {
         // Calls are switched as they are.
@@ -174,8 +142,8 @@ fn between(gap: u64) -> Option<&'static [u8]> {
 }
 
 /// The short jump from `at` to the beginning of the site.
-fn short_jump(at: usize) -> [u8; 2] {
-    [0xEB, (at as u8 + 2).wrapping_neg()]
+fn short_jump(at: u8) -> [u8; 2] {
+    [0xEB, (at + 2).wrapping_neg()]
 }
 
 impl Site {
@@ -207,7 +175,7 @@ impl Site {
             address,
             original: Bytes::new(original)?,
             ready: Bytes::join(&[&NOP5, between, &NOP2])?,
-            kind: Kind::Short(JUMP + gap),
+            kind: Kind::Short((JUMP + gap) as u8),
             at: 0,
             dressing: Demand::Nothing,
             undressing: Demand::NobodyInside,
@@ -252,17 +220,20 @@ impl Site {
     }
 
     /// First byte.
+    #[inline]
     pub fn address(&self) -> Avma {
         self.address
     }
 
     /// Number of bytes.
     #[allow(clippy::len_without_is_empty)]
+    #[inline]
     pub fn len(&self) -> usize {
         self.original.len()
     }
 
     /// What a change demands of the threads.
+    #[inline]
     pub fn demand(&self, from: State, to: State) -> Demand {
         let dressing = if from == State::Original { self.dressing } else { Demand::Nothing };
         let undressing = match (from, to) {
@@ -293,9 +264,9 @@ impl Site {
     }
 
     /// The state that these bytes are, if it is one: the file's, ready, or one of `others`.
-    pub fn state_of(&self, actual: &[u8], others: &[State]) -> Option<State> {
-        let states = [State::Original, State::Ready].into_iter().chain(others.iter().copied());
-        states.into_iter().find(|state| self.bytes(*state).is_ok_and(|bytes| *bytes == *actual))
+    pub fn state_of(&self, actual: &[u8], others: impl IntoIterator<Item = State>) -> Option<State> {
+        let mut states = [State::Original, State::Ready].into_iter().chain(others);
+        states.find(|state| self.is(*state, actual))
     }
 
     /// The state from which a change begins where batches between some states were cut short, if these bytes can be what they left.
@@ -305,11 +276,11 @@ impl Site {
         let mut seen: Vec<Bytes> = plain.into_iter().copied().collect();
         seen.extend(on.iter().filter_map(|state| self.bytes(*state).ok()));
         let mut test = self.ready;
-        test[self.at] = if test[0] == RET { RET } else { TEST };
+        test[self.at as usize] = if test[0] == RET { RET } else { TEST };
         seen.push(test);
         if let Kind::Short(at) = self.kind {
             let mut carry = self.ready;
-            carry[at..at + 2].copy_from_slice(&[NOP2[0], short_jump(at)[1]]);
+            carry[at as usize..][..2].copy_from_slice(&[NOP2[0], short_jump(at)[1]]);
             seen.push(carry);
         }
         let known = |(i, byte): (usize, &u8)| seen.iter().any(|bytes| bytes[i] == *byte);
@@ -324,82 +295,86 @@ impl Site {
         }
     }
 
+    /// The five bytes that are switched, ready or on.
+    #[inline]
+    fn switched(&self, state: State) -> Result<[u8; JUMP], OutOfReach> {
+        let at = self.at as usize;
+        let State::On(target) = state else {
+            return self.ready[at..at + JUMP].try_into().map_err(|_| OutOfReach);
+        };
+        let opcode = if self.kind == Kind::Call { CALL[0] } else { JMP[0] };
+        let [a, b, c, d] = distance(Avma(self.address.0 + (at + JUMP) as u64), target)?;
+        Ok([opcode, a, b, c, d])
+    }
+
     /// All bytes in a state.
+    #[inline]
     pub fn bytes(&self, state: State) -> Result<Bytes, OutOfReach> {
         let mut bytes = match state {
             State::Original => return Ok(self.original),
             State::Ready | State::On(_) => self.ready,
         };
-        if let State::On(target) = state {
-            let opcode = if self.kind == Kind::Call { CALL } else { JMP };
-            let address = Avma(self.address.0 + self.at as u64);
-            bytes[self.at..self.at + JUMP].copy_from_slice(&relative(opcode, address, target)?);
+        if let State::On(_) = state {
+            bytes[self.at as usize..][..JUMP].copy_from_slice(&self.switched(state)?);
             if let Kind::Short(at) = self.kind {
-                bytes[at..at + 2].copy_from_slice(&short_jump(at));
+                bytes[at as usize..][..2].copy_from_slice(&short_jump(at));
             }
         }
         Ok(bytes)
     }
 
-    /// The stores that lead from one state to another, by step.
-    pub fn steps(&self, from: State, to: State) -> Result<[Vec<Poke>; STEPS], OutOfReach> {
-        let mut steps: [Vec<Poke>; STEPS] = Default::default();
-        self.add_steps(from, to, &mut steps)?;
+    /// Are these its bytes in a state?
+    #[inline]
+    pub fn is(&self, state: State, actual: &[u8]) -> bool {
+        match state {
+            State::Original => self.original == *actual,
+            State::Ready => self.ready == *actual,
+            State::On(_) if self.len() == JUMP => self.switched(state).is_ok_and(|bytes| bytes == *actual),
+            State::On(_) => self.bytes(state).is_ok_and(|bytes| bytes == *actual),
+        }
+    }
+
+    /// The stores that lead from one state to another.
+    pub fn steps(&self, from: State, to: State) -> Result<Steps, OutOfReach> {
+        let mut steps = Steps::default();
+        self.add_steps(from, to, 0, &mut steps)?;
         Ok(steps)
     }
 
-    /// Adds them to those of other sites.
-    pub fn add_steps(
-        &self,
-        from: State,
-        to: State,
-        steps: &mut [Vec<Poke>; STEPS],
-    ) -> Result<(), OutOfReach> {
-        // Found out before anything is added.
-        let new = self.bytes(if matches!(to, State::On(_)) { to } else { State::Ready })?;
-        let mut put = |step: usize, offset: usize, bytes: &[u8]| {
-            steps[step].extend(Poke::several(self.address.0 + offset as u64, bytes));
-        };
-        let dressed = self.ready != self.original;
-        if from == State::Original && to != from && dressed {
-            put(0, 0, &self.ready);
-        }
+    /// Adds them to those of other sites of a span, in which this one is at `start`.
+    #[inline]
+    pub fn add_steps(&self, from: State, to: State, start: u16, steps: &mut Steps) -> Result<(), OutOfReach> {
         let (was_on, will_be_on) = (matches!(from, State::On(_)), matches!(to, State::On(_)));
+        // Found out before anything is added.
+        let new = self.switched(if will_be_on { to } else { State::Ready })?;
+        let dressed = from != to && self.ready != self.original;
+        if from == State::Original && dressed {
+            steps.put(0, start, &self.ready);
+        }
         if was_on || will_be_on {
             if let Kind::Short(at) = self.kind {
-                let jump = short_jump(at);
-                if was_on {
-                    put(0, at, &NOP2[..1]);
-                }
-                if will_be_on {
-                    put(3, at + 1, &jump[1..]);
-                    put(4, at, &jump[..1]);
-                } else {
-                    put(1, at + 1, &NOP2[1..]);
-                }
+                add_short_steps(start + u16::from(at), short_jump(at), was_on, will_be_on, steps);
             }
-            match (self.ready[0], will_be_on) {
-                // Behind a `ret` nothing runs: its padding is written while it is one. A9 would lead on to what follows the function.
-                (RET, _) => {
-                    if was_on {
-                        put(1, 0, &[RET]);
-                    }
-                    put(2, 1, &new[1..JUMP]);
-                    if will_be_on {
-                        put(3, 0, &new[..1]);
-                    }
-                }
-                _ => {
-                    let (first, operand) = (self.at, self.at + 1);
-                    put(1, first, &[TEST]);
-                    put(2, operand, &new[operand..first + JUMP]);
-                    put(3, first, &new[first..operand]);
-                }
-            }
+            // Behind a `ret` nothing runs: its padding is written while it is one. A9 would lead on to what follows the function.
+            let during = if self.ready[0] == RET { RET } else { TEST };
+            steps.switch(start + u16::from(self.at), during, new);
         }
-        if to == State::Original && to != from && dressed {
-            put(4, 0, &self.original);
+        if to == State::Original && dressed {
+            steps.put(4, start, &self.original);
         }
         Ok(())
+    }
+}
+
+/// Those of the short jump at `at`.
+fn add_short_steps(at: u16, jump: [u8; 2], was_on: bool, will_be_on: bool, steps: &mut Steps) {
+    if was_on {
+        steps.put(0, at, &NOP2[..1]);
+    }
+    if will_be_on {
+        steps.put(3, at + 1, &jump[1..]);
+        steps.put(4, at, &jump[..1]);
+    } else {
+        steps.put(1, at + 1, &NOP2[1..]);
     }
 }

@@ -7,6 +7,7 @@
 //! All of it runs in a thread that ends soon (see [`crate::threads`]).
 
 use crate::Error;
+use crate::ahead::Ahead;
 use crate::attach::Stops;
 use crate::directory::Directory;
 use crate::frames::{self, Stacks};
@@ -20,7 +21,7 @@ use crate::target::Target;
 use crate::text::{KeepMapped, ProcessText, Sync};
 use crate::threads::{Held, NotHeld};
 use calltap_abi::{plan, remote, stub};
-use calltap_patch::{Avma, Change, Demand, Fate, Site, State, Text, carry_out};
+use calltap_patch::{Avma, Change, Demand, Failed, Fate, Site, State, Text, carry_out};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::Ordering::*;
@@ -107,12 +108,11 @@ impl Past {
     /// Switches everything off.
     fn switch_off(&mut self, text: &mut ProcessText, notes: &mut Vec<String>) {
         let mut found = Vec::new();
+        // (They are in the order of their addresses.)
+        let mut ahead = Ahead::new(text);
         for mark in &mut self.marks {
-            let mut actual = vec![0; mark.site.len()];
-            if text.read(mark.site.address(), &mut actual).is_err() {
-                continue;
-            }
-            let state = mark.site.state_of(&actual, &mark.targets);
+            let Ok(actual) = ahead.at(mark.site.address(), mark.site.len()) else { continue };
+            let state = mark.site.state_of(actual, mark.targets.iter().copied());
             mark.dressed = state != Some(State::Original);
             match state {
                 Some(State::Original | State::Ready) => {}
@@ -127,7 +127,7 @@ impl Past {
             .iter()
             .map(|(site, from, recover)| Change { site, from: *from, to: State::Ready, recover })
             .collect();
-        report(carry_out(text, &changes, Demand::NobodyInside), &changes, notes);
+        report(carry_out(text, changes.iter().copied(), Demand::NobodyInside), &changes, notes);
     }
 
     /// With nobody running, brings the file's bytes back. False if somebody is inside a site that demands more.
@@ -144,16 +144,15 @@ impl Past {
             .iter()
             .map(|mark| Change { site: &mark.site, from: State::Ready, to: State::Original, recover: &[] })
             .collect();
-        report(carry_out(text, &changes, Demand::NobodyRuns), &changes, notes);
+        report(carry_out(text, changes.iter().copied(), Demand::NobodyRuns), &changes, notes);
         true
     }
 }
 
-fn report(fates: Vec<Fate<<ProcessText as Text>::Error>>, changes: &[Change<'_>], notes: &mut Vec<String>) {
-    for (fate, change) in fates.into_iter().zip(changes) {
-        let at = change.site.address().0;
+fn report(failed: Failed<<ProcessText as Text>::Error>, changes: &[Change<'_>], notes: &mut Vec<String>) {
+    for (n, fate) in failed {
+        let at = changes[n].site.address().0;
         match fate {
-            Fate::Done => {}
             Fate::Surprise(bytes) => {
                 notes.push(format!(
                     "somebody else has changed the code at {at:#x}, it is left alone: {bytes:02x?}"

@@ -5,6 +5,7 @@
 #![deny(unsafe_code)]
 
 mod agent;
+mod ahead;
 mod attach;
 mod clock;
 mod collector;

@@ -1,13 +1,15 @@
 //! A module of a process, and where the sites of its functions lead.
 
+use crate::ahead::Ahead;
 use crate::journal::Entry;
 use crate::maps::Region;
 use crate::modules::Mapped;
 use crate::stubs::{HopRange, Stubs};
 use crate::text::ProcessText;
-use calltap_patch::{Avma, Bias, Demand, Site, State, Text, Wanted};
+use calltap_patch::{Avma, Bias, Change, Demand, Fate, Site, State, Wanted};
 use calltap_sites::{Binary, Function};
 use calltap_trace::{Module, Record, SiteId};
+use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -27,7 +29,7 @@ pub struct Loaded {
     pub fresh: bool,
     binary: Arc<Binary>,
     bias: Bias,
-    /// Those that were wanted at some time.
+    /// Those that were wanted at some time, in the order of their addresses.
     sites: Vec<Placed>,
     /// By function: where it is among them, plus one.
     places: Vec<u32>,
@@ -63,14 +65,6 @@ struct Stub {
     target: Avma,
 }
 
-/// A site to change.
-#[derive(Clone, Copy, Debug)]
-pub struct Pending {
-    place: usize,
-    /// Its state then.
-    pub to: State,
-}
-
 impl Placed {
     fn new(function: usize, site: Site) -> Placed {
         let (torn, refused, drained, wanted) = (Vec::new(), false, false, None);
@@ -87,17 +81,48 @@ impl Placed {
         }
     }
 
+    /// What its bytes shall be now.
+    fn shall(&self) -> State {
+        let stub = self.wanted.filter(|_| !self.muted).and_then(|wanted| self.stubs[wanted as usize]);
+        match (stub, self.state) {
+            (None, State::Original) => State::Original,
+            (Some(stub), _) if self.drained => State::On(stub.target),
+            (None | Some(_), _) => State::Ready,
+        }
+    }
+
+    /// The change to that, if it is not so.
+    fn change(&self) -> Option<Change<'_>> {
+        let (from, to) = (self.state, self.shall());
+        let is_needed = !self.refused && (from != to || !self.torn.is_empty());
+        is_needed.then_some(Change { site: &self.site, from, to, recover: &self.torn })
+    }
+
+    /// A change was made, or why not.
+    fn settle(&mut self, to: State, fate: Option<&Fate<Errno>>) {
+        match fate {
+            None => {
+                self.state = to;
+                self.torn.clear();
+            }
+            // It is none: other bytes were there.
+            Some(Fate::Surprise(_)) => self.refused = true,
+            // It is between its states.
+            Some(Fate::Torn(_)) if !self.torn.contains(&to) => self.torn.push(to),
+            Some(_) => {}
+        }
+    }
+
     /// Finds out what it is now.
-    fn look(&mut self, text: &mut ProcessText) {
-        let targets: Vec<State> = self.stubs.iter().flatten().map(|stub| State::On(stub.target)).collect();
-        let mut actual = vec![0; self.site.len()];
-        if text.read(self.site.address(), &mut actual).is_err() {
+    fn look(&mut self, text: &mut Ahead<'_>) {
+        let Ok(actual) = text.at(self.site.address(), self.site.len()) else {
             self.refused = true;
             return;
-        }
-        match self.site.state_of(&actual, &targets) {
+        };
+        let targets = || self.stubs.iter().flatten().map(|stub| State::On(stub.target));
+        match self.site.state_of(actual, targets()) {
             Some(state) => self.state = state,
-            None => (self.state, self.torn) = (State::Ready, [&targets[..], &[State::Original]].concat()),
+            None => (self.state, self.torn) = (State::Ready, targets().chain([State::Original]).collect()),
         }
         // Whoever switched it on had seen to that; what is as in the file has to be dressed again.
         self.drained &= self.state != State::Original;
@@ -164,9 +189,10 @@ impl Loaded {
                 self.fresh || placed.site.demand(State::Original, State::Ready) == Demand::Nothing;
             placed.wanted = Some(wanted);
             if placed.stubs[wanted as usize].is_none() {
-                new.push((place, tracers, wanted));
+                new.push((function, tracers, wanted));
             }
         }
+        self.put_in_order();
         self.give_stubs(&new, &binary, stubs, regions, records);
     }
 
@@ -181,7 +207,18 @@ impl Loaded {
         Some(self.sites.len() - 1)
     }
 
-    /// Gives sites stubs; `new` has their places.
+    /// Sorts the sites. They come in the order of the file's functions, nearly always that of addresses.
+    fn put_in_order(&mut self) {
+        if self.sites.is_sorted_by_key(|placed| placed.site.address()) {
+            return;
+        }
+        self.sites.sort_by_key(|placed| placed.site.address());
+        for (place, placed) in self.sites.iter().enumerate() {
+            self.places[placed.function] = place as u32 + 1;
+        }
+    }
+
+    /// Gives the sites of functions stubs.
     fn give_stubs(
         &mut self,
         new: &[(usize, u32, Wanted)],
@@ -215,9 +252,9 @@ impl Loaded {
             }
         };
         let mut described = Vec::with_capacity(new.len());
-        for (place, tracers, wanted) in new {
-            let placed = &mut self.sites[*place];
-            let function = &binary.functions[placed.function];
+        for (function, tracers, wanted) in new {
+            let placed = &mut self.sites[self.places[*function] as usize - 1];
+            let function = &binary.functions[*function];
             let Some(form) = &function.form else { continue };
             let Some((id, target)) = batch.add(form, self.bias, *wanted) else { continue };
             placed.stubs[*wanted as usize] = Some(Stub { id, target });
@@ -257,8 +294,10 @@ impl Loaded {
             placed.drained |= drained.is_some_and(|drained| n < drained);
         }
         self.recorded = !self.sites.is_empty();
+        self.put_in_order();
+        let mut text = Ahead::new(text);
         for placed in &mut self.sites {
-            placed.look(text);
+            placed.look(&mut text);
         }
     }
 
@@ -294,60 +333,24 @@ impl Loaded {
         }
     }
 
-    /// The sites that are not what they shall be now.
-    pub fn pending(&self) -> Vec<Pending> {
-        let shall = |placed: &Placed| {
-            let stub =
-                placed.wanted.filter(|_| !placed.muted).and_then(|wanted| placed.stubs[wanted as usize]);
-            match (stub, placed.state) {
-                (None, State::Original) => State::Original,
-                (Some(stub), _) if placed.drained => State::On(stub.target),
-                (None | Some(_), _) => State::Ready,
-            }
-        };
-        self.sites
-            .iter()
-            .enumerate()
-            .filter(|(_, placed)| !placed.refused)
-            .map(|(place, placed)| (place, placed, shall(placed)))
-            .filter(|(_, placed, to)| placed.state != *to || !placed.torn.is_empty())
-            .map(|(place, _, to)| Pending { place, to })
-            .collect()
+    /// What has to be done for its sites to be what they shall be now.
+    pub fn changes(&self) -> impl Iterator<Item = Change<'_>> + Clone {
+        self.sites.iter().filter_map(Placed::change)
     }
 
-    /// The change of a pending site.
-    pub fn change(&self, pending: Pending) -> Option<calltap_patch::Change<'_>> {
-        let placed = self.sites.get(pending.place)?;
-        Some(calltap_patch::Change {
-            site: &placed.site,
-            from: placed.state,
-            to: pending.to,
-            recover: &placed.torn,
-        })
-    }
-
-    /// The site was changed.
-    pub fn done(&mut self, pending: Pending) {
-        if let Some(placed) = self.sites.get_mut(pending.place) {
-            placed.state = pending.to;
-            placed.torn.clear();
+    /// Notes what became of these [`changes`](Loaded::changes): `fate` says of each in turn why it was not made, if it was not. Each is reported with the
+    /// function's name.
+    pub fn settle(
+        &mut self,
+        mut fate: impl FnMut() -> Option<Fate<Errno>>,
+        mut report: impl FnMut(&str, Change<'_>, Option<&Fate<Errno>>),
+    ) {
+        for placed in &mut self.sites {
+            let Some(change) = placed.change() else { continue };
+            let (to, fate) = (change.to, fate());
+            report(&self.binary.functions[placed.function].name, change, fate.as_ref());
+            placed.settle(to, fate.as_ref());
         }
-    }
-
-    /// Writing was cut short: the site is between its states.
-    pub fn tear(&mut self, pending: Pending) {
-        if let Some(placed) = self.sites.get_mut(pending.place)
-            && !placed.torn.contains(&pending.to)
-        {
-            placed.torn.push(pending.to);
-        }
-    }
-
-    /// The site is none: other bytes were there. Its name.
-    pub fn refuse(&mut self, pending: Pending) -> String {
-        let Some(placed) = self.sites.get_mut(pending.place) else { return String::new() };
-        placed.refused = true;
-        self.binary.functions[placed.function].name.clone()
     }
 
     /// Has sites stay off, by their stubs. Their names.

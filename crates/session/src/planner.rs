@@ -3,7 +3,7 @@
 use crate::clock;
 use crate::directory::Directory;
 use crate::journal::{Entry, Journal};
-use crate::loaded::{Loaded, Pending, Wish};
+use crate::loaded::{Loaded, Wish};
 use crate::maps::{self, Region};
 use crate::modules::{Candidates, Identity, Mapped, mapped};
 use crate::patient::say;
@@ -409,7 +409,7 @@ impl<'a> Planner<'a> {
             process.modules.iter_mut().partition(|module| module.fresh);
         found.extend(switch(fresh, text, Demand::NobodyRuns, &mut tally));
         // (What is dressed while it runs is not switched before it was seen that nobody is inside.)
-        let waiting: usize = running.iter().map(|module| module.pending().len()).sum();
+        let waiting: usize = running.iter().map(|module| module.changes().count()).sum();
         if can_sync && self.mode == PatchMode::Live {
             found.extend(switch(running, text, Demand::NobodyInside, &mut tally));
         } else if waiting > 0 {
@@ -468,49 +468,38 @@ pub fn switch(
     granted: Demand,
     tally: &mut Tally,
 ) -> Vec<String> {
-    let pending: Vec<Vec<Pending>> = modules.iter().map(|module| module.pending()).collect();
-    let mut changes = Vec::with_capacity(pending.iter().map(Vec::len).sum());
-    for (module, pending) in modules.iter().zip(&pending) {
-        changes.extend(pending.iter().filter_map(|pending| module.change(*pending)));
+    if modules.iter().all(|module| module.changes().next().is_none()) {
+        return Vec::new();
     }
-    let fates = carry_out(text, &changes, granted);
-    let expected = |change: &calltap_patch::Change<'_>, fate: &Fate<_>| match fate {
-        Fate::Surprise(_) => Some((change.site.address(), change.site.bytes(change.from))),
-        _ => None,
+    // As a batch is carried out fastest.
+    modules.sort_by_key(|module| module.mapped.range);
+    let fates = carry_out(text, modules.iter().flat_map(|module| module.changes()), granted);
+    let mut fates = fates.into_iter().peekable();
+    let mut numbers = 0..;
+    let mut fate = || {
+        let number = numbers.next();
+        fates.next_if(|(n, _)| Some(*n) == number).map(|(_, fate)| fate)
     };
-    let surprises: Vec<_> = changes.iter().zip(&fates).filter_map(|(c, f)| expected(c, f)).collect();
-    drop(changes);
-    let mut surprises = surprises.into_iter();
     let mut notes = Vec::new();
     let mut failed = None;
-    let places = pending.iter().enumerate().flat_map(|(n, all)| all.iter().map(move |pending| (n, *pending)));
-    for ((n, pending), fate) in places.zip(fates) {
-        let module = &mut modules[n];
-        match fate {
-            Fate::Done => {
-                module.done(pending);
-                match pending.to {
-                    State::On(_) => tally.on += 1,
-                    _ => tally.off += 1,
-                }
-            }
-            Fate::Surprise(actual) => {
-                let name = module.refuse(pending);
-                if let Some((address, Ok(expected))) = surprises.next() {
+    for module in modules {
+        module.settle(&mut fate, |name, change, fate| match fate {
+            None if matches!(change.to, State::On(_)) => tally.on += 1,
+            None => tally.off += 1,
+            Some(Fate::Surprise(actual)) => {
+                if let Ok(expected) = change.site.bytes(change.from) {
                     notes.push(format!(
                         "{name} at {:#x} is not traced: expected {expected:02x?}, found {actual:02x?}",
-                        address.0
+                        change.site.address().0
                     ));
                 }
             }
-            Fate::Demands(_) => tally.waiting += 1,
-            Fate::Torn(errno) => {
-                module.tear(pending);
-                failed = Some((failed.map_or(0, |(n, _)| n) + 1, errno));
+            Some(Fate::Demands(_)) => tally.waiting += 1,
+            Some(Fate::Torn(errno) | Fate::Unread(errno)) => {
+                failed = Some((failed.map_or(0, |(n, _)| n) + 1, *errno));
             }
-            Fate::Unread(errno) => failed = Some((failed.map_or(0, |(n, _)| n) + 1, errno)),
-            Fate::OutOfReach => {}
-        }
+            Some(Fate::OutOfReach) => {}
+        });
     }
     if let Some((n, errno)) = failed {
         notes.push(format!("{n} sites could not be written and are not traced: {errno}"));
@@ -536,5 +525,5 @@ fn watch_loader(process: u32, text: &mut ProcessText, journal: &Journal, mut brk
     let entry = Entry::Site { process, site, target: hook, stub: None, inode: 0 };
     let to = State::On(hook);
     let change = calltap_patch::Change { site: &site, from: State::Original, to, recover: &[] };
-    journal.add(&[entry]).is_ok() && carry_out(text, &[change], Demand::Nothing).pop() == Some(Fate::Done)
+    journal.add(&[entry]).is_ok() && carry_out(text, [change], Demand::Nothing).is_empty()
 }

@@ -67,15 +67,20 @@ impl Case {
     }
 
     pub fn acts(&self, from: State, to: State) -> Vec<Act> {
-        let steps: [_; STEPS] = self.site.steps(from, to).unwrap();
+        let steps = self.site.steps(from, to).unwrap();
         let demand = self.site.demand(from, to);
         let mut acts = Vec::new();
-        for (step, pokes) in steps.into_iter().enumerate() {
-            for poke in &pokes {
-                let offset = (poke.address.0 - self.ground.base) as usize;
-                acts.push(Act::Store(step, offset, poke.bytes().to_vec()));
-            }
-            if !pokes.is_empty() {
+        for step in 0..STEPS {
+            steps.each(step, |at, new| match acts.last_mut() {
+                // What is written together may be torn anywhere.
+                Some(Act::Store(same, before, bytes))
+                    if (*same, *before + bytes.len()) == (step, at.into()) =>
+                {
+                    bytes.extend(new);
+                }
+                _ => acts.push(Act::Store(step, at.into(), new.to_vec())),
+            });
+            if !steps.is_empty(step) {
                 acts.push(Act::Sync(step));
             }
             if step == 0 && demand == Demand::NobodyInside {
