@@ -19,6 +19,10 @@ pub trait Text {
     fn write(&mut self, at: Avma, bytes: &[u8]) -> Result<(), Self::Error>;
     /// Returns when every processor has executed a serialising instruction, or will before it runs the program's code again.
     fn sync(&mut self) -> Result<(), Self::Error>;
+    /// A batch begins: these changes, with this seen to. (For whoever keeps a [log](crate::log), as the next.)
+    fn begin(&mut self, _changes: &mut dyn Iterator<Item = Change<'_>>, _granted: Demand) {}
+    /// It is over.
+    fn end(&mut self) {}
 }
 
 /// A site's way from one state to another.
@@ -65,7 +69,9 @@ pub fn carry_out<'a, T: Text>(
 where
     T::Error: Clone,
 {
-    let changes = changes.into_iter().enumerate();
+    let changes = changes.into_iter();
+    text.begin(&mut changes.clone(), granted);
+    let changes = changes.enumerate();
     let mut plan = Plan::new(granted);
     if !plan.add_all(text, changes.clone()) {
         let mut sorted: Vec<_> = changes.collect();
@@ -74,6 +80,7 @@ where
         plan.add_all(text, sorted.into_iter());
     }
     let done = plan.take_all(text);
+    text.end();
     let Plan { size, mut failed, .. } = plan;
     failed.sort_by_key(|(n, _)| *n);
     if let Err(error) = done {

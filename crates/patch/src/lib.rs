@@ -8,11 +8,14 @@
 use calltap_abi::stub::{self, Hook};
 use calltap_sites::{SiteForm, Svma};
 
+mod audit;
 mod batch;
 mod bytes;
+pub mod log;
 mod site;
 mod steps;
 
+pub use audit::Audit;
 pub use batch::{Change, Failed, Fate, Text, carry_out};
 pub use bytes::Bytes;
 pub use site::{Demand, Site, State};

@@ -1,0 +1,263 @@
+//! Checks a [log](crate::log) of what was done to a program's code against the protocol that `site.rs` writes down:
+//!
+//! - every site of a batch is read, and found as expected, before anything is written;
+//! - of each site exactly the stores of its next step are written, and of what lies between sites nothing;
+//! - between two steps of a site lies a core sync, unless nobody runs it, and behind the last one another;
+//! - a batch that ends has every site in its new state, or has not touched it;
+//! - no change is made that demands more of the threads than was seen to;
+//! - what is written outside of batches is no site.
+
+use crate::log::Entry;
+use crate::{Avma, Demand, STEPS, Site, State};
+use std::collections::{BTreeMap, HashMap};
+
+/// What a log amounts to.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Audit {
+    /// Batches that ended.
+    pub batches: usize,
+    /// Batches that did not: their writer was killed.
+    pub cut_short: usize,
+    /// Changes of sites.
+    pub changes: usize,
+    /// Changes that were refused: other bytes were found, or too much was demanded.
+    pub refused: usize,
+    /// Writes.
+    pub writes: usize,
+    /// Core syncs.
+    pub syncs: usize,
+    /// Where it is not as the protocol has it: number of the entry, and what is wrong.
+    pub faults: Vec<(usize, String)>,
+    /// Sites that were seen, by process: address and length.
+    sites: HashMap<u32, BTreeMap<u64, u64>>,
+    batch: Option<Batch>,
+    entries: usize,
+}
+
+/// A batch that goes on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Batch {
+    pid: u32,
+    quiet: bool,
+    granted: Demand,
+    /// By address.
+    ways: BTreeMap<u64, Way>,
+    /// What was read last.
+    read: (u64, Vec<u8>),
+    written: bool,
+    /// Something was written since the last sync.
+    unsynced: bool,
+}
+
+/// A site's way through a batch.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Way {
+    site: Site,
+    from: State,
+    to: State,
+    recover: Vec<State>,
+    /// The stores of its steps that have any, once it was read and found as expected.
+    steps: Option<Vec<Vec<(usize, u8)>>>,
+    /// It was read.
+    seen: bool,
+    taken: usize,
+    /// No sync has come since its last step.
+    waiting: bool,
+}
+
+impl Way {
+    /// It was found to be these bytes.
+    fn read(&mut self, bytes: &[u8], granted: Demand) {
+        self.seen = true;
+        let from = match &self.recover[..] {
+            [] => self.site.is(self.from, bytes).then_some(self.from),
+            cut_short => self.site.recognise(bytes, &[&[self.from], cut_short].concat(), self.to),
+        };
+        let from = from.filter(|from| self.site.demand(*from, self.to) <= granted);
+        let steps = from.and_then(|from| self.site.steps(from, self.to).ok());
+        self.steps = steps.map(|steps| {
+            let stores = |step: usize| {
+                let mut all = Vec::new();
+                steps.each(step, |at, bytes| {
+                    all.extend(bytes.iter().zip(usize::from(at)..).map(|(byte, at)| (at, *byte)));
+                });
+                all
+            };
+            (0..STEPS).map(stores).filter(|stores| !stores.is_empty()).collect()
+        });
+    }
+
+    /// It was these bytes, and is those: what is wrong with that?
+    fn write(&mut self, before: &[u8], after: &[u8], quiet: bool) -> Option<&'static str> {
+        let next = self.steps.as_ref().and_then(|steps| steps.get(self.taken));
+        let expected = next.map(|stores| {
+            let mut bytes = before.to_vec();
+            stores.iter().for_each(|(at, byte)| bytes[*at] = *byte);
+            bytes
+        });
+        match expected {
+            Some(expected) if expected == after => {
+                let hasty = self.waiting && !quiet;
+                (self.taken, self.waiting) = (self.taken + 1, true);
+                hasty.then_some("two steps without a sync between them")
+            }
+            _ if before == after => None,
+            Some(_) => Some("not what its next step is"),
+            None if self.steps.is_none() => Some("written although it was not as expected"),
+            None => Some("written although it had arrived"),
+        }
+    }
+
+    fn is_between(&self) -> bool {
+        self.steps.as_ref().is_some_and(|steps| (1..steps.len()).contains(&self.taken))
+    }
+}
+
+impl Audit {
+    /// Goes through a log.
+    pub fn of(entries: impl IntoIterator<Item = Entry>) -> Audit {
+        let mut audit = Audit::default();
+        entries.into_iter().for_each(|entry| audit.add(entry));
+        audit.cut_short += usize::from(audit.batch.take().is_some());
+        audit
+    }
+
+    /// The next entry.
+    pub fn add(&mut self, entry: Entry) {
+        self.entries += 1;
+        match entry {
+            Entry::Batch { pid, quiet, granted } => self.begin(pid, quiet, granted),
+            Entry::Change { site, from, to, recover } => self.change(*site, from, to, recover),
+            Entry::Read(at, bytes) => self.read(at, bytes),
+            Entry::Write(at, bytes) => self.write(at, &bytes),
+            Entry::Sync => self.sync(),
+            Entry::End => self.end(),
+            Entry::Poke(pid, at, bytes) => self.poke(pid, at, bytes.len() as u64),
+        }
+    }
+
+    fn fault(&mut self, what: impl Into<String>) {
+        self.faults.push((self.entries, what.into()));
+    }
+
+    fn begin(&mut self, pid: u32, quiet: bool, granted: Demand) {
+        self.cut_short += usize::from(self.batch.is_some());
+        let (ways, read) = (BTreeMap::new(), (0, Vec::new()));
+        self.batch = Some(Batch { pid, quiet, granted, ways, read, written: false, unsynced: false });
+    }
+
+    fn change(&mut self, site: Site, from: State, to: State, recover: Vec<State>) {
+        let Some(batch) = &mut self.batch else { return self.fault("a change outside of a batch") };
+        let way = Way { site, from, to, recover, steps: None, seen: false, taken: 0, waiting: false };
+        let twice = batch.ways.insert(site.address().0, way).is_some();
+        self.sites.entry(batch.pid).or_default().insert(site.address().0, site.len() as u64);
+        self.changes += 1;
+        if twice {
+            self.fault(format!("two changes of the site at {:#x}", site.address().0));
+        }
+    }
+
+    fn read(&mut self, at: Avma, bytes: Vec<u8>) {
+        let Some(batch) = &mut self.batch else { return };
+        let end = at.0.saturating_add(bytes.len() as u64);
+        if !batch.written {
+            for (start, way) in batch.ways.range_mut(at.0..end) {
+                let offset = (start - at.0) as usize;
+                if let Some(bytes) = bytes.get(offset..offset + way.site.len()) {
+                    way.read(bytes, batch.granted);
+                }
+            }
+        }
+        batch.read = (at.0, bytes);
+    }
+
+    fn write(&mut self, at: Avma, bytes: &[u8]) {
+        self.writes += 1;
+        let Some(mut batch) = self.batch.take() else { return self.fault("a write outside of a batch") };
+        if !batch.written {
+            batch.written = true;
+            let unread = batch.ways.values().filter(|way| !way.seen).count();
+            if unread > 0 {
+                self.fault(format!("written before {unread} sites of the batch were read"));
+            }
+        }
+        batch.unsynced = true;
+        for fault in batch.write(at.0, bytes) {
+            self.fault(fault);
+        }
+        self.batch = Some(batch);
+    }
+
+    fn sync(&mut self) {
+        self.syncs += 1;
+        if let Some(batch) = &mut self.batch {
+            batch.unsynced = false;
+            batch.ways.values_mut().for_each(|way| way.waiting = false);
+        }
+    }
+
+    fn end(&mut self) {
+        let Some(batch) = self.batch.take() else { return self.fault("an end without a beginning") };
+        self.batches += 1;
+        self.refused += batch.ways.values().filter(|way| way.steps.is_none()).count();
+        for way in batch.ways.values().filter(|way| way.is_between()) {
+            self.fault(format!("the site at {:#x} was left between its states", way.site.address().0));
+        }
+        if batch.unsynced && !batch.quiet {
+            self.fault("a batch ends without a sync behind its last write");
+        }
+    }
+
+    fn poke(&mut self, pid: u32, at: Avma, length: u64) {
+        let sites = self.sites.get(&pid);
+        let before = sites.and_then(|sites| sites.range(..at.0.saturating_add(length)).next_back());
+        if let Some((start, _)) = before.filter(|(start, size)| *start + *size > at.0) {
+            let what = format!("the site at {start:#x} was written outside of a batch");
+            self.fault(what);
+        }
+    }
+}
+
+impl Batch {
+    /// What is wrong with a write.
+    fn write(&mut self, at: u64, bytes: &[u8]) -> Vec<String> {
+        let end = at.saturating_add(bytes.len() as u64);
+        let offset = at.checked_sub(self.read.0).map(|offset| offset as usize);
+        let Some(before) = offset.and_then(|offset| self.read.1.get(offset..offset + bytes.len())) else {
+            return vec![format!("written at {at:#x} without having been read right before")];
+        };
+        let mut faults = Vec::new();
+        let mut changed = before.iter().zip(bytes).filter(|(a, b)| a != b).count();
+        // (A site that begins before the write: its first bytes stay.)
+        for (start, way) in self.ways.range_mut(at.saturating_sub(WIDEST)..end) {
+            let (first, last) = (start.max(&at), end.min(start + way.site.len() as u64));
+            if *first >= last {
+                continue;
+            }
+            let site = |bytes: &[u8]| -> Option<Vec<u8>> {
+                let own = (start - self.read.0) as usize;
+                let mut all = self.read.1.get(own..own + way.site.len())?.to_vec();
+                let part = bytes.get((first - at) as usize..(last - at) as usize)?;
+                all[(first - start) as usize..(last - start) as usize].copy_from_slice(part);
+                Some(all)
+            };
+            let Some((was, is)) = site(before).zip(site(bytes)) else {
+                faults.push(format!(
+                    "the site at {start:#x} was written without having been read right before"
+                ));
+                continue;
+            };
+            changed -= was.iter().zip(&is).filter(|(a, b)| a != b).count();
+            if let Some(what) = way.write(&was, &is, self.quiet) {
+                faults.push(format!("the site at {start:#x}: {what}"));
+            }
+        }
+        if changed > 0 {
+            faults.push(format!("{changed} bytes near {at:#x} were changed that belong to no site"));
+        }
+        faults
+    }
+}
+
+/// No site has more bytes.
+const WIDEST: u64 = 64;

@@ -1,0 +1,172 @@
+//! A log of all that was read and written of a program's code, in lines of text:
+//!
+//! ```text
+//! batch PID barrier|quiet nothing|nobody_inside|nobody_runs    a batch begins: how it syncs, what was seen to
+//! site ADDRESS KIND BYTES FROM TO [RECOVER...]                 one of its changes; states are original, ready, on:TARGET
+//! read ADDRESS BYTES
+//! write ADDRESS BYTES
+//! sync
+//! end                                                          of the batch
+//! poke PID ADDRESS BYTES                                       a write that belongs to no batch: to where nobody executes
+//! ```
+
+use crate::{Avma, Change, Demand, Site, State};
+use std::fmt::{self, Display, Formatter};
+use std::str::{FromStr, SplitAsciiWhitespace};
+
+/// One line.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Entry {
+    /// A batch begins.
+    Batch {
+        /// Of which process.
+        pid: u32,
+        /// Nobody runs what is written: syncs do nothing.
+        quiet: bool,
+        /// What was seen to.
+        granted: Demand,
+    },
+    /// One of its changes.
+    Change {
+        /// Which.
+        site: Box<Site>,
+        /// Its state before.
+        from: State,
+        /// And then.
+        to: State,
+        /// Where batches that were cut short here led to.
+        recover: Vec<State>,
+    },
+    /// What was found.
+    Read(Avma, Vec<u8>),
+    /// What was stored.
+    Write(Avma, Vec<u8>),
+    /// All processors were made to serialise.
+    Sync,
+    /// The batch is over.
+    End,
+    /// A write that belongs to no batch.
+    Poke(u32, Avma, Vec<u8>),
+}
+
+impl From<Change<'_>> for Entry {
+    fn from(change: Change<'_>) -> Entry {
+        Entry::Change {
+            site: Box::new(*change.site),
+            from: change.from,
+            to: change.to,
+            recover: change.recover.to_vec(),
+        }
+    }
+}
+
+struct Hex<'a>(&'a [u8]);
+
+impl Display for Hex<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl Display for State {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            State::Original => f.write_str("original"),
+            State::Ready => f.write_str("ready"),
+            State::On(target) => write!(f, "on:{:#x}", target.0),
+        }
+    }
+}
+
+const DEMANDS: [(Demand, &str); 3] = [
+    (Demand::Nothing, "nothing"),
+    (Demand::NobodyInside, "nobody_inside"),
+    (Demand::NobodyRuns, "nobody_runs"),
+];
+
+impl Display for Entry {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Entry::Batch { pid, quiet, granted } => {
+                let how = if *quiet { "quiet" } else { "barrier" };
+                let name = DEMANDS.iter().find(|(demand, _)| demand == granted).map_or("", |(_, name)| name);
+                write!(f, "batch {pid} {how} {name}")
+            }
+            Entry::Change { site, from, to, recover } => {
+                let (kind, bytes) = site.parts();
+                write!(f, "site {:#x} {kind} {} {from} {to}", site.address().0, Hex(bytes))?;
+                recover.iter().try_for_each(|state| write!(f, " {state}"))
+            }
+            Entry::Read(at, bytes) => write!(f, "read {:#x} {}", at.0, Hex(bytes)),
+            Entry::Write(at, bytes) => write!(f, "write {:#x} {}", at.0, Hex(bytes)),
+            Entry::Sync => f.write_str("sync"),
+            Entry::End => f.write_str("end"),
+            Entry::Poke(pid, at, bytes) => write!(f, "poke {pid} {:#x} {}", at.0, Hex(bytes)),
+        }
+    }
+}
+
+/// A line that is none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Unknown;
+
+impl FromStr for Entry {
+    type Err = Unknown;
+
+    fn from_str(line: &str) -> Result<Entry, Unknown> {
+        let mut words = line.split_ascii_whitespace();
+        let entry = parse(&mut words).ok_or(Unknown)?;
+        if words.next().is_some() { Err(Unknown) } else { Ok(entry) }
+    }
+}
+
+fn parse(words: &mut SplitAsciiWhitespace<'_>) -> Option<Entry> {
+    Some(match words.next()? {
+        "batch" => Entry::Batch {
+            pid: words.next()?.parse().ok()?,
+            quiet: match words.next()? {
+                "quiet" => true,
+                "barrier" => false,
+                _ => return None,
+            },
+            granted: demand(words.next()?)?,
+        },
+        "site" => {
+            let (at, kind, bytes) =
+                (address(words.next()?)?, words.next()?.parse().ok()?, bytes(words.next()?)?);
+            let site = Box::new(Site::from_parts(at, kind, &bytes)?);
+            let (from, to) = (state(words.next()?)?, state(words.next()?)?);
+            Entry::Change { site, from, to, recover: words.map(state).collect::<Option<_>>()? }
+        }
+        "read" => Entry::Read(address(words.next()?)?, bytes(words.next()?)?),
+        "write" => Entry::Write(address(words.next()?)?, bytes(words.next()?)?),
+        "sync" => Entry::Sync,
+        "end" => Entry::End,
+        "poke" => Entry::Poke(words.next()?.parse().ok()?, address(words.next()?)?, bytes(words.next()?)?),
+        _ => return None,
+    })
+}
+
+fn demand(word: &str) -> Option<Demand> {
+    DEMANDS.iter().find(|(_, name)| *name == word).map(|(demand, _)| *demand)
+}
+
+fn address(word: &str) -> Option<Avma> {
+    u64::from_str_radix(word.strip_prefix("0x")?, 16).ok().map(Avma)
+}
+
+fn state(word: &str) -> Option<State> {
+    match word {
+        "original" => Some(State::Original),
+        "ready" => Some(State::Ready),
+        _ => address(word.strip_prefix("on:")?).map(State::On),
+    }
+}
+
+fn bytes(word: &str) -> Option<Vec<u8>> {
+    if !word.is_ascii() || !word.len().is_multiple_of(2) {
+        return None;
+    }
+    let byte = |at: usize| u8::from_str_radix(&word[at..at + 2], 16).ok();
+    (0..word.len()).step_by(2).map(byte).collect()
+}
