@@ -91,7 +91,7 @@ impl Reader {
     }
 
     /// Reads what there is; true if anything came.
-    pub fn read(&mut self, shared: &Shared, extent: Extent, output: &mut Output) -> bool {
+    pub fn read(&mut self, shared: &Shared, extent: Extent, output: &mut Output<'_>) -> bool {
         let mut got = false;
         // No more chunks than there are: links that make a circle (the program can write to them) end somewhere.
         let mut left = shared.chunk_count();
@@ -199,7 +199,7 @@ impl Reader {
     }
 
     /// Encodes what is left of a thread that has ended, and gives its chunks back.
-    pub fn end(&mut self, shared: &Shared, output: &mut Output) {
+    pub fn end(&mut self, shared: &Shared, output: &mut Output<'_>) {
         if self.sparse {
             let mut sink = Encode::new(&mut self.open, &mut self.encoder, self.rates.as_deref());
             self.cursor.flush_sparse(&mut sink);
@@ -213,7 +213,7 @@ impl Reader {
     }
 
     /// Writes what is encoded, losses included.
-    pub fn flush(&mut self, shared: &Shared, output: &mut Output) {
+    pub fn flush(&mut self, shared: &Shared, output: &mut Output<'_>) {
         self.note_loss(shared);
         output.events(&mut self.encoder);
     }
