@@ -94,7 +94,7 @@ fn summary(outcome: &Outcome, output: &str) -> String {
 }
 
 /// `stopped for 0.31 ms to attach, 0.8 ms to detach (3 threads)`
-fn stopped(attaching: &Stops, detaching: &Stops) -> String {
+pub fn stopped(attaching: &Stops, detaching: &Stops) -> String {
     format!(
         "stopped for {} to attach, {} to detach ({})",
         ms(attaching.total),
@@ -104,7 +104,7 @@ fn stopped(attaching: &Stops, detaching: &Stops) -> String {
 }
 
 /// `switched off, called too often: leaf (12,300,000 events/s), work (1,230,000 events/s) and 3 more`
-fn muted(functions: &[(String, f64)]) -> String {
+pub fn muted(functions: &[(String, f64)]) -> String {
     const SHOWN: usize = 5;
     let shown: Vec<String> = functions
         .iter()

@@ -46,8 +46,8 @@ pub struct Totals {
 pub struct Live<'a> {
     /// Length of an interval.
     pub interval: Duration,
-    /// The first begins when this becomes true; then, too, what there is is handed over.
-    pub begun: &'a AtomicBool,
+    /// True while everything is switched on. When that begins, and when it ends, what there is is handed over.
+    pub on: &'a AtomicBool,
 }
 
 /// Reads all threads of a session.
@@ -67,7 +67,7 @@ pub struct Collector<'a> {
     namespace: u64,
     rates: Option<Arc<Rates>>,
     live: Option<Live<'a>>,
-    /// When everything was last handed over.
+    /// When everything was last handed over, where that is done now and then.
     flushed: Option<Instant>,
 }
 
@@ -128,12 +128,8 @@ impl<'a> Collector<'a> {
                 swept = Instant::now();
                 self.sweep(last);
             }
-            if last || self.is_due() {
-                self.flushed = Some(Instant::now());
-                if self.live.is_some() && !last {
-                    self.pass(Extent::Partial);
-                }
-                self.flush();
+            if self.is_due(last) {
+                self.hand_over(last);
             }
             if last {
                 self.take_records();
@@ -145,10 +141,21 @@ impl<'a> Collector<'a> {
     }
 
     /// Is it time to hand everything over?
-    fn is_due(&self) -> bool {
-        let (interval, begun) =
-            self.live.map_or((FLUSH, true), |live| (live.interval, live.begun.load(Acquire)));
-        begun && self.flushed.is_none_or(|flushed| flushed.elapsed() >= interval)
+    fn is_due(&self, last: bool) -> bool {
+        let late = |after: Duration| self.flushed.is_some_and(|flushed| flushed.elapsed() >= after);
+        match self.live {
+            None => last || late(FLUSH),
+            Some(live) => self.flushed.is_some() != live.on.load(Acquire) || late(live.interval),
+        }
+    }
+
+    fn hand_over(&mut self, last: bool) {
+        let on = self.live.is_none_or(|live| live.on.load(Acquire));
+        self.flushed = on.then(Instant::now);
+        if self.live.is_some() && !last {
+            self.pass(Extent::Partial);
+        }
+        self.flush();
     }
 
     fn take_records(&mut self) {

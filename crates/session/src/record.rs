@@ -191,7 +191,7 @@ fn record_process(
     let start = Instant::now();
     let visited = visit.stay(Stay {
         consumer: &mut writer,
-        live: None,
+        interval: None,
         max_overhead,
         arrived: &|| file.keep(),
         duration,

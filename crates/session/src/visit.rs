@@ -42,8 +42,8 @@ pub struct Visit<'a> {
 pub struct Stay<'a> {
     /// Where events go.
     pub consumer: &'a mut dyn Consumer,
-    /// They go there interval by interval.
-    pub live: Option<Live<'a>>,
+    /// They go there interval by interval, of this length.
+    pub interval: Option<Duration>,
     /// What tracing may cost, as a share of what the process spends by itself.
     pub max_overhead: Option<f64>,
     /// Everything wanted is switched on.
@@ -136,28 +136,30 @@ impl<'a> Visit<'a> {
         let interrupted = launch::interruption()?;
         let rates = stay.max_overhead.map(|_| Arc::new(Rates::default()));
         let (sender, receiver) = mpsc::channel();
+        let on = AtomicBool::new(false);
         let collector = Collector::new(&self.shared, &mut *stay.consumer, receiver, self.clock)
-            .live(stay.live)
+            .live(stay.interval.map(|interval| Live { interval, on: &on }))
             .counting(rates.clone());
         let over = || !self.target.lives() || interrupted.load(Acquire) || (stay.over)();
         let mut inside = Inside {
             visit: self,
             records: sender,
-            governor: None,
+            limit: stay.max_overhead.zip(rates.as_deref()),
             governed: HashSet::new(),
             muted: Vec::new(),
             meanwhile: stay.meanwhile,
         };
-        let cpu = inside.cpu();
-        inside.governor =
-            stay.max_overhead.zip(rates.as_deref()).map(|(limit, rates)| Governor::new(rates, limit, cpu));
         let stop = AtomicBool::new(false);
         let (result, collected) = thread::scope(|scope| {
             let collecting = scope.spawn(|| collector.run(&|| stop.load(Acquire)));
             if self.clock == Clock::Coarse {
                 scope.spawn(|| record::tick(&self.shared, &stop));
             }
-            let result = inside.come_and_go(stay.arrived, stay.duration, &over);
+            let arrived = || {
+                (stay.arrived)();
+                on.store(true, Release);
+            };
+            let result = inside.come_and_go(&arrived, stay.duration, &over, &|| on.store(false, Release));
             stop.store(true, Release);
             (result, collecting.join())
         });
@@ -183,7 +185,8 @@ type Gone = (Stops, Vec<String>, bool);
 struct Inside<'a> {
     visit: &'a Visit<'a>,
     records: Sender<Record>,
-    governor: Option<Governor<'a>>,
+    /// What tracing may cost, and what is counted for that.
+    limit: Option<(f64, &'a Rates)>,
     /// Sites that the governor has switched off, and nobody on again.
     governed: HashSet<SiteId>,
     /// What it ever has.
@@ -198,6 +201,7 @@ impl Inside<'_> {
         arrived: &dyn Fn(),
         duration: Option<Duration>,
         over: &(dyn Fn() -> bool + Sync),
+        leaving: &dyn Fn(),
     ) -> (Came, Gone) {
         let Visit { options, target, directory, shared, .. } = self.visit;
         let came = record::with_planner(shared, directory, options, &target.name, &|| {}, |planner| {
@@ -209,6 +213,7 @@ impl Inside<'_> {
                 let until = duration.map(|duration| Instant::now() + duration);
                 let over = || over() || until.is_some_and(|until| Instant::now() >= until);
                 attached = self.remain(planner, &over);
+                leaving();
             }
             (attached, planner.tally.on, stops)
         });
@@ -218,20 +223,26 @@ impl Inside<'_> {
     /// Until it is over.
     fn remain(&mut self, planner: &mut Planner<'_>, over: &(dyn Fn() -> bool + Sync)) -> Result<(), Error> {
         let (shared, records) = (&self.visit.shared, self.records.clone());
+        let mut governor = self.limit.map(|(limit, rates)| Governor::new(rates, limit, self.cpu()));
         let ended = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {
-                while !over() {
+                while !over() && !ended.load(Acquire) {
                     thread::sleep(LOOK);
                 }
                 record::end_planning(shared, &ended);
             });
-            record::answer_all(planner, shared, &records, &ended, &mut |planner| {
-                self.govern(planner);
-                let cost = self.governor.as_ref().and_then(|governor| governor.cost);
+            let result = record::answer_all(planner, shared, &records, &ended, &mut |planner| {
+                if let Some(governor) = governor.as_mut().filter(|governor| governor.due()) {
+                    self.govern(governor, planner);
+                }
+                let cost = governor.as_ref().and_then(|governor| governor.cost);
                 let (records, governed) = (&self.records, &mut self.governed);
                 (self.meanwhile)(&mut Controls { planner, records, governed, cost });
-            })
+            });
+            // Also where that has failed.
+            ended.store(true, Release);
+            result
         })
     }
 
@@ -240,14 +251,12 @@ impl Inside<'_> {
         clock::cpu_of(self.visit.target.pid).unwrap_or_default()
     }
 
-    /// Switches off what the governor says, when it is due.
-    fn govern(&mut self, planner: &mut Planner<'_>) {
-        let cpu = self.cpu();
-        let Some(governor) = self.governor.as_mut().filter(|governor| governor.due()) else { return };
+    /// Switches off what the governor says.
+    fn govern(&mut self, governor: &mut Governor<'_>, planner: &mut Planner<'_>) {
         let (shared, control) = (&self.visit.shared, self.visit.shared.control());
         let threads = (0..control.thread_bump.load(Acquire)).filter_map(|index| shared.thread(index));
         let lost = threads.map(|entry| entry.lost_entries.load(Relaxed) + entry.lost_exits.load(Relaxed));
-        let muted = governor.look(cpu, governor::lost(control, lost));
+        let muted = governor.look(self.cpu(), governor::lost(control, lost));
         if muted.is_empty() {
             return;
         }

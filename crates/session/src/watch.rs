@@ -1,19 +1,17 @@
 //! `calltap top`: watching a running process, interval by interval, without a trace file.
 
 use crate::Error;
-use crate::collector::Live;
 use crate::output::Consumer;
 use crate::record::{Options, Subject};
 use crate::visit::{Controls, Stay, Visit, Visited};
 use calltap_trace::Record;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering::Release};
 use std::time::Duration;
 
 /// How a process is watched.
 pub struct Watch<'a> {
     /// Where its events go. First comes [`Record::Session`]; the first flush is when everything is switched on, then there is one at the end of every
-    /// interval, and one when it is over.
+    /// interval, and the last is when it is over: what happens while we leave is not watched.
     pub consumer: &'a mut dyn Consumer,
     /// Length of an interval.
     pub interval: Duration,
@@ -32,12 +30,11 @@ pub fn watch(options: &Options<'_>, watch: Watch<'_>) -> Result<Visited, Error> 
     };
     let mut visit = Visit::new(options, pid)?;
     watch.consumer.record(&Record::Session(visit.session.clone()))?;
-    let begun = AtomicBool::new(false);
     visit.stay(Stay {
         consumer: watch.consumer,
-        live: Some(Live { interval: watch.interval, begun: &begun }),
+        interval: Some(watch.interval),
         max_overhead,
-        arrived: &|| begun.store(true, Release),
+        arrived: &|| {},
         duration,
         over: watch.over,
         meanwhile: watch.meanwhile,
