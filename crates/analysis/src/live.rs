@@ -1,7 +1,8 @@
 //! Calls by function, interval by interval, from events as they come.
 //!
 //! A call counts in the interval in which it begins; its duration, as every view has it, in the one in which it ends. The time spent in a function is
-//! that of its outermost activations as far as they lie in the interval, also of those that go on.
+//! that of its outermost activations as far as they lie in the interval, also of those that go on. Where events of a thread come late, its time is
+//! that of the events that came.
 
 use crate::drive::feed_batch;
 use crate::names::{base_name, demangle};
@@ -155,35 +156,49 @@ struct Adder {
     sums: Vec<Sums>,
     /// Open activations in the current thread, by site; all 0 between two threads.
     open: Vec<u32>,
-    /// Start of the interval, ticks.
-    began: u64,
+    /// Up to here, in ticks, the time of the current thread is in sums already.
+    until: u64,
+}
+
+/// A thread with open calls.
+#[derive(Default)]
+struct Thread {
+    stack: Stack,
+    /// Up to here, in ticks, its time is in the sums of earlier intervals.
+    until: u64,
+    /// More has happened than came.
+    behind: bool,
 }
 
 impl Adder {
     fn spend(&mut self, site: SiteId, start: u64, end: u64) {
-        let spent = end.saturating_sub(start.max(self.began));
+        let spent = end.saturating_sub(start.max(self.until));
         let sums = &mut self.sums[site.0 as usize];
         sums.spent = sums.spent.saturating_add(spent);
     }
 
-    /// The thread of `stack` becomes the current one.
-    fn enter_thread(&mut self, stack: &Stack) {
-        stack.open().for_each(|(site, _)| self.open[site.0 as usize] += 1);
+    /// The thread becomes the current one.
+    fn enter_thread(&mut self, thread: &Thread) {
+        self.until = thread.until;
+        thread.stack.open().for_each(|(site, _)| self.open[site.0 as usize] += 1);
     }
 
-    /// No thread is the current one any more.
-    fn leave_thread(&mut self, stack: &Stack) {
-        stack.open().for_each(|(site, _)| self.open[site.0 as usize] = 0);
+    /// None is the current one any more.
+    fn leave_thread(&mut self, thread: &Thread) {
+        thread.stack.open().for_each(|(site, _)| self.open[site.0 as usize] = 0);
     }
 
     /// The interval ends at `now`: adds the time of the calls of a thread that go on.
-    fn spend_open(&mut self, stack: &Stack, now: u64) {
-        for (site, start) in stack.open() {
+    fn spend_open(&mut self, thread: &mut Thread, now: u64) {
+        let now = if std::mem::take(&mut thread.behind) { thread.stack.now() } else { now };
+        self.until = thread.until;
+        for (site, start) in thread.stack.open() {
             if std::mem::replace(&mut self.open[site.0 as usize], 1) == 0 {
                 self.spend(site, start, now);
             }
         }
-        self.leave_thread(stack);
+        self.leave_thread(thread);
+        thread.until = now.max(thread.until);
     }
 }
 
@@ -229,8 +244,7 @@ pub struct Live {
     known: HashMap<(String, u64, String), usize>,
     /// The function of a site.
     sites: Vec<Option<usize>>,
-    /// Of threads with open calls.
-    stacks: HashMap<ThreadId, Stack>,
+    threads: HashMap<ThreadId, Thread>,
     adder: Adder,
     totals: Totals,
     /// Events and losses up to the end of the last interval.
@@ -270,19 +284,20 @@ impl Live {
     /// Takes events of one thread.
     pub fn events(&mut self, batch: &Batch) {
         self.make_room();
-        let mut stack = self.stacks.remove(&batch.thread).unwrap_or_default();
-        self.adder.enter_thread(&stack);
-        feed_batch(
-            &mut stack,
-            batch.thread,
-            batch,
-            self.sites.len() as u32,
-            &mut self.adder,
-            &mut self.totals,
-        );
-        self.adder.leave_thread(&stack);
-        if stack.depth() > 0 {
-            self.stacks.insert(batch.thread, stack);
+        let mut thread = self.threads.remove(&batch.thread).unwrap_or_default();
+        self.adder.enter_thread(&thread);
+        let sites = self.sites.len() as u32;
+        feed_batch(&mut thread.stack, batch.thread, batch, sites, &mut self.adder, &mut self.totals);
+        self.adder.leave_thread(&thread);
+        if thread.stack.depth() > 0 {
+            self.threads.insert(batch.thread, thread);
+        }
+    }
+
+    /// More events of a thread have happened in this interval than will come before its end.
+    pub fn behind(&mut self, thread: ThreadId) {
+        if let Some(thread) = self.threads.get_mut(&thread) {
+            thread.behind = true;
         }
     }
 
@@ -293,16 +308,16 @@ impl Live {
 
     /// A thread has ended.
     pub fn end(&mut self, thread: ThreadId) {
-        let Some(mut stack) = self.stacks.remove(&thread) else { return };
-        self.adder.enter_thread(&stack);
-        stack.finish(thread, &mut self.adder, &mut self.totals);
+        let Some(mut ended) = self.threads.remove(&thread) else { return };
+        self.adder.enter_thread(&ended);
+        ended.stack.finish(thread, &mut self.adder, &mut self.totals);
     }
 
     /// Everything up to `at` was taken: what has happened since this was last said. None the first time, which begins the first interval.
     pub fn interval(&mut self, at: ClockPair) -> Option<Interval> {
         self.make_room();
-        for stack in self.stacks.values() {
-            self.adder.spend_open(stack, at.ticks);
+        for thread in self.threads.values_mut() {
+            self.adder.spend_open(thread, at.ticks);
         }
         let last = self.last.replace(at);
         let interval = last.map(|last| {
@@ -317,7 +332,6 @@ impl Live {
             }
         });
         self.adder.sums.fill(Sums::default());
-        self.adder.began = at.ticks;
         self.before = self.counts();
         interval
     }

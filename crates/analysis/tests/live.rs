@@ -102,6 +102,25 @@ fn a_thread_that_ends_takes_its_open_calls_with_it() {
 }
 
 #[test]
+fn the_time_of_events_that_come_late_is_not_made_up_and_not_forgotten() {
+    let source = recording("a: E f @100; E g @300; X g @400\na: X f @900; E h @950\na: X h @1800");
+    let mut live = Live::default();
+    live.record(&Record::Sites { sites: source.meta.sites.clone() });
+    let at = |ns| ClockPair { ticks: ns, monotonic_ns: ns };
+    live.interval(at(0));
+    let mut totals = |batch: usize, behind: bool, end: u64| -> Vec<u64> {
+        live.events(&source.batches[batch]);
+        if behind {
+            live.behind(ThreadId(0));
+        }
+        live.interval(at(end)).unwrap().rows.iter().map(|row| row.total_ns).collect()
+    };
+    assert_eq!(totals(0, true, 1000), [300, 100]);
+    assert_eq!(totals(1, true, 2000), [500, 0, 0]);
+    assert_eq!(totals(2, false, 3000), [0, 0, 850]);
+}
+
+#[test]
 fn events_that_nothing_explains_do_no_harm() {
     let source = recording("a: E f @100; X f @300");
     let mut live = Live::default();

@@ -26,6 +26,10 @@ const SWEEP: Duration = Duration::from_millis(50);
 /// Events reach the file after this time at the latest, and the clocks are compared.
 const FLUSH: Duration = Duration::from_secs(1);
 
+/// Of one thread, so many chunks are read in a pass while somebody watches: else intervals would not end where a thread fills chunks as fast as they
+/// are read.
+const LIVE_CHUNKS: u32 = 64;
+
 /// What a recording amounts to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Totals {
@@ -223,8 +227,9 @@ impl<'a> Collector<'a> {
     /// Reads every thread. True if anything came.
     fn pass(&mut self, extent: Extent) -> bool {
         let mut got = false;
+        let most = if self.live.is_some() && extent != Extent::Rest { LIVE_CHUNKS } else { u32::MAX };
         for reader in self.readers.iter_mut().flatten() {
-            got |= reader.read(self.shared, extent, &mut self.output);
+            got |= reader.read(self.shared, extent, most, &mut self.output);
         }
         if got {
             self.shared.control().chunks_returned.fetch_add(1, AcqRel);
@@ -253,7 +258,7 @@ impl<'a> Collector<'a> {
                 continue;
             }
             let extent = if over { Extent::Rest } else { Extent::Partial };
-            reader.read(self.shared, extent, &mut self.output);
+            reader.read(self.shared, extent, u32::MAX, &mut self.output);
             if over {
                 ended.push(reader.entry);
             }
@@ -281,6 +286,9 @@ impl<'a> Collector<'a> {
         let now = self.compare_clocks();
         for reader in self.readers.iter_mut().flatten() {
             reader.flush(self.shared, &mut self.output);
+            if reader.behind {
+                self.output.behind(reader.totals.thread);
+            }
         }
         let losses = self.readers.iter().flatten().map(|reader| reader.totals);
         for loss in losses.filter(|loss| loss.lost_entries + loss.lost_exits > 0) {

@@ -13,6 +13,9 @@ pub trait Consumer: Send {
     /// The thread has no more events.
     fn end(&mut self, _thread: ThreadId) {}
 
+    /// The thread has made more events than could be read; they come after the next flush.
+    fn behind(&mut self, _thread: ThreadId) {}
+
     /// Everything was handed over that was read until `at`: in ticks of the trace's clock (where that is not the time stamp counter: nanoseconds of
     /// CLOCK_MONOTONIC).
     fn flush(&mut self, at: ClockPair) -> Result<(), Error>;
@@ -60,6 +63,11 @@ impl<'a> Output<'a> {
     /// A thread has no more events.
     pub fn end(&mut self, thread: ThreadId) {
         self.consumer.end(thread);
+    }
+
+    /// A thread has made more events than were read.
+    pub fn behind(&mut self, thread: ThreadId) {
+        self.consumer.behind(thread);
     }
 
     /// Hands everything on that was taken until `at`.

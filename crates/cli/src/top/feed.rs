@@ -40,6 +40,10 @@ impl Consumer for Feed<'_> {
         self.live.end(thread);
     }
 
+    fn behind(&mut self, thread: ThreadId) {
+        self.live.behind(thread);
+    }
+
     fn flush(&mut self, at: ClockPair) -> Result<(), Error> {
         // (Nobody may be looking any more.)
         let _ = self.intervals.send(self.live.interval(at));

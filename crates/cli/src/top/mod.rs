@@ -114,6 +114,6 @@ fn say(visited: &Visited) {
     let [attaching, detaching] = &visited.stops;
     eprintln!("calltap: {}", record::stopped(attaching, detaching));
     if !visited.muted.is_empty() {
-        eprintln!("calltap: {}", record::muted(&visited.muted));
+        eprintln!("calltap: {}", record::muted(&visited.muted, ""));
     }
 }
