@@ -16,7 +16,7 @@ use calltap_analysis::live::{Column, Interval};
 use calltap_session::{Clock, Options, Subject, Visited, Watch, watch};
 use desk::Desk;
 use feed::Feed;
-use std::io::{self, IsTerminal};
+use std::io::{self, Write};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Duration;
@@ -100,7 +100,7 @@ fn look(intervals: &Receiver<Option<Interval>>, desk: &Desk, show: &Show) -> Res
     let _leave = desk.leave_at_end();
     // (Where attaching fails, nobody ever says that it has begun.)
     match intervals.recv() {
-        Ok(_) if io::stdout().is_terminal() => screen::look(intervals, desk, show).map(|()| None),
+        Ok(_) if screen::is_there() => screen::look(intervals, desk, show).map(|()| None),
         Ok(_) => plain::look(intervals, desk, show),
         Err(_) => Ok(None),
     }
@@ -108,12 +108,14 @@ fn look(intervals: &Receiver<Option<Interval>>, desk: &Desk, show: &Show) -> Res
 
 /// What the user should know at the end.
 fn say(visited: &Visited) {
-    for note in &visited.notes {
-        eprintln!("calltap: {note}");
-    }
     let [attaching, detaching] = &visited.stops;
-    eprintln!("calltap: {}", record::stopped(attaching, detaching));
+    let mut lines = visited.notes.clone();
+    lines.push(record::stopped(attaching, detaching));
     if !visited.muted.is_empty() {
-        eprintln!("calltap: {}", record::muted(&visited.muted, ""));
+        lines.push(record::muted(&visited.muted, ""));
+    }
+    for line in lines {
+        // (The terminal may have been closed.)
+        let _ = writeln!(io::stderr(), "calltap: {line}");
     }
 }
