@@ -320,19 +320,19 @@ impl Live {
             self.adder.spend_open(thread, at.ticks);
         }
         let last = self.last.replace(at);
-        let interval = last.map(|last| {
-            let first = self.first.unwrap_or(last);
-            let (clock, _) = ClockMap::new(self.clock.unwrap_or(ClockKind::Coarse), &[first, at]);
-            let (events, lost) = self.counts();
-            Interval {
-                length_ns: at.monotonic_ns.saturating_sub(last.monotonic_ns),
-                events: events - self.before.0,
-                lost: lost - self.before.1,
-                rows: self.rows(&clock),
-            }
+        let first = self.first.or(last).unwrap_or(at);
+        let (clock, _) = ClockMap::new(self.clock.unwrap_or(ClockKind::Coarse), &[first, at]);
+        // Also before the first interval: who was called then has a row in it.
+        let rows = self.rows(&clock);
+        let (events, lost) = self.counts();
+        let interval = last.map(|last| Interval {
+            length_ns: at.monotonic_ns.saturating_sub(last.monotonic_ns),
+            events: events - self.before.0,
+            lost: lost - self.before.1,
+            rows,
         });
         self.adder.sums.fill(Sums::default());
-        self.before = self.counts();
+        self.before = (events, lost);
         interval
     }
 

@@ -121,6 +121,18 @@ fn the_time_of_events_that_come_late_is_not_made_up_and_not_forgotten() {
 }
 
 #[test]
+fn who_was_called_before_the_first_interval_has_a_row_in_it() {
+    let source = recording("a: E f @100; X f @300");
+    let mut live = Live::default();
+    live.record(&Record::Sites { sites: source.meta.sites.clone() });
+    live.events(&source.batches[0]);
+    let at = |ns| ClockPair { ticks: ns, monotonic_ns: ns };
+    assert_eq!(live.interval(at(500)), None);
+    let first = live.interval(at(1500)).unwrap();
+    assert_eq!((first.events, first.rows.len(), first.rows[0].calls, first.rows[0].total_ns), (0, 1, 0, 0));
+}
+
+#[test]
 fn events_that_nothing_explains_do_no_harm() {
     let source = recording("a: E f @100; X f @300");
     let mut live = Live::default();

@@ -239,7 +239,6 @@ fn what_is_called_too_often_is_switched_off_and_keeps_its_row() {
         assert!(run.status.success(), "{}", run.stderr);
         let blocks = blocks(&run.stdout);
         let work = of(blocks.last().expect("four blocks"), "work");
-        assert!(of(&blocks[0], "work").calls > 0.0, "{}", run.stdout);
         assert_eq!(limit != "none", run.stderr.contains("switched off"), "{}", run.stderr);
         (work.state.clone(), work.calls)
     };
