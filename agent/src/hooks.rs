@@ -32,6 +32,32 @@ use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, Control, stub};
 use core::arch::global_asm;
 use core::mem::offset_of;
 
+// r11 = this thread's state, or jump. rax is free. (See `word`.)
+#[cfg(not(feature = "placed"))]
+global_asm!(
+    ".macro tap_state missing",
+    "mov r11, qword ptr [rip + calltap_thread@gottpoff]",
+    "mov r11, qword ptr fs:[r11]",
+    "test r11, r11",
+    "jz \\missing",
+    ".endm",
+);
+#[cfg(feature = "placed")]
+global_asm!(
+    ".macro tap_state missing",
+    "mov r11, qword ptr fs:[{sysinfo}]",
+    "test r11, r11",
+    "jz \\missing",
+    "mov rax, qword ptr [rip + {owner_at}]",
+    "mov eax, dword ptr fs:[rax]",
+    "cmp eax, dword ptr [r11 + {owner}]",
+    "jne \\missing",
+    ".endm",
+    sysinfo = const calltap_abi::SYSINFO,
+    owner_at = sym crate::word::OWNER_AT,
+    owner = const offset_of!(state::Thread, owner),
+);
+
 global_asm!(
     // The frame a hook builds:      0 flags  8 r11  16 rdx  24 rcx  32 rax  40 return into the stub  48 = S (call-through)
     ".macro tap_save",
@@ -70,14 +96,6 @@ global_asm!(
     "btc rdx, {mirror_bit}",
     "mov rdx, qword ptr [rdx]",
     ".endif",
-    ".endm",
-
-    // r11 = this thread's state, or jump.
-    ".macro tap_state missing",
-    "mov r11, qword ptr [rip + calltap_thread@gottpoff]",
-    "mov r11, qword ptr fs:[r11]",
-    "test r11, r11",
-    "jz \\missing",
     ".endm",
 
     // ecx = low half of the event: return address in the stub, tag, and the difference to the code wanted.

@@ -8,8 +8,11 @@
 //! counted.
 #![no_std]
 
+#[cfg(not(feature = "placed"))]
 mod env;
 mod hooks;
+#[cfg(not(feature = "placed"))]
+mod init;
 mod loader;
 mod mem;
 mod mirror;
@@ -18,6 +21,7 @@ mod ring;
 mod start;
 mod state;
 mod sys;
+mod word;
 
 /// There is no code path that panics (the build checks that none is linked in); Rust wants the function to exist.
 #[panic_handler]

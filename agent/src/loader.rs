@@ -35,9 +35,12 @@ static SEEN: AtomicU64 = AtomicU64::new(0);
 
 const AT_PHDR: u64 = 3;
 const AT_PHNUM: u64 = 5;
+const PT_LOAD: u64 = 1;
 const PT_DYNAMIC: u64 = 2;
 const PT_PHDR: u64 = 6;
 const DT_DEBUG: u64 = 21;
+/// Its size.
+const ELF_HEADER: u64 = 64;
 
 global_asm!(
     ".text",
@@ -61,6 +64,7 @@ global_asm!(
 
 unsafe extern "C" {
     static calltap_loader_hook: u8;
+    #[cfg(not(feature = "placed"))]
     #[link_name = "_DYNAMIC"]
     static DYNAMIC: u8;
 }
@@ -79,7 +83,11 @@ fn find_debug() -> Option<&'static Debug> {
     // SAFETY: the kernel says where the program headers are; each is 7 words: type and flags, offset, vaddr, paddr, ...
     let headers = unsafe { core::slice::from_raw_parts(headers as *const [u64; 7], count as usize) };
     let find = |kind| headers.iter().find(|header| header[0] as u32 as u64 == kind);
-    let bias = find(PT_PHDR).map_or(0, |header| (headers.as_ptr() as u64).wrapping_sub(header[2]));
+    // Static programs do not say where their headers are meant to be: behind the ELF header, at the start of the file.
+    let at_start = |header: &&[u64; 7]| header[0] as u32 as u64 == PT_LOAD && header[1] == 0;
+    let at = find(PT_PHDR).map(|header| header[2]);
+    let at = at.or_else(|| headers.iter().find(at_start).map(|header| header[2].wrapping_add(ELF_HEADER)))?;
+    let bias = (headers.as_ptr() as u64).wrapping_sub(at);
     let mut entry = bias.wrapping_add(find(PT_DYNAMIC)?[2]) as *const [u64; 2];
     loop {
         // SAFETY: the dynamic section is an array of pairs that ends with tag 0.
@@ -116,6 +124,7 @@ fn maps() -> impl Iterator<Item = &'static LinkMap> {
 }
 
 /// The path ld.so loaded the agent from.
+#[cfg(not(feature = "placed"))]
 pub fn own_path() -> Option<&'static [u8]> {
     let own = &raw const DYNAMIC as usize;
     let map = maps().find(|map| map.dynamic == own)?;

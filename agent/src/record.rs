@@ -6,7 +6,7 @@
 
 use crate::ring::{self, Full};
 use crate::state::{self, PARKED, PROCESS_BEFORE_FORK, Session, Thread, exchange_cursor, reserve};
-use crate::sys;
+use crate::{sys, word};
 use calltap_abi::event::{SPARSE_BLOCK, SPARSE_HIGH, code, has_parent, parent_halves, parent_word};
 use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE, Clock, Control};
 use calltap_abi::{PROCESS_MAX, ProcessEntry, THREAD_MAX, ThreadState};
@@ -68,10 +68,10 @@ fn fresh_thread(control: &Control) -> Option<u32> {
 
 fn register_thread(session: Session) -> Option<&'static Thread> {
     // Read once: from here on a signal handler may register this thread, and what it made must not be touched.
-    let wiped = state::thread();
-    if let Some(thread) = wiped {
+    let seen = word::get();
+    if let Some(thread) = word::state(seen) {
         if thread.entry.load(Relaxed) != 0 {
-            return wiped;
+            return Some(thread);
         }
         // A forked child finds its parent's word, and zeros behind it. Should it find no entry, no event must find room there.
         thread.cursor.store(PARKED, Relaxed);
@@ -96,7 +96,8 @@ fn register_thread(session: Session) -> Option<&'static Thread> {
     thread.waited.store(0, Relaxed);
     thread.blocked.store(sys::blocked_signals(), Relaxed);
     thread.entry.store(index + 1, Relaxed);
-    if !state::set_thread(wiped, thread) {
+    word::sign(thread);
+    if !word::set(seen, thread) {
         // A signal handler has registered this thread meanwhile.
         thread.entry.store(0, Relaxed);
         ring::push_thread(session, index);

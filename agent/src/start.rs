@@ -1,13 +1,12 @@
-//! Joining a session - before the program's first instruction, or later in a running process - and asking the recorder what to patch.
+//! Joining a session, and asking the recorder what to patch.
 //!
 //! Unsafe because it maps and unmaps the session's files.
 
 use crate::state::{self, Private, Session};
-use crate::{env, hooks, loader, mirror, record, sys};
+use crate::{hooks, loader, mirror, record, sys, word};
 use calltap_abi::plan::{Map, Phase, PlanHeader, Trouble};
-use calltap_abi::remote::{JOIN, LEAVE, MAP, REGISTER, UNMAP};
+use calltap_abi::remote::{GIVE_BACK, JOIN, LEAVE, MAP, REGISTER, UNMAP};
 use calltap_abi::{CHUNK_SIZE, CHUNKS_AT, Control, MAGIC, PATH_MAX, PLAN_SIZE, ProcessEntry, VERSION, stub};
-use core::arch::global_asm;
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 
 /// How long the program's start, or a dlopen, waits for the recorder.
@@ -22,53 +21,6 @@ const NAP_NS: u64 = 100_000;
 
 const PAGE: usize = 4096;
 
-// DT_INIT. glibc calls it with (argc, argv, envp), first of all initialisers (-z initfirst). musl calls it without arguments: then the
-// environment is in `environ`, a weak reference that is null where nobody defines it.
-global_asm!(
-    ".text",
-    ".weak environ",
-    ".globl calltap_init",
-    ".hidden calltap_init",
-    ".type calltap_init, @function",
-    "calltap_init:",
-    ".cfi_startproc",
-    "sub rsp, 8", ".cfi_adjust_cfa_offset 8",
-    "mov rcx, qword ptr [rip + environ@GOTPCREL]",
-    "test rcx, rcx",
-    "jz 1f",
-    "mov rcx, qword ptr [rcx]",
-    "1:",
-    "call {start}",
-    "add rsp, 8", ".cfi_adjust_cfa_offset -8",
-    "ret",
-    ".cfi_endproc",
-    start = sym start,
-);
-
-/// The name the agent's file has when it comes into a process that runs already.
-const ATTACHED: &[u8] = b"/attached.so";
-
-/// The arguments are `main`'s where the C library passes them.
-extern "C" fn start(count: usize, arguments: *mut *mut u8, given: *mut *mut u8, environ: *mut *mut u8) {
-    let Some(own) = loader::own_path() else { return };
-    if own.ends_with(ATTACHED) {
-        // In the middle of a thread's life: as little as possible.
-        join(own);
-        return;
-    }
-    let environment = if given == arguments.wrapping_add(count).wrapping_add(1) { given } else { environ };
-    // SAFETY: the initial environment, or null; no other thread exists yet.
-    unsafe { env::remove_preload(environment, own) };
-    if join(own).is_none() {
-        return;
-    }
-    if let Some(process) = Session::get().and_then(record::process) {
-        // There is one thread: this takes no time.
-        process.sync.store(sys::register_for_sync() as u32, Relaxed);
-    }
-    modules_changed();
-}
-
 /// What the recorder has a stopped thread do (`crates/session` jumps here). 0, or why not.
 ///
 /// Runs at any point of any thread, so nothing of the C library may be used; and only when no thread is inside a hook, for `LEAVE`.
@@ -77,6 +29,7 @@ extern "C" fn calltap_remote(operation: u32, path: *const u8) -> u64 {
     let done = match operation {
         MAP => Session::get().map(map_planned),
         UNMAP => Session::get().map(unmap_planned),
+        GIVE_BACK => Session::get().map(give_back_planned),
         REGISTER => {
             Session::get().and_then(record::process).map(|process| sys::register_in_background(&process.sync))
         }
@@ -110,7 +63,7 @@ fn remember(index: usize, address: usize, length: usize) {
 const NONE: usize = sys::MAP_PRIVATE | sys::MAP_ANONYMOUS | sys::MAP_NORESERVE;
 
 /// Maps the session's files, which lie beside the agent.
-fn join(own: &[u8]) -> Option<()> {
+pub fn join(own: &[u8]) -> Option<()> {
     if Session::get().is_some() {
         return None;
     }
@@ -162,7 +115,9 @@ fn join(own: &[u8]) -> Option<()> {
     let (brk, hook) = loader::watch();
     header.loader_brk.store(brk, Relaxed);
     header.loader_hook.store(hook, Relaxed);
-    header.thread_word.store(state::thread_word(), Relaxed);
+    header.thread_word.store(word::offset(), Relaxed);
+    #[cfg(feature = "placed")]
+    word::OWNER_AT.store(header.owner_word.load(Relaxed), Relaxed);
     state::STUBS.store(stubs, Relaxed);
     state::join(base, private);
     record::register_process(Session::get()?)?;
@@ -296,5 +251,14 @@ fn unmap_planned(session: Session) {
     for map in planned(session) {
         // SAFETY: the recorder names what it had mapped by `map_planned`, and no site leads there any more.
         unsafe { sys::unmap(map.address.load(Relaxed) as usize, map.length.load(Relaxed) as usize) };
+    }
+}
+
+/// Gives private copies of pages of files back to the kernel.
+fn give_back_planned(session: Session) {
+    for map in planned(session) {
+        let (address, length) = (map.address.load(Relaxed) as usize, map.length.load(Relaxed) as usize);
+        // SAFETY: the recorder names pages of text that it has found to be as in their files: whoever runs them finds the same there again.
+        let _ = unsafe { sys::advise(address, length, sys::MADV_DONTNEED) };
     }
 }

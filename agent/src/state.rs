@@ -3,11 +3,12 @@
 //! Unsafe because this is where raw addresses of mapped memory become references. They stay valid as long as anybody can hold one: the session's
 //! memory is unmapped only when no thread is inside a hook, and no code leads into one any more.
 
+use crate::word;
 use calltap_abi::{
     CHUNK_LIMIT, CHUNK_SIZE, CHUNKS_AT, ChunkHeader, Control, PLAN_AT, PROCESS_MAX, PROCESSES_AT,
 };
 use calltap_abi::{ProcessEntry, THREAD_MAX, THREADS_AT, ThreadEntry};
-use core::arch::{asm, global_asm};
+use core::arch::asm;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 
 /// Address of the control mapping; 0 until the session is joined.
@@ -43,6 +44,8 @@ pub struct Thread {
     pub waited: AtomicU32,
     /// Signals blocked when the thread registered.
     pub blocked: AtomicU64,
+    /// Whose this is, see [`word`].
+    pub owner: AtomicU32,
 }
 
 /// Where the cursor of a thread without a chunk stands: in no chunk, and where every event finds no room.
@@ -50,19 +53,6 @@ pub const PARKED: u64 = CHUNK_LIMIT as u64;
 
 /// Index of the current process as the parent knew it, for a forked child to name its parent.
 pub static PROCESS_BEFORE_FORK: AtomicU32 = AtomicU32::new(0);
-
-// The thread's pointer to its `Thread`. Initial-exec: two loads, no call, and glibc clears it for every new thread, which is how a new
-// thread is told from an old one on a recycled stack.
-global_asm!(
-    ".section .tbss.calltap_thread,\"awT\",@nobits",
-    ".balign 8",
-    ".globl calltap_thread",
-    ".hidden calltap_thread",
-    ".type calltap_thread, @object",
-    ".size calltap_thread, 8",
-    "calltap_thread: .skip 8",
-    ".text",
-);
 
 /// A session that was joined.
 #[derive(Clone, Copy)]
@@ -136,39 +126,9 @@ pub fn leave() {
     PROCESS_BEFORE_FORK.store(0, Relaxed);
 }
 
-/// Where a thread's word is, counted from its thread pointer.
-pub fn thread_word() -> u64 {
-    let offset: u64;
-    // SAFETY: reads a word of the agent's own table of offsets.
-    unsafe {
-        asm!("mov {0}, qword ptr [rip + calltap_thread@gottpoff]", out(reg) offset,
-             options(nostack, readonly, preserves_flags));
-    }
-    offset
-}
-
 /// The calling thread's state, if it has one.
 pub fn thread() -> Option<&'static Thread> {
-    let address: usize;
-    // SAFETY: reads this thread's own TLS word, which exists in every thread since the agent is an initial object.
-    unsafe {
-        asm!("mov {0}, qword ptr [rip + calltap_thread@gottpoff]", "mov {0}, qword ptr fs:[{0}]", out(reg) address,
-             options(nostack, readonly, preserves_flags));
-    }
-    // SAFETY: only `set_thread` stores here, addresses of elements of Private::threads, which are never unmapped.
-    (address != 0).then(|| unsafe { &*(address as *const Thread) })
-}
-
-/// Gives the calling thread its state, unless a signal handler has done so since it was `seen`.
-pub fn set_thread(seen: Option<&'static Thread>, thread: &'static Thread) -> bool {
-    let seen = seen.map_or(0, |seen| core::ptr::from_ref(seen) as usize);
-    let found: usize;
-    // SAFETY: one instruction on this thread's own TLS word. Not `lock`ed: no other thread writes it.
-    unsafe {
-        asm!("mov {0}, qword ptr [rip + calltap_thread@gottpoff]", "cmpxchg qword ptr fs:[{0}], {1}", out(reg) _,
-             in(reg) core::ptr::from_ref(thread), inout("rax") seen => found, options(nostack));
-    }
-    found == seen
+    word::state(word::get())
 }
 
 /// Adds to the cursor and returns where it was: one instruction, so a signal handler comes before or after it.
@@ -191,3 +151,8 @@ pub fn exchange_cursor(thread: &Thread, seen: u64, new: u64) -> bool {
     }
     found == seen
 }
+
+/// For the notes of an unwinder that is told of the agent's frames (`struct object` of libgcc, 48 bytes).
+#[cfg(feature = "placed")]
+#[unsafe(no_mangle)]
+static calltap_frame_object: [AtomicU64; 8] = [const { AtomicU64::new(0) }; 8];

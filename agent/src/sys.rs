@@ -5,7 +5,7 @@
 
 use calltap_abi::plan::Sync;
 use core::arch::asm;
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicU32, Ordering::Release};
 
 /// A negated result of a system call.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -43,6 +43,7 @@ pub const MAP_FIXED: usize = 0x10;
 pub const MAP_ANONYMOUS: usize = 0x20;
 pub const MAP_NORESERVE: usize = 0x4000;
 pub const MAP_FIXED_NOREPLACE: usize = 0x100000;
+pub const MADV_DONTNEED: usize = 4;
 pub const MADV_WIPEONFORK: usize = 18;
 
 pub const ENOENT: Errno = Errno(2);
@@ -201,7 +202,7 @@ pub fn register_for_sync() -> Sync {
 }
 
 /// The same in a process of many threads, where it takes some ten milliseconds, by a thread that does nothing else and ends. It
-/// takes no signal and touches no memory but `outcome`.
+/// takes no signal and touches no memory but `outcome`. Where no thread can be made, this one does it.
 pub fn register_in_background(outcome: &AtomicU32) {
     const SETMASK: usize = 2;
     // CLONE_VM | FS | FILES | SIGHAND | THREAD | SYSVSEM
@@ -211,6 +212,7 @@ pub fn register_in_background(outcome: &AtomicU32) {
     let _ = unsafe {
         call(RT_SIGPROCMASK, [SETMASK, &raw const all as usize, &raw mut before as usize, 8, 0, 0])
     };
+    let thread: isize;
     // SAFETY: the new thread has this one's stack pointer and uses no stack: system calls, one store to `outcome`, which stays mapped until the
     // recorder has seen it written, exit.
     unsafe {
@@ -239,10 +241,13 @@ pub fn register_in_background(outcome: &AtomicU32) {
             "2:",
             membarrier = const MEMBARRIER, first = const REGISTRATIONS[0], second = const REGISTRATIONS[1],
             refused = const Sync::Refused as u32, exit = const EXIT,
-            inlateout("rax") CLONE => _, inlateout("rdi") THREAD => _, inlateout("rsi") 0usize => _,
+            inlateout("rax") CLONE as isize => thread, inlateout("rdi") THREAD => _, inlateout("rsi") 0usize => _,
             inlateout("rdx") 0usize => _, in("r10") 0, inlateout("r8") 0usize => _, in("r9") outcome.as_ptr(),
             lateout("rcx") _, lateout("r11") _,
         );
+    }
+    if thread < 0 {
+        outcome.store(register_for_sync() as u32, Release);
     }
     // SAFETY: as above.
     let _ = unsafe { call(RT_SIGPROCMASK, [SETMASK, &raw const before as usize, 0, 8, 0, 0]) };

@@ -1,4 +1,4 @@
-//! Builds the agent and leaves it where `agent.rs` embeds it: one file to install.
+//! Builds the two forms of the agent and leaves them where `agent.rs` embeds them: one file to install.
 //!
 //! The agent is its own workspace (no_std, panic=abort), so a second cargo builds it; `cc` links it with the layout of `link.ld`.
 
@@ -13,11 +13,19 @@ fn main() {
     for watched in ["src", "Cargo.toml", "link.ld", "exports.map", "../crates/abi/src"] {
         println!("cargo::rerun-if-changed={}", agent.join(watched).display());
     }
+    build(&agent, &out, "agent", &[], &["-Wl,-u,calltap_init", "-Wl,-init=calltap_init"]);
+    build(&agent, &out, "placed", &["--features", "placed"], &["-Wl,-u,calltap_frame_object"]);
+}
+
+/// Builds one form of the agent, as `name.so`.
+fn build(agent: &Path, out: &Path, name: &str, features: &[&str], flags: &[&str]) {
+    let target = out.join(name);
     run(Command::new(env::var_os("CARGO").unwrap_or("cargo".into()))
         .args(["build", "--release", "--quiet", "--target", "x86_64-unknown-linux-gnu", "--manifest-path"])
         .arg(agent.join("Cargo.toml"))
+        .args(features)
         .arg("--target-dir")
-        .arg(out.join("agent"))
+        .arg(&target)
         // What the outer cargo, clippy or a coverage tool set is for the outer build.
         .env_remove("RUSTFLAGS")
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
@@ -25,19 +33,20 @@ fn main() {
         .env_remove("RUSTC_WORKSPACE_WRAPPER")
         .env_remove("RUSTC_WRAPPER")
         .env("CARGO_ENCODED_RUSTFLAGS", "-Cforce-unwind-tables=yes"));
-    let archive = out.join("agent/x86_64-unknown-linux-gnu/release/libcalltap_agent.a");
-    let image = out.join("agent.so");
-    link(&agent, &archive, &image);
+    let archive = target.join("x86_64-unknown-linux-gnu/release/libcalltap_agent.a");
+    let image = out.join(name).with_extension("so");
+    link(agent, &archive, &image, flags);
     check(&image);
 }
 
-fn link(agent: &Path, archive: &Path, image: &Path) {
+fn link(agent: &Path, archive: &Path, image: &Path, flags: &[&str]) {
     let script = |name: &str| agent.join(name).display().to_string();
     run(Command::new(env::var_os("CC").unwrap_or("cc".into()))
         .args(["-shared", "-nostdlib", "-fuse-ld=bfd"])
         .arg(format!("-Wl,-T,{}", script("link.ld")))
         .arg(format!("-Wl,--version-script={}", script("exports.map")))
-        .args(["-Wl,--gc-sections", "-Wl,-u,calltap_init", "-Wl,-init=calltap_init", "-Wl,-u,calltap_remote"])
+        .args(["-Wl,--gc-sections", "-Wl,-u,calltap_remote"])
+        .args(flags)
         // First of all initialisers, so that the constructors of other libraries are traced.
         .args(["-Wl,-z,initfirst", "-Wl,-z,now", "-Wl,-Bsymbolic", "-Wl,--no-undefined"])
         .args(["-Wl,--eh-frame-hdr", "-Wl,--build-id", "-Wl,-soname,calltap-agent"])

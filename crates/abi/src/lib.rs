@@ -22,10 +22,13 @@ pub mod stub;
 /// First word of the control file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"calltap\0");
 /// Raised with every change of a layout in this crate.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Bytes of a path between the two sides.
 pub const PATH_MAX: usize = 256;
+
+/// Offset of a word in a thread's control block that no thread library on x86-64 uses, from the thread pointer (fs base).
+pub const SYSINFO: u64 = 0x20;
 
 /// Processes (the program and its forked children) one session can hold.
 pub const PROCESS_MAX: usize = 1024;
@@ -131,6 +134,8 @@ pub struct Control {
     pub loader_hook: AtomicU64,
     /// Where a thread's pointer to its state is, counted from its thread pointer (fs base).
     pub thread_word: AtomicU64,
+    /// Where the thread library keeps a thread's id, likewise. Told by the recorder to an agent that it has placed itself.
+    pub owner_word: AtomicU64,
     /// 1 while a recorder answers questions about modules. The agent clears it when it has asked in vain.
     pub listening: AtomicU32,
     /// Agent: the heartbeat when it was last looked at with full rings,

@@ -4,6 +4,8 @@
 pub const MAP: u32 = 0;
 /// Undo the mappings that the plan lists.
 pub const UNMAP: u32 = 1;
+/// Give back the pages that the plan lists: they are as in their files.
+pub const GIVE_BACK: u32 = 5;
 /// Tell the kernel that the recorder will sync the process's processors ([`crate::plan::Sync`]).
 pub const REGISTER: u32 = 2;
 /// Unmap all that belongs to the session. No thread may be inside a hook, nor have a stub's address on its stack.

@@ -53,6 +53,7 @@ fn attach(pid: u32, arguments: &Arguments) -> Result<()> {
         buffer_size: values::size(&arguments.text("buffer-size").unwrap_or_default())?,
         overwrite: true,
         wait: Duration::ZERO,
+        patch_mode: values::patch_mode(arguments),
         version: env!("CARGO_PKG_VERSION"),
     };
     let (attached, stops, notes) = Attached::attach(&options, pid, words)?;
@@ -92,7 +93,10 @@ fn set(pid: u32, arguments: &Arguments) -> Result<()> {
     let selection = selection(&words, arguments.is_set("later"))?;
     let (tally, notes) = attached.set(selection.tracers(), &selection, words, on)?;
     say(&notes);
-    eprintln!("calltap: {} switched on, {} off", units::counted(u64::from(tally.on), "function"), tally.off);
+    let stopped =
+        if tally.stopped.is_zero() { String::new() } else { format!("; stopped for {}", ms(tally.stopped)) };
+    let on = units::counted(u64::from(tally.on), "function");
+    eprintln!("calltap: {on} switched on, {} off{stopped}", tally.off);
     Ok(())
 }
 

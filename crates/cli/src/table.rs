@@ -92,6 +92,17 @@ const LATER: Flag = switch(
 );
 const PID: Flag = value("pid", Some('p'), "PID", "The process.");
 
+const PATCH_MODE: Flag = choice(
+    value(
+        "patch-mode",
+        None,
+        "MODE",
+        "How code that may be running is changed: live, while everything runs; stop_machine, while all threads are stopped (also where the kernel has no membarrier).",
+    ),
+    &["live", "stop_machine"],
+    "live",
+);
+
 /// All commands.
 pub const COMMANDS: &[Command] = &[
     Command {
@@ -156,6 +167,7 @@ pub const COMMANDS: &[Command] = &[
                 ),
                 "100ms",
             ),
+            PATCH_MODE,
             LATER,
             switch("quiet", Some('q'), "No summary."),
         ],
@@ -179,6 +191,7 @@ pub const COMMANDS: &[Command] = &[
             FILTER,
             NOTRACE,
             LATER,
+            PATCH_MODE,
             or(value("interval", None, "TIME", "From one look to the next (ms, s)."), "1s"),
             or(
                 value(
@@ -227,6 +240,7 @@ pub const COMMANDS: &[Command] = &[
                 ),
                 "64M",
             ),
+            PATCH_MODE,
             LATER,
         ],
         operand: None,

@@ -1,6 +1,8 @@
 //! Sizes, times and numbers as users write them.
 
+use crate::arguments::Arguments;
 use anyhow::{Result, bail};
+use calltap_session::PatchMode;
 use std::time::Duration;
 
 /// `64K`, `256M`, `1G`, or bytes.
@@ -32,6 +34,14 @@ pub fn time(text: &str) -> Result<Duration> {
     match number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor)) {
         Some(ns) => Ok(Duration::from_nanos(ns)),
         None => bail!("'{text}' is not a time (a number with ns, us, ms or s)"),
+    }
+}
+
+/// `--patch-mode`.
+pub fn patch_mode(arguments: &Arguments) -> PatchMode {
+    match arguments.text("patch-mode").as_deref() {
+        Some("stop_machine") => PatchMode::StopMachine,
+        _ => PatchMode::Live,
     }
 }
 

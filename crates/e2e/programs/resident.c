@@ -148,7 +148,7 @@ int main(int argc, char **argv) {
         for (;; soon = (struct timeval){0, 200}, FD_SET(0, &in)) {
             int got = select(1, &in, NULL, NULL, &soon);
             if (got == 1) break;
-            tgkill(getpid(), tids[0], SIGWINCH);
+            syscall(SYS_tgkill, getpid(), tids[0], SIGWINCH);
             kill(getpid(), SIGUSR1);
             kill(getpid(), SIGCHLD);
         }

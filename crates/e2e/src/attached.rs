@@ -140,6 +140,22 @@ pub fn changed_text(pid: u32) -> Vec<String> {
     changed
 }
 
+/// KiB of a process's text that are its own copies of what is in the files.
+pub fn private_text(pid: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap_or_default();
+    let (mut counts, mut sum) = (false, 0);
+    for words in text.lines().map(|line| line.split_whitespace().collect::<Vec<&str>>()) {
+        match words[..] {
+            [range, flags, _, _, _, path, ..] if range.contains('-') => {
+                counts = flags.contains('x') && path.starts_with('/') && !path.contains("calltap.");
+            }
+            ["Private_Dirty:", size, _] if counts => sum += size.parse().unwrap_or(0),
+            _ => {}
+        }
+    }
+    sum
+}
+
 /// The number of a process's mappings, and its resident memory in KiB.
 pub fn memory(pid: u32) -> (usize, u64) {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default().lines().count();

@@ -16,6 +16,8 @@ pub struct Build {
 }
 
 const GNU: [&str; 2] = ["gcc", "g++"];
+/// (There is no C++ for it.)
+const MUSL: [&str; 2] = ["musl-gcc"; 2];
 
 /// The usual build.
 pub const GCC: &Build = &BUILDS[0];
@@ -38,9 +40,30 @@ pub const BUILDS: &[Build] = &[
     Build { name: "-O0", compilers: GNU, flags: &["-O0", "-fpatchable-function-entry=5"] },
 ];
 
+/// Programs without a dynamic linker that could load the agent.
+pub const PLACED: &[Build] = &[
+    Build { name: "static", compilers: GNU, flags: &["-O2", "-static", "-fpatchable-function-entry=5"] },
+    Build {
+        name: "static-pie",
+        compilers: GNU,
+        flags: &["-O2", "-static-pie", "-fpatchable-function-entry=5"],
+    },
+    Build { name: "musl", compilers: MUSL, flags: &["-O2", "-fpatchable-function-entry=5"] },
+    Build {
+        name: "musl static",
+        compilers: MUSL,
+        flags: &["-O2", "-static", "-fpatchable-function-entry=5"],
+    },
+];
+
 /// The builds this machine has compilers for, numbered.
 pub fn matrix() -> impl Iterator<Item = (usize, &'static Build)> {
-    BUILDS.iter().enumerate().filter(|(_, build)| have(build.compilers[0]))
+    installed(BUILDS).enumerate()
+}
+
+/// Those of these builds that it has compilers for.
+pub fn installed(builds: &'static [Build]) -> impl Iterator<Item = &'static Build> {
+    builds.iter().filter(|build| have(build.compilers[0]))
 }
 
 /// Whether a tool is installed; says so if not.

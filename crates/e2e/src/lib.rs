@@ -7,12 +7,18 @@
 mod attached;
 mod check;
 mod compile;
+mod live;
 mod run;
 
-pub use attached::{Resident, State, changed_text, memory};
+pub use attached::{Resident, State, changed_text, memory, private_text};
 pub use check::{Expect, Recording, check, record};
 pub use compile::{
-    BUILDS, Build, GCC, Program, compile, compile_rust, have, matrix, output_of, with_libraries,
+    BUILDS, Build, GCC, PLACED, Program, compile, compile_rust, have, installed, matrix, output_of,
+    with_libraries,
+};
+pub use live::{
+    ATTACHES, SHORT, Tolerate, again, attach_and_look, counts_exactly, goes_on, one_line, refused,
+    transparent,
 };
 pub use run::{Run, calltap, calltap_run, run, run_timeout};
 

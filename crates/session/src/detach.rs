@@ -7,11 +7,13 @@
 //! All of it runs in a thread that ends soon (see [`crate::threads`]).
 
 use crate::Error;
-use crate::attach::{Patient, Stops, explain, longest, say};
+use crate::attach::Stops;
 use crate::directory::Directory;
 use crate::frames::{self, Stacks};
 use crate::journal::Entry;
 use crate::maps::{self, Region};
+use crate::pages;
+use crate::patient::{Patient, explain, longest, say};
 use crate::proc;
 use crate::shm::Shared;
 use crate::target::Target;
@@ -36,6 +38,10 @@ const ROUNDS: usize = 20;
 /// What was on its way through a hook is through it after this time, mostly.
 const DRAIN: Duration = Duration::from_millis(2);
 
+const PAGE: u64 = 4096;
+/// A process that ends takes no longer to do so, once it has begun.
+const ENDING: Duration = Duration::from_millis(200);
+
 /// A site that was patched, and all that it may lead to.
 struct Mark {
     site: Site,
@@ -57,7 +63,7 @@ impl Mark {
 /// What the journal says of one process.
 struct Past {
     marks: Vec<Mark>,
-    /// Hops that are mapped.
+    /// Hops that are mapped: address, length.
     hops: Vec<(u64, u64)>,
 }
 
@@ -85,7 +91,7 @@ impl Past {
                 Entry::Hops { process, address, length, .. }
                     if ours(process) && at(address).is_some_and(|region| region.file.1 == code) =>
                 {
-                    hops.push((address, address + length));
+                    hops.push((address, length));
                 }
                 _ => {}
             }
@@ -178,19 +184,26 @@ fn leave_all(target: &Target, directory: &Directory, shared: &Shared) -> (Stops,
     for pid in proc::who_maps(directory.control_inode(), target.pid) {
         let Some(found) = Target::of_child(pid) else { continue };
         let index = if pid == target.pid { Some(0) } else { registered(pid) };
-        match detach(directory, shared, index, &found, &mut stops) {
-            Ok(left) => {
-                whole &= left.is_empty();
-                notes.extend(left);
-            }
-            Err(error) if found.lives() => {
-                whole = false;
-                notes.push(format!("not detached: {error}"));
-            }
-            Err(_) => {}
+        let left = match detach(directory, shared, index, &found, &mut stops) {
+            Ok(left) => left,
+            Err(error) => vec![format!("not detached: {error}")],
+        };
+        // (Of what is at its end, only some is there any more.)
+        if !left.is_empty() && !ends(&found) {
+            whole = false;
+            notes.extend(left);
         }
     }
     (stops, notes, whole)
+}
+
+/// Is a process at its end, in which something went wrong?
+fn ends(target: &Target) -> bool {
+    let start = Instant::now();
+    while target.lives() && start.elapsed() < ENDING {
+        thread::sleep(Duration::from_millis(1));
+    }
+    !target.lives()
 }
 
 /// Leaves a process of a session as it was: number `index` of its table, if it is there. What could not be undone, for people.
@@ -222,11 +235,13 @@ fn detach(
     drop(kept);
     let stubs = shared.control().stubs.load(Acquire);
     let stubs = (stubs, stubs.wrapping_add(stub::REGION as u64));
-    let agent = patient.agent.and_then(|base| patient.regions.iter().find(|region| region.start == base));
+    let agent =
+        patient.agent.and_then(|agent| patient.regions.iter().find(|region| region.start == agent.base));
     let mut ours: Vec<(u64, u64)> = agent.map(|region| (region.start, region.end)).into_iter().collect();
     ours.push(stubs);
-    ours.extend(&past.hops);
+    ours.extend(past.hops.iter().map(|(start, length)| (*start, start + length)));
     ours.sort();
+    let unwinders = frames::unwinders(target.pid, &patient.regions);
     let start = Instant::now();
     loop {
         thread::sleep(DRAIN);
@@ -245,7 +260,7 @@ fn detach(
                     other => other.map_err(|why| target.refuse(&say(why)))?,
                 };
                 let unwinding = start.elapsed() < UNWINDING
-                    && Stacks::new(&held, &patient.regions).unwinding(&mut patient.text);
+                    && Stacks::new(&held, &patient.regions).unwinding(&mut patient.text, &unwinders);
                 let left = outside
                     && !unwinding
                     && leave(shared, target, &mut patient, &past, held, stubs, &mut notes);
@@ -302,31 +317,45 @@ fn leave(
     if !past.restore(&mut patient.text, &stacks, notes) {
         return false;
     }
-    let Some(base) = patient.agent else { return true };
-    frames::close_calls(&mut patient.text, target.pid, base, stubs);
+    let Some(agent) = patient.agent else { return true };
+    frames::close_calls(&mut patient.text, target.pid, &agent, stubs);
     let word = shared.control().thread_word.load(Relaxed);
     for thread in &held {
         // A thread's pointer to its state.
         let _ = patient.text.write(Avma(thread.regs.fs_base.wrapping_add(word)), &[0; 8]);
-    }
-    if let Some((header, maps)) = shared.plan(past.hops.len()) {
-        for (map, (start, end)) in maps.iter().zip(&past.hops) {
-            map.address.store(*start, Relaxed);
-            map.length.store(end - start, Relaxed);
-        }
-        header.maps.store(maps.len() as u32, Release);
     }
     // Nothing leads into our code any more, and nobody is in it: the others need not wait for the unmapping.
     // (The first thread of a process is the one least likely to end meanwhile.)
     held.sort_by_key(|thread| thread.tid != target.pid);
     let Some(mut thread) = (!held.is_empty()).then(|| held.swap_remove(0)) else { return true };
     drop(held);
-    for operation in [remote::UNMAP, remote::LEAVE] {
+    let ends = |mark: &Mark| [mark.site.address().0, mark.site.address().0 + mark.site.len() as u64 - 1];
+    // (Not where the thread is now.)
+    let own = patient.place.range().0 / PAGE;
+    let written = past.marks.iter().flat_map(ends).filter(|at| at / PAGE != own);
+    let pages = pages::as_in_files(target, &mut patient.text, &patient.regions, written);
+    for (operation, ranges) in
+        [(remote::UNMAP, &past.hops[..]), (remote::GIVE_BACK, &pages), (remote::LEAVE, &[])]
+    {
+        if !list(shared, ranges) {
+            continue;
+        }
         if let Err(failed) = patient.remote(&mut thread, operation, Path::new("")) {
             notes.push(explain(target, failed).to_string());
             break;
         }
     }
     patient.put_back(&thread);
+    true
+}
+
+/// Names ranges (address, length) to the agent. False if that cannot be done: there is no memory for it.
+fn list(shared: &Shared, ranges: &[(u64, u64)]) -> bool {
+    let Some((header, maps)) = shared.plan(ranges.len()) else { return ranges.is_empty() };
+    for (map, (start, length)) in maps.iter().zip(ranges) {
+        map.address.store(*start, Relaxed);
+        map.length.store(*length, Relaxed);
+    }
+    header.maps.store(maps.len() as u32, Release);
     true
 }

@@ -199,7 +199,8 @@ impl Directory {
         flock(&lock, FlockOperation::LockExclusive)
             .map_err(|errno| Error::Directory { path: at("lock"), source: errno.into() })?;
         drop(file(agent, 0o700)?);
-        fs::write(at(agent), agent::IMAGE).map_err(|source| Error::Directory { path: at(agent), source })?;
+        fs::write(at(agent), agent::LIBRARY.bytes)
+            .map_err(|source| Error::Directory { path: at(agent), source })?;
         let (control, code) = (file("control", 0o600)?, file("code", 0o700)?);
         let journal = Journal::new(file("journal", 0o600)?);
         let sized = |name, file: &File, size| {
@@ -210,6 +211,12 @@ impl Directory {
         guard.keep();
         let inside = inside.join(name);
         Ok(Directory { path, inside, agent, keep: false, _lock: lock, control, code, journal })
+    }
+
+    /// Puts another agent there. Nobody has loaded it yet.
+    pub fn replace_agent(&self, image: &[u8]) -> Result<(), Error> {
+        let path = self.path.join(self.agent);
+        fs::write(&path, image).map_err(|source| Error::Directory { path, source })
     }
 
     /// Inode of the code file, as it appears in a process's mappings.

@@ -4,7 +4,7 @@
 //! stack above its stack pointer. What is found may be left over from before; nothing is overlooked. Code that calls nothing but itself is
 //! left only by a signal handler, and those say in their frame where they return to.
 
-use crate::agent;
+use crate::agent::Loaded;
 use crate::maps::{Region, text_of};
 use crate::proc;
 use crate::target::{Symbols, is_libc};
@@ -70,12 +70,10 @@ impl<'a> Stacks<'a> {
         })
     }
 
-    /// Is a thread in the middle of unwinding? Its unwinder has copies of what it found in the slots of open calls.
-    pub fn unwinding(&self, text: &mut ProcessText) -> bool {
-        let ranges =
-            text_of(self.regions, |name| name.starts_with("libgcc_s.") || name.starts_with("libunwind"));
+    /// Is a thread in one of the [unwinders]? It has copies of what it found in the slots of open calls.
+    pub fn unwinding(&self, text: &mut ProcessText, ranges: &[(u64, u64)]) -> bool {
         // Not far up: what is there is more often left over from an earlier time.
-        !self.search(text, &ranges, |_, _, at| at < UNWINDER).is_empty()
+        !self.search(text, ranges, |_, _, at| at < UNWINDER).is_empty()
     }
 
     fn search(
@@ -100,6 +98,35 @@ impl<'a> Stacks<'a> {
         }
         found
     }
+}
+
+/// Is this the file name of a library that unwinds stacks?
+pub fn is_unwinder(name: &str) -> bool {
+    name.starts_with("libgcc_s.") || name.starts_with("libunwind.")
+}
+
+/// What every unwinding is called by, where the unwinder is linked into a program or library.
+const UNWINDING: &[&str] = &[
+    "_Unwind_RaiseException",
+    "_Unwind_RaiseException_Phase2",
+    "_Unwind_Resume",
+    "_Unwind_Resume_or_Rethrow",
+    "_Unwind_ForcedUnwind",
+    "_Unwind_ForcedUnwind_Phase2",
+    "_Unwind_Backtrace",
+];
+
+/// The code of all unwinders of a process, by address. (One that is linked in, and whose symbols were stripped, is not found.)
+pub fn unwinders(pid: u32, regions: &[Region]) -> Vec<(u64, u64)> {
+    let mut found = text_of(regions, is_unwinder);
+    let names: HashSet<&str> =
+        regions.iter().filter(|region| region.executable && region.file.1 != 0).map(Region::name).collect();
+    for name in names.into_iter().filter(|name| !is_unwinder(name)) {
+        let symbols = Symbols::of(pid, regions, |other| other == name, |name| UNWINDING.contains(&name));
+        found.extend(symbols.iter().flat_map(Symbols::ranges));
+    }
+    found.sort();
+    found
 }
 
 fn is_restorer(text: &mut ProcessText, address: u64) -> bool {
@@ -152,6 +179,9 @@ const ALLOCATOR: &[&str] = &[
     "mallinfo2",
 ];
 
+/// Others that hold its locks, or the dynamic linker's.
+const LOCKING: &[&str] = &["fork", "_Fork", "dlopen", "dlclose", "dlsym", "pthread_create"];
+
 /// System calls in which a thread waits for something outside: neither the allocator nor the dynamic linker makes them, nor whoever holds a lock
 /// of the thread library, unless a signal handler does the waiting.
 const WAITING: &[u64] = &[
@@ -193,15 +223,12 @@ impl Guards {
     /// Of a process.
     pub fn new(pid: u32, regions: &[Region]) -> Guards {
         let mut allocator = text_of(regions, |name| name.contains("malloc"));
-        if let Some(libc) = Symbols::of(pid, regions, is_libc) {
+        let wanted = |name: &str| ALLOCATOR.contains(&name) || LOCKING.contains(&name);
+        if let Some(libc) = Symbols::of(pid, regions, is_libc, wanted) {
             let all: Vec<(u64, u64)> = ALLOCATOR.iter().filter_map(|name| libc.range(name)).collect();
             let ends = all.iter().map(|range| range.0).min().zip(all.iter().map(|range| range.1).max());
             allocator.extend(ends);
-            allocator.extend(
-                ["fork", "_Fork", "dlopen", "dlclose", "dlsym", "pthread_create"]
-                    .iter()
-                    .filter_map(|name| libc.range(name)),
-            );
+            allocator.extend(LOCKING.iter().filter_map(|name| libc.range(name)));
         }
         let linker = text_of(regions, |name| name.starts_with("ld-linux") || name.starts_with("ld-2"));
         let libc = text_of(regions, is_libc);
@@ -234,7 +261,7 @@ impl Guards {
 /// Gives calls that are open their return addresses back: from the mirror, where a slot still holds a stub's. How many.
 ///
 /// Found by the mirror and not by threads: a coroutine's stack belongs to nobody at the moment.
-pub fn close_calls(text: &mut ProcessText, pid: u32, agent: u64, stubs: (u64, u64)) -> usize {
+pub fn close_calls(text: &mut ProcessText, pid: u32, agent: &Loaded, stubs: (u64, u64)) -> usize {
     let pieces = mirrors(text, agent);
     let Ok(pagemap) = File::open(proc::place(pid).join("pagemap")) else { return 0 };
     let mut closed = 0;
@@ -272,10 +299,8 @@ fn close_page(text: &mut ProcessText, mirror: Avma, slots: Avma, stubs: (u64, u6
 }
 
 /// The pieces of the mirror that the agent has mapped.
-fn mirrors(text: &mut ProcessText, agent: u64) -> Vec<u32> {
-    let Some(at) = agent::symbol("calltap_mirrors").map(|offset| Avma(agent + offset)) else {
-        return Vec::new();
-    };
+fn mirrors(text: &mut ProcessText, agent: &Loaded) -> Vec<u32> {
+    let Some(at) = agent.symbol("calltap_mirrors").map(Avma) else { return Vec::new() };
     let mut count = [0; 4];
     if text.read(at, &mut count).is_err() {
         return Vec::new();

@@ -50,6 +50,30 @@ struct Block {
     flags: u64,
 }
 
+/// A mapping that a thread can be had to make.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Mapping {
+    /// Where.
+    pub address: u64,
+    /// Bytes.
+    pub length: u64,
+    /// In the file.
+    pub offset: u64,
+    /// PROT_...
+    pub protection: i32,
+    /// MAP_...
+    pub flags: i32,
+}
+
+impl Mapping {
+    fn bytes(&self) -> Vec<u8> {
+        let long = [self.address, self.length, self.offset].map(u64::to_le_bytes).concat();
+        let short = [self.protection, self.flags].map(i32::to_le_bytes).concat();
+        [long, short].concat()
+    }
+}
+
 /// Stack and room for the vector registers, mapped for the time of the call.
 const SCRATCH: u64 = 1 << 20;
 /// Where in it the address of a complaint is left.
@@ -148,12 +172,62 @@ global_asm!(
     "9:",
     "popfq",
     "calltap_call_back {interrupted_rax} {interrupted_rip}",
+    // A function to call: opens the file at rdi and makes the mappings at rsi, of which the last has address 0. Returns 1.
+    ".globl calltap_call_map",
+    ".hidden calltap_call_map",
+    "calltap_call_map:",
+    "push rbx",
+    "push r12",
+    "mov rbx, rsi",
+    "mov eax, {openat}",
+    "mov rsi, rdi",
+    "mov edi, {cwd}",
+    "mov edx, {open_flags}",
+    "xor r10d, r10d",
+    "syscall",
+    "test eax, eax",
+    "js 5f",
+    "mov r12d, eax",
+    "4:",
+    "mov rdi, [rbx + {map_address}]",
+    "test rdi, rdi",
+    "jz 3f",
+    "mov rsi, [rbx + {map_length}]",
+    "mov r9, [rbx + {map_offset}]",
+    "mov edx, [rbx + {map_protection}]",
+    "mov r10d, [rbx + {map_flags}]",
+    "mov r8d, r12d",
+    "mov eax, {mmap}",
+    "syscall",
+    "add rbx, {map_size}",
+    "cmp rax, rdi",
+    "je 4b",
+    "3:",
+    "mov edi, r12d",
+    "mov eax, {close}",
+    "syscall",
+    "5:",
+    "mov eax, 1",
+    "pop r12",
+    "pop rbx",
+    "ret",
     ".balign 8",
     "calltap_call_end:",
     ".popsection",
     scratch = const SCRATCH,
     sigprocmask = const libc::SYS_rt_sigprocmask,
     munmap = const libc::SYS_munmap,
+    mmap = const libc::SYS_mmap,
+    openat = const libc::SYS_openat,
+    close = const libc::SYS_close,
+    cwd = const libc::AT_FDCWD,
+    open_flags = const libc::O_RDONLY | libc::O_CLOEXEC,
+    map_address = const offset_of!(Mapping, address),
+    map_length = const offset_of!(Mapping, length),
+    map_offset = const offset_of!(Mapping, offset),
+    map_protection = const offset_of!(Mapping, protection),
+    map_flags = const offset_of!(Mapping, flags),
+    map_size = const size_of::<Mapping>(),
     result = const RESULT,
     function = const offset_of!(Block, function),
     complaint = const offset_of!(Block, complaint),
@@ -186,6 +260,7 @@ global_asm!(
 
 unsafe extern "C" {
     static calltap_call_start: u8;
+    static calltap_call_map: u8;
     static calltap_call_end: u8;
 }
 
@@ -256,7 +331,7 @@ fn size() -> usize {
     code().len() + size_of::<Block>() + STRINGS
 }
 
-/// A place for the code: bytes of an executable mapping behind the end of the file's text.
+/// A place for the code: bytes of an executable mapping behind the end of the text.
 #[derive(Clone, Debug)]
 pub struct Place {
     at: u64,
@@ -292,18 +367,18 @@ const GAP: u64 = 64 << 20;
 const USER_END: u64 = 1 << 47;
 
 impl Place {
-    /// All there are. `file_text` tells, for a mapping of a file, the address where the file's text ends in it, and the bytes behind.
+    /// All there are. `behind_text` tells, for an executable mapping, the address where the text ends in it, and the bytes behind.
     pub fn all(
         regions: &[Region],
-        file_text: impl Fn(&Region, usize) -> Option<(u64, Vec<u8>)>,
+        mut behind_text: impl FnMut(&Region, usize) -> Option<(u64, Vec<u8>)>,
     ) -> Vec<Place> {
         let gaps = regions.windows(2).rev().map(|pair| (pair[0].end, pair[1].start));
         let wide =
             gaps.filter(|(start, end)| *end < USER_END && end - start >= GAP).map(|(_, end)| end - GAP / 2);
         let Some(scratch) = wide.map(|at| at / PAGE * PAGE).next() else { return Vec::new() };
-        let executable = regions.iter().filter(|region| region.executable && region.file.1 != 0);
+        let executable = regions.iter().filter(|region| region.executable);
         let place = |region: &Region| {
-            let (at, before) = file_text(region, size())?;
+            let (at, before) = behind_text(region, size())?;
             let last_page = at.next_multiple_of(PAGE) == region.end && region.end - at >= size() as u64;
             (at > region.start && last_page).then_some(Place { at, before, scratch })
         };
@@ -352,6 +427,15 @@ impl Place {
     /// Where a string handed to [`Place::call`] will be.
     pub fn string_address(&self) -> u64 {
         self.at + (code().len() + size_of::<Block>()) as u64
+    }
+
+    /// What to call for mappings of a file: function, arguments, and what has to be behind the code.
+    pub fn mapping_call(&self, path: &[u8], mappings: &[Mapping]) -> (u64, [u64; 2], Vec<u8>) {
+        let function = &raw const calltap_call_map as usize - &raw const calltap_call_start as usize;
+        let list = mappings.iter().flat_map(Mapping::bytes).chain([0; 8]);
+        let strings = path.iter().copied().chain([0]).chain(list).collect();
+        let at = self.string_address();
+        (self.at + function as u64, [at, at + path.len() as u64 + 1], strings)
     }
 
     /// Has the thread make a call, and waits until it is back where it was. How long that took.

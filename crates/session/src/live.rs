@@ -5,7 +5,7 @@ use crate::attach::Stops;
 use crate::collector::{Collector, Totals};
 use crate::directory::Directory;
 use crate::loaded::Wish;
-use crate::planner::{Planner, Tally};
+use crate::planner::{PatchMode, Planner, Tally};
 use crate::record::{self, Options, Selector};
 use crate::shm::{self, Shared};
 use crate::target::Target;
@@ -50,6 +50,8 @@ pub struct Settings {
     pub words: Words,
     /// Are the sites switched on?
     pub on: bool,
+    /// How running code is changed.
+    pub patch_mode: PatchMode,
 }
 
 /// A selection in the user's words.
@@ -111,8 +113,8 @@ pub struct Snapshot {
 
 impl Settings {
     /// Of a session that begins.
-    pub fn new(stage: Stage, session: Session, words: Words) -> Settings {
-        Settings { stage, session, clocks: clock::pair(), words, on: true }
+    pub fn new(stage: Stage, session: Session, words: Words, patch_mode: PatchMode) -> Settings {
+        Settings { stage, session, clocks: clock::pair(), words, on: true, patch_mode }
     }
 
     /// Writes them down.
@@ -166,7 +168,7 @@ impl Attached {
         shared.control().listening.store(0, Relaxed);
         shared.provide_all();
         let session = record::session(options, target.command(), clock, clock_note);
-        let mut settings = Settings::new(Stage::Coming, session, words);
+        let mut settings = Settings::new(Stage::Coming, session, words, options.patch_mode);
         settings.save(&directory)?;
         directory.keep(true);
         let mut records = Vec::new();
@@ -208,6 +210,7 @@ impl Attached {
         T: Send,
     {
         let mut planner = Planner::new(&self.shared, &self.directory, choose, &|_| Ok(()));
+        planner = planner.by(self.settings.patch_mode);
         planner.recall(&self.target)?;
         thread::scope(|scope| scope.spawn(|| work(&mut planner)).join()).map_err(|_| Error::thread())?
     }
@@ -227,8 +230,7 @@ impl Attached {
                 selector.check(&planner.candidates)?;
             }
             let mut records = Vec::new();
-            let mut stops = Stops::default();
-            planner.come_to_terms(&self.target, &mut stops, &mut |record| records.push(record))?;
+            planner.come_to_terms_with_all(&self.target, &mut |record| records.push(record))?;
             Ok((planner.tally, notes_in(records)))
         })?;
         self.settings.session.tracers = tracers.to_vec();
@@ -272,11 +274,11 @@ impl Attached {
         let (copy, gap) = self.with_planner(&nothing, |planner| {
             planner.describe(&mut |record| drop(sender.send(record)));
             let start = Instant::now();
-            planner.come_to_terms(&self.target, &mut Stops::default(), &mut |_| {})?;
+            planner.come_to_terms_with_all(&self.target, &mut |_| {})?;
             thread::sleep(DRAIN);
             let copy = copy(&self.directory.control, self.shared.used());
             planner.choose_by(&choose);
-            planner.come_to_terms(&self.target, &mut Stops::default(), &mut |_| {})?;
+            planner.come_to_terms_with_all(&self.target, &mut |_| {})?;
             Ok((copy.map_err(system("copying the rings")), start.elapsed()))
         })?;
         drop(sender);

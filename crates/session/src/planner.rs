@@ -6,16 +6,19 @@ use crate::journal::{Entry, Journal};
 use crate::loaded::{Loaded, Pending, Wish};
 use crate::maps::{self, Region};
 use crate::modules::{Candidates, Identity, Mapped, mapped};
+use crate::patient::say;
 use crate::proc;
 use crate::shm::{self, Shared};
 use crate::stubs::{HopRange, Stubs};
 use crate::target::Target;
 use crate::text::{KeepMapped, ProcessText, Sync};
+use crate::threads::stop_machine;
 use calltap_abi::ProcessEntry;
 use calltap_abi::plan::{self, Phase};
 use calltap_patch::{Agent, Avma, Demand, Fate, Site, State, Text, carry_out};
 use calltap_sites::{Binary, Function};
 use calltap_trace::{Module, Record};
+use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -33,6 +36,16 @@ pub type Refusal = crate::Error;
 
 /// How long the agent may take to map what a plan says.
 const MAPPING: Duration = Duration::from_secs(5);
+
+/// How code that may be running is changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum PatchMode {
+    /// While everything runs, with core syncs between the steps.
+    #[default]
+    Live,
+    /// While all threads stand still: what ftrace did at first, and what is left where the kernel has no membarrier.
+    StopMachine,
+}
 
 /// A traced process.
 #[derive(Debug, Default)]
@@ -56,6 +69,7 @@ pub struct Planner<'a> {
     binaries: HashMap<Identity, Option<Arc<Binary>>>,
     pub(crate) stubs: Stubs<'a>,
     next_module: u32,
+    mode: PatchMode,
     /// What could be chosen from, for messages.
     pub candidates: Candidates,
     /// Sites that were switched.
@@ -81,9 +95,15 @@ impl<'a> Planner<'a> {
             binaries: HashMap::new(),
             stubs: Stubs::new(&directory.code),
             next_module: 0,
+            mode: PatchMode::default(),
             candidates: Candidates::default(),
             tally: Tally::default(),
         }
+    }
+
+    /// Changes running code in this way.
+    pub fn by(self, mode: PatchMode) -> Self {
+        Planner { mode, ..self }
     }
 
     /// From now on, other functions are wanted.
@@ -223,10 +243,7 @@ impl<'a> Planner<'a> {
     pub fn recall(&mut self, target: &Target) -> Result<(), Refusal> {
         let entries = self.directory.journal.read().map_err(|error| target.refuse(&error.to_string()))?;
         self.stubs.recall(&entries);
-        for index in 0..self.shared.control().process_bump.load(Acquire) {
-            let Some(entry) = self.shared.process(index) else { break };
-            let own = proc::host_pid(entry.pid.load(Acquire), entry.pid_namespace.load(Relaxed));
-            let pid = if index == 0 { target.pid } else { own };
+        for (index, Target { pid, .. }) in self.living(target) {
             let (Ok(regions), Ok(mut text)) = (maps::read(pid), ProcessText::open(pid)) else { continue };
             self.see_modules(index, pid, false, &regions, &mut Vec::new());
             let line = self.shared.line(index);
@@ -238,6 +255,20 @@ impl<'a> Planner<'a> {
             process.text = Some(text);
         }
         Ok(())
+    }
+
+    /// The processes of the session that live, by index: the one that was attached to, and its children as far as they have called anything.
+    pub fn living(&self, first: &Target) -> Vec<(u32, Target)> {
+        let inode = self.directory.control_inode();
+        let living = |index: u32| {
+            let entry = self.shared.process(index)?;
+            let own = proc::host_pid(entry.pid.load(Acquire), entry.pid_namespace.load(Relaxed));
+            let pid = if index == 0 { first.pid } else { own };
+            // (Whatever has the id by now, only who has our memory is ours.)
+            let target = Target::of_child(pid).filter(|_| proc::has_mapped(pid, inode))?;
+            Some((index, target))
+        };
+        (0..self.shared.control().process_bump.load(Acquire)).filter_map(living).collect()
     }
 
     /// Describes all modules and sites that were ever wanted, for a trace of their events.
@@ -387,24 +418,27 @@ impl<'a> Planner<'a> {
             None
         };
         let (mut tally, mut found) = (Tally::default(), Vec::new());
-        for fresh in [true, false] {
-            let modules: Vec<usize> =
-                (0..process.modules.len()).filter(|n| process.modules[*n].fresh == fresh).collect();
-            text.sync = if can_sync { Sync::Barrier } else { Sync::Quiet };
-            // (What is dressed while it runs is not switched before it was seen that nobody is inside.)
-            let granted = if fresh { Demand::NobodyRuns } else { Demand::NobodyInside };
-            if !fresh && !can_sync {
-                let waiting: usize = modules.iter().map(|n| process.modules[*n].pending().len()).sum();
-                if waiting > 0 {
-                    note(format!(
-                        "{waiting} sites are in code that may be running, and the kernel has no membarrier: not traced"
-                    ));
+        text.sync = if can_sync { Sync::Barrier } else { Sync::Quiet };
+        let (fresh, running): (Vec<&mut Loaded>, Vec<&mut Loaded>) =
+            process.modules.iter_mut().partition(|module| module.fresh);
+        found.extend(switch(fresh, text, Demand::NobodyRuns, &mut tally));
+        // (What is dressed while it runs is not switched before it was seen that nobody is inside.)
+        let waiting: usize = running.iter().map(|module| module.pending().len()).sum();
+        if can_sync && self.mode == PatchMode::Live {
+            found.extend(switch(running, text, Demand::NobodyInside, &mut tally));
+        } else if waiting > 0 {
+            text.sync = Sync::Quiet;
+            let (text, tally) = (&mut *text, &mut tally);
+            match stop_machine(pid, move || switch(running, text, Demand::NobodyInside, tally)) {
+                Ok((notes, stopped)) => {
+                    found.extend(notes);
+                    self.tally.stopped += stopped;
                 }
-                continue;
+                Err(why) => note(format!(
+                    "{waiting} sites are in code that may be running, and were left as they are: {}",
+                    say(why)
+                )),
             }
-            let some: Vec<&mut Loaded> =
-                process.modules.iter_mut().filter(|module| module.fresh == fresh).collect();
-            found.extend(switch(some, text, granted, &mut tally));
         }
         self.tally.on += tally.on;
         self.tally.off += tally.off;
@@ -420,7 +454,8 @@ impl<'a> Planner<'a> {
             let control = self.shared.control();
             let brk = (control.loader_brk.load(Acquire), control.loader_hook.load(Acquire));
             process.watched = watch_loader(index, text, &self.directory.journal, Avma(brk.0), Avma(brk.1));
-            if !process.watched {
+            // (Where there is no dynamic linker, nothing is opened later.)
+            if !process.watched && brk.0 != 0 {
                 note("the dynamic linker could not be watched: libraries opened later are not traced".into());
             }
         }
@@ -436,6 +471,8 @@ pub struct Tally {
     pub off: u32,
     /// Left alone: more is demanded of the threads than was seen to.
     pub waiting: u32,
+    /// For how long all threads stood still for it.
+    pub stopped: Duration,
 }
 
 /// Makes the sites of modules what they shall be. What went wrong, for people.

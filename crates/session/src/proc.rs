@@ -40,6 +40,18 @@ pub fn start_time(pid: u32) -> Option<u64> {
     words(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?.nth(19)?.parse().ok()
 }
 
+/// Do a thread's system calls go through seccomp filters?
+pub fn is_filtered(tid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
+    field(&status, "Seccomp").is_some_and(|mode| mode != "0")
+}
+
+/// The id that a thread has in its own pid namespace.
+pub fn inner_id(pid: u32, tid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;
+    field(&status, "NSpid")?.split_whitespace().next_back()?.parse().ok()
+}
+
 /// A state that is the end.
 pub fn is_end(state: char) -> bool {
     matches!(state, 'Z' | 'X')
@@ -59,13 +71,15 @@ pub fn place(pid: u32) -> PathBuf {
 pub fn who_maps(inode: u64, first: u32) -> Vec<u32> {
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
     let others = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(|pid| *pid != first);
-    let has = |pid: &u32| {
-        let regions = maps::read(*pid).unwrap_or_default();
-        let control = |region: &Region| region.file.1 == inode && region.name().starts_with("control");
-        // (Controllers have mapped it too, but no agent.)
-        regions.iter().any(control) && regions.iter().any(agent::is_mapped)
-    };
-    std::iter::once(first).chain(others).filter(has).collect()
+    std::iter::once(first).chain(others).filter(|pid| has_mapped(*pid, inode)).collect()
+}
+
+/// Has an agent mapped the control file with this inode into a process?
+pub fn has_mapped(pid: u32, inode: u64) -> bool {
+    let regions = maps::read(pid).unwrap_or_default();
+    let control = |region: &Region| region.file.1 == inode && region.name().starts_with("control");
+    // (Controllers have mapped it too, but no agent.)
+    regions.iter().any(control) && regions.iter().any(agent::is_mapped)
 }
 
 /// Is there a process of that id?
@@ -80,10 +94,7 @@ pub fn host_pid(pid: u32, namespace: u64) -> u32 {
         return pid;
     }
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let inside = |host: &u32| -> Option<u32> {
-        let status = fs::read_to_string(format!("/proc/{host}/status")).ok()?;
-        field(&status, "NSpid")?.split_whitespace().next_back()?.parse().ok()
-    };
+    let inside = |host: &u32| inner_id(*host, *host);
     all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
         .filter(|host| space(&host.to_string()) == namespace)
         .find(|host| inside(host) == Some(pid))

@@ -6,7 +6,7 @@ use crate::directory::Directory;
 use crate::launch::{self, Signals};
 use crate::loaded::Wish;
 use crate::modules::Candidates;
-use crate::planner::Planner;
+use crate::planner::{PatchMode, Planner};
 use crate::program::Program;
 use crate::shm::{self, Shared};
 use crate::trace_file::TraceFile;
@@ -69,6 +69,8 @@ pub struct Options<'a> {
     pub overwrite: bool,
     /// How long a full buffer may hold up the program.
     pub wait: Duration,
+    /// How code that may be running is changed.
+    pub patch_mode: PatchMode,
     /// Version that goes into the trace.
     pub version: &'static str,
 }
@@ -287,7 +289,7 @@ pub fn with_planner<T>(
         accepted();
         Ok(())
     };
-    work(&mut Planner::new(shared, directory, &choose, &check))
+    work(&mut Planner::new(shared, directory, &choose, &check).by(options.patch_mode))
 }
 
 /// Answers the agents' requests until `ended`; in between, something else.

@@ -3,12 +3,13 @@
 use crate::maps::{self, Region};
 use crate::proc::{self, start_time};
 use crate::{Error, text::ProcessText, threads};
-use object::elf::{FileHeader64, PF_X, PT_LOAD, ProgramHeader64};
-use object::read::ReadRef;
+use object::elf::{self, FileHeader64, PF_X, PT_LOAD, ProgramHeader64};
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
-use object::{Endianness, Object, ObjectSymbol};
+use object::read::{ReadCache, ReadRef};
+use object::{Endianness, Object, ObjectSection, ObjectSymbol};
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
 /// A process that can be attached to, as far as can be seen without touching it.
 #[derive(Clone, Debug)]
@@ -20,6 +21,9 @@ pub struct Target {
     /// When it was started, in clock ticks since boot: with the id, what tells it from a later one.
     pub start_time: u64,
 }
+
+/// A thread that may only read, write and exit (SECCOMP_MODE_STRICT).
+const STRICT: u32 = 1;
 
 /// The fields of `/proc/PID/status` and `stat` that matter here.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -78,26 +82,15 @@ impl Target {
             return Err(refuse("a kernel thread".into()));
         }
         ProcessText::open(pid).map_err(|error| refuse(denied(&error)))?;
-        let program = fs::read(proc::place(pid).join("exe")).map_err(|error| refuse(denied(&error)))?;
-        if program.get(4) != Some(&2) {
+        let class = elf_class(&proc::place(pid).join("exe")).map_err(|error| refuse(denied(&error)))?;
+        if class != elf::ELFCLASS64.0 {
             return Err(refuse("a 32-bit program".into()));
         }
-        match status.seccomp {
-            1 => return Err(refuse("it runs under strict seccomp: it could not load the agent".into())),
-            2 => {
-                return Err(refuse(
-                    "it runs under a seccomp filter, which may kill it for the system calls that load the agent".into(),
-                ));
-            }
-            _ => {}
+        // (What filters allow is found out when its threads can be stopped.)
+        if status.seccomp == STRICT {
+            return Err(refuse("it runs under strict seccomp: it could not load the agent".into()));
         }
-        match interpreter(&program) {
-            None => Err(refuse("statically linked: there is no dynamic linker to load the agent".into())),
-            Some(path) if path.contains("ld-musl") => Err(refuse(
-                "linked with musl, whose dynamic linker cannot load the agent into a running program".into(),
-            )),
-            Some(_) => Ok(Target { pid, name: comm(pid), start_time }),
-        }
+        Ok(Target { pid, name: comm(pid), start_time })
     }
 
     /// A process that exists; nothing else is looked at.
@@ -138,6 +131,13 @@ impl Target {
     }
 }
 
+/// The byte of an ELF file that tells 32 from 64 bits.
+fn elf_class(path: &Path) -> io::Result<u8> {
+    let mut head = [0; 5];
+    File::open(path)?.read_exact(&mut head)?;
+    Ok(head[4])
+}
+
 fn denied(error: &io::Error) -> String {
     if !matches!(error.kind(), io::ErrorKind::PermissionDenied) {
         return error.to_string();
@@ -150,14 +150,6 @@ fn denied(error: &io::Error) -> String {
         _ => "permission denied: it is another user's, or has changed its privileges",
     }
     .to_owned()
-}
-
-fn interpreter(program: &[u8]) -> Option<String> {
-    let header = FileHeader64::<Endianness>::parse(program).ok()?;
-    let endian = header.endian().ok()?;
-    let segments = header.program_headers(endian, program).ok()?;
-    let path = segments.iter().find_map(|segment| segment.interpreter(endian, program).ok().flatten())?;
-    Some(String::from_utf8_lossy(path).into_owned())
 }
 
 /// The executable segment of a program or library.
@@ -185,36 +177,54 @@ impl TextSegment {
     }
 }
 
-/// Is this the file name of the C library?
+/// Is this the file name of the GNU C library? (That of musl is `libc.so`, or the dynamic linker itself.)
 pub fn is_libc(name: &str) -> bool {
-    name.starts_with("libc.so") || name.starts_with("libc-2")
+    name == "libc.so.6" || name.starts_with("libc-2")
 }
 
-/// A loaded object's dynamic symbols, by run-time address.
+/// Some symbols of a loaded object, by run-time address.
 #[derive(Debug)]
 pub struct Symbols {
     /// Name, address, size.
     all: Vec<(String, u64, u64)>,
+    handlers: bool,
 }
 
 impl Symbols {
-    /// Of the object whose file name passes.
-    pub fn of(pid: u32, regions: &[Region], is_it: impl Fn(&str) -> bool) -> Option<Symbols> {
-        let first = regions.iter().find(|region| is_it(region.name()))?;
+    /// The wanted ones of the object whose file name passes.
+    pub fn of(
+        pid: u32,
+        regions: &[Region],
+        is_it: impl Fn(&str) -> bool,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Option<Symbols> {
+        let region = regions.iter().find(|region| region.executable && is_it(region.name()))?;
         let target = proc::place(pid).join("root");
-        let data = fs::read(target.join(first.path.strip_prefix("/").ok()?)).ok()?;
-        let file = ElfFile64::<Endianness>::parse(&*data).ok()?;
-        let region = regions.iter().find(|region| region.file == first.file && region.executable)?;
-        let text = TextSegment::of(&*data)?;
+        let file = File::open(target.join(region.path.strip_prefix("/").ok()?)).ok()?;
+        let data = ReadCache::new(&file);
+        let text = TextSegment::of(&data)?;
         let at = text.address.wrapping_sub(text.offset).wrapping_add(region.offset);
         let bias = region.start.wrapping_sub(at);
-        let symbols = file.dynamic_symbols().filter(|symbol| symbol.is_definition());
-        let all = symbols
+        let object = ElfFile64::<Endianness, _>::parse(&data).ok()?;
+        let of_use = object.dynamic_symbols().chain(object.symbols()).filter(|symbol| symbol.is_definition());
+        let all = of_use
             .filter_map(|symbol| {
-                Some((symbol.name().ok()?.to_owned(), symbol.address().wrapping_add(bias), symbol.size()))
+                let name = symbol.name().ok().filter(|name| wanted(name))?;
+                Some((name.to_owned(), symbol.address().wrapping_add(bias), symbol.size()))
             })
             .collect();
-        Some(Symbols { all })
+        let handlers = object.section_by_name(".gcc_except_table").is_some_and(|section| section.size() > 0);
+        Some(Symbols { all, handlers })
+    }
+
+    /// Is there code in it that runs when an exception passes?
+    pub fn has_handlers(&self) -> bool {
+        self.handlers
+    }
+
+    /// Where they are.
+    pub fn ranges(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.all.iter().map(|(_, at, size)| (*at, at + size))
     }
 
     /// A symbol's address.

@@ -5,10 +5,11 @@
 //! restarted by us, at once, unless a signal is pending that could be the reason. (A time-out of such a call begins anew. Should we be killed
 //! between the two, the call ends as after a SIGSTOP.)
 //!
-//! Unsafe because one ptrace request has no safe wrapper.
+//! Unsafe because some ptrace requests have no safe wrapper.
 #![allow(unsafe_code)]
 
 use crate::proc;
+use crate::seccomp::Instruction;
 use nix::errno::Errno;
 use nix::libc::user_regs_struct;
 use nix::sys::ptrace;
@@ -284,6 +285,28 @@ impl Held {
         if done == 0 { Ok(mask) } else { Err(NotHeld::Gone) }
     }
 
+    /// The seccomp filters that its system calls go through.
+    pub fn seccomp_filters(&self) -> Result<Vec<Vec<Instruction>>, Errno> {
+        const GET_FILTER: u32 = 0x420c;
+        const EMPTY: Instruction = Instruction { code: 0, jt: 0, jf: 0, k: 0 };
+        let get = |index: usize, into: *mut Instruction| {
+            // SAFETY: the kernel writes as many instructions as it has said before, when asked without memory.
+            Errno::result(unsafe { libc::ptrace(GET_FILTER, self.tid, index, into) })
+        };
+        let mut filters = Vec::new();
+        loop {
+            match get(filters.len(), std::ptr::null_mut()) {
+                Ok(length) => {
+                    let mut filter = vec![EMPTY; length as usize];
+                    get(filters.len(), filter.as_mut_ptr())?;
+                    filters.push(filter);
+                }
+                Err(Errno::ENOENT) => return Ok(filters),
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+
     /// Does it exist no more?
     pub fn has_ended(&self) -> bool {
         has_ended(self.tid)
@@ -324,6 +347,30 @@ impl Drop for Held {
     fn drop(&mut self) {
         self.let_go();
     }
+}
+
+/// Does something while all threads of a process stand still, and says for how long they did. In a thread that ends: the kernel then lets go of
+/// whatever is still held.
+pub fn stop_machine<T: Send>(
+    process: u32,
+    work: impl FnOnce() -> T + Send,
+) -> Result<(T, Duration), NotHeld> {
+    let start = Instant::now();
+    let work = || loop {
+        match Held::take_all(process) {
+            Ok(held) => {
+                let since = held.iter().map(|thread| thread.since).min();
+                let done = work();
+                drop(held);
+                return Ok((done, since.map(|since| since.elapsed()).unwrap_or_default()));
+            }
+            Err(NotHeld::Stuck) if start.elapsed() < LONG_PATIENCE => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Err(why) => return Err(why),
+        }
+    };
+    std::thread::scope(|scope| scope.spawn(work).join()).unwrap_or(Err(NotHeld::Gone))
 }
 
 /// Asks a seized thread to stop. Once: a second request would stop it again as soon as it is let run.

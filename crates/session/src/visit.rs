@@ -131,7 +131,8 @@ impl<'a> Visit<'a> {
 
     /// Attaches, stays, and leaves the process as it was.
     pub fn stay(&mut self, stay: Stay<'_>) -> Result<Visited, Error> {
-        Settings::new(Stage::Recording, self.session.clone(), Words::default()).save(&self.directory)?;
+        Settings::new(Stage::Recording, self.session.clone(), Words::default(), self.options.patch_mode)
+            .save(&self.directory)?;
         self.directory.keep(true);
         let interrupted = launch::interruption()?;
         let rates = stay.max_overhead.map(|_| Arc::new(Rates::default()));

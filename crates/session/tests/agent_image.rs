@@ -1,14 +1,22 @@
 //! What the agent's bytes must show: it depends on nothing, exports nothing that could take the place of a program's symbol, and its data
 //! path uses integer registers only.
 
-use calltap_session::AGENT_IMAGE;
+use calltap_session::{AGENT_LIBRARY, AGENT_PLACED, AgentImage};
 use iced_x86::{Code, Decoder, DecoderOptions, InstructionInfoFactory};
 use object::read::elf::ElfFile64;
 use object::{LittleEndian, Object, ObjectSection, ObjectSymbol};
 use std::collections::BTreeSet;
 
+fn parse(image: &AgentImage) -> ElfFile64<'static, LittleEndian> {
+    ElfFile64::parse(image.bytes).expect("the agent is an ELF file")
+}
+
 fn image() -> ElfFile64<'static, LittleEndian> {
-    ElfFile64::parse(AGENT_IMAGE).expect("the agent is an ELF file")
+    parse(&AGENT_LIBRARY)
+}
+
+fn both() -> [ElfFile64<'static, LittleEndian>; 2] {
+    [&AGENT_LIBRARY, &AGENT_PLACED].map(parse)
 }
 
 #[test]
@@ -24,6 +32,13 @@ fn the_agent_needs_no_library_and_imports_only_the_environment() {
 }
 
 #[test]
+fn the_agent_that_is_placed_imports_nothing_and_has_no_thread_local_variable() {
+    let file = parse(&AGENT_PLACED);
+    assert_eq!(file.dynamic_symbols().filter(|symbol| symbol.is_undefined()).count(), 0);
+    assert!(file.section_by_name(".tbss").is_none());
+}
+
+#[test]
 fn the_agent_exports_only_the_names_seen_in_backtraces() {
     let file = image();
     let exports: BTreeSet<&str> =
@@ -33,7 +48,8 @@ fn the_agent_exports_only_the_names_seen_in_backtraces() {
 
 #[test]
 fn the_agent_is_small() {
-    assert!(AGENT_IMAGE.len() < 128 << 10, "{} bytes", AGENT_IMAGE.len());
+    let sizes = [&AGENT_LIBRARY, &AGENT_PLACED].map(|image| image.bytes.len());
+    assert!(sizes.iter().all(|size| *size < 128 << 10), "{sizes:?} bytes");
 }
 
 /// Start and end of the functions whose name passes.
@@ -77,27 +93,29 @@ fn registers(file: &ElfFile64<'_, LittleEndian>, from: u64, to: u64) -> (BTreeSe
 
 #[test]
 fn the_hooks_use_integer_registers_only() {
-    let file = image();
-    let hooks = ranges(&file, |name| {
-        ["calltap_entry_", "calltap_call_", "calltap_exit_", "calltap_mcount_"]
-            .iter()
-            .any(|p| name.starts_with(p))
-    });
-    assert_eq!(hooks.len(), 28, "seven hooks for four clocks");
-    for (name, from, to) in hooks {
-        let (wide, codes) = registers(&file, from, to);
-        assert!(wide.is_empty(), "{name} uses {wide:?}");
-        let locked = codes.contains(&Code::Syscall) || codes.contains(&Code::INVALID);
-        assert!(!locked, "{name} makes a system call or does not decode");
+    for file in both() {
+        let hooks = ranges(&file, |name| {
+            ["calltap_entry_", "calltap_call_", "calltap_exit_", "calltap_mcount_"]
+                .iter()
+                .any(|p| name.starts_with(p))
+        });
+        assert_eq!(hooks.len(), 28, "seven hooks for four clocks");
+        for (name, from, to) in hooks {
+            let (wide, codes) = registers(&file, from, to);
+            assert!(wide.is_empty(), "{name} uses {wide:?}");
+            let locked = codes.contains(&Code::Syscall) || codes.contains(&Code::INVALID);
+            assert!(!locked, "{name} makes a system call or does not decode");
+        }
     }
 }
 
 #[test]
 fn nothing_in_the_agent_touches_more_than_the_low_halves_the_shims_save() {
-    let file = image();
-    for (name, from, to) in ranges(&file, |_| true) {
-        let (wide, _) = registers(&file, from, to);
-        let beyond: Vec<&String> = wide.iter().filter(|register| !register.starts_with("XMM")).collect();
-        assert!(beyond.is_empty(), "{name} uses {beyond:?}");
+    for file in both() {
+        for (name, from, to) in ranges(&file, |_| true) {
+            let (wide, _) = registers(&file, from, to);
+            let beyond: Vec<&String> = wide.iter().filter(|register| !register.starts_with("XMM")).collect();
+            assert!(beyond.is_empty(), "{name} uses {beyond:?}");
+        }
     }
 }

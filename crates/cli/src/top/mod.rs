@@ -69,6 +69,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         buffer_size: values::size(&arguments.text("buffer-size").unwrap_or_default())?,
         overwrite: false,
         wait: Duration::ZERO,
+        patch_mode: values::patch_mode(arguments),
         version: env!("CARGO_PKG_VERSION"),
     };
     let desk = Desk::new(pid);

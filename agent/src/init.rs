@@ -1,0 +1,55 @@
+//! The initialiser: what the dynamic linker calls when it has loaded the agent, before the program's first instruction or later in a running process.
+//!
+//! Unsafe because it is called by the dynamic linker, with what the C library likes to pass.
+
+use crate::state::Session;
+use crate::{env, loader, record, start, sys};
+use core::arch::global_asm;
+use core::sync::atomic::Ordering::Relaxed;
+
+// DT_INIT. glibc calls it with (argc, argv, envp), first of all initialisers (-z initfirst). musl calls it without arguments: then the
+// environment is in `environ`, a weak reference that is null where nobody defines it.
+global_asm!(
+    ".text",
+    ".weak environ",
+    ".globl calltap_init",
+    ".hidden calltap_init",
+    ".type calltap_init, @function",
+    "calltap_init:",
+    ".cfi_startproc",
+    "sub rsp, 8", ".cfi_adjust_cfa_offset 8",
+    "mov rcx, qword ptr [rip + environ@GOTPCREL]",
+    "test rcx, rcx",
+    "jz 1f",
+    "mov rcx, qword ptr [rcx]",
+    "1:",
+    "call {start}",
+    "add rsp, 8", ".cfi_adjust_cfa_offset -8",
+    "ret",
+    ".cfi_endproc",
+    start = sym initialise,
+);
+
+/// The name the agent's file has when it comes into a process that runs already.
+const ATTACHED: &[u8] = b"/attached.so";
+
+/// The arguments are `main`'s where the C library passes them.
+extern "C" fn initialise(count: usize, arguments: *mut *mut u8, given: *mut *mut u8, environ: *mut *mut u8) {
+    let Some(own) = loader::own_path() else { return };
+    if own.ends_with(ATTACHED) {
+        // In the middle of a thread's life: as little as possible.
+        start::join(own);
+        return;
+    }
+    let environment = if given == arguments.wrapping_add(count).wrapping_add(1) { given } else { environ };
+    // SAFETY: the initial environment, or null; no other thread exists yet.
+    unsafe { env::remove_preload(environment, own) };
+    if start::join(own).is_none() {
+        return;
+    }
+    if let Some(process) = Session::get().and_then(record::process) {
+        // There is one thread: this takes no time.
+        process.sync.store(sys::register_for_sync() as u32, Relaxed);
+    }
+    start::modules_changed();
+}

@@ -1,0 +1,100 @@
+//! A thread's word: its pointer to its [`Thread`], which a hook finds by two loads.
+//!
+//! Loaded by a dynamic linker, the agent has a thread-local variable of its own (initial-exec). glibc clears it for every new thread, which is how
+//! a new thread is told from an old one on a recycled stack.
+//!
+//! Placed by the recorder, it has none. Then the word is one of the thread library's own, `sysinfo` in the thread's control block: glibc and musl
+//! alike have it, and use it on other processors only. Nobody clears it for a new thread (musl copies it from the thread's creator), so the state
+//! has a note of its owner, the thread id that the library keeps in the same block; the hooks compare.
+//!
+//! Unsafe because the word is at an offset from the thread pointer, and what it points to becomes a reference.
+
+use crate::state::Thread;
+use core::arch::asm;
+#[cfg(feature = "placed")]
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+#[cfg(not(feature = "placed"))]
+core::arch::global_asm!(
+    ".section .tbss.calltap_thread,\"awT\",@nobits",
+    ".balign 8",
+    ".globl calltap_thread",
+    ".hidden calltap_thread",
+    ".type calltap_thread, @object",
+    ".size calltap_thread, 8",
+    "calltap_thread: .skip 8",
+    ".text",
+);
+
+/// Where a thread's word is, counted from its thread pointer.
+#[cfg(not(feature = "placed"))]
+pub fn offset() -> u64 {
+    let offset: u64;
+    // SAFETY: reads a word of the agent's own table of offsets.
+    unsafe {
+        asm!("mov {0}, qword ptr [rip + calltap_thread@gottpoff]", out(reg) offset,
+             options(nostack, readonly, preserves_flags));
+    }
+    offset
+}
+
+/// Where a thread's word is, counted from its thread pointer.
+#[cfg(feature = "placed")]
+pub fn offset() -> u64 {
+    calltap_abi::SYSINFO
+}
+
+/// Where the thread library has the thread's id, counted from its thread pointer.
+#[cfg(feature = "placed")]
+pub static OWNER_AT: AtomicU64 = AtomicU64::new(0);
+
+/// The thread's id, as far as its library knows it.
+#[cfg(feature = "placed")]
+fn own_id() -> u32 {
+    let id: u32;
+    // SAFETY: reads four bytes of this thread's control block: the recorder has looked at that place before it let the session be joined.
+    unsafe {
+        asm!("mov {0:e}, dword ptr fs:[{1}]", out(reg) id, in(reg) OWNER_AT.load(Relaxed),
+             options(nostack, readonly, preserves_flags));
+    }
+    id
+}
+
+/// What the calling thread's word is.
+pub fn get() -> u64 {
+    let word: u64;
+    // SAFETY: reads this thread's own word, which exists in every thread.
+    unsafe {
+        asm!("mov {0}, qword ptr fs:[{1}]", out(reg) word, in(reg) offset(),
+             options(nostack, readonly, preserves_flags));
+    }
+    word
+}
+
+/// The state that a word of the calling thread points to, if it is this thread's.
+pub fn state(word: u64) -> Option<&'static Thread> {
+    // SAFETY: only `set` stores words, addresses of elements of Private::threads, which stay mapped as long as anybody can see one.
+    let thread = (word != 0).then(|| unsafe { &*(word as *const Thread) })?;
+    #[cfg(feature = "placed")]
+    if thread.owner.load(Relaxed) != own_id() {
+        return None;
+    }
+    Some(thread)
+}
+
+/// Writes down whose the state is.
+pub fn sign(_thread: &Thread) {
+    #[cfg(feature = "placed")]
+    _thread.owner.store(own_id(), Relaxed);
+}
+
+/// Gives the calling thread its state, unless a signal handler has done so since its word was `seen`.
+pub fn set(seen: u64, thread: &'static Thread) -> bool {
+    let found: u64;
+    // SAFETY: one instruction on this thread's own word. Not `lock`ed: no other thread writes it.
+    unsafe {
+        asm!("cmpxchg qword ptr fs:[{0}], {1}", in(reg) offset(), in(reg) core::ptr::from_ref(thread),
+             inout("rax") seen => found, options(nostack));
+    }
+    found == seen
+}

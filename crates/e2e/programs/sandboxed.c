@@ -1,0 +1,63 @@
+// Runs under a seccomp filter: "usual" forbids what container runtimes forbid; "no ..." kills for one system call.
+#define _GNU_SOURCE
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define NUMBER BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr))
+#define ARGUMENT(n) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[n]))
+#define IF(number, then) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1), BPF_STMT(BPF_RET | BPF_K, then)
+#define ALLOW BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
+#define KILL SECCOMP_RET_KILL_PROCESS
+
+static void install(struct sock_filter *code, size_t count) {
+    struct sock_fprog filter = {count, code};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter)) abort();
+}
+#define INSTALL(...) do { struct sock_filter code[] = {__VA_ARGS__}; install(code, sizeof code / sizeof *code); } while (0)
+
+__attribute__((noinline)) long work(long n) { return n < 2 ? n : work(n - 1) + work(n - 2); }
+
+static void *worker(void *p) {
+    if (p) INSTALL(NUMBER, IF(SYS_mmap, KILL), ALLOW);
+    for (;;) { work(5); usleep(1000); }
+    return p;
+}
+
+int main(int argc, char **argv) {
+    const char *how = argc > 1 ? argv[1] : "";
+    pthread_t thread;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    if (!strcmp(how, "usual"))
+        INSTALL(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch)),
+                BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 1, 0), BPF_STMT(BPF_RET | BPF_K, KILL), NUMBER,
+                BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 0, 3), ARGUMENT(0),
+                BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, CLONE_NEWUSER | CLONE_NEWNS, 0, 1), BPF_STMT(BPF_RET | BPF_K, KILL),
+                NUMBER, IF(SYS_mount, SECCOMP_RET_ERRNO | 1), IF(SYS_ptrace, KILL), IF(SYS_reboot, KILL),
+                IF(SYS_clone3, SECCOMP_RET_ERRNO | 38), ALLOW);
+    if (!strcmp(how, "no openat")) INSTALL(NUMBER, IF(SYS_openat, KILL), ALLOW);
+    if (!strcmp(how, "no clone")) INSTALL(NUMBER, IF(SYS_clone, SECCOMP_RET_ERRNO | 1), IF(SYS_clone3, SECCOMP_RET_ERRNO | 38), ALLOW);
+    if (!strcmp(how, "no membarrier")) INSTALL(NUMBER, IF(SYS_membarrier, SECCOMP_RET_ERRNO | 1), ALLOW);
+    if (strcmp(how, "no clone") && pthread_create(&thread, NULL, worker, strcmp(how, "thread") ? NULL : argv)) abort();
+    usleep(20000);
+    printf("ready\n");
+    for (;;) {
+        struct pollfd input = {0, POLLIN, 0};
+        char c;
+        work(5);
+        if (poll(&input, 1, 5) < 1) continue;
+        if (read(0, &c, 1) < 1) break;
+        printf("work %ld\n", work(10));
+    }
+    return 7;
+}

@@ -1,0 +1,171 @@
+//! Programs that are attached to while they run: they go on as if nothing had been.
+
+use crate::{Build, Program, Resident, Run, State, changed_text, compile, run};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Tracers to attach with, in turn.
+pub const ATTACHES: [&[&str]; 3] = [
+    &["--duration", "10ms"],
+    &["--duration", "10ms", "--tracer", "function"],
+    &["--duration", "10ms", "--tracer", "function", "--tracer", "function_graph"],
+];
+
+/// For a moment, with the usual tracer.
+pub const SHORT: &[&str] = ATTACHES[0];
+
+/// A program runs so long alone, to be attached to some times meanwhile.
+const LONG_ENOUGH: Duration = Duration::from_millis(400);
+
+/// What is tolerated of a program while it is attached to.
+#[derive(Default, Clone, Copy)]
+pub struct Tolerate<'a> {
+    /// Attaching may be refused (but not without a word).
+    pub refusals: bool,
+    /// What the program changes itself, of [`State`].
+    pub changes: &'a [&'a str],
+}
+
+/// Attaches so often, with all tracers in turn. Between attaches its text is as in its files, and its signals, threads and files are what they were.
+pub fn attach_and_look(resident: &mut Resident, times: usize, tolerate: Tolerate<'_>) {
+    let before = State::at_rest(resident.pid, tolerate.changes);
+    for n in 0..times {
+        let run = resident.attach(ATTACHES[n % ATTACHES.len()]);
+        assert!(run.status.success() || tolerate.refusals, "{n}: {}", run.stderr);
+        assert!(!run.stderr.contains("panicked"), "{}", run.stderr);
+        assert!(resident.runs(), "{n}: it has ended: {}", run.stderr);
+        assert_eq!(changed_text(resident.pid), [""; 0], "{n}: text after {}", run.stderr);
+        let after = State::of(resident.pid, tolerate.changes);
+        assert_eq!(after.files, before.files, "{n}: open files");
+        assert_eq!(after.threads, before.threads, "{n}: threads");
+        for (key, value) in &before.status {
+            // What it is doing at the moment is its own business.
+            let own =
+                key.ends_with("State") && after.status.get(key).is_some_and(|now| "RSD".contains(&now[..1]));
+            assert!(
+                own || after.status.get(key) == Some(value),
+                "{n}: {key}: {value} -> {:?}",
+                after.status.get(key)
+            );
+        }
+        assert_eq!(after.others, before.others, "{n}");
+        if run.status.success() {
+            resident.sound();
+        }
+    }
+}
+
+/// A program that checks itself, attached to in a loop.
+pub fn goes_on(program: &Program, arguments: &[&str], times: usize, tolerate: Tolerate<'_>) {
+    let mut resident = Resident::start(program, arguments);
+    attach_and_look(&mut resident, times, tolerate);
+    let (status, output, errors) = resident.end();
+    assert!(status.success(), "{} {arguments:?}: {status}\n{output}{errors}", program.name);
+    assert_eq!(errors, "", "{} {arguments:?}", program.name);
+}
+
+/// A program whose `main` is run again and again.
+pub fn again(build: &Build, source: &str, flags: &[&str]) -> Program {
+    // (C++ where the program is C++: main has the same name in both.)
+    let mut all = vec!["-Dmain=once"];
+    if source.ends_with(".cpp") {
+        all.extend(["-x", "c++"]);
+    }
+    all.extend(flags);
+    compile(build, &[source, "again.c"], &all)
+}
+
+/// A program alone, and while somebody attaches and detaches all the time: output, errors and end.
+pub fn transparent(program: &Program, arguments: &[&str]) {
+    let command = |rounds: u32| {
+        let mut command = Command::new(&program.path);
+        command.args(arguments).env("AGAIN", rounds.to_string()).current_dir(program.directory());
+        command
+    };
+    let start = Instant::now();
+    run(command(2), b"");
+    let rounds = (LONG_ENOUGH.as_secs_f64() / start.elapsed().as_secs_f64() * 2.0) as u32 + 2;
+    // On a busy machine two rounds take long, and many more may be over before anybody is there.
+    let enough = [1, 10, 100].into_iter().any(|more| transparent_for(program, &command, rounds * more));
+    assert!(enough, "attached too seldom: {} {arguments:?}", program.name);
+}
+
+/// The same for so many rounds. True if somebody came and went meanwhile.
+fn transparent_for(program: &Program, command: &dyn Fn(u32) -> Command, rounds: u32) -> bool {
+    let compared = |text: &str| {
+        let same = |line: &&str| !line.starts_with("about ");
+        text.lines().filter(same).map(|line| line.to_owned() + "\n").collect::<String>()
+    };
+    let alone = run(command(rounds), b"");
+    let mut resident = Resident::spawn(command(rounds), program.directory().to_owned());
+    let (mut attached, mut refused) = (0, String::new());
+    while resident.runs() && attached < 40 {
+        let run = resident.attach(ATTACHES[attached % ATTACHES.len()]);
+        if run.status.success() {
+            attached += 1;
+            resident.sound();
+        } else {
+            refused += &run.stderr;
+        }
+    }
+    let (status, output, errors) = resident.end();
+    let what = format!("{} after {attached} times\n{refused}", program.name);
+    assert_eq!(status, alone.status, "{what}: how it ended\n{errors}");
+    assert_eq!(compared(&output), compared(&alone.stdout), "{what}: its output");
+    assert_eq!(errors, alone.stderr, "{what}: its errors");
+    attached >= 1
+}
+
+/// Attaching is refused with one clear line; the program goes on untouched.
+pub fn refused(program: &Program, arguments: &[&str], says: &[&str]) {
+    let mut resident = Resident::start(program, arguments);
+    let before = State::at_rest(resident.pid, &["State"]);
+    let run = resident.attach(SHORT);
+    one_line(&run, says);
+    assert_eq!(State::of(resident.pid, &["State"]), before);
+    assert_eq!(changed_text(resident.pid), [""; 0]);
+    assert!(resident.runs());
+    let (status, output, errors) = resident.end();
+    assert!(status.success() && errors.is_empty(), "{status} {output}{errors}");
+}
+
+/// A refusal is one line that says these words.
+pub fn one_line(run: &Run, says: &[&str]) {
+    assert!(!run.status.success() && run.status.code().is_some(), "{}: {}", run.status, run.stderr);
+    assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
+    assert_eq!(run.stdout, "");
+    for say in says {
+        assert!(run.stderr.contains(say), "{say:?}: {}", run.stderr);
+    }
+}
+
+/// Calls made between attaching and detaching are counted exactly, by every tracer.
+pub fn counts_exactly(build: &Build) {
+    let program = compile(build, &["resident.c"], &[]);
+    let mut resident = Resident::start(&program, &["counted"]);
+    for tracer in ["function", "function_graph"] {
+        let mut calltap = resident.attach_beside(&["--tracer", tracer]);
+        // Attached when the text has changed.
+        let start = Instant::now();
+        while changed_text(resident.pid).len() < 4 && start.elapsed() < Duration::from_secs(5) {
+            thread::sleep(Duration::from_millis(5));
+        }
+        thread::sleep(Duration::from_millis(100));
+        resident.tell();
+        resident.wait_for("done");
+        // SAFETY: a signal to our own child.
+        unsafe { libc::kill(calltap.id() as i32, libc::SIGINT) };
+        assert!(calltap.wait().expect("our own child").success());
+        let rows = resident.view("report");
+        let of = |name: &str| {
+            let row = rows.as_array().and_then(|rows| rows.iter().find(|row| row["function"] == name));
+            row.map_or(0, |row| row["calls"].as_u64().unwrap_or(0))
+        };
+        let counts = (of("outer"), of("work"));
+        resident.sound();
+        assert_eq!(counts, (12_345, 123_450), "{} {tracer}", build.name);
+        assert_eq!(changed_text(resident.pid), [""; 0]);
+    }
+    assert!(resident.end().0.success());
+}

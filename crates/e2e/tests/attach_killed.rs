@@ -1,0 +1,88 @@
+//! Attaching that comes to a sudden end: calltap is killed, the program becomes another, two come at once.
+
+use calltap_e2e::*;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+#[test]
+#[ignore = "long: takes a minute"]
+fn a_process_that_becomes_another_program_goes_on() {
+    let program = compile(GCC, &["resident.c"], &[]);
+    for pause in [0, 5, 15, 25, 40, 100] {
+        let mut resident = Resident::start(&program, &["exec"]);
+        let mut calltap = resident.attach_beside(&["--duration", "60ms"]);
+        thread::sleep(Duration::from_millis(pause));
+        resident.tell();
+        resident.wait_for("replaced");
+        let _ = calltap.wait();
+        assert_eq!(changed_text(resident.pid), [""; 0], "after {pause} ms");
+        let (status, output, errors) = resident.end();
+        assert_eq!(status.code(), Some(9), "after {pause} ms: {status} {output}{errors}");
+    }
+}
+
+#[test]
+#[ignore = "long: at random"]
+fn killed_at_any_time_it_leaves_a_program_that_runs_on() {
+    let program = compile(GCC, &["resident.c"], &[]);
+    let mut seed = 12345u32;
+    for how in ["counted", "churn", "busy"] {
+        for _ in 0..6 {
+            let mut resident = Resident::start(&program, &[how]);
+            for _ in 0..4 {
+                seed = seed.wrapping_mul(1_103_515_245).wrapping_add(12345);
+                let mut calltap = resident.attach_beside(&["--duration", "5ms"]);
+                thread::sleep(Duration::from_micros(u64::from(seed >> 8) % 30_000));
+                let _ = calltap.kill();
+                let _ = calltap.wait();
+                resident.tell();
+            }
+            assert!(resident.runs(), "{how}");
+            let (status, output, errors) = resident.end();
+            assert!(status.success(), "{how}: {status} {output}{errors}");
+        }
+    }
+}
+
+#[test]
+fn killed_at_any_system_call_it_leaves_a_program_that_runs_on() {
+    if !have("strace") {
+        return;
+    }
+    let program = compile(GCC, &["resident.c"], &[]);
+    for call in ["ptrace", "pwrite64", "wait4"] {
+        for when in [1, 2, 3, 5, 8, 13, 21, 34] {
+            let mut resident = Resident::start(&program, &["counted"]);
+            let mut strace = Command::new("strace");
+            strace.args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={call}")]);
+            strace
+                .args(["-e", &format!("inject={call}:signal=SIGKILL:when={when}")])
+                .arg(calltap_e2e::calltap());
+            strace.args(["record", "-q", "-p", &resident.pid.to_string(), "--duration", "5ms", "-o"]);
+            strace.arg(resident.trace());
+            let _ = run(strace, b"");
+            resident.tell();
+            resident.wait_for("done");
+            let (status, output, errors) = resident.end();
+            assert!(status.success(), "{call} {when}: {status} {output}{errors}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "long: under stress"]
+fn two_at_a_time_do_no_harm() {
+    let program = compile(GCC, &["resident.c"], &[]);
+    let mut resident = Resident::start(&program, &["busy"]);
+    for _ in 0..6 {
+        let mut both = [
+            resident.attach_beside(SHORT),
+            resident.attach_beside(&["--duration", "10ms", "-o", "/dev/null"]),
+        ];
+        both.iter_mut().for_each(|one| drop(one.wait()));
+        assert!(resident.runs());
+    }
+    let (status, output, errors) = resident.end();
+    assert!(status.success(), "{status} {output}{errors}");
+}

@@ -1,0 +1,75 @@
+//! Attaching to programs without a dynamic linker that could load the agent: static ones, and those linked with musl.
+
+use calltap_e2e::*;
+use std::process::Command;
+
+fn every(source: &str) {
+    for build in installed(PLACED) {
+        transparent(&again(build, source, &[]), &[]);
+    }
+}
+
+#[test]
+fn values_and_registers_are_passed_as_untraced() {
+    every("abi.c");
+    every("ipa_ra.c");
+}
+
+#[test]
+fn longjmp_and_tail_calls_go_on_as_untraced() {
+    every("jumps.c");
+    every("tail.c");
+}
+
+#[test]
+fn calls_are_counted_exactly() {
+    installed(PLACED).for_each(counts_exactly);
+}
+
+#[test]
+fn threads_that_come_and_go_find_states_of_their_own() {
+    for build in installed(PLACED) {
+        let tolerate = Tolerate { changes: &["Threads"], ..Tolerate::default() };
+        goes_on(&compile(build, &["resident.c"], &[]), &["churn"], 4, tolerate);
+    }
+}
+
+#[test]
+fn busy_threads_signals_and_forks_go_on() {
+    for build in installed(PLACED) {
+        let program = compile(build, &["resident.c"], &[]);
+        goes_on(&program, &["busy"], 4, Tolerate::default());
+        goes_on(&program, &["signals"], 4, Tolerate { changes: &["SigBlk"], refusals: true });
+        goes_on(&program, &["forks"], 4, Tolerate { changes: &["Threads", "SigBlk"], refusals: true });
+    }
+}
+
+#[test]
+fn exceptions_find_their_way_through_our_frames() {
+    for build in &PLACED[..2] {
+        transparent(&again(build, "throws.cpp", &[]), &[]);
+    }
+}
+
+#[test]
+fn rust_panics_find_their_way_through_our_frames() {
+    let program = compile_rust("panics.rs", &["-Copt-level=2", "-Ctarget-feature=+crt-static"]);
+    let alone = run(Command::new(&program.path), b"");
+    for _ in 0..3 {
+        let resident = Resident::spawn(Command::new(&program.path), program.directory().to_owned());
+        resident.attach(SHORT);
+        let (status, output, errors) = resident.end();
+        assert_eq!((status, output, errors), (alone.status, alone.stdout.clone(), alone.stderr.clone()));
+    }
+}
+
+#[test]
+fn an_unwinder_that_cannot_be_told_of_us_is_no_place_for_us() {
+    let program = compile(&PLACED[0], &["throws.cpp", "again.c"], &["-Dmain=once", "-x", "c++", "-s"]);
+    let mut command = Command::new(&program.path);
+    command.env("AGAIN", "1000");
+    let mut resident = Resident::spawn(command, program.directory().to_owned());
+    let run = resident.attach(SHORT);
+    one_line(&run, &["its unwinder is linked in"]);
+    assert!(resident.runs());
+}

@@ -1,0 +1,208 @@
+//! What cannot be attached to: one clear line, and the process is left alone.
+
+use calltap_e2e::*;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+#[test]
+fn without_room_for_files_it_is_refused() {
+    let program = compile(GCC, &["resident.c"], &[]);
+    refused(&program, &["few files"], &["Too many open files"]);
+}
+
+#[test]
+fn without_room_for_memory_it_is_refused() {
+    let program = compile(GCC, &["resident.c"], &[]);
+    refused(&program, &["little memory"], &[]);
+}
+
+fn attach(pid: u32, more: &[&str]) -> Run {
+    let directory = tempfile::TempDir::new().expect("a temporary directory");
+    let (pid, output) = (pid.to_string(), directory.path().join("t").display().to_string());
+    let mut all = vec!["record", "-p", &pid, "-o", &output, "--duration", "10ms"];
+    all.extend(more);
+    let run = calltap_run(&all);
+    let left: Vec<_> = std::fs::read_dir(directory.path()).expect("just made").flatten().collect();
+    assert!(run.status.success() || left.is_empty(), "a refused attach leaves {left:?}");
+    run
+}
+
+#[test]
+fn what_is_no_process_of_ours_is_refused() {
+    one_line(&attach(4_194_303, &[]), &["no such process"]);
+    one_line(&attach(0, &[]), &[]);
+    one_line(&calltap_run(&["record", "-p", "-5"]), &[]);
+    one_line(&calltap_run(&["record", "-p", "x"]), &["x"]);
+    let kernel = std::fs::read_to_string("/proc/2/comm").is_ok_and(|name| name.trim() == "kthreadd");
+    if kernel {
+        one_line(&attach(2, &[]), &["kernel thread"]);
+    } else {
+        skipped("no kernel threads are seen here");
+    }
+    // Its own id is that of the shell that it replaces.
+    let mut own = Command::new("sh");
+    own.args(["-c", "exec \"$0\" record -p $$ -o /tmp/never.calltap"]).arg(calltap_e2e::calltap());
+    one_line(&run(own, b""), &["calltap itself"]);
+}
+
+#[test]
+fn a_zombie_is_refused() {
+    let mut child = Command::new("true").spawn().expect("true");
+    thread::sleep(Duration::from_millis(100));
+    one_line(&attach(child.id(), &[]), &["zombie"]);
+    assert!(child.wait().expect("our own child").success());
+}
+
+#[test]
+fn a_stopped_process_is_refused_and_stays_stopped() {
+    let program = compile(GCC, &["resident.c"], &[]);
+    let resident = Resident::start(&program, &["counted"]);
+    let signal = |signal| {
+        // SAFETY: a signal to our own child.
+        unsafe { libc::kill(resident.pid as i32, signal) };
+        thread::sleep(Duration::from_millis(50));
+    };
+    signal(libc::SIGSTOP);
+    one_line(&resident.attach(SHORT), &["stopped"]);
+    let status = std::fs::read_to_string(format!("/proc/{}/status", resident.pid)).unwrap_or_default();
+    assert!(status.contains("T (stopped)"), "{status}");
+    signal(libc::SIGCONT);
+    assert!(resident.attach(SHORT).status.success());
+    assert!(resident.end().0.success());
+}
+
+#[test]
+fn a_process_under_another_tracer_is_refused() {
+    let program = compile(GCC, &["resident.c"], &[]);
+    let resident = Resident::start(&program, &["counted"]);
+    if have("strace") {
+        let mut strace = Command::new("strace");
+        strace.args(["-f", "-o", "/dev/null", "-p", &resident.pid.to_string()]);
+        let mut strace = strace.stderr(std::process::Stdio::null()).spawn().expect("strace");
+        thread::sleep(Duration::from_millis(300));
+        one_line(&resident.attach(SHORT), &["traced by strace"]);
+        // SAFETY: a signal to our own child.
+        unsafe { libc::kill(strace.id() as i32, libc::SIGINT) };
+        let _ = strace.wait();
+    }
+    assert!(resident.attach(SHORT).status.success());
+    assert!(resident.end().0.success());
+}
+
+fn outside(compiler: &str, flags: &[&str], says: &[&str]) {
+    let program = Program::existing("/nowhere");
+    let path = program.directory().join("outside");
+    let source = program.directory().join("outside.c");
+    std::fs::write(&source, "#include <unistd.h>\nint main(void) { char c; write(1, \"ready\\n\", 6); while (read(0, &c, 1) > 0) {} return 0; }")
+        .expect("a source");
+    let mut command = Command::new(compiler);
+    command.args(flags).arg("-o").arg(&path).arg(&source);
+    let built = command.output().expect("a compiler");
+    if !built.status.success() {
+        return skipped(&format!("{compiler} {flags:?} does not link here"));
+    }
+    let mut resident = Resident::spawn(Command::new(path), program.directory().to_owned());
+    resident.wait_for("ready");
+    one_line(&resident.attach(SHORT), says);
+    assert_eq!(changed_text(resident.pid), [""; 0]);
+    assert!(resident.end().0.success());
+}
+
+#[test]
+fn a_program_without_traceable_functions_is_refused() {
+    outside("gcc", &[], &["none of its"]);
+}
+
+#[test]
+fn strict_seccomp_is_refused() {
+    refused(&compile(GCC, &["resident.c"], &[]), &["seccomp"], &["seccomp"]);
+}
+
+#[test]
+fn an_unknown_glob_names_the_nearest() {
+    let program = compile(GCC, &["resident.c"], &[]);
+    let resident = Resident::start(&program, &["counted"]);
+    let run = resident.attach(&["--duration", "10ms", "-F", "outr"]);
+    assert!(!run.status.success());
+    assert!(run.stderr.contains("outer"), "{}", run.stderr);
+    assert_eq!(changed_text(resident.pid), [""; 0]);
+    assert!(resident.attach(&["--duration", "10ms", "-F", "outer"]).status.success());
+    assert!(resident.end().0.success());
+}
+
+#[test]
+fn nonsense_is_refused_before_the_process_is_touched() {
+    let program = compile(GCC, &["resident.c"], &[]);
+    let resident = Resident::start(&program, &["counted"]);
+    for nonsense in [
+        &["--duration", "x"][..],
+        &["--duration", "-1s"],
+        &["--duration", ""],
+        &["--duration", "99999999999999999999s"],
+        &["--duration", "1e9"],
+        &["--", "true"],
+    ] {
+        let run = resident.attach(nonsense);
+        assert!(!run.status.success() && run.status.code().is_some(), "{nonsense:?}: {}", run.stderr);
+        assert!(!run.stderr.contains("panicked"), "{nonsense:?}: {}", run.stderr);
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", resident.pid)).unwrap_or_default();
+        assert!(!maps.contains("calltap-"), "{nonsense:?}");
+    }
+    assert!(!calltap_run(&["record", "--duration", "1s", "true"]).status.success(), "a duration without -p");
+    assert!(resident.end().0.success());
+}
+
+#[test]
+fn another_users_process_is_refused() {
+    // SAFETY: a system call without arguments.
+    if unsafe { libc::geteuid() } != 0 || !have("setpriv") {
+        return skipped("not root, or no setpriv");
+    }
+    let program = compile(GCC, &["resident.c"], &[]);
+    let resident = Resident::start(&program, &["counted"]);
+    // A copy that user can run.
+    let copy = tempfile::TempDir::new_in("/tmp").expect("a temporary directory");
+    let binary = copy.path().join("calltap");
+    std::fs::copy(calltap_e2e::calltap(), &binary).expect("a copy");
+    Command::new("chmod").args(["-R", "a+rx"]).arg(copy.path()).status().expect("chmod");
+    let mut other = Command::new("setpriv");
+    other.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&binary);
+    other
+        .args(["record", "-p", &resident.pid.to_string(), "--duration", "10ms", "-o", "/dev/null"])
+        .current_dir("/");
+    one_line(&run(other, b""), &["permission denied"]);
+    assert!(resident.end().0.success());
+}
+
+#[test]
+fn attaching_to_what_is_being_recorded_does_no_harm() {
+    let program = compile(GCC, &["resident.c"], &[]);
+    let trace = program.directory().join("whole.calltap");
+    let mut command = Command::new(calltap_e2e::calltap());
+    command
+        .args(["record", "-q", "-o"])
+        .arg(&trace)
+        .arg("--")
+        .arg(&program.path)
+        .arg("counted")
+        .process_group(0);
+    let mut recorder = Resident::spawn(command, program.directory().to_owned());
+    recorder.wait_for("ready");
+    let children =
+        std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", recorder.pid)).unwrap_or_default();
+    let Some(pid) = children.split_whitespace().next().and_then(|word| word.parse().ok()) else { return };
+    let run = attach(pid, &[]);
+    recorder.tell();
+    recorder.wait_for("done");
+    let (status, output, errors) = recorder.end();
+    assert!(status.success(), "{status} {output}{errors}");
+    assert!(!run.status.success(), "attached to what is recorded: {}", run.stderr);
+    let info = calltap_run(&["info", "-i", &trace.to_string_lossy(), "--format", "json"]);
+    assert!(
+        info.stdout.contains("\"complaints\":[]") || info.stdout.contains("\"complaints\": []"),
+        "{}",
+        info.stdout
+    );
+}

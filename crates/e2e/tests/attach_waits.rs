@@ -1,0 +1,70 @@
+//! Attaching to threads that wait: no wait ends early, none for ever.
+
+use calltap_e2e::*;
+use std::thread;
+use std::time::Duration;
+
+fn waits(kinds: &[&str], times: usize) {
+    let program = compile(GCC, &["waits.c"], &["-lrt"]);
+    goes_on(&program, kinds, times, Tolerate { changes: &["Threads"], ..Tolerate::default() });
+}
+
+#[test]
+fn no_wait_ends_early_or_with_eintr() {
+    waits(&[], 12);
+}
+
+#[test]
+fn no_rarer_wait_ends_with_eintr() {
+    waits(&["io_uring", "recvmmsg_limit", "sendmmsg_limit", "connect_limit"], 4);
+}
+
+#[test]
+#[ignore = "a call that has transferred something already returns that, short"]
+fn no_transfer_is_cut_short() {
+    waits(&["recv_all", "write_big"], 4);
+}
+
+#[test]
+fn two_hundred_threads_half_busy_half_blocked() {
+    let program = compile(GCC, &["waits.c"], &["-lrt"]);
+    let tolerate = Tolerate { changes: &["Threads"], refusals: true };
+    goes_on(&program, &["-b100"], 3, tolerate);
+}
+
+#[test]
+fn a_thread_that_waits_for_its_vfork_child_is_waited_for() {
+    let program = compile(GCC, &["waits.c"], &["-lrt"]);
+    let mut resident = Resident::start(&program, &["vfork", "epoll_wait", "semop"]);
+    let first = resident.attach(SHORT);
+    thread::sleep(Duration::from_millis(1200)); // the child has ended
+    attach_and_look(&mut resident, 2, Tolerate { changes: &["Threads"], ..Tolerate::default() });
+    let (status, output, errors) = resident.end();
+    assert!(status.success(), "{output}{errors}{}", first.stderr);
+}
+
+#[test]
+#[ignore = "long: under stress"]
+fn programs_started_all_the_time() {
+    waits(&["spawns", "epoll_wait", "recv_limit"], 6);
+}
+
+#[test]
+fn a_thread_that_syncs_files_all_the_time() {
+    waits(&["fsync", "epoll_wait", "recv_limit"], 6);
+}
+
+fn resident(how: &str, times: usize, tolerate: Tolerate<'_>) {
+    goes_on(&compile(GCC, &["resident.c"], &[]), &[how], times, tolerate);
+}
+
+#[test]
+fn ignored_signals_end_no_wait() {
+    resident("ignored", 15, Tolerate { changes: &["SigBlk"], refusals: true });
+}
+
+#[test]
+#[ignore = "long: a window of some instructions is left in which the signal's end of the wait is lost"]
+fn pause_ends_when_its_signal_comes() {
+    resident("pause", 6, Tolerate { changes: &["SigBlk"], refusals: true });
+}

@@ -1,0 +1,48 @@
+//! Attaching to programs under seccomp filters: possible where the filter allows what the agent does, and else without a trace.
+
+use calltap_e2e::{GCC, Resident, changed_text, compile};
+
+/// A program under a filter: recorded if `refused` is None; else refused with these words. It lives on in any case.
+fn check(how: &str, refused: Option<&str>) {
+    let program = compile(GCC, &["sandboxed.c"], &["-pthread"]);
+    let mut resident = Resident::start(&program, &[how]);
+    for _ in 0..3 {
+        let run = resident.attach(&["--duration", "100ms"]);
+        match refused {
+            None => {
+                assert!(run.status.success() && !run.stderr.contains(" 0 events"), "{how}: {}", run.stderr)
+            }
+            Some(why) => assert!(!run.status.success() && run.stderr.contains(why), "{how}: {}", run.stderr),
+        }
+        assert!(resident.runs(), "{how}: killed: {}", run.stderr);
+        assert_eq!(changed_text(resident.pid), [""; 0], "{how}");
+    }
+    resident.tell();
+    resident.wait_for("work 55");
+    assert_eq!(resident.end().0.code(), Some(7), "{how}");
+}
+
+#[test]
+fn a_filter_like_those_of_containers_lets_us_in() {
+    check("usual", None);
+}
+
+#[test]
+fn a_filter_that_kills_for_what_the_agent_needs_is_seen_before() {
+    check("no openat", Some("does not allow openat"));
+}
+
+#[test]
+fn the_filter_of_every_single_thread_counts() {
+    check("thread", Some("does not allow mmap"));
+}
+
+#[test]
+fn a_filter_that_refuses_threads_is_no_hindrance() {
+    check("no clone", None);
+}
+
+#[test]
+fn where_membarrier_is_refused_the_threads_are_stopped_to_change_code() {
+    check("no membarrier", None);
+}

@@ -1,0 +1,211 @@
+//! Into a running process: one thread is borrowed to bring the agent in, and to have it join the session.
+//!
+//! Where the C library can load it, by `dlopen`, at a point where the thread holds no lock of the allocator or the dynamic linker; else it is
+//! [placed](crate::placed). In a process that was attached to before, it is there still.
+
+use crate::agent::Loaded;
+use crate::attach::Stops;
+use crate::directory::Directory;
+use crate::frames::{Guards, Stacks};
+use crate::inject::{Call, Failed};
+use crate::maps;
+use crate::patient::{CALL, Patient, explain, say};
+use crate::placed::{Frames, Placement, owner_word};
+use crate::shm::Shared;
+use crate::target::{Symbols, Target, is_libc};
+use crate::threads::{self, Held, NotHeld};
+use crate::{Error, proc, seccomp};
+use calltap_abi::{plan, remote};
+use std::path::Path;
+use std::sync::atomic::Ordering::*;
+use std::time::{Duration, Instant};
+
+/// How long a thread may take to load the agent.
+const LOAD: Duration = Duration::from_secs(5);
+/// How long the kernel may take to register the process, on a busy machine. Nobody stands still meanwhile.
+const REGISTRATION: Duration = Duration::from_secs(30);
+/// A program has loaded its libraries after this time, mostly.
+const STARTING: Duration = Duration::from_millis(200);
+/// How often it is tried to place it.
+const PLACINGS: usize = 10;
+const RTLD_NOW: u64 = 2;
+/// What is called of the C library; the second is how it was called before 2.34.
+const LIBC: [&str; 4] = ["dlopen", "__libc_dlopen_mode", "dlerror", "munmap"];
+
+/// Sees to it that no seccomp filter forbids a system call of the agent.
+fn check_filters(target: &Target, stops: &mut Stops) -> Result<(), Error> {
+    for tid in threads::list(target.pid).into_iter().filter(|tid| proc::is_filtered(*tid)) {
+        let thread = match Held::take(target.pid, tid) {
+            Ok(thread) => thread,
+            Err(NotHeld::Gone) => continue,
+            Err(why) => return Err(target.refuse(&say(why))),
+        };
+        let filters = thread.seccomp_filters();
+        stops.add(thread.release());
+        let why = match filters.as_deref().map(seccomp::forbids) {
+            Ok(None) => continue,
+            Ok(Some(call)) => format!("its seccomp filter does not allow {call}, which the agent needs"),
+            Err(errno) => format!(
+                "it runs under a seccomp filter that may forbid what the agent does, and that cannot be read ({errno}): root can read it"
+            ),
+        };
+        return Err(target.refuse(&why));
+    }
+    Ok(())
+}
+
+/// Loads the agent into a process, or finds it there from an earlier time, and has it join the session.
+pub fn load(target: &Target, directory: &Directory, shared: &Shared) -> Result<Stops, Error> {
+    let mut stops = Stops { threads: threads::list(target.pid).len(), ..Stops::default() };
+    check_filters(target, &mut stops)?;
+    let mut patient = Patient::new(target);
+    let start = Instant::now();
+    // A program that was only just started has not loaded its libraries yet.
+    while patient.is_err() && target.lives() && start.elapsed() < STARTING {
+        std::thread::sleep(Duration::from_millis(5));
+        patient = Patient::new(target);
+    }
+    let mut patient = patient?;
+    let mut thread = match patient.agent {
+        Some(_) => patient.any_thread()?,
+        None => bring_in(target, directory, &mut patient)?,
+    };
+    let joined = join(target, directory, shared, &mut patient, &mut thread);
+    patient.put_back(&thread);
+    stops.add(thread.release());
+    joined?;
+    await_registration(target, shared, patient.agent)?;
+    Ok(stops)
+}
+
+/// Brings the agent in. Where a dynamic linker has loaded it, it has joined the session already. The thread that was borrowed.
+fn bring_in(target: &Target, directory: &Directory, patient: &mut Patient<'_>) -> Result<Held, Error> {
+    let libc = Symbols::of(target.pid, &patient.regions, is_libc, |name| LIBC.contains(&name));
+    let result =
+        match libc.as_ref().and_then(|libc| libc.address("dlopen").or(libc.address("__libc_dlopen_mode"))) {
+            Some(dlopen) => open(target, directory, patient, libc.as_ref(), dlopen),
+            None => place(target, directory, patient),
+        };
+    let (thread, done) = result?;
+    if let Err(error) = done {
+        patient.put_back(&thread);
+        return Err(error);
+    }
+    Ok(thread)
+}
+
+/// A thread that was borrowed, and what came of it.
+type Borrowed = (Held, Result<(), Error>);
+
+/// Has the dynamic linker load the agent.
+fn open(
+    target: &Target,
+    directory: &Directory,
+    patient: &mut Patient<'_>,
+    libc: Option<&Symbols>,
+    dlopen: u64,
+) -> Result<Borrowed, Error> {
+    let address = |name: &str| libc.and_then(|libc| libc.address(name));
+    let guards = Guards::new(target.pid, &patient.regions);
+    let mut thread = patient.thread_outside(|thread, text, regions| guards.inside(thread, text, regions))?;
+    let path = directory.agent();
+    let call = Call {
+        function: dlopen,
+        arguments: [patient.place.string_address(), RTLD_NOW],
+        string: path.as_os_str().as_encoded_bytes(),
+        complaint: address("dlerror").unwrap_or(0),
+    };
+    if let Err(failed) = patient.call(&mut thread, &call, LOAD) {
+        return Ok((thread, Err(explain(target, failed))));
+    }
+    let complaint = patient.place.complaint(&mut patient.text);
+    if let (Some((_, scratch)), Some(munmap)) = (&complaint, address("munmap")) {
+        let call = Call { function: munmap, arguments: *scratch, string: &[], complaint: 0 };
+        let _ = patient.call(&mut thread, &call, CALL);
+    }
+    let refused = |why| target.refuse(&format!("its dynamic linker did not load the agent: {why}"));
+    Ok((thread, complaint.map_or(Ok(()), |(why, _)| Err(refused(why)))))
+}
+
+/// Places the agent in a process without a dynamic linker that could load it, and makes its frames known to the unwinder.
+fn place(target: &Target, directory: &Directory, patient: &mut Patient<'_>) -> Result<Borrowed, Error> {
+    let refuse = |why: &str| target.refuse(why);
+    let frames = Frames::of(target, &patient.regions).map_err(refuse)?;
+    let mut thread = patient.thread_outside(|thread, text, regions| {
+        let stack = Stacks::new(std::slice::from_ref(thread), regions);
+        (!stack.words_in(text, &frames.unwinder).is_empty()).then_some("the unwinder")
+    })?;
+    let mut done = Ok(());
+    // (Somebody may map something there in the same moment.)
+    for _ in 0..PLACINGS {
+        if patient.agent.is_none() && done.is_ok() {
+            done = map_agent(target, directory, patient, &mut thread);
+        }
+    }
+    let agent = done.and_then(|()| patient.agent.ok_or_else(|| refuse("the agent could not be mapped")));
+    let done = agent.and_then(|agent| {
+        let Some((function, arguments)) = frames.registration(&agent) else { return Ok(()) };
+        let call = Call { function, arguments, string: &[], complaint: 0 };
+        patient.call(&mut thread, &call, CALL).map_err(|failed| explain(target, failed))
+    });
+    Ok((thread, done))
+}
+
+/// Has a thread map the agent where there is room for it. Then it is there, or somebody else is.
+fn map_agent(
+    target: &Target,
+    directory: &Directory,
+    patient: &mut Patient<'_>,
+    thread: &mut Held,
+) -> Result<(), Error> {
+    let no_room = || target.refuse("there is no free address range near it for the agent");
+    let placement = Placement::near(target, &patient.regions).ok_or_else(no_room)?;
+    directory.replace_agent(&placement.file)?;
+    let path = directory.agent();
+    let (function, arguments, string) =
+        patient.place.mapping_call(path.as_os_str().as_encoded_bytes(), &placement.mappings);
+    let mapped = patient.call(thread, &Call { function, arguments, string: &string, complaint: 0 }, CALL);
+    patient.regions = maps::read(target.pid).unwrap_or_default();
+    patient.agent = Loaded::find(&patient.regions, &mut patient.text);
+    mapped.map_err(|failed| explain(target, failed))
+}
+
+/// Has the agent join the session, if it has not yet, and register the process with the kernel.
+fn join(
+    target: &Target,
+    directory: &Directory,
+    shared: &Shared,
+    patient: &mut Patient<'_>,
+    thread: &mut Held,
+) -> Result<(), Error> {
+    let has_joined = || shared.process(0).is_some_and(|process| process.pid.load(Acquire) != 0);
+    let explained = |failed: Failed| explain(target, failed);
+    if let Some(agent) = patient.agent {
+        if agent.is_placed() {
+            let word = owner_word(target, thread, &mut patient.text).map_err(|why| target.refuse(why))?;
+            shared.control().owner_word.store(word, Release);
+        }
+        patient.remote(thread, remote::JOIN, &directory.agent()).map_err(explained)?;
+    }
+    if !has_joined() {
+        return Err(target.refuse("the agent could not map its memory"));
+    }
+    patient.regions = maps::read(target.pid).unwrap_or_default();
+    patient.agent = Loaded::find(&patient.regions, &mut patient.text);
+    patient.remote(thread, remote::REGISTER, Path::new("")).map_err(explained)
+}
+
+/// Waits until the kernel has registered the process.
+fn await_registration(target: &Target, shared: &Shared, agent: Option<Loaded>) -> Result<(), Error> {
+    let Some(process) = shared.process(0) else { return Ok(()) };
+    let start = Instant::now();
+    while process.sync.load(Acquire) == plan::Sync::Pending as u32 && start.elapsed() < REGISTRATION {
+        std::thread::sleep(Duration::from_millis(1));
+        // (Only looked at when it takes long.)
+        let regions = if start.elapsed() > CALL / 20 { maps::read(target.pid).ok() } else { None };
+        if regions.is_some_and(|regions| !agent.is_some_and(|agent| agent.is_in(&regions))) {
+            return Err(explain(target, Failed::NoAgent));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,203 @@
+//! A process while it is being operated on: its memory, a place for code that one of its threads is lent for, and the agent in it.
+
+use crate::Error;
+use crate::agent::Loaded;
+use crate::frames::Stacks;
+use crate::inject::{Call, Failed, Place};
+use crate::maps::{self, Region};
+use crate::target::{Target, TextSegment};
+use crate::text::{ProcessText, Sync};
+use crate::threads::{self, Held, NotHeld};
+use calltap_patch::{Avma, Text};
+use object::Endianness::{self, Little as LITTLE};
+use object::elf::FileHeader64;
+use object::read::ReadCache;
+use object::read::elf::FileHeader;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long a borrowed call may take.
+pub const CALL: Duration = Duration::from_secs(5);
+/// How long it is tried to find a thread at a point that will do.
+const TRY: Duration = Duration::from_secs(10);
+
+/// A process while it is being operated on.
+pub struct Patient<'a> {
+    target: &'a Target,
+    /// Its memory.
+    pub text: ProcessText,
+    /// Its mappings.
+    pub regions: Vec<Region>,
+    pub place: Place,
+    /// Where the agent is loaded.
+    pub agent: Option<Loaded>,
+    /// A thread has not come back from a call.
+    late: bool,
+}
+
+impl<'a> Patient<'a> {
+    /// Looks at it.
+    pub fn new(target: &'a Target) -> Result<Self, Error> {
+        let refuse = |reason: &str| target.refuse(reason);
+        let mut text = ProcessText::open(target.pid).map_err(|error| refuse(&error.to_string()))?;
+        text.sync = Sync::Quiet; // nobody runs the place until a thread is sent there
+        let regions = maps::read(target.pid).map_err(|error| refuse(&error.to_string()))?;
+        let mut places = Place::all(&regions, |region, size| match region.name() {
+            VDSO => behind_vdso(&mut text, region, size),
+            _ if region.file.1 != 0 => target.behind_text(region, size),
+            _ => None,
+        });
+        tidy(target, &mut text, &regions, &places);
+        places.retain(|place| !place.is_used(&mut text));
+        let none =
+            "nothing that it has loaded has room behind its text for the code that brings the agent in";
+        let place = places.into_iter().next().ok_or_else(|| refuse(none))?;
+        let agent = Loaded::find(&regions, &mut text);
+        Ok(Patient { target, text, regions, place, agent, late: false })
+    }
+
+    /// Puts back the bytes at the place, unless the thread is late and still runs what is there.
+    pub fn put_back(&mut self, thread: &Held) {
+        let late = self.late && !thread.has_ended();
+        if !late {
+            self.place.restore(&mut self.text);
+        }
+    }
+
+    /// Has a thread make a call.
+    pub fn call(&mut self, thread: &mut Held, call: &Call<'_>, limit: Duration) -> Result<(), Failed> {
+        let done = self.place.call(&mut self.text, thread, &self.regions, call, limit);
+        self.late |= matches!(done, Err(Failed::Late | Failed::Thread(_)));
+        done.map(drop)
+    }
+
+    /// Has a thread call one of the agent's operations.
+    pub fn remote(&mut self, thread: &mut Held, operation: u32, path: &Path) -> Result<(), Failed> {
+        let function = self.agent.and_then(|agent| agent.symbol("calltap_remote"));
+        let call = Call {
+            function: function.ok_or(Failed::NoAgent)?,
+            arguments: [u64::from(operation), self.place.string_address()],
+            string: path.as_os_str().as_encoded_bytes(),
+            complaint: 0,
+        };
+        self.call(thread, &call, CALL)
+    }
+
+    /// Some thread that can be stopped.
+    pub fn any_thread(&self) -> Result<Held, Error> {
+        let mut last = NotHeld::Gone;
+        for tid in threads::list_politely(self.target.pid) {
+            match Held::take(self.target.pid, tid) {
+                Ok(thread) => return Ok(thread),
+                Err(why) => last = why,
+            }
+        }
+        Err(self.target.refuse(&say(last)))
+    }
+
+    /// A thread that is not in the middle of what `inside` names.
+    pub fn thread_outside(
+        &mut self,
+        mut inside: impl FnMut(&Held, &mut ProcessText, &[Region]) -> Option<&'static str>,
+    ) -> Result<Held, Error> {
+        let start = Instant::now();
+        let mut last = "no thread".to_owned();
+        while start.elapsed() < TRY {
+            for tid in threads::list_politely(self.target.pid) {
+                match Held::take(self.target.pid, tid) {
+                    Ok(thread) => match inside(&thread, &mut self.text, &self.regions) {
+                        None => return Ok(thread),
+                        Some(what) => last = format!("its threads are in {what} whenever they are looked at"),
+                    },
+                    Err(NotHeld::Refused(errno)) => {
+                        return Err(self.target.refuse(&say(NotHeld::Refused(errno))));
+                    }
+                    Err(why) => last = say(why),
+                }
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Err(self.target.refuse(&last))
+    }
+}
+
+/// Takes away code that somebody has left who was killed, unless a thread is running it still.
+fn tidy(target: &Target, text: &mut ProcessText, regions: &[Region], places: &[Place]) {
+    let mut left: Vec<&Place> = places.iter().filter(|place| place.is_left(text)).collect();
+    if left.is_empty() {
+        return;
+    }
+    left.sort_by_key(|place| place.range());
+    let ranges: Vec<(u64, u64)> = left.iter().map(|place| place.range()).collect();
+    let Ok(held) = Held::take_all(target.pid) else { return };
+    // On its scratch memory a thread in the call has the way back.
+    let regions = maps::read(target.pid).unwrap_or_else(|_| regions.to_vec());
+    let inside = Stacks::new(&held, &regions).words_in(text, &ranges);
+    for place in left {
+        let (start, end) = place.range();
+        if !inside.iter().any(|word| (start..end).contains(word)) {
+            place.restore(text);
+        }
+    }
+}
+
+/// For how long the first of them has stood still.
+pub fn longest(held: &[Held]) -> Duration {
+    held.iter().map(Held::stopped_for).max().unwrap_or_default()
+}
+
+/// Why threads could not be held.
+pub fn say(why: NotHeld) -> String {
+    match why {
+        NotHeld::Gone => "it has ended".into(),
+        NotHeld::Stuck => "its threads are in the kernel and do not come out".into(),
+        NotHeld::Stopped => "it was stopped by a signal".into(),
+        NotHeld::Refused(errno) => format!("its threads cannot be stopped: {errno}"),
+    }
+}
+
+/// Why a call could not be made.
+pub fn explain(target: &Target, failed: Failed) -> Error {
+    target.refuse(&match failed {
+        Failed::NoAgent => "the agent is not there any more: it runs another program by now".into(),
+        Failed::Thread(why) => say(why),
+        Failed::Memory => "its memory could not be written".into(),
+        Failed::Late => "a call in it did not return in time".into(),
+    })
+}
+
+/// The kernel's library, which even a program without any other has.
+const VDSO: &str = "[vdso]";
+
+/// Where it ends, and what is behind it: nothing.
+fn behind_vdso(text: &mut ProcessText, region: &Region, size: usize) -> Option<(u64, Vec<u8>)> {
+    let mut image = vec![0; (region.end - region.start) as usize];
+    text.read(Avma(region.start), &mut image).ok()?;
+    let header = FileHeader64::<Endianness>::parse(&*image).ok()?;
+    let sections = u64::from(header.e_shnum(LITTLE)) * u64::from(header.e_shentsize(LITTLE));
+    let end = header.e_shoff(LITTLE).checked_add(sections)?.max(TextSegment::of(&*image)?.size);
+    Some((region.start + end.next_multiple_of(16), vec![0; size]))
+}
+
+impl Target {
+    /// An error about this process.
+    pub fn refuse(&self, reason: &str) -> Error {
+        Error::Attach { pid: self.pid, name: self.name.clone(), reason: reason.to_owned() }
+    }
+
+    /// Where the text of the file ends that is mapped in a region, and what is behind it.
+    fn behind_text(&self, region: &Region, size: usize) -> Option<(u64, Vec<u8>)> {
+        let file = File::open(self.path(&region.path)).ok()?;
+        let text = TextSegment::of(&ReadCache::new(&file))?;
+        let end = (text.offset + text.size).next_multiple_of(16);
+        // (Behind the end of the file there are zeros.)
+        let mut behind = vec![0; size];
+        let mut read = 0;
+        while let Ok(more @ 1..) = file.read_at(&mut behind[read..], end + read as u64) {
+            read += more;
+        }
+        Some((end.checked_sub(region.offset)? + region.start, behind))
+    }
+}
