@@ -49,6 +49,7 @@ fn link(agent: &Path, archive: &Path, image: &Path, flags: &[&str]) {
         .args(flags)
         // First of all initialisers, so that the constructors of other libraries are traced.
         .args(["-Wl,-z,initfirst", "-Wl,-z,now", "-Wl,-Bsymbolic", "-Wl,--no-undefined"])
+        // No soname: the agent of another build may be in the program, and is another one.
         .args(["-Wl,--eh-frame-hdr", "-Wl,--build-id"])
         .args(["-Wl,-z,max-page-size=4096", "-Wl,-z,noexecstack", "-Wl,--strip-debug", "-o"])
         .arg(image)

@@ -83,7 +83,8 @@ pub fn run_in_file_order<V: Visitor>(
     Ok(totals)
 }
 
-fn feed_batch<V: Visitor>(
+/// Feeds the events of one batch. Sites the trace does not describe become the one after the last.
+pub(crate) fn feed_batch<V: Visitor>(
     stack: &mut Stack,
     thread: ThreadId,
     batch: &Batch,

@@ -14,6 +14,7 @@ pub mod glob;
 pub mod graph;
 mod head;
 pub mod info;
+pub mod live;
 mod memory;
 mod names;
 mod nearest;

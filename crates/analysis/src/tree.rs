@@ -156,6 +156,11 @@ impl Stack {
         self.frames.last().map(|frame| frame.site)
     }
 
+    /// The open calls, outermost first: the function, and when it was entered in ticks.
+    pub fn open(&self) -> impl Iterator<Item = (SiteId, u64)> {
+        self.frames.iter().map(|frame| (frame.site, frame.start))
+    }
+
     /// How many frames a return of `site` that claims `pops` closes; 0 = it is an orphan.
     #[inline]
     pub fn closed_by(&self, site: SiteId, pops: u32) -> usize {

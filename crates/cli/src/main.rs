@@ -9,6 +9,7 @@ mod record;
 mod select;
 mod sites;
 mod table;
+mod top;
 mod values;
 mod views;
 
@@ -36,6 +37,7 @@ fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
     match name {
         "record" => return record::run(arguments),
         "attach" | "set" | "status" | "detach" | "snapshot" => live::run(name, arguments)?,
+        "top" => top::run(arguments)?,
         "sites" => sites::run(arguments)?,
         "man" => {
             let mut out = Output::create(arguments)?;

@@ -67,7 +67,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             eprintln!("calltap: {}", stopped(attaching, detaching));
         }
         if !outcome.muted.is_empty() {
-            eprintln!("calltap: {}", muted(&outcome.muted));
+            eprintln!("calltap: {}", muted(&outcome.muted, " (see 'calltap info')"));
         }
         eprintln!("calltap: {}", summary(&outcome, &output.display().to_string()));
     }
@@ -95,7 +95,7 @@ fn summary(outcome: &Outcome, output: &str) -> String {
 }
 
 /// `stopped for 0.31 ms to attach, 0.8 ms to detach (3 threads)`
-fn stopped(attaching: &Stops, detaching: &Stops) -> String {
+pub fn stopped(attaching: &Stops, detaching: &Stops) -> String {
     format!(
         "stopped for {} to attach, {} to detach ({})",
         ms(attaching.total),
@@ -104,8 +104,8 @@ fn stopped(attaching: &Stops, detaching: &Stops) -> String {
     )
 }
 
-/// `switched off, called too often: leaf (12,300,000 events/s), work (1,230,000 events/s) and 3 more`
-fn muted(functions: &[(String, f64)]) -> String {
+/// `switched off to keep within --max-overhead: leaf (12,300,000 events/s), work (1,230,000 events/s) and 3 more`, and where those are
+pub fn muted(functions: &[(String, f64)], hint: &str) -> String {
     const SHOWN: usize = 5;
     let shown: Vec<String> = functions
         .iter()
@@ -114,7 +114,7 @@ fn muted(functions: &[(String, f64)]) -> String {
         .collect();
     let more = match functions.len().saturating_sub(SHOWN) {
         0 => String::new(),
-        n => format!(" and {n} more (see 'calltap info')"),
+        n => format!(" and {n} more{hint}"),
     };
     format!("switched off to keep within --max-overhead: {}{more}", shown.join(", "))
 }

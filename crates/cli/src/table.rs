@@ -179,6 +179,49 @@ pub const COMMANDS: &[Command] = &[
         }),
     },
     Command {
+        name: "top",
+        about: "Show a live table of the functions of a running process: calls per second, average, longest",
+        details: "Attaches, shows what happened in every interval, and leaves the process as it was: at q, Ctrl-C, or its end. Nothing is written to disk. \
+                  Functions that were ever called have a row; TIME% is the time spent in a function and what it calls, of all threads together.\n\n\
+                  On a terminal: up, down, PgUp, PgDn, Home, End select a function; space or enter switches it off or on, at once; s sorts by the next column \
+                  (c calls, t total, a avg, m max, f function); p pauses the display; / shows only functions with some text in their names; q quits.\n\n\
+                  Otherwise: a block of text for every interval: a line that begins with #, titles, a line per function, an empty line. Times are in microseconds.",
+        flags: &[
+            PID,
+            FILTER,
+            NOTRACE,
+            LATER,
+            PATCH_MODE,
+            or(value("interval", None, "TIME", "From one look to the next (ms, s)."), "1s"),
+            or(
+                value(
+                    "max-overhead",
+                    None,
+                    "PERCENT",
+                    "Switch off what is called most, so that tracing costs no more than this of the process's own time (none: no limit).",
+                ),
+                "5%",
+            ),
+            choice(
+                value("sort", Some('s'), "COLUMN", "Column to sort by."),
+                &["calls", "total", "avg", "max", "function"],
+                "calls",
+            ),
+            value("limit", Some('n'), "ROWS", "At most so many rows."),
+            value("count", None, "N", "So many intervals; else until it is ended."),
+            or(
+                value(
+                    "buffer-size",
+                    None,
+                    "SIZE",
+                    "Ring memory for all threads together, at most (bytes, or with K, M, G).",
+                ),
+                "256M",
+            ),
+        ],
+        operand: None,
+    },
+    Command {
         name: "attach",
         about: "Attach to a running process and keep its newest events (flight recorder)",
         details: "Loads the agent, switches the wanted functions on, and returns. Each thread keeps its newest events until somebody takes a \

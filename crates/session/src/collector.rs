@@ -1,19 +1,19 @@
-//! Empties the rings into the trace file while the program runs.
+//! Empties the rings while the program runs: into the trace file, or to whoever watches.
 //!
 //! A chunk is read when it is full: reading where a thread is writing would cost it a cache miss per event. What lies in unfilled chunks is
 //! read when a thread has been quiet for a while, has ended, or the recording ends.
 
 use crate::clock;
 use crate::governor::Rates;
-use crate::output::Output;
+use crate::output::{Consumer, Output};
 use crate::proc;
 use crate::reader::{Extent, Reader};
 use crate::shm::{self, Shared};
 use calltap_abi::{Clock, ThreadEntry, ThreadState};
-use calltap_trace::{Error, Process, Record, Thread, ThreadId, TraceWriter};
+use calltap_trace::{ClockPair, Error, Process, Record, Thread, ThreadId};
 use std::fs;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::*;
+use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
@@ -25,6 +25,10 @@ const IDLE_PAUSE: Duration = Duration::from_millis(4);
 const SWEEP: Duration = Duration::from_millis(50);
 /// Events reach the file after this time at the latest, and the clocks are compared.
 const FLUSH: Duration = Duration::from_secs(1);
+
+/// Of one thread, so many chunks are read in a pass while somebody watches: else intervals would not end where a thread fills chunks as fast as they
+/// are read.
+const LIVE_CHUNKS: u32 = 64;
 
 /// What a recording amounts to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -41,10 +45,19 @@ pub struct Totals {
     pub lost_exits: u64,
 }
 
+/// When somebody watches, what happened in an interval is handed over when it ends: all of it, also what lies in unfilled chunks of busy threads.
+#[derive(Clone, Copy)]
+pub struct Live<'a> {
+    /// Length of an interval.
+    pub interval: Duration,
+    /// True while everything is switched on. When that begins, and when it ends, what there is is handed over.
+    pub on: &'a AtomicBool,
+}
+
 /// Reads all threads of a session.
 pub struct Collector<'a> {
     shared: &'a Shared,
-    output: Output,
+    output: Output<'a>,
     records: Receiver<Record>,
     sparse: bool,
     /// Threads reuse their own oldest chunks: nobody else may read a thread's chunks while it lives.
@@ -57,20 +70,23 @@ pub struct Collector<'a> {
     totals: Totals,
     namespace: u64,
     rates: Option<Arc<Rates>>,
+    live: Option<Live<'a>>,
+    /// When everything was last handed over, where that is done now and then.
+    flushed: Option<Instant>,
 }
 
 impl<'a> Collector<'a> {
-    /// A collector that writes to `writer`, also what comes from `records`.
+    /// A collector that hands over to `consumer`, also what comes from `records`.
     pub fn new(
         shared: &'a Shared,
-        writer: TraceWriter,
+        consumer: &'a mut dyn Consumer,
         records: Receiver<Record>,
         clock: Clock,
     ) -> Collector<'a> {
         use std::os::unix::fs::MetadataExt;
         Collector {
             shared,
-            output: Output { writer, failed: None },
+            output: Output::new(consumer),
             records,
             sparse: clock == Clock::Sparse,
             overwrite: shared.control().overwrite.load(Relaxed) != 0,
@@ -81,18 +97,26 @@ impl<'a> Collector<'a> {
             totals: Totals::default(),
             namespace: fs::metadata("/proc/self/ns/pid").map_or(0, |meta| meta.ino()),
             rates: None,
+            live: None,
+            flushed: None,
         }
     }
 
     /// Counts events by site as well.
-    pub fn counting(self, rates: Arc<Rates>) -> Self {
-        Collector { rates: Some(rates), ..self }
+    pub fn counting(self, rates: Option<Arc<Rates>>) -> Self {
+        Collector { rates, ..self }
     }
 
-    /// Collects until `stop` says so and everything is read. The writer comes back for its last record.
-    pub fn run(mut self, stop: &dyn Fn() -> bool) -> (TraceWriter, Totals, Option<Error>) {
+    /// Hands over interval by interval.
+    pub fn live(self, live: Option<Live<'a>>) -> Self {
+        Collector { live, ..self }
+    }
+
+    /// Collects until `stop` says so and everything is read. What the consumer failed at, if it did.
+    pub fn run(mut self, stop: &dyn Fn() -> bool) -> (Totals, Option<Error>) {
         let control = self.shared.control();
-        let (mut swept, mut flushed) = (Instant::now(), Instant::now());
+        let mut swept = Instant::now();
+        self.flushed = self.live.is_none().then_some(swept);
         self.compare_clocks();
         loop {
             let last = stop();
@@ -108,18 +132,34 @@ impl<'a> Collector<'a> {
                 swept = Instant::now();
                 self.sweep(last);
             }
-            if last || flushed.elapsed() >= FLUSH {
-                flushed = Instant::now();
-                self.compare_clocks();
-                self.flush();
+            if self.is_due(last) {
+                self.hand_over(last);
             }
             if last {
                 self.take_records();
                 self.add_unregistered();
-                return (self.output.writer, self.totals, self.output.failed);
+                return (self.totals, self.output.failed);
             }
             std::thread::sleep(if got { BUSY_PAUSE } else { IDLE_PAUSE });
         }
+    }
+
+    /// Is it time to hand everything over?
+    fn is_due(&self, last: bool) -> bool {
+        let late = |after: Duration| self.flushed.is_some_and(|flushed| flushed.elapsed() >= after);
+        match self.live {
+            None => last || late(FLUSH),
+            Some(live) => self.flushed.is_some() != live.on.load(Acquire) || late(live.interval),
+        }
+    }
+
+    fn hand_over(&mut self, last: bool) {
+        let on = self.live.is_none_or(|live| live.on.load(Acquire));
+        self.flushed = on.then(Instant::now);
+        if self.live.is_some() && !last {
+            self.pass(Extent::Partial);
+        }
+        self.flush();
     }
 
     fn take_records(&mut self) {
@@ -128,10 +168,15 @@ impl<'a> Collector<'a> {
         }
     }
 
-    fn compare_clocks(&mut self) {
+    /// This moment.
+    fn compare_clocks(&mut self) -> ClockPair {
         if self.timed {
-            self.output.record(&Record::Clock(clock::pair()));
+            let pair = clock::pair();
+            self.output.record(&Record::Clock(pair));
+            return pair;
         }
+        let now = clock::monotonic_ns();
+        ClockPair { ticks: now, monotonic_ns: now }
     }
 
     fn find_threads(&mut self) {
@@ -182,8 +227,9 @@ impl<'a> Collector<'a> {
     /// Reads every thread. True if anything came.
     fn pass(&mut self, extent: Extent) -> bool {
         let mut got = false;
+        let most = if self.live.is_some() && extent != Extent::Rest { LIVE_CHUNKS } else { u32::MAX };
         for reader in self.readers.iter_mut().flatten() {
-            got |= reader.read(self.shared, extent, &mut self.output);
+            got |= reader.read(self.shared, extent, most, &mut self.output);
         }
         if got {
             self.shared.control().chunks_returned.fetch_add(1, AcqRel);
@@ -212,7 +258,7 @@ impl<'a> Collector<'a> {
                 continue;
             }
             let extent = if over { Extent::Rest } else { Extent::Partial };
-            reader.read(self.shared, extent, &mut self.output);
+            reader.read(self.shared, extent, u32::MAX, &mut self.output);
             if over {
                 ended.push(reader.entry);
             }
@@ -230,20 +276,25 @@ impl<'a> Collector<'a> {
         self.totals.lost_entries += reader.totals.lost_entries;
         self.totals.lost_exits += reader.totals.lost_exits;
         self.output.record(&Record::Loss(reader.totals));
+        self.output.end(reader.totals.thread);
         let Some(entry) = self.shared.thread(reader.entry) else { return };
         entry.state.store(ThreadState::Free as u32, Release);
         self.shared.free_thread(reader.entry);
     }
 
     fn flush(&mut self) {
+        let now = self.compare_clocks();
         for reader in self.readers.iter_mut().flatten() {
             reader.flush(self.shared, &mut self.output);
+            if reader.behind {
+                self.output.behind(reader.totals.thread);
+            }
         }
         let losses = self.readers.iter().flatten().map(|reader| reader.totals);
         for loss in losses.filter(|loss| loss.lost_entries + loss.lost_exits > 0) {
             self.output.record(&Record::Loss(loss));
         }
-        self.output.flush();
+        self.output.flush(now);
     }
 
     /// Events of threads for which the thread table had no room.

@@ -57,13 +57,16 @@ pub struct Governor<'a> {
     cpu: Duration,
     at: Instant,
     first: bool,
+    /// What tracing cost when it was last looked at, as a share of the program's own time.
+    pub cost: Option<f64>,
 }
 
 impl<'a> Governor<'a> {
     /// Watches from now on; `cpu` is the processor time of the process so far.
     pub fn new(rates: &'a Rates, limit: f64, cpu: Duration) -> Governor<'a> {
         let event_ns = crate::clock::reading_ns() + HOOK_NS;
-        Governor { rates, limit, event_ns, seen: Vec::new(), lost: 0, cpu, at: Instant::now(), first: true }
+        let (seen, at) = (Vec::new(), Instant::now());
+        Governor { rates, limit, event_ns, seen, lost: 0, cpu, at, first: true, cost: None }
     }
 
     /// Is it time to look?
@@ -90,6 +93,8 @@ impl<'a> Governor<'a> {
         // What was lost was of the same functions.
         let scale = 1.0 + lost.saturating_sub(self.lost) as f64 / recorded.max(1) as f64;
         (self.seen, self.lost, self.cpu, self.at, self.first) = (now, lost, cpu, Instant::now(), false);
+        let cost = recorded as f64 * scale * self.event_ns;
+        self.cost = Some(cost / own(cost, spent));
         choose(&counts, scale, self.event_ns, spent, self.limit)
             .iter()
             .map(|(count, site)| Muted {
@@ -111,7 +116,7 @@ fn choose(
     let cost = |counts: &[(u32, usize)]| {
         counts.iter().map(|(count, _)| f64::from(*count)).sum::<f64>() * scale * event_ns
     };
-    let own = (spent.as_nanos() as f64 - cost(counts)).max(spent.as_nanos() as f64 * 0.05);
+    let own = own(cost(counts), spent);
     if cost(counts) <= limit * own {
         return &[];
     }
@@ -122,6 +127,11 @@ fn choose(
         enough
     });
     &counts[..first_kept.unwrap_or(counts.len())]
+}
+
+/// What the program spends by itself, nanoseconds: of its time `spent`, tracing costs so many.
+fn own(cost: f64, spent: Duration) -> f64 {
+    (spent.as_nanos() as f64 - cost).max(spent.as_nanos() as f64 * 0.05)
 }
 
 /// Events that all threads have lost so far.

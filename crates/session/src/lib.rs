@@ -1,7 +1,7 @@
-//! One traced program: start it with the agent inside, switch the wanted sites on, collect its rings into a trace.
+//! One traced program: start it with the agent inside or attach to it, switch the wanted sites on, collect its rings into a trace, or for whoever watches.
 //!
 //! Data flows one way: [`modules`] (what is loaded) -> [`planner`] (what to patch) -> the agent -> [`raw`] (the words it wrote) ->
-//! [`pairing`] (whose return is this) -> the trace file. [`record`] puts them to work; everything but [`shm`], [`clock`] and [`launch`] is safe code.
+//! [`pairing`] (whose return is this) -> the trace file or another [`Consumer`]. [`record`] and [`watch`] put them to work; everything but [`shm`], [`clock`] and [`launch`] is safe code.
 #![deny(unsafe_code)]
 
 mod agent;
@@ -40,6 +40,8 @@ mod target;
 mod text;
 mod threads;
 mod trace_file;
+mod visit;
+mod watch;
 
 pub use agent::{Image as AgentImage, LIBRARY as AGENT_LIBRARY, PLACED as AGENT_PLACED};
 pub use attach::Stops;
@@ -48,6 +50,9 @@ pub use error::Error;
 pub use launch::no_core_dump;
 pub use live::{Attached, Snapshot, Status, Words, leave};
 pub use modules::Candidates;
+pub use output::Consumer;
 pub use planner::{PatchMode, Tally};
 pub use record::{Options, Outcome, Selector, Subject, record};
 pub use text::{ProcessText, Sync as TextSync};
+pub use visit::{Controls, Visited};
+pub use watch::{Watch, watch};

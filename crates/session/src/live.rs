@@ -174,8 +174,8 @@ impl Attached {
         let mut records = Vec::new();
         let (attached, stops) =
             record::with_planner(&shared, &directory, options, &target.name, &|| {}, |planner| {
-                Ok(attach::come(planner, &target, &mut |record| records.push(record)))
-            })?;
+                attach::come(planner, &target, &mut |record| records.push(record))
+            });
         notes.extend(notes_in(records));
         if let Err(error) = attached {
             let (_, _, whole) = detach::go(&target, &directory, &shared);
@@ -290,7 +290,7 @@ impl Attached {
         };
         let mut writer = TraceWriter::create(file.path(), self.settings.session.clone())?;
         writer.record(&Record::Clock(self.settings.clocks))?;
-        let (writer, totals, failed) = Collector::new(&copy, writer, records, clock).run(&|| true);
+        let (totals, failed) = Collector::new(&copy, &mut writer, records, clock).run(&|| true);
         let end = End {
             status: "snapshot".into(),
             wall_ns: clock::monotonic_ns().saturating_sub(self.settings.session.start_monotonic_ns),

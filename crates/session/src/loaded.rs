@@ -54,7 +54,7 @@ struct Placed {
     stubs: [Option<Stub>; 3],
     /// What it shall lead to.
     wanted: Option<Wanted>,
-    /// It shall not: it is called too often.
+    /// It shall not: it is called too often, or whoever watches has switched it off.
     muted: bool,
 }
 
@@ -353,13 +353,13 @@ impl Loaded {
         }
     }
 
-    /// Has sites stay off, by their stubs. Their names.
-    pub fn mute(&mut self, stubs: &HashSet<u32>) -> Vec<(u32, String)> {
+    /// Has sites stay off, or no longer, by their stubs. The names of those for which that is new.
+    pub fn mute(&mut self, stubs: &HashSet<u32>, muted: bool) -> Vec<(u32, String)> {
         let mut names = Vec::new();
         for placed in &mut self.sites {
             let found = placed.stubs.iter().flatten().find(|stub| stubs.contains(&stub.id));
-            if let Some(stub) = found.filter(|_| !placed.muted) {
-                placed.muted = true;
+            if let Some(stub) = found.filter(|_| placed.muted != muted) {
+                placed.muted = muted;
                 names.push((stub.id, self.binary.functions[placed.function].name.clone()));
             }
         }

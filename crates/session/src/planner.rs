@@ -209,13 +209,27 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Has the sites of these stubs stay off, in every process. Their names.
+    /// Has the sites of these stubs stay off, in every process. The names of those that were not muted before.
     pub fn mute(&mut self, stubs: &HashSet<u32>, emit: &mut dyn FnMut(Record)) -> HashMap<u32, String> {
+        self.set_muted(stubs, true, emit)
+    }
+
+    /// Has them be again what the tracers want. The names of those that were muted.
+    pub fn unmute(&mut self, stubs: &HashSet<u32>, emit: &mut dyn FnMut(Record)) -> HashMap<u32, String> {
+        self.set_muted(stubs, false, emit)
+    }
+
+    fn set_muted(
+        &mut self,
+        stubs: &HashSet<u32>,
+        muted: bool,
+        emit: &mut dyn FnMut(Record),
+    ) -> HashMap<u32, String> {
         let mut names = HashMap::new();
         let indices: Vec<u32> = self.processes.keys().copied().collect();
         for index in indices {
             let Some(process) = self.processes.get_mut(&index) else { continue };
-            process.modules.iter_mut().for_each(|module| names.extend(module.mute(stubs)));
+            process.modules.iter_mut().for_each(|module| names.extend(module.mute(stubs, muted)));
             let Some(entry) = self.shared.process(index) else { continue };
             let pid = proc::host_pid(entry.pid.load(Acquire), entry.pid_namespace.load(Relaxed));
             let mut records = Vec::new();

@@ -41,6 +41,8 @@ pub struct Reader {
     pub totals: Loss,
     /// Something came since this was last cleared.
     pub active: bool,
+    /// More was there than could be read the last time.
+    pub behind: bool,
     sparse: bool,
     chunk: Option<u32>,
     cursor: Cursor,
@@ -76,6 +78,7 @@ impl Reader {
             tid,
             totals: Loss { thread: id, ..Loss::default() },
             active: true,
+            behind: false,
             sparse,
             chunk: None,
             cursor: Cursor::default(),
@@ -90,11 +93,12 @@ impl Reader {
         }
     }
 
-    /// Reads what there is; true if anything came.
-    pub fn read(&mut self, shared: &Shared, extent: Extent, output: &mut Output) -> bool {
+    /// Reads what there is, but no more than so many chunks; true if anything came.
+    pub fn read(&mut self, shared: &Shared, extent: Extent, most: u32, output: &mut Output<'_>) -> bool {
         let mut got = false;
+        self.behind = false;
         // No more chunks than there are: links that make a circle (the program can write to them) end somewhere.
-        let mut left = shared.chunk_count();
+        let mut left = shared.chunk_count().min(most);
         loop {
             let chunk = match self.chunk {
                 Some(chunk) => chunk,
@@ -143,7 +147,10 @@ impl Reader {
             self.cursor.next_chunk();
             match left.checked_sub(1) {
                 Some(fewer) => left = fewer,
-                None => return got,
+                None => {
+                    self.behind = true;
+                    return got;
+                }
             }
         }
     }
@@ -199,7 +206,7 @@ impl Reader {
     }
 
     /// Encodes what is left of a thread that has ended, and gives its chunks back.
-    pub fn end(&mut self, shared: &Shared, output: &mut Output) {
+    pub fn end(&mut self, shared: &Shared, output: &mut Output<'_>) {
         if self.sparse {
             let mut sink = Encode::new(&mut self.open, &mut self.encoder, self.rates.as_deref());
             self.cursor.flush_sparse(&mut sink);
@@ -213,7 +220,7 @@ impl Reader {
     }
 
     /// Writes what is encoded, losses included.
-    pub fn flush(&mut self, shared: &Shared, output: &mut Output) {
+    pub fn flush(&mut self, shared: &Shared, output: &mut Output<'_>) {
         self.note_loss(shared);
         output.events(&mut self.encoder);
     }

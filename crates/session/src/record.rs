@@ -3,17 +3,15 @@
 use crate::attach::Stops;
 use crate::collector::{Collector, Totals};
 use crate::directory::Directory;
-use crate::governor::{self, Governor, Muted, Rates};
 use crate::launch::{self, Signals};
-use crate::live::{self, Settings, Stage, Words};
 use crate::loaded::Wish;
 use crate::modules::Candidates;
 use crate::planner::{PatchMode, Planner};
 use crate::program::Program;
 use crate::shm::{self, Shared};
-use crate::target::Target;
 use crate::trace_file::TraceFile;
-use crate::{Error, attach, clock, detach};
+use crate::visit::{Stay, Visit, Visited};
+use crate::{Error, clock};
 use calltap_abi::plan::{Phase, Trouble};
 use calltap_abi::{CHUNK_SIZE, Clock, MAGIC, PATH_MAX, VERSION, stub};
 use calltap_patch::Wanted;
@@ -130,7 +128,7 @@ fn record_program(options: &Options<'_>, command: &[OsString]) -> Result<Outcome
 
     let words = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let file = TraceFile::new(&options.output);
-    let writer = TraceWriter::create(file.path(), session(options, words, clock, clock_note.clone()))?;
+    let mut writer = TraceWriter::create(file.path(), session(options, words, clock, clock_note.clone()))?;
     let signals = Signals::take()?;
     let start = Instant::now();
     let mut child = launch::spawn(command, &directory.agent())?;
@@ -138,7 +136,7 @@ fn record_program(options: &Options<'_>, command: &[OsString]) -> Result<Outcome
 
     let (sender, receiver) = mpsc::channel();
     let (stop, ended) = (AtomicBool::new(false), AtomicBool::new(false));
-    let collector = Collector::new(&shared, writer, receiver, clock);
+    let collector = Collector::new(&shared, &mut writer, receiver, clock);
     let pid = Pid::from_raw(child.id() as i32);
     let result = thread::scope(|scope| {
         let collecting = scope.spawn(|| collector.run(&|| stop.load(Acquire)));
@@ -162,7 +160,7 @@ fn record_program(options: &Options<'_>, command: &[OsString]) -> Result<Outcome
         stop.store(true, Release);
         (status, planned, collecting.join())
     });
-    let (Ok(status), Ok(planned), Ok((writer, totals, failed))) = result else {
+    let (Ok(status), Ok(planned), Ok((totals, failed))) = result else {
         return Err(Error::thread());
     };
     let sites = planned?;
@@ -189,83 +187,27 @@ fn record_process(
     duration: Option<Duration>,
     max_overhead: Option<f64>,
 ) -> Result<Outcome, Error> {
-    let target = Target::find(pid)?;
-    let mut notes = live::clear(&target)?;
-    let mut directory = Directory::create_for(&target, shm::control_size(chunks(options)), CODE_SIZE)?;
-    let shared = map(&directory, options)?;
-    let (clock, clock_note) = usable_clock(options.clock);
-    // Who did not ask to be traced never waits for us.
-    prepare(&shared, &directory, options, clock, Duration::ZERO);
-
+    let mut visit = Visit::new(options, pid)?;
     let file = TraceFile::new(&options.output);
-    let session = session(options, target.command(), clock, clock_note.clone());
-    Settings::new(Stage::Recording, session.clone(), Words::default(), options.patch_mode)
-        .save(&directory)?;
-    directory.keep(true);
-    let writer = TraceWriter::create(file.path(), session)?;
-    let interrupted = launch::interruption()?;
+    let mut writer = TraceWriter::create(file.path(), visit.session.clone())?;
     let start = Instant::now();
-
-    let (sender, receiver) = mpsc::channel();
-    let (stop, ended) = (AtomicBool::new(false), AtomicBool::new(false));
-    let rates = max_overhead.map(|_| Arc::new(Rates::default()));
-    let mut collector = Collector::new(&shared, writer, receiver, clock);
-    if let Some(rates) = &rates {
-        collector = collector.counting(Arc::clone(rates));
-    }
-    let mut muted = Vec::new();
-    let result = thread::scope(|scope| {
-        let collecting = scope.spawn(|| collector.run(&|| stop.load(Acquire)));
-        if clock == Clock::Coarse {
-            scope.spawn(|| tick(&shared, &stop));
-        }
-        let planned = with_planner(&shared, &directory, options, &target.name, &|| {}, |planner| {
-            let (mut attached, stops) =
-                attach::come(planner, &target, &mut |record| drop(sender.send(record)));
-            if attached.is_ok() {
-                file.keep();
-                scope.spawn(|| {
-                    let until = duration.map(|duration| Instant::now() + duration);
-                    while target.lives()
-                        && !interrupted.load(Acquire)
-                        && until.is_none_or(|until| Instant::now() < until)
-                    {
-                        thread::sleep(Duration::from_millis(5));
-                    }
-                    end_planning(&shared, &ended);
-                });
-                let cpu = || clock::cpu_of(target.pid).unwrap_or_default();
-                let mut governor = max_overhead
-                    .zip(rates.as_deref())
-                    .map(|(limit, rates)| (Governor::new(rates, limit, cpu()), Vec::new()));
-                attached = answer_all(planner, &shared, &sender, &ended, &mut |planner| {
-                    if let Some((governor, muted)) = governor.as_mut().filter(|(governor, _)| governor.due())
-                    {
-                        muted.extend(govern(governor, planner, cpu(), &shared, &sender));
-                    }
-                });
-                muted = governor.map(|(_, muted)| muted).unwrap_or_default();
-            }
-            let going = detach::go(&target, &directory, &shared);
-            attached.map(|()| (planner.tally.on, stops, going))
-        });
-        stop.store(true, Release);
-        (planned, collecting.join())
-    });
-    let (planned, Ok((writer, totals, failed))) = result else { return Err(Error::thread()) };
-    let (sites, attaching, (detaching, left, whole)) = planned?;
-    directory.keep(!whole);
-    notes.extend(clock_note);
-    notes.extend(trouble(&shared, &target.name, totals));
-    notes.extend(left);
+    let visited = visit.stay(Stay {
+        consumer: &mut writer,
+        interval: None,
+        max_overhead,
+        arrived: &|| file.keep(),
+        duration,
+        over: &|| false,
+        meanwhile: &mut |_| {},
+    })?;
+    let Visited { stops, muted, totals, sites, mut notes, failed, ended } = visited;
     notes.extend(file.note());
-    let how = if target.lives() { "detached" } else { "ended" };
+    let how = if ended { "ended" } else { "detached" };
     let (file_size, failed) = finish(writer, how.to_owned(), start, failed, file.path());
-    let stops = Some([attaching, detaching]);
-    Ok(Outcome { status: None, stops, muted, totals, sites, file_size, notes, failed })
+    Ok(Outcome { status: None, stops: Some(stops), muted, totals, sites, file_size, notes, failed })
 }
 
-fn end_planning(shared: &Shared, ended: &AtomicBool) {
+pub fn end_planning(shared: &Shared, ended: &AtomicBool) {
     ended.store(true, Release);
     shared.control().doorbell.fetch_add(1, AcqRel);
     shm::wake(&shared.control().doorbell);
@@ -322,7 +264,7 @@ pub fn session(
 }
 
 /// Keeps the coarse clock.
-fn tick(shared: &Shared, stop: &AtomicBool) {
+pub fn tick(shared: &Shared, stop: &AtomicBool) {
     while !stop.load(Acquire) {
         shared.control().tick.store(clock::monotonic_ns(), Relaxed);
         thread::sleep(Duration::from_millis(1));
@@ -336,8 +278,8 @@ pub fn with_planner<T>(
     options: &Options<'_>,
     name: &str,
     accepted: &(dyn Fn() + Send + Sync),
-    work: impl FnOnce(&mut Planner<'_>) -> Result<T, Error>,
-) -> Result<T, Error> {
+    work: impl FnOnce(&mut Planner<'_>) -> T,
+) -> T {
     let choose = wishes(&options.tracers, options.selector);
     let check = |candidates: &Candidates| {
         if candidates.traceable().next().is_none() {
@@ -350,34 +292,8 @@ pub fn with_planner<T>(
     work(&mut Planner::new(shared, directory, &choose, &check).by(options.patch_mode))
 }
 
-/// Switches off what the governor says. Names and rates.
-fn govern(
-    governor: &mut Governor<'_>,
-    planner: &mut Planner<'_>,
-    cpu: Duration,
-    shared: &Shared,
-    records: &Sender<Record>,
-) -> Vec<(String, f64)> {
-    let control = shared.control();
-    let threads = (0..control.thread_bump.load(Acquire)).filter_map(|index| shared.thread(index));
-    let lost = threads.map(|entry| entry.lost_entries.load(Relaxed) + entry.lost_exits.load(Relaxed));
-    let muted = governor.look(cpu, governor::lost(control, lost));
-    if muted.is_empty() {
-        return Vec::new();
-    }
-    let stubs = muted.iter().map(|muted| muted.site.0).collect();
-    let names = planner.mute(&stubs, &mut |record| drop(records.send(record)));
-    let named = |muted: &Muted| names.get(&muted.site.0).map(|name| (name.clone(), muted.rate));
-    let muted: Vec<(String, f64)> = muted.iter().filter_map(named).collect();
-    for (name, rate) in &muted {
-        let text = format!("{name} was switched off: {rate:.0} events a second cost more than allowed");
-        let _ = records.send(Record::Note { text });
-    }
-    muted
-}
-
 /// Answers the agents' requests until `ended`; in between, something else.
-fn answer_all(
+pub fn answer_all(
     planner: &mut Planner<'_>,
     shared: &Shared,
     records: &Sender<Record>,
@@ -438,7 +354,7 @@ fn no_sites(program: &str, candidates: &Candidates) -> Error {
     Error::NoSites { program: program.to_owned(), advice }
 }
 
-fn trouble(shared: &Shared, program: &str, totals: Totals) -> Vec<String> {
+pub fn trouble(shared: &Shared, program: &str, totals: Totals) -> Vec<String> {
     let mut notes = Vec::new();
     if totals.processes == 0 {
         notes.push(format!("{program}: the program ran untraced: the dynamic linker did not load the agent"));

@@ -15,6 +15,7 @@ mod meta;
 mod reader;
 mod source;
 mod survey;
+mod unpack;
 mod writer;
 
 pub use clock::ClockMap;
@@ -25,4 +26,5 @@ pub use meta::{
     TracerInfo, TracerKind,
 };
 pub use reader::{Batches, ThreadBatches, TraceReader};
+pub use unpack::Unpacker;
 pub use writer::{GraphEvent, ThreadEncoder, TraceWriter};

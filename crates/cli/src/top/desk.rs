@@ -1,0 +1,196 @@
+//! Between those who watch a process and those who show it: what shall be switched, and what is.
+
+use calltap_analysis::live::Row;
+use calltap_session::Controls;
+use calltap_trace::SiteId;
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Functions are counted so often: all sites have to be looked at.
+const COUNT: Duration = Duration::from_millis(250);
+
+/// Whether calls of a function are seen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// They are.
+    On,
+    /// The user does not want to.
+    Off,
+    /// They cost too much.
+    Governed,
+}
+
+impl State {
+    /// One word, for people and for awk.
+    pub fn word(self) -> &'static str {
+        match self {
+            State::On => "on",
+            State::Off => "off(user)",
+            State::Governed => "off(governor)",
+        }
+    }
+}
+
+/// What is known of the process besides its calls.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Status {
+    /// Process id.
+    pub pid: u32,
+    /// Its name.
+    pub name: String,
+    /// Functions that are on, and all that ever were.
+    pub functions: (usize, usize),
+    /// What tracing costs, as a share of what the process spends by itself.
+    pub cost: Option<f64>,
+}
+
+#[derive(Default)]
+struct Content {
+    status: Status,
+    /// To be switched on or off.
+    requests: Vec<(HashSet<SiteId>, bool)>,
+    off: HashSet<SiteId>,
+    governed: HashSet<SiteId>,
+    counted: Option<Instant>,
+}
+
+/// The desk.
+pub struct Desk {
+    content: Mutex<Content>,
+    over: AtomicBool,
+}
+
+/// Ends the watching when it goes.
+pub struct Leave<'a>(&'a Desk);
+
+impl Drop for Leave<'_> {
+    fn drop(&mut self) {
+        self.0.over.store(true, Release);
+    }
+}
+
+impl Desk {
+    /// Of a process.
+    pub fn new(pid: u32) -> Desk {
+        let status = Status { pid, ..Status::default() };
+        let content = Content { status, ..Content::default() };
+        Desk { content: Mutex::new(content), over: AtomicBool::new(false) }
+    }
+
+    fn content(&self) -> MutexGuard<'_, Content> {
+        // Whoever panicked left whole values behind.
+        self.content.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It is over when what this returns is dropped.
+    pub fn leave_at_end(&self) -> Leave<'_> {
+        Leave(self)
+    }
+
+    /// Has everybody seen enough?
+    pub fn is_over(&self) -> bool {
+        self.over.load(Acquire)
+    }
+
+    /// The name of the process is known.
+    pub fn set_name(&self, name: &str) {
+        name.clone_into(&mut self.content().status.name);
+    }
+
+    /// What is known.
+    pub fn status(&self) -> Status {
+        self.content().status.clone()
+    }
+
+    /// Whether a function is on. (One that is on in some processes only is not.)
+    pub fn state(&self, row: &Row) -> State {
+        let content = self.content();
+        let any = |set: &HashSet<SiteId>| row.sites.iter().any(|site| set.contains(site));
+        if any(&content.off) {
+            State::Off
+        } else if any(&content.governed) {
+            State::Governed
+        } else {
+            State::On
+        }
+    }
+
+    /// Asks for a function to be switched: off if it is on, or else on.
+    pub fn toggle(&self, row: &Row) {
+        let on = self.state(row) != State::On;
+        let mut content = self.content();
+        for site in &row.sites {
+            if on {
+                content.off.remove(site);
+                content.governed.remove(site);
+            } else {
+                content.off.insert(*site);
+            }
+        }
+        content.requests.push((row.sites.iter().copied().collect(), on));
+    }
+
+    /// Does what was asked for, and looks how things are.
+    pub fn serve(&self, controls: &mut Controls<'_, '_>) {
+        let requests = std::mem::take(&mut self.content().requests);
+        // (Without the lock: whoever shows does not wait for the process.)
+        for (sites, on) in &requests {
+            controls.switch(sites, *on);
+        }
+        let late = self.content().counted.is_none_or(|counted| counted.elapsed() >= COUNT);
+        let functions = (late || !requests.is_empty()).then(|| controls.functions());
+        let mut content = self.content();
+        if let Some(functions) = functions {
+            (content.status.functions, content.counted) = (functions, Some(Instant::now()));
+        }
+        content.status.cost = controls.cost();
+        if content.requests.is_empty() && content.governed != *controls.governed() {
+            content.governed.clone_from(controls.governed());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(sites: &[u32]) -> Row {
+        let sites = sites.iter().map(|site| SiteId(*site)).collect();
+        let (function, module) = ("f".to_owned(), "app".to_owned());
+        Row { function, module, sites, calls: 0, avg_ns: 0, max_ns: 0, total_ns: 0 }
+    }
+
+    #[test]
+    fn a_function_goes_off_and_on_again_with_all_its_sites_and_no_other() {
+        let (desk, f, g) = (Desk::new(1), row(&[1, 2]), row(&[3]));
+        assert_eq!(desk.state(&f), State::On);
+        desk.toggle(&f);
+        assert_eq!((desk.state(&f), desk.state(&g)), (State::Off, State::On));
+        desk.toggle(&f);
+        assert_eq!(desk.state(&f), State::On);
+        let asked: Vec<(usize, bool)> =
+            desk.content().requests.iter().map(|(s, on)| (s.len(), *on)).collect();
+        assert_eq!(asked, [(2, false), (2, true)]);
+    }
+
+    #[test]
+    fn what_the_governor_took_can_be_asked_for_again() {
+        let (desk, f) = (Desk::new(1), row(&[7]));
+        desk.content().governed.insert(SiteId(7));
+        assert_eq!(desk.state(&f), State::Governed);
+        desk.toggle(&f);
+        assert_eq!(desk.state(&f), State::On);
+        assert!(desk.content().requests[0].1);
+    }
+
+    #[test]
+    fn it_is_over_when_whoever_shows_has_gone() {
+        let desk = Desk::new(1);
+        let leave = desk.leave_at_end();
+        assert!(!desk.is_over());
+        drop(leave);
+        assert!(desk.is_over());
+    }
+}

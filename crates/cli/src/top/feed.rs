@@ -1,0 +1,52 @@
+//! Where events go: added up, and passed on when an interval ends.
+
+use super::desk::Desk;
+use calltap_analysis::live::{Interval, Live};
+use calltap_session::Consumer;
+use calltap_trace::{ClockPair, Error, Record, ThreadEncoder, ThreadId, Unpacker};
+use std::sync::mpsc::Sender;
+
+/// Makes intervals of events.
+pub struct Feed<'a> {
+    live: Live,
+    unpacker: Unpacker,
+    /// None says that the first one begins.
+    intervals: Sender<Option<Interval>>,
+    desk: &'a Desk,
+}
+
+impl<'a> Feed<'a> {
+    /// Passes intervals on to `intervals`.
+    pub fn new(intervals: Sender<Option<Interval>>, desk: &'a Desk) -> Feed<'a> {
+        Feed { live: Live::default(), unpacker: Unpacker::default(), intervals, desk }
+    }
+}
+
+impl Consumer for Feed<'_> {
+    fn record(&mut self, record: &Record) -> Result<(), Error> {
+        match record {
+            Record::Process(process) if process.id == 0 => self.desk.set_name(&process.comm),
+            _ => self.live.record(record),
+        }
+        Ok(())
+    }
+
+    fn events(&mut self, encoder: &mut ThreadEncoder) -> Result<(), Error> {
+        self.unpacker.events(encoder, |batch| self.live.events(batch));
+        Ok(())
+    }
+
+    fn end(&mut self, thread: ThreadId) {
+        self.live.end(thread);
+    }
+
+    fn behind(&mut self, thread: ThreadId) {
+        self.live.behind(thread);
+    }
+
+    fn flush(&mut self, at: ClockPair) -> Result<(), Error> {
+        // (Nobody may be looking any more.)
+        let _ = self.intervals.send(self.live.interval(at));
+        Ok(())
+    }
+}

@@ -1,0 +1,370 @@
+//! The table on a screen: what is in it, what is selected, and what a key does to it.
+
+use super::desk::{Desk, State};
+use super::view::{self, heading};
+use calltap_analysis::live::{Column, Interval, Row};
+use calltap_analysis::units::{duration, one_line};
+use ratatui::Frame;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::layout::{Alignment, Constraint, Layout};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Text};
+use ratatui::widgets::{self, Cell, TableState};
+
+/// The columns, with what they can be sorted by.
+const COLUMNS: [(&str, Option<Column>); 7] = [
+    ("CALLS/S", Some(Column::Calls)),
+    ("AVG", Some(Column::Avg)),
+    ("MAX", Some(Column::Max)),
+    ("TIME%", Some(Column::Total)),
+    ("STATE", None),
+    ("MODULE", None),
+    ("FUNCTION", Some(Column::Function)),
+];
+/// The last column has what is left.
+const WIDTHS: [Constraint; 7] = [
+    Constraint::Length(12),
+    Constraint::Length(11),
+    Constraint::Length(11),
+    Constraint::Length(7),
+    Constraint::Length(13),
+    Constraint::Max(20),
+    Constraint::Fill(1),
+];
+/// Columns of numbers.
+const NUMBERS: usize = 4;
+
+/// What a key asks of others.
+#[derive(PartialEq, Eq, Debug)]
+pub enum Act {
+    /// Enough seen.
+    Quit,
+    /// The function is to be switched.
+    Toggle(Row),
+    /// The table has seen to it.
+    Nothing,
+}
+
+/// The table on a screen.
+pub struct Grid {
+    /// What is shown, in order.
+    shown: Option<Interval>,
+    /// The newest, all of it.
+    newest: Option<Interval>,
+    sort: Column,
+    limit: Option<usize>,
+    /// Only functions with this in their name.
+    filter: String,
+    /// Keys go into the filter.
+    typing: bool,
+    paused: bool,
+    /// Name and module of the selected function: it stays selected wherever it goes.
+    selected: Option<(String, String)>,
+    state: TableState,
+    /// Rows that fit.
+    page: usize,
+}
+
+impl Grid {
+    /// With nothing in it.
+    pub fn new(sort: Column, limit: Option<usize>) -> Grid {
+        Grid {
+            shown: None,
+            newest: None,
+            sort,
+            limit,
+            filter: String::new(),
+            typing: false,
+            paused: false,
+            selected: None,
+            state: TableState::default(),
+            page: 1,
+        }
+    }
+
+    /// Takes a new interval.
+    pub fn set(&mut self, interval: Option<Interval>) {
+        if !self.paused {
+            self.newest = interval;
+            self.arrange();
+        }
+    }
+
+    /// Puts the newest interval in order.
+    fn arrange(&mut self) {
+        self.shown = self.newest.clone().map(|mut interval| {
+            interval.rows.retain(|row| row.function.contains(&self.filter));
+            interval.sort(self.sort);
+            interval.rows.truncate(self.limit.unwrap_or(usize::MAX));
+            interval
+        });
+        let is_selected = |row: &Row| {
+            self.selected
+                .as_ref()
+                .is_some_and(|(function, module)| (&row.function, &row.module) == (function, module))
+        };
+        let place = self.rows().iter().position(is_selected);
+        self.state.select(place);
+        if place.is_none() {
+            *self.state.offset_mut() = 0;
+        }
+    }
+
+    fn rows(&self) -> &[Row] {
+        self.shown.as_ref().map_or(&[], |interval| &interval.rows)
+    }
+
+    /// Does what a key says.
+    pub fn key(&mut self, key: KeyEvent) -> Act {
+        if key.modifiers.contains(KeyModifiers::CONTROL) {
+            return if key.code == KeyCode::Char('c') { Act::Quit } else { Act::Nothing };
+        }
+        if self.typing {
+            self.type_filter(key.code);
+            return Act::Nothing;
+        }
+        match key.code {
+            KeyCode::Char('q') => return Act::Quit,
+            KeyCode::Char(' ') | KeyCode::Enter => {
+                let row = self.state.selected().and_then(|at| self.rows().get(at));
+                return row.map_or(Act::Nothing, |row| Act::Toggle(row.clone()));
+            }
+            KeyCode::Up | KeyCode::Char('k') => self.step(-1),
+            KeyCode::Down | KeyCode::Char('j') => self.step(1),
+            KeyCode::PageUp => self.step(-(self.page as isize)),
+            KeyCode::PageDown => self.step(self.page as isize),
+            KeyCode::Home => self.step(isize::MIN),
+            KeyCode::End => self.step(isize::MAX),
+            KeyCode::Esc => self.select(None),
+            KeyCode::Char('s') => self.sort_by(self.sort.next()),
+            KeyCode::Char('c') => self.sort_by(Column::Calls),
+            KeyCode::Char('t') => self.sort_by(Column::Total),
+            KeyCode::Char('a') => self.sort_by(Column::Avg),
+            KeyCode::Char('m') => self.sort_by(Column::Max),
+            KeyCode::Char('f') => self.sort_by(Column::Function),
+            KeyCode::Char('p') => self.paused = !self.paused,
+            KeyCode::Char('/') => self.typing = true,
+            _ => {}
+        }
+        Act::Nothing
+    }
+
+    fn type_filter(&mut self, key: KeyCode) {
+        match key {
+            KeyCode::Enter => self.typing = false,
+            KeyCode::Esc => {
+                self.typing = false;
+                self.filter.clear();
+            }
+            KeyCode::Backspace => drop(self.filter.pop()),
+            KeyCode::Char(character) => self.filter.push(character),
+            _ => {}
+        }
+        self.arrange();
+    }
+
+    fn sort_by(&mut self, column: Column) {
+        self.sort = column;
+        self.arrange();
+    }
+
+    /// Moves the selection; the first step down selects the first row.
+    fn step(&mut self, rows: isize) {
+        let Some(last) = self.rows().len().checked_sub(1) else { return };
+        let at = match self.state.selected() {
+            Some(at) => at.saturating_add_signed(rows).min(last),
+            None if rows == isize::MAX => last,
+            None => 0,
+        };
+        self.select(Some(at));
+    }
+
+    fn select(&mut self, place: Option<usize>) {
+        let row = place.and_then(|at| self.rows().get(at));
+        self.selected = row.map(|row| (row.function.clone(), row.module.clone()));
+        self.state.select(place);
+        if place.is_none() {
+            *self.state.offset_mut() = 0;
+        }
+    }
+
+    /// Draws it.
+    pub fn draw(&mut self, frame: &mut Frame<'_>, desk: &Desk) {
+        let [top, middle, bottom] =
+            Layout::vertical([Constraint::Length(1), Constraint::Fill(1), Constraint::Length(1)])
+                .areas(frame.area());
+        self.page = usize::from(middle.height.saturating_sub(1)).max(1);
+        let head = match &self.shown {
+            Some(interval) => heading(&desk.status(), interval),
+            None => "attached; the first interval has begun".to_owned(),
+        };
+        let reversed = Style::new().add_modifier(Modifier::REVERSED);
+        frame.render_widget(Line::from(format!(" {head}")).style(reversed), top);
+        let rows: Vec<widgets::Row<'_>> = match &self.shown {
+            Some(interval) => interval.rows.iter().map(|row| line(interval, row, desk.state(row))).collect(),
+            None => Vec::new(),
+        };
+        let table = widgets::Table::new(rows, WIDTHS).header(self.titles()).row_highlight_style(reversed);
+        frame.render_stateful_widget(table, middle, &mut self.state);
+        frame.render_widget(self.help(), bottom);
+    }
+
+    fn titles(&self) -> widgets::Row<'static> {
+        let sorted = Style::new().add_modifier(Modifier::BOLD | Modifier::UNDERLINED);
+        let title = |(at, (title, column)): (usize, (&'static str, Option<Column>))| {
+            let style = if column == Some(self.sort) { sorted } else { Style::new() };
+            cell(at, title.to_owned()).style(style)
+        };
+        widgets::Row::new(COLUMNS.into_iter().enumerate().map(title))
+    }
+
+    fn help(&self) -> Line<'_> {
+        if self.typing {
+            return Line::from(format!(" /{}_   Enter: keep  Esc: show all", self.filter));
+        }
+        let paused = if self.paused { "PAUSED  " } else { "" };
+        let filter = if self.filter.is_empty() { String::new() } else { format!("/{}  ", self.filter) };
+        let sort = self.sort.name();
+        Line::from(format!(
+            " {paused}{filter}up/down: select  space: on/off  s: sort ({sort})  p: pause  /: filter  q: quit"
+        ))
+    }
+}
+
+fn line(interval: &Interval, row: &Row, state: State) -> widgets::Row<'static> {
+    let cells = [
+        view::rate(interval, row),
+        duration(row.avg_ns),
+        duration(row.max_ns),
+        format!("{:.1}", interval.percent(row.total_ns)),
+        state.word().to_owned(),
+        one_line(&row.module).into_owned(),
+        one_line(&row.function).into_owned(),
+    ];
+    let style = match state {
+        State::On => Style::new(),
+        State::Off => Style::new().fg(Color::DarkGray),
+        State::Governed => Style::new().fg(Color::Yellow),
+    };
+    widgets::Row::new(cells.into_iter().enumerate().map(|(at, text)| cell(at, text))).style(style)
+}
+
+fn cell(column: usize, text: String) -> Cell<'static> {
+    let alignment = if column < NUMBERS { Alignment::Right } else { Alignment::Left };
+    Cell::from(Text::from(text).alignment(alignment))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use calltap_trace::SiteId;
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    /// Rows `function calls avg` of half a second.
+    fn grid(rows: &[(&str, u64, u64)]) -> Grid {
+        let rows = rows.iter().zip(0..).map(|((function, calls, avg_ns), site)| Row {
+            function: (*function).to_owned(),
+            module: "app".into(),
+            sites: vec![SiteId(site)],
+            calls: *calls,
+            avg_ns: *avg_ns,
+            max_ns: *avg_ns,
+            total_ns: calls * avg_ns,
+        });
+        let mut grid = Grid::new(Column::Calls, None);
+        grid.set(Some(Interval { length_ns: 500_000_000, events: 10, lost: 0, rows: rows.collect() }));
+        grid
+    }
+
+    fn press(grid: &mut Grid, keys: &[KeyCode]) -> Act {
+        keys.iter().fold(Act::Nothing, |_, key| grid.key(KeyEvent::from(*key)))
+    }
+
+    fn names(grid: &Grid) -> String {
+        grid.rows().iter().map(|row| row.function.as_str()).collect::<Vec<_>>().join(" ")
+    }
+
+    fn toggled(act: Act) -> String {
+        if let Act::Toggle(row) = act { row.function } else { panic!("{act:?}") }
+    }
+
+    const THREE: &[(&str, u64, u64)] = &[("often", 30, 10), ("slow", 2, 500), ("also", 5, 5)];
+
+    #[test]
+    fn keys_sort_and_filter_and_quit() {
+        let mut grid = grid(THREE);
+        assert_eq!(names(&grid), "often also slow");
+        for (key, order) in [
+            ('a', "slow often also"),
+            ('f', "also often slow"),
+            ('t', "slow often also"),
+            ('c', "often also slow"),
+        ] {
+            press(&mut grid, &[KeyCode::Char(key)]);
+            assert_eq!(names(&grid), order, "{key}");
+        }
+        press(&mut grid, &['s', '/', 'l', 'q'].map(KeyCode::Char));
+        assert_eq!(names(&grid), "", "q is a letter in a filter");
+        press(&mut grid, &[KeyCode::Backspace, KeyCode::Enter]);
+        assert_eq!(names(&grid), "slow also", "sorted by total");
+        press(&mut grid, &[KeyCode::Char('/'), KeyCode::Esc]);
+        assert_eq!(names(&grid), "slow often also");
+        assert_eq!(press(&mut grid, &[KeyCode::Char('q')]), Act::Quit);
+        let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+        assert_eq!(grid.key(interrupt), Act::Quit);
+    }
+
+    #[test]
+    fn a_selected_function_stays_selected_wherever_it_goes() {
+        let mut grid = grid(THREE);
+        assert_eq!(press(&mut grid, &[KeyCode::Enter]), Act::Nothing, "nothing is selected yet");
+        assert_eq!(toggled(press(&mut grid, &[KeyCode::Down, KeyCode::Enter])), "often");
+        assert_eq!(toggled(press(&mut grid, &[KeyCode::Char('f'), KeyCode::Char(' ')])), "often");
+        assert_eq!(toggled(press(&mut grid, &[KeyCode::End, KeyCode::Enter])), "slow");
+        assert_eq!(
+            toggled(press(&mut grid, &[KeyCode::Up, KeyCode::Up, KeyCode::Up, KeyCode::Enter])),
+            "also"
+        );
+        let next = grid.newest.clone();
+        grid.set(None);
+        assert_eq!(press(&mut grid, &[KeyCode::Enter]), Act::Nothing);
+        grid.set(next);
+        assert_eq!(toggled(press(&mut grid, &[KeyCode::Enter])), "also");
+        assert_eq!(press(&mut grid, &[KeyCode::Esc, KeyCode::Enter]), Act::Nothing);
+    }
+
+    #[test]
+    fn while_it_is_paused_nothing_changes() {
+        let mut grid = grid(THREE);
+        press(&mut grid, &[KeyCode::Char('p')]);
+        grid.set(None);
+        assert_eq!(names(&grid), "often also slow");
+        press(&mut grid, &[KeyCode::Char('p')]);
+        grid.set(None);
+        assert_eq!(names(&grid), "");
+    }
+
+    #[test]
+    fn it_is_drawn_with_states_and_cut_to_the_screen() {
+        let (mut grid, desk) = (grid(THREE), Desk::new(4711));
+        desk.set_name("app");
+        desk.toggle(&grid.rows()[1]);
+        let mut terminal = Terminal::new(TestBackend::new(90, 4)).unwrap();
+        terminal.draw(|frame| grid.draw(frame, &desk)).unwrap();
+        let text = terminal.backend().to_string();
+        let lines: Vec<&str> = text.lines().map(|line| line.trim_matches('"').trim_end()).collect();
+        assert_eq!(lines[0], " app (4711): 20 events/s, 0 lost, 0 functions on, 0 off");
+        assert_eq!(lines[1].split_whitespace().collect::<Vec<_>>(), COLUMNS.map(|(title, _)| title));
+        assert_eq!(
+            lines[2].split_whitespace().collect::<Vec<_>>().join(" "),
+            "60.0 10 ns 10 ns 0.0 on app often"
+        );
+        assert!(lines[3].starts_with(" up/down: select"), "{}", lines[3]);
+        // No screen is too small.
+        for (width, height) in [(0, 0), (1, 1), (5, 3)] {
+            let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+            terminal.draw(|frame| grid.draw(frame, &desk)).unwrap();
+        }
+    }
+}

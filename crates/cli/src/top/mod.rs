@@ -1,0 +1,122 @@
+//! `calltap top`: a running process, watched interval by interval.
+
+mod desk;
+mod feed;
+mod grid;
+mod plain;
+mod screen;
+mod view;
+
+use crate::arguments::Arguments;
+use crate::record;
+use crate::select::Selection;
+use crate::values;
+use anyhow::{Context, Result, anyhow, bail};
+use calltap_analysis::live::{Column, Interval};
+use calltap_session::{Clock, Options, Subject, Visited, Watch, watch};
+use desk::Desk;
+use feed::Feed;
+use std::io::{self, Write};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::Duration;
+
+/// Shorter intervals say nothing.
+const SHORTEST: Duration = Duration::from_millis(10);
+
+/// How it is shown.
+struct Show {
+    interval: Duration,
+    sort: Column,
+    /// Rows.
+    limit: Option<usize>,
+    /// Intervals.
+    count: Option<u64>,
+}
+
+impl Show {
+    fn new(arguments: &Arguments) -> Result<Show> {
+        let interval = values::time(&arguments.text("interval").unwrap_or_default())?;
+        if interval < SHORTEST {
+            bail!("--interval: at least {}ms", SHORTEST.as_millis());
+        }
+        let count = arguments.number("count")?;
+        if count == Some(0) {
+            bail!("--count: at least 1");
+        }
+        let sort = arguments.text("sort").unwrap_or_default().parse().map_err(anyhow::Error::msg)?;
+        Ok(Show { interval, sort, limit: arguments.number("limit")?, count })
+    }
+}
+
+/// Attaches, shows the table until somebody has seen enough, and leaves the process as it was.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let pid: u32 = arguments.number("pid")?.context("which process: '-p PID'")?;
+    let show = Show::new(arguments)?;
+    let selection = Selection::new(
+        &[],
+        &arguments.texts("filter"),
+        &arguments.texts("notrace"),
+        arguments.is_set("later"),
+    )?;
+    let max_overhead = values::share(&arguments.text("max-overhead").unwrap_or_default())?;
+    let options = Options {
+        subject: Subject::Process { pid, duration: None, max_overhead },
+        output: Default::default(),
+        tracers: selection.tracers().to_vec(),
+        selector: &selection,
+        clock: Clock::Tsc,
+        buffer_size: values::size(&arguments.text("buffer-size").unwrap_or_default())?,
+        overwrite: false,
+        wait: Duration::ZERO,
+        patch_mode: values::patch_mode(arguments),
+        version: env!("CARGO_PKG_VERSION"),
+    };
+    let desk = Desk::new(pid);
+    let (sender, intervals) = mpsc::channel();
+    let (visited, shown) = thread::scope(|scope| {
+        let watching = scope.spawn(|| {
+            let mut feed = Feed::new(sender, &desk);
+            watch(
+                &options,
+                Watch {
+                    consumer: &mut feed,
+                    interval: show.interval,
+                    over: &|| desk.is_over(),
+                    meanwhile: &mut |controls| desk.serve(controls),
+                },
+            )
+        });
+        let shown = look(&intervals, &desk, &show);
+        (watching.join(), shown)
+    });
+    let visited = visited.map_err(|_| anyhow!("watching process {pid} failed"))??;
+    say(&visited);
+    plain::finish(shown?, &visited, &desk, &show)
+}
+
+/// Shows what comes, until it is over. An interval that was cut short.
+fn look(intervals: &Receiver<Option<Interval>>, desk: &Desk, show: &Show) -> Result<Option<Interval>> {
+    // Whatever happens here, also a panic: the process is let go.
+    let _leave = desk.leave_at_end();
+    // (Where attaching fails, nobody ever says that it has begun.)
+    match intervals.recv() {
+        Ok(_) if screen::is_there() => screen::look(intervals, desk, show).map(|()| None),
+        Ok(_) => plain::look(intervals, desk, show),
+        Err(_) => Ok(None),
+    }
+}
+
+/// What the user should know at the end.
+fn say(visited: &Visited) {
+    let [attaching, detaching] = &visited.stops;
+    let mut lines = visited.notes.clone();
+    lines.push(record::stopped(attaching, detaching));
+    if !visited.muted.is_empty() {
+        lines.push(record::muted(&visited.muted, ""));
+    }
+    for line in lines {
+        // (The terminal may have been closed.)
+        let _ = writeln!(io::stderr(), "calltap: {line}");
+    }
+}

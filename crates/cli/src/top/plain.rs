@@ -1,0 +1,113 @@
+//! The table as plain text: a block for every interval.
+
+use super::Show;
+use super::desk::Desk;
+use super::view::{self, heading};
+use anyhow::Result;
+use calltap_analysis::live::Interval;
+use calltap_analysis::units::one_line;
+use calltap_session::Visited;
+use std::io::{self, Write};
+use std::sync::mpsc::Receiver;
+
+/// The columns; all but the last are one word.
+const TITLES: [&str; 7] = ["CALLS/S", "AVG_US", "MAX_US", "TIME%", "STATE", "MODULE", "FUNCTION"];
+
+/// Prints what comes, so many times if that is limited. An interval that was cut short because it was over.
+pub fn look(intervals: &Receiver<Option<Interval>>, desk: &Desk, show: &Show) -> Result<Option<Interval>> {
+    let (mut printed, mut short) = (0, None);
+    for interval in intervals.iter().flatten() {
+        // Only the last can be cut short.
+        if interval.length_ns * 10 < show.interval.as_nanos() as u64 * 9 {
+            short = Some(interval);
+            continue;
+        }
+        block(interval, desk, show)?;
+        printed += 1;
+        if show.count.is_some_and(|count| printed >= count) {
+            return Ok(None);
+        }
+    }
+    Ok(short)
+}
+
+/// Prints the last interval if it was cut short by the end of the process.
+pub fn finish(short: Option<Interval>, visited: &Visited, desk: &Desk, show: &Show) -> Result<()> {
+    match short.filter(|_| visited.ended) {
+        Some(interval) => block(interval, desk, show),
+        None => Ok(()),
+    }
+}
+
+fn block(mut interval: Interval, desk: &Desk, show: &Show) -> Result<()> {
+    interval.sort(show.sort);
+    let mut out = io::stdout().lock();
+    write(&interval, desk, show.limit, &mut out)?;
+    Ok(out.flush()?)
+}
+
+fn write(interval: &Interval, desk: &Desk, limit: Option<usize>, out: &mut dyn Write) -> io::Result<()> {
+    let shown = limit.unwrap_or(usize::MAX).min(interval.rows.len());
+    let mut lines = vec![TITLES.map(str::to_owned)];
+    lines.extend(interval.rows[..shown].iter().map(|row| {
+        let us = |ns: u64| format!("{}.{:03}", ns / 1000, ns % 1000);
+        [
+            view::rate(interval, row),
+            us(row.avg_ns),
+            us(row.max_ns),
+            format!("{:.1}", interval.percent(row.total_ns)),
+            desk.state(row).word().to_owned(),
+            one_line(&row.module).replace(' ', "_"),
+            one_line(&row.function).into_owned(),
+        ]
+    }));
+    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; 7] = std::array::from_fn(width);
+    let mut text = format!("# {}\n", heading(&desk.status(), interval));
+    for line in &lines {
+        for (column, (cell, width)) in line.iter().zip(widths).enumerate() {
+            text += &match column {
+                0..=3 => format!("{cell:>width$}  "),
+                4..=5 => format!("{cell:<width$}  "),
+                _ => format!("{cell}\n"),
+            };
+        }
+    }
+    // One write: whoever reads sees whole blocks.
+    out.write_all((text + "\n").as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use calltap_analysis::live::Row;
+    use calltap_trace::SiteId;
+
+    #[test]
+    fn a_block_is_a_heading_titles_and_words_in_columns() {
+        let row = |function: &str, calls, avg_ns| Row {
+            function: function.into(),
+            module: "my app".into(),
+            sites: vec![SiteId(calls as u32)],
+            calls,
+            avg_ns,
+            max_ns: 2 * avg_ns,
+            total_ns: calls * avg_ns,
+        };
+        let rows = vec![row("often", 1_234_567, 80), row("max<int>(int, int)", 3, 1_500), row("cut", 1, 1)];
+        let interval = Interval { length_ns: 500_000_000, events: 2_469_140, lost: 7, rows };
+        let desk = Desk::new(4711);
+        desk.set_name("app");
+        desk.toggle(&interval.rows[1]);
+        let mut out = Vec::new();
+        write(&interval, &desk, Some(2), &mut out).unwrap();
+        let expected = [
+            "# app (4711): 4,938,280 events/s, 7 lost, 0 functions on, 0 off",
+            "  CALLS/S  AVG_US  MAX_US  TIME%  STATE      MODULE  FUNCTION",
+            "2469134.0   0.080   0.160   19.8  on         my_app  often",
+            "      6.0   1.500   3.000    0.0  off(user)  my_app  max<int>(int, int)",
+            "\n",
+        ];
+        assert_eq!(String::from_utf8(out).unwrap(), expected.join("\n"));
+    }
+}

@@ -1,0 +1,81 @@
+//! The table on a terminal, and its keys.
+
+use super::Show;
+use super::desk::Desk;
+use super::grid::{Act, Grid};
+use anyhow::{Result, bail};
+use calltap_analysis::live::Interval;
+use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use std::fs::File;
+use std::io::{self, IsTerminal};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
+use std::thread;
+use std::time::Duration;
+
+/// Between two looks at what has come; keys are answered at once.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Is there a terminal to draw on, and one that keys come from?
+pub fn is_there() -> bool {
+    io::stdout().is_terminal() && (io::stdin().is_terminal() || File::open("/dev/tty").is_ok())
+}
+
+/// Gives the terminal back, whatever happens. (Where a panic ends all, its message comes after that.)
+struct Restore;
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        // (It may have been closed.)
+        let _ = ratatui::try_restore();
+    }
+}
+
+/// Shows what comes until it is over or the user has seen enough.
+pub fn look(intervals: &Receiver<Option<Interval>>, desk: &Desk, show: &Show) -> Result<()> {
+    let _restore = Restore;
+    let mut terminal = ratatui::try_init()?;
+    let keys = keys();
+    let mut grid = Grid::new(show.sort, show.limit);
+    let mut seen = 0;
+    loop {
+        match intervals.try_recv() {
+            Ok(interval) => {
+                grid.set(interval);
+                seen += 1;
+                if show.count.is_some_and(|count| seen >= count) {
+                    return Ok(());
+                }
+            }
+            Err(TryRecvError::Disconnected) => return Ok(()),
+            Err(TryRecvError::Empty) => {}
+        }
+        terminal.draw(|frame| grid.draw(frame, desk))?;
+        let event = match keys.recv_timeout(PAUSE) {
+            Ok(event) => event,
+            Err(RecvTimeoutError::Timeout) => continue,
+            Err(RecvTimeoutError::Disconnected) => bail!("no keys come from the terminal any more"),
+        };
+        let Event::Key(key) = event else { continue };
+        if key.kind == KeyEventKind::Release {
+            continue;
+        }
+        match grid.key(key) {
+            Act::Quit => return Ok(()),
+            Act::Toggle(row) => desk.toggle(&row),
+            Act::Nothing => {}
+        }
+    }
+}
+
+/// What happens on the terminal. It is read in a thread that is left alone at the end: where a terminal was closed, reading an event never returns.
+fn keys() -> Receiver<Event> {
+    let (sender, keys) = mpsc::channel();
+    thread::spawn(move || {
+        while let Ok(event) = event::read() {
+            if sender.send(event).is_err() {
+                return;
+            }
+        }
+    });
+    keys
+}

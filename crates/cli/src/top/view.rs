@@ -1,0 +1,25 @@
+//! What both forms of the table say in the same words.
+
+use super::desk::Status;
+use calltap_analysis::live::{Interval, Row};
+use calltap_analysis::units::{count, counted, one_line};
+
+/// `app (4711): 4,938,280 events/s, 0 lost, 3 functions on, 1 off, tracing costs 1.2 %`
+pub fn heading(status: &Status, interval: &Interval) -> String {
+    let (on, all) = status.functions;
+    let cost = status.cost.map(|cost| format!(", tracing costs {:.1} %", cost * 100.0)).unwrap_or_default();
+    format!(
+        "{} ({}): {} events/s, {} lost, {} on, {} off{cost}",
+        one_line(&status.name),
+        status.pid,
+        count(interval.rate(interval.events) as u64),
+        count(interval.lost),
+        counted(on as u64, "function"),
+        count(all.saturating_sub(on) as u64),
+    )
+}
+
+/// Calls per second.
+pub fn rate(interval: &Interval, row: &Row) -> String {
+    format!("{:.1}", interval.rate(row.calls))
+}

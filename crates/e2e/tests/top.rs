@@ -1,0 +1,372 @@
+//! Watching programs that run: what the table says is what they do, and they are left as they were.
+
+use calltap_e2e::{GCC, Program, Resident, Run, State, calltap, calltap_run, changed_text, compile};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A line of the table.
+#[derive(Debug)]
+struct Line {
+    /// Per second.
+    calls: f64,
+    /// Microseconds.
+    avg: f64,
+    max: f64,
+    /// Percent.
+    time: f64,
+    state: String,
+    function: String,
+}
+
+/// The blocks of a text.
+fn blocks(text: &str) -> Vec<Vec<Line>> {
+    let block = |block: &str| -> Vec<Line> {
+        let mut lines = block.lines();
+        assert!(lines.next().is_some_and(|heading| heading.starts_with("# ")), "{text}");
+        let titles = lines.next().map(|titles| titles.split_whitespace().collect::<Vec<_>>().join(" "));
+        assert_eq!(titles.as_deref(), Some("CALLS/S AVG_US MAX_US TIME% STATE MODULE FUNCTION"), "{text}");
+        let line = |line: &str| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let number = |at: usize| words[at].parse().unwrap_or_else(|_| panic!("{line}"));
+            Line {
+                calls: number(0),
+                avg: number(1),
+                max: number(2),
+                time: number(3),
+                state: words[4].to_owned(),
+                function: words[6..].join(" "),
+            }
+        };
+        lines.map(line).collect()
+    };
+    text.split_terminator("\n\n").map(block).collect()
+}
+
+fn of<'a>(block: &'a [Line], function: &str) -> &'a Line {
+    block
+        .iter()
+        .find(|line| line.function == function)
+        .unwrap_or_else(|| panic!("no {function} in {block:?}"))
+}
+
+/// A program that naps, and its file (which goes when it is dropped).
+fn paced() -> (Program, Resident) {
+    let program = compile(GCC, &["paced.c"], &[]);
+    let resident = Resident::start(&program, &[]);
+    (program, resident)
+}
+
+fn top(resident: &Resident, flags: &[&str]) -> Run {
+    let pid = resident.pid.to_string();
+    let mut all = vec!["top", "-p", &pid];
+    all.extend(flags);
+    calltap_run(&all)
+}
+
+/// Nothing of ours is left, and it goes on to a good end.
+fn whole(mut resident: Resident, before: &State) {
+    assert_eq!(changed_text(resident.pid), [""; 0]);
+    let after = State::of(resident.pid, &["State"]);
+    assert_eq!(
+        (&after.files, &after.threads, &after.status),
+        (&before.files, &before.threads, &before.status)
+    );
+    assert!(resident.runs());
+    let again = resident.attach(&["--duration", "10ms"]);
+    assert!(again.status.success() && !again.stderr.contains("cleaned up"), "{}", again.stderr);
+    let (status, output, errors) = resident.end();
+    assert!(status.success(), "{status}: {output}{errors}");
+}
+
+/// Begins to watch, with its output in a file; waits until there is some.
+fn beside(resident: &Resident) -> (Child, impl Fn() -> String + use<>) {
+    let path = resident.directory.join(format!("{}.top", resident.pid));
+    let file = File::create(&path).expect("a file for the output");
+    let mut command = Command::new(calltap());
+    command.args(["top", "-p", &resident.pid.to_string(), "--interval", "50ms"]);
+    let child = command.stdin(Stdio::null()).stdout(file).stderr(Stdio::inherit()).spawn().expect("calltap");
+    let text = move || fs::read_to_string(&path).unwrap_or_default();
+    wait_until("its first block", || text().contains("\n\n"));
+    (child, text)
+}
+
+fn wait_until(what: &str, done: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < Duration::from_secs(20), "waited in vain for {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn end_of(mut child: Child) -> ExitStatus {
+    let start = Instant::now();
+    loop {
+        match child.try_wait().expect("our own child") {
+            Some(status) => return status,
+            None if start.elapsed() > Duration::from_secs(20) => {
+                let _ = child.kill();
+                panic!("it does not end");
+            }
+            None => thread::sleep(Duration::from_millis(5)),
+        }
+    }
+}
+
+fn signal(child: &Child, signal: i32) {
+    // SAFETY: a signal to our own child.
+    unsafe { libc::kill(child.id() as i32, signal) };
+}
+
+#[test]
+fn a_function_that_sleeps_for_a_millisecond_is_seen_to() {
+    let (_program, resident) = paced();
+    let before = State::at_rest(resident.pid, &["State"]);
+    let run = top(&resident, &["--interval", "300ms", "--count", "3", "--max-overhead", "none"]);
+    assert!(run.status.success(), "{}", run.stderr);
+    let blocks = blocks(&run.stdout);
+    assert_eq!(blocks.len(), 3, "{}", run.stdout);
+    for block in &blocks {
+        let (nap, leaf) = (of(block, "nap"), of(block, "leaf"));
+        assert!(nap.calls > 0.0 && nap.calls <= 1010.0 && nap.avg >= 1000.0 && nap.max >= nap.avg, "{nap:?}");
+        // What it did by the clock: as many naps as fit, less what it was not let run.
+        assert!(nap.time <= 101.0 && nap.time >= nap.calls / 10.0 - 1.0, "{nap:?}");
+        // (A lap may be cut by the end of an interval.)
+        let ratio = leaf.calls / nap.calls;
+        assert!((8.0..=12.0).contains(&ratio) || nap.calls < 50.0, "{leaf:?} {nap:?}");
+        assert!(leaf.avg < nap.avg && block.iter().all(|line| line.state == "on"), "{block:?}");
+        assert_eq!(block[0].function, "leaf", "most calls first: {}", run.stdout);
+    }
+    whole(resident, &before);
+}
+
+#[test]
+fn rows_are_chosen_sorted_and_limited_as_asked() {
+    let (_program, resident) = paced();
+    let flags = ["--interval", "200ms", "--count", "2", "--max-overhead", "none"];
+    let names = |more: &[&str]| -> Vec<String> {
+        let run = top(&resident, &[&flags, more].concat());
+        assert!(run.status.success(), "{}", run.stderr);
+        let mut blocks = blocks(&run.stdout);
+        blocks.pop().into_iter().flatten().map(|line| line.function).collect()
+    };
+    assert_eq!(names(&["-F", "na*"]), ["nap"]);
+    assert_eq!(names(&["-N", "leaf", "-s", "function"]), ["lap", "nap"]);
+    assert_eq!(names(&["-s", "max", "-n", "1"]), ["lap"]);
+    assert!(resident.end().0.success());
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_in_a_line_and_the_process_untouched() {
+    let (_program, resident) = paced();
+    let before = State::at_rest(resident.pid, &["State"]);
+    let refused = |flags: &[&str], why: &str| {
+        let run = top(&resident, flags);
+        assert!(!run.status.success(), "{flags:?}");
+        assert!(run.stderr.contains(why) && run.stderr.lines().count() == 1, "{flags:?}: {}", run.stderr);
+        assert_eq!((run.stdout.as_str(), changed_text(resident.pid)), ("", vec![]), "{flags:?}");
+    };
+    refused(&["-F", "naps"], "no traceable function matches 'naps'; nearest: nap");
+    refused(&["--interval", "soon"], "'soon' is not a time");
+    refused(&["--interval", "1ms"], "--interval: at least 10ms");
+    refused(&["--count", "0"], "--count: at least 1");
+    refused(&["--max-overhead", "little"], "'little' is not a percentage");
+    let nobody = calltap_run(&["top", "-p", "4194305"]);
+    assert_eq!(nobody.stderr, "calltap: process 4194305: no such process\n");
+    whole(resident, &before);
+}
+
+#[test]
+fn a_signal_ends_it_and_the_process_is_whole() {
+    for number in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        let (_program, resident) = paced();
+        let before = State::at_rest(resident.pid, &["State"]);
+        let (child, text) = beside(&resident);
+        assert!(!changed_text(resident.pid).is_empty());
+        signal(&child, number);
+        assert!(end_of(child).success());
+        assert!(blocks(&text()).iter().flatten().any(|line| line.function == "nap"));
+        whole(resident, &before);
+    }
+}
+
+#[test]
+fn who_reads_no_more_ends_it_and_the_process_is_whole() {
+    let (_program, resident) = paced();
+    let before = State::at_rest(resident.pid, &["State"]);
+    let mut command = Command::new(calltap());
+    command.args(["top", "-p", &resident.pid.to_string(), "--interval", "50ms"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("calltap");
+    let mut first = [0; 2];
+    child.stdout.take().expect("piped").read_exact(&mut first).expect("a block");
+    assert_eq!((first, end_of(child).success()), (*b"# ", true));
+    whole(resident, &before);
+}
+
+#[test]
+fn it_ends_when_the_process_does_and_shows_what_it_did_last() {
+    let (_program, resident) = paced();
+    let path = resident.directory.join("top");
+    let mut command = Command::new(calltap());
+    command.args(["top", "-p", &resident.pid.to_string(), "--interval", "1000s"]);
+    command.stdout(File::create(&path).expect("a file for the output")).stderr(Stdio::null());
+    let child = command.spawn().expect("calltap");
+    wait_until("its being there", || !changed_text(resident.pid).is_empty());
+    thread::sleep(Duration::from_millis(500));
+    let directory = resident.directory.clone();
+    assert!(resident.end().0.success());
+    assert!(end_of(child).success());
+    let text = fs::read_to_string(directory.join("top")).expect("the output");
+    let blocks = blocks(&text);
+    assert_eq!(blocks.len(), 1, "{text}");
+    assert!(of(&blocks[0], "nap").calls > 0.0, "{text}");
+}
+
+#[test]
+fn what_is_called_too_often_is_switched_off_and_keeps_its_row() {
+    let program = compile(GCC, &["resident.c"], &[]);
+    let resident = Resident::start(&program, &["busy"]);
+    let before = State::at_rest(resident.pid, &["State"]);
+    let state = |limit: &str| -> (String, f64) {
+        let run = top(&resident, &["--interval", "300ms", "--count", "4", "--max-overhead", limit]);
+        assert!(run.status.success(), "{}", run.stderr);
+        let blocks = blocks(&run.stdout);
+        let work = of(blocks.last().expect("four blocks"), "work");
+        assert_eq!(limit != "none", run.stderr.contains("switched off"), "{}", run.stderr);
+        (work.state.clone(), work.calls)
+    };
+    assert_eq!(state("1%"), ("off(governor)".to_owned(), 0.0));
+    let (word, calls) = state("none");
+    assert!(word == "on" && calls > 0.0, "{word} {calls}");
+    whole(resident, &before);
+}
+
+#[test]
+fn nothing_is_written_to_disk() {
+    let (_program, resident) = paced();
+    let empty = resident.directory.join("empty");
+    fs::create_dir(&empty).expect("a directory");
+    let mut command = Command::new(calltap());
+    command.args(["top", "-p", &resident.pid.to_string(), "--interval", "100ms", "--count", "2"]);
+    command.current_dir(&empty);
+    let run = calltap_e2e::run(command, b"");
+    assert!(run.status.success(), "{}", run.stderr);
+    assert_eq!(fs::read_dir(&empty).expect("the directory").count(), 0);
+    assert!(resident.end().0.success());
+}
+
+/// A terminal with `calltap top` on it.
+struct Terminal {
+    controller: File,
+    /// Kept, so that it can be asked how it is.
+    terminal: File,
+    shown: Arc<Mutex<String>>,
+    child: Child,
+}
+
+impl Terminal {
+    fn start(resident: &Resident) -> Terminal {
+        let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+        grantpt(&controller).and_then(|()| unlockpt(&controller)).expect("the right to it");
+        let name = ptsname(&controller, Vec::new()).expect("its name");
+        let name = Path::new(std::ffi::OsStr::from_bytes(name.as_bytes())).to_owned();
+        let terminal = File::options().read(true).write(true).open(name).expect("its other end");
+        tcsetwinsize(&terminal, Winsize { ws_row: 12, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 })
+            .expect("a size");
+        let end = || Stdio::from(terminal.try_clone().expect("a descriptor"));
+        let mut command = Command::new(calltap());
+        command.args([
+            "top",
+            "-p",
+            &resident.pid.to_string(),
+            "--interval",
+            "100ms",
+            "--max-overhead",
+            "none",
+        ]);
+        let child = command.stdin(end()).stdout(end()).stderr(Stdio::null()).spawn().expect("calltap");
+        let controller = File::from(controller);
+        let shown = Arc::new(Mutex::new(String::new()));
+        let (mut output, text) = (controller.try_clone().expect("a descriptor"), Arc::clone(&shown));
+        thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(n @ 1..) = output.read(&mut bytes) {
+                *text.lock().unwrap() += &String::from_utf8_lossy(&bytes[..n]);
+            }
+        });
+        Terminal { controller, terminal, shown, child }
+    }
+
+    fn wait_for(&self, what: &str) {
+        wait_until(what, || self.shown.lock().unwrap().contains(what));
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.shown.lock().unwrap().clear();
+        self.controller.write_all(keys.as_bytes()).expect("keys");
+    }
+
+    fn is_raw(&self) -> bool {
+        use rustix::termios::LocalModes;
+        !tcgetattr(&self.terminal).expect("its modes").local_modes.contains(LocalModes::ICANON)
+    }
+}
+
+/// Sites that lead away.
+fn jumps(pid: u32) -> usize {
+    changed_text(pid).iter().filter(|change| change.contains(": [e9")).count()
+}
+
+const LEAVE_SCREEN: &str = "\x1b[?1049l";
+
+#[test]
+fn a_key_switches_a_function_off_and_on_while_it_runs() {
+    let (_program, resident) = paced();
+    let before = State::at_rest(resident.pid, &["State"]);
+    let mut terminal = Terminal::start(&resident);
+    terminal.wait_for("leaf");
+    assert!(terminal.is_raw());
+    let all = jumps(resident.pid);
+    // Sorted by name, the second is `leaf`. (Only what changes on the screen is drawn: an `o` stays.)
+    terminal.press("f\x1b[B\x1b[B ");
+    terminal.wait_for("ff(user)");
+    wait_until("its site to go off", || jumps(resident.pid) == all - 1);
+    terminal.press(" ");
+    wait_until("its site to go on again", || jumps(resident.pid) == all);
+    terminal.press("q");
+    terminal.wait_for(LEAVE_SCREEN);
+    let Terminal { controller: _controller, terminal, shown: _, child } = terminal;
+    assert!(end_of(child).success());
+    let modes = tcgetattr(&terminal).expect("its modes").local_modes;
+    assert!(modes.contains(rustix::termios::LocalModes::ICANON | rustix::termios::LocalModes::ECHO));
+    whole(resident, &before);
+}
+
+#[test]
+fn the_terminal_is_given_back_after_ctrl_c_a_signal_and_the_end_of_the_process() {
+    for how in ["ctrl-c", "signal", "end"] {
+        let (_program, resident) = paced();
+        let mut terminal = Terminal::start(&resident);
+        terminal.wait_for("leaf");
+        let mut resident = Some(resident);
+        match how {
+            "ctrl-c" => terminal.press("\x03"),
+            "signal" => signal(&terminal.child, libc::SIGTERM),
+            _ => assert!(resident.take().is_none_or(|resident| resident.end().0.success())),
+        }
+        terminal.wait_for(LEAVE_SCREEN);
+        wait_until(how, || !terminal.is_raw());
+        assert!(end_of(terminal.child).success(), "{how}");
+        if let Some(resident) = resident {
+            assert_eq!(changed_text(resident.pid), [""; 0], "{how}");
+            assert!(resident.end().0.success(), "{how}");
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! In a running process for some time: into it, its sites kept as they are wanted, and out again.
+
+use crate::attach::Stops;
+use crate::collector::{Collector, Live, Totals};
+use crate::directory::Directory;
+use crate::governor::{self, Governor, Muted, Rates};
+use crate::launch;
+use crate::live::{self, Settings, Stage, Words};
+use crate::output::Consumer;
+use crate::planner::Planner;
+use crate::record::{self, Options};
+use crate::shm::{self, Shared};
+use crate::target::Target;
+use crate::{Error, attach, clock, detach};
+use calltap_abi::Clock;
+use calltap_trace::{Record, Session, SiteId};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::mpsc::{self, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How often it is looked whether to leave.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// A process that will be attached to. Nothing was done to it yet.
+pub struct Visit<'a> {
+    options: &'a Options<'a>,
+    /// The process.
+    pub target: Target,
+    directory: Directory,
+    shared: Shared,
+    clock: Clock,
+    /// For the trace.
+    pub session: Session,
+    /// What was cleaned up.
+    notes: Vec<String>,
+}
+
+/// What is wanted of a visit.
+pub struct Stay<'a> {
+    /// Where events go.
+    pub consumer: &'a mut dyn Consumer,
+    /// They go there interval by interval, of this length.
+    pub interval: Option<Duration>,
+    /// What tracing may cost, as a share of what the process spends by itself.
+    pub max_overhead: Option<f64>,
+    /// Everything wanted is switched on.
+    pub arrived: &'a dyn Fn(),
+    /// From then on.
+    pub duration: Option<Duration>,
+    /// Is it time to leave before that? Asked every few milliseconds.
+    pub over: &'a (dyn Fn() -> bool + Sync),
+    /// Called again and again until then.
+    pub meanwhile: &'a mut dyn FnMut(&mut Controls<'_, '_>),
+}
+
+/// What came of a visit.
+#[derive(Debug)]
+pub struct Visited {
+    /// What attaching and detaching took.
+    pub stops: [Stops; 2],
+    /// Functions that were switched off because they cost too much, with their events per second.
+    pub muted: Vec<(String, f64)>,
+    /// Sums.
+    pub totals: Totals,
+    /// Functions that were switched on.
+    pub sites: u32,
+    /// Things the user should know, one sentence each.
+    pub notes: Vec<String>,
+    /// What the consumer failed at, if so.
+    pub failed: Option<calltap_trace::Error>,
+    /// The process has ended by itself.
+    pub ended: bool,
+}
+
+/// What can be done and known while a process is attached to.
+pub struct Controls<'s, 'p> {
+    planner: &'s mut Planner<'p>,
+    records: &'s Sender<Record>,
+    governed: &'s mut HashSet<SiteId>,
+    cost: Option<f64>,
+}
+
+impl Controls<'_, '_> {
+    /// Switches functions on or off, by their sites, while everything runs. What the governor has switched off may be switched on again; it
+    /// will judge anew.
+    pub fn switch(&mut self, sites: &HashSet<SiteId>, on: bool) {
+        let stubs = sites.iter().map(|site| site.0).collect();
+        let mut emit = |record| drop(self.records.send(record));
+        if on {
+            self.planner.unmute(&stubs, &mut emit);
+            self.governed.retain(|site| !sites.contains(site));
+        } else {
+            self.planner.mute(&stubs, &mut emit);
+        }
+    }
+
+    /// Functions that are on, and all that ever were. (All are looked at.)
+    pub fn functions(&self) -> (usize, usize) {
+        self.planner.count()
+    }
+
+    /// The sites that are off because they cost too much.
+    pub fn governed(&self) -> &HashSet<SiteId> {
+        self.governed
+    }
+
+    /// What tracing costs at the moment, as a share of what the process spends by itself; known where that is limited.
+    pub fn cost(&self) -> Option<f64> {
+        self.cost
+    }
+}
+
+impl<'a> Visit<'a> {
+    /// Finds the process, and undoes what a controller that was killed has left in it.
+    pub fn new(options: &'a Options<'a>, pid: u32) -> Result<Visit<'a>, Error> {
+        let target = Target::find(pid)?;
+        let mut notes = live::clear(&target)?;
+        let size = shm::control_size(record::chunks(options));
+        let directory = Directory::create_for(&target, size, record::CODE_SIZE)?;
+        let shared = record::map(&directory, options)?;
+        let (clock, clock_note) = record::usable_clock(options.clock);
+        // Who did not ask to be traced never waits for us.
+        record::prepare(&shared, &directory, options, clock, Duration::ZERO);
+        notes.extend(clock_note.clone());
+        let session = record::session(options, target.command(), clock, clock_note);
+        Ok(Visit { options, target, directory, shared, clock, session, notes })
+    }
+
+    /// Attaches, stays, and leaves the process as it was.
+    pub fn stay(&mut self, stay: Stay<'_>) -> Result<Visited, Error> {
+        Settings::new(Stage::Recording, self.session.clone(), Words::default(), self.options.patch_mode)
+            .save(&self.directory)?;
+        self.directory.keep(true);
+        let interrupted = launch::interruption()?;
+        let rates = stay.max_overhead.map(|_| Arc::new(Rates::default()));
+        let (sender, receiver) = mpsc::channel();
+        let on = AtomicBool::new(false);
+        let collector = Collector::new(&self.shared, &mut *stay.consumer, receiver, self.clock)
+            .live(stay.interval.map(|interval| Live { interval, on: &on }))
+            .counting(rates.clone());
+        let over = || !self.target.lives() || interrupted.load(Acquire) || (stay.over)();
+        let mut inside = Inside {
+            visit: self,
+            records: sender,
+            limit: stay.max_overhead.zip(rates.as_deref()),
+            governed: HashSet::new(),
+            muted: Vec::new(),
+            meanwhile: stay.meanwhile,
+        };
+        let stop = AtomicBool::new(false);
+        let (result, collected) = thread::scope(|scope| {
+            let collecting = scope.spawn(|| collector.run(&|| stop.load(Acquire)));
+            if self.clock == Clock::Coarse {
+                scope.spawn(|| record::tick(&self.shared, &stop));
+            }
+            let arrived = || {
+                (stay.arrived)();
+                on.store(true, Release);
+            };
+            let result = inside.come_and_go(&arrived, stay.duration, &over, &|| on.store(false, Release));
+            stop.store(true, Release);
+            (result, collecting.join())
+        });
+        let muted = inside.muted;
+        let ((attached, sites, attaching), (detaching, left, whole)) = result;
+        self.directory.keep(!whole);
+        attached?;
+        let (totals, failed) = collected.map_err(|_| Error::thread())?;
+        let mut notes = std::mem::take(&mut self.notes);
+        notes.extend(record::trouble(&self.shared, &self.target.name, totals));
+        notes.extend(left);
+        let ended = !self.target.lives();
+        Ok(Visited { stops: [attaching, detaching], muted, totals, sites, notes, failed, ended })
+    }
+}
+
+/// How far attaching came, the functions that were switched on, and what it took.
+type Came = (Result<(), Error>, u32, Stops);
+/// What leaving took, what could not be undone, and whether nothing is left to do.
+type Gone = (Stops, Vec<String>, bool);
+
+/// While a process is attached to.
+struct Inside<'a> {
+    visit: &'a Visit<'a>,
+    records: Sender<Record>,
+    /// What tracing may cost, and what is counted for that.
+    limit: Option<(f64, &'a Rates)>,
+    /// Sites that the governor has switched off, and nobody on again.
+    governed: HashSet<SiteId>,
+    /// What it ever has.
+    muted: Vec<(String, f64)>,
+    meanwhile: &'a mut dyn FnMut(&mut Controls<'_, '_>),
+}
+
+impl Inside<'_> {
+    /// From before the process is touched until it is as it was.
+    fn come_and_go(
+        &mut self,
+        arrived: &dyn Fn(),
+        duration: Option<Duration>,
+        over: &(dyn Fn() -> bool + Sync),
+        leaving: &dyn Fn(),
+    ) -> (Came, Gone) {
+        let Visit { options, target, directory, shared, .. } = self.visit;
+        let came = record::with_planner(shared, directory, options, &target.name, &|| {}, |planner| {
+            let records = self.records.clone();
+            let (mut attached, stops) =
+                attach::come(planner, target, &mut |record| drop(records.send(record)));
+            if attached.is_ok() {
+                arrived();
+                let until = duration.map(|duration| Instant::now() + duration);
+                let over = || over() || until.is_some_and(|until| Instant::now() >= until);
+                attached = self.remain(planner, &over);
+                leaving();
+            }
+            (attached, planner.tally.on, stops)
+        });
+        (came, detach::go(target, directory, shared))
+    }
+
+    /// Until it is over.
+    fn remain(&mut self, planner: &mut Planner<'_>, over: &(dyn Fn() -> bool + Sync)) -> Result<(), Error> {
+        let (shared, records) = (&self.visit.shared, self.records.clone());
+        let mut governor = self.limit.map(|(limit, rates)| Governor::new(rates, limit, self.cpu()));
+        let ended = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over() && !ended.load(Acquire) {
+                    thread::sleep(LOOK);
+                }
+                record::end_planning(shared, &ended);
+            });
+            let result = record::answer_all(planner, shared, &records, &ended, &mut |planner| {
+                if let Some(governor) = governor.as_mut().filter(|governor| governor.due()) {
+                    self.govern(governor, planner);
+                }
+                let cost = governor.as_ref().and_then(|governor| governor.cost);
+                let (records, governed) = (&self.records, &mut self.governed);
+                (self.meanwhile)(&mut Controls { planner, records, governed, cost });
+            });
+            // Also where that has failed.
+            ended.store(true, Release);
+            result
+        })
+    }
+
+    /// Processor time of the process.
+    fn cpu(&self) -> Duration {
+        clock::cpu_of(self.visit.target.pid).unwrap_or_default()
+    }
+
+    /// Switches off what the governor says.
+    fn govern(&mut self, governor: &mut Governor<'_>, planner: &mut Planner<'_>) {
+        let (shared, control) = (&self.visit.shared, self.visit.shared.control());
+        let threads = (0..control.thread_bump.load(Acquire)).filter_map(|index| shared.thread(index));
+        let lost = threads.map(|entry| entry.lost_entries.load(Relaxed) + entry.lost_exits.load(Relaxed));
+        let muted = governor.look(self.cpu(), governor::lost(control, lost));
+        if muted.is_empty() {
+            return;
+        }
+        let stubs = muted.iter().map(|muted| muted.site.0).collect();
+        let names = planner.mute(&stubs, &mut |record| drop(self.records.send(record)));
+        let named = |muted: &Muted| Some((muted.site, names.get(&muted.site.0)?.clone(), muted.rate));
+        for (site, name, rate) in muted.iter().filter_map(named) {
+            let text = format!("{name} was switched off: {rate:.0} events a second cost more than allowed");
+            let _ = self.records.send(Record::Note { text });
+            self.governed.insert(site);
+            self.muted.push((name, rate));
+        }
+    }
+}

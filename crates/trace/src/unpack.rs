@@ -1,0 +1,59 @@
+//! The events of an encoder, without a file in between: for whoever looks at them as they come.
+
+use crate::codec::Damage;
+use crate::codec::decode::Decoder;
+use crate::{Batch, ThreadEncoder};
+
+/// Reads encoders; keeps its buffers from one to the next.
+#[derive(Default)]
+pub struct Unpacker {
+    decoder: Decoder,
+    raw: Vec<u8>,
+    batch: Batch,
+}
+
+impl Unpacker {
+    /// Empties `encoder`, as [`crate::TraceWriter::events`] does, and hands its events to `take`, a chunk at a time. An idle encoder gives its
+    /// memory back.
+    pub fn events(&mut self, encoder: &mut ThreadEncoder, mut take: impl FnMut(&Batch)) {
+        self.batch.thread = encoder.thread();
+        for sealed in encoder.take() {
+            self.raw.clear();
+            self.raw.extend_from_slice(&sealed.structure);
+            self.raw.extend_from_slice(&sealed.ticks);
+            match self.decoder.decode(&self.raw, &sealed.span, &mut self.batch.events) {
+                Ok(()) => take(&self.batch),
+                // The bytes are our own, and what is encoded can be decoded: a test of the codec says so.
+                Err(Damage(what)) => debug_assert!(false, "{what}"),
+            }
+            encoder.recycle(sealed);
+        }
+        encoder.release();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Event, EventKind, SiteId, ThreadId};
+
+    #[test]
+    fn what_was_pushed_comes_out_in_order_and_once() {
+        let (mut encoder, mut unpacker) = (ThreadEncoder::new(ThreadId(3)), Unpacker::default());
+        let event = |n: u64| Event {
+            ticks: 1_000 + 7 * n,
+            site: SiteId((n / 2 % 5) as u32),
+            kind: if n.is_multiple_of(2) { EventKind::Entry } else { EventKind::Exit { pops: 1 } },
+        };
+        for events in [0..0, 0..2, 2..300_000, 300_000..300_001] {
+            events.clone().for_each(|n| encoder.push(event(n)));
+            let mut got = Vec::new();
+            unpacker.events(&mut encoder, |batch| {
+                assert_eq!(batch.thread, ThreadId(3));
+                got.extend_from_slice(&batch.events);
+            });
+            assert!(got == events.clone().map(event).collect::<Vec<_>>(), "{events:?}");
+            assert!(encoder.is_empty());
+        }
+    }
+}
