@@ -1,6 +1,7 @@
 //! `calltap`: the command line.
 
 mod arguments;
+mod audit;
 mod grammar;
 mod live;
 mod output;
@@ -13,7 +14,7 @@ mod top;
 mod values;
 mod views;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use arguments::Arguments;
 use output::Output;
 use std::io;
@@ -34,11 +35,15 @@ fn main() -> ExitCode {
 }
 
 fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
+    if let Some(path) = arguments.path("patch-log") {
+        calltap_session::keep_patch_log(&path).with_context(|| path.display().to_string())?;
+    }
     match name {
         "record" => return record::run(arguments),
         "attach" | "set" | "status" | "detach" | "snapshot" => live::run(name, arguments)?,
         "top" => top::run(arguments)?,
         "sites" => sites::run(arguments)?,
+        "audit" => audit::run(arguments)?,
         "man" => {
             let mut out = Output::create(arguments)?;
             grammar::manual(&mut out)?;

@@ -103,6 +103,13 @@ const PATCH_MODE: Flag = choice(
     "live",
 );
 
+const PATCH_LOG: Flag = value(
+    "patch-log",
+    None,
+    "FILE",
+    "Write down every change of code, for 'calltap audit'. (Large: some hundred bytes per function and change.)",
+);
+
 /// All commands.
 pub const COMMANDS: &[Command] = &[
     Command {
@@ -168,6 +175,7 @@ pub const COMMANDS: &[Command] = &[
                 "100ms",
             ),
             PATCH_MODE,
+            PATCH_LOG,
             LATER,
             switch("quiet", Some('q'), "No summary."),
         ],
@@ -192,6 +200,7 @@ pub const COMMANDS: &[Command] = &[
             NOTRACE,
             LATER,
             PATCH_MODE,
+            PATCH_LOG,
             or(value("interval", None, "TIME", "From one look to the next (ms, s)."), "1s"),
             or(
                 value(
@@ -241,6 +250,7 @@ pub const COMMANDS: &[Command] = &[
                 "64M",
             ),
             PATCH_MODE,
+            PATCH_LOG,
             LATER,
         ],
         operand: None,
@@ -257,6 +267,7 @@ pub const COMMANDS: &[Command] = &[
             TRACER,
             switch("on", None, "Switch the functions on again."),
             switch("off", None, "Switch all functions off; filters are kept."),
+            PATCH_LOG,
             LATER,
         ],
         operand: None,
@@ -276,14 +287,18 @@ pub const COMMANDS: &[Command] = &[
         name: "snapshot",
         about: "Write what the rings of a process hold now into a trace file",
         details: "The functions are switched off while the rings are copied (a tenth of a second for 64 MB), and on again.",
-        flags: &[PID, or(value("output", Some('o'), "FILE", "The trace file to write."), "./calltap.data")],
+        flags: &[
+            PID,
+            or(value("output", Some('o'), "FILE", "The trace file to write."), "./calltap.data"),
+            PATCH_LOG,
+        ],
         operand: None,
     },
     Command {
         name: "detach",
         about: "Leave a process as it was",
         details: "Also cleans up what a calltap that was killed has left. The text of the process is then byte for byte that of its files.",
-        flags: &[PID],
+        flags: &[PID, PATCH_LOG],
         operand: None,
     },
     Command {
@@ -374,6 +389,19 @@ pub const COMMANDS: &[Command] = &[
             rest: false,
             optional: false,
             help: "An ELF executable or shared object.",
+        }),
+    },
+    Command {
+        name: "audit",
+        about: "Check a log of code changes against the rules by which running code may be changed",
+        details: "Replays what --patch-log wrote: every site read and found as expected before anything is written, one step at a time, a core sync \
+                  between two steps, nothing else touched. Says what it has checked, or names the lines that break a rule.",
+        flags: &[OUTPUT],
+        operand: Some(Operand {
+            name: "LOG",
+            rest: false,
+            optional: false,
+            help: "A file that --patch-log wrote.",
         }),
     },
     Command {

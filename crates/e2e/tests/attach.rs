@@ -123,6 +123,37 @@ fn code_can_be_changed_with_all_threads_stopped() {
 }
 
 #[test]
+fn every_change_of_code_is_as_the_protocol_has_it() {
+    for build in installed(BUILDS).chain(installed(PLACED)) {
+        let program = compile(build, &["resident.c"], &[]);
+        let log = program.directory().join("changes").display().to_string();
+        let audit = || calltap_run(&["audit", &log]);
+        let resident = Resident::start(&program, &["busy"]);
+        for mode in ["live", "stop_machine"] {
+            let run = resident.attach(&["--duration", "20ms", "--patch-log", &log, "--patch-mode", mode]);
+            assert!(run.status.success(), "{}", run.stderr);
+            let audit = audit();
+            assert!(audit.status.success(), "{} {mode}: {}{}", build.name, audit.stdout, audit.stderr);
+            assert!(!audit.stdout.contains("changes  0"), "{}", audit.stdout);
+        }
+        // One bit of one write is another.
+        let text = std::fs::read_to_string(&log).expect("a log");
+        let at =
+            text.rfind("\nwrite ").and_then(|at| Some(at + text[at + 7..].find(' ')? + 8)).expect("a write");
+        let mut bytes = text.into_bytes();
+        bytes[at] = if bytes[at] == b'0' { b'1' } else { b'0' };
+        std::fs::write(&log, bytes).expect("a log");
+        let broken = audit();
+        assert!(
+            !broken.status.success() && broken.stdout.contains("line "),
+            "{}{}",
+            broken.stdout,
+            broken.stderr
+        );
+    }
+}
+
+#[test]
 fn more_busy_threads_than_processors() {
     resident("busy", 12, Tolerate::default());
 }

@@ -3,7 +3,7 @@
 //! - every site of a batch is read, and found as expected, before anything is written;
 //! - of each site exactly the stores of its next step are written, and of what lies between sites nothing;
 //! - between two steps of a site lies a core sync, unless nobody runs it, and behind the last one another;
-//! - a batch that ends has every site in its new state, or has not touched it;
+//! - a batch that ends has every site in its new state that was as expected, or has written nothing;
 //! - no change is made that demands more of the threads than was seen to;
 //! - what is written outside of batches is no site.
 
@@ -108,8 +108,9 @@ impl Way {
         }
     }
 
-    fn is_between(&self) -> bool {
-        self.steps.as_ref().is_some_and(|steps| (1..steps.len()).contains(&self.taken))
+    /// It could be changed, and has not arrived.
+    fn is_on_its_way(&self) -> bool {
+        self.steps.as_ref().is_some_and(|steps| self.taken < steps.len())
     }
 }
 
@@ -118,8 +119,13 @@ impl Audit {
     pub fn of(entries: impl IntoIterator<Item = Entry>) -> Audit {
         let mut audit = Audit::default();
         entries.into_iter().for_each(|entry| audit.add(entry));
-        audit.cut_short += usize::from(audit.batch.take().is_some());
-        audit
+        audit.finish()
+    }
+
+    /// There are no more entries.
+    pub fn finish(mut self) -> Audit {
+        self.cut_short += usize::from(self.batch.take().is_some());
+        self
     }
 
     /// The next entry.
@@ -185,6 +191,8 @@ impl Audit {
         for fault in batch.write(at.0, bytes) {
             self.fault(fault);
         }
+        // What was read is not what is there any more.
+        batch.read.1.clear();
         self.batch = Some(batch);
     }
 
@@ -200,8 +208,8 @@ impl Audit {
         let Some(batch) = self.batch.take() else { return self.fault("an end without a beginning") };
         self.batches += 1;
         self.refused += batch.ways.values().filter(|way| way.steps.is_none()).count();
-        for way in batch.ways.values().filter(|way| way.is_between()) {
-            self.fault(format!("the site at {:#x} was left between its states", way.site.address().0));
+        for way in batch.ways.values().filter(|way| batch.written && way.is_on_its_way()) {
+            self.fault(format!("the site at {:#x} was left before it had arrived", way.site.address().0));
         }
         if batch.unsynced && !batch.quiet {
             self.fault("a batch ends without a sync behind its last write");

@@ -6,9 +6,10 @@
 //! Unsafe because membarrier has no safe wrapper; the call changes no memory.
 #![allow(unsafe_code)]
 
-use crate::proc;
+use crate::{patch_log, proc};
 use calltap_abi::ProcessEntry;
-use calltap_patch::{Avma, Text};
+use calltap_patch::log::Entry;
+use calltap_patch::{Avma, Change, Demand, Text};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -31,16 +32,18 @@ pub enum Sync {
 /// A process's memory.
 #[derive(Debug)]
 pub struct ProcessText {
+    pid: u32,
     memory: File,
     /// How to sync.
     pub sync: Sync,
+    in_batch: bool,
 }
 
 impl ProcessText {
     /// Opens the memory of a process: takes the permission to trace it.
     pub fn open(pid: u32) -> std::io::Result<ProcessText> {
         let memory = OpenOptions::new().read(true).write(true).open(proc::place(pid).join("mem"))?;
-        Ok(ProcessText { memory, sync: Sync::Barrier })
+        Ok(ProcessText { pid, memory, sync: Sync::Barrier, in_batch: false })
     }
 }
 
@@ -52,14 +55,27 @@ impl Text for ProcessText {
     type Error = Errno;
 
     fn read(&mut self, at: Avma, into: &mut [u8]) -> Result<(), Errno> {
-        self.memory.read_exact_at(into, at.0).map_err(errno)
+        let read = self.memory.read_exact_at(into, at.0).map_err(errno);
+        if self.in_batch && read.is_ok() && patch_log::is_kept() {
+            patch_log::add([Entry::Read(at, into.to_vec())]);
+        }
+        read
     }
 
     fn write(&mut self, at: Avma, bytes: &[u8]) -> Result<(), Errno> {
+        if patch_log::is_kept() {
+            let bytes = bytes.to_vec();
+            patch_log::add([if self.in_batch {
+                Entry::Write(at, bytes)
+            } else {
+                Entry::Poke(self.pid, at, bytes)
+            }]);
+        }
         self.memory.write_all_at(bytes, at.0).map_err(errno)
     }
 
     fn sync(&mut self) -> Result<(), Errno> {
+        patch_log::add([Entry::Sync]);
         if self.sync == Sync::Quiet {
             return Ok(());
         }
@@ -68,6 +84,19 @@ impl Text for ProcessText {
             0 => Ok(()),
             _ => Err(errno(std::io::Error::last_os_error())),
         }
+    }
+
+    fn begin(&mut self, changes: &mut dyn Iterator<Item = Change<'_>>, granted: Demand) {
+        self.in_batch = true;
+        if patch_log::is_kept() {
+            let batch = Entry::Batch { pid: self.pid, quiet: self.sync == Sync::Quiet, granted };
+            patch_log::add(std::iter::once(batch).chain(changes.map(Entry::from)));
+        }
+    }
+
+    fn end(&mut self) {
+        self.in_batch = false;
+        patch_log::add([Entry::End]);
     }
 }
 

@@ -1,0 +1,196 @@
+//! The checker of logs: what `carry_out` does is as the protocol has it, and every way to break the protocol is found.
+
+use calltap_patch::log::Entry;
+use calltap_patch::{Audit, Avma, Bias, Change, Demand, Site, State, Text, carry_out};
+use calltap_sites::{SiteForm, Svma};
+
+const BASE: u64 = 0x1000;
+const ON: State = State::On(Avma(0x9000));
+
+/// Some memory, and a log of what is done to it.
+struct Logged {
+    memory: Vec<u8>,
+    entries: Vec<Entry>,
+}
+
+impl Text for Logged {
+    type Error = ();
+
+    fn read(&mut self, at: Avma, into: &mut [u8]) -> Result<(), ()> {
+        let from = (at.0 - BASE) as usize;
+        into.copy_from_slice(&self.memory[from..from + into.len()]);
+        self.entries.push(Entry::Read(at, into.to_vec()));
+        Ok(())
+    }
+
+    fn write(&mut self, at: Avma, bytes: &[u8]) -> Result<(), ()> {
+        let from = (at.0 - BASE) as usize;
+        self.memory[from..from + bytes.len()].copy_from_slice(bytes);
+        self.entries.push(Entry::Write(at, bytes.to_vec()));
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<(), ()> {
+        self.entries.push(Entry::Sync);
+        Ok(())
+    }
+
+    fn begin(&mut self, changes: &mut dyn Iterator<Item = Change<'_>>, granted: Demand) {
+        self.entries.push(Entry::Batch { pid: 7, quiet: false, granted });
+        self.entries.extend(changes.map(Entry::from));
+    }
+
+    fn end(&mut self) {
+        self.entries.push(Entry::End);
+    }
+}
+
+/// Sites of all kinds, 32 bytes apart.
+fn sites() -> Vec<Site> {
+    let single = vec![0x90; 5];
+    let nop = vec![0x0F, 0x1F, 0x44, 0, 0];
+    let call = vec![0xE8, 1, 2, 3, 4];
+    let at = |n: u64| Svma(BASE + 32 * n);
+    let forms = [
+        SiteForm::Entry { at: at(0), old: single.clone() },
+        SiteForm::Entry { at: at(1), old: nop },
+        SiteForm::AfterPrologue { at: at(2), old: call },
+        SiteForm::Prefix {
+            prefix: at(3),
+            prefix_old: single,
+            entry: Svma(at(3).0 + 5),
+            entry_old: vec![0x90, 0x90],
+        },
+    ];
+    forms.iter().map(|form| Site::new(form, Bias(0)).expect("a site")).collect()
+}
+
+/// A log of batches that dress, switch on, and switch off all sites.
+fn log() -> Vec<Entry> {
+    let sites = sites();
+    let mut text = Logged { memory: vec![0xC3; 4096], entries: Vec::new() };
+    for site in &sites {
+        let (at, bytes) = ((site.address().0 - BASE) as usize, site.bytes(State::Original).unwrap());
+        text.memory[at..at + site.len()].copy_from_slice(&bytes);
+    }
+    let ways = [
+        (State::Original, State::Ready, Demand::Nothing),
+        (State::Original, State::Ready, Demand::NobodyInside),
+        (State::Ready, ON, Demand::NobodyInside),
+        (ON, State::Ready, Demand::NobodyInside),
+    ];
+    for (from, to, granted) in ways {
+        carry_out(&mut text, sites.iter().map(|site| Change { site, from, to, recover: &[] }), granted);
+    }
+    text.entries.push(Entry::Poke(7, Avma(BASE + 0x800), vec![0xCC; 16]));
+    text.entries
+}
+
+#[test]
+fn what_is_done_to_code_is_as_the_protocol_has_it() {
+    let audit = Audit::of(log());
+    assert_eq!(audit.faults, []);
+    assert_eq!((audit.batches, audit.cut_short, audit.changes), (4, 0, 16));
+    assert!(audit.refused > 0 && audit.writes > 6 && audit.syncs == audit.writes, "{audit:?}");
+}
+
+#[test]
+fn a_log_is_read_as_it_was_written() {
+    for entry in log() {
+        let line = entry.to_string();
+        assert_eq!(line.parse(), Ok(entry), "{line}");
+    }
+    for nonsense in
+        ["", "bat", "batch 1", "write 0x10", "write 10 00", "read 0x10 0", "site 0x1 0 90 ready on", "sync 1"]
+    {
+        assert!(nonsense.parse::<Entry>().is_err(), "{nonsense}");
+    }
+}
+
+/// Some way to break a log must be found, at every place where it can be done.
+fn check(what: &str, broken: impl Fn(&[Entry], usize) -> Option<Vec<Entry>>) {
+    let log = log();
+    let mut tried = 0;
+    for entries in (0..log.len()).filter_map(|at| broken(&log, at)) {
+        tried += 1;
+        let audit = Audit::of(entries);
+        assert!(!audit.faults.is_empty(), "{what} was not found: {audit:?}");
+    }
+    assert!(tried > 0, "{what}: nowhere to be done");
+}
+
+fn without(log: &[Entry], at: usize) -> Vec<Entry> {
+    [&log[..at], &log[at + 1..]].concat()
+}
+
+#[test]
+fn a_missing_sync_is_found() {
+    check("a sync left out", |log, at| matches!(log[at], Entry::Sync).then(|| without(log, at)));
+}
+
+#[test]
+fn a_missing_write_is_found() {
+    let is_write = |entry: &Entry| matches!(entry, Entry::Write(..));
+    check("a write left out", |log, at| {
+        // (A batch that writes nothing has failed before it began.)
+        let start = log[..at].iter().rposition(|entry| matches!(entry, Entry::Batch { .. }))?;
+        let end = at + log[at..].iter().position(|entry| *entry == Entry::End)?;
+        let others = log[start..end].iter().filter(|entry| is_write(entry)).count() > 1;
+        (is_write(&log[at]) && others).then(|| without(log, at))
+    });
+}
+
+#[test]
+fn a_write_without_a_look_is_found() {
+    check("reads left out", |log, at| {
+        let before = log[..at].iter().rposition(|entry| !matches!(entry, Entry::Read(..)))? + 1;
+        let looked = matches!(log[at], Entry::Write(..)) && before < at;
+        looked.then(|| [&log[..before], &log[at..]].concat())
+    });
+}
+
+#[test]
+fn two_steps_at_once_are_found() {
+    check("two steps in one write", |log, at| {
+        let next = (at + 1..log.len()).find(|n| matches!(log[*n], Entry::Write(..)))?;
+        let (Entry::Write(..), Entry::Write(..)) = (&log[at], &log[next]) else { return None };
+        let apart = log[at..next].iter().any(|entry| matches!(entry, Entry::End));
+        (!apart).then(|| [&log[..at], &log[next..]].concat())
+    });
+}
+
+#[test]
+fn a_changed_byte_is_found_wherever_it_is() {
+    for byte in 0..200 {
+        let changed = |log: &[Entry], at: usize| {
+            let Entry::Write(place, bytes) = &log[at] else { return None };
+            let mut bytes = bytes.clone();
+            *bytes.get_mut(byte)? ^= 0x41;
+            let mut log = log.to_vec();
+            log[at] = Entry::Write(*place, bytes);
+            Some(log)
+        };
+        if log().iter().any(|entry| matches!(entry, Entry::Write(_, bytes) if bytes.len() > byte)) {
+            check("another byte", changed);
+        }
+    }
+}
+
+#[test]
+fn writes_to_a_site_outside_of_a_batch_are_found() {
+    let mut log = log();
+    log.push(Entry::Poke(7, Avma(BASE + 32 + 4), vec![0xCC]));
+    assert_eq!(Audit::of(log.clone()).faults.len(), 1);
+    log.pop();
+    // Another process's is none of ours.
+    log.push(Entry::Poke(8, Avma(BASE + 32 + 4), vec![0xCC]));
+    assert_eq!(Audit::of(log).faults, []);
+}
+
+#[test]
+fn a_batch_that_was_cut_short_is_no_fault_of_the_protocol() {
+    let log = log();
+    let last = log.iter().rposition(|entry| matches!(entry, Entry::Write(..))).expect("a write");
+    let audit = Audit::of(log[..last].to_vec());
+    assert_eq!((audit.faults, audit.cut_short), (vec![], 1));
+}
