@@ -3,11 +3,11 @@
 use crate::arguments::Arguments;
 use crate::output::Output;
 use crate::record::{bytes, ms};
-use crate::select::Selection;
+use crate::select;
 use crate::values;
 use anyhow::{Context, Result, bail};
 use calltap_analysis::units;
-use calltap_session::{Attached, Clock, Options, Status, Subject, Words};
+use calltap_session::{Answer, Attached, Clock, Options, Request, Status, Subject, ask};
 use std::io::Write;
 use std::time::Duration;
 
@@ -23,18 +23,6 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
     }
 }
 
-fn words(arguments: &Arguments) -> Words {
-    Words {
-        tracers: arguments.texts("tracer"),
-        filter: arguments.texts("filter"),
-        notrace: arguments.texts("notrace"),
-    }
-}
-
-fn selection(words: &Words, later: bool) -> Result<Selection> {
-    Selection::new(&words.tracers, &words.filter, &words.notrace, later)
-}
-
 fn say(notes: &[String]) {
     for note in notes {
         eprintln!("calltap: {note}");
@@ -42,13 +30,11 @@ fn say(notes: &[String]) {
 }
 
 fn attach(pid: u32, arguments: &Arguments) -> Result<()> {
-    let words = words(arguments);
-    let selection = selection(&words, arguments.is_set("later"))?;
     let options = Options {
         subject: Subject::Process { pid, duration: None, max_overhead: None },
         output: Default::default(),
-        tracers: selection.tracers().to_vec(),
-        selector: &selection,
+        choice: select::choice(&select::words(arguments), arguments.is_set("later"))?,
+        parse: select::parse,
         clock: Clock::Tsc,
         buffer_size: values::size(&arguments.text("buffer-size").unwrap_or_default())?,
         overwrite: true,
@@ -56,7 +42,7 @@ fn attach(pid: u32, arguments: &Arguments) -> Result<()> {
         patch_mode: values::patch_mode(arguments),
         version: env!("CARGO_PKG_VERSION"),
     };
-    let (attached, stops, notes) = Attached::attach(&options, pid, words)?;
+    let (attached, stops, notes) = Attached::attach(&options, pid)?;
     say(&notes);
     let status = attached.status()?;
     eprintln!(
@@ -70,38 +56,39 @@ fn attach(pid: u32, arguments: &Arguments) -> Result<()> {
 }
 
 fn set(pid: u32, arguments: &Arguments) -> Result<()> {
-    let mut attached = Attached::find(pid)?;
-    let (given, mut words) = (self::words(arguments), attached.settings.words.clone());
-    let mut on = attached.settings.on;
-    for (kept, given) in [
-        (&mut words.tracers, given.tracers),
-        (&mut words.filter, given.filter),
-        (&mut words.notrace, given.notrace),
-    ] {
-        if !given.is_empty() {
-            // An empty word clears what was set before.
-            *kept = given.into_iter().filter(|word| !word.is_empty()).collect();
-            on = true;
-        }
-    }
-    match (arguments.is_set("on"), arguments.is_set("off")) {
+    let (given, later) = (select::words(arguments), arguments.is_set("later"));
+    let on = match (arguments.is_set("on"), arguments.is_set("off")) {
         (true, true) => bail!("--on and --off exclude each other"),
-        (true, _) => on = true,
-        (_, true) => on = false,
-        _ => {}
-    }
-    let selection = selection(&words, arguments.is_set("later"))?;
-    let (tally, notes) = attached.set(selection.tracers(), &selection, words, on)?;
+        (true, _) => Some(true),
+        (_, true) => Some(false),
+        _ => None,
+    };
+    let (on, off, stopped, notes) = match ask(pid, &Request::Set { given: given.clone(), on, later })? {
+        Some(Answer::Set { on, off, stopped_ns, notes }) => {
+            (on, off, Duration::from_nanos(stopped_ns), notes)
+        }
+        Some(Answer::Refused(why)) => bail!(why),
+        Some(_) => bail!("calltap is at it already, and does not understand"),
+        None => {
+            let mut attached = Attached::find(pid)?;
+            let mut words = attached.settings.words.clone();
+            let changed = words.change(given);
+            let on = on.unwrap_or(changed || attached.settings.on);
+            let (tally, notes) = attached.set(select::choice(&words, later)?, on)?;
+            (tally.on, tally.off, tally.stopped, notes)
+        }
+    };
     say(&notes);
-    let stopped =
-        if tally.stopped.is_zero() { String::new() } else { format!("; stopped for {}", ms(tally.stopped)) };
-    let on = units::counted(u64::from(tally.on), "function");
-    eprintln!("calltap: {on} switched on, {} off{stopped}", tally.off);
+    let stopped = if stopped.is_zero() { String::new() } else { format!("; stopped for {}", ms(stopped)) };
+    eprintln!("calltap: {} switched on, {off} off{stopped}", units::counted(u64::from(on), "function"));
     Ok(())
 }
 
 fn status(pid: u32, arguments: &Arguments) -> Result<()> {
-    let status = Attached::find(pid)?.status()?;
+    let status = match ask(pid, &Request::Status)? {
+        Some(Answer::Status(status)) => status,
+        _ => Attached::find(pid)?.status()?,
+    };
     let mut out = Output::create(arguments)?;
     if arguments.text("format").as_deref() == Some("json") {
         serde_json::to_writer_pretty(&mut out, &status)?;
@@ -114,9 +101,10 @@ fn status(pid: u32, arguments: &Arguments) -> Result<()> {
 
 fn text(status: &Status, out: &mut impl Write) -> Result<()> {
     let state = if status.on { "on" } else { "off" };
+    let how = if status.recording { "being recorded" } else { "attached" };
     writeln!(
         out,
-        "process    {} ({}), attached for {}",
+        "process    {} ({}), {how} for {}",
         status.pid,
         status.name,
         units::duration(status.age_ns)
@@ -145,9 +133,9 @@ fn text(status: &Status, out: &mut impl Write) -> Result<()> {
 
 fn snapshot(pid: u32, arguments: &Arguments) -> Result<()> {
     let attached = Attached::find(pid)?;
-    let selection = selection(&attached.settings.words, true)?;
+    let choice = select::choice(&attached.settings.words, true)?;
     let output = arguments.path("output").unwrap_or_default();
-    let snapshot = attached.snapshot(&output, selection.tracers(), &selection)?;
+    let snapshot = attached.snapshot(&output, &choice)?;
     eprintln!(
         "calltap: the last {} from {}, {} overwritten before, {} in {}; not recording for {}",
         units::counted(snapshot.totals.events, "event"),
@@ -161,6 +149,10 @@ fn snapshot(pid: u32, arguments: &Arguments) -> Result<()> {
 }
 
 fn detach(pid: u32) -> Result<()> {
+    if let Some(Answer::Leaving) = ask(pid, &Request::Leave)? {
+        eprintln!("calltap: who recorded it was asked to end, and has left it");
+        return Ok(());
+    }
     let (stops, notes) = calltap_session::leave(pid)?;
     say(&notes);
     eprintln!("calltap: detached; stopped for {}", ms(stops.total));

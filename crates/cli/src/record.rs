@@ -1,7 +1,7 @@
 //! `calltap record`.
 
 use crate::values;
-use crate::{arguments::Arguments, select::Selection};
+use crate::{arguments::Arguments, select};
 use anyhow::{Result, bail};
 use calltap_analysis::{demangle, units};
 use calltap_session::{Clock, Error, Options, Outcome, Stops, Subject};
@@ -26,12 +26,7 @@ fn subject(arguments: &Arguments) -> Result<Subject> {
 
 /// Runs the program, whose exit status is ours; or attaches to the process.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let selection = Selection::new(
-        &arguments.texts("tracer"),
-        &arguments.texts("filter"),
-        &arguments.texts("notrace"),
-        arguments.is_set("later"),
-    )?;
+    let choice = select::choice(&select::words(arguments), arguments.is_set("later"))?;
     let clock = match arguments.text("clock").as_deref() {
         Some("sparse") => Clock::Sparse,
         Some("coarse") => Clock::Coarse,
@@ -42,8 +37,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let options = Options {
         subject: subject(arguments)?,
         output: output.clone(),
-        tracers: selection.tracers().to_vec(),
-        selector: &selection,
+        choice,
+        parse: select::parse,
         clock,
         buffer_size: values::size(&arguments.text("buffer-size").unwrap_or_default())?,
         overwrite: arguments.is_set("overwrite"),

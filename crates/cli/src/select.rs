@@ -1,13 +1,14 @@
 //! Filters, notrace sets and tracers of the command line: which function is wanted by whom.
 
+use crate::arguments::Arguments;
 use anyhow::{Result, bail};
 use calltap_analysis::{Glob, demangle, nearest_names};
-use calltap_session::{Candidates, Error, Selector};
+use calltap_session::{Candidates, Choice, Error, Selector, Words};
 use calltap_sites::Function;
 use calltap_trace::{TracerInfo, TracerKind};
 
 /// Tracers with their compiled filters.
-pub struct Selection {
+struct Selection {
     tracers: Vec<TracerInfo>,
     filters: Vec<(Vec<Glob>, Vec<Glob>)>,
     /// Globs may match nothing at the start.
@@ -16,7 +17,7 @@ pub struct Selection {
 
 impl Selection {
     /// From the values of `--tracer`, `-F` and `-N`.
-    pub fn new(tracers: &[String], filter: &[String], notrace: &[String], later: bool) -> Result<Selection> {
+    fn new(tracers: &[String], filter: &[String], notrace: &[String], later: bool) -> Result<Selection> {
         let default = ["function_graph".to_owned()];
         let tracers = if tracers.is_empty() { &default[..] } else { tracers };
         if tracers.len() > 32 {
@@ -45,10 +46,25 @@ impl Selection {
         let filters = infos.iter().map(|info| (compile(&info.filter), compile(&info.notrace))).collect();
         Ok(Selection { tracers: infos, filters, later })
     }
+}
 
-    /// The tracers, for the trace.
-    pub fn tracers(&self) -> &[TracerInfo] {
-        &self.tracers
+/// The choice that words make; if `later`, globs may match nothing.
+pub fn choice(words: &Words, later: bool) -> Result<Choice> {
+    let selection = Selection::new(&words.tracers, &words.filter, &words.notrace, later)?;
+    Ok(Choice { words: words.clone(), tracers: selection.tracers.clone(), selector: Box::new(selection) })
+}
+
+/// The same for whoever needs the reason as text.
+pub fn parse(words: &Words, later: bool) -> Result<Choice, String> {
+    choice(words, later).map_err(|error| error.to_string())
+}
+
+/// The words of the command line.
+pub fn words(arguments: &Arguments) -> Words {
+    Words {
+        tracers: arguments.texts("tracer"),
+        filter: arguments.texts("filter"),
+        notrace: arguments.texts("notrace"),
     }
 }
 

@@ -259,7 +259,7 @@ pub const COMMANDS: &[Command] = &[
         name: "set",
         about: "Change what is traced in a process that is attached to, while it runs",
         details: "What is given replaces what was set before, kind by kind (filters, notrace sets, tracers); an empty word clears it. Only functions \
-                  that differ are touched, and nothing is stopped.",
+                  that differ are touched, and nothing is stopped. Also while 'record -p' or 'top' is at it.",
         flags: &[
             PID,
             FILTER,
@@ -297,7 +297,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "detach",
         about: "Leave a process as it was",
-        details: "Also cleans up what a calltap that was killed has left. The text of the process is then byte for byte that of its files.",
+        details: "Whoever records it is asked to end. Also cleans up what a calltap that was killed has left. The text of the process is then byte for byte that of its files.",
         flags: &[PID, PATCH_LOG],
         operand: None,
     },

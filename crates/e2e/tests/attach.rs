@@ -256,6 +256,53 @@ fn a_coroutine_that_rests_at_detaching_goes_on() {
 }
 
 #[test]
+fn what_is_recorded_can_be_set_asked_about_and_ended_by_others() {
+    let program = compile(GCC, &["resident.c"], &[]);
+    let mut resident = Resident::start(&program, &["counted"]);
+    let pid = resident.pid.to_string();
+    let calltap = |words: &[&str]| calltap_run(&[words, &["-p", &pid]].concat());
+    let mut recorder = resident.attach_beside(&["-F", "outer"]);
+    let start = Instant::now();
+    while !calltap(&["status"]).stdout.contains("functions  1 on") && start.elapsed() < Duration::from_secs(5)
+    {
+        thread::sleep(Duration::from_millis(10));
+    }
+    let mut counts = Vec::new();
+    for words in [&[][..], &["-F", "work"], &["--off"], &["--on"], &["-F", ""]] {
+        if !words.is_empty() {
+            let run = calltap(&[&["set"], words].concat());
+            assert!(run.status.success(), "{words:?}: {}", run.stderr);
+        }
+        let status = calltap(&["status"]).stdout;
+        assert!(status.contains("being recorded"), "{status}");
+        counts.push(status.lines().nth(1).unwrap_or_default().split_whitespace().nth(1).map(str::to_owned));
+        resident.tell();
+        resident.wait_for("done");
+    }
+    let all = counts.pop().flatten();
+    assert_eq!(counts, ["1", "1", "0", "1"].map(|count| Some(count.to_owned())));
+    assert!(all.is_some_and(|all| all.parse::<u32>().is_ok_and(|all| all > 2)));
+    for (words, says) in [
+        (&["-F", "outr"][..], "nearest: outer"),
+        (&["--tracer", "function"], "tracers stay"),
+        (&["--on", "--off"], "exclude"),
+    ] {
+        let run = calltap(&[&["set"], words].concat());
+        one_line(&run, &[says]);
+    }
+    assert!(calltap(&["detach"]).status.success());
+    assert!(recorder.wait().expect("our own child").success());
+    assert_eq!(changed_text(resident.pid), [""; 0]);
+    let rows = resident.view("report");
+    let calls = |name: &str| {
+        let row = rows.as_array().and_then(|rows| rows.iter().find(|row| row["function"] == name));
+        row.map_or(0, |row| row["calls"].as_u64().unwrap_or(0))
+    };
+    assert_eq!((calls("outer"), calls("work")), (2 * 12_345, 3 * 123_450));
+    assert!(resident.end().0.success());
+}
+
+#[test]
 fn forked_children_are_set_as_their_parent_is() {
     let program = compile(GCC, &["resident.c"], &[]);
     let mut resident = Resident::start(&program, &["workers"]);

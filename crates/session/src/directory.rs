@@ -10,7 +10,7 @@ use crate::journal::Journal;
 use crate::target::Target;
 use rustix::fs::{FlockOperation, StatVfsMountFlags, flock, statvfs};
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -51,7 +51,7 @@ fn is_of_living(name: &str) -> bool {
 /// A session's files; dropping it removes them (the program keeps what it has mapped).
 #[derive(Debug)]
 pub struct Directory {
-    path: PathBuf,
+    place: Place,
     /// Its path as the traced process sees it.
     inside: PathBuf,
     agent: &'static str,
@@ -87,18 +87,18 @@ impl Directory {
             .map_err(|source| Error::Directory { path: place.join(&name), source })?;
         let directory = Directory::fill(&place, &inside, &name, ATTACHED, control_size, code_size)?;
         let (uid, gid) =
-            target.owner().map_err(|source| Error::Directory { path: directory.path.clone(), source })?;
+            target.owner().map_err(|source| Error::Directory { path: directory.place.0.clone(), source })?;
         if uid != rustix::process::geteuid().as_raw() {
             for name in ["", ATTACHED, "control", "code"] {
-                let path = directory.path.join(name);
+                let path = directory.place.0.join(name);
                 chown(&path, Some(uid), Some(gid)).map_err(|source| Error::Directory { path, source })?;
             }
         }
         Ok(directory)
     }
 
-    /// Opens the one that a process has, if it has one, and waits a little for whoever is at it.
-    pub fn open_for(target: &Target) -> Result<Option<Directory>, Error> {
+    /// Where the one of a process is, if it has one.
+    fn path_for(target: &Target) -> Result<Option<PathBuf>, Error> {
         let name = name_of(target);
         let Some(place) = target_places(target).find(|place| place.join(&name).is_dir()) else {
             return Ok(None);
@@ -110,6 +110,33 @@ impl Directory {
         if !owner.is_ok_and(|(directory, uid)| directory && trusted.contains(&uid)) {
             return Err(target.refuse(&format!("{} belongs to somebody else", path.display())));
         }
+        Ok(Some(path))
+    }
+
+    /// Comes to ask whoever is at the one of a process. None if nobody is; whoever asks already is waited for.
+    pub fn knock(target: &Target, patience: Duration) -> Result<Option<Door>, Error> {
+        let Some(path) = Directory::path_for(target)? else { return Ok(None) };
+        let Ok(lock) = open_file(&path, "lock") else { return Ok(None) };
+        let place = Place(path);
+        let bell = place.create("bell").or_else(|_| open_file(&place.0, "bell"));
+        let bell = bell.map_err(|source| Error::Directory { path: place.0.clone(), source })?;
+        let door = Door { place, lock, bell };
+        let start = Instant::now();
+        while door.is_busy() {
+            if flock(&door.bell, FlockOperation::NonBlockingLockExclusive).is_ok() {
+                return Ok(Some(door));
+            }
+            if start.elapsed() > patience {
+                return Err(target.refuse("somebody else asks the calltap that is at it, and gets no answer"));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(None)
+    }
+
+    /// Opens the one that a process has, if it has one, and waits a little for whoever is at it.
+    pub fn open_for(target: &Target) -> Result<Option<Directory>, Error> {
+        let Some(path) = Directory::path_for(target)? else { return Ok(None) };
         // Files that are not all there are of somebody who was killed before he did anything, or after he had undone everything.
         let incomplete = || FILES.iter().any(|name| !path.join(name).exists());
         if incomplete() {
@@ -120,12 +147,7 @@ impl Directory {
             }
         }
         let open = |name: &str| {
-            let open = OpenOptions::new()
-                .read(true)
-                .write(true)
-                .custom_flags(libc::O_NOFOLLOW)
-                .open(path.join(name));
-            open.map_err(|source| Error::Directory { path: path.join(name), source })
+            open_file(&path, name).map_err(|source| Error::Directory { path: path.join(name), source })
         };
         let lock = open("lock")?;
         let start = Instant::now();
@@ -138,7 +160,17 @@ impl Directory {
         let (control, code) = (open("control")?, open("code")?);
         let journal = Journal::new(open("journal")?);
         let inside = Path::new("/").join(path.strip_prefix(target.path(Path::new("/"))).unwrap_or(&path));
-        Ok(Some(Directory { path, inside, agent: ATTACHED, keep: true, _lock: lock, control, code, journal }))
+        let place = Place(path);
+        Ok(Some(Directory {
+            place,
+            inside,
+            agent: ATTACHED,
+            keep: true,
+            _lock: lock,
+            control,
+            code,
+            journal,
+        }))
     }
 
     /// Leaves the files behind when this is dropped, for whoever comes next; or not any more.
@@ -148,16 +180,12 @@ impl Directory {
 
     /// Writes a small file, so that readers see the old or the new one.
     pub fn write(&self, name: &str, text: &str) -> io::Result<()> {
-        let new = self.path.join(format!("{name}.new"));
-        let _ = fs::remove_file(&new);
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-        file.write_all(text.as_bytes())?;
-        fs::rename(new, self.path.join(name))
+        self.place.write(name, text)
     }
 
     /// Reads one.
     pub fn read(&self, name: &str) -> io::Result<String> {
-        fs::read_to_string(self.path.join(name))
+        self.place.read(name)
     }
 
     fn make(
@@ -210,12 +238,13 @@ impl Directory {
         sized("code", &code, code_size)?;
         guard.keep();
         let inside = inside.join(name);
-        Ok(Directory { path, inside, agent, keep: false, _lock: lock, control, code, journal })
+        let place = Place(path);
+        Ok(Directory { place, inside, agent, keep: false, _lock: lock, control, code, journal })
     }
 
     /// Puts another agent there. Nobody has loaded it yet.
     pub fn replace_agent(&self, image: &[u8]) -> Result<(), Error> {
-        let path = self.path.join(self.agent);
+        let path = self.place.0.join(self.agent);
         fs::write(&path, image).map_err(|source| Error::Directory { path, source })
     }
 
@@ -238,8 +267,84 @@ impl Directory {
 impl Drop for Directory {
     fn drop(&mut self) {
         if !self.keep {
-            let _ = fs::remove_dir_all(&self.path);
+            let _ = fs::remove_dir_all(&self.place.0);
         }
+    }
+}
+
+/// The small files in a session's directory. It belongs to the traced process's user, who is not trusted.
+#[derive(Debug)]
+struct Place(PathBuf);
+
+/// Small files are no larger than this.
+const SMALL: u64 = 1 << 20;
+
+impl Place {
+    fn write(&self, name: &str, text: &str) -> io::Result<()> {
+        let new = format!("{name}.new");
+        let _ = fs::remove_file(self.0.join(&new));
+        self.create(&new)?.write_all(text.as_bytes())?;
+        fs::rename(self.0.join(new), self.0.join(name))
+    }
+
+    /// A new file, of whom the directory belongs to.
+    fn create(&self, name: &str) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create_new(true).mode(0o600).open(self.0.join(name))?;
+        let (own, owner) = (file.metadata()?, fs::symlink_metadata(&self.0)?);
+        if own.uid() != owner.uid() {
+            std::os::unix::fs::fchown(&file, Some(owner.uid()), Some(owner.gid()))?;
+        }
+        Ok(file)
+    }
+
+    fn read(&self, name: &str) -> io::Result<String> {
+        // (Somebody may have put a pipe there, at which we would wait for ever.)
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let file = OpenOptions::new().read(true).custom_flags(flags).open(self.0.join(name))?;
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::from(io::ErrorKind::InvalidData));
+        }
+        let mut text = String::new();
+        file.take(SMALL).read_to_string(&mut text)?;
+        Ok(text)
+    }
+}
+
+fn open_file(directory: &Path, name: &str) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(directory.join(name))
+}
+
+/// Where somebody stands who asks the controller of a session.
+#[derive(Debug)]
+pub struct Door {
+    place: Place,
+    lock: File,
+    /// Held by one at a time.
+    bell: File,
+}
+
+impl Door {
+    /// Is somebody at the session?
+    pub fn is_busy(&self) -> bool {
+        match flock(&self.lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {
+                let _ = flock(&self.lock, FlockOperation::Unlock);
+                false
+            }
+            Err(_) => true,
+        }
+    }
+
+    /// Writes a small file.
+    pub fn write(&self, name: &str, text: &str) -> io::Result<()> {
+        self.place.write(name, text)
+    }
+
+    /// Reads one.
+    pub fn read(&self, name: &str) -> io::Result<String> {
+        self.place.read(name)
     }
 }
 

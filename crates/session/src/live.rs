@@ -2,11 +2,12 @@
 //! take a snapshot, or leave.
 
 use crate::attach::Stops;
+use crate::choice::{Choice, Words};
 use crate::collector::{Collector, Totals};
 use crate::directory::Directory;
 use crate::loaded::Wish;
 use crate::planner::{PatchMode, Planner, Tally};
-use crate::record::{self, Options, Selector};
+use crate::record::{self, Options};
 use crate::shm::{self, Shared};
 use crate::target::Target;
 use crate::trace_file::TraceFile;
@@ -43,7 +44,7 @@ pub enum Stage {
 pub struct Settings {
     stage: Stage,
     /// For the traces that are taken of it.
-    session: Session,
+    pub session: Session,
     /// The clocks when it began.
     clocks: ClockPair,
     /// What is traced, in the user's words.
@@ -52,17 +53,6 @@ pub struct Settings {
     pub on: bool,
     /// How running code is changed.
     pub patch_mode: PatchMode,
-}
-
-/// A selection in the user's words.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Words {
-    /// `NAME[:GLOB,...]`
-    pub tracers: Vec<String>,
-    /// Globs.
-    pub filter: Vec<String>,
-    /// Globs.
-    pub notrace: Vec<String>,
 }
 
 /// A process that is attached to.
@@ -76,12 +66,14 @@ pub struct Attached {
 }
 
 /// What is known of a session.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Status {
     /// Process id.
     pub pid: u32,
     /// Its name.
     pub name: String,
+    /// Somebody is there who reads the rings (`record -p`, `top`).
+    pub recording: bool,
     /// Processes: it and its children.
     pub processes: u32,
     /// Threads that have written events.
@@ -130,6 +122,31 @@ impl Settings {
     }
 }
 
+impl Status {
+    /// Of a session with so many sites on, of so many.
+    pub fn new(
+        target: &Target,
+        shared: &Shared,
+        settings: &Settings,
+        (sites_on, sites_known): (usize, usize),
+    ) -> Status {
+        let control = shared.control();
+        Status {
+            pid: target.pid,
+            name: target.name.clone(),
+            recording: settings.stage == Stage::Recording,
+            processes: control.process_bump.load(Relaxed),
+            threads: control.thread_bump.load(Relaxed),
+            sites_on,
+            sites_known,
+            on: settings.on,
+            ring_bytes: u64::from(control.chunk_bump.load(Relaxed)) * calltap_abi::CHUNK_SIZE as u64,
+            age_ns: clock::monotonic_ns().saturating_sub(settings.session.start_monotonic_ns),
+            tracers: settings.session.tracers.clone(),
+        }
+    }
+}
+
 /// Makes room for a session: undoes what a controller that was killed has left. An error if somebody is attached deliberately.
 pub fn clear(target: &Target) -> Result<Vec<String>, Error> {
     let Some(mut directory) = Directory::open_for(target)? else { return Ok(Vec::new()) };
@@ -148,11 +165,7 @@ pub fn clear(target: &Target) -> Result<Vec<String>, Error> {
 
 impl Attached {
     /// Attaches, and leaves the rings to themselves.
-    pub fn attach(
-        options: &Options<'_>,
-        pid: u32,
-        words: Words,
-    ) -> Result<(Attached, Stops, Vec<String>), Error> {
+    pub fn attach(options: &Options, pid: u32) -> Result<(Attached, Stops, Vec<String>), Error> {
         let target = Target::find(pid)?;
         let mut notes = clear(&target)?;
         let (clock, clock_note) = match record::usable_clock(options.clock) {
@@ -168,7 +181,8 @@ impl Attached {
         shared.control().listening.store(0, Relaxed);
         shared.provide_all();
         let session = record::session(options, target.command(), clock, clock_note);
-        let mut settings = Settings::new(Stage::Coming, session, words, options.patch_mode);
+        let mut settings =
+            Settings::new(Stage::Coming, session, options.choice.words.clone(), options.patch_mode);
         settings.save(&directory)?;
         directory.keep(true);
         let mut records = Vec::new();
@@ -203,84 +217,60 @@ impl Attached {
 
     fn with_planner<'a, T>(
         &'a self,
-        choose: &'a (dyn Fn(&Function) -> Wish + Send + Sync),
+        choose: impl Fn(&Function) -> Wish + Send + Sync + 'a,
         work: impl FnOnce(&mut Planner<'a>) -> Result<T, Error> + Send,
     ) -> Result<T, Error>
     where
         T: Send,
     {
-        let mut planner = Planner::new(&self.shared, &self.directory, choose, &|_| Ok(()));
+        let mut planner = Planner::new(&self.shared, &self.directory, Box::new(choose), &|_| Ok(()));
         planner = planner.by(self.settings.patch_mode);
         planner.recall(&self.target)?;
         thread::scope(|scope| scope.spawn(|| work(&mut planner)).join()).map_err(|_| Error::thread())?
     }
 
     /// Changes what is traced; only the sites that differ are touched.
-    pub fn set(
-        &mut self,
-        tracers: &[TracerInfo],
-        selector: &dyn Selector,
-        words: Words,
-        on: bool,
-    ) -> Result<(Tally, Vec<String>), Error> {
-        let wish = record::wishes(tracers, selector);
-        let choose = |function: &Function| if on { wish(function) } else { None };
-        let (tally, notes) = self.with_planner(&choose, |planner| {
+    pub fn set(&mut self, choice: Choice, on: bool) -> Result<(Tally, Vec<String>), Error> {
+        let choose = |function: &Function| if on { choice.wish(function) } else { None };
+        let (tally, notes) = self.with_planner(choose, |planner| {
             if on {
-                selector.check(&planner.candidates)?;
+                choice.selector.check(&planner.candidates)?;
             }
             let mut records = Vec::new();
             planner.come_to_terms_with_all(&self.target, &mut |record| records.push(record))?;
             Ok((planner.tally, notes_in(records)))
         })?;
-        self.settings.session.tracers = tracers.to_vec();
-        (self.settings.words, self.settings.on) = (words, on);
+        self.settings.session.tracers = choice.tracers;
+        (self.settings.words, self.settings.on) = (choice.words, on);
         self.settings.save(&self.directory)?;
         Ok((tally, notes))
     }
 
     /// What is known.
     pub fn status(&self) -> Result<Status, Error> {
-        let control = self.shared.control();
-        let (sites_on, sites_known) = self.with_planner(&|_| None, |planner| Ok(planner.count()))?;
-        let now = clock::monotonic_ns();
-        Ok(Status {
-            pid: self.target.pid,
-            name: self.target.name.clone(),
-            processes: control.process_bump.load(Relaxed),
-            threads: control.thread_bump.load(Relaxed),
-            sites_on,
-            sites_known,
-            on: self.settings.on,
-            ring_bytes: u64::from(control.chunk_bump.load(Relaxed)) * calltap_abi::CHUNK_SIZE as u64,
-            age_ns: now.saturating_sub(self.settings.session.start_monotonic_ns),
-            tracers: self.settings.session.tracers.clone(),
-        })
+        let count = self.with_planner(|_| None, |planner| Ok(planner.count()))?;
+        Ok(Status::new(&self.target, &self.shared, &self.settings, count))
     }
 
     /// Writes what the rings hold to a trace file. They are copied while nothing is recorded, and go on.
-    pub fn snapshot(
-        &self,
-        output: &Path,
-        tracers: &[TracerInfo],
-        selector: &dyn Selector,
-    ) -> Result<Snapshot, Error> {
+    pub fn snapshot(&self, output: &Path, choice: &Choice) -> Result<Snapshot, Error> {
         let system = |what| move |source| Error::System { what, source };
         let file = TraceFile::new(output);
         let (sender, records) = mpsc::channel();
-        let wish = record::wishes(tracers, selector);
-        let choose = |function: &Function| if self.settings.on { wish(function) } else { None };
-        let nothing = |_: &Function| None;
-        let (copy, gap) = self.with_planner(&nothing, |planner| {
-            planner.describe(&mut |record| drop(sender.send(record)));
-            let start = Instant::now();
-            planner.come_to_terms_with_all(&self.target, &mut |_| {})?;
-            thread::sleep(DRAIN);
-            let copy = copy(&self.directory.control, self.shared.used());
-            planner.choose_by(&choose);
-            planner.come_to_terms_with_all(&self.target, &mut |_| {})?;
-            Ok((copy.map_err(system("copying the rings")), start.elapsed()))
-        })?;
+        let choose = |function: &Function| if self.settings.on { choice.wish(function) } else { None };
+        let (copy, gap) = self.with_planner(
+            |_| None,
+            |planner| {
+                planner.describe(&mut |record| drop(sender.send(record)));
+                let start = Instant::now();
+                planner.come_to_terms_with_all(&self.target, &mut |_| {})?;
+                thread::sleep(DRAIN);
+                let copy = copy(&self.directory.control, self.shared.used());
+                planner.choose_by(Box::new(choose));
+                planner.come_to_terms_with_all(&self.target, &mut |_| {})?;
+                Ok((copy.map_err(system("copying the rings")), start.elapsed()))
+            },
+        )?;
         drop(sender);
         let copy = Shared::open(&copy?).map_err(system("the copy of the rings"))?;
         let clock = match copy.control().clock.load(Relaxed) {
@@ -332,7 +322,8 @@ fn copy(file: &File, bytes: u64) -> std::io::Result<File> {
     Ok(copy)
 }
 
-fn notes_in(records: impl IntoIterator<Item = Record>) -> Vec<String> {
+/// The notes among records.
+pub fn notes_in(records: impl IntoIterator<Item = Record>) -> Vec<String> {
     let note = |record| if let Record::Note { text } = record { Some(text) } else { None };
     records.into_iter().filter_map(note).collect()
 }

@@ -60,7 +60,7 @@ pub(crate) struct Process {
 pub struct Planner<'a> {
     pub(crate) shared: &'a Shared,
     pub(crate) directory: &'a Directory,
-    choose: &'a Choose<'a>,
+    choose: Box<Choose<'a>>,
     check: &'a Check<'a>,
     checked: bool,
     /// Index of a process whose agent took its plan and was not through with it in time.
@@ -81,7 +81,7 @@ impl<'a> Planner<'a> {
     pub fn new(
         shared: &'a Shared,
         directory: &'a Directory,
-        choose: &'a Choose<'a>,
+        choose: Box<Choose<'a>>,
         check: &'a Check<'a>,
     ) -> Self {
         Planner {
@@ -107,7 +107,7 @@ impl<'a> Planner<'a> {
     }
 
     /// From now on, other functions are wanted.
-    pub fn choose_by(&mut self, choose: &'a Choose<'a>) {
+    pub fn choose_by(&mut self, choose: Box<Choose<'a>>) {
         self.choose = choose;
     }
 
@@ -343,7 +343,7 @@ impl<'a> Planner<'a> {
         self.stubs.agent = self.agent();
         let Some(process) = self.processes.get_mut(&index) else { return };
         for module in &mut process.modules {
-            module.want(self.choose, &mut self.stubs, regions, records);
+            module.want(&*self.choose, &mut self.stubs, regions, records);
         }
     }
 
@@ -498,8 +498,12 @@ pub fn switch(
     let mut failed = None;
     for module in modules {
         module.settle(&mut fate, |name, change, fate| match fate {
-            None if matches!(change.to, State::On(_)) => tally.on += 1,
-            None => tally.off += 1,
+            None => match (change.from, change.to) {
+                (State::On(_), State::On(_)) => {}
+                (_, State::On(_)) => tally.on += 1,
+                (State::On(_), _) => tally.off += 1,
+                _ => {}
+            },
             Some(Fate::Surprise(actual)) => {
                 if let Ok(expected) = change.site.bytes(change.from) {
                     notes.push(format!(

@@ -1,10 +1,10 @@
 //! `calltap record`: from the start of a program, or from when a running one is attached to, to the last byte of its trace.
 
 use crate::attach::Stops;
+use crate::choice::{Choice, Parse};
 use crate::collector::{Collector, Totals};
 use crate::directory::Directory;
 use crate::launch::{self, Signals};
-use crate::loaded::Wish;
 use crate::modules::Candidates;
 use crate::planner::{PatchMode, Planner};
 use crate::program::Program;
@@ -14,9 +14,8 @@ use crate::visit::{Stay, Visit, Visited};
 use crate::{Error, clock};
 use calltap_abi::plan::{Phase, Trouble};
 use calltap_abi::{CHUNK_SIZE, Clock, MAGIC, PATH_MAX, VERSION, stub};
-use calltap_patch::Wanted;
 use calltap_sites::Function;
-use calltap_trace::{End, Record, Session, TraceWriter, TracerInfo, TracerKind};
+use calltap_trace::{End, Record, Session, TraceWriter};
 use nix::sys::resource::UsageWho;
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
@@ -27,14 +26,6 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::mpsc::{self, Sender};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
-
-/// Which functions are wanted, by whom.
-pub trait Selector: Send + Sync {
-    /// The tracers that want a function (bit mask of [`TracerInfo::id`]s).
-    fn choose(&self, function: &Function) -> u32;
-    /// The reason not to run the program at all, given what can be chosen from at its start.
-    fn check(&self, candidates: &Candidates) -> Result<(), Error>;
-}
 
 /// What to record.
 pub enum Subject {
@@ -52,15 +43,15 @@ pub enum Subject {
 }
 
 /// What to record, and how.
-pub struct Options<'a> {
+pub struct Options {
     /// What.
     pub subject: Subject,
     /// The trace file.
     pub output: PathBuf,
-    /// The tracers; `id` is their index.
-    pub tracers: Vec<TracerInfo>,
-    /// Their filters.
-    pub selector: &'a dyn Selector,
+    /// The tracers and their filters.
+    pub choice: Choice,
+    /// How others are made, should somebody ask for them later.
+    pub parse: Parse,
     /// Where times come from.
     pub clock: Clock,
     /// Bytes of ring memory, for all threads together.
@@ -97,7 +88,7 @@ pub struct Outcome {
 }
 
 /// Records a program or a process.
-pub fn record(options: &Options<'_>) -> Result<Outcome, Error> {
+pub fn record(options: &Options) -> Result<Outcome, Error> {
     match &options.subject {
         Subject::Program(command) => record_program(options, command),
         Subject::Process { pid, duration, max_overhead } => {
@@ -110,16 +101,16 @@ pub fn record(options: &Options<'_>) -> Result<Outcome, Error> {
 pub const CODE_SIZE: u64 = (stub::REGION + stub::HOPS) as u64;
 
 /// Chunks of ring memory.
-pub fn chunks(options: &Options<'_>) -> u32 {
+pub fn chunks(options: &Options) -> u32 {
     u32::try_from((options.buffer_size / CHUNK_SIZE as u64).max(4)).unwrap_or(u32::MAX)
 }
 
-pub fn map(directory: &Directory, options: &Options<'_>) -> Result<Shared, Error> {
+pub fn map(directory: &Directory, options: &Options) -> Result<Shared, Error> {
     Shared::map(&directory.control, chunks(options))
         .map_err(|source| Error::System { what: "the session's shared memory", source })
 }
 
-fn record_program(options: &Options<'_>, command: &[OsString]) -> Result<Outcome, Error> {
+fn record_program(options: &Options, command: &[OsString]) -> Result<Outcome, Error> {
     let program = Program::find(command.first())?;
     let directory = Directory::create(shm::control_size(chunks(options)), CODE_SIZE)?;
     let shared = map(&directory, options)?;
@@ -182,7 +173,7 @@ fn record_program(options: &Options<'_>, command: &[OsString]) -> Result<Outcome
 }
 
 fn record_process(
-    options: &Options<'_>,
+    options: &Options,
     pid: u32,
     duration: Option<Duration>,
     max_overhead: Option<f64>,
@@ -221,7 +212,7 @@ pub fn usable_clock(wanted: Clock) -> (Clock, Option<String>) {
     }
 }
 
-pub fn prepare(shared: &Shared, directory: &Directory, options: &Options<'_>, clock: Clock, wait: Duration) {
+pub fn prepare(shared: &Shared, directory: &Directory, options: &Options, clock: Clock, wait: Duration) {
     let control = shared.control();
     // (The last byte stays 0.)
     let path = directory.agent();
@@ -240,12 +231,7 @@ pub fn prepare(shared: &Shared, directory: &Directory, options: &Options<'_>, cl
     control.magic.store(MAGIC, Release);
 }
 
-pub fn session(
-    options: &Options<'_>,
-    command: Vec<String>,
-    clock: Clock,
-    clock_note: Option<String>,
-) -> Session {
+pub fn session(options: &Options, command: Vec<String>, clock: Clock, clock_note: Option<String>) -> Session {
     let line = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
@@ -259,7 +245,7 @@ pub fn session(
         start_monotonic_ns: clock::monotonic_ns(),
         clock: clock::kind(clock),
         clock_note,
-        tracers: options.tracers.clone(),
+        tracers: options.choice.tracers.clone(),
     }
 }
 
@@ -275,21 +261,21 @@ pub fn tick(shared: &Shared, stop: &AtomicBool) {
 pub fn with_planner<T>(
     shared: &Shared,
     directory: &Directory,
-    options: &Options<'_>,
+    options: &Options,
     name: &str,
     accepted: &(dyn Fn() + Send + Sync),
     work: impl FnOnce(&mut Planner<'_>) -> T,
 ) -> T {
-    let choose = wishes(&options.tracers, options.selector);
+    let choose = |function: &Function| options.choice.wish(function);
     let check = |candidates: &Candidates| {
         if candidates.traceable().next().is_none() {
             return Err(no_sites(name, candidates));
         }
-        options.selector.check(candidates)?;
+        options.choice.selector.check(candidates)?;
         accepted();
         Ok(())
     };
-    work(&mut Planner::new(shared, directory, &choose, &check).by(options.patch_mode))
+    work(&mut Planner::new(shared, directory, Box::new(choose), &check).by(options.patch_mode))
 }
 
 /// Answers the agents' requests until `ended`; in between, something else.
@@ -323,26 +309,6 @@ pub fn answer_all(
         shm::wait(&control.doorbell, bell, Duration::from_millis(20));
     }
     Ok(())
-}
-
-/// What the tracers want of a function, together.
-pub fn wishes<'a>(
-    tracers: &[TracerInfo],
-    selector: &'a dyn Selector,
-) -> impl Fn(&Function) -> Wish + Send + Sync + 'a {
-    let mask = |kind| tracers.iter().filter(|t| t.kind == kind).fold(0, |mask, t| mask | 1 << t.id);
-    let (graph, function) = (mask(TracerKind::FunctionGraph), mask(TracerKind::Function));
-    move |of| wish(selector.choose(of), graph, function)
-}
-
-/// What the tracers of a mask want, together.
-fn wish(tracers: u32, graph: u32, function: u32) -> Wish {
-    match (tracers & function != 0, tracers & graph != 0) {
-        (false, false) => None,
-        (true, true) => Some((tracers, Wanted::Both)),
-        (true, false) => Some((tracers, Wanted::Function)),
-        (false, true) => Some((tracers, Wanted::Graph)),
-    }
 }
 
 fn no_sites(program: &str, candidates: &Candidates) -> Error {

@@ -1,14 +1,16 @@
 //! In a running process for some time: into it, its sites kept as they are wanted, and out again.
 
 use crate::attach::Stops;
+use crate::choice::Words;
 use crate::collector::{Collector, Live, Totals};
 use crate::directory::Directory;
 use crate::governor::{self, Governor, Muted, Rates};
 use crate::launch;
-use crate::live::{self, Settings, Stage, Words};
+use crate::live::{self, Settings, Stage, Status};
 use crate::output::Consumer;
 use crate::planner::Planner;
 use crate::record::{self, Options};
+use crate::requests::{Answer, Request, Requests};
 use crate::shm::{self, Shared};
 use crate::target::Target;
 use crate::{Error, attach, clock, detach};
@@ -26,7 +28,7 @@ const LOOK: Duration = Duration::from_millis(5);
 
 /// A process that will be attached to. Nothing was done to it yet.
 pub struct Visit<'a> {
-    options: &'a Options<'a>,
+    options: &'a Options,
     /// The process.
     pub target: Target,
     directory: Directory,
@@ -115,7 +117,7 @@ impl Controls<'_, '_> {
 
 impl<'a> Visit<'a> {
     /// Finds the process, and undoes what a controller that was killed has left in it.
-    pub fn new(options: &'a Options<'a>, pid: u32) -> Result<Visit<'a>, Error> {
+    pub fn new(options: &'a Options, pid: u32) -> Result<Visit<'a>, Error> {
         let target = Target::find(pid)?;
         let mut notes = live::clear(&target)?;
         let size = shm::control_size(record::chunks(options));
@@ -131,8 +133,9 @@ impl<'a> Visit<'a> {
 
     /// Attaches, stays, and leaves the process as it was.
     pub fn stay(&mut self, stay: Stay<'_>) -> Result<Visited, Error> {
-        Settings::new(Stage::Recording, self.session.clone(), Words::default(), self.options.patch_mode)
-            .save(&self.directory)?;
+        let words = self.options.choice.words.clone();
+        let settings = Settings::new(Stage::Recording, self.session.clone(), words, self.options.patch_mode);
+        settings.save(&self.directory)?;
         self.directory.keep(true);
         let interrupted = launch::interruption()?;
         let rates = stay.max_overhead.map(|_| Arc::new(Rates::default()));
@@ -149,6 +152,9 @@ impl<'a> Visit<'a> {
             governed: HashSet::new(),
             muted: Vec::new(),
             meanwhile: stay.meanwhile,
+            requests: Requests::default(),
+            settings,
+            leave: false,
         };
         let stop = AtomicBool::new(false);
         let (result, collected) = thread::scope(|scope| {
@@ -193,6 +199,11 @@ struct Inside<'a> {
     /// What it ever has.
     muted: Vec<(String, f64)>,
     meanwhile: &'a mut dyn FnMut(&mut Controls<'_, '_>),
+    /// Of other controllers.
+    requests: Requests,
+    settings: Settings,
+    /// One of them asked to leave.
+    leave: bool,
 }
 
 impl Inside<'_> {
@@ -240,10 +251,78 @@ impl Inside<'_> {
                 let cost = governor.as_ref().and_then(|governor| governor.cost);
                 let (records, governed) = (&self.records, &mut self.governed);
                 (self.meanwhile)(&mut Controls { planner, records, governed, cost });
+                self.serve(planner);
+                ended.fetch_or(self.leave, AcqRel);
             });
             // Also where that has failed.
             ended.store(true, Release);
             result
+        })
+    }
+
+    /// Answers another controller, if one has asked.
+    fn serve(&mut self, planner: &mut Planner<'_>) {
+        let directory = &self.visit.directory;
+        let Some(request) = self.requests.next(directory) else { return };
+        let answer = match request {
+            Request::Set { given, on, later } => {
+                self.set(planner, given, on, later).unwrap_or_else(|error| Answer::Refused(error.to_string()))
+            }
+            Request::Status => {
+                let (target, shared) = (&self.visit.target, &self.visit.shared);
+                Answer::Status(Status::new(target, shared, &self.settings, planner.count()))
+            }
+            Request::Leave => {
+                self.leave = true;
+                Answer::Leaving
+            }
+        };
+        self.requests.answer(directory, &answer);
+    }
+
+    /// Traces something else from now on.
+    fn set(
+        &mut self,
+        planner: &mut Planner<'_>,
+        given: Words,
+        on: Option<bool>,
+        later: bool,
+    ) -> Result<Answer, Error> {
+        let Visit { options, target, .. } = self.visit;
+        let refuse = |why: &str| target.refuse(why);
+        if !given.tracers.is_empty() {
+            return Err(refuse(
+                "its tracers stay while it is recorded; filters and notrace sets can be changed",
+            ));
+        }
+        let mut words = self.settings.words.clone();
+        let changed = words.change(given);
+        let on = on.unwrap_or(changed || self.settings.on);
+        let choice = (options.parse)(&words, later).map_err(|why| refuse(&why))?;
+        if on {
+            choice.selector.check(&planner.candidates)?;
+        }
+        self.settings.session.tracers.clone_from(&choice.tracers);
+        planner.choose_by(Box::new(move |function| if on { choice.wish(function) } else { None }));
+        let (before, mut records) = (planner.tally, Vec::new());
+        let work = || planner.come_to_terms_with_all(target, &mut |record| records.push(record));
+        thread::scope(|scope| scope.spawn(work).join()).map_err(|_| Error::thread())??;
+        let tally = planner.tally;
+        let state = if on { "on" } else { "off" };
+        let text = format!(
+            "what is traced was changed: filter {:?}, notrace {:?}, {state}",
+            words.filter, words.notrace
+        );
+        let notes = live::notes_in(records.iter().cloned());
+        records.push(Record::Note { text });
+        records.into_iter().for_each(|record| drop(self.records.send(record)));
+        (self.settings.words, self.settings.on) = (words, on);
+        self.settings.save(&self.visit.directory)?;
+        Ok(Answer::Set {
+            on: tally.on - before.on,
+            off: tally.off - before.off,
+            stopped_ns: (tally.stopped - before.stopped).as_nanos() as u64,
+            notes,
         })
     }
 

@@ -23,7 +23,7 @@ pub struct Watch<'a> {
 
 /// Watches the process of `options` ([`Subject::Process`]) for its duration, or until it ends, we are told to end (SIGINT, SIGTERM, SIGHUP), or it is
 /// over.
-pub fn watch(options: &Options<'_>, watch: Watch<'_>) -> Result<Visited, Error> {
+pub fn watch(options: &Options, watch: Watch<'_>) -> Result<Visited, Error> {
     let Subject::Process { pid, duration, max_overhead } = options.subject else {
         let source = io::Error::from(io::ErrorKind::InvalidInput);
         return Err(Error::System { what: "watching a program that does not run yet", source });

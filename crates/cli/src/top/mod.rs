@@ -9,7 +9,7 @@ mod view;
 
 use crate::arguments::Arguments;
 use crate::record;
-use crate::select::Selection;
+use crate::select;
 use crate::values;
 use anyhow::{Context, Result, anyhow, bail};
 use calltap_analysis::live::{Column, Interval};
@@ -53,18 +53,13 @@ impl Show {
 pub fn run(arguments: &Arguments) -> Result<()> {
     let pid: u32 = arguments.number("pid")?.context("which process: '-p PID'")?;
     let show = Show::new(arguments)?;
-    let selection = Selection::new(
-        &[],
-        &arguments.texts("filter"),
-        &arguments.texts("notrace"),
-        arguments.is_set("later"),
-    )?;
+    let choice = select::choice(&select::words(arguments), arguments.is_set("later"))?;
     let max_overhead = values::share(&arguments.text("max-overhead").unwrap_or_default())?;
     let options = Options {
         subject: Subject::Process { pid, duration: None, max_overhead },
         output: Default::default(),
-        tracers: selection.tracers().to_vec(),
-        selector: &selection,
+        choice,
+        parse: select::parse,
         clock: Clock::Tsc,
         buffer_size: values::size(&arguments.text("buffer-size").unwrap_or_default())?,
         overwrite: false,

@@ -1,0 +1,76 @@
+//! What is traced, in the user's words and as a choice of functions.
+
+use crate::Error;
+use crate::loaded::Wish;
+use crate::modules::Candidates;
+use calltap_patch::Wanted;
+use calltap_sites::Function;
+use calltap_trace::{TracerInfo, TracerKind};
+use serde::{Deserialize, Serialize};
+
+/// Which functions are wanted, by whom.
+pub trait Selector: Send + Sync {
+    /// The tracers that want a function (bit mask of [`TracerInfo::id`]s).
+    fn choose(&self, function: &Function) -> u32;
+    /// The reason not to run the program at all, given what can be chosen from at its start.
+    fn check(&self, candidates: &Candidates) -> Result<(), Error>;
+}
+
+/// A selection in the user's words.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Words {
+    /// `NAME[:GLOB,...]`
+    pub tracers: Vec<String>,
+    /// Globs.
+    pub filter: Vec<String>,
+    /// Globs.
+    pub notrace: Vec<String>,
+}
+
+impl Words {
+    /// What is given replaces what was set before, kind by kind; an empty word clears it. True if anything was given.
+    pub fn change(&mut self, given: Words) -> bool {
+        let mut any = false;
+        for (kept, given) in [
+            (&mut self.tracers, given.tracers),
+            (&mut self.filter, given.filter),
+            (&mut self.notrace, given.notrace),
+        ] {
+            if !given.is_empty() {
+                *kept = given.into_iter().filter(|word| !word.is_empty()).collect();
+                any = true;
+            }
+        }
+        any
+    }
+}
+
+/// A selection.
+pub struct Choice {
+    /// In the user's words.
+    pub words: Words,
+    /// The tracers; `id` is their index.
+    pub tracers: Vec<TracerInfo>,
+    /// Their filters.
+    pub selector: Box<dyn Selector>,
+}
+
+/// Makes a choice of words, or says why it is none; if the second is true, globs may match nothing.
+pub type Parse = fn(&Words, bool) -> Result<Choice, String>;
+
+impl Choice {
+    /// What its tracers want of a function, together.
+    pub fn wish(&self, function: &Function) -> Wish {
+        let tracers = self.selector.choose(function);
+        let wants = |kind| {
+            let mut own = self.tracers.iter().filter(|tracer| tracer.kind == kind);
+            own.any(|tracer| tracers & 1 << tracer.id != 0)
+        };
+        match (wants(TracerKind::Function), wants(TracerKind::FunctionGraph)) {
+            (false, false) => None,
+            (true, true) => Some((tracers, Wanted::Both)),
+            (true, false) => Some((tracers, Wanted::Function)),
+            (false, true) => Some((tracers, Wanted::Graph)),
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Asking whoever is at a session. One controller has a session at a time (it holds the lock); others that want something leave a request in the
+//! session directory, and find the answer there.
+
+use crate::Error;
+use crate::choice::Words;
+use crate::directory::{Directory, Door};
+use crate::live::Status;
+use crate::target::Target;
+use serde::{Deserialize, Serialize};
+use std::time::{Duration, Instant};
+
+/// What can be asked.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Request {
+    /// To trace something else from now on.
+    Set {
+        /// What replaces what was set before.
+        given: Words,
+        /// Whether functions are on at all.
+        on: Option<bool>,
+        /// Globs may match nothing.
+        later: bool,
+    },
+    /// What is known.
+    Status,
+    /// To leave the process.
+    Leave,
+}
+
+/// What is answered.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Answer {
+    /// It was set.
+    Set {
+        /// Functions switched on,
+        on: u32,
+        /// and off.
+        off: u32,
+        /// Nanoseconds that all threads stood still for it.
+        stopped_ns: u64,
+        /// What the user should know.
+        notes: Vec<String>,
+    },
+    /// This is known.
+    Status(Status),
+    /// It will be left.
+    Leaving,
+    /// That cannot be, for this reason.
+    Refused(String),
+}
+
+/// A request or an answer, and what tells it from an earlier one.
+#[derive(Serialize, Deserialize)]
+struct Letter<T> {
+    id: u64,
+    text: T,
+}
+
+const REQUEST: &str = "request";
+const ANSWER: &str = "answer";
+/// For how long an answer is waited for,
+const PATIENCE: Duration = Duration::from_secs(5);
+/// and for the end, once it was promised: open calls may have to come to theirs.
+const LEAVING: Duration = Duration::from_secs(15);
+const LOOK: Duration = Duration::from_millis(2);
+
+/// Asks whoever is at the session of a process. None: nobody is.
+pub fn ask(pid: u32, request: &Request) -> Result<Option<Answer>, Error> {
+    let target = Target::known(pid)?;
+    let start = Instant::now();
+    // Two that ask come one after the other.
+    let Some(door) = Directory::knock(&target, PATIENCE)? else { return Ok(None) };
+    let id = crate::clock::monotonic_ns();
+    let system = |source| Error::System { what: "asking the calltap that is at it", source };
+    door.write(REQUEST, &to_text(&Letter { id, text: request })).map_err(system)?;
+    while start.elapsed() < PATIENCE {
+        let answer = door.read(ANSWER).ok().and_then(|text| from_text::<Answer>(&text));
+        if let Some(answer) = answer.filter(|answer| answer.id == id) {
+            if matches!(answer.text, Answer::Leaving) {
+                await_end(&door);
+            }
+            return Ok(Some(answer.text));
+        }
+        if !door.is_busy() {
+            return Ok(None);
+        }
+        std::thread::sleep(LOOK);
+    }
+    Err(target.refuse("calltap is at it already, and does not answer"))
+}
+
+fn await_end(door: &Door) {
+    let start = Instant::now();
+    while door.is_busy() && start.elapsed() < LEAVING {
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// The requests that come to a session.
+#[derive(Debug, Default)]
+pub struct Requests {
+    /// The last that was answered.
+    answered: u64,
+}
+
+impl Requests {
+    /// A request that was not answered yet.
+    pub fn next(&mut self, directory: &Directory) -> Option<Request> {
+        let letter = from_text::<Request>(&directory.read(REQUEST).ok()?)?;
+        let new = std::mem::replace(&mut self.answered, letter.id) != letter.id;
+        new.then_some(letter.text)
+    }
+
+    /// Answers it.
+    pub fn answer(&self, directory: &Directory, answer: &Answer) {
+        // (Who has asked will wait in vain if that fails.)
+        let _ = directory.write(ANSWER, &to_text(&Letter { id: self.answered, text: answer }));
+    }
+}
+
+fn to_text<T: Serialize>(letter: &Letter<T>) -> String {
+    serde_json::to_string(letter).unwrap_or_default()
+}
+
+fn from_text<T: for<'de> Deserialize<'de>>(text: &str) -> Option<Letter<T>> {
+    serde_json::from_str(text).ok()
+}
