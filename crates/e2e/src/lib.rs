@@ -18,7 +18,7 @@ pub use compile::{
 };
 pub use live::{
     ATTACHES, SHORT, Tolerate, again, attach_and_look, counts_exactly, goes_on, one_line, refused,
-    transparent,
+    transparent, transparent_while_switched,
 };
 pub use run::{Run, calltap, calltap_run, run, run_timeout};
 

@@ -1,6 +1,6 @@
 //! Programs that are attached to while they run: they go on as if nothing had been.
 
-use crate::{Build, Program, Resident, Run, State, changed_text, compile, run};
+use crate::{Build, Program, Resident, Run, State, calltap_run, changed_text, compile, run};
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -78,27 +78,18 @@ pub fn again(build: &Build, source: &str, flags: &[&str]) -> Program {
 
 /// A program alone, and while somebody attaches and detaches all the time: output, errors and end.
 pub fn transparent(program: &Program, arguments: &[&str]) {
-    let command = |rounds: u32| {
-        let mut command = Command::new(&program.path);
-        command.args(arguments).env("AGAIN", rounds.to_string()).current_dir(program.directory());
-        command
-    };
-    let start = Instant::now();
-    run(command(2), b"");
-    let rounds = (LONG_ENOUGH.as_secs_f64() / start.elapsed().as_secs_f64() * 2.0) as u32 + 2;
-    // On a busy machine two rounds take long, and many more may be over before anybody is there.
-    let enough = [1, 10, 100].into_iter().any(|more| transparent_for(program, &command, rounds * more));
-    assert!(enough, "attached too seldom: {} {arguments:?}", program.name);
+    undisturbed(program, arguments, &come_and_go);
 }
 
-/// The same for so many rounds. True if somebody came and went meanwhile.
-fn transparent_for(program: &Program, command: &dyn Fn(u32) -> Command, rounds: u32) -> bool {
-    let compared = |text: &str| {
-        let same = |line: &&str| !line.starts_with("about ");
-        text.lines().filter(same).map(|line| line.to_owned() + "\n").collect::<String>()
-    };
-    let alone = run(command(rounds), b"");
-    let mut resident = Resident::spawn(command(rounds), program.directory().to_owned());
+/// The same while somebody is attached and switches its functions all the time.
+pub fn transparent_while_switched(program: &Program, arguments: &[&str]) {
+    undisturbed(program, arguments, &switch);
+}
+
+/// What is done to a program until it ends. How often, and what was said when it was not done.
+type Disturb<'a> = &'a dyn Fn(&mut Resident) -> (usize, String);
+
+fn come_and_go(resident: &mut Resident) -> (usize, String) {
     let (mut attached, mut refused) = (0, String::new());
     while resident.runs() && attached < 40 {
         let run = resident.attach(ATTACHES[attached % ATTACHES.len()]);
@@ -109,12 +100,70 @@ fn transparent_for(program: &Program, command: &dyn Fn(u32) -> Command, rounds: 
             refused += &run.stderr;
         }
     }
+    (attached, refused)
+}
+
+fn switch(resident: &mut Resident) -> (usize, String) {
+    let (mut switched, mut refused) = (0, String::new());
+    let ways: [&[&str]; 6] = [
+        &["set", "--off"],
+        &["set", "--on"],
+        &["set", "-N", "[a-m]*"],
+        &["set", "-N", "", "--tracer", "function"],
+        &["set", "--tracer", "function", "--tracer", "function_graph"],
+        &["set", "--tracer", "function_graph"],
+    ];
+    let pid = resident.pid.to_string();
+    let mut attached = false;
+    while resident.runs() && switched < 100 {
+        let words = if attached { ways[switched % ways.len()] } else { &["attach"] };
+        let run = calltap_run(&[words, &["-p", &pid]].concat());
+        switched += usize::from(attached && run.status.success());
+        attached |= run.status.success();
+        if !run.status.success() {
+            refused += &run.stderr;
+        }
+    }
+    // (It may have ended.)
+    calltap_run(&["detach", "-p", &pid]);
+    (switched, refused)
+}
+
+fn undisturbed(program: &Program, arguments: &[&str], disturb: Disturb<'_>) {
+    let command = |rounds: u32| {
+        let mut command = Command::new(&program.path);
+        command.args(arguments).env("AGAIN", rounds.to_string()).current_dir(program.directory());
+        command
+    };
+    let start = Instant::now();
+    run(command(2), b"");
+    let rounds = (LONG_ENOUGH.as_secs_f64() / start.elapsed().as_secs_f64() * 2.0) as u32 + 2;
+    // On a busy machine two rounds take long, and many more may be over before anybody is there.
+    let enough =
+        [1, 10, 100].into_iter().any(|more| undisturbed_for(program, &command, rounds * more, disturb));
+    assert!(enough, "attached too seldom: {} {arguments:?}", program.name);
+}
+
+/// The same for so many rounds. True if something was done meanwhile.
+fn undisturbed_for(
+    program: &Program,
+    command: &dyn Fn(u32) -> Command,
+    rounds: u32,
+    disturb: Disturb<'_>,
+) -> bool {
+    let compared = |text: &str| {
+        let same = |line: &&str| !line.starts_with("about ");
+        text.lines().filter(same).map(|line| line.to_owned() + "\n").collect::<String>()
+    };
+    let alone = run(command(rounds), b"");
+    let mut resident = Resident::spawn(command(rounds), program.directory().to_owned());
+    let (times, refused) = disturb(&mut resident);
     let (status, output, errors) = resident.end();
-    let what = format!("{} after {attached} times\n{refused}", program.name);
+    let what = format!("{} after {times} times\n{refused}", program.name);
     assert_eq!(status, alone.status, "{what}: how it ended\n{errors}");
     assert_eq!(compared(&output), compared(&alone.stdout), "{what}: its output");
     assert_eq!(errors, alone.stderr, "{what}: its errors");
-    attached >= 1
+    times >= 1
 }
 
 /// Attaching is refused with one clear line; the program goes on untouched.
