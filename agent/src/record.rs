@@ -21,7 +21,7 @@ pub fn in_data(address: u64) -> bool {
 pub fn lose(low: u32) {
     let Some(session) = Session::get() else { return };
     let exit = low & code::MASK == code::EXIT;
-    let known = state::thread().filter(|thread| thread.entry.load(Relaxed) != 0);
+    let known = state::thread(session).filter(|thread| thread.entry.load(Relaxed) != 0);
     let entry = known
         .or_else(|| register_thread(session))
         .and_then(|thread| session.thread_entry(thread.entry.load(Relaxed).wrapping_sub(1)));
@@ -69,7 +69,7 @@ fn fresh_thread(control: &Control) -> Option<u32> {
 fn register_thread(session: Session) -> Option<&'static Thread> {
     // Read once: from here on a signal handler may register this thread, and what it made must not be touched.
     let seen = word::get();
-    if let Some(thread) = word::state(seen) {
+    if let Some(thread) = word::state(session, seen) {
         if thread.entry.load(Relaxed) != 0 {
             return Some(thread);
         }
@@ -97,11 +97,11 @@ fn register_thread(session: Session) -> Option<&'static Thread> {
     thread.blocked.store(sys::blocked_signals(), Relaxed);
     thread.entry.store(index + 1, Relaxed);
     word::sign(thread);
-    if !word::set(seen, thread) {
+    if !word::set(seen, thread, index) {
         // A signal handler has registered this thread meanwhile.
         thread.entry.store(0, Relaxed);
         ring::push_thread(session, index);
-        return state::thread();
+        return state::thread(session);
     }
     entry.state.store(ThreadState::Live as u32, Release);
     Some(thread)
@@ -145,7 +145,7 @@ fn try_record(low: u32, parent: u64, reserved: u64) -> Result<(), Full> {
     let sparse = control.clock.load(Relaxed) == Clock::Sparse as u32;
     let words = 1 + u64::from(has_parent(low & code::MASK)) * if sparse { 2 } else { 1 };
     // A forked child finds its parent's pointer, and zeros behind it.
-    let known = state::thread().filter(|thread| thread.entry.load(Relaxed) != 0);
+    let known = state::thread(session).filter(|thread| thread.entry.load(Relaxed) != 0);
     if known.is_some() && reserved != 0 && in_data(reserved) {
         if sparse { pad_sparse(reserved, words) } else { pad(reserved, words) }
     }
@@ -153,7 +153,7 @@ fn try_record(low: u32, parent: u64, reserved: u64) -> Result<(), Full> {
         match known {
             Some(thread) => ring::clamp(thread),
             // A forked child that never registers: no event must find room behind the zeros.
-            None => state::thread().into_iter().for_each(|wiped| wiped.cursor.store(PARKED, Relaxed)),
+            None => state::thread(session).into_iter().for_each(|wiped| wiped.cursor.store(PARKED, Relaxed)),
         }
         return Err(Full);
     }

@@ -117,7 +117,7 @@ pub fn join(own: &[u8]) -> Option<()> {
     header.loader_hook.store(hook, Relaxed);
     header.thread_word.store(word::offset(), Relaxed);
     #[cfg(feature = "placed")]
-    word::OWNER_AT.store(header.owner_word.load(Relaxed), Relaxed);
+    word::prepare(private + core::mem::offset_of!(Private, threads), header.owner_word.load(Relaxed));
     state::STUBS.store(stubs, Relaxed);
     state::join(base, private);
     record::register_process(Session::get()?)?;

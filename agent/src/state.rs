@@ -127,8 +127,8 @@ pub fn leave() {
 }
 
 /// The calling thread's state, if it has one.
-pub fn thread() -> Option<&'static Thread> {
-    word::state(word::get())
+pub fn thread(session: Session) -> Option<&'static Thread> {
+    word::state(session, word::get())
 }
 
 /// Adds to the cursor and returns where it was: one instruction, so a signal handler comes before or after it.

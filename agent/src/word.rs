@@ -4,12 +4,13 @@
 //! a new thread is told from an old one on a recycled stack.
 //!
 //! Placed by the recorder, it has none. Then the word is one of the thread library's own, `sysinfo` in the thread's control block: glibc and musl
-//! alike have it, and use it on other processors only. Nobody clears it for a new thread (musl copies it from the thread's creator), so the state
-//! has a note of its owner, the thread id that the library keeps in the same block; the hooks compare.
+//! alike have it, and use it on other processors only. Nobody clears it for a new thread: musl copies it from the thread's creator, glibc leaves what
+//! was there in the stack of a thread that has ended, perhaps of an earlier session. So it holds no address but a number, the state's index plus
+//! one, and the state has a note of its owner, the thread id that the library keeps in the same block; the hooks compare.
 //!
-//! Unsafe because the word is at an offset from the thread pointer, and what it points to becomes a reference.
+//! Unsafe because the word is at an offset from the thread pointer, and what it stands for becomes a reference.
 
-use crate::state::Thread;
+use crate::state::{Session, Thread};
 use core::arch::asm;
 #[cfg(feature = "placed")]
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -71,15 +72,41 @@ pub fn get() -> u64 {
     word
 }
 
-/// The state that a word of the calling thread points to, if it is this thread's.
-pub fn state(word: u64) -> Option<&'static Thread> {
+/// The state that a word of the calling thread stands for.
+#[cfg(not(feature = "placed"))]
+pub fn state(_: Session, word: u64) -> Option<&'static Thread> {
     // SAFETY: only `set` stores words, addresses of elements of Private::threads, which stay mapped as long as anybody can see one.
-    let thread = (word != 0).then(|| unsafe { &*(word as *const Thread) })?;
-    #[cfg(feature = "placed")]
-    if thread.owner.load(Relaxed) != own_id() {
-        return None;
-    }
-    Some(thread)
+    (word != 0).then(|| unsafe { &*(word as *const Thread) })
+}
+
+/// The state that a word of the calling thread stands for, if it is this thread's.
+#[cfg(feature = "placed")]
+pub fn state(session: Session, word: u64) -> Option<&'static Thread> {
+    let thread = session.private().threads.get(usize::try_from(word.checked_sub(1)?).ok()?)?;
+    (thread.owner.load(Relaxed) == own_id()).then_some(thread)
+}
+
+/// The word for the state with an index.
+#[cfg(not(feature = "placed"))]
+fn word(thread: &'static Thread, _: u32) -> u64 {
+    core::ptr::from_ref(thread) as u64
+}
+
+/// The word for the state with an index.
+#[cfg(feature = "placed")]
+fn word(_: &'static Thread, index: u32) -> u64 {
+    u64::from(index) + 1
+}
+
+/// What the hooks add to a word (times the size of a state): where the states are, less one.
+#[cfg(feature = "placed")]
+pub static STATES: AtomicU64 = AtomicU64::new(0);
+
+/// Tells the hooks of a session that will be joined.
+#[cfg(feature = "placed")]
+pub fn prepare(states: usize, owner_at: u64) {
+    OWNER_AT.store(owner_at, Relaxed);
+    STATES.store((states - size_of::<Thread>()) as u64, Relaxed);
 }
 
 /// Writes down whose the state is.
@@ -89,11 +116,11 @@ pub fn sign(_thread: &Thread) {
 }
 
 /// Gives the calling thread its state, unless a signal handler has done so since its word was `seen`.
-pub fn set(seen: u64, thread: &'static Thread) -> bool {
+pub fn set(seen: u64, thread: &'static Thread, index: u32) -> bool {
     let found: u64;
     // SAFETY: one instruction on this thread's own word. Not `lock`ed: no other thread writes it.
     unsafe {
-        asm!("cmpxchg qword ptr fs:[{0}], {1}", in(reg) offset(), in(reg) core::ptr::from_ref(thread),
+        asm!("cmpxchg qword ptr fs:[{0}], {1}", in(reg) offset(), in(reg) word(thread, index),
              inout("rax") seen => found, options(nostack));
     }
     found == seen

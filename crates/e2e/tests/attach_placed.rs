@@ -35,6 +35,23 @@ fn threads_that_come_and_go_find_states_of_their_own() {
 }
 
 #[test]
+fn threads_on_stacks_that_others_have_left_find_nothing_of_an_earlier_session() {
+    for build in installed(PLACED).chain([GCC]) {
+        let program = compile(build, &["recycled.c"], &[]);
+        let mut resident = Resident::start(&program, &[]);
+        for n in 0..12 {
+            let run = resident.attach(&["--duration", "20ms", "--buffer-size", &format!("{}M", 8 << (n % 5))]);
+            assert!(run.status.success() && resident.runs(), "{} {n}: {}", build.name, run.stderr);
+            resident.sound();
+            resident.tell();
+            resident.wait_for("mapped");
+        }
+        let (status, output, errors) = resident.end();
+        assert!(status.success(), "{}: {status} {output}{errors}", build.name);
+    }
+}
+
+#[test]
 fn busy_threads_signals_and_forks_go_on() {
     for build in installed(PLACED) {
         let program = compile(build, &["resident.c"], &[]);

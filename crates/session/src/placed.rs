@@ -9,7 +9,7 @@ use crate::proc;
 use crate::target::{Symbols, Target};
 use crate::text::ProcessText;
 use crate::threads::Held;
-use calltap_abi::SYSINFO;
+use calltap_abi::{SYSINFO, THREAD_MAX};
 use calltap_patch::{Avma, Text};
 use object::read::elf::{ElfFile64, ProgramHeader, Rela, SectionHeader};
 use object::{Endianness, elf};
@@ -126,7 +126,8 @@ pub fn owner_word(target: &Target, thread: &Held, text: &mut ProcessText) -> Res
         text.read(Avma(pointer.wrapping_add(*at)), &mut found).is_ok() && u32::from_le_bytes(found) == id
     };
     match OWNER_WORDS.into_iter().find(|at| known && is_id(at)) {
-        Some(_) if word != [0; 8] => {
+        // (A small number is left over from an earlier session.)
+        Some(_) if u64::from_le_bytes(word) > THREAD_MAX as u64 => {
             Err("the word in its threads' control blocks that the agent needs is in use")
         }
         Some(at) => Ok(at),
