@@ -62,11 +62,19 @@ fn remember(index: usize, address: usize, length: usize) {
 
 const NONE: usize = sys::MAP_PRIVATE | sys::MAP_ANONYMOUS | sys::MAP_NORESERVE;
 
-/// Maps the session's files, which lie beside the agent.
+/// Joins the session whose files lie beside the agent, or leaves nothing of it.
 pub fn join(own: &[u8]) -> Option<()> {
     if Session::get().is_some() {
         return None;
     }
+    let joined = map_session(own);
+    if joined.is_none() {
+        leave();
+    }
+    joined
+}
+
+fn map_session(own: &[u8]) -> Option<()> {
     let (control, code) = (open_beside(own, b"control\0")?, open_beside(own, b"code\0")?);
     let rw = sys::PROT_READ | sys::PROT_WRITE;
 
@@ -124,9 +132,8 @@ pub fn join(own: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// Unmaps all that belongs to the session: nothing of it is in use any more, the recorder has seen to that.
+/// Unmaps all that belongs to a session, as far as it was joined: nothing of it is in use any more, the recorder has seen to that.
 fn leave() -> Option<()> {
-    Session::get()?;
     state::leave();
     let stubs = hooks::stub_region();
     // SAFETY: the agent's own ranges get back the reservation they had before `join`; no thread is in a stub or will come there.

@@ -67,7 +67,7 @@ fn set(pid: u32, arguments: &Arguments) -> Result<()> {
         Some(Answer::Set { on, off, stopped_ns, notes }) => {
             (on, off, Duration::from_nanos(stopped_ns), notes)
         }
-        Some(Answer::Refused(why)) => bail!(why),
+        Some(Answer::Refused(why)) => bail!("{}", units::one_line(&why)),
         Some(_) => bail!("calltap is at it already, and does not understand"),
         None => {
             let mut attached = Attached::find(pid)?;

@@ -54,7 +54,12 @@ pub fn record(program: &Program, flags: &[&str], expect: &Expect<'_>) -> Recordi
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let trace = program.directory().join(format!("{number}.calltap"));
     let mut command = Command::new(calltap());
-    command.args(["record", "-q", "-o"]).arg(&trace).args(flags).arg("--").arg(&program.path);
+    command
+        .args(["record", "-q", "--max-wait", "20s", "-o"])
+        .arg(&trace)
+        .args(flags)
+        .arg("--")
+        .arg(&program.path);
     command.args(expect.arguments).current_dir(program.directory());
     let what = format!("{} {} {}", program.name, expect.arguments.join(" "), flags.join(" "));
     Recording { run: run(command, expect.stdin), trace, what }

@@ -40,7 +40,8 @@ fn threads_on_stacks_that_others_have_left_find_nothing_of_an_earlier_session() 
         let program = compile(build, &["recycled.c"], &[]);
         let mut resident = Resident::start(&program, &[]);
         for n in 0..12 {
-            let run = resident.attach(&["--duration", "20ms", "--buffer-size", &format!("{}M", 8 << (n % 5))]);
+            let run =
+                resident.attach(&["--duration", "20ms", "--buffer-size", &format!("{}M", 8 << (n % 5))]);
             assert!(run.status.success() && resident.runs(), "{} {n}: {}", build.name, run.stderr);
             resident.sound();
             resident.tell();

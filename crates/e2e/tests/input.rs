@@ -79,8 +79,18 @@ fn programs_without_room_for_tracing() {
     let bare = Build { name: "bare", compilers: ["gcc", "g++"], flags: &["-O2"] };
     let program = compile(&bare, &["tail.c"], &[]);
     record(&program, "./tail", 1, &["-fpatchable-function-entry=5", "-pg"]);
-    let linked = compile(GCC, &["tail.c"], &["-static"]);
-    record(&linked, "./tail", 126, &["static"]);
+    // A static program that begins like no C library's.
+    let source = program.directory().join("alone.c");
+    std::fs::write(
+        &source,
+        "void _start(void) { __asm__ volatile(\"mov $60, %eax; xor %edi, %edi; syscall\"); }",
+    )
+    .expect("a source");
+    let alone = program.directory().join("alone");
+    let flags = ["-static", "-nostdlib", "-O1", "-fpatchable-function-entry=5", "-o"];
+    let built = Command::new("gcc").args(flags).args([&alone, &source]).status();
+    assert!(built.expect("gcc").success());
+    record(&program, "./alone", 1, &[]);
 }
 
 #[test]

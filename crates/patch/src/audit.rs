@@ -243,7 +243,7 @@ impl Batch {
                 continue;
             }
             let site = |bytes: &[u8]| -> Option<Vec<u8>> {
-                let own = (start - self.read.0) as usize;
+                let own = start.checked_sub(self.read.0)? as usize;
                 let mut all = self.read.1.get(own..own + way.site.len())?.to_vec();
                 let part = bytes.get((first - at) as usize..(last - at) as usize)?;
                 all[(first - start) as usize..(last - start) as usize].copy_from_slice(part);

@@ -147,6 +147,7 @@ impl Planner<'_> {
         let inside = Stacks::new(&held, &regions).words_in(text, &ranges);
         // What nobody may run while it is dressed is dressed now.
         if inside.is_empty() {
+            text.lease();
             // (Nothing is unloaded now; what was unloaded before is left alone.)
             let now = mapped(&regions, session.parent().unwrap_or(Path::new("/")));
             process.modules.retain(|module| now.iter().any(|now| now.is_same(&module.mapped)));

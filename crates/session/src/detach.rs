@@ -14,7 +14,7 @@ use crate::frames::{self, Stacks};
 use crate::journal::Entry;
 use crate::maps::{self, Region};
 use crate::pages;
-use crate::patient::{Patient, explain, longest, say};
+use crate::patient::{Patient, await_tidy, explain, longest, say};
 use crate::proc;
 use crate::shm::Shared;
 use crate::target::Target;
@@ -173,6 +173,11 @@ pub fn go(target: &Target, directory: &Directory, shared: &Shared) -> (Stops, Ve
 
 fn leave_all(target: &Target, directory: &Directory, shared: &Shared) -> (Stops, Vec<String>, bool) {
     let (mut stops, mut notes, mut whole) = (Stops::default(), Vec::new(), true);
+    // A thread that somebody has sent there who was killed may be about to load the agent, and to join this session.
+    if !await_tidy(target) {
+        whole = false;
+        notes.push("a thread still runs code of a calltap that was killed".into());
+    }
     let registered = |pid: u32| {
         (0..shared.control().process_bump.load(Acquire)).find(|index| {
             let Some(process) = shared.process(*index) else { return false };
@@ -180,7 +185,7 @@ fn leave_all(target: &Target, directory: &Directory, shared: &Shared) -> (Stops,
         })
     };
     // Children that have called nothing since they were forked are in no table. And whatever has an id by now, only who has our memory is ours.
-    for pid in proc::who_maps(directory.control_inode(), target.pid) {
+    for pid in proc::who_maps(&directory.identity(), target.pid) {
         let Some(found) = Target::of_child(pid) else { continue };
         let index = if pid == target.pid { Some(0) } else { registered(pid) };
         let left = match detach(directory, shared, index, &found, &mut stops) {
@@ -216,6 +221,10 @@ fn detach(
     let mut notes = Vec::new();
     let process = index.and_then(|index| shared.process(index));
     let mut patient = Patient::new(target)?;
+    // (It may be another program by now; what was opened of it is then nobody's any more.)
+    if !proc::has_mapped(target.pid, &directory.identity()) {
+        return Err(target.refuse("it runs another program by now"));
+    }
     let entries = directory.journal.read().map_err(|error| target.refuse(&error.to_string()))?;
     let mut past = Past::new(entries, shared, index, &patient.regions, directory.code_inode());
     // A forked child is registered with the kernel as its parent was.
@@ -228,6 +237,7 @@ fn detach(
         patient.regions = maps::read(target.pid).unwrap_or_default();
         past = past.what_is_left(&patient.regions);
         patient.text.sync = Sync::Barrier;
+        patient.text.lease();
         past.switch_off(&mut patient.text, &mut notes);
         patient.text.sync = Sync::Quiet;
     }
@@ -237,7 +247,8 @@ fn detach(
     let agent =
         patient.agent.and_then(|agent| patient.regions.iter().find(|region| region.start == agent.base));
     let mut ours: Vec<(u64, u64)> = agent.map(|region| (region.start, region.end)).into_iter().collect();
-    ours.push(stubs);
+    // (Not told: it never joined.)
+    ours.extend(Some(stubs).filter(|(start, _)| *start != 0));
     ours.extend(past.hops.iter().map(|(start, length)| (*start, start + length)));
     ours.sort();
     let unwinders = frames::unwinders(target.pid, &patient.regions);
@@ -250,6 +261,7 @@ fn detach(
                 let since = Instant::now();
                 patient.regions = maps::read(target.pid).unwrap_or_default();
                 past = past.what_is_left(&patient.regions);
+                patient.text.lease();
                 if !live {
                     past.switch_off(&mut patient.text, &mut notes);
                 }

@@ -9,9 +9,11 @@ use crate::agent::{self, ATTACHED};
 use crate::journal::Journal;
 use crate::target::Target;
 use rustix::fs::{FlockOperation, StatVfsMountFlags, flock, statvfs};
+use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, chown};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, chown, fchown, lchown};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -46,6 +48,15 @@ fn is_of_living(name: &str) -> bool {
             .is_some_and(|target| target.start_time == start_time && target.lives()),
         _ => false,
     }
+}
+
+/// What tells a session from others.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Identity {
+    /// Of its directory.
+    pub name: OsString,
+    /// Inode of its control file.
+    pub control: u64,
 }
 
 /// A session's files; dropping it removes them (the program keeps what it has mapped).
@@ -86,40 +97,39 @@ impl Directory {
             .create(place.join(&name))
             .map_err(|source| Error::Directory { path: place.join(&name), source })?;
         let directory = Directory::fill(&place, &inside, &name, ATTACHED, control_size, code_size)?;
-        let (uid, gid) =
-            target.owner().map_err(|source| Error::Directory { path: directory.place.0.clone(), source })?;
+        let (uid, gid) = target.owner().map_err(|source| directory.place.error("", source))?;
         if uid != rustix::process::geteuid().as_raw() {
-            for name in ["", ATTACHED, "control", "code"] {
-                let path = directory.place.0.join(name);
-                chown(&path, Some(uid), Some(gid)).map_err(|source| Error::Directory { path, source })?;
+            // The directory last: from then on its owner can put anything there.
+            for name in [ATTACHED, "control", "code", ""] {
+                let path = directory.place.via.join(name);
+                let changed = if name.is_empty() {
+                    chown(path, Some(uid), Some(gid))
+                } else {
+                    lchown(path, Some(uid), Some(gid))
+                };
+                changed.map_err(|source| directory.place.error(name, source))?;
             }
         }
         Ok(directory)
     }
 
-    /// Where the one of a process is, if it has one.
-    fn path_for(target: &Target) -> Result<Option<PathBuf>, Error> {
+    /// The one of a process, if it has one.
+    fn place_for(target: &Target) -> Option<Place> {
         let name = name_of(target);
-        let Some(place) = target_places(target).find(|place| place.join(&name).is_dir()) else {
-            return Ok(None);
-        };
-        let path = place.join(&name);
         // Its name can be guessed: what somebody else has put there is not trusted.
-        let owner = fs::symlink_metadata(&path).map(|meta| (meta.is_dir(), meta.uid()));
         let trusted = [target.owner().map_or(0, |(uid, _)| uid), rustix::process::geteuid().as_raw()];
-        if !owner.is_ok_and(|(directory, uid)| directory && trusted.contains(&uid)) {
-            return Err(target.refuse(&format!("{} belongs to somebody else", path.display())));
-        }
-        Ok(Some(path))
+        let is_trusted =
+            |place: &Place| place.directory.metadata().is_ok_and(|meta| trusted.contains(&meta.uid()));
+        let mut all = target_places(target).filter_map(|place| Place::open(&place.join(&name)).ok());
+        all.find(is_trusted)
     }
 
     /// Comes to ask whoever is at the one of a process. None if nobody is; whoever asks already is waited for.
     pub fn knock(target: &Target, patience: Duration) -> Result<Option<Door>, Error> {
-        let Some(path) = Directory::path_for(target)? else { return Ok(None) };
-        let Ok(lock) = open_file(&path, "lock") else { return Ok(None) };
-        let place = Place(path);
-        let bell = place.create("bell").or_else(|_| open_file(&place.0, "bell"));
-        let bell = bell.map_err(|source| Error::Directory { path: place.0.clone(), source })?;
+        let Some(place) = Directory::place_for(target) else { return Ok(None) };
+        let Ok(lock) = place.file("lock") else { return Ok(None) };
+        let bell = place.create("bell").or_else(|_| place.file("bell"));
+        let bell = bell.map_err(|source| place.error("bell", source))?;
         let door = Door { place, lock, bell };
         let start = Instant::now();
         while door.is_busy() {
@@ -136,19 +146,17 @@ impl Directory {
 
     /// Opens the one that a process has, if it has one, and waits a little for whoever is at it.
     pub fn open_for(target: &Target) -> Result<Option<Directory>, Error> {
-        let Some(path) = Directory::path_for(target)? else { return Ok(None) };
+        let Some(place) = Directory::place_for(target) else { return Ok(None) };
         // Files that are not all there are of somebody who was killed before he did anything, or after he had undone everything.
-        let incomplete = || FILES.iter().any(|name| !path.join(name).exists());
+        let incomplete = || FILES.iter().any(|name| !place.via.join(name).exists());
         if incomplete() {
             std::thread::sleep(CREATION);
             if incomplete() {
-                let _ = fs::remove_dir_all(&path);
+                let _ = fs::remove_dir_all(&place.path);
                 return Ok(None);
             }
         }
-        let open = |name: &str| {
-            open_file(&path, name).map_err(|source| Error::Directory { path: path.join(name), source })
-        };
+        let open = |name: &str| place.file(name).map_err(|source| place.error(name, source));
         let lock = open("lock")?;
         let start = Instant::now();
         while flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
@@ -159,8 +167,8 @@ impl Directory {
         }
         let (control, code) = (open("control")?, open("code")?);
         let journal = Journal::new(open("journal")?);
-        let inside = Path::new("/").join(path.strip_prefix(target.path(Path::new("/"))).unwrap_or(&path));
-        let place = Place(path);
+        let path = &place.path;
+        let inside = Path::new("/").join(path.strip_prefix(target.path(Path::new("/"))).unwrap_or(path));
         Ok(Some(Directory {
             place,
             inside,
@@ -180,7 +188,7 @@ impl Directory {
 
     /// Writes a small file, so that readers see the old or the new one.
     pub fn write(&self, name: &str, text: &str) -> io::Result<()> {
-        self.place.write(name, text)
+        self.place.write(name, text.as_bytes())
     }
 
     /// Reads one.
@@ -217,35 +225,30 @@ impl Directory {
     ) -> Result<Directory, Error> {
         let path = place.join(name);
         let guard = RemoveOnError(Some(&path));
+        let place = Place::open(&path).map_err(|source| Error::Directory { path: path.clone(), source })?;
         let at = |name: &str| path.join(name);
         let file = |name: &str, mode: u32| {
-            let open =
-                || OpenOptions::new().read(true).write(true).create_new(true).mode(mode).open(at(name));
-            open().map_err(|source| Error::Directory { path: at(name), source })
+            let mut options = OpenOptions::new();
+            let file = options.read(true).write(true).create_new(true).mode(mode).open(place.via.join(name));
+            file.map_err(|source| place.error(name, source))
         };
         let lock = file("lock", 0o600)?;
         flock(&lock, FlockOperation::LockExclusive)
             .map_err(|errno| Error::Directory { path: at("lock"), source: errno.into() })?;
-        drop(file(agent, 0o700)?);
-        fs::write(at(agent), agent::LIBRARY.bytes)
-            .map_err(|source| Error::Directory { path: at(agent), source })?;
+        file(agent, 0o700)?.write_all(agent::LIBRARY.bytes).map_err(|source| place.error(agent, source))?;
         let (control, code) = (file("control", 0o600)?, file("code", 0o700)?);
         let journal = Journal::new(file("journal", 0o600)?);
-        let sized = |name, file: &File, size| {
-            file.set_len(size).map_err(|source| Error::Directory { path: at(name), source })
-        };
+        let sized = |name, file: &File, size| file.set_len(size).map_err(|source| place.error(name, source));
         sized("control", &control, control_size)?;
         sized("code", &code, code_size)?;
         guard.keep();
         let inside = inside.join(name);
-        let place = Place(path);
         Ok(Directory { place, inside, agent, keep: false, _lock: lock, control, code, journal })
     }
 
     /// Puts another agent there. Nobody has loaded it yet.
     pub fn replace_agent(&self, image: &[u8]) -> Result<(), Error> {
-        let path = self.place.0.join(self.agent);
-        fs::write(&path, image).map_err(|source| Error::Directory { path, source })
+        self.place.write(self.agent, image).map_err(|source| self.place.error(self.agent, source))
     }
 
     /// Inode of the code file, as it appears in a process's mappings.
@@ -253,9 +256,10 @@ impl Directory {
         self.code.metadata().map_or(0, |meta| meta.ino())
     }
 
-    /// Inode of the control file, likewise.
-    pub fn control_inode(&self) -> u64 {
-        self.control.metadata().map_or(0, |meta| meta.ino())
+    /// What tells the session from others, in the mappings of a process.
+    pub fn identity(&self) -> Identity {
+        let control = self.control.metadata().map_or(0, |meta| meta.ino());
+        Identity { name: self.inside.file_name().unwrap_or_default().to_owned(), control }
     }
 
     /// The agent, as the traced process finds it.
@@ -267,33 +271,56 @@ impl Directory {
 impl Drop for Directory {
     fn drop(&mut self) {
         if !self.keep {
-            let _ = fs::remove_dir_all(&self.place.0);
+            let _ = fs::remove_dir_all(&self.place.path);
         }
     }
 }
 
-/// The small files in a session's directory. It belongs to the traced process's user, who is not trusted.
+/// A session's directory. It belongs to the traced process's user, who is not trusted: whatever he does to its name, this is the directory that was
+/// looked at.
 #[derive(Debug)]
-struct Place(PathBuf);
+struct Place {
+    /// For messages, and to remove it.
+    path: PathBuf,
+    /// By way of the open file.
+    via: PathBuf,
+    directory: File,
+}
 
 /// Small files are no larger than this.
 const SMALL: u64 = 1 << 20;
 
 impl Place {
-    fn write(&self, name: &str, text: &str) -> io::Result<()> {
+    fn open(path: &Path) -> io::Result<Place> {
+        let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW;
+        let directory = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+        let via = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
+        Ok(Place { path: path.to_owned(), via, directory })
+    }
+
+    fn error(&self, name: &str, source: io::Error) -> Error {
+        Error::Directory { path: self.path.join(name), source }
+    }
+
+    /// Opens a file to read and write.
+    fn file(&self, name: &str) -> io::Result<File> {
+        open_file(&self.via, name)
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let new = format!("{name}.new");
-        let _ = fs::remove_file(self.0.join(&new));
-        self.create(&new)?.write_all(text.as_bytes())?;
-        fs::rename(self.0.join(new), self.0.join(name))
+        let _ = fs::remove_file(self.via.join(&new));
+        self.create(&new)?.write_all(bytes)?;
+        fs::rename(self.via.join(new), self.via.join(name))
     }
 
     /// A new file, of whom the directory belongs to.
     fn create(&self, name: &str) -> io::Result<File> {
         let mut options = OpenOptions::new();
-        let file = options.write(true).create_new(true).mode(0o600).open(self.0.join(name))?;
-        let (own, owner) = (file.metadata()?, fs::symlink_metadata(&self.0)?);
+        let file = options.write(true).create_new(true).mode(0o600).open(self.via.join(name))?;
+        let (own, owner) = (file.metadata()?, self.directory.metadata()?);
         if own.uid() != owner.uid() {
-            std::os::unix::fs::fchown(&file, Some(owner.uid()), Some(owner.gid()))?;
+            fchown(&file, Some(owner.uid()), Some(owner.gid()))?;
         }
         Ok(file)
     }
@@ -301,7 +328,7 @@ impl Place {
     fn read(&self, name: &str) -> io::Result<String> {
         // (Somebody may have put a pipe there, at which we would wait for ever.)
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-        let file = OpenOptions::new().read(true).custom_flags(flags).open(self.0.join(name))?;
+        let file = OpenOptions::new().read(true).custom_flags(flags).open(self.via.join(name))?;
         if !file.metadata()?.is_file() {
             return Err(io::Error::from(io::ErrorKind::InvalidData));
         }
@@ -313,7 +340,8 @@ impl Place {
 
 fn open_file(directory: &Path, name: &str) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    options.read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(directory.join(name))
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    options.read(true).write(true).custom_flags(flags).open(directory.join(name))
 }
 
 /// Where somebody stands who asks the controller of a session.
@@ -339,12 +367,17 @@ impl Door {
 
     /// Writes a small file.
     pub fn write(&self, name: &str, text: &str) -> io::Result<()> {
-        self.place.write(name, text)
+        self.place.write(name, text.as_bytes())
     }
 
     /// Reads one.
     pub fn read(&self, name: &str) -> io::Result<String> {
         self.place.read(name)
+    }
+
+    /// Removes one.
+    pub fn remove(&self, name: &str) {
+        let _ = fs::remove_file(self.place.via.join(name));
     }
 }
 
@@ -391,7 +424,11 @@ fn remove_stale(place: &Path) {
             continue;
         }
         let path = entry.path();
-        let lock = OpenOptions::new().read(true).write(true).open(path.join("lock"));
+        // (Somebody else may have put anything there, under any name.)
+        if !fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_dir()) {
+            continue;
+        }
+        let lock = open_file(&path, "lock");
         // Without a lock it is of somebody who was killed, if it is of somebody who has ended.
         let free = match lock {
             Ok(lock) => flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok(),

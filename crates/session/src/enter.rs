@@ -67,10 +67,12 @@ pub fn load(target: &Target, directory: &Directory, shared: &Shared) -> Result<S
     }
     let mut patient = patient?;
     let mut thread = match patient.agent {
+        // (The unwinder may have to be told still.)
+        Some(agent) if agent.is_placed() => outside_unwinder(target, &mut patient)?,
         Some(_) => patient.any_thread()?,
         None => bring_in(target, directory, &mut patient)?,
     };
-    let joined = join(target, directory, shared, &mut patient, &mut thread);
+    let joined = join(target, directory, shared, &mut patient, &mut thread, None);
     patient.put_back(&thread);
     stops.add(thread.release());
     joined?;
@@ -127,28 +129,72 @@ fn open(
     Ok((thread, complaint.map_or(Ok(()), |(why, _)| Err(refused(why)))))
 }
 
-/// Places the agent in a process without a dynamic linker that could load it, and makes its frames known to the unwinder.
+/// Places the agent in a process without a dynamic linker that could load it.
 fn place(target: &Target, directory: &Directory, patient: &mut Patient<'_>) -> Result<Borrowed, Error> {
-    let refuse = |why: &str| target.refuse(why);
-    let frames = Frames::of(target, &patient.regions).map_err(refuse)?;
-    let mut thread = patient.thread_outside(|thread, text, regions| {
+    let mut thread = outside_unwinder(target, patient)?;
+    let done = place_by(target, directory, patient, &mut thread);
+    Ok((thread, done))
+}
+
+/// A thread that holds no lock of the unwinder.
+fn outside_unwinder(target: &Target, patient: &mut Patient<'_>) -> Result<Held, Error> {
+    let frames = Frames::of(target, &patient.regions).map_err(|why| target.refuse(why))?;
+    patient.thread_outside(|thread, text, regions| {
         let stack = Stacks::new(std::slice::from_ref(thread), regions);
         (!stack.words_in(text, &frames.unwinder).is_empty()).then_some("the unwinder")
-    })?;
-    let mut done = Ok(());
+    })
+}
+
+/// The same by a thread that holds no lock.
+fn place_by(
+    target: &Target,
+    directory: &Directory,
+    patient: &mut Patient<'_>,
+    thread: &mut Held,
+) -> Result<(), Error> {
     // (Somebody may map something there in the same moment.)
     for _ in 0..PLACINGS {
-        if patient.agent.is_none() && done.is_ok() {
-            done = map_agent(target, directory, patient, &mut thread);
+        map_agent(target, directory, patient, thread)?;
+        if patient.agent.is_some() {
+            break;
         }
     }
-    let agent = done.and_then(|()| patient.agent.ok_or_else(|| refuse("the agent could not be mapped")));
-    let done = agent.and_then(|agent| {
-        let Some((function, arguments)) = frames.registration(&agent) else { return Ok(()) };
-        let call = Call { function, arguments, string: &[], complaint: 0 };
-        patient.call(&mut thread, &call, CALL).map_err(|failed| explain(target, failed))
-    });
-    Ok((thread, done))
+    patient.agent.map(drop).ok_or_else(|| target.refuse("the agent could not be mapped"))
+}
+
+/// Tells the program's unwinder of the agent's frames, if it has one that was not told yet: whoever placed the agent may have been killed before.
+fn make_frames_known(target: &Target, patient: &mut Patient<'_>, thread: &mut Held) -> Result<(), Error> {
+    let frames = Frames::of(target, &patient.regions).map_err(|why| target.refuse(why))?;
+    let Some((function, arguments)) = patient.agent.and_then(|agent| frames.registration(&agent)) else {
+        return Ok(());
+    };
+    if frames.are_known(arguments, &mut patient.text) {
+        return Ok(());
+    }
+    let call = Call { function, arguments, string: &[], complaint: 0 };
+    patient.call(thread, &call, CALL).map_err(|failed| explain(target, failed))?;
+    if frames.are_known(arguments, &mut patient.text) {
+        return Ok(());
+    }
+    Err(target.refuse("its unwinder did not take notice of the agent's frames (LLVM's does not)"))
+}
+
+/// Brings the agent into a program that has only just begun, and has it join the session. The thread is still held.
+pub fn start(
+    target: &Target,
+    directory: &Directory,
+    shared: &Shared,
+    patient: &mut Patient<'_>,
+    mut thread: Held,
+    owner_word: u64,
+) -> Result<Held, Error> {
+    patient.hold = true;
+    let done = place_by(target, directory, patient, &mut thread)
+        .and_then(|()| join(target, directory, shared, patient, &mut thread, Some(owner_word)));
+    patient.put_back(&thread);
+    done?;
+    await_registration(target, shared, patient.agent)?;
+    Ok(thread)
 }
 
 /// Has a thread map the agent where there is room for it. Then it is there, or somebody else is.
@@ -177,13 +223,16 @@ fn join(
     shared: &Shared,
     patient: &mut Patient<'_>,
     thread: &mut Held,
+    known_owner_word: Option<u64>,
 ) -> Result<(), Error> {
     let has_joined = || shared.process(0).is_some_and(|process| process.pid.load(Acquire) != 0);
     let explained = |failed: Failed| explain(target, failed);
     if let Some(agent) = patient.agent {
         if agent.is_placed() {
-            let word = owner_word(target, thread, &mut patient.text).map_err(|why| target.refuse(why))?;
+            let found = || owner_word(target, thread, &mut patient.text).map_err(|why| target.refuse(why));
+            let word = known_owner_word.map_or_else(found, Ok)?;
             shared.control().owner_word.store(word, Release);
+            make_frames_known(target, patient, thread)?;
         }
         patient.remote(thread, remote::JOIN, &directory.agent()).map_err(explained)?;
     }

@@ -28,6 +28,8 @@ struct Block {
     signals: u64,
     /// Signals that a handler of the program runs for, and that the thread does not block.
     handled: u64,
+    /// Rounds that it waits before it goes back.
+    linger: u64,
     /// Where it goes on, and with what, if one of these has come meanwhile: then its system call is not begun again.
     interrupted: [u64; 2],
     rax: u64,
@@ -147,7 +149,7 @@ global_asm!(
     "syscall",
     "8:", // below the red zone of the thread's own stack there is some room
     "mov rsp, [rip + calltap_call_end + {rsp}]",
-    "lea rsp, [rsp - 128]",
+    "lea rsp, [rsp - {red_zone}]",
     // Which signals have come: the first eight bytes on the stack.
     "push 0",
     "mov eax, {sigpending}",
@@ -163,6 +165,17 @@ global_asm!(
     "xor edx, edx",
     "mov r10d, 8",
     "syscall",
+    // If it shall wait here, then not for ever.
+    "mov rcx, [rip + calltap_call_end + {linger}]",
+    "jrcxz 6f",
+    ".globl calltap_call_linger, calltap_call_lingered",
+    ".hidden calltap_call_linger, calltap_call_lingered",
+    "calltap_call_linger:",
+    "pause",
+    "dec rcx",
+    "jnz calltap_call_linger",
+    "calltap_call_lingered:",
+    "6:",
     "push qword ptr [rip + calltap_call_end + {flags}]",
     // The way back, by whether one has come. (Jumps and `mov` leave the flags alone.)
     "test rbx, rbx",
@@ -229,6 +242,7 @@ global_asm!(
     map_flags = const offset_of!(Mapping, flags),
     map_size = const size_of::<Mapping>(),
     result = const RESULT,
+    red_zone = const RED_ZONE,
     function = const offset_of!(Block, function),
     complaint = const offset_of!(Block, complaint),
     arguments = const offset_of!(Block, arguments),
@@ -236,6 +250,7 @@ global_asm!(
     signals = const offset_of!(Block, signals),
     sigpending = const libc::SYS_rt_sigpending,
     handled = const offset_of!(Block, handled),
+    linger = const offset_of!(Block, linger),
     interrupted_rip = const offset_of!(Block, interrupted),
     interrupted_rax = const offset_of!(Block, interrupted) + 8,
     rax = const offset_of!(Block, rax),
@@ -261,6 +276,8 @@ global_asm!(
 unsafe extern "C" {
     static calltap_call_start: u8;
     static calltap_call_map: u8;
+    static calltap_call_linger: u8;
+    static calltap_call_lingered: u8;
     static calltap_call_end: u8;
 }
 
@@ -275,6 +292,7 @@ impl Block {
         call: &Call<'_>,
         signals: u64,
         handled: u64,
+        linger: u64,
         interrupted: [u64; 2],
         back: &user_regs_struct,
     ) -> Block {
@@ -285,6 +303,7 @@ impl Block {
             all_signals: u64::MAX,
             signals,
             handled,
+            linger,
             interrupted,
             rax: back.rax,
             rbx: back.rbx,
@@ -324,6 +343,17 @@ pub struct Call<'a> {
     pub string: &'a [u8],
     /// Called if that returns 0 (unless this is 0): it returns a string that says why.
     pub complaint: u64,
+}
+
+/// Bytes below a stack pointer that may be in use.
+const RED_ZONE: u64 = 128;
+/// A second or less.
+const LINGER: u64 = 1 << 24;
+
+/// Where in the code a thread waits to be fetched.
+fn lingering() -> std::ops::Range<u64> {
+    let start = &raw const calltap_call_start as u64;
+    (&raw const calltap_call_linger as u64 - start)..(&raw const calltap_call_lingered as u64 - start)
 }
 
 /// Bytes that the code needs, with its block and strings.
@@ -438,7 +468,7 @@ impl Place {
         (self.at + function as u64, [at, at + path.len() as u64 + 1], strings)
     }
 
-    /// Has the thread make a call, and waits until it is back where it was. How long that took.
+    /// Has the thread make a call, and waits until it is back where it was; on `hold`, it has not gone on from there. How long that took.
     pub fn call(
         &self,
         text: &mut ProcessText,
@@ -446,6 +476,7 @@ impl Place {
         regions: &[Region],
         call: &Call<'_>,
         limit: Duration,
+        hold: bool,
     ) -> Result<Duration, Failed> {
         let start = Instant::now();
         if call.string.len() >= STRINGS {
@@ -453,7 +484,8 @@ impl Place {
         }
         let back = thread.resumption();
         let (blocked, interrupted) = (thread.blocked_signals()?, thread.interruption());
-        let block = Block::new(call, blocked, thread.handled_signals() & !blocked, interrupted, &back);
+        let (handled, linger) = (thread.handled_signals() & !blocked, if hold { LINGER } else { 0 });
+        let block = Block::new(call, blocked, handled, linger, interrupted, &back);
         let all = [code(), block.bytes(), call.string, &[0]].concat();
         text.write(Avma(self.at), &all).map_err(|_| Failed::Memory)?;
         let mut regs = back;
@@ -471,6 +503,9 @@ impl Place {
             thread.run()?;
             std::thread::sleep(pause);
             thread.halt()?;
+            if hold && self.fetch(thread, back)? {
+                return Ok(start.elapsed());
+            }
             if !self.holds(text, thread, regions, Some(blocked).filter(|_| start.elapsed() > HANDLER)) {
                 return Ok(start.elapsed());
             }
@@ -479,6 +514,28 @@ impl Place {
             }
             pause = (pause * 2).min(Duration::from_millis(2));
         }
+    }
+
+    /// Sends a thread to wait in the code, from where it goes on by itself if it is not [fetched](Place::fetch) soon.
+    pub fn park(&self, text: &mut ProcessText, thread: &mut Held) -> Result<user_regs_struct, Failed> {
+        let back = thread.resumption();
+        let nothing = Call { function: 0, arguments: [0; 2], string: &[], complaint: 0 };
+        let block = Block::new(&nothing, 0, 0, LINGER, [back.rip, back.rax], &back);
+        text.write(Avma(self.at), &[code(), block.bytes()].concat()).map_err(|_| Failed::Memory)?;
+        // As if the code had come there: no signal was pending, and below its own stack there is some room.
+        let rip = self.at + lingering().start;
+        let regs = user_regs_struct { rip, rcx: LINGER, rbx: 0, rsp: back.rsp - RED_ZONE, ..back };
+        thread.set(regs)?;
+        Ok(back)
+    }
+
+    /// Has it stand where it was sent from. False if it has gone on.
+    pub fn fetch(&self, thread: &mut Held, back: user_regs_struct) -> Result<bool, Failed> {
+        let waits = lingering().contains(&thread.regs.rip.wrapping_sub(self.at));
+        if waits {
+            thread.set(back)?;
+        }
+        Ok(waits)
     }
 
     /// What the last call complained of, if it did. Then the scratch memory is still there: its address and length.

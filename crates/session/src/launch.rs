@@ -60,13 +60,21 @@ fn restore() -> io::Result<()> {
     Ok(())
 }
 
+/// In the child: has its parent trace it.
+fn ask_to_be_traced() -> io::Result<()> {
+    Ok(nix::sys::ptrace::traceme()?)
+}
+
+/// Starts `command` and holds it at its first instruction: this thread traces it.
+pub fn spawn_held(command: &[OsString]) -> Result<Child, Error> {
+    start(command, |command| {
+        // SAFETY: one system call.
+        unsafe { command.pre_exec(ask_to_be_traced) };
+    })
+}
+
 /// Starts `command` with `agent` preloaded. Call before starting threads.
 pub fn spawn(command: &[OsString], agent: &Path) -> Result<Child, Error> {
-    let (program, arguments) = command.split_first().ok_or_else(|| Error::Program {
-        program: String::new(),
-        reason: "no program given".into(),
-        exit_code: 2,
-    })?;
     let before = env::var_os(PRELOAD);
     let mut value = agent.as_os_str().to_owned();
     // Also if it is set and empty: then that is what the agent leaves.
@@ -76,18 +84,28 @@ pub fn spawn(command: &[OsString], agent: &Path) -> Result<Child, Error> {
     }
     // SAFETY: no other thread exists yet.
     unsafe { env::set_var(PRELOAD, value) };
-    let mut command = Command::new(program);
-    command.args(arguments);
-    // SAFETY: `restore` makes async-signal-safe system calls only.
-    unsafe { command.pre_exec(restore) };
-    let child = command.spawn();
+    let child = start(command, |_| {});
     match before {
         // SAFETY: as above.
         Some(before) => unsafe { env::set_var(PRELOAD, before) },
         // SAFETY: as above.
         None => unsafe { env::remove_var(PRELOAD) },
     }
-    child.map_err(|error| Error::Program {
+    child
+}
+
+fn start(command: &[OsString], prepare: impl FnOnce(&mut Command)) -> Result<Child, Error> {
+    let (program, arguments) = command.split_first().ok_or_else(|| Error::Program {
+        program: String::new(),
+        reason: "no program given".into(),
+        exit_code: 2,
+    })?;
+    let mut command = Command::new(program);
+    command.args(arguments);
+    // SAFETY: `restore` makes async-signal-safe system calls only.
+    unsafe { command.pre_exec(restore) };
+    prepare(&mut command);
+    command.spawn().map_err(|error| Error::Program {
         program: program.to_string_lossy().into_owned(),
         exit_code: if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 },
         reason: error.to_string(),

@@ -14,6 +14,7 @@ mod detach;
 mod directory;
 mod enter;
 mod error;
+mod first;
 mod frames;
 mod governor;
 mod inject;

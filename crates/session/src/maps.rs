@@ -1,7 +1,10 @@
 //! `/proc/PID/maps`, read.
 
-use std::path::PathBuf;
-use std::{fs, io};
+use crate::proc;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 
 /// One mapping.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -10,7 +13,9 @@ pub struct Region {
     pub start: u64,
     /// One past the last.
     pub end: u64,
-    /// Executable.
+    /// Writable,
+    pub writable: bool,
+    /// executable.
     pub executable: bool,
     /// Offset in the file.
     pub offset: u64,
@@ -50,11 +55,26 @@ impl Region {
         self.path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
     }
 
+    /// Opens the file that is mapped: itself where that is permitted, else by its name, which may be another file's by now.
+    pub fn open(&self, pid: u32) -> io::Result<File> {
+        let place = proc::place(pid);
+        let itself = place.join("map_files").join(format!("{:x}-{:x}", self.start, self.end));
+        let named = || open_file(&place.join("root").join(self.path.strip_prefix("/").unwrap_or(&self.path)));
+        File::open(itself).or_else(|_| named())
+    }
+
     /// A range that is spoken for.
     pub fn taken(start: u64, length: u64) -> Region {
         let (file, path) = ((String::new(), 0), PathBuf::new());
-        Region { start, end: start + length, executable: false, offset: 0, file, path }
+        Region { start, end: start + length, writable: false, executable: false, offset: 0, file, path }
     }
+}
+
+/// Opens a regular file to read. Under its name there may be anything: a link, or a pipe at which we would wait for ever.
+pub fn open_file(path: &Path) -> io::Result<File> {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::from(io::ErrorKind::InvalidInput)) }
 }
 
 fn parse(line: &str) -> Option<Region> {
@@ -71,6 +91,7 @@ fn parse(line: &str) -> Option<Region> {
     Some(Region {
         start: u64::from_str_radix(start, 16).ok()?,
         end: u64::from_str_radix(end, 16).ok()?,
+        writable: protection.as_bytes().get(1) == Some(&b'w'),
         executable: protection.as_bytes().get(2) == Some(&b'x'),
         offset: u64::from_str_radix(offset, 16).ok()?,
         file: (device.to_owned(), inode.parse().ok()?),
@@ -146,6 +167,7 @@ mod tests {
         let region = |start, end, path: &str| Region {
             start,
             end,
+            writable: false,
             executable: false,
             offset: 0,
             file: (String::new(), 0),

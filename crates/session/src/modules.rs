@@ -1,6 +1,6 @@
 //! What a process has loaded, and what can be traced in it.
 
-use crate::maps::Region;
+use crate::maps::{Region, open_file};
 use crate::proc;
 use calltap_patch::Bias;
 use calltap_sites::{Binary, Function};
@@ -101,7 +101,7 @@ impl Mapped {
     /// Opens the file through the process's root directory (it may be in another mount namespace).
     pub fn open(&self, pid: u32) -> Option<File> {
         let inside = proc::place(pid).join("root").join(self.path.strip_prefix("/").ok()?);
-        File::open(inside).or_else(|_| File::open(&self.path)).ok()
+        open_file(&inside).or_else(|_| open_file(&self.path)).ok()
     }
 }
 

@@ -1,13 +1,11 @@
 //! Pages of text that were written to, and are as in their files again: private copies, which the kernel can have back.
 
 use crate::maps::Region;
-use crate::proc;
 use crate::target::Target;
 use crate::text::ProcessText;
 use calltap_patch::{Avma, Text};
-use std::fs::{self, File};
+use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::PathBuf;
 
 const PAGE: u64 = 4096;
 
@@ -42,18 +40,11 @@ pub fn as_in_files(
     runs
 }
 
-/// The file that is mapped: not another one that has its path by now.
+/// The file that is mapped: not another one that has its path by now. None where the program itself may write.
 fn open(target: &Target, region: &Region) -> Option<File> {
-    let file = File::open(target.path(&region.path)).ok()?;
-    let mapped = PathBuf::from(format!("{:x}-{:x}", region.start, region.end));
-    let mapped = fs::metadata(proc::place(target.pid).join("map_files").join(mapped));
-    let meta = file.metadata().ok()?;
-    // (Only root may look at what is mapped; for others there is the number in `maps`.)
-    let same = match mapped {
-        Ok(mapped) => (mapped.dev(), mapped.ino()) == (meta.dev(), meta.ino()),
-        Err(_) => meta.ino() == region.file.1,
-    };
-    same.then_some(file)
+    let file = region.open(target.pid).ok()?;
+    let same = file.metadata().is_ok_and(|meta| meta.ino() == region.file.1);
+    (same && !region.writable).then_some(file)
 }
 
 fn is_same(text: &mut ProcessText, file: &File, at: u64, offset: u64) -> bool {

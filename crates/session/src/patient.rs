@@ -13,7 +13,6 @@ use object::Endianness::{self, Little as LITTLE};
 use object::elf::FileHeader64;
 use object::read::ReadCache;
 use object::read::elf::FileHeader;
-use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -35,27 +34,22 @@ pub struct Patient<'a> {
     pub agent: Option<Loaded>,
     /// A thread has not come back from a call.
     late: bool,
+    /// Threads stay where they are after a call, until they are let go.
+    pub hold: bool,
 }
 
 impl<'a> Patient<'a> {
     /// Looks at it.
     pub fn new(target: &'a Target) -> Result<Self, Error> {
         let refuse = |reason: &str| target.refuse(reason);
-        let mut text = ProcessText::open(target.pid).map_err(|error| refuse(&error.to_string()))?;
-        text.sync = Sync::Quiet; // nobody runs the place until a thread is sent there
-        let regions = maps::read(target.pid).map_err(|error| refuse(&error.to_string()))?;
-        let mut places = Place::all(&regions, |region, size| match region.name() {
-            VDSO => behind_vdso(&mut text, region, size),
-            _ if region.file.1 != 0 => target.behind_text(region, size),
-            _ => None,
-        });
+        let (mut text, regions, mut places) = look(target)?;
         tidy(target, &mut text, &regions, &places);
         places.retain(|place| !place.is_used(&mut text));
         let none =
             "nothing that it has loaded has room behind its text for the code that brings the agent in";
         let place = places.into_iter().next().ok_or_else(|| refuse(none))?;
         let agent = Loaded::find(&regions, &mut text);
-        Ok(Patient { target, text, regions, place, agent, late: false })
+        Ok(Patient { target, text, regions, place, agent, late: false, hold: false })
     }
 
     /// Puts back the bytes at the place, unless the thread is late and still runs what is there.
@@ -68,7 +62,7 @@ impl<'a> Patient<'a> {
 
     /// Has a thread make a call.
     pub fn call(&mut self, thread: &mut Held, call: &Call<'_>, limit: Duration) -> Result<(), Failed> {
-        let done = self.place.call(&mut self.text, thread, &self.regions, call, limit);
+        let done = self.place.call(&mut self.text, thread, &self.regions, call, limit, self.hold);
         self.late |= matches!(done, Err(Failed::Late | Failed::Thread(_)));
         done.map(drop)
     }
@@ -121,6 +115,36 @@ impl<'a> Patient<'a> {
         }
         Err(self.target.refuse(&last))
     }
+}
+
+/// A process's memory, its mappings, and the places for code in them.
+fn look(target: &Target) -> Result<(ProcessText, Vec<Region>, Vec<Place>), Error> {
+    let refuse = |error: std::io::Error| target.refuse(&error.to_string());
+    let mut text = ProcessText::open(target.pid).map_err(refuse)?;
+    text.sync = Sync::Quiet; // nobody runs the place until a thread is sent there
+    let regions = maps::read(target.pid).map_err(refuse)?;
+    let places = Place::all(&regions, |region, size| match region.name() {
+        VDSO => behind_vdso(&mut text, region, size),
+        _ if region.file.1 != 0 => target.behind_text(region, size),
+        _ => None,
+    });
+    Ok((text, regions, places))
+}
+
+/// Waits until no code is left of somebody who was killed: the thread that he had sent there may not have had its turn yet. False if that takes too long.
+pub fn await_tidy(target: &Target) -> bool {
+    let start = Instant::now();
+    while let Ok((mut text, regions, places)) = look(target) {
+        if !places.iter().any(|place| place.is_left(&mut text)) {
+            return true;
+        }
+        if start.elapsed() > TRY {
+            return false;
+        }
+        tidy(target, &mut text, &regions, &places);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    true
 }
 
 /// Takes away code that somebody has left who was killed, unless a thread is running it still.
@@ -189,7 +213,7 @@ impl Target {
 
     /// Where the text of the file ends that is mapped in a region, and what is behind it.
     fn behind_text(&self, region: &Region, size: usize) -> Option<(u64, Vec<u8>)> {
-        let file = File::open(self.path(&region.path)).ok()?;
+        let file = region.open(self.pid).ok()?;
         let text = TextSegment::of(&ReadCache::new(&file))?;
         let end = (text.offset + text.size).next_multiple_of(16);
         // (Behind the end of the file there are zeros.)

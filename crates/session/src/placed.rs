@@ -135,6 +135,18 @@ pub fn owner_word(target: &Target, thread: &Held, text: &mut ProcessText) -> Res
     }
 }
 
+/// Where it will, of a thread that comes out of set_tid_address: glibc has just named the place, musl another one.
+pub fn owner_word_told(thread: &Held, text: &mut ProcessText) -> Option<u64> {
+    let (pointer, named) = (thread.regs.fs_base, thread.regs.rdi);
+    let mut own = [0; 8];
+    // (Both begin the block with its address.)
+    text.read(Avma(pointer), &mut own)
+        .ok()
+        .filter(|()| pointer != 0 && u64::from_le_bytes(own) == pointer)?;
+    let [musl, glibc] = OWNER_WORDS;
+    Some(if named == pointer + glibc { glibc } else { musl })
+}
+
 /// How a program's unwinder is told of frames that no dynamic linker knows.
 pub struct Frames {
     /// The function that does it; None: the program has no unwinder.
@@ -143,6 +155,8 @@ pub struct Frames {
     pub unwinder: Vec<(u64, u64)>,
 }
 
+/// Bytes of an unwinder's notes.
+const NOTES: usize = 48;
 const REGISTER: &str = "__register_frame_info";
 /// Functions of an unwinder that is linked in; others are called by these.
 const UNWINDER: &[&str] = &["_Unwind_Find_FDE", "__deregister_frame_info", REGISTER];
@@ -170,6 +184,12 @@ impl Frames {
         unwinder.extend(symbols.ranges());
         unwinder.sort();
         Ok(Frames { register, unwinder })
+    }
+
+    /// Has the unwinder written its notes?
+    pub fn are_known(&self, [_, notes]: [u64; 2], text: &mut ProcessText) -> bool {
+        let mut bytes = [0; NOTES];
+        text.read(Avma(notes), &mut bytes).is_ok() && bytes != [0; NOTES]
     }
 
     /// The call that does it: with the frames, and with memory for the unwinder's notes.

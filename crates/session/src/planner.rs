@@ -190,6 +190,22 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
+    /// Switches on what is wanted in a static program that is held and has not run anything of its own.
+    pub fn begin(&mut self, pid: u32, emit: &mut dyn FnMut(Record)) -> Result<(), Refusal> {
+        let mut records = Vec::new();
+        self.look(0, pid, true, &mut records);
+        self.check_once()?;
+        records.drain(..).for_each(&mut *emit);
+        self.hand_over();
+        self.take_mapped(0, &mut records);
+        self.patch(0, pid, true, &mut records);
+        if let Some(process) = self.processes.get_mut(&0) {
+            process.modules.iter_mut().for_each(|module| module.fresh = false);
+        }
+        records.drain(..).for_each(emit);
+        Ok(())
+    }
+
     /// Has what can be chosen from looked at, once.
     pub(crate) fn check_once(&mut self) -> Result<(), Refusal> {
         if std::mem::replace(&mut self.checked, true) { Ok(()) } else { (self.check)(&self.candidates) }
@@ -259,13 +275,13 @@ impl<'a> Planner<'a> {
 
     /// The processes of the session that live, by index: the one that was attached to, and its children as far as they have called anything.
     pub fn living(&self, first: &Target) -> Vec<(u32, Target)> {
-        let inode = self.directory.control_inode();
+        let session = self.directory.identity();
         let living = |index: u32| {
             let entry = self.shared.process(index)?;
             let own = proc::host_pid(entry.pid.load(Acquire), entry.pid_namespace.load(Relaxed));
             let pid = if index == 0 { first.pid } else { own };
             // (Whatever has the id by now, only who has our memory is ours.)
-            let target = Target::of_child(pid).filter(|_| proc::has_mapped(pid, inode))?;
+            let target = Target::of_child(pid).filter(|_| proc::has_mapped(pid, &session))?;
             Some((index, target))
         };
         (0..self.shared.control().process_bump.load(Acquire)).filter_map(living).collect()
@@ -392,7 +408,12 @@ impl<'a> Planner<'a> {
         let Some(process) = self.processes.get_mut(&index) else { return };
         let mut note = |text: String| records.push(Record::Note { text });
         if process.text.is_none() {
-            match ProcessText::open(pid) {
+            let text = ProcessText::open(pid);
+            // The id comes from the program's memory, and what has it may be another program by now. Whoever has our memory after his was opened is ours.
+            if !proc::has_mapped(pid, &self.directory.identity()) {
+                return note(format!("process {pid} is none of this session's: nothing was changed in it"));
+            }
+            match text {
                 Ok(text) => process.text = Some(text),
                 Err(error) => {
                     return note(format!(
@@ -418,6 +439,7 @@ impl<'a> Planner<'a> {
             None
         };
         let (mut tally, mut found) = (Tally::default(), Vec::new());
+        text.lease();
         text.sync = if can_sync { Sync::Barrier } else { Sync::Quiet };
         let (fresh, running): (Vec<&mut Loaded>, Vec<&mut Loaded>) =
             process.modules.iter_mut().partition(|module| module.fresh);

@@ -1,10 +1,11 @@
 //! What `/proc` says of processes and threads, besides their [mappings](crate::maps).
 
 use crate::agent;
+use crate::directory::Identity;
 use crate::maps::{self, Region};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A field of a status file, by its name.
 pub fn field<'t>(status: &'t str, name: &str) -> Option<&'t str> {
@@ -67,17 +68,21 @@ pub fn place(pid: u32) -> PathBuf {
     tasks.map(|task| task.path()).find(|task| fs::metadata(task.join("exe")).is_ok()).unwrap_or(first)
 }
 
-/// The processes in which an agent has mapped the control file with this inode; `first` comes first, if it is one of them.
-pub fn who_maps(inode: u64, first: u32) -> Vec<u32> {
+/// The processes in which an agent has mapped the control file of a session; `first` comes first, if it is one of them.
+pub fn who_maps(session: &Identity, first: u32) -> Vec<u32> {
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
     let others = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(|pid| *pid != first);
-    std::iter::once(first).chain(others).filter(|pid| has_mapped(*pid, inode)).collect()
+    std::iter::once(first).chain(others).filter(|pid| has_mapped(*pid, session)).collect()
 }
 
-/// Has an agent mapped the control file with this inode into a process?
-pub fn has_mapped(pid: u32, inode: u64) -> bool {
+/// Has an agent mapped the control file of this session into a process?
+pub fn has_mapped(pid: u32, session: &Identity) -> bool {
     let regions = maps::read(pid).unwrap_or_default();
-    let control = |region: &Region| region.file.1 == inode && region.name().starts_with("control");
+    // (By name as well: file systems that have no name in common number their files alike.)
+    let directory = |region: &Region| region.path.parent().and_then(Path::file_name) == Some(&session.name);
+    let control = |region: &Region| {
+        region.file.1 == session.control && region.name().starts_with("control") && directory(region)
+    };
     // (Controllers have mapped it too, but no agent.)
     regions.iter().any(control) && regions.iter().any(agent::is_mapped)
 }

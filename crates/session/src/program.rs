@@ -20,6 +20,13 @@ pub struct Program {
 }
 
 impl Program {
+    /// Has it no dynamic linker?
+    pub fn is_static(&self) -> bool {
+        self.binary.interpreter.is_none()
+    }
+}
+
+impl Program {
     /// Finds the program as execvp would, and refuses what cannot be traced before it is run.
     pub fn find(word: Option<&OsString>) -> Result<Program, Error> {
         let word = word.cloned().unwrap_or_default();
@@ -59,12 +66,6 @@ impl Program {
         }
         let short = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
         let binary = calltap_sites::read(&data, &short).map_err(|error| refuse(&error.to_string(), 126))?;
-        if binary.interpreter.is_none() {
-            return Err(refuse(
-                "statically linked: the agent is loaded by the dynamic linker, so this program cannot be recorded yet",
-                126,
-            ));
-        }
         if meta.permissions().mode() & 0o6000 != 0 && !rustix::process::geteuid().is_root() {
             return Err(refuse(
                 "set-user-ID or set-group-ID: the dynamic linker loads no agent into it",

@@ -9,9 +9,10 @@ use crate::modules::Candidates;
 use crate::planner::{PatchMode, Planner};
 use crate::program::Program;
 use crate::shm::{self, Shared};
+use crate::threads::Held;
 use crate::trace_file::TraceFile;
 use crate::visit::{Stay, Visit, Visited};
-use crate::{Error, clock};
+use crate::{Error, clock, first};
 use calltap_abi::plan::{Phase, Trouble};
 use calltap_abi::{CHUNK_SIZE, Clock, MAGIC, PATH_MAX, VERSION, stub};
 use calltap_sites::Function;
@@ -20,7 +21,7 @@ use nix::sys::resource::UsageWho;
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::ExitStatus;
+use std::process::{Child, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::mpsc::{self, Sender};
@@ -122,19 +123,29 @@ fn record_program(options: &Options, command: &[OsString]) -> Result<Outcome, Er
     let mut writer = TraceWriter::create(file.path(), session(options, words, clock, clock_note.clone()))?;
     let signals = Signals::take()?;
     let start = Instant::now();
-    let mut child = launch::spawn(command, &directory.agent())?;
+    let (mut child, held) = start_program(&program, command, &directory, &shared)?;
     signals.forward(&child);
 
     let (sender, receiver) = mpsc::channel();
     let (stop, ended) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (begun, beginning) = mpsc::channel();
+    let is_held = held.is_some();
     let collector = Collector::new(&shared, &mut writer, receiver, clock);
-    let pid = Pid::from_raw(child.id() as i32);
+    let child_id = child.id();
+    let pid = Pid::from_raw(child_id as i32);
     let result = thread::scope(|scope| {
         let collecting = scope.spawn(|| collector.run(&|| stop.load(Acquire)));
         let planning = scope.spawn(|| {
             with_planner(&shared, &directory, options, &program.name, &|| file.keep(), |planner| {
                 planner.know(program.file.clone(), &program.name, Arc::clone(&program.binary));
-                let planned = answer_all(planner, &shared, &sender, &ended, &mut |_| {});
+                let mut planned = Ok(());
+                if is_held {
+                    planned = planner.begin(child_id, &mut |record| drop(sender.send(record)));
+                }
+                if planned.is_ok() {
+                    drop(begun);
+                    planned = answer_all(planner, &shared, &sender, &ended, &mut |_| {});
+                }
                 if planned.is_err() {
                     // The program has not run an instruction of its own.
                     pid.map(|pid| kill_process(pid, Signal::KILL));
@@ -145,6 +156,9 @@ fn record_program(options: &Options, command: &[OsString]) -> Result<Outcome, Er
         if clock == Clock::Coarse {
             scope.spawn(|| tick(&shared, &stop));
         }
+        // (Nobody sends anything: the other end is gone when the functions are on, or the program has been killed.)
+        let _: Result<(), _> = beginning.recv();
+        drop(held);
         let status = child.wait();
         end_planning(&shared, &ended);
         let planned = planning.join();
@@ -170,6 +184,28 @@ fn record_program(options: &Options, command: &[OsString]) -> Result<Outcome, Er
         notes,
         failed,
     })
+}
+
+/// Starts the program; a static one is held until its functions are switched on.
+fn start_program(
+    program: &Program,
+    command: &[OsString],
+    directory: &Directory,
+    shared: &Shared,
+) -> Result<(Child, Option<Held>), Error> {
+    if !program.is_static() {
+        return Ok((launch::spawn(command, &directory.agent())?, None));
+    }
+    let mut child = launch::spawn_held(command)?;
+    match first::hold(child.id(), directory, shared) {
+        Ok(held) => Ok((child, Some(held))),
+        Err(error) => {
+            // It has not run an instruction of its own.
+            let _ = child.kill();
+            let _ = child.wait();
+            Err(error)
+        }
+    }
 }
 
 fn record_process(

@@ -76,8 +76,8 @@ pub fn ask(pid: u32, request: &Request) -> Result<Option<Answer>, Error> {
     while start.elapsed() < PATIENCE {
         let answer = door.read(ANSWER).ok().and_then(|text| from_text::<Answer>(&text));
         if let Some(answer) = answer.filter(|answer| answer.id == id) {
-            if matches!(answer.text, Answer::Leaving) {
-                await_end(&door);
+            if matches!(answer.text, Answer::Leaving) && !has_ended(&door) {
+                return Err(target.refuse("calltap is leaving it, and takes long"));
             }
             return Ok(Some(answer.text));
         }
@@ -86,14 +86,17 @@ pub fn ask(pid: u32, request: &Request) -> Result<Option<Answer>, Error> {
         }
         std::thread::sleep(LOOK);
     }
+    // What nobody waits for shall not be done.
+    door.remove(REQUEST);
     Err(target.refuse("calltap is at it already, and does not answer"))
 }
 
-fn await_end(door: &Door) {
+fn has_ended(door: &Door) -> bool {
     let start = Instant::now();
     while door.is_busy() && start.elapsed() < LEAVING {
         std::thread::sleep(LOOK);
     }
+    !door.is_busy()
 }
 
 /// The requests that come to a session.

@@ -62,6 +62,8 @@ const CALLS: &[Call] = &[
     with("mmap", libc::SYS_mmap, &[(2, READ | WRITE)]),
     with("mmap of code", libc::SYS_mmap, &[(2, READ | EXEC)]),
     with("mprotect", libc::SYS_mprotect, &[(2, READ)]),
+    with("mprotect", libc::SYS_mprotect, &[(2, READ | WRITE)]),
+    perhaps("brk", libc::SYS_brk, &[]),
     call("munmap", libc::SYS_munmap),
     with("madvise", libc::SYS_madvise, &[(2, libc::MADV_WIPEONFORK as u64)]),
     perhaps("madvise", libc::SYS_madvise, &[(2, libc::MADV_DONTNEED as u64)]),
@@ -95,7 +97,8 @@ pub fn forbids(filters: &[Vec<Instruction>]) -> Option<&'static str> {
         filters.iter().all(|filter| {
             let fine = |result: &u32| match result & ACTION {
                 ALLOW | LOG => true,
-                ERRNO => call.may_fail,
+                // (Error 0 looks like success.)
+                ERRNO => call.may_fail && result & libc::SECCOMP_RET_DATA != 0,
                 _ => false,
             };
             results(filter, call).is_some_and(|results| results.iter().all(fine))
@@ -220,6 +223,8 @@ fn compute(operation: u16, a: Word, b: Word) -> Option<Word> {
         0x00 => both.map(|(a, b)| a.wrapping_add(b)),
         0x10 => both.map(|(a, b)| a.wrapping_sub(b)),
         0x20 => both.map(|(a, b)| a.wrapping_mul(b)),
+        // (By 0: the kernel ends the filter, with 0, which is to kill.)
+        0x30 if b == Some(0) => return None,
         0x30 => both.and_then(|(a, b)| a.checked_div(b)),
         0x40 => both.map(|(a, b)| a | b),
         0x50 => both.map(|(a, b)| a & b),
@@ -269,6 +274,7 @@ mod tests {
     fn what_can_be_done_without_may_fail_and_must_not_kill() {
         check(&[only(libc::SYS_membarrier, ERRNO | 38, ALLOW)], None);
         check(&[only(libc::SYS_membarrier, KILL, ALLOW)], Some("membarrier"));
+        check(&[only(libc::SYS_membarrier, ERRNO, ALLOW)], Some("membarrier"));
         check(&[only(libc::SYS_clone, libc::SECCOMP_RET_TRAP, ALLOW)], Some("clone"));
     }
 

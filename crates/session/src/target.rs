@@ -54,8 +54,10 @@ fn has_living_thread(pid: u32) -> bool {
     threads::list(pid).into_iter().any(|tid| proc::state(tid).is_some_and(|state| !proc::is_end(state)))
 }
 
+/// A process's name; it may have given itself any.
 fn comm(pid: u32) -> String {
-    fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned()
+    let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+    String::from_utf8_lossy(&name).trim_end().replace(char::is_control, "?")
 }
 
 impl Target {
@@ -199,8 +201,7 @@ impl Symbols {
         wanted: impl Fn(&str) -> bool,
     ) -> Option<Symbols> {
         let region = regions.iter().find(|region| region.executable && is_it(region.name()))?;
-        let target = proc::place(pid).join("root");
-        let file = File::open(target.join(region.path.strip_prefix("/").ok()?)).ok()?;
+        let file = region.open(pid).ok()?;
         let data = ReadCache::new(&file);
         let text = TextSegment::of(&data)?;
         let at = text.address.wrapping_sub(text.offset).wrapping_add(region.offset);

@@ -37,13 +37,26 @@ pub struct ProcessText {
     /// How to sync.
     pub sync: Sync,
     in_batch: bool,
+    /// Nothing is written to sites after this.
+    until: Option<Instant>,
 }
+
+/// The agent gives a controller up that shows no sign of life for two seconds: then modules may be unmapped. Whoever was stopped for that long in the
+/// middle must not write on as if nothing had been.
+const LEASE: Duration = Duration::from_millis(1500);
 
 impl ProcessText {
     /// Opens the memory of a process: takes the permission to trace it.
     pub fn open(pid: u32) -> std::io::Result<ProcessText> {
         let memory = OpenOptions::new().read(true).write(true).open(proc::place(pid).join("mem"))?;
-        Ok(ProcessText { pid, memory, sync: Sync::Barrier, in_batch: false })
+        Ok(ProcessText { pid, memory, sync: Sync::Barrier, in_batch: false, until: None })
+    }
+}
+
+impl ProcessText {
+    /// From now on it is known for a while what is mapped.
+    pub fn lease(&mut self) {
+        self.until = Some(Instant::now() + LEASE);
     }
 }
 
@@ -63,6 +76,9 @@ impl Text for ProcessText {
     }
 
     fn write(&mut self, at: Avma, bytes: &[u8]) -> Result<(), Errno> {
+        if self.in_batch && self.until.is_some_and(|until| Instant::now() > until) {
+            return Err(Errno::TIMEDOUT);
+        }
         if patch_log::is_kept() {
             let bytes = bytes.to_vec();
             patch_log::add([if self.in_batch {

@@ -176,10 +176,42 @@ impl Held {
     fn stop(process: u32, tid: u32, patience: Duration) -> Result<Held, NotHeld> {
         let since = Instant::now();
         await_stop(tid, since, patience)?;
+        Held::new(process, tid, since)
+    }
+
+    fn new(process: u32, tid: u32, since: Instant) -> Result<Held, NotHeld> {
         let regs = ptrace::getregs(pid(tid)).map_err(|_| NotHeld::Gone)?;
-        let mut held = Held { tid, regs, system_call: None, stopped: regs, process, since, running: false };
+        let (stopped, running) = (regs, false);
+        let mut held = Held { tid, regs, system_call: None, stopped, process, since, running };
         held.settle()?;
         Ok(held)
+    }
+
+    /// A child that has asked to be traced, at the first instruction of its program. (It cannot be run and halted: for that it has to be taken.)
+    pub fn child(process: u32) -> Result<Held, NotHeld> {
+        match waitpid(pid(process), Some(WaitPidFlag::__WALL)) {
+            Ok(WaitStatus::Stopped(..)) => {
+                ptrace::setoptions(pid(process), ptrace::Options::PTRACE_O_TRACESYSGOOD)
+                    .map_err(NotHeld::Refused)?;
+                Held::new(process, process, Instant::now())
+            }
+            _ => Err(NotHeld::Gone),
+        }
+    }
+
+    /// Lets such a child run to the next entry to or exit from a system call.
+    pub fn run_to_system_call(&mut self) -> Result<(), NotHeld> {
+        let mut signal = None;
+        loop {
+            ptrace::syscall(pid(self.tid), signal).map_err(|_| NotHeld::Gone)?;
+            match waitpid(pid(self.tid), Some(WaitPidFlag::__WALL)) {
+                Ok(WaitStatus::PtraceSyscall(_)) => break,
+                Ok(WaitStatus::Stopped(_, other)) => signal = Some(other),
+                _ => return Err(NotHeld::Gone),
+            }
+        }
+        self.regs = ptrace::getregs(pid(self.tid)).map_err(|_| NotHeld::Gone)?;
+        Ok(())
     }
 
     /// Notes the system call that was cut short, and has it begun again if the kernel does not.

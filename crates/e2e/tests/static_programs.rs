@@ -1,0 +1,78 @@
+//! Recording static programs, and those linked with musl, from their start: as every other.
+
+use calltap_e2e::*;
+
+/// Every build of a source, with flags in turn.
+fn every(source: &str, how: &[&str]) {
+    for (turn, build) in installed(PLACED).enumerate() {
+        let program = compile(build, &[source], &[]);
+        check(&program, &diagonal(turn), &Expect { arguments: how, ..Expect::default() });
+    }
+}
+
+#[test]
+fn arguments_and_results_of_every_class_arrive() {
+    every("abi.c", &[]);
+}
+
+#[test]
+fn longjmp_and_tail_calls_go_on_as_untraced() {
+    every("jumps.c", &[]);
+    every("tail.c", &[]);
+}
+
+#[test]
+fn threads_end_in_every_way() {
+    for how in ["short", "exit", "cancel", "keys"] {
+        every("threads.c", &[how]);
+    }
+}
+
+#[test]
+fn signals_are_handled_as_untraced() {
+    for build in installed(PLACED) {
+        let program = compile(build, &["signals.c"], &[]);
+        let expect = Expect { arguments: &["plain"], may_lose: true, ..Expect::default() };
+        check(&program, &plain(), &expect);
+    }
+}
+
+#[test]
+fn forked_children_are_traced_as_their_own_processes() {
+    for how in ["fork", "exec", "vfork"] {
+        every("processes.c", &[how]);
+    }
+}
+
+#[test]
+fn exceptions_and_panics_find_their_way() {
+    for build in &PLACED[..2] {
+        check(&compile(build, &["throws.cpp"], &[]), &plain(), &Expect::default());
+    }
+    let program = compile_rust("panics.rs", &["-Copt-level=2", "-Ctarget-feature=+crt-static"]);
+    check(&program, &plain(), &Expect::default());
+}
+
+#[test]
+fn a_recorder_that_is_killed_at_the_start_leaves_a_program_that_runs() {
+    if !have("strace") {
+        return;
+    }
+    let program = compile(&PLACED[0], &["tail.c"], &[]);
+    let alone = run(std::process::Command::new(&program.path), b"");
+    for when in (1..60).step_by(4) {
+        let mut strace = std::process::Command::new("strace");
+        strace.args(["-qq", "-o", "/dev/null", "-e", "trace=ptrace", "-e"]);
+        strace.arg(format!("inject=ptrace:signal=SIGKILL:when={when}")).arg(calltap());
+        strace.args(["record", "-q", "-o", "killed.calltap", "--"]).arg(&program.path);
+        strace.current_dir(program.directory());
+        let run = run(strace, b"");
+        // (The program has our output still: this ends when it does.)
+        assert!(
+            run.stdout == alone.stdout || run.stdout.is_empty() && when < 3,
+            "{when}: {}{}",
+            run.stdout,
+            run.stderr
+        );
+    }
+}

@@ -1,0 +1,53 @@
+//! The first moments of a static program. No dynamic linker loads the agent into it, so it is held when its C library has set up the first thread,
+//! before anything of the program's own has run, until the agent is there and its functions are switched on.
+//!
+//! It asked to be traced itself: should we be killed, it runs on, as if nothing had been.
+
+use crate::directory::Directory;
+use crate::patient::{Patient, explain, say};
+use crate::placed::owner_word_told;
+use crate::shm::Shared;
+use crate::target::Target;
+use crate::text::ProcessText;
+use crate::threads::{Held, NotHeld};
+use crate::{Error, enter};
+
+/// System calls before that: the C library looks at its tunables, gets memory.
+const CALLS: usize = 2000;
+
+/// Waits until the program is so far, and brings the agent in. It goes on when what is returned is dropped; by the thread that has started it.
+pub fn hold(pid: u32, directory: &Directory, shared: &Shared) -> Result<Held, Error> {
+    let target = Target::known(pid)?;
+    let refuse = |why: &str| target.refuse(why);
+    let mut thread = Held::child(pid).map_err(|why| refuse(&say(why)))?;
+    let mut text = ProcessText::open(pid).map_err(|error| refuse(&error.to_string()))?;
+    let owner_word = await_thread(&mut thread, &mut text).map_err(|why| match why {
+        Some(why) => refuse(&say(why)),
+        None => refuse("statically linked, and it does not begin as programs of glibc or musl do"),
+    })?;
+    // What asked to be traced can be halted by a signal only, which would stay if we were killed. So it is let go, to wait in a loop, and taken again.
+    let mut patient = Patient::new(&target)?;
+    let back = patient.place.park(&mut text, &mut thread).map_err(|failed| explain(&target, failed))?;
+    drop(thread);
+    let mut thread = Held::take(pid, pid).map_err(|why| refuse(&say(why)))?;
+    match patient.place.fetch(&mut thread, back) {
+        Ok(true) => enter::start(&target, directory, shared, &mut patient, thread, owner_word),
+        Ok(false) => Err(refuse("it could not be held, this machine is too busy")),
+        Err(failed) => Err(explain(&target, failed)),
+    }
+}
+
+/// Lets it run until the kernel has told its thread library the thread's id. Where the library will keep that; None: it is not told. (Single steps
+/// would be more exact, and a trap left behind, should we be killed.)
+fn await_thread(thread: &mut Held, text: &mut ProcessText) -> Result<u64, Option<NotHeld>> {
+    let is_told = |thread: &Held| {
+        thread.regs.orig_rax == libc::SYS_set_tid_address as u64 && thread.regs.rax as i64 > 0
+    };
+    for _ in 0..CALLS {
+        thread.run_to_system_call()?;
+        if is_told(thread) {
+            return owner_word_told(thread, text).ok_or(None);
+        }
+    }
+    Err(None)
+}
