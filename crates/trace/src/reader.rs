@@ -3,7 +3,7 @@
 use crate::chunk::{IndexEntry, Kind};
 use crate::codec::Damage;
 use crate::gather::Gather;
-use crate::source::{Scratch, Source};
+use crate::source::{Scratch, Source, Spares};
 use crate::survey::{Complaints, survey};
 use crate::{Batch, ClockKind, ClockMap, Error, Meta, ThreadId};
 use std::path::Path;
@@ -13,6 +13,7 @@ use std::path::Path;
 /// It can be shared: any number of threads may run their own [`TraceReader::batches`].
 pub struct TraceReader {
     source: Source,
+    spares: Spares,
     meta: Meta,
     complaints: Vec<String>,
     clock: ClockMap,
@@ -28,9 +29,9 @@ impl TraceReader {
     pub fn open(path: &Path) -> Result<Self, Error> {
         let source = Source::open(path)?;
         let mut complaints = Complaints::default();
-        let all = survey(&source, &mut complaints)?;
-        let mut gather = Gather::new();
         let mut scratch = Scratch::new(&source)?;
+        let all = survey(&source, &mut scratch, &mut complaints)?;
+        let mut gather = Gather::new();
         for entry in all.iter().filter(|entry| entry.header.is(Kind::Records)) {
             match source.payload(entry, &mut scratch)? {
                 Ok(()) => gather.lines(&scratch.raw, entry.offset, &mut complaints),
@@ -67,7 +68,8 @@ impl TraceReader {
         let events = chunks.iter().map(|entry| u64::from(entry.header.span().events)).sum();
         let mut by_thread: Vec<u32> = (0..).take(chunks.len()).collect();
         by_thread.sort_by_key(|&at| chunks[at as usize].header.thread());
-        Ok(Self { source, meta, complaints: complaints.finish(), clock, events, chunks, by_thread })
+        let (spares, complaints) = (Spares::new(scratch), complaints.finish());
+        Ok(Self { source, spares, meta, complaints, clock, events, chunks, by_thread })
     }
 
     /// What the trace says besides events. Ids in it, and those of all events, are valid indices.
@@ -98,12 +100,12 @@ impl TraceReader {
 
     /// All events, chunk by chunk, in file order: per thread oldest first, threads interleaved.
     pub fn batches(&self) -> Batches<'_> {
-        Batches { reader: self, next: 0, scratch: None }
+        Batches { reader: self, next: 0 }
     }
 
     /// The events of one thread, oldest first.
     pub fn thread_batches(&self, thread: ThreadId) -> ThreadBatches<'_> {
-        ThreadBatches { reader: self, rest: self.of_thread(thread), scratch: None }
+        ThreadBatches { reader: self, rest: self.of_thread(thread) }
     }
 
     fn of_thread(&self, thread: ThreadId) -> &[u32] {
@@ -113,13 +115,9 @@ impl TraceReader {
         &self.by_thread[start..end]
     }
 
-    fn read(&self, at: usize, scratch: &mut Option<Scratch>, batch: &mut Batch) -> Result<bool, Error> {
+    fn read(&self, at: usize, batch: &mut Batch) -> Result<bool, Error> {
         let Some(entry) = self.chunks.get(at) else { return Ok(false) };
-        let scratch = match scratch {
-            Some(scratch) => scratch,
-            none => none.insert(Scratch::new(&self.source)?),
-        };
-        self.source.batch(entry, scratch, batch)?;
+        self.spares.lend(&self.source, |scratch| self.source.batch(entry, scratch, batch))?;
         Ok(true)
     }
 }
@@ -128,7 +126,6 @@ impl TraceReader {
 pub struct Batches<'a> {
     reader: &'a TraceReader,
     next: usize,
-    scratch: Option<Scratch>,
 }
 
 impl Batches<'_> {
@@ -137,7 +134,7 @@ impl Batches<'_> {
     pub fn next_into(&mut self, batch: &mut Batch) -> Result<bool, Error> {
         let at = self.next;
         self.next += 1;
-        self.reader.read(at, &mut self.scratch, batch)
+        self.reader.read(at, batch)
     }
 }
 
@@ -154,7 +151,6 @@ impl Iterator for Batches<'_> {
 pub struct ThreadBatches<'a> {
     reader: &'a TraceReader,
     rest: &'a [u32],
-    scratch: Option<Scratch>,
 }
 
 impl ThreadBatches<'_> {
@@ -162,7 +158,7 @@ impl ThreadBatches<'_> {
     pub fn next_into(&mut self, batch: &mut Batch) -> Result<bool, Error> {
         let Some((&at, rest)) = self.rest.split_first() else { return Ok(false) };
         self.rest = rest;
-        self.reader.read(at as usize, &mut self.scratch, batch)
+        self.reader.read(at as usize, batch)
     }
 }
 

@@ -7,6 +7,7 @@ use crate::{Batch, Error};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use zstd::bulk::Decompressor;
 
 /// The file.
@@ -16,7 +17,7 @@ pub(crate) struct Source {
     file: File,
 }
 
-/// Buffers of one reading loop.
+/// What reading a chunk takes: buffers, tables and a decompressor.
 pub(crate) struct Scratch {
     file: Vec<u8>,
     pub(crate) raw: Vec<u8>,
@@ -28,6 +29,34 @@ impl Scratch {
     pub(crate) fn new(source: &Source) -> Result<Self, Error> {
         let press = Decompressor::new().map_err(|error| Error::io(&source.path, "read", error))?;
         Ok(Self { file: Vec::new(), raw: Vec::new(), press, decoder: Decoder::default() })
+    }
+}
+
+/// Scratches nobody is using. They are lent chunk by chunk, not kept by each reading loop: a recording of thousands of threads is read by as
+/// many loops, and a new one costs as much as a thousand events (a decompressor asks what processor it runs on, and in a virtual machine
+/// each such question stops it), besides a quarter of a megabyte.
+pub(crate) struct Spares(Mutex<Vec<Scratch>>);
+
+impl Spares {
+    pub(crate) fn new(first: Scratch) -> Self {
+        Self(Mutex::new(vec![first]))
+    }
+
+    /// Does `work` with a scratch that nobody else has meanwhile.
+    pub(crate) fn lend<T>(
+        &self,
+        source: &Source,
+        work: impl FnOnce(&mut Scratch) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let spare = self.all().pop();
+        let mut scratch = spare.map_or_else(|| Scratch::new(source), Ok)?;
+        let result = work(&mut scratch);
+        self.all().push(scratch);
+        result
+    }
+
+    fn all(&self) -> MutexGuard<'_, Vec<Scratch>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

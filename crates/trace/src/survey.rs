@@ -34,7 +34,11 @@ impl Complaints {
 }
 
 /// Finds all chunks. Fails only if this is not a trace this crate can read.
-pub(crate) fn survey(source: &Source, complaints: &mut Complaints) -> Result<Vec<IndexEntry>, Error> {
+pub(crate) fn survey(
+    source: &Source,
+    scratch: &mut Scratch,
+    complaints: &mut Complaints,
+) -> Result<Vec<IndexEntry>, Error> {
     let path = || source.path.clone();
     if source.len == 0 {
         return Err(Error::Empty { path: path() });
@@ -57,7 +61,7 @@ pub(crate) fn survey(source: &Source, complaints: &mut Complaints) -> Result<Vec
         }
         Start::Damaged => complaints.add("the header of the file is damaged".to_owned()),
     }
-    let mut chunks = match by_index(source)? {
+    let mut chunks = match by_index(source, scratch)? {
         Found::Intact(chunks) => return Ok(chunks),
         Found::Broken => {
             complaints.add("the index is damaged: it was made anew from the chunks".to_owned());
@@ -75,20 +79,19 @@ enum Found {
     Missing,
 }
 
-fn by_index(source: &Source) -> Result<Found, Error> {
+fn by_index(source: &Source, scratch: &mut Scratch) -> Result<Found, Error> {
     let Some(end) = source.len.checked_sub(TRAILER as u64) else { return Ok(Found::Missing) };
     let mut trailer = [0; TRAILER];
     source.read(&mut trailer, end)?;
     let Some(start) = chunk::parse_trailer(&trailer) else { return Ok(Found::Missing) };
     let mut chunks: Vec<IndexEntry> = Vec::new();
-    let mut scratch = Scratch::new(source)?;
     let (mut at, mut next) = (start, FILE_HEADER as u64);
     while at < end {
         let Some(header) = header(source, at, end)? else { return Ok(Found::Broken) };
         if !header.is(Kind::Index) {
             return Ok(Found::Broken);
         }
-        match source.payload(&IndexEntry { offset: at, header }, &mut scratch)? {
+        match source.payload(&IndexEntry { offset: at, header }, scratch)? {
             Ok(()) => {}
             Err(_) => return Ok(Found::Broken),
         }

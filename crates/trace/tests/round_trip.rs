@@ -200,6 +200,35 @@ fn three_thousand_threads_of_two_events() {
     assert_eq!(reader.thread_span(ThreadId(3000)), None);
 }
 
+/// Loops share what reading takes; whoever reads in between, each gets the events of its own thread.
+#[test]
+fn many_loops_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t");
+    let mut writer = TraceWriter::create(&path, session(ClockKind::Tsc)).unwrap();
+    let event =
+        |id: u32, n: u64| Event { ticks: n * u64::from(id + 1), site: SiteId(id), kind: EventKind::Entry };
+    for id in 0..20 {
+        writer.record(&thread(id)).unwrap();
+        let mut encoder = ThreadEncoder::new(ThreadId(id));
+        (0..70_000).for_each(|n| encoder.push(event(id, n)));
+        writer.events(&mut encoder).unwrap();
+    }
+    writer.finish(end()).unwrap();
+    let reader = TraceReader::open(&path).unwrap();
+    let read_all = || {
+        let mut loops: Vec<_> = (0..20).map(|id| reader.thread_batches(ThreadId(id))).collect();
+        let [firsts, seconds] = [(); 2]
+            .map(|()| loops.iter_mut().map(|batches| batches.next().unwrap().unwrap()).collect::<Vec<_>>());
+        for (id, (first, second)) in (0..).zip(firsts.iter().zip(&seconds)) {
+            assert!(first.events.iter().chain(&second.events).copied().eq((0..70_000).map(|n| event(id, n))));
+        }
+    };
+    std::thread::scope(|scope| {
+        [scope.spawn(read_all), scope.spawn(read_all)].map(|done| done.join().unwrap())
+    });
+}
+
 /// An idle encoder is its own struct and nothing else, and gives everything back with its chunk.
 #[test]
 fn idle_encoders_are_small() {
