@@ -3,5 +3,6 @@
 pub mod bench;
 pub mod demo;
 pub mod programs;
+pub mod server;
 pub mod shell;
 pub mod test;

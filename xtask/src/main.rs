@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 use std::process::ExitCode;
-use xtask::{bench, demo, programs, test};
+use xtask::{bench, demo, programs, server, test};
 
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
@@ -10,9 +10,10 @@ usage: cargo xtask COMMAND
   demo                      record a real program (lua) and show what calltap makes of it; results in target/demo/
   test [--long]             build calltap, run all tests, count what was skipped (CALLTAP_NO_SKIP=1: a skip is a failure);
                             --long: and those that take long
-  programs [NAME...]        fetch and build the real programs for tests and benchmarks (lua, sqlite3; on request ripgrep)
+  programs [NAME...]        fetch and build the real programs for tests and benchmarks (lua, sqlite3; on request ripgrep, nginx)
                             into target/programs/
   bench [--quick] [--write] measure calltap beside uftrace and the bare programs; --write: into docs/performance.md
+  server [--quick]          load nginx (with wrk) while calltap attaches, records, switches and detaches; every answer is compared
 ";
 
 fn main() -> ExitCode {
@@ -42,6 +43,10 @@ fn run(words: &[&str]) -> Result<()> {
         "bench" => {
             flags(rest, &["--quick", "--write"])?;
             bench::run(rest.contains(&"--quick"), rest.contains(&"--write"))
+        }
+        "server" => {
+            flags(rest, &["--quick"])?;
+            server::run(rest.contains(&"--quick"))
         }
         "help" | "--help" | "-h" => {
             print!("{USAGE}");

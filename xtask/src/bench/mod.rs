@@ -14,6 +14,8 @@ mod start;
 mod subjects;
 mod workloads;
 
+pub(crate) use measure::median;
+
 use crate::shell;
 use anyhow::{Context, Result};
 use std::fs;

@@ -6,10 +6,12 @@
 mod compile;
 mod crates;
 mod debian;
+mod nginx;
 mod ripgrep;
 mod sources;
 
 pub use compile::{Build, Compiler, Variant, build, build_all, compile};
+pub use nginx::nginx;
 pub use ripgrep::ripgrep;
 pub use sources::{Origin, Program};
 
@@ -25,13 +27,14 @@ pub fn directory() -> PathBuf {
 /// `cargo xtask programs [NAME...]`.
 pub fn command(names: &[&str]) -> Result<()> {
     let mut wanted = Vec::new();
-    let mut rust = false;
+    let (mut rust, mut server) = (false, false);
     for name in if names.is_empty() { &["lua", "sqlite3"] } else { names } {
         match *name {
             "lua" => wanted.push(Program::Lua),
             "sqlite3" => wanted.push(Program::Sqlite),
             "ripgrep" => rust = true,
-            other => bail!("no program '{other}' (there are: lua, sqlite3, ripgrep)"),
+            "nginx" => server = true,
+            other => bail!("no program '{other}' (there are: lua, sqlite3, ripgrep, nginx)"),
         }
     }
     let variants = [Variant::Bare, Variant::Nop, Variant::Pg, Variant::Fentry];
@@ -49,6 +52,9 @@ pub fn command(names: &[&str]) -> Result<()> {
     }
     if rust {
         println!("{}", ripgrep()?.display());
+    }
+    if server {
+        println!("{}", nginx()?.display());
     }
     Ok(())
 }
