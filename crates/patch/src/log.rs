@@ -151,8 +151,11 @@ fn demand(word: &str) -> Option<Demand> {
     DEMANDS.iter().find(|(_, name)| *name == word).map(|(demand, _)| *demand)
 }
 
+/// Programs have no addresses beyond this.
+const USER_END: u64 = 1 << 56;
+
 fn address(word: &str) -> Option<Avma> {
-    u64::from_str_radix(word.strip_prefix("0x")?, 16).ok().map(Avma)
+    u64::from_str_radix(word.strip_prefix("0x")?, 16).ok().filter(|address| *address < USER_END).map(Avma)
 }
 
 fn state(word: &str) -> Option<State> {

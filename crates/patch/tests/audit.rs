@@ -188,6 +188,28 @@ fn writes_to_a_site_outside_of_a_batch_are_found() {
 }
 
 #[test]
+fn no_log_makes_the_checker_fall_over() {
+    let lines: Vec<String> = log().iter().map(Entry::to_string).collect();
+    let mut random = 7u64;
+    let mut next = |below: usize| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) as usize % below
+    };
+    for _ in 0..20_000 {
+        let mut some: Vec<String> = (0..next(12)).map(|_| lines[next(lines.len())].clone()).collect();
+        for line in &mut some {
+            let mut bytes = line.clone().into_bytes();
+            if next(3) == 0 {
+                let at = next(bytes.len());
+                bytes[at] = b"0f9x a:"[next(7)];
+            }
+            *line = String::from_utf8(bytes).expect("ASCII");
+        }
+        let _ = Audit::of(some.iter().filter_map(|line| line.parse().ok()));
+    }
+}
+
+#[test]
 fn a_batch_that_was_cut_short_is_no_fault_of_the_protocol() {
     let log = log();
     let last = log.iter().rposition(|entry| matches!(entry, Entry::Write(..))).expect("a write");

@@ -35,9 +35,14 @@ fn name_of(target: &Target) -> String {
     format!("{OF}{}.{}", target.pid, target.start_time)
 }
 
-/// Where a process's directory may lie, as we reach it.
+/// Where a process's directory may lie, as we reach it: through directories only. (A link in another root would lead into ours.)
 fn target_places(target: &Target) -> impl Iterator<Item = PathBuf> {
-    ["/dev/shm", "/tmp", "/var/tmp"].map(|inside| target.path(Path::new(inside))).into_iter()
+    let is_directory = |path: &Path| fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir());
+    let all = [("/dev", "shm"), ("/", "tmp"), ("/var", "tmp")].map(|(first, second)| {
+        let first = target.path(Path::new(first));
+        Some(first.join(second)).filter(|place| is_directory(&first) && is_directory(place))
+    });
+    all.into_iter().flatten()
 }
 
 /// Does the process live that a directory of this name belongs to?
