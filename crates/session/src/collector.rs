@@ -140,7 +140,8 @@ impl<'a> Collector<'a> {
                 self.add_unregistered();
                 return (self.totals, self.output.failed);
             }
-            std::thread::sleep(if got { BUSY_PAUSE } else { IDLE_PAUSE });
+            // (Whoever hands something over, or ends it all, wakes this thread.)
+            std::thread::park_timeout(if got { BUSY_PAUSE } else { IDLE_PAUSE });
         }
     }
 
