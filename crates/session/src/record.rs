@@ -6,6 +6,7 @@ use crate::collector::{Collector, Totals};
 use crate::directory::Directory;
 use crate::launch::{self, Signals};
 use crate::modules::Candidates;
+use crate::news::News;
 use crate::planner::{PatchMode, Planner};
 use crate::program::Program;
 use crate::shm::{self, Shared};
@@ -15,7 +16,7 @@ use crate::{Error, clock};
 use calltap_abi::plan::{Phase, Trouble};
 use calltap_abi::{CHUNK_SIZE, Clock, MAGIC, PATH_MAX, VERSION, stub};
 use calltap_sites::Function;
-use calltap_trace::{End, Record, Session, TraceWriter};
+use calltap_trace::{End, Session, TraceWriter};
 use nix::sys::resource::UsageWho;
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
@@ -137,11 +138,11 @@ fn record_program(options: &Options, command: &[OsString]) -> Result<Outcome, Er
         let _ = collecting_thread.set(collecting.thread().clone());
         let planning = scope.spawn(|| {
             with_planner(&shared, &directory, options, &program.name, &|| file.keep(), |planner| {
-                planner.know(program.file.clone(), &program.name, Arc::clone(&program.binary));
                 let emit = |record| {
                     let _ = sender.send(record);
                     wake_collector();
                 };
+                planner.know(program.file.clone(), &program.name, Arc::clone(&program.binary));
                 let planned = answer_all(planner, &shared, &emit, &ended, &mut |_| {});
                 if planned.is_err() {
                     // The program has not run an instruction of its own.
@@ -291,7 +292,7 @@ pub fn with_planner<T>(
 pub fn answer_all(
     planner: &mut Planner<'_>,
     shared: &Shared,
-    emit: &dyn Fn(Record),
+    emit: &dyn Fn(News),
     ended: &AtomicBool,
     meanwhile: &mut dyn FnMut(&mut Planner<'_>),
 ) -> Result<(), Error> {
