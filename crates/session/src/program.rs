@@ -6,7 +6,6 @@ use calltap_sites::Binary;
 use std::ffi::OsString;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::{env, fs};
 
 /// The program's file.
@@ -15,8 +14,7 @@ pub struct Program {
     pub name: String,
     /// What tells it from a later one.
     pub file: Identity,
-    /// What was read of it.
-    pub binary: Arc<Binary>,
+    data: Vec<u8>,
 }
 
 impl Program {
@@ -58,8 +56,9 @@ impl Program {
             ));
         }
         let short = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-        let binary = calltap_sites::read(&data, &short).map_err(|error| refuse(&error.to_string(), 126))?;
-        if binary.interpreter.is_none() {
+        let interpreter =
+            calltap_sites::interpreter_of(&data).map_err(|error| refuse(&error.to_string(), 126))?;
+        if interpreter.is_none() {
             return Err(refuse(
                 "statically linked: the agent is loaded by the dynamic linker, so this program cannot be recorded yet",
                 126,
@@ -74,7 +73,16 @@ impl Program {
         let device = meta.dev();
         let file = format!("{:02x}:{:02x}", rustix::fs::major(device), rustix::fs::minor(device));
         let file = Identity::of(&(file, meta.ino()), &meta);
-        Ok(Program { name: short, file, binary: Arc::new(binary) })
+        Ok(Program { name: short, file, data })
+    }
+
+    /// What can be traced in it. There is time for that while it is being loaded.
+    pub fn read(&self) -> Result<Binary, Error> {
+        calltap_sites::read(&self.data, &self.name).map_err(|error| Error::Program {
+            program: self.name.clone(),
+            reason: error.to_string(),
+            exit_code: 126,
+        })
     }
 }
 

@@ -15,7 +15,7 @@ use crate::visit::{Stay, Visit, Visited};
 use crate::{Error, clock};
 use calltap_abi::plan::{Phase, Trouble};
 use calltap_abi::{CHUNK_SIZE, Clock, MAGIC, PATH_MAX, VERSION, stub};
-use calltap_sites::Function;
+use calltap_sites::{Binary, Function};
 use calltap_trace::{End, Session, TraceWriter};
 use nix::sys::resource::UsageWho;
 use rustix::process::{Pid, Signal, kill_process};
@@ -27,7 +27,7 @@ use std::sync::mpsc;
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
-use std::{env, fs};
+use std::{env, fs, mem};
 
 /// What to record.
 pub enum Subject {
@@ -142,8 +142,10 @@ fn record_program(options: &Options, command: &[OsString]) -> Result<Outcome, Er
                     let _ = sender.send(record);
                     wake_collector();
                 };
-                planner.know(program.file.clone(), &program.name, Arc::clone(&program.binary));
-                let planned = answer_all(planner, &shared, &emit, &ended, &mut |_| {});
+                let planned = program.read().and_then(|binary| {
+                    planner.know(program.file.clone(), &program.name, leaked(binary));
+                    answer_all(planner, &shared, &emit, &ended, &mut |_| {})
+                });
                 if planned.is_err() {
                     // The program has not run an instruction of its own.
                     pid.map(|pid| kill_process(pid, Signal::KILL));
@@ -206,6 +208,13 @@ fn record_process(
     let how = if ended { "ended" } else { "detached" };
     let (file_size, failed) = finish(writer, how.to_owned(), start, failed, file.path());
     Ok(Outcome { status: None, stops: Some(stops), muted, totals, sites, file_size, notes, failed })
+}
+
+/// Is never taken apart, function by function: this process ends when it needs it no more.
+fn leaked(binary: Binary) -> Arc<Binary> {
+    let binary = Arc::new(binary);
+    mem::forget(Arc::clone(&binary));
+    binary
 }
 
 pub fn end_planning(shared: &Shared, ended: &AtomicBool) {
