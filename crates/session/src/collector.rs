@@ -141,7 +141,7 @@ impl<'a> Collector<'a> {
                 self.add_unregistered();
                 return (self.totals, self.output.failed);
             }
-            // (Whoever hands something over, or ends it all, wakes this thread.)
+            // (Whoever stops us wakes us.)
             std::thread::park_timeout(if got { BUSY_PAUSE } else { IDLE_PAUSE });
         }
     }

@@ -22,12 +22,11 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
-use std::sync::mpsc;
-use std::sync::{Arc, OnceLock};
-use std::thread::{self, Thread};
+use std::sync::mpsc::{self, Sender};
 use std::time::{Duration, Instant};
-use std::{env, fs, mem};
+use std::{env, fs, mem, thread};
 
 /// What to record.
 pub enum Subject {
@@ -130,21 +129,14 @@ fn record_program(options: &Options, command: &[OsString]) -> Result<Outcome, Er
     let (sender, receiver) = mpsc::channel();
     let (stop, ended) = (AtomicBool::new(false), AtomicBool::new(false));
     let collector = Collector::new(&shared, &mut writer, receiver, clock);
-    let collecting_thread = OnceLock::new();
-    let wake_collector = || collecting_thread.get().map_or((), Thread::unpark);
     let pid = Pid::from_raw(child.id() as i32);
     let result = thread::scope(|scope| {
         let collecting = scope.spawn(|| collector.run(&|| stop.load(Acquire)));
-        let _ = collecting_thread.set(collecting.thread().clone());
         let planning = scope.spawn(|| {
             with_planner(&shared, &directory, options, &program.name, &|| file.keep(), |planner| {
-                let emit = |record| {
-                    let _ = sender.send(record);
-                    wake_collector();
-                };
                 let planned = program.read().and_then(|binary| {
                     planner.know(program.file.clone(), &program.name, leaked(binary));
-                    answer_all(planner, &shared, &emit, &ended, &mut |_| {})
+                    answer_all(planner, &shared, &sender, &ended, &mut |_| {})
                 });
                 if planned.is_err() {
                     // The program has not run an instruction of its own.
@@ -160,7 +152,7 @@ fn record_program(options: &Options, command: &[OsString]) -> Result<Outcome, Er
         end_planning(&shared, &ended);
         let planned = planning.join();
         stop.store(true, Release);
-        wake_collector();
+        collecting.thread().unpark();
         (status, planned, collecting.join())
     });
     let (Ok(status), Ok(planned), Ok((totals, failed))) = result else {
@@ -301,7 +293,7 @@ pub fn with_planner<T>(
 pub fn answer_all(
     planner: &mut Planner<'_>,
     shared: &Shared,
-    emit: &dyn Fn(News),
+    records: &Sender<News>,
     ended: &AtomicBool,
     meanwhile: &mut dyn FnMut(&mut Planner<'_>),
 ) -> Result<(), Error> {
@@ -322,7 +314,7 @@ pub fn answer_all(
                 }
             }
             if process.phase.load(Acquire) == Phase::Asked as u32 {
-                planner.answer(index, &mut |record| emit(record))?;
+                planner.answer(index, &mut |record| drop(records.send(record)))?;
             }
         }
         shm::wait(&control.doorbell, bell, Duration::from_millis(20));

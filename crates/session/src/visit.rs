@@ -237,7 +237,6 @@ impl Inside<'_> {
     /// Until it is over.
     fn remain(&mut self, planner: &mut Planner<'_>, over: &(dyn Fn() -> bool + Sync)) -> Result<(), Error> {
         let (shared, records) = (&self.visit.shared, self.records.clone());
-        let emit = |record| drop(records.send(record));
         let mut governor = self.limit.map(|(limit, rates)| Governor::new(rates, limit, self.cpu()));
         let ended = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -247,7 +246,7 @@ impl Inside<'_> {
                 }
                 record::end_planning(shared, &ended);
             });
-            let result = record::answer_all(planner, shared, &emit, &ended, &mut |planner| {
+            let result = record::answer_all(planner, shared, &records, &ended, &mut |planner| {
                 if let Some(governor) = governor.as_mut().filter(|governor| governor.due()) {
                     self.govern(governor, planner);
                 }
