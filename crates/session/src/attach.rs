@@ -7,6 +7,7 @@ use crate::frames::Stacks;
 use crate::journal::Entry;
 use crate::maps;
 use crate::modules::mapped;
+use crate::news::News;
 use crate::patient::{Patient, explain, longest, say};
 use crate::planner::{Planner, Tally, switch};
 use crate::target::Target;
@@ -15,7 +16,6 @@ use crate::threads::{Held, NotHeld};
 use crate::{Error, enter};
 use calltap_abi::remote;
 use calltap_patch::{Demand, Site};
-use calltap_trace::Record;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -45,7 +45,7 @@ impl Stops {
 pub fn come(
     planner: &mut Planner<'_>,
     target: &Target,
-    emit: &mut (dyn FnMut(Record) + Send),
+    emit: &mut (dyn FnMut(News) + Send),
 ) -> (Result<(), Error>, Stops) {
     let work = || match enter::load(target, planner.directory, planner.shared) {
         Err(error) => (Err(error), Stops::default()),
@@ -66,7 +66,7 @@ impl Planner<'_> {
         &mut self,
         target: &Target,
         stops: &mut Stops,
-        emit: &mut dyn FnMut(Record),
+        emit: &mut dyn FnMut(News),
     ) -> Result<(), Error> {
         self.check_first(target)?;
         self.come_to_terms(0, target, stops, emit)
@@ -84,7 +84,7 @@ impl Planner<'_> {
     pub fn come_to_terms_with_all(
         &mut self,
         first: &Target,
-        emit: &mut dyn FnMut(Record),
+        emit: &mut dyn FnMut(News),
     ) -> Result<(), Error> {
         for (index, target) in self.living(first) {
             let done = self.come_to_terms(index, &target, &mut Stops::default(), emit);
@@ -102,7 +102,7 @@ impl Planner<'_> {
         index: u32,
         target: &Target,
         stops: &mut Stops,
-        emit: &mut dyn FnMut(Record),
+        emit: &mut dyn FnMut(News),
     ) -> Result<(), Error> {
         let mut records = Vec::new();
         self.look(index, target.pid, false, &mut records);
@@ -163,7 +163,7 @@ impl Planner<'_> {
         }
         if inside.is_empty() {
             // (If it cannot be written down, the next controller looks again.)
-            let _ = self.directory.journal.add(&[Entry::Drained { process: index }]);
+            let _ = self.directory.journal.add(&[Entry::Drained { process: index }].iter().collect());
         }
         Ok(())
     }

@@ -5,6 +5,7 @@
 
 use crate::clock;
 use crate::governor::Rates;
+use crate::news::News;
 use crate::output::{Consumer, Output};
 use crate::proc;
 use crate::reader::{Extent, Reader};
@@ -58,7 +59,7 @@ pub struct Live<'a> {
 pub struct Collector<'a> {
     shared: &'a Shared,
     output: Output<'a>,
-    records: Receiver<Record>,
+    records: Receiver<News>,
     sparse: bool,
     /// Threads reuse their own oldest chunks: nobody else may read a thread's chunks while it lives.
     overwrite: bool,
@@ -80,7 +81,7 @@ impl<'a> Collector<'a> {
     pub fn new(
         shared: &'a Shared,
         consumer: &'a mut dyn Consumer,
-        records: Receiver<Record>,
+        records: Receiver<News>,
         clock: Clock,
     ) -> Collector<'a> {
         use std::os::unix::fs::MetadataExt;
@@ -140,7 +141,8 @@ impl<'a> Collector<'a> {
                 self.add_unregistered();
                 return (self.totals, self.output.failed);
             }
-            std::thread::sleep(if got { BUSY_PAUSE } else { IDLE_PAUSE });
+            // (Whoever stops us wakes us.)
+            std::thread::park_timeout(if got { BUSY_PAUSE } else { IDLE_PAUSE });
         }
     }
 
@@ -163,8 +165,8 @@ impl<'a> Collector<'a> {
     }
 
     fn take_records(&mut self) {
-        while let Ok(record) = self.records.try_recv() {
-            self.output.record(&record);
+        while let Ok(news) = self.records.try_recv() {
+            news.tell(&mut |record| self.output.record(record));
         }
     }
 

@@ -48,6 +48,28 @@ const HOPS: u8 = 0xFF;
 const DRAINED: u8 = 0xFE;
 const NO_STUB: u8 = 0xFF;
 
+/// Entries as they stand in the file: there are as many as functions, and a program waits for them to be written.
+#[derive(Default, Debug)]
+pub struct Entries(Vec<[u8; SIZE]>);
+
+impl Entries {
+    /// Makes room for so many more.
+    pub fn reserve(&mut self, count: usize) {
+        self.0.reserve(count);
+    }
+
+    /// Adds one.
+    pub fn push(&mut self, entry: &Entry) {
+        self.0.push(encode(entry));
+    }
+}
+
+impl<'a> FromIterator<&'a Entry> for Entries {
+    fn from_iter<T: IntoIterator<Item = &'a Entry>>(entries: T) -> Entries {
+        Entries(entries.into_iter().map(encode).collect())
+    }
+}
+
 /// The file.
 #[derive(Debug)]
 pub struct Journal(File);
@@ -59,11 +81,10 @@ impl Journal {
     }
 
     /// Adds entries.
-    pub fn add(&self, entries: &[Entry]) -> io::Result<()> {
-        let bytes: Vec<u8> = entries.iter().flat_map(encode).collect();
+    pub fn add(&self, entries: &Entries) -> io::Result<()> {
         // Behind the last whole entry, should a writer have been killed.
         let end = self.0.metadata()?.len() / SIZE as u64 * SIZE as u64;
-        self.0.write_all_at(&bytes, end)
+        self.0.write_all_at(entries.0.as_flattened(), end)
     }
 
     /// All entries that make sense.
@@ -159,9 +180,9 @@ mod tests {
         entries.push(Entry::Site { process: 0, site, target: Avma(9), stub: None, inode: 1 });
         let file = tempfile::tempfile().unwrap();
         let journal = Journal::new(file.try_clone().unwrap());
-        journal.add(&entries[..2]).unwrap();
+        journal.add(&entries[..2].iter().collect()).unwrap();
         file.set_len(2 * SIZE as u64 + 11).unwrap();
-        journal.add(&entries[2..]).unwrap();
+        journal.add(&entries[2..].iter().collect()).unwrap();
         file.set_len(entries.len() as u64 * SIZE as u64 + 7).unwrap();
         assert_eq!(journal.read().unwrap(), entries);
     }

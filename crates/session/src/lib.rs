@@ -24,6 +24,7 @@ mod live;
 mod loaded;
 mod maps;
 mod modules;
+mod news;
 mod output;
 mod pages;
 mod pairing;

@@ -6,6 +6,7 @@ use crate::choice::{Choice, Words};
 use crate::collector::{Collector, Totals};
 use crate::directory::Directory;
 use crate::loaded::Wish;
+use crate::news::News;
 use crate::planner::{PatchMode, Planner, Tally};
 use crate::record::{self, Options};
 use crate::shm::{self, Shared};
@@ -190,7 +191,7 @@ impl Attached {
             record::with_planner(&shared, &directory, options, &target.name, &|| {}, |planner| {
                 attach::come(planner, &target, &mut |record| records.push(record))
             });
-        notes.extend(notes_in(records));
+        notes.extend(notes_in(&records));
         if let Err(error) = attached {
             let (_, _, whole) = detach::go(&target, &directory, &shared);
             directory.keep(!whole);
@@ -238,7 +239,7 @@ impl Attached {
             }
             let mut records = Vec::new();
             planner.come_to_terms_with_all(&self.target, &mut |record| records.push(record))?;
-            Ok((planner.tally, notes_in(records)))
+            Ok((planner.tally, notes_in(&records)))
         })?;
         self.settings.session.tracers = choice.tracers;
         (self.settings.words, self.settings.on) = (choice.words, on);
@@ -322,8 +323,7 @@ fn copy(file: &File, bytes: u64) -> std::io::Result<File> {
     Ok(copy)
 }
 
-/// The notes among records.
-pub fn notes_in(records: impl IntoIterator<Item = Record>) -> Vec<String> {
-    let note = |record| if let Record::Note { text } = record { Some(text) } else { None };
-    records.into_iter().filter_map(note).collect()
+/// The notes among news.
+pub fn notes_in(news: &[News]) -> Vec<String> {
+    news.iter().filter_map(News::note).map(str::to_owned).collect()
 }

@@ -4,11 +4,12 @@ use crate::ahead::Ahead;
 use crate::journal::Entry;
 use crate::maps::Region;
 use crate::modules::Mapped;
+use crate::news::{NewSite, NewSites, News};
 use crate::stubs::{HopRange, Stubs};
 use crate::text::ProcessText;
 use calltap_patch::{Avma, Bias, Change, Demand, Fate, Site, State, Wanted};
 use calltap_sites::{Binary, Function};
-use calltap_trace::{Module, Record, SiteId};
+use calltap_trace::{Module, Record};
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -131,18 +132,6 @@ impl Placed {
     }
 }
 
-fn site_record(module: &Module, function: &Function, id: u32, tracers: u32) -> calltap_trace::Site {
-    calltap_trace::Site {
-        id: SiteId(id),
-        module: module.id,
-        address: function.address.0,
-        size: function.size,
-        name: function.name.clone(),
-        kind: function.kind.name().to_owned(),
-        tracers,
-    }
-}
-
 impl Loaded {
     /// A module nothing of which was ever wanted.
     pub fn new(mapped: Mapped, record: Module, binary: Arc<Binary>, bias: Bias, fresh: bool) -> Loaded {
@@ -162,7 +151,7 @@ impl Loaded {
         wish: &dyn Fn(&Function) -> Wish,
         stubs: &mut Stubs<'_>,
         regions: &[Region],
-        records: &mut Vec<Record>,
+        records: &mut Vec<News>,
     ) {
         let wishes: Vec<(usize, u32, Wanted)> = self
             .traceable()
@@ -176,7 +165,7 @@ impl Loaded {
         }
         if !self.recorded {
             self.recorded = true;
-            records.push(Record::Module(self.record.clone()));
+            records.push(Record::Module(self.record.clone()).into());
         }
         let binary = Arc::clone(&self.binary);
         let mut new = Vec::with_capacity(wishes.len());
@@ -222,10 +211,10 @@ impl Loaded {
     fn give_stubs(
         &mut self,
         new: &[(usize, u32, Wanted)],
-        binary: &Binary,
+        binary: &Arc<Binary>,
         stubs: &mut Stubs<'_>,
         regions: &[Region],
-        records: &mut Vec<Record>,
+        records: &mut Vec<News>,
     ) {
         let name = self.mapped.name();
         let room = stubs.room();
@@ -234,7 +223,7 @@ impl Loaded {
                 "only the first {room} of {} functions of {name} are traced: the stub region is full",
                 new.len()
             );
-            records.push(Record::Note { text });
+            records.push(Record::Note { text }.into());
         }
         let new = &new[..new.len().min(room)];
         if new.is_empty() {
@@ -247,26 +236,26 @@ impl Loaded {
             Ok(batch) => batch,
             Err(length) => {
                 let text = format!("{name} is not traced: no free address range of {length} bytes near it");
-                records.push(Record::Note { text });
+                records.push(Record::Note { text }.into());
                 return;
             }
         };
-        let mut described = Vec::with_capacity(new.len());
+        let mut sites = Vec::with_capacity(new.len());
         for (function, tracers, wanted) in new {
             let placed = &mut self.sites[self.places[*function] as usize - 1];
-            let function = &binary.functions[*function];
-            let Some(form) = &function.form else { continue };
+            let Some(form) = &binary.functions[*function].form else { continue };
             let Some((id, target)) = batch.add(form, self.bias, *wanted) else { continue };
             placed.stubs[*wanted as usize] = Some(Stub { id, target });
             let (site, stub) = (placed.site, Some((id, *wanted)));
-            batch.note(Entry::Site { process, site, target, stub, inode });
-            described.push(site_record(&self.record, function, id, *tracers));
+            batch.note(&Entry::Site { process, site, target, stub, inode });
+            sites.push(NewSite { function: *function as u32, stub: id, tracers: *tracers });
         }
         if let Err(error) = batch.finish() {
-            records.push(Record::Note { text: format!("{name} is not traced: {error}") });
+            records.push(Record::Note { text: format!("{name} is not traced: {error}") }.into());
             return;
         }
-        records.push(Record::Sites { sites: described });
+        let (module, binary) = (self.record.id, Arc::clone(binary));
+        records.push(News::Sites(NewSites { module, binary, sites }));
     }
 
     /// Finds out which of its sites have stubs, and what they are now, from the journal and the text. `line`: the process and those it was
@@ -302,19 +291,17 @@ impl Loaded {
     }
 
     /// Describes the module and its sites.
-    pub fn describe(&self, emit: &mut dyn FnMut(Record)) {
+    pub fn describe(&self, emit: &mut dyn FnMut(News)) {
         if !self.recorded {
             return;
         }
-        emit(Record::Module(self.record.clone()));
-        let stubs = self
-            .sites
-            .iter()
-            .flat_map(|placed| placed.stubs.iter().flatten().map(move |stub| (placed.function, stub)));
-        let sites = stubs.map(|(function, stub)| {
-            site_record(&self.record, &self.binary.functions[function], stub.id, u32::MAX)
-        });
-        emit(Record::Sites { sites: sites.collect() });
+        emit(Record::Module(self.record.clone()).into());
+        let stubs = |placed: &Placed| {
+            let (function, tracers) = (placed.function as u32, u32::MAX);
+            placed.stubs.into_iter().flatten().map(move |stub| NewSite { function, stub: stub.id, tracers })
+        };
+        let sites = self.sites.iter().flat_map(stubs).collect();
+        emit(News::Sites(NewSites { module: self.record.id, binary: Arc::clone(&self.binary), sites }));
     }
 
     /// Sites that lead to a stub, and all that ever did.

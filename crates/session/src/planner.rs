@@ -6,6 +6,7 @@ use crate::journal::{Entry, Journal};
 use crate::loaded::{Loaded, Wish};
 use crate::maps::{self, Region};
 use crate::modules::{Candidates, Identity, Mapped, mapped};
+use crate::news::News;
 use crate::patient::say;
 use crate::proc;
 use crate::shm::{self, Shared};
@@ -153,7 +154,7 @@ impl<'a> Planner<'a> {
 
     /// Answers a process that says "my modules have changed": plans for what it has newly loaded, forgets what it has unloaded, has its agent map
     /// what is needed, and patches. Records go to `emit` before the first event they explain can happen.
-    pub fn answer(&mut self, index: u32, emit: &mut dyn FnMut(Record)) -> Result<(), Refusal> {
+    pub fn answer(&mut self, index: u32, emit: &mut dyn FnMut(News)) -> Result<(), Refusal> {
         let shared = self.shared;
         let Some(entry) = shared.process(index) else { return Ok(()) };
         let pid = proc::host_pid(entry.pid.load(Acquire), entry.pid_namespace.load(Relaxed));
@@ -191,7 +192,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Switches on what is wanted in a static program that is held and has not run anything of its own.
-    pub fn begin(&mut self, pid: u32, emit: &mut dyn FnMut(Record)) -> Result<(), Refusal> {
+    pub fn begin(&mut self, pid: u32, emit: &mut dyn FnMut(News)) -> Result<(), Refusal> {
         let mut records = Vec::new();
         self.look(0, pid, true, &mut records);
         self.check_once()?;
@@ -226,12 +227,12 @@ impl<'a> Planner<'a> {
     }
 
     /// Has the sites of these stubs stay off, in every process. The names of those that were not muted before.
-    pub fn mute(&mut self, stubs: &HashSet<u32>, emit: &mut dyn FnMut(Record)) -> HashMap<u32, String> {
+    pub fn mute(&mut self, stubs: &HashSet<u32>, emit: &mut dyn FnMut(News)) -> HashMap<u32, String> {
         self.set_muted(stubs, true, emit)
     }
 
     /// Has them be again what the tracers want. The names of those that were muted.
-    pub fn unmute(&mut self, stubs: &HashSet<u32>, emit: &mut dyn FnMut(Record)) -> HashMap<u32, String> {
+    pub fn unmute(&mut self, stubs: &HashSet<u32>, emit: &mut dyn FnMut(News)) -> HashMap<u32, String> {
         self.set_muted(stubs, false, emit)
     }
 
@@ -239,7 +240,7 @@ impl<'a> Planner<'a> {
         &mut self,
         stubs: &HashSet<u32>,
         muted: bool,
-        emit: &mut dyn FnMut(Record),
+        emit: &mut dyn FnMut(News),
     ) -> HashMap<u32, String> {
         let mut names = HashMap::new();
         let indices: Vec<u32> = self.processes.keys().copied().collect();
@@ -288,7 +289,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Describes all modules and sites that were ever wanted, for a trace of their events.
-    pub fn describe(&self, emit: &mut dyn FnMut(Record)) {
+    pub fn describe(&self, emit: &mut dyn FnMut(News)) {
         for module in self.processes.values().flat_map(|process| &process.modules) {
             module.describe(emit);
         }
@@ -301,17 +302,17 @@ impl<'a> Planner<'a> {
     }
 
     /// Brings what is known of a process up to date, and gives what is wanted its stubs. What is new is `fresh` if nobody can run it yet.
-    pub(crate) fn look(&mut self, index: u32, pid: u32, fresh: bool, records: &mut Vec<Record>) {
+    pub(crate) fn look(&mut self, index: u32, pid: u32, fresh: bool, records: &mut Vec<News>) {
         match maps::read(pid) {
             Ok(regions) => {
                 self.see_modules(index, pid, fresh, &regions, records);
                 self.want(index, &regions, records);
             }
-            Err(error) => records.push(Record::Note {
+            Err(error) => records.push(News::Record(Record::Note {
                 text: format!(
                     "the mappings of process {pid} could not be read, what it has loaded is not traced: {error}"
                 ),
-            }),
+            })),
         }
     }
 
@@ -321,7 +322,7 @@ impl<'a> Planner<'a> {
         pid: u32,
         fresh: bool,
         regions: &[Region],
-        records: &mut Vec<Record>,
+        records: &mut Vec<News>,
     ) {
         let session = self.directory.agent();
         let now = mapped(regions, session.parent().unwrap_or(Path::new("/")));
@@ -331,7 +332,7 @@ impl<'a> Planner<'a> {
         // (What a forked child unloads, its parent still has.)
         for mut old in gone.into_iter().filter(|old| old.recorded && old.record.process == index) {
             old.record.unloaded_ticks = Some(clock::pair().ticks);
-            records.push(Record::Module(old.record));
+            records.push(Record::Module(old.record).into());
         }
         process.modules = kept;
         for new in now {
@@ -355,7 +356,7 @@ impl<'a> Planner<'a> {
         self.processes.insert(index, process);
     }
 
-    fn want(&mut self, index: u32, regions: &[Region], records: &mut Vec<Record>) {
+    fn want(&mut self, index: u32, regions: &[Region], records: &mut Vec<News>) {
         self.stubs.agent = self.agent();
         let Some(process) = self.processes.get_mut(&index) else { return };
         for module in &mut process.modules {
@@ -384,7 +385,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Takes back the stubs whose hops could not be mapped.
-    pub(crate) fn take_mapped(&mut self, index: u32, records: &mut Vec<Record>) {
+    pub(crate) fn take_mapped(&mut self, index: u32, records: &mut Vec<News>) {
         let ranges = std::mem::take(&mut self.stubs.to_map);
         let maps: &[plan::Map] = self.shared.plan(ranges.len()).map_or(&[], |(_, maps)| maps);
         let errno = |n: usize| maps.get(n).map_or(u64::MAX, |map| map.errno.load(Relaxed));
@@ -397,16 +398,16 @@ impl<'a> Planner<'a> {
             let text = format!(
                 "process {index}: could not map jumps at {start:#x} (errno {errno}): the functions near there are not traced"
             );
-            records.push(Record::Note { text });
+            records.push(Record::Note { text }.into());
         }
     }
 
     /// Makes the sites of a process what they shall be.
-    pub(crate) fn patch(&mut self, index: u32, pid: u32, last: bool, records: &mut Vec<Record>) {
+    pub(crate) fn patch(&mut self, index: u32, pid: u32, last: bool, records: &mut Vec<News>) {
         let entry = self.shared.process(index);
         let can_sync = entry.is_some_and(|entry| entry.sync.load(Acquire) == plan::Sync::Works as u32);
         let Some(process) = self.processes.get_mut(&index) else { return };
-        let mut note = |text: String| records.push(Record::Note { text });
+        let mut note = |text: String| records.push(Record::Note { text }.into());
         if process.text.is_none() {
             let text = ProcessText::open(pid);
             // The id comes from the program's memory, and what has it may be another program by now. Whoever has our memory after his was opened is ours.
@@ -565,5 +566,5 @@ fn watch_loader(process: u32, text: &mut ProcessText, journal: &Journal, mut brk
     let entry = Entry::Site { process, site, target: hook, stub: None, inode: 0 };
     let to = State::On(hook);
     let change = calltap_patch::Change { site: &site, from: State::Original, to, recover: &[] };
-    journal.add(&[entry]).is_ok() && carry_out(text, [change], Demand::Nothing).is_empty()
+    journal.add(&[entry].iter().collect()).is_ok() && carry_out(text, [change], Demand::Nothing).is_empty()
 }

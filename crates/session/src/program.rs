@@ -6,7 +6,6 @@ use calltap_sites::Binary;
 use std::ffi::OsString;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::{env, fs};
 
 /// The program's file.
@@ -15,15 +14,9 @@ pub struct Program {
     pub name: String,
     /// What tells it from a later one.
     pub file: Identity,
-    /// What was read of it.
-    pub binary: Arc<Binary>,
-}
-
-impl Program {
     /// Has it no dynamic linker?
-    pub fn is_static(&self) -> bool {
-        self.binary.interpreter.is_none()
-    }
+    pub is_static: bool,
+    data: Vec<u8>,
 }
 
 impl Program {
@@ -65,7 +58,9 @@ impl Program {
             ));
         }
         let short = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-        let binary = calltap_sites::read(&data, &short).map_err(|error| refuse(&error.to_string(), 126))?;
+        let interpreter =
+            calltap_sites::interpreter_of(&data).map_err(|error| refuse(&error.to_string(), 126))?;
+        let is_static = interpreter.is_none();
         if meta.permissions().mode() & 0o6000 != 0 && !rustix::process::geteuid().is_root() {
             return Err(refuse(
                 "set-user-ID or set-group-ID: the dynamic linker loads no agent into it",
@@ -75,7 +70,16 @@ impl Program {
         let device = meta.dev();
         let file = format!("{:02x}:{:02x}", rustix::fs::major(device), rustix::fs::minor(device));
         let file = Identity::of(&(file, meta.ino()), &meta);
-        Ok(Program { name: short, file, binary: Arc::new(binary) })
+        Ok(Program { name: short, file, is_static, data })
+    }
+
+    /// What can be traced in it. There is time for that while it is being loaded.
+    pub fn read(&self) -> Result<Binary, Error> {
+        calltap_sites::read(&self.data, &self.name).map_err(|error| Error::Program {
+            program: self.name.clone(),
+            reason: error.to_string(),
+            exit_code: 126,
+        })
     }
 }
 

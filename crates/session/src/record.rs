@@ -6,6 +6,7 @@ use crate::collector::{Collector, Totals};
 use crate::directory::Directory;
 use crate::launch::{self, Signals};
 use crate::modules::Candidates;
+use crate::news::News;
 use crate::planner::{PatchMode, Planner};
 use crate::program::Program;
 use crate::shm::{self, Shared};
@@ -15,8 +16,8 @@ use crate::visit::{Stay, Visit, Visited};
 use crate::{Error, clock, first};
 use calltap_abi::plan::{Phase, Trouble};
 use calltap_abi::{CHUNK_SIZE, Clock, MAGIC, PATH_MAX, VERSION, stub};
-use calltap_sites::Function;
-use calltap_trace::{End, Record, Session, TraceWriter};
+use calltap_sites::{Binary, Function};
+use calltap_trace::{End, Session, TraceWriter};
 use nix::sys::resource::UsageWho;
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
@@ -26,7 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::mpsc::{self, Sender};
 use std::time::{Duration, Instant};
-use std::{env, fs, thread};
+use std::{env, fs, mem, thread};
 
 /// What to record.
 pub enum Subject {
@@ -137,15 +138,14 @@ fn record_program(options: &Options, command: &[OsString]) -> Result<Outcome, Er
         let collecting = scope.spawn(|| collector.run(&|| stop.load(Acquire)));
         let planning = scope.spawn(|| {
             with_planner(&shared, &directory, options, &program.name, &|| file.keep(), |planner| {
-                planner.know(program.file.clone(), &program.name, Arc::clone(&program.binary));
-                let mut planned = Ok(());
-                if is_held {
-                    planned = planner.begin(child_id, &mut |record| drop(sender.send(record)));
-                }
-                if planned.is_ok() {
+                let planned = program.read().and_then(|binary| {
+                    planner.know(program.file.clone(), &program.name, leaked(binary));
+                    if is_held {
+                        planner.begin(child_id, &mut |news| drop(sender.send(news)))?;
+                    }
                     drop(begun);
-                    planned = answer_all(planner, &shared, &sender, &ended, &mut |_| {});
-                }
+                    answer_all(planner, &shared, &sender, &ended, &mut |_| {})
+                });
                 if planned.is_err() {
                     // The program has not run an instruction of its own.
                     pid.map(|pid| kill_process(pid, Signal::KILL));
@@ -163,6 +163,7 @@ fn record_program(options: &Options, command: &[OsString]) -> Result<Outcome, Er
         end_planning(&shared, &ended);
         let planned = planning.join();
         stop.store(true, Release);
+        collecting.thread().unpark();
         (status, planned, collecting.join())
     });
     let (Ok(status), Ok(planned), Ok((totals, failed))) = result else {
@@ -193,7 +194,7 @@ fn start_program(
     directory: &Directory,
     shared: &Shared,
 ) -> Result<(Child, Option<Held>), Error> {
-    if !program.is_static() {
+    if !program.is_static {
         return Ok((launch::spawn(command, &directory.agent())?, None));
     }
     let mut child = launch::spawn_held(command)?;
@@ -232,6 +233,13 @@ fn record_process(
     let how = if ended { "ended" } else { "detached" };
     let (file_size, failed) = finish(writer, how.to_owned(), start, failed, file.path());
     Ok(Outcome { status: None, stops: Some(stops), muted, totals, sites, file_size, notes, failed })
+}
+
+/// Is never taken apart, function by function: this process ends when it needs it no more.
+fn leaked(binary: Binary) -> Arc<Binary> {
+    let binary = Arc::new(binary);
+    mem::forget(Arc::clone(&binary));
+    binary
 }
 
 pub fn end_planning(shared: &Shared, ended: &AtomicBool) {
@@ -318,7 +326,7 @@ pub fn with_planner<T>(
 pub fn answer_all(
     planner: &mut Planner<'_>,
     shared: &Shared,
-    records: &Sender<Record>,
+    records: &Sender<News>,
     ended: &AtomicBool,
     meanwhile: &mut dyn FnMut(&mut Planner<'_>),
 ) -> Result<(), Error> {

@@ -84,7 +84,9 @@ impl Shared {
 
     /// Allocates more chunks when those that were are nearly all in use. A full file system ends the growth.
     pub fn provide_chunks(&self) {
-        self.provide(AHEAD);
+        // Who has taken none yet may be a program that hardly calls anything, or is still being started.
+        let any_taken = self.control().chunk_bump.load(Relaxed) > 0;
+        self.provide(if any_taken { AHEAD } else { 0 });
     }
 
     fn provide(&self, ahead: u32) {

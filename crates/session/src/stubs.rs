@@ -1,6 +1,6 @@
 //! The code file: stubs, and the hops that lead to them from modules too far away for a direct jump.
 
-use crate::journal::Entry;
+use crate::journal::{Entries, Entry};
 use crate::maps::{self, Region, gap_near};
 use calltap_abi::stub;
 use calltap_patch::{Agent, Avma, Bias, Wanted, reaches};
@@ -33,7 +33,7 @@ pub struct Stubs<'a> {
     /// Ranges that have to be mapped before the stubs given out since can be used.
     pub to_map: Vec<HopRange>,
     /// What has to be in the journal before they are.
-    pub to_note: Vec<Entry>,
+    pub to_note: Entries,
 }
 
 const PAGE: u64 = 4096;
@@ -42,7 +42,14 @@ impl<'a> Stubs<'a> {
     /// Nothing was given out yet.
     pub fn new(code: &'a File) -> Stubs<'a> {
         let agent = Agent { stubs: Avma(0), hooks: Default::default() };
-        Stubs { code, agent, next: 0, next_hop: stub::REGION as u64, to_map: Vec::new(), to_note: Vec::new() }
+        Stubs {
+            code,
+            agent,
+            next: 0,
+            next_hop: stub::REGION as u64,
+            to_map: Vec::new(),
+            to_note: Entries::default(),
+        }
     }
 
     /// Goes on behind what was given out before.
@@ -86,14 +93,17 @@ impl<'a> Stubs<'a> {
                 gap_near(&regions, module.0, module.1, length, maps::lowest_address()).ok_or(length)?;
             let range = HopRange { address, offset: self.next_hop, length, used: 0 };
             self.next_hop += length;
-            self.to_note.push(Entry::Hops { process, address, offset: range.offset, length });
+            self.to_note.push(&Entry::Hops { process, address, offset: range.offset, length });
             self.to_map.push(range.clone());
             hops.push(range);
         }
         let first = self.next;
         let hop = hops.last().filter(|_| !near).map_or(0, |range| range.used);
         let range = if near { None } else { hops.last_mut() };
-        Ok(Batch { first, first_hop: hop, range, owner: self, stubs: Vec::new(), hops: Vec::new() })
+        self.to_note.reserve(count);
+        let stubs = Vec::with_capacity(count * stub::SIZE);
+        let hops = Vec::with_capacity(if near { 0 } else { count * stub::HOP_SIZE });
+        Ok(Batch { first, first_hop: hop, range, owner: self, stubs, hops })
     }
 }
 
@@ -131,7 +141,7 @@ impl Batch<'_, '_> {
     }
 
     /// Has a site with its new stub written down.
-    pub fn note(&mut self, entry: Entry) {
+    pub fn note(&mut self, entry: &Entry) {
         self.owner.to_note.push(entry);
     }
 

@@ -1,6 +1,8 @@
 //! The trace file's name.
 
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, Ordering::*};
 
@@ -39,7 +41,7 @@ impl TraceFile {
     /// Gives it its name.
     pub fn keep(&self) {
         if let Some(part) = self.part.as_deref().filter(|_| self.settled.load(Acquire) == PARTIAL) {
-            let named = fs::rename(part, &self.output).is_ok();
+            let named = rename(part, &self.output).is_ok();
             self.settled.store(if named { NAMED } else { REFUSED }, Release);
         }
     }
@@ -48,6 +50,15 @@ impl TraceFile {
     pub fn note(&self) -> Option<String> {
         let refused = self.settled.load(Acquire) == REFUSED;
         refused.then(|| format!("the trace could not be renamed: it is in {}", self.path().display()))
+    }
+}
+
+/// Gives a file a name that another one may have, which is deleted.
+fn rename(file: &Path, name: &Path) -> io::Result<()> {
+    // First they are exchanged: when one file replaces another, ext4 waits for the new one to be on the disk, which takes milliseconds.
+    match renameat_with(CWD, file, CWD, name, RenameFlags::EXCHANGE) {
+        Ok(()) => fs::remove_file(file),
+        Err(_) => fs::rename(file, name),
     }
 }
 

@@ -7,6 +7,7 @@ use crate::directory::Directory;
 use crate::governor::{self, Governor, Muted, Rates};
 use crate::launch;
 use crate::live::{self, Settings, Stage, Status};
+use crate::news::News;
 use crate::output::Consumer;
 use crate::planner::Planner;
 use crate::record::{self, Options};
@@ -80,7 +81,7 @@ pub struct Visited {
 /// What can be done and known while a process is attached to.
 pub struct Controls<'s, 'p> {
     planner: &'s mut Planner<'p>,
-    records: &'s Sender<Record>,
+    records: &'s Sender<News>,
     governed: &'s mut HashSet<SiteId>,
     cost: Option<f64>,
 }
@@ -168,6 +169,7 @@ impl<'a> Visit<'a> {
             };
             let result = inside.come_and_go(&arrived, stay.duration, &over, &|| on.store(false, Release));
             stop.store(true, Release);
+            collecting.thread().unpark();
             (result, collecting.join())
         });
         let muted = inside.muted;
@@ -191,7 +193,7 @@ type Gone = (Stops, Vec<String>, bool);
 /// While a process is attached to.
 struct Inside<'a> {
     visit: &'a Visit<'a>,
-    records: Sender<Record>,
+    records: Sender<News>,
     /// What tracing may cost, and what is counted for that.
     limit: Option<(f64, &'a Rates)>,
     /// Sites that the governor has switched off, and nobody on again.
@@ -313,8 +315,8 @@ impl Inside<'_> {
             "what is traced was changed: filter {:?}, notrace {:?}, {state}",
             words.filter, words.notrace
         );
-        let notes = live::notes_in(records.iter().cloned());
-        records.push(Record::Note { text });
+        let notes = live::notes_in(&records);
+        records.push(Record::Note { text }.into());
         records.into_iter().for_each(|record| drop(self.records.send(record)));
         (self.settings.words, self.settings.on) = (words, on);
         self.settings.save(&self.visit.directory)?;
@@ -345,7 +347,7 @@ impl Inside<'_> {
         let named = |muted: &Muted| Some((muted.site, names.get(&muted.site.0)?.clone(), muted.rate));
         for (site, name, rate) in muted.iter().filter_map(named) {
             let text = format!("{name} was switched off: {rate:.0} events a second cost more than allowed");
-            let _ = self.records.send(Record::Note { text });
+            let _ = self.records.send(Record::Note { text }.into());
             self.governed.insert(site);
             self.muted.push((name, rate));
         }

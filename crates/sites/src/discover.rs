@@ -66,6 +66,11 @@ pub struct Binary {
     pub complaints: Vec<String>,
 }
 
+/// The dynamic loader that an x86-64 program asks for, if it does: all that has to be known before it is run. The errors are those of [`read`].
+pub fn interpreter_of(data: &[u8]) -> Result<Option<String>, Error> {
+    Ok(interpreter(&Image::parse(data, &mut Vec::new())?))
+}
+
 /// Reads an x86-64 executable or shared object. `module_name` names the functions that have no symbol.
 ///
 /// Any bytes may be passed: what is broken gives an error or a complaint.

@@ -103,7 +103,7 @@ mod discover;
 mod error;
 mod load;
 mod quick;
-pub use discover::{Binary, Segment, read};
+pub use discover::{Binary, Segment, interpreter_of, read};
 pub use error::Error;
 pub use load::load;
 pub use quick::{file_may_have_sites, may_have_sites};

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use calltap_sites::{file_may_have_sites, load, may_have_sites, read};
+use calltap_sites::{file_may_have_sites, interpreter_of, load, may_have_sites, read};
 use proptest::prelude::*;
 use support::{C, build};
 
@@ -19,7 +19,9 @@ static STRIPPED: LazyLock<Vec<u8>> =
 
 fn check(data: &[u8]) {
     let start = Instant::now();
-    if let Ok(binary) = read(data, "fixture") {
+    let whole = read(data, "fixture");
+    assert_eq!(interpreter_of(data), whole.clone().map(|binary| binary.interpreter));
+    if let Ok(binary) = whole {
         assert!(binary.functions.is_sorted_by(|a, b| a.address < b.address));
     }
     let mut file = tempfile::tempfile().unwrap();

@@ -37,23 +37,30 @@ pub(super) fn add_frames(functions: &mut Vec<Function>, frames: &[Frame], module
 
 fn function(names: &[Symbol<'_>]) -> Function {
     let best = &names[0];
-    let mut aliases: Vec<&[u8]> =
-        names.iter().map(|symbol| symbol.name).filter(|&name| name != best.name).collect();
-    aliases.sort_unstable();
-    aliases.dedup();
     let reason = match cold_parent(best.name) {
         Some(parent) => format!("cold part of {}, not a function", text(parent)),
         None => String::new(),
     };
     Function {
         name: text(best.name),
-        aliases: aliases.into_iter().map(text).collect(),
+        aliases: aliases(best.name, &names[1..]),
         address: Svma(best.address),
         size: names.iter().map(|symbol| symbol.size).find(|&size| size != 0).unwrap_or(0),
         kind: SiteKind::None,
         form: None,
         reason,
     }
+}
+
+fn aliases(best: &[u8], others: &[Symbol<'_>]) -> Vec<String> {
+    if others.is_empty() {
+        return Vec::new();
+    }
+    let mut aliases: Vec<&[u8]> =
+        others.iter().map(|symbol| symbol.name).filter(|&name| name != best).collect();
+    aliases.sort_unstable();
+    aliases.dedup();
+    aliases.into_iter().map(text).collect()
 }
 
 /// The frames no symbol covers: all of a stripped binary's, the local functions' of a partly stripped one.

@@ -55,6 +55,10 @@ pub(super) fn patchable(image: &Image<'_>, function: u64, end: u64, record: u64)
     const ADVICE: &str = "compile with -fpatchable-function-entry=5";
     let at = skip_endbr(image, function);
     let code = image.tail(at, end.saturating_sub(at).min(JUMP + 15));
+    // What gcc leaves, in every function.
+    if code.starts_with(&[NOP; JUMP as usize]) {
+        return Ok(SiteForm::Entry { at: Svma(at), old: vec![NOP; JUMP as usize] });
+    }
     // Enough NOPs for a jump, and the body resumes on the boundary behind them.
     let (mut total, mut short_jump_fits) = (0, false);
     for length in lengths(code).take(JUMP as usize) {

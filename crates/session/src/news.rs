@@ -1,0 +1,80 @@
+//! What a planner has to say for the trace: records, and sites that become records where they are written.
+
+use calltap_sites::{Binary, Function};
+use calltap_trace::{Record, Site, SiteId};
+use std::sync::Arc;
+
+/// Explains events that come later.
+#[derive(Debug)]
+pub enum News {
+    /// As it is written.
+    Record(Record),
+    /// Functions that have stubs now.
+    Sites(NewSites),
+}
+
+/// Functions of a module that have stubs now. The program waits while they get them, but not while their names are copied: whoever writes does
+/// that, beside us.
+#[derive(Debug)]
+pub struct NewSites {
+    /// The module's number in the trace.
+    pub module: u32,
+    /// Its functions.
+    pub binary: Arc<Binary>,
+    /// Which of them.
+    pub sites: Vec<NewSite>,
+}
+
+/// One of them.
+#[derive(Clone, Copy, Debug)]
+pub struct NewSite {
+    /// Index of the function.
+    pub function: u32,
+    /// Number of the stub.
+    pub stub: u32,
+    /// Who wants it.
+    pub tracers: u32,
+}
+
+/// Sites that are described at a time: their names are in the cache when they are written, and their memory is used again.
+const AT_A_TIME: usize = 1024;
+
+impl From<Record> for News {
+    fn from(record: Record) -> News {
+        News::Record(record)
+    }
+}
+
+impl News {
+    /// Hands it over as records.
+    pub fn tell(self, take: &mut dyn FnMut(&Record)) {
+        match self {
+            News::Record(record) => take(&record),
+            News::Sites(NewSites { module, binary, sites }) => {
+                for sites in sites.chunks(AT_A_TIME) {
+                    let record = |new: &NewSite| {
+                        site_record(module, &binary.functions[new.function as usize], new.stub, new.tracers)
+                    };
+                    take(&Record::Sites { sites: sites.iter().map(record).collect() });
+                }
+            }
+        }
+    }
+
+    /// What it notes, for people.
+    pub fn note(&self) -> Option<&str> {
+        if let News::Record(Record::Note { text }) = self { Some(text) } else { None }
+    }
+}
+
+fn site_record(module: u32, function: &Function, stub: u32, tracers: u32) -> Site {
+    Site {
+        id: SiteId(stub),
+        module,
+        address: function.address.0,
+        size: function.size,
+        name: function.name.clone(),
+        kind: function.kind.name().to_owned(),
+        tracers,
+    }
+}
