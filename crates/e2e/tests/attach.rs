@@ -154,6 +154,24 @@ fn every_change_of_code_is_as_the_protocol_has_it() {
 }
 
 #[test]
+fn a_program_whose_file_was_replaced_is_traced_by_the_one_it_runs() {
+    let program = compile(GCC, &["resident.c"], &[]);
+    let mut resident = Resident::start(&program, &["busy"]);
+    let other = program.add(GCC, &["tail.c"], "other", &[]);
+    std::fs::rename(other, &program.path).expect("a newer version");
+    let run = resident.attach(&["--duration", "30ms"]);
+    if run.stderr.contains("not permitted") {
+        return skipped("opening what is mapped needs CAP_SYS_ADMIN");
+    }
+    assert!(run.status.success() && resident.sound().0 > 0, "{}", run.stderr);
+    let rows = resident.view("report");
+    let has = |name: &str| rows.as_array().is_some_and(|rows| rows.iter().any(|row| row["function"] == name));
+    assert!(has("work"), "{rows}");
+    let (status, output, errors) = resident.end();
+    assert!(status.success(), "{output}{errors}");
+}
+
+#[test]
 fn more_busy_threads_than_processors() {
     resident("busy", 12, Tolerate::default());
 }

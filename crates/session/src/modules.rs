@@ -18,8 +18,10 @@ pub struct Mapped {
     pub file: (String, u64),
     /// First and one-past-last address of all its mappings.
     pub range: (u64, u64),
-    /// File offset and address of its first executable mapping.
+    /// File offset and address of its first executable mapping,
     pub text: (u64, u64),
+    /// and one past its last address.
+    text_end: u64,
 }
 
 /// What tells a version of a file from another.
@@ -53,13 +55,14 @@ pub fn mapped(regions: &[Region], session: &Path) -> Vec<Mapped> {
             Some(mapped) => {
                 mapped.range.1 = region.end;
                 if region.executable && mapped.text.1 == 0 {
-                    mapped.text = (region.offset, region.start);
+                    (mapped.text, mapped.text_end) = ((region.offset, region.start), region.end);
                 }
             }
             None => {
                 let text = if region.executable { (region.offset, region.start) } else { (0, 0) };
-                let range = (region.start, region.end);
-                found.push(Mapped { path: region.path.clone(), file: region.file.clone(), range, text });
+                let (range, text_end) = ((region.start, region.end), region.end);
+                let (path, file) = (region.path.clone(), region.file.clone());
+                found.push(Mapped { path, file, range, text, text_end });
             }
         }
     }
@@ -75,9 +78,7 @@ impl Mapped {
 
     /// The file as it is now: another one may get its inode, and it may be written to.
     pub fn identity(&self, pid: u32) -> Option<Identity> {
-        let inside = proc::place(pid).join("root").join(self.path.strip_prefix("/").ok()?);
-        let meta = fs::metadata(inside).or_else(|_| fs::metadata(&self.path)).ok()?;
-        Some(Identity::of(&self.file, &meta))
+        Some(Identity::of(&self.file, &self.open(pid)?.metadata().ok()?))
     }
 
     /// What the loader added to the file's addresses.
@@ -98,10 +99,14 @@ impl Mapped {
         self.path.file_name().unwrap_or(self.path.as_os_str()).to_string_lossy().into_owned()
     }
 
-    /// Opens the file through the process's root directory (it may be in another mount namespace).
+    /// Opens the file: itself where that is permitted, also if it was deleted or replaced since; else by its name in the process's root directory (it
+    /// may be in another mount namespace).
     pub fn open(&self, pid: u32) -> Option<File> {
-        let inside = proc::place(pid).join("root").join(self.path.strip_prefix("/").ok()?);
-        open_file(&inside).or_else(|_| open_file(&self.path)).ok()
+        let place = proc::place(pid);
+        let itself = place.join("map_files").join(format!("{:x}-{:x}", self.text.1, self.text_end));
+        let inside =
+            || open_file(&place.join("root").join(self.path.strip_prefix("/").unwrap_or(&self.path)));
+        File::open(itself).or_else(|_| inside()).or_else(|_| open_file(&self.path)).ok()
     }
 }
 
