@@ -6,7 +6,7 @@ __attribute__((noinline)) int c(int x) { n++; return x + 1; }
 __attribute__((noinline)) int b(int x) { return c(x) + 1; }
 __attribute__((noinline)) int a(int x) { return b(x) * 2; }
 int main(void) {
-    alarm(60);
+    alarm(200);
     printf("%d\n", getpid());
     fflush(stdout);
     for (;;) a(3);

@@ -156,7 +156,7 @@ fn every_change_of_code_is_as_the_protocol_has_it() {
 #[test]
 fn a_program_whose_file_was_replaced_is_traced_by_the_one_it_runs() {
     let program = compile(GCC, &["resident.c"], &[]);
-    let mut resident = Resident::start(&program, &["busy"]);
+    let resident = Resident::start(&program, &["busy"]);
     let other = program.add(GCC, &["tail.c"], "other", &[]);
     std::fs::rename(other, &program.path).expect("a newer version");
     let run = resident.attach(&["--duration", "30ms"]);

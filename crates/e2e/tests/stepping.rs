@@ -1,11 +1,14 @@
 //! A debugger that stops at any instruction, of the program, of a stub or of a hook, sees the program's stack.
 
-use calltap_e2e::{BUILDS, Program, calltap, compile, have, run};
+use calltap_e2e::{BUILDS, Program, calltap, compile, have, run_timeout};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// Steps so many instructions, a backtrace after each.
 const STEPS: usize = 400;
+/// On a busy machine gdb takes a minute for them.
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Frames that are not the program's.
 fn is_ours(frame: &str) -> bool {
@@ -47,7 +50,7 @@ fn step(program: &Program, tracer: &str) -> String {
     BufReader::new(out).read_line(&mut pid).expect("its process id");
     let mut gdb = Command::new("gdb");
     gdb.args(["-nx", "-batch", "-x"]).arg(path("steps.gdb")).args(["-p", pid.trim()]);
-    let output = run(gdb, b"").stdout;
+    let output = run_timeout(gdb, b"", PATIENCE).stdout;
     recorder.wait().expect("it ends with the program");
     output
 }
