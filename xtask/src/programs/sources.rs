@@ -47,9 +47,13 @@ impl Program {
         match self {
             // The seed of its hashes is made of addresses and the time, and so are the pivots of its sort:
             // without that, runs are the same call for call.
-            Program::Lua => {
-                &["-DLUA_USE_POSIX", "-Dluai_makeseed(L)=0", "-Dl_randomizePivot()=0", "-DSTRCACHE_N=1"]
-            }
+            Program::Lua => &[
+                "-DLUA_USE_POSIX",
+                "-Dluai_makeseed(L)=0",
+                "-Dl_randomizePivot()=0",
+                "-DSTRCACHE_N=1",
+                "-DSTRCACHE_M=2",
+            ],
             Program::Sqlite => &["-DSQLITE_THREADSAFE=0", "-DSQLITE_OMIT_LOAD_EXTENSION"],
         }
     }
