@@ -33,7 +33,7 @@ fn frames(backtrace: &str) -> Vec<&str> {
 fn step(program: &Program, tracer: &str) -> String {
     let path = |name: &str| program.directory().join(name);
     let text = format!(
-        "set pagination off\nset debuginfod enabled off\nset $i = 0\nwhile $i < {STEPS}\nstepi\n\
+        "set pagination off\nset debuginfod enabled off\nhandle SIGPROF nostop noprint nopass\nset $i = 0\nwhile $i < {STEPS}\nstepi\n\
          printf \"@@\\n\"\nbt\nset $i = $i + 1\nend\nkill\n"
     );
     std::fs::write(path("steps.gdb"), text).expect("a scratch file");
@@ -67,7 +67,8 @@ fn every_instruction_can_be_unwound_from() {
             let stacks: Vec<&str> = output.split("@@\n").skip(1).collect();
             assert_eq!(stacks.len(), STEPS, "{}, {tracer}: {output}", program.path.display());
             assert!(output.contains("calltap_hook"), "{tracer}: some steps were inside hooks");
-            for stack in stacks {
+            // (With -pg the program has a profiler of its own, whose timer may have come just before.)
+            for stack in stacks.into_iter().filter(|stack| !stack.contains("<signal handler called>")) {
                 let frames = frames(stack);
                 let right = [&["main"][..], &["a", "main"], &["b", "a", "main"], &["c", "b", "a", "main"]];
                 assert!(right.contains(&&frames[..]), "{}, {tracer}: {stack}", program.path.display());
