@@ -230,14 +230,14 @@ fn detach(
     // A forked child is registered with the kernel as its parent was.
     let can_sync =
         shared.process(0).is_some_and(|first| first.sync.load(Acquire) == plan::Sync::Works as u32);
-    let kept = process.map(KeepMapped::new);
+    patient.text.lease();
+    let kept = process.map(|process| KeepMapped::new(process, &mut patient.text));
     let live = can_sync && !matches!(kept, Some(None));
     if live {
         // What was unloaded since is forgotten.
         patient.regions = maps::read(target.pid).unwrap_or_default();
         past = past.what_is_left(&patient.regions);
         patient.text.sync = Sync::Barrier;
-        patient.text.lease();
         past.switch_off(&mut patient.text, &mut notes);
         patient.text.sync = Sync::Quiet;
     }

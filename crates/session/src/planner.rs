@@ -425,9 +425,10 @@ impl<'a> Planner<'a> {
         }
         let Some(text) = &mut process.text else { return };
         // Whoever asks us holds the dynamic linker's lock; else it must be kept from unmapping what we write to.
+        text.lease();
         let asked = entry.is_some_and(|entry| entry.phase.load(Acquire) == Phase::Writing as u32);
         let _kept = if let (Some(entry), false) = (entry, asked) {
-            let Some(kept) = KeepMapped::new(entry) else {
+            let Some(kept) = KeepMapped::new(entry, text) else {
                 return note("the dynamic linker is at it all the time: nothing was changed".into());
             };
             let session = self.directory.agent();
@@ -440,7 +441,6 @@ impl<'a> Planner<'a> {
             None
         };
         let (mut tally, mut found) = (Tally::default(), Vec::new());
-        text.lease();
         text.sync = if can_sync { Sync::Barrier } else { Sync::Quiet };
         let (fresh, running): (Vec<&mut Loaded>, Vec<&mut Loaded>) =
             process.modules.iter_mut().partition(|module| module.fresh);

@@ -51,9 +51,7 @@ impl ProcessText {
         let memory = OpenOptions::new().read(true).write(true).open(proc::place(pid).join("mem"))?;
         Ok(ProcessText { pid, memory, sync: Sync::Barrier, in_batch: false, until: None })
     }
-}
 
-impl ProcessText {
     /// From now on it is known for a while what is mapped.
     pub fn lease(&mut self) {
         self.until = Some(Instant::now() + LEASE);
@@ -123,10 +121,11 @@ pub struct KeepMapped<'a>(&'a ProcessEntry);
 const UNLOADING: Duration = Duration::from_secs(2);
 
 impl<'a> KeepMapped<'a> {
-    /// Waits for the dynamic linker, if it is at it.
-    pub fn new(process: &'a ProcessEntry) -> Option<KeepMapped<'a>> {
+    /// Waits for the dynamic linker, if it is at it. From then on the text is [leased](ProcessText::lease).
+    pub fn new(process: &'a ProcessEntry, text: &mut ProcessText) -> Option<KeepMapped<'a>> {
         let start = Instant::now();
         while start.elapsed() < UNLOADING {
+            text.lease();
             // Both sides say what they are at before they look at what the other is at.
             process.writing.store(1, SeqCst);
             let kept = KeepMapped(process);
