@@ -16,6 +16,7 @@ mod init;
 mod loader;
 mod mem;
 mod mirror;
+mod profile;
 mod record;
 mod ring;
 mod start;

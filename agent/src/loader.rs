@@ -2,6 +2,7 @@
 //!
 //! The dynamic linker keeps `r_debug` for debuggers and calls an empty function, `r_brk`, at every change. A jump to
 //! [`calltap_loader_hook`] in that function shows dlopen after mapping and before any constructor, without wrapping libc.
+//! A namespace of its own (dlmopen) has an `r_debug` of its own, and the function in common.
 //!
 //! Unsafe because it walks the linker's own lists, which change only under the lock that is held while `r_brk` runs.
 
@@ -27,6 +28,14 @@ struct Debug {
     brk: usize,
     state: i32,
     base: usize,
+}
+
+/// `struct r_debug_extended`: what an `r_debug` is from version 2 on.
+#[repr(C)]
+struct Extended {
+    debug: Debug,
+    /// That of the next namespace.
+    next: *const Extended,
 }
 
 static DEBUG: AtomicUsize = AtomicUsize::new(0);
@@ -113,13 +122,36 @@ fn debug() -> Option<&'static Debug> {
     }
 }
 
-fn maps() -> impl Iterator<Item = &'static LinkMap> {
-    let mut map = debug().map_or(core::ptr::null(), |debug| debug.map);
+/// Of every namespace, the program's first.
+fn debugs() -> impl Iterator<Item = *const Debug> {
+    const LISTED: i32 = 2;
+    let first = debug().map_or(core::ptr::null(), core::ptr::from_ref);
+    let mut debug = first;
     core::iter::from_fn(move || {
-        // SAFETY: null or an element of the linker's list, which does not change while its lock is held or before the program starts.
-        let found: &'static LinkMap = unsafe { map.as_ref() }?;
-        map = found.next;
+        let found = Some(debug).filter(|debug| !debug.is_null())?;
+        // SAFETY: the program's, or an element of the linker's list, from which nothing is ever taken. The program's is one
+        // if it says so, the others are.
+        let version = unsafe { (&raw const (*found).version).read_volatile() };
+        debug = if found == first && version < LISTED {
+            core::ptr::null()
+        } else {
+            // SAFETY: so.
+            unsafe { (&raw const (*found.cast::<Extended>()).next).read_volatile() }.cast()
+        };
         Some(found)
+    })
+}
+
+fn maps() -> impl Iterator<Item = &'static LinkMap> {
+    debugs().flat_map(|debug| {
+        // SAFETY: one of the linker's own.
+        let mut map = unsafe { (&raw const (*debug).map).read_volatile() };
+        core::iter::from_fn(move || {
+            // SAFETY: null or an element of the linker's list, which does not change while its lock is held or before the program starts.
+            let found: &'static LinkMap = unsafe { map.as_ref() }?;
+            map = found.next;
+            Some(found)
+        })
     })
 }
 
@@ -147,16 +179,16 @@ pub fn watch() -> (u64, u64) {
 extern "C" fn changed(_: u32, _: u64, _: u64) -> u8 {
     const CONSISTENT: i32 = 0;
     const DELETE: i32 = 2;
-    match debug().map(|debug| debug.state) {
-        Some(CONSISTENT) => {
-            start::unloading(false);
-            let sum = sum();
-            if SEEN.swap(sum, Relaxed) != sum {
-                start::modules_changed();
-            }
+    // SAFETY: one of the linker's own.
+    let states = || debugs().map(|debug| unsafe { (&raw const (*debug).state).read_volatile() });
+    if states().any(|state| state == DELETE) {
+        start::unloading(true);
+    } else if states().all(|state| state == CONSISTENT) {
+        start::unloading(false);
+        let sum = sum();
+        if SEEN.swap(sum, Relaxed) != sum {
+            start::modules_changed();
         }
-        Some(DELETE) => start::unloading(true),
-        _ => {}
     }
     0
 }

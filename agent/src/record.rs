@@ -6,7 +6,7 @@
 
 use crate::ring::{self, Full};
 use crate::state::{self, PARKED, PROCESS_BEFORE_FORK, Session, Thread, exchange_cursor, reserve};
-use crate::{sys, word};
+use crate::{profile, sys, word};
 use calltap_abi::event::{SPARSE_BLOCK, SPARSE_HIGH, code, has_parent, parent_halves, parent_word};
 use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE, Clock, Control};
 use calltap_abi::{PROCESS_MAX, ProcessEntry, THREAD_MAX, ThreadState};
@@ -66,7 +66,7 @@ fn fresh_thread(control: &Control) -> Option<u32> {
     bump.fetch_update(Relaxed, Relaxed, |index| ((index as usize) < THREAD_MAX).then_some(index + 1)).ok()
 }
 
-fn register_thread(session: Session) -> Option<&'static Thread> {
+pub fn register_thread(session: Session) -> Option<&'static Thread> {
     // Read once: from here on a signal handler may register this thread, and what it made must not be touched.
     let seen = word::get();
     if let Some(thread) = word::state(session, seen) {
@@ -87,6 +87,8 @@ fn register_thread(session: Session) -> Option<&'static Thread> {
         place.store(word, Relaxed);
     }
     entry.first_chunk.store(0, Relaxed);
+    entry.first_profile.store(0, Relaxed);
+    profile::forget(thread, index);
     entry.chunks.store(0, Relaxed);
     entry.lost_entries.store(0, Relaxed);
     entry.lost_exits.store(0, Relaxed);

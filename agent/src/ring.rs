@@ -33,7 +33,7 @@ fn pop_chunk(session: Session) -> Option<u32> {
     })
 }
 
-fn push_chunk(session: Session, index: u32) {
+pub fn push_chunk(session: Session, index: u32) {
     if let Some(header) = session.chunk_header(index) {
         push(&session.control().chunk_free, index, &header.next);
     }
@@ -46,7 +46,7 @@ pub fn push_thread(session: Session, index: u32) {
     }
 }
 
-/// A chunk for the thread: a free one, or after a wait, or (overwrite) its own oldest.
+/// A chunk for the thread's events: a free one, or after a wait, or (overwrite) its own oldest.
 fn obtain(session: Session, thread: &Thread, entry: &ThreadEntry) -> Result<u32, Full> {
     let control = session.control();
     if control.overwrite.load(Relaxed) != 0 {
@@ -63,6 +63,12 @@ fn obtain(session: Session, thread: &Thread, entry: &ThreadEntry) -> Result<u32,
         }
         return reuse_oldest(session, thread, entry);
     }
+    await_free(session, thread, entry)
+}
+
+/// A free chunk, perhaps after a wait.
+pub fn await_free(session: Session, thread: &Thread, entry: &ThreadEntry) -> Result<u32, Full> {
+    let control = session.control();
     if let Some(index) = retry_pop(session) {
         return Ok(index);
     }

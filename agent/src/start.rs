@@ -3,7 +3,7 @@
 //! Unsafe because it maps and unmaps the session's files.
 
 use crate::state::{self, Private, Session};
-use crate::{hooks, loader, mirror, record, sys, word};
+use crate::{hooks, loader, mirror, profile, record, sys, word};
 use calltap_abi::plan::{Map, Phase, PlanHeader, Trouble};
 use calltap_abi::remote::{GIVE_BACK, JOIN, LEAVE, MAP, REGISTER, UNMAP};
 use calltap_abi::{CHUNK_SIZE, CHUNKS_AT, Control, MAGIC, PATH_MAX, PLAN_SIZE, ProcessEntry, VERSION, stub};
@@ -139,6 +139,7 @@ fn leave() -> Option<()> {
     // SAFETY: the agent's own ranges get back the reservation they had before `join`; no thread is in a stub or will come there.
     unsafe { sys::map(stubs, stub::REGION, sys::PROT_READ, NONE | sys::MAP_FIXED, None) }.ok()?;
     mirror::give_back();
+    profile::give_back();
     for [at, bytes] in &MAPPINGS {
         let (at, bytes) = (at.swap(0, Relaxed), bytes.swap(0, Relaxed));
         if bytes != 0 {

@@ -46,6 +46,8 @@ pub struct Thread {
     pub blocked: AtomicU64,
     /// Whose this is, see [`word`].
     pub owner: AtomicU32,
+    /// Address of its [table of profile chunks](crate::profile); 0 while it has none.
+    pub profiles: AtomicU64,
 }
 
 /// Where the cursor of a thread without a chunk stands: in no chunk, and where every event finds no room.

@@ -12,7 +12,9 @@ usage: cargo xtask COMMAND
                             --long: and those that take long
   programs [NAME...]        fetch and build the real programs for tests and benchmarks (lua, sqlite3; on request ripgrep, nginx)
                             into target/programs/
-  bench [--quick] [--write] measure calltap beside uftrace and the bare programs; --write: into docs/performance.md
+  bench [--quick] [--write] [PART...]
+                            measure calltap beside uftrace and the bare programs; --write: into docs/performance.md; PART: only what has this
+                            word in its name (call, off, mcount, reading, start-up, switching)
   server [--quick]          load nginx (with wrk) while calltap attaches, records, switches and detaches; every answer is compared
 ";
 
@@ -41,8 +43,9 @@ fn run(words: &[&str]) -> Result<()> {
         }
         "programs" => programs::command(rest),
         "bench" => {
-            flags(rest, &["--quick", "--write"])?;
-            bench::run(rest.contains(&"--quick"), rest.contains(&"--write"))
+            let (given, parts): (Vec<&str>, Vec<&str>) = rest.iter().partition(|word| word.starts_with('-'));
+            flags(&given, &["--quick", "--write"])?;
+            bench::run(given.contains(&"--quick"), given.contains(&"--write"), &parts)
         }
         "server" => {
             flags(rest, &["--quick"])?;

@@ -16,13 +16,14 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 
 pub mod event;
 pub mod plan;
+pub mod profile;
 pub mod remote;
 pub mod stub;
 
 /// First word of the control file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"calltap\0");
 /// Raised with every change of a layout in this crate.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Bytes of a path between the two sides.
 pub const PATH_MAX: usize = 256;
@@ -126,7 +127,7 @@ pub struct Control {
     pub _pad4: [AtomicU64; 7],
     /// Address of the stub region in the target; set by the agent before its first request.
     pub stubs: AtomicU64,
-    /// Addresses of the hooks for the session's clock, by [`stub::Hook`].
+    /// Addresses of the hooks for the session's clock, by [`stub::entry_hook`] and [`stub::exit_hook`].
     pub hooks: [AtomicU64; stub::HOOK_COUNT],
     /// Address of the dynamic linker's empty function that is called when its list of objects changes; 0 if there is none.
     pub loader_brk: AtomicU64,
@@ -142,6 +143,8 @@ pub struct Control {
     pub last_beat: AtomicU64,
     /// and when that was first seen (CLOCK_MONOTONIC, nanoseconds).
     pub last_beat_ns: AtomicU64,
+    /// Calls that the profile tracer could not count: there was no chunk for them.
+    pub lost_profile: AtomicU64,
     /// Path of the agent in the session directory, as the traced process sees it; ends with a 0.
     pub agent_path: [AtomicU8; PATH_MAX],
 }
@@ -192,8 +195,10 @@ pub struct ThreadEntry {
     pub chunks: AtomicU32,
     /// Its name when it registered: up to 16 bytes, zeros behind. It may have ended when somebody wants to know.
     pub name: [AtomicU64; 2],
+    /// First chunk of [profile records](profile), plus one; the others follow by [`ChunkHeader::next`].
+    pub first_profile: AtomicU32,
     #[doc(hidden)]
-    pub _pad: AtomicU64,
+    pub _pad: AtomicU32,
 }
 
 /// Life of a [`ThreadEntry`].
@@ -212,8 +217,10 @@ pub enum ThreadState {
 pub struct ChunkHeader {
     /// The next chunk of the same thread, or of the free list: index plus one, 0 for none.
     pub next: AtomicU32,
+    /// Which chunk of [profile records](profile) of its thread this is.
+    pub part: AtomicU32,
     #[doc(hidden)]
-    pub _pad: [AtomicU32; 15],
+    pub _pad: [AtomicU32; 14],
 }
 
 /// Head of a lock-free list: an index plus one, and a tag that changes with every pop so that a stale

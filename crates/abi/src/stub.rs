@@ -37,27 +37,29 @@ pub const BODY: usize = 24;
 pub const HOP_SIZE: usize = 16;
 /// Bytes of the hop area in the code file, behind the stubs.
 pub const HOPS: usize = COUNT * HOP_SIZE;
-/// Number of [`Hook`]s.
-pub const HOOK_COUNT: usize = 7;
+/// What the tracers of a site want, together: a set of these bits. Events of entries with their callers,
+pub const FUNCTION: u8 = 1;
+/// events of entries and returns,
+pub const GRAPH: u8 = 2;
+/// calls and their durations summed up in the program, without events ([`crate::profile`]).
+pub const PROFILE: u8 = 4;
 
-/// A hook.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(usize)]
-pub enum Hook {
-    /// function_graph entry.
-    Entry = 0,
-    /// function entry.
-    Call = 1,
-    /// Both.
-    EntryFrom = 2,
-    /// Return.
-    Exit = 3,
-    /// function_graph entry after a prologue.
-    McountEntry = 4,
-    /// function entry after a prologue.
-    McountCall = 5,
-    /// Both, after a prologue.
-    McountEntryFrom = 6,
+/// Number of hooks: entries by what is wanted, at a function's entry and after a prologue, and exits.
+pub const HOOK_COUNT: usize = 17;
+
+/// The hook that a stub calls when a function is entered.
+pub const fn entry_hook(wanted: u8, after_prologue: bool) -> usize {
+    (wanted as usize).saturating_sub(1) % 7 + if after_prologue { 7 } else { 0 }
+}
+
+/// The hook that it calls when the function returns, where that is wanted.
+pub const fn exit_hook(wanted: u8) -> Option<usize> {
+    match (wanted & GRAPH != 0, wanted & PROFILE != 0) {
+        (true, false) => Some(14),
+        (false, true) => Some(15),
+        (true, true) => Some(16),
+        (false, false) => None,
+    }
 }
 
 /// The mirror of stack slot S, where the true return address is while a traced call runs, is at S with this bit flipped.

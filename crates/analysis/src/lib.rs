@@ -7,10 +7,10 @@
 #![forbid(unsafe_code)]
 
 mod bytes;
+mod columns;
 mod drive;
 mod error;
 pub mod export;
-pub mod glob;
 pub mod graph;
 mod head;
 pub mod info;
@@ -24,15 +24,16 @@ mod reader;
 pub mod replay;
 pub mod report;
 mod source;
+pub mod stat;
 mod symbols;
 pub mod tree;
 pub mod units;
 
+pub use calltap_names::{Glob, GlobSet, demangle};
 pub use drive::{Progress, run_by_thread, run_in_file_order};
 pub use error::Error;
-pub use glob::Glob;
 pub use memory::MemorySource;
-pub use names::{Names, demangle};
+pub use names::Names;
 pub use nearest::nearest_names;
 pub use only::Only;
 pub use source::{BatchStream, Source, threads_with_events};

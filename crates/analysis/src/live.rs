@@ -4,8 +4,9 @@
 //! that of its outermost activations as far as they lie in the interval, also of those that go on. Where events of a thread come late, its time is
 //! that of the events that came.
 
+use crate::demangle;
 use crate::drive::feed_batch;
-use crate::names::{base_name, demangle};
+use crate::names::base_name;
 use crate::tree::{Call, Ending, Enter, Stack, Totals, Visitor};
 use calltap_trace::{Batch, ClockKind, ClockMap, ClockPair, Record, Site, SiteId, ThreadId};
 use std::collections::HashMap;

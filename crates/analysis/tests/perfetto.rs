@@ -166,6 +166,14 @@ fn packets() {
 }
 
 #[test]
+fn calls_deeper_than_perfetto_can_show_are_counted() {
+    let deep = format!("main: {}X f/514 @2", "E f @1; ".repeat(514));
+    let lines = decode(&export(&deep));
+    let count = |text: &str| lines.matches(text).count();
+    assert_eq!((count("begin f"), count(": end "), count("end deeper calls=3 @2")), (511, 511, 1), "{lines}");
+}
+
+#[test]
 fn protoc_can_read_it() {
     let protoc = std::process::Command::new("protoc")
         .arg("--decode_raw")

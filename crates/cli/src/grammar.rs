@@ -1,6 +1,6 @@
 //! The parser, the manual page and the completions, made from the [table](crate::table).
 
-use crate::table::{COMMANDS, Command, Flag, Operand};
+use crate::table::{COMMANDS, Command, Flag, Operand, Takes};
 use anyhow::{Context, Result};
 use clap::builder::{PossibleValuesParser, ValueParser};
 use clap::{Arg, ArgAction, ValueHint};
@@ -58,13 +58,14 @@ fn operand(from: &Operand) -> Arg {
         .help(from.help)
         .required(!from.optional)
         .value_parser(ValueParser::os_string());
-    if from.rest {
-        arg.num_args(1..)
+    match from.takes {
+        Takes::One => arg.value_hint(ValueHint::FilePath),
+        Takes::Many => arg.num_args(1..).value_hint(ValueHint::FilePath),
+        Takes::Rest => arg
+            .num_args(1..)
             .trailing_var_arg(true)
             .allow_hyphen_values(true)
-            .value_hint(ValueHint::CommandWithArguments)
-    } else {
-        arg.value_hint(ValueHint::FilePath)
+            .value_hint(ValueHint::CommandWithArguments),
     }
 }
 

@@ -23,7 +23,8 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
     }
 }
 
-fn say(notes: &[String]) {
+/// Tells what the user should know.
+pub fn say(notes: &[String]) {
     for note in notes {
         eprintln!("calltap: {note}");
     }
@@ -33,7 +34,7 @@ fn attach(pid: u32, arguments: &Arguments) -> Result<()> {
     let options = Options {
         subject: Subject::Process { pid, duration: None, max_overhead: None },
         output: Default::default(),
-        choice: select::choice(&select::words(arguments), arguments.is_set("later"))?,
+        choice: select::choice(&select::words(arguments)?, arguments.is_set("later"))?,
         parse: select::parse,
         clock: Clock::Tsc,
         buffer_size: values::size(&arguments.text("buffer-size").unwrap_or_default())?,
@@ -56,7 +57,7 @@ fn attach(pid: u32, arguments: &Arguments) -> Result<()> {
 }
 
 fn set(pid: u32, arguments: &Arguments) -> Result<()> {
-    let (given, later) = (select::words(arguments), arguments.is_set("later"));
+    let (given, later) = (select::words(arguments)?, arguments.is_set("later"));
     let on = match (arguments.is_set("on"), arguments.is_set("off")) {
         (true, true) => bail!("--on and --off exclude each other"),
         (true, _) => Some(true),

@@ -2,13 +2,17 @@
 
 mod arguments;
 mod audit;
+mod cc;
+mod control;
 mod grammar;
 mod live;
 mod output;
 mod progress;
 mod record;
+mod recordmcount;
 mod select;
 mod sites;
+mod stat;
 mod table;
 mod top;
 mod values;
@@ -18,7 +22,8 @@ use anyhow::{Context, Result};
 use arguments::Arguments;
 use output::Output;
 use std::io;
-use std::process::ExitCode;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitCode, ExitStatus};
 
 fn main() -> ExitCode {
     let matches = grammar::grammar().get_matches();
@@ -42,7 +47,11 @@ fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
         "record" => return record::run(arguments),
         "attach" | "set" | "status" | "detach" | "snapshot" => live::run(name, arguments)?,
         "top" => top::run(arguments)?,
+        "get" | "put" => control::run(name, arguments)?,
+        "stat" => stat::run(arguments)?,
         "sites" => sites::run(arguments)?,
+        "recordmcount" => return Ok(recordmcount::run(arguments)),
+        "cc" => return cc::run(arguments),
         "audit" => audit::run(arguments)?,
         "man" => {
             let mut out = Output::create(arguments)?;
@@ -70,6 +79,16 @@ fn line(error: &anyhow::Error) -> String {
             format!("{line}: {cause}")
         }
     })
+}
+
+/// Ends as a program ended: with its exit code, or by its signal (without a second core dump).
+fn end_as(status: ExitStatus) -> ExitCode {
+    if let Some(signal) = status.signal() {
+        calltap_session::no_core_dump();
+        let _ = signal_hook::low_level::emulate_default_handler(signal);
+        return ExitCode::from(128u8.saturating_add(signal as u8));
+    }
+    ExitCode::from(status.code().unwrap_or(1) as u8)
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

@@ -5,7 +5,7 @@ use crate::{arguments::Arguments, select};
 use anyhow::{Result, bail};
 use calltap_analysis::{demangle, units};
 use calltap_session::{Clock, Error, Options, Outcome, Stops, Subject};
-use std::os::unix::process::ExitStatusExt;
+use calltap_trace::TracerKind;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ fn subject(arguments: &Arguments) -> Result<Subject> {
 
 /// Runs the program, whose exit status is ours; or attaches to the process.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let choice = select::choice(&select::words(arguments), arguments.is_set("later"))?;
+    let choice = select::choice(&select::words(arguments)?, arguments.is_set("later"))?;
     let clock = match arguments.text("clock").as_deref() {
         Some("sparse") => Clock::Sparse,
         Some("coarse") => Clock::Coarse,
@@ -65,11 +65,14 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             eprintln!("calltap: {}", muted(&outcome.muted, " (see 'calltap info')"));
         }
         eprintln!("calltap: {}", summary(&outcome, &output.display().to_string()));
+        if options.choice.tracers.iter().any(|tracer| tracer.kind == TracerKind::Profile) {
+            eprintln!("calltap: calls were summed up as well: 'calltap stat -i {}'", output.display());
+        }
     }
     if let Some(error) = &outcome.failed {
         eprintln!("calltap: the trace is not complete: {error}");
     }
-    end_as(&outcome)
+    Ok(end_as(&outcome))
 }
 
 /// `1,234,567 events from 8 threads, 0 lost, 1.2 MB in ./calltap.data`
@@ -129,16 +132,10 @@ pub fn bytes(n: u64) -> String {
     }
 }
 
-/// Ends as the program ended: with its exit code, or by its signal (without a second core dump).
-fn end_as(outcome: &Outcome) -> Result<ExitCode> {
-    let Some(status) = outcome.status else {
-        return Ok(ExitCode::from(u8::from(outcome.failed.is_some())));
-    };
-    if let Some(signal) = status.signal() {
-        calltap_session::no_core_dump();
-        let _ = signal_hook::low_level::emulate_default_handler(signal);
-        return Ok(ExitCode::from(128u8.saturating_add(signal as u8)));
+/// Ends as the program ended, unless only the recording failed.
+fn end_as(outcome: &Outcome) -> ExitCode {
+    match outcome.status {
+        Some(status) if !status.success() || outcome.failed.is_none() => crate::end_as(status),
+        _ => ExitCode::from(u8::from(outcome.failed.is_some())),
     }
-    let code = status.code().unwrap_or(1) as u8;
-    Ok(ExitCode::from(if code == 0 && outcome.failed.is_some() { 1 } else { code }))
 }

@@ -36,12 +36,22 @@ pub struct Flag {
 pub struct Operand {
     /// Its name in the usage line.
     pub name: &'static str,
-    /// It takes all that follows (`-- PROGRAM ARGS...`).
-    pub rest: bool,
+    /// How many words it is.
+    pub takes: Takes,
     /// It may be left out.
     pub optional: bool,
     /// One sentence.
     pub help: &'static str,
+}
+
+/// The words of an operand.
+pub enum Takes {
+    /// One.
+    One,
+    /// One or more.
+    Many,
+    /// All that follows (`-- PROGRAM ARGS...`), flags or not.
+    Rest,
 }
 
 const fn switch(long: &'static str, short: Option<char>, help: &'static str) -> Flag {
@@ -83,7 +93,7 @@ const TRACER: Flag = many(value(
     "tracer",
     None,
     "NAME[:GLOB,...]",
-    "A tracer and its own filter: function (entry and caller) or function_graph (entry, return, duration; the default).",
+    "A tracer and its own filter: function (entry and caller), function_graph (entry, return, duration; the default), or profile (calls and times are summed up in the program, no events; see 'calltap stat').",
 ));
 const LATER: Flag = switch(
     "later",
@@ -181,7 +191,7 @@ pub const COMMANDS: &[Command] = &[
         ],
         operand: Some(Operand {
             name: "PROGRAM",
-            rest: true,
+            takes: Takes::Rest,
             optional: true,
             help: "The program and its arguments.",
         }),
@@ -284,6 +294,55 @@ pub const COMMANDS: &[Command] = &[
         operand: None,
     },
     Command {
+        name: "get",
+        about: "Read control files of a process that is attached to, as ftrace has them",
+        details: "Without a name: which there are. See 'calltap put'.",
+        flags: &[PID, OUTPUT],
+        operand: Some(Operand {
+            name: "NAME",
+            takes: Takes::Many,
+            optional: true,
+            help: "current_tracer, function_tracers, set_ftrace_filter, ...",
+        }),
+    },
+    Command {
+        name: "put",
+        about: "Write to a control file of a process that is attached to, as ftrace has them",
+        details: "'calltap put set_ftrace_filter \'parse_*\' -p PID' is what \'echo parse_* > set_ftrace_filter\' is to the kernel: the functions that the default tracer \
+                  traces, from now on. A name, a glob, or a place in available_filter_functions; with ! in front it is taken away. The default tracer is the one that was registered last, or whose name was \
+                  written to function_tracers. A value that is refused changes nothing.",
+        flags: &[PID, switch("append", Some('a'), "Add to what is there, as >> does.")],
+        operand: Some(Operand {
+            name: "NAME VALUE",
+            takes: Takes::Many,
+            optional: false,
+            help: "The file, and what is written to it (several values: several words).",
+        }),
+    },
+    Command {
+        name: "stat",
+        about: "Show what the profile tracer has summed up: calls, total, average and longest time per function",
+        details: "The profile tracer ('--tracer profile:GLOB,...' of record, attach and set) keeps sums in the program itself, without an event for every call: nothing is \
+                  written while it runs, nothing can be lost. With -p: of a process that is attached to or recorded, until now; else from a trace. Time is that of calls which have \
+                  returned, and includes what they called; a function that was entered by a jump (a tail call) is counted, and its time is its caller's. Of a recursive function every call counts. What the profile tracer \
+                  costs is not limited by --max-overhead, which judges by events.",
+        flags: &[
+            value("pid", Some('p'), "PID", "A process that is attached to or recorded, instead of a trace."),
+            INPUT,
+            OUTPUT,
+            choice(value("format", None, "FORMAT", "Form of the table."), &["text", "csv", "json"], "text"),
+            choice(
+                value("sort", Some('s'), "COLUMN", "Column to sort by."),
+                &["calls", "total", "avg", "max", "function"],
+                "total",
+            ),
+            FUNCTION,
+            value("limit", Some('n'), "ROWS", "At most so many rows."),
+            LINKER_NAMES,
+        ],
+        operand: None,
+    },
+    Command {
         name: "snapshot",
         about: "Write what the rings of a process hold now into a trace file",
         details: "The functions are switched off while the rings are copied (a tenth of a second for 64 MB), and on again.",
@@ -360,8 +419,9 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "export",
         about: "Convert a trace for other viewers",
-        details: "perfetto: protobuf for ui.perfetto.dev and trace_processor. chrome: JSON trace events. flamegraph: a self-contained SVG. \
-                  folded: stacks with nanoseconds, for flame graph tools. csv: one line per call.",
+        details: "perfetto: protobuf for ui.perfetto.dev and trace_processor, which show calls 512 deep: deeper ones are counted. \
+                  chrome: JSON trace events. flamegraph: a self-contained SVG. folded: stacks with nanoseconds, for flame graph \
+                  tools. csv: one line per call.",
         flags: &[
             INPUT,
             OUTPUT,
@@ -386,9 +446,35 @@ pub const COMMANDS: &[Command] = &[
         ],
         operand: Some(Operand {
             name: "BINARY",
-            rest: false,
+            takes: Takes::One,
             optional: false,
             help: "An ELF executable or shared object.",
+        }),
+    },
+    Command {
+        name: "recordmcount",
+        about: "Add __mcount_loc, the list of calls to mcount, to object files compiled with -pg",
+        details: "What the compiler does itself with -mrecord-mcount, for compilers that do not have it, for C++, and for objects that exist already. \
+                  x86-64 and i386. A file is replaced at once or, on failure, left as it was; objects without calls to mcount, or with a list, \
+                  are not touched. Other hard links to a file keep what it was.\n\n\
+                  The list holds the address of every call to mcount, _mcount and __fentry__; 'calltap sites' and 'calltap record' read it.",
+        flags: &[],
+        operand: Some(Operand { name: "FILE", takes: Takes::Many, optional: false, help: "Object files." }),
+    },
+    Command {
+        name: "cc",
+        about: "Run a compiler, and add __mcount_loc to the object files that it makes",
+        details: "For builds: make CC='calltap cc gcc' CFLAGS='-O2 -pg'. The compiler gets its arguments as they are, and its exit status is passed on; then \
+                  what it made is treated as by 'calltap recordmcount'.\n\n\
+                  Covered: -c with or without -o, several sources, response files (@FILE), -r. Not covered, and run as if without calltap: -S, -E, -M; \
+                  compiling and linking in one command, after which no object remains; link-time optimisation (-flto), where the linker \
+                  makes the code. In programs built so the calls are found without a list.",
+        flags: &[],
+        operand: Some(Operand {
+            name: "COMPILER",
+            takes: Takes::Rest,
+            optional: false,
+            help: "The compiler and its arguments.",
         }),
     },
     Command {
@@ -399,7 +485,7 @@ pub const COMMANDS: &[Command] = &[
         flags: &[OUTPUT],
         operand: Some(Operand {
             name: "LOG",
-            rest: false,
+            takes: Takes::One,
             optional: false,
             help: "A file that --patch-log wrote.",
         }),

@@ -56,11 +56,7 @@ impl View<'_> {
             linker_names: self.linker_names,
             ..report::Options::default()
         };
-        let format = match self.arguments.text("format").as_deref() {
-            Some("csv") => report::Format::Csv,
-            Some("json") => report::Format::Json,
-            _ => report::Format::Text,
-        };
+        let format = table_format(self.arguments);
         report::write(self.source, &options, format, out, Some(&mut |done| progress.set(done)))?;
         Ok(())
     }
@@ -127,6 +123,15 @@ impl View<'_> {
         let near = nearest_names(pattern, names.iter().map(|(_, demangled)| demangled.as_str()), 3);
         let hint = if near.is_empty() { String::new() } else { format!("; nearest: {}", near.join(", ")) };
         bail!("no function of the trace matches '{pattern}'{hint}")
+    }
+}
+
+/// `--format` of a table.
+pub fn table_format(arguments: &Arguments) -> report::Format {
+    match arguments.text("format").as_deref() {
+        Some("csv") => report::Format::Csv,
+        Some("json") => report::Format::Json,
+        _ => report::Format::Text,
     }
 }
 

@@ -223,6 +223,15 @@ impl Resident {
         calltap_run(&all)
     }
 
+    /// Waits until somebody who attaches beside us has changed its text in so many places, and is through with that.
+    pub fn await_changed_text(&self, places: usize) {
+        let start = Instant::now();
+        while changed_text(self.pid).len() < places && start.elapsed() < Duration::from_secs(5) {
+            thread::sleep(Duration::from_millis(5));
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+
     /// Where [`Resident::attach`] leaves its trace.
     pub fn trace(&self) -> PathBuf {
         self.directory.join(format!("{}.calltap", self.pid))

@@ -25,6 +25,8 @@ pub struct Recording {
     pub run: Run,
     /// The trace.
     pub trace: PathBuf,
+    /// There are events in it, and there is a profile.
+    has: (bool, bool),
     /// Program and flags, for messages.
     pub what: String,
 }
@@ -62,7 +64,9 @@ pub fn record(program: &Program, flags: &[&str], expect: &Expect<'_>) -> Recordi
         .arg(&program.path);
     command.args(expect.arguments).current_dir(program.directory());
     let what = format!("{} {} {}", program.name, expect.arguments.join(" "), flags.join(" "));
-    Recording { run: run(command, expect.stdin), trace, what }
+    let profile = flags.contains(&"profile");
+    let has = (!profile || flags.iter().any(|flag| flag.starts_with("function")), profile);
+    Recording { run: run(command, expect.stdin), trace, has, what }
 }
 
 fn compared(stdout: &str) -> String {
@@ -96,10 +100,17 @@ impl Recording {
         rows
     }
 
-    /// The program's counts against the report's. A name of the form `MODULE:FUNCTION` counts in one module only.
+    /// The rows of `calltap stat`.
+    pub fn profile(&self) -> Vec<Value> {
+        let Value::Array(rows) = self.view(&["stat"]) else { return Vec::new() };
+        rows
+    }
+
+    /// The program's counts against those of the report, and of the profile. A name of the form `MODULE:FUNCTION` counts in one module only.
     pub fn counts_agree(&self, expect: &Expect<'_>) {
         let what = &self.what;
-        let (info, rows) = (self.info(), self.rows());
+        let info = self.info();
+        let (events, sums) = (self.has.0.then(|| self.rows()), self.has.1.then(|| self.profile()));
         let calls = |key: &str| info["calls"][key].as_u64().unwrap_or_default();
         let lost = calls("lost");
         assert_eq!(calls("entered"), calls("recorded") + calls("lost"), "{what}: entered = recorded + lost");
@@ -112,11 +123,17 @@ impl Recording {
             let words: Vec<&str> = line.split(' ').collect();
             let ["calls" | "about", name, number] = words[..] else { continue };
             let own: u64 = number.parse().unwrap_or_else(|_| panic!("{what}: {line}"));
-            let ours = count(&rows, name);
+            counted += 1;
+            if let Some(rows) = &sums {
+                let ours = count(rows, name);
+                let exact = if expect.may_lose { ours <= own } else { ours == own };
+                assert!(exact, "{what}: {name} ran {own} times, the profile says {ours}");
+            }
+            let Some(rows) = &events else { continue };
+            let ours = count(rows, name);
             assert!(ours <= own, "{what}: {name} ran {own} times, the report says {ours}");
             assert!(expect.may_lose || ours == own, "{what}: {name} ran {own} times, the report says {ours}");
             missing += own - ours;
-            counted += 1;
         }
         assert!(missing <= lost, "{what}: {missing} calls are missing, but only {lost} are counted as lost");
         assert!(counted > 0 || expect.uncounted, "{what}: the program counted nothing");

@@ -2,7 +2,7 @@
 //! and comparing what a user would see.
 //!
 //! A program prints `calls NAME N` for each function it counted itself; a line `about NAME N` says the same where
-//! N differs from run to run (signals). `calltap report` must agree with both.
+//! N differs from run to run (signals). `calltap report` and `calltap stat` must agree with both.
 
 mod attached;
 mod check;
@@ -27,10 +27,13 @@ use std::io::Write;
 /// Flags of `calltap record`.
 pub type Flags = Vec<&'static str>;
 
-const TRACERS: [&[&str]; 3] = [
+const TRACERS: [&[&str]; 6] = [
     &["--tracer", "function_graph"],
     &["--tracer", "function"],
     &["--tracer", "function", "--tracer", "function_graph"],
+    &["--tracer", "profile"],
+    &["--tracer", "profile", "--tracer", "function"],
+    &["--tracer", "profile", "--tracer", "function_graph"],
 ];
 const CLOCKS: [&str; 4] = ["tsc", "sparse", "coarse", "counter"];
 
@@ -47,7 +50,7 @@ pub fn full() -> Vec<Flags> {
 
 /// The default, and two more combinations that differ with `turn`, so that a matrix of builds meets all of them.
 pub fn diagonal(turn: usize) -> Vec<Flags> {
-    vec![flags(0, turn), flags(1 + turn % 2, turn + 1)]
+    vec![flags(0, turn), flags(1 + turn % (TRACERS.len() - 1), turn + 1)]
 }
 
 /// The default tracer with every clock.

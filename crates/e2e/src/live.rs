@@ -2,14 +2,14 @@
 
 use crate::{Build, Program, Resident, Run, State, calltap_run, changed_text, compile, run};
 use std::process::Command;
-use std::thread;
 use std::time::{Duration, Instant};
 
 /// Tracers to attach with, in turn.
-pub const ATTACHES: [&[&str]; 3] = [
+pub const ATTACHES: [&[&str]; 4] = [
     &["--duration", "10ms"],
     &["--duration", "10ms", "--tracer", "function"],
     &["--duration", "10ms", "--tracer", "function", "--tracer", "function_graph"],
+    &["--duration", "10ms", "--tracer", "profile"],
 ];
 
 /// For a moment, with the usual tracer.
@@ -105,12 +105,13 @@ fn come_and_go(resident: &mut Resident) -> (usize, String) {
 
 fn switch(resident: &mut Resident) -> (usize, String) {
     let (mut switched, mut refused) = (0, String::new());
-    let ways: [&[&str]; 6] = [
+    let ways: [&[&str]; 7] = [
         &["set", "--off"],
         &["set", "--on"],
         &["set", "-N", "[a-m]*"],
         &["set", "-N", "", "--tracer", "function"],
         &["set", "--tracer", "function", "--tracer", "function_graph"],
+        &["set", "--tracer", "profile", "--tracer", "function_graph"],
         &["set", "--tracer", "function_graph"],
     ];
     let pid = resident.pid.to_string();
@@ -193,20 +194,15 @@ pub fn one_line(run: &Run, says: &[&str]) {
 pub fn counts_exactly(build: &Build) {
     let program = compile(build, &["resident.c"], &[]);
     let mut resident = Resident::start(&program, &["counted"]);
-    for tracer in ["function", "function_graph"] {
+    for (tracer, view) in [("function", "report"), ("function_graph", "report"), ("profile", "stat")] {
         let mut calltap = resident.attach_beside(&["--tracer", tracer]);
-        // Attached when the text has changed.
-        let start = Instant::now();
-        while changed_text(resident.pid).len() < 4 && start.elapsed() < Duration::from_secs(5) {
-            thread::sleep(Duration::from_millis(5));
-        }
-        thread::sleep(Duration::from_millis(100));
+        resident.await_changed_text(4);
         resident.tell();
         resident.wait_for("done");
         // SAFETY: a signal to our own child.
         unsafe { libc::kill(calltap.id() as i32, libc::SIGINT) };
         assert!(calltap.wait().expect("our own child").success());
-        let rows = resident.view("report");
+        let rows = resident.view(view);
         let of = |name: &str| {
             let row = rows.as_array().and_then(|rows| rows.iter().find(|row| row["function"] == name));
             row.map_or(0, |row| row["calls"].as_u64().unwrap_or(0))

@@ -26,6 +26,21 @@ fn callers_that_keep_values_in_scratch_registers_go_on_as_untraced() {
     }
 }
 
+// A thread that runs a function again and again is nearly always found between two of its NOPs.
+#[test]
+fn functions_that_threads_run_all_the_time_are_traced() {
+    let program = compile(GCC, &["resident.c"], &[]);
+    let resident = Resident::start(&program, &["busy"]);
+    for round in 0..20 {
+        let run = resident.attach(SHORT);
+        assert!(run.status.success(), "{}", run.stderr);
+        let rows = resident.view("report");
+        let found = rows.as_array().is_some_and(|rows| rows.iter().any(|row| row["function"] == "work"));
+        assert!(found, "round {round}: {rows}");
+    }
+    assert!(resident.end().0.success());
+}
+
 #[test]
 fn longjmp_and_deep_recursion_go_on_as_untraced() {
     for (_, build) in matrix() {
@@ -394,4 +409,37 @@ fn libraries_opened_and_closed_while_attached() {
             );
         }
     }
+}
+
+/// User and system time of a process, to 10 ms.
+fn used(pid: u32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
+    let words: Vec<&str> = stat.rsplit_once(") ").expect("a name").1.split(' ').collect();
+    let ticks: u64 = words[11..13].iter().map(|word| word.parse::<u64>().expect("ticks")).sum();
+    Duration::from_millis(ticks * 10)
+}
+
+#[test]
+fn the_processor_time_in_the_trace_is_that_of_the_process_meanwhile() {
+    let program = compile(GCC, &["resident.c"], &[]);
+    let resident = Resident::start(&program, &["busy"]);
+    thread::sleep(Duration::from_millis(300));
+    let cpu = || Duration::from_nanos(resident.view("info")["end"]["cpu_ns"].as_u64().unwrap_or_default());
+    let before = used(resident.pid);
+    let run = resident.attach(&["--duration", "300ms"]);
+    let all = used(resident.pid) - before;
+    assert!(run.status.success(), "{}", run.stderr);
+    let told = cpu();
+    assert!(told > all / 4 && told < all + Duration::from_millis(20), "{told:?} of {all:?}");
+    // The same of a process that ends while it is recorded.
+    let beside = resident.attach_beside(&[]);
+    thread::sleep(Duration::from_millis(300));
+    let trace = resident.trace();
+    let (status, _, errors) = resident.end();
+    assert!(status.success(), "{errors}");
+    assert!(beside.wait_with_output().is_ok_and(|output| output.status.success()));
+    let run = calltap_run(&["info", "-i", &trace.to_string_lossy(), "--format", "json"]);
+    let info: serde_json::Value = serde_json::from_str(&run.stdout).expect("JSON");
+    assert_eq!(info["end"]["status"], "ended");
+    assert!(info["end"]["cpu_ns"].as_u64().is_some_and(|ns| ns > 10_000_000), "{}", info["end"]);
 }

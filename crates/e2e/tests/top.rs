@@ -370,3 +370,23 @@ fn the_terminal_is_given_back_after_ctrl_c_a_signal_and_the_end_of_the_process()
         }
     }
 }
+
+#[test]
+fn what_tracing_costs_is_said_of_every_interval_alike() {
+    let (_program, resident) = paced();
+    let before = State::at_rest(resident.pid, &["State"]);
+    let run = top(&resident, &["--interval", "200ms", "--count", "12"]);
+    assert!(run.status.success(), "{}", run.stderr);
+    let headings: Vec<&str> = run.stdout.lines().filter(|line| line.starts_with("# ")).collect();
+    let cost = |heading: &&str| {
+        let share = heading.split_once("tracing costs ")?.1.strip_suffix(" %")?;
+        share.parse::<f64>().ok()
+    };
+    let mut costs: Vec<f64> = headings.iter().filter_map(cost).collect();
+    costs.sort_by(f64::total_cmp);
+    // 22,000 events a second of a program that does next to nothing else are about 2 %.
+    assert!(costs.len() >= 10 && costs[0] > 0.0, "{headings:#?}");
+    // (The busiest moments of the machine are left out.)
+    assert!(costs[costs.len() * 3 / 4] < costs[costs.len() / 4] * 2.5, "{headings:#?}");
+    whole(resident, &before);
+}

@@ -5,7 +5,7 @@
 //! ([`Avma`], actual virtual memory address), so a link-time [`Svma`] cannot be patched by mistake.
 #![forbid(unsafe_code)]
 
-use calltap_abi::stub::{self, Hook};
+use calltap_abi::stub;
 use calltap_sites::{SiteForm, Svma};
 
 mod audit;
@@ -18,7 +18,7 @@ mod steps;
 pub use audit::Audit;
 pub use batch::{Change, Failed, Fate, Text, carry_out};
 pub use bytes::Bytes;
-pub use site::{Demand, Site, State};
+pub use site::{Demand, Site, State, calls_out};
 pub use steps::{STEPS, Steps};
 
 /// An address in the running process.
@@ -36,21 +36,41 @@ impl Bias {
     }
 }
 
-/// What the tracers of a site want, together.
+/// What the tracers of a site want, together: one pair of events, or one measurement, serves them all.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Wanted {
-    /// Entry and caller.
-    Function,
-    /// Entry and return.
-    Graph,
-    /// All of it, from one pair of events.
-    Both,
-}
+pub struct Wanted(u8);
 
 impl Wanted {
-    /// The form with a number, as `as u8` gives it.
+    /// Events of entries, with their callers.
+    pub const FUNCTION: Wanted = Wanted(stub::FUNCTION);
+    /// Events of entries and returns.
+    pub const GRAPH: Wanted = Wanted(stub::GRAPH);
+    /// Counts and times, summed up in the program.
+    pub const PROFILE: Wanted = Wanted(stub::PROFILE);
+
+    /// Everything that there is to want.
+    pub fn all() -> impl Iterator<Item = Wanted> {
+        (1..=7).map(Wanted)
+    }
+
+    /// This and that.
+    pub fn and(self, other: Wanted) -> Wanted {
+        Wanted(self.0 | other.0)
+    }
+
+    /// As a number.
+    pub fn number(self) -> u8 {
+        self.0
+    }
+
+    /// The one with a number.
     pub fn from_number(number: u8) -> Option<Wanted> {
-        [Wanted::Function, Wanted::Graph, Wanted::Both].into_iter().find(|wanted| *wanted as u8 == number)
+        Wanted::all().find(|wanted| wanted.0 == number)
+    }
+
+    /// Does it matter when the function returns?
+    fn returns(self) -> bool {
+        stub::exit_hook(self.0).is_some()
     }
 }
 
@@ -59,7 +79,7 @@ impl Wanted {
 pub struct Agent {
     /// Address of the stub region.
     pub stubs: Avma,
-    /// Addresses of the hooks, by [`Hook`].
+    /// Addresses of the hooks, by [`stub::entry_hook`] and [`stub::exit_hook`].
     pub hooks: [Avma; stub::HOOK_COUNT],
 }
 
@@ -73,8 +93,12 @@ impl Agent {
         Avma(self.stubs.0 + u64::from(index) * stub::SIZE as u64)
     }
 
-    fn hook(&self, hook: Hook) -> Avma {
-        self.hooks[hook as usize]
+    fn entry_hook(&self, wanted: Wanted, after_prologue: bool) -> Avma {
+        self.hooks[stub::entry_hook(wanted.0, after_prologue)]
+    }
+
+    fn exit_hook(&self, wanted: Wanted) -> Option<Avma> {
+        stub::exit_hook(wanted.0).map(|hook| self.hooks[hook])
     }
 }
 
@@ -127,23 +151,15 @@ pub fn stub_bytes(
             Bytes::join(&[indirect, &distance.to_le_bytes()]).ok_or(OutOfReach)
         }
     };
-    let entry = match (wanted, after_prologue) {
-        (Wanted::Function, false) => Hook::Call,
-        (Wanted::Graph, false) => Hook::Entry,
-        (Wanted::Both, false) => Hook::EntryFrom,
-        (Wanted::Function, true) => Hook::McountCall,
-        (Wanted::Graph, true) => Hook::McountEntry,
-        (Wanted::Both, true) => Hook::McountEntryFrom,
-    };
     let start = entry_offset(wanted, after_prologue);
-    put(start, &to(CALL, start, agent.hook(entry))?);
-    match (wanted, after_prologue) {
+    put(start, &to(CALL, start, agent.entry_hook(wanted, after_prologue))?);
+    match (wanted.returns(), after_prologue) {
         (_, true) => put(stub::AFTER_MCOUNT, &[RET]),
-        (Wanted::Function, false) => put(stub::AFTER_CALL, &body_at(JMP6, JMP_INDIRECT, stub::AFTER_CALL)?),
-        _ => put(stub::AFTER_ENTRY, &body_at(CALL6, CALL_INDIRECT, stub::AFTER_ENTRY)?),
+        (false, false) => put(stub::AFTER_CALL, &body_at(JMP6, JMP_INDIRECT, stub::AFTER_CALL)?),
+        (true, false) => put(stub::AFTER_ENTRY, &body_at(CALL6, CALL_INDIRECT, stub::AFTER_ENTRY)?),
     }
-    if wanted != Wanted::Function {
-        put(stub::LANDING, &to(CALL, stub::LANDING, agent.hook(Hook::Exit))?);
+    if let Some(exit) = agent.exit_hook(wanted) {
+        put(stub::LANDING, &to(CALL, stub::LANDING, exit)?);
         put(stub::AFTER_EXIT, &[RET]);
         if !after_prologue {
             put(stub::TAIL, &body_at(JMP6, JMP_INDIRECT, stub::TAIL)?);
@@ -155,10 +171,10 @@ pub fn stub_bytes(
 
 /// Where in its stub a site enters.
 pub fn entry_offset(wanted: Wanted, after_prologue: bool) -> usize {
-    match (wanted, after_prologue) {
+    match (wanted.returns(), after_prologue) {
         (_, true) => stub::AFTER_MCOUNT - 5,
-        (Wanted::Function, false) => stub::AFTER_CALL - 5,
-        _ => stub::AFTER_ENTRY - 5,
+        (false, false) => stub::AFTER_CALL - 5,
+        (true, false) => stub::AFTER_ENTRY - 5,
     }
 }
 

@@ -103,9 +103,15 @@ fn nop_length(code: &[u8]) -> Option<usize> {
 fn dress(original: Bytes) -> (Bytes, u8, Demand, Demand) {
     let mut ready = original;
     match *original {
-        // Calls are switched as they are.
-        [0xE8, _, _, _, _] => return (ready, 0, Demand::Nothing, Demand::Nothing),
-        [PREFIX, 0xE8, _, _, _, _] => return (ready, 1, Demand::Nothing, Demand::Nothing),
+        // A call becomes a NOP by a switch like any other.
+        [0xE8, _, _, _, _] => {
+            ready.copy_from_slice(&NOP6[1..]);
+            return (ready, 0, Demand::Nothing, Demand::Nothing);
+        }
+        [PREFIX, 0xE8, _, _, _, _] => {
+            ready.copy_from_slice(&NOP6);
+            return (ready, 1, Demand::Nothing, Demand::Nothing);
+        }
         // Another prefix in front of the same NOP.
         [0x66, 0x0F, 0x1F, 0x44, _, _] => {
             ready[0] = PREFIX;
@@ -130,6 +136,16 @@ fn dress(original: Bytes) -> (Bytes, u8, Demand, Demand) {
         return (ready, 0, Demand::NobodyInside, Demand::Nothing);
     }
     (ready, 0, Demand::NobodyRuns, Demand::NobodyRuns)
+}
+
+/// Does a site call the profiling function, as it is in the file?
+pub fn calls_out(form: &SiteForm) -> bool {
+    match form {
+        SiteForm::Entry { old, .. } | SiteForm::AfterPrologue { old, .. } => {
+            matches!(old[..], [0xE8, ..] | [PREFIX, 0xE8, ..] | [0xFF, 0x15, ..])
+        }
+        SiteForm::Prefix { .. } => false,
+    }
 }
 
 /// What lies between the five bytes in front of a function and the two at its entry; it stays.
@@ -158,6 +174,22 @@ impl Site {
                 Site::prefixed(address, &[prefix_old, between, entry_old].concat())
             }
         }
+    }
+
+    /// The same site, made to *call* what it leads to: the body resumes behind the call, and the return address tells which site it was.
+    /// None for a jump in front of the function, which has no body behind it.
+    pub fn calling(form: &SiteForm, bias: Bias) -> Option<Site> {
+        match form {
+            SiteForm::Entry { at, old } | SiteForm::AfterPrologue { at, old } => {
+                Site::whole(bias.apply(*at), old, Kind::Call)
+            }
+            SiteForm::Prefix { .. } => None,
+        }
+    }
+
+    /// Where a call from the site returns to.
+    pub fn after(&self) -> Avma {
+        Avma(self.address.0 + u64::from(self.at) + JUMP as u64)
     }
 
     fn whole(address: Avma, original: &[u8], kind: Kind) -> Option<Site> {
@@ -257,6 +289,12 @@ impl Site {
         (self.address.0 + first, self.address.0 + length as u64)
     }
 
+    /// Where a thread that is inside may as well go on: behind the site, where all of it are NOPs of one byte. (It would only come there by and by.)
+    pub fn way_out(&self, pc: u64) -> Option<u64> {
+        let nops = matches!(self.kind, Kind::Jump) && self.original.iter().all(|byte| *byte == NOP1);
+        (nops && self.is_inside(pc)).then(|| self.address.0 + self.original.len() as u64)
+    }
+
     /// Is this one of them?
     pub fn is_inside(&self, pc: u64) -> bool {
         let (start, end) = self.inside();
@@ -289,18 +327,39 @@ impl Site {
         }
         // What leads nowhere and is no A9 may be dressed in part.
         match actual.iter().enumerate().all(|(i, byte)| plain.iter().any(|bytes| bytes[i] == *byte)) {
+            // (It is not what it shall become, so all of it is written.)
+            _ if self.is_call() && on.is_empty() => {
+                Some(if to == State::Original { State::Ready } else { State::Original })
+            }
             true if to == State::Original => Some(State::Ready),
             true if self.ready != self.original => Some(State::Original),
             _ => on.first().or(between.first()).copied(),
         }
     }
 
-    /// The five bytes that are switched, ready or on.
+    /// Is it the dynamic linker's empty function?
+    pub fn is_empty_function(&self) -> bool {
+        self.original[0] == RET
+    }
+
+    /// In the file it is a call, of which the five bytes are switched like those that we write.
+    #[inline]
+    fn is_call(&self) -> bool {
+        self.original[self.at as usize] == CALL[0]
+    }
+
+    /// The five bytes that are switched, ready or on, or (of a call) as in the file.
     #[inline]
     fn switched(&self, state: State) -> Result<[u8; JUMP], OutOfReach> {
         let at = self.at as usize;
-        let State::On(target) = state else {
-            return self.ready[at..at + JUMP].try_into().map_err(|_| OutOfReach);
+        let target = match state {
+            State::On(target) => target,
+            State::Original if self.is_call() => {
+                return self.original[at..at + JUMP].try_into().map_err(|_| OutOfReach);
+            }
+            State::Original | State::Ready => {
+                return self.ready[at..at + JUMP].try_into().map_err(|_| OutOfReach);
+            }
         };
         let opcode = if self.kind == Kind::Call { CALL[0] } else { JMP[0] };
         let [a, b, c, d] = distance(Avma(self.address.0 + (at + JUMP) as u64), target)?;
@@ -346,12 +405,12 @@ impl Site {
     pub fn add_steps(&self, from: State, to: State, start: u16, steps: &mut Steps) -> Result<(), OutOfReach> {
         let (was_on, will_be_on) = (matches!(from, State::On(_)), matches!(to, State::On(_)));
         // Found out before anything is added.
-        let new = self.switched(if will_be_on { to } else { State::Ready })?;
-        let dressed = from != to && self.ready != self.original;
+        let new = self.switched(to)?;
+        let dressed = from != to && self.ready != self.original && !self.is_call();
         if from == State::Original && dressed {
             steps.put(0, start, &self.ready);
         }
-        if was_on || will_be_on {
+        if was_on || will_be_on || (self.is_call() && from != to) {
             if let Kind::Short(at) = self.kind {
                 add_short_steps(start + u16::from(at), short_jump(at), was_on, will_be_on, steps);
             }

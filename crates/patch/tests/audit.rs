@@ -123,9 +123,17 @@ fn without(log: &[Entry], at: usize) -> Vec<Entry> {
     [&log[..at], &log[at + 1..]].concat()
 }
 
+/// Is this in a batch in which all sites take all steps? (Where some are through with theirs, they do not miss a sync; and a write that is missing at the
+/// beginning, while others follow, looks as if somebody else had changed the site.)
+fn all_take_part(log: &[Entry], at: usize) -> bool {
+    log[..at].iter().filter(|entry| **entry == Entry::End).count() >= 2
+}
+
 #[test]
 fn a_missing_sync_is_found() {
-    check("a sync left out", |log, at| matches!(log[at], Entry::Sync).then(|| without(log, at)));
+    check("a sync left out", |log, at| {
+        (log[at] == Entry::Sync && all_take_part(log, at)).then(|| without(log, at))
+    });
 }
 
 #[test]
@@ -136,7 +144,7 @@ fn a_missing_write_is_found() {
         let start = log[..at].iter().rposition(|entry| matches!(entry, Entry::Batch { .. }))?;
         let end = at + log[at..].iter().position(|entry| *entry == Entry::End)?;
         let others = log[start..end].iter().filter(|entry| is_write(entry)).count() > 1;
-        (is_write(&log[at]) && others).then(|| without(log, at))
+        (is_write(&log[at]) && others && all_take_part(log, at)).then(|| without(log, at))
     });
 }
 

@@ -1,6 +1,6 @@
 //! Stubs, hops and patched sites, as an independent decoder reads them.
 
-use calltap_abi::stub::{self, HOOK_COUNT, Hook};
+use calltap_abi::stub::{self, HOOK_COUNT};
 use calltap_patch::{Agent, Avma, Bias, Site, State, Wanted};
 use calltap_sites::{SiteForm, Svma};
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, OpKind};
@@ -34,11 +34,11 @@ fn is_call(code: Code) -> bool {
 fn a_call_through_stub_calls_entry_body_and_exit_and_returns() {
     for body in [STUBS + 0x100_0000, 0x5555_0000_1234] {
         let at = agent().stub(7).0;
-        let bytes = calltap_patch::stub_bytes(&agent(), Avma(at), Avma(body), Wanted::Graph, false).unwrap();
-        let hook = |hook: Hook| agent().hooks[hook as usize].0;
-        assert_eq!(goes_to(&bytes, at, 0), hook(Hook::Entry));
+        let bytes = calltap_patch::stub_bytes(&agent(), Avma(at), Avma(body), Wanted::GRAPH, false).unwrap();
+        let hook = |hook: usize| agent().hooks[hook].0;
+        assert_eq!(goes_to(&bytes, at, 0), hook(stub::entry_hook(stub::GRAPH, false)));
         assert_eq!(goes_to(&bytes, at, stub::AFTER_ENTRY), body);
-        assert_eq!(goes_to(&bytes, at, stub::LANDING), hook(Hook::Exit));
+        assert_eq!(goes_to(&bytes, at, stub::LANDING), hook(14));
         assert_eq!(goes_to(&bytes, at, stub::TAIL), body);
         // Each return address is where the next instruction is: what the unwind tables and event codes rely on.
         let calls =
@@ -57,16 +57,16 @@ fn a_call_through_stub_calls_entry_body_and_exit_and_returns() {
 fn an_entry_only_stub_jumps_into_the_body() {
     let at = agent().stub(0).0;
     let body = Avma(at + 4096);
-    let bytes = calltap_patch::stub_bytes(&agent(), Avma(at), body, Wanted::Function, false).unwrap();
-    let start = calltap_patch::entry_offset(Wanted::Function, false);
-    assert_eq!(goes_to(&bytes, at, start), agent().hooks[Hook::Call as usize].0);
+    let bytes = calltap_patch::stub_bytes(&agent(), Avma(at), body, Wanted::FUNCTION, false).unwrap();
+    let start = calltap_patch::entry_offset(Wanted::FUNCTION, false);
+    assert_eq!(goes_to(&bytes, at, start), agent().hooks[stub::entry_hook(stub::FUNCTION, false)].0);
     assert_eq!(start + decode(&bytes[start..], at).len(), stub::AFTER_CALL);
     assert_eq!(goes_to(&bytes, at, stub::AFTER_CALL), body.0);
 }
 
 #[test]
 fn a_stub_after_a_prologue_returns_to_the_site() {
-    for wanted in [Wanted::Function, Wanted::Graph, Wanted::Both] {
+    for wanted in Wanted::all() {
         let at = agent().stub(1).0;
         let bytes = calltap_patch::stub_bytes(&agent(), Avma(at), Avma(0x40_1000), wanted, true).unwrap();
         let start = calltap_patch::entry_offset(wanted, true);
@@ -80,7 +80,17 @@ fn event_codes_are_the_return_addresses_of_the_hooks() {
     use calltap_abi::event::code;
     assert_eq!(code::ENTRY as usize, stub::AFTER_ENTRY);
     assert_eq!(code::EXIT as usize, stub::AFTER_EXIT);
-    assert_eq!(HOOK_COUNT, Hook::McountEntryFrom as usize + 1);
+}
+
+#[test]
+fn every_combination_of_tracers_has_hooks_of_its_own() {
+    let entries =
+        Wanted::all().flat_map(|wanted| [false, true].map(|after| stub::entry_hook(wanted.number(), after)));
+    let exits = Wanted::all().filter_map(|wanted| stub::exit_hook(wanted.number()));
+    let mut hooks: Vec<usize> = entries.chain(exits).collect();
+    hooks.sort_unstable();
+    hooks.dedup();
+    assert!(hooks.iter().copied().eq(0..HOOK_COUNT), "{hooks:?}");
 }
 
 fn form(kind: u8, at: u64, gap: bool) -> SiteForm {

@@ -41,6 +41,11 @@ fn calls_are_switched_while_threads_are_in_what_they_call() {
 }
 
 #[test]
+fn sites_that_call_from_the_entry() {
+    check(sites::calling);
+}
+
+#[test]
 fn a_jump_in_front_of_a_function_is_never_reached_in_the_making() {
     check(sites::prefixed);
 }

@@ -3,7 +3,7 @@
 //!
 //! All of it runs in a thread that ends soon (see [`crate::threads`]).
 
-use crate::frames::Stacks;
+use crate::frames::{self, Stacks};
 use crate::journal::Entry;
 use crate::maps;
 use crate::modules::mapped;
@@ -16,6 +16,7 @@ use crate::threads::{Held, NotHeld};
 use crate::{Error, enter};
 use calltap_abi::remote;
 use calltap_patch::{Demand, Site};
+use nix::libc::user_regs_struct;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -136,13 +137,21 @@ impl Planner<'_> {
         ranges.sort();
         let Some(text) = &mut process.text else { return Ok(()) };
         let start = Instant::now();
-        let held = loop {
+        let mut held = loop {
             match Held::take_all(target.pid) {
                 Ok(held) => break held,
                 Err(NotHeld::Stuck) if start.elapsed() < TRY => std::thread::sleep(Duration::from_millis(5)),
                 Err(why) => return Err(target.refuse(&say(why))),
             }
         };
+        // A thread that had its turn taken away between two NOPs may not get it back for long.
+        for thread in held.iter_mut().filter(|thread| frames::find(&ranges, thread.regs.rip)) {
+            let mut sites = process.modules.iter().flat_map(|module| module.undrained());
+            if let Some(rip) = sites.find_map(|site| site.way_out(thread.regs.rip)) {
+                // (Should that fail, it is still inside.)
+                let _ = thread.set(user_regs_struct { rip, ..thread.regs });
+            }
+        }
         let regions = maps::read(target.pid).unwrap_or_default();
         let inside = Stacks::new(&held, &regions).words_in(text, &ranges);
         // What nobody may run while it is dressed is dressed now.

@@ -19,23 +19,39 @@ pub trait Selector: Send + Sync {
 /// A selection in the user's words.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Words {
-    /// `NAME[:GLOB,...]`
-    pub tracers: Vec<String>,
-    /// Globs.
+    /// The tracers; a tracer's number is its place. None: one of the kind function_graph.
+    pub tracers: Vec<TracerWords>,
+    /// Globs, for every tracer.
     pub filter: Vec<String>,
-    /// Globs.
+    /// Globs, for every tracer.
+    pub notrace: Vec<String>,
+    /// Name of the tracer that the files of the control directory mean, if one was chosen.
+    pub default: Option<String>,
+    /// No events are wanted for the time being (`tracing_on` is 0).
+    pub paused: bool,
+}
+
+/// A tracer in the user's words.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct TracerWords {
+    /// Unique; the first that records events is `trace`, as in the control directory.
+    pub name: String,
+    /// None: it is not registered, and its filters wait.
+    pub kind: Option<TracerKind>,
+    /// Globs, those with a `!` in front take away again: the last that matches counts. None: every function.
+    pub filter: Vec<String>,
+    /// The same.
     pub notrace: Vec<String>,
 }
 
 impl Words {
     /// What is given replaces what was set before, kind by kind; an empty word clears it. True if anything was given.
     pub fn change(&mut self, given: Words) -> bool {
-        let mut any = false;
-        for (kept, given) in [
-            (&mut self.tracers, given.tracers),
-            (&mut self.filter, given.filter),
-            (&mut self.notrace, given.notrace),
-        ] {
+        let mut any = !given.tracers.is_empty();
+        if any {
+            self.tracers = given.tracers;
+        }
+        for (kept, given) in [(&mut self.filter, given.filter), (&mut self.notrace, given.notrace)] {
             if !given.is_empty() {
                 *kept = given.into_iter().filter(|word| !word.is_empty()).collect();
                 any = true;
@@ -62,15 +78,12 @@ impl Choice {
     /// What its tracers want of a function, together.
     pub fn wish(&self, function: &Function) -> Wish {
         let tracers = self.selector.choose(function);
-        let wants = |kind| {
-            let mut own = self.tracers.iter().filter(|tracer| tracer.kind == kind);
-            own.any(|tracer| tracers & 1 << tracer.id != 0)
-        };
-        match (wants(TracerKind::Function), wants(TracerKind::FunctionGraph)) {
-            (false, false) => None,
-            (true, true) => Some((tracers, Wanted::Both)),
-            (true, false) => Some((tracers, Wanted::Function)),
-            (false, true) => Some((tracers, Wanted::Graph)),
-        }
+        let wanting = self.tracers.iter().filter(|tracer| tracers & 1 << tracer.id != 0);
+        let wanted = wanting.map(|tracer| match tracer.kind {
+            TracerKind::Function => Wanted::FUNCTION,
+            TracerKind::FunctionGraph => Wanted::GRAPH,
+            TracerKind::Profile => Wanted::PROFILE,
+        });
+        wanted.reduce(Wanted::and).map(|wanted| (tracers, wanted))
     }
 }

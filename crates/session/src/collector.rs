@@ -8,14 +8,15 @@ use crate::governor::Rates;
 use crate::news::News;
 use crate::output::{Consumer, Output};
 use crate::proc;
+use crate::profile::Sums;
 use crate::reader::{Extent, Reader};
 use crate::shm::{self, Shared};
 use calltap_abi::{Clock, ThreadEntry, ThreadState};
 use calltap_trace::{ClockPair, Error, Process, Record, Thread, ThreadId};
 use std::fs;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// A pass that found events is followed by the next after this time,
@@ -30,6 +31,9 @@ const FLUSH: Duration = Duration::from_secs(1);
 /// Of one thread, so many chunks are read in a pass while somebody watches: else intervals would not end where a thread fills chunks as fast as they
 /// are read.
 const LIVE_CHUNKS: u32 = 64;
+
+/// Rows of a profile in a record.
+const ROWS: usize = 1024;
 
 /// What a recording amounts to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -74,6 +78,10 @@ pub struct Collector<'a> {
     live: Option<Live<'a>>,
     /// When everything was last handed over, where that is done now and then.
     flushed: Option<Instant>,
+    /// What threads that have ended had summed up; also for whoever asks meanwhile.
+    sums: Arc<Mutex<Sums>>,
+    /// The clocks when it began.
+    began: Option<ClockPair>,
 }
 
 impl<'a> Collector<'a> {
@@ -100,7 +108,19 @@ impl<'a> Collector<'a> {
             rates: None,
             live: None,
             flushed: None,
+            sums: Arc::default(),
+            began: None,
         }
+    }
+
+    /// Sums of ended threads go there.
+    pub fn summing(self, sums: Arc<Mutex<Sums>>) -> Self {
+        Collector { sums, ..self }
+    }
+
+    /// The session began at that time.
+    pub fn since(self, began: ClockPair) -> Self {
+        Collector { began: Some(began), ..self }
     }
 
     /// Counts events by site as well.
@@ -118,7 +138,8 @@ impl<'a> Collector<'a> {
         let control = self.shared.control();
         let mut swept = Instant::now();
         self.flushed = self.live.is_none().then_some(swept);
-        self.compare_clocks();
+        let now = self.compare_clocks();
+        self.began.get_or_insert(now);
         loop {
             let last = stop();
             control.heartbeat.fetch_add(1, Relaxed);
@@ -136,9 +157,11 @@ impl<'a> Collector<'a> {
             if self.is_due(last) {
                 self.hand_over(last);
             }
+            self.complete_rates();
             if last {
                 self.take_records();
                 self.add_unregistered();
+                self.add_profile();
                 return (self.totals, self.output.failed);
             }
             // (Whoever stops us wakes us.)
@@ -153,6 +176,17 @@ impl<'a> Collector<'a> {
             None => last || late(FLUSH),
             Some(live) => self.flushed.is_some() != live.on.load(Acquire) || late(live.interval),
         }
+    }
+
+    /// Counts what lies in unfilled chunks too, for whoever is about to judge.
+    fn complete_rates(&mut self) {
+        let Some(rates) = self.rates.clone().filter(|rates| rates.are_wanted()) else { return };
+        if !self.overwrite {
+            self.pass(Extent::Partial);
+        }
+        rates.are_complete();
+        self.shared.control().doorbell.fetch_add(1, AcqRel);
+        shm::wake(&self.shared.control().doorbell);
     }
 
     fn hand_over(&mut self, last: bool) {
@@ -192,7 +226,8 @@ impl<'a> Collector<'a> {
             let parent = process.parent.load(Relaxed).checked_sub(1);
             self.processes.push(pid);
             self.totals.processes += 1;
-            self.output.record(&Record::Process(Process { id: index, pid, parent, comm: comm(pid, pid) }));
+            let comm = self.name_of(index, pid);
+            self.output.record(&Record::Process(Process { id: index, pid, parent, comm }));
         }
         for index in 0..control.thread_bump.load(Acquire) {
             if self.readers.get(index as usize).is_some_and(Option::is_some) {
@@ -203,6 +238,16 @@ impl<'a> Collector<'a> {
                 self.begin(index, entry.process.load(Relaxed), entry.tid.load(Relaxed));
             }
         }
+    }
+
+    /// The name of a process; if it is gone already, of a thread of it when that began.
+    fn name_of(&self, process: u32, pid: u32) -> String {
+        let own = |entry: &&ThreadEntry| {
+            entry.state.load(Acquire) == ThreadState::Live as u32 && entry.process.load(Relaxed) == process
+        };
+        let all = 0..self.shared.control().thread_bump.load(Acquire);
+        let at_start = || all.filter_map(|index| self.shared.thread(index)).find(own).map(name_at_start);
+        Some(comm(pid, pid)).filter(|comm| !comm.is_empty()).or_else(at_start).unwrap_or_default()
     }
 
     fn begin(&mut self, entry: u32, process: u32, tid: u32) {
@@ -280,6 +325,9 @@ impl<'a> Collector<'a> {
         self.output.record(&Record::Loss(reader.totals));
         self.output.end(reader.totals.thread);
         let Some(entry) = self.shared.thread(reader.entry) else { return };
+        if let Ok(mut sums) = self.sums.lock() {
+            sums.take(self.shared, entry);
+        }
         entry.state.store(ThreadState::Free as u32, Release);
         self.shared.free_thread(reader.entry);
     }
@@ -297,6 +345,24 @@ impl<'a> Collector<'a> {
             self.output.record(&Record::Loss(loss));
         }
         self.output.flush(now);
+    }
+
+    /// What was summed up in the program.
+    fn add_profile(&mut self) {
+        // (Not for the trace: two comparisons that are close together say little of how fast a clock is.)
+        let rows = match (self.sums.lock(), self.began) {
+            (Ok(sums), Some(began)) => sums.rows(began, clock::pair()),
+            _ => return,
+        };
+        for rows in rows.chunks(ROWS) {
+            self.output.record(&Record::Profile { rows: rows.to_vec() });
+        }
+        let lost = self.shared.control().lost_profile.load(Relaxed);
+        if lost > 0 {
+            let text =
+                format!("{lost} calls are missing in the profile: there was no memory to count them in");
+            self.output.record(&Record::Note { text });
+        }
     }
 
     /// Events of threads for which the thread table had no room.

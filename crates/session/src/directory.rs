@@ -8,11 +8,11 @@ use crate::Error;
 use crate::agent::{self, ATTACHED};
 use crate::journal::Journal;
 use crate::target::Target;
-use rustix::fs::{FlockOperation, StatVfsMountFlags, flock, statvfs};
+use rustix::fs::{FlockOperation, Mode, OFlags, StatVfsMountFlags, flock, openat, statvfs};
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, chown, fchown, lchown};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -35,14 +35,40 @@ fn name_of(target: &Target) -> String {
     format!("{OF}{}.{}", target.pid, target.start_time)
 }
 
-/// Where a process's directory may lie, as we reach it: through directories only. (A link in another root would lead into ours.)
-fn target_places(target: &Target) -> impl Iterator<Item = PathBuf> {
-    let is_directory = |path: &Path| fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir());
-    let all = [("/dev", "shm"), ("/", "tmp"), ("/var", "tmp")].map(|(first, second)| {
-        let first = target.path(Path::new(first));
-        Some(first.join(second)).filter(|place| is_directory(&first) && is_directory(place))
-    });
-    all.into_iter().flatten()
+/// Where directories of sessions may lie.
+#[derive(Debug)]
+struct Base {
+    /// As we reach it, whatever becomes of its name.
+    via: PathBuf,
+    /// As the traced process sees it.
+    inside: PathBuf,
+    /// Another's is kept open for that.
+    _open: Option<File>,
+}
+
+impl Base {
+    /// In our own root.
+    fn own(path: PathBuf) -> Base {
+        Base { via: path.clone(), inside: path, _open: None }
+    }
+
+    /// Those in a process's root. Nobody there is trusted: each directory is opened in the one before, and a link is none. (It would lead into ours.)
+    fn of(target: &Target) -> impl Iterator<Item = Base> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::open(target.path(Path::new("/")), flags, Mode::empty()).ok();
+        let all = [&["dev", "shm"][..], &["tmp"], &["var", "tmp"]].map(|names| {
+            let step = |from: BorrowedFd<'_>, name: &str| {
+                openat(from, name, flags | OFlags::NOFOLLOW, Mode::empty()).ok()
+            };
+            let (first, more) = names.split_first()?;
+            let first = step(root.as_ref()?.as_fd(), first)?;
+            let open = more.iter().try_fold(first, |from, name| step(from.as_fd(), name))?;
+            let via = PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()));
+            let inside = [&["/"][..], names].concat().iter().collect();
+            Some(Base { via, inside, _open: Some(open.into()) })
+        });
+        all.into_iter().flatten()
+    }
 }
 
 /// Does the process live that a directory of this name belongs to?
@@ -68,8 +94,6 @@ pub struct Identity {
 #[derive(Debug)]
 pub struct Directory {
     place: Place,
-    /// Its path as the traced process sees it.
-    inside: PathBuf,
     agent: &'static str,
     keep: bool,
     /// Held for its lock.
@@ -87,21 +111,30 @@ impl Directory {
     pub fn create(control_size: u64, code_size: u64) -> Result<Directory, Error> {
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
         let candidates = [Some("/dev/shm".into()), runtime, Some("/tmp".into()), Some("/var/tmp".into())];
-        let place = place(candidates.into_iter().flatten(), "/dev/shm, XDG_RUNTIME_DIR, /tmp, /var/tmp")?;
-        Directory::make(&place, &place, agent::FILE, control_size, code_size)
+        let candidates = candidates.into_iter().flatten().map(Base::own);
+        let base = usable(candidates, "/dev/shm, XDG_RUNTIME_DIR, /tmp, /var/tmp")?;
+        remove_stale(&base.via);
+        let own = rustix::process::getpid();
+        let name = (0..1000u32)
+            .map(|n| format!("{PREFIX}{own}-{n}"))
+            .find(|name| DirBuilder::new().mode(0o700).create(base.via.join(name)).is_ok())
+            .ok_or_else(|| Error::Directory {
+                path: base.inside.clone(),
+                source: io::Error::from(io::ErrorKind::PermissionDenied),
+            })?;
+        Directory::fill(base, &name, agent::FILE, control_size, code_size)
     }
 
     /// Makes it for a running process. There must be [none](Directory::open_for) yet.
     pub fn create_for(target: &Target, control_size: u64, code_size: u64) -> Result<Directory, Error> {
-        let place = place(target_places(target), "the process's /dev/shm, /tmp, /var/tmp")?;
-        let inside = Path::new("/").join(place.strip_prefix(target.path(Path::new("/"))).unwrap_or(&place));
-        remove_stale(&place);
+        let base = usable(Base::of(target), "the process's /dev/shm, /tmp, /var/tmp")?;
+        remove_stale(&base.via);
         let name = name_of(target);
         DirBuilder::new()
             .mode(0o700)
-            .create(place.join(&name))
-            .map_err(|source| Error::Directory { path: place.join(&name), source })?;
-        let directory = Directory::fill(&place, &inside, &name, ATTACHED, control_size, code_size)?;
+            .create(base.via.join(&name))
+            .map_err(|source| Error::Directory { path: base.inside.join(&name), source })?;
+        let directory = Directory::fill(base, &name, ATTACHED, control_size, code_size)?;
         let (uid, gid) = target.owner().map_err(|source| directory.place.error("", source))?;
         if uid != rustix::process::geteuid().as_raw() {
             // The directory last: from then on its owner can put anything there.
@@ -125,7 +158,7 @@ impl Directory {
         let trusted = [target.owner().map_or(0, |(uid, _)| uid), rustix::process::geteuid().as_raw()];
         let is_trusted =
             |place: &Place| place.directory.metadata().is_ok_and(|meta| trusted.contains(&meta.uid()));
-        let mut all = target_places(target).filter_map(|place| Place::open(&place.join(&name)).ok());
+        let mut all = Base::of(target).filter_map(|base| Place::open(base, &name).ok());
         all.find(is_trusted)
     }
 
@@ -172,18 +205,7 @@ impl Directory {
         }
         let (control, code) = (open("control")?, open("code")?);
         let journal = Journal::new(open("journal")?);
-        let path = &place.path;
-        let inside = Path::new("/").join(path.strip_prefix(target.path(Path::new("/"))).unwrap_or(path));
-        Ok(Some(Directory {
-            place,
-            inside,
-            agent: ATTACHED,
-            keep: true,
-            _lock: lock,
-            control,
-            code,
-            journal,
-        }))
+        Ok(Some(Directory { place, agent: ATTACHED, keep: true, _lock: lock, control, code, journal }))
     }
 
     /// Leaves the files behind when this is dropped, for whoever comes next; or not any more.
@@ -201,45 +223,26 @@ impl Directory {
         self.place.read(name)
     }
 
-    fn make(
-        place: &Path,
-        inside: &Path,
-        agent: &'static str,
-        control_size: u64,
-        code_size: u64,
-    ) -> Result<Directory, Error> {
-        remove_stale(place);
-        let own = rustix::process::getpid();
-        let name = (0..1000u32)
-            .map(|n| format!("{PREFIX}{own}-{n}"))
-            .find(|name| DirBuilder::new().mode(0o700).create(place.join(name)).is_ok())
-            .ok_or_else(|| Error::Directory {
-                path: place.to_owned(),
-                source: io::Error::from(io::ErrorKind::PermissionDenied),
-            })?;
-        Directory::fill(place, inside, &name, agent, control_size, code_size)
-    }
-
     fn fill(
-        place: &Path,
-        inside: &Path,
+        base: Base,
         name: &str,
         agent: &'static str,
         control_size: u64,
         code_size: u64,
     ) -> Result<Directory, Error> {
-        let path = place.join(name);
-        let guard = RemoveOnError(Some(&path));
-        let place = Place::open(&path).map_err(|source| Error::Directory { path: path.clone(), source })?;
-        let at = |name: &str| path.join(name);
+        let inside = base.inside.join(name);
+        let place = match Place::open(base, name) {
+            Ok(place) => place,
+            Err(source) => return Err(Error::Directory { path: inside, source }),
+        };
+        let guard = RemoveOnError(Some(&place.path));
         let file = |name: &str, mode: u32| {
             let mut options = OpenOptions::new();
             let file = options.read(true).write(true).create_new(true).mode(mode).open(place.via.join(name));
             file.map_err(|source| place.error(name, source))
         };
         let lock = file("lock", 0o600)?;
-        flock(&lock, FlockOperation::LockExclusive)
-            .map_err(|errno| Error::Directory { path: at("lock"), source: errno.into() })?;
+        flock(&lock, FlockOperation::LockExclusive).map_err(|errno| place.error("lock", errno.into()))?;
         file(agent, 0o700)?.write_all(agent::LIBRARY.bytes).map_err(|source| place.error(agent, source))?;
         let (control, code) = (file("control", 0o600)?, file("code", 0o700)?);
         let journal = Journal::new(file("journal", 0o600)?);
@@ -247,8 +250,7 @@ impl Directory {
         sized("control", &control, control_size)?;
         sized("code", &code, code_size)?;
         guard.keep();
-        let inside = inside.join(name);
-        Ok(Directory { place, inside, agent, keep: false, _lock: lock, control, code, journal })
+        Ok(Directory { place, agent, keep: false, _lock: lock, control, code, journal })
     }
 
     /// Puts another agent there. Nobody has loaded it yet.
@@ -264,12 +266,12 @@ impl Directory {
     /// What tells the session from others, in the mappings of a process.
     pub fn identity(&self) -> Identity {
         let control = self.control.metadata().map_or(0, |meta| meta.ino());
-        Identity { name: self.inside.file_name().unwrap_or_default().to_owned(), control }
+        Identity { name: self.place.inside.file_name().unwrap_or_default().to_owned(), control }
     }
 
     /// The agent, as the traced process finds it.
     pub fn agent(&self) -> PathBuf {
-        self.inside.join(self.agent)
+        self.place.inside.join(self.agent)
     }
 }
 
@@ -285,26 +287,30 @@ impl Drop for Directory {
 /// looked at.
 #[derive(Debug)]
 struct Place {
-    /// For messages, and to remove it.
+    /// To remove it.
     path: PathBuf,
+    /// As the traced process sees it.
+    inside: PathBuf,
     /// By way of the open file.
     via: PathBuf,
     directory: File,
+    _base: Base,
 }
 
 /// Small files are no larger than this.
 const SMALL: u64 = 1 << 20;
 
 impl Place {
-    fn open(path: &Path) -> io::Result<Place> {
+    fn open(base: Base, name: &str) -> io::Result<Place> {
         let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW;
-        let directory = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+        let (path, inside) = (base.via.join(name), base.inside.join(name));
+        let directory = OpenOptions::new().read(true).custom_flags(flags).open(&path)?;
         let via = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
-        Ok(Place { path: path.to_owned(), via, directory })
+        Ok(Place { path, inside, via, directory, _base: base })
     }
 
     fn error(&self, name: &str, source: io::Error) -> Error {
-        Error::Directory { path: self.path.join(name), source }
+        Error::Directory { path: self.inside.join(name), source }
     }
 
     /// Opens a file to read and write.
@@ -403,22 +409,27 @@ impl Drop for RemoveOnError<'_> {
 }
 
 /// The first place that can be written to, allows execution, and has a name that LD_PRELOAD can carry.
-fn place(candidates: impl Iterator<Item = PathBuf>, tried: &str) -> Result<PathBuf, Error> {
-    let usable = |path: &PathBuf| {
-        let name = path.as_os_str().as_encoded_bytes();
+fn usable(mut candidates: impl Iterator<Item = Base>, tried: &str) -> Result<Base, Error> {
+    let usable = |base: &Base| {
+        let name = base.inside.as_os_str().as_encoded_bytes();
         !name.iter().any(|byte| matches!(byte, b':' | b' '))
-            && rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok()
-            && statvfs(path).is_ok_and(|fs| {
+            && rustix::fs::access(&base.via, rustix::fs::Access::WRITE_OK).is_ok()
+            && statvfs(&base.via).is_ok_and(|fs| {
                 !fs.f_flag.contains(NOEXEC) && fs.f_bavail.saturating_mul(fs.f_frsize) >= ENOUGH
             })
     };
-    let mut candidates = candidates;
     candidates.find(usable).ok_or_else(|| Error::Directory {
         path: PathBuf::from("/dev/shm"),
         source: io::Error::other(format!(
             "no writable directory with 32 MB free that allows execution (tried {tried})"
         )),
     })
+}
+
+/// Was a file made so recently that whoever made it may not have come further yet?
+fn is_new(file: &File) -> bool {
+    let age = file.metadata().and_then(|meta| meta.modified()).ok().and_then(|made| made.elapsed().ok());
+    age.is_none_or(|age| age < CREATION)
 }
 
 /// Removes directories of our own whose lock nobody holds.
@@ -436,7 +447,8 @@ fn remove_stale(place: &Path) {
         let lock = open_file(&path, "lock");
         // Without a lock it is of somebody who was killed, if it is of somebody who has ended.
         let free = match lock {
-            Ok(lock) => flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok(),
+            // (A new one its maker is just about to lock.)
+            Ok(lock) => !is_new(&lock) && flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok(),
             Err(_) => name.starts_with(OF),
         };
         if free {

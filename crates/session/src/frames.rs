@@ -10,7 +10,7 @@ use crate::proc;
 use crate::target::{Symbols, is_libc};
 use crate::text::ProcessText;
 use crate::threads::Held;
-use calltap_abi::stub;
+use calltap_abi::{profile, stub};
 use calltap_patch::{Avma, Text};
 use std::collections::HashSet;
 use std::fs::File;
@@ -31,21 +31,29 @@ fn words(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
     bytes.chunks_exact(WORD).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()))
 }
 
-/// Sorted, disjoint ranges.
-fn find(ranges: &[(u64, u64)], address: u64) -> bool {
+/// Does an address lie in one of the ranges, which are sorted and disjoint?
+pub fn find(ranges: &[(u64, u64)], address: u64) -> bool {
     let at = ranges.partition_point(|(start, _)| *start <= address);
     at > 0 && address < ranges[at - 1].1
 }
 
 fn read_stack(thread: &Held, text: &mut ProcessText, regions: &[Region]) -> Vec<u8> {
     let from = thread.regs.rsp & !7;
-    let Some(region) = regions.iter().find(|region| (region.start..region.end).contains(&from)) else {
-        return Vec::new();
-    };
-    let mut stack = vec![0; (region.end.min(from + DEPTH) - from) as usize];
-    // What cannot be read holds no frame.
+    // The first that ends above it: a stack may have grown downwards, or be a new one, since the mappings were read.
+    let end = regions.iter().map(|region| region.end).find(|end| from < *end).unwrap_or(u64::MAX);
+    let end = end.min(from.saturating_add(DEPTH)).max(from);
+    let mut stack = vec![0; (end - from) as usize];
     if text.read(Avma(from), &mut stack).is_err() {
-        stack.clear();
+        // As far as it goes: what cannot be read holds no frame.
+        let mut read = 0;
+        while read < stack.len() {
+            let next = stack.len().min(read + (PAGE - (from + read as u64) % PAGE) as usize);
+            if text.read(Avma(from + read as u64), &mut stack[read..next]).is_err() {
+                break;
+            }
+            read = next;
+        }
+        stack.truncate(read);
     }
     stack
 }
@@ -290,7 +298,9 @@ fn close_page(text: &mut ProcessText, mirror: Avma, slots: Avma, stubs: (u64, u6
     }
     let mut closed = 0;
     for (n, (kept, now)) in words(&kept).zip(words(&now)).enumerate() {
-        if kept != 0 && (stubs.0..stubs.1).contains(&now) {
+        // (The mirror also has times, beside the slots: they are no addresses.)
+        let is_address = kept != 0 && kept >> profile::TIMED == 0;
+        if is_address && (stubs.0..stubs.1).contains(&now) {
             let slot = Avma(slots.0 + (n * WORD) as u64);
             closed += usize::from(text.write(slot, &kept.to_le_bytes()).is_ok());
         }

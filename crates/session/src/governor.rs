@@ -1,11 +1,12 @@
 //! Keeps the cost of tracing below a share of what the program spends by itself: switches off the functions that are called most.
 //!
 //! The cost of an event is measured (a reading of the clock is most of it), events are counted by site as they are read, and the process's own processor
-//! time is the kernel's.
+//! time is the kernel's. Before each look everything is read that was written: where a thread fills its chunk slowly, the events of one look would else be
+//! counted at another.
 
 use calltap_abi::{Control, stub};
 use calltap_trace::SiteId;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use std::time::{Duration, Instant};
 
 /// What an event costs beyond the reading of the clock, nanoseconds: measured with `cargo xtask bench`.
@@ -19,11 +20,16 @@ const AIM: f64 = 0.8;
 const LEAST: Duration = Duration::from_millis(1);
 
 /// Events by site. One thread counts, others read.
-pub struct Rates(Box<[AtomicU32]>);
+pub struct Rates {
+    sites: Box<[AtomicU32]>,
+    /// Somebody waits for what was written and not yet counted.
+    wanted: AtomicBool,
+}
 
 impl Default for Rates {
     fn default() -> Rates {
-        Rates((0..stub::COUNT).map(|_| AtomicU32::new(0)).collect())
+        let sites = (0..stub::COUNT).map(|_| AtomicU32::new(0)).collect();
+        Rates { sites, wanted: AtomicBool::new(false) }
     }
 }
 
@@ -31,9 +37,19 @@ impl Rates {
     /// One more.
     #[inline(always)]
     pub fn count(&self, site: SiteId) {
-        if let Some(place) = self.0.get(site.0 as usize) {
+        if let Some(place) = self.sites.get(site.0 as usize) {
             place.store(place.load(Relaxed).wrapping_add(1), Relaxed);
         }
+    }
+
+    /// Is everything to be counted that was written?
+    pub fn are_wanted(&self) -> bool {
+        self.wanted.load(Acquire)
+    }
+
+    /// It is.
+    pub fn are_complete(&self) {
+        self.wanted.store(false, Release);
     }
 }
 
@@ -57,6 +73,8 @@ pub struct Governor<'a> {
     cpu: Duration,
     at: Instant,
     first: bool,
+    /// What was written is being counted.
+    waiting: bool,
     /// What tracing cost when it was last looked at, as a share of the program's own time.
     pub cost: Option<f64>,
 }
@@ -66,21 +84,25 @@ impl<'a> Governor<'a> {
     pub fn new(rates: &'a Rates, limit: f64, cpu: Duration) -> Governor<'a> {
         let event_ns = crate::clock::reading_ns() + HOOK_NS;
         let (seen, at) = (Vec::new(), Instant::now());
-        Governor { rates, limit, event_ns, seen, lost: 0, cpu, at, first: true, cost: None }
+        Governor { rates, limit, event_ns, seen, lost: 0, cpu, at, first: true, waiting: false, cost: None }
     }
 
-    /// Is it time to look?
-    pub fn due(&self) -> bool {
-        self.at.elapsed() >= if self.first { FIRST } else { LATER }
+    /// Is it time to look, when the process has used so much processor time? First asks for what has to be counted for that.
+    pub fn due(&mut self, cpu: Duration) -> bool {
+        if self.waiting {
+            self.waiting = self.rates.are_wanted();
+            return !self.waiting;
+        }
+        let pause = if self.first { FIRST } else { LATER };
+        self.waiting = self.at.elapsed() >= pause && cpu.saturating_sub(self.cpu) >= LEAST;
+        self.rates.wanted.store(self.waiting, Release);
+        false
     }
 
     /// The sites to switch off now, given the processor time of the process and what was lost so far.
     pub fn look(&mut self, cpu: Duration, lost: u64) -> Vec<Muted> {
         let (spent, elapsed) = (cpu.saturating_sub(self.cpu), self.at.elapsed());
-        if spent < LEAST {
-            return Vec::new();
-        }
-        let now: Vec<u32> = self.rates.0.iter().map(|place| place.load(Relaxed)).collect();
+        let now: Vec<u32> = self.rates.sites.iter().map(|place| place.load(Relaxed)).collect();
         let before = |site: usize| self.seen.get(site).copied().unwrap_or(0);
         let mut counts: Vec<(u32, usize)> = now
             .iter()
@@ -146,6 +168,24 @@ mod tests {
     /// 100 ms of processor time, events of 10 ns, a limit of 5 %.
     fn check(counts: &[(u32, usize)], off: usize) {
         assert_eq!(choose(counts, 1.0, 10.0, Duration::from_millis(100), 0.05).len(), off, "{counts:?}");
+    }
+
+    #[test]
+    fn it_looks_when_everything_written_is_counted_and_not_before() {
+        let rates = Rates::default();
+        let mut governor = Governor::new(&rates, 0.05, Duration::ZERO);
+        let (idle, busy) = (LEAST / 2, Duration::from_millis(20));
+        assert!(!governor.due(busy) && !rates.are_wanted(), "too early");
+        std::thread::sleep(FIRST);
+        assert!(!governor.due(idle) && !rates.are_wanted(), "of so little time no judgement is made");
+        assert!(!governor.due(busy) && rates.are_wanted());
+        assert!(!governor.due(busy) && rates.are_wanted(), "it waits");
+        rates.count(SiteId(3));
+        rates.are_complete();
+        assert!(governor.due(busy));
+        assert_eq!(governor.look(busy, 0), []);
+        assert!(governor.cost.is_some_and(|cost| cost > 0.0));
+        assert!(!governor.due(busy * 2) && !rates.are_wanted(), "the next look is later");
     }
 
     #[test]

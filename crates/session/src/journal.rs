@@ -19,7 +19,7 @@ pub enum Entry {
         site: Site,
         /// Stub or hop.
         target: Avma,
-        /// The stub's number and form; none for the dynamic linker's function.
+        /// The stub's number and form; none for the dynamic linker's function, and for calls that only become NOPs.
         stub: Option<(u32, Wanted)>,
         /// Inode of the file that is mapped there.
         inode: u64,
@@ -102,7 +102,7 @@ fn encode(entry: &Entry) -> [u8; SIZE] {
         Entry::Site { process, site, target, stub, inode } => {
             let (kind, bytes) = site.parts();
             let bytes = &bytes[..bytes.len().min(BYTES)];
-            let form = stub.map_or(NO_STUB, |(_, wanted)| wanted as u8);
+            let form = stub.map_or(NO_STUB, |(_, wanted)| wanted.number());
             put(0, &[kind, bytes.len() as u8, form, 0]);
             put(4, &process.to_le_bytes());
             put(8, &site.address().0.to_le_bytes());
@@ -170,7 +170,7 @@ mod tests {
                 process: 3,
                 site: Site::new(form, Bias(0x5555_0000_0000)).unwrap(),
                 target: Avma(0x7f00_0000_1234),
-                stub: Some((77, Wanted::Graph)),
+                stub: Some((77, Wanted::GRAPH)),
                 inode: 12345,
             })
             .collect();

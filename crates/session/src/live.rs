@@ -5,9 +5,10 @@ use crate::attach::Stops;
 use crate::choice::{Choice, Words};
 use crate::collector::{Collector, Totals};
 use crate::directory::Directory;
-use crate::loaded::Wish;
+use crate::loaded::{Listed, Wish};
 use crate::news::News;
 use crate::planner::{PatchMode, Planner, Tally};
+use crate::profile::{self, Sums};
 use crate::record::{self, Options};
 use crate::shm::{self, Shared};
 use crate::target::Target;
@@ -15,8 +16,9 @@ use crate::trace_file::TraceFile;
 use crate::{Error, attach, clock, detach};
 use calltap_abi::Clock;
 use calltap_sites::Function;
-use calltap_trace::{ClockPair, End, Record, Session, TraceWriter, TracerInfo};
+use calltap_trace::{ClockPair, End, Profile, Record, Session, SiteId, TraceWriter, TracerInfo};
 use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::Ordering::*;
@@ -47,7 +49,9 @@ pub struct Settings {
     /// For the traces that are taken of it.
     pub session: Session,
     /// The clocks when it began.
-    clocks: ClockPair,
+    pub clocks: ClockPair,
+    /// Processor time that the process had used by then.
+    pub cpu: Duration,
     /// What is traced, in the user's words.
     pub words: Words,
     /// Are the sites switched on?
@@ -104,10 +108,58 @@ pub struct Snapshot {
     pub gap: Duration,
 }
 
+/// What was summed up of a function, all threads and processes together.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Profiled {
+    /// Linker symbol.
+    pub function: String,
+    /// Path of the file it is in.
+    pub module: String,
+    /// The sums.
+    pub profile: Profile,
+}
+
+impl Profiled {
+    /// Gives functions their names.
+    pub fn name(planner: &Planner<'_>, rows: &[Profile]) -> Vec<Profiled> {
+        let mut by_site: HashMap<SiteId, Profile> = HashMap::new();
+        for row in rows {
+            by_site.entry(row.site).or_default().add(row);
+        }
+        // (A function has several sites if different things were wanted of it in turn.)
+        let (mut modules, mut all): (_, BTreeMap<(u32, u64), Profiled>) = (HashMap::new(), BTreeMap::new());
+        planner.describe(&mut |news| {
+            news.tell(&mut |record| match record {
+                Record::Module(module) => drop(modules.insert(module.id, module.path.clone())),
+                Record::Sites { sites } => {
+                    for site in sites {
+                        let Some(profile) = by_site.remove(&site.id) else { continue };
+                        let new = || Profiled {
+                            function: site.name.clone(),
+                            module: modules.get(&site.module).cloned().unwrap_or_default(),
+                            profile: Profile::default(),
+                        };
+                        all.entry((site.module, site.address)).or_insert_with(new).profile.add(&profile);
+                    }
+                }
+                _ => {}
+            });
+        });
+        all.into_values().collect()
+    }
+}
+
 impl Settings {
     /// Of a session that begins.
-    pub fn new(stage: Stage, session: Session, words: Words, patch_mode: PatchMode) -> Settings {
-        Settings { stage, session, clocks: clock::pair(), words, on: true, patch_mode }
+    pub fn new(
+        stage: Stage,
+        target: &Target,
+        session: Session,
+        words: Words,
+        patch_mode: PatchMode,
+    ) -> Settings {
+        let cpu = target.cpu().unwrap_or_default();
+        Settings { stage, session, clocks: clock::pair(), cpu, words, on: true, patch_mode }
     }
 
     /// Writes them down.
@@ -183,7 +235,7 @@ impl Attached {
         shared.provide_all();
         let session = record::session(options, target.command(), clock, clock_note);
         let mut settings =
-            Settings::new(Stage::Coming, session, options.choice.words.clone(), options.patch_mode);
+            Settings::new(Stage::Coming, &target, session, options.choice.words.clone(), options.patch_mode);
         settings.save(&directory)?;
         directory.keep(true);
         let mut records = Vec::new();
@@ -253,6 +305,28 @@ impl Attached {
         Ok(Status::new(&self.target, &self.shared, &self.settings, count))
     }
 
+    /// The functions that can be traced.
+    pub fn list(&self) -> Result<Vec<Listed>, Error> {
+        self.with_planner(|_| None, |planner| Ok(planner.list()))
+    }
+
+    /// What the profile tracer sums up begins at nothing.
+    pub fn reset_profile(&self) {
+        profile::reset(&self.shared);
+    }
+
+    /// What the profile tracer has summed up until now.
+    pub fn profile(&self) -> Result<Vec<Profiled>, Error> {
+        self.with_planner(
+            |_| None,
+            |planner| {
+                let rows =
+                    Sums::default().with_living(&self.shared).rows(self.settings.clocks, clock::pair());
+                Ok(Profiled::name(planner, &rows))
+            },
+        )
+    }
+
     /// Writes what the rings hold to a trace file. They are copied while nothing is recorded, and go on.
     pub fn snapshot(&self, output: &Path, choice: &Choice) -> Result<Snapshot, Error> {
         let system = |what| move |source| Error::System { what, source };
@@ -281,11 +355,12 @@ impl Attached {
         };
         let mut writer = TraceWriter::create(file.path(), self.settings.session.clone())?;
         writer.record(&Record::Clock(self.settings.clocks))?;
-        let (totals, failed) = Collector::new(&copy, &mut writer, records, clock).run(&|| true);
+        let (totals, failed) =
+            Collector::new(&copy, &mut writer, records, clock).since(self.settings.clocks).run(&|| true);
         let end = End {
             status: "snapshot".into(),
             wall_ns: clock::monotonic_ns().saturating_sub(self.settings.session.start_monotonic_ns),
-            cpu_ns: 0,
+            cpu_ns: self.target.cpu().unwrap_or_default().saturating_sub(self.settings.cpu).as_nanos() as u64,
             recorder_cpu_ns: 0,
         };
         if let Some(error) = failed {

@@ -7,10 +7,11 @@ use crate::modules::Mapped;
 use crate::news::{NewSite, NewSites, News};
 use crate::stubs::{HopRange, Stubs};
 use crate::text::ProcessText;
-use calltap_patch::{Avma, Bias, Change, Demand, Fate, Site, State, Wanted};
+use calltap_patch::{Avma, Bias, Change, Demand, Fate, Site, State, Wanted, calls_out};
 use calltap_sites::{Binary, Function};
 use calltap_trace::{Module, Record};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -51,19 +52,71 @@ struct Placed {
     refused: bool,
     /// Nobody is inside it, so it may be switched.
     drained: bool,
-    /// The stubs it has, by form.
-    stubs: [Option<Stub>; 3],
+    /// The stubs it has.
+    stubs: Given,
     /// What it shall lead to.
     wanted: Option<Wanted>,
     /// It shall not: it is called too often, or whoever watches has switched it off.
     muted: bool,
+    /// If it leads nowhere, it shall be a NOP: what it calls otherwise is for us alone.
+    quiet: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Stub {
+    /// What it is for.
+    wanted: Wanted,
     id: u32,
     /// Where the site jumps: the stub or its hop.
     target: Avma,
+}
+
+/// The stubs that a site was given, one for whatever was wanted of it at some time. Nearly always that is one.
+#[derive(Clone, Default, Debug)]
+struct Given {
+    first: Option<Stub>,
+    more: Vec<Stub>,
+}
+
+impl Given {
+    fn all(&self) -> impl Iterator<Item = &Stub> {
+        self.first.iter().chain(&self.more)
+    }
+
+    fn of(&self, wanted: Wanted) -> Option<&Stub> {
+        self.all().find(|stub| stub.wanted == wanted)
+    }
+
+    fn add(&mut self, stub: Stub) {
+        match &mut self.first {
+            Some(_) => self.more.push(stub),
+            none => *none = Some(stub),
+        }
+    }
+
+    fn retain(&mut self, keep: impl Fn(&Stub) -> bool) {
+        self.first.take_if(|stub| !keep(stub));
+        self.more.retain(keep);
+    }
+}
+
+/// A function that can be traced.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Listed {
+    /// Linker symbol,
+    pub function: String,
+    /// and its other names.
+    pub aliases: Vec<String>,
+    /// File name of its module.
+    pub module: String,
+    /// That is not the program itself.
+    pub library: bool,
+    /// It was on at some time.
+    pub known: bool,
+    /// It leads to a stub.
+    pub on: bool,
+    /// Other bytes were found there than expected: it is never touched again.
+    pub failed: bool,
 }
 
 impl Placed {
@@ -76,17 +129,18 @@ impl Placed {
             torn,
             refused,
             drained,
-            stubs: [None; 3],
+            stubs: Given::default(),
             wanted,
             muted: false,
+            quiet: false,
         }
     }
 
     /// What its bytes shall be now.
     fn shall(&self) -> State {
-        let stub = self.wanted.filter(|_| !self.muted).and_then(|wanted| self.stubs[wanted as usize]);
+        let stub = self.wanted.filter(|_| !self.muted).and_then(|wanted| self.stubs.of(wanted));
         match (stub, self.state) {
-            (None, State::Original) => State::Original,
+            (None, State::Original) if !self.quiet => State::Original,
             (Some(stub), _) if self.drained => State::On(stub.target),
             (None | Some(_), _) => State::Ready,
         }
@@ -120,7 +174,7 @@ impl Placed {
             self.refused = true;
             return;
         };
-        let targets = || self.stubs.iter().flatten().map(|stub| State::On(stub.target));
+        let targets = || self.stubs.all().map(|stub| State::On(stub.target));
         match self.site.state_of(actual, targets()) {
             Some(state) => self.state = state,
             None => (self.state, self.torn) = (State::Ready, targets().chain([State::Original]).collect()),
@@ -142,6 +196,24 @@ impl Loaded {
     /// Its functions that can be traced, with their indices.
     fn traceable(&self) -> impl Iterator<Item = (usize, &Function)> {
         self.binary.functions.iter().enumerate().filter(|(_, function)| function.form.is_some())
+    }
+
+    /// Calls to the profiling function become NOPs, wanted or not, in code that nobody can be running yet.
+    pub fn quieten(&mut self, stubs: &mut Stubs<'_>) {
+        if !self.fresh {
+            return;
+        }
+        let binary = Arc::clone(&self.binary);
+        for (function, described) in binary.functions.iter().enumerate() {
+            let Some(form) = described.form.as_ref().filter(|form| calls_out(form)) else { continue };
+            let Some(site) = Site::new(form, self.bias) else { continue };
+            let Some(place) = self.place_of(function, |_| Some(site)) else { continue };
+            self.sites[place].quiet = true;
+            self.sites[place].drained = true;
+            let (process, inode) = (self.record.process, self.mapped.file.1);
+            stubs.to_note.push(&Entry::Site { process, site, target: Avma(0), stub: None, inode });
+        }
+        self.put_in_order();
     }
 
     /// Notes what is wanted, and gives every wanted function a site and a stub. New stubs are described in `records`; the mappings
@@ -177,7 +249,7 @@ impl Loaded {
             placed.drained |=
                 self.fresh || placed.site.demand(State::Original, State::Ready) == Demand::Nothing;
             placed.wanted = Some(wanted);
-            if placed.stubs[wanted as usize].is_none() {
+            if placed.stubs.of(wanted).is_none() {
                 new.push((function, tracers, wanted));
             }
         }
@@ -245,7 +317,7 @@ impl Loaded {
             let placed = &mut self.sites[self.places[*function] as usize - 1];
             let Some(form) = &binary.functions[*function].form else { continue };
             let Some((id, target)) = batch.add(form, self.bias, *wanted) else { continue };
-            placed.stubs[*wanted as usize] = Some(Stub { id, target });
+            placed.stubs.add(Stub { wanted: *wanted, id, target });
             let (site, stub) = (placed.site, Some((id, *wanted)));
             batch.note(&Entry::Site { process, site, target, stub, inode });
             sites.push(NewSite { function: *function as u32, stub: id, tracers: *tracers });
@@ -279,7 +351,7 @@ impl Loaded {
             let Some(function) = functions.get(&site.address()) else { continue };
             let Some(place) = self.place_of(*function, |_| Some(*site)) else { continue };
             let placed = &mut self.sites[place];
-            placed.stubs[*wanted as usize] = Some(Stub { id: *id, target: *target });
+            placed.stubs.add(Stub { wanted: *wanted, id: *id, target: *target });
             placed.drained |= drained.is_some_and(|drained| n < drained);
         }
         self.recorded = !self.sites.is_empty();
@@ -296,12 +368,30 @@ impl Loaded {
             return;
         }
         emit(Record::Module(self.record.clone()).into());
-        let stubs = |placed: &Placed| {
+        let stubs = self.sites.iter().flat_map(|placed| {
             let (function, tracers) = (placed.function as u32, u32::MAX);
-            placed.stubs.into_iter().flatten().map(move |stub| NewSite { function, stub: stub.id, tracers })
-        };
-        let sites = self.sites.iter().flat_map(stubs).collect();
+            placed.stubs.all().map(move |stub| NewSite { function, stub: stub.id, tracers })
+        });
+        let sites = stubs.collect();
         emit(News::Sites(NewSites { module: self.record.id, binary: Arc::clone(&self.binary), sites }));
+    }
+
+    /// Its functions that can be traced, in the order of their addresses.
+    pub fn list(&self, library: bool, listed: &mut Vec<Listed>) {
+        let mut functions: Vec<(usize, &Function)> = self.traceable().collect();
+        functions.sort_by_key(|(_, function)| function.address.0);
+        for (index, function) in functions {
+            let placed = self.places[index].checked_sub(1).map(|place| &self.sites[place as usize]);
+            listed.push(Listed {
+                function: function.name.clone(),
+                aliases: function.aliases.clone(),
+                module: self.mapped.name(),
+                library,
+                known: placed.is_some(),
+                on: placed.is_some_and(|placed| matches!(placed.state, State::On(_))),
+                failed: placed.is_some_and(|placed| placed.refused),
+            });
+        }
     }
 
     /// Sites that lead to a stub, and all that ever did.
@@ -313,10 +403,8 @@ impl Loaded {
     /// A range of hops could not be mapped: no site may lead there.
     pub fn lose_hops(&mut self, start: u64, end: u64) {
         self.hops.retain(|range| range.address != start);
-        for stub in self.sites.iter_mut().flat_map(|placed| &mut placed.stubs) {
-            if stub.is_some_and(|stub| (start..end).contains(&stub.target.0)) {
-                *stub = None;
-            }
+        for placed in &mut self.sites {
+            placed.stubs.retain(|stub| !(start..end).contains(&stub.target.0));
         }
     }
 
@@ -344,7 +432,7 @@ impl Loaded {
     pub fn mute(&mut self, stubs: &HashSet<u32>, muted: bool) -> Vec<(u32, String)> {
         let mut names = Vec::new();
         for placed in &mut self.sites {
-            let found = placed.stubs.iter().flatten().find(|stub| stubs.contains(&stub.id));
+            let found = placed.stubs.all().find(|stub| stubs.contains(&stub.id));
             if let Some(stub) = found.filter(|_| placed.muted != muted) {
                 placed.muted = muted;
                 names.push((stub.id, self.binary.functions[placed.function].name.clone()));

@@ -1,22 +1,24 @@
 //! Keeps the sites of every process what the tracers want them to be: through which stubs, and by which changes of its text.
 
+mod switch;
+
+pub use switch::{Tally, switch};
+
 use crate::clock;
 use crate::directory::Directory;
-use crate::journal::{Entry, Journal};
-use crate::loaded::{Loaded, Wish};
+use crate::journal::Entry;
+use crate::loaded::{Listed, Loaded, Wish};
 use crate::maps::{self, Region};
 use crate::modules::{Candidates, Identity, Mapped, mapped};
 use crate::news::News;
-use crate::patient::say;
 use crate::proc;
 use crate::shm::{self, Shared};
 use crate::stubs::{HopRange, Stubs};
 use crate::target::Target;
-use crate::text::{KeepMapped, ProcessText, Sync};
-use crate::threads::stop_machine;
+use crate::text::ProcessText;
 use calltap_abi::ProcessEntry;
 use calltap_abi::plan::{self, Phase};
-use calltap_patch::{Agent, Avma, Demand, Fate, Site, State, Text, carry_out};
+use calltap_patch::{Agent, Avma};
 use calltap_sites::{Binary, Function};
 use calltap_trace::{Module, Record};
 use serde::{Deserialize, Serialize};
@@ -71,6 +73,8 @@ pub struct Planner<'a> {
     pub(crate) stubs: Stubs<'a>,
     next_module: u32,
     mode: PatchMode,
+    /// Calls to the profiling function become NOPs, also those that nobody wants.
+    quiet: bool,
     /// What could be chosen from, for messages.
     pub candidates: Candidates,
     /// Sites that were switched.
@@ -97,6 +101,7 @@ impl<'a> Planner<'a> {
             stubs: Stubs::new(&directory.code),
             next_module: 0,
             mode: PatchMode::default(),
+            quiet: false,
             candidates: Candidates::default(),
             tally: Tally::default(),
         }
@@ -105,6 +110,11 @@ impl<'a> Planner<'a> {
     /// Changes running code in this way.
     pub fn by(self, mode: PatchMode) -> Self {
         Planner { mode, ..self }
+    }
+
+    /// Has all calls to the profiling function become NOPs before the program runs.
+    pub fn quietly(self) -> Self {
+        Planner { quiet: true, ..self }
     }
 
     /// From now on, other functions are wanted.
@@ -268,7 +278,9 @@ impl<'a> Planner<'a> {
             for module in &mut process.modules {
                 module.recall(&entries, &line, &mut text);
             }
-            process.watched = entries.iter().any(|entry| matches!(entry, Entry::Site { stub: None, .. }));
+            process.watched = entries
+                .iter()
+                .any(|entry| matches!(entry, Entry::Site { site, .. } if site.is_empty_function()));
             process.text = Some(text);
         }
         Ok(())
@@ -293,6 +305,21 @@ impl<'a> Planner<'a> {
         for module in self.processes.values().flat_map(|process| &process.modules) {
             module.describe(emit);
         }
+    }
+
+    /// The functions of the first process that can be traced: its program's, then those of its libraries in the order of their addresses.
+    pub fn list(&self) -> Vec<Listed> {
+        let pid = self
+            .shared
+            .process(0)
+            .map_or(0, |entry| proc::host_pid(entry.pid.load(Acquire), entry.pid_namespace.load(Relaxed)));
+        let program = std::fs::read_link(proc::place(pid).join("exe")).unwrap_or_default();
+        let is_library = |module: &Loaded| module.mapped.path != program;
+        let mut modules: Vec<&Loaded> = self.processes.get(&0).into_iter().flat_map(|p| &p.modules).collect();
+        modules.sort_by_key(|module| (is_library(module), module.mapped.range));
+        let mut listed = Vec::new();
+        modules.into_iter().for_each(|module| module.list(is_library(module), &mut listed));
+        listed
     }
 
     /// Sites that lead to a stub, and that ever did.
@@ -360,6 +387,9 @@ impl<'a> Planner<'a> {
         self.stubs.agent = self.agent();
         let Some(process) = self.processes.get_mut(&index) else { return };
         for module in &mut process.modules {
+            if self.quiet {
+                module.quieten(&mut self.stubs);
+            }
             module.want(&*self.choose, &mut self.stubs, regions, records);
         }
     }
@@ -401,170 +431,4 @@ impl<'a> Planner<'a> {
             records.push(Record::Note { text }.into());
         }
     }
-
-    /// Makes the sites of a process what they shall be.
-    pub(crate) fn patch(&mut self, index: u32, pid: u32, last: bool, records: &mut Vec<News>) {
-        let entry = self.shared.process(index);
-        let can_sync = entry.is_some_and(|entry| entry.sync.load(Acquire) == plan::Sync::Works as u32);
-        let Some(process) = self.processes.get_mut(&index) else { return };
-        let mut note = |text: String| records.push(Record::Note { text }.into());
-        if process.text.is_none() {
-            let text = ProcessText::open(pid);
-            // The id comes from the program's memory, and what has it may be another program by now. Whoever has our memory after his was opened is ours.
-            if !proc::has_mapped(pid, &self.directory.identity()) {
-                return note(format!("process {pid} is none of this session's: nothing was changed in it"));
-            }
-            match text {
-                Ok(text) => process.text = Some(text),
-                Err(error) => {
-                    return note(format!(
-                        "the code of process {pid} may not be changed, so its new functions are not traced: {error}"
-                    ));
-                }
-            }
-        }
-        let Some(text) = &mut process.text else { return };
-        // Whoever asks us holds the dynamic linker's lock; else it must be kept from unmapping what we write to.
-        text.lease();
-        let asked = entry.is_some_and(|entry| entry.phase.load(Acquire) == Phase::Writing as u32);
-        let _kept = if let (Some(entry), false) = (entry, asked) {
-            let Some(kept) = KeepMapped::new(entry, text) else {
-                return note("the dynamic linker is at it all the time: nothing was changed".into());
-            };
-            let session = self.directory.agent();
-            let now =
-                maps::read(pid).map(|regions| mapped(&regions, session.parent().unwrap_or(Path::new("/"))));
-            let now = now.unwrap_or_default();
-            process.modules.retain(|module| now.iter().any(|now| now.is_same(&module.mapped)));
-            Some(kept)
-        } else {
-            None
-        };
-        let (mut tally, mut found) = (Tally::default(), Vec::new());
-        text.sync = if can_sync { Sync::Barrier } else { Sync::Quiet };
-        let (fresh, running): (Vec<&mut Loaded>, Vec<&mut Loaded>) =
-            process.modules.iter_mut().partition(|module| module.fresh);
-        found.extend(switch(fresh, text, Demand::NobodyRuns, &mut tally));
-        // (What is dressed while it runs is not switched before it was seen that nobody is inside.)
-        let waiting: usize = running.iter().map(|module| module.changes().count()).sum();
-        if can_sync && self.mode == PatchMode::Live {
-            found.extend(switch(running, text, Demand::NobodyInside, &mut tally));
-        } else if waiting > 0 {
-            text.sync = Sync::Quiet;
-            let (text, tally) = (&mut *text, &mut tally);
-            match stop_machine(pid, move || switch(running, text, Demand::NobodyInside, tally)) {
-                Ok((notes, stopped)) => {
-                    found.extend(notes);
-                    self.tally.stopped += stopped;
-                }
-                Err(why) => note(format!(
-                    "{waiting} sites are in code that may be running, and were left as they are: {}",
-                    say(why)
-                )),
-            }
-        }
-        self.tally.on += tally.on;
-        self.tally.off += tally.off;
-        found.into_iter().for_each(&mut note);
-        let waiting = tally.waiting as usize
-            + process.modules.iter().map(|module| module.undrained().count()).sum::<usize>();
-        if waiting > 0 && last {
-            note(format!(
-                "{waiting} sites are of several instructions, in code that is running, and are not traced"
-            ));
-        }
-        if !process.watched {
-            let control = self.shared.control();
-            let brk = (control.loader_brk.load(Acquire), control.loader_hook.load(Acquire));
-            process.watched = watch_loader(index, text, &self.directory.journal, Avma(brk.0), Avma(brk.1));
-            // (Where there is no dynamic linker, nothing is opened later.)
-            if !process.watched && brk.0 != 0 {
-                note("the dynamic linker could not be watched: libraries opened later are not traced".into());
-            }
-        }
-    }
-}
-
-/// What a batch amounts to.
-#[derive(Clone, Copy, Default, Debug)]
-pub struct Tally {
-    /// Switched on.
-    pub on: u32,
-    /// Switched off.
-    pub off: u32,
-    /// Left alone: more is demanded of the threads than was seen to.
-    pub waiting: u32,
-    /// For how long all threads stood still for it.
-    pub stopped: Duration,
-}
-
-/// Makes the sites of modules what they shall be. What went wrong, for people.
-pub fn switch(
-    mut modules: Vec<&mut Loaded>,
-    text: &mut ProcessText,
-    granted: Demand,
-    tally: &mut Tally,
-) -> Vec<String> {
-    if modules.iter().all(|module| module.changes().next().is_none()) {
-        return Vec::new();
-    }
-    // As a batch is carried out fastest.
-    modules.sort_by_key(|module| module.mapped.range);
-    let fates = carry_out(text, modules.iter().flat_map(|module| module.changes()), granted);
-    let mut fates = fates.into_iter().peekable();
-    let mut numbers = 0..;
-    let mut fate = || {
-        let number = numbers.next();
-        fates.next_if(|(n, _)| Some(*n) == number).map(|(_, fate)| fate)
-    };
-    let mut notes = Vec::new();
-    let mut failed = None;
-    for module in modules {
-        module.settle(&mut fate, |name, change, fate| match fate {
-            None => match (change.from, change.to) {
-                (State::On(_), State::On(_)) => {}
-                (_, State::On(_)) => tally.on += 1,
-                (State::On(_), _) => tally.off += 1,
-                _ => {}
-            },
-            Some(Fate::Surprise(actual)) => {
-                if let Ok(expected) = change.site.bytes(change.from) {
-                    notes.push(format!(
-                        "{name} at {:#x} is not traced: expected {expected:02x?}, found {actual:02x?}",
-                        change.site.address().0
-                    ));
-                }
-            }
-            Some(Fate::Demands(_)) => tally.waiting += 1,
-            Some(Fate::Torn(errno) | Fate::Unread(errno)) => {
-                failed = Some((failed.map_or(0, |(n, _)| n) + 1, *errno));
-            }
-            Some(Fate::OutOfReach) => {}
-        });
-    }
-    if let Some((n, errno)) = failed {
-        notes.push(format!("{n} sites could not be written and are not traced: {errno}"));
-    }
-    notes
-}
-
-/// Has the dynamic linker's empty function jump to the agent. False if it is none, or out of reach.
-fn watch_loader(process: u32, text: &mut ProcessText, journal: &Journal, mut brk: Avma, hook: Avma) -> bool {
-    let mut bytes = [0; 9];
-    if text.read(brk, &mut bytes).is_err() {
-        return false;
-    }
-    let mut first = [0; 5];
-    if bytes.starts_with(&[0xF3, 0x0F, 0x1E, 0xFA]) {
-        first.copy_from_slice(&bytes[4..]);
-        brk = Avma(brk.0 + 4);
-    } else {
-        first.copy_from_slice(&bytes[..5]);
-    }
-    // Its padding reaches to the next 16-byte boundary.
-    let Some(site) = Site::empty_function(brk, first).filter(|_| brk.0 % 16 <= 11) else { return false };
-    let entry = Entry::Site { process, site, target: hook, stub: None, inode: 0 };
-    let to = State::On(hook);
-    let change = calltap_patch::Change { site: &site, from: State::Original, to, recover: &[] };
-    journal.add(&[entry].iter().collect()).is_ok() && carry_out(text, [change], Demand::Nothing).is_empty()
 }

@@ -174,7 +174,8 @@ fn record_program(options: &Options, command: &[OsString]) -> Result<Outcome, Er
     let mut notes: Vec<String> = clock_note.into_iter().collect();
     notes.extend(trouble(&shared, &program.name, totals));
     notes.extend(file.note());
-    let (file_size, failed) = finish(writer, launch::describe(status), start, failed, file.path());
+    let cpu_ns = launch::cpu_ns(UsageWho::RUSAGE_CHILDREN);
+    let (file_size, failed) = finish(writer, launch::describe(status), start, cpu_ns, failed, file.path());
     Ok(Outcome {
         status: Some(status),
         stops: None,
@@ -228,10 +229,11 @@ fn record_process(
         over: &|| false,
         meanwhile: &mut |_| {},
     })?;
-    let Visited { stops, muted, totals, sites, mut notes, failed, ended } = visited;
+    let Visited { stops, muted, totals, sites, mut notes, failed, ended, cpu } = visited;
     notes.extend(file.note());
     let how = if ended { "ended" } else { "detached" };
-    let (file_size, failed) = finish(writer, how.to_owned(), start, failed, file.path());
+    let cpu_ns = cpu.as_nanos() as u64;
+    let (file_size, failed) = finish(writer, how.to_owned(), start, cpu_ns, failed, file.path());
     Ok(Outcome { status: None, stops: Some(stops), muted, totals, sites, file_size, notes, failed })
 }
 
@@ -319,7 +321,11 @@ pub fn with_planner<T>(
         accepted();
         Ok(())
     };
-    work(&mut Planner::new(shared, directory, Box::new(choose), &check).by(options.patch_mode))
+    let mut planner = Planner::new(shared, directory, Box::new(choose), &check).by(options.patch_mode);
+    if let Subject::Program(_) = options.subject {
+        planner = planner.quietly();
+    }
+    work(&mut planner)
 }
 
 /// Answers the agents' requests until `ended`; in between, something else.
@@ -385,13 +391,14 @@ fn finish(
     writer: TraceWriter,
     status: String,
     start: Instant,
+    cpu_ns: u64,
     failed: Option<calltap_trace::Error>,
     output: &Path,
 ) -> (u64, Option<calltap_trace::Error>) {
     let end = End {
         status,
         wall_ns: start.elapsed().as_nanos() as u64,
-        cpu_ns: launch::cpu_ns(UsageWho::RUSAGE_CHILDREN),
+        cpu_ns,
         recorder_cpu_ns: launch::cpu_ns(UsageWho::RUSAGE_SELF),
     };
     let size = || fs::metadata(output).map_or(0, |meta| meta.len());

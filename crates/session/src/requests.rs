@@ -4,7 +4,8 @@
 use crate::Error;
 use crate::choice::Words;
 use crate::directory::{Directory, Door};
-use crate::live::Status;
+use crate::live::{Profiled, Status};
+use crate::loaded::Listed;
 use crate::target::Target;
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
@@ -23,6 +24,12 @@ pub enum Request {
     },
     /// What is known.
     Status,
+    /// What was summed up until now.
+    Profile,
+    /// What is wanted, and of which functions.
+    Selection,
+    /// To have this wanted from now on.
+    Select(Words),
     /// To leave the process.
     Leave,
 }
@@ -43,6 +50,10 @@ pub enum Answer {
     },
     /// This is known.
     Status(Status),
+    /// This was summed up.
+    Profile(Vec<Profiled>),
+    /// This is wanted, of these functions.
+    Selection(Words, Vec<Listed>),
     /// It will be left.
     Leaving,
     /// That cannot be, for this reason.

@@ -2,7 +2,7 @@
 
 use crate::maps::{self, Region};
 use crate::proc::{self, start_time};
-use crate::{Error, text::ProcessText, threads};
+use crate::{Error, clock, text::ProcessText, threads};
 use object::elf::{self, FileHeader64, PF_X, PT_LOAD, ProgramHeader64};
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use object::read::{ReadCache, ReadRef};
@@ -10,6 +10,7 @@ use object::{Endianness, Object, ObjectSection, ObjectSymbol};
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// A process that can be attached to, as far as can be seen without touching it.
 #[derive(Clone, Debug)]
@@ -117,6 +118,11 @@ impl Target {
     pub fn lives(&self) -> bool {
         start_time(self.pid) == Some(self.start_time)
             && proc::state(self.pid).is_some_and(|state| !proc::is_end(state) || has_living_thread(self.pid))
+    }
+
+    /// Processor time that it has used; unknown once it is gone.
+    pub fn cpu(&self) -> Option<Duration> {
+        clock::cpu_of(self.pid).filter(|_| start_time(self.pid) == Some(self.start_time))
     }
 
     /// A path of its own mount namespace, as we reach it.

@@ -6,23 +6,27 @@ use crate::collector::{Collector, Live, Totals};
 use crate::directory::Directory;
 use crate::governor::{self, Governor, Muted, Rates};
 use crate::launch;
-use crate::live::{self, Settings, Stage, Status};
+use crate::live::{self, Profiled, Settings, Stage, Status};
 use crate::news::News;
 use crate::output::Consumer;
 use crate::planner::Planner;
+use crate::profile::Sums;
 use crate::record::{self, Options};
 use crate::requests::{Answer, Request, Requests};
 use crate::shm::{self, Shared};
 use crate::target::Target;
 use crate::{Error, attach, clock, detach};
 use calltap_abi::Clock;
-use calltap_trace::{Record, Session, SiteId};
+use calltap_trace::{Record, Session, SiteId, TracerInfo};
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
+
+/// The reason not to change them.
+const TRACERS_STAY: &str = "its tracers stay while it is recorded; filters and notrace sets can be changed";
 
 /// How often it is looked whether to leave.
 const LOOK: Duration = Duration::from_millis(5);
@@ -76,6 +80,8 @@ pub struct Visited {
     pub failed: Option<calltap_trace::Error>,
     /// The process has ended by itself.
     pub ended: bool,
+    /// Processor time that it has used meanwhile.
+    pub cpu: Duration,
 }
 
 /// What can be done and known while a process is attached to.
@@ -135,19 +141,27 @@ impl<'a> Visit<'a> {
     /// Attaches, stays, and leaves the process as it was.
     pub fn stay(&mut self, stay: Stay<'_>) -> Result<Visited, Error> {
         let words = self.options.choice.words.clone();
-        let settings = Settings::new(Stage::Recording, self.session.clone(), words, self.options.patch_mode);
+        let settings = Settings::new(
+            Stage::Recording,
+            &self.target,
+            self.session.clone(),
+            words,
+            self.options.patch_mode,
+        );
         settings.save(&self.directory)?;
         self.directory.keep(true);
         let interrupted = launch::interruption()?;
         let rates = stay.max_overhead.map(|_| Arc::new(Rates::default()));
         let (sender, receiver) = mpsc::channel();
-        let on = AtomicBool::new(false);
+        let (on, sums) = (AtomicBool::new(false), Arc::new(Mutex::new(Sums::default())));
         let collector = Collector::new(&self.shared, &mut *stay.consumer, receiver, self.clock)
             .live(stay.interval.map(|interval| Live { interval, on: &on }))
-            .counting(rates.clone());
+            .counting(rates.clone())
+            .summing(Arc::clone(&sums));
         let over = || !self.target.lives() || interrupted.load(Acquire) || (stay.over)();
         let mut inside = Inside {
             visit: self,
+            cpu: Duration::ZERO,
             records: sender,
             limit: stay.max_overhead.zip(rates.as_deref()),
             governed: HashSet::new(),
@@ -155,6 +169,7 @@ impl<'a> Visit<'a> {
             meanwhile: stay.meanwhile,
             requests: Requests::default(),
             settings,
+            sums,
             leave: false,
         };
         let stop = AtomicBool::new(false);
@@ -172,6 +187,8 @@ impl<'a> Visit<'a> {
             collecting.thread().unpark();
             (result, collecting.join())
         });
+        inside.see_cpu();
+        let cpu = inside.cpu.saturating_sub(inside.settings.cpu);
         let muted = inside.muted;
         let ((attached, sites, attaching), (detaching, left, whole)) = result;
         self.directory.keep(!whole);
@@ -181,7 +198,7 @@ impl<'a> Visit<'a> {
         notes.extend(record::trouble(&self.shared, &self.target.name, totals));
         notes.extend(left);
         let ended = !self.target.lives();
-        Ok(Visited { stops: [attaching, detaching], muted, totals, sites, notes, failed, ended })
+        Ok(Visited { stops: [attaching, detaching], muted, totals, sites, notes, failed, ended, cpu })
     }
 }
 
@@ -193,6 +210,8 @@ type Gone = (Stops, Vec<String>, bool);
 /// While a process is attached to.
 struct Inside<'a> {
     visit: &'a Visit<'a>,
+    /// Processor time of the process, when it was last seen.
+    cpu: Duration,
     records: Sender<News>,
     /// What tracing may cost, and what is counted for that.
     limit: Option<(f64, &'a Rates)>,
@@ -204,6 +223,8 @@ struct Inside<'a> {
     /// Of other controllers.
     requests: Requests,
     settings: Settings,
+    /// What ended threads had summed up.
+    sums: Arc<Mutex<Sums>>,
     /// One of them asked to leave.
     leave: bool,
 }
@@ -237,7 +258,8 @@ impl Inside<'_> {
     /// Until it is over.
     fn remain(&mut self, planner: &mut Planner<'_>, over: &(dyn Fn() -> bool + Sync)) -> Result<(), Error> {
         let (shared, records) = (&self.visit.shared, self.records.clone());
-        let mut governor = self.limit.map(|(limit, rates)| Governor::new(rates, limit, self.cpu()));
+        self.see_cpu();
+        let mut governor = self.limit.map(|(limit, rates)| Governor::new(rates, limit, self.cpu));
         let ended = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {
@@ -247,7 +269,10 @@ impl Inside<'_> {
                 record::end_planning(shared, &ended);
             });
             let result = record::answer_all(planner, shared, &records, &ended, &mut |planner| {
-                if let Some(governor) = governor.as_mut().filter(|governor| governor.due()) {
+                self.see_cpu();
+                if let Some(governor) = governor.as_mut()
+                    && governor.due(self.cpu)
+                {
                     self.govern(governor, planner);
                 }
                 let cost = governor.as_ref().and_then(|governor| governor.cost);
@@ -264,15 +289,23 @@ impl Inside<'_> {
 
     /// Answers another controller, if one has asked.
     fn serve(&mut self, planner: &mut Planner<'_>) {
-        let directory = &self.visit.directory;
+        let Visit { directory, shared, target, .. } = self.visit;
         let Some(request) = self.requests.next(directory) else { return };
         let answer = match request {
             Request::Set { given, on, later } => {
                 self.set(planner, given, on, later).unwrap_or_else(|error| Answer::Refused(error.to_string()))
             }
-            Request::Status => {
-                let (target, shared) = (&self.visit.target, &self.visit.shared);
-                Answer::Status(Status::new(target, shared, &self.settings, planner.count()))
+            Request::Status => Answer::Status(Status::new(target, shared, &self.settings, planner.count())),
+            Request::Profile => {
+                let sums = self.sums.lock().map(|sums| sums.with_living(shared)).unwrap_or_default();
+                let rows = sums.rows(self.settings.clocks, clock::pair());
+                Answer::Profile(Profiled::name(planner, &rows))
+            }
+            Request::Selection => Answer::Selection(self.settings.words.clone(), planner.list()),
+            Request::Select(words) => {
+                let on = self.settings.on;
+                self.select(planner, words, on, true)
+                    .unwrap_or_else(|error| Answer::Refused(error.to_string()))
             }
             Request::Leave => {
                 self.leave = true;
@@ -290,17 +323,32 @@ impl Inside<'_> {
         on: Option<bool>,
         later: bool,
     ) -> Result<Answer, Error> {
-        let Visit { options, target, .. } = self.visit;
-        let refuse = |why: &str| target.refuse(why);
         if !given.tracers.is_empty() {
-            return Err(refuse(
-                "its tracers stay while it is recorded; filters and notrace sets can be changed",
-            ));
+            return Err(self.visit.target.refuse(TRACERS_STAY));
         }
         let mut words = self.settings.words.clone();
         let changed = words.change(given);
         let on = on.unwrap_or(changed || self.settings.on);
+        self.select(planner, words, on, later)
+    }
+
+    /// Has this wanted from now on.
+    fn select(
+        &mut self,
+        planner: &mut Planner<'_>,
+        words: Words,
+        on: bool,
+        later: bool,
+    ) -> Result<Answer, Error> {
+        let Visit { options, target, .. } = self.visit;
+        let refuse = |why: &str| target.refuse(why);
         let choice = (options.parse)(&words, later).map_err(|why| refuse(&why))?;
+        // (The trace has said who they are.)
+        let kinds = |tracers: &[TracerInfo]| tracers.iter().map(|tracer| tracer.kind).collect::<Vec<_>>();
+        let paused = words.paused != self.settings.words.paused;
+        if !paused && kinds(&choice.tracers) != kinds(&self.settings.session.tracers) {
+            return Err(refuse(TRACERS_STAY));
+        }
         if on {
             choice.selector.check(&planner.candidates)?;
         }
@@ -328,9 +376,9 @@ impl Inside<'_> {
         })
     }
 
-    /// Processor time of the process.
-    fn cpu(&self) -> Duration {
-        clock::cpu_of(self.visit.target.pid).unwrap_or_default()
+    /// A process that has ended says nothing any more: what it said last counts.
+    fn see_cpu(&mut self) {
+        self.cpu = self.visit.target.cpu().unwrap_or(self.cpu);
     }
 
     /// Switches off what the governor says.
@@ -338,7 +386,7 @@ impl Inside<'_> {
         let (shared, control) = (&self.visit.shared, self.visit.shared.control());
         let threads = (0..control.thread_bump.load(Acquire)).filter_map(|index| shared.thread(index));
         let lost = threads.map(|entry| entry.lost_entries.load(Relaxed) + entry.lost_exits.load(Relaxed));
-        let muted = governor.look(self.cpu(), governor::lost(control, lost));
+        let muted = governor.look(self.cpu, governor::lost(control, lost));
         if muted.is_empty() {
             return;
         }

@@ -72,11 +72,11 @@ fn aliases_weak_names_versions_and_resolvers() {
         "c",
         source,
         "strong patchable entry+0 9090909090
-         picked patchable entry+0 9090909090
+         resolve patchable entry+0 9090909090
          versioned patchable entry+0 9090909090",
     );
     assert_eq!(find(&binary, "strong").aliases, ["local", "weak"]);
-    assert_eq!(find(&binary, "picked").aliases, ["resolve"]);
+    assert_eq!(find(&binary, "resolve").aliases, ["picked"]);
 }
 
 #[test]

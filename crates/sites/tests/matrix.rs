@@ -152,6 +152,24 @@ fn profiling_in_static_programs() {
 }
 
 #[test]
+fn calls_that_the_linker_fills_up_with_a_nop() {
+    // As mold does, and ld if told to.
+    for static_ in ["-static", "-static-pie"] {
+        let command = format!("gcc -O2 -fPIE {static_} -pg -Wl,-z,call-nop=prefix-0x90");
+        check(&command, "c", C, "main mcount after-prologue call\n leaf mcount after-prologue call");
+        check(&format!("{command} -mfentry"), "c", C, "main fentry entry+1 call\n leaf fentry entry+1 call");
+    }
+    let command = "gcc -O2 -fPIE -static -pg -Wl,-z,call-nop=prefix-0x90 -mrecord-mcount";
+    check(command, "c", C, "main mcount_loc after-prologue call\n leaf mcount_loc after-prologue call");
+    check(
+        &format!("{command} -mfentry"),
+        "c",
+        C,
+        "main mcount_loc entry+1 call\n leaf mcount_loc entry+1 call",
+    );
+}
+
+#[test]
 fn recorded_calls_and_nops() {
     check(
         "gcc -O2 -fno-pie -no-pie -pg -mfentry -mnop-mcount -mrecord-mcount",

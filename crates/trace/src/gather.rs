@@ -127,6 +127,10 @@ impl Gather {
                 self.loss.push(loss);
                 true
             }
+            Record::Profile { rows } => {
+                self.meta.profile.extend(rows);
+                true
+            }
             Record::Note { text } => {
                 self.meta.notes.push(text);
                 true

@@ -22,8 +22,8 @@ pub use clock::ClockMap;
 pub use error::Error;
 pub use event::{Batch, Event, EventKind};
 pub use meta::{
-    ClockKind, ClockPair, End, Loss, Meta, Module, Process, Record, Session, Site, SiteId, Thread, ThreadId,
-    TracerInfo, TracerKind,
+    ClockKind, ClockPair, End, Loss, Meta, Module, Process, Profile, Record, Session, Site, SiteId, Thread,
+    ThreadId, TracerInfo, TracerKind,
 };
 pub use reader::{Batches, ThreadBatches, TraceReader};
 pub use unpack::Unpacker;

@@ -35,6 +35,8 @@ pub enum TracerKind {
     Function,
     /// Entry, return, duration.
     FunctionGraph,
+    /// Calls and their time together, summed up in the program: [`Profile`].
+    Profile,
 }
 
 /// One tracer of the session.
@@ -165,6 +167,50 @@ pub struct Loss {
     pub lost_exits: u64,
 }
 
+/// What a tracer of the kind [`TracerKind::Profile`] has summed up of one function in one process, all threads together.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Profile {
+    /// Index in [`Meta::processes`].
+    pub process: u32,
+    /// The function.
+    pub site: SiteId,
+    /// Calls.
+    pub hits: u64,
+    /// Calls of which the time is known: those that have returned, and were not entered by a jump.
+    pub timed: u64,
+    /// Their time together, nanoseconds.
+    pub total_ns: u64,
+    /// The longest of them.
+    pub max_ns: u64,
+    /// The sum of the squares of their times.
+    pub squares_ns2: f64,
+}
+
+impl Profile {
+    /// Adds what another process or site has.
+    pub fn add(&mut self, other: &Profile) {
+        self.hits += other.hits;
+        self.timed += other.timed;
+        self.total_ns += other.total_ns;
+        self.max_ns = self.max_ns.max(other.max_ns);
+        self.squares_ns2 += other.squares_ns2;
+    }
+
+    /// The mean time, nanoseconds.
+    pub fn average_ns(&self) -> Option<u64> {
+        self.total_ns.checked_div(self.timed)
+    }
+
+    /// The sample variance of the times (n - 1), nanoseconds squared; 0 for a single one.
+    pub fn variance_ns2(&self) -> f64 {
+        if self.timed < 2 {
+            return 0.0;
+        }
+        let (n, total) = (self.timed as f64, self.total_ns as f64);
+        ((self.squares_ns2 - total * total / n) / (n - 1.0)).max(0.0)
+    }
+}
+
 /// The last record of a complete file.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct End {
@@ -179,7 +225,7 @@ pub struct End {
 }
 
 /// One metadata record.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
 pub enum Record {
     /// First record of every file.
@@ -199,6 +245,11 @@ pub enum Record {
     Clock(ClockPair),
     /// See [`Loss`]; the newest of a thread counts.
     Loss(Loss),
+    /// What was summed up in the program, when the recording ended.
+    Profile {
+        /// By process and function.
+        rows: Vec<Profile>,
+    },
     /// Something the user should know about this recording.
     Note {
         /// One sentence.
@@ -220,7 +271,7 @@ pub(crate) struct SomeSites<'a> {
 }
 
 /// Everything a trace says besides events.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct Meta {
     /// The session, if its record was readable.
     pub session: Option<Session>,
@@ -236,6 +287,8 @@ pub struct Meta {
     pub clock: Vec<ClockPair>,
     /// Totals by thread, the newest of each.
     pub loss: Vec<Loss>,
+    /// What was summed up in the program.
+    pub profile: Vec<Profile>,
     /// Notes.
     pub notes: Vec<String>,
     /// How it ended; absent in a cut-off file.

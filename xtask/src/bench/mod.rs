@@ -9,6 +9,7 @@ mod info;
 mod live;
 mod measure;
 mod off;
+mod overhead;
 mod reading;
 mod start;
 mod subjects;
@@ -17,7 +18,7 @@ mod workloads;
 pub(crate) use measure::median;
 
 use crate::shell;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::PathBuf;
 
@@ -33,8 +34,8 @@ struct Bench {
 const BEGIN: &str = "<!-- begin: cargo xtask bench --write -->";
 const END: &str = "<!-- end -->";
 
-/// Measures; prints tables, and writes them into `docs/performance.md`.
-pub fn run(quick: bool, write: bool) -> Result<()> {
+/// Measures all, or the parts with these words in their names; prints tables, and writes them into `docs/performance.md`.
+pub fn run(quick: bool, write: bool, only: &[&str]) -> Result<()> {
     let calltap = shell::build_calltap()?;
     let place = shell::target().join("bench");
     fs::create_dir_all(&place)?;
@@ -45,15 +46,20 @@ pub fn run(quick: bool, write: bool) -> Result<()> {
     let bench = Bench { calltap, place, uftrace, rounds: if quick { 3 } else { 7 }, quick };
     let mut text = head(&bench);
     type Part = fn(&Bench) -> Result<String>;
-    let parts: [(&str, Part); 5] = [
+    let parts: [(&str, Part); 6] = [
         ("cost of a call", calls::table),
         ("cost when off", off::table),
+        ("mcount, NOPs, tracing", overhead::table),
         ("reading traces", reading::table),
         ("start-up and memory", start::table),
         ("switching a running program", live::table),
     ];
     println!("{text}");
-    for (name, part) in parts {
+    if write && !only.is_empty() {
+        bail!("--write is for all parts together");
+    }
+    let wanted = |name: &str| only.is_empty() || only.iter().any(|word| name.contains(word));
+    for (name, part) in parts.into_iter().filter(|(name, _)| wanted(name)) {
         eprintln!("measuring: {name}");
         let table = part(&bench).with_context(|| format!("measuring {name}"))?;
         println!("{table}");

@@ -18,6 +18,10 @@ pub enum Subject {
     Off,
     /// Recorded with only `main` switched on: the agent is there, the NOPs stay.
     OnlyMain,
+    /// Built with calls of a profiling function that only returns, not recorded.
+    Returns,
+    /// The same, recorded with only `main` switched on: the calls have become NOPs.
+    Converted,
     /// calltap, with these flags.
     Calltap(&'static str, &'static [&'static str]),
     /// uftrace, everything traced, tuned to lose nothing.
@@ -39,6 +43,8 @@ impl Subject {
             Subject::Bare => "bare",
             Subject::Off => "NOPs, off",
             Subject::OnlyMain => "NOPs, only main on",
+            Subject::Returns => "mcount returns",
+            Subject::Converted => "mcount as NOPs",
             Subject::Calltap(name, _) => name,
             Subject::Uftrace => "uftrace",
         }
@@ -50,6 +56,8 @@ impl Subject {
         let mut command = match self {
             Subject::Bare => Command::new(&workload.bare),
             Subject::Off => Command::new(&workload.nop),
+            Subject::Returns => Command::new(&workload.returns),
+            Subject::Converted => calltap(bench, &data, &["-F", "main"], &workload.returns),
             Subject::OnlyMain => calltap(bench, &data, &["-F", "main"], &workload.nop),
             Subject::Calltap(_, flags) => calltap(bench, &data, flags, &workload.nop),
             Subject::Uftrace => {
@@ -73,7 +81,7 @@ impl Subject {
         workload.finish(&mut command)?;
         let cost = measure::run(command.current_dir(&bench.place))?;
         let info = match self {
-            Subject::Bare | Subject::Off => Info::default(),
+            Subject::Bare | Subject::Off | Subject::Returns => Info::default(),
             Subject::Uftrace => Info { bytes: records(&data)?, ..Info::default() },
             _ => info(bench, &data)?,
         };

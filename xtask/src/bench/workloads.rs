@@ -18,6 +18,8 @@ pub struct Workload {
     pub nop: PathBuf,
     /// With calls of mcount.
     pub pg: PathBuf,
+    /// With calls that only return.
+    pub returns: PathBuf,
     arguments: Vec<String>,
     input: Option<PathBuf>,
 }
@@ -34,19 +36,28 @@ impl Workload {
     }
 }
 
-const WAYS: [Variant; 3] = [Variant::Bare, Variant::Nop, Variant::Pg];
+const WAYS: [Variant; 4] = [Variant::Bare, Variant::Nop, Variant::Pg, Variant::Returns];
 
 /// A program of ours.
 pub fn ours(file: &str, name: &'static str, arguments: &[String]) -> Result<Workload> {
     let source = shell::root().join("benches").join(file);
-    let [bare, nop, pg] = WAYS.map(|way| compile(&source, Build::gcc(way), &["-O2"]));
-    Ok(Workload { name, bare: bare?, nop: nop?, pg: pg?, arguments: arguments.to_vec(), input: None })
+    let [bare, nop, pg, returns] = WAYS.map(|way| compile(&source, Build::gcc(way), &["-O2"]));
+    let (arguments, input) = (arguments.to_vec(), None);
+    Ok(Workload { name, bare: bare?, nop: nop?, pg: pg?, returns: returns?, arguments, input })
 }
 
 fn real(program: Program, arguments: Vec<String>, input: Option<PathBuf>) -> Result<Workload> {
     let mut built = build_all(&WAYS.map(|way| (program, Build::gcc(way))), Origin::Any)?.into_iter();
     let mut next = || built.next().unwrap_or_default();
-    Ok(Workload { name: program.name(), bare: next(), nop: next(), pg: next(), arguments, input })
+    Ok(Workload {
+        name: program.name(),
+        bare: next(),
+        nop: next(),
+        pg: next(),
+        returns: next(),
+        arguments,
+        input,
+    })
 }
 
 /// lua and sqlite3.
@@ -58,10 +69,15 @@ pub fn programs(bench: &Bench) -> Result<Vec<Workload>> {
     Ok(vec![lua, real(Program::Sqlite, Vec::new(), Some(sql))?])
 }
 
+/// Loops that do nothing but call.
+pub fn calls_only(bench: &Bench) -> Result<Vec<Workload>> {
+    let (n, count) = if bench.quick { ("31", "2000000") } else { ("34", "8000000") };
+    Ok(vec![ours("fib.c", "fib", &[n.to_owned()])?, ours("leaf.c", "leaf", &[count.to_owned()])?])
+}
+
 /// All four.
 pub fn all(bench: &Bench) -> Result<Vec<Workload>> {
-    let (n, count) = if bench.quick { ("31", "2000000") } else { ("34", "8000000") };
-    let mut all = vec![ours("fib.c", "fib", &[n.to_owned()])?, ours("leaf.c", "leaf", &[count.to_owned()])?];
+    let mut all = calls_only(bench)?;
     all.extend(programs(bench)?);
     Ok(all)
 }
@@ -76,5 +92,6 @@ fn sql(place: &Path, rows: usize) -> Result<PathBuf> {
 
 /// A program without arguments, in its three builds.
 pub fn single(name: &'static str, [bare, nop, pg]: [PathBuf; 3]) -> Workload {
-    Workload { name, bare, nop, pg, arguments: Vec::new(), input: None }
+    let returns = pg.clone();
+    Workload { name, bare, nop, pg, returns, arguments: Vec::new(), input: None }
 }

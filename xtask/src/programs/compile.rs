@@ -41,6 +41,8 @@ pub enum Variant {
     Pg,
     /// A call of `__fentry__` before it: `-pg -mfentry`.
     Fentry,
+    /// The same, with a `__fentry__` of its own that only returns.
+    Returns,
 }
 
 impl Variant {
@@ -49,8 +51,13 @@ impl Variant {
             Variant::Bare => &[],
             Variant::Nop => &["-fpatchable-function-entry=5"],
             Variant::Pg => &["-pg"],
-            Variant::Fentry => &["-pg", "-mfentry"],
+            Variant::Fentry | Variant::Returns => &["-pg", "-mfentry"],
         }
+    }
+
+    /// What is linked to the program.
+    fn more(self) -> Option<PathBuf> {
+        (self == Variant::Returns).then(|| shell::root().join("benches/returns.S"))
     }
 
     fn name(self) -> &'static str {
@@ -59,6 +66,7 @@ impl Variant {
             Variant::Nop => "nop",
             Variant::Pg => "pg",
             Variant::Fentry => "fentry",
+            Variant::Returns => "returns",
         }
     }
 }
@@ -143,7 +151,7 @@ fn once(path: &Path, build: Build, files: &[PathBuf], flags: &[String]) -> Resul
     let part = path.with_extension("part");
     let mut command = Command::new(tool);
     command.args(flags).args(build.variant.flags()).arg("-w").arg("-o").arg(&part);
-    command.args(files).args(["-pthread", "-lm"]);
+    command.args(files).args(build.variant.more()).args(["-pthread", "-lm"]);
     let (stamp, text) = (path.with_extension("stamp"), shell::line(&command));
     let built = path.metadata().and_then(|meta| meta.modified()).ok();
     let newest = files.iter().filter_map(|file| file.metadata().and_then(|meta| meta.modified()).ok()).max();

@@ -86,13 +86,14 @@ impl Visitor for Exporter<'_> {
 impl Exporter<'_> {
     fn metadata(&mut self) {
         let meta = self.source.meta();
-        for process in &meta.processes {
+        // (Where the recorder saw no name, readers have a better one than none.)
+        for process in meta.processes.iter().filter(|process| !process.comm.is_empty()) {
             self.separate();
             let args = json!({ "name": process.comm });
             let event = json!({ "name": "process_name", "ph": "M", "pid": process.pid, "args": args });
             self.buffer.extend_from_slice(event.to_string().as_bytes());
         }
-        for thread in &meta.threads {
+        for thread in meta.threads.iter().filter(|thread| !thread.comm.is_empty()) {
             self.separate();
             let (pid, tid) = pid_tid(self.source, thread.id);
             let args = json!({ "name": thread.comm });

@@ -52,6 +52,9 @@ const INSTANT: u64 = 3;
 const STATE_CLEARED: u64 = 1;
 const NEEDS_STATE: u64 = 2;
 
+/// Perfetto keeps slices 512 deep. Of one deeper it takes the end for that of another; the last level is left to instants.
+const DEEPEST: u32 = 511;
+
 /// Writes the trace in Perfetto's format. A counter clock's ticks stand for nanoseconds.
 pub fn perfetto(
     source: &dyn Source,
@@ -69,6 +72,7 @@ pub fn perfetto(
         packet: Vec::new(),
         event: Vec::new(),
         interned: vec![None; threads],
+        deeper: vec![0; threads],
     };
     exporter.prologue();
     let totals = run_in_file_order(source, &mut exporter, progress)?;
@@ -85,17 +89,33 @@ struct Exporter<'a> {
     event: Vec<u8>,
     /// By thread, once its sequence began: a bit per site whose name was sent.
     interned: Vec<Option<Vec<u64>>>,
+    /// By thread: calls that were too deep, since the last one that was just not.
+    deeper: Vec<u64>,
 }
 
 impl Visitor for Exporter<'_> {
     fn enter(&mut self, thread: ThreadId, enter: &Enter) {
-        self.named(thread, enter.ticks, enter.site, SLICE_BEGIN);
+        if enter.depth < DEEPEST {
+            self.named(thread, enter.ticks, enter.site, SLICE_BEGIN);
+        } else {
+            self.deeper[thread.0 as usize] += 1;
+        }
     }
 
     fn close(&mut self, thread: ThreadId, call: &Call) {
+        if call.depth >= DEEPEST {
+            return;
+        }
         self.begin_sequence(thread);
         self.event.clear();
         number(&mut self.event, field::TYPE, SLICE_END);
+        if call.depth == DEEPEST - 1 && self.deeper[thread.0 as usize] > 0 {
+            let deeper = std::mem::take(&mut self.deeper[thread.0 as usize]);
+            message(&mut self.event, field::ANNOTATION, |annotation| {
+                number(annotation, annotation::UINT, deeper);
+                bytes(annotation, annotation::NAME, b"deeper calls");
+            });
+        }
         if call.ending == Ending::Unfinished {
             message(&mut self.event, field::ANNOTATION, |annotation| {
                 number(annotation, annotation::BOOL, 1);
@@ -159,7 +179,9 @@ impl Exporter<'_> {
                     number(track, 1, PROCESS_TRACK + index as u64);
                     message(track, 3, |descriptor| {
                         number(descriptor, 1, u64::from(process.pid));
-                        bytes(descriptor, 6, process.comm.as_bytes());
+                        if !process.comm.is_empty() {
+                            bytes(descriptor, 6, process.comm.as_bytes());
+                        }
                     });
                 });
             });

@@ -64,6 +64,7 @@ fn session(meta: &Meta, out: &mut dyn Write) -> io::Result<()> {
         let kind = match tracer.kind {
             TracerKind::Function => "function",
             TracerKind::FunctionGraph => "function_graph",
+            TracerKind::Profile => "profile",
         };
         let filter =
             if tracer.filter.is_empty() { "every function".to_owned() } else { tracer.filter.join(" ") };

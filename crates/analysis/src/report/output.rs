@@ -2,6 +2,7 @@
 
 use super::{Format, Report, Row};
 use crate::bytes::push_csv;
+use crate::columns;
 use crate::units::{count, counted, duration, one_line};
 use serde::Serialize;
 use std::io::{self, Write};
@@ -30,32 +31,7 @@ impl Report {
         }
         titles.extend(["MODULE", "FUNCTION"]);
         let cells: Vec<Vec<String>> = self.rows.iter().map(|row| self.cells(row)).collect();
-        let widths: Vec<usize> = (0..titles.len())
-            .map(|column| {
-                let longest = cells.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-                longest.max(titles[column].len())
-            })
-            .collect();
-        let mut line = |cells: &[&str]| -> io::Result<()> {
-            let mut text = String::new();
-            for (column, (cell, width)) in cells.iter().zip(&widths).enumerate() {
-                if column > 0 {
-                    text.push_str("  ");
-                }
-                if column < numbers {
-                    text.push_str(&format!("{cell:>width$}"));
-                } else if column + 1 < cells.len() {
-                    text.push_str(&format!("{cell:<width$}"));
-                } else {
-                    text.push_str(cell);
-                }
-            }
-            writeln!(out, "{text}")
-        };
-        line(&titles)?;
-        for row in &cells {
-            line(&row.iter().map(String::as_str).collect::<Vec<_>>())?;
-        }
+        columns::write(out, &titles, numbers, &cells)?;
         if self.cut > 0 {
             writeln!(out, "# {} not shown", counted(self.cut, "function"))?;
         }

@@ -53,7 +53,7 @@ impl Show {
 pub fn run(arguments: &Arguments) -> Result<()> {
     let pid: u32 = arguments.number("pid")?.context("which process: '-p PID'")?;
     let show = Show::new(arguments)?;
-    let choice = select::choice(&select::words(arguments), arguments.is_set("later"))?;
+    let choice = select::choice(&select::words(arguments)?, arguments.is_set("later"))?;
     let max_overhead = values::share(&arguments.text("max-overhead").unwrap_or_default())?;
     let options = Options {
         subject: Subject::Process { pid, duration: None, max_overhead },

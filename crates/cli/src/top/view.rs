@@ -7,7 +7,7 @@ use calltap_analysis::units::{count, counted, one_line};
 /// `app (4711): 4,938,280 events/s, 0 lost, 3 functions on, 1 off, tracing costs 1.2 %`
 pub fn heading(status: &Status, interval: &Interval) -> String {
     let (on, all) = status.functions;
-    let cost = status.cost.map(|cost| format!(", tracing costs {:.1} %", cost * 100.0)).unwrap_or_default();
+    let cost = status.cost.map(|cost| format!(", tracing costs {}", share(cost))).unwrap_or_default();
     format!(
         "{} ({}): {} events/s, {} lost, {} on, {} off{cost}",
         one_line(&status.name),
@@ -17,6 +17,11 @@ pub fn heading(status: &Status, interval: &Interval) -> String {
         counted(on as u64, "function"),
         count(all.saturating_sub(on) as u64),
     )
+}
+
+/// Little is not nothing.
+fn share(cost: f64) -> String {
+    if 0.0 < cost && cost < 0.001 { "less than 0.1 %".to_owned() } else { format!("{:.1} %", cost * 100.0) }
 }
 
 /// Calls per second.

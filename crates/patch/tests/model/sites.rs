@@ -149,6 +149,17 @@ pub fn calls(place: u64) -> Vec<Case> {
     cases
 }
 
+/// Sites of the library, which call from the entry.
+pub fn calling(place: u64) -> Vec<Case> {
+    let of = |old: &[u8]| {
+        let form = SiteForm::Entry { at: Svma(place), old: old.to_vec() };
+        let site = Site::calling(&form, Bias(0));
+        assert_eq!(site.map(|site| site.after().0), Some(place + if old.len() == 6 { 6 } else { 5 }));
+        whole(&format!("{old:02x?} that shall call"), place, old, vec![], site, true)
+    };
+    NOPS.iter().copied().chain([&[0x90; 5][..], &[0x90; 8]]).map(of).collect()
+}
+
 pub fn prefixed(place: u64) -> Vec<Case> {
     let mut cases = Vec::new();
     for prefix_old in [vec![0x90; 5], NOPS[0].to_vec()] {
@@ -184,6 +195,7 @@ pub fn every_kind(place: u64) -> Vec<Case> {
     let mut cases = nops(place);
     cases.push(single_nops(place));
     cases.extend(calls(place));
+    cases.extend(calling(place));
     cases.extend(prefixed(place));
     cases.extend(empty_functions(place));
     cases

@@ -83,12 +83,18 @@ fn known(code: &[u8]) -> Option<&[u8]> {
     code.get(..length)
 }
 
+/// The call, if its instruction begins with the NOP by which a linker (mold) fills up a call that it has made a direct one.
+fn behind_nop(image: &Image<'_>, at: u64) -> u64 {
+    if image.bytes(at, 2) == Some(&[0x90, 0xe8]) { at + 1 } else { at }
+}
+
 fn form(
     image: &Image<'_>,
     at: u64,
     end: u64,
     place: impl FnOnce(Svma, Vec<u8>) -> SiteForm,
 ) -> Result<SiteForm, String> {
+    let at = behind_nop(image, at);
     let code = image.tail(at, end.saturating_sub(at).min(6));
     match known(code) {
         Some(old) => Ok(place(Svma(at), old.to_vec())),
@@ -147,7 +153,7 @@ pub(super) fn plain(
 
 fn site(image: &Image<'_>, hook: Hook, at: u64, entry: u64, end: u64, prologue: &Prologue) -> Candidate {
     match hook {
-        Hook::Fentry if at == entry => {
+        Hook::Fentry if at == entry || at == behind_nop(image, entry) => {
             (SiteKind::Fentry, form(image, at, end, |at, old| SiteForm::Entry { at, old }))
         }
         Hook::Fentry => {

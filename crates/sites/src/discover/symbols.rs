@@ -15,7 +15,8 @@ pub(super) struct Symbol<'d> {
     pub size: u64,
     /// Without its `@VERSION`.
     pub name: &'d [u8],
-    /// Lower is the better name: global, weak, local.
+    /// Lower is the better name: global, weak, local, and last what a resolver chooses (the code at that address is the resolver, which often has a
+    /// name of its own).
     pub rank: u8,
     /// Place in the file, among symbols that differ in nothing else.
     order: u32,
@@ -77,6 +78,7 @@ fn is_function(image: &Image<'_>, symbol: &Sym64<Le>) -> bool {
 fn named<'d>(symbol: &Sym64<Le>, name: &'d [u8], order: u32) -> Option<Symbol<'d>> {
     let name = base_name(name);
     let rank = match symbol.st_bind() {
+        _ if symbol.st_type() == elf::STT_GNU_IFUNC => 3,
         elf::STB_GLOBAL | elf::STB_GNU_UNIQUE => 0,
         elf::STB_WEAK => 1,
         _ => 2,

@@ -1,0 +1,201 @@
+//! What the profile tracer summed up: calls and times of every function, without events.
+
+use crate::bytes::push_csv;
+use crate::columns;
+use crate::report::Format;
+use crate::units::{count, counted, duration, one_line};
+use crate::{Glob, demangle};
+use calltap_trace::{Meta, Profile};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::str::FromStr;
+
+/// What to show.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Column to sort by.
+    pub sort: SortKey,
+    /// Only functions matching one of these by demangled or linker name; empty = all.
+    pub filter: Vec<Glob>,
+    /// At most so many rows.
+    pub limit: Option<usize>,
+    /// Keep linker names.
+    pub linker_names: bool,
+}
+
+/// A column.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum SortKey {
+    /// Number of calls.
+    Calls,
+    /// Time of all calls.
+    #[default]
+    Total,
+    /// Mean time per call.
+    Avg,
+    /// Longest call.
+    Max,
+    /// Name.
+    Function,
+}
+
+impl SortKey {
+    /// The names understood by `from_str`.
+    pub const NAMES: &[&str] = &["calls", "total", "avg", "max", "function"];
+}
+
+impl FromStr for SortKey {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        Ok(match name {
+            "calls" => Self::Calls,
+            "total" => Self::Total,
+            "avg" => Self::Avg,
+            "max" => Self::Max,
+            "function" => Self::Function,
+            _ => return Err(format!("'{name}' is not a column; columns are {}", Self::NAMES.join(", "))),
+        })
+    }
+}
+
+/// A function.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Row {
+    /// Linker symbol.
+    pub function: String,
+    /// Path of the file it is in.
+    pub module: String,
+    /// Of all processes and threads together.
+    pub profile: Profile,
+}
+
+/// The rows of a trace.
+pub fn rows(meta: &Meta) -> Vec<Row> {
+    // (A function has several sites if different things were wanted of it in turn.)
+    let mut rows: BTreeMap<(u32, u64), Row> = BTreeMap::new();
+    for profile in &meta.profile {
+        let Some(site) = meta.sites.get(profile.site.0 as usize) else { continue };
+        let new = || Row {
+            function: site.name.clone(),
+            module: meta
+                .modules
+                .get(site.module as usize)
+                .map(|module| module.path.clone())
+                .unwrap_or_default(),
+            profile: Profile::default(),
+        };
+        rows.entry((site.module, site.address)).or_insert_with(new).profile.add(profile);
+    }
+    rows.into_values().collect()
+}
+
+/// A row in JSON, keys in this order.
+#[derive(Serialize)]
+struct Object<'a> {
+    function: &'a str,
+    module: &'a str,
+    calls: u64,
+    timed: u64,
+    total_ns: u64,
+    avg_ns: Option<u64>,
+    max_ns: u64,
+    stdev_ns: u64,
+}
+
+/// Writes the table.
+pub fn write(rows: Vec<Row>, options: &Options, format: Format, out: &mut dyn Write) -> io::Result<()> {
+    let wanted = |row: &Row| {
+        let matches = |glob: &Glob| glob.matches(&row.function) || glob.matches(&demangle(&row.function));
+        options.filter.is_empty() || options.filter.iter().any(matches)
+    };
+    let mut rows: Vec<Row> = rows.into_iter().filter(wanted).collect();
+    for row in &mut rows {
+        if !options.linker_names {
+            row.function = demangle(&row.function);
+        }
+        row.module = row.module.rsplit('/').next().unwrap_or_default().to_owned();
+    }
+    rows.sort_by(|a, b| a.function.cmp(&b.function).then_with(|| a.module.cmp(&b.module)));
+    let key = |row: &Row| match options.sort {
+        SortKey::Calls => row.profile.hits,
+        SortKey::Total => row.profile.total_ns,
+        SortKey::Avg => row.profile.average_ns().unwrap_or(0),
+        SortKey::Max => row.profile.max_ns,
+        SortKey::Function => 0,
+    };
+    rows.sort_by_key(|row| std::cmp::Reverse(key(row)));
+    let all = rows.len();
+    rows.truncate(options.limit.unwrap_or(all));
+    match format {
+        Format::Text => {
+            text(&rows, out)?;
+            let cut = (all - rows.len()) as u64;
+            if cut > 0 { writeln!(out, "# {} not shown", counted(cut, "function")) } else { Ok(()) }
+        }
+        Format::Csv => csv(&rows, out),
+        Format::Json => json(&rows, out),
+    }
+}
+
+fn stdev_ns(profile: &Profile) -> u64 {
+    profile.variance_ns2().sqrt() as u64
+}
+
+fn text(rows: &[Row], out: &mut dyn Write) -> io::Result<()> {
+    let cells: Vec<Vec<String>> = rows
+        .iter()
+        .map(|Row { function, module, profile }| {
+            // (Who was left by other ways than a return, or entered by a jump, has calls and no time.)
+            let time = |ns: u64| if profile.timed == 0 { "-".to_owned() } else { duration(ns) };
+            vec![
+                time(profile.total_ns),
+                count(profile.hits),
+                time(profile.average_ns().unwrap_or(0)),
+                time(profile.max_ns),
+                time(stdev_ns(profile)),
+                one_line(module).into_owned(),
+                one_line(function).into_owned(),
+            ]
+        })
+        .collect();
+    columns::write(out, &["TOTAL", "CALLS", "AVG", "MAX", "STDEV", "MODULE", "FUNCTION"], 5, &cells)
+}
+
+fn csv(rows: &[Row], out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "function,module,calls,timed,total_ns,avg_ns,max_ns,stdev_ns")?;
+    for Row { function, module, profile } in rows {
+        let mut line = Vec::new();
+        push_csv(&mut line, function);
+        line.push(b',');
+        push_csv(&mut line, module);
+        let average = profile.average_ns().map(|ns| ns.to_string()).unwrap_or_default();
+        let Profile { hits, timed, total_ns, max_ns, .. } = profile;
+        writeln!(line, ",{hits},{timed},{total_ns},{average},{max_ns},{}", stdev_ns(profile))?;
+        out.write_all(&line)?;
+    }
+    Ok(())
+}
+
+fn json(rows: &[Row], out: &mut dyn Write) -> io::Result<()> {
+    let objects: Vec<Object<'_>> = rows
+        .iter()
+        .map(|Row { function, module, profile }| Object {
+            function,
+            module,
+            calls: profile.hits,
+            timed: profile.timed,
+            total_ns: profile.total_ns,
+            avg_ns: profile.average_ns(),
+            max_ns: profile.max_ns,
+            stdev_ns: stdev_ns(profile),
+        })
+        .collect();
+    out.write_all(b"[")?;
+    for (at, object) in objects.iter().enumerate() {
+        out.write_all(if at == 0 { b"\n" } else { b",\n" })?;
+        serde_json::to_writer(&mut *out, object)?;
+    }
+    writeln!(out, "{}]", if objects.is_empty() { "" } else { "\n" })
+}

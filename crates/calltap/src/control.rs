@@ -1,0 +1,436 @@
+//! Who wants which functions, and making it so: the slow half, behind one lock.
+//!
+//! Each site holds a filter mask and a notrace mask, with a bit for each ops; what is in the first and not in the second is interested in the function. A change of filters is
+//! carried out in three steps:
+//!
+//! 1. Every site's cell gets the combination that wants it now. From here on it counts.
+//! 2. Sites that nobody wanted and somebody does, and the other way round, are switched, all in one batch. The others stay as they are.
+//! 3. Combinations that nobody wants any more are freed after a grace period.
+//!
+//! After step 3 no thread runs a callback for a function that does not want it, whether step 2 could change the site or not.
+
+use crate::objects::{self, Object, Pin};
+use crate::table::{self, Function, Module};
+use crate::text::{LocalText, is_single_threaded};
+use crate::trampoline::{self, Callee, Combination, InLibrary, MAX_OPS};
+use crate::{Error, fork, gates, grace, scan};
+use calltap_names::Glob;
+use calltap_patch::{Change, Demand, Fate, State, Text as _, carry_out};
+use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Why a site cannot be switched on.
+#[derive(Clone, Debug)]
+struct Refusal {
+    /// It will not be tried again.
+    for_good: bool,
+    reason: String,
+}
+
+/// A site, as it is.
+struct Place {
+    state: State,
+    /// Its gate was written.
+    has_gate: bool,
+    filter: u32,
+    notrace: u32,
+    refusal: Option<Refusal>,
+}
+
+impl Place {
+    fn wanted(&self) -> u32 {
+        self.filter & !self.notrace
+    }
+
+    fn is_on(&self) -> bool {
+        matches!(self.state, State::On(_))
+    }
+}
+
+/// A module, and its sites in the same order.
+struct Mapped {
+    module: &'static Module,
+    places: Vec<Place>,
+}
+
+/// Registered ops.
+pub struct Registered {
+    pub id: u64,
+    pub name: String,
+    pub filter: Vec<Glob>,
+    pub notrace: Vec<Glob>,
+    pub callee: SendCallee,
+    /// What the callee's data are: kept, not read.
+    #[allow(dead_code)]
+    pub callback: Box<dyn Any + Send + Sync>,
+}
+
+/// A callee whose data may be used by every thread.
+pub use sendable::SendCallee;
+
+mod sendable {
+    //! Unsafe because a pointer is said to be usable by all threads.
+    #![allow(unsafe_code)]
+    use super::{Callee, ptr};
+
+    #[derive(Clone, Copy)]
+    pub struct SendCallee(Callee);
+
+    // SAFETY: made of a callback that is Send and Sync only (`new`).
+    unsafe impl Send for SendCallee {}
+
+    impl SendCallee {
+        /// Of a callback in its box, which has to live as long as the callee is used.
+        pub fn new<F: Fn(&crate::Call) + Send + Sync + 'static>(callback: &F) -> SendCallee {
+            SendCallee(Callee { run: crate::ops::run::<F>, data: ptr::from_ref(callback).cast() })
+        }
+
+        pub fn get(&self) -> Callee {
+            self.0
+        }
+    }
+}
+
+/// Everything behind the lock.
+#[derive(Default)]
+pub struct Control {
+    ops: [Option<Registered>; MAX_OPS],
+    last_id: u64,
+    /// What was loaded when it was looked at last.
+    seen: Vec<Object>,
+    modules: Vec<Mapped>,
+    /// Modules that were unloaded: they may come back.
+    past: Vec<&'static Module>,
+    combinations: BTreeMap<u32, Box<Combination>>,
+    is_prepared: bool,
+}
+
+static CONTROL: Mutex<Option<Control>> = Mutex::new(None);
+
+/// Bits of ops whose registration was dropped inside a callback: the next who comes in takes them off.
+pub static ABANDONED: AtomicU32 = AtomicU32::new(0);
+
+/// This process was forked while another thread held the lock.
+pub static BROKEN: AtomicBool = AtomicBool::new(false);
+
+pub type Lock = MutexGuard<'static, Option<Control>>;
+
+/// Waits for the lock.
+pub fn lock() -> Lock {
+    CONTROL.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Is it free?
+pub fn is_free() -> bool {
+    !matches!(CONTROL.try_lock(), Err(std::sync::TryLockError::WouldBlock))
+}
+
+/// Does something behind the lock. What the thread calls meanwhile is not reported.
+pub fn with<R>(work: impl FnOnce(&mut Control) -> Result<R, Error>) -> Result<R, Error> {
+    let _inside = InLibrary::enter().ok_or(Error::InCallback)?;
+    if BROKEN.load(SeqCst) {
+        return Err(Error::Forked);
+    }
+    let mut abandoned = Vec::new();
+    let result = {
+        let mut lock = lock();
+        let control = lock.get_or_insert_default();
+        let prepared = control.prepare();
+        let bits = ABANDONED.swap(0, SeqCst);
+        abandoned.extend((0..MAX_OPS).filter(|n| bits & 1 << n != 0).map(|n| control.remove(n).ok()));
+        prepared.and_then(|()| work(control))
+    };
+    // (A callback may do anything when it is dropped.)
+    drop(abandoned);
+    result
+}
+
+impl Control {
+    fn prepare(&mut self) -> Result<(), Error> {
+        if !self.is_prepared {
+            fork::watch();
+            if !trampoline::prepare() {
+                return Err(Error::NoXsave);
+            }
+            self.rescan()?;
+            self.is_prepared = true;
+        }
+        Ok(())
+    }
+
+    /// Looks for modules that were loaded or unloaded.
+    pub fn rescan(&mut self) -> Result<(), Error> {
+        let mut text = LocalText::open()?;
+        let objects = objects::loaded();
+        let mut old = std::mem::take(&mut self.modules);
+        for object in &objects {
+            if let Some(n) = old.iter().position(|mapped| scan::is_same(mapped.module, object, &mut text)) {
+                let mut mapped = old.swap_remove(n);
+                Self::check_again(&mut mapped, &mut text);
+                self.modules.push(mapped);
+                continue;
+            }
+            let known = self.past.iter().position(|module| scan::is_same(module, object, &mut text));
+            let module = match known {
+                Some(n) => Some(self.past.swap_remove(n)),
+                None => scan::module(object, &mut text).map(|module| &*Box::leak(Box::new(module))),
+            };
+            self.modules.extend(module.map(Mapped::new));
+        }
+        for gone in old {
+            self.forget(gone);
+        }
+        self.seen = objects;
+        self.modules.sort_by_key(|mapped| mapped.module.start);
+        for n in 0..MAX_OPS {
+            self.choose(n);
+        }
+        table::publish(self.modules.iter().map(|mapped| mapped.module).collect());
+        if is_single_threaded() {
+            self.dress(&mut text);
+        }
+        self.update()
+    }
+
+    /// The same file at the same place may have been unloaded and loaded again: then its sites are as in the file.
+    fn check_again(mapped: &mut Mapped, text: &mut LocalText) {
+        if mapped.module.is_program {
+            return;
+        }
+        for (site, place) in mapped.module.sites.iter().zip(&mut mapped.places) {
+            let mut bytes = vec![0; site.len()];
+            if place.state == State::Original || text.read(site.address(), &mut bytes).is_err() {
+                continue;
+            }
+            if !site.is(place.state, &bytes) && site.is(State::Original, &bytes) {
+                (place.state, place.refusal) = (State::Original, None);
+            }
+        }
+    }
+
+    /// Makes one instruction of the sites that are several, while there is nobody who could be between them.
+    fn dress(&mut self, text: &mut LocalText) {
+        let mut all = Vec::new();
+        for (m, mapped) in self.modules.iter().enumerate() {
+            for (n, (site, place)) in mapped.module.sites.iter().zip(&mapped.places).enumerate() {
+                let demand = site.demand(place.state, State::Ready);
+                if place.state == State::Original && place.refusal.is_none() && demand != Demand::Nothing {
+                    all.push((m, n, State::Ready));
+                }
+            }
+        }
+        self.carry_out(&all, text);
+    }
+
+    /// Its memory is not ours any more.
+    fn forget(&mut self, gone: Mapped) {
+        gone.module.cells.iter().for_each(|cell| cell.combination.store(ptr::null_mut(), SeqCst));
+        self.past.push(gone.module);
+    }
+
+    /// Sets the bits of an ops in the masks of all sites.
+    fn choose(&mut self, n: usize) {
+        let bit = 1 << n;
+        let ops = self.ops[n].as_ref();
+        for mapped in &mut self.modules {
+            for (function, place) in mapped.module.functions.iter().zip(&mut mapped.places) {
+                let any =
+                    |globs: &[Glob]| globs.iter().any(|glob| function.names().any(|name| glob.matches(name)));
+                let filter = ops.is_some_and(|ops| ops.filter.is_empty() || any(&ops.filter));
+                let notrace = ops.is_some_and(|ops| any(&ops.notrace));
+                for (mask, is_in) in [(&mut place.filter, filter), (&mut place.notrace, notrace)] {
+                    *mask = if is_in { *mask | bit } else { *mask & !bit };
+                }
+            }
+        }
+    }
+
+    /// Registers ops: number and id.
+    pub fn add(&mut self, make: impl FnOnce(u64) -> Registered) -> Result<(usize, u64), Error> {
+        // What was loaded since the last time is traced, too.
+        if objects::loaded() != self.seen {
+            self.rescan()?;
+        }
+        let n = self.ops.iter().position(Option::is_none).ok_or(Error::TooMany)?;
+        self.last_id += 1;
+        self.ops[n] = Some(make(self.last_id));
+        self.choose(n);
+        match self.update() {
+            Ok(()) => Ok((n, self.last_id)),
+            Err(error) => {
+                drop(self.remove(n));
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes ops off. When this returns, none of its callbacks runs; it is to be dropped outside the lock.
+    pub fn remove(&mut self, n: usize) -> Result<Registered, Error> {
+        let registered = self.ops[n].take().ok_or(Error::InCallback)?;
+        self.choose(n);
+        // Should the text be out of reach, the sites' routes and cells have been changed all the same: its callbacks have seen the last call.
+        let _ = self.update();
+        Ok(registered)
+    }
+
+    /// Gives ops other filters.
+    pub fn change(&mut self, n: usize, change: impl FnOnce(&mut Registered)) -> Result<(), Error> {
+        self.ops[n].as_mut().map(change);
+        self.choose(n);
+        self.update()
+    }
+
+    /// Registered ops: name, id, bit, number of functions that want it.
+    pub fn list(&self) -> Vec<(String, u64, u32, usize)> {
+        let all = self.ops.iter().enumerate().filter_map(|(n, ops)| Some((n, ops.as_ref()?)));
+        all.map(|(n, ops)| (ops.name.clone(), ops.id, 1 << n, self.count(1 << n))).collect()
+    }
+
+    fn places(&self) -> impl Iterator<Item = (&'static Function, &Place)> {
+        self.modules.iter().flat_map(|mapped| mapped.module.functions.iter().zip(&mapped.places))
+    }
+
+    /// Sites that are on for these bits.
+    pub fn count(&self, mask: u32) -> usize {
+        self.places().filter(|(_, place)| place.wanted() & mask != 0 && place.is_on()).count()
+    }
+
+    pub fn functions(&self) -> Vec<&'static Function> {
+        self.places().map(|(function, _)| function).collect()
+    }
+
+    pub fn failures(&self) -> Vec<(&'static Function, String)> {
+        let reason = |place: &Place| Some(place.refusal.as_ref()?.reason.clone());
+        self.places().filter_map(|(function, place)| Some((function, reason(place)?))).collect()
+    }
+
+    /// Combinations in use.
+    pub fn combinations(&self) -> usize {
+        self.combinations.len()
+    }
+
+    /// The ops of a mask, together.
+    fn combination(&mut self, mask: u32) -> *mut Combination {
+        if mask == 0 {
+            return ptr::null_mut();
+        }
+        let ops = &self.ops;
+        let new = || {
+            let callees = ops.iter().enumerate().filter(|(n, _)| mask & 1 << n != 0);
+            Combination::new(mask, callees.filter_map(|(_, ops)| Some(ops.as_ref()?.callee.get())).collect())
+        };
+        ptr::from_mut(&mut **self.combinations.entry(mask).or_insert_with(new))
+    }
+
+    /// The three steps.
+    fn update(&mut self) -> Result<(), Error> {
+        let mut wanted = BTreeSet::new();
+        for m in 0..self.modules.len() {
+            let module = self.modules[m].module;
+            for (n, cell) in module.cells.iter().enumerate() {
+                let mask = self.modules[m].places[n].wanted();
+                wanted.insert(mask);
+                cell.combination.store(self.combination(mask), SeqCst);
+            }
+        }
+        let done = LocalText::open().map(|mut text| self.switch(&mut text));
+        let all = std::mem::take(&mut self.combinations);
+        let (kept, dead): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            all.into_iter().partition(|(mask, _)| wanted.contains(mask));
+        self.combinations = kept;
+        // Also where none is dead: a callback may be running for a function that it was taken from.
+        grace::synchronize();
+        drop(dead);
+        done
+    }
+
+    /// Switches sites on that somebody wants, and the others off.
+    fn switch(&mut self, text: &mut LocalText) {
+        let mut changes = Vec::new();
+        // They stay mapped until the batch is done.
+        let mut pins = Vec::new();
+        for (m, Mapped { module, places }) in self.modules.iter_mut().enumerate() {
+            let is_tried = |place: &Place| place.refusal.as_ref().is_none_or(|refusal| !refusal.for_good);
+            let differs = |place: &Place| (place.wanted() != 0) != place.is_on() && is_tried(place);
+            let mut differing: Vec<usize> = (0..places.len()).filter(|n| differs(&places[*n])).collect();
+            if differing.is_empty() {
+                continue;
+            }
+            if !module.is_program {
+                let Some(pin) = Pin::new(&module.path, module.bias) else { continue };
+                pins.push(pin);
+            }
+            let lacking = |n: &usize| places[*n].wanted() != 0 && !places[*n].has_gate;
+            let lacking: Vec<usize> = differing.iter().copied().filter(lacking).collect();
+            if !lacking.is_empty() {
+                let written = gates::write(module, &lacking, text);
+                for n in lacking {
+                    places[n].has_gate = written.is_ok();
+                    let reason = written.as_ref().err().cloned();
+                    places[n].refusal = reason.map(|reason| Refusal { for_good: false, reason });
+                }
+                differing.retain(|n| places[*n].wanted() == 0 || places[*n].has_gate);
+            }
+            let to =
+                |n: usize| if places[n].is_on() { State::Ready } else { State::On(gates::gate(module, n)) };
+            changes.extend(differing.iter().map(|n| (m, *n, to(*n))));
+        }
+        self.carry_out(&changes, text);
+    }
+
+    /// Carries out a batch: module, site, new state.
+    fn carry_out(&mut self, changes: &[(usize, usize, State)], text: &mut LocalText) {
+        if changes.is_empty() {
+            return;
+        }
+        // A thread alone is here, and so in no site.
+        let granted = if is_single_threaded() { Demand::NobodyRuns } else { Demand::Nothing };
+        let change = |(m, n, to): &(usize, usize, State)| {
+            let Mapped { module, places } = &self.modules[*m];
+            Change { site: &module.sites[*n], from: places[*n].state, to: *to, recover: &[] }
+        };
+        let batch: Vec<Change<'_>> = changes.iter().map(change).collect();
+        let mut failed = carry_out(text, batch, granted).into_iter().peekable();
+        for (i, (m, n, to)) in changes.iter().enumerate() {
+            let Mapped { module, places } = &mut self.modules[*m];
+            let place = &mut places[*n];
+            match failed.next_if(|(number, _)| *number == i) {
+                None => (place.state, place.refusal) = (*to, None),
+                Some((_, fate)) => {
+                    let expected = module.sites[*n].bytes(place.state).ok();
+                    place.refusal = Some(refusal(fate, expected.as_deref().unwrap_or_default()));
+                }
+            }
+        }
+    }
+}
+
+impl Mapped {
+    fn new(module: &'static Module) -> Mapped {
+        let place =
+            |_| Place { state: State::Original, has_gate: false, filter: 0, notrace: 0, refusal: None };
+        Mapped { module, places: module.sites.iter().map(place).collect() }
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
+}
+
+fn refusal(fate: Fate<io::ErrorKind>, expected: &[u8]) -> Refusal {
+    let (for_good, reason) = match fate {
+        Fate::Surprise(found) => (true, format!("expected {}, found {}", hex(expected), hex(&found))),
+        Fate::Demands(_) => {
+            const LATE: &str = "several instructions, one of which a thread may be at: call init() before other threads are started";
+            (false, LATE.to_owned())
+        }
+        Fate::OutOfReach => (true, "its trampoline is out of reach".to_owned()),
+        Fate::Unread(error) => (false, format!("cannot be read: {error}")),
+        Fate::Torn(error) => (true, format!("cannot be written: {error}")),
+    };
+    Refusal { for_good, reason }
+}

@@ -1,0 +1,27 @@
+//! Why something cannot be done.
+
+use std::io;
+
+/// Why something cannot be done.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Called from inside a callback, or from a signal handler that interrupted this library: it would wait for itself.
+    #[error("called from inside a callback, which would have to wait for itself")]
+    InCallback,
+    /// All bits of the mask are in use.
+    #[error("{} ops are registered already", crate::MAX_OPS)]
+    TooMany,
+    /// The program's memory cannot be written.
+    #[error("/proc/self/mem: {0}")]
+    Text(#[source] io::Error),
+    /// The kernel does not make other processors see changed code.
+    #[error("membarrier(SYNC_CORE): {0}")]
+    Membarrier(#[source] io::Error),
+    /// This processor, or its system, cannot save vector registers.
+    #[error("no XSAVE on this processor")]
+    NoXsave,
+    /// The process was forked by a callback while another thread was changing the program.
+    #[error("forked from inside a callback while the program was being changed")]
+    Forked,
+}

@@ -1,0 +1,112 @@
+//! Gates: the only code that is generated. `push cell; jmp trampoline`, with both addresses behind it, 32 bytes for each site.
+//!
+//! The gates of a module lie together, within reach of a 5-byte call from its sites. They are never unmapped: there is no way to tell that no thread was interrupted in
+//! one, and none is needed, since a gate leads where its cell says *then*.
+//!
+//! Unsafe because memory is mapped. It is mapped to be run and read, never to be written; the text's one hand writes it.
+#![allow(unsafe_code)]
+
+use crate::table::Module;
+use crate::text::LocalText;
+use crate::trampoline;
+use calltap_patch::{Avma, Text, reaches};
+use std::io;
+use std::ptr;
+use std::sync::atomic::Ordering::*;
+
+const SIZE: u64 = 32;
+const PAGE: u64 = 4096;
+/// Kept free between what exists and what is mapped here, for what may grow.
+const MARGIN: u64 = 1 << 20;
+
+/// The gate of a site.
+pub fn gate(module: &Module, n: usize) -> Avma {
+    Avma(module.gates.load(SeqCst) + n as u64 * SIZE)
+}
+
+/// Writes the gates of some sites, by number in order, that are off. Or says why that cannot be done.
+pub fn write(module: &Module, sites: &[usize], text: &mut LocalText) -> Result<(), String> {
+    if module.gates.load(SeqCst) == 0 {
+        let length = (module.sites.len() as u64 * SIZE).next_multiple_of(PAGE);
+        let start = map_near(module.start, module.end, length);
+        module.gates.store(start.ok_or("no free addresses near its module")?, SeqCst);
+    }
+    for run in sites.chunk_by(|one, next| one + 1 == *next) {
+        let bytes = |n: &usize| gate_bytes(ptr::from_ref(&module.cells[*n]) as u64, trampoline::address());
+        let bytes: Vec<u8> = run.iter().flat_map(bytes).collect();
+        // (A thread that was interrupted in one finds it as it was. No processor has fetched from a new one.)
+        text.write(gate(module, run[0]), &bytes)
+            .map_err(|error| format!("its gate cannot be written: {error}"))?;
+    }
+    Ok(())
+}
+
+/// `push [rip + 10]; jmp [rip + 12]`, padding, the two addresses.
+fn gate_bytes(cell: u64, trampoline: u64) -> [u8; SIZE as usize] {
+    let mut bytes = [0xCC; SIZE as usize];
+    bytes[..6].copy_from_slice(&[0xFF, 0x35, 10, 0, 0, 0]);
+    bytes[6..12].copy_from_slice(&[0xFF, 0x25, 12, 0, 0, 0]);
+    bytes[16..24].copy_from_slice(&cell.to_le_bytes());
+    bytes[24..].copy_from_slice(&trampoline.to_le_bytes());
+    bytes
+}
+
+/// Maps a region in reach of a module: below it if possible, as heaps grow above.
+fn map_near(start: u64, end: u64, length: u64) -> Option<u64> {
+    let taken = taken().ok()?;
+    let near = |at: &u64| {
+        [start, end]
+            .iter()
+            .all(|module| reaches(Avma(*module), Avma(*at)) && reaches(Avma(*module), Avma(at + length)))
+    };
+    let free = |at: &u64| taken.iter().all(|(from, to)| to + MARGIN <= *at || at + length + MARGIN <= *from);
+    let below = taken.iter().rev().filter(|(from, _)| *from <= start);
+    let above = taken.iter().filter(|(_, to)| *to >= end);
+    /// Kept free above a program, for its heap.
+    const HEAP_ROOM: u64 = 1 << 30;
+    below
+        .filter_map(|(from, _)| from.checked_sub(length + MARGIN))
+        .chain(above.map(|(_, to)| to + if *to < 1 << 46 { HEAP_ROOM } else { MARGIN }))
+        .map(|at| at & !(PAGE - 1))
+        .filter(|at| near(at) && free(at))
+        .find_map(|at| map(at, length))
+}
+
+/// The program's mappings.
+fn taken() -> io::Result<Vec<(u64, u64)>> {
+    let maps = std::fs::read_to_string("/proc/self/maps")?;
+    let range = |line: &str| {
+        let (from, to) = line.split(' ').next()?.split_once('-')?;
+        Some((u64::from_str_radix(from, 16).ok()?, u64::from_str_radix(to, 16).ok()?))
+    };
+    Ok(maps.lines().filter_map(range).filter(|(from, _)| *from < 1 << 47).collect())
+}
+
+fn map(at: u64, length: u64) -> Option<u64> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+    let protection = libc::PROT_READ | libc::PROT_EXEC;
+    // SAFETY: a new mapping, which replaces none.
+    let mapped = unsafe {
+        libc::mmap(ptr::without_provenance_mut(at as usize), length as usize, protection, flags, -1, 0)
+    };
+    if mapped != libc::MAP_FAILED && mapped as u64 != at {
+        // SAFETY: just mapped, elsewhere than asked (a kernel that does not know the flag).
+        unsafe { libc::munmap(mapped, length as usize) };
+        return None;
+    }
+    (mapped != libc::MAP_FAILED).then_some(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::gate_bytes;
+
+    #[test]
+    fn a_gate_refers_to_its_own_words() {
+        let bytes = gate_bytes(0x1122_3344_5566_7788, 0x99aa_bbcc_ddee_ff00);
+        let operand =
+            |at: usize| i32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        assert_eq!((6 + operand(2), 12 + operand(8)), (16, 24));
+        assert_eq!(bytes[16..24], 0x1122_3344_5566_7788u64.to_le_bytes());
+    }
+}

@@ -1,0 +1,94 @@
+//! Grace periods: when is nobody using what was taken away?
+//!
+//! A thread that enters the trampoline counts itself in one of two columns, and takes itself out of the same one when it leaves. Whoever took something
+//! away (a combination from its cell, say) turns new threads to the other column and waits until the old one is empty, twice: a thread may have
+//! chosen its column long before it counted itself. Then all who are inside came after, and cannot have seen what was taken away. Nothing has to be known of
+//! threads, which come and go; each counts in a line of its own, as far as there are enough.
+//!
+//! A thread that has not come to its count yet (it was interrupted in a gate, or before the first instruction) is not waited for: it will find
+//! what is there *then*. That is why gates and cells are never freed, and why a cell is read after the count.
+
+use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::time::Duration;
+
+pub const LINES: usize = 64;
+
+/// Counters of the threads that fall on it.
+#[repr(C, align(64))]
+pub struct Line {
+    readers: [AtomicU64; 2],
+    /// Calls that were not reported.
+    pub recursions: AtomicU64,
+}
+
+pub static READERS: [Line; LINES] =
+    [const { Line { readers: [AtomicU64::new(0), AtomicU64::new(0)], recursions: AtomicU64::new(0) } };
+        LINES];
+
+/// The column that threads count in: 0 or 1.
+pub static PHASE: AtomicU64 = AtomicU64::new(0);
+
+/// While this exists, nothing that it may see is freed. For what is not the trampoline.
+pub struct Reader(&'static AtomicU64);
+
+impl Reader {
+    pub fn enter() -> Reader {
+        let counter = &READERS[LINES - 1].readers[PHASE.load(SeqCst) as usize & 1];
+        counter.fetch_add(1, SeqCst);
+        Reader(counter)
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, SeqCst);
+    }
+}
+
+/// Returns when every thread that was inside has left at least once. One caller at a time, which is not inside itself.
+pub fn synchronize() {
+    for _ in 0..2 {
+        let old = PHASE.fetch_xor(1, SeqCst) as usize & 1;
+        for line in &READERS {
+            let mut pause = 0;
+            while line.readers[old].load(SeqCst) != 0 {
+                match pause {
+                    0..10 => std::thread::yield_now(),
+                    _ => std::thread::sleep(Duration::from_micros(20 * pause.min(100))),
+                }
+                pause += 1;
+            }
+        }
+    }
+}
+
+/// Calls that were not reported, as they were made inside a callback or by this library itself.
+pub fn recursions() -> u64 {
+    READERS.iter().map(|line| line.recursions.load(Relaxed)).sum()
+}
+
+/// In a forked child the other threads are gone.
+pub fn forget_threads() {
+    READERS.iter().flat_map(|line| &line.readers).for_each(|readers| readers.store(0, SeqCst));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    #[test]
+    fn waits_for_whoever_is_inside() {
+        static LEFT: AtomicBool = AtomicBool::new(false);
+        synchronize();
+        let reader = Reader::enter();
+        let waiter = std::thread::spawn(|| {
+            synchronize();
+            assert!(LEFT.load(SeqCst), "a grace period ended too early");
+        });
+        std::thread::sleep(Duration::from_millis(30));
+        LEFT.store(true, SeqCst);
+        drop(reader);
+        waiter.join().expect("the waiter");
+    }
+}

@@ -1,0 +1,133 @@
+//! ftrace for user space, from inside: a program registers callbacks on its own functions, live.
+//!
+//! This is `register_ftrace_function` for a program that traces itself. The compiler leaves five bytes of NOP in every function, which cost nothing measurable.
+//! [`register`] turns those of the chosen functions into calls of a trampoline, while all threads run; [`Registration::unregister`] turns them back. Nothing is
+//! stopped, no signal is used, and no page of code is ever writable.
+//!
+//! ```
+//! use calltap::{Call, Ops, register, traced};
+//! use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+//!
+//! #[traced]
+//! fn work(n: u64) -> u64 {
+//!     n * 2
+//! }
+//!
+//! static CALLS: AtomicU64 = AtomicU64::new(0);
+//!
+//! let count = |_: &Call| {
+//!     CALLS.fetch_add(1, Relaxed);
+//! };
+//! let counter = register(Ops::new("counter", count).filter(["*::work"]))?;
+//! assert_eq!(work(21), 42);
+//! counter.unregister()?;
+//! assert_eq!(work(21), 42);
+//! assert_eq!(CALLS.load(Relaxed), 1);
+//! # Ok::<(), calltap::Error>(())
+//! ```
+//!
+//! # Which functions
+//!
+//! | way | what callbacks get |
+//! |---|---|
+//! | `-fpatchable-function-entry=5` (gcc, clang), `-Z patchable-function-entry=5` (rustc, `RUSTC_BOOTSTRAP=1` on stable), `-pg -mfentry` | all |
+//! | `-pg` | no arguments |
+//! | [`#[traced]`](traced), [`site!`], on stable Rust, without flags | no arguments, no parent |
+//!
+//! Of the program itself and of all shared objects. gcc's way makes five instructions of one byte; between them a thread may be. They are made
+//! one instruction the first time that this library is called, *if the program has a single thread then*: call [`init`] at the beginning of `main`. Otherwise
+//! they are refused, as [`failures`] says. Sites that lie in front of their function (`=N,M`) are not used.
+//!
+//! # What a callback may do
+//!
+//! It runs inside any function that it was registered for, before its body, on the same stack. So it may find the program in any state: inside `malloc`, with locks held,
+//! inside a signal handler. Choose filters so that no function is traced which the callback needs and which is not reentrant: if an allocator's functions are traced, a callback that
+//! allocates may wait for a lock that its own thread holds. Atomics, `write`, reading [`Call`] are safe everywhere.
+//!
+//! - Calls made inside a callback are not reported, in that thread: recursion is cut, and counted ([`recursions`]). So are those of signal handlers that interrupt a callback.
+//! - A callback must return. It may block, but then holds up whoever unregisters. A panic aborts the program, with its message; `longjmp`, `pthread_exit`, cancellation
+//!   and exceptions must not leave it, nor may a signal handler that interrupted it leave by `siglongjmp`: the thread would count as inside for ever.
+//! - [`register`], [`Registration::set_filter`], [`Registration::unregister`] and the like are errors inside a callback ([`Error::InCallback`]), and not for signal handlers.
+//! - It needs stack: 2 to 3 KB for the registers where AVX-512 is in use, and its own. Alternate signal stacks of minimal size do not have that.
+//!
+//! Every register of the traced function is preserved, vector registers included.
+//!
+//! # Fork
+//!
+//! What was registered goes on working in the child, with a copy of the callbacks' data.
+//!
+//! # Together with `calltap record -p`
+//!
+//! Each of the two compares the bytes of a site with what it expects and leaves the site alone for good if somebody else has changed it.
+#![deny(unsafe_code)]
+
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+compile_error!("calltap is for Linux on x86-64");
+
+mod call;
+mod control;
+mod error;
+mod fork;
+mod gates;
+mod grace;
+mod objects;
+mod ops;
+mod scan;
+mod site;
+mod statics;
+mod table;
+mod text;
+mod trampoline;
+
+pub use call::Call;
+pub use calltap_macros::traced;
+pub use error::Error;
+pub use grace::recursions;
+pub use ops::{Ops, Registration, register};
+pub use table::{Function, function};
+pub use trampoline::MAX_OPS;
+
+/// Finds the functions that can be traced. Done by whatever is called first; worth a call of its own at the beginning of `main` of a program that
+/// gcc compiled: see [the crate](crate).
+pub fn init() -> Result<(), Error> {
+    control::with(|_| Ok(()))
+}
+
+/// Looks for shared objects that were loaded (`dlopen`) or unloaded since. [`register`] does so itself; ops that are on get the functions of a new one here.
+pub fn rescan() -> Result<(), Error> {
+    control::with(|control| control.rescan())
+}
+
+/// All functions that can be traced (ftrace's `available_filter_functions`).
+pub fn functions() -> Result<Vec<&'static Function>, Error> {
+    control::with(|control| Ok(control.functions()))
+}
+
+/// Functions that were refused, and why (ftrace's `failures`).
+pub fn failures() -> Result<Vec<(&'static Function, String)>, Error> {
+    control::with(|control| Ok(control.failures()))
+}
+
+/// Registered ops.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Tracer {
+    /// Its name.
+    pub name: String,
+    /// Its unique number.
+    pub id: u64,
+    /// Its bit in [`Call::mask`].
+    pub mask: u32,
+    /// How many functions are on for it.
+    pub functions: usize,
+}
+
+/// All registered ops (ftrace's `function_tracers`).
+pub fn tracers() -> Result<Vec<Tracer>, Error> {
+    let tracer = |(name, id, mask, functions)| Tracer { name, id, mask, functions };
+    control::with(|control| Ok(control.list().into_iter().map(tracer).collect()))
+}
+
+/// How many combinations of ops are in use.
+pub fn combinations() -> Result<usize, Error> {
+    control::with(|control| Ok(control.combinations()))
+}

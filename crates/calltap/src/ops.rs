@@ -1,0 +1,129 @@
+//! Ops: a callback with a name and filters, registered.
+//!
+//! Unsafe because the trampoline calls back with pointers.
+#![allow(unsafe_code)]
+
+use crate::control::{self, ABANDONED, Registered, SendCallee};
+use crate::trampoline::Regs;
+use crate::{Call, Error};
+use calltap_names::Glob;
+use std::sync::atomic::Ordering::SeqCst;
+
+/// A callback, the functions that it is for, and a name.
+///
+/// Filters are globs as in ftrace (`net_*`, `*alloc*`, `[!_]*`), compared with the names of functions, demangled and not. Without a filter all functions are meant; those in
+/// `notrace` never are.
+pub struct Ops<F> {
+    name: String,
+    filter: Vec<Glob>,
+    notrace: Vec<Glob>,
+    callback: F,
+}
+
+fn globs<S: AsRef<str>>(words: impl IntoIterator<Item = S>) -> Vec<Glob> {
+    words.into_iter().map(|word| Glob::new(word.as_ref())).collect()
+}
+
+impl<F: Fn(&Call) + Send + Sync + 'static> Ops<F> {
+    /// Ops for all functions.
+    pub fn new(name: &str, callback: F) -> Ops<F> {
+        Ops { name: name.to_owned(), filter: Vec::new(), notrace: Vec::new(), callback }
+    }
+
+    /// Only functions that match one of these.
+    pub fn filter<S: AsRef<str>>(mut self, words: impl IntoIterator<Item = S>) -> Ops<F> {
+        self.filter = globs(words);
+        self
+    }
+
+    /// No function that matches one of these.
+    pub fn notrace<S: AsRef<str>>(mut self, words: impl IntoIterator<Item = S>) -> Ops<F> {
+        self.notrace = globs(words);
+        self
+    }
+}
+
+/// Turns ops on: from now on the callback runs at every call of its functions, in every thread.
+///
+/// Functions are those of the program and of what it has loaded by now; see [`rescan`](crate::rescan) for what is loaded later. See [the crate](crate) for what
+/// a callback may do.
+pub fn register<F: Fn(&Call) + Send + Sync + 'static>(ops: Ops<F>) -> Result<Registration, Error> {
+    let Ops { name, filter, notrace, callback } = ops;
+    let callback = Box::new(callback);
+    let make = |id| Registered { id, name, filter, notrace, callee: SendCallee::new(&*callback), callback };
+    control::with(|control| control.add(make)).map(|(number, id)| Registration { number, id })
+}
+
+/// What the trampoline calls. A panic ends the program, with its message: there is no way to unwind out of another function's first instruction.
+pub unsafe extern "C" fn run<F: Fn(&Call)>(callback: *const (), regs: *const Regs) {
+    // SAFETY: `SendCallee::new` paired this function with a callback of this type, which lives until a grace period after it was taken off; the registers
+    // are on the stack of the trampoline that calls this.
+    let (callback, regs) = unsafe { (&*callback.cast::<F>(), &*regs) };
+    callback(&Call(regs));
+}
+
+/// Ops that are on. Dropping it turns them off, as [`unregister`](Registration::unregister) does.
+#[derive(Debug)]
+#[must_use = "dropped at once, the ops are off at once"]
+pub struct Registration {
+    number: usize,
+    id: u64,
+}
+
+impl Registration {
+    /// A number that no other ops of this process get.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Its bit in [`Call::mask`]. It may be another's after this one was unregistered.
+    pub fn mask(&self) -> u32 {
+        1 << self.number
+    }
+
+    /// How many functions are on for it.
+    pub fn functions(&self) -> Result<usize, Error> {
+        control::with(|control| Ok(control.count(self.mask())))
+    }
+
+    /// Other functions, at once: only sites that differ are changed. An empty list means all.
+    pub fn set_filter<S: AsRef<str>>(&self, words: impl IntoIterator<Item = S>) -> Result<(), Error> {
+        let filter = globs(words);
+        control::with(|control| control.change(self.number, |ops| ops.filter = filter))
+    }
+
+    /// Other exceptions, at once. An empty list means none.
+    pub fn set_notrace<S: AsRef<str>>(&self, words: impl IntoIterator<Item = S>) -> Result<(), Error> {
+        let notrace = globs(words);
+        control::with(|control| control.change(self.number, |ops| ops.notrace = notrace))
+    }
+
+    /// Turns the ops off. **When this returns, the callback does not run and will not run again**, in any thread, and is dropped.
+    ///
+    /// It waits for callbacks that are running, those of other ops included, so they must not wait for the caller. From inside a callback it is an
+    /// error, as it would wait for itself; the ops then run on until the next call of this library from outside.
+    pub fn unregister(self) -> Result<(), Error> {
+        let result = self.take_off();
+        std::mem::forget(self);
+        result
+    }
+
+    fn take_off(&self) -> Result<(), Error> {
+        match control::with(|control| control.remove(self.number)) {
+            Ok(registered) => {
+                drop(registered);
+                Ok(())
+            }
+            Err(error) => {
+                ABANDONED.fetch_or(self.mask(), SeqCst);
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        let _ = self.take_off();
+    }
+}

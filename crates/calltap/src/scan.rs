@@ -1,0 +1,141 @@
+//! From what is loaded to modules with sites.
+
+use crate::objects::Object;
+use crate::statics;
+use crate::table::{Function, Module};
+use crate::text::LocalText;
+use crate::trampoline::{Cell, Kind};
+use calltap_names::demangle;
+use calltap_patch::{Avma, Bias, Site, Text};
+use calltap_sites::{SiteForm, Svma};
+use std::fs::File;
+use std::path::Path;
+use std::sync::atomic::{AtomicPtr, AtomicU64};
+
+/// Reads an object's file. None if nothing in it can be traced, or if it is not the file that was loaded.
+pub fn module(object: &Object, text: &mut LocalText) -> Option<Module> {
+    let file = File::open(&object.path).ok()?;
+    if !calltap_sites::file_may_have_sites(&file) && !statics::has_any(&file) {
+        return None;
+    }
+    let data = calltap_sites::load(&file).ok()?;
+    let name = module_name(object);
+    let binary = calltap_sites::read(&data, &name).ok()?;
+    // A library may have been replaced since it was loaded.
+    if binary.build_id.is_some() && build_id(object, text) != binary.build_id {
+        return None;
+    }
+    let bias = Bias(object.bias);
+    let mut found = Vec::new();
+    for function in &binary.functions {
+        let Some(form) = &function.form else { continue };
+        let Some(site) = Site::calling(form, bias) else { continue };
+        let kind = if calltap_patch::is_after_prologue(form) { Kind::AfterPrologue } else { Kind::Entry };
+        let names = names(None, Some(function));
+        let address = bias.apply(function.address).0;
+        let function = Function { names, module: name.clone(), address, site: Some(function.kind) };
+        found.push((site, kind, function));
+    }
+    let by_compiler = found.len();
+    for (address, own_name) in statics::read(&data) {
+        let function = containing(&binary.functions, address);
+        let entry = function.map_or(0, |function| bias.apply(function.address).0);
+        let known = found[..by_compiler].binary_search_by_key(&entry, |(.., function)| function.address);
+        // One site is enough for a function, and the compiler's is the better one.
+        if let Ok(n) = known {
+            let names = &mut found[n].2.names;
+            if !names.contains(&own_name) {
+                names.push(own_name);
+            }
+            continue;
+        }
+        let form = SiteForm::Entry { at: Svma(address), old: statics::NOP.to_vec() };
+        let Some(site) = Site::calling(&form, bias) else { continue };
+        let at = function.map_or(Svma(address), |function| function.address);
+        let (names, address) = (names(Some(own_name), function), bias.apply(at).0);
+        found.push((site, Kind::Body, Function { names, module: name.clone(), address, site: None }));
+    }
+    found.sort_by_key(|(site, ..)| site.address());
+    found.dedup_by_key(|(site, ..)| site.address());
+    if found.is_empty() {
+        return None;
+    }
+    let afters = found.iter().map(|(site, ..)| site.after().0).collect();
+    let (mut sites, mut cells, mut functions) = (Vec::new(), Vec::new(), Vec::new());
+    for (site, kind, function) in found {
+        sites.push(site);
+        cells.push(Cell { combination: AtomicPtr::default(), kind });
+        functions.push(function);
+    }
+    Some(Module {
+        path: object.path.clone(),
+        is_program: object.is_program,
+        bias: object.bias,
+        start: object.start,
+        end: object.end,
+        build_id: binary.build_id,
+        sites,
+        functions,
+        afters,
+        cells,
+        gates: AtomicU64::new(0),
+    })
+}
+
+fn module_name(object: &Object) -> String {
+    let link = if object.is_program { std::fs::read_link(&object.path).ok() } else { None };
+    let path: &Path = link.as_deref().unwrap_or(&object.path);
+    path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// The function that an address is in.
+fn containing(functions: &[calltap_sites::Function], address: u64) -> Option<&calltap_sites::Function> {
+    let before = functions.partition_point(|function| function.address.0 <= address).checked_sub(1)?;
+    let function = &functions[before];
+    (address - function.address.0 < function.size).then_some(function)
+}
+
+/// What a function answers to, the name that users read first.
+fn names(own: Option<String>, function: Option<&calltap_sites::Function>) -> Vec<String> {
+    let mut names: Vec<String> = own.into_iter().collect();
+    if let Some(function) = function {
+        names.push(demangle(&function.name));
+        names.push(function.name.clone());
+        names.extend(function.aliases.iter().cloned());
+    }
+    let mut unique = Vec::new();
+    names.into_iter().for_each(|name| {
+        if !unique.contains(&name) {
+            unique.push(name);
+        }
+    });
+    unique
+}
+
+/// The build-id of what is in memory, from its notes.
+pub fn build_id(object: &Object, text: &mut LocalText) -> Option<String> {
+    const GNU_BUILD_ID: u32 = 3;
+    object.notes.iter().find_map(|(at, length)| {
+        let mut bytes = vec![0; (*length).min(1 << 16) as usize];
+        text.read(Avma(*at), &mut bytes).ok()?;
+        let mut rest = &bytes[..];
+        while rest.len() >= 12 {
+            let word = |at: usize| u32::from_le_bytes([rest[at], rest[at + 1], rest[at + 2], rest[at + 3]]);
+            let (name, length, kind) = (word(0) as usize, word(4) as usize, word(8));
+            let start = 12 + name.next_multiple_of(4);
+            let content = rest.get(start..start.checked_add(length)?)?;
+            if kind == GNU_BUILD_ID && rest.get(12..16) == Some(b"GNU\0") {
+                return Some(content.iter().take(64).map(|byte| format!("{byte:02x}")).collect());
+            }
+            rest = rest.get(start + length.next_multiple_of(4)..)?;
+        }
+        None
+    })
+}
+
+/// Is a module still what it was?
+pub fn is_same(module: &Module, object: &Object, text: &mut LocalText) -> bool {
+    module.path == object.path
+        && (module.bias, module.start, module.end) == (object.bias, object.start, object.end)
+        && (module.build_id.is_none() || module.build_id == build_id(object, text))
+}

@@ -1,0 +1,34 @@
+//! Sites on stable Rust, without flags of the compiler.
+
+/// A site right here: a NOP of five bytes, and a record of it with a name, which must be made of literals (`concat!` will do).
+///
+/// [`traced`](crate::traced) puts it at the beginning of a function; in a closure, or where a part of a function is wanted, it is written by hand:
+///
+/// ```
+/// let double = |n: u64| {
+///     calltap::site!("double");
+///     n * 2
+/// };
+/// assert_eq!(double(21), 42);
+/// ```
+// The record's section is kept by the function's (.reloc) and keeps it in turn, so linkers drop both or none. Not `nostack`: a call
+// pushes its return address. Nor `preserves_flags`: while the site is switched, it is `test eax, imm32`.
+#[macro_export]
+macro_rules! site {
+    ($name:expr) => {
+        // SAFETY: a NOP. When it is a call, the trampoline preserves every register.
+        unsafe {
+            ::core::arch::asm!(
+                "661: .byte 0x0F, 0x1F, 0x44, 0, 0",
+                ".pushsection calltap_sites,\"a\",@progbits,unique,{id}",
+                ".balign 8",
+                "662: .quad 661b - .",
+                concat!(".asciz \"", $name, "\""),
+                ".balign 8",
+                ".popsection",
+                ".reloc 661b, BFD_RELOC_NONE, 662b",
+                id = const line!() * 1000 + column!(),
+            )
+        }
+    };
+}

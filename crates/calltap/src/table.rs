@@ -1,0 +1,107 @@
+//! Modules and their sites, as every thread may read them: in callbacks, without a lock.
+//!
+//! A module's description is never freed: names that callbacks were given stay valid. If the same file comes back to the same place, it is used again.
+//!
+//! Unsafe because the table of modules is exchanged under its readers; the old one is freed after a grace period.
+#![allow(unsafe_code)]
+
+use crate::grace::{self, Reader};
+use crate::trampoline::Cell;
+use calltap_patch::Site;
+use calltap_sites::SiteKind;
+use std::path::PathBuf;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*};
+
+/// A function that can be traced.
+#[derive(Debug)]
+pub struct Function {
+    /// As users read it, then what else it answers to: linker symbols.
+    pub(crate) names: Vec<String>,
+    pub(crate) module: String,
+    pub(crate) address: u64,
+    pub(crate) site: Option<SiteKind>,
+}
+
+impl Function {
+    /// Its name, demangled.
+    pub fn name(&self) -> &str {
+        self.names.first().map_or("", String::as_str)
+    }
+
+    /// All names that filters are compared with: demangled, of the linker, aliases.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.names.iter().map(String::as_str)
+    }
+
+    /// The file name of the program or library that it is in.
+    pub fn module(&self) -> &str {
+        &self.module
+    }
+
+    /// Its first instruction; of a [`traced`](crate::traced) function without a symbol, its site.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// What made room for tracing: the name of the compiler's way, or `traced` for the attribute.
+    pub fn site(&self) -> &'static str {
+        self.site.map_or("traced", SiteKind::name)
+    }
+}
+
+/// A site, found.
+#[derive(Clone, Copy)]
+pub struct Found(&'static Module, usize);
+
+impl Found {
+    pub fn function(&self) -> &'static Function {
+        &self.0.functions[self.1]
+    }
+}
+
+/// The parts of a module that was mapped once. All lists are by site.
+pub struct Module {
+    pub path: PathBuf,
+    pub is_program: bool,
+    pub bias: u64,
+    pub start: u64,
+    pub end: u64,
+    pub build_id: Option<String>,
+    pub sites: Vec<Site>,
+    pub functions: Vec<Function>,
+    /// Where the call of a site returns to: sorted.
+    pub afters: Vec<u64>,
+    pub cells: Vec<Cell>,
+    /// Where the gates of its sites are; 0 before there are any.
+    pub gates: AtomicU64,
+}
+
+type Table = Vec<&'static Module>;
+
+static TABLE: AtomicPtr<Table> = AtomicPtr::new(ptr::null_mut());
+
+/// The site whose call returns to `after`. For readers.
+pub fn find(after: u64) -> Option<Found> {
+    // SAFETY: null, or a table that was published and is freed a grace period after it was replaced: callers are readers.
+    let table = unsafe { TABLE.load(SeqCst).as_ref() }?;
+    let module = table.get(table.partition_point(|module| module.start <= after).checked_sub(1)?)?;
+    Some(Found(module, module.afters.binary_search(&after).ok()?))
+}
+
+/// The function with a site at an address.
+pub fn function(ip: u64) -> Option<&'static Function> {
+    let _reader = Reader::enter();
+    find(ip.checked_add(5)?).map(|site| site.function())
+}
+
+/// Replaces the table. One caller at a time.
+pub fn publish(mut modules: Table) {
+    modules.sort_by_key(|module| module.start);
+    let old = TABLE.swap(Box::into_raw(Box::new(modules)), SeqCst);
+    if !old.is_null() {
+        grace::synchronize();
+        // SAFETY: it came from a Box, and nobody can have seen it any more.
+        drop(unsafe { Box::from_raw(old) });
+    }
+}

@@ -1,0 +1,58 @@
+//! The program's own text: the one hand of this crate that changes code.
+//!
+//! Written through `/proc/self/mem`, so that text stays mapped as it is, read-only, at every moment; a page that could be written and run never exists. Opened anew for
+//! each batch: after a fork, an open one would write to the parent.
+//!
+//! Unsafe because membarrier has no safe wrapper; the call changes no memory.
+#![allow(unsafe_code)]
+
+use crate::Error;
+use calltap_patch::{Avma, Text};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+
+/// MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE, and its registration.
+const SYNC_CORE: i32 = 1 << 5;
+const REGISTER_SYNC_CORE: i32 = 1 << 6;
+
+/// This process's memory.
+pub struct LocalText(File);
+
+fn membarrier(command: i32) -> io::Result<()> {
+    // SAFETY: a memory barrier; no pointers.
+    match unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+impl LocalText {
+    pub fn open() -> Result<LocalText, Error> {
+        let memory = OpenOptions::new().read(true).write(true).open("/proc/self/mem").map_err(Error::Text)?;
+        membarrier(REGISTER_SYNC_CORE).map_err(Error::Membarrier)?;
+        Ok(LocalText(memory))
+    }
+}
+
+impl Text for LocalText {
+    /// (Errors of the system are not Clone.)
+    type Error = io::ErrorKind;
+
+    fn read(&mut self, at: Avma, into: &mut [u8]) -> Result<(), io::ErrorKind> {
+        self.0.read_exact_at(into, at.0).map_err(|error| error.kind())
+    }
+
+    fn write(&mut self, at: Avma, bytes: &[u8]) -> Result<(), io::ErrorKind> {
+        self.0.write_all_at(bytes, at.0).map_err(|error| error.kind())
+    }
+
+    fn sync(&mut self) -> Result<(), io::ErrorKind> {
+        membarrier(SYNC_CORE).map_err(|error| error.kind())
+    }
+}
+
+/// Is this the only thread? (Then it stays so until it starts another.)
+pub fn is_single_threaded() -> bool {
+    std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() == 1)
+}

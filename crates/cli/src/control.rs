@@ -1,0 +1,99 @@
+//! `calltap get` and `put`: the control files of a process that is attached to, without a directory.
+
+use crate::arguments::Arguments;
+use crate::live::say;
+use crate::output::Output;
+use crate::{select, stat};
+use anyhow::{Context, Result, bail};
+use calltap_analysis::units;
+use calltap_control::{FILES, File, Model, Open, Refusal};
+use calltap_session::{Answer, Attached, Listed, Request, Words, ask};
+use std::io::Write;
+
+/// Runs one of them.
+pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
+    match name {
+        "get" => get(arguments),
+        _ => put(arguments),
+    }
+}
+
+/// What the process is asked for: by whoever is at it, or by us.
+enum Session {
+    Theirs,
+    Ours(Box<Attached>),
+}
+
+fn find(pid: u32) -> Result<(Session, Words, Vec<Listed>)> {
+    match ask(pid, &Request::Selection)? {
+        Some(Answer::Selection(words, functions)) => Ok((Session::Theirs, words, functions)),
+        Some(Answer::Refused(why)) => bail!("{}", units::one_line(&why)),
+        Some(_) => bail!("calltap is at it already, and does not understand"),
+        None => {
+            let attached = Attached::find(pid)?;
+            let (words, functions) = (attached.settings.words.clone(), attached.list()?);
+            Ok((Session::Ours(Box::new(attached)), words, functions))
+        }
+    }
+}
+
+fn which(arguments: &Arguments) -> Result<(u32, Vec<String>)> {
+    let pid = arguments.number("pid")?.context("which process: '-p PID'")?;
+    Ok((pid, arguments.texts("operand")))
+}
+
+fn get(arguments: &Arguments) -> Result<()> {
+    let mut out = Output::create(arguments)?;
+    let names = arguments.texts("operand");
+    if names.is_empty() {
+        for file in FILES {
+            writeln!(out, "{:<28} {}", file.name, file.about)?;
+        }
+        return out.finish();
+    }
+    let (pid, names) = which(arguments)?;
+    let files: Vec<File> = names.iter().map(|name| named(name)).collect::<Result<_>>()?;
+    let (_, words, functions) = find(pid)?;
+    let profile =
+        if files.iter().any(|file| file.reads_profile()) { stat::profiled(pid)? } else { Vec::new() };
+    let model = Model { words, functions: &functions, profile: &profile };
+    for file in files {
+        out.write_all(model.read(file).as_bytes())?;
+    }
+    out.finish()
+}
+
+fn put(arguments: &Arguments) -> Result<()> {
+    let (pid, words) = which(arguments)?;
+    let Some((name, values)) = words.split_first() else { bail!("which file?") };
+    let file = named(name)?;
+    let open = if arguments.is_set("append") { Open::Append } else { Open::Truncate };
+    let (session, words, functions) = find(pid)?;
+    let mut model = Model { words, functions: &functions, profile: &[] };
+    let effect =
+        model.write(file, &(values.join(" ") + "\n"), open).map_err(|refusal| refused(name, &refusal))?;
+    match session {
+        Session::Theirs => match ask(pid, &Request::Select(model.words))? {
+            Some(Answer::Set { notes, .. }) => say(&notes),
+            Some(Answer::Refused(why)) => bail!("{}", units::one_line(&why)),
+            _ => bail!("whoever was at it is gone"),
+        },
+        Session::Ours(mut attached) => {
+            if effect.resets_profile {
+                attached.reset_profile();
+            }
+            let on = attached.settings.on;
+            let (_, notes) = attached.set(select::choice(&model.words, true)?, on)?;
+            say(&notes);
+        }
+    }
+    Ok(())
+}
+
+fn named(name: &str) -> Result<File> {
+    File::named(name).map_err(|refusal| refused(name, &refusal))
+}
+
+fn refused(name: &str, refusal: &Refusal) -> anyhow::Error {
+    anyhow::anyhow!("{name}: {}", units::one_line(&refusal.why))
+}

@@ -1,0 +1,69 @@
+//! `calltap stat`: what the profile tracer has summed up, in a process or in a trace.
+
+use crate::arguments::Arguments;
+use crate::output::Output;
+use crate::views;
+use anyhow::{Result, bail};
+use calltap_analysis::{Glob, stat, units};
+use calltap_session::{Answer, Attached, Profiled, Request, ask};
+use calltap_trace::{TraceReader, TracerKind};
+
+/// Shows it.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let rows = match arguments.number("pid")? {
+        Some(pid) => of_process(pid)?,
+        None => of_trace(arguments)?,
+    };
+    let sort = arguments.text("sort").unwrap_or_default();
+    let options = stat::Options {
+        sort: sort.parse().map_err(anyhow::Error::msg)?,
+        filter: arguments.texts("function").iter().map(|glob| Glob::new(glob)).collect(),
+        limit: arguments.number("limit")?,
+        linker_names: arguments.is_set("linker-names"),
+    };
+    let mut out = Output::create(arguments)?;
+    stat::write(rows, &options, views::table_format(arguments), &mut out)?;
+    out.finish()
+}
+
+fn of_process(pid: u32) -> Result<Vec<stat::Row>> {
+    let profiled = profiled(pid)?;
+    if profiled.is_empty() && ask(pid, &Request::Status)?.is_none() {
+        let attached = Attached::find(pid)?;
+        must_profile(attached.settings.session.tracers.iter().map(|tracer| tracer.kind), "it")?;
+    }
+    let row = |Profiled { function, module, profile }| stat::Row { function, module, profile };
+    Ok(profiled.into_iter().map(row).collect())
+}
+
+/// What a process has summed up until now.
+pub fn profiled(pid: u32) -> Result<Vec<Profiled>> {
+    match ask(pid, &Request::Profile)? {
+        Some(Answer::Profile(profiled)) => Ok(profiled),
+        Some(Answer::Refused(why)) => bail!("{}", units::one_line(&why)),
+        Some(_) => bail!("calltap is at it already, and does not understand"),
+        None => Ok(Attached::find(pid)?.profile()?),
+    }
+}
+
+fn of_trace(arguments: &Arguments) -> Result<Vec<stat::Row>> {
+    let path = arguments.path("input").unwrap_or_default();
+    let reader = TraceReader::open(&path)?;
+    for complaint in reader.complaints() {
+        eprintln!("calltap: {complaint}");
+    }
+    let meta = reader.meta();
+    let tracers = meta.session.iter().flat_map(|session| &session.tracers);
+    must_profile(tracers.map(|tracer| tracer.kind), &path.display().to_string())?;
+    Ok(stat::rows(meta))
+}
+
+/// Whoever did not ask for sums finds none, and should know why.
+fn must_profile(mut tracers: impl Iterator<Item = TracerKind>, what: &str) -> Result<()> {
+    if tracers.any(|kind| kind == TracerKind::Profile) {
+        return Ok(());
+    }
+    bail!(
+        "{what} has no profile tracer: '--tracer profile' of record, attach and set (or see 'calltap report')"
+    )
+}

@@ -1,0 +1,193 @@
+//! The control files: what `current_tracer`, `set_ftrace_filter`, `function_tracers` and their like read as, and what writing to them does.
+//!
+//! They are a view of the same words that the command line makes ([`Words`]); this crate only computes: it is given what is wanted
+//! and which functions there are, and says what is wanted now. Names, formats and errors are those of the kernel's tracing directory, and of the patches that
+//! began it.
+#![forbid(unsafe_code)]
+
+mod lists;
+mod number;
+mod sets;
+mod stat;
+mod tracers;
+
+use calltap_session::{Listed, Profiled, TracerWords, Words};
+use rustix::io::Errno;
+
+/// A control file.
+#[derive(Clone, Copy, Debug)]
+pub struct File {
+    /// Its name.
+    pub name: &'static str,
+    /// One sentence.
+    pub about: &'static str,
+    /// What it is.
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    AvailableTracers,
+    CurrentTracer,
+    FunctionTracers,
+    ProfileEnabled,
+    TracingOn,
+    Filter,
+    Notrace,
+    Available,
+    Enabled,
+    Touched,
+    Info,
+    Failures,
+    Stat,
+}
+
+const fn file(name: &'static str, kind: Kind, about: &'static str) -> File {
+    File { name, about, kind }
+}
+
+/// All of them.
+pub const FILES: &[File] = &[
+    file("available_tracers", Kind::AvailableTracers, "what can be written to current_tracer"),
+    file(
+        "current_tracer",
+        Kind::CurrentTracer,
+        "the tracer that records events: function, function_graph or nop",
+    ),
+    file(
+        "function_tracers",
+        Kind::FunctionTracers,
+        "the tracers that are registered; * marks the default, a name makes it that",
+    ),
+    file(
+        "function_profile_enabled",
+        Kind::ProfileEnabled,
+        "1 registers trace_profile, which sums up calls and times; 0 ends it",
+    ),
+    file("tracing_on", Kind::TracingOn, "0: no events are recorded, tracers stay"),
+    file("set_ftrace_filter", Kind::Filter, "the only functions that the default tracer traces"),
+    file("set_ftrace_notrace", Kind::Notrace, "the functions that it does not trace"),
+    file("available_filter_functions", Kind::Available, "the functions that can be traced"),
+    file("enabled_functions", Kind::Enabled, "the functions that are traced, and by how many tracers"),
+    file("touched_functions", Kind::Touched, "the functions that ever were"),
+    file("dyn_ftrace_total_info", Kind::Info, "how many functions can be traced, and what memory they take"),
+    file(
+        "failures",
+        Kind::Failures,
+        "the functions at which other bytes were found than expected; they are never touched again",
+    ),
+    file("trace_stat/function0", Kind::Stat, "what trace_profile has summed up"),
+];
+
+impl File {
+    /// The file with a name, or why there is none.
+    pub fn named(name: &str) -> Result<File, Refusal> {
+        let none = || {
+            let near = calltap_analysis::nearest_names(name, FILES.iter().map(|file| file.name), 3);
+            let hint =
+                if near.is_empty() { String::new() } else { format!("; nearest: {}", near.join(", ")) };
+            Refusal::new(Errno::NOENT, format!("no such control file{hint}"))
+        };
+        FILES.iter().find(|file| file.name == name).copied().ok_or_else(none)
+    }
+
+    /// Does reading it need what was summed up?
+    pub fn reads_profile(self) -> bool {
+        matches!(self.kind, Kind::Stat)
+    }
+}
+
+/// Why a file cannot be read or written.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    /// As the system call says it.
+    pub errno: Errno,
+    /// For people.
+    pub why: String,
+}
+
+impl Refusal {
+    fn new(errno: Errno, why: impl Into<String>) -> Refusal {
+        Refusal { errno, why: why.into() }
+    }
+
+    fn invalid(why: impl Into<String>) -> Refusal {
+        Refusal::new(Errno::INVAL, why)
+    }
+}
+
+/// What the files are about.
+#[derive(Clone, Debug)]
+pub struct Model<'a> {
+    /// What is wanted.
+    pub words: Words,
+    /// The functions that can be traced, the program's own first, by address.
+    pub functions: &'a [Listed],
+    /// What was summed up, where that is asked for.
+    pub profile: &'a [Profiled],
+}
+
+/// How a file is opened for writing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Open {
+    /// With `>`: what was there goes.
+    Truncate,
+    /// With `>>`.
+    Append,
+}
+
+/// What has to be done after a write, besides having the new words carried out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Effect {
+    /// What was summed up begins at nothing.
+    pub resets_profile: bool,
+}
+
+impl Model<'_> {
+    /// What a file reads as.
+    pub fn read(&self, file: File) -> String {
+        match file.kind {
+            Kind::AvailableTracers => "function_graph function nop\n".into(),
+            Kind::CurrentTracer => self.current_tracer(),
+            Kind::FunctionTracers => self.function_tracers(),
+            Kind::ProfileEnabled => number::text(self.profile_enabled()),
+            Kind::TracingOn => number::text(!self.words.paused),
+            Kind::Filter => self.read_set(sets::Which::Filter),
+            Kind::Notrace => self.read_set(sets::Which::Notrace),
+            Kind::Available => self.available(),
+            Kind::Enabled => self.enabled(),
+            Kind::Touched => self.touched(),
+            Kind::Info => self.info(),
+            Kind::Failures => self.failures(),
+            Kind::Stat => stat::table(self.profile),
+        }
+    }
+
+    /// Writes a text. If that is refused, nothing has changed (the kernel leaves a filter empty where a wrong name follows a truncation, and traces everything).
+    pub fn write(&mut self, file: File, text: &str, open: Open) -> Result<Effect, Refusal> {
+        let before = self.words.clone();
+        let result = self.try_write(file, text, open);
+        if result.is_err() {
+            self.words = before;
+        }
+        result
+    }
+
+    fn try_write(&mut self, file: File, text: &str, open: Open) -> Result<Effect, Refusal> {
+        match file.kind {
+            Kind::CurrentTracer => self.set_current_tracer(text)?,
+            Kind::FunctionTracers => self.set_default_tracer(text)?,
+            Kind::ProfileEnabled => return self.set_profile_enabled(number::parse(text)? != 0),
+            Kind::TracingOn => self.words.paused = number::parse(text)? == 0,
+            Kind::Filter => self.write_set(sets::Which::Filter, text, open)?,
+            Kind::Notrace => self.write_set(sets::Which::Notrace, text, open)?,
+            _ => return Err(Refusal::invalid("it can only be read")),
+        }
+        Ok(Effect::default())
+    }
+
+    /// The tracers that are registered.
+    fn registered(&self) -> impl Iterator<Item = &TracerWords> {
+        self.words.tracers.iter().filter(|tracer| tracer.kind.is_some())
+    }
+}

@@ -1,0 +1,75 @@
+//! Lists of functions: those that can be traced, are, and ever were.
+
+use crate::Model;
+use crate::sets::{Which, has};
+use calltap_analysis::GlobSet;
+use calltap_session::{Listed, TracerWords};
+use calltap_trace::TracerKind;
+
+/// Bytes of what is kept of a function.
+const RECORD: usize = 128;
+const PAGE: usize = 4096;
+
+impl Model<'_> {
+    /// `name`, or `name [module]` in a library.
+    pub(crate) fn name(&self, function: &Listed) -> String {
+        if function.library {
+            format!("{} [{}]", function.function, function.module)
+        } else {
+            function.function.clone()
+        }
+    }
+
+    fn names(&self, wanted: impl Fn(&Listed) -> bool) -> String {
+        self.functions
+            .iter()
+            .filter(|function| wanted(function))
+            .map(|function| self.name(function) + "\n")
+            .collect()
+    }
+
+    pub(crate) fn available(&self) -> String {
+        self.names(|_| true)
+    }
+
+    pub(crate) fn failures(&self) -> String {
+        self.names(|function| function.failed)
+    }
+
+    pub(crate) fn enabled(&self) -> String {
+        self.counted(|function| function.on)
+    }
+
+    pub(crate) fn touched(&self) -> String {
+        self.counted(|function| function.known)
+    }
+
+    /// `name (2)`: how many tracers want it.
+    fn counted(&self, wanted: impl Fn(&Listed) -> bool) -> String {
+        let paused = |tracer: &&TracerWords| !self.words.paused || tracer.kind == Some(TracerKind::Profile);
+        let set = |tracer, which| self.set(tracer, which);
+        let mut sets: Vec<(GlobSet, GlobSet)> = self
+            .registered()
+            .filter(paused)
+            .map(|tracer| (set(Some(tracer), Which::Filter), set(Some(tracer), Which::Notrace)))
+            .collect();
+        if self.words.tracers.is_empty() {
+            sets.push((set(None, Which::Filter), set(None, Which::Notrace)));
+        }
+        let users = |function: &Listed| {
+            let uses = |(filter, notrace): &&(GlobSet, GlobSet)| {
+                (filter.is_empty() || has(filter, function)) && !has(notrace, function)
+            };
+            if function.on { sets.iter().filter(uses).count() } else { 0 }
+        };
+        let lines = self.functions.iter().filter(|function| wanted(function));
+        lines.map(|function| format!("{} ({})\n", self.name(function), users(function))).collect()
+    }
+
+    pub(crate) fn info(&self) -> String {
+        let mut modules: Vec<&str> = self.functions.iter().map(|function| &*function.module).collect();
+        modules.dedup();
+        let pages = (self.functions.len() * RECORD).div_ceil(PAGE);
+        format!("{} pages:{pages} groups: {}\n", self.functions.len(), modules.len())
+    }
+}

@@ -1,0 +1,19 @@
+//! Files that hold a number.
+
+use crate::Refusal;
+use rustix::io::Errno;
+
+/// 0 or 1, and the end of the line.
+pub fn text(on: bool) -> String {
+    format!("{}\n", u8::from(on))
+}
+
+/// A decimal number: perhaps a plus, digits, at most one end of line.
+pub fn parse(text: &str) -> Result<u64, Refusal> {
+    let line = text.strip_suffix('\n').unwrap_or(text);
+    let digits = line.strip_prefix('+').unwrap_or(line);
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(Refusal::invalid("not a number"));
+    }
+    digits.parse().map_err(|_| Refusal::new(Errno::RANGE, "too large a number"))
+}

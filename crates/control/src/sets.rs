@@ -1,0 +1,137 @@
+//! `set_ftrace_filter` and `set_ftrace_notrace`.
+//!
+//! Words are separated by blanks: a name or glob adds functions, with `!` in front it takes them away, a number is a place in
+//! `available_filter_functions`. With two tracers or more, every line says whose it is.
+
+use crate::{Model, Open, Refusal};
+use calltap_analysis::{Glob, GlobSet, demangle, nearest_names};
+use calltap_session::{Listed, TracerWords};
+use std::fmt::Write;
+
+/// Which of a tracer's sets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Which {
+    /// What it traces.
+    Filter,
+    /// What it does not.
+    Notrace,
+}
+
+/// Is a function in a set?
+pub fn has(set: &GlobSet, function: &Listed) -> bool {
+    set.has(|glob| matches(glob, function))
+}
+
+/// By its linker symbol, another name, or its demangled one.
+fn matches(glob: &Glob, function: &Listed) -> bool {
+    let mut names = function.aliases.iter().chain([&function.function]);
+    names.any(|name| glob.matches(name)) || glob.matches(&demangle(&function.function))
+}
+
+impl Model<'_> {
+    pub(crate) fn read_set(&self, which: Which) -> String {
+        let registered: Vec<&TracerWords> = self.registered().collect();
+        let list = |tracer: Option<&TracerWords>| {
+            let set = self.set(tracer, which);
+            if set.is_empty() {
+                let none = match which {
+                    Which::Filter => "#### all functions enabled ####",
+                    Which::Notrace => "#### no functions disabled ####",
+                };
+                return vec![none.to_owned()];
+            }
+            self.functions
+                .iter()
+                .filter(|function| has(&set, function))
+                .map(|function| self.name(function))
+                .collect()
+        };
+        let mut text = String::new();
+        if registered.len() < 2 {
+            list(self.default_tracer()).into_iter().for_each(|line| text += &(line + "\n"));
+            return text;
+        }
+        for tracer in registered {
+            for line in list(Some(tracer)) {
+                let _ = writeln!(text, "[ {}] {line}", tracer.name);
+            }
+        }
+        text
+    }
+
+    /// A tracer's set, with what holds for all.
+    pub(crate) fn set(&self, tracer: Option<&TracerWords>, which: Which) -> GlobSet {
+        let (own, all) = match which {
+            Which::Filter => (tracer.map(|tracer| &tracer.filter), &self.words.filter),
+            Which::Notrace => (tracer.map(|tracer| &tracer.notrace), &self.words.notrace),
+        };
+        GlobSet::new(own.into_iter().flatten().chain(all))
+    }
+
+    pub(crate) fn write_set(&mut self, which: Which, text: &str, open: Open) -> Result<(), Refusal> {
+        let functions = self.functions;
+        let tracer = self.default_tracer_mut();
+        let set = match which {
+            Which::Filter => &mut tracer.filter,
+            Which::Notrace => &mut tracer.notrace,
+        };
+        if open == Open::Truncate {
+            set.clear();
+        }
+        for word in text.split_whitespace() {
+            add(set, word, functions)?;
+        }
+        Ok(())
+    }
+}
+
+/// Adds a word.
+fn add(set: &mut Vec<String>, word: &str, functions: &[Listed]) -> Result<(), Refusal> {
+    let (takes, pattern) = match word.strip_prefix('!') {
+        Some(pattern) => (true, pattern),
+        None => (false, word),
+    };
+    if pattern.contains(':') && !pattern.contains("::") {
+        return Err(Refusal::invalid(format!("'{word}': triggers and modules are not known here")));
+    }
+    let pattern = match pattern.starts_with(|c: char| c.is_ascii_digit()) {
+        true => by_number(pattern, functions)?,
+        false => pattern.to_owned(),
+    };
+    let glob = Glob::new(&pattern);
+    if pattern.is_empty() || !functions.iter().any(|function| matches(&glob, function)) {
+        let names: Vec<String> = functions.iter().map(|function| demangle(&function.function)).collect();
+        let near = nearest_names(&pattern, names.iter().map(String::as_str), 3);
+        let hint = if near.is_empty() { String::new() } else { format!("; nearest: {}", near.join(", ")) };
+        return Err(Refusal::invalid(format!("no function matches '{pattern}'{hint}")));
+    }
+    if !takes {
+        set.push(pattern);
+        return Ok(());
+    }
+    // Of an empty set nothing can be taken, and one that becomes empty is as if nothing had ever been put there.
+    if !set.is_empty() {
+        set.push(format!("!{pattern}"));
+        let left = GlobSet::new(&*set);
+        if !functions.iter().any(|function| has(&left, function)) {
+            set.clear();
+        }
+    }
+    Ok(())
+}
+
+/// The function at a place in the list: decimal, 0x... or 0... (octal).
+fn by_number(word: &str, functions: &[Listed]) -> Result<String, Refusal> {
+    let number = match word.strip_prefix("0x").or_else(|| word.strip_prefix("0X")) {
+        Some(hex) => usize::from_str_radix(hex, 16),
+        None if word.len() > 1 && word.starts_with('0') => usize::from_str_radix(&word[1..], 8),
+        None => word.parse(),
+    };
+    let place = number.ok().and_then(|number| number.checked_sub(1));
+    let function = place.and_then(|place| functions.get(place));
+    let escape =
+        |name: &str| name.replace('\\', "\\\\").replace('[', "\\[").replace('*', "\\*").replace('?', "\\?");
+    function.map(|function| escape(&function.function)).ok_or_else(|| {
+        Refusal::invalid(format!("'{word}' is not a place among the {} functions", functions.len()))
+    })
+}

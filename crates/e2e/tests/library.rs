@@ -1,0 +1,71 @@
+//! C and C++ programs that trace themselves, with `calltap.h` and the static library.
+
+use calltap_e2e::{BUILDS, Build, Expect, GCC, Program, compile, installed, record, run};
+use std::path::PathBuf;
+use std::process::Command;
+
+/// The static library that was built with this test.
+fn library() -> String {
+    // (Uses the crate, so that it is built.)
+    let _ = calltap_c::calltap_recursions as *const ();
+    let own = std::env::current_exe().expect("the path of this test");
+    let directory = own.parent().expect("its directory");
+    let in_directory = |directory: &std::path::Path| -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(directory).expect("readable");
+        let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+        let is_library = |path: &PathBuf| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.starts_with("libcalltap_c") && name.ends_with(".a")
+        };
+        paths.filter(is_library).collect()
+    };
+    let newest = |path: &PathBuf| path.metadata().and_then(|data| data.modified()).ok();
+    let path =
+        in_directory(directory).into_iter().max_by_key(newest).expect("libcalltap_c.a, built with this test");
+    path.display().to_string()
+}
+
+fn compile_with_library(build: &'static Build, source: &str) -> Program {
+    let include = format!("-I{}/../calltap-c/include", env!("CARGO_MANIFEST_DIR"));
+    let library = library();
+    compile(build, &[source], &[&include, &library, "-rdynamic"])
+}
+
+fn check_program(program: &Program, arguments: &[&str], expected: &str) {
+    let mut command = Command::new(&program.path);
+    command.args(arguments);
+    let run = run(command, b"");
+    assert_eq!((run.stdout.as_str(), run.stderr.as_str()), (expected, ""), "{}", program.name);
+    assert!(run.status.success(), "{}: {}", program.name, run.status);
+}
+
+#[test]
+fn a_c_program_traces_itself() {
+    for build in installed(BUILDS) {
+        let program = compile_with_library(build, "self_traced.c");
+        let shared = program.add(build, &["self_traced_library.c"], "later.so", &["-shared", "-fPIC"]);
+        check_program(&program, &[&shared.display().to_string()], "0 faults\n");
+    }
+}
+
+#[test]
+fn a_cpp_program_traces_itself() {
+    for build in installed(BUILDS) {
+        let program = compile_with_library(build, "self_traced.cpp");
+        let area = "shapes::Shape::area(int) const\n";
+        let biggest = "int shapes::biggest<int>(std::vector<int, std::allocator<int> > const&)\n";
+        let biggest = biggest.trim_start_matches("int ");
+        check_program(&program, &[], &format!("{area}{biggest}{area}24\n"));
+    }
+}
+
+#[test]
+fn what_is_recorded_already_is_refused() {
+    let program = compile_with_library(GCC, "self_traced.c");
+    let expect = Expect { uncounted: true, ..Expect::default() };
+    let recording = record(&program, &[], &expect);
+    assert_eq!(recording.run.status.code(), Some(7), "{}\n{}", recording.run.stdout, recording.run.stderr);
+    assert!(recording.run.stdout.contains("refused: sum: expected"), "{}", recording.run.stdout);
+    let rows = recording.rows();
+    assert!(rows.iter().any(|row| row["function"] == "twice" && row["calls"] == 1), "{rows:?}");
+}

@@ -1,0 +1,48 @@
+//! Linker namespaces of their own: dlmopen, and libraries that audit the linking.
+
+use calltap_e2e::*;
+use std::time::Duration;
+
+/// A program, and the library that it opens in a namespace of its own.
+fn program(flags: &[&str]) -> (Program, String) {
+    let program = compile(GCC, &["namespaces.c"], flags);
+    let library = program.add(GCC, &["namespaces.c"], "libapart.so", &["-DLIBRARY", "-shared", "-fPIC"]);
+    (program, library.to_string_lossy().into_owned())
+}
+
+#[test]
+fn libraries_opened_in_namespaces_of_their_own_are_recorded_constructors_included() {
+    let (program, library) = program(&[]);
+    check(&program, &diagonal(0), &Expect { arguments: &[&library, "50"], ..Expect::default() });
+}
+
+#[test]
+fn they_are_attached_to_and_closed_while_recorded() {
+    let (program, library) = program(&[]);
+    let mut resident = Resident::start(&program, &[&library, "50", "stay"]);
+    let run = resident.attach(&["--duration", "50ms"]);
+    assert!(run.status.success(), "{}", run.stderr);
+    assert_eq!(changed_text(resident.pid), [""; 0]);
+    // From here on 49 libraries are opened, called into and closed while it is recorded.
+    let beside = resident.attach_beside(&[]);
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(resident.runs());
+    let trace = resident.trace();
+    let (status, output, errors) = resident.end();
+    assert!(status.success(), "{output}{errors}");
+    assert!(beside.wait_with_output().is_ok_and(|output| output.status.success()));
+    let report = calltap_run(&["report", "-i", &trace.to_string_lossy(), "--format", "json"]);
+    let rows: Vec<serde_json::Value> = serde_json::from_str(&report.stdout).expect("JSON");
+    let calls = |name: &str| {
+        rows.iter().find(|row| row["function"] == name).map_or(0, |row| row["calls"].as_u64().unwrap_or(0))
+    };
+    assert_eq!(["own", "outer", "inner", "starts"].map(calls), [4900, 4900, 49000, 49], "{output}");
+}
+
+#[test]
+fn a_program_whose_linking_is_audited_runs_and_is_recorded_as_ever() {
+    let audit = compile(GCC, &["audit.c"], &["-shared", "-fPIC"]);
+    let flag = format!("-Wl,--audit={}", audit.path.display());
+    let (program, library) = program(&[&flag]);
+    check(&program, &diagonal(1), &Expect { arguments: &[&library, "10"], ..Expect::default() });
+}

@@ -1,0 +1,176 @@
+//! Exported traces in Perfetto's own trace processor: every call is a slice, where, when and in whom it was.
+
+use calltap_e2e::*;
+use serde_json::Value;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// A call, or an instant where its duration is not known: thread, start, depth, name, caller, duration.
+type Slice = (i64, i64, i64, String, String, i64);
+
+/// Perfetto's user interface, which brings its trace processor; .ci/run takes it out of a package.
+fn perfetto() -> Option<PathBuf> {
+    let directory = std::env::var_os("CALLTAP_PERFETTO").map(PathBuf::from);
+    if directory.is_none() {
+        skipped("no Perfetto here: CALLTAP_PERFETTO is to name a directory with its engine_bundle.js");
+    }
+    directory.filter(|_| have("node"))
+}
+
+fn export(recording: &Recording, to: &str) -> PathBuf {
+    let file = recording.trace.with_extension(to);
+    let (from, into) = (recording.trace.to_string_lossy(), file.to_string_lossy());
+    let run = calltap_run(&["export", "--to", to, "-i", &from, "-o", &into]);
+    assert!(run.status.success(), "{}: {}", recording.what, run.stderr);
+    file
+}
+
+/// The rows that answer each query.
+fn ask(directory: &PathBuf, trace: &PathBuf, queries: &[&str]) -> Vec<Vec<Vec<Value>>> {
+    let mut command = Command::new("node");
+    command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/programs/trace_processor.mjs"));
+    command.arg(directory).arg(trace).args(queries);
+    let run = run(command, b"");
+    let errors = run.stderr.lines().rev().take(12).collect::<Vec<_>>();
+    assert!(run.status.success(), "{}: {errors:#?}", trace.display());
+    run.stdout.lines().map(|line| serde_json::from_str(line).expect("rows")).collect()
+}
+
+const SLICES: &str = "select tid, slice.ts, slice.depth, slice.name, parent.name, slice.dur from slice \
+    join thread_track on slice.track_id = thread_track.id join thread using (utid) \
+    left join slice parent on slice.parent_id = parent.id where slice.name != 'LOST'";
+const LOST: &str = "select sum(coalesce(extract_arg(arg_set_id, 'debug.entries'), extract_arg(arg_set_id, 'args.entries'))) \
+    from slice where name = 'LOST'";
+const DEEPER: &str = "select sum(extract_arg(arg_set_id, 'debug.deeper calls')) from slice";
+const THREADS: &str = "select tid, thread.name, pid, process.name from thread join process using (upid) \
+    where utid in (select utid from thread_track) order by tid";
+const TROUBLE: &str = "select name, value from stats where value != 0 and severity != 'info'";
+
+fn number(value: &Value) -> i64 {
+    value.as_i64().unwrap_or_default()
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn slices(rows: &[Vec<Value>]) -> Vec<Slice> {
+    let slice = |row: &Vec<Value>| {
+        let [tid, start, depth, name, parent, duration] = &row[..] else { panic!("{row:?}") };
+        (number(tid), number(start), number(depth), text(name), text(parent), number(duration))
+    };
+    sorted(rows.iter().map(slice).collect())
+}
+
+fn sorted(mut slices: Vec<Slice>) -> Vec<Slice> {
+    slices.sort();
+    slices
+}
+
+/// The calls that calltap itself says there were.
+fn calls(recording: &Recording) -> Vec<Slice> {
+    let csv = std::fs::read_to_string(export(recording, "csv")).expect("just written");
+    let call = |line: &str| {
+        let words: Vec<&str> = line.split(',').collect();
+        let [_, tid, name, _, depth, start, duration, _, caller] = words[..] else { panic!("{line}") };
+        let number = |text: &str| text.parse().unwrap_or_default();
+        (number(tid), number(start), number(depth), name.to_owned(), caller.to_owned(), number(duration))
+    };
+    sorted(csv.lines().skip(1).map(call).collect())
+}
+
+/// The same, but that a difference of times was rounded before it was taken or after.
+fn same(a: &Slice, b: &Slice) -> bool {
+    (a.0, a.1, a.2, &a.3, &a.4) == (b.0, b.1, b.2, &b.3, &b.4) && a.5.abs_diff(b.5) <= 1
+}
+
+/// The threads that have calls, with their processes.
+fn threads(info: &Value) -> Vec<Vec<Value>> {
+    let list = |key: &str| info[key].as_array().cloned().unwrap_or_default();
+    let process = |pid: &Value| list("processes").into_iter().find(|process| process["pid"] == *pid);
+    let name = |pid: &Value| process(pid).map_or(Value::Null, |process| process["comm"].clone());
+    let row = |thread: &Value| {
+        vec![thread["tid"].clone(), thread["comm"].clone(), thread["pid"].clone(), name(&thread["pid"])]
+    };
+    let has_calls = |thread: &&Value| thread["calls"]["entered"] != 0;
+    let mut rows: Vec<Vec<Value>> = list("threads").iter().filter(has_calls).map(row).collect();
+    rows.sort_by_key(|row| number(&row[0]));
+    rows
+}
+
+/// Perfetto shows no calls deeper than this, and says how many there are.
+const DEEPEST: i64 = 511;
+
+/// Asks Perfetto about a trace in these forms.
+fn displayed(recording: &Recording, forms: &[&str]) {
+    let Some(directory) = perfetto() else { return };
+    let (what, info, calls) = (&recording.what, recording.info(), calls(recording));
+    let (calls, deeper): (Vec<Slice>, Vec<Slice>) = calls.into_iter().partition(|call| call.2 < DEEPEST);
+    assert!(!calls.is_empty(), "{what}");
+    for &to in forms {
+        let answers = ask(&directory, &export(recording, to), &[SLICES, LOST, DEEPER, THREADS, TROUBLE]);
+        let [rows, lost, below, names, trouble] = &answers[..] else { panic!("{answers:?}") };
+        assert_eq!(trouble.len(), 0, "{what}: {to}: {trouble:?}");
+        let mut slices = slices(rows);
+        if calls.iter().all(|call| call.5 == 0) {
+            // Instants only: Perfetto puts those of one moment into each other.
+            slices.iter_mut().for_each(|slice| (slice.2, slice.4) = (0, String::new()));
+            slices.sort();
+        }
+        let other = slices.iter().zip(&calls).find(|(slice, call)| !same(slice, call));
+        assert_eq!((other, slices.len()), (None, calls.len()), "{what}: {to}");
+        assert_eq!(number(&lost[0][0]), number(&info["calls"]["lost"]), "{what}: {to}: lost");
+        assert_eq!(number(&below[0][0]), deeper.len() as i64, "{what}: {to}: deeper");
+        assert_eq!(*names, threads(&info), "{what}: {to}");
+    }
+}
+
+const BOTH: &[&str] = &["perfetto", "chrome"];
+
+fn check(program: &Program, flags: &[Flags], arguments: &[&str]) {
+    for flags in flags {
+        displayed(&record(program, flags, &Expect { arguments, ..Expect::default() }), BOTH);
+    }
+}
+
+#[test]
+fn named_threads_with_every_tracer_and_all_clocks_that_tell_times() {
+    let both = vec!["--tracer", "function", "--tracer", "function_graph", "--clock", "coarse"];
+    let flags = [plain(), vec![vec!["--tracer", "function", "--clock", "sparse"], both]].concat();
+    check(&compile(GCC, &["timeline.c"], &[]), &flags, &[]);
+}
+
+#[test]
+fn longjmp_and_recursion_deeper_than_it_can_show() {
+    displayed(&record(&compile(GCC, &["jumps.c"], &[]), &[], &Expect::default()), &["perfetto"]);
+}
+
+#[test]
+fn threads_of_all_kinds() {
+    let program = compile(GCC, &["threads.c"], &[]);
+    for how in ["cancel", "exit", "main"] {
+        check(&program, &plain(), &[how]);
+    }
+}
+
+#[test]
+fn coroutines_and_signal_handlers() {
+    check(&compile(GCC, &["coroutines.c"], &[]), &plain(), &[]);
+}
+
+#[test]
+fn children_of_all_kinds() {
+    let program = compile(GCC, &["processes.c"], &[]);
+    for how in ["fork", "double", "others", "exec"] {
+        check(&program, &plain(), &[how]);
+    }
+}
+
+#[test]
+fn losses_are_seen() {
+    let flags = vec!["--overwrite", "--buffer-size", "1M"];
+    let program = compile(GCC, &["threads.c"], &[]);
+    let recording = record(&program, &flags, &Expect { arguments: &["busy"], ..Expect::default() });
+    assert_ne!(recording.info()["calls"]["lost"], 0);
+    displayed(&recording, BOTH);
+}

@@ -1,0 +1,27 @@
+//! Programs compiled with -pg: what they call at every function's entry is not called any more.
+
+use calltap_e2e::{BUILDS, Expect, compile, record, run};
+use std::process::Command;
+
+#[test]
+fn no_call_of_the_profiling_function_is_left_whoever_is_traced() {
+    for (build, more) in
+        [(&BUILDS[1], &[][..]), (&BUILDS[1], &["-no-pie"]), (&BUILDS[2], &[]), (&BUILDS[2], &["-static"])]
+    {
+        let program = compile(build, &["own_mcount.c"], more);
+        let mut command = Command::new(&program.path);
+        command.current_dir(program.directory());
+        let alone = run(command, b"");
+        assert!(alone.stdout.contains("profiled 2001\n"), "{}: {}", build.name, alone.stdout);
+        for flags in [&["-F", "wanted"][..], &["--tracer", "profile"]] {
+            let recording = record(&program, flags, &Expect::default());
+            assert!(
+                recording.run.stdout.contains("profiled 0\n"),
+                "{}: {}",
+                build.name,
+                recording.run.stdout
+            );
+            recording.counts_agree(&Expect::default());
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Linker symbols as users read them.
+
+use std::fmt::{self, Write as _};
+
+/// Longest demangled name; a symbol that would give a longer one is shown as it is.
+const LONGEST: usize = 16 << 10;
+
+/// `symbol` demangled (Rust legacy and v0 without the hash, C++), or as it is when it is neither.
+pub fn demangle(symbol: &str) -> String {
+    let mut text = Limited(String::new());
+    if let Ok(name) = rustc_demangle::try_demangle(symbol) {
+        if write!(text, "{name:#}").is_ok() {
+            return text.0;
+        }
+    } else if symbol.starts_with("_Z") || symbol.starts_with("__Z") {
+        let options = cpp_demangle::DemangleOptions::new().no_return_type();
+        let parsed = cpp_demangle::Symbol::new(symbol.as_bytes());
+        if parsed.is_ok_and(|parsed| parsed.structured_demangle(&mut text, &options).is_ok()) {
+            return text.0;
+        }
+    }
+    symbol.to_owned()
+}
+
+/// Refuses to grow past [`LONGEST`]: a few bytes of mangled name can stand for gigabytes.
+struct Limited(String);
+
+impl fmt::Write for Limited {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        if self.0.len() + text.len() > LONGEST {
+            return Err(fmt::Error);
+        }
+        self.0.push_str(text);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::demangle;
+
+    #[test]
+    fn demangles_what_compilers_make() {
+        let cases = [
+            ("main", "main"),
+            ("_ZN4core3fmt9Formatter3pad17h0123456789abcdefE", "core::fmt::Formatter::pad"),
+            ("_RNvC6_123foo3bar", "123foo::bar"),
+            (
+                "_ZNSt6vectorIiSaIiEE9push_backERKi",
+                "std::vector<int, std::allocator<int> >::push_back(int const&)",
+            ),
+            ("_Z3maxIiET_S0_S0_", "max<int>(int, int)"),
+            ("_Zbroken", "_Zbroken"),
+            ("", ""),
+        ];
+        for (symbol, name) in cases {
+            assert_eq!(demangle(symbol), name);
+        }
+    }
+}

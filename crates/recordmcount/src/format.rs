@@ -1,0 +1,208 @@
+//! The two dimensions in which object files differ: the width of their headers and tables, and the machine. (x32 has narrow
+//! tables, and code like any other of x86-64.)
+//!
+//! `object` has a set of structures for each width; what is read here is also written, by one code for both.
+
+use crate::Error;
+use object::elf;
+
+/// Whose code it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Machine {
+    X86_64,
+    I386,
+}
+
+/// What decides the layout of the file's tables.
+#[derive(Clone, Copy)]
+pub struct Format {
+    /// ELFCLASS64.
+    pub wide: bool,
+    pub machine: Machine,
+}
+
+/// A relocation as the tables have it.
+pub struct Relocation {
+    pub offset: u64,
+    pub symbol: u32,
+    pub kind: u32,
+}
+
+/// A section's header.
+#[derive(Clone, Copy, Default)]
+pub struct Header {
+    pub name: u32,
+    pub kind: u32,
+    pub flags: u64,
+    pub address: u64,
+    pub offset: u64,
+    pub size: u64,
+    pub link: u32,
+    pub info: u32,
+    pub alignment: u64,
+    pub entry: u64,
+}
+
+/// A symbol's entry, as far as it matters.
+pub struct Symbol {
+    pub name: u32,
+    pub info: u8,
+    pub section: u16,
+    pub value: u64,
+}
+
+impl Format {
+    /// Bytes of a word of the tables.
+    pub fn word(self) -> usize {
+        if self.wide { 8 } else { 4 }
+    }
+
+    /// Bytes of an entry of the list: what the compiler writes, on x32 too.
+    pub fn pointer(self) -> usize {
+        match self.machine {
+            Machine::X86_64 => 8,
+            Machine::I386 => 4,
+        }
+    }
+
+    /// Appends a word.
+    pub fn put(self, to: &mut Vec<u8>, value: u64) {
+        to.extend_from_slice(&value.to_le_bytes()[..self.word()]);
+    }
+
+    /// A word of the tables.
+    pub fn get(self, bytes: &[u8], at: usize) -> Option<u64> {
+        let mut value = [0; 8];
+        value[..self.word()].copy_from_slice(bytes.get(at..at.checked_add(self.word())?)?);
+        Some(u64::from_le_bytes(value))
+    }
+
+    /// Where the file's own header has the place of the section headers; their size, number and the section of their names follow
+    /// each other behind it.
+    pub fn headers_field(self) -> (usize, usize) {
+        if self.wide { (0x28, 0x3a) } else { (0x20, 0x2e) }
+    }
+
+    /// Bytes of a section header.
+    pub fn header_size(self) -> usize {
+        16 + 6 * self.word()
+    }
+
+    /// Reads a section header.
+    pub fn header(self, bytes: &[u8]) -> Option<Header> {
+        let word = |index: usize, halves: usize| self.get(bytes, index * self.word() + halves * 4);
+        Some(Header {
+            name: u32_at(bytes, 0)?,
+            kind: u32_at(bytes, 4)?,
+            flags: word(0, 2)?,
+            address: word(1, 2)?,
+            offset: word(2, 2)?,
+            size: word(3, 2)?,
+            link: u32_at(bytes, 8 + 4 * self.word())?,
+            info: u32_at(bytes, 12 + 4 * self.word())?,
+            alignment: word(4, 4)?,
+            entry: word(5, 4)?,
+        })
+    }
+
+    /// Appends a section header.
+    pub fn put_header(self, to: &mut Vec<u8>, header: &Header) {
+        to.extend_from_slice(&header.name.to_le_bytes());
+        to.extend_from_slice(&header.kind.to_le_bytes());
+        for word in [header.flags, header.address, header.offset, header.size] {
+            self.put(to, word);
+        }
+        to.extend_from_slice(&header.link.to_le_bytes());
+        to.extend_from_slice(&header.info.to_le_bytes());
+        self.put(to, header.alignment);
+        self.put(to, header.entry);
+    }
+
+    /// Bytes of a relocation in a table of this type; None for other tables.
+    pub fn relocation_size(self, table: u32) -> Option<usize> {
+        match elf::SectionType(table) {
+            elf::SHT_REL => Some(2 * self.word()),
+            elf::SHT_RELA => Some(3 * self.word()),
+            _ => None,
+        }
+    }
+
+    /// The type of the tables in which this machine's objects have their relocations.
+    pub fn relocation_table(self) -> u32 {
+        match self.machine {
+            Machine::X86_64 => elf::SHT_RELA.0,
+            Machine::I386 => elf::SHT_REL.0,
+        }
+    }
+
+    /// The type of a relocation that is a whole pointer.
+    pub fn pointer_relocation(self) -> u32 {
+        match self.machine {
+            Machine::X86_64 => elf::R_X86_64_64.0,
+            Machine::I386 => elf::R_386_32.0,
+        }
+    }
+
+    /// Bits of a relocation's second word below the symbol's number.
+    fn kind_bits(self) -> u32 {
+        if self.wide { 32 } else { 8 }
+    }
+
+    /// Reads a relocation.
+    pub fn relocation(self, bytes: &[u8]) -> Option<Relocation> {
+        let info = self.get(bytes, self.word())?;
+        Some(Relocation {
+            offset: self.get(bytes, 0)?,
+            symbol: (info >> self.kind_bits()) as u32,
+            kind: (info & ((1 << self.kind_bits()) - 1)) as u32,
+        })
+    }
+
+    /// A relocation's second word.
+    pub fn relocation_info(self, symbol: u32, kind: u32) -> Result<u64, Error> {
+        if !self.wide && symbol >> 24 != 0 {
+            return Err(Error::Unknown { what: "too many symbols for a relocation of 32 bits".to_owned() });
+        }
+        Ok(u64::from(symbol) << self.kind_bits() | u64::from(kind))
+    }
+
+    /// Bytes of a symbol.
+    pub fn symbol_size(self) -> usize {
+        if self.wide { 24 } else { 16 }
+    }
+
+    /// Reads a symbol.
+    pub fn symbol(self, bytes: &[u8]) -> Option<Symbol> {
+        let (info, section, value) = if self.wide { (4, 6, 8) } else { (12, 14, 4) };
+        Some(Symbol {
+            name: u32_at(bytes, 0)?,
+            info: *bytes.get(info)?,
+            section: u16_at(bytes, section)?,
+            value: self.get(bytes, value)?,
+        })
+    }
+
+    /// The symbol of a section.
+    pub fn section_symbol(self, section: u16) -> Vec<u8> {
+        let (info, index) = if self.wide { (4, 6) } else { (12, 14) };
+        let mut symbol = vec![0; self.symbol_size()];
+        symbol[info] = elf::STT_SECTION.0; // STB_LOCAL is 0.
+        symbol[index..index + 2].copy_from_slice(&section.to_le_bytes());
+        symbol
+    }
+}
+
+/// A word of 32 bits.
+pub fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.get(at..at.checked_add(4)?)?.try_into().ok()?))
+}
+
+/// Half a word of 32 bits.
+pub fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_le_bytes(bytes.get(at..at.checked_add(2)?)?.try_into().ok()?))
+}
+
+/// Words of 32 bits.
+pub fn u32s(bytes: &[u8]) -> impl Iterator<Item = u32> + '_ {
+    bytes.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]))
+}
