@@ -71,6 +71,34 @@ fn killed_at_any_system_call_it_leaves_a_program_that_runs_on() {
 }
 
 #[test]
+fn what_a_killed_set_had_not_come_to_the_next_one_does() {
+    if !have("strace") {
+        return;
+    }
+    let program = compile(GCC, &["resident.c"], &[]);
+    for when in [1, 2, 3, 4, 5, 6, 8, 10, 13] {
+        let mut resident = Resident::start(&program, &["busy"]);
+        let pid = resident.pid.to_string();
+        assert!(calltap_run(&["attach", "-p", &pid]).status.success());
+        let set = ["set", "-p", &pid, "--tracer", "function"];
+        let mut strace = Command::new("strace");
+        strace.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=ptrace", "-e"]);
+        strace.arg(format!("inject=ptrace:signal=SIGKILL:when={when}")).arg(calltap_e2e::calltap()).args(set);
+        let _ = run(strace, b"");
+        let again = calltap_run(&set);
+        assert!(again.status.success(), "{when}: {}", again.stderr);
+        assert!(resident.runs(), "{when}");
+        let taken = calltap_run(&["snapshot", "-p", &pid, "-o", resident.trace().to_str().unwrap()]);
+        assert!(taken.status.success(), "{when}: {}", taken.stderr);
+        let left = calltap_run(&["detach", "-p", &pid]);
+        assert!(left.status.success(), "{when}: {}", left.stderr);
+        assert_eq!(changed_text(resident.pid), [""; 0], "{when}");
+        let (status, output, errors) = resident.end();
+        assert!(status.success(), "{when}: {status} {output}{errors}");
+    }
+}
+
+#[test]
 #[ignore = "long: under stress"]
 fn two_at_a_time_do_no_harm() {
     let program = compile(GCC, &["resident.c"], &[]);

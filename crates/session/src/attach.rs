@@ -61,6 +61,23 @@ pub fn come(
     std::thread::scope(|scope| scope.spawn(work).join()).unwrap_or_else(|_| failed())
 }
 
+/// Has the process map what is in the plan area.
+fn map(target: &Target, stops: &mut Stops) -> Result<(), Error> {
+    let start = Instant::now();
+    loop {
+        let mut patient = Patient::new(target)?;
+        let mut thread = patient.any_thread()?;
+        let mapped = patient.remote(&mut thread, remote::MAP, Path::new(""));
+        patient.put_back(&thread);
+        // Another will do.
+        let again = mapped.is_err() && thread.has_ended() && target.lives() && start.elapsed() < TRY;
+        stops.add(thread.release());
+        if !again {
+            return mapped.map_err(|failed| explain(target, failed));
+        }
+    }
+}
+
 impl Planner<'_> {
     /// Switches on what is wanted in a process whose agent is there.
     fn attach(
@@ -109,15 +126,10 @@ impl Planner<'_> {
         self.look(index, target.pid, false, &mut records);
         records.drain(..).for_each(&mut *emit);
         self.hand_over();
-        if !self.stubs.to_map.is_empty() {
-            let mut patient = Patient::new(target)?;
-            let mut thread = patient.any_thread()?;
-            let mapped = patient.remote(&mut thread, remote::MAP, Path::new(""));
-            patient.put_back(&thread);
-            stops.add(thread.release());
-            mapped.map_err(|failed| explain(target, failed))?;
-        }
+        let mapped = if self.stubs.to_map.is_empty() { Ok(()) } else { map(target, stops) };
+        // Also where that has failed: then nothing may lead there.
         self.take_mapped(index, &mut records);
+        mapped?;
         self.patch(index, target.pid, false, &mut records);
         self.drain(index, target, stops)?;
         self.patch(index, target.pid, true, &mut records);

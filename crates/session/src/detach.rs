@@ -73,7 +73,7 @@ impl Past {
     fn new(entries: Vec<Entry>, shared: &Shared, index: Option<u32>, regions: &[Region], code: u64) -> Past {
         let line = index.map(|index| shared.line(index));
         let ours = |process: u32| line.as_ref().is_none_or(|line| line.contains(&process));
-        let at = |address: u64| regions.iter().find(|region| (region.start..region.end).contains(&address));
+        let shows = |address, offset| regions.iter().any(|region| region.shows(address, code, offset));
         let (mut marks, mut hops) = (BTreeMap::<Avma, Mark>::new(), Vec::new());
         for entry in entries {
             match entry {
@@ -89,8 +89,8 @@ impl Past {
                     }
                     mark.targets.push(State::On(target));
                 }
-                Entry::Hops { process, address, length, .. }
-                    if ours(process) && at(address).is_some_and(|region| region.file.1 == code) =>
+                Entry::Hops { process, address, offset, length }
+                    if ours(process) && shows(address, offset) =>
                 {
                     hops.push((address, length));
                 }

@@ -58,26 +58,32 @@ fn check_filters(target: &Target, stops: &mut Stops) -> Result<(), Error> {
 pub fn load(target: &Target, directory: &Directory, shared: &Shared) -> Result<Stops, Error> {
     let mut stops = Stops { threads: threads::list(target.pid).len(), ..Stops::default() };
     check_filters(target, &mut stops)?;
-    let mut patient = Patient::new(target);
     let start = Instant::now();
-    // A program that was only just started has not loaded its libraries yet.
-    while patient.is_err() && target.lives() && start.elapsed() < STARTING {
-        std::thread::sleep(Duration::from_millis(5));
-        patient = Patient::new(target);
+    loop {
+        let mut patient = Patient::new(target);
+        // A program that was only just started has not loaded its libraries yet.
+        while patient.is_err() && target.lives() && start.elapsed() < STARTING {
+            std::thread::sleep(Duration::from_millis(5));
+            patient = Patient::new(target);
+        }
+        let mut patient = patient?;
+        let mut thread = match patient.agent {
+            // (The unwinder may have to be told still.)
+            Some(agent) if agent.is_placed() => outside_unwinder(target, &mut patient)?,
+            Some(_) => patient.any_thread()?,
+            None => bring_in(target, directory, &mut patient)?,
+        };
+        let joined = join(target, directory, shared, &mut patient, &mut thread, None);
+        patient.put_back(&thread);
+        // What the thread that was borrowed has not done before it ended, another does.
+        let again = joined.is_err() && thread.has_ended() && target.lives() && start.elapsed() < LOAD;
+        stops.add(thread.release());
+        if !again {
+            joined?;
+            await_registration(target, shared, patient.agent)?;
+            return Ok(stops);
+        }
     }
-    let mut patient = patient?;
-    let mut thread = match patient.agent {
-        // (The unwinder may have to be told still.)
-        Some(agent) if agent.is_placed() => outside_unwinder(target, &mut patient)?,
-        Some(_) => patient.any_thread()?,
-        None => bring_in(target, directory, &mut patient)?,
-    };
-    let joined = join(target, directory, shared, &mut patient, &mut thread, None);
-    patient.put_back(&thread);
-    stops.add(thread.release());
-    joined?;
-    await_registration(target, shared, patient.agent)?;
-    Ok(stops)
 }
 
 /// Brings the agent in. Where a dynamic linker has loaded it, it has joined the session already. The thread that was borrowed.

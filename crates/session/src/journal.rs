@@ -70,6 +70,30 @@ impl<'a> FromIterator<&'a Entry> for Entries {
     }
 }
 
+/// What of it holds for a process. `line`: itself and those it was forked from; `shows(address, offset)`: is this byte of the code file mapped there?
+///
+/// Hops are written down before they are mapped, so whoever came before may have failed, or been killed, in between: sites that were to lead
+/// there have no such stub.
+pub fn standing<'e>(entries: &'e [Entry], line: &[u32], shows: impl Fn(u64, u64) -> bool) -> Vec<&'e Entry> {
+    let mut hops = Vec::new();
+    let stands = |entry: &&Entry| match **entry {
+        Entry::Hops { process, address, offset, length } => {
+            let ours = line.contains(&process);
+            if ours {
+                hops.push((address..address + length, shows(address, offset)));
+            }
+            ours
+        }
+        Entry::Site { process, target, .. } => {
+            // (The same addresses are given out again if nothing was mapped there.)
+            let last = hops.iter().rfind(|(range, _)| range.contains(&target.0));
+            line.contains(&process) && last.is_none_or(|(_, mapped)| *mapped)
+        }
+        Entry::Drained { process } => line.contains(&process),
+    };
+    entries.iter().filter(stands).collect()
+}
+
 /// The file.
 #[derive(Debug)]
 pub struct Journal(File);

@@ -330,22 +330,18 @@ impl Loaded {
         records.push(News::Sites(NewSites { module, binary, sites }));
     }
 
-    /// Finds out which of its sites have stubs, and what they are now, from the journal and the text. `line`: the process and those it was
-    /// forked from.
-    pub fn recall(&mut self, entries: &[Entry], line: &[u32], text: &mut ProcessText) {
+    /// Finds out which of its sites have stubs, and what they are now, from what [stands](journal::standing) in the journal and from the text.
+    pub fn recall(&mut self, entries: &[&Entry], text: &mut ProcessText) {
         let functions: HashMap<Avma, usize> = self
             .traceable()
             .filter_map(|(index, function)| {
                 Some((Site::new(function.form.as_ref()?, self.bias)?.address(), index))
             })
             .collect();
-        let drained =
-            entries.iter().rposition(|e| matches!(e, Entry::Drained { process } if line.contains(process)));
+        let drained = entries.iter().rposition(|entry| matches!(entry, Entry::Drained { .. }));
         for (n, entry) in entries.iter().enumerate() {
-            let Entry::Site { process, site, target, stub: Some((id, wanted)), inode } = entry else {
-                continue;
-            };
-            if !line.contains(process) || *inode != self.mapped.file.1 {
+            let Entry::Site { site, target, stub: Some((id, wanted)), inode, .. } = entry else { continue };
+            if *inode != self.mapped.file.1 {
                 continue;
             }
             let Some(function) = functions.get(&site.address()) else { continue };

@@ -63,6 +63,13 @@ impl Region {
         File::open(itself).or_else(|_| named())
     }
 
+    /// Is this byte of a file mapped at an address in it?
+    pub fn shows(&self, address: u64, inode: u64, offset: u64) -> bool {
+        (self.start..self.end).contains(&address)
+            && self.file.1 == inode
+            && self.offset + (address - self.start) == offset
+    }
+
     /// A range that is spoken for.
     pub fn taken(start: u64, length: u64) -> Region {
         let (file, path) = ((String::new(), 0), PathBuf::new());

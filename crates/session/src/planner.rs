@@ -6,7 +6,7 @@ pub use switch::{Tally, switch};
 
 use crate::clock;
 use crate::directory::Directory;
-use crate::journal::Entry;
+use crate::journal::{self, Entry};
 use crate::loaded::{Listed, Loaded, Wish};
 use crate::maps::{self, Region};
 use crate::modules::{Candidates, Identity, Mapped, mapped};
@@ -270,13 +270,16 @@ impl<'a> Planner<'a> {
     pub fn recall(&mut self, target: &Target) -> Result<(), Refusal> {
         let entries = self.directory.journal.read().map_err(|error| target.refuse(&error.to_string()))?;
         self.stubs.recall(&entries);
+        let code = self.directory.code_inode();
         for (index, Target { pid, .. }) in self.living(target) {
             let (Ok(regions), Ok(mut text)) = (maps::read(pid), ProcessText::open(pid)) else { continue };
             self.see_modules(index, pid, false, &regions, &mut Vec::new());
             let line = self.shared.line(index);
+            let shows = |address, offset| regions.iter().any(|region| region.shows(address, code, offset));
+            let standing = journal::standing(&entries, &line, shows);
             let Some(process) = self.processes.get_mut(&index) else { continue };
             for module in &mut process.modules {
-                module.recall(&entries, &line, &mut text);
+                module.recall(&standing, &mut text);
             }
             process.watched = entries
                 .iter()
