@@ -6,6 +6,7 @@ mod cc;
 mod control;
 mod grammar;
 mod live;
+mod mount;
 mod output;
 mod progress;
 mod record;
@@ -47,6 +48,9 @@ fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
         "record" => return record::run(arguments),
         "attach" | "set" | "status" | "detach" | "snapshot" => live::run(name, arguments)?,
         "top" => top::run(arguments)?,
+        "mount" => mount::run(arguments)?,
+        "run" => return mount::run_program(arguments),
+        "exec" => return mount::exec(arguments),
         "get" | "put" => control::run(name, arguments)?,
         "stat" => stat::run(arguments)?,
         "sites" => sites::run(arguments)?,

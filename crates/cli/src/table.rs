@@ -320,6 +320,76 @@ pub const COMMANDS: &[Command] = &[
         }),
     },
     Command {
+        name: "mount",
+        about: "Mount the control directory of a running process, as ftrace has it for the kernel",
+        details: "Attaches, and returns when the directory can be used: 'echo function_graph > DIR/current_tracer', 'echo \'parse_*\' > DIR/set_ftrace_filter', \
+                  'cat DIR/trace_pipe'. Nothing is traced before it is asked for. Names, formats and errors are those of the kernel's tracefs; where they differ, \
+                  docs/compatibility.md says so and why. 'umount DIR' leaves the process as it was; so does the end of the process, and whatever becomes of calltap.",
+        flags: &[
+            PID,
+            or(
+                value(
+                    "buffer-size",
+                    None,
+                    "SIZE",
+                    "Ring memory in the process for all threads together (bytes, or with K, M, G).",
+                ),
+                "64M",
+            ),
+            PATCH_MODE,
+            PATCH_LOG,
+            switch(
+                "foreground",
+                Some('f'),
+                "Serve the directory until it is unmounted, instead of returning.",
+            ),
+        ],
+        operand: Some(Operand {
+            name: "DIR",
+            takes: Takes::One,
+            optional: false,
+            help: "An existing directory.",
+        }),
+    },
+    Command {
+        name: "run",
+        about: "Run a program with its control directory mounted; nothing is traced before it is asked for",
+        details: "As 'calltap mount' for a program that is started here. It ends as the program ends.",
+        flags: &[
+            value("mount", None, "DIR", "An existing directory."),
+            or(
+                value(
+                    "buffer-size",
+                    None,
+                    "SIZE",
+                    "Ring memory in the process for all threads together (bytes, or with K, M, G).",
+                ),
+                "64M",
+            ),
+            PATCH_MODE,
+            PATCH_LOG,
+        ],
+        operand: Some(Operand {
+            name: "PROGRAM",
+            takes: Takes::Rest,
+            optional: false,
+            help: "The program and its arguments.",
+        }),
+    },
+    Command {
+        name: "exec",
+        about: "Run a client of ftrace (trace-cmd, a script) on a process instead of the kernel",
+        details: "The command finds the process's control directory at /sys/kernel/tracing, in a mount namespace of its own: 'calltap exec -p PID -- trace-cmd start -p function'. \
+                  The kernel's own directory is not touched.",
+        flags: &[PID],
+        operand: Some(Operand {
+            name: "COMMAND",
+            takes: Takes::Rest,
+            optional: false,
+            help: "The command and its arguments.",
+        }),
+    },
+    Command {
         name: "stat",
         about: "Show what the profile tracer has summed up: calls, total, average and longest time per function",
         details: "The profile tracer ('--tracer profile:GLOB,...' of record, attach and set) keeps sums in the program itself, without an event for every call: nothing is \

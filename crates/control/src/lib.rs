@@ -11,6 +11,11 @@ mod sets;
 mod stat;
 mod tracers;
 
+pub use number::parse as parse_number;
+pub use sets::{Which, add, has, matches};
+pub use stat::{duration, table};
+pub use tracers::{PROFILE, TRACE};
+
 use calltap_session::{Listed, Profiled, TracerWords, Words};
 use rustix::io::Errno;
 

@@ -12,7 +12,7 @@ const PAGE: usize = 4096;
 
 impl Model<'_> {
     /// `name`, or `name [module]` in a library.
-    pub(crate) fn name(&self, function: &Listed) -> String {
+    pub fn name(&self, function: &Listed) -> String {
         if function.library {
             format!("{} [{}]", function.function, function.module)
         } else {

@@ -9,7 +9,7 @@ use calltap_session::{Listed, TracerWords};
 use std::fmt::Write;
 
 /// Which of a tracer's sets.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Which {
     /// What it traces.
     Filter,
@@ -22,8 +22,8 @@ pub fn has(set: &GlobSet, function: &Listed) -> bool {
     set.has(|glob| matches(glob, function))
 }
 
-/// By its linker symbol, another name, or its demangled one.
-fn matches(glob: &Glob, function: &Listed) -> bool {
+/// Is a glob about a function: by its linker symbol, another name, or its demangled one?
+pub fn matches(glob: &Glob, function: &Listed) -> bool {
     let mut names = function.aliases.iter().chain([&function.function]);
     names.any(|name| glob.matches(name)) || glob.matches(&demangle(&function.function))
 }
@@ -70,11 +70,7 @@ impl Model<'_> {
 
     pub(crate) fn write_set(&mut self, which: Which, text: &str, open: Open) -> Result<(), Refusal> {
         let functions = self.functions;
-        let tracer = self.default_tracer_mut();
-        let set = match which {
-            Which::Filter => &mut tracer.filter,
-            Which::Notrace => &mut tracer.notrace,
-        };
+        let set = self.set_mut(which);
         if open == Open::Truncate {
             set.clear();
         }
@@ -83,10 +79,19 @@ impl Model<'_> {
         }
         Ok(())
     }
+
+    /// The words of the default tracer's set.
+    pub fn set_mut(&mut self, which: Which) -> &mut Vec<String> {
+        let tracer = self.default_tracer_mut();
+        match which {
+            Which::Filter => &mut tracer.filter,
+            Which::Notrace => &mut tracer.notrace,
+        }
+    }
 }
 
-/// Adds a word.
-fn add(set: &mut Vec<String>, word: &str, functions: &[Listed]) -> Result<(), Refusal> {
+/// Adds a word to those of a set. Nothing is changed if it is refused.
+pub fn add(set: &mut Vec<String>, word: &str, functions: &[Listed]) -> Result<(), Refusal> {
     let (takes, pattern) = match word.strip_prefix('!') {
         Some(pattern) => (true, pattern),
         None => (false, word),
@@ -99,7 +104,9 @@ fn add(set: &mut Vec<String>, word: &str, functions: &[Listed]) -> Result<(), Re
         false => pattern.to_owned(),
     };
     let glob = Glob::new(&pattern);
-    if pattern.is_empty() || !functions.iter().any(|function| matches(&glob, function)) {
+    // (Demangling all of them takes long: most words are linker symbols.)
+    let named = functions.iter().any(|function| glob.matches(&function.function));
+    if pattern.is_empty() || !named && !functions.iter().any(|function| matches(&glob, function)) {
         let names: Vec<String> = functions.iter().map(|function| demangle(&function.function)).collect();
         let near = nearest_names(&pattern, names.iter().map(String::as_str), 3);
         let hint = if near.is_empty() { String::new() } else { format!("; nearest: {}", near.join(", ")) };

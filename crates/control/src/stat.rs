@@ -24,8 +24,8 @@ pub fn table(rows: &[Profiled]) -> String {
     text
 }
 
-/// Microseconds in eight characters, with as many decimals as fit, up to three.
-fn duration(ns: u64) -> String {
+/// Microseconds in seven digits at most, as function_graph prints them: up to three decimals, ` us `, and blanks up to the end of the column.
+pub fn duration(ns: u64) -> String {
     let mut text = (ns / 1000).to_string();
     if text.len() < 7 {
         let decimals = format!("{:03}", ns % 1000);

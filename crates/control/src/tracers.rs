@@ -8,9 +8,9 @@ use calltap_session::TracerWords;
 use calltap_trace::TracerKind;
 
 /// The tracer of `current_tracer`,
-const TRACE: &str = "trace";
+pub const TRACE: &str = "trace";
 /// and that of `function_profile_enabled`.
-const PROFILE: &str = "trace_profile";
+pub const PROFILE: &str = "trace_profile";
 
 impl Model<'_> {
     pub(crate) fn current_tracer(&self) -> String {

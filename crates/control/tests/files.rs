@@ -9,6 +9,8 @@ fn functions() -> Vec<Listed> {
     let function = |(name, module): (&str, &str)| Listed {
         function: name.into(),
         aliases: Vec::new(),
+        address: 0,
+        size: 0,
         module: module.into(),
         library: module != "server",
         known: false,

@@ -14,7 +14,7 @@ use crate::shm::{self, Shared};
 use calltap_abi::{Clock, ThreadEntry, ThreadState};
 use calltap_trace::{ClockPair, Error, Process, Record, Thread, ThreadId};
 use std::fs;
-use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -57,6 +57,27 @@ pub struct Live<'a> {
     pub interval: Duration,
     /// True while everything is switched on. When that begins, and when it ends, what there is is handed over.
     pub on: &'a AtomicBool,
+    /// Also when somebody asks for it.
+    pub due: Option<&'a Due>,
+}
+
+/// Asks that what has happened until now be handed over.
+#[derive(Debug, Default)]
+pub struct Due {
+    asked: AtomicU64,
+    served: AtomicU64,
+}
+
+impl Due {
+    /// Asks. The number is for [`Due::is_served`].
+    pub fn ask(&self) -> u64 {
+        self.asked.fetch_add(1, AcqRel) + 1
+    }
+
+    /// Was everything handed over that had happened when this was asked for?
+    pub fn is_served(&self, number: u64) -> bool {
+        self.served.load(Acquire) >= number
+    }
 }
 
 /// Reads all threads of a session.
@@ -174,7 +195,12 @@ impl<'a> Collector<'a> {
         let late = |after: Duration| self.flushed.is_some_and(|flushed| flushed.elapsed() >= after);
         match self.live {
             None => last || late(FLUSH),
-            Some(live) => self.flushed.is_some() != live.on.load(Acquire) || late(live.interval),
+            Some(live) => {
+                let asked = |due: &Due| due.asked.load(Acquire) != due.served.load(Relaxed);
+                self.flushed.is_some() != live.on.load(Acquire)
+                    || late(live.interval)
+                    || live.due.is_some_and(asked)
+            }
         }
     }
 
@@ -191,11 +217,14 @@ impl<'a> Collector<'a> {
 
     fn hand_over(&mut self, last: bool) {
         let on = self.live.is_none_or(|live| live.on.load(Acquire));
+        let due = self.live.and_then(|live| live.due);
+        let asked = due.map_or(0, |due| due.asked.load(Acquire));
         self.flushed = on.then(Instant::now);
         if self.live.is_some() && !last {
             self.pass(Extent::Partial);
         }
         self.flush();
+        due.into_iter().for_each(|due| due.served.store(asked, Release));
     }
 
     fn take_records(&mut self) {

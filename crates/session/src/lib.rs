@@ -53,6 +53,7 @@ pub use agent::{Image as AgentImage, LIBRARY as AGENT_LIBRARY, PLACED as AGENT_P
 pub use attach::Stops;
 pub use calltap_abi::Clock;
 pub use choice::{Choice, Parse, Selector, TracerWords, Words};
+pub use collector::Due;
 pub use error::Error;
 pub use launch::no_core_dump;
 pub use live::{Attached, Profiled, Snapshot, Status, leave};
@@ -62,7 +63,7 @@ pub use output::Consumer;
 pub use patch_log::keep_patch_log;
 pub use planner::{PatchMode, Tally};
 pub use record::{Options, Outcome, Subject, record};
-pub use requests::{Answer, Request, ask};
+pub use requests::{Answer, Mailbox, Request, ask};
 pub use text::{ProcessText, Sync as TextSync};
 pub use visit::{Controls, Visited};
 pub use watch::{Watch, watch};

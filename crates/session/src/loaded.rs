@@ -101,12 +101,16 @@ impl Given {
 }
 
 /// A function that can be traced.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Listed {
     /// Linker symbol,
     pub function: String,
     /// and its other names.
     pub aliases: Vec<String>,
+    /// Where it is in the process.
+    pub address: u64,
+    /// Bytes, 0 when unknown.
+    pub size: u64,
     /// File name of its module.
     pub module: String,
     /// That is not the program itself.
@@ -381,6 +385,8 @@ impl Loaded {
             listed.push(Listed {
                 function: function.name.clone(),
                 aliases: function.aliases.clone(),
+                address: self.bias.apply(function.address).0,
+                size: function.size,
                 module: self.mapped.name(),
                 library,
                 known: placed.is_some(),

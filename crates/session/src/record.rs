@@ -228,6 +228,8 @@ fn record_process(
         duration,
         over: &|| false,
         meanwhile: &mut |_| {},
+        mailbox: None,
+        due: None,
     })?;
     let Visited { stops, muted, totals, sites, mut notes, failed, ended, cpu } = visited;
     notes.extend(file.note());

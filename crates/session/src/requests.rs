@@ -8,6 +8,9 @@ use crate::live::{Profiled, Status};
 use crate::loaded::Listed;
 use crate::target::Target;
 use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// What can be asked.
@@ -30,6 +33,8 @@ pub enum Request {
     Selection,
     /// To have this wanted from now on.
     Select(Words),
+    /// To have what was summed up begin at nothing.
+    ResetProfile,
     /// To leave the process.
     Leave,
 }
@@ -58,6 +63,59 @@ pub enum Answer {
     Leaving,
     /// That cannot be, for this reason.
     Refused(String),
+}
+
+/// Requests of whoever watches in the same process as the controller: no files, no waiting for the next look.
+#[derive(Debug, Default)]
+pub struct Mailbox {
+    letters: Mutex<Letters>,
+    come: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Letters {
+    waiting: VecDeque<(Request, Sender<Answer>)>,
+    closed: bool,
+}
+
+impl Mailbox {
+    /// Asks, and waits for the answer. None: nobody is there any more.
+    pub fn ask(&self, request: Request) -> Option<Answer> {
+        let (sender, answer) = mpsc::channel();
+        {
+            let mut letters = self.letters();
+            if letters.closed {
+                return None;
+            }
+            letters.waiting.push_back((request, sender));
+        }
+        self.come.notify_all();
+        answer.recv().ok()
+    }
+
+    fn letters(&self) -> MutexGuard<'_, Letters> {
+        // Whoever panicked left whole letters behind.
+        self.letters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One that was not answered yet, and where its answer goes.
+    pub(crate) fn next(&self) -> Option<(Request, Sender<Answer>)> {
+        self.letters().waiting.pop_front()
+    }
+
+    /// Waits for one. True if there is one.
+    pub(crate) fn wait(&self, limit: Duration) -> bool {
+        let none = |letters: &mut Letters| letters.waiting.is_empty();
+        let waited = self.come.wait_timeout_while(self.letters(), limit, none);
+        !waited.unwrap_or_else(PoisonError::into_inner).0.waiting.is_empty()
+    }
+
+    /// Nobody will answer any more.
+    pub fn close(&self) {
+        let mut letters = self.letters();
+        letters.closed = true;
+        letters.waiting.clear();
+    }
 }
 
 /// A request or an answer, and what tells it from an earlier one.

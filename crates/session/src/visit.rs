@@ -2,7 +2,7 @@
 
 use crate::attach::Stops;
 use crate::choice::Words;
-use crate::collector::{Collector, Live, Totals};
+use crate::collector::{Collector, Due, Live, Totals};
 use crate::directory::Directory;
 use crate::governor::{self, Governor, Muted, Rates};
 use crate::launch;
@@ -10,9 +10,9 @@ use crate::live::{self, Profiled, Settings, Stage, Status};
 use crate::news::News;
 use crate::output::Consumer;
 use crate::planner::Planner;
-use crate::profile::Sums;
+use crate::profile::{self, Sums};
 use crate::record::{self, Options};
-use crate::requests::{Answer, Request, Requests};
+use crate::requests::{Answer, Mailbox, Request, Requests};
 use crate::shm::{self, Shared};
 use crate::target::Target;
 use crate::{Error, attach, clock, detach};
@@ -27,6 +27,8 @@ use std::time::{Duration, Instant};
 
 /// The reason not to change them.
 const TRACERS_STAY: &str = "its tracers stay while it is recorded; filters and notrace sets can be changed";
+
+const MOUNTED: &str = "its control directory is mounted: what is traced is changed there";
 
 /// How often it is looked whether to leave.
 const LOOK: Duration = Duration::from_millis(5);
@@ -61,6 +63,10 @@ pub struct Stay<'a> {
     pub over: &'a (dyn Fn() -> bool + Sync),
     /// Called again and again until then.
     pub meanwhile: &'a mut dyn FnMut(&mut Controls<'_, '_>),
+    /// Where the watcher's own requests come.
+    pub mailbox: Option<&'a Mailbox>,
+    /// It asks for what has happened.
+    pub due: Option<&'a Due>,
 }
 
 /// What came of a visit.
@@ -155,7 +161,7 @@ impl<'a> Visit<'a> {
         let (sender, receiver) = mpsc::channel();
         let (on, sums) = (AtomicBool::new(false), Arc::new(Mutex::new(Sums::default())));
         let collector = Collector::new(&self.shared, &mut *stay.consumer, receiver, self.clock)
-            .live(stay.interval.map(|interval| Live { interval, on: &on }))
+            .live(stay.interval.map(|interval| Live { interval, on: &on, due: stay.due }))
             .counting(rates.clone())
             .summing(Arc::clone(&sums));
         let over = || !self.target.lives() || interrupted.load(Acquire) || (stay.over)();
@@ -168,6 +174,7 @@ impl<'a> Visit<'a> {
             muted: Vec::new(),
             meanwhile: stay.meanwhile,
             requests: Requests::default(),
+            mailbox: stay.mailbox,
             settings,
             sums,
             leave: false,
@@ -222,6 +229,8 @@ struct Inside<'a> {
     meanwhile: &'a mut dyn FnMut(&mut Controls<'_, '_>),
     /// Of other controllers.
     requests: Requests,
+    /// Of whoever watches: what is traced is the watcher's business then.
+    mailbox: Option<&'a Mailbox>,
     settings: Settings,
     /// What ended threads had summed up.
     sums: Arc<Mutex<Sums>>,
@@ -257,14 +266,22 @@ impl Inside<'_> {
 
     /// Until it is over.
     fn remain(&mut self, planner: &mut Planner<'_>, over: &(dyn Fn() -> bool + Sync)) -> Result<(), Error> {
-        let (shared, records) = (&self.visit.shared, self.records.clone());
+        let (shared, records, mailbox) = (&self.visit.shared, self.records.clone(), self.mailbox);
         self.see_cpu();
         let mut governor = self.limit.map(|(limit, rates)| Governor::new(rates, limit, self.cpu));
         let ended = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {
                 while !over() && !ended.load(Acquire) {
-                    thread::sleep(LOOK);
+                    match mailbox {
+                        Some(mailbox) if mailbox.wait(LOOK) => {
+                            shared.control().doorbell.fetch_add(1, AcqRel);
+                            shm::wake(&shared.control().doorbell);
+                            thread::sleep(LOOK / 10);
+                        }
+                        Some(_) => {}
+                        None => thread::sleep(LOOK),
+                    }
                 }
                 record::end_planning(shared, &ended);
             });
@@ -287,11 +304,25 @@ impl Inside<'_> {
         })
     }
 
-    /// Answers another controller, if one has asked.
+    /// Answers whoever watches, and another controller, if one has asked.
     fn serve(&mut self, planner: &mut Planner<'_>) {
-        let Visit { directory, shared, target, .. } = self.visit;
+        while let Some((request, sender)) = self.mailbox.and_then(Mailbox::next) {
+            // (Who has asked may be gone.)
+            let _ = sender.send(self.answer(request, planner));
+        }
+        let Visit { directory, target, .. } = self.visit;
         let Some(request) = self.requests.next(directory) else { return };
-        let answer = match request {
+        let changes = matches!(request, Request::Set { .. } | Request::Select(_) | Request::ResetProfile);
+        let answer = match self.mailbox {
+            Some(_) if changes => Answer::Refused(target.refuse(MOUNTED).to_string()),
+            _ => self.answer(request, planner),
+        };
+        self.requests.answer(directory, &answer);
+    }
+
+    fn answer(&mut self, request: Request, planner: &mut Planner<'_>) -> Answer {
+        let Visit { shared, target, .. } = self.visit;
+        match request {
             Request::Set { given, on, later } => {
                 self.set(planner, given, on, later).unwrap_or_else(|error| Answer::Refused(error.to_string()))
             }
@@ -307,12 +338,18 @@ impl Inside<'_> {
                 self.select(planner, words, on, true)
                     .unwrap_or_else(|error| Answer::Refused(error.to_string()))
             }
+            Request::ResetProfile => {
+                if let Ok(mut sums) = self.sums.lock() {
+                    *sums = Sums::default();
+                }
+                profile::reset(shared);
+                Answer::Profile(Vec::new())
+            }
             Request::Leave => {
                 self.leave = true;
                 Answer::Leaving
             }
-        };
-        self.requests.answer(directory, &answer);
+        }
     }
 
     /// Traces something else from now on.
@@ -346,7 +383,8 @@ impl Inside<'_> {
         // (The trace has said who they are.)
         let kinds = |tracers: &[TracerInfo]| tracers.iter().map(|tracer| tracer.kind).collect::<Vec<_>>();
         let paused = words.paused != self.settings.words.paused;
-        if !paused && kinds(&choice.tracers) != kinds(&self.settings.session.tracers) {
+        let fixed = self.mailbox.is_none() && !paused;
+        if fixed && kinds(&choice.tracers) != kinds(&self.settings.session.tracers) {
             return Err(refuse(TRACERS_STAY));
         }
         if on {

@@ -1,8 +1,10 @@
 //! `calltap top`: watching a running process, interval by interval, without a trace file.
 
 use crate::Error;
+use crate::collector::Due;
 use crate::output::Consumer;
 use crate::record::{Options, Subject};
+use crate::requests::Mailbox;
 use crate::visit::{Controls, Stay, Visit, Visited};
 use calltap_trace::Record;
 use std::io;
@@ -19,6 +21,10 @@ pub struct Watch<'a> {
     pub over: &'a (dyn Fn() -> bool + Sync),
     /// Called again and again until then.
     pub meanwhile: &'a mut dyn FnMut(&mut Controls<'_, '_>),
+    /// Requests of the watcher.
+    pub mailbox: Option<&'a Mailbox>,
+    /// Asks for what has happened before the interval ends.
+    pub due: Option<&'a Due>,
 }
 
 /// Watches the process of `options` ([`Subject::Process`]) for its duration, or until it ends, we are told to end (SIGINT, SIGTERM, SIGHUP), or it is
@@ -38,5 +44,7 @@ pub fn watch(options: &Options, watch: Watch<'_>) -> Result<Visited, Error> {
         duration,
         over: watch.over,
         meanwhile: watch.meanwhile,
+        mailbox: watch.mailbox,
+        due: watch.due,
     })
 }

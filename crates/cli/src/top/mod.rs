@@ -79,6 +79,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
                     interval: show.interval,
                     over: &|| desk.is_over(),
                     meanwhile: &mut |controls| desk.serve(controls),
+                    mailbox: None,
+                    due: None,
                 },
             )
         });

@@ -1,0 +1,32 @@
+//! A process that does nothing but wait for our end: if we are killed, it unmounts what we have mounted.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// While it exists, somebody looks after the mount.
+pub struct Guard(Option<Child>);
+
+impl Guard {
+    /// For a directory that is mounted.
+    pub fn new(place: &Path) -> Guard {
+        // What it reads from ends with us. (It is a shell, so that it holds nothing of ours: not the mount's own file either.)
+        let script = "trap '' HUP INT QUIT TERM; read -r end; [ \"$end\" = over ] || umount -l \"$0\" 2>/dev/null || fusermount3 -uz \"$0\" 2>/dev/null";
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", script]).arg(place).current_dir("/");
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        use std::os::unix::process::CommandExt;
+        // (Without a shell the mount stays if we are killed.)
+        Guard(command.process_group(0).spawn().ok())
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        use std::io::Write;
+        let Some(mut child) = self.0.take() else { return };
+        if let Some(mut input) = child.stdin.take() {
+            let _ = input.write_all(b"over\n");
+        }
+        let _ = child.wait();
+    }
+}

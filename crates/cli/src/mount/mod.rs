@@ -1,0 +1,192 @@
+//! `calltap mount`, `run`, `exec`: the control directory of a process, as a file system.
+
+mod exec;
+mod feed;
+mod filesystem;
+mod guard;
+mod server;
+mod waiting;
+mod worker;
+
+pub use exec::run as exec;
+
+use crate::arguments::Arguments;
+use crate::live::say;
+use crate::{select, values};
+use anyhow::{Context, Result, anyhow, bail};
+use calltap_session::{Clock, Options, Subject, TracerWords, Watch, Words, watch};
+use feed::Feed;
+use filesystem::Files;
+use fuser::{Config, MountOption, SessionACL};
+use server::Server;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::*;
+use std::thread;
+use std::time::Duration;
+
+/// Events become visible after this time, if nobody asks before.
+const INTERVAL: Duration = Duration::from_millis(50);
+/// How often it is looked whether it is over.
+const LOOK: Duration = Duration::from_millis(20);
+/// What the serving process says when files can be used.
+const READY: &str = "mounted";
+/// A process that has begun can be attached to after this time.
+const STARTING: Duration = Duration::from_secs(5);
+
+/// Mounts, and returns when the directory can be used; it is served by a process of its own.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let pid: u32 = arguments.number("pid")?.context("which process: '-p PID'")?;
+    let place = place(arguments, "operand")?;
+    if arguments.is_set("foreground") {
+        return serve(pid, &place, arguments);
+    }
+    in_background(pid, &place, arguments)
+}
+
+/// The directory to mount on, wherever we are by then.
+fn place(arguments: &Arguments, name: &str) -> Result<PathBuf> {
+    let given = arguments.path(name).context("which directory?")?;
+    let place = given.canonicalize().with_context(|| given.display().to_string())?;
+    if !place.is_dir() {
+        bail!("{}: not a directory", given.display());
+    }
+    Ok(place)
+}
+
+/// Has a process of its own serve the directory, and waits until it does.
+fn in_background(pid: u32, place: &Path, arguments: &Arguments) -> Result<()> {
+    let mut command = Command::new(std::env::current_exe().context("calltap's own file")?);
+    command.args(["mount", "--foreground", "-p", &pid.to_string()]).arg(place);
+    for name in ["buffer-size", "patch-mode"] {
+        if let Some(value) = arguments.text(name) {
+            command.arg(format!("--{name}")).arg(value);
+        }
+    }
+    // (Ctrl-C in the terminal is not meant for it.)
+    use std::os::unix::process::CommandExt;
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0).spawn()?;
+    let mut line = String::new();
+    if let Some(output) = child.stdout.take() {
+        BufReader::new(output).read_line(&mut line)?;
+    }
+    if line.trim() != READY {
+        // (It has said why.)
+        let status = child.wait()?;
+        std::process::exit(status.code().unwrap_or(1).max(1));
+    }
+    Ok(())
+}
+
+fn options(pid: u32, arguments: &Arguments) -> Result<Options> {
+    let nop = TracerWords {
+        name: calltap_control::TRACE.into(),
+        kind: None,
+        filter: Vec::new(),
+        notrace: Vec::new(),
+    };
+    let words = Words { tracers: vec![nop], ..Words::default() };
+    Ok(Options {
+        subject: Subject::Process { pid, duration: None, max_overhead: None },
+        output: PathBuf::new(),
+        choice: select::choice(&words, true)?,
+        parse: select::parse,
+        clock: Clock::Tsc,
+        buffer_size: values::size(&arguments.text("buffer-size").unwrap_or_default())?,
+        overwrite: false,
+        wait: Duration::ZERO,
+        patch_mode: values::patch_mode(arguments),
+        version: env!("CARGO_PKG_VERSION"),
+    })
+}
+
+/// Serves the directory until the process ends, it is unmounted, or we are told to end.
+fn serve(pid: u32, place: &Path, arguments: &Arguments) -> Result<()> {
+    let options = options(pid, arguments)?;
+    let server = Arc::new(Server::new(pid));
+    thread::scope(|scope| {
+        let watching = scope.spawn(|| {
+            let mut feed = Feed::new(&server);
+            let visited = watch(
+                &options,
+                Watch {
+                    consumer: &mut feed,
+                    interval: INTERVAL,
+                    over: &|| server.over.load(Acquire),
+                    meanwhile: &mut |_| {},
+                    mailbox: Some(&server.mailbox),
+                    due: Some(&server.due),
+                },
+            );
+            server.end();
+            visited
+        });
+        let served = if server.await_begin() { Some(hold(&server, place)) } else { None };
+        server.over.store(true, Release);
+        let visited = watching.join().map_err(|_| anyhow!("watching process {pid} failed"))?;
+        let visited = visited?;
+        say(&visited.notes);
+        served.transpose().map(drop)
+    })
+}
+
+/// Mounts, and keeps it so until it is over.
+fn hold(server: &Arc<Server>, place: &Path) -> Result<()> {
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::FSName("calltap".into()),
+        MountOption::Subtype("calltap".into()),
+        MountOption::DefaultPermissions,
+        MountOption::NoExec,
+        MountOption::NoSuid,
+        MountOption::NoDev,
+    ];
+    // Whoever may read and write what is told by owner and mode; without privileges the system allows the owner alone.
+    let is_root = rustix::process::geteuid().is_root();
+    config.acl = if is_root { SessionACL::All } else { SessionACL::Owner };
+    let files = Files::new(Arc::clone(server));
+    let session = fuser::Session::new(files, place, &config)
+        .with_context(|| format!("{}: cannot be mounted on", place.display()))?;
+    let guard = guard::Guard::new(place);
+    let session = session.spawn()?;
+    println!("{READY}");
+    let _ = std::io::stdout().flush();
+    while !session.guard.is_finished() && !server.over.load(Acquire) {
+        thread::sleep(LOOK);
+    }
+    // Readers that wait get the end of the file.
+    server.end();
+    drop(guard);
+    // (Whoever has files open keeps what is left of it.)
+    let _ = session.umount_and_join();
+    Ok(())
+}
+
+/// `calltap run`: starts a program, with its directory mounted.
+pub fn run_program(arguments: &Arguments) -> Result<ExitCode> {
+    let place = place(arguments, "mount")?;
+    let words = arguments.words("operand");
+    let (program, rest) = words.split_first().context("which program?")?;
+    let mut child =
+        Command::new(program).args(rest).spawn().with_context(|| program.to_string_lossy().into_owned())?;
+    await_program(child.id());
+    let mounted = in_background(child.id(), &place, arguments);
+    // (It may have ended already: that is no failure.)
+    if let (Err(error), None) = (&mounted, child.try_wait()?) {
+        eprintln!("calltap: {error}: the program runs without");
+    }
+    let status: ExitStatus = child.wait()?;
+    Ok(crate::end_as(status))
+}
+
+/// Waits until a program has come to run its own code: before, its libraries are not there.
+fn await_program(pid: u32) {
+    let start = std::time::Instant::now();
+    let own = std::fs::read_link("/proc/self/exe").ok();
+    let is_own = || std::fs::read_link(format!("/proc/{pid}/exe")).ok().is_some_and(|exe| Some(exe) == own);
+    while is_own() && start.elapsed() < STARTING {
+        thread::sleep(Duration::from_millis(1));
+    }
+}

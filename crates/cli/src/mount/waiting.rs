@@ -1,0 +1,88 @@
+//! Readers of `trace_pipe` that wait for something to come.
+//!
+//! A reader inside a request to us cannot be interrupted by the kernel alone: the library that we talk to it by answers that it knows of no
+//! interrupts, and even SIGKILL then waits for our reply. So it is looked whether a signal is pending for who waits, and if so, the read fails with
+//! EINTR, as the kernel's own does.
+
+use super::server::Server;
+use calltap_tracefs::Read;
+use fuser::{Errno, ReplyData};
+use std::fs;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// How often signals are looked for.
+const LOOK: Duration = Duration::from_millis(10);
+
+struct Waiter {
+    handle: u64,
+    size: usize,
+    tid: u32,
+    reply: ReplyData,
+}
+
+/// Those who wait.
+#[derive(Default)]
+pub struct Waiting {
+    waiters: Mutex<Vec<Waiter>>,
+    came: Condvar,
+}
+
+impl Waiting {
+    /// Attended to by a thread.
+    pub fn new(server: &Arc<Server>) -> Arc<Waiting> {
+        let waiting = Arc::new(Waiting::default());
+        let (own, server) = (Arc::clone(&waiting), Arc::clone(server));
+        thread::spawn(move || own.attend(&server));
+        waiting
+    }
+
+    /// Somebody waits.
+    pub fn add(&self, handle: u64, size: usize, tid: u32, reply: ReplyData) {
+        let waiter = Waiter { handle, size, tid, reply };
+        self.waiters.lock().unwrap_or_else(PoisonError::into_inner).push(waiter);
+        self.came.notify_all();
+    }
+
+    fn attend(&self, server: &Server) {
+        loop {
+            let none = |waiters: &mut Vec<Waiter>| waiters.is_empty();
+            let waiters = self.waiters.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut waiters = self.came.wait_while(waiters, none).unwrap_or_else(PoisonError::into_inner);
+            let all = std::mem::take(&mut *waiters);
+            drop(waiters);
+            let left: Vec<Waiter> = all.into_iter().filter_map(|waiter| waiter.look(server)).collect();
+            let idle = !left.is_empty();
+            self.waiters.lock().unwrap_or_else(PoisonError::into_inner).extend(left);
+            if idle {
+                server.wait(LOOK);
+            }
+        }
+    }
+}
+
+impl Waiter {
+    /// Is there something? None: it has its answer.
+    fn look(self, server: &Server) -> Option<Waiter> {
+        let read = server.tracefs().read(self.handle, 0, self.size);
+        match read {
+            Ok(Read::Data(data)) => self.reply.data(&data),
+            Ok(Read::Wait) if is_signalled(self.tid) => self.reply.error(Errno::EINTR),
+            Ok(Read::Wait) => return Some(self),
+            Err(errno) => self.reply.error(Errno::from_i32(errno.raw_os_error())),
+        }
+        None
+    }
+}
+
+/// Is a signal pending for a thread that it neither blocks nor ignores? (0: it is in a place where we cannot see it.)
+fn is_signalled(tid: u32) -> bool {
+    let Ok(status) = fs::read_to_string(format!("/proc/{tid}/status")) else { return tid != 0 };
+    let mask = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok()).unwrap_or(0)
+    };
+    let pending = mask("SigPnd:") | mask("ShdPnd:");
+    pending & !mask("SigBlk:") & !mask("SigIgn:") != 0
+}

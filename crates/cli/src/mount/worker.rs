@@ -1,0 +1,80 @@
+//! Operations in the order in which they came, one after the other: some need the process, and nobody else shall wait for that.
+
+use super::server::Server;
+use calltap_session::{Answer, Request};
+use calltap_tracefs::{Effects, Refresh};
+use rustix::io::Errno;
+use std::fs;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Sender};
+use std::thread;
+
+type Job = Box<dyn FnOnce(&Server) + Send>;
+
+/// The thread that does them.
+pub struct Worker(Sender<Job>);
+
+impl Worker {
+    /// For a server.
+    pub fn new(server: &Arc<Server>) -> Worker {
+        let (sender, jobs) = mpsc::channel::<Job>();
+        let server = Arc::clone(server);
+        thread::spawn(move || jobs.into_iter().for_each(|job| job(&server)));
+        Worker(sender)
+    }
+
+    /// Has something done.
+    pub fn send(&self, job: impl FnOnce(&Server) + Send + 'static) {
+        // (It ends with us.)
+        let _ = self.0.send(Box::new(job));
+    }
+}
+
+/// Asks the process what a file needs that is about to be opened.
+pub fn refresh(server: &Server, inode: u64) {
+    let Some(refresh) = server.tracefs().refresh(inode) else { return };
+    let request = match refresh {
+        Refresh::Functions => Request::Selection,
+        Refresh::Profile => Request::Profile,
+    };
+    // (Where the process is gone, what was known last is shown.)
+    match server.mailbox.ask(request) {
+        Some(Answer::Selection(_, functions)) => server.tracefs().set_functions(functions),
+        Some(Answer::Profile(profile)) => server.tracefs().set_profile(profile),
+        _ => {}
+    }
+}
+
+/// Names of threads, as they are now.
+pub fn rename(server: &Server) {
+    let threads = server.tracefs().threads();
+    for tid in threads {
+        if let Ok(comm) = fs::read_to_string(format!("/proc/{}/task/{tid}/comm", server.pid)) {
+            server.tracefs().rename_thread(tid, comm.trim_end());
+        }
+    }
+}
+
+/// Does in the process what an operation has come to.
+pub fn carry_out(server: &Server) -> Result<(), Errno> {
+    let (effects, words) = {
+        let mut tracefs = server.tracefs();
+        let effects = tracefs.take_effects();
+        if effects == Effects::default() {
+            return Ok(());
+        }
+        (effects, tracefs.words())
+    };
+    let ask = |request| match server.mailbox.ask(request) {
+        Some(Answer::Refused(_)) => Err(Errno::IO),
+        Some(_) => Ok(()),
+        None => Err(Errno::NODEV),
+    };
+    if effects.resets_profile {
+        ask(Request::ResetProfile)?;
+    }
+    if effects.selects {
+        ask(Request::Select(words))?;
+    }
+    Ok(())
+}

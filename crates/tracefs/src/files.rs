@@ -1,0 +1,252 @@
+//! What small files read as, and what writing a value to them does.
+
+use crate::instance::{CLOCKS, Instance, Snapshot};
+use crate::nodes::{CONTROL, Kind};
+use crate::options::OPTIONS;
+use crate::tracefs::Tracefs;
+use calltap_control::{File, Model, Open, parse_number};
+use rustix::io::Errno;
+use std::fmt::Write;
+
+/// Threads whose names are kept, as the kernel's default.
+const CMDLINES: u64 = 6552;
+
+const README: &str = "\
+calltap: ftrace's directory for one process\n\
+\n\
+  available_filter_functions - functions that can be traced\n\
+  set_ftrace_filter\t- only these are traced: names, globs, numbers of lines, FUNCTION:mod:LIBRARY\n\
+\t     accepts: func_full_name or glob-matching-pattern\n\
+\t     triggers: FUNCTION:TRIGGER[:COUNT], TRIGGER: traceon traceoff snapshot stacktrace dump cpudump\n\
+  set_ftrace_notrace\t- these are not\n\
+  set_ftrace_pid\t- only these threads\n\
+  set_graph_function\t- function_graph: only beneath these\n\
+  current_tracer\t- function, function_graph or nop\n\
+  function_tracers\t- the tracers; * marks the one that the filters are of\n\
+  function_profile_enabled - sums up calls and times, read trace_stat/function0\n\
+  trace\t\t\t- what was recorded; '>' clears it\n\
+  trace_pipe\t\t- the same as it comes, taken out\n\
+  tracing_on\t\t- 0: nothing is recorded\n\
+  instances\t\t- mkdir makes another tracer with its own buffer\n";
+
+fn lines<T: std::fmt::Display>(all: impl IntoIterator<Item = T>) -> String {
+    all.into_iter().fold(String::new(), |mut text, one| {
+        let _ = writeln!(text, "{one}");
+        text
+    })
+}
+
+impl Tracefs {
+    fn model(&self, instance: &Instance) -> Model<'_> {
+        Model { words: instance.words.clone(), functions: self.symbols.functions(), profile: &self.profile }
+    }
+
+    fn control(&self, instance: &Instance, name: &str) -> String {
+        File::named(name).map(|file| self.model(instance).read(file)).unwrap_or_default()
+    }
+
+    /// What a file reads as that is read as a whole.
+    pub(crate) fn text(&self, instance: &Instance, kind: Kind, arg: u16) -> String {
+        let number = |n: u64| format!("{n}\n");
+        match kind {
+            Kind::Control(n) => self.control(instance, CONTROL[usize::from(n)]),
+            Kind::CurrentTracer => format!("{}\n", instance.tracer_name()),
+            Kind::AvailableTracers => "function_graph function nop\n".into(),
+            Kind::AvailableAddresses => {
+                let model = self.model(instance);
+                lines(model.functions.iter().map(|f| format!("{:016x} {}", f.address, model.name(f))))
+            }
+            Kind::TracingOn => number(instance.is_on.into()),
+            Kind::Filter => {
+                let triggers = instance.triggers.all().iter().map(|trigger| trigger.line());
+                self.control(instance, "set_ftrace_filter") + &triggers.collect::<String>()
+            }
+            Kind::Notrace => self.control(instance, "set_ftrace_notrace"),
+            Kind::GraphFunction | Kind::GraphNotrace => {
+                let which = usize::from(kind == Kind::GraphNotrace);
+                let none = ["#### all functions enabled ####\n", "#### no functions disabled ####\n"][which];
+                let set = &instance.graph[which];
+                if set.is_empty() { none.into() } else { lines(set) }
+            }
+            Kind::MaxGraphDepth => number(instance.max_depth.into()),
+            Kind::Pid | Kind::NotracePid => {
+                let set = &instance.pids[usize::from(kind == Kind::NotracePid)];
+                if set.is_empty() { "no pid\n".into() } else { lines(set) }
+            }
+            Kind::EnabledFunctions | Kind::TouchedFunctions => self.users(kind == Kind::TouchedFunctions),
+            Kind::FunctionTracers => self.control(instance, "function_tracers"),
+            Kind::ProfileEnabled => self.control(instance, "function_profile_enabled"),
+            Kind::Stat if arg == 0 => self.control(instance, "trace_stat/function0"),
+            Kind::Stat => calltap_control::table(&[]),
+            Kind::Stats if arg > 1 => Instance::new(0, "", Default::default(), 1).ring.stats(self.now_ns),
+            Kind::Stats => instance.ring.stats(self.now_ns),
+            Kind::BufferKb => instance.kb(false),
+            Kind::BufferTotalKb => instance.kb(true),
+            Kind::SubbufKb => number(instance.subbuf_kb),
+            Kind::Percent => number(instance.percent),
+            Kind::Clock => {
+                let name = |n: usize| {
+                    if n == instance.clock { format!("[{}]", CLOCKS[n]) } else { CLOCKS[n].to_owned() }
+                };
+                (0..CLOCKS.len()).map(name).collect::<Vec<String>>().join(" ") + "\n"
+            }
+            Kind::TimestampMode => "[delta] absolute\n".into(),
+            Kind::SavedCmdlines => {
+                lines(self.symbols.threads().iter().map(|(tid, comm)| format!("{tid} {comm}")))
+            }
+            Kind::SavedCmdlinesSize => number(CMDLINES),
+            Kind::SavedTgids => {
+                let groups = self
+                    .symbols
+                    .threads()
+                    .into_iter()
+                    .filter_map(|(tid, _)| Some((tid, self.symbols.group(tid)?)));
+                lines(groups.map(|(tid, group)| format!("{tid} {group}")))
+            }
+            Kind::Threshold => number(instance.threshold_us),
+            Kind::MaxLatency => number(0),
+            Kind::Cpumask => format!("{:x}\n", instance.mask),
+            Kind::Options => instance.options.list(instance.tracer_name(), instance.is_top()),
+            Kind::Option => {
+                let option = OPTIONS.get(usize::from(arg));
+                number(option.is_some_and(|option| instance.options.is_on(option.name)).into())
+            }
+            Kind::Readme => README.into(),
+            Kind::EventsEnable if arg == 0 => "0\n".into(),
+            _ => String::new(),
+        }
+    }
+
+    /// `name (2)` and whoever is led there: functions that have users now, or ever had.
+    fn users(&self, ever: bool) -> String {
+        let all: Vec<_> = self.instances.iter().map(Instance::users).collect();
+        let Some(top) = self.instances.first() else { return String::new() };
+        let (model, mut text) = (self.model(top), String::new());
+        for function in self.symbols.functions() {
+            let count: usize = all.iter().map(|users| users(function)).sum();
+            let shown = if ever { function.known || count > 0 } else { count > 0 && !function.failed };
+            if shown {
+                let _ = writeln!(text, "{} ({count})", model.name(function));
+            }
+        }
+        text
+    }
+
+    /// A value was written to a file of an instance.
+    pub(crate) fn write_value(&mut self, id: u32, kind: Kind, arg: u16, text: &str) -> Result<(), Errno> {
+        let Tracefs { instances, symbols, profile, effects, .. } = self;
+        let busy = instances.iter().any(|instance| instance.id == id && instance.piped);
+        let Some(instance) = instances.iter_mut().find(|instance| instance.id == id) else {
+            return Err(Errno::NODEV);
+        };
+        let number = || parse_number(text).map_err(|refusal| refusal.errno);
+        let flag = || number().and_then(|n| if n > 1 { Err(Errno::INVAL) } else { Ok(n == 1) });
+        let mut control = |instance: &mut Instance, name: &str| {
+            let words = instance.words.clone();
+            let mut model = Model { words, functions: symbols.functions(), profile };
+            let file = File::named(name).map_err(|refusal| refusal.errno)?;
+            let effect = model.write(file, text, Open::Truncate).map_err(|refusal| refusal.errno)?;
+            instance.words = model.words;
+            effects.resets_profile |= effect.resets_profile;
+            effects.selects = true;
+            Ok(())
+        };
+        match kind {
+            Kind::CurrentTracer => {
+                let before = instance.tracer();
+                let (words, name) = (instance.words.clone(), text.trim());
+                if !["function", "function_graph", "nop"].contains(&name) {
+                    return Err(Errno::INVAL);
+                }
+                if name == instance.tracer_name() {
+                    return Ok(());
+                }
+                if busy {
+                    return Err(Errno::BUSY);
+                }
+                control(instance, "current_tracer")?;
+                if instance.tracer() != before {
+                    instance.expand();
+                    instance.ring.clear();
+                } else {
+                    instance.words = words;
+                }
+            }
+            Kind::FunctionTracers => return control(instance, "function_tracers"),
+            Kind::ProfileEnabled => return control(instance, "function_profile_enabled"),
+            Kind::TracingOn => instance.is_on = number()? != 0,
+            Kind::MaxGraphDepth => instance.max_depth = number()? as u32,
+            Kind::Threshold => instance.threshold_us = number()?,
+            Kind::MaxLatency => drop(number()?),
+            Kind::Percent => {
+                instance.percent = number().and_then(|n| if n > 100 { Err(Errno::INVAL) } else { Ok(n) })?
+            }
+            Kind::BufferKb => match number()? {
+                0 => return Err(Errno::INVAL),
+                kb => instance.set_kb(kb),
+            },
+            Kind::SubbufKb => {
+                let kb = number()?.div_ceil(4).max(1).next_power_of_two() * 4;
+                if kb > 512 {
+                    return Err(Errno::INVAL);
+                }
+                instance.subbuf_kb = kb;
+                instance.ring.clear();
+            }
+            Kind::Clock => {
+                let clock = CLOCKS.iter().position(|clock| *clock == text.trim()).ok_or(Errno::INVAL)?;
+                instance.set_clock(clock);
+            }
+            Kind::SavedCmdlinesSize => {
+                if !(1..=1_000_000_000).contains(&number()?) {
+                    return Err(Errno::INVAL);
+                }
+            }
+            Kind::Cpumask => instance.mask = cpumask(text, self.processors)?,
+            Kind::Snapshot => match number()? {
+                0 if arg > 0 => return Err(Errno::INVAL),
+                0 => instance.snapshot = Snapshot::Freed,
+                1 => instance.take_snapshot(),
+                _ => {
+                    if let Snapshot::Allocated(records) = &mut instance.snapshot {
+                        records.clear();
+                    }
+                }
+            },
+            Kind::Options => {
+                let (tracer, is_top) = (instance.tracer_name(), instance.is_top());
+                if text.len() >= 64 || !instance.options.change(text.trim(), tracer, is_top) {
+                    return Err(Errno::INVAL);
+                }
+            }
+            Kind::Option => {
+                let option = OPTIONS.get(usize::from(arg)).ok_or(Errno::INVAL)?;
+                let on = flag()?;
+                // A tracer's own options are the same in all instances.
+                let shared = option.tracer.is_some();
+                let all = instances.iter_mut().filter(|instance| shared || instance.id == id);
+                for instance in all {
+                    if !instance.options.set(option.name, on) {
+                        return Err(Errno::INVAL);
+                    }
+                }
+            }
+            // (There are no events but the tracers' own.)
+            Kind::EventsEnable | Kind::ErrorLog => {}
+            _ => return Err(Errno::INVAL),
+        }
+        effects.selects |= kind == Kind::CurrentTracer;
+        Ok(())
+    }
+}
+
+/// Hexadecimal groups.
+fn cpumask(text: &str, processors: usize) -> Result<u64, Errno> {
+    let digits: String = text.trim_end().split(',').collect();
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(Errno::INVAL);
+    }
+    let mask = u64::from_str_radix(digits.trim_start_matches('0'), 16)
+        .or_else(|_| if digits.bytes().all(|byte| byte == b'0') { Ok(0) } else { Err(Errno::OVERFLOW) })?;
+    if processors < 64 && mask >> processors != 0 { Err(Errno::OVERFLOW) } else { Ok(mask) }
+}

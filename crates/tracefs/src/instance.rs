@@ -1,0 +1,316 @@
+//! An instance: a tracer with its filters, options and buffer. The directory itself is the first.
+
+use crate::options::Options;
+use crate::ring::{Record, Ring, SUBBUF, What};
+use crate::symbols::Symbols;
+use crate::text::Format;
+use crate::trigger::{Command, Triggers};
+use calltap_control::{PROFILE, TRACE, has};
+use calltap_names::GlobSet;
+use calltap_session::{Listed, TracerWords, Words};
+use calltap_trace::TracerKind;
+use std::collections::BTreeSet;
+
+/// Kilobytes of a processor's buffer, once it is in use.
+const BUFFER_KB: u64 = 1408;
+/// Sub-buffers at least.
+const FEWEST: u64 = 2;
+
+/// The clocks: different names of CLOCK_MONOTONIC. (The kernel's others would show times that nobody measured.)
+pub const CLOCKS: [&str; 3] = ["local", "global", "mono"];
+
+/// What was put aside.
+#[derive(Clone, Debug)]
+pub enum Snapshot {
+    /// There is no memory for it.
+    Freed,
+    /// There is, and this is in it.
+    Allocated(Vec<Record>),
+}
+
+/// Functions that a set of words names, by name: `set_graph_function` and `set_graph_notrace`.
+pub type Functions = BTreeSet<String>;
+
+/// An instance.
+#[derive(Debug)]
+pub struct Instance {
+    /// Never used again.
+    pub id: u32,
+    /// Its directory's name; the first has none.
+    pub name: String,
+    /// The tracers, with their filters.
+    pub words: Words,
+    /// `tracing_on`.
+    pub is_on: bool,
+    /// Its options.
+    pub options: Options,
+    /// What was recorded.
+    pub ring: Ring,
+    /// What was put aside.
+    pub snapshot: Snapshot,
+    /// Sub-buffers of each processor; none before the first use.
+    subbufs: Option<u64>,
+    /// Pages of a sub-buffer.
+    pub subbuf_kb: u64,
+    /// `buffer_percent`.
+    pub percent: u64,
+    /// Index into [`CLOCKS`].
+    pub clock: usize,
+    /// `tracing_cpumask`. Events are on processor 0, as nobody records which one it was.
+    pub mask: u64,
+    /// `tracing_thresh`, microseconds.
+    pub threshold_us: u64,
+    /// `set_ftrace_pid`, `set_ftrace_notrace_pid`: threads.
+    pub pids: [BTreeSet<u32>; 2],
+    /// `max_graph_depth`.
+    pub max_depth: u32,
+    /// `set_graph_function`, `set_graph_notrace`.
+    pub graph: [Functions; 2],
+    /// What is done when functions are called.
+    pub triggers: Triggers,
+    /// A reader has `trace_pipe`.
+    pub piped: bool,
+    /// Readers of `trace`, while the option `pause-on-trace` is on.
+    pub paused: u32,
+    /// Open files.
+    pub open: u32,
+    processors: u64,
+}
+
+impl Instance {
+    /// A new one.
+    pub fn new(id: u32, name: &str, options: Options, processors: usize) -> Instance {
+        let tracer = TracerWords { name: TRACE.into(), kind: None, filter: Vec::new(), notrace: Vec::new() };
+        let processors = processors as u64;
+        let mut instance = Instance {
+            id,
+            name: name.to_owned(),
+            words: Words { tracers: vec![tracer], ..Words::default() },
+            is_on: true,
+            options,
+            ring: Ring::new(0),
+            snapshot: Snapshot::Freed,
+            subbufs: None,
+            subbuf_kb: 4,
+            percent: 50,
+            clock: 0,
+            mask: u64::MAX >> (64 - processors.clamp(1, 64)),
+            threshold_us: 0,
+            pids: [BTreeSet::new(), BTreeSet::new()],
+            max_depth: 0,
+            graph: [Functions::new(), Functions::new()],
+            triggers: Triggers::default(),
+            piped: false,
+            paused: 0,
+            open: 0,
+            processors,
+        };
+        instance.ring.resize(FEWEST * SUBBUF);
+        if id != 0 {
+            instance.expand();
+        }
+        instance
+    }
+
+    /// Is it the directory itself?
+    pub fn is_top(&self) -> bool {
+        self.id == 0
+    }
+
+    /// The buffer gets its size when it is first needed.
+    pub fn expand(&mut self) {
+        if self.subbufs.is_none() {
+            self.set_kb(BUFFER_KB);
+        }
+    }
+
+    /// Sets the size of a processor's buffer. (There is one for all processors together.)
+    pub fn set_kb(&mut self, kb: u64) {
+        let subbufs = (kb.saturating_mul(1024)).div_ceil(SUBBUF).max(FEWEST);
+        self.subbufs = Some(subbufs);
+        self.ring.resize(subbufs.saturating_mul(SUBBUF).saturating_mul(self.processors));
+    }
+
+    /// `buffer_size_kb`, or `buffer_total_size_kb`.
+    pub fn kb(&self, total: bool) -> String {
+        let factor = if total { self.processors } else { 1 };
+        match self.subbufs {
+            Some(subbufs) => format!("{}\n", subbufs * SUBBUF * factor / 1024),
+            None => format!("{} (expanded: {})\n", FEWEST * SUBBUF / 1024 * factor, BUFFER_KB * factor),
+        }
+    }
+
+    /// What records events.
+    pub fn tracer(&self) -> Option<TracerKind> {
+        self.words.tracers.iter().find(|tracer| tracer.name == TRACE).and_then(|tracer| tracer.kind)
+    }
+
+    /// The same in words.
+    pub fn tracer_name(&self) -> &'static str {
+        match self.tracer() {
+            Some(TracerKind::Function) => "function",
+            Some(TracerKind::FunctionGraph) => "function_graph",
+            Some(TracerKind::Profile) | None => "nop",
+        }
+    }
+
+    /// How its records are written.
+    pub fn format(&self) -> Format {
+        Format {
+            tracer: self.tracer_name(),
+            options: self.options.clone(),
+            threshold_ns: self.threshold_us.saturating_mul(1000),
+            processors: self.processors as usize,
+        }
+    }
+
+    /// The tracers that have to be registered in the process for it.
+    pub fn tracers(&self) -> Vec<TracerWords> {
+        let place = if self.is_top() { String::new() } else { format!("{}/", self.name) };
+        // (Without any, the default would be meant.)
+        let is_default = |tracer: &TracerWords| self.is_top() && tracer.name == TRACE;
+        let registered =
+            self.words.tracers.iter().filter(|tracer| tracer.kind.is_some() || is_default(tracer));
+        let mut tracers: Vec<TracerWords> = registered
+            .map(|tracer| TracerWords { name: format!("{place}{}", tracer.name), ..tracer.clone() })
+            .collect();
+        if !self.triggers.all().is_empty() {
+            let filter = self.triggers.all().iter().map(|trigger| escape(&trigger.function)).collect();
+            let (name, kind) = (format!("{place}triggers"), Some(TracerKind::Function));
+            tracers.push(TracerWords { name, kind, filter, notrace: Vec::new() });
+        }
+        tracers
+    }
+
+    /// The sets of a tracer, if it is registered.
+    pub fn sets(&self, name: &str) -> Option<(GlobSet, GlobSet)> {
+        let tracer = self.words.tracers.iter().find(|tracer| tracer.name == name && tracer.kind.is_some())?;
+        Some((GlobSet::new(&tracer.filter), GlobSet::new(&tracer.notrace)))
+    }
+
+    /// How many of its users a function has: tracer, profiler, triggers by command.
+    pub fn users<'a>(&'a self) -> impl Fn(&Listed) -> usize + 'a {
+        let sets: Vec<(GlobSet, GlobSet)> =
+            [TRACE, PROFILE].into_iter().filter_map(|name| self.sets(name)).collect();
+        move |function| {
+            let traces = sets.iter().filter(|sets| wants(sets, function)).count();
+            let mut kinds = Vec::new();
+            for trigger in self.triggers.all().iter().filter(|trigger| trigger.function == function.function)
+            {
+                let kind = (trigger.command, trigger.count.is_some());
+                if !kinds.contains(&kind) {
+                    kinds.push(kind);
+                }
+            }
+            traces + kinds.len()
+        }
+    }
+
+    /// Records something, if it is on.
+    pub fn record(&mut self, record: Record) {
+        if !self.is_on || self.paused > 0 || self.mask & 1 == 0 {
+            return;
+        }
+        if let What::Function { site, parent } = record.what
+            && self.options.is_on("func-no-repeats")
+            && self.repeats(&record, site, parent)
+        {
+            return;
+        }
+        self.ring.push(record, self.options.is_on("overwrite"));
+    }
+
+    /// The same function was called from the same place by the same thread, just before: that is counted.
+    fn repeats(&mut self, record: &Record, site: u32, parent: u64) -> bool {
+        let tid = record.tid;
+        let Some(last) = self.ring.last_mut().filter(|last| last.tid == tid) else { return false };
+        match &mut last.what {
+            What::Repeats { site: of, parent: from, count, last_ns } if (*of, *from) == (site, parent) => {
+                *count += 1;
+                *last_ns = record.ns;
+                true
+            }
+            What::Function { site: of, parent: from } if (*of, *from) == (site, parent) => {
+                let what = What::Repeats { site, parent, count: 1, last_ns: record.ns };
+                self.ring.push(Record { what, ..record.clone() }, self.options.is_on("overwrite"));
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Puts the buffer aside; what was aside becomes the buffer, empty.
+    pub fn take_snapshot(&mut self) {
+        let records = self.ring.records().iter().cloned().collect();
+        self.ring.clear();
+        self.snapshot = Snapshot::Allocated(records);
+    }
+
+    /// Switches to another clock: times before and after could not be compared.
+    pub fn set_clock(&mut self, clock: usize) {
+        self.clock = clock;
+        self.ring.clear();
+        if let Snapshot::Allocated(records) = &mut self.snapshot {
+            records.clear();
+        }
+    }
+
+    /// A function with triggers was called. (Dumps go to `dumped`.)
+    pub fn trigger(&mut self, function: &str, record: &Record, parent: u64, symbols: &Symbols) {
+        let Instance { triggers, is_on, .. } = self;
+        let mut due = Vec::new();
+        for trigger in triggers.all_mut().iter_mut().filter(|trigger| trigger.function == function) {
+            let applies = match trigger.command {
+                Command::TraceOn => !*is_on,
+                Command::TraceOff | Command::StackTrace | Command::Snapshot => *is_on,
+                Command::Dump | Command::CpuDump => true,
+            };
+            if applies && trigger.fires() {
+                match trigger.command {
+                    Command::TraceOn => *is_on = true,
+                    Command::TraceOff => *is_on = false,
+                    other => due.push(other),
+                }
+            }
+        }
+        for command in due {
+            match command {
+                Command::StackTrace => {
+                    if let What::Function { site, .. } | What::Enter { site, .. } = record.what {
+                        self.record(Record { what: What::Stack { site, parent }, ..record.clone() });
+                    }
+                }
+                Command::Snapshot => self.take_snapshot(),
+                Command::Dump | Command::CpuDump => self.dump(symbols),
+                Command::TraceOn | Command::TraceOff => {}
+            }
+        }
+    }
+
+    /// Writes the buffer where messages go.
+    fn dump(&mut self, symbols: &Symbols) {
+        let (format, mut shown) = (self.format(), Default::default());
+        let mut text = String::new();
+        while let Some((_, record)) = self.ring.take() {
+            format.write(&mut text, symbols, &mut shown, &record, None);
+        }
+        eprint!("{text}");
+    }
+}
+
+/// Is a function in the filter, and not in the notrace set?
+pub fn wants((filter, notrace): &(GlobSet, GlobSet), function: &Listed) -> bool {
+    (filter.is_empty() || has(filter, function)) && !has(notrace, function)
+}
+
+/// A name as a glob that means that name alone.
+pub fn escape(name: &str) -> String {
+    let mut text = String::with_capacity(name.len());
+    for c in name.chars() {
+        if matches!(c, '\\' | '[' | '*' | '?') {
+            text.push('\\');
+        }
+        text.push(c);
+    }
+    text
+}

@@ -1,0 +1,196 @@
+//! What there is: directories and files, their names and modes.
+
+use crate::options::OPTIONS;
+
+/// A directory or file of an instance (by its id).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Node {
+    /// Which instance.
+    pub instance: u32,
+    /// What in it.
+    pub entry: Entry,
+}
+
+/// A directory or file.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Entry {
+    /// A directory.
+    Dir(Dir),
+    /// A file. The number: of an option; one more than that of a processor, where it is a processor's file.
+    File(Kind, u16),
+}
+
+/// A directory.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Dir {
+    /// Of the instance.
+    Root,
+    Options,
+    PerCpu,
+    Cpu(u16),
+    Instances,
+    TraceStat,
+    Events,
+    EventsFtrace,
+}
+
+/// What a file is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Kind {
+    /// One of the files that [`calltap_control`] knows, by its place there.
+    Control(u8),
+    CurrentTracer,
+    AvailableTracers,
+    AvailableAddresses,
+    TracingOn,
+    Filter,
+    Notrace,
+    GraphFunction,
+    GraphNotrace,
+    MaxGraphDepth,
+    Pid,
+    NotracePid,
+    EnabledFunctions,
+    TouchedFunctions,
+    FunctionTracers,
+    ProfileEnabled,
+    Stat,
+    Trace,
+    TracePipe,
+    Stats,
+    Snapshot,
+    BufferKb,
+    BufferTotalKb,
+    SubbufKb,
+    Percent,
+    FreeBuffer,
+    Clock,
+    TimestampMode,
+    Marker,
+    RawMarker,
+    SavedCmdlines,
+    SavedCmdlinesSize,
+    SavedTgids,
+    Threshold,
+    MaxLatency,
+    Cpumask,
+    Options,
+    Option,
+    ErrorLog,
+    Readme,
+    Empty,
+    EventsEnable,
+}
+
+const RO: u16 = 0o440;
+const RW: u16 = 0o640;
+const WO: u16 = 0o220;
+
+/// A file: name, what it is, mode; whether only the first instance has it.
+type File = (&'static str, Kind, u16, bool);
+
+const FILES: &[File] = &[
+    ("README", Kind::Readme, RO, true),
+    ("available_events", Kind::Empty, RO, true),
+    ("available_filter_functions", Kind::Control(0), RO, true),
+    ("available_filter_functions_addrs", Kind::AvailableAddresses, RO, true),
+    ("available_tracers", Kind::AvailableTracers, RO, false),
+    ("buffer_percent", Kind::Percent, RW, false),
+    ("buffer_size_kb", Kind::BufferKb, RW, false),
+    ("buffer_subbuf_size_kb", Kind::SubbufKb, RW, false),
+    ("buffer_total_size_kb", Kind::BufferTotalKb, RO, false),
+    ("current_tracer", Kind::CurrentTracer, RW, false),
+    ("dyn_ftrace_total_info", Kind::Control(1), RO, true),
+    ("enabled_functions", Kind::EnabledFunctions, RO, true),
+    ("error_log", Kind::ErrorLog, RW, false),
+    ("failures", Kind::Control(2), RO, true),
+    ("free_buffer", Kind::FreeBuffer, 0o200, false),
+    ("function_profile_enabled", Kind::ProfileEnabled, RW, true),
+    ("function_tracers", Kind::FunctionTracers, RW, true),
+    ("max_graph_depth", Kind::MaxGraphDepth, RW, true),
+    ("printk_formats", Kind::Empty, RO, true),
+    ("saved_cmdlines", Kind::SavedCmdlines, RO, true),
+    ("saved_cmdlines_size", Kind::SavedCmdlinesSize, RW, true),
+    ("saved_tgids", Kind::SavedTgids, RO, true),
+    ("set_event", Kind::EventsEnable, RW, false),
+    ("set_ftrace_filter", Kind::Filter, RW, false),
+    ("set_ftrace_notrace", Kind::Notrace, RW, false),
+    ("set_ftrace_notrace_pid", Kind::NotracePid, RW, false),
+    ("set_ftrace_pid", Kind::Pid, RW, false),
+    ("set_graph_function", Kind::GraphFunction, RW, true),
+    ("set_graph_notrace", Kind::GraphNotrace, RW, true),
+    ("snapshot", Kind::Snapshot, RW, false),
+    ("timestamp_mode", Kind::TimestampMode, RO, false),
+    ("touched_functions", Kind::TouchedFunctions, RO, true),
+    ("trace", Kind::Trace, RW, false),
+    ("trace_clock", Kind::Clock, RW, false),
+    ("trace_marker", Kind::Marker, WO, false),
+    ("trace_marker_raw", Kind::RawMarker, WO, false),
+    ("trace_options", Kind::Options, RW, false),
+    ("trace_pipe", Kind::TracePipe, RO, false),
+    ("tracing_cpumask", Kind::Cpumask, RW, false),
+    ("tracing_max_latency", Kind::MaxLatency, RW, false),
+    ("tracing_on", Kind::TracingOn, RW, false),
+    ("tracing_thresh", Kind::Threshold, RW, true),
+];
+
+const CPU_FILES: &[File] = &[
+    ("buffer_size_kb", Kind::BufferKb, RW, false),
+    ("snapshot", Kind::Snapshot, RW, false),
+    ("stats", Kind::Stats, RO, false),
+    ("trace", Kind::Trace, RW, false),
+    ("trace_pipe", Kind::TracePipe, RO, false),
+];
+
+const DIRS: &[(&str, Dir, bool)] = &[
+    ("events", Dir::Events, false),
+    ("instances", Dir::Instances, true),
+    ("options", Dir::Options, false),
+    ("per_cpu", Dir::PerCpu, false),
+    ("trace_stat", Dir::TraceStat, true),
+];
+
+/// Names in [`calltap_control`] of [`Kind::Control`].
+pub const CONTROL: [&str; 3] = ["available_filter_functions", "dyn_ftrace_total_info", "failures"];
+
+/// What is in a directory, besides instances.
+pub fn entries(dir: Dir, is_top: bool, processors: usize) -> Vec<(String, Entry)> {
+    let file = |files: &[File], arg: u16| -> Vec<(String, Entry)> {
+        let there = files.iter().filter(|(_, _, _, top)| is_top || !top);
+        there.map(|(name, kind, ..)| ((*name).to_owned(), Entry::File(*kind, arg))).collect()
+    };
+    let processors = 0..processors as u16;
+    match dir {
+        Dir::Root => {
+            let dirs = DIRS.iter().filter(|(_, _, top)| is_top || !top);
+            let dirs = dirs.map(|(name, dir, _)| ((*name).to_owned(), Entry::Dir(*dir)));
+            file(FILES, 0).into_iter().chain(dirs).collect()
+        }
+        Dir::Options => {
+            let there = OPTIONS.iter().enumerate().filter(|(_, option)| is_top || !option.top_only);
+            there.map(|(n, option)| (option.name.to_owned(), Entry::File(Kind::Option, n as u16))).collect()
+        }
+        Dir::PerCpu => processors.map(|n| (format!("cpu{n}"), Entry::Dir(Dir::Cpu(n)))).collect(),
+        Dir::Cpu(n) => file(CPU_FILES, n + 1),
+        Dir::TraceStat => processors.map(|n| (format!("function{n}"), Entry::File(Kind::Stat, n))).collect(),
+        Dir::Events => {
+            let files =
+                [("enable", Entry::File(Kind::EventsEnable, 0)), ("ftrace", Entry::Dir(Dir::EventsFtrace))];
+            files.into_iter().map(|(name, entry)| (name.to_owned(), entry)).collect()
+        }
+        Dir::Instances | Dir::EventsFtrace => Vec::new(),
+    }
+}
+
+/// The mode of an entry at first.
+pub fn mode(entry: Entry) -> u16 {
+    match entry {
+        Entry::Dir(Dir::Events | Dir::EventsFtrace) => 0o755,
+        Entry::Dir(_) => 0o750,
+        Entry::File(Kind::Option | Kind::Stat, _) => RW,
+        Entry::File(kind, _) => {
+            let mut all = FILES.iter().chain(CPU_FILES);
+            all.find(|(_, known, ..)| *known == kind).map_or(RO, |(_, _, mode, _)| *mode)
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Readers of records: `trace` and `snapshot`, which stay as they were when they were opened, and `trace_pipe`, which takes out what it reads.
+
+use crate::ring::{Record, Ring, What};
+use crate::symbols::Symbols;
+use crate::text::{Format, Shown};
+use std::collections::HashSet;
+
+/// Records of other threads between an entry and its return that still make one line.
+const AHEAD: usize = 64;
+/// Bytes kept of what was read already, for whoever reads it once more.
+const BEHIND: usize = 1 << 20;
+
+/// A reader that changes nothing.
+#[derive(Debug)]
+pub struct Reader {
+    records: Vec<Record>,
+    format: Format,
+    header: String,
+    at: usize,
+    shown: Shown,
+    /// Places of returns that were shown with their entries.
+    told: HashSet<usize>,
+    /// What was made of it, from this offset on.
+    window: String,
+    start: u64,
+}
+
+impl Reader {
+    /// Of records, with what stands above them.
+    pub fn new(records: Vec<Record>, format: Format, header: String) -> Reader {
+        let window = header.clone();
+        let (shown, told) = Default::default();
+        Reader { records, format, header, at: 0, shown, told, window, start: 0 }
+    }
+
+    /// The bytes from an offset on.
+    pub fn read(&mut self, symbols: &Symbols, offset: u64, size: usize) -> Vec<u8> {
+        if offset < self.start {
+            (self.at, self.start) = (0, 0);
+            (self.shown, self.told) = Default::default();
+            self.window.clone_from(&self.header);
+        }
+        loop {
+            let skip = (offset - self.start) as usize;
+            if self.window.len() >= skip + size || self.at == self.records.len() {
+                let bytes = self.window.as_bytes();
+                let bytes = &bytes[skip.min(bytes.len())..];
+                return bytes[..size.min(bytes.len())].to_vec();
+            }
+            if skip > BEHIND {
+                let cut = (0..=skip - BEHIND / 2).rev().find(|at| self.window.is_char_boundary(*at));
+                let cut = cut.unwrap_or(0).min(self.window.len());
+                self.window.drain(..cut);
+                self.start += cut as u64;
+            }
+            self.line(symbols);
+        }
+    }
+
+    fn line(&mut self, symbols: &Symbols) {
+        let at = self.at;
+        self.at += 1;
+        if self.told.remove(&at) {
+            return;
+        }
+        let record = &self.records[at];
+        let next = match record.what {
+            What::Enter { .. } => {
+                let later = self.records.iter().enumerate().skip(at + 1).take(AHEAD);
+                later.into_iter().find(|(_, next)| next.tid == record.tid)
+            }
+            _ => None,
+        };
+        let told =
+            self.format.write(&mut self.window, symbols, &mut self.shown, record, next.map(|(_, next)| next));
+        if let (true, Some((place, _))) = (told, next) {
+            self.told.insert(place);
+        }
+    }
+}
+
+/// A reader that takes out.
+#[derive(Default, Debug)]
+pub struct Pipe {
+    shown: Shown,
+    /// What was taken out and not read yet.
+    text: String,
+    /// Something was read.
+    any: bool,
+}
+
+impl Pipe {
+    /// Something to read: None if there is nothing now.
+    pub fn read(
+        &mut self,
+        ring: &mut Ring,
+        format: &Format,
+        symbols: &Symbols,
+        size: usize,
+    ) -> Option<Vec<u8>> {
+        while self.text.len() < size
+            && let Some((lost, record)) = ring.take()
+        {
+            if lost > 0 {
+                self.text += &format!("CPU:0 [LOST {lost} EVENTS]\n");
+            }
+            let next = ring.records().front().filter(|next| next.tid == record.tid).cloned();
+            if format.write(&mut self.text, symbols, &mut self.shown, &record, next.as_ref()) {
+                ring.take();
+            }
+        }
+        if self.text.is_empty() {
+            return None;
+        }
+        let cut = (0..=size.min(self.text.len())).rev().find(|at| self.text.is_char_boundary(*at));
+        let rest = self.text.split_off(cut.unwrap_or(0));
+        let bytes = std::mem::replace(&mut self.text, rest).into_bytes();
+        self.any = true;
+        Some(bytes)
+    }
+
+    /// Was something read, ever?
+    pub fn any(&self) -> bool {
+        self.any
+    }
+
+    /// Is something left that was taken out?
+    pub fn is_empty(&self) -> bool {
+        self.text.is_empty()
+    }
+}

@@ -1,0 +1,159 @@
+//! Files that take words: filters and graph functions. A writer works on a copy that takes the place of the set when the file is closed.
+
+use crate::instance::escape;
+use crate::trigger::Triggers;
+use calltap_control::{Which, add, matches};
+use calltap_names::Glob;
+use calltap_session::Listed;
+use rustix::io::Errno;
+use std::collections::BTreeSet;
+
+/// Longest word.
+const WORD: usize = 516;
+
+/// What words are added to.
+#[derive(Clone, Debug)]
+pub enum Set {
+    /// Globs.
+    Words(Which, Vec<String>),
+    /// Functions (0: `set_graph_function`, 1: `set_graph_notrace`).
+    Functions(usize, BTreeSet<String>),
+}
+
+/// The copy of a writer.
+#[derive(Debug)]
+pub struct Draft {
+    /// Of this set.
+    pub set: Set,
+    /// A word that may go on.
+    partial: String,
+    /// It differs from what was last taken over.
+    changed: bool,
+    /// A word was refused.
+    failed: bool,
+}
+
+impl Draft {
+    /// A copy, empty if the file was truncated.
+    pub fn new(mut set: Set, truncated: bool) -> Draft {
+        if truncated {
+            match &mut set {
+                Set::Words(_, words) => words.clear(),
+                Set::Functions(_, functions) => functions.clear(),
+            }
+        }
+        Draft { set, partial: String::new(), changed: truncated, failed: false }
+    }
+
+    /// Takes one word at most, as the kernel does: how many bytes that took, and whether a trigger was changed.
+    pub fn write(
+        &mut self,
+        data: &[u8],
+        functions: &[Listed],
+        triggers: &mut Triggers,
+    ) -> Result<(usize, bool), Errno> {
+        let text = std::str::from_utf8(data).map_err(|_| Errno::INVAL)?;
+        let start = match self.partial.is_empty() {
+            true => text.len() - text.trim_start().len(),
+            false => 0,
+        };
+        let word = &text[start..];
+        let Some(end) = word.find(char::is_whitespace) else {
+            if self.partial.len() + word.len() > WORD {
+                self.failed = true;
+                return Err(Errno::INVAL);
+            }
+            self.partial += word;
+            // (An empty line alone is a change, too: to nothing.)
+            return Ok((text.len(), false));
+        };
+        let word = std::mem::take(&mut self.partial) + &word[..end];
+        let blank = text[start + end..].chars().next().map_or(0, char::len_utf8);
+        let triggered = self.add(&word, functions, triggers)?;
+        Ok((start + end + blank, triggered))
+    }
+
+    /// The file is closed: what is left is a word. (Its error has nobody to go to.)
+    pub fn finish(&mut self, functions: &[Listed], triggers: &mut Triggers) -> bool {
+        let word = std::mem::take(&mut self.partial);
+        !word.is_empty() && self.add(&word, functions, triggers).unwrap_or(false)
+    }
+
+    fn add(&mut self, word: &str, functions: &[Listed], triggers: &mut Triggers) -> Result<bool, Errno> {
+        let result = self.try_add(word, functions, triggers);
+        match result {
+            Ok(false) => (self.changed, self.failed) = (true, false),
+            Ok(true) => {}
+            // What was there stays, unless something good was written, too: a wrong name must not have everything traced.
+            Err(_) => self.failed = true,
+        }
+        result
+    }
+
+    fn try_add(&mut self, word: &str, functions: &[Listed], triggers: &mut Triggers) -> Result<bool, Errno> {
+        if word.len() > WORD {
+            return Err(Errno::INVAL);
+        }
+        let (which, words) = match &mut self.set {
+            Set::Functions(_, set) => return add_functions(set, word, functions).map(|()| false),
+            Set::Words(which, words) => (*which, words),
+        };
+        let plain = word.replace("::", "");
+        if let Some((_, command)) = plain.split_once(':') {
+            if command == "mod" || command.starts_with("mod:") {
+                return add_module(words, word, functions).map(|()| false);
+            }
+            if which == Which::Notrace {
+                return Err(Errno::INVAL);
+            }
+            return triggers.change(word, functions).map(|()| true);
+        }
+        add(words, word, functions).map(|()| false).map_err(|refusal| refusal.errno)
+    }
+
+    /// What is to be taken over now, if anything is. `last`: the file is closed for good.
+    pub fn take(&mut self, last: bool, written: bool) -> Option<Set> {
+        let due = self.changed && !self.failed && (written || last);
+        due.then(|| {
+            self.changed = false;
+            self.set.clone()
+        })
+    }
+}
+
+/// A word of `set_graph_function`: functions, or with `!` to take them away.
+fn add_functions(set: &mut BTreeSet<String>, word: &str, functions: &[Listed]) -> Result<(), Errno> {
+    let (takes, pattern) = word.strip_prefix('!').map_or((false, word), |pattern| (true, pattern));
+    if pattern.replace("::", "").contains(':') {
+        return Err(Errno::INVAL);
+    }
+    let glob = Glob::new(pattern);
+    let mut any = false;
+    for function in functions.iter().filter(|function| matches(&glob, function)) {
+        any |= if takes { set.remove(&function.function) } else { true };
+        if !takes {
+            set.insert(function.function.clone());
+        }
+    }
+    if any && !pattern.is_empty() { Ok(()) } else { Err(Errno::INVAL) }
+}
+
+/// `FUNCTION:mod:LIBRARY`: functions of a shared object, or (`!LIBRARY`) of all others. `!` in front takes them away.
+fn add_module(words: &mut Vec<String>, word: &str, functions: &[Listed]) -> Result<(), Errno> {
+    let (takes, word) = word.strip_prefix('!').map_or((false, word), |word| (true, word));
+    let (pattern, module) = word.split_once(":mod:").ok_or(Errno::INVAL)?;
+    let (not, module) = module.strip_prefix('!').map_or((false, module), |module| (true, module));
+    let pattern = Glob::new(if pattern.is_empty() { "*" } else { pattern });
+    let module = Glob::new(module);
+    let is_there = |function: &&Listed| {
+        let short = function.module.split(".so").next().unwrap_or_default();
+        let inside = function.library && (module.matches(&function.module) || module.matches(short));
+        inside != not && matches(&pattern, function)
+    };
+    let before = words.len();
+    let sign = if takes { "!" } else { "" };
+    words.extend(
+        functions.iter().filter(is_there).map(|function| format!("{sign}{}", escape(&function.function))),
+    );
+    if words.len() == before { Err(Errno::INVAL) } else { Ok(()) }
+}

@@ -1,0 +1,149 @@
+//! Triggers: what is done when a function is called, `FUNCTION:COMMAND[:COUNT]` in `set_ftrace_filter`.
+
+use calltap_control::matches;
+use calltap_names::Glob;
+use calltap_session::Listed;
+use rustix::io::Errno;
+
+/// What is done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Command {
+    /// `tracing_on` becomes 1,
+    TraceOn,
+    /// or 0.
+    TraceOff,
+    /// Who called is recorded.
+    StackTrace,
+    /// The buffer is put aside.
+    Snapshot,
+    /// The buffer is written out, once.
+    Dump,
+    /// The same of one processor.
+    CpuDump,
+}
+
+const NAMES: [(&str, Command); 6] = [
+    ("traceon", Command::TraceOn),
+    ("traceoff", Command::TraceOff),
+    ("stacktrace", Command::StackTrace),
+    ("snapshot", Command::Snapshot),
+    ("dump", Command::Dump),
+    ("cpudump", Command::CpuDump),
+];
+
+impl Command {
+    fn name(self) -> &'static str {
+        NAMES.into_iter().find(|(_, command)| *command == self).map_or("", |(name, _)| name)
+    }
+}
+
+/// A trigger at one function.
+#[derive(Clone, Debug)]
+pub struct Trigger {
+    /// Linker symbol of the function.
+    pub function: String,
+    /// What is done.
+    pub command: Command,
+    /// How often still; None: always.
+    pub count: Option<i64>,
+}
+
+impl Trigger {
+    /// As `set_ftrace_filter` lists it.
+    pub fn line(&self) -> String {
+        let count = match self.count {
+            None => "unlimited".into(),
+            Some(count) => format!("count={count}"),
+        };
+        format!("{}:{}:{count}\n", self.function, self.command.name())
+    }
+
+    /// May it do what it does? Counts.
+    pub fn fires(&mut self) -> bool {
+        match &mut self.count {
+            None => true,
+            Some(1..) => {
+                self.count = self.count.map(|count| count - 1);
+                true
+            }
+            Some(_) => false,
+        }
+    }
+}
+
+/// The triggers of an instance: those of one command and kind (counted or not) together, the newest kind first.
+#[derive(Clone, Default, Debug)]
+pub struct Triggers(Vec<Trigger>);
+
+/// A number as the kernel takes it: decimal, 0x..., 0...
+fn number(text: &str) -> Option<i64> {
+    match text.strip_prefix("0x") {
+        Some(hex) => i64::from_str_radix(hex, 16).ok(),
+        None if text.len() > 1 && text.starts_with('0') => i64::from_str_radix(&text[1..], 8).ok(),
+        None => text.parse().ok().filter(|_| !text.starts_with(['-', '+'])),
+    }
+}
+
+impl Triggers {
+    /// All, in the order in which they are listed.
+    pub fn all(&self) -> &[Trigger] {
+        &self.0
+    }
+
+    /// The same, to count.
+    pub fn all_mut(&mut self) -> &mut [Trigger] {
+        &mut self.0
+    }
+
+    /// A word with a colon: adds triggers, or takes them away. Nothing is changed if it is refused.
+    pub fn change(&mut self, word: &str, functions: &[Listed]) -> Result<(), Errno> {
+        let (takes, word) = word.strip_prefix('!').map_or((false, word), |word| (true, word));
+        // (`::` is part of a name.)
+        let word = word.replace("::", "\0");
+        let mut parts = word.splitn(3, ':');
+        let function = parts.next().unwrap_or_default().replace('\0', "::");
+        let command = parts.next().unwrap_or_default();
+        let parameter = parts.next();
+        let (_, command) = NAMES.into_iter().find(|(name, _)| *name == command).ok_or(Errno::INVAL)?;
+        if function.is_empty() {
+            return Err(Errno::INVAL);
+        }
+        let glob = Glob::new(&function);
+        if takes {
+            let counted = parameter.is_some() || command == Command::Dump;
+            let same = |trigger: &Trigger| trigger.command == command && trigger.count.is_some() == counted;
+            if !self.0.iter().any(same) {
+                return Err(Errno::NODEV);
+            }
+            let before = self.0.len();
+            self.0.retain(|trigger| !(same(trigger) && glob.matches(&trigger.function)));
+            return if self.0.len() == before { Err(Errno::INVAL) } else { Ok(()) };
+        }
+        let count = match (command, parameter) {
+            (Command::Dump, _) => Some(1),
+            (Command::CpuDump, _) | (_, None) => None,
+            (_, Some("")) => Some(-1),
+            (_, Some(text)) => Some(number(text).ok_or(Errno::INVAL)?),
+        };
+        let known = |name: &str| {
+            let same =
+                |trigger: &&Trigger| trigger.command == command && trigger.count.is_some() == count.is_some();
+            self.0.iter().filter(same).any(|trigger| trigger.function == name)
+        };
+        let new: Vec<Trigger> = functions
+            .iter()
+            .filter(|listed| matches(&glob, listed) && !known(&listed.function))
+            .map(|listed| Trigger { function: listed.function.clone(), command, count })
+            .collect();
+        if new.is_empty() {
+            return Err(Errno::INVAL);
+        }
+        let group = self
+            .0
+            .iter()
+            .rposition(|trigger| trigger.command == command && trigger.count.is_some() == count.is_some());
+        let at = group.map_or(0, |last| last + 1);
+        self.0.splice(at..at, new);
+        Ok(())
+    }
+}
