@@ -33,6 +33,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         // Whoever read our output has seen enough.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if error.is::<mount::Said>() => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("calltap: {}", line(&error));
             ExitCode::FAILURE

@@ -88,6 +88,8 @@ pub struct Tracefs {
     next_handle: u64,
     next_instance: u32,
     owner: (u32, u32),
+    /// Modules came or went since the functions were listed.
+    stale: bool,
     ended: bool,
 }
 
@@ -114,6 +116,7 @@ impl Tracefs {
             next_handle: 1,
             next_instance: 1,
             owner,
+            stale: true,
             ended: false,
         };
         tracefs.inode(ROOT);
@@ -136,7 +139,10 @@ impl Tracefs {
                 self.symbols.add_thread(thread.tid, group, &thread.comm);
                 self.ingest.add_thread(thread.id, thread.tid);
             }
-            TraceRecord::Module(module) => self.symbols.add_module(module),
+            TraceRecord::Module(module) => {
+                self.symbols.add_module(module);
+                self.stale = true;
+            }
             TraceRecord::Sites { sites } => {
                 sites.iter().for_each(|site| self.symbols.add_site(site));
                 self.ingest.choose(&self.instances, &self.symbols);
@@ -167,6 +173,7 @@ impl Tracefs {
     /// The functions that can be traced, as they are now.
     pub fn set_functions(&mut self, functions: Vec<Listed>) {
         self.symbols.set_functions(functions);
+        self.stale = false;
         self.ingest.choose(&self.instances, &self.symbols);
     }
 
@@ -224,7 +231,7 @@ impl Tracefs {
                 | Kind::GraphNotrace,
                 _,
             ) => Some(Refresh::Functions),
-            _ => None,
+            _ => self.stale.then_some(Refresh::Functions),
         }
     }
 

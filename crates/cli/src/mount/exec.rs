@@ -2,22 +2,21 @@
 
 use crate::arguments::Arguments;
 use anyhow::{Context, Result, bail};
+use std::ffi::OsString;
 use std::fs;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Child, Command, ExitCode};
 
 /// Where clients look.
 const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
-/// Unmounting may have to wait for whoever has files open.
-const LEAVING: Duration = Duration::from_secs(5);
 
 /// In a mount namespace of its own, `$1` is bound over the kernel's directory, and over the switch that clients write to; then the command runs.
 const SCRIPT: &str = r#"
 directory=$1 scratch=$2
 shift 2
 mount --make-rprivate / || exit 125
+# Clients look for a file system of this type first, and where there is none they mount it themselves, over ours.
+grep -q ' tracefs ' /proc/self/mounts || mount -t tracefs nodev /sys/kernel/tracing 2>/dev/null
 for place in /sys/kernel/tracing /sys/kernel/debug/tracing; do
     [ -d "$place" ] && mount --bind "$directory" "$place" 2>/dev/null && bound=1
 done
@@ -41,58 +40,52 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     if !PLACES.iter().any(|place| Path::new(place).is_dir()) {
         bail!("{} does not exist: nothing that a client would find", PLACES[0]);
     }
-    let own = Directory::of(pid)?;
-    let scratch = own.parent.join("switch");
-    fs::write(&scratch, "1\n")?;
+    let scratch = std::env::temp_dir().join(format!("calltap-exec-{}", std::process::id()));
+    fs::create_dir(&scratch).with_context(|| scratch.display().to_string())?;
+    let result = run_with(pid, &scratch, &words, arguments);
+    let _ = fs::remove_dir_all(&scratch);
+    result
+}
+
+fn run_with(pid: u32, scratch: &Path, words: &[OsString], arguments: &Arguments) -> Result<ExitCode> {
+    let own = Directory::of(pid, scratch, arguments)?;
+    let switch = scratch.join("switch");
+    fs::write(&switch, "1\n")?;
     let mut command = Command::new("unshare");
     // Without privileges in a user namespace, as root of it.
     command.arg(if rustix::process::geteuid().is_root() { "-m" } else { "-Urm" });
-    command.args(["sh", "-c", SCRIPT, "calltap"]).arg(&own.place).arg(&scratch).args(words);
+    command.args(["sh", "-c", SCRIPT, "calltap"]).arg(&own.place).arg(&switch).args(words);
     let status = command.status().context("unshare (of util-linux)")?;
     drop(own);
     Ok(crate::end_as(status))
 }
 
-/// A directory that is mounted for the time of a command.
+/// Where the process's directory is mounted: already, or for the time of the command.
 struct Directory {
-    parent: PathBuf,
     place: PathBuf,
+    server: Option<Child>,
 }
 
 impl Directory {
-    fn of(pid: u32) -> Result<Directory> {
-        let parent = std::env::temp_dir().join(format!("calltap-exec-{}", std::process::id()));
-        let place = parent.join("tracing");
-        fs::create_dir_all(&place).with_context(|| place.display().to_string())?;
-        let directory = Directory { parent, place };
-        let mut command = Command::new(std::env::current_exe().context("calltap's own file")?);
-        command.args(["mount", "-p", &pid.to_string()]).arg(&directory.place).stdin(Stdio::null());
-        let status = command.process_group(0).status()?;
-        if !status.success() {
-            // (It has said why.)
-            drop(directory);
-            std::process::exit(status.code().unwrap_or(1).max(1));
+    fn of(pid: u32, scratch: &Path, arguments: &Arguments) -> Result<Directory> {
+        if let Some(place) = super::mounted(pid) {
+            return Ok(Directory { place, server: None });
         }
-        Ok(directory)
+        let place = scratch.join("tracing");
+        fs::create_dir(&place)?;
+        let server = super::in_background(pid, &place, arguments)?;
+        Ok(Directory { place, server: Some(server) })
     }
 }
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        let start = Instant::now();
-        let unmounted = || {
-            let quiet = |program: &str, flag: &str| {
-                let mut command = Command::new(program);
-                command.arg(flag).arg(&self.place).stderr(Stdio::null()).stdout(Stdio::null());
-                command.status().is_ok_and(|status| status.success())
-            };
-            quiet("umount", "-l") || quiet("fusermount3", "-uz")
-        };
-        if unmounted() {
-            while fs::remove_dir(&self.place).is_err() && start.elapsed() < LEAVING {
-                std::thread::sleep(Duration::from_millis(5));
-            }
-        }
-        let _ = fs::remove_dir_all(&self.parent);
+        let Some(mut server) = self.server.take() else { return };
+        // What it says is no news: it was told to end.
+        let told = rustix::process::kill_process(
+            rustix::process::Pid::from_child(&server),
+            rustix::process::Signal::TERM,
+        );
+        let _ = told.map(|()| server.wait());
     }
 }

@@ -197,7 +197,7 @@ impl Filesystem for Files {
         let flags = OFlags::from_bits_retain(flags.0 as u32);
         self.worker.send(move |server| {
             server.sync();
-            worker::refresh(server, inode.0);
+            worker::refresh(server, Some(inode.0));
             worker::rename(server);
             let opened = server.tracefs().open(inode.0, flags);
             match opened {

@@ -21,7 +21,7 @@ use fuser::{Config, MountOption, SessionACL};
 use server::Server;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use std::thread;
@@ -36,14 +36,44 @@ const READY: &str = "mounted";
 /// A process that has begun can be attached to after this time.
 const STARTING: Duration = Duration::from_secs(5);
 
+/// What went wrong was said by the process that it went wrong in.
+#[derive(Debug)]
+pub struct Said;
+
+impl std::fmt::Display for Said {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the directory could not be mounted")
+    }
+}
+
+impl std::error::Error for Said {}
+
 /// Mounts, and returns when the directory can be used; it is served by a process of its own.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let pid: u32 = arguments.number("pid")?.context("which process: '-p PID'")?;
     let place = place(arguments, "operand")?;
+    if let Some(there) = mounted(pid) {
+        bail!("the directory of process {pid} is mounted already: {}", there.display());
+    }
     if arguments.is_set("foreground") {
         return serve(pid, &place, arguments);
     }
-    in_background(pid, &place, arguments)
+    in_background(pid, &place, arguments).map(drop)
+}
+
+/// What stands in the list of mounts for the directory of a process.
+fn source(pid: u32) -> String {
+    format!("calltap:{pid}")
+}
+
+/// Where the directory of a process is mounted already.
+fn mounted(pid: u32) -> Option<PathBuf> {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
+    let own = format!("{} ", source(pid));
+    let place = mounts.lines().find_map(|line| line.strip_prefix(&own))?.split(' ').next()?;
+    // (Blanks and backslashes are octal there.)
+    let place = place.replace("\\040", " ").replace("\\134", "\\");
+    Some(place.into())
 }
 
 /// The directory to mount on, wherever we are by then.
@@ -57,7 +87,7 @@ fn place(arguments: &Arguments, name: &str) -> Result<PathBuf> {
 }
 
 /// Has a process of its own serve the directory, and waits until it does.
-fn in_background(pid: u32, place: &Path, arguments: &Arguments) -> Result<()> {
+fn in_background(pid: u32, place: &Path, arguments: &Arguments) -> Result<Child> {
     let mut command = Command::new(std::env::current_exe().context("calltap's own file")?);
     command.args(["mount", "--foreground", "-p", &pid.to_string()]).arg(place);
     for name in ["buffer-size", "patch-mode"] {
@@ -73,11 +103,10 @@ fn in_background(pid: u32, place: &Path, arguments: &Arguments) -> Result<()> {
         BufReader::new(output).read_line(&mut line)?;
     }
     if line.trim() != READY {
-        // (It has said why.)
-        let status = child.wait()?;
-        std::process::exit(status.code().unwrap_or(1).max(1));
+        child.wait()?;
+        return Err(Said.into());
     }
-    Ok(())
+    Ok(child)
 }
 
 fn options(pid: u32, arguments: &Arguments) -> Result<Options> {
@@ -136,7 +165,7 @@ fn serve(pid: u32, place: &Path, arguments: &Arguments) -> Result<()> {
 fn hold(server: &Arc<Server>, place: &Path) -> Result<()> {
     let mut config = Config::default();
     config.mount_options = vec![
-        MountOption::FSName("calltap".into()),
+        MountOption::FSName(source(server.pid)),
         MountOption::Subtype("calltap".into()),
         MountOption::DefaultPermissions,
         MountOption::NoExec,
@@ -146,6 +175,7 @@ fn hold(server: &Arc<Server>, place: &Path) -> Result<()> {
     // Whoever may read and write what is told by owner and mode; without privileges the system allows the owner alone.
     let is_root = rustix::process::geteuid().is_root();
     config.acl = if is_root { SessionACL::All } else { SessionACL::Owner };
+    worker::refresh(server, None);
     let files = Files::new(Arc::clone(server));
     let session = fuser::Session::new(files, place, &config)
         .with_context(|| format!("{}: cannot be mounted on", place.display()))?;
@@ -173,11 +203,12 @@ pub fn run_program(arguments: &Arguments) -> Result<ExitCode> {
         Command::new(program).args(rest).spawn().with_context(|| program.to_string_lossy().into_owned())?;
     await_program(child.id());
     let mounted = in_background(child.id(), &place, arguments);
-    // (It may have ended already: that is no failure.)
-    if let (Err(error), None) = (&mounted, child.try_wait()?) {
-        eprintln!("calltap: {error}: the program runs without");
-    }
+    // (Where it could not be mounted, that was said; the program runs on.)
     let status: ExitStatus = child.wait()?;
+    // Nothing stays mounted.
+    if let Ok(mut server) = mounted {
+        let _ = server.wait();
+    }
     Ok(crate::end_as(status))
 }
 

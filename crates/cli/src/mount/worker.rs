@@ -30,12 +30,16 @@ impl Worker {
     }
 }
 
-/// Asks the process what a file needs that is about to be opened.
-pub fn refresh(server: &Server, inode: u64) {
-    let Some(refresh) = server.tracefs().refresh(inode) else { return };
-    let request = match refresh {
-        Refresh::Functions => Request::Selection,
-        Refresh::Profile => Request::Profile,
+/// Asks the process what a file needs that is about to be opened; none: what all need.
+pub fn refresh(server: &Server, inode: Option<u64>) {
+    let needed = match inode {
+        Some(inode) => server.tracefs().refresh(inode),
+        None => Some(Refresh::Functions),
+    };
+    let request = match needed {
+        None => return,
+        Some(Refresh::Functions) => Request::Selection,
+        Some(Refresh::Profile) => Request::Profile,
     };
     // (Where the process is gone, what was known last is shown.)
     match server.mailbox.ask(request) {
