@@ -3,8 +3,9 @@
 use crate::instance::{CLOCKS, Instance, Snapshot};
 use crate::nodes::{CONTROL, Kind};
 use crate::options::OPTIONS;
+use crate::tokens::waiting;
 use crate::tracefs::Tracefs;
-use calltap_control::{File, Model, Open, parse_number};
+use calltap_control::{File, Model, Open, TRACE, Which, parse_number};
 use rustix::io::Errno;
 use std::fmt::Write;
 
@@ -45,6 +46,22 @@ impl Tracefs {
         File::named(name).map(|file| self.model(instance).read(file)).unwrap_or_default()
     }
 
+    /// A set, and what waits for its library.
+    fn set_text(&self, instance: &Instance, which: Which) -> String {
+        let mut model = self.model(instance);
+        if !self.separate {
+            model.words.tracers.retain(|tracer| tracer.name == TRACE);
+        }
+        let words = model.set_mut(which).clone();
+        let waiting: Vec<&String> = waiting(&words).collect();
+        let name = if which == Which::Filter { "set_ftrace_filter" } else { "set_ftrace_notrace" };
+        // (A notrace set in which all waits disables nothing yet, and says so.)
+        if which == Which::Notrace && waiting.len() == words.len() {
+            model.set_mut(which).clear();
+        }
+        File::named(name).map(|file| model.read(file)).unwrap_or_default() + &lines(waiting)
+    }
+
     /// What a file reads as that is read as a whole.
     pub(crate) fn text(&self, instance: &Instance, kind: Kind, arg: u16) -> String {
         let number = |n: u64| format!("{n}\n");
@@ -59,9 +76,9 @@ impl Tracefs {
             Kind::TracingOn => number(instance.is_on.into()),
             Kind::Filter => {
                 let triggers = instance.triggers.all().iter().map(|trigger| trigger.line());
-                self.control(instance, "set_ftrace_filter") + &triggers.collect::<String>()
+                self.set_text(instance, Which::Filter) + &triggers.collect::<String>()
             }
-            Kind::Notrace => self.control(instance, "set_ftrace_notrace"),
+            Kind::Notrace => self.set_text(instance, Which::Notrace),
             Kind::GraphFunction | Kind::GraphNotrace => {
                 let which = usize::from(kind == Kind::GraphNotrace);
                 let none = ["#### all functions enabled ####\n", "#### no functions disabled ####\n"][which];
@@ -134,7 +151,7 @@ impl Tracefs {
 
     /// A value was written to a file of an instance.
     pub(crate) fn write_value(&mut self, id: u32, kind: Kind, arg: u16, text: &str) -> Result<(), Errno> {
-        let Tracefs { instances, symbols, profile, effects, .. } = self;
+        let Tracefs { instances, symbols, profile, effects, separate, processors, .. } = self;
         let busy = instances.iter().any(|instance| instance.id == id && instance.piped);
         let Some(instance) = instances.iter_mut().find(|instance| instance.id == id) else {
             return Err(Errno::NODEV);
@@ -165,6 +182,9 @@ impl Tracefs {
                     return Err(Errno::BUSY);
                 }
                 control(instance, "current_tracer")?;
+                if !*separate {
+                    instance.share_sets();
+                }
                 if instance.tracer() != before {
                     instance.expand();
                     instance.ring.clear();
@@ -173,7 +193,13 @@ impl Tracefs {
                 }
             }
             Kind::FunctionTracers => return control(instance, "function_tracers"),
-            Kind::ProfileEnabled => return control(instance, "function_profile_enabled"),
+            Kind::ProfileEnabled => {
+                control(instance, "function_profile_enabled")?;
+                if !*separate {
+                    instance.share_sets();
+                }
+                return Ok(());
+            }
             Kind::TracingOn => instance.is_on = number()? != 0,
             Kind::MaxGraphDepth => instance.max_depth = number()? as u32,
             Kind::Threshold => instance.threshold_us = number()?,
@@ -202,7 +228,7 @@ impl Tracefs {
                     return Err(Errno::INVAL);
                 }
             }
-            Kind::Cpumask => instance.mask = cpumask(text, self.processors)?,
+            Kind::Cpumask => instance.mask = cpumask(text, *processors)?,
             Kind::Snapshot => match number()? {
                 0 if arg > 0 => return Err(Errno::INVAL),
                 0 => instance.snapshot = Snapshot::Freed,

@@ -154,6 +154,16 @@ impl Instance {
         }
     }
 
+    /// All tracers have the sets of the first.
+    pub fn share_sets(&mut self) {
+        let first = self.words.tracers.iter().find(|tracer| tracer.name == TRACE).cloned();
+        let Some(TracerWords { filter, notrace, .. }) = first else { return };
+        for tracer in &mut self.words.tracers {
+            (tracer.filter, tracer.notrace) = (filter.clone(), notrace.clone());
+        }
+        self.words.default = Some(TRACE.into());
+    }
+
     /// How its records are written.
     pub fn format(&self) -> Format {
         Format {

@@ -29,7 +29,9 @@ pub struct Draft {
     partial: String,
     /// It differs from what was last taken over.
     changed: bool,
-    /// A word was refused.
+    /// A word was taken,
+    good: bool,
+    /// or refused.
     failed: bool,
 }
 
@@ -42,7 +44,7 @@ impl Draft {
                 Set::Functions(_, functions) => functions.clear(),
             }
         }
-        Draft { set, partial: String::new(), changed: truncated, failed: false }
+        Draft { set, partial: String::new(), changed: truncated, good: false, failed: false }
     }
 
     /// Takes one word at most, as the kernel does: how many bytes that took, and whether a trigger was changed.
@@ -82,7 +84,7 @@ impl Draft {
     fn add(&mut self, word: &str, functions: &[Listed], triggers: &mut Triggers) -> Result<bool, Errno> {
         let result = self.try_add(word, functions, triggers);
         match result {
-            Ok(false) => (self.changed, self.failed) = (true, false),
+            Ok(false) => (self.changed, self.good) = (true, true),
             Ok(true) => {}
             // What was there stays, unless something good was written, too: a wrong name must not have everything traced.
             Err(_) => self.failed = true,
@@ -113,7 +115,7 @@ impl Draft {
 
     /// What is to be taken over now, if anything is. `last`: the file is closed for good.
     pub fn take(&mut self, last: bool, written: bool) -> Option<Set> {
-        let due = self.changed && !self.failed && (written || last);
+        let due = self.changed && (self.good || !self.failed) && (written || last);
         due.then(|| {
             self.changed = false;
             self.set.clone()
@@ -138,22 +140,92 @@ fn add_functions(set: &mut BTreeSet<String>, word: &str, functions: &[Listed]) -
     if any && !pattern.is_empty() { Ok(()) } else { Err(Errno::INVAL) }
 }
 
-/// `FUNCTION:mod:LIBRARY`: functions of a shared object, or (`!LIBRARY`) of all others. `!` in front takes them away.
+/// Separates a function from its module.
+const MOD: &str = ":mod:";
+
+/// A word about functions of a module.
+struct OfModule<'a> {
+    pattern: Glob,
+    module: &'a str,
+    /// Of all others.
+    not: bool,
+}
+
+impl<'a> OfModule<'a> {
+    fn parse(word: &'a str) -> Option<OfModule<'a>> {
+        let (pattern, module) = word.split_once(MOD)?;
+        let (not, module) = module.strip_prefix('!').map_or((false, module), |module| (true, module));
+        Some(OfModule { pattern: Glob::new(if pattern.is_empty() { "*" } else { pattern }), module, not })
+    }
+
+    /// Is the module loaded?
+    fn is_there(&self, functions: &[Listed]) -> bool {
+        let module = Glob::new(self.module);
+        functions.iter().any(|function| is_of(&module, function))
+    }
+
+    /// The functions as words that mean them alone.
+    fn words(&self, functions: &[Listed], sign: &str) -> Vec<String> {
+        let module = Glob::new(self.module);
+        let wanted =
+            |function: &&Listed| is_of(&module, function) != self.not && matches(&self.pattern, function);
+        functions
+            .iter()
+            .filter(wanted)
+            .map(|function| format!("{sign}{}", escape(&function.function)))
+            .collect()
+    }
+}
+
+/// Is a function of a library whose file name, with or without `.so` and what follows, matches?
+fn is_of(module: &Glob, function: &Listed) -> bool {
+    let short = function.module.split(".so").next().unwrap_or_default();
+    function.library && (module.matches(&function.module) || module.matches(short))
+}
+
+/// `FUNCTION:mod:LIBRARY`: functions of a shared object, or (`!LIBRARY`) of all others. `!` in front takes them away. What is not loaded is waited for.
 fn add_module(words: &mut Vec<String>, word: &str, functions: &[Listed]) -> Result<(), Errno> {
     let (takes, word) = word.strip_prefix('!').map_or((false, word), |word| (true, word));
-    let (pattern, module) = word.split_once(":mod:").ok_or(Errno::INVAL)?;
-    let (not, module) = module.strip_prefix('!').map_or((false, module), |module| (true, module));
-    let pattern = Glob::new(if pattern.is_empty() { "*" } else { pattern });
-    let module = Glob::new(module);
-    let is_there = |function: &&Listed| {
-        let short = function.module.split(".so").next().unwrap_or_default();
-        let inside = function.library && (module.matches(&function.module) || module.matches(short));
-        inside != not && matches(&pattern, function)
-    };
+    let wanted = OfModule::parse(word).ok_or(Errno::INVAL)?;
+    let found = wanted.words(functions, if takes { "!" } else { "" });
+    if !found.is_empty() {
+        words.extend(found);
+        return Ok(());
+    }
     let before = words.len();
-    let sign = if takes { "!" } else { "" };
-    words.extend(
-        functions.iter().filter(is_there).map(|function| format!("{sign}{}", escape(&function.function))),
-    );
-    if words.len() == before { Err(Errno::INVAL) } else { Ok(()) }
+    if takes {
+        // `!*:mod:x` takes away all that wait for x.
+        let all = format!("{MOD}{}", wanted.module);
+        let every = word == format!("*{all}");
+        words.retain(|other| other != word && !(every && other.ends_with(&all)));
+        return if words.len() == before { Err(Errno::INVAL) } else { Ok(()) };
+    }
+    let is_name = Glob::new(wanted.module).is_exact() && !wanted.module.is_empty();
+    if wanted.not || !is_name || wanted.is_there(functions) {
+        return Err(Errno::INVAL);
+    }
+    if !words.iter().any(|other| other == word) {
+        words.push(word.to_owned());
+    }
+    Ok(())
+}
+
+/// The words that wait for their module, the newest first.
+pub fn waiting(words: &[String]) -> impl Iterator<Item = &String> {
+    words.iter().rev().filter(|word| word.contains(MOD))
+}
+
+/// Modules were loaded: words that waited for them become those of their functions. True if any did.
+pub fn resolve(words: &mut Vec<String>, functions: &[Listed]) -> bool {
+    let mut any = false;
+    let resolved = words.drain(..).flat_map(|word| match OfModule::parse(&word) {
+        Some(wanted) if wanted.is_there(functions) => {
+            any = true;
+            wanted.words(functions, "")
+        }
+        _ => vec![word],
+    });
+    let resolved: Vec<String> = resolved.collect();
+    *words = resolved;
+    any
 }

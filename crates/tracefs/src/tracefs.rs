@@ -8,8 +8,8 @@ use crate::options::Options;
 use crate::reader::Reader;
 use crate::ring::{Record, What};
 use crate::symbols::Symbols;
-use crate::tokens::{Draft, Set};
-use calltap_control::{Model, Which};
+use crate::tokens::{Draft, Set, resolve};
+use calltap_control::{Model, TRACE, Which};
 use calltap_session::{Listed, Profiled, Words};
 use calltap_trace::{Batch, ClockKind, ClockMap, ClockPair, Record as TraceRecord, ThreadId};
 use rustix::fs::OFlags;
@@ -73,6 +73,8 @@ pub struct Tracefs {
     pub(crate) profile: Vec<Profiled>,
     pub(crate) effects: Effects,
     pub(crate) processors: usize,
+    /// Every tracer has its own sets. The kernel's have the same; whoever opens `function_tracers` knows of several.
+    pub(crate) separate: bool,
     /// The last moment that is known.
     pub(crate) now_ns: u64,
     ingest: Ingest,
@@ -104,6 +106,7 @@ impl Tracefs {
             profile: Vec::new(),
             effects: Effects::default(),
             processors,
+            separate: false,
             now_ns: 0,
             ingest: Ingest::default(),
             clock: ClockKind::Tsc,
@@ -174,6 +177,13 @@ impl Tracefs {
     pub fn set_functions(&mut self, functions: Vec<Listed>) {
         self.symbols.set_functions(functions);
         self.stale = false;
+        for instance in &mut self.instances {
+            for tracer in &mut instance.words.tracers {
+                for words in [&mut tracer.filter, &mut tracer.notrace] {
+                    self.effects.selects |= resolve(words, self.symbols.functions());
+                }
+            }
+        }
         self.ingest.choose(&self.instances, &self.symbols);
     }
 
@@ -371,6 +381,7 @@ impl Tracefs {
         let writes = !(flags & OFlags::RWMODE).is_empty();
         let reads = flags & OFlags::RWMODE != OFlags::WRONLY;
         let truncates = writes && flags.contains(OFlags::TRUNC);
+        self.separate |= kind == Kind::FunctionTracers;
         let content = match kind {
             Kind::TracePipe => {
                 if std::mem::replace(&mut self.instances[place].piped, true) {
@@ -412,7 +423,10 @@ impl Tracefs {
     fn set(&self, place: usize, kind: Kind) -> Set {
         let instance = &self.instances[place];
         let words = |which| {
-            let (words, functions) = (instance.words.clone(), self.symbols.functions());
+            let (mut words, functions) = (instance.words.clone(), self.symbols.functions());
+            if !self.separate {
+                words.tracers.retain(|tracer| tracer.name == TRACE);
+            }
             let mut model = Model { words, functions, profile: &[] };
             Set::Words(which, model.set_mut(which).clone())
         };
@@ -574,9 +588,21 @@ impl Tracefs {
         self.effects.selects |= triggered;
         match draft.take(last, true) {
             Some(Set::Words(which, words)) => {
-                let mut model = Model { words: instance.words.clone(), functions, profile: &[] };
-                *model.set_mut(which) = words;
+                let own = std::mem::take(&mut instance.words);
+                let mut model = Model { words: own, functions, profile: &[] };
+                if !self.separate {
+                    // (The first tracer's, registered or not: all others are put back with its sets.)
+                    model.words.tracers.sort_by_key(|tracer| tracer.name != TRACE);
+                    let others = model.words.tracers.split_off(1);
+                    *model.set_mut(which) = words;
+                    model.words.tracers.extend(others);
+                } else {
+                    *model.set_mut(which) = words;
+                }
                 instance.words = model.words;
+                if !self.separate {
+                    instance.share_sets();
+                }
                 self.effects.selects = true;
             }
             Some(Set::Functions(which, set)) => {
@@ -616,5 +642,5 @@ fn thread_id(word: &str) -> Result<u32, Errno> {
         None => word.parse(),
     };
     let number = number.map_err(|_| Errno::INVAL)?;
-    u32::try_from(number).ok().filter(|tid| *tid < 1 << 22).ok_or(Errno::PERM)
+    u32::try_from(number).ok().filter(|tid| *tid < 1 << 31).ok_or(Errno::PERM)
 }

@@ -1,0 +1,56 @@
+// Functions with the names of some of the kernel's, called all the time, for the kernel's own tests of ftrace.
+#include <pthread.h>
+#include <unistd.h>
+
+static volatile long calls;
+#define FUNCTION(name) __attribute__((noinline)) void name(void) { calls++; }
+FUNCTION(scheduler_tick)
+FUNCTION(_raw_spin_lock)
+FUNCTION(_raw_spin_unlock)
+FUNCTION(_raw_spin_trylock)
+FUNCTION(mutex_lock)
+FUNCTION(mutex_unlock)
+FUNCTION(mutex_trylock)
+FUNCTION(mutex_lock_io)
+FUNCTION(do_IRQ)
+FUNCTION(sched_clock)
+FUNCTION(do_softirq)
+FUNCTION(vfs_read)
+FUNCTION(smp_apic_timer)
+FUNCTION(SyS_read)
+FUNCTION(sys_write)
+FUNCTION(printk_deferred)
+FUNCTION(trylock_page)
+FUNCTION(cgroup_unlock)
+__attribute__((noinline)) void schedule(void) { usleep(500); calls++; }
+__attribute__((noinline)) void kernel_clone(void) { _raw_spin_lock(); _raw_spin_unlock(); calls++; }
+static void *work(void *argument) {
+    for (;;) {
+        schedule();
+        kernel_clone();
+        scheduler_tick();
+        _raw_spin_lock();
+        _raw_spin_unlock();
+        _raw_spin_trylock();
+        mutex_lock();
+        mutex_unlock();
+        mutex_trylock();
+        mutex_lock_io();
+        do_IRQ();
+        sched_clock();
+        do_softirq();
+        vfs_read();
+        smp_apic_timer();
+        SyS_read();
+        sys_write();
+        printk_deferred();
+        trylock_page();
+        cgroup_unlock();
+    }
+    return argument;
+}
+int main(void) {
+    pthread_t thread;
+    pthread_create(&thread, NULL, work, NULL);
+    work(NULL);
+}
