@@ -171,7 +171,7 @@ impl Ingest {
         };
         for (ticks, thread, event) in pending.drain(..) {
             let ns = to_ns(ticks);
-            while let Some(mark) = marks.next_if(|mark| mark.record.ns <= ns) {
+            while let Some(mark) = marks.next_if(|mark| mark.record.ns < ns) {
                 write(mark, instances);
             }
             self.take(thread, &event, ns, instances, symbols);

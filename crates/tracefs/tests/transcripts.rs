@@ -34,7 +34,8 @@ fn directory() -> Tracefs {
 }
 
 fn find(tracefs: &mut Tracefs, path: &str) -> u64 {
-    path.split('/').fold(1, |inode, name| tracefs.lookup(inode, name).unwrap_or_else(|_| panic!("{path}")).inode)
+    path.split('/')
+        .fold(1, |inode, name| tracefs.lookup(inode, name).unwrap_or_else(|_| panic!("{path}")).inode)
 }
 
 fn cat(tracefs: &mut Tracefs, path: &str) -> String {
@@ -97,7 +98,8 @@ fn unescape(text: &str) -> String {
 
 fn check(transcript: &str) {
     let tracefs = &mut directory();
-    let lines: Vec<&str> = transcript.lines().filter(|line| !line.starts_with('#') || line.starts_with("####")).collect();
+    let lines: Vec<&str> =
+        transcript.lines().filter(|line| !line.starts_with('#') || line.starts_with("####")).collect();
     let mut at = 0;
     let mut commands = 0;
     while at < lines.len() {

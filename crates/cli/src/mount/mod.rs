@@ -33,6 +33,8 @@ const INTERVAL: Duration = Duration::from_millis(50);
 const LOOK: Duration = Duration::from_millis(20);
 /// What the serving process says when files can be used.
 const READY: &str = "mounted";
+/// Set for a serving process that was started by one that waits for that word.
+const BEHIND: &str = "CALLTAP_BEHIND";
 /// A process that has begun can be attached to after this time.
 const STARTING: Duration = Duration::from_secs(5);
 
@@ -97,7 +99,8 @@ fn in_background(pid: u32, place: &Path, arguments: &Arguments) -> Result<Child>
     }
     // (Ctrl-C in the terminal is not meant for it.)
     use std::os::unix::process::CommandExt;
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0).spawn()?;
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).env(BEHIND, "1").process_group(0).spawn()?;
     let mut line = String::new();
     if let Some(output) = child.stdout.take() {
         BufReader::new(output).read_line(&mut line)?;
@@ -181,8 +184,14 @@ fn hold(server: &Arc<Server>, place: &Path) -> Result<()> {
         .with_context(|| format!("{}: cannot be mounted on", place.display()))?;
     let guard = guard::Guard::new(place);
     let session = session.spawn()?;
-    println!("{READY}");
-    let _ = std::io::stdout().flush();
+    if std::env::var_os(BEHIND).is_some() {
+        println!("{READY}");
+        let _ = std::io::stdout().flush();
+        // Whoever has started us may wait until nobody writes there any more.
+        let nowhere = std::fs::File::options().write(true).open("/dev/null")?;
+        rustix::stdio::dup2_stdout(&nowhere)?;
+        rustix::stdio::dup2_stderr(&nowhere)?;
+    }
     while !session.guard.is_finished() && !server.over.load(Acquire) {
         thread::sleep(LOOK);
     }

@@ -1,0 +1,506 @@
+//! What happens in a process, and what `trace`, `trace_pipe` and their like show of it.
+
+use calltap_session::Listed;
+use calltap_trace::{
+    Batch, ClockKind, ClockPair, Event, EventKind, Module, Process, Record, Session, Site, SiteId, Thread,
+    ThreadId,
+};
+use calltap_tracefs::{Read, Tracefs};
+use rustix::fs::OFlags;
+
+/// Functions by number of their sites.
+const FUNCTIONS: [&str; 4] = ["main", "parse", "lex", "emit"];
+const BASE: u64 = 0x40_0000;
+
+struct World {
+    tracefs: Tracefs,
+    now: u64,
+}
+
+impl World {
+    fn new() -> World {
+        let mut tracefs = Tracefs::new(2, (0, 0));
+        tracefs.record(&Record::Session(Session {
+            calltap: String::new(),
+            command: Vec::new(),
+            host: String::new(),
+            kernel: String::new(),
+            cpu: String::new(),
+            start_realtime_ns: 0,
+            start_monotonic_ns: 0,
+            clock: ClockKind::Coarse,
+            clock_note: None,
+            tracers: Vec::new(),
+        }));
+        tracefs.record(&Record::Process(Process { id: 0, pid: 100, parent: None, comm: "cc".into() }));
+        for (id, tid, comm) in [(0, 100, "cc"), (1, 101, "a-long-worker-name")] {
+            tracefs.record(&Record::Thread(Thread { id: ThreadId(id), process: 0, tid, comm: comm.into() }));
+        }
+        tracefs.record(&Record::Module(Module {
+            id: 0,
+            process: 0,
+            path: "/usr/bin/cc".into(),
+            build_id: None,
+            bias: BASE,
+            range: (BASE, BASE + 0x10000),
+            unloaded_ticks: None,
+        }));
+        let address = |n: usize| 0x1000 + 0x100 * n as u64;
+        let listed = |(n, name): (usize, &&str)| Listed {
+            function: (*name).into(),
+            address: BASE + address(n),
+            size: 0x80,
+            module: "cc".into(),
+            ..Listed::default()
+        };
+        tracefs.set_functions(FUNCTIONS.iter().enumerate().map(listed).collect());
+        let site = |(n, name): (usize, &&str)| Site {
+            id: SiteId(n as u32),
+            module: 0,
+            address: address(n),
+            size: 0x80,
+            name: (*name).into(),
+            kind: String::new(),
+            tracers: 0,
+        };
+        tracefs.record(&Record::Sites { sites: FUNCTIONS.iter().enumerate().map(site).collect() });
+        World { tracefs, now: 5_000_000_000 }
+    }
+
+    fn find(&mut self, path: &str) -> u64 {
+        let tracefs = &mut self.tracefs;
+        path.split('/').fold(1, |inode, name| tracefs.lookup(inode, name).expect(path).inode)
+    }
+
+    fn open(&mut self, path: &str, flags: OFlags) -> u64 {
+        let inode = self.find(path);
+        self.tracefs.open(inode, flags).expect(path)
+    }
+
+    fn cat(&mut self, path: &str) -> String {
+        let handle = self.open(path, OFlags::RDONLY);
+        let (mut text, mut offset) = (Vec::new(), 0);
+        while let Ok(Read::Data(data)) = self.tracefs.read(handle, offset, 100)
+            && !data.is_empty()
+        {
+            offset += data.len() as u64;
+            text.extend(data);
+        }
+        self.tracefs.release(handle);
+        String::from_utf8(text).expect("text")
+    }
+
+    fn echo(&mut self, text: &str, path: &str) {
+        let handle = self.open(path, OFlags::WRONLY | OFlags::TRUNC);
+        let line = format!("{text}\n");
+        let mut rest = line.as_bytes();
+        while !rest.is_empty() {
+            let taken = self.tracefs.write(handle, rest, 100, "cc", self.now).expect(path);
+            rest = &rest[taken..];
+        }
+        self.tracefs.flush(handle).expect(path);
+        self.tracefs.release(handle);
+        self.tracefs.take_effects();
+    }
+
+    /// A thread's events: `+parse` enters (`+parse<main` also from there), `-` returns; each a microsecond after the last.
+    fn run(&mut self, thread: u32, events: &str) {
+        let number = |name: &str| FUNCTIONS.iter().position(|known| *known == name).expect(name) as u32;
+        let parent = |name: &str| BASE + 0x1010 + 0x100 * u64::from(number(name));
+        let events = events.split_whitespace().map(|word| {
+            self.now += 1000;
+            let (site, kind) = match word.strip_prefix('+') {
+                Some(word) => match word.split_once('<') {
+                    Some((name, from)) => (number(name), EventKind::EntryFrom { parent: parent(from) }),
+                    None => (number(word), EventKind::Entry),
+                },
+                None => match word.split_once('<') {
+                    Some((name, from)) => (number(name), EventKind::Call { parent: parent(from) }),
+                    None => (0, EventKind::Exit { pops: word.len() as u32 }),
+                },
+            };
+            Event { ticks: self.now, site: SiteId(site), kind }
+        });
+        let batch = Batch { thread: ThreadId(thread), events: events.collect() };
+        self.tracefs.events(&batch);
+    }
+
+    fn settle(&mut self) {
+        self.tracefs.settle(ClockPair { ticks: self.now, monotonic_ns: self.now });
+    }
+
+    /// `trace` without what stands above the records.
+    fn trace(&mut self, path: &str) -> String {
+        self.settle();
+        self.cat(path)
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+            .map(|line| line.to_owned() + "\n")
+            .collect()
+    }
+}
+
+/// After these lines were written to files (`VALUE > FILE`), and these things happened in two threads (`0: ...`), `trace` shows this.
+fn check(script: &str, expected: &str) {
+    let mut world = World::new();
+    for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        match line.split_once(" > ") {
+            Some((value, path)) => {
+                world.settle();
+                world.echo(value, path);
+            }
+            None => {
+                let (thread, events) = line.split_once(": ").expect(line);
+                world.run(thread.parse().expect(line), events);
+            }
+        }
+    }
+    let expected: String = expected
+        .lines()
+        .skip(1)
+        .map(|line| line.trim_start_matches("            |").to_owned() + "\n")
+        .collect();
+    assert_eq!(world.trace("trace"), expected, "{script}");
+}
+
+#[test]
+fn the_function_tracer_says_who_called_whom_where_and_when() {
+    check(
+        "function > current_tracer
+         0: parse<main lex<parse
+         1: emit<main",
+        "
+            |              cc-100     [000] .....     5.000001: parse <-main
+            |              cc-100     [000] .....     5.000002: lex <-parse
+            |a-long-worker-name-101     [000] .....     5.000003: emit <-main",
+    );
+}
+
+#[test]
+fn filters_and_threads_decide_what_is_recorded() {
+    check(
+        "function > current_tracer
+         parse > set_ftrace_filter
+         0: parse<main lex<parse
+         *e* > set_ftrace_filter
+         emit > set_ftrace_notrace
+         0: emit<main lex<parse
+         101 > set_ftrace_pid
+         0: lex<parse
+         1: lex<main",
+        "
+            |              cc-100     [000] .....     5.000001: parse <-main
+            |              cc-100     [000] .....     5.000004: lex <-parse
+            |a-long-worker-name-101     [000] .....     5.000006: lex <-main",
+    );
+}
+
+#[test]
+fn options_change_how_lines_look() {
+    check(
+        "function > current_tracer
+         1 > options/sym-offset
+         0 > options/irq-info
+         1 > options/record-tgid
+         0: parse<main",
+        "
+            |              cc-100     (    100) [000]      5.000001: parse+0x0/0x80 <-main+0x10/0x80",
+    );
+    check(
+        "function > current_tracer
+         0 > options/context-info
+         0 > options/print-parent
+         0: parse<main",
+        "
+            |parse",
+    );
+    check(
+        "function > current_tracer
+         1 > options/func-no-repeats
+         0: parse<main lex<parse lex<parse lex<parse emit<main",
+        "
+            |              cc-100     [000] .....     5.000001: parse <-main
+            |              cc-100     [000] .....     5.000002: lex <-parse
+            |              cc-100     [000] .....     5.000003: lex <-parse (repeats: 2, last_ts:     5.000004)
+            |              cc-100     [000] .....     5.000005: emit <-main",
+    );
+}
+
+#[test]
+fn function_graph_indents_calls_and_adds_up_their_time() {
+    check(
+        "function_graph > current_tracer
+         0: +main +parse +lex - - +emit -
+         1: +lex -
+         0: -",
+        "
+            | 0)               |  main() {
+            | 0)               |    parse() {
+            | 0)   1.000 us    |      lex();
+            | 0)   3.000 us    |    }
+            | 0)   1.000 us    |    emit();
+            | ------------------------------------------
+            | 0)     cc-100     =>  a-long--101  
+            | ------------------------------------------
+            |
+            | 0)   1.000 us    |  lex();
+            | ------------------------------------------
+            | 0)  a-long--101   =>     cc-100    
+            | ------------------------------------------
+            |
+            | 0)   9.000 us    |  }",
+    );
+}
+
+#[test]
+fn what_was_entered_before_is_named_when_it_returns() {
+    check(
+        "function_graph > current_tracer
+         0: +main +parse
+         1 > tracing_on
+         x > trace
+         0: - +emit - -",
+        "
+            | 0)   1.000 us    |    } /* parse */
+            | 0)   1.000 us    |    emit();
+            | 0)   5.000 us    |  } /* main */",
+    );
+}
+
+#[test]
+fn graph_functions_depth_and_threshold_choose_calls() {
+    let calls = "0: +main +parse +lex - - +emit - -";
+    check(
+        &format!("function_graph > current_tracer\nparse > set_graph_function\n{calls}"),
+        "
+            | 0)               |  parse() {
+            | 0)   1.000 us    |    lex();
+            | 0)   3.000 us    |  }",
+    );
+    check(
+        &format!("function_graph > current_tracer\nparse > set_graph_notrace\n{calls}"),
+        "
+            | 0)               |  main() {
+            | 0)   1.000 us    |    emit();
+            | 0)   7.000 us    |  }",
+    );
+    check(
+        &format!("function_graph > current_tracer\n1 > max_graph_depth\n{calls}"),
+        "
+            | 0)   7.000 us    |  main();",
+    );
+    check(
+        &format!("function_graph > current_tracer\n2 > tracing_thresh\n{calls}"),
+        "
+            | 0)   3.000 us    |    } /* parse */
+            | 0)   7.000 us    |  } /* main */",
+    );
+}
+
+#[test]
+fn frames_that_are_left_at_once_are_all_closed() {
+    check(
+        "function_graph > current_tracer
+         0: +main +parse +lex --- +emit -",
+        "
+            | 0)               |  main() {
+            | 0)               |    parse() {
+            | 0)   1.000 us    |      lex();
+            | 0)   2.000 us    |    }
+            | 0)   3.000 us    |  }
+            | 0)   1.000 us    |  emit();",
+    );
+}
+
+#[test]
+fn triggers_act_at_the_call_they_are_set_at() {
+    check(
+        "function > current_tracer
+         lex:traceoff > set_ftrace_filter
+         0: parse<main lex<parse emit<main",
+        "
+            |              cc-100     [000] .....     5.000001: parse <-main",
+    );
+    check(
+        "function > current_tracer
+         0 > tracing_on
+         lex:traceon:1 > set_ftrace_filter
+         0: parse<main lex<parse emit<main
+         0 > tracing_on
+         0: lex<parse",
+        "
+            |              cc-100     [000] .....     5.000002: lex <-parse
+            |              cc-100     [000] .....     5.000003: emit <-main",
+    );
+    check(
+        "lex:stacktrace > set_ftrace_filter
+         0: parse<main lex<parse",
+        "
+            |              cc-100     [000] .....     5.000002: <stack trace>
+            | => lex
+            | => parse",
+    );
+}
+
+#[test]
+fn marks_stand_among_the_calls_in_the_order_of_time() {
+    let mut world = World::new();
+    world.echo("function", "current_tracer");
+    world.run(0, "parse<main");
+    world.echo("here", "trace_marker");
+    world.run(0, "lex<parse");
+    assert_eq!(
+        world.trace("trace"),
+        "              cc-100     [000] .....     5.000001: parse <-main\n              \
+         cc-100     [000] .....     5.000001: tracing_mark_write: here\n              \
+         cc-100     [000] .....     5.000002: lex <-parse\n"
+    );
+}
+
+#[test]
+fn instances_trace_by_themselves() {
+    let mut world = World::new();
+    let instances = world.find("instances");
+    world.tracefs.make_directory(instances, "mine").expect("mkdir");
+    world.echo("function", "current_tracer");
+    world.echo("parse", "set_ftrace_filter");
+    world.echo("function_graph", "instances/mine/current_tracer");
+    world.echo("lex", "instances/mine/set_ftrace_filter");
+    world.run(0, "+parse<main +lex<parse - -");
+    assert_eq!(world.trace("trace"), "              cc-100     [000] .....     5.000001: parse <-main\n");
+    assert_eq!(world.trace("instances/mine/trace"), " 0)   1.000 us    |  lex();\n");
+    assert_eq!(world.cat("enabled_functions"), "parse (1)\nlex (1)\n");
+    world.echo("lex", "set_ftrace_filter");
+    assert_eq!(world.cat("enabled_functions"), "lex (2)\n");
+    let names: Vec<String> = world.tracefs.words().tracers.into_iter().map(|tracer| tracer.name).collect();
+    assert_eq!(names, ["trace", "mine/trace"]);
+    let open = world.open("instances/mine/trace", OFlags::RDONLY);
+    assert_eq!(world.tracefs.remove_directory(instances, "mine"), Err(rustix::io::Errno::BUSY));
+    world.tracefs.release(open);
+    world.tracefs.remove_directory(instances, "mine").expect("rmdir");
+    assert_eq!(world.cat("enabled_functions"), "lex (1)\n");
+    world.run(0, "lex<main");
+    assert!(world.trace("trace").ends_with("lex <-main\n"));
+}
+
+#[test]
+fn an_instance_that_goes_leaves_the_open_calls_of_others_as_they_are() {
+    let mut world = World::new();
+    let instances = world.find("instances");
+    for name in ["a", "b"] {
+        world.tracefs.make_directory(instances, name).expect("mkdir");
+        world.echo("function_graph", &format!("instances/{name}/current_tracer"));
+    }
+    world.run(0, "+main +parse");
+    world.settle();
+    world.tracefs.remove_directory(instances, "a").expect("rmdir");
+    world.tracefs.take_effects();
+    world.run(0, "- -");
+    assert_eq!(
+        world.trace("instances/b/trace"),
+        " 0)               |  main() {\n 0)   1.000 us    |    parse();\n 0)   3.000 us    |  }\n"
+    );
+}
+
+#[test]
+fn the_pipe_takes_out_what_it_reads_and_belongs_to_one() {
+    let mut world = World::new();
+    world.echo("function", "current_tracer");
+    let pipe = world.open("trace_pipe", OFlags::RDONLY);
+    assert_eq!(world.tracefs.read(pipe, 0, 4096), Ok(Read::Wait));
+    assert!(!world.tracefs.is_readable(pipe));
+    world.run(0, "parse<main lex<parse");
+    world.settle();
+    assert!(world.tracefs.is_readable(pipe));
+    let Ok(Read::Data(data)) = world.tracefs.read(pipe, 0, 4096) else { panic!("nothing") };
+    assert_eq!(String::from_utf8_lossy(&data).lines().count(), 2);
+    assert_eq!(world.trace("trace"), "");
+    let again = world.find("trace_pipe");
+    assert_eq!(world.tracefs.open(again, OFlags::RDONLY), Err(rustix::io::Errno::BUSY));
+    let busy = world.open("current_tracer", OFlags::WRONLY | OFlags::TRUNC);
+    assert_eq!(world.tracefs.write(busy, b"nop\n", 1, "sh", 0), Err(rustix::io::Errno::BUSY));
+    // With tracing off, whoever has read something has seen all.
+    world.echo("0", "tracing_on");
+    assert_eq!(world.tracefs.read(pipe, 0, 4096), Ok(Read::Data(Vec::new())));
+    world.tracefs.release(pipe);
+    let fresh = world.open("trace_pipe", OFlags::RDONLY);
+    assert_eq!(world.tracefs.read(fresh, 0, 4096), Ok(Read::Wait));
+    world.tracefs.end();
+    assert_eq!(world.tracefs.read(fresh, 0, 4096), Ok(Read::Data(Vec::new())));
+}
+
+#[test]
+fn a_full_buffer_tells_the_pipe_how_many_were_lost() {
+    let mut world = World::new();
+    world.echo("function", "current_tracer");
+    world.echo("4", "buffer_size_kb");
+    for _ in 0..1000 {
+        world.run(0, "parse<main");
+    }
+    world.settle();
+    let pipe = world.open("trace_pipe", OFlags::RDONLY);
+    let Ok(Read::Data(data)) = world.tracefs.read(pipe, 0, 200) else { panic!("nothing") };
+    // Two processors, two sub-buffers of 4080 bytes each, 28 bytes a record.
+    assert!(data.starts_with(format!("CPU:0 [LOST {} EVENTS]\n", 1000 - 4 * 4080 / 28).as_bytes()));
+}
+
+#[test]
+fn a_snapshot_keeps_what_was_there() {
+    let mut world = World::new();
+    world.echo("function", "current_tracer");
+    world.run(0, "parse<main");
+    world.settle();
+    world.echo("1", "snapshot");
+    assert_eq!(world.trace("trace"), "");
+    assert!(world.trace("snapshot").ends_with("parse <-main\n"));
+    world.echo("2", "snapshot");
+    assert!(world.cat("snapshot").contains("# * Snapshot is allocated *\n"));
+    world.echo("0", "snapshot");
+    assert!(world.cat("snapshot").contains("# * Snapshot is freed *\n"));
+}
+
+#[test]
+fn a_session_of_the_first_proposal_reads_literally() {
+    let mut world = World::new();
+    world.echo("function", "current_tracer");
+    assert_eq!(world.cat("function_tracers"), "*trace\n");
+    world.echo("1", "function_profile_enabled");
+    assert_eq!(world.cat("function_tracers"), "trace\n*trace_profile\n");
+    world.echo("lex", "set_ftrace_filter");
+    let expected = "[ trace] #### all functions enabled ####\n[ trace_profile] lex\n";
+    assert_eq!(world.cat("set_ftrace_filter"), expected);
+}
+
+#[test]
+fn who_knows_of_one_tracer_only_has_one_filter() {
+    let mut world = World::new();
+    world.echo("function", "current_tracer");
+    world.echo("1", "function_profile_enabled");
+    world.echo("lex", "set_ftrace_filter");
+    assert_eq!(world.cat("set_ftrace_filter"), "lex\n");
+    let words = world.tracefs.words();
+    assert!(words.tracers.iter().all(|tracer| tracer.filter == ["lex"]), "{words:?}");
+}
+
+#[test]
+fn reading_in_any_pieces_gives_the_same_bytes() {
+    let mut world = World::new();
+    world.echo("function_graph", "current_tracer");
+    for _ in 0..200 {
+        world.run(0, "+main +parse +lex - - +emit - -");
+        world.run(1, "+lex -");
+    }
+    world.settle();
+    let whole = world.cat("trace");
+    let handle = world.open("trace", OFlags::RDONLY);
+    for size in [1, 3, 4096, 1 << 20] {
+        let (mut text, mut offset) = (Vec::new(), 0);
+        while let Ok(Read::Data(data)) = world.tracefs.read(handle, offset, size)
+            && !data.is_empty()
+        {
+            offset += data.len() as u64;
+            text.extend(data);
+        }
+        assert!(text == whole.as_bytes(), "in pieces of {size}");
+    }
+}
