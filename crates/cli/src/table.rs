@@ -423,7 +423,7 @@ pub const COMMANDS: &[Command] = &[
                   chrome: JSON trace events. flamegraph: a self-contained SVG. folded: stacks with nanoseconds, for flame graph \
                   tools. csv: one line per call. trace-cmd: a trace.dat for 'trace-cmd report -i FILE' and KernelShark.\n\n\
                   In a trace.dat each thread has a processor of its own while it lives; one that starts later gets that of one that has ended. Blanks in names become underscores \
-                  (none are left after commas), because there a name ends at the first. What was lost is shown as dropped events, calls that had not returned have no end, and a program's \
+                  (none are left after commas), because there a name ends at the first. What was lost is shown as dropped events, calls that had not returned have no end, depths over 500 are shown as 500, and a program's \
                   module is moved to other addresses where another program of the trace has its own.",
         flags: &[
             INPUT,

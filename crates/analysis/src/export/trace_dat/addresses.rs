@@ -17,6 +17,8 @@ const ELSEWHERE: u64 = 1 << 62;
 const NOWHERE: u64 = 1 << 63;
 /// Of functions that the recording does not describe.
 const UNKNOWN: u64 = 1;
+/// Of what calltap itself has to say.
+const OWN: u64 = 2;
 /// Callers remembered before starting over.
 const CACHE: usize = 1 << 18;
 /// Callers outside of traced functions that get a symbol; others become unknown callers.
@@ -34,7 +36,7 @@ pub(super) struct Addresses<'a> {
     used: Vec<bool>,
     /// By process and address.
     callers: HashMap<(u32, u64), u64>,
-    /// Symbols of callers, with their modules.
+    /// Symbols of callers, and calltap's: lines by address.
     own: BTreeMap<u64, String>,
 }
 
@@ -66,6 +68,12 @@ impl<'a> Addresses<'a> {
         let site = (site.0 as usize).min(self.meta.sites.len());
         self.used[site] = true;
         self.sites[site]
+    }
+
+    /// The address that is named as calltap itself.
+    pub(super) fn own(&mut self) -> u64 {
+        self.own.entry(OWN).or_insert_with(|| line(OWN, "calltap", None));
+        OWN
     }
 
     /// The address of a caller; 0 if it is not known.

@@ -30,6 +30,7 @@ mod option {
     pub(super) const BUFFER: u16 = 3;
     pub(super) const CLOCK: u16 = 4;
     pub(super) const SYSTEM: u16 = 5;
+    pub(super) const STREAMS: u16 = 8;
     pub(super) const VERSION: u16 = 9;
     pub(super) const STRINGS: u16 = 15;
     pub(super) const HEADER_INFO: u16 = 16;
@@ -94,6 +95,8 @@ impl Head {
         for (id, value) in self.options() {
             add_option(&mut options, id, &value);
         }
+        // KernelShark asks for it before it looks at the buffer.
+        add_option(&mut options, option::STREAMS, &(self.pages.len() as u32).to_le_bytes());
         let start = file.len() as u64;
         file[first..first + 8].copy_from_slice(&start.to_le_bytes());
         // The pages are a section, too. Where it is depends on the size of the option that says so, not on what it says.

@@ -26,11 +26,11 @@ impl Lanes {
         let mut threads: Vec<_> = threads_with_events(source).into_iter().filter_map(span).collect();
         threads.sort_unstable();
         let mut lanes: Vec<Vec<ThreadId>> = Vec::new();
-        // When the last thread of each ends; the lowest number is taken first of those that end together.
+        // When the last thread of each ends.
         let mut ends: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
         for ((first, last), thread) in threads {
             let lane = match ends.peek() {
-                Some(&Reverse((end, lane))) if end < first => {
+                Some(&Reverse((end, lane))) if end <= first => {
                     ends.pop();
                     lane
                 }
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn threads_that_live_at_a_time_have_streams_of_their_own() {
-        assert_eq!(lanes(&[(5, 9), (1, 6), (9, 10)]), (3, vec![1, 0, 2], vec![true, true, true]));
+        assert_eq!(lanes(&[(5, 9), (1, 6), (4, 10)]), (3, vec![1, 2, 0], vec![true; 3]));
     }
 
     #[test]
@@ -77,6 +77,10 @@ mod tests {
         let (count, order, ends) = lanes(&[(0, 100), (1, 2), (3, 4), (5, 50), (6, 7)]);
         assert_eq!((count, order), (3, vec![0, 1, 2, 3, 4]));
         assert_eq!(ends, [true, false, false, true, true]);
+        assert_eq!(
+            lanes(&[(0, 0), (0, 0), (0, 5), (5, 6)]),
+            (1, vec![0, 1, 2, 3], vec![false, false, false, true])
+        );
     }
 
     #[test]

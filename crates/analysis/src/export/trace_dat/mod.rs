@@ -16,7 +16,7 @@ use crate::drive::run_threads;
 use crate::{Call, Ending, Enter, Error, Names, Progress, Source, Totals, Visitor};
 use addresses::Addresses;
 use calltap_ringbuffer::{Stream, record};
-use calltap_trace::{SiteId, ThreadId};
+use calltap_trace::ThreadId;
 use head::Head;
 use lanes::Lanes;
 use std::io::{self, Write};
@@ -24,9 +24,13 @@ use std::io::{self, Write};
 /// Readers number streams with 16 bits.
 const STREAMS: usize = i16::MAX as usize;
 
+/// Readers indent by depth, without a limit: of a recursion of a hundred thousand calls every line would be as long.
+const DEEPEST: u32 = 500;
+
 /// Writes a trace.dat. What the function tracer saw are `function` events, what the function_graph tracer saw
 /// `funcgraph_entry` and `funcgraph_exit`; a call that both saw is two events. A call that had not returned at the
-/// end has no exit. Where events were lost, readers say how many are missing.
+/// end has no exit. Where events were lost, readers say how many are missing. Returns whose entries are not known are
+/// left out: a reader takes the return behind an entry of the same function for its own.
 pub fn trace_dat(
     source: &dyn Source,
     options: &Options,
@@ -106,13 +110,16 @@ impl Visitor for Exporter<'_> {
             self.mark(thread, enter);
         }
         let function = self.addresses.function(enter.site);
-        let record = record::graph_entry(self.tid(thread), function, enter.depth);
-        self.event(enter.ticks, &record);
+        let record = record::graph_entry(self.tid(thread), function, enter.depth.min(DEEPEST));
+        self.put(self.source.to_ns(enter.ticks), &record);
     }
 
     fn close(&mut self, thread: ThreadId, call: &Call) {
         if call.ending != Ending::Unfinished {
-            self.exit(thread, call.site, call.depth, call.start, call.end);
+            let function = self.addresses.function(call.site);
+            let (start, end) = (self.source.to_ns(call.start), self.source.to_ns(call.end));
+            let depth = call.depth.min(DEEPEST);
+            self.put(end, &record::graph_exit(self.tid(thread), function, depth, start, end));
         }
     }
 
@@ -120,16 +127,14 @@ impl Visitor for Exporter<'_> {
         let function = self.addresses.function(enter.site);
         let parent = self.addresses.caller(thread, enter.ticks, enter.parent);
         let record = record::function(self.tid(thread), function, parent);
-        self.event(enter.ticks, &record);
-    }
-
-    fn orphan(&mut self, thread: ThreadId, site: SiteId, ticks: u64, depth: u32) {
-        // When it was entered is not known: it lasts no time.
-        self.exit(thread, site, depth, ticks, ticks);
+        self.put(self.source.to_ns(enter.ticks), &record);
     }
 
     fn lost(&mut self, _: ThreadId, ticks: u64, entries: u32, exits: u32) {
-        self.last = self.source.to_ns(ticks);
+        // Of a thread that nothing else is known of, the recorder cannot tell when.
+        let start = self.source.meta().session.as_ref().map_or(0, |session| session.start_monotonic_ns);
+        let known = if self.source.has_time() { start } else { 0 };
+        self.last = self.source.to_ns(ticks).max(known);
         self.stream.miss(u64::from(entries) + u64::from(exits));
     }
 
@@ -140,7 +145,11 @@ impl Visitor for Exporter<'_> {
     fn thread_end(&mut self, thread: ThreadId) -> io::Result<()> {
         if self.stream.owes_missed() {
             // Only an event can say that some are missing before it, and the next one is another thread's.
-            let last = record::print(self.tid(thread), 0, "the last events of this thread are missing\n");
+            let last = record::print(
+                self.tid(thread),
+                self.addresses.own(),
+                "the last events of this thread are missing\n",
+            );
             self.put(self.last, &last);
         }
         if self.lanes.ends[thread.0 as usize] {
@@ -156,17 +165,6 @@ impl Visitor for Exporter<'_> {
 impl Exporter<'_> {
     fn tid(&self, thread: ThreadId) -> u32 {
         self.source.meta().threads.get(thread.0 as usize).map_or(0, |thread| thread.tid)
-    }
-
-    fn exit(&mut self, thread: ThreadId, site: SiteId, depth: u32, start: u64, end: u64) {
-        let function = self.addresses.function(site);
-        let (start, end) = (self.source.to_ns(start), self.source.to_ns(end));
-        let record = record::graph_exit(self.tid(thread), function, depth, start, end);
-        self.put(end, &record);
-    }
-
-    fn event(&mut self, ticks: u64, record: &[u8]) {
-        self.put(self.source.to_ns(ticks), record);
     }
 
     fn put(&mut self, time: u64, record: &[u8]) {
