@@ -127,6 +127,8 @@ impl<'a> Addresses<'a> {
                 lines.entry(address).or_insert_with(|| line(address, self.names.function(site), module));
             }
         }
+        // A reader believes the last symbol only at its first byte: there is one behind all.
+        lines.insert(u64::MAX, line(u64::MAX, "[end]", None));
         lines.into_values().collect()
     }
 }
