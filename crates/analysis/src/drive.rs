@@ -46,7 +46,15 @@ pub(crate) fn run_threads<V: Visitor>(
     for &thread in threads {
         totals.threads += 1;
         let mut stream = source.thread_batches(thread);
-        while next_readable(&mut *stream, &mut batch, &mut damage) {
+        loop {
+            let before = damage.events;
+            let more = next_readable(&mut *stream, &mut batch, &mut damage);
+            if damage.events > before {
+                visitor.unreadable(thread, damage.events - before);
+            }
+            if !more {
+                break;
+            }
             feed_batch(&mut stack, thread, &batch, sites, visitor, &mut totals);
             visitor.batch_end()?;
             tell(&mut progress, totals.events);

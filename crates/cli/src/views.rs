@@ -115,7 +115,13 @@ impl View<'_> {
             Some("trace-cmd") => export::trace_dat,
             _ => export::perfetto,
         };
-        write(self.source, &options, out, Some(&mut |done| progress.set(done)))?;
+        let totals = write(self.source, &options, out, Some(&mut |done| progress.set(done)))?;
+        if let Some(first) = totals.first_damage {
+            eprintln!(
+                "calltap: parts of the file are unreadable and left out: {}; the first: {first}",
+                totals.damaged
+            );
+        }
         Ok(())
     }
 

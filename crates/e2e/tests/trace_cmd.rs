@@ -448,3 +448,20 @@ fn what_is_left_of_a_trace_that_was_cut_off() {
         displayed(&recording);
     }
 }
+
+#[test]
+fn what_cannot_be_read_any_more_is_missing() {
+    let program = compile(GCC, &["threads.c"], &[]);
+    let recording = record(&program, &[], &Expect { arguments: &["busy"], ..Expect::default() });
+    if !have("trace-cmd") {
+        return;
+    }
+    let whole = Report::of(&export(&recording, "trace-cmd", "6"), true);
+    let mut bytes = std::fs::read(&recording.trace).expect("a trace");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0xff;
+    std::fs::write(&recording.trace, &bytes).expect("writable");
+    let rest = Report::of(&export(&recording, "trace-cmd", "6"), true);
+    assert_eq!(whole.dropped, 0);
+    assert!(rest.dropped > 0 && rest.calls.len() == whole.calls.len(), "{}", rest.dropped);
+}

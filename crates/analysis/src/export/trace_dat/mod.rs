@@ -55,6 +55,7 @@ pub fn trace_dat(
         last: 0,
         to: None,
     };
+    exporter.last = exporter.start();
     let all = source.event_count();
     let half = |progress: &mut Progress<'_>, exporter: &mut Exporter<'_>, before: u64| {
         let mut told = |events: u64| {
@@ -132,10 +133,12 @@ impl Visitor for Exporter<'_> {
 
     fn lost(&mut self, _: ThreadId, ticks: u64, entries: u32, exits: u32) {
         // Of a thread that nothing else is known of, the recorder cannot tell when.
-        let start = self.source.meta().session.as_ref().map_or(0, |session| session.start_monotonic_ns);
-        let known = if self.source.has_time() { start } else { 0 };
-        self.last = self.source.to_ns(ticks).max(known);
+        self.last = self.source.to_ns(ticks).max(self.start());
         self.stream.miss(u64::from(entries) + u64::from(exits));
+    }
+
+    fn unreadable(&mut self, _: ThreadId, events: u64) {
+        self.stream.miss(events);
     }
 
     fn batch_end(&mut self) -> io::Result<()> {
@@ -158,11 +161,18 @@ impl Visitor for Exporter<'_> {
             self.pages.push(std::mem::take(&mut self.page));
             self.stream.restart();
         }
+        self.last = self.start();
         self.write(false)
     }
 }
 
 impl Exporter<'_> {
+    /// When the recording began.
+    fn start(&self) -> u64 {
+        let session = self.source.meta().session.as_ref().filter(|_| self.source.has_time());
+        session.map_or(0, |session| session.start_monotonic_ns)
+    }
+
     fn tid(&self, thread: ThreadId) -> u32 {
         self.source.meta().threads.get(thread.0 as usize).map_or(0, |thread| thread.tid)
     }
