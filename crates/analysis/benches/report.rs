@@ -135,6 +135,9 @@ fn main() {
         measure("perfetto", &source, |out| {
             export::perfetto(&source, &Default::default(), out, None).map(drop)
         });
+        measure("trace.dat", &source, |out| {
+            export::trace_dat(&source, &Default::default(), out, None).map(drop)
+        });
         measure("chrome", &source, |out| export::chrome(&source, &Default::default(), out, None).map(drop));
         measure("csv", &source, |out| export::csv(&source, &Default::default(), out, None).map(drop));
         measure("folded", &source, |out| export::folded(&source, &Default::default(), out, None).map(drop));

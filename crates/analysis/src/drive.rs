@@ -27,16 +27,34 @@ pub(crate) fn checked_site(site: SiteId, sites: u32) -> SiteId {
 pub fn run_by_thread<V: Visitor>(
     source: &dyn Source,
     visitor: &mut V,
+    progress: Progress<'_>,
+) -> Result<Totals, Error> {
+    run_threads(source, &threads_with_events(source), visitor, progress)
+}
+
+/// As [`run_by_thread`], these threads in this order.
+pub(crate) fn run_threads<V: Visitor>(
+    source: &dyn Source,
+    threads: &[ThreadId],
+    visitor: &mut V,
     mut progress: Progress<'_>,
 ) -> Result<Totals, Error> {
     let (mut totals, mut damage) = (Totals::default(), Damage::default());
     let mut stack = Stack::default();
     let mut batch = Batch::default();
     let sites = source.meta().sites.len() as u32;
-    for thread in threads_with_events(source) {
+    for &thread in threads {
         totals.threads += 1;
         let mut stream = source.thread_batches(thread);
-        while next_readable(&mut *stream, &mut batch, &mut damage) {
+        loop {
+            let before = damage.events;
+            let more = next_readable(&mut *stream, &mut batch, &mut damage);
+            if damage.events > before {
+                visitor.unreadable(thread, damage.events - before);
+            }
+            if !more {
+                break;
+            }
             feed_batch(&mut stack, thread, &batch, sites, visitor, &mut totals);
             visitor.batch_end()?;
             tell(&mut progress, totals.events);

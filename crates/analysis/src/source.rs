@@ -39,6 +39,9 @@ pub(crate) fn next_readable(stream: &mut dyn BatchStream, batch: &mut Batch, dam
             Ok(more) => return more,
             Err(error) => {
                 damage.batches += 1;
+                if let Error::Trace(calltap_trace::Error::BadChunk { events, .. }) = &error {
+                    damage.events += u64::from(*events);
+                }
                 damage.first.get_or_insert_with(|| error.to_string());
             }
         }
@@ -49,6 +52,8 @@ pub(crate) fn next_readable(stream: &mut dyn BatchStream, batch: &mut Batch, dam
 #[derive(Default)]
 pub(crate) struct Damage {
     batches: u64,
+    /// In those of them of which it is known.
+    pub(crate) events: u64,
     first: Option<String>,
 }
 

@@ -18,6 +18,13 @@ pub(crate) struct Symbols<'a> {
     text: String,
 }
 
+/// Where a call was.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub(crate) module: Option<&'a Module>,
+    pub(crate) site: Option<SiteId>,
+}
+
 impl<'a> Symbols<'a> {
     pub(crate) fn new(meta: &'a Meta, names: &'a Names<'a>) -> Self {
         let mut sites = vec![Vec::new(); meta.modules.len()];
@@ -42,10 +49,7 @@ impl<'a> Symbols<'a> {
         }
         let here = |module: &&Module| (module.range.0..module.range.1).contains(&address);
         let mapped = self.meta.modules.iter().filter(here).count();
-        let text = match self.module(process, ticks, address) {
-            Some(module) => self.in_module(module, address),
-            None => format!("0x{address:x}"),
-        };
+        let text = self.text(&self.place(process, ticks, address), address);
         if mapped > 1 {
             // What was mapped there changed: the answer holds for this moment only.
             self.text = text;
@@ -81,18 +85,38 @@ impl<'a> Symbols<'a> {
         u32::MAX
     }
 
-    fn in_module(&self, module: &Module, address: u64) -> String {
+    /// Where the call was that returns to `address`, made in `process` at `ticks`.
+    pub(crate) fn place(&self, process: u32, ticks: u64, address: u64) -> Place<'a> {
+        let module = self.module(process, ticks, address);
+        Place { module, site: module.and_then(|module| self.site(module, address)) }
+    }
+
+    /// What [`Self::caller`] says of it.
+    pub(crate) fn text(&self, place: &Place<'_>, address: u64) -> String {
+        match (place.site, place.module) {
+            (Some(site), _) => self.names.function(site).to_owned(),
+            (None, Some(module)) => {
+                format!("{}+0x{:x}", base_name(&module.path), address.wrapping_sub(module.bias))
+            }
+            (None, None) => format!("0x{address:x}"),
+        }
+    }
+
+    /// A site begins at this address.
+    pub(crate) fn begins_site(&self, module: &Module, address: u64) -> bool {
+        let linked = address.wrapping_sub(module.bias);
+        let sites = self.sites.get(module.id as usize).map_or(&[][..], Vec::as_slice);
+        sites.binary_search_by_key(&linked, |&(start, _)| start).is_ok()
+    }
+
+    fn site(&self, module: &Module, address: u64) -> Option<SiteId> {
         let linked = address.wrapping_sub(module.bias);
         // A return address can lie right behind a function whose last instruction is the call.
         let call = linked.wrapping_sub(1);
         let sites = self.sites.get(module.id as usize).map_or(&[][..], Vec::as_slice);
         let below = sites.partition_point(|&(start, _)| start <= call);
-        if let Some(&(start, site)) = below.checked_sub(1).and_then(|at| sites.get(at)) {
-            let size = self.meta.sites.get(site.0 as usize).map_or(0, |site| site.size);
-            if size == 0 || call - start < size {
-                return self.names.function(site).to_owned();
-            }
-        }
-        format!("{}+0x{linked:x}", base_name(&module.path))
+        let &(start, site) = below.checked_sub(1).and_then(|at| sites.get(at))?;
+        let size = self.meta.sites.get(site.0 as usize).map_or(0, |site| site.size);
+        (size == 0 || call - start < size).then_some(site)
     }
 }

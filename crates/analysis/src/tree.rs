@@ -79,6 +79,9 @@ pub trait Visitor {
     /// A return whose entry was not recorded, with `depth` frames open.
     #[inline]
     fn orphan(&mut self, _thread: ThreadId, _site: SiteId, _ticks: u64, _depth: u32) {}
+    /// So many events could not be read here (told by [`crate::run_by_thread`] only).
+    #[inline]
+    fn unreadable(&mut self, _thread: ThreadId, _events: u64) {}
     /// The events of a batch are done: a place to write what piled up.
     #[inline]
     fn batch_end(&mut self) -> io::Result<()> {

@@ -491,14 +491,27 @@ pub const COMMANDS: &[Command] = &[
         about: "Convert a trace for other viewers",
         details: "perfetto: protobuf for ui.perfetto.dev and trace_processor, which show calls 512 deep: deeper ones are counted. \
                   chrome: JSON trace events. flamegraph: a self-contained SVG. folded: stacks with nanoseconds, for flame graph \
-                  tools. csv: one line per call.",
+                  tools. csv: one line per call. trace-cmd: a trace.dat for 'trace-cmd report -i FILE' and KernelShark (which wants names that end in .dat).\n\n\
+                  In a trace.dat each thread has a processor of its own while it lives; one that starts later gets that of one that has ended. Blanks in names become underscores \
+                  (none are left after commas), because there a name ends at the first. What was lost is shown as dropped events, calls that had not returned have no end, depths over 500 are shown as 500, and a program's \
+                  module is moved to other addresses where another program of the trace has its own.",
         flags: &[
             INPUT,
             OUTPUT,
             choice(
                 value("to", None, "FORMAT", "What to write."),
-                &["perfetto", "chrome", "flamegraph", "folded", "csv"],
+                &["perfetto", "chrome", "flamegraph", "folded", "csv", "trace-cmd"],
                 "perfetto",
+            ),
+            choice(
+                value(
+                    "format-version",
+                    None,
+                    "VERSION",
+                    "With --to trace-cmd: the version of trace.dat. All trace-cmd and KernelShark read 6; 7 needs trace-cmd 3.",
+                ),
+                &["6", "7"],
+                "6",
             ),
             THREAD,
             LINKER_NAMES,

@@ -100,16 +100,28 @@ impl View<'_> {
     }
 
     fn export(&self, out: &mut dyn Write, progress: &mut Progress) -> Result<()> {
-        let options = export::Options { linker_names: self.linker_names, ..export::Options::default() };
+        let version = match self.arguments.text("format-version").as_deref() {
+            Some("7") => export::Version::V7,
+            _ => export::Version::V6,
+        };
+        let options =
+            export::Options { linker_names: self.linker_names, version, ..export::Options::default() };
         let format = self.arguments.text("to");
         let write = match format.as_deref() {
             Some("chrome") => export::chrome,
             Some("flamegraph") => export::flamegraph,
             Some("folded") => export::folded,
             Some("csv") => export::csv,
+            Some("trace-cmd") => export::trace_dat,
             _ => export::perfetto,
         };
-        write(self.source, &options, out, Some(&mut |done| progress.set(done)))?;
+        let totals = write(self.source, &options, out, Some(&mut |done| progress.set(done)))?;
+        if let Some(first) = totals.first_damage {
+            eprintln!(
+                "calltap: parts of the file are unreadable and left out: {}; the first: {first}",
+                totals.damaged
+            );
+        }
         Ok(())
     }
 

@@ -7,12 +7,14 @@ mod folded;
 mod perfetto;
 mod proto;
 mod svg;
+mod trace_dat;
 
 pub use chrome::chrome;
 pub use csv::csv;
 pub use flamegraph::flamegraph;
 pub use folded::folded;
 pub use perfetto::perfetto;
+pub use trace_dat::{Version, trace_dat};
 
 use crate::{Names, Source};
 use calltap_trace::ThreadId;
@@ -26,6 +28,8 @@ pub struct Options {
     pub by_thread: bool,
     /// Folded stacks and flame graphs: different stacks kept in memory, 0 = a million.
     pub max_paths: usize,
+    /// trace.dat: which version of it.
+    pub version: Version,
 }
 
 /// Process and thread id as the operating system had them.

@@ -1,0 +1,205 @@
+//! Addresses of functions and callers, and the symbols by which readers name them.
+//!
+//! A reader has one list of symbols for the whole file and takes the nearest one below an address. A recording can
+//! have several programs, and libraries that came and went: a module whose addresses are taken already is moved to
+//! where nothing is. And a caller that no symbol is right for gets one of its own.
+
+use super::text::word;
+use crate::Names;
+use crate::symbols::Symbols;
+use calltap_trace::{Meta, Module, SiteId, ThreadId};
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write;
+
+/// Where modules go whose own addresses are taken.
+const ELSEWHERE: u64 = 1 << 62;
+/// Added to callers in no module, lest a module of another process names them.
+const NOWHERE: u64 = 1 << 63;
+/// Of functions that the recording does not describe.
+const UNKNOWN: u64 = 1;
+/// Of what calltap itself has to say.
+const OWN: u64 = 2;
+/// Callers remembered before starting over.
+const CACHE: usize = 1 << 18;
+/// Callers outside of traced functions that get a symbol; others become unknown callers.
+const SYMBOLS: usize = 1 << 20;
+
+pub(super) struct Addresses<'a> {
+    meta: &'a Meta,
+    names: &'a Names<'a>,
+    symbols: Symbols<'a>,
+    /// By module: what is added to its addresses.
+    moved: Vec<u64>,
+    /// By site, and of the one after the last.
+    sites: Vec<u64>,
+    /// By site: it was asked for.
+    used: Vec<bool>,
+    /// By process and address.
+    callers: HashMap<(u32, u64), u64>,
+    /// Symbols of callers, and calltap's: lines by address.
+    own: BTreeMap<u64, String>,
+}
+
+impl<'a> Addresses<'a> {
+    pub(super) fn new(meta: &'a Meta, names: &'a Names<'a>) -> Self {
+        let moved = placed(&meta.modules);
+        let base = |module: u32| {
+            let found = meta.modules.get(module as usize).zip(moved.get(module as usize));
+            found.map_or(0, |(module, moved)| module.bias.wrapping_add(*moved))
+        };
+        let mut sites: Vec<u64> =
+            meta.sites.iter().map(|site| base(site.module).wrapping_add(site.address)).collect();
+        sites.push(UNKNOWN);
+        Self {
+            meta,
+            names,
+            symbols: Symbols::new(meta, names),
+            moved,
+            used: vec![false; sites.len()],
+            sites,
+            callers: HashMap::new(),
+            own: BTreeMap::new(),
+        }
+    }
+
+    /// The address of a function.
+    #[inline]
+    pub(super) fn function(&mut self, site: SiteId) -> u64 {
+        let site = (site.0 as usize).min(self.meta.sites.len());
+        self.used[site] = true;
+        self.sites[site]
+    }
+
+    /// The address that is named as calltap itself.
+    pub(super) fn own(&mut self) -> u64 {
+        self.own.entry(OWN).or_insert_with(|| line(OWN, "calltap", None));
+        OWN
+    }
+
+    /// The address of a caller; 0 if it is not known.
+    pub(super) fn caller(&mut self, thread: ThreadId, ticks: u64, address: u64) -> u64 {
+        if address == 0 {
+            return 0;
+        }
+        let process = self.meta.threads.get(thread.0 as usize).map_or(0, |thread| thread.process);
+        if let Some(&known) = self.callers.get(&(process, address)) {
+            return known;
+        }
+        let place = self.symbols.place(process, ticks, address);
+        let mut written = match place.module {
+            Some(module) => {
+                let moved = self.moved.get(module.id as usize).copied().unwrap_or(0);
+                // What is called last in a function may return to the first byte of the next one.
+                let before = u64::from(self.symbols.begins_site(module, address));
+                address.wrapping_add(moved) - before
+            }
+            None => address | NOWHERE,
+        };
+        match place.site {
+            Some(site) => {
+                self.function(site);
+            }
+            None if self.own.contains_key(&written) => {}
+            None if self.own.len() < SYMBOLS => {
+                let name = self.symbols.text(&place, address);
+                self.own.insert(written, line(written, &name, place.module));
+            }
+            None => written = 0,
+        }
+        let here = |module: &&Module| (module.range.0..module.range.1).contains(&address);
+        // What was mapped there changed: the answer holds for this moment only.
+        if self.meta.modules.iter().filter(here).nth(1).is_none() {
+            if self.callers.len() >= CACHE {
+                self.callers.clear();
+            }
+            self.callers.insert((process, address), written);
+        }
+        written
+    }
+
+    /// The symbols of all addresses that were asked for, as `/proc/kallsyms` has them.
+    pub(super) fn kallsyms(&self) -> String {
+        let mut lines = self.own.clone();
+        for (site, &address) in (0..).map(SiteId).zip(&self.sites) {
+            if self.used[site.0 as usize] {
+                let module = self.meta.sites.get(site.0 as usize).map(|site| site.module as usize);
+                let module = module.and_then(|module| self.meta.modules.get(module));
+                lines.entry(address).or_insert_with(|| line(address, self.names.function(site), module));
+            }
+        }
+        // A reader believes the last symbol only at its first byte: there is one behind all.
+        lines.insert(u64::MAX, line(u64::MAX, "[end]", None));
+        lines.into_values().collect()
+    }
+}
+
+fn line(address: u64, name: &str, module: Option<&Module>) -> String {
+    let mut line = format!("{address:016x} t {}", word(name));
+    if let Some(module) = module {
+        let _ = write!(line, "\t[{}]", word(crate::names::base_name(&module.path)));
+    }
+    line.push('\n');
+    line
+}
+
+/// By module: how far it is moved, so that no two that differ are at the same place.
+fn placed(modules: &[Module]) -> Vec<u64> {
+    let mut same = HashMap::new();
+    let mut taken: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut elsewhere = ELSEWHERE;
+    let mut moved = Vec::with_capacity(modules.len());
+    for module in modules {
+        let (start, end) = module.range;
+        let by = same.entry((&module.path, &module.build_id, module.bias, start, end)).or_insert_with(|| {
+            if taken.range(..end).next_back().is_some_and(|(_, &other)| other > start) {
+                let by = elsewhere.wrapping_sub(start & !0xfff);
+                elsewhere += (end.saturating_sub(start) + 0x2fff) & !0xfff;
+                return by;
+            }
+            if start < end {
+                taken.insert(start, end);
+            }
+            0
+        });
+        moved.push(*by);
+    }
+    moved
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn module(id: u32, path: &str, range: (u64, u64)) -> Module {
+        Module {
+            id,
+            process: id,
+            path: path.into(),
+            build_id: None,
+            bias: range.0,
+            range,
+            unloaded_ticks: None,
+        }
+    }
+
+    #[test]
+    fn modules_that_differ_have_places_that_differ_and_others_share_theirs() {
+        let modules = [
+            module(0, "/bin/a", (0x400000, 0x500000)),
+            module(1, "/bin/b", (0x400000, 0x400800)),
+            module(2, "/bin/a", (0x400000, 0x500000)),
+            module(3, "/bin/c", (0x4ff000, 0x600000)),
+            module(4, "/bin/d", (0x500000, 0x600000)),
+            module(5, "/bin/e", (0, 0)),
+        ];
+        let moved = placed(&modules);
+        let ranges: Vec<_> =
+            modules.iter().zip(&moved).map(|(m, by)| (m.range.0 + by, m.range.1 + by)).collect();
+        assert_eq!(moved[0], moved[2]);
+        assert_eq!((moved[0], moved[4], moved[5]), (0, 0, 0));
+        for (a, b) in [(0, 1), (0, 3), (0, 4), (1, 3), (1, 4), (3, 4)] {
+            let ((a_start, a_end), (b_start, b_end)) = (ranges[a], ranges[b]);
+            assert!(a_end <= b_start || b_end <= a_start, "{a} {b}: {ranges:x?}");
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! The texts in the file's head that come from the recording.
+
+use crate::units::one_line;
+use calltap_trace::Meta;
+use std::collections::BTreeMap;
+
+/// A name without blanks, where readers end it: none after a comma, else an underscore. They also leave out names that
+/// begin with a dollar sign, which they take for an assembler's marks.
+pub(super) fn word(name: &str) -> String {
+    let mut word = String::with_capacity(name.len());
+    if name.is_empty() || name.starts_with('$') {
+        word.push('_');
+    }
+    for letter in name.chars() {
+        match letter {
+            ' ' if word.ends_with(',') => {}
+            letter if letter.is_whitespace() || letter.is_control() => word.push('_'),
+            letter => word.push(letter),
+        }
+    }
+    word
+}
+
+/// `saved_cmdlines`: names of threads. An id that was used again has its newest name.
+pub(super) fn cmdlines(meta: &Meta) -> String {
+    let named = meta.threads.iter().filter(|thread| !thread.comm.trim().is_empty());
+    let newest: BTreeMap<u32, &str> = named.map(|thread| (thread.tid, thread.comm.as_str())).collect();
+    newest.into_iter().map(|(tid, comm)| format!("{tid} {}\n", one_line(comm))).collect()
+}
+
+/// `trace_clock`: all clocks, the one in use in brackets.
+pub(super) fn clocks(has_time: bool) -> &'static str {
+    if has_time {
+        "local global counter uptime perf [mono] mono_raw boot x86-tsc\n"
+    } else {
+        "local global [counter] uptime perf mono mono_raw boot x86-tsc\n"
+    }
+}
+
+/// What `uname -a` would begin with.
+pub(super) fn system(meta: &Meta) -> String {
+    meta.session
+        .as_ref()
+        .map_or_else(String::new, |session| format!("Linux {} {}", session.host, session.kernel))
+}
+
+/// Who wrote the recording.
+pub(super) fn writer(meta: &Meta) -> String {
+    meta.session
+        .as_ref()
+        .map_or_else(|| "calltap".to_owned(), |session| format!("calltap {}", session.calltap))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::word;
+
+    #[test]
+    fn names_have_no_blanks() {
+        let cases = [
+            ("main", "main"),
+            ("std::swap<int>(int&, int&)", "std::swap<int>(int&,int&)"),
+            ("f(unsigned int, char const*)", "f(unsigned_int,char_const*)"),
+            ("<core::iter::Map<I, F> as Iterator>::fold", "<core::iter::Map<I,F>_as_Iterator>::fold"),
+            ("$a", "_$a"),
+            ("a\tb\nc\u{1}", "a_b_c_"),
+            ("", "_"),
+        ];
+        for (name, expected) in cases {
+            assert_eq!(word(name), expected);
+        }
+    }
+}

@@ -1,0 +1,467 @@
+//! Exported traces in trace-cmd and in KernelShark's library: every call, in whom, when, for how long, and inside of what.
+
+use calltap_e2e::*;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// By thread id.
+type ByThread<T> = BTreeMap<u64, Vec<T>>;
+
+/// A call.
+#[derive(Clone, Debug, PartialEq)]
+struct Call {
+    name: String,
+    caller: String,
+    depth: usize,
+    /// Nanoseconds; None where the clock tells no time.
+    start: Option<u64>,
+    /// None if it was still going on, or the clock tells no time.
+    duration: Option<u64>,
+}
+
+/// Deeper calls are shown as being so deep.
+const DEEPEST: usize = 500;
+
+/// An entry with its caller, as the function tracer has it.
+type Marked = (Option<u64>, String, String);
+
+fn export(recording: &Recording, to: &str, version: &str) -> PathBuf {
+    // KernelShark goes by the end of the name.
+    let file = recording.trace.with_extension(format!("{to}.{version}.dat"));
+    let (from, into) = (recording.trace.to_string_lossy(), file.to_string_lossy());
+    let run = calltap_run(&["export", "--to", to, "--format-version", version, "-i", &from, "-o", &into]);
+    assert!(run.status.success(), "{}: {}", recording.what, run.stderr);
+    file
+}
+
+fn lines_of(program: &str, arguments: &[&str], file: &Path) -> Vec<String> {
+    let mut command = Command::new(program);
+    command.args(arguments).arg(file);
+    let run = run(command, b"");
+    assert!(
+        run.status.success() && run.stderr.is_empty(),
+        "{program} {file:?}: {:?} {}",
+        run.status,
+        run.stderr
+    );
+    run.stdout.lines().map(str::to_owned).collect()
+}
+
+/// A name as it is where it may have no blanks.
+fn word(name: &str) -> String {
+    name.replace(", ", ",").replace(' ', "_")
+}
+
+/// Nanoseconds of a number with up to nine decimals.
+fn nanoseconds(seconds: &str) -> u64 {
+    let (whole, rest) = seconds.split_once('.').unwrap_or((seconds, ""));
+    whole.parse::<u64>().expect("seconds") * 1_000_000_000
+        + format!("{rest:0<9}").parse::<u64>().expect("decimals")
+}
+
+/// What `trace-cmd report` says.
+#[derive(Default)]
+struct Report {
+    calls: ByThread<Call>,
+    marks: ByThread<Marked>,
+    tasks: BTreeMap<u64, String>,
+    dropped: u64,
+    open: ByThread<Call>,
+}
+
+impl Report {
+    fn of(file: &Path, has_time: bool) -> Report {
+        let options = ["-t", "-O", "tailprint", "-O", "depth", "-O", "parent", "-O", "indent=0"];
+        let mut report = Report::default();
+        let mut before = 0;
+        for line in lines_of("trace-cmd", &[&["report"], &options[..], &["-i"]].concat(), file) {
+            if line.starts_with("cpus=") {
+                continue;
+            }
+            if let Some((_, dropped)) = line.strip_prefix("CPU:").and_then(|rest| rest.split_once('[')) {
+                report.dropped += dropped
+                    .strip_suffix(" EVENTS DROPPED]")
+                    .expect("a count")
+                    .parse::<u64>()
+                    .expect("a count");
+                continue;
+            }
+            let (task, rest) = line.split_once(" [").unwrap_or_else(|| panic!("{line}"));
+            let (comm, tid) = task.trim().rsplit_once('-').expect("comm-tid");
+            let (_, rest) = rest.split_once(']').expect("a processor");
+            let (time, rest) = rest.trim().split_once(": ").expect("a time");
+            let (event, info) = rest.split_once(':').expect("an event");
+            let tid = tid.trim().parse().expect("a thread id");
+            report.tasks.insert(tid, comm.to_owned());
+            let time = if has_time { nanoseconds(time) } else { time.parse().expect("a number") };
+            assert!(time >= before, "time runs backwards: {line}");
+            before = time;
+            report.event(tid, has_time.then_some(time), event, info.trim());
+        }
+        for (tid, mut open) in std::mem::take(&mut report.open) {
+            open.reverse();
+            report.calls.entry(tid).or_default().extend(open);
+        }
+        report
+    }
+
+    fn event(&mut self, tid: u64, time: Option<u64>, event: &str, info: &str) {
+        match event {
+            "function" => {
+                let (name, parent) = info.split_once(" <-- ").unwrap_or_else(|| panic!("{info}"));
+                self.marks.entry(tid).or_default().push((time, name.to_owned(), parent.to_owned()));
+            }
+            "funcgraph_entry" => self.enter(tid, time, info),
+            "funcgraph_exit" => self.exit(tid, info),
+            "print" => assert_eq!(info, "calltap: the last events of this thread are missing"),
+            other => panic!("an event {other}"),
+        }
+    }
+
+    fn enter(&mut self, tid: u64, start: Option<u64>, info: &str) {
+        let (duration, text) = info.split_once('|').expect("a column");
+        let (text, depth) = depth(text);
+        let open = self.open.entry(tid).or_default();
+        // What another program left open that had this thread before.
+        while open.len() > depth && depth < DEEPEST {
+            self.calls.entry(tid).or_default().extend(open.pop());
+        }
+        assert_eq!(depth, open.len().min(DEEPEST), "{info}");
+        assert_eq!(text.len() - text.trim_start().len(), 2 + 2 * depth, "its indentation: {info}");
+        let caller = open.last().map_or_else(String::new, |call| call.name.clone());
+        let text = text.trim();
+        let name = text.strip_suffix("() {").or(text.strip_suffix("();")).expect("a call").to_owned();
+        let call = Call { name, caller, depth: open.len(), start, duration: None };
+        match text.ends_with(';') {
+            true => {
+                let duration = Some(microseconds(duration));
+                self.calls.entry(tid).or_default().push(Call { duration, ..call });
+            }
+            false => open.push(call),
+        }
+    }
+
+    fn exit(&mut self, tid: u64, info: &str) {
+        let (duration, text) = info.split_once('|').expect("a column");
+        let (text, depth) = depth(text);
+        let open = self.open.entry(tid).or_default();
+        let call = open.pop().expect("an open call");
+        assert_eq!(
+            (depth, text.trim()),
+            (open.len().min(DEEPEST), &*format!("}} /* {} */", call.name)),
+            "{info}"
+        );
+        self.calls.entry(tid).or_default().push(Call { duration: Some(microseconds(duration)), ..call });
+    }
+}
+
+fn depth(text: &str) -> (&str, usize) {
+    let (text, depth) = text.rsplit_once(" (").expect("a depth");
+    (text, depth.trim_end_matches(')').parse().expect("a depth"))
+}
+
+/// Nanoseconds of `+ 12.345 us`.
+fn microseconds(text: &str) -> u64 {
+    let number =
+        text.trim_start_matches(['+', '!', '#', '$', ' ']).trim().strip_suffix(" us").expect("a duration");
+    nanoseconds(number) / 1_000_000
+}
+
+/// The fields of a line of csv.
+fn fields(line: &str) -> Vec<String> {
+    let (mut fields, mut quoted) = (vec![String::new()], false);
+    for letter in line.chars() {
+        match letter {
+            '"' => quoted = !quoted,
+            ',' if !quoted => fields.push(String::new()),
+            letter => fields.last_mut().expect("one").push(letter),
+        }
+    }
+    fields
+}
+
+/// The calls that calltap itself says there were, in the order in which they ended.
+fn calls(recording: &Recording) -> ByThread<Call> {
+    let csv = std::fs::read_to_string(export(recording, "csv", "6")).expect("just written");
+    let mut calls = ByThread::new();
+    for line in csv.lines().skip(1) {
+        let [_, tid, name, _, depth, start, duration, _, caller] = &fields(line)[..] else {
+            panic!("{line}")
+        };
+        calls.entry(tid.parse().expect("a thread id")).or_default().push(Call {
+            name: word(name),
+            caller: word(caller),
+            depth: depth.parse().expect("a depth"),
+            start: start.parse().ok(),
+            duration: duration.parse().ok(),
+        });
+    }
+    calls
+}
+
+/// Entries and callers as `calltap replay` has them, and how many events it says are lost.
+fn replayed(recording: &Recording) -> (ByThread<Marked>, u64) {
+    let trace = recording.trace.to_string_lossy();
+    let run = calltap_run(&["replay", "-i", &trace]);
+    assert!(run.status.success(), "{}", run.stderr);
+    let (mut marks, mut lost) = (ByThread::new(), 0);
+    for line in run.stdout.lines().filter(|line| !line.starts_with('#')) {
+        if let Some((_, events)) = line.split_once(" [LOST ") {
+            lost += events.trim_end_matches(" EVENTS]").parse::<u64>().expect("a count");
+        } else if let Some((start, parent)) = line.split_once(" <-") {
+            let Some((task, name)) = start.split_once(": ") else { continue };
+            let (task, time) = task.trim().rsplit_once(' ').expect("a time");
+            let (_, tid) = task.trim().rsplit_once('-').expect("comm-tid");
+            let time = time.contains('.').then(|| nanoseconds(time));
+            marks.entry(tid.parse().expect("a thread id")).or_insert_with(Vec::new).push((
+                time,
+                word(name),
+                word(parent),
+            ));
+        }
+    }
+    (marks, lost)
+}
+
+/// Times of less than a second are shown with nanoseconds, longer ones with seven digits.
+fn same_duration(shown: u64, real: u64) -> bool {
+    shown.abs_diff(real) <= if real < 9_000_000 { 1 } else { real / 100_000 }
+}
+
+/// A call in the report against the same in the trace.
+fn same(shown: &Call, real: &Call, has_time: bool, last: u64) -> bool {
+    let duration = match (shown.duration, real.duration) {
+        _ if !has_time => true,
+        (Some(shown), Some(real)) => same_duration(shown, real),
+        // Going on at the end: calltap gives it the time until then.
+        (None, Some(real)) => shown.start.is_some_and(|start| start + real + 1 >= last),
+        (shown, real) => shown == real,
+    };
+    duration
+        && (&shown.name, &shown.caller, shown.depth, shown.start)
+            == (&real.name, &real.caller, real.depth, real.start)
+}
+
+/// Names of threads; of an id that was used again, the newest.
+fn tasks(info: &Value) -> BTreeMap<u64, String> {
+    let threads = info["threads"].as_array().cloned().unwrap_or_default();
+    let row = |thread: &Value| {
+        (thread["tid"].as_u64().expect("an id"), thread["comm"].as_str().unwrap_or("").to_owned())
+    };
+    threads.iter().map(row).collect()
+}
+
+/// trace-cmd has all of it, in both versions of the file.
+fn displayed(recording: &Recording) {
+    if !have("trace-cmd") {
+        return;
+    }
+    let (what, info) = (&recording.what, recording.info());
+    let has_time = info["session"]["clock"] != "counter";
+    let all = calls(recording);
+    let (mut marks, lost) = replayed(recording);
+    let kinds = info["session"]["tracers"].as_array().cloned().unwrap_or_default();
+    let traced = |kind: &str| kinds.iter().any(|tracer| tracer["kind"] == kind);
+    let (function, graph) = (traced("function"), traced("function_graph"));
+    let files = ["6", "7"].map(|version| export(recording, "trace-cmd", version));
+    let reports = files.each_ref().map(|file| lines_of("trace-cmd", &["report", "-t", "-i"], file));
+    assert!(reports[0] == reports[1], "{what}: versions 6 and 7 differ");
+    let mut report = Report::of(&files[0], has_time);
+    assert_eq!(report.dropped, lost, "{what}: lost");
+    let names = tasks(&info);
+    for (tid, task) in &report.tasks {
+        assert_eq!(names.get(tid), Some(task), "{what}: {tid}");
+    }
+    for (&tid, real) in &all {
+        let shown = if graph { report.calls.remove(&tid) } else { Some(Vec::new()) }.unwrap_or_default();
+        let last =
+            real.iter().map(|call| call.start.unwrap_or(0) + call.duration.unwrap_or(0)).max().unwrap_or(0);
+        if graph {
+            let other = shown.iter().zip(real).find(|(shown, real)| !same(shown, real, has_time, last));
+            assert_eq!((other, shown.len()), (None, real.len()), "{what}: {tid}");
+        }
+        if function {
+            let shown = report.marks.remove(&tid).unwrap_or_default();
+            assert_eq!(shown.len(), real.len(), "{what}: {tid}");
+            let mut entered: Vec<_> = real.iter().map(|call| (call.start, &call.name)).collect();
+            let mut marked: Vec<_> = shown.iter().map(|mark| (mark.0, &mark.1)).collect();
+            entered.sort();
+            marked.sort();
+            assert!(entered == marked, "{what}: {tid}: entries");
+            if !graph {
+                let cut =
+                    |mark: &Marked| (mark.0.map(|time| time / 1000 * 1000), mark.1.clone(), mark.2.clone());
+                let shown: Vec<Marked> = shown.iter().map(cut).collect();
+                let real = marks.remove(&tid).unwrap_or_default();
+                let other = shown.iter().zip(&real).find(|(shown, real)| shown != real);
+                assert_eq!((other, shown.len()), (None, real.len()), "{what}: {tid}: callers");
+            }
+        }
+    }
+    assert!(report.calls.is_empty() && report.marks.is_empty(), "{what}: calls of threads that have none");
+    files.iter().for_each(|file| in_kernelshark(what, file, &all, graph, function, lost));
+}
+
+/// The program that asks KernelShark's library; None where that is not installed.
+fn kernelshark() -> Option<&'static Path> {
+    static PROGRAM: OnceLock<Option<(tempfile::TempDir, PathBuf)>> = OnceLock::new();
+    let program = PROGRAM.get_or_init(|| {
+        if !Path::new("/usr/include/kernelshark/libkshark.h").exists()
+            || !Path::new("/usr/include/json-c").exists()
+        {
+            return None;
+        }
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("kernelshark");
+        let mut command = Command::new("gcc");
+        command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/programs/kernelshark.c")).arg("-o").arg(&path);
+        command.args(["-I/usr/include/kernelshark", "-lkshark"]);
+        let built = run(command, b"");
+        assert!(built.status.success(), "{}", built.stderr);
+        Some((directory, path))
+    });
+    if program.is_none() {
+        skipped("no KernelShark here: libkshark-dev and libjson-c-dev are to be installed");
+    }
+    program.as_ref().map(|(_, path)| path.as_path())
+}
+
+/// KernelShark's library has every call, and says where some are missing.
+fn in_kernelshark(what: &str, file: &Path, all: &ByThread<Call>, graph: bool, function: bool, lost: u64) {
+    let Some(program) = kernelshark() else { return };
+    let (mut entered, mut exits, mut marked, mut missed) = (Vec::new(), 0, Vec::new(), 0);
+    for line in lines_of(&program.to_string_lossy(), &[], file) {
+        let [time, tid, _, event, info] = line.splitn(5, '\t').collect::<Vec<_>>()[..] else {
+            panic!("{line}")
+        };
+        let of = |name: &str| {
+            (tid.parse::<u64>().expect("an id"), time.parse::<u64>().expect("a time"), name.to_owned())
+        };
+        match event {
+            "ftrace/funcgraph_entry" => {
+                let name = info.split_once('|').expect("a column").1.trim();
+                entered.push(of(name.strip_suffix("() {").or(name.strip_suffix("();")).expect("a call")));
+            }
+            "ftrace/funcgraph_exit" => exits += 1,
+            "ftrace/function" => marked.push(of(info.split_once(" <-- ").expect("a caller").0)),
+            "missed_events" => {
+                missed += info.trim_start_matches("missed_events=").parse::<u64>().expect("a count")
+            }
+            "ftrace/print" => {}
+            other => panic!("{what}: an event {other}"),
+        }
+    }
+    assert_eq!(missed, lost, "{what}: KernelShark: lost");
+    let has_time = all.values().flatten().all(|call| call.start.is_some());
+    let calls = all.iter().flat_map(|(&tid, calls)| calls.iter().map(move |call| (tid, call)));
+    let mut real: Vec<_> =
+        calls.map(|(tid, call)| (tid, call.start.unwrap_or(0), call.name.clone())).collect();
+    real.sort();
+    for (wanted, mut shown) in [(graph, entered), (function, marked)] {
+        if !has_time {
+            shown.iter_mut().for_each(|call| call.1 = 0);
+        }
+        shown.sort();
+        assert!(shown == if wanted { real.clone() } else { Vec::new() }, "{what}: KernelShark: calls");
+    }
+    assert!(exits <= real.len() || lost > 0, "{what}: KernelShark: {exits} exits");
+}
+
+fn check(program: &Program, flags: &[Flags], arguments: &[&str]) {
+    for flags in flags {
+        displayed(&record(program, flags, &Expect { arguments, ..Expect::default() }));
+    }
+}
+
+#[test]
+fn named_threads_with_every_tracer_and_every_clock() {
+    let both = vec!["--tracer", "function", "--tracer", "function_graph", "--clock", "tsc"];
+    let flags = [
+        clocks(),
+        vec![vec!["--tracer", "function"], vec!["--tracer", "function", "--clock", "sparse"], both],
+    ];
+    check(&compile(GCC, &["timeline.c"], &[]), &flags.concat(), &[]);
+}
+
+#[test]
+fn names_of_cpp_and_rust_have_their_blanks_replaced() {
+    check(&compile(GCC, &["throws.cpp"], &[]), &[vec![], vec!["--tracer", "function"]], &[]);
+    check(&compile_rust("panics.rs", &[]), &plain(), &[]);
+}
+
+#[test]
+fn longjmp_and_deep_recursion() {
+    // The other recursion is deep enough: what is shown grows with the square of it.
+    check(&compile(GCC, &["jumps.c"], &[]), &[vec!["-N", "recurse"]], &[]);
+}
+
+#[test]
+fn threads_of_all_kinds() {
+    let program = compile(GCC, &["threads.c"], &[]);
+    for how in ["cancel", "exit", "short", "main"] {
+        check(&program, &plain(), &[how]);
+    }
+}
+
+#[test]
+fn a_thousand_threads_at_a_time() {
+    check(&compile(GCC, &["crowd.c"], &[]), &[vec![], vec!["--tracer", "function"]], &["1000"]);
+}
+
+#[test]
+fn coroutines_and_signal_handlers() {
+    check(&compile(GCC, &["coroutines.c"], &[]), &plain(), &[]);
+}
+
+#[test]
+fn children_of_all_kinds_have_their_own_ids() {
+    let program = compile(GCC, &["processes.c"], &[]);
+    for how in ["fork", "double", "others", "exec"] {
+        check(&program, &[vec![], vec!["--tracer", "function"]], &[how]);
+    }
+}
+
+#[test]
+fn no_events_are_a_file_without_any() {
+    check(&compile(GCC, &["timeline.c"], &[]), &[vec!["-N", "*"]], &[]);
+}
+
+#[test]
+fn losses_are_seen() {
+    let flags = vec!["--overwrite", "--buffer-size", "1M"];
+    let program = compile(GCC, &["threads.c"], &[]);
+    let recording = record(&program, &flags, &Expect { arguments: &["busy"], ..Expect::default() });
+    assert_ne!(recording.info()["calls"]["lost"], 0);
+    displayed(&recording);
+}
+
+#[test]
+fn what_is_left_of_a_trace_that_was_cut_off() {
+    let program = compile(GCC, &["timeline.c"], &[]);
+    let recording = record(&program, &[], &Expect::default());
+    let whole = std::fs::read(&recording.trace).expect("a trace");
+    for part in [3, 2] {
+        std::fs::write(&recording.trace, &whole[..whole.len() * (part - 1) / part]).expect("writable");
+        displayed(&recording);
+    }
+}
+
+#[test]
+fn what_cannot_be_read_any_more_is_missing() {
+    let program = compile(GCC, &["threads.c"], &[]);
+    let recording = record(&program, &[], &Expect { arguments: &["busy"], ..Expect::default() });
+    if !have("trace-cmd") {
+        return;
+    }
+    let whole = Report::of(&export(&recording, "trace-cmd", "6"), true);
+    let mut bytes = std::fs::read(&recording.trace).expect("a trace");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0xff;
+    std::fs::write(&recording.trace, &bytes).expect("writable");
+    let rest = Report::of(&export(&recording, "trace-cmd", "6"), true);
+    assert_eq!(whole.dropped, 0);
+    assert!(rest.dropped > 0 && rest.calls.len() == whole.calls.len(), "{}", rest.dropped);
+}

@@ -1,0 +1,81 @@
+//! The texts that describe pages and records, as the kernel has them in `events/`. Readers go by them.
+
+/// `events/header_page`.
+pub const HEADER_PAGE: &str = "\tfield: u64 timestamp;\toffset:0;\tsize:8;\tsigned:0;
+\tfield: local_t commit;\toffset:8;\tsize:8;\tsigned:1;
+\tfield: int overwrite;\toffset:8;\tsize:1;\tsigned:1;
+\tfield: char data;\toffset:16;\tsize:4080;\tsigned:0;
+";
+
+/// `events/header_event`.
+pub const HEADER_EVENT: &str = "# compressed entry header
+\ttype_len    :    5 bits
+\ttime_delta  :   27 bits
+\tarray       :   32 bits
+
+\tpadding     : type == 29
+\ttime_extend : type == 30
+\ttime_stamp  : type == 31
+\tdata max type_len  == 28
+";
+
+/// An event: its name, and `events/ftrace/NAME/format`.
+pub type Event = (&'static str, &'static str);
+
+macro_rules! event {
+    ($name:literal, $id:literal, $fields:literal, $print:literal) => {
+        (
+            $name,
+            concat!(
+                "name: ",
+                $name,
+                "\nID: ",
+                $id,
+                "\nformat:\n",
+                "\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n",
+                "\tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;\n",
+                "\tfield:unsigned char common_preempt_count;\toffset:3;\tsize:1;\tsigned:0;\n",
+                "\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n",
+                $fields,
+                "\nprint fmt: ",
+                $print,
+                "\n"
+            ),
+        )
+    };
+}
+
+/// The events of [`crate::record`].
+pub const EVENTS: [Event; 4] = [
+    event!(
+        "function",
+        1,
+        "\tfield:unsigned long ip;\toffset:8;\tsize:8;\tsigned:0;
+\tfield:unsigned long parent_ip;\toffset:16;\tsize:8;\tsigned:0;\n",
+        "\" %ps <-- %ps\", (void *)REC->ip, (void *)REC->parent_ip"
+    ),
+    event!(
+        "print",
+        5,
+        "\tfield:unsigned long ip;\toffset:8;\tsize:8;\tsigned:0;
+\tfield:char buf[];\toffset:16;\tsize:0;\tsigned:0;\n",
+        "\"%ps: %s\", (void *)REC->ip, REC->buf"
+    ),
+    event!(
+        "funcgraph_exit",
+        10,
+        "\tfield:unsigned long func;\toffset:8;\tsize:8;\tsigned:0;
+\tfield:int depth;\toffset:16;\tsize:4;\tsigned:1;
+\tfield:unsigned int overrun;\toffset:20;\tsize:4;\tsigned:0;
+\tfield:unsigned long long calltime;\toffset:24;\tsize:8;\tsigned:0;
+\tfield:unsigned long long rettime;\toffset:32;\tsize:8;\tsigned:0;\n",
+        "\"<-- %ps (%d) (start: %llx  end: %llx) over: %u\", (void *)REC->func, REC->depth, REC->calltime, REC->rettime, REC->overrun"
+    ),
+    event!(
+        "funcgraph_entry",
+        11,
+        "\tfield:unsigned long func;\toffset:8;\tsize:8;\tsigned:0;
+\tfield:int depth;\toffset:16;\tsize:4;\tsigned:1;\n",
+        "\"--> %ps (%d)\", (void *)REC->func, REC->depth"
+    ),
+];

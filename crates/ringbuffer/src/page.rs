@@ -1,0 +1,114 @@
+//! One page: time of its first event, length of its data, events.
+//!
+//! An event begins with a word: 5 bits of kind, 27 of nanoseconds since its predecessor. Kinds 1 to 28 are the
+//! number of words that follow; of longer events (kind 0) a word of their own has the length, itself included.
+//! Kind 30 is no event but a longer time: its word holds the low 27 bits, the next word the others.
+
+/// Bytes of a page.
+pub const PAGE_SIZE: usize = 4096;
+/// A page.
+pub type Page = [u8; PAGE_SIZE];
+/// The longest record that fits into every page.
+pub const LONGEST: usize = PAGE_SIZE - HEADER - COUNT - 3 * WORD;
+
+/// The time and the length.
+const HEADER: usize = 16;
+const WORD: usize = 4;
+/// Of missed events, behind the data.
+const COUNT: usize = 8;
+/// In the length: events before this page are missing.
+const MISSED: u64 = 1 << 31;
+/// In the length: how many follows the data.
+const COUNTED: u64 = 1 << 30;
+const DELTA_BITS: u32 = 27;
+const EXTEND: u32 = 30;
+/// Words that fit into the kind.
+const SHORT: usize = 28;
+/// No gap within a page can be longer.
+const LONGEST_GAP: u64 = (1 << (DELTA_BITS + 32)) - 1;
+
+/// A page that is being filled.
+pub struct SubBuffer {
+    bytes: Box<Page>,
+    /// Where the next event goes.
+    end: usize,
+    last: u64,
+    missed: u64,
+}
+
+impl Default for SubBuffer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl SubBuffer {
+    /// An empty page.
+    pub fn new() -> Self {
+        Self { bytes: Box::new([0; PAGE_SIZE]), end: HEADER, last: 0, missed: 0 }
+    }
+
+    /// No event is in it.
+    pub fn is_empty(&self) -> bool {
+        self.end == HEADER
+    }
+
+    /// Makes the page say that so many events before its first are missing. To be said before the first.
+    pub fn miss(&mut self, events: u64) {
+        self.missed = self.missed.saturating_add(events);
+    }
+
+    /// Adds an event, filled up to whole words; `false` if there is no room for it. One that is older than its
+    /// predecessor gets that one's time: there are no negative times in a page.
+    pub fn push(&mut self, time: u64, record: &[u8]) -> bool {
+        let words = record.len().div_ceil(WORD).max(1);
+        let delta = if self.is_empty() { 0 } else { time.saturating_sub(self.last) };
+        let (extended, long) = (delta >> DELTA_BITS != 0, words > SHORT);
+        let size = WORD * (1 + words + usize::from(long) + 2 * usize::from(extended));
+        let limit = PAGE_SIZE - if self.missed > 0 { COUNT } else { 0 };
+        if self.end + size > limit || delta > LONGEST_GAP {
+            return false;
+        }
+        self.last = if self.is_empty() { time } else { self.last + delta };
+        if self.is_empty() {
+            self.bytes[..8].copy_from_slice(&time.to_le_bytes());
+        }
+        let mut delta_here = delta as u32 & ((1 << DELTA_BITS) - 1);
+        if extended {
+            self.word(EXTEND | delta_here << 5);
+            self.word((delta >> DELTA_BITS) as u32);
+            delta_here = 0;
+        }
+        if long {
+            self.word(delta_here << 5);
+            self.word(((words + 1) * WORD) as u32);
+        } else {
+            self.word(words as u32 | delta_here << 5);
+        }
+        self.bytes[self.end..self.end + record.len()].copy_from_slice(record);
+        self.end += words * WORD;
+        true
+    }
+
+    fn word(&mut self, word: u32) {
+        self.bytes[self.end..self.end + WORD].copy_from_slice(&word.to_le_bytes());
+        self.end += WORD;
+    }
+
+    /// The page as it is now.
+    pub fn page(&mut self) -> &Page {
+        let mut commit = (self.end - HEADER) as u64;
+        if self.missed > 0 {
+            commit |= MISSED | COUNTED;
+            self.bytes[self.end..self.end + COUNT].copy_from_slice(&self.missed.to_le_bytes());
+        }
+        self.bytes[8..HEADER].copy_from_slice(&commit.to_le_bytes());
+        &self.bytes
+    }
+
+    /// Empties it.
+    pub fn clear(&mut self) {
+        self.bytes.fill(0);
+        (self.end, self.last, self.missed) = (HEADER, 0, 0);
+    }
+}

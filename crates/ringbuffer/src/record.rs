@@ -1,0 +1,54 @@
+//! What is in the events of the function and function_graph tracers. [`crate::formats`] describes the same to readers.
+
+/// `function`: a function was entered.
+pub const FUNCTION: u16 = 1;
+/// `print`: text.
+pub const PRINT: u16 = 5;
+/// `funcgraph_exit`: a function returned.
+pub const GRAPH_EXIT: u16 = 10;
+/// `funcgraph_entry`: a function was entered, and its return is watched for.
+pub const GRAPH_ENTRY: u16 = 11;
+
+/// What every record begins with: its kind, no flags, no preemption count, the thread.
+fn begin<const SIZE: usize>(kind: u16, tid: u32) -> [u8; SIZE] {
+    let mut record = [0; SIZE];
+    record[..2].copy_from_slice(&kind.to_le_bytes());
+    record[4..8].copy_from_slice(&tid.to_le_bytes());
+    record
+}
+
+/// `function` was entered from `parent`.
+pub fn function(tid: u32, function: u64, parent: u64) -> [u8; 24] {
+    let mut record = begin(FUNCTION, tid);
+    record[8..16].copy_from_slice(&function.to_le_bytes());
+    record[16..24].copy_from_slice(&parent.to_le_bytes());
+    record
+}
+
+/// `function` was entered with `depth` others open.
+pub fn graph_entry(tid: u32, function: u64, depth: u32) -> [u8; 20] {
+    let mut record = begin(GRAPH_ENTRY, tid);
+    record[8..16].copy_from_slice(&function.to_le_bytes());
+    record[16..20].copy_from_slice(&depth.to_le_bytes());
+    record
+}
+
+/// `function` returned, `depth` others stay open.
+pub fn graph_exit(tid: u32, function: u64, depth: u32, entered: u64, returned: u64) -> [u8; 40] {
+    let mut record = begin(GRAPH_EXIT, tid);
+    record[8..16].copy_from_slice(&function.to_le_bytes());
+    record[16..20].copy_from_slice(&depth.to_le_bytes());
+    // 20..24: how many calls were too deep for the kernel's stack of return addresses; here none is.
+    record[24..32].copy_from_slice(&entered.to_le_bytes());
+    record[32..40].copy_from_slice(&returned.to_le_bytes());
+    record
+}
+
+/// `text`, from the function at `at`.
+pub fn print(tid: u32, at: u64, text: &str) -> Vec<u8> {
+    let mut record = begin::<16>(PRINT, tid).to_vec();
+    record[8..16].copy_from_slice(&at.to_le_bytes());
+    record.extend_from_slice(text.as_bytes());
+    record.push(0);
+    record
+}

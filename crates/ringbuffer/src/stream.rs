@@ -1,0 +1,58 @@
+//! Page after page.
+
+use crate::page::{LONGEST, Page, SubBuffer};
+
+/// The pages of one stream: what the kernel has for one processor. Time does not run backwards in it.
+#[derive(Default)]
+pub struct Stream {
+    page: SubBuffer,
+    last: u64,
+    missed: u64,
+}
+
+impl Stream {
+    /// Without events.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds an event; `full` gets the page that became full, if one did. Of a record longer than [`LONGEST`] only
+    /// that much is kept.
+    pub fn push(&mut self, time: u64, record: &[u8], mut full: impl FnMut(&Page)) {
+        let record = &record[..record.len().min(LONGEST)];
+        self.last = self.last.max(time);
+        if self.missed > 0 {
+            // Only a page can say that events are missing, and only before its first one.
+            self.finish(&mut full);
+            self.page.miss(std::mem::take(&mut self.missed));
+        }
+        if !self.page.push(self.last, record) {
+            self.finish(&mut full);
+            self.page.push(self.last, record);
+        }
+    }
+
+    /// So many events are missing here.
+    pub fn miss(&mut self, events: u64) {
+        self.missed = self.missed.saturating_add(events);
+    }
+
+    /// Events are missing, and no event that could say so has followed yet.
+    pub fn owes_missed(&self) -> bool {
+        self.missed > 0
+    }
+
+    /// Hands out the page that is not full yet, if it has events.
+    pub fn finish(&mut self, mut full: impl FnMut(&Page)) {
+        if !self.page.is_empty() {
+            full(self.page.page());
+            self.page.clear();
+        }
+    }
+
+    /// Forgets everything: the next event begins another stream.
+    pub fn restart(&mut self) {
+        self.page.clear();
+        (self.last, self.missed) = (0, 0);
+    }
+}
