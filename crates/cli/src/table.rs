@@ -363,15 +363,22 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "report",
         about: "Show a table of functions: calls, total and own time",
-        details: "Total time counts the outermost call of a recursion once; average, minimum, maximum and standard deviation are per call.",
+        details: "Total time counts the outermost call of a recursion once; average, minimum, maximum, standard deviation and percentiles are per call. \
+                  A percentile (p50, p90, p99, p99.9) is off by less than 0.8 % of itself; the others are exact.",
         flags: &[
             INPUT,
             OUTPUT,
             choice(value("format", None, "FORMAT", "Form of the table."), &["text", "csv", "json"], "text"),
             choice(
                 value("sort", Some('s'), "COLUMN", "Column to sort by."),
-                &["total", "self", "calls", "avg", "min", "max", "stdev", "function", "module"],
+                calltap_analysis::report::Column::NAMES,
                 "total",
+            ),
+            value(
+                "columns",
+                None,
+                "LIST",
+                "Columns with numbers, separated by commas: those to sort by, also p50, p90, p99, p99.9.",
             ),
             FUNCTION,
             THREAD,

@@ -3,7 +3,7 @@
 use crate::arguments::Arguments;
 use crate::output::{Lines, Output};
 use crate::progress::Progress;
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use calltap_analysis::{Glob, Only, Source, demangle, export, graph, info, nearest_names, replay, report};
 use calltap_trace::{Meta, TraceReader};
 use std::io::Write;
@@ -50,6 +50,7 @@ impl View<'_> {
         let sort = self.arguments.text("sort").unwrap_or_default();
         let options = report::Options {
             sort: sort.parse().map_err(anyhow::Error::msg)?,
+            columns: report_columns(self.arguments)?,
             filter: globs.iter().map(|glob| Glob::new(glob)).collect(),
             by_thread: self.arguments.is_set("by-thread"),
             limit: self.arguments.number("limit")?,
@@ -124,6 +125,13 @@ impl View<'_> {
         let hint = if near.is_empty() { String::new() } else { format!("; nearest: {}", near.join(", ")) };
         bail!("no function of the trace matches '{pattern}'{hint}")
     }
+}
+
+/// `--columns`.
+fn report_columns(arguments: &Arguments) -> Result<Vec<report::Column>> {
+    let list = arguments.text("columns").unwrap_or_default();
+    let names = list.split(',').map(str::trim).filter(|name| !name.is_empty());
+    names.map(|name| name.parse().map_err(|error| anyhow!("--columns: {error}"))).collect()
 }
 
 /// `--format` of a table.
