@@ -8,6 +8,7 @@
 
 mod bytes;
 mod columns;
+pub mod diff;
 mod drive;
 mod error;
 pub mod export;

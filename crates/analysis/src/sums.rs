@@ -88,17 +88,22 @@ impl Stats {
 
     /// Sample standard deviation in ticks.
     pub(crate) fn deviation(&self) -> f64 {
-        if self.calls < 2 {
-            return 0.0;
-        }
-        let (n, sum) = (u128::from(self.calls), u128::from(self.sum));
-        // Exact while it fits: means far larger than their deviation would cancel in floating point.
-        let spread = match self.squares.checked_mul(n) {
-            Some(squares) => squares.saturating_sub(sum * sum) as f64,
-            None => (self.squares as f64 * n as f64 - sum as f64 * sum as f64).max(0.0),
-        };
-        (spread / (n as f64 * (n - 1) as f64)).sqrt()
+        variance(self.calls, self.sum, self.squares).sqrt()
     }
+}
+
+/// Sample variance of so many durations, by their sum and that of their squares; 0 of a single one.
+pub(crate) fn variance(calls: u64, sum: u64, squares: u128) -> f64 {
+    if calls < 2 {
+        return 0.0;
+    }
+    let (n, sum) = (u128::from(calls), u128::from(sum));
+    // Exact while it fits: means far larger than their deviation would cancel in floating point.
+    let spread = match squares.checked_mul(n) {
+        Some(squares) => squares.saturating_sub(sum * sum) as f64,
+        None => (squares as f64 * n as f64 - sum as f64 * sum as f64).max(0.0),
+    };
+    spread / (n as f64 * (n - 1) as f64)
 }
 
 struct Collector<E: Extra> {
@@ -173,13 +178,16 @@ impl<E: Extra> Collector<E> {
     }
 }
 
+/// By function (and thread), and what the whole trace held.
+pub(crate) type Sums<E> = (Vec<Sum<<E as Extra>::Of>>, Totals);
+
 /// Reads all events and adds them up: by function, or by thread and function. In no particular order, but threads ascend.
 pub(crate) fn collect<E: Extra>(
     source: &dyn Source,
     by_thread: bool,
     extra: E,
     progress: Progress<'_>,
-) -> Result<(Vec<Sum<E::Of>>, Totals), Error> {
+) -> Result<Sums<E>, Error> {
     let sites = source.meta().sites.len() + 1;
     let mut collector = Collector {
         stats: vec![Stats::NONE; sites],

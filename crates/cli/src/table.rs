@@ -389,6 +389,54 @@ pub const COMMANDS: &[Command] = &[
         operand: None,
     },
     Command {
+        name: "diff",
+        about: "Compare two traces: which functions differ, beyond the noise",
+        details: "Calls are compared exactly. A time differs if it does by more than four standard errors, as the single calls in both traces vary, and by at least \
+                  --min-change; of a percentile, if the ranges in which it lies do not meet. In the table ~ stands before a change within the noise, ? where calls are too few \
+                  to tell. A function is its name and the name of its module's file; both traces may be of different builds. Traces of different clocks are compared \
+                  by calls alone.\n\n\
+                  --fail-if 'MEASURE(FUNCTION)>BOUND', for use in scripts: MEASURE is total, self, calls, avg, p50, p90, p99, p99.9 or max, in B; FUNCTION a name or glob; \
+                  > may be >=, < or <=; BOUND is a ratio to A (1.1x), a time (5ms) or a number of calls. If it holds of any function it matches, the exit code is 3, and standard error \
+                  says of which. (1: the comparison could not be made; 2: a wrong command line.)",
+        flags: &[
+            OUTPUT,
+            choice(value("format", None, "FORMAT", "Form of the comparison."), &["text", "json"], "text"),
+            switch("json", None, "The same as --format json: everything that is known, of all functions."),
+            switch("paths", None, "By call path instead of by function."),
+            many(value("fail-if", None, "CONDITION", "Exit with 3 if it holds, as 'total(f)>1.1x'.")),
+            value(
+                "columns",
+                None,
+                "LIST",
+                "What to show, of total, self, calls, avg, p50, p90, p99, p99.9, max (total,self,calls,p50,p99).",
+            ),
+            choice(
+                value("sort", Some('s'), "COLUMN", "The largest differences of this first."),
+                calltap_analysis::diff::Measure::NAMES,
+                "total",
+            ),
+            switch("all", Some('a'), "Also what does not differ beyond the noise."),
+            or(
+                value(
+                    "min-change",
+                    None,
+                    "PERCENT",
+                    "Times that differ by less are the same (none: no limit).",
+                ),
+                "5%",
+            ),
+            FUNCTION,
+            value("limit", Some('n'), "ROWS", "At most so many rows."),
+            LINKER_NAMES,
+        ],
+        operand: Some(Operand {
+            name: "TRACE",
+            takes: Takes::Many,
+            optional: false,
+            help: "Two traces: A, and B, which is compared with it.",
+        }),
+    },
+    Command {
         name: "replay",
         about: "Show the calls as they happened, in ftrace's function_graph form",
         details: "Marks before a duration: $ over 1 s, @ 100 ms, * 10 ms, # 1 ms, ! 100 us, + 10 us.",

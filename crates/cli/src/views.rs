@@ -7,6 +7,7 @@ use anyhow::{Result, anyhow, bail};
 use calltap_analysis::{Glob, Only, Source, demangle, export, graph, info, nearest_names, replay, report};
 use calltap_trace::{Meta, TraceReader};
 use std::io::Write;
+use std::str::FromStr;
 
 /// Opens the input, says what is wrong with it, and shows it as `name` asks.
 pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
@@ -50,7 +51,7 @@ impl View<'_> {
         let sort = self.arguments.text("sort").unwrap_or_default();
         let options = report::Options {
             sort: sort.parse().map_err(anyhow::Error::msg)?,
-            columns: report_columns(self.arguments)?,
+            columns: list(self.arguments, "columns")?,
             filter: globs.iter().map(|glob| Glob::new(glob)).collect(),
             by_thread: self.arguments.is_set("by-thread"),
             limit: self.arguments.number("limit")?,
@@ -127,11 +128,11 @@ impl View<'_> {
     }
 }
 
-/// `--columns`.
-fn report_columns(arguments: &Arguments) -> Result<Vec<report::Column>> {
-    let list = arguments.text("columns").unwrap_or_default();
+/// A list of columns.
+pub fn list<T: FromStr<Err = String>>(arguments: &Arguments, flag: &str) -> Result<Vec<T>> {
+    let list = arguments.text(flag).unwrap_or_default();
     let names = list.split(',').map(str::trim).filter(|name| !name.is_empty());
-    names.map(|name| name.parse().map_err(|error| anyhow!("--columns: {error}"))).collect()
+    names.map(|name| name.parse().map_err(|error| anyhow!("--{flag}: {error}"))).collect()
 }
 
 /// `--format` of a table.
