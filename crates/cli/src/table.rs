@@ -476,13 +476,24 @@ pub const COMMANDS: &[Command] = &[
         about: "Convert a trace for other viewers",
         details: "perfetto: protobuf for ui.perfetto.dev and trace_processor, which show calls 512 deep: deeper ones are counted. \
                   chrome: JSON trace events. flamegraph: a self-contained SVG. folded: stacks with nanoseconds, for flame graph \
-                  tools. csv: one line per call.",
+                  tools. csv: one line per call. speedscope: a profile of every thread. pprof: calls and times by call path, for 'go tool pprof'. callgrind: for \
+                  KCachegrind and callgrind_annotate. firefox: samples, for profiler.firefox.com; each stands for what a call path took in a slice of the time.",
         flags: &[
             INPUT,
             OUTPUT,
             choice(
                 value("to", None, "FORMAT", "What to write."),
-                &["perfetto", "chrome", "flamegraph", "folded", "csv"],
+                &[
+                    "perfetto",
+                    "chrome",
+                    "flamegraph",
+                    "folded",
+                    "csv",
+                    "speedscope",
+                    "pprof",
+                    "callgrind",
+                    "firefox",
+                ],
                 "perfetto",
             ),
             THREAD,

@@ -109,6 +109,10 @@ impl View<'_> {
             Some("flamegraph") => export::flamegraph,
             Some("folded") => export::folded,
             Some("csv") => export::csv,
+            Some("speedscope") => export::speedscope,
+            Some("pprof") => export::pprof,
+            Some("callgrind") => export::callgrind,
+            Some("firefox") => export::firefox,
             _ => export::perfetto,
         };
         write(self.source, &options, out, Some(&mut |done| progress.set(done)))?;

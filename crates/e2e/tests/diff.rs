@@ -23,7 +23,7 @@ fn timeline() -> Program {
 }
 
 fn recorded(program: &Program, flags: &[&'static str]) -> Recording {
-    record(program, &flags.to_vec(), &Expect::default())
+    record(program, flags, &Expect::default())
 }
 
 #[test]
