@@ -17,6 +17,14 @@ pub enum Error {
         /// Recorded functions with similar names.
         near: Vec<String>,
     },
+    /// A condition that cannot be tried.
+    #[error("'{condition}' cannot be tried: {why}")]
+    Condition {
+        /// As it was given.
+        condition: String,
+        /// Why not.
+        why: String,
+    },
 }
 
 fn suggestion(near: &[String]) -> String {

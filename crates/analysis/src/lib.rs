@@ -8,11 +8,13 @@
 
 mod bytes;
 mod columns;
+pub mod diff;
 mod drive;
 mod error;
 pub mod export;
 pub mod graph;
 mod head;
+mod histogram;
 pub mod info;
 pub mod live;
 mod memory;
@@ -25,6 +27,7 @@ pub mod replay;
 pub mod report;
 mod source;
 pub mod stat;
+mod sums;
 mod symbols;
 pub mod tree;
 pub mod units;

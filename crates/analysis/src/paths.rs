@@ -137,14 +137,16 @@ impl Children {
     }
 }
 
-struct Collector {
+struct Collector<F> {
     paths: Paths,
     open: Vec<u32>,
     by_thread: bool,
     base: Option<u32>,
+    /// Told of every call that is over, and its node, unless it was merged into its caller.
+    each: F,
 }
 
-impl Collector {
+impl<F: FnMut(u32, &Call)> Collector<F> {
     #[inline]
     fn top(&mut self, thread: ThreadId) -> u32 {
         if let Some(&top) = self.open.last() {
@@ -158,7 +160,7 @@ impl Collector {
     }
 }
 
-impl Visitor for Collector {
+impl<F: FnMut(u32, &Call)> Visitor for Collector<F> {
     #[inline]
     fn enter(&mut self, thread: ThreadId, enter: &Enter) {
         let top = self.top(thread);
@@ -182,6 +184,7 @@ impl Visitor for Collector {
         node.own = node.own.saturating_add(call.self_ticks);
         if open & MERGED == 0 {
             node.total = node.total.saturating_add(call.total);
+            (self.each)(open, call);
         }
     }
 
@@ -207,7 +210,18 @@ pub(crate) fn collect(
     by_thread: bool,
     progress: Progress<'_>,
 ) -> Result<(Paths, Totals), Error> {
-    let mut collector = Collector { paths: Paths::new(limit), open: Vec::new(), by_thread, base: None };
+    collect_each(source, limit, by_thread, |_, _| {}, progress)
+}
+
+/// The same, and tells `each` of the calls that are over, and their nodes.
+pub(crate) fn collect_each(
+    source: &dyn Source,
+    limit: usize,
+    by_thread: bool,
+    each: impl FnMut(u32, &Call),
+    progress: Progress<'_>,
+) -> Result<(Paths, Totals), Error> {
+    let mut collector = Collector { paths: Paths::new(limit), open: Vec::new(), by_thread, base: None, each };
     let totals = run_by_thread(source, &mut collector, progress)?;
     collector.paths.sum_up();
     Ok((collector.paths, totals))

@@ -1,7 +1,7 @@
 //! The views of a recording that went through a trace file say the same as those of the recording itself.
 
 mod common;
-use calltap_analysis::{MemorySource, Source, export, graph, replay, report};
+use calltap_analysis::{MemorySource, Source, diff, export, graph, replay, report};
 use calltap_trace::*;
 use common::{output, recording};
 use std::path::Path;
@@ -38,6 +38,26 @@ fn through_file(path: &Path, memory: &MemorySource) -> TraceReader {
     TraceReader::open(path).unwrap()
 }
 
+fn percentiles() -> report::Options {
+    let names = report::Column::NAMES.iter().map(|name| name.parse().unwrap());
+    report::Options { columns: names.collect(), ..Default::default() }
+}
+
+/// What says when and by which command it was recorded is only made.
+fn made(source: &dyn Source) -> String {
+    for export in [export::firefox, export::pprof, export::speedscope, export::callgrind] {
+        export(source, &Default::default(), &mut std::io::sink(), None).unwrap();
+    }
+    String::new()
+}
+
+/// With itself: nothing differs.
+fn compared(source: &dyn Source, options: &diff::Options) -> String {
+    let diff = diff::collect([("a", source), ("b", source)], options, None).unwrap();
+    assert!(!diff.differs());
+    output(|out| Ok(diff.write_text(out)?))
+}
+
 fn views(source: &dyn Source) -> Vec<String> {
     vec![
         output(|out| report::write(source, &Default::default(), report::Format::Text, out, None)),
@@ -45,6 +65,10 @@ fn views(source: &dyn Source) -> Vec<String> {
         output(|out| graph::write(source, &Default::default(), out, None)),
         output(|out| export::csv(source, &Default::default(), out, None).map(drop)),
         output(|out| export::folded(source, &Default::default(), out, None).map(drop)),
+        made(source),
+        output(|out| report::write(source, &percentiles(), report::Format::Csv, out, None)),
+        compared(source, &diff::Options { all: true, ..Default::default() }),
+        compared(source, &diff::Options { all: true, by_path: true, ..Default::default() }),
     ]
 }
 

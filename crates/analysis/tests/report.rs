@@ -1,7 +1,7 @@
 //! What `report` says about recordings.
 
 mod common;
-use calltap_analysis::report::{Format, Options, SortKey, write};
+use calltap_analysis::report::{Column, Format, Options, write};
 use calltap_analysis::{Glob, MemorySource};
 use calltap_trace::{Loss, ThreadId};
 use common::{output, recording, same};
@@ -295,7 +295,7 @@ fn sorted_filtered_limited() {
     let events =
         "main: E main @0; E a_one @10; X a_one @20; E a_two @20; X a_two @90; E b @91; X b @92; X main @99";
     let options = Options {
-        sort: SortKey::Function,
+        sort: Column::Function,
         filter: vec![Glob::new("a_*"), Glob::new("b")],
         limit: Some(2),
         ..Options::default()
@@ -310,7 +310,7 @@ fn sorted_filtered_limited() {
         # 1 function not shown
     ",
     );
-    let reversed = Options { reverse: true, limit: None, sort: SortKey::Min, ..options };
+    let reversed = Options { reverse: true, limit: None, sort: Column::Min, ..options };
     same(
         &report(&recording(events), &reversed, Format::Text),
         "
@@ -391,4 +391,75 @@ fn nothing_recorded() {
     ",
     );
     same(&report(&recording(""), &Options::default(), Format::Json), "[]");
+}
+
+/// A hundred calls of 1, 2, ... 100 us, and one of a second.
+fn spread() -> MemorySource {
+    let calls: Vec<String> = (1..=100).map(|at| format!("E f @{at}ms; X f @{}us", at * 1000 + at)).collect();
+    recording(&format!("main: {}; E f @1s; X f @2s; E g @3s; X g @4s", calls.join("; ")))
+}
+
+#[test]
+fn percentiles_are_columns_one_can_ask_for_and_sort_by() {
+    let columns = vec![Column::P50, Column::P90, Column::Calls, Column::P999, Column::Max];
+    let options = Options { columns, sort: Column::P99, ..Options::default() };
+    // Off by a 128th at most.
+    same(
+        &report(&spread(), &options, Format::Text),
+        "
+        # 204 events, 1 thread
+              P50        P90  CALLS    P99.9      MAX        P99  MODULE  FUNCTION
+          1.000 s    1.000 s      1  1.000 s  1.000 s    1.000 s  app     g
+        50.943 us  90.623 us    101  1.000 s  1.000 s  99.839 us  app     f
+    ",
+    );
+    same(
+        &report(&spread(), &options, Format::Csv),
+        "
+        function,module,p50_ns,p90_ns,calls,p99_9_ns,max_ns,p99_ns
+        g,app,1000000000,1000000000,1,1000000000,1000000000,1000000000
+        f,app,50943,90623,101,1000000000,1000000000,99839
+    ",
+    );
+    let sorted = Options { sort: Column::P50, limit: Some(1), ..Options::default() };
+    let json: serde_json::Value =
+        serde_json::from_str(&report(&spread(), &sorted, Format::Json)).expect("JSON");
+    assert_eq!(
+        (&json[0]["function"], &json[0]["p50_ns"], &json[0]["calls"]),
+        (&"g".into(), &1_000_000_000.into(), &1.into())
+    );
+}
+
+#[test]
+fn percentiles_of_threads_are_their_own() {
+    let options =
+        Options { columns: vec![Column::P50], by_thread: true, sort: Column::P50, ..Options::default() };
+    same(
+        &report(
+            &recording("a: E f @0; X f @10; E f @20; X f @40\nb: E f @0; X f @99"),
+            &options,
+            Format::Text,
+        ),
+        "
+        # 6 events, 2 threads
+          P50  THREAD  MODULE  FUNCTION
+        10 ns  a-100   app     f
+        99 ns  b-101   app     f
+    ",
+    );
+}
+
+#[test]
+fn without_times_there_are_no_percentiles() {
+    let mut source = recording("main: E f @0; X f @10");
+    source.ns_per_tick = 0;
+    let options = Options { columns: vec![Column::P50, Column::P99], ..Options::default() };
+    same(
+        &report(&source, &options, Format::Text),
+        "
+        # 2 events, 1 thread
+        CALLS  MODULE  FUNCTION
+            1  app     f
+    ",
+    );
 }

@@ -4,6 +4,7 @@ mod arguments;
 mod audit;
 mod cc;
 mod control;
+mod diff;
 mod grammar;
 mod live;
 mod mount;
@@ -54,6 +55,7 @@ fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
         "exec" => return mount::exec(arguments),
         "get" | "put" => control::run(name, arguments)?,
         "stat" => stat::run(arguments)?,
+        "diff" => return diff::run(arguments),
         "sites" => sites::run(arguments)?,
         "recordmcount" => return Ok(recordmcount::run(arguments)),
         "cc" => return cc::run(arguments),

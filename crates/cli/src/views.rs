@@ -3,10 +3,11 @@
 use crate::arguments::Arguments;
 use crate::output::{Lines, Output};
 use crate::progress::Progress;
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use calltap_analysis::{Glob, Only, Source, demangle, export, graph, info, nearest_names, replay, report};
 use calltap_trace::{Meta, TraceReader};
 use std::io::Write;
+use std::str::FromStr;
 
 /// Opens the input, says what is wrong with it, and shows it as `name` asks.
 pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
@@ -50,6 +51,7 @@ impl View<'_> {
         let sort = self.arguments.text("sort").unwrap_or_default();
         let options = report::Options {
             sort: sort.parse().map_err(anyhow::Error::msg)?,
+            columns: list(self.arguments, "columns")?,
             filter: globs.iter().map(|glob| Glob::new(glob)).collect(),
             by_thread: self.arguments.is_set("by-thread"),
             limit: self.arguments.number("limit")?,
@@ -112,6 +114,10 @@ impl View<'_> {
             Some("flamegraph") => export::flamegraph,
             Some("folded") => export::folded,
             Some("csv") => export::csv,
+            Some("speedscope") => export::speedscope,
+            Some("pprof") => export::pprof,
+            Some("callgrind") => export::callgrind,
+            Some("firefox") => export::firefox,
             Some("trace-cmd") => export::trace_dat,
             _ => export::perfetto,
         };
@@ -136,6 +142,13 @@ impl View<'_> {
         let hint = if near.is_empty() { String::new() } else { format!("; nearest: {}", near.join(", ")) };
         bail!("no function of the trace matches '{pattern}'{hint}")
     }
+}
+
+/// A list of columns.
+pub fn list<T: FromStr<Err = String>>(arguments: &Arguments, flag: &str) -> Result<Vec<T>> {
+    let list = arguments.text(flag).unwrap_or_default();
+    let names = list.split(',').map(str::trim).filter(|name| !name.is_empty());
+    names.map(|name| name.parse().map_err(|error| anyhow!("--{flag}: {error}"))).collect()
 }
 
 /// `--format` of a table.

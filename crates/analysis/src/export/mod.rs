@@ -1,19 +1,27 @@
 //! Forms for other tools.
 
+mod callgrind;
 mod chrome;
 mod csv;
+mod firefox;
 mod flamegraph;
 mod folded;
 mod perfetto;
+mod pprof;
 mod proto;
+mod speedscope;
 mod svg;
 mod trace_dat;
 
+pub use callgrind::callgrind;
 pub use chrome::chrome;
 pub use csv::csv;
+pub use firefox::firefox;
 pub use flamegraph::flamegraph;
 pub use folded::folded;
 pub use perfetto::perfetto;
+pub use pprof::pprof;
+pub use speedscope::speedscope;
 pub use trace_dat::{Version, trace_dat};
 
 use crate::{Names, Source};
@@ -24,9 +32,9 @@ use calltap_trace::ThreadId;
 pub struct Options {
     /// Keep linker names.
     pub linker_names: bool,
-    /// Folded stacks and flame graphs: begin every stack with its thread.
+    /// Folded stacks and flame graphs: begin every stack with its thread. pprof: label every stack with it.
     pub by_thread: bool,
-    /// Folded stacks and flame graphs: different stacks kept in memory, 0 = a million.
+    /// Folded stacks, flame graphs, pprof: different stacks kept in memory, 0 = a million.
     pub max_paths: usize,
     /// trace.dat: which version of it.
     pub version: Version,

@@ -1,185 +1,86 @@
-//! Adding up calls by function.
+//! From sums to rows.
 
-use super::{Options, Report, Row, SortKey, Times};
+use super::{Column, Options, PERMILLES, Report, Row, Times};
 use crate::head::head;
-use crate::{Call, Enter, Error, Names, Progress, Source, Visitor, run_by_thread};
+use crate::histogram::Histograms;
+use crate::sums::{self, Extra, Stats, Sum};
+use crate::{Error, Names, Progress, Source};
 use calltap_trace::{SiteId, ThreadId};
 use std::cmp::Ordering;
 use std::collections::HashMap;
-use std::io;
-
-/// Sums of one function, ticks: one cache line.
-#[derive(Clone, Copy, Debug)]
-#[repr(align(64))]
-struct Stats {
-    squares: u128,
-    calls: u64,
-    outermost: u64,
-    own: u64,
-    sum: u64,
-    min: u64,
-    max: u64,
-}
-
-impl Stats {
-    const NONE: Self = Self { squares: 0, calls: 0, outermost: 0, own: 0, sum: 0, min: u64::MAX, max: 0 };
-
-    fn add(&mut self, other: &Self) {
-        self.squares = self.squares.saturating_add(other.squares);
-        self.calls += other.calls;
-        self.outermost = self.outermost.saturating_add(other.outermost);
-        self.own = self.own.saturating_add(other.own);
-        self.sum = self.sum.saturating_add(other.sum);
-        self.min = self.min.min(other.min);
-        self.max = self.max.max(other.max);
-    }
-
-    /// Sample standard deviation in ticks.
-    fn deviation(&self) -> f64 {
-        if self.calls < 2 {
-            return 0.0;
-        }
-        let (n, sum) = (u128::from(self.calls), u128::from(self.sum));
-        // Exact while it fits: means far larger than their deviation would cancel in floating point.
-        let spread = match self.squares.checked_mul(n) {
-            Some(squares) => squares.saturating_sub(sum * sum) as f64,
-            None => (self.squares as f64 * n as f64 - sum as f64 * sum as f64).max(0.0),
-        };
-        (spread / (n as f64 * (n - 1) as f64)).sqrt()
-    }
-}
-
-struct Collector {
-    stats: Vec<Stats>,
-    /// Calls without time, by site.
-    marks: Vec<u64>,
-    /// Open activations in the current thread, by site.
-    open: Vec<u32>,
-    /// Sites with calls in the current thread (in the trace, unless by thread).
-    touched: Vec<u32>,
-    by_thread: bool,
-    finished: Vec<(ThreadId, SiteId, Stats, u64)>,
-}
-
-impl Visitor for Collector {
-    #[inline(always)]
-    fn enter(&mut self, _: ThreadId, enter: &Enter) {
-        self.open[enter.site.0 as usize] += 1;
-    }
-
-    #[inline(always)]
-    fn close(&mut self, _: ThreadId, call: &Call) {
-        let at = call.site.0 as usize;
-        let stats = &mut self.stats[at];
-        let open = &mut self.open[at];
-        *open -= 1;
-        if stats.calls == 0 {
-            self.touched.push(call.site.0);
-        }
-        stats.calls += 1;
-        stats.sum = stats.sum.wrapping_add(call.total);
-        stats.own = stats.own.wrapping_add(call.self_ticks);
-        stats.outermost = stats.outermost.wrapping_add(if *open == 0 { call.total } else { 0 });
-        stats.squares = stats.squares.wrapping_add(u128::from(call.total) * u128::from(call.total));
-        stats.min = stats.min.min(call.total);
-        stats.max = stats.max.max(call.total);
-    }
-
-    #[inline(always)]
-    fn mark(&mut self, _: ThreadId, enter: &Enter) {
-        let marks = &mut self.marks[enter.site.0 as usize];
-        if *marks == 0 {
-            self.touched.push(enter.site.0);
-        }
-        *marks += 1;
-    }
-
-    fn thread_end(&mut self, thread: ThreadId) -> io::Result<()> {
-        if self.by_thread {
-            self.flush(thread);
-        }
-        Ok(())
-    }
-}
-
-impl Collector {
-    fn flush(&mut self, thread: ThreadId) {
-        self.touched.sort_unstable();
-        for at in self.touched.drain(..) {
-            let (stats, marks) = (&mut self.stats[at as usize], &mut self.marks[at as usize]);
-            // A function that was both timed and marked is in the list twice.
-            if stats.calls + *marks > 0 {
-                self.finished.push((thread, SiteId(at), *stats, *marks));
-                (*stats, *marks) = (Stats::NONE, 0);
-            }
-        }
-    }
-}
 
 pub(super) fn collect(
     source: &dyn Source,
     options: &Options,
     progress: Progress<'_>,
 ) -> Result<Report, Error> {
-    let sites = source.meta().sites.len() + 1;
-    let mut collector = Collector {
-        stats: vec![Stats::NONE; sites],
-        marks: vec![0; sites],
-        open: vec![0; sites],
-        touched: Vec::new(),
-        by_thread: options.by_thread,
-        finished: Vec::new(),
-    };
-    let totals = run_by_thread(source, &mut collector, progress)?;
-    if !options.by_thread {
-        collector.flush(ThreadId(0));
+    if options.sort.permille().is_some() || options.columns.iter().any(|column| column.permille().is_some()) {
+        let histograms = Histograms::new(source.meta().sites.len() + 1);
+        collect_with(source, options, histograms, progress, |counts| {
+            Some(PERMILLES.map(|p| counts.permille(p)))
+        })
+    } else {
+        collect_with(source, options, (), progress, |_| None)
     }
-    let names = Names::new(source.meta(), options.linker_names);
-    let mut rows = rows(source, options, &names, collector.finished);
-    let cut = limit(&mut rows, options);
-    let rows = rows.into_iter().map(|(_, row)| row).collect();
-    let head = head(source, &totals);
-    Ok(Report { rows, totals, cut, head, timed: source.has_time(), by_thread: options.by_thread })
 }
 
-fn rows(
+fn collect_with<E: Extra>(
     source: &dyn Source,
     options: &Options,
-    names: &Names<'_>,
-    finished: Vec<(ThreadId, SiteId, Stats, u64)>,
-) -> Vec<(ThreadId, Row)> {
-    let (functions, shown) = (same_functions(source, names), shown(source, options, names));
-    let mut index = HashMap::new();
-    let mut merged: Vec<(ThreadId, SiteId, Stats, u64)> = Vec::new();
-    for (thread, site, stats, marks) in finished {
-        let at = site.0 as usize;
-        if !shown[at] {
-            continue;
-        }
-        let at = *index.entry((thread, functions[at])).or_insert(merged.len());
-        match merged.get_mut(at) {
-            Some((_, _, sum, calls)) => {
-                sum.add(&stats);
-                *calls += marks;
-            }
-            None => merged.push((thread, site, stats, marks)),
-        }
-    }
+    extra: E,
+    progress: Progress<'_>,
+    percentiles: fn(&E::Of) -> Option<[u64; 4]>,
+) -> Result<Report, Error> {
+    let (sums, totals) = sums::collect(source, options.by_thread, extra, progress)?;
+    let names = Names::new(source.meta(), options.linker_names);
+    let merged = merged::<E>(source, options, &names, sums);
     let mut rows: Vec<(ThreadId, Row)> = merged
         .into_iter()
-        .map(|(thread, site, stats, marks)| {
+        .map(|sum| {
             let row = Row {
-                function: names.function(site).to_owned(),
-                module: names.module(site).to_owned(),
-                thread: options.by_thread.then(|| (names.comm(thread).to_owned(), names.tid(thread))),
-                calls: stats.calls + marks,
-                times: times(source, &stats),
+                function: names.function(sum.site).to_owned(),
+                module: names.module(sum.site).to_owned(),
+                thread: options.by_thread.then(|| (names.comm(sum.thread).to_owned(), names.tid(sum.thread))),
+                calls: sum.stats.calls + sum.marks,
+                times: times(source, &sum.stats, percentiles(&sum.extra)),
             };
-            (thread, row)
+            (sum.thread, row)
         })
         .collect();
     rows.sort_by(|(thread_a, a), (thread_b, b)| thread_a.cmp(thread_b).then_with(|| order(a, b, options)));
-    rows
+    let cut = limit(&mut rows, options);
+    let rows = rows.into_iter().map(|(_, row)| row).collect();
+    let head = head(source, &totals);
+    let (timed, by_thread) = (source.has_time(), options.by_thread);
+    Ok(Report { rows, totals, cut, head, timed, by_thread, columns: options.all_columns() })
+}
+
+/// Those that are shown, one for each function (and thread).
+fn merged<E: Extra>(
+    source: &dyn Source,
+    options: &Options,
+    names: &Names<'_>,
+    sums: Vec<Sum<E::Of>>,
+) -> Vec<Sum<E::Of>> {
+    let (functions, shown) = (same_functions(source, names), shown(source, options, names));
+    let mut index = HashMap::new();
+    let mut merged: Vec<Sum<E::Of>> = Vec::new();
+    for sum in sums {
+        let at = sum.site.0 as usize;
+        if !shown[at] {
+            continue;
+        }
+        let at = *index.entry((sum.thread, functions[at])).or_insert(merged.len());
+        match merged.get_mut(at) {
+            Some(before) => {
+                before.stats.add(&sum.stats);
+                before.marks += sum.marks;
+                E::add(&mut before.extra, &sum.extra);
+            }
+            None => merged.push(sum),
+        }
+    }
+    merged
 }
 
 /// A number per site, the same for sites that are one function: of several processes, or of a module that was
@@ -206,7 +107,7 @@ fn shown(source: &dyn Source, options: &Options, names: &Names<'_>) -> Vec<bool>
         .collect()
 }
 
-fn times(source: &dyn Source, stats: &Stats) -> Option<Times> {
+fn times(source: &dyn Source, stats: &Stats, percentiles: Option<[u64; 4]>) -> Option<Times> {
     if stats.calls == 0 || !source.has_time() {
         return None;
     }
@@ -219,26 +120,20 @@ fn times(source: &dyn Source, stats: &Stats) -> Option<Times> {
         min_ns: ns(stats.min),
         max_ns: ns(stats.max),
         stdev_ns: (stats.deviation() * ns_per_tick).round() as u64,
+        // The middle of a bucket can lie beyond the only call in it.
+        percentiles_ns: percentiles.map(|all| all.map(|ticks| ns(ticks.clamp(stats.min, stats.max)))),
     })
 }
 
 fn order(a: &Row, b: &Row, options: &Options) -> Ordering {
-    let number = |row: &Row| {
-        let times = row.times.unwrap_or_default();
-        match options.sort {
-            SortKey::Total => times.total_ns,
-            SortKey::SelfTime => times.self_ns,
-            SortKey::Avg => times.avg_ns,
-            SortKey::Min => times.min_ns,
-            SortKey::Max => times.max_ns,
-            SortKey::Stdev => times.stdev_ns,
-            SortKey::Calls | SortKey::Function | SortKey::Module => row.calls,
-        }
+    let number = |row: &Row| match options.sort {
+        Column::Calls | Column::Function | Column::Module => row.calls,
+        column => row.times.map_or(0, |times| column.ns(&times)),
     };
     let by_name = || a.function.cmp(&b.function).then_with(|| a.module.cmp(&b.module));
     let first = match options.sort {
-        SortKey::Function => by_name(),
-        SortKey::Module => a.module.cmp(&b.module),
+        Column::Function => by_name(),
+        Column::Module => a.module.cmp(&b.module),
         _ => number(b).cmp(&number(a)),
     };
     let first = if options.reverse { first.reverse() } else { first };

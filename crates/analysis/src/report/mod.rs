@@ -3,20 +3,25 @@
 //! `total` is the time of the outermost activations only, so recursion is not counted twice; `self` excludes calls
 //! made. Average, minimum, maximum and standard deviation are per call, recursive calls included; the deviation is
 //! the sample one (n - 1), as in the kernel's function profiler. Calls seen by a `function` tracer count as calls
-//! and have no time.
+//! and have no time. Percentiles are per call, too, by nearest rank; a call's duration is known to 1/128 of it.
 
 mod collect;
+mod column;
 mod output;
+
+pub use column::Column;
+use column::PERMILLES;
 
 use crate::{Error, Glob, Progress, Source, Totals};
 use std::io::Write;
-use std::str::FromStr;
 
 /// What to show, and how.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Column to sort by.
-    pub sort: SortKey,
+    pub sort: Column,
+    /// Columns with numbers, in this order; empty for all but percentiles. One that is sorted by is always shown.
+    pub columns: Vec<Column>,
     /// Turn the order around (names normally ascend, numbers descend).
     pub reverse: bool,
     /// Only functions matching one of these by demangled or linker name; empty = all.
@@ -27,55 +32,6 @@ pub struct Options {
     pub limit: Option<usize>,
     /// Keep linker names.
     pub linker_names: bool,
-}
-
-/// A column of the report.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum SortKey {
-    /// Time of outermost activations.
-    #[default]
-    Total,
-    /// Time without calls made.
-    SelfTime,
-    /// Number of calls.
-    Calls,
-    /// Mean time per call.
-    Avg,
-    /// Shortest call.
-    Min,
-    /// Longest call.
-    Max,
-    /// Standard deviation per call.
-    Stdev,
-    /// Name.
-    Function,
-    /// Module's file name.
-    Module,
-}
-
-impl SortKey {
-    /// The names understood by `from_str`.
-    pub const NAMES: &[&str] =
-        &["total", "self", "calls", "avg", "min", "max", "stdev", "function", "module"];
-}
-
-impl FromStr for SortKey {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        Ok(match name {
-            "total" => Self::Total,
-            "self" => Self::SelfTime,
-            "calls" => Self::Calls,
-            "avg" => Self::Avg,
-            "min" => Self::Min,
-            "max" => Self::Max,
-            "stdev" => Self::Stdev,
-            "function" => Self::Function,
-            "module" => Self::Module,
-            _ => return Err(format!("'{name}' is not a column; columns are {}", Self::NAMES.join(", "))),
-        })
-    }
 }
 
 /// The times of a function, nanoseconds.
@@ -93,6 +49,8 @@ pub struct Times {
     pub max_ns: u64,
     /// Sample standard deviation per call, 0 for a single call.
     pub stdev_ns: u64,
+    /// p50, p90, p99 and p99.9 per call, if they were asked for: off by 1/128 at most.
+    pub percentiles_ns: Option<[u64; 4]>,
 }
 
 /// One function (of one thread with [`Options::by_thread`]).
@@ -122,6 +80,7 @@ pub struct Report {
     head: String,
     timed: bool,
     by_thread: bool,
+    columns: Vec<Column>,
 }
 
 /// Form of a table.

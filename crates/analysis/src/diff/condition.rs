@@ -1,0 +1,257 @@
+//! Conditions under which a comparison has failed: `total(f)>1.1x`.
+
+use super::noise::Rule;
+use super::{Measure, Options, Row, Verdict};
+use crate::units::{count, duration};
+use crate::{Error, Glob, Names, Source, nearest_names};
+use calltap_trace::SiteId;
+use std::str::FromStr;
+
+const FORM: &str = "expected as in 'total(f)>1.1x', 'p99(f)>5ms' or 'calls(f)>=1000'";
+
+/// A condition on a function, or on each that a glob matches.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Condition {
+    text: String,
+    measure: Measure,
+    function: String,
+    comparison: Comparison,
+    bound: Bound,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Comparison {
+    More,
+    AtLeast,
+    Less,
+    AtMost,
+}
+
+/// What B is compared with.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Bound {
+    /// So many times A.
+    Ratio(f64),
+    /// Nanoseconds, or calls.
+    Number(f64),
+}
+
+/// A condition, tried.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// As it was given.
+    pub condition: String,
+    /// The functions of which it holds.
+    pub holds_of: Vec<Holds>,
+}
+
+/// A function of which a condition holds.
+#[derive(Clone, Debug)]
+pub struct Holds {
+    /// Its name.
+    pub function: String,
+    /// What was compared.
+    pub measure: Measure,
+    /// In A and in B: calls, or nanoseconds.
+    pub values: [u64; 2],
+    /// Whether they differ beyond the noise.
+    pub verdict: Option<Verdict>,
+}
+
+impl Condition {
+    fn is_met(&self, a: u64, b: u64) -> bool {
+        let (a, b) = (a as f64, b as f64);
+        let bound = match self.bound {
+            Bound::Ratio(ratio) => ratio * a,
+            Bound::Number(number) => number,
+        };
+        match self.comparison {
+            Comparison::More => b > bound,
+            Comparison::AtLeast => b >= bound,
+            Comparison::Less => b < bound,
+            Comparison::AtMost => b <= bound,
+        }
+    }
+}
+
+impl FromStr for Condition {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = |what: &str| format!("'{text}': {what}; {FORM}");
+        let (measure, rest) = text.split_once('(').ok_or_else(|| wrong("no function in parentheses"))?;
+        let measure: Measure =
+            measure.trim().parse().map_err(|error: String| format!("'{text}': {error}"))?;
+        // Names can have parentheses and > themselves; what is behind the last parenthesis has not.
+        let (function, rest) = rest.rsplit_once(')').ok_or_else(|| wrong("no function in parentheses"))?;
+        if function.trim().is_empty() {
+            return Err(wrong("no function in parentheses"));
+        }
+        let rest = rest.trim();
+        let forms = [
+            (">=", Comparison::AtLeast),
+            ("<=", Comparison::AtMost),
+            (">", Comparison::More),
+            ("<", Comparison::Less),
+        ];
+        let found = forms.iter().find_map(|(sign, form)| Some((*form, rest.strip_prefix(sign)?)));
+        let (comparison, bound) = found.ok_or_else(|| wrong("no >, >=, < or <= behind the function"))?;
+        let bound = bound_of(measure, bound.trim()).map_err(|what| wrong(&what))?;
+        Ok(Self { text: text.to_owned(), measure, function: function.trim().to_owned(), comparison, bound })
+    }
+}
+
+fn bound_of(measure: Measure, text: &str) -> Result<Bound, String> {
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (digits, unit) = text.split_at(end);
+    let number: f64 = digits.parse().map_err(|_| format!("'{text}' is not a number"))?;
+    let factor = match (unit.trim(), measure.is_time()) {
+        ("x", _) => return Ok(Bound::Ratio(number)),
+        ("", false) => 1.0,
+        ("ns", true) => 1.0,
+        ("us", true) => 1e3,
+        ("ms", true) => 1e6,
+        ("s", true) => 1e9,
+        (_, true) => return Err(format!("'{text}' is neither a ratio (1.1x) nor a time (ns, us, ms, s)")),
+        (_, false) => return Err(format!("'{text}' is neither a ratio (1.1x) nor a number of calls")),
+    };
+    Ok(Bound::Number(number * factor))
+}
+
+/// Tries the conditions on rows by function, of which `names` are the names. `why_not` is why times cannot be compared.
+pub(super) fn try_all(
+    sources: [&dyn Source; 2],
+    rows: &[Row],
+    names: &dyn Fn(&Row) -> String,
+    why_not: Option<&str>,
+    rule: Rule,
+    options: &Options,
+) -> Result<Vec<Outcome>, Error> {
+    let outcome = |condition: &Condition| {
+        if let (Some(why), true) = (why_not, condition.measure.is_time()) {
+            return Err(Error::Condition { condition: condition.text.clone(), why: why.to_owned() });
+        }
+        let matching = matching(sources, condition, options)?;
+        let mut holds_of = Vec::new();
+        for row in rows {
+            let function = names(row);
+            if !matching.contains(&function) {
+                continue;
+            }
+            let [a, b] = [0, 1].map(|side: usize| row.sides[side].value(condition.measure));
+            let (Some(a), Some(b)) = (a, b) else {
+                let why = format!("the calls of '{function}' were not timed");
+                return Err(Error::Condition { condition: condition.text.clone(), why });
+            };
+            if condition.is_met(a, b) {
+                let verdict = row.verdict(condition.measure, rule);
+                holds_of.push(Holds { function, measure: condition.measure, values: [a, b], verdict });
+            }
+        }
+        Ok(Outcome { condition: condition.text.clone(), holds_of })
+    };
+    options.conditions.iter().map(outcome).collect()
+}
+
+/// The names of the functions that a condition is about: of those that could be called, whether they were or not.
+fn matching(
+    sources: [&dyn Source; 2],
+    condition: &Condition,
+    options: &Options,
+) -> Result<std::collections::HashSet<String>, Error> {
+    let (mut all, mut exact, mut globbed) = (Vec::new(), Vec::new(), Vec::new());
+    let glob = Glob::new(&condition.function);
+    for source in sources {
+        let names = Names::new(source.meta(), options.linker_names);
+        for site in (0..source.meta().sites.len() as u32).map(SiteId) {
+            let (name, linker) = (names.function(site).to_owned(), names.linker(site));
+            if name == condition.function || linker == condition.function {
+                exact.push(name.clone());
+            } else if glob.matches(&name) || glob.matches(linker) {
+                globbed.push(name.clone());
+            }
+            all.push(name);
+        }
+    }
+    // (The name of a C++ function can be a glob that does not match it: operator*, f[abi:cxx11].)
+    let found = if exact.is_empty() { globbed } else { exact };
+    if found.is_empty() {
+        let near = nearest_names(&condition.function, all.iter().map(String::as_str), 6);
+        let mut near: Vec<String> = near.into_iter().map(str::to_owned).collect();
+        near.dedup();
+        near.truncate(3);
+        return Err(Error::NoSuchFunction { wanted: condition.function.clone(), near });
+    }
+    Ok(found.into_iter().collect())
+}
+
+impl Outcome {
+    /// One sentence for each of the first few functions of which it holds.
+    pub fn sentences(&self) -> Vec<String> {
+        const SHOWN: usize = 10;
+        let mut sentences: Vec<String> =
+            self.holds_of.iter().take(SHOWN).map(|holds| self.sentence(holds)).collect();
+        if self.holds_of.len() > SHOWN {
+            let more = self.holds_of.len() - SHOWN;
+            sentences.push(format!("{}: and of {more} more functions", self.condition));
+        }
+        sentences
+    }
+
+    fn sentence(&self, holds: &Holds) -> String {
+        let form = |value: u64| if holds.measure.is_time() { duration(value) } else { count(value) };
+        let [a, b] = holds.values;
+        let ratio = if a > 0 { format!(" ({:.2}x)", b as f64 / a as f64) } else { String::new() };
+        let noise = match holds.verdict {
+            Some(Verdict::Same) => ", which is within the noise",
+            Some(Verdict::Unknown) | None => ", of which the noise is not known",
+            Some(_) => "",
+        };
+        let function = crate::units::one_line(&holds.function);
+        format!("{}: {function} has {} in A, {} in B{ratio}{noise}", self.condition, form(a), form(b))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_understood() {
+        let parsed =
+            |text: &str| text.parse::<Condition>().map(|c| (c.measure, c.function, c.comparison, c.bound));
+        let good = |text: &str, measure, function: &str, comparison, bound| {
+            assert_eq!(parsed(text), Ok((measure, function.to_owned(), comparison, bound)));
+        };
+        good("total(f)>1.1x", Measure::Total, "f", Comparison::More, Bound::Ratio(1.1));
+        good(" p99.9( f ) >= 5 ms", Measure::P999, "f", Comparison::AtLeast, Bound::Number(5e6));
+        good("calls(f*)<1000", Measure::Calls, "f*", Comparison::Less, Bound::Number(1000.0));
+        let swap = "std::swap<int>(int&, int&)";
+        good(&format!("self({swap})<=0.5x"), Measure::SelfTime, swap, Comparison::AtMost, Bound::Ratio(0.5));
+        good(
+            "avg(operator>(A, A))>10us",
+            Measure::Avg,
+            "operator>(A, A)",
+            Comparison::More,
+            Bound::Number(1e4),
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused() {
+        for (text, says) in [
+            ("total", "no function"),
+            ("total()>1x", "no function"),
+            ("total(f)", "behind the function"),
+            ("total(f)=1x", "behind the function"),
+            ("total(f)>", "not a number"),
+            ("total(f)>5", "nor a time"),
+            ("total(f)>-5ms", "not a number"),
+            ("calls(f)>5ms", "nor a number of calls"),
+            ("mean(f)>5ms", "p99.9"),
+        ] {
+            let error = text.parse::<Condition>().unwrap_err();
+            assert!(error.contains(says) && error.contains(text), "{error}");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! A comparison for programs; `docs/diff.md` describes it.
+
+use super::{Diff, Measure, Row, Side, noise};
+use serde_json::{Map, Value, json};
+use std::io::{self, Write};
+
+/// Goes up when something a reader relies on is changed or taken away; what is added does not count.
+const VERSION: u32 = 1;
+
+impl Diff {
+    /// Writes it as one JSON object, a row to a line: all functions or paths, all that is known of them.
+    pub fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
+        let member = |name: &str, value: Value| format!("\"{name}\":{value},\n");
+        writeln!(out, "{{\"calltap_diff\":{VERSION},")?;
+        for (side, name) in self.sides.iter().zip(["a", "b"]) {
+            out.write_all(member(name, of_side(side)).as_bytes())?;
+        }
+        out.write_all(member("compared", json!(if self.timed { "times" } else { "calls" })).as_bytes())?;
+        out.write_all(member("restriction", json!(self.restriction)).as_bytes())?;
+        let rule = json!({
+            "standard_errors": noise::ERRORS,
+            "min_change": self.options.min_change,
+            "least_calls": noise::LEAST,
+            "percentile_step_ns": self.rule().step_ns,
+        });
+        out.write_all(member("noise", rule).as_bytes())?;
+        out.write_all(
+            member("merged_calls", json!({ "a": self.merged[0], "b": self.merged[1] })).as_bytes(),
+        )?;
+        let conditions = self.outcomes.iter().map(|outcome| {
+            let holds_of = outcome.holds_of.iter().map(|holds| {
+                let [a, b] = holds.values;
+                let verdict = holds.verdict.map(|verdict| verdict.name());
+                json!({ "function": holds.function, "a": a, "b": b, "verdict": verdict })
+            });
+            json!({ "condition": outcome.condition, "holds_of": holds_of.collect::<Vec<_>>() })
+        });
+        out.write_all(member("conditions", conditions.collect()).as_bytes())?;
+        write!(out, "\"{}\":[", if self.options.by_path { "paths" } else { "functions" })?;
+        let rows = self.rows.iter().take(self.options.limit.unwrap_or(usize::MAX));
+        for (at, row) in rows.enumerate() {
+            write!(out, "{}{}", if at == 0 { "\n" } else { ",\n" }, self.row(row))?;
+        }
+        out.write_all(b"\n]}\n")
+    }
+
+    fn row(&self, row: &Row) -> Value {
+        let function = &self.functions[row.function as usize];
+        let mut object = Map::new();
+        object.insert("function".to_owned(), json!(function.name));
+        object.insert("module".to_owned(), json!(function.module));
+        if let Some(node) = row.path {
+            object.insert("path".to_owned(), json!(self.path(node)));
+        }
+        object.insert("beyond_noise".to_owned(), json!(self.is_beyond(row)));
+        for measure in Measure::ALL {
+            if self.options.by_path && !measure.is_by_path() {
+                continue;
+            }
+            let [a, b] = [0, 1].map(|side: usize| row.sides[side].value(measure));
+            let verdict = row.verdict(measure, self.rule()).map(|verdict| verdict.name());
+            let of = if self.timed || !measure.is_time() {
+                json!({ "a": a, "b": b, "verdict": verdict })
+            } else {
+                Value::Null
+            };
+            object.insert(measure.key(), of);
+        }
+        Value::Object(object)
+    }
+}
+
+fn of_side(side: &Side) -> Value {
+    json!({
+        "file": side.name,
+        "events": side.totals.events,
+        "threads": side.totals.threads,
+        "calls": side.totals.calls,
+        "lost_calls": side.lost,
+        "unfinished_calls": side.totals.unfinished,
+        "unreadable_parts": side.totals.damaged,
+        "clock": side.clock,
+    })
+}

@@ -1,0 +1,259 @@
+//! Two traces, compared: which functions, or call paths, differ, and whether beyond the noise ([`noise`]).
+//!
+//! Traces whose times cannot be compared, of different clocks or of a counter, are compared by numbers of calls alone.
+
+mod by_function;
+mod by_path;
+mod condition;
+mod functions;
+mod json;
+mod measure;
+pub mod noise;
+mod numbers;
+mod text;
+
+pub use condition::{Condition, Outcome};
+pub use measure::Measure;
+pub use noise::Verdict;
+
+use crate::head::head;
+use crate::{Error, Glob, Progress, Source, Totals};
+use calltap_trace::ClockKind;
+use functions::Function;
+use noise::Rule;
+use numbers::Numbers;
+use std::cmp::Reverse;
+
+/// What to compare, and what to show.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// By call path, not by function.
+    pub by_path: bool,
+    /// What text shows, in this order; empty for total, self, calls, p50 and p99 (not by path).
+    pub columns: Vec<Measure>,
+    /// The largest differences of this first.
+    pub sort: Measure,
+    /// Also what does not differ beyond the noise.
+    pub all: bool,
+    /// Only functions matching one of these by name; empty = all.
+    pub filter: Vec<Glob>,
+    /// At most so many rows.
+    pub limit: Option<usize>,
+    /// Times that differ by a smaller share are the same.
+    pub min_change: f64,
+    /// Conditions to try.
+    pub conditions: Vec<Condition>,
+    /// Keep linker names.
+    pub linker_names: bool,
+    /// Different call paths kept in memory of each trace, 0 = a million.
+    pub max_paths: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            by_path: false,
+            columns: Vec::new(),
+            sort: Measure::Total,
+            all: false,
+            filter: Vec::new(),
+            limit: None,
+            min_change: 0.05,
+            conditions: Vec::new(),
+            linker_names: false,
+            max_paths: 0,
+        }
+    }
+}
+
+/// A function, or a path, in both traces.
+#[derive(Clone, Debug)]
+struct Row {
+    function: u32,
+    /// Its place in the tree of paths.
+    path: Option<u32>,
+    sides: [Numbers; 2],
+}
+
+impl Row {
+    fn verdict(&self, measure: Measure, rule: Rule) -> Option<Verdict> {
+        noise::judge(measure, &self.sides[0], &self.sides[1], rule)
+    }
+
+    /// How much more or less it is.
+    fn change(&self, measure: Measure) -> Option<u64> {
+        Some(self.sides[0].value(measure)?.abs_diff(self.sides[1].value(measure)?))
+    }
+}
+
+/// A finished comparison.
+pub struct Diff {
+    options: Options,
+    /// All that pass the filter, the largest difference first.
+    rows: Vec<Row>,
+    functions: Vec<Function>,
+    /// Parent and function of each path; the first is the root.
+    tree: Vec<(u32, u32)>,
+    /// Calls that were merged into their callers as there were too many paths, in each trace.
+    merged: [u64; 2],
+    timed: bool,
+    restriction: Option<String>,
+    /// What became of the conditions, in their order.
+    pub outcomes: Vec<Outcome>,
+    sides: [Side; 2],
+}
+
+/// What is said of one of the traces.
+struct Side {
+    name: String,
+    head: String,
+    totals: Totals,
+    lost: u64,
+    clock: Option<ClockKind>,
+}
+
+/// Compares B with A. The sources come with the names that the reader knows them by.
+pub fn collect(
+    sources: [(&str, &dyn Source); 2],
+    options: &Options,
+    mut progress: Progress<'_>,
+) -> Result<Diff, Error> {
+    let names = sources.map(|(name, _)| name);
+    let sources = sources.map(|(_, source)| source);
+    let first = sources[0].event_count();
+    let mut of_both = |side: usize, done: u64| crate::drive::tell(&mut progress, done + side as u64 * first);
+    let mut diff = if options.by_path {
+        by_path::collect(sources, options, &mut of_both)?
+    } else {
+        by_function::collect(sources, options, &mut of_both)?
+    };
+    for (at, (side, source)) in diff.sides.iter_mut().zip(sources).enumerate() {
+        side.name = names[at].to_owned();
+        side.lost = crate::head::Lost::of(source, &side.totals).entries;
+        side.clock = clock(source);
+        side.head = head(source, &side.totals);
+    }
+    diff.restrict(restriction(sources));
+    if options.by_path && !options.conditions.is_empty() {
+        // (Conditions are on functions.)
+        let mut by_function = by_function::collect(sources, options, &mut |_, _| {})?;
+        by_function.sides.iter_mut().zip(sources).for_each(|(side, source)| side.clock = clock(source));
+        by_function.restrict(restriction(sources));
+        diff.outcomes = by_function.outcomes(sources)?;
+    } else {
+        diff.outcomes = diff.outcomes(sources)?;
+    }
+    diff.sort_and_filter();
+    Ok(diff)
+}
+
+fn passes(function: &Function, options: &Options) -> bool {
+    options.filter.is_empty() || options.filter.iter().any(|glob| glob.matches(&function.name))
+}
+
+impl Diff {
+    fn new(options: &Options, functions: Vec<Function>, rows: Vec<Row>, totals: [Totals; 2]) -> Self {
+        let side = |totals| Side { name: String::new(), head: String::new(), totals, lost: 0, clock: None };
+        Self {
+            options: options.clone(),
+            rows,
+            functions,
+            tree: Vec::new(),
+            merged: [0; 2],
+            timed: true,
+            restriction: None,
+            outcomes: Vec::new(),
+            sides: totals.map(side),
+        }
+    }
+
+    /// Leaves the times alone if they cannot be compared.
+    fn restrict(&mut self, why: Option<String>) {
+        if why.is_some() {
+            self.rows.iter_mut().flat_map(|row| &mut row.sides).for_each(|side| side.times = None);
+        }
+        (self.timed, self.restriction) = (why.is_none(), why);
+    }
+
+    fn outcomes(&self, sources: [&dyn Source; 2]) -> Result<Vec<Outcome>, Error> {
+        let name = |row: &Row| self.functions[row.function as usize].name.clone();
+        condition::try_all(sources, &self.rows, &name, self.restriction(), self.rule(), &self.options)
+    }
+
+    fn sort_and_filter(&mut self) {
+        let sort = if self.timed { self.options.sort } else { Measure::Calls };
+        let (functions, options) = (&self.functions, &self.options);
+        self.rows.retain(|row| passes(&functions[row.function as usize], options));
+        self.rows.sort_by_cached_key(|row| {
+            let function = &functions[row.function as usize];
+            (Reverse(row.change(sort)), function.name.clone(), function.module.clone(), row.path)
+        });
+    }
+
+    /// Does anything differ beyond the noise, in what is shown?
+    pub fn differs(&self) -> bool {
+        self.rows.iter().any(|row| self.is_beyond(row))
+    }
+
+    /// Why only numbers of calls are compared, if so.
+    pub fn restriction(&self) -> Option<&str> {
+        self.restriction.as_deref()
+    }
+
+    fn rule(&self) -> Rule {
+        let coarse = self.sides.iter().any(|side| side.clock == Some(ClockKind::Coarse));
+        let step_ns = if coarse { 2_000_000 } else { noise::STEP_NS };
+        Rule { min_change: self.options.min_change, step_ns }
+    }
+
+    fn columns(&self) -> Vec<Measure> {
+        let mut columns = match &self.options.columns[..] {
+            [] if self.options.by_path => vec![Measure::Total, Measure::SelfTime, Measure::Calls],
+            [] => vec![Measure::Total, Measure::SelfTime, Measure::Calls, Measure::P50, Measure::P99],
+            columns => columns.to_vec(),
+        };
+        columns.retain(|measure| !measure.is_time() || self.timed);
+        if columns.is_empty() {
+            columns.push(Measure::Calls);
+        }
+        columns
+    }
+
+    fn is_beyond(&self, row: &Row) -> bool {
+        let differs = |measure: &Measure| row.verdict(*measure, self.rule()).is_some_and(Verdict::differs);
+        self.columns().iter().any(differs)
+    }
+
+    /// The functions from the outermost to this one.
+    fn path(&self, mut node: u32) -> Vec<&str> {
+        let mut names = Vec::new();
+        while node != 0 {
+            let (parent, function) = self.tree[node as usize];
+            names.push(self.functions[function as usize].name.as_str());
+            node = parent;
+        }
+        names.reverse();
+        names
+    }
+}
+
+fn clock(source: &dyn Source) -> Option<ClockKind> {
+    source.meta().session.as_ref().map(|session| session.clock)
+}
+
+/// Why the times of two traces cannot be compared.
+fn restriction(sources: [&dyn Source; 2]) -> Option<String> {
+    let [a, b] = sources.map(clock);
+    for (source, side) in sources.into_iter().zip(["A", "B"]) {
+        if !source.has_time() {
+            return Some(format!("{side} has no times (its clock is counter): only calls are compared"));
+        }
+    }
+    let name = |clock: ClockKind| format!("{clock:?}").to_lowercase();
+    match (a, b) {
+        (Some(a), Some(b)) if a != b => {
+            Some(format!("the clock of A is {}, that of B is {}: only calls are compared", name(a), name(b)))
+        }
+        _ => None,
+    }
+}

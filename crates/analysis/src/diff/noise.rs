@@ -1,0 +1,123 @@
+//! What is noise, and what is not.
+//!
+//! One recording of a program is a sample: recorded again, its calls take other times. How much other is told by how they differ among
+//! themselves. The rule:
+//!
+//! - numbers of calls are exact: any difference is one;
+//! - a sum of times (total, self) or a mean differs if the difference is more than [`ERRORS`] standard errors, by the variance of the single
+//!   calls in both traces;
+//! - a percentile differs if the ranges in which it lies, at [`ERRORS`] standard errors of its rank, do not meet (which assumes nothing about
+//!   the distribution);
+//! - in any case by at least a share of the larger one ([`Options::min_change`](super::Options)): recordings differ from each other in ways in
+//!   which calls of one recording do not: the processor's clock, where code and stack lie, what else runs;
+//! - percentiles also by at least [`STEP_NS`], about what the reading of a clock adds to a duration and takes from it (2 ms with the coarse clock);
+//! - of fewer than [`LEAST`] calls nothing is said, nor of a longest call: `?`.
+
+use super::Measure;
+use super::numbers::{Numbers, Percentile, Sample};
+
+/// Standard errors: by chance alone, one of 16,000 differs by more.
+pub const ERRORS: f64 = 4.0;
+/// Calls of a function in each trace that it takes to judge its times.
+pub const LEAST: u64 = 10;
+
+/// Percentiles that differ by less are the same.
+pub const STEP_NS: u64 = 20;
+
+/// What is taken for noise in any case.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rule {
+    /// Of times: a smaller share.
+    pub(super) min_change: f64,
+    /// Of percentiles: less.
+    pub(super) step_ns: u64,
+}
+
+/// Whether a number differs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// Not beyond the noise.
+    Same,
+    /// More in B.
+    More,
+    /// Less in B.
+    Less,
+    /// Nobody can tell.
+    Unknown,
+}
+
+impl Verdict {
+    /// Beyond the noise?
+    pub fn differs(self) -> bool {
+        matches!(self, Verdict::More | Verdict::Less)
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Verdict::Same => "same",
+            Verdict::More => "more",
+            Verdict::Less => "less",
+            Verdict::Unknown => "unknown",
+        }
+    }
+}
+
+/// Judges a measure of one function in both traces. None if one of them does not have it.
+pub(super) fn judge(measure: Measure, a: &Numbers, b: &Numbers, rule: Rule) -> Option<Verdict> {
+    let (from, to) = (a.value(measure)?, b.value(measure)?);
+    let direction = if to > from { Verdict::More } else { Verdict::Less };
+    let change = from.abs_diff(to);
+    let small = measure.is_time() && (change as f64) < rule.min_change * from.max(to) as f64;
+    if from == to || small || (measure.is_percentile() && change < rule.step_ns) {
+        return Some(Verdict::Same);
+    }
+    // That it is there at all is not noise.
+    let (Some(x), Some(y), true) = (&a.times, &b.times, measure.is_time()) else { return Some(direction) };
+    let percentile = |at: usize| match (x.percentiles, y.percentiles) {
+        (Some(x), Some(y)) => apart(&x[at], &y[at]),
+        _ => None,
+    };
+    let beyond = match measure {
+        Measure::Calls => Some(true),
+        Measure::Total => sums_differ(&x.total, &y.total),
+        Measure::SelfTime => sums_differ(&x.own, &y.own),
+        Measure::Avg => means_differ(&x.every, &y.every),
+        Measure::P50 => percentile(0),
+        Measure::P90 => percentile(1),
+        Measure::P99 => percentile(2),
+        Measure::P999 => percentile(3),
+        Measure::Max => None,
+    };
+    Some(match beyond {
+        Some(true) => direction,
+        Some(false) => Verdict::Same,
+        None => Verdict::Unknown,
+    })
+}
+
+/// The numbers of calls are taken as they are; what varies is the time of each.
+fn sums_differ(a: &Sample, b: &Sample) -> Option<bool> {
+    let error = (a.count as f64 * a.variance_ns2 + b.count as f64 * b.variance_ns2).sqrt();
+    (a.count.min(b.count) >= LEAST).then(|| a.sum_ns.abs_diff(b.sum_ns) as f64 > ERRORS * error)
+}
+
+fn means_differ(a: &Sample, b: &Sample) -> Option<bool> {
+    let mean = |sample: &Sample| sample.sum_ns as f64 / sample.count as f64;
+    let error = |sample: &Sample| sample.variance_ns2 / sample.count as f64;
+    (a.count.min(b.count) >= LEAST).then(|| (mean(a) - mean(b)).abs() > ERRORS * (error(a) + error(b)).sqrt())
+}
+
+/// Do two percentiles lie in ranges that do not meet? Each end is off by up to 1/128.
+fn apart(a: &Percentile, b: &Percentile) -> Option<bool> {
+    let (a, b) = (a.between_ns?, b.between_ns?);
+    let below = |high: u64, low: u64| (high as f64) * (129.0 / 128.0) < (low as f64) * (127.0 / 128.0);
+    Some(below(a.1, b.0) || below(b.1, a.0))
+}
+
+/// The ranks between which a percentile of so many calls lies; none if they are too few to have both.
+pub(super) fn ranks(calls: u64, permille: u32) -> Option<(u64, u64)> {
+    let (n, p) = (calls as f64, f64::from(permille) / 1000.0);
+    let off = ERRORS * (n * p * (1.0 - p)).sqrt();
+    let (low, high) = ((n * p - off).floor(), (n * p + off).ceil() + 1.0);
+    (calls >= LEAST && low >= 1.0 && high <= n).then_some((low as u64, high as u64))
+}

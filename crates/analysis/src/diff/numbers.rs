@@ -1,0 +1,163 @@
+//! The numbers of one function, or call path, in one trace.
+
+use super::Measure;
+use super::measure::PERMILLES;
+use crate::histogram::{Counts, Histograms};
+use crate::sums::{Extra, Stats, variance};
+use crate::{Call, Source};
+
+/// What is compared. Nothing of a function that was never called.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Numbers {
+    pub(super) calls: u64,
+    /// Absent when no call was timed.
+    pub(super) times: Option<Times>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Times {
+    pub(super) total: Sample,
+    pub(super) own: Sample,
+    /// All calls, recursive ones included.
+    pub(super) every: Sample,
+    pub(super) max_ns: u64,
+    /// In the order of [`PERMILLES`]; not by path.
+    pub(super) percentiles: Option<[Percentile; 4]>,
+}
+
+/// Some durations.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sample {
+    pub(super) count: u64,
+    pub(super) sum_ns: u64,
+    pub(super) variance_ns2: f64,
+}
+
+/// A percentile, and between which durations it would be found again; absent with too few calls.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Percentile {
+    pub(super) ns: u64,
+    pub(super) between_ns: Option<(u64, u64)>,
+}
+
+impl Numbers {
+    /// 0 of what was never called; none of what has no time.
+    pub(super) fn value(&self, measure: Measure) -> Option<u64> {
+        if measure == Measure::Calls || self.calls == 0 {
+            return Some(self.calls);
+        }
+        let times = self.times.as_ref()?;
+        let percentile = |at: usize| times.percentiles.map(|all| all[at].ns);
+        match measure {
+            Measure::Calls => Some(self.calls),
+            Measure::Total => Some(times.total.sum_ns),
+            Measure::SelfTime => Some(times.own.sum_ns),
+            Measure::Avg => times.every.sum_ns.checked_div(times.every.count),
+            Measure::P50 => percentile(0),
+            Measure::P90 => percentile(1),
+            Measure::P99 => percentile(2),
+            Measure::P999 => percentile(3),
+            Measure::Max => Some(times.max_ns),
+        }
+    }
+}
+
+/// Of the durations of one function in ticks: their number, sum, and sum of squares.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Squares {
+    pub(super) count: u64,
+    pub(super) sum: u64,
+    pub(super) squares: u128,
+}
+
+impl Squares {
+    #[inline(always)]
+    pub(super) fn record(&mut self, ticks: u64) {
+        self.count += 1;
+        self.sum = self.sum.saturating_add(ticks);
+        self.squares = self.squares.saturating_add(u128::from(ticks) * u128::from(ticks));
+    }
+
+    pub(super) fn add(&mut self, other: &Self) {
+        self.count += other.count;
+        self.sum = self.sum.saturating_add(other.sum);
+        self.squares = self.squares.saturating_add(other.squares);
+    }
+
+    pub(super) fn sample(&self, source: &dyn Source) -> Sample {
+        let ns_per_tick = source.duration_ns(1 << 32) as f64 / (1u64 << 32) as f64;
+        Sample {
+            count: self.count,
+            sum_ns: source.duration_ns(self.sum),
+            variance_ns2: variance(self.count, self.sum, self.squares) * ns_per_tick * ns_per_tick,
+        }
+    }
+}
+
+/// What a report does not keep of each function, but a comparison needs.
+pub(super) struct Spreads {
+    functions: Vec<(Squares, Squares)>,
+    histograms: Histograms,
+}
+
+/// Of one function: its outermost calls, the time of its calls without those made, and all durations.
+#[derive(Default)]
+pub(super) struct Spread {
+    outermost: Squares,
+    own: Squares,
+    counts: Counts,
+}
+
+impl Spreads {
+    pub(super) fn new(functions: usize) -> Self {
+        Self { functions: vec![Default::default(); functions], histograms: Histograms::new(functions) }
+    }
+}
+
+impl Extra for Spreads {
+    type Of = Spread;
+
+    #[inline(always)]
+    fn close(&mut self, function: usize, call: &Call, outermost: bool) {
+        let (outer, own) = &mut self.functions[function];
+        if outermost {
+            outer.record(call.total);
+        }
+        own.record(call.self_ticks);
+        self.histograms.record(function, call.total);
+    }
+
+    fn take(&mut self, function: usize) -> Spread {
+        let (outermost, own) = std::mem::take(&mut self.functions[function]);
+        Spread { outermost, own, counts: self.histograms.take(function) }
+    }
+
+    fn add(sum: &mut Spread, other: &Spread) {
+        sum.outermost.add(&other.outermost);
+        sum.own.add(&other.own);
+        sum.counts.add(&other.counts);
+    }
+}
+
+/// Of a function.
+pub(super) fn of_function(source: &dyn Source, stats: &Stats, marks: u64, spread: &Spread) -> Numbers {
+    let calls = stats.calls + marks;
+    if stats.calls == 0 || !source.has_time() {
+        return Numbers { calls, times: None };
+    }
+    let every = Squares { count: stats.calls, sum: stats.sum, squares: stats.squares };
+    let ns = |ticks: u64| source.duration_ns(ticks.clamp(stats.min, stats.max));
+    let percentiles = PERMILLES.map(|permille| Percentile {
+        ns: ns(spread.counts.permille(permille)),
+        between_ns: super::noise::ranks(spread.counts.len(), permille)
+            .map(|(low, high)| (ns(spread.counts.at_rank(low)), ns(spread.counts.at_rank(high)))),
+    });
+    let times = Times {
+        total: spread.outermost.sample(source),
+        own: spread.own.sample(source),
+        every: every.sample(source),
+        max_ns: source.duration_ns(stats.max),
+        percentiles: Some(percentiles),
+    };
+    Numbers { calls, times: Some(times) }
+}

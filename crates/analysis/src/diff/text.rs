@@ -1,0 +1,118 @@
+//! A comparison for people.
+
+use super::{Diff, Measure, Row, Verdict, noise};
+use crate::columns;
+use crate::units::{count, counted, duration, one_line};
+use std::io::{self, Write};
+
+impl Diff {
+    /// Writes it as a table: what differs beyond the noise, and how much is left out.
+    pub fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
+        for (side, letter) in self.sides.iter().zip(["A", "B"]) {
+            for (at, line) in side.head.lines().enumerate() {
+                let name = if at == 0 { format!("{}: ", one_line(&side.name)) } else { String::new() };
+                writeln!(out, "# {letter}: {name}{}", line.trim_start_matches("# "))?;
+            }
+        }
+        if let Some(restriction) = &self.restriction {
+            writeln!(out, "# {restriction}")?;
+        }
+        let what = if self.options.by_path { "path" } else { "function" };
+        let (beyond, rest): (Vec<&Row>, Vec<&Row>) = self.rows.iter().partition(|row| self.is_beyond(row));
+        let all = counted(self.rows.len() as u64, what);
+        writeln!(
+            out,
+            "# beyond the noise ({} standard errors, and {} %): {} of {all}",
+            noise::ERRORS,
+            self.options.min_change * 100.0,
+            count(beyond.len() as u64),
+        )?;
+        self.seldom(&rest, what, out)?;
+        for (merged, letter) in self.merged.iter().zip(["A", "B"]) {
+            if *merged > 0 {
+                writeln!(
+                    out,
+                    "# {letter}: {} by further paths are part of their callers",
+                    counted(*merged, "call")
+                )?;
+            }
+        }
+        let mut shown = if self.options.all { self.rows.iter().collect() } else { beyond };
+        let cut = shown.len() - self.options.limit.unwrap_or(usize::MAX).min(shown.len());
+        shown.truncate(shown.len() - cut);
+        if !shown.is_empty() {
+            self.table(&shown, out)?;
+        }
+        if cut > 0 {
+            writeln!(out, "# {} not shown", counted(cut as u64, what))?;
+        }
+        Ok(())
+    }
+
+    /// Says what may differ, but was called too seldom to tell.
+    fn seldom(&self, rest: &[&Row], what: &str, out: &mut dyn Write) -> io::Result<()> {
+        let columns = self.columns();
+        let unknown = |row: &&&Row| {
+            let unknown = |measure: &Measure| {
+                *measure != Measure::Max && row.verdict(*measure, self.rule()) == Some(Verdict::Unknown)
+            };
+            columns.iter().any(unknown)
+        };
+        let mut rows = rest.iter().filter(unknown);
+        // They are sorted: the first differs most.
+        let Some(first) = rows.next() else { return Ok(()) };
+        let others = counted(1 + rows.count() as u64, what);
+        let name = one_line(&self.functions[first.function as usize].name);
+        writeln!(out, "# called too seldom to tell (?): {others}, first {name}")
+    }
+
+    fn table(&self, rows: &[&Row], out: &mut dyn Write) -> io::Result<()> {
+        let measures = self.columns();
+        let mut titles: Vec<String> = Vec::new();
+        for measure in &measures {
+            let name = measure.name().to_uppercase();
+            titles.extend([format!("{name} A"), format!("{name} B"), "CHANGE".to_owned()]);
+        }
+        let numbers = titles.len();
+        titles.push("MODULE".to_owned());
+        titles.push(if self.options.by_path { "PATH" } else { "FUNCTION" }.to_owned());
+        let cells: Vec<Vec<String>> = rows.iter().map(|row| self.cells(row, &measures)).collect();
+        columns::write(out, &titles.iter().map(String::as_str).collect::<Vec<_>>(), numbers, &cells)
+    }
+
+    fn cells(&self, row: &Row, measures: &[Measure]) -> Vec<String> {
+        let mut cells = Vec::new();
+        for &measure in measures {
+            let values = [0, 1].map(|side: usize| row.sides[side].value(measure));
+            let form = |value: u64| if measure.is_time() { duration(value) } else { count(value) };
+            cells.extend(values.map(|value| value.map_or_else(|| "-".to_owned(), form)));
+            cells.push(match values {
+                [Some(a), Some(b)] => change(a, b, row.verdict(measure, self.rule())),
+                _ => String::new(),
+            });
+        }
+        let function = &self.functions[row.function as usize];
+        cells.push(one_line(&function.module).into_owned());
+        cells.push(match row.path {
+            Some(node) => one_line(&self.path(node).join(" > ")).into_owned(),
+            None => one_line(&function.name).into_owned(),
+        });
+        cells
+    }
+}
+
+/// `+12.3 %`; `~` in front within the noise, `?` where nobody can tell.
+fn change(a: u64, b: u64, verdict: Option<Verdict>) -> String {
+    let text = match (a, b) {
+        _ if a == b => return "=".to_owned(),
+        (0, _) => "new".to_owned(),
+        (_, 0) => "gone".to_owned(),
+        _ if b / 10 >= a => format!("{:.1}x", b as f64 / a as f64),
+        _ => format!("{:+.1} %", (b as f64 / a as f64 - 1.0) * 100.0),
+    };
+    match verdict {
+        Some(Verdict::Same) => format!("~{text}"),
+        Some(Verdict::Unknown) | None => format!("?{text}"),
+        Some(_) => text,
+    }
+}

@@ -1,0 +1,277 @@
+//! The Firefox Profiler's format: samples of call paths over time.
+//!
+//! The profiler keeps all samples in memory, and so does the crate that writes them: a sample per call would not do. Each thread's time is cut into
+//! slices; a sample stands for what a call path itself took in a slice. Sums are exact, moments are as fine as the slices, of which there are fewer where
+//! many paths are in one: about [`SAMPLES`] samples in all.
+
+use super::{Options, command};
+use crate::paths::Paths;
+use crate::{
+    Call, Enter, Error, Names, Progress, Source, Totals, Visitor, run_by_thread, threads_with_events,
+};
+use calltap_trace::{SiteId, ThreadId};
+use fxprof_processed_profile as fx;
+use serde_json::{Value, json};
+use std::io::{self, Write};
+use std::time::{Duration, SystemTime};
+
+/// Samples of all threads together, about.
+const SAMPLES: u64 = 1 << 18;
+/// Slices of a thread's time, at most.
+const SLICES: u64 = 4096;
+/// Call paths kept of each thread.
+const PATHS: usize = 1 << 18;
+
+/// Writes samples weighted with milliseconds; with calls, where nothing was timed.
+pub fn firefox(
+    source: &dyn Source,
+    options: &Options,
+    out: &mut dyn Write,
+    progress: Progress<'_>,
+) -> Result<Totals, Error> {
+    let threads = threads_with_events(source);
+    let starts = threads.iter().filter_map(|&thread| source.thread_span(thread));
+    let start = starts.map(|(first, _)| source.to_ns(first)).min().unwrap_or(0);
+    let mut exporter = Exporter {
+        source,
+        names: Names::new(source.meta(), options.linker_names),
+        profile: profile(source, start),
+        processes: vec![None; source.meta().processes.len() + 1],
+        start,
+        share: (SAMPLES / (threads.len() as u64).max(1)).max(64),
+        weights: Vec::new(),
+        merged: 0,
+        current: None,
+    };
+    let totals = run_by_thread(source, &mut exporter, progress)?;
+    exporter.write(&totals, out)?;
+    Ok(totals)
+}
+
+/// `start` is CLOCK_MONOTONIC at the zero of its times.
+fn profile(source: &dyn Source, start: u64) -> fx::Profile {
+    let session = source.meta().session.as_ref();
+    let since_epoch = session.map_or(0, |session| {
+        session.start_realtime_ns.saturating_add(start.saturating_sub(session.start_monotonic_ns))
+    });
+    let moment = SystemTime::UNIX_EPOCH + Duration::from_nanos(since_epoch);
+    let mut profile = fx::Profile::new(&command(source), moment.into(), fx::SamplingInterval::from_millis(1));
+    profile.set_symbolicated(true);
+    profile
+}
+
+struct Exporter<'a> {
+    source: &'a dyn Source,
+    names: Names<'a>,
+    profile: fx::Profile,
+    processes: Vec<Option<fx::ProcessHandle>>,
+    start: u64,
+    /// Samples a thread may have, about.
+    share: u64,
+    /// Of each sample, ticks and calls. (The crate's weights are whole numbers of 32 bits: they are places in this list, and replaced at the end.)
+    weights: Vec<(u64, u64)>,
+    /// Calls by further paths.
+    merged: u64,
+    current: Option<Thread>,
+}
+
+/// The thread being read.
+struct Thread {
+    handle: fx::ThreadHandle,
+    paths: Paths,
+    /// Of each path: the profile's name for it, and what it took in this slice.
+    nodes: Vec<(Option<fx::StackHandle>, u64, u64)>,
+    /// Paths that were in this slice.
+    touched: Vec<u32>,
+    /// Paths of open calls.
+    open: Vec<u32>,
+    /// Ticks: of the newest event, and when the slice and the thread end.
+    now: u64,
+    slice: u64,
+    end: u64,
+    /// The shortest slice.
+    shortest: u64,
+    /// Samples it may still have.
+    left: u64,
+}
+
+impl Thread {
+    /// Up to `ticks`, time was the innermost call's.
+    #[inline]
+    fn advance(&mut self, ticks: u64) {
+        if let Some(&top) = self.open.last() {
+            self.touch(top, ticks.saturating_sub(self.now), 0);
+        }
+        self.now = ticks;
+    }
+
+    #[inline]
+    fn touch(&mut self, node: u32, ticks: u64, calls: u64) {
+        let (_, spent, called) = &mut self.nodes[node as usize];
+        if *spent == 0 && *called == 0 && ticks + calls > 0 {
+            self.touched.push(node);
+        }
+        *spent += ticks;
+        *called += calls;
+    }
+
+    fn call(&mut self, site: SiteId) -> Option<u32> {
+        let top = self.open.last().copied().unwrap_or(0);
+        let node = self.paths.child(top, site);
+        self.nodes.resize(self.paths.nodes.len(), (None, 0, 0));
+        node.inspect(|&node| self.touch(node, 0, 1))
+    }
+}
+
+impl Visitor for Exporter<'_> {
+    fn enter(&mut self, thread: ThreadId, enter: &Enter) {
+        let current = self.at(thread, enter.ticks);
+        let node = current.call(enter.site);
+        let top = current.open.last().copied().unwrap_or(0);
+        current.open.push(node.unwrap_or(top));
+        self.merged += u64::from(node.is_none());
+    }
+
+    fn close(&mut self, thread: ThreadId, call: &Call) {
+        self.at(thread, call.end).open.pop();
+    }
+
+    fn mark(&mut self, thread: ThreadId, enter: &Enter) {
+        let node = self.at(thread, enter.ticks).call(enter.site);
+        self.merged += u64::from(node.is_none());
+    }
+
+    fn thread_end(&mut self, _: ThreadId) -> io::Result<()> {
+        if let Some(mut current) = self.current.take() {
+            self.flush(&mut current);
+        }
+        Ok(())
+    }
+}
+
+impl Exporter<'_> {
+    /// The thread at this moment; begins it, and a new slice where one ends.
+    #[inline]
+    fn at(&mut self, thread: ThreadId, ticks: u64) -> &mut Thread {
+        let mut current = match self.current.take() {
+            Some(current) => current,
+            None => self.begin(thread, ticks),
+        };
+        current.advance(ticks);
+        if ticks >= current.slice {
+            self.flush(&mut current);
+        }
+        self.current.insert(current)
+    }
+
+    #[cold]
+    fn begin(&mut self, thread: ThreadId, ticks: u64) -> Thread {
+        let meta = self.source.meta();
+        let index = meta.threads.get(thread.0 as usize).map_or(0, |thread| thread.process as usize);
+        let described = meta.processes.get(index);
+        let at = self.time(ticks);
+        let (profile, slot) = (&mut self.profile, index.min(self.processes.len() - 1));
+        let (name, pid) = described.map_or(("", 0), |process| (process.comm.as_str(), process.pid));
+        let process = *self.processes[slot].get_or_insert_with(|| profile.add_process(name, pid, at));
+        let tid = self.names.tid(thread);
+        let handle = profile.add_thread(process, tid, at, tid == pid);
+        profile.set_thread_name(handle, self.names.comm(thread));
+        let (first, end) = self.source.thread_span(thread).unwrap_or((ticks, ticks));
+        let shortest = (end - first) / SLICES + 1;
+        Thread {
+            handle,
+            paths: Paths::new(PATHS),
+            nodes: vec![(None, 0, 0)],
+            touched: Vec::new(),
+            open: Vec::new(),
+            now: ticks,
+            slice: ticks.saturating_add(shortest),
+            end,
+            shortest,
+            left: self.share,
+        }
+    }
+
+    fn time(&self, ticks: u64) -> fx::Timestamp {
+        fx::Timestamp::from_nanos_since_reference(self.source.to_ns(ticks).saturating_sub(self.start))
+    }
+
+    /// A sample for each path of the slice; then the next begins.
+    fn flush(&mut self, thread: &mut Thread) {
+        let (now, before) = (self.time(thread.now), self.weights.len() as u64);
+        for node in std::mem::take(&mut thread.touched) {
+            let stack = self.stack(thread, node);
+            let (_, ticks, calls) = &mut thread.nodes[node as usize];
+            let place = self.weights.len() as i32;
+            self.weights.push((std::mem::take(ticks), std::mem::take(calls)));
+            self.profile.add_sample(thread.handle, now, stack, fx::CpuDelta::ZERO, place);
+        }
+        self.profile.set_thread_end_time(thread.handle, now);
+        // As long as lets the samples that are left reach to the end, if all slices have as many as this one.
+        let samples = self.weights.len() as u64 - before;
+        thread.left = thread.left.saturating_sub(samples);
+        let rest = u128::from(thread.end.saturating_sub(thread.now));
+        let length = rest * u128::from(samples) / u128::from(thread.left.max(1));
+        let length = u64::try_from(length).unwrap_or(u64::MAX).max(thread.shortest);
+        thread.slice = thread.now.saturating_add(length);
+    }
+
+    /// The profile's name for a path.
+    fn stack(&mut self, thread: &mut Thread, node: u32) -> Option<fx::StackHandle> {
+        let mut missing = Vec::new();
+        let (mut at, mut parent) = (node, None);
+        while at != 0 && parent.is_none() {
+            parent = thread.nodes[at as usize].0;
+            if parent.is_none() {
+                missing.push(at);
+                at = thread.paths.nodes[at as usize].parent;
+            }
+        }
+        for node in missing.into_iter().rev() {
+            let name = match thread.paths.of(node) {
+                crate::paths::Of::Site(site) => self.names.function(site),
+                _ => "",
+            };
+            let frame = fx::FrameInfo {
+                frame: fx::Frame::Label(self.profile.intern_string(name)),
+                category_pair: fx::CategoryHandle::OTHER.into(),
+                flags: fx::FrameFlags::empty(),
+            };
+            let frame = self.profile.intern_frame(thread.handle, frame);
+            let stack = self.profile.intern_stack(thread.handle, parent, frame);
+            thread.nodes[node as usize].0 = Some(stack);
+            parent = Some(stack);
+        }
+        parent
+    }
+
+    fn write(self, totals: &Totals, out: &mut dyn Write) -> io::Result<()> {
+        let timed = self.source.has_time() && self.weights.iter().any(|&(ticks, _)| ticks > 0);
+        let mut profile = serde_json::to_value(&self.profile)?;
+        // What is missing, as the profiler shows it with the profile's other data.
+        let mut notes: Vec<String> =
+            crate::head::head(self.source, totals).lines().map(|line| line.replace("# ", "")).collect();
+        if self.merged > 0 {
+            notes.push(format!("{} calls by further paths are part of their callers", self.merged));
+        }
+        let entries =
+            notes.iter().map(|note| json!({ "label": "calltap", "format": "string", "value": note }));
+        let entries: Vec<Value> = entries.collect();
+        profile["meta"]["extra"] = json!([{ "label": "Recording", "entries": entries }]);
+        let threads = profile["threads"].as_array_mut().into_iter().flatten();
+        // Not rounded: there are many samples.
+        let ms_per_tick = self.source.duration_ns(1 << 32) as f64 / (1u64 << 32) as f64 / 1e6;
+        for samples in threads.map(|thread| &mut thread["samples"]) {
+            // (A processor time that is always 0 would be shown as idleness.)
+            samples.as_object_mut().and_then(|samples| samples.remove("threadCPUDelta"));
+            samples["weightType"] = if timed { "tracing-ms".into() } else { "samples".into() };
+            for weight in samples["weight"].as_array_mut().into_iter().flatten() {
+                let place = weight.as_u64().and_then(|place| self.weights.get(place as usize));
+                let &(ticks, calls) = place.unwrap_or(&(0, 0));
+                *weight = if timed { (ticks as f64 * ms_per_tick).into() } else { calls.into() };
+            }
+        }
+        serde_json::to_writer(&mut *out, &profile)?;
+        writeln!(out)
+    }
+}

@@ -1,0 +1,163 @@
+//! How often calls took how long: counts by duration, from which percentiles are read.
+//!
+//! Durations below 128 ticks have a bucket each; above, every doubling is divided into 64. The middle of a bucket is off by at most
+//! 1/128 of any duration in it. Buckets come in blocks of a doubling, and a function has the blocks its calls fell into: some kilobytes,
+//! 30 at most. (The crate hdrhistogram keeps all buckets from zero to the longest call, of every function that is called once.)
+
+/// Buckets to a block, and to a doubling.
+const BLOCK: usize = 64;
+/// Blocks that all durations there can be take.
+const BLOCKS: usize = 59;
+
+/// The bucket of a duration.
+#[inline(always)]
+fn bucket(ticks: u64) -> usize {
+    let shift = 57 - (ticks | 127).leading_zeros() as usize;
+    shift * BLOCK + (ticks >> shift) as usize
+}
+
+/// The duration in the middle of a bucket.
+fn middle(bucket: usize) -> u64 {
+    let shift = (bucket / BLOCK).saturating_sub(1);
+    let low = ((bucket - shift * BLOCK) as u64) << shift;
+    low + ((1 << shift) - 1) / 2
+}
+
+/// The durations of many functions, while they are counted.
+pub(crate) struct Histograms {
+    /// By function, then by doubling: its block; 0 = none yet.
+    heads: Vec<[u32; BLOCKS]>,
+    blocks: Vec<[u64; BLOCK]>,
+    free: Vec<u32>,
+}
+
+impl Histograms {
+    pub(crate) fn new(functions: usize) -> Self {
+        Self { heads: vec![[0; BLOCKS]; functions], blocks: vec![[0; BLOCK]], free: Vec::new() }
+    }
+
+    #[inline(always)]
+    pub(crate) fn record(&mut self, function: usize, ticks: u64) {
+        let bucket = bucket(ticks);
+        let mut block = self.heads[function][bucket / BLOCK];
+        if block == 0 {
+            block = self.new_block();
+            self.heads[function][bucket / BLOCK] = block;
+        }
+        self.blocks[block as usize][bucket % BLOCK] += 1;
+    }
+
+    #[cold]
+    fn new_block(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.blocks.push([0; BLOCK]);
+            self.blocks.len() as u32 - 1
+        })
+    }
+
+    /// What was counted of a function, which then begins anew.
+    pub(crate) fn take(&mut self, function: usize) -> Counts {
+        let mut counts = Vec::new();
+        for (doubling, head) in self.heads[function].iter_mut().enumerate() {
+            let block = std::mem::take(head);
+            if block == 0 {
+                continue;
+            }
+            self.free.push(block);
+            for (at, count) in
+                std::mem::replace(&mut self.blocks[block as usize], [0; BLOCK]).into_iter().enumerate()
+            {
+                if count > 0 {
+                    counts.push(((doubling * BLOCK + at) as u16, count));
+                }
+            }
+        }
+        Counts(counts)
+    }
+}
+
+/// The durations of one function: buckets that are not empty, ascending, with their counts.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Counts(Vec<(u16, u64)>);
+
+impl Counts {
+    /// Adds what another has.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.0.extend_from_slice(&other.0);
+        self.0.sort_unstable_by_key(|&(bucket, _)| bucket);
+        self.0.dedup_by(|next, sum| {
+            let same = next.0 == sum.0;
+            sum.1 += if same { next.1 } else { 0 };
+            same
+        });
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> u64 {
+        self.0.iter().map(|&(_, count)| count).sum()
+    }
+
+    /// The duration of this rank, the shortest being 1, in ticks: off by 1/128 at most. 0 of nothing.
+    pub(crate) fn at_rank(&self, rank: u64) -> u64 {
+        let mut below = 0;
+        let found = self.0.iter().find(|&&(_, count)| {
+            below += count;
+            below >= rank
+        });
+        found.or(self.0.last()).map_or(0, |&(bucket, _)| middle(bucket.into()))
+    }
+
+    /// The duration that so many of a thousand calls do not exceed.
+    pub(crate) fn permille(&self, permille: u32) -> u64 {
+        let rank = (u128::from(self.len()) * u128::from(permille)).div_ceil(1000);
+        self.at_rank(rank as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_duration_is_within_a_128th_of_the_middle_of_its_bucket() {
+        let edges = (0..64).flat_map(|bit| {
+            let power = 1u64 << bit;
+            [power - 1, power, power + 1, power + power / 3, power | (power - 1)]
+        });
+        let mut last = (0, 0);
+        let mut all: Vec<u64> = edges.chain(0..1000).chain([u64::MAX]).collect();
+        all.sort_unstable();
+        for ticks in all {
+            let place = bucket(ticks);
+            assert!(place < BLOCK * BLOCKS, "{ticks}");
+            assert!(place >= last.1, "{ticks} is in a bucket below that of {}", last.0);
+            let error = middle(place).abs_diff(ticks);
+            assert!(u128::from(error) * 128 <= u128::from(ticks), "{ticks}: {}", middle(place));
+            last = (ticks, place);
+        }
+    }
+
+    #[test]
+    fn percentiles_are_nearest_ranks() {
+        let mut histograms = Histograms::new(2);
+        (1..=100).for_each(|ticks| histograms.record(1, ticks));
+        let counts = histograms.take(1);
+        let at = |permille| counts.permille(permille);
+        assert_eq!((at(1), at(500), at(900), at(990), at(999), at(1000)), (1, 50, 90, 99, 100, 100));
+        assert_eq!(histograms.take(1), Counts::default(), "it begins anew");
+        assert_eq!(Counts::default().permille(500), 0);
+    }
+
+    #[test]
+    fn sums_are_as_if_counted_together() {
+        let (mut apart, mut together) = (Histograms::new(2), Histograms::new(1));
+        for number in 0..5000u64 {
+            let ticks = number * number * 977 % 1_000_003;
+            apart.record((number % 2) as usize, ticks);
+            together.record(0, ticks);
+        }
+        let mut sum = apart.take(0);
+        sum.add(&apart.take(1));
+        assert_eq!((sum.len(), &sum), (5000, &together.take(0)));
+    }
+}

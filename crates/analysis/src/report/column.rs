@@ -1,0 +1,127 @@
+//! The columns of a report.
+
+use super::{Options, Times};
+use std::str::FromStr;
+
+/// A column of the report.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Column {
+    /// Time of outermost activations.
+    #[default]
+    Total,
+    /// Time without calls made.
+    SelfTime,
+    /// Number of calls.
+    Calls,
+    /// Mean time per call.
+    Avg,
+    /// Shortest call.
+    Min,
+    /// Longest call.
+    Max,
+    /// Standard deviation per call.
+    Stdev,
+    /// What half of the calls do not exceed.
+    P50,
+    /// What nine of ten calls do not exceed.
+    P90,
+    /// What 99 of a hundred calls do not exceed.
+    P99,
+    /// What 999 of a thousand calls do not exceed.
+    P999,
+    /// Name.
+    Function,
+    /// Module's file name.
+    Module,
+}
+
+/// Of the percentiles, in the order of [`Times::percentiles_ns`].
+pub(super) const PERMILLES: [u32; 4] = [500, 900, 990, 999];
+
+use Column::*;
+
+const ALL: [Column; 13] =
+    [Total, SelfTime, Calls, Avg, Min, Max, Stdev, P50, P90, P99, P999, Function, Module];
+
+impl Column {
+    /// The names understood by `from_str`.
+    pub const NAMES: &[&str] = &[
+        "total", "self", "calls", "avg", "min", "max", "stdev", "p50", "p90", "p99", "p99.9", "function",
+        "module",
+    ];
+
+    /// What is shown unless something else is asked for.
+    pub(super) const USUAL: [Column; 7] = [Total, SelfTime, Calls, Avg, Min, Max, Stdev];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        Self::NAMES[ALL.iter().position(|column| *column == self).unwrap_or(0)]
+    }
+
+    /// Its name in CSV and JSON.
+    pub(super) fn key(self) -> String {
+        match self {
+            Calls => "calls".to_owned(),
+            _ => format!("{}_ns", self.name().replace('.', "_")),
+        }
+    }
+
+    /// Of a percentile: how many of a thousand calls do not exceed it.
+    pub(super) fn permille(self) -> Option<u32> {
+        Some(match self {
+            P50 => PERMILLES[0],
+            P90 => PERMILLES[1],
+            P99 => PERMILLES[2],
+            P999 => PERMILLES[3],
+            _ => return None,
+        })
+    }
+
+    /// Its time.
+    pub(super) fn ns(self, times: &Times) -> u64 {
+        let percentile = |at: usize| times.percentiles_ns.map_or(0, |all| all[at]);
+        match self {
+            Total => times.total_ns,
+            SelfTime => times.self_ns,
+            Avg => times.avg_ns,
+            Min => times.min_ns,
+            Max => times.max_ns,
+            Stdev => times.stdev_ns,
+            P50 => percentile(0),
+            P90 => percentile(1),
+            P99 => percentile(2),
+            P999 => percentile(3),
+            Calls | Function | Module => 0,
+        }
+    }
+
+    fn is_number(self) -> bool {
+        !matches!(self, Function | Module)
+    }
+}
+
+impl FromStr for Column {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let found = Self::NAMES.iter().position(|known| *known == name);
+        let unknown = || format!("'{name}' is not a column; columns are {}", Self::NAMES.join(", "));
+        found.map(|at| ALL[at]).ok_or_else(unknown)
+    }
+}
+
+impl Options {
+    /// The columns with numbers, in order.
+    pub(super) fn all_columns(&self) -> Vec<Column> {
+        let mut columns: Vec<Column> =
+            if self.columns.is_empty() { Column::USUAL.to_vec() } else { self.columns.clone() };
+        columns.push(self.sort);
+        let mut seen = Vec::new();
+        columns.retain(|column| {
+            let new = column.is_number() && !seen.contains(column);
+            seen.push(*column);
+            new
+        });
+        columns
+    }
+}

@@ -1,0 +1,206 @@
+//! Adding up calls by function: what tables of functions are made of.
+
+use crate::histogram::{Counts, Histograms};
+use crate::{Call, Enter, Error, Progress, Source, Totals, Visitor, run_by_thread};
+use calltap_trace::{SiteId, ThreadId};
+use std::io;
+
+/// What is kept of each function besides its [`Stats`]; `()` for nothing, at no cost.
+pub(crate) trait Extra {
+    /// What is kept of one function.
+    type Of: Default;
+
+    /// A call of a function is over.
+    fn close(&mut self, function: usize, call: &Call, outermost: bool);
+
+    /// What was kept of a function, which then begins anew.
+    fn take(&mut self, function: usize) -> Self::Of;
+
+    /// Adds what was kept of the same function elsewhere.
+    fn add(sum: &mut Self::Of, other: &Self::Of);
+}
+
+impl Extra for () {
+    type Of = ();
+
+    #[inline(always)]
+    fn close(&mut self, _: usize, _: &Call, _: bool) {}
+
+    fn take(&mut self, _: usize) {}
+
+    fn add(_: &mut (), _: &()) {}
+}
+
+impl Extra for Histograms {
+    type Of = Counts;
+
+    #[inline(always)]
+    fn close(&mut self, function: usize, call: &Call, _: bool) {
+        self.record(function, call.total);
+    }
+
+    fn take(&mut self, function: usize) -> Counts {
+        self.take(function)
+    }
+
+    fn add(sum: &mut Counts, other: &Counts) {
+        sum.add(other);
+    }
+}
+
+/// One function, of one thread or of all.
+pub(crate) struct Sum<T> {
+    /// The first when threads are not told apart.
+    pub(crate) thread: ThreadId,
+    pub(crate) site: SiteId,
+    pub(crate) stats: Stats,
+    /// Calls without time.
+    pub(crate) marks: u64,
+    pub(crate) extra: T,
+}
+
+/// Sums of one function, ticks: one cache line.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+pub(crate) struct Stats {
+    pub(crate) squares: u128,
+    pub(crate) calls: u64,
+    pub(crate) outermost: u64,
+    pub(crate) own: u64,
+    pub(crate) sum: u64,
+    pub(crate) min: u64,
+    pub(crate) max: u64,
+}
+
+impl Stats {
+    pub(crate) const NONE: Self =
+        Self { squares: 0, calls: 0, outermost: 0, own: 0, sum: 0, min: u64::MAX, max: 0 };
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.squares = self.squares.saturating_add(other.squares);
+        self.calls += other.calls;
+        self.outermost = self.outermost.saturating_add(other.outermost);
+        self.own = self.own.saturating_add(other.own);
+        self.sum = self.sum.saturating_add(other.sum);
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
+    }
+
+    /// Sample standard deviation in ticks.
+    pub(crate) fn deviation(&self) -> f64 {
+        variance(self.calls, self.sum, self.squares).sqrt()
+    }
+}
+
+/// Sample variance of so many durations, by their sum and that of their squares; 0 of a single one.
+pub(crate) fn variance(calls: u64, sum: u64, squares: u128) -> f64 {
+    if calls < 2 {
+        return 0.0;
+    }
+    let (n, sum) = (u128::from(calls), u128::from(sum));
+    // Exact while it fits: means far larger than their deviation would cancel in floating point.
+    let spread = match squares.checked_mul(n) {
+        Some(squares) => squares.saturating_sub(sum * sum) as f64,
+        None => (squares as f64 * n as f64 - sum as f64 * sum as f64).max(0.0),
+    };
+    spread / (n as f64 * (n - 1) as f64)
+}
+
+struct Collector<E: Extra> {
+    stats: Vec<Stats>,
+    /// Calls without time, by site.
+    marks: Vec<u64>,
+    /// Open activations in the current thread, by site.
+    open: Vec<u32>,
+    /// Sites with calls in the current thread (in the trace, unless by thread).
+    touched: Vec<u32>,
+    by_thread: bool,
+    extra: E,
+    finished: Vec<Sum<E::Of>>,
+}
+
+impl<E: Extra> Visitor for Collector<E> {
+    #[inline(always)]
+    fn enter(&mut self, _: ThreadId, enter: &Enter) {
+        self.open[enter.site.0 as usize] += 1;
+    }
+
+    #[inline(always)]
+    fn close(&mut self, _: ThreadId, call: &Call) {
+        let at = call.site.0 as usize;
+        let stats = &mut self.stats[at];
+        let open = &mut self.open[at];
+        *open -= 1;
+        let outermost = *open == 0;
+        if stats.calls == 0 {
+            self.touched.push(call.site.0);
+        }
+        stats.calls += 1;
+        stats.sum = stats.sum.wrapping_add(call.total);
+        stats.own = stats.own.wrapping_add(call.self_ticks);
+        stats.outermost = stats.outermost.wrapping_add(if outermost { call.total } else { 0 });
+        stats.squares = stats.squares.wrapping_add(u128::from(call.total) * u128::from(call.total));
+        stats.min = stats.min.min(call.total);
+        stats.max = stats.max.max(call.total);
+        self.extra.close(at, call, outermost);
+    }
+
+    #[inline(always)]
+    fn mark(&mut self, _: ThreadId, enter: &Enter) {
+        let marks = &mut self.marks[enter.site.0 as usize];
+        if *marks == 0 {
+            self.touched.push(enter.site.0);
+        }
+        *marks += 1;
+    }
+
+    fn thread_end(&mut self, thread: ThreadId) -> io::Result<()> {
+        if self.by_thread {
+            self.flush(thread);
+        }
+        Ok(())
+    }
+}
+
+impl<E: Extra> Collector<E> {
+    fn flush(&mut self, thread: ThreadId) {
+        self.touched.sort_unstable();
+        for at in self.touched.drain(..) {
+            let (stats, marks) = (&mut self.stats[at as usize], &mut self.marks[at as usize]);
+            // A function that was both timed and marked is in the list twice.
+            if stats.calls + *marks > 0 {
+                let extra = self.extra.take(at as usize);
+                let (stats, marks) = (*stats, *marks);
+                self.finished.push(Sum { thread, site: SiteId(at), stats, marks, extra });
+                (self.stats[at as usize], self.marks[at as usize]) = (Stats::NONE, 0);
+            }
+        }
+    }
+}
+
+/// By function (and thread), and what the whole trace held.
+pub(crate) type Sums<E> = (Vec<Sum<<E as Extra>::Of>>, Totals);
+
+/// Reads all events and adds them up: by function, or by thread and function. In no particular order, but threads ascend.
+pub(crate) fn collect<E: Extra>(
+    source: &dyn Source,
+    by_thread: bool,
+    extra: E,
+    progress: Progress<'_>,
+) -> Result<Sums<E>, Error> {
+    let sites = source.meta().sites.len() + 1;
+    let mut collector = Collector {
+        stats: vec![Stats::NONE; sites],
+        marks: vec![0; sites],
+        open: vec![0; sites],
+        touched: Vec::new(),
+        by_thread,
+        extra,
+        finished: Vec::new(),
+    };
+    let totals = run_by_thread(source, &mut collector, progress)?;
+    if !by_thread {
+        collector.flush(ThreadId(0));
+    }
+    Ok((collector.finished, totals))
+}

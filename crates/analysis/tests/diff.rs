@@ -1,0 +1,293 @@
+//! What `diff` says of two recordings.
+
+mod common;
+use calltap_analysis::diff::{Diff, Measure, Options, collect};
+use calltap_analysis::{Glob, MemorySource, report};
+use calltap_trace::{ClockKind, Session};
+use common::{output, recording, same};
+
+fn compared(a: &MemorySource, b: &MemorySource, options: &Options) -> Diff {
+    collect([("a.data", a), ("b.data", b)], options, None).unwrap()
+}
+
+fn text(diff: &Diff) -> String {
+    output(|out| Ok(diff.write_text(out)?))
+}
+
+fn json(diff: &Diff) -> serde_json::Value {
+    serde_json::from_str(&output(|out| Ok(diff.write_json(out)?))).unwrap()
+}
+
+#[track_caller]
+fn check(a: &MemorySource, b: &MemorySource, options: &Options, expected: &str) {
+    same(&text(&compared(a, b, options)), expected);
+}
+
+/// Calls `f` so many times, for durations that wander about a mean by up to a tenth; within `main`.
+fn calls(of: &[(&str, u64, u64)]) -> MemorySource {
+    let (mut now, mut events) = (0, vec!["E main @0".to_owned()]);
+    for &(name, number, mean) in of {
+        for at in 0..number {
+            let duration = mean - mean / 10 + at * 7919 % (mean / 5);
+            events.push(format!("E {name} @{now}; X {name} @{}", now + duration));
+            now += duration;
+        }
+    }
+    recording(&format!("main: {}; X main @{now}", events.join("; ")))
+}
+
+fn columns(list: &[Measure]) -> Options {
+    Options { columns: list.to_vec(), ..Options::default() }
+}
+
+#[test]
+fn what_differs_is_told_from_noise() {
+    check(
+        &calls(&[("f", 100, 1000), ("g", 100, 1000), ("h", 100, 1000)]),
+        &calls(&[("f", 100, 1200), ("g", 100, 1010), ("h", 101, 1000)]),
+        &Options { all: true, ..columns(&[Measure::Total, Measure::Calls]) },
+        "
+        # A: a.data: 602 events, 1 thread
+        # B: b.data: 604 events, 1 thread
+        # beyond the noise (4 standard errors, and 5 %): 2 of 4 functions
+        # called too seldom to tell (?): 1 function, first main
+           TOTAL A     TOTAL B   CHANGE  CALLS A  CALLS B  CHANGE  MODULE  FUNCTION
+        300.150 us  328.396 us  ?+9.4 %        1        1       =  app     main
+        100.050 us  126.810 us  +26.7 %      100      100       =  app     f
+        100.050 us  101.050 us  ~+1.0 %      100      101  +1.0 %  app     h
+        100.050 us  100.536 us  ~+0.5 %      100      100       =  app     g
+    ",
+    );
+}
+
+#[test]
+fn the_more_calls_vary_the_more_a_sum_of_them_may() {
+    // Ten thousand nanoseconds more, each time: of calls that are alike, and of calls of which one took most of the time.
+    let alike = |mean| calls(&[("f", 100, mean)]);
+    let wild = |mean| calls(&[("f", 100, mean), ("f", 1, 100_000)]);
+    let options = columns(&[Measure::SelfTime]);
+    assert!(compared(&alike(1000), &alike(1100), &options).differs());
+    assert!(!compared(&wild(1000), &wild(1100), &options).differs());
+    // Percentiles do not mind a single one.
+    assert!(compared(&wild(1000), &wild(1300), &columns(&[Measure::P50])).differs());
+    // Nor is less than 5 % told, how many calls there may be; unless one wants to know.
+    assert!(!compared(&alike(1000), &alike(1045), &options).differs());
+    assert!(compared(&alike(1000), &alike(1045), &Options { min_change: 0.01, ..options.clone() }).differs());
+}
+
+#[test]
+fn the_same_recording_twice_does_not_differ() {
+    let source = calls(&[("f", 100, 1000), ("g", 3, 77)]);
+    let every = columns(&Measure::ALL);
+    assert!(!compared(&source, &source, &every).differs());
+    assert!(!compared(&source, &source, &Options { by_path: true, ..Options::default() }).differs());
+}
+
+#[test]
+fn functions_come_and_go() {
+    check(
+        &recording("main: E main @0; E old @1000; X old @3000; X main @4000"),
+        &recording("main: E main @0; E new @1000; X new @3000; X main @4000"),
+        &columns(&[Measure::Total, Measure::Calls]),
+        "
+        # A: a.data: 4 events, 1 thread
+        # B: b.data: 4 events, 1 thread
+        # beyond the noise (4 standard errors, and 5 %): 2 of 3 functions
+         TOTAL A   TOTAL B  CHANGE  CALLS A  CALLS B  CHANGE  MODULE  FUNCTION
+            0 ns  2.000 us     new        0        1     new  app     new
+        2.000 us      0 ns    gone        1        0    gone  app     old
+    ",
+    );
+}
+
+#[test]
+fn paths_tell_from_where_it_differs() {
+    let program = |one: u64, two: u64| {
+        let call = |at: u64, by: &str, long: u64| {
+            let (from, to) = (at * 10_000, at * 10_000 + long + at % 7);
+            format!("E {by} @{from}; E leaf @{from}; X leaf @{to}; X {by} @{to}")
+        };
+        let calls: Vec<String> =
+            (0..40).map(|at| if at % 2 == 0 { call(at, "one", one) } else { call(at, "two", two) }).collect();
+        recording(&format!("main: {}", calls.join("; ")))
+    };
+    check(
+        &program(500, 500),
+        &program(500, 700),
+        &Options { by_path: true, columns: vec![Measure::SelfTime, Measure::Avg], ..Options::default() },
+        "
+        # A: a.data: 160 events, 1 thread
+        # B: b.data: 160 events, 1 thread
+        # beyond the noise (4 standard errors, and 5 %): 2 of 4 paths
+           SELF A     SELF B   CHANGE   AVG A   AVG B   CHANGE  MODULE  PATH
+        10.057 us  14.057 us  +39.8 %  502 ns  702 ns  +39.8 %  app     two > leaf
+             0 ns       0 ns        =  502 ns  702 ns  +39.8 %  app     two
+    ",
+    );
+}
+
+fn session(clock: ClockKind) -> Session {
+    Session {
+        calltap: String::new(),
+        command: Vec::new(),
+        host: String::new(),
+        kernel: String::new(),
+        cpu: String::new(),
+        start_realtime_ns: 0,
+        start_monotonic_ns: 0,
+        clock,
+        clock_note: None,
+        tracers: Vec::new(),
+    }
+}
+
+fn with_clock(clock: ClockKind) -> MemorySource {
+    let mut source = recording("main: E f @0; X f @10");
+    source.meta.session = Some(session(clock));
+    source.ns_per_tick = u64::from(clock != ClockKind::Counter);
+    source
+}
+
+#[test]
+fn times_of_different_clocks_are_not_compared() {
+    let more = |clock| {
+        let mut source = recording("main: E f @0; X f @900; E f @1000; X f @1100");
+        source.meta.session = Some(session(clock));
+        source
+    };
+    let (tsc, counter) = (with_clock(ClockKind::Tsc), with_clock(ClockKind::Counter));
+    check(
+        &tsc,
+        &more(ClockKind::Sparse),
+        &Options::default(),
+        "
+        # A: a.data: 2 events, 1 thread
+        # B: b.data: 4 events, 1 thread
+        # the clock of A is tsc, that of B is sparse: only calls are compared
+        # beyond the noise (4 standard errors, and 5 %): 1 of 1 function
+        CALLS A  CALLS B    CHANGE  MODULE  FUNCTION
+              1        2  +100.0 %  app     f
+    ",
+    );
+    let says = "A has no times (its clock is counter): only calls are compared";
+    assert_eq!(compared(&counter, &tsc, &Options::default()).restriction(), Some(says));
+    let options = Options { conditions: vec!["total(f)>1x".parse().unwrap()], ..Options::default() };
+    let error = collect([("a", &counter), ("b", &tsc)], &options, None).err().unwrap();
+    assert_eq!(error.to_string(), format!("'total(f)>1x' cannot be tried: {says}"));
+    assert_eq!(
+        json(&compared(&tsc, &counter, &Options::default()))["functions"][0]["total_ns"],
+        serde_json::Value::Null
+    );
+}
+
+/// The sentences about conditions that hold.
+fn tried(a: &MemorySource, b: &MemorySource, conditions: &[&str]) -> Result<Vec<String>, String> {
+    let conditions = conditions.iter().map(|text| text.parse().unwrap()).collect();
+    // What is shown makes no difference.
+    let options = Options { conditions, filter: vec![Glob::new("nothing")], ..Options::default() };
+    let by_path = Options { by_path: true, ..options.clone() };
+    let tried = |options| {
+        let diff = collect([("a", a), ("b", b)], options, None).map_err(|error| error.to_string())?;
+        Ok(diff.outcomes.iter().flat_map(|outcome| outcome.sentences()).collect())
+    };
+    let sentences = tried(&options);
+    assert_eq!(sentences, tried(&by_path));
+    sentences
+}
+
+#[test]
+fn conditions_hold_or_not() {
+    let a = calls(&[("f", 100, 1000), ("std::swap<int>(int&)", 20, 500), ("gone", 1, 10)]);
+    let b = calls(&[("f", 100, 1200), ("std::swap<int>(int&)", 20, 500), ("fresh", 7, 10)]);
+    let hold = |condition: &str| tried(&a, &b, &[condition]);
+    let one = |text: &str| Ok(vec![text.to_owned()]);
+    assert_eq!(hold("total(f)>1.1x"), one("total(f)>1.1x: f has 100.050 us in A, 126.810 us in B (1.27x)"));
+    assert_eq!(hold("total(f)>1.5x"), Ok(vec![]));
+    assert_eq!(hold("p99(f)>1ms"), Ok(vec![]));
+    assert_eq!(hold("calls(fresh)>0"), one("calls(fresh)>0: fresh has 0 in A, 7 in B"));
+    assert_eq!(hold("calls(gone)<1x"), one("calls(gone)<1x: gone has 1 in A, 0 in B (0.00x)"));
+    assert_eq!(hold("calls(std::swap<int>(int&))<=20").map(|all| all.len()), Ok(1));
+    assert_eq!(
+        hold("max(main)>1.1x"),
+        one(
+            "max(main)>1.1x: main has 109.969 us in A, 136.786 us in B (1.24x), of which the noise is not known"
+        )
+    );
+    assert_eq!(tried(&a, &b, &["avg(*)>1.15x", "calls(f)>99"]).map(|all| all.len()), Ok(4));
+}
+
+#[test]
+fn a_condition_on_a_function_that_nobody_knows_names_the_nearest() {
+    let source = calls(&[("parse_line", 10, 100), ("parse_lines", 10, 100)]);
+    let error = tried(&source, &source, &["total(parse_lnie)>1x"]).unwrap_err();
+    assert_eq!(error, "no recorded function matches 'parse_lnie'; similar: parse_line, parse_lines");
+    // One that was traced and never called is known.
+    let mut more = source.clone();
+    common::site(&mut more, "never");
+    assert_eq!(tried(&source, &more, &["calls(never)>0"]), Ok(vec![]));
+}
+
+#[test]
+fn conditions_on_times_need_times() {
+    let marks = recording("main: C f @0; C f @10");
+    let error = tried(&marks, &marks, &["avg(f)>1x"]).unwrap_err();
+    assert_eq!(error, "'avg(f)>1x' cannot be tried: the calls of 'f' were not timed");
+    assert_eq!(tried(&marks, &marks, &["calls(f)>1x"]), Ok(vec![]));
+}
+
+#[test]
+fn a_function_is_the_same_in_another_build() {
+    let named = |symbol: &str, module: &str, from: u64| {
+        let mut source = recording(&format!("main: E f @{from}; X f @{}", from + 1000));
+        source.meta.sites[0].name = symbol.to_owned();
+        source.meta.sites[0].address += from;
+        source.meta.modules[0].path = module.to_owned();
+        source
+    };
+    let functions = |b: &MemorySource, linker_names| {
+        let a = named("_ZN4core3fmt5write17h0123456789abcdefE", "/old/prog", 0);
+        json(&compared(&a, b, &Options { linker_names, ..Options::default() }))["functions"]
+            .as_array()
+            .unwrap()
+            .len()
+    };
+    assert_eq!(functions(&named("_ZN4core3fmt5write17hfedcba9876543210E", "/new/prog", 64), false), 1);
+    assert_eq!(functions(&named("_ZN4core3fmt5write17h0123456789abcdefE", "/new/prog-2", 64), false), 1);
+    assert_eq!(functions(&named("_ZN4core3fmt5write17hfedcba9876543210E", "/new/prog", 64), true), 2);
+}
+
+#[test]
+fn json_has_everything_and_the_sums_are_those_of_report() {
+    let a = recording("main: E f @0; E f @10; X f @30; E g @30; X g @35; X f @50; C tick @60; L 4/3 @70");
+    let b = recording("main: E f @0; X f @20");
+    let options = Options { conditions: vec!["calls(f)<1x".parse().unwrap()], ..Options::default() };
+    let json = json(&compared(&a, &b, &options));
+    assert_eq!((&json["calltap_diff"], &json["compared"]), (&1.into(), &"times".into()));
+    assert_eq!((&json["a"]["file"], &json["a"]["lost_calls"]), (&"a.data".into(), &4.into()));
+    assert_eq!(json["conditions"][0]["holds_of"][0]["function"], "f");
+    let percentiles = vec![report::Column::P50, report::Column::P999];
+    for (side, source) in [("a", &a), ("b", &b)] {
+        let columns =
+            [&report::Column::NAMES[..7].iter().map(|name| name.parse().unwrap()).collect(), &percentiles]
+                .map(Vec::clone)
+                .concat();
+        let options = report::Options { columns, ..report::Options::default() };
+        for row in report::collect(source, &options, None).unwrap().rows {
+            let found =
+                json["functions"].as_array().unwrap().iter().find(|f| f["function"] == row.function).unwrap();
+            assert_eq!(found["calls"][side], row.calls);
+            let Some(times) = row.times else { continue };
+            let [p50, _, _, p999] = times.percentiles_ns.unwrap();
+            for (key, ns) in [
+                ("total_ns", times.total_ns),
+                ("self_ns", times.self_ns),
+                ("avg_ns", times.avg_ns),
+                ("max_ns", times.max_ns),
+                ("p50_ns", p50),
+                ("p99_9_ns", p999),
+            ] {
+                assert_eq!(found[key][side], ns, "{key} of {}", row.function);
+            }
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! Exported profiles, in the hands of the tools they are for: what they say is what `calltap report` says.
+//!
+//! `CALLTAP_SPEEDSCOPE` names a directory with the package `speedscope` of npm, `CALLTAP_FIREFOX` one with `@firefox-devtools/profiler-cli`; .ci/run gets them.
+
+use calltap_e2e::*;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// By function: calls, total and own time in nanoseconds.
+type Sums = BTreeMap<String, [u64; 3]>;
+
+fn reported(recording: &Recording) -> Sums {
+    let run = calltap_run(&["report", "--format", "json", "-i", &recording.trace.to_string_lossy()]);
+    let rows: Vec<Value> = serde_json::from_str(&run.stdout).expect("JSON");
+    let mut sums = Sums::new();
+    for row in rows {
+        let sum = sums.entry(row["function"].as_str().expect("a name").to_owned()).or_default();
+        for (sum, key) in sum.iter_mut().zip(["calls", "total_ns", "self_ns"]) {
+            *sum += row[key].as_u64().unwrap_or(0);
+        }
+    }
+    sums
+}
+
+fn export(recording: &Recording, to: &str) -> PathBuf {
+    let file = recording.trace.with_extension(to);
+    let (from, into) = (recording.trace.to_string_lossy(), file.to_string_lossy());
+    let run = calltap_run(&["export", "--to", to, "-i", &from, "-o", &into]);
+    assert!(run.status.success(), "{}: {}", recording.what, run.stderr);
+    file
+}
+
+/// The output of a tool.
+fn said_by(mut command: Command, home: &Path) -> String {
+    command.env("HOME", home);
+    let what = format!("{command:?}");
+    let run = run(command, b"");
+    assert!(run.status.success(), "{what}: {}{}", run.stdout, run.stderr);
+    run.stdout
+}
+
+/// Compares one of the three sums of every function; durations may be rounded once a call, or a path.
+#[track_caller]
+fn same(what: &str, expected: &Sums, found: &BTreeMap<String, u64>, which: usize) {
+    for (name, sums) in expected {
+        let found = found.get(name).copied().unwrap_or(0);
+        // (Places on the clock go by the line between the readings around them, durations by that of the whole recording.)
+        let slack = if which == 0 { 0 } else { sums[0] + 2 + sums[which] / 1000 };
+        assert!(found.abs_diff(sums[which]) <= slack, "{what}: {name}: {found}, not {}", sums[which]);
+    }
+    let unknown: Vec<&String> = found.keys().filter(|name| !expected.contains_key(*name)).collect();
+    assert!(unknown.is_empty(), "{what}: {unknown:?}");
+}
+
+/// `1,234 (5.6%)  ???:name [object]`, and the like.
+fn callgrind(recording: &Recording, expected: &Sums, timed: bool) {
+    if !have("callgrind_annotate") {
+        return;
+    }
+    let file = export(recording, "callgrind");
+    for (inclusive, which) in [("no", 2), ("yes", 1)] {
+        let mut command = Command::new("callgrind_annotate");
+        command.args(["--threshold=100", "--auto=no", &format!("--inclusive={inclusive}")]).arg(&file);
+        let text = said_by(command, file.parent().expect("a directory"));
+        assert_eq!(text.contains("\ncalls "), !timed, "the event: {text}");
+        let mut found = BTreeMap::new();
+        for line in text.lines() {
+            let Some((cost, name)) = line.split_once("???:") else { continue };
+            let name = name.rsplit_once(" [").map_or(name, |(name, _)| name).trim();
+            let digits: String =
+                cost.split('(').next().unwrap_or("").chars().filter(char::is_ascii_digit).collect();
+            if !name.starts_with('[') {
+                *found.entry(name.to_owned()).or_default() += digits.parse().unwrap_or(0);
+            }
+        }
+        if timed {
+            same(&format!("callgrind, inclusive {inclusive}"), expected, &found, which);
+        } else if inclusive == "no" {
+            same("callgrind, calls", expected, &found, 0);
+        }
+    }
+}
+
+/// `123ns  4.5% 6.7%  123ns  4.5%  name`.
+fn pprof(recording: &Recording, expected: &Sums, timed: bool) {
+    if !have("go") {
+        return;
+    }
+    let file = export(recording, "pprof");
+    let top = |index: &str| {
+        let mut command = Command::new("go");
+        let flags = ["tool", "pprof", "-top", "-nodefraction=0", "-edgefraction=0", "-nodecount=1000000"];
+        command.args(flags).args(["-unit=ns", &format!("-sample_index={index}")]).arg(&file);
+        said_by(command, file.parent().expect("a directory"))
+    };
+    let column = |text: &str, column: usize| {
+        let rows = text.lines().skip_while(|line| !line.contains("flat%")).skip(1);
+        let mut found: BTreeMap<String, u64> = BTreeMap::new();
+        for row in rows {
+            let words: Vec<&str> = row.split_whitespace().collect();
+            let name = words[5..].join(" ");
+            let number = words[column].trim_end_matches("ns").parse().unwrap_or(0);
+            *found.entry(name).or_default() += number;
+        }
+        found
+    };
+    same("pprof, calls", expected, &column(&top("calls"), 0), 0);
+    if timed {
+        let text = top("time");
+        same("pprof, flat", expected, &column(&text, 0), 2);
+        same("pprof, cum", expected, &column(&text, 3), 1);
+    }
+}
+
+/// Its schema, if it is here; and whether calls close in the order in which they opened, and how long they were open.
+fn speedscope(recording: &Recording, expected: &Sums, timed: bool) {
+    let file = export(recording, "speedscope");
+    let schema = std::env::var_os("CALLTAP_SPEEDSCOPE").map(PathBuf::from);
+    // (Python takes minutes for a million events.)
+    let small = std::fs::metadata(&file).expect("just written").len() < 4 << 20;
+    match schema.map(|package| package.join("dist/release/file-format-schema.json")) {
+        Some(_) if !small => {}
+        Some(schema) => {
+            let check = "import json, sys, jsonschema; \
+                jsonschema.Draft7Validator(json.load(open(sys.argv[1]))).validate(json.load(open(sys.argv[2])))";
+            let mut command = Command::new("python3");
+            command.args(["-c", check]).arg(schema).arg(&file);
+            let run = run(command, b"");
+            match run.stderr.contains("No module named") {
+                true => skipped("no jsonschema for Python here, for Speedscope's schema"),
+                false => assert!(run.status.success(), "{}", run.stderr),
+            }
+        }
+        None => skipped("no Speedscope here: CALLTAP_SPEEDSCOPE is to name a directory with its package"),
+    }
+    let profile: Value =
+        serde_json::from_str(&std::fs::read_to_string(file).expect("just written")).expect("JSON");
+    let frames = profile["shared"]["frames"].as_array().expect("frames");
+    let mut found: [BTreeMap<String, u64>; 2] = Default::default();
+    for thread in profile["profiles"].as_array().expect("profiles") {
+        let (mut open, mut last): (Vec<(u64, u64)>, u64) = (Vec::new(), 0);
+        let mut active = vec![0; frames.len()];
+        for event in thread["events"].as_array().expect("events") {
+            let number = |key: &str| event[key].as_u64().expect("a number");
+            let (frame, at) = (number("frame"), number("at"));
+            assert!(at >= last, "time runs backwards: {event}");
+            last = at;
+            if event["type"] == "O" {
+                open.push((frame, at));
+                active[frame as usize] += 1;
+                continue;
+            }
+            let (closed, since) = open.pop().expect("an open frame");
+            assert_eq!(closed, frame, "another frame is open: {event}");
+            active[frame as usize] -= 1;
+            let name = frames[frame as usize]["name"].as_str().expect("a name").to_owned();
+            if name == "[LOST]" {
+                continue;
+            }
+            *found[0].entry(name.clone()).or_default() += 1;
+            let outermost = active[frame as usize] == 0;
+            *found[1].entry(name).or_default() += if outermost { at - since } else { 0 };
+        }
+        assert!(open.is_empty() && thread["endValue"] == last);
+    }
+    same("speedscope, calls", expected, &found[0], 0);
+    if timed {
+        same("speedscope, total", expected, &found[1], 1);
+    }
+}
+
+/// The Firefox Profiler's own reader, a thread at a time.
+fn firefox(recording: &Recording, expected: &Sums, timed: bool) {
+    let file = export(recording, "firefox");
+    let Some(package) = std::env::var_os("CALLTAP_FIREFOX").map(PathBuf::from) else {
+        return skipped(
+            "no Firefox Profiler here: CALLTAP_FIREFOX is to name a directory with its profiler-cli.js",
+        );
+    };
+    if !have("node") {
+        return;
+    }
+    let home = file.parent().expect("a directory");
+    let ask = |arguments: &[&str]| {
+        let mut command = Command::new("node");
+        command.arg(package.join("profiler-cli.js")).args(arguments);
+        said_by(command, home)
+    };
+    // (It waits half a second for its own server, and says that trying again often works.)
+    let loaded = (0..10).any(|_| {
+        let mut command = Command::new("node");
+        command.arg(package.join("profiler-cli.js")).arg("load").arg(&file).env("HOME", home);
+        run(command, b"").status.success()
+    });
+    assert!(loaded, "the Firefox Profiler does not load {}", file.display());
+    let json = |arguments: &[&str]| -> Value { serde_json::from_str(&ask(arguments)).expect("JSON") };
+    let mut found: [BTreeMap<String, f64>; 2] = Default::default();
+    let threads = json(&["thread", "list", "--json"]);
+    for thread in threads["threads"].as_array().expect("threads") {
+        let handle = thread["threadHandle"].as_str().or(thread["handle"].as_str()).expect("a handle");
+        let list =
+            json(&["thread", "functions", "--json", "--limit", "0", "--include-idle", "--thread", handle]);
+        assert_eq!(list["weightType"], if timed { "tracing-ms" } else { "samples" });
+        for function in list["functions"].as_array().expect("functions") {
+            let name = function["name"].as_str().expect("a name");
+            for (found, key) in found.iter_mut().zip(["totalSamples", "selfSamples"]) {
+                *found.entry(name.to_owned()).or_default() += function[key].as_f64().unwrap_or(0.0);
+            }
+        }
+    }
+    ask(&["stop", "--all"]);
+    let scale = if timed { 1e6 } else { 1.0 };
+    let [total, own] = found.map(|sums| {
+        sums.into_iter().map(|(name, sum)| (name, (sum * scale).round() as u64)).collect::<BTreeMap<_, _>>()
+    });
+    if timed {
+        same("firefox, total", expected, &total, 1);
+        same("firefox, self", expected, &own, 2);
+    } else {
+        same("firefox, calls", expected, &own, 0);
+    }
+}
+
+type Tool = fn(&Recording, &Sums, bool);
+const TOOLS: [Tool; 4] = [callgrind, pprof, speedscope, firefox];
+/// The Firefox Profiler's command line takes a second for each thread.
+const FAST: [Tool; 3] = [callgrind, pprof, speedscope];
+
+fn check(source: &str, arguments: &[&str], all_flags: &[Flags], tools: &[Tool]) {
+    let program = compile(GCC, &[source], &[]);
+    for flags in all_flags {
+        let recording = record(&program, flags, &Expect { arguments, ..Expect::default() });
+        let expected = reported(&recording);
+        assert!(!expected.is_empty(), "{}", recording.what);
+        let timed = expected.values().any(|sums| sums[1] > 0);
+        for tool in tools {
+            tool(&recording, &expected, timed);
+        }
+    }
+}
+
+#[test]
+fn threads_and_recursion_with_every_tracer_and_without_times() {
+    let function = vec!["--tracer", "function"];
+    let both = vec!["--tracer", "function", "--tracer", "function_graph"];
+    check("timeline.c", &[], &[vec![], function, both, vec!["--clock", "counter"]], &TOOLS);
+}
+
+#[test]
+fn longjmp_and_recursion_deeper_than_call_paths_are_kept() {
+    check("jumps.c", &[], &plain(), &[callgrind, speedscope]);
+}
+
+#[test]
+fn processes_and_threads_that_come_and_go() {
+    check("processes.c", &["fork"], &plain(), &FAST);
+    check("threads.c", &["exit"], &plain(), &FAST);
+}
