@@ -45,7 +45,7 @@ pub struct Segment {
 }
 
 /// What an ELF file says about itself.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Binary {
     /// The linker's identifier of this build, in hexadecimal.
     pub build_id: Option<String>,
