@@ -212,7 +212,8 @@ fn a_library_that_is_opened_later_closed_and_opened_again() {
         let mut started = Started::new(&program, &["library", &path.to_string_lossy()], &[]);
         started.round(); // opened, called first
         started.put("ftraced_enabled", "1");
-        assert!(started.get("available_filter_functions").contains("in_library [later.so]"));
+        let available = started.get("available_filter_functions failures");
+        assert!(available.contains("in_library [later.so]"), "{}: {available}", build.name);
         started.round(); // traced
         started.round(); // closed
         started.put("ftraced_enabled", "1");

@@ -254,7 +254,10 @@ impl Look<'_> {
         };
         let (length, hook) = match code[..] {
             [.., 0xE8, _, _, _, _] => (5, operand(&code).and_then(|target| self.led_to(target))),
-            [0xFF, 0x15, _, _, _, _] => (6, operand(&code).and_then(|slot| self.through(slot))),
+            [0xFF, 0x15, _, _, _, _] => {
+                let target = operand(&code).and_then(|slot| self.word(slot));
+                (6, target.and_then(|target| self.led_to(target)))
+            }
             _ => (0, None),
         };
         match hook {
@@ -263,18 +266,20 @@ impl Look<'_> {
         }
     }
 
+    /// What code at an address is, or what it leads to.
     fn led_to(&mut self, target: u64) -> Option<Hook> {
         let known = self.profilers.get(&target).copied();
         known.or_else(|| {
             let code = self.code(target, target + STUB as u64)?;
             let slot = calltap_sites::plt_slot(&code, target)?;
-            self.through(slot)
+            let target = self.word(slot)?;
+            self.profilers.get(&target).copied()
         })
     }
 
-    fn through(&mut self, slot: u64) -> Option<Hook> {
+    fn word(&mut self, slot: u64) -> Option<u64> {
         let word = self.code(slot, slot.checked_add(8)?)?;
-        self.profilers.get(&u64::from_le_bytes(word.try_into().ok()?)).copied()
+        Some(u64::from_le_bytes(word.try_into().ok()?))
     }
 
     /// The bytes from `start` to `end`.
