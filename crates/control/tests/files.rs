@@ -212,7 +212,10 @@ fn lists_and_names() {
 /// A session in which calls are found when they are made.
 fn first_calls() -> Words {
     let failures = vec!["0x7f0000001005: the code is gone".to_owned()];
-    Words { ftraced: Some(Ftraced { first_ns: 890, later_ns: 12, failures, ..Ftraced::default() }), ..nothing_traced() }
+    Words {
+        ftraced: Some(Ftraced { first_ns: 890, later_ns: 12, failures, ..Ftraced::default() }),
+        ..nothing_traced()
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use calltap_e2e::{Build, Program, Resident, calltap, calltap_run, compile};
 use serde_json::Value;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -74,6 +74,7 @@ impl Started {
         let rows = view(&trace, "report");
         let info = &view(&trace, "info");
         assert_eq!(info["calls"]["lost"].as_u64(), Some(0), "{what}: {info}");
+        assert_eq!(info["complaints"].as_array().map(Vec::len), Some(0), "{what}: {}", info["complaints"]);
         let mut counted = 0;
         for line in output.lines() {
             let ["calls", name, number] = line.split(' ').collect::<Vec<_>>()[..] else { continue };
@@ -87,7 +88,7 @@ impl Started {
     }
 }
 
-fn view(trace: &PathBuf, what: &str) -> Value {
+fn view(trace: &Path, what: &str) -> Value {
     let run = calltap_run(&[what, "-i", &trace.to_string_lossy(), "--format", "json"]);
     assert!(run.status.success(), "{what}: {}", run.stderr);
     serde_json::from_str(&run.stdout).expect("JSON")
@@ -353,6 +354,45 @@ fn a_running_process_is_recorded_at_first_call_and_left_as_it_was() {
         assert_eq!(work.and_then(|row| row["calls"].as_u64()), Some(1000), "{}", build.name);
         assert!(resident.end().0.success());
     }
+}
+
+#[test]
+fn a_program_whose_recorder_is_killed_runs_on() {
+    for build in [&BUILDS[0], &BUILDS[1], &BUILDS[4]] {
+        let program = program(build);
+        let mut started = Started::new(&program, &["threads"], &[]);
+        started.round();
+        started.put("ftraced_enabled", "1");
+        // SAFETY: a signal to our own child.
+        unsafe { libc::kill(started.calltap.pid as i32, libc::SIGKILL) };
+        // What was converted, and what still leads to the recorder.
+        started.round();
+        started.round();
+        let pid: i32 = started.pid.parse().expect("a number");
+        // SAFETY: a signal to the program, which nobody waits for any more.
+        assert_eq!(unsafe { libc::kill(pid, libc::SIGKILL) }, 0, "{}: it has ended", build.name);
+    }
+}
+
+#[test]
+fn other_controllers_find_a_program_that_was_started() {
+    let program = compile(&BUILDS[2], &["first_calls.c"], &[]);
+    let mut command = Command::new(calltap());
+    command.args(["record", "-q", "-o", "started.calltap", "--tracer", "profile", "--"]);
+    command.arg(&program.path).arg("plain").current_dir(program.directory());
+    let mut calltap = Resident::spawn(command, program.directory().to_owned());
+    let pid = calltap.wait_for("ready");
+    calltap.tell();
+    calltap.wait_for("done");
+    let on = |words: &[&str]| calltap_run(&[words, &["-p", &pid]].concat());
+    let table = on(&["stat", "--format", "csv"]).stdout;
+    assert!(table.contains("work,") && table.contains(",1000,"), "{table}");
+    assert!(on(&["status"]).stdout.contains("being recorded"));
+    let set = on(&["set", "-F", "outer"]);
+    assert!(set.status.success(), "{}", set.stderr);
+    assert_eq!(on(&["get", "enabled_functions"]).stdout, "outer (1)\n");
+    assert!(!on(&["detach"]).status.success(), "who has started it records it until it ends");
+    assert!(calltap.end().0.success());
 }
 
 #[test]

@@ -26,7 +26,7 @@ pub type Wish = Option<(u32, Wanted)>;
 pub struct Loaded {
     /// Where it is.
     pub mapped: Mapped,
-    /// As the trace has it.
+    /// As the trace has it; it has a number there when something of it was chosen.
     pub record: Module,
     /// The record is in the trace: something of the module was chosen.
     pub recorded: bool,
@@ -451,6 +451,7 @@ impl Loaded {
         }
         if !self.recorded {
             self.recorded = true;
+            self.record.id = stubs.number_module();
             records.push(Record::Module(self.record.clone()).into());
         }
         let binary = Arc::clone(&self.binary);
@@ -554,7 +555,7 @@ impl Loaded {
     }
 
     /// Finds out which of its sites have stubs, and what they are now, from what [stands](journal::standing) in the journal and from the text.
-    pub fn recall(&mut self, entries: &[&Entry], text: &mut ProcessText) {
+    pub fn recall(&mut self, entries: &[&Entry], text: &mut ProcessText, stubs: &mut Stubs<'_>) {
         let functions: HashMap<Avma, usize> = self
             .traceable()
             .filter_map(|(index, _)| Some((Site::new(self.form(index)?, self.bias)?.address(), index)))
@@ -572,6 +573,9 @@ impl Loaded {
             placed.drained |= drained.is_some_and(|drained| n < drained);
         }
         self.recorded = !self.sites.is_empty();
+        if self.recorded {
+            self.record.id = stubs.number_module();
+        }
         self.put_in_order();
         let mut text = Ahead::new(text);
         for placed in &mut self.sites {

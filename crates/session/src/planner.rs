@@ -72,7 +72,6 @@ pub struct Planner<'a> {
     pub(crate) processes: HashMap<u32, Process>,
     binaries: HashMap<Identity, Option<Arc<Binary>>>,
     pub(crate) stubs: Stubs<'a>,
-    next_module: u32,
     mode: PatchMode,
     /// Calls to the profiling function become NOPs, also those that nobody wants.
     quiet: bool,
@@ -108,7 +107,6 @@ impl<'a> Planner<'a> {
             processes: HashMap::new(),
             binaries: HashMap::new(),
             stubs: Stubs::new(&directory.code),
-            next_module: 0,
             mode: PatchMode::default(),
             quiet: false,
             discovery: Discovery::AtLoad,
@@ -302,7 +300,7 @@ impl<'a> Planner<'a> {
             let standing = journal::standing(&entries, &line, shows);
             let Some(process) = self.processes.get_mut(&index) else { continue };
             for module in &mut process.modules {
-                module.recall(&standing, &mut text);
+                module.recall(&standing, &mut text, &mut self.stubs);
             }
             process.watched = entries
                 .iter()
@@ -404,7 +402,7 @@ impl<'a> Planner<'a> {
             let Some(binary) = self.binary(&new, pid) else { continue };
             let Some(bias) = new.bias(&binary) else { continue };
             let record = Module {
-                id: self.next_module,
+                id: 0,
                 process: index,
                 path: new.path.to_string_lossy().into_owned(),
                 build_id: binary.build_id.clone(),
@@ -412,7 +410,6 @@ impl<'a> Planner<'a> {
                 range: new.range,
                 unloaded_ticks: None,
             };
-            self.next_module += 1;
             process.modules.push(Loaded::new(new, record, binary, bias, fresh));
         }
         self.processes.insert(index, process);

@@ -30,6 +30,8 @@ pub struct Stubs<'a> {
     pub agent: Agent,
     next: u32,
     next_hop: u64,
+    /// Modules that have a number in the trace, where they follow each other.
+    modules: u32,
     /// Ranges that have to be mapped before the stubs given out since can be used.
     pub to_map: Vec<HopRange>,
     /// What has to be in the journal before they are.
@@ -47,6 +49,7 @@ impl<'a> Stubs<'a> {
             agent,
             next: 0,
             next_hop: stub::REGION as u64,
+            modules: 0,
             to_map: Vec::new(),
             to_note: Entries::default(),
         }
@@ -65,6 +68,12 @@ impl<'a> Stubs<'a> {
                 Entry::Site { .. } | Entry::Drained { .. } => {}
             }
         }
+    }
+
+    /// The number of one more module.
+    pub fn number_module(&mut self) -> u32 {
+        self.modules += 1;
+        self.modules - 1
     }
 
     /// Stubs that are left.

@@ -199,7 +199,7 @@ impl Planner<'_> {
         let made = made.unwrap_or_else(|| {
             let mapped = Mapped::made(region);
             let record = Module {
-                id: self.next_module,
+                id: 0,
                 process: index,
                 path: mapped.path.to_string_lossy().into_owned(),
                 build_id: None,
@@ -207,7 +207,6 @@ impl Planner<'_> {
                 range: mapped.range,
                 unloaded_ticks: None,
             };
-            self.next_module += 1;
             modules.push(Loaded::made(mapped, record));
             modules.len() - 1
         });
