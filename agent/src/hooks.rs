@@ -29,7 +29,7 @@
 use crate::{mirror, profile, record, state};
 use calltap_abi::event::code;
 use calltap_abi::profile as abi_profile;
-use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, Control, stub};
+use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, Control, FIRST_AT, first, stub};
 use core::arch::global_asm;
 use core::mem::offset_of;
 
@@ -523,6 +523,7 @@ global_asm!(
     "tap_shim calltap_record_shim {record_slow}",
     "tap_shim calltap_mirror_shim {mirror_slow}",
     "tap_shim calltap_profile_shim {profile_slow}",
+    "tap_shim calltap_first_shim {first_slow}",
 
     // Offsets of return addresses in the stub are 5 (entry), 7 (function), 6 (after a prologue), 16 (exit); the last numbers turn
     // them into the event codes ENTRY 5, CALL 6, ENTRY_FROM 7, TAIL_ENTRY 17, TAIL_ENTRY_FROM 18.
@@ -550,6 +551,53 @@ global_asm!(
     "tap_hooks 1",
     "tap_hooks 2",
     "tap_hooks 3",
+
+    // What takes the place of the profiling function while calls are recorded at their first time: mcount or __fentry__ was called, so the call returns to [rsp].
+    // Nearly always it is recorded already; then this is all. It calls nothing but the slow path, so there is no recursion to cut: what may come in
+    // between is a signal handler, for which this is one call of a function like another.
+    ".balign 64",
+    ".globl calltap_first",
+    ".hidden calltap_first",
+    "calltap_first:",
+    ".cfi_startproc",
+    "tap_save", // the call returns to [rsp + 40]
+    "push rsi", ".cfi_adjust_cfa_offset 8",
+    "mov r11, qword ptr [rip + {control}]",
+    "test r11, r11",
+    "jz 9f",
+    "cmp dword ptr [r11 + {suspended}], 0",
+    "jne 9f",
+    "mov rax, qword ptr [rip + {private}]",
+    "mov eax, dword ptr [rax + {process}]",
+    "test eax, eax", // a forked child that was not seen yet
+    "jz 7f",
+    "mov rdx, qword ptr [rsp + 48]",
+    "movabs rcx, {golden}",
+    "imul rcx, rdx",
+    "shr rcx, {bucket_shift}",
+    "mov ecx, dword ptr [r11 + rcx * 4 + {buckets}]",
+    "mov esi, {longest}",
+    "1:",
+    "dec ecx",
+    "cmp ecx, {records} - 1",
+    "ja 7f", // the end of the chain
+    "shl rcx, 4",
+    "cmp qword ptr [r11 + rcx + {ip_at}], rdx",
+    "jne 2f",
+    "cmp dword ptr [r11 + rcx + {process_at}], eax",
+    "je 9f",
+    "2:",
+    "mov ecx, dword ptr [r11 + rcx + {next_at}]",
+    "dec esi",
+    "jnz 1b",
+    "7:",
+    "mov rdx, qword ptr [rsp + 48]",
+    "call calltap_first_shim",
+    "9:",
+    "pop rsi", ".cfi_adjust_cfa_offset -8",
+    "tap_restore",
+    "ret",
+    ".cfi_endproc",
     ".size calltap_hook, . - calltap_hook",
 
     // Offsets from the table itself, so that nothing here needs relocation; in the order of calltap_abi::stub's numbers.
@@ -598,6 +646,18 @@ global_asm!(
     record_slow = sym record::record_slow,
     mirror_slow = sym mirror::mirror_slow,
     profile_slow = sym profile::profile_slow,
+    first_slow = sym record::first_slow,
+    private = sym state::PRIVATE,
+    process = const offset_of!(state::Private, process),
+    suspended = const offset_of!(Control, first) + offset_of!(first::Counters, suspended),
+    golden = const first::GOLDEN as i64,
+    bucket_shift = const 64 - first::BITS,
+    buckets = const FIRST_AT,
+    records = const first::RECORDS,
+    ip_at = const FIRST_AT + first::BUCKETS_SIZE + offset_of!(first::Record, ip),
+    next_at = const FIRST_AT + first::BUCKETS_SIZE + offset_of!(first::Record, next),
+    process_at = const FIRST_AT + first::BUCKETS_SIZE + offset_of!(first::Record, process),
+    longest = const first::LONGEST,
     profiles = const offset_of!(state::Thread, profiles),
     profile_shift = const abi_profile::SITES.ilog2(),
     profile_mask = const abi_profile::SITES - 1,
@@ -626,6 +686,12 @@ global_asm!(
 unsafe extern "C" {
     static calltap_hook_table: [[i32; stub::HOOK_COUNT]; 4];
     static calltap_stub: u8;
+    static calltap_first: u8;
+}
+
+/// The address of the hook that takes the place of the profiling function.
+pub fn first() -> u64 {
+    &raw const calltap_first as u64
 }
 
 /// The address of a hook for a clock.

@@ -60,6 +60,14 @@ pub fn register_process(session: Session) -> Option<u32> {
     Some(index)
 }
 
+/// A call of the profiling function that is not recorded yet, at `ip`: it is, unless there is no room. (What this calls is no program's, and waits for nobody.)
+pub extern "C" fn first_slow(_: u32, ip: u64, _: u64) -> u8 {
+    let Some(session) = Session::get() else { return 0 };
+    let Some(process) = register_process(session) else { return 0 };
+    session.first().record(ip, process + 1);
+    0
+}
+
 /// An entry that was never used. Not fetch_add: the counter must not run away while the table is full.
 fn fresh_thread(control: &Control) -> Option<u32> {
     let bump = &control.thread_bump;

@@ -121,6 +121,7 @@ fn map_session(own: &[u8]) -> Option<()> {
         place.store(hooks::hook(clock, index), Relaxed);
     }
     let (brk, hook) = loader::watch();
+    header.first_hook.store(hooks::first(), Relaxed);
     header.loader_brk.store(brk, Relaxed);
     header.loader_hook.store(hook, Relaxed);
     header.thread_word.store(word::offset(), Relaxed);

@@ -4,10 +4,11 @@
 //! memory is unmapped only when no thread is inside a hook, and no code leads into one any more.
 
 use crate::word;
+use calltap_abi::first::{self, First};
 use calltap_abi::{
     CHUNK_LIMIT, CHUNK_SIZE, CHUNKS_AT, ChunkHeader, Control, PLAN_AT, PROCESS_MAX, PROCESSES_AT,
 };
-use calltap_abi::{ProcessEntry, THREAD_MAX, THREADS_AT, ThreadEntry};
+use calltap_abi::{FIRST_AT, ProcessEntry, THREAD_MAX, THREADS_AT, ThreadEntry};
 use core::arch::asm;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 
@@ -16,7 +17,7 @@ pub static CONTROL: AtomicUsize = AtomicUsize::new(0);
 /// Address of the stub region.
 pub static STUBS: AtomicUsize = AtomicUsize::new(0);
 /// Address of the private memory described by [`Private`].
-static PRIVATE: AtomicUsize = AtomicUsize::new(0);
+pub static PRIVATE: AtomicUsize = AtomicUsize::new(0);
 
 /// Memory that the kernel replaces by zeros in a forked child (MADV_WIPEONFORK): a child sees at its first event that it
 /// is one, and never writes into its parent's rings. A vfork child shares it with its parent, as it shares the stack.
@@ -85,6 +86,18 @@ impl Session {
         let index = index as usize;
         // SAFETY: as above; the table has THREAD_MAX entries.
         (index < THREAD_MAX).then(|| unsafe { &*((self.0 + THREADS_AT) as *const ThreadEntry).add(index) })
+    }
+
+    /// Where calls are recorded that are made for the first time.
+    pub fn first(self) -> First<'static> {
+        // SAFETY: as above; the tables lie there, and any bytes are valid. (Memory that is not there is not touched: a bucket is looked at only where the
+        // profiling function leads to us, and then it is there; a record only if the controller has said so, or a bucket.)
+        let (buckets, records) = unsafe {
+            let buckets = (self.0 + FIRST_AT) as *const [AtomicU32; first::BUCKETS];
+            let records = (self.0 + FIRST_AT + first::BUCKETS_SIZE) as *const [first::Record; first::RECORDS];
+            (&*buckets, &*records)
+        };
+        First { counters: &self.control().first, buckets, records }
     }
 
     /// Address of the plan area.

@@ -6,7 +6,7 @@
 //! ```text
 //! <session directory>/           0700, one per recording, on a file system that allows execution
 //!   agent.so                     the agent, as ld.so loads it
-//!   control                      Control | ProcessEntry[] | ThreadEntry[] | plan area | chunks
+//!   control                      Control | ProcessEntry[] | ThreadEntry[] | plan area | calls at first sight | chunks
 //!   code                         stubs (REGION) | near hops; written by the recorder, mapped r-x by the agent
 //! ```
 #![cfg_attr(not(test), no_std)]
@@ -15,6 +15,7 @@
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 
 pub mod event;
+pub mod first;
 pub mod plan;
 pub mod profile;
 pub mod remote;
@@ -23,7 +24,7 @@ pub mod stub;
 /// First word of the control file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"calltap\0");
 /// Raised with every change of a layout in this crate.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// Bytes of a path between the two sides.
 pub const PATH_MAX: usize = 256;
@@ -51,8 +52,10 @@ pub const THREADS_AT: usize = PROCESSES_AT + PROCESS_MAX * size_of::<ProcessEntr
 pub const PLAN_AT: usize = THREADS_AT + THREAD_MAX * size_of::<ThreadEntry>();
 /// Bytes of the plan area (sparse).
 pub const PLAN_SIZE: usize = 64 << 20;
+/// Offset of the [calls that are recorded when they are first made](first) (sparse: memory is there only where they are).
+pub const FIRST_AT: usize = (PLAN_AT + PLAN_SIZE).next_multiple_of(first::PAGE);
 /// Offset of the first chunk; a multiple of [`CHUNK_SIZE`].
-pub const CHUNKS_AT: usize = (PLAN_AT + PLAN_SIZE).next_multiple_of(CHUNK_SIZE);
+pub const CHUNKS_AT: usize = (FIRST_AT + first::SIZE).next_multiple_of(CHUNK_SIZE);
 
 const _: () = assert!(size_of::<Control>() <= PROCESSES_AT);
 const _: () = assert!(size_of::<ProcessEntry>() == 128);
@@ -145,6 +148,10 @@ pub struct Control {
     pub last_beat_ns: AtomicU64,
     /// Calls that the profile tracer could not count: there was no chunk for them.
     pub lost_profile: AtomicU64,
+    /// Address of the hook that takes the place of the profiling function and [records](first) its calls; set by the agent before its first request.
+    pub first_hook: AtomicU64,
+    /// How that is going.
+    pub first: first::Counters,
     /// Path of the agent in the session directory, as the traced process sees it; ends with a 0.
     pub agent_path: [AtomicU8; PATH_MAX],
 }

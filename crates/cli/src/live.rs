@@ -7,7 +7,7 @@ use crate::select;
 use crate::values;
 use anyhow::{Context, Result, bail};
 use calltap_analysis::units;
-use calltap_session::{Answer, Attached, Clock, Options, Request, Status, Subject, ask};
+use calltap_session::{Answer, Attached, Clock, Discovery, Options, Request, Status, Subject, ask};
 use std::io::Write;
 use std::time::Duration;
 
@@ -41,6 +41,7 @@ fn attach(pid: u32, arguments: &Arguments) -> Result<()> {
         overwrite: true,
         wait: Duration::ZERO,
         patch_mode: values::patch_mode(arguments),
+        discovery: Discovery::AtLoad,
         version: env!("CARGO_PKG_VERSION"),
     };
     let (attached, stops, notes) = Attached::attach(&options, pid)?;

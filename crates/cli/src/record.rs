@@ -4,7 +4,7 @@ use crate::values;
 use crate::{arguments::Arguments, select};
 use anyhow::{Result, bail};
 use calltap_analysis::{demangle, units};
-use calltap_session::{Clock, Error, Options, Outcome, Stops, Subject};
+use calltap_session::{Clock, Discovery, Error, Ftraced, Options, Outcome, Stops, Subject};
 use calltap_trace::TracerKind;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -26,7 +26,9 @@ fn subject(arguments: &Arguments) -> Result<Subject> {
 
 /// Runs the program, whose exit status is ours; or attaches to the process.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let choice = select::choice(&select::words(arguments)?, arguments.is_set("later"))?;
+    let (mut words, discovery) = (select::words(arguments)?, values::discovery(arguments));
+    words.ftraced = (discovery == Discovery::FirstCall).then(Ftraced::default);
+    let choice = select::choice(&words, arguments.is_set("later"))?;
     let clock = match arguments.text("clock").as_deref() {
         Some("sparse") => Clock::Sparse,
         Some("coarse") => Clock::Coarse,
@@ -44,6 +46,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         overwrite: arguments.is_set("overwrite"),
         wait: values::time(&arguments.text("max-wait").unwrap_or_default())?,
         patch_mode: values::patch_mode(arguments),
+        discovery,
         version: env!("CARGO_PKG_VERSION"),
     };
     let outcome = match calltap_session::record(&options) {

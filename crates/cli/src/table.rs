@@ -113,6 +113,17 @@ const PATCH_MODE: Flag = choice(
     "live",
 );
 
+const DISCOVERY: Flag = choice(
+    value(
+        "discovery",
+        None,
+        "WHEN",
+        "When calls to mcount and __fentry__ are found that no list in the file names: at-load, by decoding it; first-call, when they are made, by a recorder in the place of mcount whose finds are converted once a second (also in code made at run time; see ftraced_enabled of 'calltap put').",
+    ),
+    &["at-load", "first-call"],
+    "at-load",
+);
+
 const PATCH_LOG: Flag = value(
     "patch-log",
     None,
@@ -185,6 +196,7 @@ pub const COMMANDS: &[Command] = &[
                 "100ms",
             ),
             PATCH_MODE,
+            DISCOVERY,
             PATCH_LOG,
             LATER,
             switch("quiet", Some('q'), "No summary."),

@@ -2,7 +2,7 @@
 
 use crate::arguments::Arguments;
 use anyhow::{Result, bail};
-use calltap_session::PatchMode;
+use calltap_session::{Discovery, PatchMode};
 use std::time::Duration;
 
 /// `64K`, `256M`, `1G`, or bytes.
@@ -42,6 +42,14 @@ pub fn patch_mode(arguments: &Arguments) -> PatchMode {
     match arguments.text("patch-mode").as_deref() {
         Some("stop_machine") => PatchMode::StopMachine,
         _ => PatchMode::Live,
+    }
+}
+
+/// `--discovery`.
+pub fn discovery(arguments: &Arguments) -> Discovery {
+    match arguments.text("discovery").as_deref() {
+        Some("first-call") => Discovery::FirstCall,
+        _ => Discovery::AtLoad,
     }
 }
 

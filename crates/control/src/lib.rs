@@ -5,6 +5,7 @@
 //! began it.
 #![forbid(unsafe_code)]
 
+mod ftraced;
 mod lists;
 mod number;
 mod sets;
@@ -44,6 +45,7 @@ enum Kind {
     Touched,
     Info,
     Failures,
+    Ftraced,
     Stat,
 }
 
@@ -80,6 +82,11 @@ pub const FILES: &[File] = &[
         "failures",
         Kind::Failures,
         "the functions at which other bytes were found than expected; they are never touched again",
+    ),
+    file(
+        "ftraced_enabled",
+        Kind::Ftraced,
+        "the daemon that converts calls of mcount recorded at their first time: enabled or disabled; every write converts at once",
     ),
     file("trace_stat/function0", Kind::Stat, "what trace_profile has summed up"),
 ];
@@ -164,6 +171,7 @@ impl Model<'_> {
             Kind::Touched => self.touched(),
             Kind::Info => self.info(),
             Kind::Failures => self.failures(),
+            Kind::Ftraced => self.ftraced_enabled(),
             Kind::Stat => stat::table(self.profile),
         }
     }
@@ -186,6 +194,7 @@ impl Model<'_> {
             Kind::TracingOn => self.words.paused = number::parse(text)? == 0,
             Kind::Filter => self.write_set(sets::Which::Filter, text, open)?,
             Kind::Notrace => self.write_set(sets::Which::Notrace, text, open)?,
+            Kind::Ftraced => self.set_ftraced_enabled(text)?,
             _ => return Err(Refusal::invalid("it can only be read")),
         }
         Ok(Effect::default())

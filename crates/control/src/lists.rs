@@ -33,7 +33,8 @@ impl Model<'_> {
     }
 
     pub(crate) fn failures(&self) -> String {
-        self.names(|function| function.failed)
+        let others = self.words.ftraced.iter().flat_map(|ftraced| &ftraced.failures);
+        self.names(|function| function.failed) + &others.map(|what| format!("{what}\n")).collect::<String>()
     }
 
     pub(crate) fn enabled(&self) -> String {
@@ -70,6 +71,7 @@ impl Model<'_> {
         let mut modules: Vec<&str> = self.functions.iter().map(|function| &*function.module).collect();
         modules.dedup();
         let pages = (self.functions.len() * RECORD).div_ceil(PAGE);
-        format!("{} pages:{pages} groups: {}\n", self.functions.len(), modules.len())
+        let times = self.update_times();
+        format!("{} pages:{pages} groups: {}\n{times}", self.functions.len(), modules.len())
     }
 }

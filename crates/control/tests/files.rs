@@ -1,7 +1,7 @@
 //! What the control files say, as a user of ftrace knows them.
 
 use calltap_control::{File, Model, Open};
-use calltap_session::{Listed, Profiled, Words};
+use calltap_session::{Ftraced, Listed, Profiled, Words};
 use calltap_trace::Profile;
 use rustix::io::Errno;
 
@@ -209,6 +209,78 @@ fn lists_and_names() {
     );
     assert_eq!(File::named("set_ftrace_fliter").unwrap_err().errno, Errno::NOENT);
     assert!(File::named("set_ftrace_fliter").unwrap_err().why.contains("set_ftrace_filter"));
+}
+
+/// A session in which calls are found when they are made.
+fn first_calls() -> Words {
+    let failures = vec!["0x7f0000001005: the code is gone".to_owned()];
+    Words {
+        ftraced: Some(Ftraced { first_ns: 890, later_ns: 12, failures, ..Ftraced::default() }),
+        ..nothing_traced()
+    }
+}
+
+#[test]
+fn ftraced_enabled_has_the_words_of_2008() {
+    let mut model = Model { words: first_calls(), functions: &[], profile: &[] };
+    let file = File::named("ftraced_enabled").unwrap();
+    assert_eq!(model.read(file), "enabled\n");
+    let long = format!("{:0>63}\n", 1);
+    let words = [
+        ("0\n", Ok("disabled\n")),
+        ("1\n", Ok("enabled\n")),
+        ("disable\n", Ok("disabled\n")),
+        ("enable\n", Ok("enabled\n")),
+        ("disabled\n", Ok("disabled\n")),
+        ("enabled, please", Ok("enabled\n")),
+        ("00\n", Ok("disabled\n")),
+        ("+17", Ok("enabled\n")),
+        ("-1\n", Err(Errno::INVAL)),
+        ("0x0\n", Err(Errno::INVAL)),
+        ("\n", Err(Errno::INVAL)),
+        ("", Err(Errno::INVAL)),
+        ("Disable\n", Err(Errno::INVAL)),
+        (" 0\n", Err(Errno::INVAL)),
+        ("99999999999999999999\n", Err(Errno::RANGE)),
+        (&long, Err(Errno::INVAL)),
+    ];
+    for (word, expected) in words {
+        let before = model.words.ftraced.clone().unwrap();
+        let found = model.write(file, word, Open::Truncate).map_err(|refusal| refusal.errno);
+        let after = model.words.ftraced.clone().unwrap();
+        // Every write that is accepted converts, whatever it says; one that is refused does nothing.
+        assert_eq!(after.writes, before.writes + u64::from(expected.is_ok()), "{word:?}");
+        match expected {
+            Ok(reads) => assert_eq!((found.is_ok(), &*model.read(file)), (true, reads), "{word:?}"),
+            Err(errno) => {
+                assert_eq!((found.unwrap_err(), after), (errno, before), "{word:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_times_of_updates_and_what_could_not_be_converted_are_shown() {
+    let functions = functions();
+    let model = Model { words: first_calls(), functions: &functions, profile: &[] };
+    let read = |name: &str| model.read(File::named(name).unwrap());
+    assert_eq!(
+        read("dyn_ftrace_total_info"),
+        "5 pages:1 groups: 2\nftrace boot update time = 890 (ns)\nftrace module total update time = 12 (ns)\n"
+    );
+    assert_eq!(read("failures"), "sys_open\n0x7f0000001005: the code is gone\n");
+}
+
+#[test]
+fn where_sites_are_known_at_load_there_is_no_daemon() {
+    let mut model = Model { words: nothing_traced(), functions: &[], profile: &[] };
+    let file = File::named("ftraced_enabled").unwrap();
+    assert_eq!(model.read(file), "disabled\n");
+    assert!(model.write(file, "disable\n", Open::Truncate).is_ok());
+    assert_eq!(model.write(file, "1\n", Open::Truncate).unwrap_err().errno, Errno::NODEV);
+    assert_eq!(model.read(file), "disabled\n");
+    let info = model.read(File::named("dyn_ftrace_total_info").unwrap());
+    assert_eq!(info, "0 pages:0 groups: 0\n");
 }
 
 // The numbers are those of a kernel that was asked.

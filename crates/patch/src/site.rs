@@ -24,6 +24,8 @@
 //! | 4 | undress | undress; on: the short jump's first byte |
 //!
 //! The short site goes `66 90`, `66 F9` (or F5: set or complement the carry, of no effect), `EB F9`.
+//!
+//! A function that is replaced as a whole (the profiling function, the dynamic linker's empty one) has a `ret` where the others have A9: off, it returns at once.
 
 use crate::steps::{JUMP, Steps};
 use crate::{Avma, Bias, Bytes, CALL, JMP, OutOfReach, distance};
@@ -80,6 +82,8 @@ pub struct Site {
 enum Kind {
     Jump,
     Call,
+    /// A function that something else takes the place of.
+    Function,
     /// Offset of the two bytes at the entry.
     Short(u8),
 }
@@ -221,6 +225,7 @@ impl Site {
             Kind::Jump => 0,
             Kind::Call => 1,
             Kind::Short(_) => 2,
+            Kind::Function => 4,
         };
         (kind, &self.original)
     }
@@ -232,6 +237,7 @@ impl Site {
             1 => Site::whole(address, original, Kind::Call),
             2 => Site::prefixed(address, original),
             3 => Site::empty_function(address, original.try_into().ok()?),
+            4 => Site::function(address, original.try_into().ok()?),
             _ => None,
         }
     }
@@ -247,6 +253,24 @@ impl Site {
             kind: Kind::Jump,
             at: 0,
             dressing: Demand::Nothing,
+            undressing: Demand::Nothing,
+        })
+    }
+
+    /// A function that shall become a jump to what takes its place, of which nothing is ever run again meanwhile: its first five bytes need not be whole
+    /// instructions. Ready, it returns at once, and only its first byte differs from the file's: so nobody who is inside it comes to harm, and it can
+    /// be brought back under running threads.
+    pub fn function(address: Avma, bytes: [u8; JUMP]) -> Option<Site> {
+        let original = Bytes::new(&bytes)?;
+        let mut ready = original;
+        ready[0] = RET;
+        Some(Site {
+            address,
+            original,
+            ready,
+            kind: Kind::Function,
+            at: 0,
+            dressing: Demand::NobodyInside,
             undressing: Demand::Nothing,
         })
     }
@@ -284,7 +308,7 @@ impl Site {
     pub fn inside(&self) -> (u64, u64) {
         let (first, length) = match self.kind {
             Kind::Short(_) => (0, JUMP),
-            Kind::Jump | Kind::Call => (1, self.original.len()),
+            Kind::Jump | Kind::Call | Kind::Function => (1, self.original.len()),
         };
         (self.address.0 + first, self.address.0 + length as u64)
     }
@@ -339,13 +363,13 @@ impl Site {
 
     /// Is it the dynamic linker's empty function?
     pub fn is_empty_function(&self) -> bool {
-        self.original[0] == RET
+        self.original[0] == RET && self.kind == Kind::Jump
     }
 
     /// In the file it is a call, of which the five bytes are switched like those that we write.
     #[inline]
     fn is_call(&self) -> bool {
-        self.original[self.at as usize] == CALL[0]
+        self.original[self.at as usize] == CALL[0] && self.kind != Kind::Function
     }
 
     /// The five bytes that are switched, ready or on, or (of a call) as in the file.

@@ -55,6 +55,21 @@ fn an_empty_function_returns_or_jumps_and_never_runs_on_into_what_follows() {
     check(sites::empty_functions);
 }
 
+#[test]
+fn a_function_is_replaced_as_a_whole_once_nobody_is_at_its_beginning() {
+    check(sites::functions);
+    check_mutant("no drain", between_instructions, &|_, acts| without(acts, is_drain));
+}
+
+/// Those in which a thread may be between two instructions.
+fn between_instructions(place: u64) -> Vec<Case> {
+    let mut cases = sites::functions(place);
+    cases.retain(|case| {
+        case.bytes(State::Original)[..2] != [0x0F, 0x1F] || case.bytes(State::Original)[2] != 0x44
+    });
+    cases
+}
+
 fn check_recoveries(targets: &[usize], twice: bool) {
     for case in sites::every_kind(PLACES[0]) {
         let found = Proof::new(&case, &|_, acts| acts).and_then(|mut proof| proof.recoveries(targets, twice));
@@ -96,7 +111,7 @@ fn is_test(act: &Act) -> bool {
 /// Those whose first byte becomes A9.
 fn all_but_empty_functions(place: u64) -> Vec<Case> {
     let mut cases = sites::every_kind(place);
-    cases.retain(|case| case.ground.falls_through);
+    cases.retain(|case| case.ground.falls_through && !case.returns);
     cases
 }
 

@@ -5,6 +5,7 @@
 
 use crate::frames::{self, Stacks};
 use crate::journal::Entry;
+use crate::loaded::Loaded;
 use crate::maps;
 use crate::modules::mapped;
 use crate::news::News;
@@ -115,7 +116,7 @@ impl Planner<'_> {
     }
 
     /// Makes the sites of a process what they are wanted to be.
-    fn come_to_terms(
+    pub(crate) fn come_to_terms(
         &mut self,
         index: u32,
         target: &Target,
@@ -171,10 +172,17 @@ impl Planner<'_> {
             text.lease();
             // (Nothing is unloaded now; what was unloaded before is left alone.)
             let now = mapped(&regions, session.parent().unwrap_or(Path::new("/")));
-            process.modules.retain(|module| now.iter().any(|now| now.is_same(&module.mapped)));
+            process.modules.retain_mut(|module| module.is_there(&now, &regions));
             let modules = process.modules.iter_mut().collect();
             let before = std::mem::replace(&mut text.sync, Sync::Quiet);
             switch(modules, text, Demand::NobodyRuns, &mut Tally::default());
+            // What was made at run time comes all the way: it may be gone when its threads run again.
+            let mut made: Vec<&mut Loaded> =
+                process.modules.iter_mut().filter(|module| module.is_made()).collect();
+            made.iter_mut().for_each(|module| module.drain(&|_| false));
+            let mut tally = Tally::default();
+            switch(made, text, Demand::NobodyRuns, &mut tally);
+            (self.tally.on, self.tally.off) = (self.tally.on + tally.on, self.tally.off + tally.off);
             text.sync = before;
         }
         stops.add(longest(&held));

@@ -1,6 +1,7 @@
 //! What is traced, in the user's words and as a choice of functions.
 
 use crate::Error;
+use crate::ftraced::Ftraced;
 use crate::loaded::Wish;
 use crate::modules::Candidates;
 use calltap_patch::Wanted;
@@ -29,6 +30,8 @@ pub struct Words {
     pub default: Option<String>,
     /// No events are wanted for the time being (`tracing_on` is 0).
     pub paused: bool,
+    /// How the daemon does that converts calls which were recorded when they were first made. None: sites are known at load, and there is none.
+    pub ftraced: Option<Ftraced>,
 }
 
 /// A tracer in the user's words.

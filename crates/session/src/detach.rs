@@ -11,7 +11,7 @@ use crate::ahead::Ahead;
 use crate::attach::Stops;
 use crate::directory::Directory;
 use crate::frames::{self, Stacks};
-use crate::journal::Entry;
+use crate::journal::{Entry, NO_FILE};
 use crate::maps::{self, Region};
 use crate::pages;
 use crate::patient::{Patient, await_tidy, explain, longest, say};
@@ -57,7 +57,13 @@ impl Mark {
     fn is_there(&self, regions: &[Region]) -> bool {
         let at = self.site.address().0;
         let region = regions.iter().find(|region| (region.start..region.end).contains(&at));
-        region.is_some_and(|region| region.executable && (self.inode == 0 || region.file.1 == self.inode))
+        let is_file = |region: &Region| matches!(self.inode, 0 | NO_FILE) || region.file.1 == self.inode;
+        region.is_some_and(|region| region.executable && is_file(region))
+    }
+
+    /// Whoever made this code may unmake it at any moment.
+    fn is_made(&self) -> bool {
+        self.inode == NO_FILE
     }
 }
 
@@ -105,17 +111,19 @@ impl Past {
         self
     }
 
-    /// Switches everything off.
-    fn switch_off(&mut self, text: &mut ProcessText, notes: &mut Vec<String>) {
+    /// Switches everything off; of what was made at run time, only where all threads stand still.
+    fn switch_off(&mut self, which: impl Fn(&Mark) -> bool, text: &mut ProcessText, notes: &mut Vec<String>) {
         let mut found = Vec::new();
         // (They are in the order of their addresses.)
         let mut ahead = Ahead::new(text);
-        for mark in &mut self.marks {
+        for mark in self.marks.iter_mut().filter(|mark| which(mark)) {
             let Ok(actual) = ahead.at(mark.site.address(), mark.site.len()) else { continue };
             let state = mark.site.state_of(actual, mark.targets.iter().copied());
             mark.dressed = state != Some(State::Original);
             match state {
                 Some(State::Original | State::Ready) => {}
+                // It is something else by now.
+                None if mark.is_made() => mark.dressed = false,
                 Some(state) => found.push((mark.site, state, Vec::new())),
                 // A batch was cut short here.
                 None => {
@@ -238,7 +246,7 @@ fn detach(
         patient.regions = maps::read(target.pid).unwrap_or_default();
         past = past.what_is_left(&patient.regions);
         patient.text.sync = Sync::Barrier;
-        past.switch_off(&mut patient.text, &mut notes);
+        past.switch_off(|mark| !mark.is_made(), &mut patient.text, &mut notes);
         patient.text.sync = Sync::Quiet;
     }
     drop(kept);
@@ -262,9 +270,7 @@ fn detach(
                 patient.regions = maps::read(target.pid).unwrap_or_default();
                 past = past.what_is_left(&patient.regions);
                 patient.text.lease();
-                if !live {
-                    past.switch_off(&mut patient.text, &mut notes);
-                }
+                past.switch_off(|mark| !live || mark.is_made(), &mut patient.text, &mut notes);
                 // (A thread that ends meanwhile: all are looked at again.)
                 let outside = match leave_hooks(&mut held, &mut patient, &ours) {
                     Err(NotHeld::Gone) => false,

@@ -7,6 +7,7 @@
 use crate::Error;
 use crate::agent::{self, ATTACHED};
 use crate::journal::Journal;
+use crate::maps;
 use crate::target::Target;
 use rustix::fs::{FlockOperation, Mode, OFlags, StatVfsMountFlags, flock, openat, statvfs};
 use std::ffi::OsString;
@@ -162,9 +163,26 @@ impl Directory {
         all.find(is_trusted)
     }
 
+    /// The one of a program that was started with the agent inside: its mappings say where it is.
+    fn place_of_started(target: &Target) -> Option<Place> {
+        let regions = maps::read(target.pid).ok()?;
+        let control = regions.iter().find(|region| {
+            let name = |path: Option<&Path>| Some(path?.file_name()?.to_str()?.to_owned());
+            let directory = name(region.path.parent()).unwrap_or_default();
+            region.name() == "control" && directory.starts_with(PREFIX)
+        })?;
+        let directory = control.path.parent()?;
+        let place =
+            Place::open(Base::own(directory.parent()?.to_owned()), directory.file_name()?.to_str()?).ok()?;
+        let trusted = [target.owner().map_or(0, |(uid, _)| uid), rustix::process::geteuid().as_raw()];
+        place.directory.metadata().is_ok_and(|meta| trusted.contains(&meta.uid())).then_some(place)
+    }
+
     /// Comes to ask whoever is at the one of a process. None if nobody is; whoever asks already is waited for.
     pub fn knock(target: &Target, patience: Duration) -> Result<Option<Door>, Error> {
-        let Some(place) = Directory::place_for(target) else { return Ok(None) };
+        let Some(place) = Directory::place_for(target).or_else(|| Directory::place_of_started(target)) else {
+            return Ok(None);
+        };
         let Ok(lock) = place.file("lock") else { return Ok(None) };
         let bell = place.create("bell").or_else(|_| place.file("bell"));
         let bell = bell.map_err(|source| place.error("bell", source))?;
@@ -297,8 +315,8 @@ struct Place {
     _base: Base,
 }
 
-/// Small files are no larger than this.
-const SMALL: u64 = 1 << 20;
+/// Small files are no larger than this: an answer lists all functions of a program.
+const SMALL: u64 = 64 << 20;
 
 impl Place {
     fn open(base: Base, name: &str) -> io::Result<Place> {

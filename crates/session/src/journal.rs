@@ -42,6 +42,9 @@ pub enum Entry {
     },
 }
 
+/// In the place of an inode: code that was made at run time, and may be something else at any moment.
+pub const NO_FILE: u64 = u64::MAX;
+
 const SIZE: usize = 64;
 const BYTES: usize = 24;
 const HOPS: u8 = 0xFF;

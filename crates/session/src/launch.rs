@@ -7,7 +7,9 @@
 
 use crate::{Error, proc};
 use nix::sys::resource::{Resource, UsageWho, getrusage, setrlimit};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
@@ -152,6 +154,15 @@ impl Signals {
             }
         });
     }
+}
+
+/// Waits for its end. Not in waitpid: there, this thread would be told of the stops of the child that another of ours makes, and that one would wait in vain.
+pub fn wait(child: &mut Child) -> io::Result<ExitStatus> {
+    let pid = Pid::from_raw(child.id() as i32);
+    if let Some(Ok(process)) = pid.map(|pid| pidfd_open(pid, PidfdFlags::empty())) {
+        while let Err(Errno::INTR) = poll(&mut [PollFd::new(&process, PollFlags::IN)], None) {}
+    }
+    child.wait()
 }
 
 fn ignored_signals() -> u64 {

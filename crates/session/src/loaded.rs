@@ -7,13 +7,16 @@ use crate::modules::Mapped;
 use crate::news::{NewSite, NewSites, News};
 use crate::stubs::{HopRange, Stubs};
 use crate::text::ProcessText;
-use calltap_patch::{Avma, Bias, Change, Demand, Fate, Site, State, Wanted, calls_out};
-use calltap_sites::{Binary, Function};
+use calltap_patch::{Avma, Bias, Change, Demand, Fate, Site, State, Text, Wanted, calls_out};
+use calltap_sites::{Binary, Function, Hook, SiteForm, SiteKind, Svma};
 use calltap_trace::{Module, Record};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+
+/// The number of a call after a prologue among the [parts](Site::parts) of a site.
+const CALL: u8 = 1;
 
 /// What the tracers want of a function: which of them (bit mask by tracer id), and in which form.
 pub type Wish = Option<(u32, Wanted)>;
@@ -23,7 +26,7 @@ pub type Wish = Option<(u32, Wanted)>;
 pub struct Loaded {
     /// Where it is.
     pub mapped: Mapped,
-    /// As the trace has it.
+    /// As the trace has it; it has a number there when something of it was chosen.
     pub record: Module,
     /// The record is in the trace: something of the module was chosen.
     pub recorded: bool,
@@ -36,6 +39,12 @@ pub struct Loaded {
     /// By function: where it is among them, plus one.
     places: Vec<u32>,
     hops: Vec<HopRange>,
+    /// Calls of the profiling function that were found when they were made, by function.
+    found: HashMap<usize, (SiteKind, SiteForm)>,
+    /// The profiling functions that it defines lead to the recorder, as far as that can be.
+    led: bool,
+    /// It is in no file, but was made at run time: by address, the functions that are known of it.
+    made: Option<HashMap<u64, usize>>,
 }
 
 /// A site that was wanted at some time.
@@ -60,6 +69,12 @@ struct Placed {
     muted: bool,
     /// If it leads nowhere, it shall be a NOP: what it calls otherwise is for us alone.
     quiet: bool,
+    /// It is a profiling function, and shall lead there.
+    lead: Option<Avma>,
+    /// It is not *the* site of its function (whose number may be none).
+    apart: bool,
+    /// It was found when it was first called.
+    seen: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -137,11 +152,17 @@ impl Placed {
             wanted,
             muted: false,
             quiet: false,
+            lead: None,
+            apart: false,
+            seen: false,
         }
     }
 
     /// What its bytes shall be now.
     fn shall(&self) -> State {
+        if let Some(lead) = self.lead {
+            return if self.drained { State::On(lead) } else { State::Ready };
+        }
         let stub = self.wanted.filter(|_| !self.muted).and_then(|wanted| self.stubs.of(wanted));
         match (stub, self.state) {
             (None, State::Original) if !self.quiet => State::Original,
@@ -194,12 +215,205 @@ impl Loaded {
     /// A module nothing of which was ever wanted.
     pub fn new(mapped: Mapped, record: Module, binary: Arc<Binary>, bias: Bias, fresh: bool) -> Loaded {
         let (sites, places, hops) = (Vec::new(), vec![0; binary.functions.len()], Vec::new());
-        Loaded { mapped, record, recorded: false, fresh, binary, bias, sites, places, hops }
+        let (recorded, found, led, made) = (false, HashMap::new(), false, None);
+        Loaded { mapped, record, recorded, fresh, binary, bias, sites, places, hops, found, led, made }
+    }
+
+    /// Code that is in no file. Its functions become known one by one.
+    pub fn made(mapped: Mapped, record: Module) -> Loaded {
+        let made = Some(HashMap::new());
+        Loaded { made, ..Loaded::new(mapped, record, Arc::default(), Bias(0), false) }
+    }
+
+    /// Is it code that is in no file?
+    pub fn is_made(&self) -> bool {
+        self.made.is_some()
+    }
+
+    /// Is it still there? `now`: the files that are mapped. What was made at run time is forgotten as far as it is gone.
+    pub fn is_there(&mut self, now: &[Mapped], regions: &[Region]) -> bool {
+        if !self.is_made() {
+            return now.iter().any(|now| now.is_same(&self.mapped));
+        }
+        let is_there = |site: &Site| {
+            let (start, end) = (site.address().0, site.address().0 + site.len() as u64);
+            regions.iter().any(|region| region.executable && region.start <= start && end <= region.end)
+        };
+        if !self.sites.iter().all(|placed| is_there(&placed.site)) {
+            self.forget(|placed| !is_there(&placed.site));
+        }
+        let (start, end) = self.mapped.range;
+        regions.iter().any(|region| region.executable && region.start < end && start < region.end)
+    }
+
+    /// How a function can be patched.
+    fn form(&self, function: usize) -> Option<&SiteForm> {
+        let known = || self.binary.functions.get(function)?.form.as_ref();
+        self.found.get(&function).map(|(_, form)| form).or_else(known)
+    }
+
+    /// What the compiler left at it.
+    fn kind(&self, function: usize) -> SiteKind {
+        self.found.get(&function).map_or(self.binary.functions[function].kind, |(kind, _)| *kind)
     }
 
     /// Its functions that can be traced, with their indices.
     fn traceable(&self) -> impl Iterator<Item = (usize, &Function)> {
-        self.binary.functions.iter().enumerate().filter(|(_, function)| function.form.is_some())
+        let is_traceable = |(index, function): &(usize, &Function)| {
+            function.form.is_some() || self.found.contains_key(index)
+        };
+        self.binary.functions.iter().enumerate().filter(is_traceable)
+    }
+
+    /// The profiling functions that it defines: each by all addresses that a call may name.
+    pub fn profilers(&self) -> impl Iterator<Item = (u64, Hook)> {
+        self.binary.profilers.iter().flat_map(|profiler| {
+            let place = profiler.place.as_ref().map_or(profiler.address, |(at, _)| *at);
+            [profiler.address, place].map(|at| (self.bias.apply(at).0, profiler.hook))
+        })
+    }
+
+    /// Leads the profiling functions that it defines to the recorder, and keeps room near it for the calls that will be found.
+    pub fn lead(&mut self, hook: Avma, stubs: &mut Stubs<'_>, regions: &[Region], records: &mut Vec<News>) {
+        if hook.0 == 0 || self.is_made() || std::mem::replace(&mut self.led, true) {
+            return;
+        }
+        let (process, range, inode) = (self.record.process, self.mapped.range, self.mapped.file.1);
+        let binary = Arc::clone(&self.binary);
+        // (What only defines them for others has few functions.)
+        let most = binary.functions.len().min(stubs.room());
+        // (Without room in advance, it is found when it is needed, or not.)
+        let _ = stubs.reserve(process, range, most, regions, &mut self.hops);
+        for profiler in &binary.profilers {
+            let function =
+                binary.functions.binary_search_by_key(&profiler.address, |function| function.address);
+            let mut note = |why: &str| {
+                let name = self.mapped.name();
+                let text = format!("calls of {} in {name} are not recorded: {why}", profiler.name);
+                records.push(Record::Note { text }.into());
+            };
+            let (at, bytes) = match &profiler.place {
+                Ok(place) => *place,
+                Err(why) => {
+                    note(why);
+                    continue;
+                }
+            };
+            let (Ok(function), Some(site)) = (function, Site::function(self.bias.apply(at), bytes)) else {
+                continue;
+            };
+            let Some(target) = stubs.lead(process, range, [site.address(), hook], regions, &mut self.hops)
+            else {
+                note("there is no free address range near it");
+                continue;
+            };
+            stubs.to_note.push(&Entry::Site { process, site, target, stub: None, inode });
+            let (lead, drained, apart) = (Some(target), self.fresh, true);
+            self.sites.push(Placed { lead, drained, apart, ..Placed::new(function, site) });
+        }
+        self.put_in_order();
+    }
+
+    /// The function that an address is in, as far as it is known.
+    pub fn function_at(&self, at: u64) -> Option<(usize, Svma, Svma)> {
+        let address = Svma(at.wrapping_sub(self.bias.0));
+        let functions = &self.binary.functions;
+        let index = functions.partition_point(|function| function.address <= address).checked_sub(1)?;
+        let function = &functions[index];
+        let is_inside = function.size == 0 || address.0 < function.address.0 + function.size;
+        is_inside.then_some((index, function.address, address))
+    }
+
+    /// The function of code made at run time that begins there.
+    pub fn made_at(&mut self, start: u64) -> usize {
+        let functions = self.made.get_or_insert_default();
+        *functions.entry(start).or_insert_with(|| {
+            let (kind, form, reason) = (SiteKind::None, None, String::new());
+            let (name, aliases) = (format!("{start:#x}"), Vec::new());
+            let function = Function { name, aliases, address: Svma(start), size: 0, kind, form, reason };
+            Arc::make_mut(&mut self.binary).functions.push(function);
+            self.places.push(0);
+            self.places.len() - 1
+        })
+    }
+
+    /// Is a site known at an address, and as it was left?
+    pub fn is_known(&self, at: Avma, text: &mut ProcessText) -> bool {
+        let Ok(place) = self.sites.binary_search_by_key(&at, |placed| placed.site.address()) else {
+            return false;
+        };
+        let placed = &self.sites[place];
+        let mut bytes = vec![0; placed.site.len()];
+        text.read(at, &mut bytes).is_ok() && placed.site.is(placed.state, &bytes)
+    }
+
+    /// A call was found when it was made: it becomes a NOP, or what is wanted of its function, if it has a form.
+    pub fn add(
+        &mut self,
+        function: usize,
+        at: Avma,
+        old: &[u8],
+        form: Option<(SiteKind, SiteForm)>,
+        stubs: &mut Stubs<'_>,
+    ) {
+        let own = self.places.get(function).is_some_and(|place| *place != 0);
+        let is_old = |placed: &Placed| {
+            // What was at this place, and in code made anew what was in this function, is not there any more.
+            placed.site.address() == at
+                || self.made.is_some() && own && placed.function == function && !placed.apart
+        };
+        if self.sites.iter().any(is_old) {
+            let made = self.is_made();
+            self.forget(|placed| {
+                placed.site.address() == at || made && placed.function == function && !placed.apart
+            });
+        }
+        let own = self.places.get(function) == Some(&0);
+        let (site, apart) = match form {
+            Some((kind, form)) if own => {
+                let site = Site::new(&form, self.bias);
+                self.found.insert(function, (kind, form));
+                (site, false)
+            }
+            // Only a NOP will be made of it.
+            _ => (Site::from_parts(at, CALL, old), true),
+        };
+        let Some(site) = site else { return };
+        let drained = site.demand(State::Original, State::Ready) == Demand::Nothing;
+        let (process, inode) = (self.record.process, self.mapped.file.1);
+        stubs.to_note.push(&Entry::Site { process, site, target: Avma(0), stub: None, inode });
+        self.sites.push(Placed { quiet: true, drained, apart, seen: true, ..Placed::new(function, site) });
+        if !apart {
+            self.places[function] = self.sites.len() as u32;
+        }
+        self.put_in_order();
+    }
+
+    /// Forgets sites.
+    fn forget(&mut self, gone: impl Fn(&Placed) -> bool) {
+        for placed in self.sites.iter().filter(|placed| gone(placed) && !placed.apart) {
+            self.found.remove(&placed.function);
+            self.places[placed.function] = 0;
+        }
+        self.sites.retain(|placed| !gone(placed));
+        self.number();
+    }
+
+    /// Calls that were found when they were made, and are calls no more.
+    pub fn converted(&self) -> usize {
+        self.sites.iter().filter(|placed| placed.seen && placed.state != State::Original).count()
+    }
+
+    /// What is found of those to be other bytes than expected, and is in no list of functions.
+    pub fn failures(&self) -> impl Iterator<Item = String> {
+        let failed = self.sites.iter().filter(|placed| placed.seen && placed.apart && placed.refused);
+        failed.map(|placed| format!("{:#x} [{}]", placed.site.address().0, self.mapped.name()))
+    }
+
+    /// A site's function, for people.
+    fn name(&self, placed: &Placed) -> String {
+        let named = self.binary.functions.get(placed.function);
+        named.map_or_else(|| format!("{:#x}", placed.site.address().0), |function| function.name.clone())
     }
 
     /// Calls to the profiling function become NOPs, wanted or not, in code that nobody can be running yet.
@@ -241,13 +455,15 @@ impl Loaded {
         }
         if !self.recorded {
             self.recorded = true;
+            self.record.id = stubs.number_module();
             records.push(Record::Module(self.record.clone()).into());
         }
         let binary = Arc::clone(&self.binary);
         let mut new = Vec::with_capacity(wishes.len());
         self.sites.reserve(wishes.len());
         for (function, tracers, wanted) in wishes {
-            let Some(form) = &binary.functions[function].form else { continue };
+            let found = self.found.get(&function).map(|(_, form)| form.clone());
+            let Some(form) = found.as_ref().or(binary.functions[function].form.as_ref()) else { continue };
             let Some(place) = self.place_of(function, |bias| Site::new(form, bias)) else { continue };
             let placed = &mut self.sites[place];
             placed.drained |=
@@ -278,7 +494,12 @@ impl Loaded {
             return;
         }
         self.sites.sort_by_key(|placed| placed.site.address());
-        for (place, placed) in self.sites.iter().enumerate() {
+        self.number();
+    }
+
+    /// Notes which site is at which place.
+    fn number(&mut self) {
+        for (place, placed) in self.sites.iter().enumerate().filter(|(_, placed)| !placed.apart) {
             self.places[placed.function] = place as u32 + 1;
         }
     }
@@ -318,13 +539,16 @@ impl Loaded {
         };
         let mut sites = Vec::with_capacity(new.len());
         for (function, tracers, wanted) in new {
+            let known = &binary.functions[*function];
+            let found = self.found.get(function);
+            let kind = found.map_or(known.kind, |(kind, _)| *kind);
+            let Some(form) = found.map(|(_, form)| form).or(known.form.as_ref()) else { continue };
             let placed = &mut self.sites[self.places[*function] as usize - 1];
-            let Some(form) = &binary.functions[*function].form else { continue };
             let Some((id, target)) = batch.add(form, self.bias, *wanted) else { continue };
             placed.stubs.add(Stub { wanted: *wanted, id, target });
             let (site, stub) = (placed.site, Some((id, *wanted)));
             batch.note(&Entry::Site { process, site, target, stub, inode });
-            sites.push(NewSite { function: *function as u32, stub: id, tracers: *tracers });
+            sites.push(NewSite { function: *function as u32, stub: id, tracers: *tracers, kind });
         }
         if let Err(error) = batch.finish() {
             records.push(Record::Note { text: format!("{name} is not traced: {error}") }.into());
@@ -335,12 +559,10 @@ impl Loaded {
     }
 
     /// Finds out which of its sites have stubs, and what they are now, from what [stands](journal::standing) in the journal and from the text.
-    pub fn recall(&mut self, entries: &[&Entry], text: &mut ProcessText) {
+    pub fn recall(&mut self, entries: &[&Entry], text: &mut ProcessText, stubs: &mut Stubs<'_>) {
         let functions: HashMap<Avma, usize> = self
             .traceable()
-            .filter_map(|(index, function)| {
-                Some((Site::new(function.form.as_ref()?, self.bias)?.address(), index))
-            })
+            .filter_map(|(index, _)| Some((Site::new(self.form(index)?, self.bias)?.address(), index)))
             .collect();
         let drained = entries.iter().rposition(|entry| matches!(entry, Entry::Drained { .. }));
         for (n, entry) in entries.iter().enumerate() {
@@ -355,6 +577,9 @@ impl Loaded {
             placed.drained |= drained.is_some_and(|drained| n < drained);
         }
         self.recorded = !self.sites.is_empty();
+        if self.recorded {
+            self.record.id = stubs.number_module();
+        }
         self.put_in_order();
         let mut text = Ahead::new(text);
         for placed in &mut self.sites {
@@ -370,7 +595,12 @@ impl Loaded {
         emit(Record::Module(self.record.clone()).into());
         let stubs = self.sites.iter().flat_map(|placed| {
             let (function, tracers) = (placed.function as u32, u32::MAX);
-            placed.stubs.all().map(move |stub| NewSite { function, stub: stub.id, tracers })
+            let kind = self
+                .binary
+                .functions
+                .get(placed.function)
+                .map_or(SiteKind::None, |_| self.kind(placed.function));
+            placed.stubs.all().map(move |stub| NewSite { function, stub: stub.id, tracers, kind })
         });
         let sites = stubs.collect();
         emit(News::Sites(NewSites { module: self.record.id, binary: Arc::clone(&self.binary), sites }));
@@ -389,7 +619,7 @@ impl Loaded {
                 size: function.size,
                 module: self.mapped.name(),
                 library,
-                known: placed.is_some(),
+                known: placed.is_some_and(|placed| placed.stubs.all().next().is_some()),
                 on: placed.is_some_and(|placed| matches!(placed.state, State::On(_))),
                 failed: placed.is_some_and(|placed| placed.refused),
             });
@@ -399,7 +629,8 @@ impl Loaded {
     /// Sites that lead to a stub, and all that ever did.
     pub fn count(&self) -> (usize, usize) {
         let on = self.sites.iter().filter(|placed| matches!(placed.state, State::On(_)));
-        (on.count(), self.sites.len())
+        let ever = self.sites.iter().filter(|placed| placed.stubs.all().next().is_some());
+        (on.count(), ever.count())
     }
 
     /// A range of hops could not be mapped: no site may lead there.
@@ -407,6 +638,7 @@ impl Loaded {
         self.hops.retain(|range| range.address != start);
         for placed in &mut self.sites {
             placed.stubs.retain(|stub| !(start..end).contains(&stub.target.0));
+            placed.lead.take_if(|lead| (start..end).contains(&lead.0));
         }
     }
 
@@ -422,11 +654,19 @@ impl Loaded {
         mut fate: impl FnMut() -> Option<Fate<Errno>>,
         mut report: impl FnMut(&str, Change<'_>, Option<&Fate<Errno>>),
     ) {
-        for placed in &mut self.sites {
+        let names: Vec<String> =
+            match self.sites.iter().any(|placed| placed.function >= self.binary.functions.len()) {
+                true => self.sites.iter().map(|placed| self.name(placed)).collect(),
+                false => Vec::new(),
+            };
+        for (n, placed) in self.sites.iter_mut().enumerate() {
             let Some(change) = placed.change() else { continue };
             let (to, fate) = (change.to, fate());
-            report(&self.binary.functions[placed.function].name, change, fate.as_ref());
+            let name = names.get(n).unwrap_or_else(|| &self.binary.functions[placed.function].name);
+            report(name, change, fate.as_ref());
             placed.settle(to, fate.as_ref());
+            // (It is somebody's memory that he may have protected from us.)
+            placed.refused |= self.made.is_some() && matches!(fate, Some(Fate::Torn(_) | Fate::Unread(_)));
         }
     }
 
@@ -445,7 +685,12 @@ impl Loaded {
 
     /// The sites that wait for proof that nobody is inside.
     pub fn undrained(&self) -> impl Iterator<Item = &Site> {
-        let waiting = |placed: &&Placed| placed.wanted.is_some() && !placed.drained && !placed.refused;
+        let meant = |placed: &Placed| placed.wanted.is_some() || placed.quiet || placed.lead.is_some();
+        // (What was made at run time is changed only while all threads are stopped: whoever made it may unmake it.)
+        let waiting = move |placed: &&Placed| {
+            !placed.refused
+                && (meant(placed) && !placed.drained || self.is_made() && placed.change().is_some())
+        };
         self.sites.iter().filter(waiting).map(|placed| &placed.site)
     }
 

@@ -1,5 +1,6 @@
 //! What a process has loaded, and what can be traced in it.
 
+use crate::journal::NO_FILE;
 use crate::maps::{Region, open_file};
 use crate::proc;
 use calltap_patch::Bias;
@@ -39,6 +40,9 @@ impl Identity {
     }
 }
 
+/// What code is called that is in no file.
+const MADE: &str = "[jit]";
+
 /// Between two segments of one object lies no more than this.
 const GAP: u64 = 64 << 20;
 
@@ -71,6 +75,13 @@ pub fn mapped(regions: &[Region], session: &Path) -> Vec<Mapped> {
 }
 
 impl Mapped {
+    /// Code that is of no program file: made at run time, in this mapping.
+    pub fn made(region: &Region) -> Mapped {
+        let path = if region.path.as_os_str().is_empty() { MADE.into() } else { region.path.clone() };
+        let range = (region.start, region.end);
+        Mapped { path, file: (String::new(), NO_FILE), range, text: (0, region.start), text_end: region.end }
+    }
+
     /// The same file at the same place; its path may change (it was deleted), and what else is mapped of it.
     pub fn is_same(&self, other: &Mapped) -> bool {
         (&self.file, self.text) == (&other.file, other.text)

@@ -1,6 +1,6 @@
 //! What a planner has to say for the trace: records, and sites that become records where they are written.
 
-use calltap_sites::{Binary, Function};
+use calltap_sites::{Binary, Function, SiteKind};
 use calltap_trace::{Record, Site, SiteId};
 use std::sync::Arc;
 
@@ -34,6 +34,8 @@ pub struct NewSite {
     pub stub: u32,
     /// Who wants it.
     pub tracers: u32,
+    /// What the compiler left at it.
+    pub kind: SiteKind,
 }
 
 /// Sites that are described at a time: their names are in the cache when they are written, and their memory is used again.
@@ -52,9 +54,8 @@ impl News {
             News::Record(record) => take(&record),
             News::Sites(NewSites { module, binary, sites }) => {
                 for sites in sites.chunks(AT_A_TIME) {
-                    let record = |new: &NewSite| {
-                        site_record(module, &binary.functions[new.function as usize], new.stub, new.tracers)
-                    };
+                    let record =
+                        |new: &NewSite| site_record(module, &binary.functions[new.function as usize], new);
                     take(&Record::Sites { sites: sites.iter().map(record).collect() });
                 }
             }
@@ -67,14 +68,14 @@ impl News {
     }
 }
 
-fn site_record(module: u32, function: &Function, stub: u32, tracers: u32) -> Site {
+fn site_record(module: u32, function: &Function, new: &NewSite) -> Site {
     Site {
-        id: SiteId(stub),
+        id: SiteId(new.stub),
         module,
         address: function.address.0,
         size: function.size,
         name: function.name.clone(),
-        kind: function.kind.name().to_owned(),
-        tracers,
+        kind: new.kind.name().to_owned(),
+        tracers: new.tracers,
     }
 }

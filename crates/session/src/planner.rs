@@ -1,5 +1,6 @@
 //! Keeps the sites of every process what the tracers want them to be: through which stubs, and by which changes of its text.
 
+mod first;
 mod switch;
 
 pub use switch::{Tally, switch};
@@ -19,7 +20,7 @@ use crate::text::ProcessText;
 use calltap_abi::ProcessEntry;
 use calltap_abi::plan::{self, Phase};
 use calltap_patch::{Agent, Avma};
-use calltap_sites::{Binary, Function};
+use calltap_sites::{Binary, Discovery, Function};
 use calltap_trace::{Module, Record};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
@@ -71,10 +72,17 @@ pub struct Planner<'a> {
     pub(crate) processes: HashMap<u32, Process>,
     binaries: HashMap<Identity, Option<Arc<Binary>>>,
     pub(crate) stubs: Stubs<'a>,
-    next_module: u32,
     mode: PatchMode,
     /// Calls to the profiling function become NOPs, also those that nobody wants.
     quiet: bool,
+    /// When calls to the profiling function are found that no list names.
+    discovery: Discovery,
+    /// Recorded as calls of it, and none.
+    failed: Vec<first::Failed>,
+    /// Something that was found could not be converted yet.
+    pending: bool,
+    /// What people should know when all is over.
+    warnings: Vec<String>,
     /// What could be chosen from, for messages.
     pub candidates: Candidates,
     /// Sites that were switched.
@@ -99,9 +107,12 @@ impl<'a> Planner<'a> {
             processes: HashMap::new(),
             binaries: HashMap::new(),
             stubs: Stubs::new(&directory.code),
-            next_module: 0,
             mode: PatchMode::default(),
             quiet: false,
+            discovery: Discovery::AtLoad,
+            failed: Vec::new(),
+            pending: false,
+            warnings: Vec::new(),
             candidates: Candidates::default(),
             tally: Tally::default(),
         }
@@ -115,6 +126,11 @@ impl<'a> Planner<'a> {
     /// Has all calls to the profiling function become NOPs before the program runs.
     pub fn quietly(self) -> Self {
         Planner { quiet: true, ..self }
+    }
+
+    /// Finds calls to the profiling function so.
+    pub fn discovering(self, discovery: Discovery) -> Self {
+        Planner { discovery, ..self }
     }
 
     /// From now on, other functions are wanted.
@@ -143,10 +159,15 @@ impl<'a> Planner<'a> {
         }
         let read = || {
             let file = mapped.open(pid)?;
-            if !calltap_sites::file_may_have_sites(&file) {
-                return None;
+            if calltap_sites::file_may_have_sites(&file) {
+                let data = calltap_sites::load(&file).ok()?;
+                return calltap_sites::read_by(&data, &mapped.name(), self.discovery).ok();
             }
-            calltap_sites::read(&calltap_sites::load(&file).ok()?, &mapped.name()).ok()
+            // Whoever defines the profiling function for others matters where that is led to us.
+            let matters =
+                self.discovery == Discovery::FirstCall && calltap_sites::file_defines_profiler(&file);
+            matters
+                .then(|| calltap_sites::profilers(&calltap_sites::load(&file).ok()?, &mapped.name()).ok())?
         };
         let binary = read().map(Arc::new);
         if let Some(binary) = &binary {
@@ -279,7 +300,7 @@ impl<'a> Planner<'a> {
             let standing = journal::standing(&entries, &line, shows);
             let Some(process) = self.processes.get_mut(&index) else { continue };
             for module in &mut process.modules {
-                module.recall(&standing, &mut text);
+                module.recall(&standing, &mut text, &mut self.stubs);
             }
             process.watched = entries
                 .iter()
@@ -346,6 +367,12 @@ impl<'a> Planner<'a> {
         }
     }
 
+    /// The id by which we know a process of the session.
+    fn pid_of(&self, index: u32) -> u32 {
+        let entry = self.shared.process(index);
+        entry.map_or(0, |entry| proc::host_pid(entry.pid.load(Acquire), entry.pid_namespace.load(Relaxed)))
+    }
+
     pub(crate) fn see_modules(
         &mut self,
         index: u32,
@@ -357,8 +384,11 @@ impl<'a> Planner<'a> {
         let session = self.directory.agent();
         let now = mapped(regions, session.parent().unwrap_or(Path::new("/")));
         let mut process = self.processes.remove(&index).unwrap_or_default();
-        let (kept, gone): (Vec<_>, Vec<_>) =
-            process.modules.drain(..).partition(|old| now.iter().any(|new| new.is_same(&old.mapped)));
+        let (mut kept, mut gone) = (Vec::new(), Vec::new());
+        for mut old in process.modules.drain(..) {
+            let list = if old.is_there(&now, regions) { &mut kept } else { &mut gone };
+            list.push(old);
+        }
         // (What a forked child unloads, its parent still has.)
         for mut old in gone.into_iter().filter(|old| old.recorded && old.record.process == index) {
             old.record.unloaded_ticks = Some(clock::pair().ticks);
@@ -372,7 +402,7 @@ impl<'a> Planner<'a> {
             let Some(binary) = self.binary(&new, pid) else { continue };
             let Some(bias) = new.bias(&binary) else { continue };
             let record = Module {
-                id: self.next_module,
+                id: 0,
                 process: index,
                 path: new.path.to_string_lossy().into_owned(),
                 build_id: binary.build_id.clone(),
@@ -380,7 +410,6 @@ impl<'a> Planner<'a> {
                 range: new.range,
                 unloaded_ticks: None,
             };
-            self.next_module += 1;
             process.modules.push(Loaded::new(new, record, binary, bias, fresh));
         }
         self.processes.insert(index, process);
@@ -389,7 +418,11 @@ impl<'a> Planner<'a> {
     fn want(&mut self, index: u32, regions: &[Region], records: &mut Vec<News>) {
         self.stubs.agent = self.agent();
         let Some(process) = self.processes.get_mut(&index) else { return };
+        let hook = Avma(self.shared.control().first_hook.load(Acquire));
         for module in &mut process.modules {
+            if self.discovery == Discovery::FirstCall {
+                module.lead(hook, &mut self.stubs, regions, records);
+            }
             if self.quiet {
                 module.quieten(&mut self.stubs);
             }

@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::modules::Identity;
-use calltap_sites::Binary;
+use calltap_sites::{Binary, Discovery};
 use std::ffi::OsString;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -74,8 +74,8 @@ impl Program {
     }
 
     /// What can be traced in it. There is time for that while it is being loaded.
-    pub fn read(&self) -> Result<Binary, Error> {
-        calltap_sites::read(&self.data, &self.name).map_err(|error| Error::Program {
+    pub fn read(&self, discovery: Discovery) -> Result<Binary, Error> {
+        calltap_sites::read_by(&self.data, &self.name, discovery).map_err(|error| Error::Program {
             program: self.name.clone(),
             reason: error.to_string(),
             exit_code: 126,

@@ -8,24 +8,26 @@ use crate::launch::{self, Signals};
 use crate::modules::Candidates;
 use crate::news::News;
 use crate::planner::{PatchMode, Planner};
+use crate::profile::Sums;
 use crate::program::Program;
 use crate::shm::{self, Shared};
+use crate::target::Target;
 use crate::threads::Held;
 use crate::trace_file::TraceFile;
 use crate::visit::{Stay, Visit, Visited};
 use crate::{Error, clock, first};
 use calltap_abi::plan::{Phase, Trouble};
 use calltap_abi::{CHUNK_SIZE, Clock, MAGIC, PATH_MAX, VERSION, stub};
-use calltap_sites::{Binary, Function};
+use calltap_sites::{Binary, Discovery, Function};
 use calltap_trace::{End, Session, TraceWriter};
 use nix::sys::resource::UsageWho;
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use std::{env, fs, mem, thread};
 
@@ -64,6 +66,8 @@ pub struct Options {
     pub wait: Duration,
     /// How code that may be running is changed.
     pub patch_mode: PatchMode,
+    /// When calls of the profiling function are found that no list names.
+    pub discovery: Discovery,
     /// Version that goes into the trace.
     pub version: &'static str,
 }
@@ -108,8 +112,13 @@ pub fn chunks(options: &Options) -> u32 {
 }
 
 pub fn map(directory: &Directory, options: &Options) -> Result<Shared, Error> {
-    Shared::map(&directory.control, chunks(options))
-        .map_err(|source| Error::System { what: "the session's shared memory", source })
+    let shared = Shared::map(&directory.control, chunks(options)).and_then(|shared| {
+        if options.discovery == Discovery::FirstCall {
+            shared.provide_first()?;
+        }
+        Ok(shared)
+    });
+    shared.map_err(|source| Error::System { what: "the session's shared memory", source })
 }
 
 fn record_program(options: &Options, command: &[OsString]) -> Result<Outcome, Error> {
@@ -121,46 +130,54 @@ fn record_program(options: &Options, command: &[OsString]) -> Result<Outcome, Er
 
     let words = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let file = TraceFile::new(&options.output);
-    let mut writer = TraceWriter::create(file.path(), session(options, words, clock, clock_note.clone()))?;
+    let session = session(options, words, clock, clock_note.clone());
+    let mut writer = TraceWriter::create(file.path(), session.clone())?;
     let signals = Signals::take()?;
     let start = Instant::now();
     let (mut child, held) = start_program(&program, command, &directory, &shared)?;
     signals.forward(&child);
+    let child_id = child.id();
+    let target = Target::of_child(child_id).unwrap_or_else(|| Target {
+        pid: child_id,
+        name: program.name.clone(),
+        start_time: 0,
+    });
+    let visit = Visit { options, target, directory, shared, clock, session, notes: Vec::new() };
+    let (directory, shared, sums) = (&visit.directory, &visit.shared, Arc::new(Mutex::new(Sums::default())));
 
     let (sender, receiver) = mpsc::channel();
     let (stop, ended) = (AtomicBool::new(false), AtomicBool::new(false));
     let (begun, beginning) = mpsc::channel();
     let is_held = held.is_some();
-    let collector = Collector::new(&shared, &mut writer, receiver, clock);
-    let child_id = child.id();
+    let collector = Collector::new(shared, &mut writer, receiver, clock).summing(Arc::clone(&sums));
     let pid = Pid::from_raw(child_id as i32);
     let result = thread::scope(|scope| {
         let collecting = scope.spawn(|| collector.run(&|| stop.load(Acquire)));
         let planning = scope.spawn(|| {
-            with_planner(&shared, &directory, options, &program.name, &|| file.keep(), |planner| {
-                let planned = program.read().and_then(|binary| {
+            with_planner(shared, directory, options, &program.name, &|| file.keep(), |planner| {
+                let planned = program.read(options.discovery).and_then(|binary| {
                     planner.know(program.file.clone(), &program.name, leaked(binary));
                     if is_held {
                         planner.begin(child_id, &mut |news| drop(sender.send(news)))?;
                     }
                     drop(begun);
-                    answer_all(planner, &shared, &sender, &ended, &mut |_| {})
+                    visit.attend(planner, sender, sums, &ended)
                 });
                 if planned.is_err() {
                     // The program has not run an instruction of its own.
                     pid.map(|pid| kill_process(pid, Signal::KILL));
                 }
-                planned.map(|()| planner.tally.on)
+                planned.map(|()| (planner.tally.on, planner.take_warnings()))
             })
         });
         if clock == Clock::Coarse {
-            scope.spawn(|| tick(&shared, &stop));
+            scope.spawn(|| tick(shared, &stop));
         }
         // (Nobody sends anything: the other end is gone when the functions are on, or the program has been killed.)
         let _: Result<(), _> = beginning.recv();
         drop(held);
-        let status = child.wait();
-        end_planning(&shared, &ended);
+        let status = launch::wait(&mut child);
+        end_planning(shared, &ended);
         let planned = planning.join();
         stop.store(true, Release);
         collecting.thread().unpark();
@@ -169,10 +186,11 @@ fn record_program(options: &Options, command: &[OsString]) -> Result<Outcome, Er
     let (Ok(status), Ok(planned), Ok((totals, failed))) = result else {
         return Err(Error::thread());
     };
-    let sites = planned?;
+    let (sites, warnings) = planned?;
     file.keep();
     let mut notes: Vec<String> = clock_note.into_iter().collect();
-    notes.extend(trouble(&shared, &program.name, totals));
+    notes.extend(trouble(shared, &program.name, totals));
+    notes.extend(warnings);
     notes.extend(file.note());
     let cpu_ns = launch::cpu_ns(UsageWho::RUSAGE_CHILDREN);
     let (file_size, failed) = finish(writer, launch::describe(status), start, cpu_ns, failed, file.path());
@@ -316,6 +334,11 @@ pub fn with_planner<T>(
 ) -> T {
     let choose = |function: &Function| options.choice.wish(function);
     let check = |candidates: &Candidates| {
+        // What is found later cannot be known now.
+        if options.discovery == Discovery::FirstCall {
+            accepted();
+            return Ok(());
+        }
         if candidates.traceable().next().is_none() {
             return Err(no_sites(name, candidates));
         }
@@ -323,7 +346,9 @@ pub fn with_planner<T>(
         accepted();
         Ok(())
     };
-    let mut planner = Planner::new(shared, directory, Box::new(choose), &check).by(options.patch_mode);
+    let mut planner = Planner::new(shared, directory, Box::new(choose), &check)
+        .by(options.patch_mode)
+        .discovering(options.discovery);
     if let Subject::Program(_) = options.subject {
         planner = planner.quietly();
     }

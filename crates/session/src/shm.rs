@@ -4,9 +4,10 @@
 //! checked against the mapping, and the mapping lives as long as the value.
 #![allow(unsafe_code)]
 
+use calltap_abi::first::{self, First};
 use calltap_abi::plan::{Map, PlanHeader};
 use calltap_abi::{
-    CHUNK_SIZE, CHUNKS_AT, ChunkHeader, Control, MAGIC, PLAN_AT, PLAN_SIZE, PROCESS_MAX, VERSION,
+    CHUNK_SIZE, CHUNKS_AT, ChunkHeader, Control, FIRST_AT, MAGIC, PLAN_AT, PLAN_SIZE, PROCESS_MAX, VERSION,
 };
 use calltap_abi::{PROCESSES_AT, ProcessEntry, THREAD_MAX, THREADS_AT, ThreadEntry, push};
 use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
@@ -199,6 +200,34 @@ impl Shared {
         let first: &Map = self.at(PLAN_AT + maps_at)?;
         // SAFETY: `end` is inside the plan area, which is inside the mapping; see `at`.
         Some((header, unsafe { std::slice::from_raw_parts(first, maps) }))
+    }
+
+    /// The calls that were recorded when they were made for the first time.
+    pub fn first(&self) -> Option<First<'_>> {
+        let (buckets, records) = (self.at(FIRST_AT)?, self.at(FIRST_AT + first::BUCKETS_SIZE)?);
+        Some(First { counters: &self.control().first, buckets, records })
+    }
+
+    /// Allocates the hash, and the record pages that are there at the start.
+    pub fn provide_first(&self) -> io::Result<()> {
+        let pages = first::AT_START.div_ceil(first::IN_PAGE);
+        self.allocate(FIRST_AT, first::BUCKETS_SIZE + pages * first::PAGE)?;
+        self.control().first.limit.store((pages * first::IN_PAGE) as u32, Release);
+        Ok(())
+    }
+
+    /// Allocates one more page of records, if less than one is free. A full file system ends the growth.
+    pub fn replenish_first(&self) {
+        let counters = &self.control().first;
+        let (next, limit) = (counters.next.load(Relaxed), counters.limit.load(Relaxed));
+        let more = first::IN_PAGE as u32;
+        if limit.saturating_sub(next) >= more || limit as usize >= first::RECORDS {
+            return;
+        }
+        let offset = FIRST_AT + first::BUCKETS_SIZE + limit as usize * size_of::<first::Record>();
+        if self.allocate(offset, first::PAGE).is_ok() {
+            counters.limit.store(limit + more, Release);
+        }
     }
 
     /// Puts an emptied (zeroed) chunk on the free list.

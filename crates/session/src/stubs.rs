@@ -30,6 +30,8 @@ pub struct Stubs<'a> {
     pub agent: Agent,
     next: u32,
     next_hop: u64,
+    /// Modules that have a number in the trace, where they follow each other.
+    modules: u32,
     /// Ranges that have to be mapped before the stubs given out since can be used.
     pub to_map: Vec<HopRange>,
     /// What has to be in the journal before they are.
@@ -47,6 +49,7 @@ impl<'a> Stubs<'a> {
             agent,
             next: 0,
             next_hop: stub::REGION as u64,
+            modules: 0,
             to_map: Vec::new(),
             to_note: Entries::default(),
         }
@@ -67,9 +70,78 @@ impl<'a> Stubs<'a> {
         }
     }
 
+    /// The number of one more module.
+    pub fn number_module(&mut self) -> u32 {
+        self.modules += 1;
+        self.modules - 1
+    }
+
     /// Stubs that are left.
     pub fn room(&self) -> usize {
         stub::COUNT - self.next as usize
+    }
+
+    /// Are all stubs within reach of a module?
+    fn is_near(&self, module: (u64, u64)) -> bool {
+        let (low, high) = (self.agent.stub(0), self.agent.stub(stub::COUNT as u32 - 1));
+        [module.0, module.1].map(Avma).iter().all(|end| reaches(*end, low) && reaches(*end, high))
+    }
+
+    /// Sees to it that the last range of hops has room for so many more. The length of the address range that would have been needed, if there is none.
+    fn provide_hops(
+        &mut self,
+        process: u32,
+        module: (u64, u64),
+        count: usize,
+        regions: &[Region],
+        hops: &mut Vec<HopRange>,
+    ) -> Result<(), u64> {
+        let bytes = (count * stub::HOP_SIZE) as u64;
+        if hops.last().is_some_and(|range| range.length - range.used >= bytes) {
+            return Ok(());
+        }
+        let length = bytes.next_multiple_of(PAGE);
+        let taken = self.to_map.iter().map(|range| Region::taken(range.address, range.length));
+        let regions: Vec<Region> = regions.iter().cloned().chain(taken).collect();
+        let address = gap_near(&regions, module.0, module.1, length, maps::lowest_address()).ok_or(length)?;
+        let range = HopRange { address, offset: self.next_hop, length, used: 0 };
+        self.next_hop += length;
+        self.to_note.push(&Entry::Hops { process, address, offset: range.offset, length });
+        self.to_map.push(range.clone());
+        hops.push(range);
+        Ok(())
+    }
+
+    /// Maps hops for so many functions of a module in advance, if it needs any: mapping some later takes a thread of the program's.
+    pub fn reserve(
+        &mut self,
+        process: u32,
+        module: (u64, u64),
+        count: usize,
+        regions: &[Region],
+        hops: &mut Vec<HopRange>,
+    ) -> Result<(), u64> {
+        if self.is_near(module) { Ok(()) } else { self.provide_hops(process, module, count, regions, hops) }
+    }
+
+    /// Where code at `from` in a module has to jump that shall come to `to`: there, or to a hop near it.
+    pub fn lead(
+        &mut self,
+        process: u32,
+        module: (u64, u64),
+        [from, to]: [Avma; 2],
+        regions: &[Region],
+        hops: &mut Vec<HopRange>,
+    ) -> Option<Avma> {
+        if reaches(from, to) {
+            return Some(to);
+        }
+        self.provide_hops(process, module, 1, regions, hops).ok()?;
+        let range = hops.last_mut()?;
+        let hop = Avma(range.address + range.used);
+        self.code.write_all_at(&calltap_patch::hop_bytes(to), range.offset + range.used).ok()?;
+        range.used += stub::HOP_SIZE as u64;
+        reaches(from, hop).then_some(hop)
     }
 
     /// Begins a batch of stubs for a module. The length of the address range that would have been needed, if there is none.
@@ -81,21 +153,9 @@ impl<'a> Stubs<'a> {
         regions: &[Region],
         hops: &'s mut Vec<HopRange>,
     ) -> Result<Batch<'s, 'a>, u64> {
-        let ends = [Avma(module.0), Avma(module.1)];
-        let (low, high) = (self.agent.stub(0), self.agent.stub(stub::COUNT as u32 - 1));
-        let near = ends.iter().all(|end| reaches(*end, low) && reaches(*end, high));
-        let bytes = (count * stub::HOP_SIZE) as u64;
-        if !near && hops.last().is_none_or(|range| range.length - range.used < bytes) {
-            let length = bytes.next_multiple_of(PAGE);
-            let taken = self.to_map.iter().map(|range| Region::taken(range.address, range.length));
-            let regions: Vec<Region> = regions.iter().cloned().chain(taken).collect();
-            let address =
-                gap_near(&regions, module.0, module.1, length, maps::lowest_address()).ok_or(length)?;
-            let range = HopRange { address, offset: self.next_hop, length, used: 0 };
-            self.next_hop += length;
-            self.to_note.push(&Entry::Hops { process, address, offset: range.offset, length });
-            self.to_map.push(range.clone());
-            hops.push(range);
+        let near = self.is_near(module);
+        if !near {
+            self.provide_hops(process, module, count, regions, hops)?;
         }
         let first = self.next;
         let hop = hops.last().filter(|_| !near).map_or(0, |range| range.used);

@@ -4,6 +4,7 @@ use crate::attach::Stops;
 use crate::choice::Words;
 use crate::collector::{Collector, Due, Live, Totals};
 use crate::directory::Directory;
+use crate::ftraced::Alarm;
 use crate::governor::{self, Governor, Muted, Rates};
 use crate::launch;
 use crate::live::{self, Profiled, Settings, Stage, Status};
@@ -33,18 +34,22 @@ const MOUNTED: &str = "its control directory is mounted: what is traced is chang
 /// How often it is looked whether to leave.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// A process that will be attached to. Nothing was done to it yet.
+/// A process that will be attached to, to which nothing was done yet; or one that we have started.
 pub struct Visit<'a> {
-    options: &'a Options,
+    /// What was asked for.
+    pub options: &'a Options,
     /// The process.
     pub target: Target,
-    directory: Directory,
-    shared: Shared,
-    clock: Clock,
+    /// The session's files,
+    pub directory: Directory,
+    /// and memory.
+    pub shared: Shared,
+    /// Where times come from.
+    pub clock: Clock,
     /// For the trace.
     pub session: Session,
     /// What was cleaned up.
-    notes: Vec<String>,
+    pub notes: Vec<String>,
 }
 
 /// What is wanted of a visit.
@@ -144,16 +149,45 @@ impl<'a> Visit<'a> {
         Ok(Visit { options, target, directory, shared, clock, session, notes })
     }
 
+    fn settings(&self) -> Settings {
+        let (words, mode) = (self.options.choice.words.clone(), self.options.patch_mode);
+        Settings::new(Stage::Recording, &self.target, self.session.clone(), words, mode)
+    }
+
+    /// Answers the agents of a program that we have started, and whoever asks us something, until `ended`.
+    pub fn attend(
+        &self,
+        planner: &mut Planner<'_>,
+        records: Sender<News>,
+        sums: Arc<Mutex<Sums>>,
+        ended: &AtomicBool,
+    ) -> Result<(), Error> {
+        let news = records.clone();
+        let mut inside = Inside {
+            visit: self,
+            started: true,
+            cpu: Duration::ZERO,
+            records,
+            limit: None,
+            governed: HashSet::new(),
+            muted: Vec::new(),
+            meanwhile: &mut |_| {},
+            requests: Requests::default(),
+            mailbox: None,
+            settings: self.settings(),
+            sums,
+            alarm: Alarm::default(),
+            leave: false,
+        };
+        record::answer_all(planner, &self.shared, &news, ended, &mut |planner| {
+            inside.serve(planner);
+            inside.wake(planner);
+        })
+    }
+
     /// Attaches, stays, and leaves the process as it was.
     pub fn stay(&mut self, stay: Stay<'_>) -> Result<Visited, Error> {
-        let words = self.options.choice.words.clone();
-        let settings = Settings::new(
-            Stage::Recording,
-            &self.target,
-            self.session.clone(),
-            words,
-            self.options.patch_mode,
-        );
+        let settings = self.settings();
         settings.save(&self.directory)?;
         self.directory.keep(true);
         let interrupted = launch::interruption()?;
@@ -167,6 +201,7 @@ impl<'a> Visit<'a> {
         let over = || !self.target.lives() || interrupted.load(Acquire) || (stay.over)();
         let mut inside = Inside {
             visit: self,
+            started: false,
             cpu: Duration::ZERO,
             records: sender,
             limit: stay.max_overhead.zip(rates.as_deref()),
@@ -177,6 +212,7 @@ impl<'a> Visit<'a> {
             mailbox: stay.mailbox,
             settings,
             sums,
+            alarm: Alarm::default(),
             leave: false,
         };
         let stop = AtomicBool::new(false);
@@ -217,6 +253,8 @@ type Gone = (Stops, Vec<String>, bool);
 /// While a process is attached to.
 struct Inside<'a> {
     visit: &'a Visit<'a>,
+    /// It is a program that we have started.
+    started: bool,
     /// Processor time of the process, when it was last seen.
     cpu: Duration,
     records: Sender<News>,
@@ -234,6 +272,8 @@ struct Inside<'a> {
     settings: Settings,
     /// What ended threads had summed up.
     sums: Arc<Mutex<Sums>>,
+    /// When the daemon wakes that converts recorded calls, if there is one.
+    alarm: Alarm,
     /// One of them asked to leave.
     leave: bool,
 }
@@ -296,6 +336,7 @@ impl Inside<'_> {
                 let (records, governed) = (&self.records, &mut self.governed);
                 (self.meanwhile)(&mut Controls { planner, records, governed, cost });
                 self.serve(planner);
+                self.wake(planner);
                 ended.fetch_or(self.leave, AcqRel);
             });
             // Also where that has failed.
@@ -345,11 +386,35 @@ impl Inside<'_> {
                 profile::reset(shared);
                 Answer::Profile(Vec::new())
             }
+            Request::Leave if self.started => Answer::Refused(
+                target.refuse("calltap has started it, and records it until it ends").to_string(),
+            ),
             Request::Leave => {
                 self.leave = true;
                 Answer::Leaving
             }
         }
+    }
+
+    /// The daemon wakes, if there is one and it is time; and looks whether calls were recorded.
+    fn wake(&mut self, planner: &mut Planner<'_>) {
+        let is_enabled = self.settings.words.ftraced.as_ref().is_some_and(|ftraced| ftraced.enabled);
+        if is_enabled && self.alarm.rings() {
+            self.convert(planner);
+        }
+    }
+
+    /// Has what was recorded converted now.
+    fn convert(&mut self, planner: &mut Planner<'_>) {
+        let (Some(ftraced), target) = (&mut self.settings.words.ftraced, &self.visit.target) else { return };
+        let mut records = Vec::new();
+        // In a thread that ends: the kernel then lets go of whatever is still held.
+        let work = || planner.convert(target, ftraced, &mut |record| records.push(record));
+        let done = thread::scope(|scope| scope.spawn(work).join()).unwrap_or_else(|_| Err(Error::thread()));
+        if let Err(error) = done {
+            records.push(Record::Note { text: error.to_string() }.into());
+        }
+        records.into_iter().for_each(|record| drop(self.records.send(record)));
     }
 
     /// Traces something else from now on.
@@ -373,10 +438,13 @@ impl Inside<'_> {
     fn select(
         &mut self,
         planner: &mut Planner<'_>,
-        words: Words,
+        mut words: Words,
         on: bool,
         later: bool,
     ) -> Result<Answer, Error> {
+        // (What the daemon has done meanwhile is its own.)
+        let written = std::mem::replace(&mut words.ftraced, self.settings.words.ftraced.clone());
+        let later = later || words.ftraced.is_some();
         let Visit { options, target, .. } = self.visit;
         let refuse = |why: &str| target.refuse(why);
         let choice = (options.parse)(&words, later).map_err(|why| refuse(&why))?;
@@ -405,6 +473,14 @@ impl Inside<'_> {
         records.push(Record::Note { text }.into());
         records.into_iter().for_each(|record| drop(self.records.send(record)));
         (self.settings.words, self.settings.on) = (words, on);
+        if let (Some(own), Some(written)) = (&mut self.settings.words.ftraced, written)
+            && own.obey(&written)
+        {
+            if own.enabled {
+                planner.resume_recording();
+            }
+            self.convert(planner);
+        }
         self.settings.save(&self.visit.directory)?;
         Ok(Answer::Set {
             on: tally.on - before.on,

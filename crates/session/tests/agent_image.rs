@@ -107,6 +107,24 @@ fn the_hooks_use_integer_registers_only() {
 }
 
 #[test]
+fn the_recorder_of_first_calls_uses_integer_registers_and_calls_nothing_but_its_slow_path() {
+    for file in both() {
+        let found = ranges(&file, |name| name == "calltap_first");
+        let [(_, from, to)] = found[..] else { panic!("{found:?}") };
+        let (wide, codes) = registers(&file, from, to);
+        assert!(wide.is_empty(), "{wide:?}");
+        assert!(!codes.contains(&Code::Syscall) && !codes.contains(&Code::Call_rm64));
+        let text = file.section_by_name(".text").expect("text");
+        let code = &text.data().unwrap()[(from - text.address()) as usize..(to - text.address()) as usize];
+        let calls = Decoder::with_ip(64, code, from, DecoderOptions::NONE)
+            .into_iter()
+            .filter(|instruction| instruction.code() == Code::Call_rel32_64);
+        let shim = ranges(&file, |name| name == "calltap_first_shim");
+        assert_eq!(calls.map(|call| call.near_branch_target()).collect::<Vec<_>>(), [shim[0].1]);
+    }
+}
+
+#[test]
 fn nothing_in_the_agent_touches_more_than_the_low_halves_the_shims_save() {
     for file in both() {
         for (name, from, to) in ranges(&file, |_| true) {

@@ -8,6 +8,7 @@ pub(crate) mod image;
 mod lookup;
 mod nops;
 mod plt;
+mod profilers;
 mod prologue;
 mod records;
 mod symbols;
@@ -19,6 +20,9 @@ use object::elf;
 use object::read::elf::ProgramHeader as _;
 
 use crate::{Error, Function, SiteKind, Svma};
+pub use plt::slot_of as plt_slot;
+pub use profilers::{Hook, Profiler, beginning, called};
+
 use dynamic::Dynamic;
 use image::Image;
 use lookup::Lookup;
@@ -41,7 +45,7 @@ pub struct Segment {
 }
 
 /// What an ELF file says about itself.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Binary {
     /// The linker's identifier of this build, in hexadecimal.
     pub build_id: Option<String>,
@@ -62,6 +66,8 @@ pub struct Binary {
     pub segments: Vec<Segment>,
     /// Every function, in address order, one per address.
     pub functions: Vec<Function>,
+    /// The profiling functions that it defines.
+    pub profilers: Vec<Profiler>,
     /// Broken parts that were skipped, and what is missed for it.
     pub complaints: Vec<String>,
 }
@@ -71,10 +77,33 @@ pub fn interpreter_of(data: &[u8]) -> Result<Option<String>, Error> {
     Ok(interpreter(&Image::parse(data, &mut Vec::new())?))
 }
 
+/// When calls of the profiling function are found that no list names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Discovery {
+    /// In the file, by decoding every function.
+    #[default]
+    AtLoad,
+    /// When they are made.
+    FirstCall,
+}
+
+/// Of a file that has no sites, the profiling functions that it defines for others: all that its list of functions has.
+pub fn profilers(data: &[u8], module_name: &str) -> Result<Binary, Error> {
+    let mut binary = read_by(data, module_name, Discovery::FirstCall)?;
+    let profilers = &binary.profilers;
+    binary.functions.retain(|function| profilers.iter().any(|known| known.address == function.address));
+    Ok(binary)
+}
+
 /// Reads an x86-64 executable or shared object. `module_name` names the functions that have no symbol.
 ///
 /// Any bytes may be passed: what is broken gives an error or a complaint.
 pub fn read(data: &[u8], module_name: &str) -> Result<Binary, Error> {
+    read_by(data, module_name, Discovery::AtLoad)
+}
+
+/// The same, with calls of the profiling function found so.
+pub fn read_by(data: &[u8], module_name: &str, discovery: Discovery) -> Result<Binary, Error> {
     let mut complaints = Vec::new();
     let image = Image::parse(data, &mut complaints)?;
     let dynamic = Dynamic::parse(&image, &mut complaints);
@@ -85,7 +114,11 @@ pub fn read(data: &[u8], module_name: &str) -> Result<Binary, Error> {
     let frames = frames::frames(&image, settled, &mut complaints);
     functions::add_frames(&mut functions, &frames, module_name);
     let records = records::read(&image, &dynamic, &functions, &mut complaints);
-    let hooks = calls::Hooks::find(&dynamic, &symbols);
+    let hooks = match discovery {
+        Discovery::AtLoad => calls::Hooks::find(&dynamic, &symbols),
+        Discovery::FirstCall => calls::Hooks::default(),
+    };
+    let profilers = profilers::defined(&image, &symbols);
     let finder = Finder { image: &image, dynamic: &dynamic, hooks: &hooks };
     let mut next = u64::MAX;
     for (function, records) in functions.iter_mut().zip(&records).rev() {
@@ -93,6 +126,14 @@ pub fn read(data: &[u8], module_name: &str) -> Result<Binary, Error> {
             finder.decide(function, records, end(function, next));
         }
         next = function.address.0;
+    }
+    if discovery == Discovery::FirstCall {
+        // What takes their place is no tracer's.
+        for profiler in &profilers {
+            if let Ok(n) = functions.binary_search_by_key(&profiler.address, |function| function.address) {
+                (functions[n].form, functions[n].reason) = (None, "the profiling function itself".to_owned());
+            }
+        }
     }
     let position_independent = image.header.e_type.get(Le) == elf::ET_DYN;
     let interpreter = interpreter(&image);
@@ -107,6 +148,7 @@ pub fn read(data: &[u8], module_name: &str) -> Result<Binary, Error> {
         entry: Svma(image.header.e_entry.get(Le)),
         segments: image.segments,
         functions,
+        profilers,
         complaints,
     })
 }

@@ -103,7 +103,10 @@ mod discover;
 mod error;
 mod load;
 mod quick;
-pub use discover::{Binary, Segment, interpreter_of, read};
+pub use discover::{
+    Binary, Discovery, Hook, Profiler, Segment, beginning, called, interpreter_of, plt_slot, profilers, read,
+    read_by,
+};
 pub use error::Error;
 pub use load::load;
-pub use quick::{file_may_have_sites, may_have_sites};
+pub use quick::{file_defines_profiler, file_may_have_sites, may_have_sites};

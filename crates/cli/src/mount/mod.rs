@@ -130,6 +130,7 @@ fn options(pid: u32, arguments: &Arguments) -> Result<Options> {
         overwrite: false,
         wait: Duration::ZERO,
         patch_mode: values::patch_mode(arguments),
+        discovery: calltap_session::Discovery::default(),
         version: env!("CARGO_PKG_VERSION"),
     })
 }

@@ -13,7 +13,7 @@ use crate::select;
 use crate::values;
 use anyhow::{Context, Result, anyhow, bail};
 use calltap_analysis::live::{Column, Interval};
-use calltap_session::{Clock, Options, Subject, Visited, Watch, watch};
+use calltap_session::{Clock, Discovery, Options, Subject, Visited, Watch, watch};
 use desk::Desk;
 use feed::Feed;
 use std::io::{self, Write};
@@ -65,6 +65,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         overwrite: false,
         wait: Duration::ZERO,
         patch_mode: values::patch_mode(arguments),
+        discovery: Discovery::AtLoad,
         version: env!("CARGO_PKG_VERSION"),
     };
     let desk = Desk::new(pid);

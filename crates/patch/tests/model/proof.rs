@@ -32,7 +32,7 @@ impl<'a> Proof<'a> {
     }
 
     fn run(&mut self, world: &mut World, states: &[State]) -> Result<(), Harm> {
-        let always = (!self.case.ground.falls_through).then_some(Exit::Return);
+        let always = (!self.case.ground.falls_through || self.case.returns).then_some(Exit::Return);
         let allowed: Vec<Exit> =
             states.iter().flat_map(|state| self.case.exits(*state)).chain(always).collect();
         world.run(&self.case.ground, &allowed, &mut self.fetches)

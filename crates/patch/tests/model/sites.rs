@@ -16,6 +16,8 @@ pub struct Case {
     /// How threads leave it as it is in the file.
     leaves: Vec<Exit>,
     pub calls: bool,
+    /// It is a function that is replaced as a whole: off, it returns.
+    pub returns: bool,
 }
 
 /// How to find out who is inside.
@@ -61,6 +63,7 @@ impl Case {
         match state {
             State::On(target) if self.calls => vec![Exit::Call(target.0)],
             State::On(target) => vec![Exit::Jump(target.0)],
+            State::Ready if self.returns => vec![Exit::Return],
             State::Ready if self.bytes(state) != self.bytes(State::Original) => Vec::new(),
             State::Original | State::Ready => self.leaves.clone(),
         }
@@ -109,7 +112,7 @@ fn whole(name: &str, base: u64, old: &[u8], leaves: Vec<Exit>, site: Option<Site
     let falls_through = old[0] != 0xC3;
     let ground = Ground { base, length: old.len(), entries: vec![0], falls_through };
     let name = format!("{name} at {base:#x}");
-    Case { name, site: site.unwrap(), ground, leaves, calls }
+    Case { name, site: site.unwrap(), ground, leaves, calls, returns: false }
 }
 
 const NOPS: [&[u8]; 6] = [
@@ -173,7 +176,7 @@ pub fn prefixed(place: u64) -> Vec<Case> {
                 let site = Site::new(&form, Bias(0)).unwrap();
                 let ground =
                     Ground { base: place, length: site.len(), entries: vec![5], falls_through: true };
-                cases.push(Case { name, site, ground, leaves: vec![], calls: false });
+                cases.push(Case { name, site, ground, leaves: vec![], calls: false, returns: false });
             }
         }
     }
@@ -191,6 +194,24 @@ pub fn empty_functions(place: u64) -> Vec<Case> {
     paddings.into_iter().map(of).collect()
 }
 
+/// Functions of instructions that do no harm themselves, replaced as a whole.
+pub fn functions(place: u64) -> Vec<Case> {
+    let of = |old: [u8; 5]| {
+        let site = Site::function(Avma(place), old);
+        let case = whole(&format!("a function that begins {old:02x?}"), place, &old, vec![], site, false);
+        Case { returns: true, ..case }
+    };
+    let all = [
+        [0x0F, 0x1F, 0x40, 0, 0x90],
+        [0x0F, 0x1F, 0x44, 0, 0],
+        [0x0F, 0x1F, 0, 0x66, 0x90],
+        [0x66, 0x90, 0x66, 0x66, 0x90],
+        [0x90; 5],
+        [0xF3, 0x0F, 0x1E, 0xFA, 0x90],
+    ];
+    all.map(of).into()
+}
+
 pub fn every_kind(place: u64) -> Vec<Case> {
     let mut cases = nops(place);
     cases.push(single_nops(place));
@@ -198,5 +219,6 @@ pub fn every_kind(place: u64) -> Vec<Case> {
     cases.extend(calling(place));
     cases.extend(prefixed(place));
     cases.extend(empty_functions(place));
+    cases.extend(functions(place));
     cases
 }

@@ -36,10 +36,9 @@ impl Planner<'_> {
                 return note("the dynamic linker is at it all the time: nothing was changed".into());
             };
             let session = self.directory.agent();
-            let now =
-                maps::read(pid).map(|regions| mapped(&regions, session.parent().unwrap_or(Path::new("/"))));
-            let now = now.unwrap_or_default();
-            process.modules.retain(|module| now.iter().any(|now| now.is_same(&module.mapped)));
+            let regions = maps::read(pid).unwrap_or_default();
+            let now = mapped(&regions, session.parent().unwrap_or(Path::new("/")));
+            process.modules.retain_mut(|module| module.is_there(&now, &regions));
             Some(kept)
         } else {
             None
@@ -70,7 +69,7 @@ impl Planner<'_> {
     }
 
     /// Opens the text of a process, if it is not yet. The reason for people, if it cannot be changed.
-    fn open_text(&mut self, index: u32, pid: u32) -> Result<(), String> {
+    pub(super) fn open_text(&mut self, index: u32, pid: u32) -> Result<(), String> {
         let Some(process) = self.processes.get_mut(&index).filter(|process| process.text.is_none()) else {
             return Ok(());
         };
@@ -93,7 +92,7 @@ impl Planner<'_> {
 fn switch_all(modules: &mut [Loaded], text: &mut ProcessText, pid: u32, live: bool) -> (Tally, Vec<String>) {
     let (mut tally, mut notes) = (Tally::default(), Vec::new());
     let (fresh, running): (Vec<&mut Loaded>, Vec<&mut Loaded>) =
-        modules.iter_mut().partition(|module| module.fresh);
+        modules.iter_mut().filter(|module| !module.is_made()).partition(|module| module.fresh);
     notes.extend(switch(fresh, text, Demand::NobodyRuns, &mut tally));
     // (What is dressed while it runs is not switched before it was seen that nobody is inside.)
     let waiting: usize = running.iter().map(|module| module.changes().count()).sum();

@@ -8,6 +8,7 @@ use super::dynamic::Dynamic;
 use super::image::Image;
 use super::nops::{hex, skip_endbr};
 use super::plt;
+use super::profilers::Hook;
 use super::prologue::Prologue;
 use super::symbols::Symbol;
 use crate::{SiteForm, SiteKind, Svma};
@@ -18,24 +19,8 @@ const SEARCHED: u64 = 256;
 /// Length of `__fentry__`.
 const LONGEST_HOOK: usize = 10;
 
-/// Which profiling function is called.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Hook {
-    Fentry,
-    Mcount,
-}
-
-impl Hook {
-    fn named(name: &[u8]) -> Option<Self> {
-        match name {
-            b"__fentry__" => Some(Hook::Fentry),
-            b"mcount" | b"_mcount" => Some(Hook::Mcount),
-            _ => None,
-        }
-    }
-}
-
 /// The ways this binary can reach the profiling functions.
+#[derive(Default)]
 pub(super) struct Hooks {
     /// Their own addresses, when the binary defines them.
     addresses: HashMap<u64, Hook>,

@@ -2,13 +2,17 @@
 
 use super::image::Image;
 
-const ENDBR64: &[u8] = &[0xf3, 0x0f, 0x1e, 0xfa];
+pub(super) const ENDBR64: &[u8] = &[0xf3, 0x0f, 0x1e, 0xfa];
 /// The longest stub read: `endbr64; bnd jmp *slot(%rip)`.
 const LONGEST: u64 = 11;
 
 /// The address of the word that the stub at `address` jumps through.
 pub(super) fn slot(image: &Image<'_>, address: u64) -> Option<u64> {
-    let all = image.tail(address, LONGEST);
+    slot_of(image.tail(address, LONGEST), address)
+}
+
+/// The same of a stub's bytes, of which there may be more.
+pub fn slot_of(all: &[u8], address: u64) -> Option<u64> {
     let code = all.strip_prefix(ENDBR64).unwrap_or(all);
     let code = code.strip_prefix(&[0xf2]).unwrap_or(code);
     let operand = code.strip_prefix(&[0xff, 0x25])?;

@@ -1,0 +1,328 @@
+//! Calls of the profiling function that no list names, recorded when they are made for the first time.
+//!
+//! ```text
+//! FIRST_AT  buckets: 2^10 words, each the first record of a chain (index plus one, 0 for none)
+//!           record pages: 256 records each; where the call returns to, the next of the chain, whose it is
+//! ```
+//!
+//! Any number of threads, and signal handlers in the middle of that, [record](First::record): they take a record that is there already, fill it in, and put it in front of
+//! its chain by one compare-and-exchange; who loses looks again at what came before him. One controller [takes](First::take) whole chains. Records are taken once and
+//! never given back, so what somebody still walks along is never anything else.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+
+/// Buckets of the hash (log2).
+pub const BITS: u32 = 10;
+/// Buckets.
+pub const BUCKETS: usize = 1 << BITS;
+/// Bytes of a page of records.
+pub const PAGE: usize = 4096;
+/// Records in it.
+pub const IN_PAGE: usize = PAGE / size_of::<Record>();
+/// Records that are there at the start, at least,
+pub const AT_START: usize = 10_000;
+/// and most that there ever are: more than can be converted before that is stopped.
+pub const PAGES: usize = 512;
+/// Records in all.
+pub const RECORDS: usize = PAGES * IN_PAGE;
+/// Bytes of the buckets,
+pub const BUCKETS_SIZE: usize = BUCKETS * size_of::<AtomicU32>();
+/// and of all of it.
+pub const SIZE: usize = BUCKETS_SIZE + PAGES * PAGE;
+/// Fibonacci hashing: the golden ratio times 2^64.
+pub const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+/// Nobody follows a chain for longer: the memory is the program's, and may be anything.
+pub const LONGEST: u32 = 8192;
+
+/// How it is going: part of [`crate::Control`].
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Counters {
+    /// 1: nothing is recorded.
+    pub suspended: AtomicU32,
+    /// Set when something is.
+    pub trigger: AtomicU32,
+    /// Records that may be used: those whose memory is allocated. The controller raises it.
+    pub limit: AtomicU32,
+    /// Records that were ever taken.
+    pub next: AtomicU32,
+    /// Calls for which there was none.
+    pub skipped: AtomicU64,
+}
+
+/// A call that was made.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Record {
+    /// Where it returns to; 0: nowhere any more.
+    pub ip: AtomicU64,
+    /// The next of the chain: index plus one.
+    pub next: AtomicU32,
+    /// Index of the process, plus one.
+    pub process: AtomicU32,
+}
+
+const _: () = assert!(size_of::<Record>() == 16 && BUCKETS_SIZE == PAGE);
+
+/// The bucket of a call.
+pub const fn bucket(ip: u64) -> usize {
+    (ip.wrapping_mul(GOLDEN) >> (64 - BITS)) as usize
+}
+
+/// What became of a call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Recorded {
+    /// It is recorded now.
+    New,
+    /// It was already.
+    Known,
+    /// There is no free record: it will be found again when it is made again.
+    Skipped,
+}
+
+/// The hash.
+#[derive(Clone, Copy, Debug)]
+pub struct First<'a> {
+    /// Its counters,
+    pub counters: &'a Counters,
+    /// buckets
+    pub buckets: &'a [AtomicU32; BUCKETS],
+    /// and records.
+    pub records: &'a [Record; RECORDS],
+}
+
+impl First<'_> {
+    /// Records a call that returns to `ip`, once. `process`: index plus one.
+    pub fn record(&self, ip: u64, process: u32) -> Recorded {
+        let Some(bucket) = self.buckets.get(bucket(ip)) else { return Recorded::Skipped };
+        let mut head = bucket.load(Acquire);
+        let mut own = None;
+        loop {
+            match self.find(head, ip, process) {
+                Ok(false) => {}
+                Ok(true) => return Recorded::Known,
+                Err(()) => return self.skip(),
+            }
+            let (link, record) = match own {
+                Some(own) => own,
+                None => {
+                    let Some((link, record)) = self.allocate() else { return self.skip() };
+                    record.ip.store(ip, Relaxed);
+                    record.process.store(process, Relaxed);
+                    own = Some((link, record));
+                    (link, record)
+                }
+            };
+            record.next.store(head, Relaxed);
+            match bucket.compare_exchange(head, link, AcqRel, Acquire) {
+                Ok(_) => {
+                    self.counters.trigger.store(1, Release);
+                    return Recorded::New;
+                }
+                Err(found) => head = found,
+            }
+        }
+    }
+
+    fn skip(&self) -> Recorded {
+        self.counters.skipped.fetch_add(1, Relaxed);
+        Recorded::Skipped
+    }
+
+    /// Is the call in a chain?
+    fn find(&self, mut link: u32, ip: u64, process: u32) -> Result<bool, ()> {
+        for _ in 0..LONGEST {
+            let Some(index) = link.checked_sub(1) else { return Ok(false) };
+            let record = self.records.get(index as usize).ok_or(())?;
+            if record.ip.load(Relaxed) == ip && record.process.load(Relaxed) == process {
+                return Ok(true);
+            }
+            link = record.next.load(Relaxed);
+        }
+        Err(())
+    }
+
+    /// A record that nobody has, of those whose memory is there.
+    fn allocate(&self) -> Option<(u32, &Record)> {
+        let limit = (self.counters.limit.load(Acquire) as usize).min(RECORDS) as u32;
+        let next = |index: u32| (index < limit).then_some(index + 1);
+        let index = self.counters.next.fetch_update(Relaxed, Relaxed, next).ok()?;
+        Some((index + 1, self.records.get(index as usize)?))
+    }
+
+    /// Takes everything that was recorded: for each call its record, index of the process plus one, and where it returns to. (For the controller.)
+    pub fn take(&self, mut each: impl FnMut(u32, u32, u64)) {
+        for bucket in self.buckets {
+            let mut link = if bucket.load(Relaxed) == 0 { 0 } else { bucket.swap(0, AcqRel) };
+            for _ in 0..LONGEST {
+                let Some(index) = link.checked_sub(1) else { break };
+                let Some(record) = self.records.get(index as usize) else { break };
+                let (ip, process) = (record.ip.load(Relaxed), record.process.load(Relaxed));
+                // (Before it is put back, perhaps.)
+                link = record.next.load(Relaxed);
+                if ip != 0 {
+                    each(index, process, ip);
+                }
+            }
+        }
+    }
+
+    /// Puts a record back that was taken: its call shall not be recorded again.
+    pub fn put_back(&self, index: u32) {
+        let Some(record) = self.records.get(index as usize) else { return };
+        let Some(bucket) = self.buckets.get(bucket(record.ip.load(Relaxed))) else { return };
+        let mut head = bucket.load(Acquire);
+        loop {
+            record.next.store(head, Relaxed);
+            match bucket.compare_exchange(head, index + 1, AcqRel, Acquire) {
+                Ok(_) => return,
+                Err(found) => head = found,
+            }
+        }
+    }
+
+    /// Forgets a record that was put back: the code is gone, what comes to its place is another's.
+    pub fn forget(&self, index: u32) {
+        if let Some(record) = self.records.get(index as usize) {
+            record.ip.store(0, Relaxed);
+        }
+    }
+
+    /// Records that were ever taken, and those that may be.
+    pub fn used(&self) -> (u32, u32) {
+        let limit = self.counters.limit.load(Relaxed);
+        (self.counters.next.load(Relaxed).min(limit), limit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::sync::Mutex;
+    use std::thread;
+    use std::vec::Vec;
+
+    /// Room for a hash: what a new file is.
+    struct Room {
+        counters: Counters,
+        buckets: Vec<AtomicU32>,
+        records: Vec<Record>,
+    }
+
+    fn room(limit: usize) -> Room {
+        let counters = Counters { limit: AtomicU32::new(limit as u32), ..Counters::default() };
+        let buckets = (0..BUCKETS).map(|_| AtomicU32::new(0)).collect();
+        Room { counters, buckets, records: (0..RECORDS).map(|_| Record::default()).collect() }
+    }
+
+    fn of(room: &Room) -> First<'_> {
+        let (buckets, records) = (room.buckets[..].try_into().unwrap(), room.records[..].try_into().unwrap());
+        First { counters: &room.counters, buckets, records }
+    }
+
+    fn taken(first: &First<'_>) -> Vec<(u32, u64)> {
+        let mut all = Vec::new();
+        first.take(|_, process, ip| all.push((process, ip)));
+        all.sort();
+        all
+    }
+
+    #[test]
+    fn a_call_is_recorded_once_and_again_when_it_was_taken() {
+        let room = room(AT_START);
+        let first = of(&room);
+        assert_eq!(first.record(0x1000, 1), Recorded::New);
+        assert_eq!(first.record(0x1000, 1), Recorded::Known);
+        assert_eq!(first.record(0x1000, 2), Recorded::New, "another process's");
+        assert_eq!(taken(&first), [(1, 0x1000), (2, 0x1000)]);
+        assert_eq!(first.record(0x1000, 1), Recorded::New, "other code is there by now");
+        assert_eq!(room.counters.trigger.load(Relaxed), 1);
+    }
+
+    #[test]
+    fn without_a_free_record_a_call_is_skipped_and_found_again_later() {
+        let room = room(2);
+        let first = of(&room);
+        let all: Vec<Recorded> = (1..=4).map(|ip| first.record(ip, 1)).collect();
+        assert_eq!(all, [Recorded::New, Recorded::New, Recorded::Skipped, Recorded::Skipped]);
+        assert_eq!(room.counters.skipped.load(Relaxed), 2);
+        room.counters.limit.store(3, Relaxed);
+        assert_eq!([first.record(3, 1), first.record(4, 1)], [Recorded::New, Recorded::Skipped]);
+        assert_eq!(first.used(), (3, 3));
+    }
+
+    #[test]
+    fn what_was_put_back_is_not_recorded_again_until_it_is_forgotten() {
+        let room = room(AT_START);
+        let first = of(&room);
+        first.record(0x1000, 1);
+        let mut index = None;
+        first.take(|record, _, _| index = Some(record));
+        first.put_back(index.unwrap());
+        assert_eq!(first.record(0x1000, 1), Recorded::Known);
+        first.forget(index.unwrap());
+        assert_eq!(first.record(0x1000, 1), Recorded::New);
+        assert_eq!(taken(&first), [(1, 0x1000)]);
+    }
+
+    #[test]
+    fn a_chain_that_somebody_has_made_a_ring_holds_nobody_up() {
+        let room = room(AT_START);
+        let first = of(&room);
+        first.record(0x1000, 1);
+        room.records[0].next.store(1, Relaxed);
+        let same = (1..).map(|n| 0x1000 + n).find(|ip| bucket(*ip) == bucket(0x1000)).unwrap();
+        assert_eq!(first.record(same, 1), Recorded::Skipped);
+        first.take(|_, _, _| {});
+    }
+
+    /// All threads record the same calls at the same time, while a controller takes them again and again.
+    #[test]
+    fn however_threads_meet_every_call_is_taken_and_none_twice_at_a_time() {
+        const CALLS: u64 = 4000;
+        for round in 0..30u64 {
+            let room = room(RECORDS);
+            let first = of(&room);
+            // (Calls that share a bucket, too.)
+            let ip = |n: u64| 0x40_0000 + n % CALLS * 7 + round;
+            let (all, done) = (Mutex::new(BTreeMap::<u64, u32>::new()), AtomicU32::new(0));
+            let take = || {
+                let mut batch = BTreeSet::new();
+                first.take(|_, process, ip| {
+                    assert_eq!(process, 1);
+                    batch.insert(ip);
+                });
+                let mut all = all.lock().unwrap();
+                batch.iter().for_each(|ip| *all.entry(*ip).or_default() += 1);
+            };
+            thread::scope(|scope| {
+                for turn in 0..4u64 {
+                    let (first, done) = (&first, &done);
+                    scope.spawn(move || {
+                        for n in 0..CALLS {
+                            assert_ne!(first.record(ip(n * (turn * 2 + 1) + turn), 1), Recorded::Skipped);
+                        }
+                        done.fetch_add(1, Relaxed);
+                    });
+                }
+                if round % 2 == 0 {
+                    while done.load(Relaxed) < 4 {
+                        take();
+                    }
+                }
+            });
+            take();
+            let all = all.lock().unwrap();
+            let missing: Vec<u64> = (0..CALLS).map(ip).filter(|ip| !all.contains_key(ip)).collect();
+            assert!(missing.is_empty(), "round {round}: {missing:x?}");
+            assert_eq!(all.len() as u64, CALLS);
+            // Where nobody takes meanwhile, a chain never has a call twice, whoever comes at the same time.
+            if round % 2 == 1 {
+                let linked = room.records.iter().filter(|record| record.ip.load(Relaxed) != 0).count() as u64;
+                assert!(all.values().all(|times| *times == 1) && linked >= CALLS);
+            }
+        }
+    }
+}

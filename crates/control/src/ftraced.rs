@@ -1,0 +1,47 @@
+//! `ftraced_enabled`: the daemon of 2.6.27 that converts calls of mcount which were recorded when they were first made.
+
+use crate::{Model, Refusal, number};
+use rustix::io::Errno;
+use std::fmt::Write;
+
+/// A longer text is none.
+const LONGEST: usize = 64;
+
+impl Model<'_> {
+    /// `enabled` or `disabled`. Where sites are known at load there is no daemon: `disabled`.
+    pub(crate) fn ftraced_enabled(&self) -> String {
+        let enabled = self.words.ftraced.as_ref().is_some_and(|ftraced| ftraced.enabled);
+        if enabled { "enabled\n".into() } else { "disabled\n".into() }
+    }
+
+    /// Whatever is written has what was recorded converted at once.
+    pub(crate) fn set_ftraced_enabled(&mut self, text: &str) -> Result<(), Refusal> {
+        if text.len() >= LONGEST {
+            return Err(Refusal::invalid("too long a word"));
+        }
+        let enabled = match text {
+            _ if text.starts_with("enable") => true,
+            _ if text.starts_with("disable") => false,
+            _ => number::parse(text)? != 0,
+        };
+        match &mut self.words.ftraced {
+            Some(ftraced) => ftraced.write(enabled),
+            None if enabled => {
+                let why = "all sites were found at load: there is nothing for a daemon to do (see record --discovery first-call)";
+                return Err(Refusal::new(Errno::NODEV, why));
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// What `dyn_ftrace_total_info` says of the time that updates took, where there are any.
+    pub(crate) fn update_times(&self) -> String {
+        let mut text = String::new();
+        if let Some(ftraced) = &self.words.ftraced {
+            let _ = writeln!(text, "ftrace boot update time = {} (ns)", ftraced.first_ns);
+            let _ = writeln!(text, "ftrace module total update time = {} (ns)", ftraced.later_ns);
+        }
+        text
+    }
+}

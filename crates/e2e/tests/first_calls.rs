@@ -1,0 +1,413 @@
+//! Calls of mcount that are found when they are made for the first time (`--discovery first-call`): recorded, converted, traced from then on.
+
+use calltap_e2e::{Build, Program, Resident, calltap, calltap_run, compile};
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const GNU: [&str; 2] = ["gcc", "g++"];
+const fn build(name: &'static str, flags: &'static [&'static str]) -> Build {
+    Build { name, compilers: GNU, flags }
+}
+
+/// Every form that a call of the profiling function has.
+const BUILDS: [Build; 6] = [
+    build("mcount, PIE", &["-O2", "-pg"]),
+    build("fentry, PIE", &["-O2", "-pg", "-mfentry"]),
+    build("mcount", &["-O2", "-pg", "-no-pie", "-fno-pie"]),
+    build("fentry, through the PLT", &["-O2", "-pg", "-mfentry", "-no-pie", "-fplt"]),
+    build("static mcount", &["-O2", "-pg", "-static"]),
+    build("static-pie fentry", &["-O2", "-pg", "-mfentry", "-static-pie"]),
+];
+
+/// A program that is recorded from its start.
+struct Started {
+    calltap: Resident,
+    pid: String,
+    trace: PathBuf,
+}
+
+impl Started {
+    fn new(program: &Program, arguments: &[&str], flags: &[&str]) -> Started {
+        let trace = program.directory().join("first.calltap");
+        let mut command = Command::new(calltap());
+        command.args(["record", "--discovery", "first-call", "-q", "--max-wait", "20s", "-o"]).arg(&trace);
+        command.args(flags).arg("--").arg(&program.path).args(arguments);
+        command.current_dir(program.directory());
+        let mut calltap = Resident::spawn(command, program.directory().to_owned());
+        let pid = calltap.wait_for("ready");
+        Started { calltap, pid, trace }
+    }
+
+    /// One round of calls.
+    fn round(&mut self) {
+        self.calltap.tell();
+        self.calltap.wait_for("done");
+    }
+
+    fn get(&self, names: &str) -> String {
+        let words: Vec<&str> = names.split(' ').collect();
+        let run = calltap_run(&[&["get"], &words[..], &["-p", &self.pid]].concat());
+        assert!(run.status.success(), "get {names}: {}", run.stderr);
+        run.stdout
+    }
+
+    fn put(&self, name: &str, value: &str) {
+        let run = calltap_run(&["put", name, value, "-p", &self.pid]);
+        assert!(run.status.success(), "put {name} {value}: {}", run.stderr);
+    }
+
+    /// Calls that were converted.
+    fn converted(&self) -> usize {
+        let info = self.get("dyn_ftrace_total_info");
+        info.split(' ').next().and_then(|word| word.parse().ok()).expect("a number")
+    }
+
+    /// What the program has counted must be what was recorded.
+    fn counts_agree(self, what: &str) -> Vec<Value> {
+        let Started { calltap, trace, .. } = self;
+        let (status, output, errors) = calltap.end();
+        assert!(status.success(), "{what}: {status}\n{output}{errors}");
+        let rows = view(&trace, "report");
+        let info = &view(&trace, "info");
+        assert_eq!(info["calls"]["lost"].as_u64(), Some(0), "{what}: {info}");
+        assert_eq!(info["complaints"].as_array().map(Vec::len), Some(0), "{what}: {}", info["complaints"]);
+        let mut counted = 0;
+        for line in output.lines() {
+            let ["calls", name, number] = line.split(' ').collect::<Vec<_>>()[..] else { continue };
+            let named = rows.as_array().expect("rows").iter().filter(|row| row["function"] == name);
+            let recorded: u64 = named.map(|row| row["calls"].as_u64().unwrap_or_default()).sum();
+            assert_eq!(recorded.to_string(), number, "{what}: {name}");
+            counted += 1;
+        }
+        assert!(counted > 0, "{what}: nothing was counted");
+        rows.as_array().cloned().unwrap_or_default()
+    }
+}
+
+fn view(trace: &Path, what: &str) -> Value {
+    let run = calltap_run(&[what, "-i", &trace.to_string_lossy(), "--format", "json"]);
+    assert!(run.status.success(), "{what}: {}", run.stderr);
+    serde_json::from_str(&run.stdout).expect("JSON")
+}
+
+fn program(build: &Build) -> Program {
+    compile(build, &["first_calls.c"], &[])
+}
+
+#[test]
+fn what_was_called_is_traced_from_its_conversion_on_and_counted_exactly() {
+    for build in &BUILDS {
+        let program = program(build);
+        let mut started = Started::new(&program, &["plain"], &[]);
+        assert_eq!(started.get("ftraced_enabled"), "enabled\n");
+        started.round();
+        started.put("ftraced_enabled", "enable");
+        started.round();
+        started.round();
+        // work and outer, and not late, whose first call was just now.
+        let available = started.get("available_filter_functions");
+        assert!(available.contains("work") && available.contains("outer"), "{}: {available}", build.name);
+        started.put("ftraced_enabled", "1");
+        started.round();
+        assert_eq!(started.get("failures"), "", "{}", build.name);
+        let rows = started.counts_agree(build.name);
+        let late = rows.iter().find(|row| row["function"] == "late");
+        assert_eq!(late.and_then(|row| row["calls"].as_u64()), Some(100), "{}", build.name);
+    }
+}
+
+#[test]
+fn filters_by_name_hold_when_it_is_converted_and_what_nobody_wants_becomes_a_nop() {
+    for build in &BUILDS[..3] {
+        let program = program(build);
+        let mut started = Started::new(&program, &["plain"], &["-F", "work"]);
+        started.round();
+        started.put("ftraced_enabled", "0");
+        assert_eq!(started.get("enabled_functions"), "work (1)\n");
+        assert_eq!(started.get("available_filter_functions").lines().count(), started.converted());
+        started.round();
+        // From now on the other one.
+        started.put("set_ftrace_filter", "outer");
+        assert!(started.get("enabled_functions").contains("outer"));
+        started.round();
+        let (status, ..) = started.calltap.end();
+        assert!(status.success());
+        let rows = view(&started.trace, "report");
+        let calls = |name: &str| {
+            let rows = rows.as_array().expect("rows");
+            rows.iter().find(|row| row["function"] == name).and_then(|row| row["calls"].as_u64()).unwrap_or(0)
+        };
+        assert_eq!(calls("late"), 0);
+        assert!(calls("work") == 1000 || calls("work") == 2000, "{}: {}", build.name, calls("work"));
+        assert_eq!(calls("outer"), 100, "{}", build.name);
+    }
+}
+
+#[test]
+fn the_daemon_converts_once_a_second_and_only_while_it_is_enabled() {
+    let program = program(&BUILDS[2]);
+    let mut started = Started::new(&program, &["plain"], &[]);
+    started.put("ftraced_enabled", "disable");
+    assert_eq!(started.get("ftraced_enabled"), "disabled\n");
+    started.round();
+    thread::sleep(Duration::from_millis(2500));
+    assert_eq!(started.converted(), 0, "nothing is converted on its own");
+    // Any write converts, this one too.
+    started.put("ftraced_enabled", "0");
+    assert_eq!(started.get("ftraced_enabled"), "disabled\n");
+    let by_hand = started.converted();
+    assert!(by_hand >= 2, "{by_hand}");
+    started.put("ftraced_enabled", "enable");
+    started.round();
+    started.round(); // calls late for the first time
+    let start = Instant::now();
+    while started.converted() == by_hand && start.elapsed() < Duration::from_secs(10) {
+        thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(started.converted(), by_hand + 1);
+    let info = started.get("dyn_ftrace_total_info");
+    let lines: Vec<&str> = info.lines().collect();
+    assert_eq!(lines.len(), 3, "{info}");
+    assert!(lines[1].starts_with("ftrace boot update time = ") && lines[1].ends_with(" (ns)"), "{info}");
+    assert!(lines[2].starts_with("ftrace module total update time = "), "{info}");
+    let bad = calltap_run(&["put", "ftraced_enabled", "maybe", "-p", &started.pid]);
+    assert!(!bad.status.success());
+    started.counts_agree("by hand and by the daemon");
+}
+
+#[test]
+fn threads_that_call_everything_first_at_the_same_time() {
+    for build in [&BUILDS[0], &BUILDS[1], &BUILDS[2], &BUILDS[4]] {
+        let program = program(build);
+        let mut started = Started::new(&program, &["threads"], &[]);
+        started.round();
+        started.put("ftraced_enabled", "1");
+        assert_eq!(started.converted(), 100, "{}", build.name);
+        started.round();
+        started.counts_agree(build.name);
+    }
+}
+
+#[test]
+fn handlers_of_signals_that_come_while_calls_are_recorded() {
+    for build in [&BUILDS[0], &BUILDS[1], &BUILDS[4]] {
+        let program = program(build);
+        let mut started = Started::new(&program, &["signals"], &[]);
+        started.round();
+        started.put("ftraced_enabled", "1");
+        assert_eq!(started.get("failures"), "", "{}", build.name);
+        started.round();
+        started.counts_agree(build.name);
+    }
+}
+
+#[test]
+fn a_library_that_is_opened_later_closed_and_opened_again() {
+    for build in &BUILDS[..4] {
+        let program = program(build);
+        let path = program.add(build, &["first_calls_library.c"], "later.so", &["-shared", "-fPIC"]);
+        let mut started = Started::new(&program, &["library", &path.to_string_lossy()], &[]);
+        started.round(); // opened, called first
+        started.put("ftraced_enabled", "1");
+        let available = started.get("available_filter_functions failures");
+        assert!(available.contains("in_library [later.so]"), "{}: {available}", build.name);
+        started.round(); // traced
+        started.round(); // closed
+        started.put("ftraced_enabled", "1");
+        assert!(!started.get("available_filter_functions").contains("in_library"), "{}", build.name);
+        started.round(); // opened again, called first
+        started.put("ftraced_enabled", "1");
+        started.round(); // traced
+        started.counts_agree(build.name);
+    }
+}
+
+#[test]
+fn code_made_at_run_time_and_other_code_in_its_place() {
+    for build in [&BUILDS[0], &BUILDS[2], &BUILDS[4]] {
+        let program = program(build);
+        let mut started = Started::new(&program, &["made"], &[]);
+        started.round();
+        started.put("ftraced_enabled", "1");
+        assert_eq!(started.get("failures"), "", "{}", build.name);
+        assert_eq!(started.get("available_filter_functions").matches("[[jit]]").count(), 3, "{}", build.name);
+        started.round();
+        started.round(); // other code
+        started.put("ftraced_enabled", "1");
+        assert_eq!(started.get("failures"), "", "{}", build.name);
+        started.round();
+        started.counts_agree(build.name);
+    }
+}
+
+#[test]
+fn what_is_no_call_of_mcount_is_listed_and_left_alone() {
+    let program = program(&BUILDS[0]);
+    let mut started = Started::new(&program, &["register"], &[]);
+    started.round();
+    started.put("ftraced_enabled", "1");
+    let failures = started.get("failures");
+    assert_eq!(failures.lines().count(), 1, "{failures}");
+    assert!(failures.contains("no call of the profiling function"), "{failures}");
+    started.round();
+    started.put("ftraced_enabled", "1");
+    assert_eq!(started.get("failures"), failures, "never looked at again");
+    started.counts_agree("a call through a register");
+}
+
+#[test]
+fn a_forked_child_has_its_own_first_calls() {
+    for build in [&BUILDS[0], &BUILDS[2]] {
+        let program = program(build);
+        let mut started = Started::new(&program, &["fork"], &[]);
+        started.round();
+        started.put("ftraced_enabled", "1");
+        started.round();
+        started.counts_agree(build.name);
+    }
+}
+
+#[test]
+fn more_first_calls_than_records_are_skipped_and_found_again() {
+    const FUNCTIONS: usize = 11_000;
+    let program = program(&BUILDS[2]);
+    let source = program.directory().join("many.c");
+    let mut text = String::from("#include <stdio.h>\n#include <unistd.h>\n");
+    for n in 0..FUNCTIONS {
+        text += &format!("__attribute__((noipa)) static int g{n}(int n) {{ return n + {n}; }}\n");
+    }
+    text += "static int (*all[])(int) = {";
+    (0..FUNCTIONS).for_each(|n| text += &format!("g{n},"));
+    text += "};\n__attribute__((no_instrument_function)) int main(void) {\n\
+             setvbuf(stdout, NULL, _IOLBF, 0); printf(\"ready %d\\n\", getpid());\n\
+             while (getchar() == 10) { for (unsigned i = 0; i < sizeof all / sizeof *all; i++) all[i](1); puts(\"done\"); }\n\
+             return 0; }\n";
+    fs::write(&source, text).expect("a file");
+    let path = program.directory().join("many");
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-O1", "-pg", "-no-pie", "-fno-pie", "-o"]).args([&path, &source]);
+    assert!(gcc.status().expect("gcc").success());
+    let many = Program::existing(&path.to_string_lossy());
+    let mut started = Started::new(&many, &[], &["--tracer", "function"]);
+    started.put("ftraced_enabled", "0");
+    started.round();
+    started.put("ftraced_enabled", "0");
+    // 40 pages of 256 records were there, and one more comes at a time.
+    assert_eq!(started.converted(), 10_240);
+    started.round();
+    started.put("ftraced_enabled", "0");
+    assert_eq!(started.converted(), 10_240 + 256);
+    for _ in 0..3 {
+        started.round();
+        started.put("ftraced_enabled", "0");
+    }
+    assert_eq!(started.converted(), FUNCTIONS);
+    let (status, ..) = started.calltap.end();
+    assert!(status.success());
+    let events = view(&started.trace, "info")["calls"]["entered"].as_u64();
+    assert_eq!(events, Some(10_240 + 10_496 + 10_752 + 11_000));
+}
+
+#[test]
+fn a_profiling_function_of_its_own_is_taken_over() {
+    for build in [&BUILDS[0], &BUILDS[1], &BUILDS[4]] {
+        let program = compile(build, &["own_mcount.c"], &[]);
+        let mut command = Command::new(calltap());
+        let trace = program.directory().join("own.calltap");
+        command
+            .args(["record", "--discovery", "first-call", "-q", "-o"])
+            .arg(&trace)
+            .arg("--")
+            .arg(&program.path);
+        let run = calltap_e2e::run(command, b"");
+        assert!(run.status.success(), "{}", run.stderr);
+        // Nothing of it is run any more, converted or not.
+        assert!(run.stdout.contains("profiled 0\n"), "{}: {}", build.name, run.stdout);
+    }
+}
+
+#[test]
+fn a_running_process_is_recorded_at_first_call_and_left_as_it_was() {
+    for build in &BUILDS[..4] {
+        let program = program(build);
+        let mut resident = Resident::start(&program, &["plain"]);
+        let text = calltap_e2e::changed_text(resident.pid);
+        let mut calltap = resident.attach_beside(&["--discovery", "first-call"]);
+        resident.await_changed_text(1);
+        resident.tell();
+        resident.wait_for("done");
+        let pid = resident.pid.to_string();
+        let put = calltap_run(&["put", "ftraced_enabled", "1", "-p", &pid]);
+        assert!(put.status.success(), "{}", put.stderr);
+        resident.tell();
+        resident.wait_for("done");
+        // SAFETY: a signal to our own child.
+        unsafe { libc::kill(calltap.id() as i32, libc::SIGINT) };
+        assert!(calltap.wait().expect("our own child").success());
+        assert_eq!(calltap_e2e::changed_text(resident.pid), text, "{}", build.name);
+        let rows = resident.view("report");
+        let work = rows.as_array().expect("rows").iter().find(|row| row["function"] == "work");
+        assert_eq!(work.and_then(|row| row["calls"].as_u64()), Some(1000), "{}", build.name);
+        assert!(resident.end().0.success());
+    }
+}
+
+#[test]
+fn a_program_whose_recorder_is_killed_runs_on() {
+    for build in [&BUILDS[0], &BUILDS[1], &BUILDS[4]] {
+        let program = program(build);
+        let mut started = Started::new(&program, &["threads"], &[]);
+        started.round();
+        started.put("ftraced_enabled", "1");
+        // SAFETY: a signal to our own child.
+        unsafe { libc::kill(started.calltap.pid as i32, libc::SIGKILL) };
+        // What was converted, and what still leads to the recorder.
+        started.round();
+        started.round();
+        let pid: i32 = started.pid.parse().expect("a number");
+        // SAFETY: a signal to the program, which nobody waits for any more.
+        assert_eq!(unsafe { libc::kill(pid, libc::SIGKILL) }, 0, "{}: it has ended", build.name);
+    }
+}
+
+#[test]
+fn other_controllers_find_a_program_that_was_started() {
+    let program = compile(&BUILDS[2], &["first_calls.c"], &[]);
+    let mut command = Command::new(calltap());
+    command.args(["record", "-q", "-o", "started.calltap", "--tracer", "profile", "--"]);
+    command.arg(&program.path).arg("plain").current_dir(program.directory());
+    let mut calltap = Resident::spawn(command, program.directory().to_owned());
+    let pid = calltap.wait_for("ready");
+    calltap.tell();
+    calltap.wait_for("done");
+    let on = |words: &[&str]| calltap_run(&[words, &["-p", &pid]].concat());
+    let table = on(&["stat", "--format", "csv"]).stdout;
+    assert!(table.contains("work,") && table.contains(",1000,"), "{table}");
+    assert!(on(&["status"]).stdout.contains("being recorded"));
+    let set = on(&["set", "-F", "outer"]);
+    assert!(set.status.success(), "{}", set.stderr);
+    assert_eq!(on(&["get", "enabled_functions"]).stdout, "outer (1)\n");
+    assert!(!on(&["detach"]).status.success(), "who has started it records it until it ends");
+    assert!(calltap.end().0.success());
+}
+
+#[test]
+fn by_default_there_is_no_daemon() {
+    let program = program(&BUILDS[0]);
+    let mut command = Command::new(calltap());
+    command.args(["record", "-q", "-o", "default.calltap", "--"]).arg(&program.path).arg("plain");
+    command.current_dir(program.directory());
+    let mut calltap = Resident::spawn(command, program.directory().to_owned());
+    let pid = calltap.wait_for("ready");
+    let get = |name: &str| calltap_run(&["get", name, "-p", &pid]).stdout;
+    assert_eq!(get("ftraced_enabled"), "disabled\n");
+    assert_eq!(get("dyn_ftrace_total_info").lines().count(), 1);
+    assert!(get("available_filter_functions").contains("late"), "found at load");
+    let refused = calltap_run(&["put", "ftraced_enabled", "1", "-p", &pid]);
+    assert!(refused.stderr.contains("nothing for a daemon to do"), "{}", refused.stderr);
+    assert!(calltap.end().0.success());
+}

@@ -1,0 +1,152 @@
+//! The profiling functions themselves, where a file defines them; and calls of them that were seen to be made.
+
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
+
+use super::image::Image;
+use super::nops::skip_endbr;
+use super::prologue::Prologue;
+use super::symbols::Symbol;
+use super::{plt, prologue};
+use crate::{SiteForm, Svma};
+
+/// Bytes of a jump.
+const JUMP: u64 = 5;
+/// A profiling function is no longer than this, or not looked at any further.
+const LONGEST: u64 = 4096;
+
+/// Which profiling function a compiler has functions call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Hook {
+    /// Before anything else.
+    Fentry,
+    /// After the prologue.
+    Mcount,
+}
+
+impl Hook {
+    /// The one with a symbol.
+    pub fn named(name: &[u8]) -> Option<Self> {
+        match name {
+            b"__fentry__" => Some(Hook::Fentry),
+            b"mcount" | b"_mcount" => Some(Hook::Mcount),
+            _ => None,
+        }
+    }
+}
+
+/// A profiling function that a file defines.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Profiler {
+    /// Which.
+    pub hook: Hook,
+    /// Linker symbol.
+    pub name: String,
+    /// Its first byte.
+    pub address: Svma,
+    /// Where a jump may take its place (behind an `endbr64`), and the bytes there; or why it may not.
+    pub place: Result<(Svma, [u8; JUMP as usize]), String>,
+}
+
+/// Those among the symbols, one per address.
+pub(super) fn defined(image: &Image<'_>, symbols: &[Symbol<'_>]) -> Vec<Profiler> {
+    let mut found: Vec<Profiler> = Vec::new();
+    for (n, symbol) in symbols.iter().enumerate() {
+        let Some(hook) = Hook::named(symbol.name) else { continue };
+        if found.iter().any(|known| known.address.0 == symbol.address) {
+            continue;
+        }
+        let next = symbols[n..].iter().map(|other| other.address).find(|address| *address > symbol.address);
+        let next = next.unwrap_or(u64::MAX);
+        let name = String::from_utf8_lossy(symbol.name).into_owned();
+        let place = place(image, symbol, next);
+        found.push(Profiler { hook, name, address: Svma(symbol.address), place });
+    }
+    found
+}
+
+fn place(image: &Image<'_>, symbol: &Symbol<'_>, next: u64) -> Result<(Svma, [u8; JUMP as usize]), String> {
+    let at = skip_endbr(image, symbol.address);
+    let bytes = image.bytes(at, JUMP).and_then(|bytes| bytes.try_into().ok());
+    let bytes = bytes.filter(|_| next.checked_sub(at).is_some_and(|room| room >= JUMP));
+    let Some(bytes) = bytes else { return Err(format!("{at:#x} has no room for a jump")) };
+    // Nobody who is further on in it may come back to where the jump is.
+    let end = if symbol.size == 0 { next } else { symbol.address.saturating_add(symbol.size) };
+    let code = image.tail(at, end.saturating_sub(at).min(LONGEST));
+    let comes_back = instructions(code, at).any(|instruction| {
+        let branches = !matches!(instruction.flow_control(), FlowControl::Next | FlowControl::Return);
+        branches && (at + 1..at + JUMP).contains(&instruction.near_branch_target())
+    });
+    if comes_back {
+        Err(format!("it branches to behind {at:#x}, where the jump would be"))
+    } else {
+        Ok((Svma(at), bytes))
+    }
+}
+
+fn instructions(code: &[u8], address: u64) -> impl Iterator<Item = Instruction> + use<'_> {
+    let mut decoder = Decoder::with_ip(64, code, address, DecoderOptions::NONE);
+    std::iter::from_fn(move || decoder.can_decode().then(|| decoder.decode()))
+        .take_while(|instruction| !instruction.is_invalid())
+}
+
+/// The site of a function whose call at `at` has led to a profiling function. `code` is the function's, from its first byte to behind the call.
+pub fn called(code: &[u8], function: Svma, at: Svma, hook: Hook) -> Result<SiteForm, String> {
+    let old = at.0.checked_sub(function.0).and_then(|offset| code.get(usize::try_from(offset).ok()?..));
+    let old = old.ok_or("the call is not in it")?.to_vec();
+    let mut prologue = Prologue::new();
+    let mut next = function.0;
+    for instruction in instructions(code, function.0) {
+        next = instruction.ip();
+        // (A prefix or a NOP of a linker's may be in front of the five bytes of the call.)
+        if next >= at.0 || instruction.next_ip() > at.0 && instruction.mnemonic() == Mnemonic::Call {
+            break;
+        }
+        let straight =
+            matches!(instruction.flow_control(), FlowControl::Next | FlowControl::ConditionalBranch);
+        if !straight {
+            return Err("the call is not the first thing that it does".to_owned());
+        }
+        prologue.step(&instruction);
+    }
+    if next > at.0 {
+        return Err("there is no instruction where the call was".to_owned());
+    }
+    match hook {
+        Hook::Fentry if is_at_entry(code, at.0 - function.0) => Ok(SiteForm::Entry { at, old }),
+        Hook::Fentry => Err("its call to __fentry__ is not at its entry".to_owned()),
+        Hook::Mcount if prologue.frame_is_set() => Ok(SiteForm::AfterPrologue { at, old }),
+        Hook::Mcount => Err("no frame pointer leads to its return address".to_owned()),
+    }
+}
+
+fn is_at_entry(code: &[u8], offset: u64) -> bool {
+    let before = code.get(..offset as usize).unwrap_or_default();
+    let before = before.strip_prefix(plt::ENDBR64).unwrap_or(before);
+    matches!(before, [] | [0x90] | [0x67])
+}
+
+/// Where the function begins that has no symbol, as far as what is in front of its call says; the call is at the end of `code`, at `at`.
+pub fn beginning(before: &[u8], at: Svma, hook: Hook) -> Option<Svma> {
+    let address = |rest: &[u8]| Svma(at.0 - (before.len() - rest.len()) as u64);
+    let behind_endbr = |start: usize| match before.get(..start)?.strip_suffix(plt::ENDBR64) {
+        Some(rest) => Some(address(rest)),
+        None => Some(address(&before[..start])),
+    };
+    match hook {
+        Hook::Fentry => behind_endbr(before.len()),
+        Hook::Mcount => {
+            let starts = (0..before.len()).rev().filter(|start| prologue::begins(&before[*start..]));
+            let mut leads = starts.filter(|start| {
+                let mut prologue = Prologue::new();
+                let code = &before[*start..];
+                let mut end = 0;
+                for instruction in instructions(code, 0) {
+                    prologue.step(&instruction);
+                    end = instruction.next_ip();
+                }
+                end == code.len() as u64 && prologue.frame_is_set()
+            });
+            behind_endbr(leads.next()?)
+        }
+    }
+}
