@@ -338,7 +338,10 @@ impl<'a> Planner<'a> {
             .process(0)
             .map_or(0, |entry| proc::host_pid(entry.pid.load(Acquire), entry.pid_namespace.load(Relaxed)));
         let program = std::fs::read_link(proc::place(pid).join("exe")).unwrap_or_default();
-        let is_library = |module: &Loaded| module.mapped.path != program;
+        // (A program whose file is gone is still the program.)
+        let plain = |path: &Path| path.to_string_lossy().trim_end_matches(" (deleted)").to_owned();
+        let program = plain(&program);
+        let is_library = |module: &Loaded| plain(&module.mapped.path) != program;
         let mut modules: Vec<&Loaded> = self.processes.get(&0).into_iter().flat_map(|p| &p.modules).collect();
         modules.sort_by_key(|module| (is_library(module), module.mapped.range));
         let mut listed = Vec::new();

@@ -297,6 +297,8 @@ impl Inside<'_> {
                 let until = duration.map(|duration| Instant::now() + duration);
                 let over = || over() || until.is_some_and(|until| Instant::now() >= until);
                 attached = self.remain(planner, &over);
+                // Leaving looks at other processes, and one of them may wait for whoever asks us.
+                self.mailbox.into_iter().for_each(Mailbox::close);
                 leaving();
             }
             (attached, planner.tally.on, stops)

@@ -1,6 +1,7 @@
 //! From the events of threads to the records of instances: who wants what, calls and their returns, triggers.
 
 use crate::instance::{Instance, wants};
+use crate::options::Flag;
 use crate::ring::{Record, What};
 use crate::symbols::Symbols;
 use calltap_control::TRACE;
@@ -8,6 +9,8 @@ use calltap_names::GlobSet;
 use calltap_session::Listed;
 use calltap_trace::{Event, EventKind, ThreadId, TracerKind};
 use std::collections::HashMap;
+
+const STACK_TRACE: Flag = Flag::named("func_stack_trace");
 
 /// An open call.
 #[derive(Clone, Copy, Debug)]
@@ -243,7 +246,7 @@ impl Ingest {
                 && let Some(parent) = parent
             {
                 instance.record(Record { ns, tid, what: What::Function { site, parent } });
-                if instance.options.is_on("func_stack_trace") {
+                if instance.options.has(STACK_TRACE) {
                     instance.record(Record { ns, tid, what: What::Stack { site, parent } });
                 }
             }

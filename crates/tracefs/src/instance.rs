@@ -1,6 +1,6 @@
 //! An instance: a tracer with its filters, options and buffer. The directory itself is the first.
 
-use crate::options::Options;
+use crate::options::{Flag, Options};
 use crate::ring::{Record, Ring, SUBBUF, What};
 use crate::symbols::Symbols;
 use crate::text::Format;
@@ -15,6 +15,9 @@ use std::collections::BTreeSet;
 const BUFFER_KB: u64 = 1408;
 /// Sub-buffers at least.
 const FEWEST: u64 = 2;
+
+const OVERWRITE: Flag = Flag::named("overwrite");
+const NO_REPEATS: Flag = Flag::named("func-no-repeats");
 
 /// The clocks: different names of CLOCK_MONOTONIC. (The kernel's others would show times that nobody measured.)
 pub const CLOCKS: [&str; 3] = ["local", "global", "mono"];
@@ -222,12 +225,12 @@ impl Instance {
             return;
         }
         if let What::Function { site, parent } = record.what
-            && self.options.is_on("func-no-repeats")
+            && self.options.has(NO_REPEATS)
             && self.repeats(&record, site, parent)
         {
             return;
         }
-        self.ring.push(record, self.options.is_on("overwrite"));
+        self.ring.push(record, self.options.has(OVERWRITE));
     }
 
     /// The same function was called from the same place by the same thread, just before: that is counted.
@@ -242,7 +245,7 @@ impl Instance {
             }
             What::Function { site: of, parent: from } if (*of, *from) == (site, parent) => {
                 let what = What::Repeats { site, parent, count: 1, last_ns: record.ns };
-                self.ring.push(Record { what, ..record.clone() }, self.options.is_on("overwrite"));
+                self.ring.push(Record { what, ..record.clone() }, self.options.has(OVERWRITE));
                 true
             }
             _ => false,

@@ -72,6 +72,32 @@ pub const OPTIONS: &[TraceOption] = &[
     of("nop", "test_nop_refuse", false),
 ];
 
+/// An option that is asked for at every record: its place is known when this is compiled.
+#[derive(Clone, Copy, Debug)]
+pub struct Flag(usize);
+
+impl Flag {
+    /// The option of that name.
+    pub const fn named(name: &str) -> Flag {
+        let mut at = 0;
+        while at < OPTIONS.len() {
+            if same(OPTIONS[at].name.as_bytes(), name.as_bytes()) {
+                return Flag(at);
+            }
+            at += 1;
+        }
+        panic!("no such option");
+    }
+}
+
+const fn same(a: &[u8], b: &[u8]) -> bool {
+    let mut at = 0;
+    while at < a.len() && at < b.len() && a[at] == b[at] {
+        at += 1;
+    }
+    at == a.len() && at == b.len()
+}
+
 /// What is on.
 #[derive(Clone, Debug)]
 pub struct Options(u64);
@@ -89,6 +115,11 @@ fn place(name: &str) -> Option<usize> {
 
 impl Options {
     /// Is it on?
+    pub fn has(&self, flag: Flag) -> bool {
+        self.0 >> flag.0 & 1 != 0
+    }
+
+    /// The same by name.
     pub fn is_on(&self, name: &str) -> bool {
         debug_assert!(place(name).is_some(), "{name}");
         place(name).is_some_and(|n| self.0 >> n & 1 != 0)

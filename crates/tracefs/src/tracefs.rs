@@ -569,6 +569,13 @@ impl Tracefs {
         Ok(data.len())
     }
 
+    /// Does closing a file take something over? Else it shall not wait for anything.
+    pub fn is_written(&self, handle: u64) -> bool {
+        self.handles
+            .get(&handle)
+            .is_some_and(|open| open.written && matches!(open.content, Content::Draft(_)))
+    }
+
     /// Somebody has closed the file; others may have it open still.
     pub fn flush(&mut self, handle: u64) -> Result<(), Errno> {
         let written = self.handles.get_mut(&handle).is_some_and(|open| std::mem::take(&mut open.written));

@@ -141,9 +141,9 @@ impl Filesystem for Files {
 
     fn mkdir(&self, _: &Request, parent: INodeNo, name: &OsStr, _: u32, _: u32, reply: ReplyEntry) {
         let Some(name) = utf8(name).map(str::to_owned) else { return reply.error(Errno::EINVAL) };
-        let mounted = self.mounted;
+        let (mounted, now) = (self.mounted, self.server.due.ask());
         self.worker.send(move |server| {
-            server.sync();
+            server.sync(now);
             let made = server.tracefs().make_directory(parent.0, &name);
             match made {
                 Ok(attributes) => reply.entry(&TTL, &attr(attributes, mounted), GENERATION),
@@ -154,8 +154,9 @@ impl Filesystem for Files {
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let Some(name) = utf8(name).map(str::to_owned) else { return reply.error(Errno::ENOENT) };
+        let now = self.server.due.ask();
         self.worker.send(move |server| {
-            server.sync();
+            server.sync(now);
             let removed = server.tracefs().remove_directory(parent.0, &name);
             match removed.and_then(|()| worker::carry_out(server)) {
                 Ok(()) => reply.ok(),
@@ -194,9 +195,10 @@ impl Filesystem for Files {
     }
 
     fn open(&self, _: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let flags = OFlags::from_bits_retain(flags.0 as u32);
+        // (Those who come together wait together.)
+        let (flags, now) = (OFlags::from_bits_retain(flags.0 as u32), self.server.due.ask());
         self.worker.send(move |server| {
-            server.sync();
+            server.sync(now);
             worker::refresh(server, Some(inode.0));
             worker::rename(server);
             let opened = server.tracefs().open(inode.0, flags);
@@ -244,9 +246,10 @@ impl Filesystem for Files {
     ) {
         let (data, tid, now) = (data.to_vec(), request.pid(), now_ns());
         let is_mark = self.server.tracefs().is_marker(inode.0);
+        let asked = if is_mark { 0 } else { self.server.due.ask() };
         let write = move |server: &Server| {
             if !is_mark {
-                server.sync();
+                server.sync(asked);
             }
             let comm = if is_mark { comm(tid) } else { String::new() };
             let written = server.tracefs().write(handle.0, &data, tid, &comm, now);
@@ -264,6 +267,10 @@ impl Filesystem for Files {
     }
 
     fn flush(&self, _: &Request, _: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        // (A program that becomes another closes files while its memory is locked: whoever looks at it then waits for us.)
+        if !self.server.tracefs().is_written(handle.0) {
+            return reply.ok();
+        }
         self.worker.send(move |server| {
             let flushed = server.tracefs().flush(handle.0);
             match flushed.and_then(|()| worker::carry_out(server)) {

@@ -81,9 +81,9 @@ impl Server {
         self.begun.load(Acquire)
     }
 
-    /// Waits until everything is there that has happened until now.
-    pub fn sync(&self) {
-        let (number, start) = (self.due.ask(), Instant::now());
+    /// Waits until everything is there that had happened when [`Due::ask`] gave that number.
+    pub fn sync(&self, number: u64) {
+        let start = Instant::now();
         let mut tracefs = self.tracefs();
         while !self.due.is_served(number) && !self.has_ended() && start.elapsed() < SYNC {
             // (The number is served just after the last notice.)

@@ -1,0 +1,398 @@
+//! The control directory of a running process, used as ftrace's is: by `cat`, `echo`, trace-cmd, and the kernel's own tests.
+
+use calltap_e2e::*;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::ops::Deref;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+fn have_fuse() -> bool {
+    let there = OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
+    if !there {
+        skipped("no /dev/fuse here");
+    }
+    there
+}
+
+/// A program with its directory mounted.
+struct Mounted {
+    resident: Resident,
+    place: Place,
+    _program: Program,
+}
+
+impl Deref for Mounted {
+    type Target = Place;
+
+    fn deref(&self) -> &Place {
+        &self.place
+    }
+}
+
+/// Where it is mounted.
+struct Place(tempfile::TempDir);
+
+impl Mounted {
+    fn new(how: &str) -> Mounted {
+        let program = compile(GCC, &["resident.c"], &[]);
+        let resident = Resident::start(&program, &[how]);
+        let place = Place(tempfile::tempdir().expect("a directory"));
+        let mounted = Mounted { resident, place, _program: program };
+        let run = mounted.mount();
+        assert!(run.status.success() && run.stderr.is_empty(), "{}", run.stderr);
+        mounted
+    }
+
+    fn mount(&self) -> Run {
+        calltap_run(&["mount", "-p", &self.resident.pid.to_string(), &self.root().to_string_lossy()])
+    }
+
+    /// The program goes on as if nothing had been.
+    fn end(mut self) {
+        self.unmount();
+        let start = Instant::now();
+        while !changed_text(self.resident.pid).is_empty() && start.elapsed() < Duration::from_secs(10) {
+            thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!(changed_text(self.resident.pid), [""; 0]);
+        assert!(self.resident.runs());
+        let (status, output, errors) = self.resident.end();
+        assert!(status.success(), "{status}: {output}{errors}");
+    }
+
+    /// Whoever serves the directory.
+    fn server(&self) -> u32 {
+        let own = format!("mount\0--foreground\0-p\0{}\0", self.resident.pid);
+        let processes = fs::read_dir("/proc").expect("/proc").flatten();
+        let mut ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        let serves = |pid: &u32| {
+            fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.contains(&own))
+        };
+        ids.find(serves).expect("somebody serves it")
+    }
+}
+
+impl Place {
+    fn root(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.root().join(name)
+    }
+
+    fn cat(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+
+    fn try_echo(&self, text: &str, name: &str) -> std::io::Result<()> {
+        let mut file = OpenOptions::new().write(true).truncate(true).open(self.path(name))?;
+        file.write_all(format!("{text}\n").as_bytes())
+    }
+
+    fn echo(&self, text: &str, name: &str) {
+        self.try_echo(text, name).unwrap_or_else(|error| panic!("{text} > {name}: {error}"));
+    }
+
+    fn is_mounted(&self) -> bool {
+        is_mounted(self.root())
+    }
+
+    fn await_unmounted(&self) {
+        let start = Instant::now();
+        while self.is_mounted() && start.elapsed() < Duration::from_secs(10) {
+            thread::sleep(Duration::from_millis(10));
+        }
+        assert!(!self.is_mounted(), "still mounted");
+    }
+
+    fn unmount(&self) {
+        let unmounted = Command::new("umount").arg(self.root()).status();
+        assert!(unmounted.is_ok_and(|status| status.success()), "umount");
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.is_mounted() {
+            let _ = Command::new("umount").arg("-l").arg(self.root()).status();
+        }
+    }
+}
+
+fn is_mounted(place: &Path) -> bool {
+    let place = format!(" {} ", place.display());
+    fs::read_to_string("/proc/self/mounts").unwrap_or_default().contains(&place)
+}
+
+fn kill(pid: u32, signal: i32) {
+    // SAFETY: a signal to a process of this test.
+    unsafe { libc::kill(pid as i32, signal) };
+}
+
+/// Reads a file in the background.
+fn reader(path: &Path) -> Child {
+    Command::new("cat").arg(path).stdout(Stdio::piped()).spawn().expect("cat")
+}
+
+fn ends_within(child: &mut Child, limit: Duration) -> Option<std::process::ExitStatus> {
+    let start = Instant::now();
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return Some(status),
+            _ if start.elapsed() > limit => return None,
+            _ => thread::sleep(Duration::from_millis(5)),
+        }
+    }
+}
+
+#[test]
+fn calls_are_recorded_exactly_and_the_program_is_left_as_it_was() {
+    if !have_fuse() {
+        return;
+    }
+    let mut mounted = Mounted::new("counted");
+    mounted.echo("20000", "buffer_size_kb");
+    let count = |text: &str, what: &str| text.lines().filter(|line| line.contains(what)).count();
+    for (tracer, outer, work) in
+        [("function", ": outer <-", ": work <-outer"), ("function_graph", "  outer() {", "   work();")]
+    {
+        mounted.echo(tracer, "current_tracer");
+        mounted.resident.tell();
+        mounted.resident.wait_for("done");
+        let trace = mounted.cat("trace");
+        assert_eq!((count(&trace, outer), count(&trace, work)), (12_345, 123_450), "{tracer}");
+        mounted.echo("nop", "current_tracer");
+    }
+    mounted.echo("work", "set_ftrace_filter");
+    mounted.echo("function", "current_tracer");
+    assert_eq!(mounted.cat("enabled_functions"), "work (1)\n");
+    mounted.echo("1", "function_profile_enabled");
+    mounted.resident.tell();
+    mounted.resident.wait_for("done");
+    let (stat, trace) = (mounted.cat("trace_stat/function0"), mounted.cat("trace"));
+    assert_eq!((count(&trace, ": work <-"), count(&trace, ": outer <-")), (123_450, 0));
+    assert!(stat.contains("  work                                123450    "), "{stat}");
+    mounted.end();
+}
+
+#[test]
+fn a_wrong_name_is_refused_and_changes_nothing() {
+    if !have_fuse() {
+        return;
+    }
+    let mounted = Mounted::new("counted");
+    mounted.echo("outer", "set_ftrace_filter");
+    for (text, name) in
+        [("no_such", "set_ftrace_filter"), ("no_such", "current_tracer"), ("2", "options/overwrite")]
+    {
+        let error = mounted.try_echo(text, name).expect_err("refused");
+        assert_eq!(error.raw_os_error(), Some(libc::EINVAL), "{text} > {name}");
+    }
+    assert_eq!(mounted.cat("set_ftrace_filter"), "outer\n");
+    assert_eq!(fs::create_dir(mounted.path("mine")).expect_err("refused").raw_os_error(), Some(libc::EPERM));
+    assert_eq!(File::create(mounted.path("mine")).expect_err("refused").raw_os_error(), Some(libc::EACCES));
+    assert_eq!(
+        fs::remove_file(mounted.path("trace")).expect_err("refused").raw_os_error(),
+        Some(libc::EPERM)
+    );
+    mounted.end();
+}
+
+#[test]
+fn readers_that_wait_die_of_signals_and_get_what_comes() {
+    if !have_fuse() {
+        return;
+    }
+    let mut mounted = Mounted::new("counted");
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGKILL] {
+        let mut cat = reader(&mounted.path("trace_pipe"));
+        thread::sleep(Duration::from_millis(100));
+        kill(cat.id(), signal);
+        let status = ends_within(&mut cat, Duration::from_secs(5)).expect("it dies");
+        assert_eq!(status.signal(), Some(signal));
+    }
+    mounted.echo("outer", "set_ftrace_filter");
+    mounted.echo("function", "current_tracer");
+    let mut cat = reader(&mounted.path("trace_pipe"));
+    thread::sleep(Duration::from_millis(50));
+    mounted.resident.tell();
+    mounted.resident.wait_for("done");
+    mounted.echo("0", "tracing_on");
+    let mut text = String::new();
+    cat.stdout.take().expect("piped").read_to_string(&mut text).expect("text");
+    assert_eq!(text.lines().filter(|line| line.contains(": outer <-")).count(), 12_345);
+    assert!(cat.wait().expect("cat").success());
+    let pipe = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(mounted.path("trace_pipe"));
+    let error = pipe.expect("opens").read(&mut [0; 10]).expect_err("nothing there");
+    assert_eq!(error.raw_os_error(), Some(libc::EAGAIN));
+    mounted.end();
+}
+
+#[test]
+fn nothing_stays_mounted_whoever_ends() {
+    if !have_fuse() {
+        return;
+    }
+    // Whoever serves it is killed.
+    let mut mounted = Mounted::new("busy");
+    let mut cat = reader(&mounted.path("trace_pipe"));
+    thread::sleep(Duration::from_millis(200));
+    kill(mounted.server(), libc::SIGKILL);
+    mounted.await_unmounted();
+    ends_within(&mut cat, Duration::from_secs(5)).expect("the reader ends");
+    assert!(mounted.resident.runs());
+    // It can be mounted again; then the program ends.
+    let run = mounted.mount();
+    assert!(run.status.success(), "{}", run.stderr);
+    assert_eq!(mounted.cat("current_tracer"), "nop\n");
+    let mut cat = reader(&mounted.path("trace_pipe"));
+    thread::sleep(Duration::from_millis(200));
+    kill(mounted.resident.pid, libc::SIGKILL);
+    mounted.await_unmounted();
+    assert!(ends_within(&mut cat, Duration::from_secs(5)).expect("the end of the file").success());
+}
+
+#[test]
+fn a_process_has_one_directory() {
+    if !have_fuse() {
+        return;
+    }
+    let mounted = Mounted::new("counted");
+    let other = tempfile::tempdir().expect("a directory");
+    let pid = mounted.resident.pid.to_string();
+    let run = calltap_run(&["mount", "-p", &pid, &other.path().to_string_lossy()]);
+    one_line(&run, &["mounted already", &mounted.root().to_string_lossy()]);
+    let run = calltap_run(&["put", "-p", &pid, "current_tracer", "function"]);
+    one_line(&run, &["control directory is mounted"]);
+    assert_eq!(calltap_run(&["get", "-p", &pid, "current_tracer"]).stdout, "nop\n");
+    mounted.end();
+    let run = calltap_run(&["mount", "-p", "1999999999", &other.path().to_string_lossy()]);
+    assert!(!run.status.success() && run.stderr.lines().count() == 1, "{}", run.stderr);
+}
+
+#[test]
+fn many_readers_and_writers_at_once_do_not_hang() {
+    if !have_fuse() {
+        return;
+    }
+    let mounted = Mounted::new("busy");
+    let files = [
+        "trace",
+        "set_ftrace_filter",
+        "available_filter_functions",
+        "enabled_functions",
+        "per_cpu/cpu0/stats",
+    ];
+    let start = Instant::now();
+    thread::scope(|scope| {
+        for n in 0..200 {
+            let mounted = &mounted.place;
+            scope.spawn(move || match n % 4 {
+                0 => mounted.echo(["function", "function_graph", "nop"][n / 4 % 3], "current_tracer"),
+                1 => mounted.echo(["outer", "work", "*"][n / 4 % 3], "set_ftrace_filter"),
+                2 => mounted.echo("mark", "trace_marker"),
+                _ => drop(mounted.cat(files[n / 4 % files.len()])),
+            });
+        }
+    });
+    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
+    mounted.end();
+}
+
+#[test]
+fn a_program_is_run_with_its_directory() {
+    if !have_fuse() {
+        return;
+    }
+    let place = tempfile::tempdir().expect("a directory");
+    let program = compile(GCC, &["resident.c"], &[]);
+    let mut command = Command::new(calltap());
+    command.args(["run", "--mount"]).arg(place.path()).arg("--").arg(&program.path).arg("counted");
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("calltap");
+    let start = Instant::now();
+    while !is_mounted(place.path()) && start.elapsed() < Duration::from_secs(20) {
+        thread::sleep(Duration::from_millis(5));
+    }
+    fs::write(place.path().join("current_tracer"), "function\n").expect("current_tracer");
+    child.stdin.take().expect("piped").write_all(b"\n").expect("it reads");
+    let status = ends_within(&mut child, Duration::from_secs(30)).expect("it ends");
+    assert!(status.success(), "{status}");
+    assert!(!is_mounted(place.path()));
+}
+
+#[test]
+fn trace_cmd_works_on_a_process() {
+    if !have_fuse() || !have("trace-cmd") {
+        return;
+    }
+    let mut mounted = Mounted::new("counted");
+    let pid = mounted.resident.pid.to_string();
+    let trace_cmd = |words: &[&str]| {
+        let run = calltap_run(&[&["exec", "-p", &pid, "--", "trace-cmd"], words].concat());
+        assert!(run.status.success(), "trace-cmd {words:?}: {}{}", run.stdout, run.stderr);
+        run.stdout
+    };
+    assert_eq!(trace_cmd(&["list", "-t"]), "function_graph function nop\n");
+    assert!(trace_cmd(&["list", "-f"]).lines().any(|line| line == "outer"));
+    trace_cmd(&["start", "-p", "function_graph", "-l", "outer", "-l", "work"]);
+    assert_eq!(mounted.cat("set_ftrace_filter").lines().count(), 2);
+    mounted.resident.tell();
+    mounted.resident.wait_for("done");
+    trace_cmd(&["stop"]);
+    assert!(trace_cmd(&["show"]).contains("  outer() {"));
+    assert!(trace_cmd(&["stat"]).contains("Tracer: function_graph"));
+    trace_cmd(&["clear"]);
+    assert!(!mounted.cat("trace").contains("outer"));
+    trace_cmd(&["reset"]);
+    assert_eq!(mounted.cat("current_tracer"), "nop\n");
+    mounted.end();
+}
+
+/// Tests of the kernel's that need what a process does not have: events, processes that appear by fork, loadable modules, its stack tracer.
+const NOT_HERE: [&str; 8] = [
+    "Basic event tracing check",
+    "function pid",
+    "function event triggers",
+    "traceon/off triggers",
+    "tracing error log",
+    "function trace on module",
+    "Max stack tracer",
+    "graph filters with stack tracer",
+];
+
+#[test]
+fn the_kernels_own_tests_pass_on_a_process() {
+    let Some(tests) = std::env::var_os("CALLTAP_FTRACETEST").map(PathBuf::from) else {
+        return skipped(
+            "CALLTAP_FTRACETEST does not name tools/testing/selftests/ftrace of a kernel's source",
+        );
+    };
+    if !have_fuse() {
+        return;
+    }
+    let program = compile(GCC, &["kernel_names.c"], &[]);
+    let mut resident = Resident::start(&program, &[]);
+    let logs = tempfile::tempdir().expect("a directory");
+    let mut command = Command::new(calltap());
+    command
+        .args(["exec", "-p", &resident.pid.to_string(), "--", "./ftracetest", "--logdir"])
+        .arg(logs.path());
+    command.args(["test.d/00basic", "test.d/ftrace", "test.d/instances"]).current_dir(tests);
+    let run = run(command, b"");
+    let results: Vec<&str> =
+        run.stdout.lines().filter(|line| line.starts_with('[') && line.ends_with(']')).collect();
+    let passed = results.iter().filter(|line| line.ends_with("[PASS]")).count();
+    let failed: Vec<&&str> = results
+        .iter()
+        .filter(|line| !line.ends_with("[PASS]") && !NOT_HERE.iter().any(|not| line.contains(not)))
+        .collect();
+    assert!(failed.is_empty() && passed >= 20, "{passed} passed\n{failed:#?}\n{}{}", run.stdout, run.stderr);
+    assert!(resident.runs());
+    assert!(resident.end().0.success());
+}
