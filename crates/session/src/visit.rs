@@ -177,6 +177,7 @@ impl<'a> Visit<'a> {
             settings: self.settings(),
             sums,
             alarm: Alarm::default(),
+            warnings: Vec::new(),
             leave: false,
         };
         record::answer_all(planner, &self.shared, &news, ended, &mut |planner| {
@@ -213,6 +214,7 @@ impl<'a> Visit<'a> {
             settings,
             sums,
             alarm: Alarm::default(),
+            warnings: Vec::new(),
             leave: false,
         };
         let stop = AtomicBool::new(false);
@@ -232,13 +234,14 @@ impl<'a> Visit<'a> {
         });
         inside.see_cpu();
         let cpu = inside.cpu.saturating_sub(inside.settings.cpu);
-        let muted = inside.muted;
+        let (muted, warnings) = (inside.muted, inside.warnings);
         let ((attached, sites, attaching), (detaching, left, whole)) = result;
         self.directory.keep(!whole);
         attached?;
         let (totals, failed) = collected.map_err(|_| Error::thread())?;
         let mut notes = std::mem::take(&mut self.notes);
         notes.extend(record::trouble(&self.shared, &self.target.name, totals));
+        notes.extend(warnings);
         notes.extend(left);
         let ended = !self.target.lives();
         Ok(Visited { stops: [attaching, detaching], muted, totals, sites, notes, failed, ended, cpu })
@@ -274,6 +277,8 @@ struct Inside<'a> {
     sums: Arc<Mutex<Sums>>,
     /// When the daemon wakes that converts recorded calls, if there is one.
     alarm: Alarm,
+    /// What it had to warn of.
+    warnings: Vec<String>,
     /// One of them asked to leave.
     leave: bool,
 }
@@ -299,6 +304,7 @@ impl Inside<'_> {
                 attached = self.remain(planner, &over);
                 // Leaving looks at other processes, and one of them may wait for whoever asks us.
                 self.mailbox.into_iter().for_each(Mailbox::close);
+                self.warnings = planner.take_warnings();
                 leaving();
             }
             (attached, planner.tally.on, stops)
