@@ -271,7 +271,8 @@ impl Resident {
         let status = loop {
             match self.child.try_wait() {
                 Ok(Some(status)) => break Some(status),
-                _ if start.elapsed() > Duration::from_secs(20) => break None,
+                // (One that could seldom be attached to was given work for a hundred times as long.)
+                _ if start.elapsed() > Duration::from_secs(150) => break None,
                 _ => thread::sleep(Duration::from_millis(2)),
             }
         };
