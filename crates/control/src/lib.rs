@@ -12,7 +12,7 @@ mod sets;
 mod stat;
 mod tracers;
 
-pub use number::parse as parse_number;
+pub use number::{base as number_base, parse as parse_number};
 pub use sets::{Which, add, has, matches};
 pub use stat::{duration, table};
 pub use tracers::{PROFILE, TRACE};

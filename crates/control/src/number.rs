@@ -8,6 +8,15 @@ pub fn text(on: bool) -> String {
     format!("{}\n", u8::from(on))
 }
 
+/// The digits of a number and their base, as C has it: `0x1f`, `017`, `15`.
+pub fn base(word: &str) -> (&str, u32) {
+    match word.strip_prefix("0x") {
+        Some(hex) => (hex, 16),
+        None if word.len() > 1 && word.starts_with('0') => (&word[1..], 8),
+        None => (word, 10),
+    }
+}
+
 /// A decimal number: perhaps a plus, digits, at most one end of line.
 pub fn parse(text: &str) -> Result<u64, Refusal> {
     let line = text.strip_suffix('\n').unwrap_or(text);

@@ -3,7 +3,7 @@
 //! Words are separated by blanks: a name or glob adds functions, with `!` in front it takes them away, a number is a place in
 //! `available_filter_functions`. With two tracers or more, every line says whose it is.
 
-use crate::{Model, Open, Refusal};
+use crate::{Model, Open, Refusal, number};
 use calltap_analysis::{Glob, GlobSet, demangle, nearest_names};
 use calltap_session::{Listed, TracerWords};
 use std::fmt::Write;
@@ -129,16 +129,12 @@ pub fn add(set: &mut Vec<String>, word: &str, functions: &[Listed]) -> Result<()
 
 /// The function at a place in the list: decimal, 0x... or 0... (octal).
 fn by_number(word: &str, functions: &[Listed]) -> Result<String, Refusal> {
-    let number = match word.strip_prefix("0x").or_else(|| word.strip_prefix("0X")) {
-        Some(hex) => usize::from_str_radix(hex, 16),
-        None if word.len() > 1 && word.starts_with('0') => usize::from_str_radix(&word[1..], 8),
-        None => word.parse(),
-    };
+    let lower = word.to_ascii_lowercase();
+    let (digits, base) = number::base(&lower);
+    let number = usize::from_str_radix(digits, base);
     let place = number.ok().and_then(|number| number.checked_sub(1));
     let function = place.and_then(|place| functions.get(place));
-    let escape =
-        |name: &str| name.replace('\\', "\\\\").replace('[', "\\[").replace('*', "\\*").replace('?', "\\?");
-    function.map(|function| escape(&function.function)).ok_or_else(|| {
+    function.map(|function| Glob::escape(&function.function)).ok_or_else(|| {
         Refusal::invalid(format!("'{word}' is not a place among the {} functions", functions.len()))
     })
 }

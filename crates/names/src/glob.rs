@@ -35,6 +35,18 @@ impl Glob {
         Self { pattern: pattern.to_owned(), matcher: compile(pattern) }
     }
 
+    /// The pattern that matches this name alone.
+    pub fn escape(name: &str) -> String {
+        let mut pattern = String::with_capacity(name.len());
+        for c in name.chars() {
+            if matches!(c, '\\' | '[' | '*' | '?') {
+                pattern.push('\\');
+            }
+            pattern.push(c);
+        }
+        pattern
+    }
+
     /// The pattern as it was written.
     pub fn pattern(&self) -> &str {
         &self.pattern

@@ -170,8 +170,7 @@ impl Tracefs {
         };
         match kind {
             Kind::CurrentTracer => {
-                let before = instance.tracer();
-                let (words, name) = (instance.words.clone(), text.trim());
+                let name = text.trim();
                 if !["function", "function_graph", "nop"].contains(&name) {
                     return Err(Errno::INVAL);
                 }
@@ -185,12 +184,8 @@ impl Tracefs {
                 if !*separate {
                     instance.share_sets();
                 }
-                if instance.tracer() != before {
-                    instance.expand();
-                    instance.ring.clear();
-                } else {
-                    instance.words = words;
-                }
+                instance.expand();
+                instance.ring.clear();
             }
             Kind::FunctionTracers => return control(instance, "function_tracers"),
             Kind::ProfileEnabled => {
@@ -261,7 +256,6 @@ impl Tracefs {
             Kind::EventsEnable | Kind::ErrorLog => {}
             _ => return Err(Errno::INVAL),
         }
-        effects.selects |= kind == Kind::CurrentTracer;
         Ok(())
     }
 }

@@ -6,7 +6,7 @@ use crate::symbols::Symbols;
 use crate::text::Format;
 use crate::trigger::{Command, Triggers};
 use calltap_control::{PROFILE, TRACE, has};
-use calltap_names::GlobSet;
+use calltap_names::{Glob, GlobSet};
 use calltap_session::{Listed, TracerWords, Words};
 use calltap_trace::TracerKind;
 use std::collections::BTreeSet;
@@ -188,7 +188,7 @@ impl Instance {
             .map(|tracer| TracerWords { name: format!("{place}{}", tracer.name), ..tracer.clone() })
             .collect();
         if !self.triggers.all().is_empty() {
-            let filter = self.triggers.all().iter().map(|trigger| escape(&trigger.function)).collect();
+            let filter = self.triggers.all().iter().map(|trigger| Glob::escape(&trigger.function)).collect();
             let (name, kind) = (format!("{place}triggers"), Some(TracerKind::Function));
             tracers.push(TracerWords { name, kind, filter, notrace: Vec::new() });
         }
@@ -268,7 +268,7 @@ impl Instance {
         }
     }
 
-    /// A function with triggers was called. (Dumps go to `dumped`.)
+    /// A function with triggers was called.
     pub fn trigger(&mut self, function: &str, record: &Record, parent: u64, symbols: &Symbols) {
         let Instance { triggers, is_on, .. } = self;
         let mut due = Vec::new();
@@ -314,16 +314,4 @@ impl Instance {
 /// Is a function in the filter, and not in the notrace set?
 pub fn wants((filter, notrace): &(GlobSet, GlobSet), function: &Listed) -> bool {
     (filter.is_empty() || has(filter, function)) && !has(notrace, function)
-}
-
-/// A name as a glob that means that name alone.
-pub fn escape(name: &str) -> String {
-    let mut text = String::with_capacity(name.len());
-    for c in name.chars() {
-        if matches!(c, '\\' | '[' | '*' | '?') {
-            text.push('\\');
-        }
-        text.push(c);
-    }
-    text
 }

@@ -187,11 +187,6 @@ impl Ring {
         (self.records.len() as u64, self.written)
     }
 
-    /// Is so much of it full, in percent?
-    pub fn is_filled(&self, percent: u64) -> bool {
-        !self.records.is_empty() && self.bytes * 100 >= self.capacity * percent
-    }
-
     /// The file `stats`.
     pub fn stats(&self, now_ns: u64) -> String {
         let time = |ns: u64| format!("{:>5}.{:06}", ns / 1_000_000_000, ns / 1000 % 1_000_000);

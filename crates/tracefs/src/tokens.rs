@@ -1,6 +1,5 @@
 //! Files that take words: filters and graph functions. A writer works on a copy that takes the place of the set when the file is closed.
 
-use crate::instance::escape;
 use crate::trigger::Triggers;
 use calltap_control::{Which, add, matches};
 use calltap_names::Glob;
@@ -113,9 +112,9 @@ impl Draft {
         add(words, word, functions).map(|()| false).map_err(|refusal| refusal.errno)
     }
 
-    /// What is to be taken over now, if anything is. `last`: the file is closed for good.
-    pub fn take(&mut self, last: bool, written: bool) -> Option<Set> {
-        let due = self.changed && (self.good || !self.failed) && (written || last);
+    /// What is to be taken over now, if anything is.
+    pub fn take(&mut self) -> Option<Set> {
+        let due = self.changed && (self.good || !self.failed);
         due.then(|| {
             self.changed = false;
             self.set.clone()
@@ -172,7 +171,7 @@ impl<'a> OfModule<'a> {
         functions
             .iter()
             .filter(wanted)
-            .map(|function| format!("{sign}{}", escape(&function.function)))
+            .map(|function| format!("{sign}{}", Glob::escape(&function.function)))
             .collect()
     }
 }

@@ -9,7 +9,7 @@ use crate::reader::Reader;
 use crate::ring::{Record, What};
 use crate::symbols::Symbols;
 use crate::tokens::{Draft, Set, resolve};
-use calltap_control::{Model, TRACE, Which};
+use calltap_control::{Model, TRACE, Which, number_base};
 use calltap_session::{Listed, Profiled, Words};
 use calltap_trace::{Batch, ClockKind, ClockMap, ClockPair, Record as TraceRecord, ThreadId};
 use rustix::fs::OFlags;
@@ -504,12 +504,8 @@ impl Tracefs {
         let Some(open) = self.handles.get(&handle) else { return true };
         let Content::Pipe(pipe) = &open.content else { return true };
         let instance = self.instances.iter().find(|instance| instance.id == open.node.instance);
-        let filled = |instance: &Instance| {
-            let percent = if instance.options.is_on("block") { 0 } else { instance.percent };
-            // (What comes slowly would never be read if it had to fill the buffer.)
-            instance.ring.is_filled(percent) || !instance.ring.is_empty()
-        };
-        !pipe.is_empty() || self.ended || instance.is_none_or(filled)
+        // (`buffer_percent` is no part of it: what comes slowly would never be read if it had to fill the buffer.)
+        !pipe.is_empty() || self.ended || instance.is_none_or(|instance| !instance.ring.is_empty())
     }
 
     /// Writes to an open file: how many bytes were taken. `tid`: by this thread, at this time.
@@ -580,12 +576,12 @@ impl Tracefs {
     pub fn flush(&mut self, handle: u64) -> Result<(), Errno> {
         let written = self.handles.get_mut(&handle).is_some_and(|open| std::mem::take(&mut open.written));
         if written {
-            self.commit(handle, false);
+            self.commit(handle);
         }
         Ok(())
     }
 
-    fn commit(&mut self, handle: u64, last: bool) {
+    fn commit(&mut self, handle: u64) {
         let Some(open) = self.handles.get_mut(&handle) else { return };
         let id = open.node.instance;
         let Content::Draft(draft) = &mut open.content else { return };
@@ -593,7 +589,7 @@ impl Tracefs {
         let functions = self.symbols.functions();
         let triggered = draft.finish(functions, &mut instance.triggers);
         self.effects.selects |= triggered;
-        match draft.take(last, true) {
+        match draft.take() {
             Some(Set::Words(which, words)) => {
                 let own = std::mem::take(&mut instance.words);
                 let mut model = Model { words: own, functions, profile: &[] };
@@ -622,7 +618,7 @@ impl Tracefs {
 
     /// The file is open no more.
     pub fn release(&mut self, handle: u64) {
-        self.commit(handle, true);
+        self.commit(handle);
         let Some(open) = self.handles.remove(&handle) else { return };
         let id = open.node.instance;
         let Some(instance) = self.instances.iter_mut().find(|instance| instance.id == id) else { return };
@@ -643,11 +639,7 @@ impl Tracefs {
 
 /// A word of `set_ftrace_pid`: decimal, 0x..., 0...
 fn thread_id(word: &str) -> Result<u32, Errno> {
-    let number = match word.strip_prefix("0x") {
-        Some(hex) => u64::from_str_radix(hex, 16),
-        None if word.len() > 1 && word.starts_with('0') => u64::from_str_radix(&word[1..], 8),
-        None => word.parse(),
-    };
-    let number = number.map_err(|_| Errno::INVAL)?;
+    let (digits, base) = number_base(word);
+    let number = u64::from_str_radix(digits, base).map_err(|_| Errno::INVAL)?;
     u32::try_from(number).ok().filter(|tid| *tid < 1 << 31).ok_or(Errno::PERM)
 }

@@ -1,6 +1,6 @@
 //! Triggers: what is done when a function is called, `FUNCTION:COMMAND[:COUNT]` in `set_ftrace_filter`.
 
-use calltap_control::matches;
+use calltap_control::{matches, number_base};
 use calltap_names::Glob;
 use calltap_session::Listed;
 use rustix::io::Errno;
@@ -75,13 +75,10 @@ impl Trigger {
 #[derive(Clone, Default, Debug)]
 pub struct Triggers(Vec<Trigger>);
 
-/// A number as the kernel takes it: decimal, 0x..., 0...
+/// A count: no sign.
 fn number(text: &str) -> Option<i64> {
-    match text.strip_prefix("0x") {
-        Some(hex) => i64::from_str_radix(hex, 16).ok(),
-        None if text.len() > 1 && text.starts_with('0') => i64::from_str_radix(&text[1..], 8).ok(),
-        None => text.parse().ok().filter(|_| !text.starts_with(['-', '+'])),
-    }
+    let (digits, base) = number_base(text);
+    i64::from_str_radix(digits, base).ok().filter(|_| base != 10 || !text.starts_with(['-', '+']))
 }
 
 impl Triggers {

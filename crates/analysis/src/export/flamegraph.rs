@@ -2,7 +2,7 @@
 
 use super::svg::{Box, Picture};
 use super::{Options, command, node_name};
-use crate::paths::{self, NODES};
+use crate::paths::Paths;
 use crate::units::{count, counted, duration, percent};
 use crate::{Error, Names, Progress, Source, Totals};
 use std::io::Write;
@@ -18,8 +18,7 @@ pub fn flamegraph(
     out: &mut dyn Write,
     progress: Progress<'_>,
 ) -> Result<Totals, Error> {
-    let limit = if options.max_paths == 0 { NODES } else { options.max_paths };
-    let (paths, totals) = paths::collect(source, limit, options.by_thread, progress)?;
+    let (paths, totals) = super::call_paths(source, options, progress)?;
     let names = Names::new(source.meta(), options.linker_names);
     let children = paths.children();
     let timed = source.has_time() && paths.nodes[0].total > 0;
@@ -67,7 +66,7 @@ pub fn flamegraph(
 }
 
 /// For each node its calls and those of everything below.
-fn calls_below(paths: &paths::Paths) -> Vec<u64> {
+fn calls_below(paths: &Paths) -> Vec<u64> {
     let mut calls: Vec<u64> = paths.nodes.iter().map(|node| node.calls).collect();
     for at in (1..calls.len()).rev() {
         calls[paths.nodes[at].parent as usize] += calls[at];

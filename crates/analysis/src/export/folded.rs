@@ -1,7 +1,6 @@
 //! Folded stacks: `main;f;g 1234`, one line per stack.
 
 use super::{Options, node_name};
-use crate::paths::{self, NODES};
 use crate::{Error, Names, Progress, Source, Totals};
 use std::io::Write;
 
@@ -14,8 +13,7 @@ pub fn folded(
     out: &mut dyn Write,
     progress: Progress<'_>,
 ) -> Result<Totals, Error> {
-    let limit = if options.max_paths == 0 { NODES } else { options.max_paths };
-    let (paths, totals) = paths::collect(source, limit, options.by_thread, progress)?;
+    let (paths, totals) = super::call_paths(source, options, progress)?;
     let names = Names::new(source.meta(), options.linker_names);
     let children = paths.children();
     let timed = source.has_time() && paths.nodes[0].total > 0;

@@ -24,7 +24,7 @@ pub use pprof::pprof;
 pub use speedscope::speedscope;
 pub use trace_dat::{Version, trace_dat};
 
-use crate::{Names, Source};
+use crate::{Error, Names, Progress, Source, Totals, paths};
 use calltap_trace::ThreadId;
 
 /// How to export.
@@ -38,6 +38,16 @@ pub struct Options {
     pub max_paths: usize,
     /// trace.dat: which version of it.
     pub version: Version,
+}
+
+/// The call paths of a trace, as far as options let them be kept.
+fn call_paths(
+    source: &dyn Source,
+    options: &Options,
+    progress: Progress<'_>,
+) -> Result<(paths::Paths, Totals), Error> {
+    let limit = if options.max_paths == 0 { paths::NODES } else { options.max_paths };
+    paths::collect(source, limit, options.by_thread, progress)
 }
 
 /// Process and thread id as the operating system had them.

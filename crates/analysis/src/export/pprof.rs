@@ -2,7 +2,7 @@
 
 use super::proto::{bytes, message, number, varint};
 use super::{Options, command};
-use crate::paths::{self, NODES, Of, Paths};
+use crate::paths::{Of, Paths};
 use crate::{Error, Names, Progress, Source, Totals};
 use calltap_trace::SiteId;
 use flate2::Compression;
@@ -32,8 +32,7 @@ pub fn pprof(
     out: &mut dyn Write,
     progress: Progress<'_>,
 ) -> Result<Totals, Error> {
-    let limit = if options.max_paths == 0 { NODES } else { options.max_paths };
-    let (paths, totals) = paths::collect(source, limit, options.by_thread, progress)?;
+    let (paths, totals) = super::call_paths(source, options, progress)?;
     let names = Names::new(source.meta(), options.linker_names);
     let mut writer = Writer { source, names, strings: HashMap::new(), list: Vec::new(), buffer: Vec::new() };
     writer.string("");
