@@ -42,7 +42,7 @@ pub fn run() -> Result<()> {
     println!("  {svg:28} a flame graph: open it in a browser");
     println!("  {perfetto:28} a timeline: open it at https://ui.perfetto.dev");
     println!();
-    println!("Your own program: compile it with -fpatchable-function-entry=5, then");
+    println!("Your own program, as it is (better still: compiled with -fpatchable-function-entry=5):");
     println!("  {} record -- ./program", calltap.display());
     Ok(())
 }

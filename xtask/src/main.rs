@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 use std::process::ExitCode;
-use xtask::{bench, demo, programs, server, test};
+use xtask::{bench, coverage, demo, programs, server, test};
 
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
@@ -14,7 +14,10 @@ usage: cargo xtask COMMAND
                             into target/programs/
   bench [--quick] [--write] [PART...]
                             measure calltap beside uftrace and the bare programs; --write: into docs/performance.md; PART: only what has this
-                            word in its name (call, off, mcount, reading, start-up, switching)
+                            word in its name (call, off, mcount, reading, start-up, switching, patch-modes)
+  coverage [--write] [FILE...]
+                            how much of programs and libraries can be traced as they are: as distributions ship them, or in these files; --write:
+                            into docs/coverage.md
   server [--quick]          load nginx (with wrk) while calltap attaches, records, switches and detaches; every answer is compared
 ";
 
@@ -46,6 +49,11 @@ fn run(words: &[&str]) -> Result<()> {
             let (given, parts): (Vec<&str>, Vec<&str>) = rest.iter().partition(|word| word.starts_with('-'));
             flags(&given, &["--quick", "--write"])?;
             bench::run(given.contains(&"--quick"), given.contains(&"--write"), &parts)
+        }
+        "coverage" => {
+            let (given, files): (Vec<&str>, Vec<&str>) = rest.iter().partition(|word| word.starts_with('-'));
+            flags(&given, &["--write"])?;
+            coverage::run(&files, given.contains(&"--write"))
         }
         "server" => {
             flags(rest, &["--quick"])?;

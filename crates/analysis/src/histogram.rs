@@ -16,11 +16,17 @@ fn bucket(ticks: u64) -> usize {
     shift * BLOCK + (ticks >> shift) as usize
 }
 
-/// The duration in the middle of a bucket.
-fn middle(bucket: usize) -> u64 {
+/// The shortest and the longest duration of a bucket.
+fn bounds(bucket: usize) -> (u64, u64) {
     let shift = (bucket / BLOCK).saturating_sub(1);
     let low = ((bucket - shift * BLOCK) as u64) << shift;
-    low + ((1 << shift) - 1) / 2
+    (low, low + ((1 << shift) - 1))
+}
+
+/// The duration in the middle of a bucket.
+fn middle(bucket: usize) -> u64 {
+    let (low, high) = bounds(bucket);
+    low + (high - low) / 2
 }
 
 /// The durations of many functions, while they are counted.
@@ -92,6 +98,23 @@ impl Counts {
         });
     }
 
+    /// At most so many bars from the shortest to the longest: first and last duration, and how many there are in between. Every bar
+    /// has as many buckets, and there is none without them but between others.
+    pub(crate) fn bars(&self, most: usize) -> Vec<(u64, u64, u64)> {
+        let (Some(&(first, _)), Some(&(last, _))) = (self.0.first(), self.0.last()) else {
+            return Vec::new();
+        };
+        let (first, last) = (usize::from(first), usize::from(last));
+        let wide = (last - first + 1).div_ceil(most.max(1)).next_power_of_two();
+        let mut bars: Vec<(u64, u64, u64)> = (first / wide..=last / wide)
+            .map(|bar| (bounds(bar * wide).0, bounds(bar * wide + wide - 1).1, 0))
+            .collect();
+        for &(bucket, count) in &self.0 {
+            bars[usize::from(bucket) / wide - first / wide].2 += count;
+        }
+        bars
+    }
+
     /// How many there are.
     pub(crate) fn len(&self) -> u64 {
         self.0.iter().map(|&(_, count)| count).sum()
@@ -146,6 +169,21 @@ mod tests {
         assert_eq!((at(1), at(500), at(900), at(990), at(999), at(1000)), (1, 50, 90, 99, 100, 100));
         assert_eq!(histograms.take(1), Counts::default(), "it begins anew");
         assert_eq!(Counts::default().permille(500), 0);
+    }
+
+    #[test]
+    fn bars_have_every_call_and_no_gaps() {
+        let mut histograms = Histograms::new(1);
+        [3, 3, 100, 5_000, 1_000_000].into_iter().for_each(|ticks| histograms.record(0, ticks));
+        let counts = histograms.take(0);
+        for most in [1, 7, 50, 5000] {
+            let bars = counts.bars(most);
+            assert!(bars.len() <= most && bars.windows(2).all(|pair| pair[0].1 + 1 == pair[1].0), "{bars:?}");
+            assert_eq!(bars.iter().map(|bar| bar.2).sum::<u64>(), 5);
+            let of = |ticks| bars.iter().find(|bar| bar.0 <= ticks && ticks <= bar.1).map(|bar| bar.2);
+            assert!(of(3) >= Some(2) && of(1_000_000) >= Some(1), "{bars:?}");
+        }
+        assert!(Counts::default().bars(9).is_empty());
     }
 
     #[test]

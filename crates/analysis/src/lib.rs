@@ -6,11 +6,13 @@
 //! functions and live threads, never by the number of events.
 #![forbid(unsafe_code)]
 
+pub mod answers;
 mod bytes;
 mod columns;
 pub mod diff;
 mod drive;
 mod error;
+pub mod explore;
 pub mod export;
 pub mod graph;
 mod head;
@@ -23,12 +25,14 @@ mod nearest;
 mod only;
 mod paths;
 mod reader;
+mod recent;
 pub mod replay;
 pub mod report;
 mod source;
 pub mod stat;
 mod sums;
 mod symbols;
+pub mod timeline;
 pub mod tree;
 pub mod units;
 
@@ -39,5 +43,6 @@ pub use memory::MemorySource;
 pub use names::Names;
 pub use nearest::nearest_names;
 pub use only::Only;
+pub use recent::{Recent, Snapshot};
 pub use source::{BatchStream, Source, threads_with_events};
 pub use tree::{Call, Ending, Enter, Totals, Visitor};

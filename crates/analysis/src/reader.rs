@@ -51,4 +51,8 @@ impl BatchStream for ThreadBatches<'_> {
     fn next_into(&mut self, batch: &mut Batch) -> Result<bool, Error> {
         Ok(ThreadBatches::next_into(self, batch)?)
     }
+
+    fn skip(&mut self, batches: usize) {
+        ThreadBatches::skip(self, batches);
+    }
 }

@@ -8,6 +8,16 @@ pub trait BatchStream {
     /// Replaces `batch` by the next one; `false` at the end (`batch` is then meaningless).
     /// After an error the next call goes on behind the damage: a stream has finitely many errors.
     fn next_into(&mut self, batch: &mut Batch) -> Result<bool, Error>;
+
+    /// Leaves out so many batches, readable or not.
+    fn skip(&mut self, batches: usize) {
+        let mut batch = Batch::default();
+        for _ in 0..batches {
+            if let Ok(false) = self.next_into(&mut batch) {
+                return;
+            }
+        }
+    }
 }
 
 /// A recording: its metadata, its clock, and its events in two orders.
@@ -38,11 +48,7 @@ pub(crate) fn next_readable(stream: &mut dyn BatchStream, batch: &mut Batch, dam
         match stream.next_into(batch) {
             Ok(more) => return more,
             Err(error) => {
-                damage.batches += 1;
-                if let Error::Trace(calltap_trace::Error::BadChunk { events, .. }) = &error {
-                    damage.events += u64::from(*events);
-                }
-                damage.first.get_or_insert_with(|| error.to_string());
+                damage.add(&error);
             }
         }
     }
@@ -58,6 +64,18 @@ pub(crate) struct Damage {
 }
 
 impl Damage {
+    /// Another batch; returns how many events were in it, as far as that is known.
+    pub(crate) fn add(&mut self, error: &Error) -> u64 {
+        let events = match error {
+            Error::Trace(calltap_trace::Error::BadChunk { events, .. }) => u64::from(*events),
+            _ => 0,
+        };
+        self.batches += 1;
+        self.events += events;
+        self.first.get_or_insert_with(|| error.to_string());
+        events
+    }
+
     pub(crate) fn report(self, totals: &mut Totals) {
         (totals.damaged, totals.first_damage) = (self.batches, self.first);
     }

@@ -127,7 +127,7 @@ pub struct Totals {
     pub first_damage: Option<String>,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Frame {
     start: u64,
     /// Ticks spent in calls made from here.
@@ -137,7 +137,7 @@ struct Frame {
 }
 
 /// The open frames of one thread.
-#[derive(Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Stack {
     frames: Vec<Frame>,
     last: u64,

@@ -28,8 +28,15 @@ fn full() -> MemorySource {
         }],
     });
     meta.loss = vec![
-        Loss { thread: ThreadId(0), entries: 2, exits: 2, lost_entries: 1_000, lost_exits: 999 },
-        Loss { thread: ThreadId(1), entries: 1, exits: 1, lost_entries: 0, lost_exits: 0 },
+        Loss {
+            thread: ThreadId(0),
+            entries: 2,
+            exits: 2,
+            lost_entries: 1_000,
+            lost_exits: 999,
+            ..Loss::default()
+        },
+        Loss { thread: ThreadId(1), entries: 1, exits: 1, lost_entries: 0, lost_exits: 0, ..Loss::default() },
     ];
     meta.notes = vec!["one function was too short".into()];
     meta.end =

@@ -3,7 +3,7 @@
 mod common;
 use calltap_analysis::MemorySource;
 use calltap_analysis::replay::{Layout, Options, write};
-use calltap_trace::ThreadId;
+use calltap_trace::{SlowRule, ThreadId};
 use common::{output, recording, same};
 
 fn replay(source: &MemorySource, options: &Options) -> String {
@@ -278,6 +278,29 @@ fn cpp_and_hostile_names() {
            x?y-100     |               |  std::swap<int>(int&, int&) {
            x?y-100     |   0.001 us    |    a?b?[2J();
            x?y-100     |   0.003 us    |  }
+    ",
+    );
+}
+
+#[test]
+fn where_the_time_of_slow_calls_went() {
+    let mut source = recording(
+        "main: E main @0; E f @0; E g @1us; X g @2us; E h @10us; E g @11us; X g @61us; X h @70us; E g @70us; X g @99us; X f @100us; X main @101us",
+    );
+    source.meta.slow.push(SlowRule { function: "f".into(), ns: 50_000 });
+    let options = Options { no_header: true, ..Options::default() };
+    same(
+        &replay(&source, &options),
+        "
+           main-100    |               |  main() {
+           main-100    |               |    f() {
+           main-100    |   1.000 us    |      g();
+           main-100    |               |      h() {
+           main-100    | + 50.000 us   |        g();
+           main-100    | + 60.000 us   |      } /* 83.3 % g, 16.7 % itself */
+           main-100    | + 29.000 us   |      g();
+           main-100    | + 100.000 us  |    } /* 60.0 % h, 30.0 % g (2 calls), 10.0 % itself */
+           main-100    | ! 101.000 us  |  }
     ",
     );
 }

@@ -152,7 +152,14 @@ fn loss_is_in_the_head_line() {
 fn loss_that_only_the_totals_know_is_in_the_head_line() {
     let mut source = recording("main: E main @0; X main @100");
     let thread = ThreadId(0);
-    source.meta.loss.push(Loss { thread, entries: 1, exits: 1, lost_entries: 99, lost_exits: 99 });
+    source.meta.loss.push(Loss {
+        thread,
+        entries: 1,
+        exits: 1,
+        lost_entries: 99,
+        lost_exits: 99,
+        ..Loss::default()
+    });
     same(
         &report(&source, &Options::default(), Format::Text),
         "

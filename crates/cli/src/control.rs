@@ -1,7 +1,7 @@
 //! `calltap get` and `put`: the control files of a process that is attached to, without a directory.
 
 use crate::arguments::Arguments;
-use crate::live::say;
+use crate::live::{self, say};
 use crate::output::Output;
 use crate::{select, stat};
 use anyhow::{Context, Result, bail};
@@ -30,7 +30,7 @@ fn find(pid: u32) -> Result<(Session, Words, Vec<Listed>)> {
         Some(Answer::Refused(why)) => bail!("{}", units::one_line(&why)),
         Some(_) => bail!("calltap is at it already, and does not understand"),
         None => {
-            let attached = Attached::find(pid)?;
+            let attached = live::find(pid)?;
             let (words, functions) = (attached.settings.words.clone(), attached.list()?);
             Ok((Session::Ours(Box::new(attached)), words, functions))
         }

@@ -25,9 +25,11 @@ fn command(from: &Command) -> clap::Command {
     if !from.details.is_empty() {
         command = command.after_long_help(from.details);
     }
-    match &from.operand {
-        Some(from) => command.arg(operand(from)),
-        None => command,
+    let Some(from) = &from.operand else { return command };
+    command = command.arg(operand(from));
+    match from.takes {
+        Takes::ManyAndProgram => command.arg(program()),
+        _ => command,
     }
 }
 
@@ -61,12 +63,24 @@ fn operand(from: &Operand) -> Arg {
     match from.takes {
         Takes::One => arg.value_hint(ValueHint::FilePath),
         Takes::Many => arg.num_args(1..).value_hint(ValueHint::FilePath),
+        Takes::ManyAndProgram => arg.num_args(1..),
         Takes::Rest => arg
             .num_args(1..)
             .trailing_var_arg(true)
             .allow_hyphen_values(true)
             .value_hint(ValueHint::CommandWithArguments),
     }
+}
+
+/// What follows `--`.
+fn program() -> Arg {
+    Arg::new("program")
+        .value_name("PROGRAM")
+        .help("A program to run, and its arguments.")
+        .num_args(1..)
+        .last(true)
+        .value_parser(ValueParser::os_string())
+        .value_hint(ValueHint::CommandWithArguments)
 }
 
 /// The manual page: an overview and every command.

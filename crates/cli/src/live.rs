@@ -7,7 +7,7 @@ use crate::select;
 use crate::values;
 use anyhow::{Context, Result, bail};
 use calltap_analysis::units;
-use calltap_session::{Answer, Attached, Clock, Discovery, Options, Request, Status, Subject, ask};
+use calltap_session::{Answer, Attached, Clock, Discovery, Ftraced, Options, Request, Status, Subject, ask};
 use std::io::Write;
 use std::time::Duration;
 
@@ -30,18 +30,29 @@ pub fn say(notes: &[String]) {
     }
 }
 
+/// Opens the session of a process that nobody is at.
+pub fn find(pid: u32) -> Result<Attached> {
+    let attached = Attached::find(pid, select::parse)?;
+    say(&attached.notes);
+    Ok(attached)
+}
+
 fn attach(pid: u32, arguments: &Arguments) -> Result<()> {
+    let (mut words, discovery) = (select::words(arguments)?, values::discovery(arguments));
+    words.ftraced = (discovery == Discovery::FirstCall).then(Ftraced::default);
     let options = Options {
         subject: Subject::Process { pid, duration: None, max_overhead: None },
         output: Default::default(),
-        choice: select::choice(&select::words(arguments)?, arguments.is_set("later"))?,
+        choice: select::choice(&words, arguments.is_set("later"))?,
         parse: select::parse,
         clock: Clock::Tsc,
         buffer_size: values::size(&arguments.text("buffer-size").unwrap_or_default())?,
         overwrite: true,
         wait: Duration::ZERO,
         patch_mode: values::patch_mode(arguments),
-        discovery: Discovery::AtLoad,
+        discovery,
+        slow: None,
+        flight: None,
         version: env!("CARGO_PKG_VERSION"),
     };
     let (attached, stops, notes) = Attached::attach(&options, pid)?;
@@ -72,8 +83,9 @@ fn set(pid: u32, arguments: &Arguments) -> Result<()> {
         Some(Answer::Refused(why)) => bail!("{}", units::one_line(&why)),
         Some(_) => bail!("calltap is at it already, and does not understand"),
         None => {
-            let mut attached = Attached::find(pid)?;
+            let mut attached = find(pid)?;
             let mut words = attached.settings.words.clone();
+            let later = later || words.ftraced.is_some();
             let changed = words.change(given);
             let on = on.unwrap_or(changed || attached.settings.on);
             let (tally, notes) = attached.set(select::choice(&words, later)?, on)?;
@@ -89,7 +101,7 @@ fn set(pid: u32, arguments: &Arguments) -> Result<()> {
 fn status(pid: u32, arguments: &Arguments) -> Result<()> {
     let status = match ask(pid, &Request::Status)? {
         Some(Answer::Status(status)) => status,
-        _ => Attached::find(pid)?.status()?,
+        _ => find(pid)?.status()?,
     };
     let mut out = Output::create(arguments)?;
     if arguments.text("format").as_deref() == Some("json") {
@@ -134,7 +146,7 @@ fn text(status: &Status, out: &mut impl Write) -> Result<()> {
 }
 
 fn snapshot(pid: u32, arguments: &Arguments) -> Result<()> {
-    let attached = Attached::find(pid)?;
+    let attached = find(pid)?;
     let choice = select::choice(&attached.settings.words, true)?;
     let output = arguments.path("output").unwrap_or_default();
     let snapshot = attached.snapshot(&output, &choice)?;

@@ -1,23 +1,28 @@
 //! `calltap`: the command line.
 
+mod answers;
 mod arguments;
 mod audit;
 mod cc;
 mod control;
 mod diff;
 mod grammar;
+mod keep;
 mod live;
 mod mount;
 mod output;
 mod progress;
 mod record;
 mod recordmcount;
+mod seen;
 mod select;
 mod sites;
 mod stat;
 mod table;
 mod top;
+mod tui;
 mod values;
+mod view;
 mod views;
 
 use anyhow::{Context, Result};
@@ -50,6 +55,9 @@ fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
         "record" => return record::run(arguments),
         "attach" | "set" | "status" | "detach" | "snapshot" => live::run(name, arguments)?,
         "top" => top::run(arguments)?,
+        "count" | "latency" | "slower" | "stacks" | "watch" => return answers::run(name, arguments),
+        "view" => view::run(arguments)?,
+        "tui" => tui::run(arguments)?,
         "mount" => mount::run(arguments)?,
         "run" => return mount::run_program(arguments),
         "exec" => return mount::exec(arguments),

@@ -1,7 +1,6 @@
 //! `calltap record`.
 
-use crate::values;
-use crate::{arguments::Arguments, select};
+use crate::{arguments::Arguments, keep, select, values};
 use anyhow::{Result, bail};
 use calltap_analysis::{demangle, units};
 use calltap_session::{Clock, Discovery, Error, Ftraced, Options, Outcome, Stops, Subject};
@@ -13,6 +12,7 @@ use std::time::Duration;
 fn subject(arguments: &Arguments) -> Result<Subject> {
     let (command, pid) = (arguments.words("operand"), arguments.number("pid")?);
     match (command.is_empty(), pid) {
+        (false, None) if arguments.text("duration").is_some() => bail!("--duration is for '-p PID' only"),
         (false, None) => Ok(Subject::Program(command)),
         (true, Some(pid)) => Ok(Subject::Process {
             pid,
@@ -28,7 +28,14 @@ fn subject(arguments: &Arguments) -> Result<Subject> {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let (mut words, discovery) = (select::words(arguments)?, values::discovery(arguments));
     words.ftraced = (discovery == Discovery::FirstCall).then(Ftraced::default);
-    let choice = select::choice(&words, arguments.is_set("later"))?;
+    let subject = subject(arguments)?;
+    let (slow, flight) = (keep::slow(arguments)?, keep::flight(arguments, &subject)?);
+    let about = keep::functions(slow.as_ref(), flight.as_ref());
+    select::add(&mut words, &about);
+    let choice = select::choice_about(&words, arguments.is_set("later"), &about)?;
+    if !about.is_empty() && choice.tracers.iter().all(|tracer| tracer.kind != TracerKind::FunctionGraph) {
+        bail!("the function_graph tracer tells how long calls take, and it is not among the tracers");
+    }
     let clock = match arguments.text("clock").as_deref() {
         Some("sparse") => Clock::Sparse,
         Some("coarse") => Clock::Coarse,
@@ -37,7 +44,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     };
     let output = arguments.path("output").unwrap_or_default();
     let options = Options {
-        subject: subject(arguments)?,
+        subject,
         output: output.clone(),
         choice,
         parse: select::parse,
@@ -47,6 +54,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         wait: values::time(&arguments.text("max-wait").unwrap_or_default())?,
         patch_mode: values::patch_mode(arguments),
         discovery,
+        slow,
+        flight,
         version: env!("CARGO_PKG_VERSION"),
     };
     let outcome = match calltap_session::record(&options) {
@@ -68,7 +77,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             eprintln!("calltap: {}", muted(&outcome.muted, " (see 'calltap info')"));
         }
         eprintln!("calltap: {}", summary(&outcome, &output.display().to_string()));
-        if options.choice.tracers.iter().any(|tracer| tracer.kind == TracerKind::Profile) {
+        let profiles = options.choice.tracers.iter().any(|tracer| tracer.kind == TracerKind::Profile);
+        if profiles && outcome.snapshots.is_none() {
             eprintln!("calltap: calls were summed up as well: 'calltap stat -i {}'", output.display());
         }
     }
@@ -86,12 +96,29 @@ fn summary(outcome: &Outcome, output: &str) -> String {
         0 | 1 => String::new(),
         n => format!(" of {n} processes"),
     };
+    let kept = match outcome.dropped {
+        0 => units::counted(totals.events, "event"),
+        dropped => {
+            let kept = totals.events.saturating_sub(dropped);
+            format!(
+                "{} of slow calls (of {} in all)",
+                units::counted(kept, "event"),
+                units::count(totals.events)
+            )
+        }
+    };
+    let files = match outcome.snapshots.as_deref() {
+        None => format!("{} in {output}", bytes(outcome.file_size)),
+        Some([]) => "no snapshot: nothing of --snapshot-on has happened".to_owned(),
+        Some(files) => {
+            let names: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
+            format!("{} in {}", bytes(outcome.file_size), names.join(", "))
+        }
+    };
     format!(
-        "{} from {}{processes}, {} lost, {} in {output}",
-        units::counted(totals.events, "event"),
+        "{kept} from {}{processes}, {} lost, {files}",
         units::counted(u64::from(totals.threads), "thread"),
         units::count(lost),
-        bytes(outcome.file_size),
     )
 }
 

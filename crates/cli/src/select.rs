@@ -4,8 +4,9 @@ use crate::arguments::Arguments;
 use anyhow::{Result, bail};
 use calltap_analysis::{Glob, GlobSet, demangle, nearest_names};
 use calltap_session::{Candidates, Choice, Error, Selector, TracerWords, Words};
-use calltap_sites::Function;
+use calltap_sites::{Function, SiteKind};
 use calltap_trace::{TracerInfo, TracerKind};
+use std::sync::OnceLock;
 
 /// Tracers with their compiled filters.
 struct Selection {
@@ -13,6 +14,24 @@ struct Selection {
     filters: Vec<(GlobSet, GlobSet)>,
     /// Globs may match nothing at the start.
     later: bool,
+    /// Of each of these a function must be traced, by its own name.
+    about: Vec<Glob>,
+    /// What was found out about what there is to choose from.
+    reached: OnceLock<Reached>,
+}
+
+/// How far a selection reaches among functions that were not built for tracing. There are thousands of them in every process.
+#[derive(Debug)]
+struct Reached {
+    /// There are functions that were built for it: then the others are wanted only by name.
+    built: bool,
+    /// Globs that match nothing else: they also mean functions of libraries.
+    globs: Vec<String>,
+}
+
+/// Is it meant for all functions, whatever they are called?
+fn is_for_all(glob: &Glob) -> bool {
+    glob.pattern().bytes().all(|byte| byte == b'*' || byte == b'?')
 }
 
 /// Most tracers at a time: a site's are the bits of a word.
@@ -56,7 +75,7 @@ impl Selection {
         }
         let filters =
             infos.iter().map(|info| (GlobSet::new(&info.filter), GlobSet::new(&info.notrace))).collect();
-        Ok(Selection { tracers: infos, filters, later })
+        Ok(Selection { tracers: infos, filters, later, about: Vec::new(), reached: OnceLock::new() })
     }
 }
 
@@ -77,6 +96,41 @@ fn tracer(text: &str, before: &[TracerWords]) -> Result<TracerWords> {
 pub fn choice(words: &Words, later: bool) -> Result<Choice> {
     let selection = Selection::new(words, later)?;
     Ok(Choice { words: words.clone(), tracers: selection.tracers.clone(), selector: Box::new(selection) })
+}
+
+/// The same; a function of each of these globs must be among those that are traced.
+pub fn choice_about(words: &Words, later: bool, about: &[String]) -> Result<Choice> {
+    let mut selection = Selection::new(words, later)?;
+    selection.about = about.iter().map(|glob| Glob::new(glob)).collect();
+    Ok(Choice { words: words.clone(), tracers: selection.tracers.clone(), selector: Box::new(selection) })
+}
+
+/// Has functions traced besides those that are chosen: also those that are traced only if somebody names them.
+pub fn add(words: &mut Words, globs: &[String]) {
+    if globs.is_empty() {
+        return;
+    }
+    let name = |filter: &mut Vec<String>| {
+        if filter.is_empty() {
+            filter.push("*".to_owned());
+        }
+        filter.extend(globs.iter().cloned());
+    };
+    if words.filter.is_empty() && words.tracers.iter().any(|tracer| !tracer.filter.is_empty()) {
+        let graphs = words.tracers.iter_mut().filter(|tracer| tracer.kind == Some(TracerKind::FunctionGraph));
+        graphs.for_each(|tracer| name(&mut tracer.filter));
+    } else {
+        name(&mut words.filter);
+    }
+}
+
+/// Tracers of these kinds.
+pub fn tracers(kinds: &[TracerKind]) -> Vec<TracerWords> {
+    let mut all = Vec::new();
+    for (name, _) in kinds.iter().filter_map(|kind| KINDS.iter().find(|(_, known)| *known == Some(*kind))) {
+        all.extend(tracer(name, &all));
+    }
+    all
 }
 
 /// The same for whoever needs the reason as text.
@@ -107,6 +161,11 @@ impl<'a> NamesOf<'a> {
         NamesOf { function, demangled: (demangled != function.name).then_some(demangled) }
     }
 
+    /// By the names that traces have.
+    fn own(&self, glob: &Glob) -> bool {
+        glob.matches(&self.function.name) || self.demangled.as_deref().is_some_and(|name| glob.matches(name))
+    }
+
     fn any(&self, glob: &Glob) -> bool {
         let aliases = self.function.aliases.iter().map(String::as_str);
         let mut names = aliases.chain([self.function.name.as_str()]).chain(self.demangled.as_deref());
@@ -116,17 +175,44 @@ impl<'a> NamesOf<'a> {
 
 impl Selector for Selection {
     fn choose(&self, function: &Function) -> u32 {
+        let reached = self.reached.get();
+        let by_name = function.on_demand
+            || function.kind == SiteKind::Prologue && reached.is_some_and(|reached| reached.built);
         let all = self.filters.iter().all(|(filter, notrace)| filter.is_empty() && notrace.is_empty());
         if all {
-            return ((1u64 << self.tracers.len()) - 1) as u32;
+            return if by_name { 0 } else { ((1u64 << self.tracers.len()) - 1) as u32 };
         }
         let names = NamesOf::new(function);
         let wanted = |(filter, notrace): &(GlobSet, GlobSet)| {
             let has = |set: &GlobSet| set.has(|glob| names.any(glob));
-            (filter.is_empty() || has(filter)) && !has(notrace)
+            let reaches = |glob: &Glob| {
+                reached.is_some_and(|reached| reached.globs.iter().any(|known| known == glob.pattern()))
+            };
+            let included = match by_name {
+                true => filter.has(|glob| reaches(glob) && names.any(glob)),
+                false => filter.is_empty() || has(filter),
+            };
+            included && !has(notrace)
         };
         let bits = self.tracers.iter().zip(&self.filters);
         bits.fold(0, |mask, (info, filter)| if wanted(filter) { mask | 1 << info.id } else { mask })
+    }
+
+    fn reach(&self, candidates: &Candidates) -> bool {
+        let reached = self.reached.get_or_init(|| {
+            let own: Vec<&Function> = candidates.traceable().filter(|function| !function.on_demand).collect();
+            let built: Vec<&Function> =
+                own.iter().copied().filter(|function| function.kind != SiteKind::Prologue).collect();
+            let is_built = !built.is_empty();
+            let first = if is_built { built } else { own };
+            let unmatched = |glob: &&Glob| {
+                !is_for_all(glob) && !first.iter().any(|function| NamesOf::new(function).any(glob))
+            };
+            let globs = self.filters.iter().flat_map(|(filter, _)| filter.globs()).filter(unmatched);
+            let globs = globs.map(|glob| glob.pattern().to_owned()).collect();
+            Reached { built: is_built, globs }
+        });
+        !reached.globs.is_empty()
     }
 
     fn check(&self, candidates: &Candidates) -> Result<(), Error> {
@@ -136,6 +222,14 @@ impl Selector for Selection {
         for glob in self.filters.iter().flat_map(|(filter, _)| filter.globs()) {
             if !candidates.traceable().any(|function| NamesOf::new(function).any(glob)) {
                 return Err(Error::NoMatch { glob: glob.pattern().to_owned(), hint: hint(glob, candidates) });
+            }
+        }
+        for glob in &self.about {
+            let known = |function: &&Function| NamesOf::new(function).own(glob);
+            if !candidates.traceable().filter(known).any(|function| self.choose(function) != 0) {
+                let excluded = candidates.traceable().any(|function| known(&function));
+                let hint = if excluded { " (-N takes it away)".to_owned() } else { hint(glob, candidates) };
+                return Err(Error::NoMatch { glob: glob.pattern().to_owned(), hint });
             }
         }
         Ok(())

@@ -19,6 +19,8 @@ struct Row<'a> {
     size: u64,
     kind: &'a str,
     traceable: bool,
+    /// Only if a filter names it.
+    on_demand: bool,
     reason: &'a str,
 }
 
@@ -28,7 +30,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let shown = path.display();
     let data = fs::read(&path).with_context(|| shown.to_string())?;
     let module = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-    let binary = calltap_sites::read(&data, &module).with_context(|| shown.to_string())?;
+    let mut binary = calltap_sites::read(&data, &module).with_context(|| shown.to_string())?;
+    calltap_sites::find_prologues(&data, &mut binary).with_context(|| shown.to_string())?;
+    calltap_session::name_functions(&mut binary, &data, &fs::canonicalize(&path)?, Path::new("/"));
     for complaint in &binary.complaints {
         eprintln!("calltap: {shown}: {complaint}");
     }
@@ -48,6 +52,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
                     size: function.size,
                     kind: function.kind.name(),
                     traceable,
+                    on_demand: function.on_demand,
                     reason: &function.reason,
                 }
             })
@@ -73,6 +78,9 @@ fn text(out: &mut dyn Write, functions: &[Function], path: &Path, linker_names: 
         write!(out, "{:>16x}  {:>7}  {:<10}  {name}", function.address.0, function.size, function.kind)?;
         if let Some(SiteForm::Prefix { .. }) = function.form {
             write!(out, "  (jump in front of the function)")?;
+        }
+        if function.on_demand && function.form.is_some() {
+            write!(out, "  (if a filter names it)")?;
         }
         if !function.aliases.is_empty() {
             write!(out, "  = {}", function.aliases.join(", "))?;

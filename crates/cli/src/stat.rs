@@ -1,11 +1,12 @@
 //! `calltap stat`: what the profile tracer has summed up, in a process or in a trace.
 
 use crate::arguments::Arguments;
+use crate::live;
 use crate::output::Output;
 use crate::views;
 use anyhow::{Result, bail};
 use calltap_analysis::{Glob, stat, units};
-use calltap_session::{Answer, Attached, Profiled, Request, ask};
+use calltap_session::{Answer, Profiled, Request, ask};
 use calltap_trace::{TraceReader, TracerKind};
 
 /// Shows it.
@@ -29,7 +30,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 fn of_process(pid: u32) -> Result<Vec<stat::Row>> {
     let profiled = profiled(pid)?;
     if profiled.is_empty() && ask(pid, &Request::Status)?.is_none() {
-        let attached = Attached::find(pid)?;
+        let attached = live::find(pid)?;
         must_profile(attached.settings.session.tracers.iter().map(|tracer| tracer.kind), "it")?;
     }
     let row = |Profiled { function, module, profile }| stat::Row { function, module, profile };
@@ -42,7 +43,7 @@ pub fn profiled(pid: u32) -> Result<Vec<Profiled>> {
         Some(Answer::Profile(profiled)) => Ok(profiled),
         Some(Answer::Refused(why)) => bail!("{}", units::one_line(&why)),
         Some(_) => bail!("calltap is at it already, and does not understand"),
-        None => Ok(Attached::find(pid)?.profile()?),
+        None => Ok(live::find(pid)?.profile()?),
     }
 }
 

@@ -50,6 +50,8 @@ pub enum Takes {
     One,
     /// One or more.
     Many,
+    /// Likewise, and a program behind `--`, which is `program`.
+    ManyAndProgram,
     /// All that follows (`-- PROGRAM ARGS...`), flags or not.
     Rest,
 }
@@ -102,6 +104,28 @@ const LATER: Flag = switch(
 );
 const PID: Flag = value("pid", Some('p'), "PID", "The process.");
 
+const INTERVAL: Flag = or(value("interval", None, "TIME", "From one look to the next (ms, s)."), "1s");
+
+const MAX_OVERHEAD: Flag = or(
+    value(
+        "max-overhead",
+        None,
+        "PERCENT",
+        "Switch off what is called most, so that tracing costs no more than this of the process's own time (none: no limit).",
+    ),
+    "5%",
+);
+
+const BUFFER_SIZE: Flag = or(
+    value(
+        "buffer-size",
+        None,
+        "SIZE",
+        "Ring memory for all threads together, at most (bytes, or with K, M, G).",
+    ),
+    "256M",
+);
+
 const PATCH_MODE: Flag = choice(
     value(
         "patch-mode",
@@ -130,6 +154,31 @@ const PATCH_LOG: Flag = value(
     "FILE",
     "Write down every change of code, for 'calltap audit'. (Large: some hundred bytes per function and change.)",
 );
+
+/// Of the answers: a recording, and no default.
+const TRACE: Flag = value("input", Some('i'), "FILE", "A trace that was recorded before.");
+const ANSWER_PID: Flag = value("pid", Some('p'), "PID", "A running process; it is left as it was.");
+const ANSWER_DURATION: Flag =
+    value("duration", None, "TIME", "With -p: for how long (us, ms, s); else until Ctrl-C, or its end.");
+const ANSWER_OVERHEAD: Flag = or(
+    value(
+        "max-overhead",
+        None,
+        "PERCENT",
+        "With -p: switch off what is called most, so that tracing costs no more than this of the process's own time (none: no limit).",
+    ),
+    "5%",
+);
+const ANSWER_BUFFER: Flag = or(
+    value(
+        "buffer-size",
+        None,
+        "SIZE",
+        "Ring memory for all threads together, at most (bytes, or with K, M, G).",
+    ),
+    "256M",
+);
+const ANSWER_JSON: Flag = switch("json", None, "The answer as JSON.");
 
 /// All commands.
 pub const COMMANDS: &[Command] = &[
@@ -195,6 +244,38 @@ pub const COMMANDS: &[Command] = &[
                 ),
                 "100ms",
             ),
+            many(value(
+                "slow",
+                None,
+                "RULE",
+                "Keep only what happens beneath calls that take longer, as in 'handle_request>10ms' (the function may be a glob).",
+            )),
+            or(
+                value(
+                    "slow-memory",
+                    None,
+                    "SIZE",
+                    "With --slow: what may be held back of calls that are not slow yet (bytes, or with K, M, G).",
+                ),
+                "128M",
+            ),
+            many(value(
+                "snapshot-on",
+                None,
+                "EVENT",
+                "Keep the newest events in memory, and write them to a file (FILE.1, FILE.2, ...) when it happens: 'FUNCTION>TIME', signal (SIGUSR1 to calltap), crash, exit.",
+            )),
+            or(value("last", None, "TIME", "With --snapshot-on: what is older is forgotten (ms, s)."), "10s"),
+            or(
+                value(
+                    "history",
+                    None,
+                    "SIZE",
+                    "With --snapshot-on: compressed events in memory, at most (bytes, or with K, M, G).",
+                ),
+                "64M",
+            ),
+            or(value("snapshots", None, "N", "With --snapshot-on: files, at most."), "10"),
             PATCH_MODE,
             DISCOVERY,
             PATCH_LOG,
@@ -223,16 +304,8 @@ pub const COMMANDS: &[Command] = &[
             LATER,
             PATCH_MODE,
             PATCH_LOG,
-            or(value("interval", None, "TIME", "From one look to the next (ms, s)."), "1s"),
-            or(
-                value(
-                    "max-overhead",
-                    None,
-                    "PERCENT",
-                    "Switch off what is called most, so that tracing costs no more than this of the process's own time (none: no limit).",
-                ),
-                "5%",
-            ),
+            INTERVAL,
+            MAX_OVERHEAD,
             choice(
                 value("sort", Some('s'), "COLUMN", "Column to sort by."),
                 &["calls", "total", "avg", "max", "function"],
@@ -240,23 +313,223 @@ pub const COMMANDS: &[Command] = &[
             ),
             value("limit", Some('n'), "ROWS", "At most so many rows."),
             value("count", None, "N", "So many intervals; else until it is ended."),
-            or(
-                value(
-                    "buffer-size",
-                    None,
-                    "SIZE",
-                    "Ring memory for all threads together, at most (bytes, or with K, M, G).",
-                ),
-                "256M",
-            ),
+            BUFFER_SIZE,
         ],
         operand: None,
+    },
+    Command {
+        name: "count",
+        about: "Count calls of some functions: of a process, of a program, or in a trace",
+        details: "calltap count 'SSL_*' -p 4711\n\
+                  calltap count 'parse_*' -- ./prog\n\n\
+                  The program counts for itself (the profile tracer): no events are made, and nothing can be lost. What that costs is not limited by a governor. \
+                  On a terminal the table is shown again every second; at the end, by Ctrl-C or otherwise, it is printed once. docs/answers.md has more.",
+        flags: &[
+            ANSWER_PID,
+            TRACE,
+            OUTPUT,
+            ANSWER_JSON,
+            ANSWER_DURATION,
+            value("limit", Some('n'), "ROWS", "At most so many rows."),
+            NOTRACE,
+            LATER,
+            ANSWER_BUFFER,
+            PATCH_MODE,
+            PATCH_LOG,
+            LINKER_NAMES,
+        ],
+        operand: Some(Operand {
+            name: "FUNCTION",
+            takes: Takes::ManyAndProgram,
+            optional: false,
+            help: "Functions, as globs.",
+        }),
+    },
+    Command {
+        name: "latency",
+        about: "Show histograms of how long calls of some functions take",
+        details: "Only these functions are traced. By powers of two, or with --linear in steps (1000 of them; what takes longer is in the last). With --by caller a call counts for the function that it \
+                  returns to, by the return address: callers need not be traced. Calls that are not over have no duration, and are counted apart.",
+        flags: &[
+            ANSWER_PID,
+            TRACE,
+            OUTPUT,
+            ANSWER_JSON,
+            ANSWER_DURATION,
+            value("linear", None, "WIDTH", "Buckets of this width (ns, us, ms, s) instead of powers of two."),
+            choice(
+                value(
+                    "by",
+                    None,
+                    "WHAT",
+                    "A histogram for each function, or for each of its threads or callers.",
+                ),
+                &["function", "thread", "caller"],
+                "function",
+            ),
+            ANSWER_OVERHEAD,
+            NOTRACE,
+            LATER,
+            ANSWER_BUFFER,
+            PATCH_MODE,
+            PATCH_LOG,
+            LINKER_NAMES,
+        ],
+        operand: Some(Operand {
+            name: "FUNCTION",
+            takes: Takes::ManyAndProgram,
+            optional: false,
+            help: "Functions, as globs.",
+        }),
+    },
+    Command {
+        name: "slower",
+        about: "Show calls that take longer than some time, as they end",
+        details: "calltap slower 10ms handle_request -p 4711\n\n\
+                  A line each: when it began (seconds since we look), thread, duration, function, and the traced function around it; at the end a table by function. Without functions all are traced. A call that \
+                  is not over at the end has a > before the time it has taken.",
+        flags: &[
+            ANSWER_PID,
+            TRACE,
+            OUTPUT,
+            ANSWER_JSON,
+            ANSWER_DURATION,
+            value("limit", Some('n'), "LINES", "At most so many calls; then it ends."),
+            ANSWER_OVERHEAD,
+            NOTRACE,
+            LATER,
+            ANSWER_BUFFER,
+            PATCH_MODE,
+            PATCH_LOG,
+            LINKER_NAMES,
+        ],
+        operand: Some(Operand {
+            name: "TIME [FUNCTION]",
+            takes: Takes::ManyAndProgram,
+            optional: false,
+            help: "Longer than this (ns, us, ms, s); functions, as globs.",
+        }),
+    },
+    Command {
+        name: "stacks",
+        about: "Show by which paths of calls some functions are called, how often, and how long that takes",
+        details: "A path has the traced functions that are open when the call begins. So everything is traced that may lead there: every function, unless -F says which; the governor may take some of them away \
+                  with -p, and says which: they are then missing in paths.",
+        flags: &[
+            ANSWER_PID,
+            TRACE,
+            OUTPUT,
+            ANSWER_JSON,
+            ANSWER_DURATION,
+            value("limit", Some('n'), "PATHS", "At most so many paths."),
+            many(value("filter", Some('F'), "GLOB", "Of what leads there, trace only functions that match.")),
+            NOTRACE,
+            ANSWER_OVERHEAD,
+            LATER,
+            ANSWER_BUFFER,
+            PATCH_MODE,
+            PATCH_LOG,
+            LINKER_NAMES,
+        ],
+        operand: Some(Operand {
+            name: "FUNCTION",
+            takes: Takes::ManyAndProgram,
+            optional: false,
+            help: "Functions, as globs.",
+        }),
+    },
+    Command {
+        name: "watch",
+        about: "Show calls of some functions as they happen: when, by which thread, how long, called by whom",
+        details: "A line for each call when it ends. Only these functions are traced; callers are named by their return addresses. What a terminal or a pager does not take fast enough is left out, and counted.",
+        flags: &[
+            ANSWER_PID,
+            TRACE,
+            OUTPUT,
+            ANSWER_JSON,
+            ANSWER_DURATION,
+            value("limit", Some('n'), "LINES", "At most so many calls; then it ends."),
+            ANSWER_OVERHEAD,
+            NOTRACE,
+            LATER,
+            ANSWER_BUFFER,
+            PATCH_MODE,
+            PATCH_LOG,
+            LINKER_NAMES,
+        ],
+        operand: Some(Operand {
+            name: "FUNCTION",
+            takes: Takes::ManyAndProgram,
+            optional: false,
+            help: "Functions, as globs.",
+        }),
+    },
+    Command {
+        name: "view",
+        about: "Show a trace, or a running process, as a page in a browser: timeline, flame graph, functions",
+        details: "Serves one page, and prints its address; whoever knows it can see the trace, on this machine only. It loads nothing from anywhere else, and nothing is written to disk. \
+                  Ctrl-C ends it; ? on the page shows its keys.\n\n\
+                  With -p: what the process does, newest events first (about a million are kept); functions are switched off and on in the running process by a click. It is left as it was: \
+                  at Ctrl-C, at its end, or when no page has asked for --idle.",
+        flags: &[
+            value("pid", Some('p'), "PID", "Watch this process instead of showing a trace."),
+            value("port", None, "PORT", "Serve at this port; else at any that is free."),
+            or(
+                value(
+                    "idle",
+                    None,
+                    "TIME",
+                    "With -p: leave the process when no page has asked for so long (none: never).",
+                ),
+                "300s",
+            ),
+            FILTER,
+            NOTRACE,
+            LATER,
+            PATCH_MODE,
+            PATCH_LOG,
+            INTERVAL,
+            MAX_OVERHEAD,
+            BUFFER_SIZE,
+        ],
+        operand: Some(Operand {
+            name: "TRACE",
+            takes: Takes::One,
+            optional: true,
+            help: "The trace to show (./calltap.data).",
+        }),
+    },
+    Command {
+        name: "tui",
+        about: "Look around in a trace, or in a running process, on a terminal: functions, callers and callees, timeline",
+        details: "1 functions, with callers and callees of the chosen one: up, down, PgUp, PgDn, Home, End choose; tab goes to callers and callees, enter to the function that is selected there; \
+                  s sorts by the next column; / searches. 2 timeline: left, right pan; + and - zoom; 0 shows all; up, down scroll; n and N go to the next and the previous call \
+                  of the chosen function. With -p: space switches the chosen function off or on, p pauses the display. q quits.",
+        flags: &[
+            value("pid", Some('p'), "PID", "Watch this process instead of showing a trace."),
+            FILTER,
+            NOTRACE,
+            LATER,
+            PATCH_MODE,
+            PATCH_LOG,
+            INTERVAL,
+            MAX_OVERHEAD,
+            BUFFER_SIZE,
+        ],
+        operand: Some(Operand {
+            name: "TRACE",
+            takes: Takes::One,
+            optional: true,
+            help: "The trace to show (./calltap.data).",
+        }),
     },
     Command {
         name: "attach",
         about: "Attach to a running process and keep its newest events (flight recorder)",
         details: "Loads the agent, switches the wanted functions on, and returns. Each thread keeps its newest events until somebody takes a \
-                  snapshot. The process is stopped for about a millisecond; see 'calltap detach' for the way back.",
+                  snapshot. The process is stopped for about a millisecond; see 'calltap detach' for the way back.\n\n\
+                  With --discovery first-call nobody is there who would convert calls once a second: whoever opens the session (set, status, get, put, stat, snapshot) \
+                  has what was recorded until then converted first.",
         flags: &[
             PID,
             FILTER,
@@ -272,6 +545,7 @@ pub const COMMANDS: &[Command] = &[
                 "64M",
             ),
             PATCH_MODE,
+            DISCOVERY,
             PATCH_LOG,
             LATER,
         ],
@@ -333,10 +607,12 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "mount",
-        about: "Mount the control directory of a running process, as ftrace has it for the kernel",
+        about: "Mount the control directory of a running process, or of all that are attached to, as ftrace has it for the kernel",
         details: "Attaches, and returns when the directory can be used: 'echo function_graph > DIR/current_tracer', 'echo \'parse_*\' > DIR/set_ftrace_filter', \
                   'cat DIR/trace_pipe'. Nothing is traced before it is asked for. Names, formats and errors are those of the kernel's tracefs; where they differ, \
-                  docs/compatibility.md says so and why. 'umount DIR' leaves the process as it was; so does the end of the process, and whatever becomes of calltap.",
+                  docs/compatibility.md says so and why. 'umount DIR' leaves the process as it was; so does the end of the process, and whatever becomes of calltap.\n\nWithout -p, DIR has a directory \
+                  for every process: 'mkdir DIR/PID' attaches, 'rmdir DIR/PID' leaves, a process that 'calltap attach' was told of appears by itself and keeps its tracers and \
+                  filters, and one that ends is gone. Why one could not be attached to is in DIR/error_log.",
         flags: &[
             PID,
             or(

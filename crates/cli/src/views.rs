@@ -46,7 +46,7 @@ impl View<'_> {
     fn report(&self, out: &mut dyn Write, progress: &mut Progress) -> Result<()> {
         let globs = self.arguments.texts("function");
         for glob in &globs {
-            self.must_match(glob)?;
+            must_match(self.source.meta(), glob)?;
         }
         let sort = self.arguments.text("sort").unwrap_or_default();
         let options = report::Options {
@@ -81,7 +81,7 @@ impl View<'_> {
     fn graph(&self, out: &mut dyn Write, progress: &mut Progress) -> Result<()> {
         let function = self.arguments.text("function");
         if let Some(glob) = &function {
-            self.must_match(glob)?;
+            must_match(self.source.meta(), glob)?;
         }
         let options = graph::Options {
             function: function.map(|glob| Glob::new(&glob)),
@@ -130,18 +130,18 @@ impl View<'_> {
         }
         Ok(())
     }
+}
 
-    /// A pattern that names nothing in the trace is a mistake, and the nearest names help.
-    fn must_match(&self, pattern: &str) -> Result<()> {
-        let glob = Glob::new(pattern);
-        let names = function_names(self.source.meta());
-        if names.iter().any(|(linker, demangled)| glob.matches(linker) || glob.matches(demangled)) {
-            return Ok(());
-        }
-        let near = nearest_names(pattern, names.iter().map(|(_, demangled)| demangled.as_str()), 3);
-        let hint = if near.is_empty() { String::new() } else { format!("; nearest: {}", near.join(", ")) };
-        bail!("no function of the trace matches '{pattern}'{hint}")
+/// A pattern that names nothing in the trace is a mistake, and the nearest names help.
+pub fn must_match(meta: &Meta, pattern: &str) -> Result<()> {
+    let glob = Glob::new(pattern);
+    let names = function_names(meta);
+    if names.iter().any(|(linker, demangled)| glob.matches(linker) || glob.matches(demangled)) {
+        return Ok(());
     }
+    let near = nearest_names(pattern, names.iter().map(|(_, demangled)| demangled.as_str()), 3);
+    let hint = if near.is_empty() { String::new() } else { format!("; nearest: {}", near.join(", ")) };
+    bail!("no function of the trace matches '{pattern}'{hint}")
 }
 
 /// A list of columns.

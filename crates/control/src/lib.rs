@@ -12,9 +12,9 @@ mod sets;
 mod stat;
 mod tracers;
 
-pub use number::{base as number_base, parse as parse_number};
+pub use number::{base as number_base, parse as parse_number, write as write_number};
 pub use sets::{Which, add, has, matches};
-pub use stat::{duration, table};
+pub use stat::{table, write_duration};
 pub use tracers::{PROFILE, TRACE};
 
 use calltap_session::{Listed, Profiled, TracerWords, Words};

@@ -70,8 +70,10 @@ impl Model<'_> {
     pub(crate) fn info(&self) -> String {
         let mut modules: Vec<&str> = self.functions.iter().map(|function| &*function.module).collect();
         modules.dedup();
-        let pages = (self.functions.len() * RECORD).div_ceil(PAGE);
-        let times = self.update_times();
-        format!("{} pages:{pages} groups: {}\n{times}", self.functions.len(), modules.len())
+        // (With the daemon, calls that were converted: not all of them begin a function.)
+        let converted = self.words.ftraced.as_ref().map(|ftraced| ftraced.converted as usize);
+        let sites = converted.unwrap_or(self.functions.len());
+        let (pages, times) = ((sites * RECORD).div_ceil(PAGE), self.update_times());
+        format!("{sites} pages:{pages} groups: {}\n{times}", modules.len())
     }
 }

@@ -26,3 +26,15 @@ pub fn parse(text: &str) -> Result<u64, Refusal> {
     }
     digits.parse().map_err(|_| Refusal::new(Errno::RANGE, "too large a number"))
 }
+
+/// Adds a number to a text, with so many digits and blanks at least. (What is shown a million times has no time for more.)
+pub fn write(text: &mut String, mut number: u64, width: usize, fill: char) {
+    let (mut digits, mut at) = ([0; 20], 20);
+    while number > 0 || at == 20 {
+        at -= 1;
+        digits[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+    }
+    (20 - at..width).for_each(|_| text.push(fill));
+    text.push_str(std::str::from_utf8(&digits[at..]).unwrap_or_default());
+}

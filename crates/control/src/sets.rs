@@ -25,7 +25,9 @@ pub fn has(set: &GlobSet, function: &Listed) -> bool {
 /// Is a glob about a function: by its linker symbol, another name, or its demangled one?
 pub fn matches(glob: &Glob, function: &Listed) -> bool {
     let mut names = function.aliases.iter().chain([&function.function]);
-    names.any(|name| glob.matches(name)) || glob.matches(&demangle(&function.function))
+    // (Only such a name can have another.)
+    let mangled = function.function.starts_with(['_', 'R', 'Z']);
+    names.any(|name| glob.matches(name)) || mangled && glob.matches(&demangle(&function.function))
 }
 
 impl Model<'_> {

@@ -1,5 +1,6 @@
 //! `trace_stat/function0`: the table of the function profiler, in the kernel's form.
 
+use crate::number::write as write_number;
 use calltap_session::Profiled;
 use std::fmt::Write;
 
@@ -25,13 +26,22 @@ pub fn table(rows: &[Profiled]) -> String {
 }
 
 /// Microseconds in seven digits at most, as function_graph prints them: up to three decimals, ` us `, and blanks up to the end of the column.
-pub fn duration(ns: u64) -> String {
-    let mut text = (ns / 1000).to_string();
-    if text.len() < 7 {
-        let decimals = format!("{:03}", ns % 1000);
-        let room = (7 - text.len()).min(3);
-        text = format!("{text}.{}", &decimals[..room]);
+pub fn write_duration(text: &mut String, ns: u64) {
+    let start = text.len();
+    write_number(text, ns / 1000, 1, ' ');
+    let room = 7usize.saturating_sub(text.len() - start).min(3);
+    if room > 0 {
+        text.push('.');
+        let scale = [1000, 100, 10, 1][room];
+        write_number(text, ns % 1000 / scale, room, '0');
     }
-    let padding = 8usize.saturating_sub(text.len());
-    format!("{text} us {:padding$}", "")
+    let padding = 8usize.saturating_sub(text.len() - start);
+    text.push_str(" us ");
+    (0..padding).for_each(|_| text.push(' '));
+}
+
+fn duration(ns: u64) -> String {
+    let mut text = String::new();
+    write_duration(&mut text, ns);
+    text
 }

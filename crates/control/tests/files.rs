@@ -215,7 +215,7 @@ fn lists_and_names() {
 fn first_calls() -> Words {
     let failures = vec!["0x7f0000001005: the code is gone".to_owned()];
     Words {
-        ftraced: Some(Ftraced { first_ns: 890, later_ns: 12, failures, ..Ftraced::default() }),
+        ftraced: Some(Ftraced { converted: 5, first_ns: 890, later_ns: 12, failures, ..Ftraced::default() }),
         ..nothing_traced()
     }
 }

@@ -232,6 +232,15 @@ impl Resident {
         thread::sleep(Duration::from_millis(100));
     }
 
+    /// Waits until somebody who records beside us has switched everything on, and answers.
+    pub fn await_recorder(&self) {
+        let start = Instant::now();
+        while !calltap_run(&["status", "-p", &self.pid.to_string()]).status.success() {
+            assert!(start.elapsed() < Duration::from_secs(20), "nobody records {}", self.pid);
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Where [`Resident::attach`] leaves its trace.
     pub fn trace(&self) -> PathBuf {
         self.directory.join(format!("{}.calltap", self.pid))

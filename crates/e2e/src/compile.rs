@@ -56,6 +56,25 @@ pub const PLACED: &[Build] = &[
     },
 ];
 
+/// Programs that nobody has built for tracing.
+pub const BARE: &[Build] = &[
+    Build { name: "bare gcc", compilers: GNU, flags: &["-O2"] },
+    Build { name: "bare -Os", compilers: GNU, flags: &["-Os"] },
+    Build { name: "bare clang", compilers: ["clang-16", "clang++-16"], flags: &["-O2"] },
+    Build { name: "bare -O3, with endbr64", compilers: GNU, flags: &["-O3", "-fcf-protection"] },
+    Build { name: "bare no-pie", compilers: GNU, flags: &["-O2", "-fno-pie", "-no-pie"] },
+    Build { name: "bare -O0", compilers: GNU, flags: &["-O0"] },
+    Build { name: "bare and stripped", compilers: GNU, flags: &["-O2", "-s"] },
+];
+
+/// The same without a dynamic linker that could load the agent.
+pub const BARE_PLACED: &[Build] = &[
+    Build { name: "bare static", compilers: GNU, flags: &["-O2", "-static"] },
+    Build { name: "bare static-pie", compilers: GNU, flags: &["-O2", "-static-pie"] },
+    Build { name: "bare musl", compilers: MUSL, flags: &["-O2"] },
+    Build { name: "bare musl static", compilers: MUSL, flags: &["-O2", "-static"] },
+];
+
 /// The builds this machine has compilers for, numbered.
 pub fn matrix() -> impl Iterator<Item = (usize, &'static Build)> {
     installed(BUILDS).enumerate()
@@ -135,18 +154,16 @@ pub fn compile(build: &Build, sources: &[&str], flags: &[&str]) -> Program {
 
 /// Compiles a Rust program with room for tracing.
 pub fn compile_rust(name: &str, flags: &[&str]) -> Program {
+    compile_rust_as_it_is(name, &[&["-Z", "patchable-function-entry=5"], flags].concat())
+}
+
+/// Compiles a Rust program.
+pub fn compile_rust_as_it_is(name: &str, flags: &[&str]) -> Program {
     let directory = TempDir::new().expect("a temporary directory");
     let stem = name.trim_end_matches(".rs");
     let path = directory.path().join(stem);
     let mut command = Command::new("rustc");
-    command.env("RUSTC_BOOTSTRAP", "1").args([
-        "-Z",
-        "patchable-function-entry=5",
-        "--edition",
-        "2021",
-        "-g",
-        "-o",
-    ]);
+    command.env("RUSTC_BOOTSTRAP", "1").args(["--edition", "2021", "-g", "-o"]);
     command.arg(&path).arg(source(name)).args(flags);
     finish(command);
     Program { path, name: format!("{stem} (rustc)"), directory }

@@ -9,18 +9,20 @@ mod check;
 mod compile;
 mod live;
 mod run;
+mod terminal;
 
 pub use attached::{Resident, State, changed_text, memory, private_text};
 pub use check::{Expect, Recording, check, record};
 pub use compile::{
-    BUILDS, Build, GCC, PLACED, Program, compile, compile_rust, have, installed, matrix, output_of,
-    with_libraries,
+    BARE, BARE_PLACED, BUILDS, Build, GCC, PLACED, Program, compile, compile_rust, compile_rust_as_it_is,
+    have, installed, matrix, output_of, with_libraries,
 };
 pub use live::{
     ATTACHES, SHORT, Tolerate, again, attach_and_look, counts_exactly, goes_on, one_line, refused,
     transparent, transparent_while_switched,
 };
 pub use run::{Run, calltap, calltap_run, run, run_timeout};
+pub use terminal::{Terminal, end_of, jumps, wait_until};
 
 use std::io::Write;
 

@@ -100,14 +100,37 @@ fn after_twenty_times_nothing_has_piled_up() {
         assert!(private_text(resident.pid) <= 4, "{} KiB of text", private_text(resident.pid));
         let before = memory(resident.pid);
         attach_and_look(&mut resident, 17, Tolerate::default());
-        let after = memory(resident.pid);
-        assert!(
-            after.0 <= before.0 + 1 && after.1 <= before.1 + 2048,
-            "{}: {before:?} -> {after:?}",
-            build.name
-        );
+        no_larger(&resident, before, build.name);
         assert!(resident.end().0.success());
     }
+}
+
+/// The mappings and the memory of a process are what they were.
+fn no_larger(resident: &Resident, before: (usize, u64), what: &str) {
+    let after = memory(resident.pid);
+    assert!(after.0 <= before.0 + 1 && after.1 <= before.1 + 2048, "{what}: {before:?} -> {after:?}");
+}
+
+#[test]
+#[ignore = "long: ten thousand times"]
+fn after_ten_thousand_times_nothing_has_piled_up() {
+    let program = compile(GCC, &["resident.c"], &[]);
+    let mut resident = Resident::start(&program, &["counted"]);
+    let pid = resident.pid.to_string();
+    attach_and_look(&mut resident, 4, Tolerate::default());
+    let before = memory(resident.pid);
+    for hundred in 0..100 {
+        for n in 0..100 {
+            for command in ["attach", "detach"] {
+                let run = calltap_run(&[command, "-p", &pid]);
+                assert!(run.status.success(), "{hundred}{n:02}: {command}: {}", run.stderr);
+            }
+        }
+        assert_eq!(changed_text(resident.pid), [""; 0], "{hundred}00");
+        no_larger(&resident, before, &format!("{hundred}00"));
+    }
+    attach_and_look(&mut resident, 4, Tolerate::default());
+    assert!(resident.end().0.success());
 }
 
 #[test]

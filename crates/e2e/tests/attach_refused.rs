@@ -91,30 +91,6 @@ fn a_process_under_another_tracer_is_refused() {
     assert!(resident.end().0.success());
 }
 
-fn outside(compiler: &str, flags: &[&str], says: &[&str]) {
-    let program = Program::existing("/nowhere");
-    let path = program.directory().join("outside");
-    let source = program.directory().join("outside.c");
-    std::fs::write(&source, "#include <unistd.h>\nint main(void) { char c; write(1, \"ready\\n\", 6); while (read(0, &c, 1) > 0) {} return 0; }")
-        .expect("a source");
-    let mut command = Command::new(compiler);
-    command.args(flags).arg("-o").arg(&path).arg(&source);
-    let built = command.output().expect("a compiler");
-    if !built.status.success() {
-        return skipped(&format!("{compiler} {flags:?} does not link here"));
-    }
-    let mut resident = Resident::spawn(Command::new(path), program.directory().to_owned());
-    resident.wait_for("ready");
-    one_line(&resident.attach(SHORT), says);
-    assert_eq!(changed_text(resident.pid), [""; 0]);
-    assert!(resident.end().0.success());
-}
-
-#[test]
-fn a_program_without_traceable_functions_is_refused() {
-    outside("gcc", &[], &["none of its"]);
-}
-
 #[test]
 fn strict_seccomp_is_refused() {
     refused(&compile(GCC, &["resident.c"], &[]), &["seccomp"], &["seccomp"]);

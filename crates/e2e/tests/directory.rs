@@ -247,6 +247,14 @@ fn nothing_stays_mounted_whoever_ends() {
     mounted.await_unmounted();
     ends_within(&mut cat, Duration::from_secs(30)).expect("the reader ends");
     assert!(mounted.resident.runs());
+    // It is told to end, while files are open.
+    let run = mounted.mount();
+    assert!(run.status.success(), "{}", run.stderr);
+    let open = File::open(mounted.path("trace")).expect("opens");
+    kill(mounted.server(), libc::SIGTERM);
+    mounted.await_unmounted();
+    drop(open);
+    await_that("it is left", || changed_text(mounted.resident.pid).is_empty());
     // It can be mounted again; then the program ends.
     let run = mounted.mount();
     assert!(run.status.success(), "{}", run.stderr);
@@ -351,6 +359,163 @@ fn trace_cmd_works_on_a_process() {
     assert!(!mounted.cat("trace").contains("outer"));
     trace_cmd(&["reset"]);
     assert_eq!(mounted.cat("current_tracer"), "nop\n");
+    mounted.end();
+}
+
+fn await_that(what: &str, holds: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < Duration::from_secs(120), "{what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_directory_of_directories_has_one_for_every_process_that_is_attached_to() {
+    if !have_fuse() {
+        return;
+    }
+    let program = compile(GCC, &["resident.c"], &[]);
+    let [mut first, mut second, third, fourth] = [(); 4].map(|()| Resident::start(&program, &["counted"]));
+    let pids = [&first, &second, &third, &fourth].map(|resident| resident.pid.to_string());
+    let attach = |pid: &str| {
+        let run = calltap_run(&["attach", "-p", pid, "--tracer", "function", "-F", "outer"]);
+        assert!(run.status.success(), "{}", run.stderr);
+    };
+    attach(&pids[0]);
+    let place = Place(tempfile::tempdir().expect("a directory"));
+    let run = calltap_run(&["mount", &place.root().to_string_lossy()]);
+    assert!(run.status.success() && run.stderr.is_empty(), "{}", run.stderr);
+    // Who was attached to keeps what is traced in it.
+    await_that("the first", || place.path(&pids[0]).is_dir());
+    let own = |n: usize, name: &str| format!("{}/{name}", pids[n]);
+    assert_eq!(place.cat(&own(0, "current_tracer")), "function\n");
+    assert_eq!(place.cat(&own(0, "set_ftrace_filter")), "outer\n");
+    // Others come as directories are made.
+    let refused = |name: &str| {
+        fs::create_dir(place.path(name)).expect_err(name).raw_os_error().expect("an error of the system's")
+    };
+    fs::create_dir(place.path(&pids[1])).expect("the second");
+    assert_eq!(["abc", "1999999999", &pids[1]].map(refused), [libc::EINVAL, libc::ESRCH, libc::EEXIST]);
+    let other = Place(tempfile::tempdir().expect("a directory"));
+    let run = calltap_run(&["mount", "-p", &pids[2], &other.root().to_string_lossy()]);
+    assert!(run.status.success(), "{}", run.stderr);
+    assert_eq!(refused(&pids[2]), libc::EBUSY);
+    assert!(place.cat("error_log").contains(&format!("{}: its directory is mounted already: ", pids[2])));
+    place.echo("work", &own(1, "set_ftrace_filter"));
+    place.echo("20000", &own(1, "buffer_size_kb"));
+    place.echo("function", &own(1, "current_tracer"));
+    for resident in [&mut first, &mut second] {
+        resident.tell();
+        resident.wait_for("done");
+    }
+    let count =
+        |n: usize, what: &str| place.cat(&own(n, "trace")).lines().filter(|line| line.contains(what)).count();
+    assert_eq!((count(0, ": outer <-"), count(0, ": work <-")), (12_345, 0));
+    assert_eq!((count(1, ": outer <-"), count(1, ": work <-")), (0, 123_450));
+    // What is added is added to what it had.
+    let mut filter =
+        OpenOptions::new().append(true).open(place.path(&own(0, "set_ftrace_filter"))).expect("opens");
+    filter.write_all(b"work\n").expect("added");
+    drop(filter);
+    assert_eq!(place.cat(&own(0, "enabled_functions")), "work (1)\nouter (1)\n");
+    // Clients find it, too.
+    let run = calltap_run(&["exec", "-p", &pids[1], "--", "cat", "/sys/kernel/tracing/set_ftrace_filter"]);
+    assert_eq!(run.stdout, "work\n", "{}", run.stderr);
+    // They come and go.
+    attach(&pids[3]);
+    await_that("the fourth", || place.path(&pids[3]).is_dir());
+    let mut cat = reader(&place.path(&own(3, "trace_pipe")));
+    kill(fourth.pid, libc::SIGKILL);
+    await_that("the fourth is gone", || !place.path(&pids[3]).exists());
+    ends_within(&mut cat, Duration::from_secs(60)).expect("the end of the file");
+    fs::remove_dir(place.path(&pids[1])).expect("the second");
+    assert_eq!(changed_text(second.pid), [""; 0]);
+    let mut names: Vec<String> = fs::read_dir(place.root())
+        .expect("the directory")
+        .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    assert_eq!(names, [&pids[0], "error_log"]);
+    place.unmount();
+    other.unmount();
+    for mut resident in [first, second, third] {
+        await_that("it is left", || changed_text(resident.pid).is_empty());
+        assert!(resident.runs());
+        assert!(resident.end().0.success());
+    }
+}
+
+/// What `trace-cmd report` says, without the lines that are no events.
+fn report(file: &Path) -> Vec<String> {
+    let mut command = Command::new("trace-cmd");
+    command.args(["report", "-O", "parent", "-i"]).arg(file);
+    let run = run(command, b"");
+    assert!(run.status.success(), "{}{}", run.stdout, run.stderr);
+    run.stdout.lines().filter(|line| !line.starts_with("cpus=")).map(str::to_owned).collect()
+}
+
+/// The program's calls, one by one, as trace-cmd shows them: `outer` calls `work` ten times.
+fn assert_calls(lines: &[String], expected: &[&str]) {
+    let outers = 12_345;
+    assert_eq!(lines.len(), outers * expected.len(), "{:#?}", lines.iter().take(20).collect::<Vec<_>>());
+    let mut before = 0.0;
+    for (n, line) in lines.iter().enumerate() {
+        let (context, event) = line.split_once(": ").expect("an event");
+        let time: f64 = context.rsplit(' ').next().and_then(|time| time.parse().ok()).expect("a time");
+        assert!(context.trim_start().starts_with("resident-") && time >= before, "{n}: {line}");
+        before = time;
+        // (Between the event's name and what happened there may be how long it took.)
+        let what = event.rsplit('|').next().unwrap_or(event);
+        assert_eq!(what.trim_start_matches("function:").trim(), expected[n % expected.len()], "{n}: {line}");
+    }
+}
+
+#[test]
+fn trace_cmd_records_and_extracts_every_call() {
+    if !have_fuse() || !have("trace-cmd") {
+        return;
+    }
+    let mut mounted = Mounted::new("counted");
+    let pid = mounted.resident.pid.to_string();
+    let files = tempfile::tempdir().expect("a directory");
+    let file = |name: &str| files.path().join(name);
+    let graph: Vec<&str> = ["outer() {"].into_iter().chain(["work();"; 10]).chain(["}"]).collect();
+    let function: Vec<&str> = ["outer <-- check"].into_iter().chain(["work <-- outer"; 10]).collect();
+    for (tracer, expected) in [("function_graph", &graph), ("function", &function)] {
+        let data = file(tracer);
+        let mut command = Command::new(calltap());
+        command.args(["exec", "-p", &pid, "--", "trace-cmd", "record", "-p", tracer, "-b", "30000"]);
+        command.args(["-l", "outer", "-l", "work", "-o"]).arg(&data).args(["sh", "-c"]);
+        // It records for as long as this runs: until it is told that the program has done its work.
+        let (begun, over) = (file("begun"), file("over"));
+        let wait = r#"touch "$0"; while [ ! -e "$1" ]; do sleep 0.02; done"#;
+        command.arg(wait).arg(&begun).arg(&over);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("calltap");
+        let start = Instant::now();
+        while !begun.exists() && start.elapsed() < Duration::from_secs(120) {
+            thread::sleep(Duration::from_millis(10));
+        }
+        mounted.resident.tell();
+        mounted.resident.wait_for("done");
+        fs::write(&over, "").expect("a file");
+        let output = child.wait_with_output().expect("calltap");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_calls(&report(&data), expected);
+        fs::remove_file(begun).and(fs::remove_file(over)).expect("files");
+    }
+    let data = file("extracted");
+    let trace_cmd = |words: &[&str]| {
+        let run = calltap_run(&[&["exec", "-p", &pid, "--", "trace-cmd"], words].concat());
+        assert!(run.status.success(), "trace-cmd {words:?}: {}{}", run.stdout, run.stderr);
+    };
+    trace_cmd(&["start", "-p", "function_graph", "-b", "30000", "-l", "outer", "-l", "work"]);
+    mounted.resident.tell();
+    mounted.resident.wait_for("done");
+    trace_cmd(&["stop"]);
+    trace_cmd(&["extract", "-o", &data.to_string_lossy()]);
+    assert_calls(&report(&data), &graph);
+    trace_cmd(&["reset"]);
     mounted.end();
 }
 

@@ -34,7 +34,7 @@ impl Started {
     fn new(program: &Program, arguments: &[&str], flags: &[&str]) -> Started {
         let trace = program.directory().join("first.calltap");
         let mut command = Command::new(calltap());
-        command.args(["record", "--discovery", "first-call", "-q", "--max-wait", "20s", "-o"]).arg(&trace);
+        command.args(["record", "--discovery", "first-call", "--max-wait", "20s", "-o"]).arg(&trace);
         command.args(flags).arg("--").arg(&program.path).args(arguments);
         command.current_dir(program.directory());
         let mut calltap = Resident::spawn(command, program.directory().to_owned());
@@ -337,7 +337,7 @@ fn a_running_process_is_recorded_at_first_call_and_left_as_it_was() {
         let mut resident = Resident::start(&program, &["plain"]);
         let text = calltap_e2e::changed_text(resident.pid);
         let mut calltap = resident.attach_beside(&["--discovery", "first-call"]);
-        resident.await_changed_text(1);
+        resident.await_recorder();
         resident.tell();
         resident.wait_for("done");
         let pid = resident.pid.to_string();
@@ -354,6 +354,123 @@ fn a_running_process_is_recorded_at_first_call_and_left_as_it_was() {
         assert_eq!(work.and_then(|row| row["calls"].as_u64()), Some(1000), "{}", build.name);
         assert!(resident.end().0.success());
     }
+}
+
+#[test]
+fn attached_with_nobody_there_whoever_comes_has_calls_converted() {
+    for build in &BUILDS {
+        let program = program(build);
+        let mut resident = Resident::start(&program, &["plain"]);
+        let text = calltap_e2e::changed_text(resident.pid);
+        let pid = resident.pid.to_string();
+        let on = |words: &[&str]| {
+            let run = calltap_run(&[words, &["-p", &pid]].concat());
+            assert!(run.status.success(), "{}: {words:?}: {}", build.name, run.stderr);
+            run.stdout
+        };
+        let round = |resident: &mut Resident| {
+            resident.tell();
+            resident.wait_for("done");
+        };
+        on(&["attach", "--discovery", "first-call", "--tracer", "profile"]);
+        round(&mut resident);
+        on(&["status"]);
+        round(&mut resident);
+        // Now late is called for the first time.
+        round(&mut resident);
+        let available = on(&["get", "available_filter_functions"]);
+        for name in ["work", "outer", "late"] {
+            assert!(available.contains(name), "{}: {available}", build.name);
+        }
+        round(&mut resident);
+        let table = on(&["stat", "--format", "csv"]);
+        let calls = |name: &str| {
+            let row = table.lines().map(|row| row.split(',').collect::<Vec<_>>());
+            row.filter(|row| row.contains(&name)).flat_map(|row| row.into_iter().map(str::to_owned)).collect()
+        };
+        let has = |name: &str, number: &str| {
+            let row: Vec<String> = calls(name);
+            assert!(row.iter().any(|word| word == number), "{}: {name}: {table}", build.name);
+        };
+        has("work", "3000");
+        has("outer", "300");
+        has("late", "100");
+        on(&["detach"]);
+        assert_eq!(calltap_e2e::changed_text(resident.pid), text, "{}", build.name);
+        round(&mut resident);
+        assert!(resident.end().0.success());
+    }
+}
+
+#[test]
+fn attached_with_nobody_there_a_disabled_daemon_is_not_woken_but_by_a_write() {
+    let program = program(&BUILDS[2]);
+    let mut resident = Resident::start(&program, &["plain"]);
+    let pid = resident.pid.to_string();
+    let on = |words: &[&str]| {
+        let run = calltap_run(&[words, &["-p", &pid]].concat());
+        assert!(run.status.success(), "{words:?}: {}", run.stderr);
+        run.stdout
+    };
+    on(&["attach", "--discovery", "first-call"]);
+    on(&["put", "ftraced_enabled", "disable"]);
+    resident.tell();
+    resident.wait_for("done");
+    on(&["status"]);
+    assert!(on(&["get", "dyn_ftrace_total_info"]).starts_with("0 "));
+    assert_eq!(on(&["get", "ftraced_enabled"]), "disabled\n");
+    on(&["put", "ftraced_enabled", "0"]);
+    assert!(on(&["get", "dyn_ftrace_total_info"]).starts_with("2 "));
+    on(&["set", "-F", "work"]);
+    assert_eq!(on(&["get", "enabled_functions"]), "work (1)\n");
+    on(&["detach"]);
+    assert!(resident.end().0.success());
+}
+
+#[test]
+#[ignore = "long: half a minute"]
+fn more_than_a_hundred_thousand_conversions_stop_it_with_a_warning() {
+    const FUNCTIONS: usize = 101_000;
+    let program = program(&BUILDS[2]);
+    let source = program.directory().join("overflow.S");
+    // Each is a function with a frame, a call of mcount and nothing else.
+    let text = format!(
+        ".text\n.rept {FUNCTIONS}\n push %rbp\n mov %rsp, %rbp\n call mcount\n pop %rbp\n ret\n.balign 16\n.endr\n\
+         .section .note.GNU-stack,\"\",@progbits\n"
+    );
+    let main = "#include <stdio.h>\n#include <unistd.h>\nextern char all[];\n\
+        __attribute__((no_instrument_function)) int main(void) {\n\
+        setvbuf(stdout, NULL, _IOLBF, 0); printf(\"ready %d\\n\", getpid());\n\
+        while (getchar() == 10) { for (long i = 0; i < FUNCTIONS; i++) ((void (*)(void))(all + 16 * i))(); puts(\"done\"); }\n\
+        return 0; }\n";
+    let text = text.replacen(".text\n", ".text\n.balign 16\n.globl all\nall:\n", 1);
+    let main_c = program.directory().join("overflow.c");
+    fs::write(&source, text).and_then(|()| fs::write(&main_c, main)).expect("files");
+    let path = program.directory().join("overflow");
+    let mut gcc = Command::new("gcc");
+    gcc.arg(format!("-DFUNCTIONS={FUNCTIONS}")).args(["-O1", "-pg", "-no-pie", "-fno-pie", "-o"]);
+    assert!(gcc.args([&path, &main_c, &source]).status().expect("gcc").success());
+    let many = Program::existing(&path.to_string_lossy());
+    let mut started = Started::new(&many, &[], &["--tracer", "function"]);
+    started.put("ftraced_enabled", "0");
+    // Records come one page at a time when those of the start are used up.
+    for _ in 0..(FUNCTIONS - 10_240).div_ceil(256) + 1 {
+        started.round();
+        started.put("ftraced_enabled", "0");
+    }
+    let converted = started.converted();
+    assert!(converted > 100_000, "{converted}");
+    // What is called now is not recorded, until it is enabled again.
+    started.round();
+    started.put("ftraced_enabled", "0");
+    assert_eq!(started.converted(), converted);
+    started.put("ftraced_enabled", "1");
+    started.round();
+    started.put("ftraced_enabled", "1");
+    assert_eq!(started.get("ftraced_enabled"), "enabled\n");
+    assert!(started.converted() > converted);
+    let (status, _, errors) = started.calltap.end();
+    assert!(status.success() && errors.contains("calltap: hm, dftrace overflow: "), "{status} {errors}");
 }
 
 #[test]

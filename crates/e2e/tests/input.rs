@@ -1,6 +1,6 @@
 //! What a user can get wrong: one clear line, a proper exit code, and a program that did not run, or ran right.
 
-use calltap_e2e::{Build, GCC, Program, Run, calltap, compile, run, skipped};
+use calltap_e2e::{GCC, Program, Run, calltap, compile, run, skipped};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
@@ -75,11 +75,8 @@ fn programs_of_other_machines() {
 }
 
 #[test]
-fn programs_without_room_for_tracing() {
-    let bare = Build { name: "bare", compilers: ["gcc", "g++"], flags: &["-O2"] };
-    let program = compile(&bare, &["tail.c"], &[]);
-    record(&program, "./tail", 1, &["-fpatchable-function-entry=5", "-pg"]);
-    // A static program that begins like no C library's.
+fn static_programs_that_begin_like_no_c_library_s() {
+    let program = program();
     let source = program.directory().join("alone.c");
     std::fs::write(
         &source,

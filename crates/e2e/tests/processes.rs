@@ -1,6 +1,9 @@
 //! Children, other programs, and libraries that come and go.
 
-use calltap_e2e::{BUILDS, Expect, check, clocks, compile, diagonal, matrix, plain, with_libraries};
+use calltap_e2e::{
+    BUILDS, Expect, Program, Resident, calltap_run, changed_text, check, clocks, compile, diagonal, matrix,
+    plain, with_libraries,
+};
 
 fn processes(how: &str, children: usize) {
     let expect = Expect { arguments: &[how], ..Expect::default() };
@@ -60,5 +63,73 @@ fn functions_the_c_library_also_has() {
     for build in [&BUILDS[0], &BUILDS[4], &BUILDS[5]] {
         let program = compile(build, &["interposed.c"], &["-fno-builtin"]);
         check(&program, &clocks(), &Expect::default());
+    }
+}
+
+/// Forks children that call nothing before something else is switched on. `attached`: nobody is there meanwhile. What was called of `work`.
+fn idle_children(program: &Program, attached: bool) -> u64 {
+    let mut resident = Resident::start(program, &[]);
+    let pid = resident.pid.to_string();
+    let on = |words: &[&str]| {
+        let run = calltap_run(&[words, &["-p", &pid]].concat());
+        assert!(run.status.success(), "{words:?}: {}", run.stderr);
+        run.stdout
+    };
+    let mut recorder = None;
+    if attached {
+        on(&["attach", "--tracer", "profile", "-F", "other"]);
+    } else {
+        recorder = Some(resident.attach_beside(&["--tracer", "profile", "-F", "other"]));
+        resident.await_recorder();
+    }
+    let round = |resident: &mut Resident| {
+        resident.tell();
+        resident.wait_for("done");
+    };
+    let forked = |resident: &mut Resident| {
+        resident.tell();
+        let child: u32 = resident.wait_for("child").parse().expect("a number");
+        resident.wait_for("done");
+        child
+    };
+    let first = forked(&mut resident);
+    on(&["set", "-F", "work"]);
+    if attached {
+        // Left before it has called anything. (Who was forked before is not of the next session.)
+        on(&["detach"]);
+        for pid in [resident.pid, first] {
+            assert_eq!(changed_text(pid), Vec::<String>::new());
+        }
+        on(&["attach", "--tracer", "profile", "-F", "other"]);
+        on(&["set", "-F", "work"]);
+    }
+    round(&mut resident); // all are traced
+    let second = forked(&mut resident);
+    on(&["set", "-F", "other"]);
+    round(&mut resident); // none is
+    on(&["set", "-F", "work"]);
+    round(&mut resident); // all are
+    let table = on(&["stat", "--format", "json"]);
+    on(&["detach"]);
+    if let Some(mut recorder) = recorder {
+        assert!(recorder.wait().expect("our own child").success());
+    }
+    for pid in [resident.pid, first, second] {
+        assert_eq!(changed_text(pid), Vec::<String>::new());
+    }
+    round(&mut resident);
+    let (status, output, errors) = resident.end();
+    assert!(status.success(), "{output}{errors}");
+    let rows: serde_json::Value = serde_json::from_str(&table).expect("JSON");
+    let rows = rows.as_array().expect("rows").iter().filter(|row| row["function"] == "work");
+    rows.map(|row| row["calls"].as_u64().expect("a number")).sum()
+}
+
+#[test]
+fn children_that_call_nothing_for_a_while_are_switched_with_the_others() {
+    for build in [&BUILDS[0], &BUILDS[4]] {
+        let program = compile(build, &["idle_children.c"], &[]);
+        assert_eq!(idle_children(&program, true), 10 + 20, "{}, attached", build.name);
+        assert_eq!(idle_children(&program, false), 20 + 30, "{}, recorded", build.name);
     }
 }

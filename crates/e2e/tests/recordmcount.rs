@@ -26,7 +26,7 @@ fn sites(program: &Path) -> Vec<(String, String)> {
     let run = calltap_run(&["sites", "--format", "json", &program.display().to_string()]);
     let rows: Vec<serde_json::Value> = serde_json::from_str(&run.stdout).expect("a list");
     let text = |row: &serde_json::Value, key: &str| row[key].as_str().unwrap_or_default().to_owned();
-    let traceable = rows.iter().filter(|row| row["traceable"] == true);
+    let traceable = rows.iter().filter(|row| row["traceable"] == true && row["on_demand"] == false);
     traceable.map(|row| (text(row, "function"), text(row, "kind"))).collect()
 }
 

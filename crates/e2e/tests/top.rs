@@ -1,16 +1,15 @@
 //! Watching programs that run: what the table says is what they do, and they are left as they were.
 
-use calltap_e2e::{GCC, Program, Resident, Run, State, calltap, calltap_run, changed_text, compile};
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
+use calltap_e2e::{
+    GCC, Program, Resident, Run, State, Terminal, calltap, calltap_run, changed_text, compile, end_of, jumps,
+    wait_until,
+};
+use rustix::termios::tcgetattr;
 use std::fs::{self, File};
-use std::io::{Read, Write};
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex};
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A line of the table.
 #[derive(Debug)]
@@ -96,28 +95,6 @@ fn beside(resident: &Resident) -> (Child, impl Fn() -> String + use<>) {
     let text = move || fs::read_to_string(&path).unwrap_or_default();
     wait_until("its first block", || text().contains("\n\n"));
     (child, text)
-}
-
-fn wait_until(what: &str, done: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !done() {
-        assert!(start.elapsed() < Duration::from_secs(20), "waited in vain for {what}");
-        thread::sleep(Duration::from_millis(5));
-    }
-}
-
-fn end_of(mut child: Child) -> ExitStatus {
-    let start = Instant::now();
-    loop {
-        match child.try_wait().expect("our own child") {
-            Some(status) => return status,
-            None if start.elapsed() > Duration::from_secs(20) => {
-                let _ = child.kill();
-                panic!("it does not end");
-            }
-            None => thread::sleep(Duration::from_millis(5)),
-        }
-    }
 }
 
 fn signal(child: &Child, signal: i32) {
@@ -263,65 +240,9 @@ fn nothing_is_written_to_disk() {
 }
 
 /// A terminal with `calltap top` on it.
-struct Terminal {
-    controller: File,
-    /// Kept, so that it can be asked how it is.
-    terminal: File,
-    shown: Arc<Mutex<String>>,
-    child: Child,
-}
-
-impl Terminal {
-    fn start(resident: &Resident) -> Terminal {
-        let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
-        grantpt(&controller).and_then(|()| unlockpt(&controller)).expect("the right to it");
-        let name = ptsname(&controller, Vec::new()).expect("its name");
-        let name = Path::new(std::ffi::OsStr::from_bytes(name.as_bytes())).to_owned();
-        let terminal = File::options().read(true).write(true).open(name).expect("its other end");
-        tcsetwinsize(&terminal, Winsize { ws_row: 12, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 })
-            .expect("a size");
-        let end = || Stdio::from(terminal.try_clone().expect("a descriptor"));
-        let mut command = Command::new(calltap());
-        command.args([
-            "top",
-            "-p",
-            &resident.pid.to_string(),
-            "--interval",
-            "100ms",
-            "--max-overhead",
-            "none",
-        ]);
-        let child = command.stdin(end()).stdout(end()).stderr(Stdio::null()).spawn().expect("calltap");
-        let controller = File::from(controller);
-        let shown = Arc::new(Mutex::new(String::new()));
-        let (mut output, text) = (controller.try_clone().expect("a descriptor"), Arc::clone(&shown));
-        thread::spawn(move || {
-            let mut bytes = [0; 4096];
-            while let Ok(n @ 1..) = output.read(&mut bytes) {
-                *text.lock().unwrap() += &String::from_utf8_lossy(&bytes[..n]);
-            }
-        });
-        Terminal { controller, terminal, shown, child }
-    }
-
-    fn wait_for(&self, what: &str) {
-        wait_until(what, || self.shown.lock().unwrap().contains(what));
-    }
-
-    fn press(&mut self, keys: &str) {
-        self.shown.lock().unwrap().clear();
-        self.controller.write_all(keys.as_bytes()).expect("keys");
-    }
-
-    fn is_raw(&self) -> bool {
-        use rustix::termios::LocalModes;
-        !tcgetattr(&self.terminal).expect("its modes").local_modes.contains(LocalModes::ICANON)
-    }
-}
-
-/// Sites that lead away.
-fn jumps(pid: u32) -> usize {
-    changed_text(pid).iter().filter(|change| change.contains(": [e9")).count()
+fn watched(resident: &Resident) -> Terminal {
+    let pid = resident.pid.to_string();
+    Terminal::start(&["top", "-p", &pid, "--interval", "100ms", "--max-overhead", "none"])
 }
 
 const LEAVE_SCREEN: &str = "\x1b[?1049l";
@@ -330,7 +251,7 @@ const LEAVE_SCREEN: &str = "\x1b[?1049l";
 fn a_key_switches_a_function_off_and_on_while_it_runs() {
     let (_program, resident) = paced();
     let before = State::at_rest(resident.pid, &["State"]);
-    let mut terminal = Terminal::start(&resident);
+    let mut terminal = watched(&resident);
     terminal.wait_for("leaf");
     assert!(terminal.is_raw());
     let all = jumps(resident.pid);
@@ -342,7 +263,7 @@ fn a_key_switches_a_function_off_and_on_while_it_runs() {
     wait_until("its site to go on again", || jumps(resident.pid) == all);
     terminal.press("q");
     terminal.wait_for(LEAVE_SCREEN);
-    let Terminal { controller: _controller, terminal, shown: _, child } = terminal;
+    let Terminal { controller: _controller, terminal, child, .. } = terminal;
     assert!(end_of(child).success());
     let modes = tcgetattr(&terminal).expect("its modes").local_modes;
     assert!(modes.contains(rustix::termios::LocalModes::ICANON | rustix::termios::LocalModes::ECHO));
@@ -353,7 +274,7 @@ fn a_key_switches_a_function_off_and_on_while_it_runs() {
 fn the_terminal_is_given_back_after_ctrl_c_a_signal_and_the_end_of_the_process() {
     for how in ["ctrl-c", "signal", "end"] {
         let (_program, resident) = paced();
-        let mut terminal = Terminal::start(&resident);
+        let mut terminal = watched(&resident);
         terminal.wait_for("leaf");
         let mut resident = Some(resident);
         match how {

@@ -74,7 +74,7 @@ fn a_profile_is_seen_while_it_is_recorded() {
     let mut resident = Resident::start(&program, &["counted"]);
     let mut calltap =
         resident.attach_beside(&["--tracer", "profile", "--tracer", "function:nobody", "--later"]);
-    resident.await_changed_text(2);
+    resident.await_recorder();
     resident.tell();
     resident.wait_for("done");
     let table = on(&resident, "stat --format csv");

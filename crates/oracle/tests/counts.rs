@@ -13,7 +13,7 @@ fn source(name: &str) -> PathBuf {
 
 /// The builds this machine has compilers for.
 fn builds() -> Vec<Build> {
-    let mut builds = [Variant::Nop, Variant::Pg, Variant::Fentry].map(Build::gcc).to_vec();
+    let mut builds = [Variant::Nop, Variant::Pg, Variant::Fentry, Variant::Bare].map(Build::gcc).to_vec();
     if shell::have(Compiler::Clang.tools()[0]) {
         builds.push(Build { compiler: Compiler::Clang, variant: Variant::Nop });
     } else {
@@ -76,12 +76,15 @@ fn rust_panics_in_threads() -> Result<()> {
     if !have_valgrind() {
         return Ok(());
     }
-    for level in ["0", "2"] {
+    let room = "-Zpatchable-function-entry=5";
+    for (name, flags) in
+        [("0", &["-Copt-level=0", room][..]), ("2", &["-Copt-level=2", room]), ("bare", &["-Copt-level=3"])]
+    {
         let place = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        let program = place.join(format!("panics-{level}"));
+        let program = place.join(format!("panics-{name}"));
         let mut rustc = Command::new("rustc");
-        rustc.env("RUSTC_BOOTSTRAP", "1").args(["-Zpatchable-function-entry=5", "--edition=2021"]);
-        rustc.arg(format!("-Copt-level={level}")).arg("-o").arg(&program).arg(source("panics.rs"));
+        rustc.env("RUSTC_BOOTSTRAP", "1").arg("--edition=2021").args(flags);
+        rustc.arg("-o").arg(&program).arg(source("panics.rs"));
         let output = rustc.output()?;
         ensure!(output.status.success(), "{rustc:?}: {}", String::from_utf8_lossy(&output.stderr));
         Case { program, arguments: &[], input: "", functions: 15, calls: 50_000 }.check()?;

@@ -191,8 +191,13 @@ impl Audit {
         for fault in batch.write(at.0, bytes) {
             self.fault(fault);
         }
-        // What was read is not what is there any more.
-        batch.read.1.clear();
+        // What was read is not what is there any more, but where everything stands still.
+        let offset = at.0.checked_sub(batch.read.0).map(|offset| offset as usize);
+        let known = offset.and_then(|offset| batch.read.1.get_mut(offset..offset.checked_add(bytes.len())?));
+        match known.filter(|_| batch.quiet) {
+            Some(known) => known.copy_from_slice(bytes),
+            None => batch.read.1.clear(),
+        }
         self.batch = Some(batch);
     }
 

@@ -181,7 +181,7 @@ impl<E: Clone> Plan<E> {
                 continue;
             }
             for span in &self.spans {
-                span.take(step, text, &mut self.bytes)?;
+                span.take(step, text, &mut self.bytes, self.granted == Demand::NobodyRuns)?;
             }
             text.sync()?;
         }
@@ -202,8 +202,15 @@ impl Span {
         }
     }
 
-    /// Writes what belongs to one step. What is between is written again as it was.
-    fn take<T: Text>(&self, step: usize, text: &mut T, bytes: &mut [u8]) -> Result<(), T::Error> {
+    /// Writes what belongs to one step. What is between is written again as it was. By pages: where the kernel, going from page to page, is interrupted
+    /// because we are killed, the bytes of a page are all written or none.
+    fn take<T: Text>(
+        &self,
+        step: usize,
+        text: &mut T,
+        bytes: &mut [u8],
+        by_pages: bool,
+    ) -> Result<(), T::Error> {
         if self.steps.is_empty(step) {
             return Ok(());
         }
@@ -215,6 +222,12 @@ impl Span {
             bytes[at..end].copy_from_slice(new);
             (low, high) = (low.min(at), high.max(end));
         });
+        let first = self.start + low as u64;
+        let page = (first.next_multiple_of(PAGE) - self.start) as usize;
+        if by_pages && (low + 1..high).contains(&page) {
+            text.write(Avma(first), &bytes[low..page])?;
+            low = page;
+        }
         text.write(Avma(self.start + low as u64), &bytes[low..high])
     }
 }

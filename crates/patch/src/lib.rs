@@ -11,6 +11,7 @@ use calltap_sites::{SiteForm, Svma};
 mod audit;
 mod batch;
 mod bytes;
+mod copy;
 pub mod log;
 mod site;
 mod steps;
@@ -18,6 +19,7 @@ mod steps;
 pub use audit::Audit;
 pub use batch::{Change, Failed, Fate, Text, carry_out};
 pub use bytes::Bytes;
+pub use copy::{Uncopied, copy, copy_room};
 pub use site::{Demand, Site, State, calls_out};
 pub use steps::{STEPS, Steps};
 
@@ -194,15 +196,19 @@ pub fn is_after_prologue(form: &SiteForm) -> bool {
 /// The address of the first byte that a site's jump is written to.
 pub fn site_address(form: &SiteForm) -> Svma {
     match form {
-        SiteForm::Entry { at, .. } | SiteForm::AfterPrologue { at, .. } => *at,
+        SiteForm::Entry { at, .. } | SiteForm::Prologue { at, .. } | SiteForm::AfterPrologue { at, .. } => {
+            *at
+        }
         SiteForm::Prefix { prefix, .. } => *prefix,
     }
 }
 
-/// Where a site's body resumes.
+/// Where a site's body resumes. (Of a function that was not built for tracing: behind what is run from a [copy].)
 pub fn body_address(form: &SiteForm) -> Svma {
     match form {
-        SiteForm::Entry { at, old } | SiteForm::AfterPrologue { at, old } => Svma(at.0 + old.len() as u64),
+        SiteForm::Entry { at, old }
+        | SiteForm::Prologue { at, old }
+        | SiteForm::AfterPrologue { at, old } => Svma(at.0 + old.len() as u64),
         SiteForm::Prefix { entry, .. } => Svma(entry.0 + 2),
     }
 }

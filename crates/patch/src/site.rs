@@ -25,6 +25,9 @@
 //!
 //! The short site goes `66 90`, `66 F9` (or F5: set or complement the carry, of no effect), `EB F9`.
 //!
+//! The first instructions of a function that was not built for tracing become a jump, and are run from a [copy](crate::copy): nothing that A9 could stand for. Such a site is
+//! written while all threads are stopped and none is inside, in one step, which is whole within a page: it has no states in between.
+//!
 //! A function that is replaced as a whole (the profiling function, the dynamic linker's empty one) has a `ret` where the others have A9: off, it returns at once.
 
 use crate::steps::{JUMP, Steps};
@@ -82,6 +85,8 @@ pub struct Site {
 enum Kind {
     Jump,
     Call,
+    /// The function's own first instructions.
+    Prologue,
     /// A function that something else takes the place of.
     Function,
     /// Offset of the two bytes at the entry.
@@ -148,7 +153,7 @@ pub fn calls_out(form: &SiteForm) -> bool {
         SiteForm::Entry { old, .. } | SiteForm::AfterPrologue { old, .. } => {
             matches!(old[..], [0xE8, ..] | [PREFIX, 0xE8, ..] | [0xFF, 0x15, ..])
         }
-        SiteForm::Prefix { .. } => false,
+        SiteForm::Prologue { .. } | SiteForm::Prefix { .. } => false,
     }
 }
 
@@ -173,6 +178,7 @@ impl Site {
         match form {
             SiteForm::Entry { old, .. } => Site::whole(address, old, Kind::Jump),
             SiteForm::AfterPrologue { old, .. } => Site::whole(address, old, Kind::Call),
+            SiteForm::Prologue { old, .. } => Site::prologue(address, old),
             SiteForm::Prefix { prefix, prefix_old, entry, entry_old } => {
                 let between = between(entry.0.checked_sub(prefix.0 + JUMP as u64)?)?;
                 Site::prefixed(address, &[prefix_old, between, entry_old].concat())
@@ -181,13 +187,13 @@ impl Site {
     }
 
     /// The same site, made to *call* what it leads to: the body resumes behind the call, and the return address tells which site it was.
-    /// None for a jump in front of the function, which has no body behind it.
+    /// None for a jump in front of the function, which has no body behind it, and for one in the place of its first instructions.
     pub fn calling(form: &SiteForm, bias: Bias) -> Option<Site> {
         match form {
             SiteForm::Entry { at, old } | SiteForm::AfterPrologue { at, old } => {
                 Site::whole(bias.apply(*at), old, Kind::Call)
             }
-            SiteForm::Prefix { .. } => None,
+            SiteForm::Prologue { .. } | SiteForm::Prefix { .. } => None,
         }
     }
 
@@ -200,6 +206,12 @@ impl Site {
         let original = Bytes::new(original).filter(|bytes| bytes.len() >= JUMP)?;
         let (ready, at, dressing, undressing) = dress(original);
         Some(Site { address, original, ready, kind, at, dressing, undressing })
+    }
+
+    fn prologue(address: Avma, original: &[u8]) -> Option<Site> {
+        let original = Bytes::new(original).filter(|bytes| bytes.len() >= JUMP)?;
+        let (dressing, undressing) = (Demand::Nothing, Demand::Nothing);
+        Some(Site { address, original, ready: original, kind: Kind::Prologue, at: 0, dressing, undressing })
     }
 
     fn prefixed(address: Avma, original: &[u8]) -> Option<Site> {
@@ -226,6 +238,7 @@ impl Site {
             Kind::Call => 1,
             Kind::Short(_) => 2,
             Kind::Function => 4,
+            Kind::Prologue => 5,
         };
         (kind, &self.original)
     }
@@ -238,6 +251,7 @@ impl Site {
             2 => Site::prefixed(address, original),
             3 => Site::empty_function(address, original.try_into().ok()?),
             4 => Site::function(address, original.try_into().ok()?),
+            5 => Site::prologue(address, original),
             _ => None,
         }
     }
@@ -291,6 +305,11 @@ impl Site {
     /// What a change demands of the threads.
     #[inline]
     pub fn demand(&self, from: State, to: State) -> Demand {
+        if self.kind == Kind::Prologue {
+            let is_off = |state| !matches!(state, State::On(_));
+            let same = from == to || is_off(from) && is_off(to);
+            return if same { Demand::Nothing } else { Demand::NobodyRuns };
+        }
         let dressing = if from == State::Original { self.dressing } else { Demand::Nothing };
         let undressing = match (from, to) {
             (_, State::Ready | State::On(_)) => Demand::Nothing,
@@ -308,6 +327,8 @@ impl Site {
     pub fn inside(&self) -> (u64, u64) {
         let (first, length) = match self.kind {
             Kind::Short(_) => (0, JUMP),
+            // Behind the jump it stays as it is.
+            Kind::Prologue => (1, JUMP),
             Kind::Jump | Kind::Call | Kind::Function => (1, self.original.len()),
         };
         (self.address.0 + first, self.address.0 + length as u64)
@@ -337,9 +358,11 @@ impl Site {
         let on: Vec<_> = between.iter().copied().filter(|state| matches!(state, State::On(_))).collect();
         let mut seen: Vec<Bytes> = plain.into_iter().copied().collect();
         seen.extend(on.iter().filter_map(|state| self.bytes(*state).ok()));
-        let mut test = self.ready;
-        test[self.at as usize] = if test[0] == RET { RET } else { TEST };
-        seen.push(test);
+        if self.kind != Kind::Prologue {
+            let mut test = self.ready;
+            test[self.at as usize] = if test[0] == RET { RET } else { TEST };
+            seen.push(test);
+        }
         if let Kind::Short(at) = self.kind {
             let mut carry = self.ready;
             carry[at as usize..][..2].copy_from_slice(&[NOP2[0], short_jump(at)[1]]);
@@ -348,6 +371,12 @@ impl Site {
         let known = |(i, byte): (usize, &u8)| seen.iter().any(|bytes| bytes[i] == *byte);
         if actual.len() != self.len() || !actual.iter().enumerate().all(known) {
             return None;
+        }
+        if self.kind == Kind::Prologue {
+            let whole = self.state_of(actual, on.iter().copied());
+            // (It is not what it shall become, so all of it is written.)
+            let torn = if matches!(to, State::On(_)) { Some(State::Original) } else { on.first().copied() };
+            return whole.or(torn);
         }
         // What leads nowhere and is no A9 may be dressed in part.
         match actual.iter().enumerate().all(|(i, byte)| plain.iter().any(|bytes| bytes[i] == *byte)) {
@@ -366,10 +395,15 @@ impl Site {
         self.original[0] == RET && self.kind == Kind::Jump
     }
 
+    /// Is it a function that something else [takes the place](Site::function) of?
+    pub fn is_function(&self) -> bool {
+        self.kind == Kind::Function
+    }
+
     /// In the file it is a call, of which the five bytes are switched like those that we write.
     #[inline]
     fn is_call(&self) -> bool {
-        self.original[self.at as usize] == CALL[0] && self.kind != Kind::Function
+        self.original[self.at as usize] == CALL[0] && !matches!(self.kind, Kind::Function | Kind::Prologue)
     }
 
     /// The five bytes that are switched, ready or on, or (of a call) as in the file.
@@ -430,6 +464,12 @@ impl Site {
         let (was_on, will_be_on) = (matches!(from, State::On(_)), matches!(to, State::On(_)));
         // Found out before anything is added.
         let new = self.switched(to)?;
+        if self.kind == Kind::Prologue {
+            if self.demand(from, to) != Demand::Nothing {
+                steps.put(0, start, &new);
+            }
+            return Ok(());
+        }
         let dressed = from != to && self.ready != self.original && !self.is_call();
         if from == State::Original && dressed {
             steps.put(0, start, &self.ready);

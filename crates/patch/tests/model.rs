@@ -61,6 +61,17 @@ fn a_function_is_replaced_as_a_whole_once_nobody_is_at_its_beginning() {
     check_mutant("no drain", between_instructions, &|_, acts| without(acts, is_drain));
 }
 
+#[test]
+fn a_function_s_own_instructions_give_way_while_all_are_stopped_and_none_is_inside() {
+    check(sites::prologues);
+    check_mutant("no stop", sites::prologues, &|_, acts| without(acts, is_drain));
+    let several = |place| sites::prologues(place).split_off(1);
+    check_mutant("a stop without a look", several, &|_, acts| {
+        let blind = |act| if let Act::Stop(_) = act { Act::Stop(Look::Nowhere) } else { act };
+        acts.into_iter().map(blind).collect()
+    });
+}
+
 /// Those in which a thread may be between two instructions.
 fn between_instructions(place: u64) -> Vec<Case> {
     let mut cases = sites::functions(place);
@@ -110,16 +121,14 @@ fn is_test(act: &Act) -> bool {
 
 /// Those whose first byte becomes A9.
 fn all_but_empty_functions(place: u64) -> Vec<Case> {
-    let mut cases = sites::every_kind(place);
+    let mut cases = sites::live(place);
     cases.retain(|case| case.ground.falls_through && !case.returns);
     cases
 }
 
 #[test]
 fn without_core_syncs_stale_bytes_come_to_harm() {
-    check_mutant("no core sync", sites::every_kind, &|_, acts| {
-        without(acts, |act| matches!(act, Act::Sync(_)))
-    });
+    check_mutant("no core sync", sites::live, &|_, acts| without(acts, |act| matches!(act, Act::Sync(_))));
 }
 
 #[test]
@@ -134,7 +143,7 @@ fn each_core_sync_between_two_steps_is_needed() {
 
 #[test]
 fn a_jump_written_at_once_is_seen_torn() {
-    check_mutant("one store", sites::every_kind, &|case, acts| {
+    check_mutant("one store", sites::live, &|case, acts| {
         let mut bytes = vec![None; case.ground.length];
         for act in &acts {
             if let Act::Store(_, offset, new) = act {
@@ -156,7 +165,7 @@ fn an_operand_written_behind_a_live_jump_is_seen_torn() {
 
 #[test]
 fn a_first_byte_written_before_its_operand_leads_astray() {
-    check_mutant("first byte before operand", sites::every_kind, &|_, mut acts| {
+    check_mutant("first byte before operand", sites::live, &|_, mut acts| {
         let at = |acts: &[Act], wanted| {
             acts.iter().position(|act| matches!(act, Act::Sync(step) if *step == wanted))
         };

@@ -46,13 +46,20 @@ macro_rules! event {
 }
 
 /// The events of [`crate::record`].
-pub const EVENTS: [Event; 4] = [
+pub const EVENTS: [Event; 7] = [
     event!(
         "function",
         1,
         "\tfield:unsigned long ip;\toffset:8;\tsize:8;\tsigned:0;
 \tfield:unsigned long parent_ip;\toffset:16;\tsize:8;\tsigned:0;\n",
         "\" %ps <-- %ps\", (void *)REC->ip, (void *)REC->parent_ip"
+    ),
+    event!(
+        "kernel_stack",
+        4,
+        "\tfield:int size;\toffset:8;\tsize:4;\tsigned:1;
+\tfield:unsigned long caller[];\toffset:16;\tsize:0;\tsigned:0;\n",
+        "\"\\t=> %ps\\n\\t=> %ps\\n\", (void *)REC->caller[0], (void *)REC->caller[1]"
     ),
     event!(
         "print",
@@ -77,5 +84,22 @@ pub const EVENTS: [Event; 4] = [
         "\tfield:unsigned long func;\toffset:8;\tsize:8;\tsigned:0;
 \tfield:int depth;\toffset:16;\tsize:4;\tsigned:1;\n",
         "\"--> %ps (%d)\", (void *)REC->func, REC->depth"
+    ),
+    event!(
+        "raw_data",
+        18,
+        "\tfield:unsigned int id;\toffset:8;\tsize:4;\tsigned:0;
+\tfield:char buf[];\toffset:12;\tsize:0;\tsigned:0;\n",
+        "\"id:%04x %08x\", REC->id, (int)REC->buf[0]"
+    ),
+    event!(
+        "func_repeats",
+        19,
+        "\tfield:unsigned long ip;\toffset:8;\tsize:8;\tsigned:0;
+\tfield:unsigned long parent_ip;\toffset:16;\tsize:8;\tsigned:0;
+\tfield:unsigned short count;\toffset:24;\tsize:2;\tsigned:0;
+\tfield:unsigned short top_delta_ts;\toffset:26;\tsize:2;\tsigned:0;
+\tfield:unsigned int bottom_delta_ts;\toffset:28;\tsize:4;\tsigned:0;\n",
+        "\" %ps <-%ps\\t(repeats:%u  delta: -%llu)\", (void *)REC->ip, (void *)REC->parent_ip, REC->count, (((unsigned long long)REC->top_delta_ts << 32) | REC->bottom_delta_ts)"
     ),
 ];

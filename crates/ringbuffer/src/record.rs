@@ -2,12 +2,18 @@
 
 /// `function`: a function was entered.
 pub const FUNCTION: u16 = 1;
+/// `kernel_stack`: who called whom.
+pub const STACK: u16 = 4;
 /// `print`: text.
 pub const PRINT: u16 = 5;
 /// `funcgraph_exit`: a function returned.
 pub const GRAPH_EXIT: u16 = 10;
 /// `funcgraph_entry`: a function was entered, and its return is watched for.
 pub const GRAPH_ENTRY: u16 = 11;
+/// `raw_data`: bytes.
+pub const RAW_DATA: u16 = 18;
+/// `func_repeats`: the function before was called again and again.
+pub const REPEATS: u16 = 19;
 
 /// What every record begins with: its kind, no flags, no preemption count, the thread.
 fn begin<const SIZE: usize>(kind: u16, tid: u32) -> [u8; SIZE] {
@@ -50,5 +56,29 @@ pub fn print(tid: u32, at: u64, text: &str) -> Vec<u8> {
     record[8..16].copy_from_slice(&at.to_le_bytes());
     record.extend_from_slice(text.as_bytes());
     record.push(0);
+    record
+}
+
+/// Functions that called each other, innermost first.
+pub fn stack(tid: u32, callers: &[u64]) -> Vec<u8> {
+    let mut record = begin::<16>(STACK, tid).to_vec();
+    record[8..12].copy_from_slice(&(callers.len() as u32).to_le_bytes());
+    record.extend(callers.iter().flat_map(|caller| caller.to_le_bytes()));
+    record
+}
+
+/// `bytes`, of which the first four say what they are.
+pub fn raw_data(tid: u32, bytes: &[u8]) -> Vec<u8> {
+    [&begin::<8>(RAW_DATA, tid), bytes].concat()
+}
+
+/// `function` was called from `parent` so many times more, the last time so long before this record.
+pub fn repeats(tid: u32, function: u64, parent: u64, count: u16, before: u64) -> [u8; 32] {
+    let mut record = begin(REPEATS, tid);
+    record[8..16].copy_from_slice(&function.to_le_bytes());
+    record[16..24].copy_from_slice(&parent.to_le_bytes());
+    record[24..26].copy_from_slice(&count.to_le_bytes());
+    record[26..28].copy_from_slice(&((before >> 32) as u16).to_le_bytes());
+    record[28..32].copy_from_slice(&(before as u32).to_le_bytes());
     record
 }

@@ -46,6 +46,14 @@ fn fields_are_where_the_formats_say() {
     let text = record::print(80, 0x13, "lost");
     assert_eq!(numbers(["common_type", "common_pid", "ip"], &text), [5, 80, 0x13]);
     assert_eq!(field("buf", &text), b"lost\0");
+    let stack = record::stack(81, &[0x14, 0x15]);
+    assert_eq!(numbers(["common_type", "common_pid", "size"], &stack), [4, 81, 2]);
+    assert_eq!(field("caller", &stack), [0x14_u64.to_le_bytes(), 0x15_u64.to_le_bytes()].concat());
+    let bytes = record::raw_data(82, b"ABCDEF");
+    assert_eq!((number("id", &bytes), field("buf", &bytes)), (0x4443_4241, b"EF".as_slice()));
+    let repeats = record::repeats(83, 0x16, 0x17, 9, 5 << 32 | 6);
+    let names = ["common_pid", "ip", "parent_ip", "count", "top_delta_ts", "bottom_delta_ts"];
+    assert_eq!(numbers(names, &repeats), [83, 0x16, 0x17, 9, 5, 6]);
 }
 
 #[test]
@@ -53,7 +61,15 @@ fn names_and_numbers_of_events_are_their_own() {
     for (name, text) in formats::EVENTS {
         assert!(text.starts_with(&format!("name: {name}\nID: ")) && text.ends_with('\n'), "{text}");
     }
-    let ids = [record::FUNCTION, record::PRINT, record::GRAPH_EXIT, record::GRAPH_ENTRY];
+    let ids = [
+        record::FUNCTION,
+        record::STACK,
+        record::PRINT,
+        record::GRAPH_EXIT,
+        record::GRAPH_ENTRY,
+        record::RAW_DATA,
+        record::REPEATS,
+    ];
     for (id, (_, text)) in ids.iter().zip(formats::EVENTS) {
         assert!(text.contains(&format!("\nID: {id}\n")), "{id}: {text}");
     }

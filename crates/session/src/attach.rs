@@ -4,7 +4,7 @@
 //! All of it runs in a thread that ends soon (see [`crate::threads`]).
 
 use crate::frames::{self, Stacks};
-use crate::journal::Entry;
+use crate::journal::{Entry, UNLISTED};
 use crate::loaded::Loaded;
 use crate::maps;
 use crate::modules::mapped;
@@ -23,6 +23,12 @@ use std::time::{Duration, Instant};
 
 /// How long it is tried to stop all threads.
 const TRY: Duration = Duration::from_secs(10);
+/// How often they are stopped, if some are in the way.
+const TRIES: usize = 5;
+/// The first instructions of a function take less than this,
+const MOMENT: Duration = Duration::from_micros(50);
+/// which a thread may need some rounds to get.
+const ROUNDS: usize = 100;
 
 /// What attaching, or detaching, took.
 #[derive(Clone, Copy, Default, Debug)]
@@ -99,13 +105,16 @@ impl Planner<'_> {
         self.check_once()
     }
 
-    /// Makes the sites of all processes of a session what they are wanted to be.
+    /// Makes the sites of all processes of a session what they are wanted to be, also of children that have called nothing since they were forked.
     pub fn come_to_terms_with_all(
         &mut self,
         first: &Target,
         emit: &mut dyn FnMut(News),
     ) -> Result<(), Error> {
-        for (index, target) in self.living(first) {
+        let living = self.living(first);
+        self.processes.retain(|own, _| *own & UNLISTED == 0 || living.iter().any(|(index, _)| index == own));
+        self.meet_new(&living)?;
+        for (index, target) in living {
             let done = self.come_to_terms(index, &target, &mut Stops::default(), emit);
             // What has ended meanwhile needs nothing.
             if index == 0 || target.lives() {
@@ -132,19 +141,38 @@ impl Planner<'_> {
         self.take_mapped(index, &mut records);
         mapped?;
         self.patch(index, target.pid, false, &mut records);
-        self.drain(index, target, stops)?;
+        self.stop_for_the_rest(index, target, stops)?;
         self.patch(index, target.pid, true, &mut records);
         records.drain(..).for_each(emit);
         Ok(())
     }
 
-    /// Sees to it that nobody is inside the sites that demand it. Those where somebody stays inside are left alone.
+    /// Stops all threads for the sites that demand it: those that are written only then, and those in which nobody may be. Where somebody stays inside, they
+    /// are left alone.
+    pub(crate) fn stop_for_the_rest(
+        &mut self,
+        index: u32,
+        target: &Target,
+        stops: &mut Stops,
+    ) -> Result<(), Error> {
+        for _ in 0..TRIES {
+            if !self.is_undrained(index) {
+                break;
+            }
+            self.drain(index, target, stops)?;
+        }
+        Ok(())
+    }
+
+    fn is_undrained(&self, index: u32) -> bool {
+        let process = self.processes.get(&index);
+        process
+            .is_some_and(|process| process.modules.iter().any(|module| module.undrained().next().is_some()))
+    }
+
     fn drain(&mut self, index: u32, target: &Target, stops: &mut Stops) -> Result<(), Error> {
         let session = self.directory.agent();
         let Some(process) = self.processes.get_mut(&index) else { return Ok(()) };
-        if process.modules.iter().all(|module| module.undrained().next().is_none()) {
-            return Ok(());
-        }
         let mut ranges: Vec<(u64, u64)> =
             process.modules.iter().flat_map(|module| module.undrained()).map(Site::inside).collect();
         ranges.sort();
@@ -165,32 +193,42 @@ impl Planner<'_> {
                 let _ = thread.set(user_regs_struct { rip, ..thread.regs });
             }
         }
-        let regions = maps::read(target.pid).unwrap_or_default();
-        let inside = Stacks::new(&held, &regions).words_in(text, &ranges);
-        // What nobody may run while it is dressed is dressed now.
-        if inside.is_empty() {
-            text.lease();
-            // (Nothing is unloaded now; what was unloaded before is left alone.)
-            let now = mapped(&regions, session.parent().unwrap_or(Path::new("/")));
-            process.modules.retain_mut(|module| module.is_there(&now, &regions));
-            let modules = process.modules.iter_mut().collect();
-            let before = std::mem::replace(&mut text.sync, Sync::Quiet);
-            switch(modules, text, Demand::NobodyRuns, &mut Tally::default());
-            // What was made at run time comes all the way: it may be gone when its threads run again.
-            let mut made: Vec<&mut Loaded> =
-                process.modules.iter_mut().filter(|module| module.is_made()).collect();
-            made.iter_mut().for_each(|module| module.drain(&|_| false));
-            let mut tally = Tally::default();
-            switch(made, text, Demand::NobodyRuns, &mut tally);
-            (self.tally.on, self.tally.off) = (self.tally.on + tally.on, self.tally.off + tally.off);
-            text.sync = before;
+        // Others need a moment, which they may get while the rest stands still.
+        for _ in 0..ROUNDS {
+            let Some(thread) = held.iter_mut().find(|thread| frames::find(&ranges, thread.regs.rip)) else {
+                break;
+            };
+            // (Should it have ended, it is in nobody's way.)
+            let _ = thread.run().and_then(|()| {
+                std::thread::sleep(MOMENT);
+                thread.halt()
+            });
         }
+        let regions = maps::read(target.pid).unwrap_or_default();
+        let words = Stacks::new(&held, &regions).words_in(text, &ranges);
+        let inside = |site: &Site| words.iter().any(|word| site.is_inside(*word));
+        text.lease();
+        // (Nothing is unloaded now; what was unloaded before is left alone.)
+        let now = mapped(&regions, session.parent().unwrap_or(Path::new("/")));
+        process.modules.retain_mut(|module| module.is_there(&now, &regions));
+        process.modules.iter_mut().for_each(|module| module.hold_back(&inside));
+        let modules = process.modules.iter_mut().collect();
+        let before = std::mem::replace(&mut text.sync, Sync::Quiet);
+        let mut tally = Tally::default();
+        switch(modules, text, Demand::NobodyRuns, &mut tally);
+        // What was made at run time comes all the way: it may be gone when its threads run again.
+        let mut made: Vec<&mut Loaded> =
+            process.modules.iter_mut().filter(|module| module.is_made()).collect();
+        made.iter_mut().for_each(|module| module.drain(&inside));
+        switch(made, text, Demand::NobodyRuns, &mut tally);
+        (self.tally.on, self.tally.off) = (self.tally.on + tally.on, self.tally.off + tally.off);
+        text.sync = before;
+        process.modules.iter_mut().for_each(|module| module.hold_back(&|_| false));
+        self.tally.stopped += longest(&held);
         stops.add(longest(&held));
         drop(held);
-        for module in &mut process.modules {
-            module.drain(&|site| inside.iter().any(|word| site.is_inside(*word)));
-        }
-        if inside.is_empty() {
+        process.modules.iter_mut().for_each(|module| module.drain(&inside));
+        if words.is_empty() && index & UNLISTED == 0 {
             // (If it cannot be written down, the next controller looks again.)
             let _ = self.directory.journal.add(&[Entry::Drained { process: index }].iter().collect());
         }

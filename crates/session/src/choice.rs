@@ -13,6 +13,8 @@ use serde::{Deserialize, Serialize};
 pub trait Selector: Send + Sync {
     /// The tracers that want a function (bit mask of [`TracerInfo::id`]s).
     fn choose(&self, function: &Function) -> u32;
+    /// Given what there is to choose from: does it reach functions of libraries that were not built for tracing?
+    fn reach(&self, candidates: &Candidates) -> bool;
     /// The reason not to run the program at all, given what can be chosen from at its start.
     fn check(&self, candidates: &Candidates) -> Result<(), Error>;
 }

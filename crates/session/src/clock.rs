@@ -5,7 +5,7 @@
 
 use calltap_abi::Clock;
 use calltap_trace::{ClockKind, ClockPair};
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::{ClockId, DynamicClockId, Timespec, clock_gettime, clock_gettime_dynamic};
 use std::fs;
 
 /// CLOCK_MONOTONIC, nanoseconds.
@@ -18,8 +18,19 @@ pub fn realtime_ns() -> u64 {
     nanoseconds(ClockId::Realtime)
 }
 
+/// CLOCK_MONOTONIC_RAW, CLOCK_BOOTTIME and CLOCK_TAI at a moment of CLOCK_MONOTONIC that was just now.
+pub fn others_ns(at: u64) -> [u64; 3] {
+    let tai = clock_gettime_dynamic(DynamicClockId::Tai).map_or(0, total);
+    let others = [nanoseconds(ClockId::MonotonicRaw), nanoseconds(ClockId::Boottime), tai];
+    let now = monotonic_ns();
+    others.map(|other| other.wrapping_sub(now).wrapping_add(at))
+}
+
 fn nanoseconds(clock: ClockId) -> u64 {
-    let time = clock_gettime(clock);
+    total(clock_gettime(clock))
+}
+
+fn total(time: Timespec) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 

@@ -28,6 +28,9 @@ const SWEEP: Duration = Duration::from_millis(50);
 /// Events reach the file after this time at the latest, and the clocks are compared.
 const FLUSH: Duration = Duration::from_secs(1);
 
+/// Two comparisons of the clocks that lie so far apart tell how long a tick is to about a hundred thousandth.
+const SETTLE: Duration = Duration::from_millis(10);
+
 /// Of one thread, so many chunks are read in a pass while somebody watches: else intervals would not end where a thread fills chunks as fast as they
 /// are read.
 const LIVE_CHUNKS: u32 = 64;
@@ -97,6 +100,8 @@ pub struct Collector<'a> {
     namespace: u64,
     rates: Option<Arc<Rates>>,
     live: Option<Live<'a>>,
+    /// The clocks are compared twice before anything is read.
+    settled: bool,
     /// When everything was last handed over, where that is done now and then.
     flushed: Option<Instant>,
     /// What threads that have ended had summed up; also for whoever asks meanwhile.
@@ -128,6 +133,7 @@ impl<'a> Collector<'a> {
             namespace: fs::metadata("/proc/self/ns/pid").map_or(0, |meta| meta.ino()),
             rates: None,
             live: None,
+            settled: false,
             flushed: None,
             sums: Arc::default(),
             began: None,
@@ -154,6 +160,11 @@ impl<'a> Collector<'a> {
         Collector { live, ..self }
     }
 
+    /// How long a tick is, is known before the first event is handed over.
+    pub fn settled(self, settled: bool) -> Self {
+        Collector { settled, ..self }
+    }
+
     /// Collects until `stop` says so and everything is read. What the consumer failed at, if it did.
     pub fn run(mut self, stop: &dyn Fn() -> bool) -> (Totals, Option<Error>) {
         let control = self.shared.control();
@@ -161,8 +172,15 @@ impl<'a> Collector<'a> {
         self.flushed = self.live.is_none().then_some(swept);
         let now = self.compare_clocks();
         self.began.get_or_insert(now);
+        if self.settled && self.timed {
+            std::thread::sleep(SETTLE);
+            self.compare_clocks();
+        }
         loop {
             let last = stop();
+            if last {
+                self.output.over(self.this_moment());
+            }
             control.heartbeat.fetch_add(1, Relaxed);
             // The agent clears this when we were stopped for too long.
             control.recording.store(u32::from(!last && self.output.failed.is_none()), Relaxed);
@@ -197,7 +215,9 @@ impl<'a> Collector<'a> {
             None => last || late(FLUSH),
             Some(live) => {
                 let asked = |due: &Due| due.asked.load(Acquire) != due.served.load(Relaxed);
-                self.flushed.is_some() != live.on.load(Acquire)
+                let on = live.on.load(Acquire);
+                self.flushed.is_some() != on
+                    || last && on
                     || late(live.interval)
                     || live.due.is_some_and(asked)
             }
@@ -233,15 +253,21 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// This moment.
-    fn compare_clocks(&mut self) -> ClockPair {
+    fn this_moment(&self) -> ClockPair {
         if self.timed {
-            let pair = clock::pair();
-            self.output.record(&Record::Clock(pair));
-            return pair;
+            return clock::pair();
         }
         let now = clock::monotonic_ns();
         ClockPair { ticks: now, monotonic_ns: now }
+    }
+
+    /// This moment, for the trace.
+    fn compare_clocks(&mut self) -> ClockPair {
+        let pair = self.this_moment();
+        if self.timed {
+            self.output.record(&Record::Clock(pair));
+        }
+        pair
     }
 
     fn find_threads(&mut self) {

@@ -11,7 +11,7 @@ use crate::ahead::Ahead;
 use crate::attach::Stops;
 use crate::directory::Directory;
 use crate::frames::{self, Stacks};
-use crate::journal::{Entry, NO_FILE};
+use crate::journal::{self, Entry, NO_FILE};
 use crate::maps::{self, Region};
 use crate::pages;
 use crate::patient::{Patient, await_tidy, explain, longest, say};
@@ -61,9 +61,10 @@ impl Mark {
         region.is_some_and(|region| region.executable && is_file(region))
     }
 
-    /// Whoever made this code may unmake it at any moment.
-    fn is_made(&self) -> bool {
-        self.inode == NO_FILE
+    /// It is written only while all threads stand still: by its form, or as whoever made this code may unmake it at any moment.
+    fn needs_stop(&self) -> bool {
+        let demand = |target: &State| self.site.demand(*target, State::Ready);
+        self.inode == NO_FILE || self.targets.iter().map(demand).max() == Some(Demand::NobodyRuns)
     }
 }
 
@@ -78,7 +79,7 @@ impl Past {
     /// Of process `index`: what was done to it, and to those it was forked from (not known: to any). What is mapped no more, or is another file's by now, is forgotten.
     fn new(entries: Vec<Entry>, shared: &Shared, index: Option<u32>, regions: &[Region], code: u64) -> Past {
         let line = index.map(|index| shared.line(index));
-        let ours = |process: u32| line.as_ref().is_none_or(|line| line.contains(&process));
+        let ours = |process: u32| journal::is_ours(process, line.as_deref());
         let shows = |address, offset| regions.iter().any(|region| region.shows(address, code, offset));
         let (mut marks, mut hops) = (BTreeMap::<Avma, Mark>::new(), Vec::new());
         for entry in entries {
@@ -111,8 +112,14 @@ impl Past {
         self
     }
 
-    /// Switches everything off; of what was made at run time, only where all threads stand still.
-    fn switch_off(&mut self, which: impl Fn(&Mark) -> bool, text: &mut ProcessText, notes: &mut Vec<String>) {
+    /// Switches off what is to be, with this seen to.
+    fn switch_off(
+        &mut self,
+        which: impl Fn(&Mark) -> bool,
+        granted: Demand,
+        text: &mut ProcessText,
+        notes: &mut Vec<String>,
+    ) {
         let mut found = Vec::new();
         // (They are in the order of their addresses.)
         let mut ahead = Ahead::new(text);
@@ -123,7 +130,7 @@ impl Past {
             match state {
                 Some(State::Original | State::Ready) => {}
                 // It is something else by now.
-                None if mark.is_made() => mark.dressed = false,
+                None if mark.inode == NO_FILE => mark.dressed = false,
                 Some(state) => found.push((mark.site, state, Vec::new())),
                 // A batch was cut short here.
                 None => {
@@ -135,7 +142,7 @@ impl Past {
             .iter()
             .map(|(site, from, recover)| Change { site, from: *from, to: State::Ready, recover })
             .collect();
-        report(carry_out(text, changes.iter().copied(), Demand::NobodyInside), &changes, notes);
+        report(carry_out(text, changes.iter().copied(), granted), &changes, notes);
     }
 
     /// With nobody running, brings the file's bytes back. False if somebody is inside a site that demands more.
@@ -246,7 +253,7 @@ fn detach(
         patient.regions = maps::read(target.pid).unwrap_or_default();
         past = past.what_is_left(&patient.regions);
         patient.text.sync = Sync::Barrier;
-        past.switch_off(|mark| !mark.is_made(), &mut patient.text, &mut notes);
+        past.switch_off(|mark| !mark.needs_stop(), Demand::NobodyInside, &mut patient.text, &mut notes);
         patient.text.sync = Sync::Quiet;
     }
     drop(kept);
@@ -270,7 +277,12 @@ fn detach(
                 patient.regions = maps::read(target.pid).unwrap_or_default();
                 past = past.what_is_left(&patient.regions);
                 patient.text.lease();
-                past.switch_off(|mark| !live || mark.is_made(), &mut patient.text, &mut notes);
+                past.switch_off(
+                    |mark| !live || mark.needs_stop(),
+                    Demand::NobodyRuns,
+                    &mut patient.text,
+                    &mut notes,
+                );
                 // (A thread that ends meanwhile: all are looked at again.)
                 let outside = match leave_hooks(&mut held, &mut patient, &ours) {
                     Err(NotHeld::Gone) => false,

@@ -33,7 +33,12 @@ const CREATION: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(2);
 
 fn name_of(target: &Target) -> String {
-    format!("{OF}{}.{}", target.pid, target.start_time)
+    format!("{OF}{}.{}.{}", target.pid, target.start_time, pid_namespace())
+}
+
+/// In which process ids are what they are to us.
+fn pid_namespace() -> u64 {
+    fs::metadata("/proc/self/ns/pid").map_or(0, |meta| meta.ino())
 }
 
 /// Where directories of sessions may lie.
@@ -75,11 +80,21 @@ impl Base {
 /// Does the process live that a directory of this name belongs to?
 fn is_of_living(name: &str) -> bool {
     let mut words = name.strip_prefix(OF).unwrap_or_default().split('.').map(str::parse::<u64>);
-    match (words.next(), words.next()) {
-        (Some(Ok(pid)), Some(Ok(start_time))) => Target::of_child(pid as u32)
+    match (words.next(), words.next(), words.next()) {
+        // In another container there are other processes.
+        (Some(Ok(_)), Some(Ok(_)), Some(Ok(namespace))) if namespace != pid_namespace() => true,
+        (Some(Ok(pid)), Some(Ok(start_time)), _) => Target::of_child(pid as u32)
             .is_some_and(|target| target.start_time == start_time && target.lives()),
         _ => false,
     }
+}
+
+/// The processes that have a session in one of our own places. (One in a root of its own has it there.)
+pub fn of_living() -> Vec<u32> {
+    let places = ["/dev/shm", "/tmp", "/var/tmp"].into_iter().flat_map(fs::read_dir);
+    let names = places.flatten().flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let own = names.filter(|name| is_of_living(name));
+    own.filter_map(|name| name.strip_prefix(OF)?.split('.').next()?.parse().ok()).collect()
 }
 
 /// What tells a session from others.
@@ -176,6 +191,11 @@ impl Directory {
             Place::open(Base::own(directory.parent()?.to_owned()), directory.file_name()?.to_str()?).ok()?;
         let trusted = [target.owner().map_or(0, |(uid, _)| uid), rustix::process::geteuid().as_raw()];
         place.directory.metadata().is_ok_and(|meta| trusted.contains(&meta.uid())).then_some(place)
+    }
+
+    /// Reads a small file of the one of a process, whoever is at it.
+    pub fn peek(target: &Target, name: &str) -> Option<String> {
+        Directory::place_for(target)?.read(name).ok()
     }
 
     /// Comes to ask whoever is at the one of a process. None if nobody is; whoever asks already is waited for.

@@ -11,6 +11,8 @@ use crate::target::Target;
 use crate::text::ProcessText;
 use crate::threads::{Held, NotHeld};
 use crate::{Error, enter};
+use calltap_abi::remote;
+use std::path::Path;
 
 /// System calls before that: the C library looks at its tunables, gets memory.
 const CALLS: usize = 2000;
@@ -35,6 +37,16 @@ pub fn hold(pid: u32, directory: &Directory, shared: &Shared) -> Result<Held, Er
         Ok(false) => Err(refuse("it could not be held, this machine is too busy")),
         Err(failed) => Err(explain(&target, failed)),
     }
+}
+
+/// Has the program, which is held, map what is in the plan area.
+pub fn map(pid: u32, thread: &mut Held) -> Result<(), Error> {
+    let target = Target::known(pid)?;
+    let mut patient = Patient::new(&target)?;
+    patient.hold = true;
+    let mapped = patient.remote(thread, remote::MAP, Path::new(""));
+    patient.put_back(thread);
+    mapped.map_err(|failed| explain(&target, failed))
 }
 
 /// Lets it run until the kernel has told its thread library the thread's id. Where the library will keep that; None: it is not told. (Single steps

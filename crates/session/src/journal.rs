@@ -1,7 +1,8 @@
 //! What was done to the processes of a session, written down before it is done: every site with every stub it was ever led to, and every
 //! range of hops. It lies in the session directory, so that whoever comes after a killed controller can undo, or go on.
 //!
-//! Entries are 64 bytes, little-endian: kind, length, form, 0, process (4 bytes), address, target, file (8 each), stub (4), bytes (24), 0 (4).
+//! Entries are 64 bytes, little-endian: kind, length, form, 0, process (4 bytes), address, target, file (8 each), stub (4), bytes (24), distance from
+//! the site to its copy (4; 0: none).
 
 use calltap_patch::{Avma, Site, Wanted};
 use std::fs::File;
@@ -19,6 +20,8 @@ pub enum Entry {
         site: Site,
         /// Stub or hop.
         target: Avma,
+        /// Where the instructions are run that gave way to the jump.
+        copy: Option<Avma>,
         /// The stub's number and form; none for the dynamic linker's function, and for calls that only become NOPs.
         stub: Option<(u32, Wanted)>,
         /// Inode of the file that is mapped there.
@@ -41,6 +44,20 @@ pub enum Entry {
         process: u32,
     },
 }
+
+impl Entry {
+    /// Inode of the file that it is about a site of.
+    pub fn file(&self) -> Option<u64> {
+        match self {
+            Entry::Site { inode, .. } => Some(*inode),
+            Entry::Hops { .. } | Entry::Drained { .. } => None,
+        }
+    }
+}
+
+/// The bit of a process's number that is no index: its id, as it is in no table. A forked child comes into the table when it first calls something; what was done
+/// to it before is also its children's.
+pub const UNLISTED: u32 = 1 << 31;
 
 /// In the place of an inode: code that was made at run time, and may be something else at any moment.
 pub const NO_FILE: u64 = u64::MAX;
@@ -73,28 +90,41 @@ impl<'a> FromIterator<&'a Entry> for Entries {
     }
 }
 
-/// What of it holds for a process. `line`: itself and those it was forked from; `shows(address, offset)`: is this byte of the code file mapped there?
+/// What of it holds for a process. `line`: itself and those it was forked from, unless it is in no table: then it may be anybody's child;
+/// `shows(address, offset)`: is this byte of the code file mapped there?
 ///
 /// Hops are written down before they are mapped, so whoever came before may have failed, or been killed, in between: sites that were to lead
 /// there have no such stub.
-pub fn standing<'e>(entries: &'e [Entry], line: &[u32], shows: impl Fn(u64, u64) -> bool) -> Vec<&'e Entry> {
+pub fn standing<'e>(
+    entries: &'e [Entry],
+    line: Option<&[u32]>,
+    shows: impl Fn(u64, u64) -> bool,
+) -> Vec<&'e Entry> {
     let mut hops = Vec::new();
     let stands = |entry: &&Entry| match **entry {
         Entry::Hops { process, address, offset, length } => {
-            let ours = line.contains(&process);
+            let ours = is_ours(process, line);
             if ours {
                 hops.push((address..address + length, shows(address, offset)));
             }
             ours
         }
-        Entry::Site { process, target, .. } => {
+        Entry::Site { process, target, copy, .. } => {
             // (The same addresses are given out again if nothing was mapped there.)
-            let last = hops.iter().rfind(|(range, _)| range.contains(&target.0));
-            line.contains(&process) && last.is_none_or(|(_, mapped)| *mapped)
+            let is_there = |at: &Avma| {
+                let last = hops.iter().rfind(|(range, _)| range.contains(&at.0));
+                last.is_none_or(|(_, mapped)| *mapped)
+            };
+            is_ours(process, line) && [Some(target), copy].iter().flatten().all(is_there)
         }
-        Entry::Drained { process } => line.contains(&process),
+        Entry::Drained { process } => line.is_some_and(|line| line.contains(&process)),
     };
     entries.iter().filter(stands).collect()
+}
+
+/// May what was done to a process have been done to one of this [line](standing)?
+pub fn is_ours(process: u32, line: Option<&[u32]>) -> bool {
+    process & UNLISTED != 0 || line.is_none_or(|line| line.contains(&process))
 }
 
 /// The file.
@@ -126,7 +156,7 @@ fn encode(entry: &Entry) -> [u8; SIZE] {
     let mut out = [0; SIZE];
     let mut put = |at: usize, bytes: &[u8]| out[at..at + bytes.len()].copy_from_slice(bytes);
     match entry {
-        Entry::Site { process, site, target, stub, inode } => {
+        Entry::Site { process, site, target, copy, stub, inode } => {
             let (kind, bytes) = site.parts();
             let bytes = &bytes[..bytes.len().min(BYTES)];
             let form = stub.map_or(NO_STUB, |(_, wanted)| wanted.number());
@@ -137,6 +167,8 @@ fn encode(entry: &Entry) -> [u8; SIZE] {
             put(24, &inode.to_le_bytes());
             put(32, &stub.map_or(0, |(stub, _)| stub).to_le_bytes());
             put(36, bytes);
+            let distance = copy.map_or(0, |copy| copy.0.wrapping_sub(site.address().0) as i32);
+            put(60, &distance.to_le_bytes());
         }
         Entry::Hops { process, address, offset, length } => {
             put(0, &[HOPS]);
@@ -169,7 +201,11 @@ fn decode(bytes: &[u8]) -> Option<Entry> {
         NO_STUB => None,
         form => Some((stub, Wanted::from_number(form)?)),
     };
-    Some(Entry::Site { process, site, target: Avma(word(16)?), stub, inode: word(24)? })
+    let copy = match half(60)? as i32 {
+        0 => None,
+        distance => Some(Avma(site.address().0.wrapping_add_signed(distance.into()))),
+    };
+    Some(Entry::Site { process, site, target: Avma(word(16)?), copy, stub, inode: word(24)? })
 }
 
 #[cfg(test)]
@@ -184,6 +220,7 @@ mod tests {
         let forms = [
             SiteForm::Entry { at, old: vec![0x90; 5] },
             SiteForm::AfterPrologue { at, old: vec![0xE8, 1, 2, 3, 4] },
+            SiteForm::Prologue { at, old: vec![0x55, 0x48, 0x89, 0xE5, 0x41, 0x57] },
             SiteForm::Prefix {
                 prefix: at,
                 prefix_old: vec![0x90; 5],
@@ -197,6 +234,7 @@ mod tests {
                 process: 3,
                 site: Site::new(form, Bias(0x5555_0000_0000)).unwrap(),
                 target: Avma(0x7f00_0000_1234),
+                copy: matches!(form, SiteForm::Prologue { .. }).then_some(Avma(0x5555_4000_0040)),
                 stub: Some((77, Wanted::GRAPH)),
                 inode: 12345,
             })
@@ -204,7 +242,7 @@ mod tests {
         entries.push(Entry::Hops { process: 1, address: 0x4000, offset: 0x200_0000, length: 4096 });
         let site = Site::empty_function(Avma(0x7f00_0000_0010), [0xC3, 0x66, 0x2E, 0x0F, 0x1F]).unwrap();
         entries.push(Entry::Drained { process: 5 });
-        entries.push(Entry::Site { process: 0, site, target: Avma(9), stub: None, inode: 1 });
+        entries.push(Entry::Site { process: 0, site, target: Avma(9), copy: None, stub: None, inode: 1 });
         let file = tempfile::tempfile().unwrap();
         let journal = Journal::new(file.try_clone().unwrap());
         journal.add(&entries[..2].iter().collect()).unwrap();

@@ -125,15 +125,25 @@ pub fn interruption() -> Result<Arc<AtomicBool>, Error> {
     Ok(told)
 }
 
+/// Becomes true when somebody wants a snapshot (SIGUSR1), if that is `wanted`.
+pub fn flag_for_snapshots(wanted: bool) -> Result<Arc<AtomicBool>, Error> {
+    let sent = Arc::new(AtomicBool::new(false));
+    if wanted {
+        signal_hook::flag::register(SIGUSR1, Arc::clone(&sent))
+            .map_err(|source| Error::System { what: "signal handlers", source })?;
+    }
+    Ok(sent)
+}
+
 /// Signals that would end us and are the program's business.
 pub struct Signals(SignalsInfo<WithOrigin>);
 
 impl Signals {
-    /// Takes the signals over. Those that are ignored (nohup) stay so, also in the program.
-    pub fn take() -> Result<Signals, Error> {
+    /// Takes the signals over, but for SIGUSR1 if that is `ours`. Those that are ignored (nohup) stay so, also in the program.
+    pub fn take(ours: bool) -> Result<Signals, Error> {
         let ignored = ignored_signals();
         let all = [SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2];
-        let taken = all.into_iter().filter(|n| ignored >> (n - 1) & 1 == 0);
+        let taken = all.into_iter().filter(|n| ignored >> (n - 1) & 1 == 0 && !(ours && *n == SIGUSR1));
         let signals = SignalsInfo::<WithOrigin>::new(taken);
         signals.map(Signals).map_err(|source| Error::System { what: "signal handlers", source })
     }

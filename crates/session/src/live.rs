@@ -2,7 +2,7 @@
 //! take a snapshot, or leave.
 
 use crate::attach::Stops;
-use crate::choice::{Choice, Words};
+use crate::choice::{Choice, Parse, Words};
 use crate::collector::{Collector, Totals};
 use crate::directory::Directory;
 use crate::loaded::{Listed, Wish};
@@ -13,9 +13,9 @@ use crate::record::{self, Options};
 use crate::shm::{self, Shared};
 use crate::target::Target;
 use crate::trace_file::TraceFile;
-use crate::{Error, attach, clock, detach};
+use crate::{Error, attach, clock, detach, directory};
 use calltap_abi::Clock;
-use calltap_sites::Function;
+use calltap_sites::{Discovery, Function};
 use calltap_trace::{ClockPair, End, Profile, Record, Session, SiteId, TraceWriter, TracerInfo};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
@@ -68,6 +68,8 @@ pub struct Attached {
     shared: Shared,
     /// What the session was told.
     pub settings: Settings,
+    /// What the daemon that converts recorded calls had to say when it was woken.
+    pub notes: Vec<String>,
 }
 
 /// What is known of a session.
@@ -175,6 +177,16 @@ impl Settings {
     }
 }
 
+/// The processes that are attached to for whoever comes.
+pub fn attached() -> Vec<u32> {
+    let is_attached = |pid: &u32| {
+        let text = Target::known(*pid).ok().and_then(|target| Directory::peek(&target, FILE));
+        let settings = text.and_then(|text| serde_json::from_str::<Settings>(&text).ok());
+        settings.is_some_and(|settings| settings.stage == Stage::Attached)
+    };
+    directory::of_living().into_iter().filter(is_attached).collect()
+}
+
 impl Status {
     /// Of a session with so many sites on, of so many.
     pub fn new(
@@ -251,18 +263,22 @@ impl Attached {
         }
         settings.stage = Stage::Attached;
         settings.save(&directory)?;
-        Ok((Attached { target, directory, shared, settings }, stops, notes))
+        Ok((Attached { target, directory, shared, settings, notes: Vec::new() }, stops, notes))
     }
 
-    /// Opens the session of a process.
-    pub fn find(pid: u32) -> Result<Attached, Error> {
+    /// Opens the session of a process. If calls are recorded when they are first made, whoever comes wakes the daemon that converts them: nobody else does.
+    pub fn find(pid: u32, parse: Parse) -> Result<Attached, Error> {
         let target = Target::known(pid)?;
         let none = || target.refuse("calltap is not attached to it");
         let directory = Directory::open_for(&target)?.ok_or_else(none)?;
         let settings = Settings::load(&directory).filter(|settings| settings.stage == Stage::Attached);
         let shared = Shared::open(&directory.control).ok();
         match (settings, shared) {
-            (Some(settings), Some(shared)) => Ok(Attached { target, directory, shared, settings }),
+            (Some(settings), Some(shared)) => {
+                let mut attached = Attached { target, directory, shared, settings, notes: Vec::new() };
+                attached.wake(parse)?;
+                Ok(attached)
+            }
             _ => Err(target
                 .refuse("an earlier calltap was killed in the middle of it: 'calltap detach' cleans up")),
         }
@@ -276,25 +292,58 @@ impl Attached {
     where
         T: Send,
     {
-        let mut planner = Planner::new(&self.shared, &self.directory, Box::new(choose), &|_| Ok(()));
-        planner = planner.by(self.settings.patch_mode);
+        let discovery = match self.settings.words.ftraced {
+            Some(_) => Discovery::FirstCall,
+            None => Discovery::AtLoad,
+        };
+        let planner = Planner::new(&self.shared, &self.directory, Box::new(choose), &|_| Ok(()));
+        let mut planner = planner.by(self.settings.patch_mode).discovering(discovery);
         planner.recall(&self.target)?;
         thread::scope(|scope| scope.spawn(|| work(&mut planner)).join()).map_err(|_| Error::thread())?
+    }
+
+    /// Has what was recorded converted, if the daemon is enabled.
+    fn wake(&mut self, parse: Parse) -> Result<(), Error> {
+        let Some(mut ftraced) = self.settings.words.ftraced.clone().filter(|ftraced| ftraced.enabled) else {
+            return Ok(());
+        };
+        let choice = parse(&self.settings.words, true).map_err(|why| self.target.refuse(&why))?;
+        let on = self.settings.on;
+        let choose = |function: &Function| if on { choice.wish(function) } else { None };
+        let mut records = Vec::new();
+        let done = self.with_planner(choose, |planner| {
+            planner.convert(&self.target, &mut ftraced, &mut |record| records.push(record))
+        });
+        self.notes.extend(notes_in(&records));
+        self.notes.extend(done.err().map(|error| error.to_string()));
+        self.settings.words.ftraced = Some(ftraced);
+        self.settings.save(&self.directory)
     }
 
     /// Changes what is traced; only the sites that differ are touched.
     pub fn set(&mut self, choice: Choice, on: bool) -> Result<(Tally, Vec<String>), Error> {
         let choose = |function: &Function| if on { choice.wish(function) } else { None };
+        let mut ftraced = self.settings.words.ftraced.clone();
         let (tally, notes) = self.with_planner(choose, |planner| {
             if on {
+                planner.widen(&self.target, &|candidates| choice.selector.reach(candidates));
                 choice.selector.check(&planner.candidates)?;
             }
             let mut records = Vec::new();
-            planner.come_to_terms_with_all(&self.target, &mut |record| records.push(record))?;
+            let mut emit = |record| records.push(record);
+            planner.come_to_terms_with_all(&self.target, &mut emit)?;
+            if let (Some(own), Some(written)) = (&mut ftraced, &choice.words.ftraced)
+                && own.obey(written)
+            {
+                if own.enabled {
+                    planner.resume_recording();
+                }
+                planner.convert(&self.target, own, &mut emit)?;
+            }
             Ok((planner.tally, notes_in(&records)))
         })?;
         self.settings.session.tracers = choice.tracers;
-        (self.settings.words, self.settings.on) = (choice.words, on);
+        (self.settings.words, self.settings.on) = (Words { ftraced, ..choice.words }, on);
         self.settings.save(&self.directory)?;
         Ok((tally, notes))
     }
@@ -336,6 +385,7 @@ impl Attached {
         let (copy, gap) = self.with_planner(
             |_| None,
             |planner| {
+                planner.widen(&self.target, &|candidates| choice.selector.reach(candidates));
                 planner.describe(&mut |record| drop(sender.send(record)));
                 let start = Instant::now();
                 planner.come_to_terms_with_all(&self.target, &mut |_| {})?;

@@ -7,7 +7,7 @@ use crate::modules::Mapped;
 use crate::news::{NewSite, NewSites, News};
 use crate::stubs::{HopRange, Stubs};
 use crate::text::ProcessText;
-use calltap_patch::{Avma, Bias, Change, Demand, Fate, Site, State, Text, Wanted, calls_out};
+use calltap_patch::{Avma, Bias, Change, Demand, Fate, Site, State, Text, Wanted, calls_out, copy_room};
 use calltap_sites::{Binary, Function, Hook, SiteForm, SiteKind, Svma};
 use calltap_trace::{Module, Record};
 use rustix::io::Errno;
@@ -47,6 +47,18 @@ pub struct Loaded {
     made: Option<HashMap<u64, usize>>,
 }
 
+/// A call of the profiling function that was found when it was made.
+pub struct Call {
+    /// Index of the function.
+    pub function: usize,
+    /// Where it is,
+    pub at: Avma,
+    /// and its bytes.
+    pub old: Vec<u8>,
+    /// How its function can be patched, if it can.
+    pub form: Option<(SiteKind, SiteForm)>,
+}
+
 /// A site that was wanted at some time.
 #[derive(Clone, Debug)]
 struct Placed {
@@ -75,6 +87,8 @@ struct Placed {
     apart: bool,
     /// It was found when it was first called.
     seen: bool,
+    /// Somebody is inside it: not now.
+    held_back: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -84,6 +98,8 @@ struct Stub {
     id: u32,
     /// Where the site jumps: the stub or its hop.
     target: Avma,
+    /// Where what gave way to the jump is run.
+    copy: Option<Avma>,
 }
 
 /// The stubs that a site was given, one for whatever was wanted of it at some time. Nearly always that is one.
@@ -155,6 +171,7 @@ impl Placed {
             lead: None,
             apart: false,
             seen: false,
+            held_back: false,
         }
     }
 
@@ -174,7 +191,7 @@ impl Placed {
     /// The change to that, if it is not so.
     fn change(&self) -> Option<Change<'_>> {
         let (from, to) = (self.state, self.shall());
-        let is_needed = !self.refused && (from != to || !self.torn.is_empty());
+        let is_needed = !self.refused && !self.held_back && (from != to || !self.torn.is_empty());
         is_needed.then_some(Change { site: &self.site, from, to, recover: &self.torn })
     }
 
@@ -199,7 +216,7 @@ impl Placed {
             self.refused = true;
             return;
         };
-        let targets = || self.stubs.all().map(|stub| State::On(stub.target));
+        let targets = || self.stubs.all().map(|stub| stub.target).chain(self.lead).map(State::On);
         match self.site.state_of(actual, targets()) {
             Some(state) => self.state = state,
             None => (self.state, self.torn) = (State::Ready, targets().chain([State::Original]).collect()),
@@ -225,6 +242,18 @@ impl Loaded {
         Loaded { made, ..Loaded::new(mapped, record, Arc::default(), Bias(0), false) }
     }
 
+    /// The same in a child that was forked: what is left of its hops is the parent's.
+    pub fn inherited(&self) -> Loaded {
+        Loaded { hops: Vec::new(), ..self.clone() }
+    }
+
+    /// More of its functions are known to be traceable.
+    pub fn know_more(&mut self, binary: Arc<Binary>) {
+        if binary.functions.len() == self.binary.functions.len() {
+            self.binary = binary;
+        }
+    }
+
     /// Is it code that is in no file?
     pub fn is_made(&self) -> bool {
         self.made.is_some()
@@ -239,9 +268,7 @@ impl Loaded {
             let (start, end) = (site.address().0, site.address().0 + site.len() as u64);
             regions.iter().any(|region| region.executable && region.start <= start && end <= region.end)
         };
-        if !self.sites.iter().all(|placed| is_there(&placed.site)) {
-            self.forget(|placed| !is_there(&placed.site));
-        }
+        self.forget(|placed| !is_there(&placed.site));
         let (start, end) = self.mapped.range;
         regions.iter().any(|region| region.executable && region.start < end && start < region.end)
     }
@@ -278,7 +305,7 @@ impl Loaded {
         if hook.0 == 0 || self.is_made() || std::mem::replace(&mut self.led, true) {
             return;
         }
-        let (process, range, inode) = (self.record.process, self.mapped.range, self.mapped.file.1);
+        let (process, range) = (self.record.process, self.mapped.range);
         let binary = Arc::clone(&self.binary);
         // (What only defines them for others has few functions.)
         let most = binary.functions.len().min(stubs.room());
@@ -307,7 +334,7 @@ impl Loaded {
                 note("there is no free address range near it");
                 continue;
             };
-            stubs.to_note.push(&Entry::Site { process, site, target, stub: None, inode });
+            self.note_site(site, target, stubs);
             let (lead, drained, apart) = (Some(target), self.fresh, true);
             self.sites.push(Placed { lead, drained, apart, ..Placed::new(function, site) });
         }
@@ -330,7 +357,8 @@ impl Loaded {
         *functions.entry(start).or_insert_with(|| {
             let (kind, form, reason) = (SiteKind::None, None, String::new());
             let (name, aliases) = (format!("{start:#x}"), Vec::new());
-            let function = Function { name, aliases, address: Svma(start), size: 0, kind, form, reason };
+            let (address, on_demand) = (Svma(start), false);
+            let function = Function { name, aliases, address, size: 0, kind, form, reason, on_demand };
             Arc::make_mut(&mut self.binary).functions.push(function);
             self.places.push(0);
             self.places.len() - 1
@@ -347,56 +375,54 @@ impl Loaded {
         text.read(at, &mut bytes).is_ok() && placed.site.is(placed.state, &bytes)
     }
 
-    /// A call was found when it was made: it becomes a NOP, or what is wanted of its function, if it has a form.
-    pub fn add(
-        &mut self,
-        function: usize,
-        at: Avma,
-        old: &[u8],
-        form: Option<(SiteKind, SiteForm)>,
-        stubs: &mut Stubs<'_>,
-    ) {
-        let own = self.places.get(function).is_some_and(|place| *place != 0);
-        let is_old = |placed: &Placed| {
-            // What was at this place, and in code made anew what was in this function, is not there any more.
-            placed.site.address() == at
-                || self.made.is_some() && own && placed.function == function && !placed.apart
-        };
-        if self.sites.iter().any(is_old) {
-            let made = self.is_made();
-            self.forget(|placed| {
-                placed.site.address() == at || made && placed.function == function && !placed.apart
+    /// Calls were found when they were made, in the order of their addresses: they become NOPs, or what is wanted of their functions, if those have a form.
+    pub fn add(&mut self, calls: Vec<Call>, stubs: &mut Stubs<'_>) {
+        let functions: HashSet<usize> = calls.iter().map(|call| call.function).collect();
+        let made = self.is_made();
+        // What was at these places, and in code made anew what was in these functions, is not there any more.
+        self.forget(|placed| {
+            calls.binary_search_by_key(&placed.site.address(), |call| call.at).is_ok()
+                || made && functions.contains(&placed.function) && !placed.apart
+        });
+        for Call { function, at, old, form } in calls {
+            let own = self.places.get(function) == Some(&0);
+            let (site, apart) = match form {
+                Some((kind, form)) if own => {
+                    let site = Site::new(&form, self.bias);
+                    self.found.insert(function, (kind, form));
+                    (site, false)
+                }
+                // Only a NOP will be made of it.
+                _ => (Site::from_parts(at, CALL, &old), true),
+            };
+            let Some(site) = site else { continue };
+            let drained = site.demand(State::Original, State::Ready) == Demand::Nothing;
+            self.note_site(site, Avma(0), stubs);
+            self.sites.push(Placed {
+                quiet: true,
+                drained,
+                apart,
+                seen: true,
+                ..Placed::new(function, site)
             });
-        }
-        let own = self.places.get(function) == Some(&0);
-        let (site, apart) = match form {
-            Some((kind, form)) if own => {
-                let site = Site::new(&form, self.bias);
-                self.found.insert(function, (kind, form));
-                (site, false)
+            if !apart {
+                self.places[function] = self.sites.len() as u32;
             }
-            // Only a NOP will be made of it.
-            _ => (Site::from_parts(at, CALL, old), true),
-        };
-        let Some(site) = site else { return };
-        let drained = site.demand(State::Original, State::Ready) == Demand::Nothing;
-        let (process, inode) = (self.record.process, self.mapped.file.1);
-        stubs.to_note.push(&Entry::Site { process, site, target: Avma(0), stub: None, inode });
-        self.sites.push(Placed { quiet: true, drained, apart, seen: true, ..Placed::new(function, site) });
-        if !apart {
-            self.places[function] = self.sites.len() as u32;
         }
         self.put_in_order();
     }
 
     /// Forgets sites.
     fn forget(&mut self, gone: impl Fn(&Placed) -> bool) {
+        if !self.sites.iter().any(&gone) {
+            return;
+        }
         for placed in self.sites.iter().filter(|placed| gone(placed) && !placed.apart) {
             self.found.remove(&placed.function);
             self.places[placed.function] = 0;
         }
         self.sites.retain(|placed| !gone(placed));
-        self.number();
+        self.note_places();
     }
 
     /// Calls that were found when they were made, and are calls no more.
@@ -416,6 +442,12 @@ impl Loaded {
         named.map_or_else(|| format!("{:#x}", placed.site.address().0), |function| function.name.clone())
     }
 
+    /// Has a site written down that has no stub, and what it leads to, if to anything.
+    fn note_site(&self, site: Site, target: Avma, stubs: &mut Stubs<'_>) {
+        let (process, inode) = (self.record.process, self.mapped.file.1);
+        stubs.to_note.push(&Entry::Site { process, site, target, copy: None, stub: None, inode });
+    }
+
     /// Calls to the profiling function become NOPs, wanted or not, in code that nobody can be running yet.
     pub fn quieten(&mut self, stubs: &mut Stubs<'_>) {
         if !self.fresh {
@@ -428,8 +460,7 @@ impl Loaded {
             let Some(place) = self.place_of(function, |_| Some(site)) else { continue };
             self.sites[place].quiet = true;
             self.sites[place].drained = true;
-            let (process, inode) = (self.record.process, self.mapped.file.1);
-            stubs.to_note.push(&Entry::Site { process, site, target: Avma(0), stub: None, inode });
+            self.note_site(site, Avma(0), stubs);
         }
         self.put_in_order();
     }
@@ -494,11 +525,11 @@ impl Loaded {
             return;
         }
         self.sites.sort_by_key(|placed| placed.site.address());
-        self.number();
+        self.note_places();
     }
 
     /// Notes which site is at which place.
-    fn number(&mut self) {
+    fn note_places(&mut self) {
         for (place, placed) in self.sites.iter().enumerate().filter(|(_, placed)| !placed.apart) {
             self.places[placed.function] = place as u32 + 1;
         }
@@ -529,7 +560,12 @@ impl Loaded {
         let range = self.mapped.range;
         let process = self.record.process;
         let inode = self.mapped.file.1;
-        let mut batch = match stubs.begin(process, range, new.len(), regions, &mut self.hops) {
+        let copies = new.iter().filter_map(|(function, ..)| match self.form(*function)? {
+            SiteForm::Prologue { old, .. } => Some(copy_room(old)),
+            _ => None,
+        });
+        let room = (new.len(), copies.sum());
+        let mut batch = match stubs.begin(process, range, room, regions, &mut self.hops) {
             Ok(batch) => batch,
             Err(length) => {
                 let text = format!("{name} is not traced: no free address range of {length} bytes near it");
@@ -537,54 +573,88 @@ impl Loaded {
                 return;
             }
         };
-        let mut sites = Vec::with_capacity(new.len());
+        let (mut sites, mut unreached) = (Vec::with_capacity(new.len()), 0);
         for (function, tracers, wanted) in new {
             let known = &binary.functions[*function];
             let found = self.found.get(function);
             let kind = found.map_or(known.kind, |(kind, _)| *kind);
             let Some(form) = found.map(|(_, form)| form).or(known.form.as_ref()) else { continue };
             let placed = &mut self.sites[self.places[*function] as usize - 1];
-            let Some((id, target)) = batch.add(form, self.bias, *wanted) else { continue };
-            placed.stubs.add(Stub { wanted: *wanted, id, target });
+            let Some((id, target, copy)) = batch.add(form, self.bias, *wanted) else {
+                unreached += 1;
+                continue;
+            };
+            placed.stubs.add(Stub { wanted: *wanted, id, target, copy });
             let (site, stub) = (placed.site, Some((id, *wanted)));
-            batch.note(&Entry::Site { process, site, target, stub, inode });
+            batch.note(&Entry::Site { process, site, target, copy, stub, inode });
             sites.push(NewSite { function: *function as u32, stub: id, tracers: *tracers, kind });
         }
         if let Err(error) = batch.finish() {
             records.push(Record::Note { text: format!("{name} is not traced: {error}") }.into());
             return;
         }
+        if unreached > 0 {
+            let text =
+                format!("{unreached} functions of {name} are not traced: what they refer to is out of reach");
+            records.push(Record::Note { text }.into());
+        }
         let (module, binary) = (self.record.id, Arc::clone(binary));
         records.push(News::Sites(NewSites { module, binary, sites }));
     }
 
     /// Finds out which of its sites have stubs, and what they are now, from what [stands](journal::standing) in the journal and from the text.
-    pub fn recall(&mut self, entries: &[&Entry], text: &mut ProcessText, stubs: &mut Stubs<'_>) {
+    pub fn recall(&mut self, entries: &[&Entry], text: &mut ProcessText) {
         let functions: HashMap<Avma, usize> = self
             .traceable()
             .filter_map(|(index, _)| Some((Site::new(self.form(index)?, self.bias)?.address(), index)))
             .collect();
         let drained = entries.iter().rposition(|entry| matches!(entry, Entry::Drained { .. }));
-        for (n, entry) in entries.iter().enumerate() {
-            let Entry::Site { site, target, stub: Some((id, wanted)), inode, .. } = entry else { continue };
-            if *inode != self.mapped.file.1 {
+        let inode = self.mapped.file.1;
+        for (n, entry) in entries.iter().enumerate().filter(|(_, entry)| entry.file() == Some(inode)) {
+            let Entry::Site { site, target, copy, stub, .. } = entry else { continue };
+            let Some((id, wanted)) = stub else {
+                self.recall_lead(site, *target);
                 continue;
-            }
+            };
             let Some(function) = functions.get(&site.address()) else { continue };
             let Some(place) = self.place_of(*function, |_| Some(*site)) else { continue };
             let placed = &mut self.sites[place];
-            placed.stubs.add(Stub { wanted: *wanted, id: *id, target: *target });
+            placed.stubs.add(Stub { wanted: *wanted, id: *id, target: *target, copy: *copy });
             placed.drained |= drained.is_some_and(|drained| n < drained);
         }
-        self.recorded = !self.sites.is_empty();
-        if self.recorded {
-            self.record.id = stubs.number_module();
-        }
         self.put_in_order();
+        self.look(text);
+    }
+
+    /// Finds out what its sites are now.
+    pub fn look(&mut self, text: &mut ProcessText) {
         let mut text = Ahead::new(text);
         for placed in &mut self.sites {
             placed.look(&mut text);
         }
+    }
+
+    /// If something of it was ever wanted, it has a number.
+    pub fn number(&mut self, stubs: &mut Stubs<'_>) {
+        self.recorded = self.sites.iter().any(|placed| placed.stubs.first.is_some());
+        if self.recorded {
+            self.record.id = stubs.number_module();
+        }
+    }
+
+    /// A profiling function of its own was led to the recorder.
+    fn recall_lead(&mut self, site: &Site, target: Avma) {
+        let profilers = self.binary.profilers.iter();
+        let mut places =
+            profilers.filter_map(|profiler| Some(self.bias.apply(profiler.place.as_ref().ok()?.0)));
+        if self.is_made() || !site.is_function() || !places.any(|place| place == site.address()) {
+            return;
+        }
+        self.led = true;
+        let (lead, apart) = (Some(target), true);
+        let function = self.function_at(site.address().0).map_or(usize::MAX, |(function, ..)| function);
+        self.sites.retain(|placed| placed.site.address() != site.address());
+        self.sites.push(Placed { lead, apart, ..Placed::new(function, *site) });
     }
 
     /// Describes the module and its sites.
@@ -628,8 +698,8 @@ impl Loaded {
 
     /// Sites that lead to a stub, and all that ever did.
     pub fn count(&self) -> (usize, usize) {
-        let on = self.sites.iter().filter(|placed| matches!(placed.state, State::On(_)));
-        let ever = self.sites.iter().filter(|placed| placed.stubs.all().next().is_some());
+        let ever = self.sites.iter().filter(|placed| placed.stubs.first.is_some());
+        let on = ever.clone().filter(|placed| matches!(placed.state, State::On(_)));
         (on.count(), ever.count())
     }
 
@@ -637,7 +707,8 @@ impl Loaded {
     pub fn lose_hops(&mut self, start: u64, end: u64) {
         self.hops.retain(|range| range.address != start);
         for placed in &mut self.sites {
-            placed.stubs.retain(|stub| !(start..end).contains(&stub.target.0));
+            let lost = |at: &Avma| (start..end).contains(&at.0);
+            placed.stubs.retain(|stub| !lost(&stub.target) && !stub.copy.as_ref().is_some_and(lost));
             placed.lead.take_if(|lead| (start..end).contains(&lead.0));
         }
     }
@@ -687,11 +758,18 @@ impl Loaded {
     pub fn undrained(&self) -> impl Iterator<Item = &Site> {
         let meant = |placed: &Placed| placed.wanted.is_some() || placed.quiet || placed.lead.is_some();
         // (What was made at run time is changed only while all threads are stopped: whoever made it may unmake it.)
+        let stops = |change: Change<'_>| {
+            self.is_made() || change.site.demand(change.from, change.to) == Demand::NobodyRuns
+        };
         let waiting = move |placed: &&Placed| {
-            !placed.refused
-                && (meant(placed) && !placed.drained || self.is_made() && placed.change().is_some())
+            !placed.refused && (meant(placed) && !placed.drained || placed.change().is_some_and(stops))
         };
         self.sites.iter().filter(waiting).map(|placed| &placed.site)
+    }
+
+    /// Leaves those alone for now for which `inside` is true, and no others.
+    pub fn hold_back(&mut self, inside: &dyn Fn(&Site) -> bool) {
+        self.sites.iter_mut().for_each(|placed| placed.held_back = inside(&placed.site));
     }
 
     /// Nobody is inside those for which `inside` is false.

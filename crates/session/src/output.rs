@@ -10,8 +10,13 @@ pub trait Consumer: Send {
     /// Takes the events of one thread, and leaves the encoder empty.
     fn events(&mut self, encoder: &mut ThreadEncoder) -> Result<(), Error>;
 
+    /// It is over: calls that are open now were open until `at`. What there was is handed over after this.
+    fn over(&mut self, _at: ClockPair) {}
+
     /// The thread has no more events.
-    fn end(&mut self, _thread: ThreadId) {}
+    fn end(&mut self, _thread: ThreadId) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// The thread has made more events than could be read; they come after the next flush.
     fn behind(&mut self, _thread: ThreadId) {}
@@ -62,7 +67,12 @@ impl<'a> Output<'a> {
 
     /// A thread has no more events.
     pub fn end(&mut self, thread: ThreadId) {
-        self.consumer.end(thread);
+        self.attempt(|consumer| consumer.end(thread));
+    }
+
+    /// It is over.
+    pub fn over(&mut self, at: ClockPair) {
+        self.consumer.over(at);
     }
 
     /// A thread has made more events than were read.

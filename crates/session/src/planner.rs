@@ -5,9 +5,11 @@ mod switch;
 
 pub use switch::{Tally, switch};
 
+use crate::attach::Stops;
 use crate::clock;
+use crate::debug_files::name_functions;
 use crate::directory::Directory;
-use crate::journal::{self, Entry};
+use crate::journal::{self, Entry, UNLISTED};
 use crate::loaded::{Listed, Loaded, Wish};
 use crate::maps::{self, Region};
 use crate::modules::{Candidates, Identity, Mapped, mapped};
@@ -17,6 +19,7 @@ use crate::shm::{self, Shared};
 use crate::stubs::{HopRange, Stubs};
 use crate::target::Target;
 use crate::text::ProcessText;
+use crate::threads::shares_memory;
 use calltap_abi::ProcessEntry;
 use calltap_abi::plan::{self, Phase};
 use calltap_patch::{Agent, Avma};
@@ -24,6 +27,7 @@ use calltap_sites::{Binary, Discovery, Function};
 use calltap_trace::{Module, Record};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
@@ -31,6 +35,9 @@ use std::time::{Duration, Instant};
 
 /// Chooses what the tracers want of a function.
 pub type Choose<'a> = dyn Fn(&Function) -> Wish + Send + std::marker::Sync + 'a;
+
+/// Does the choice, given what there is to choose from, reach functions of libraries that were not built for tracing?
+pub type Reach<'a> = dyn Fn(&Candidates) -> bool + Send + std::marker::Sync + 'a;
 
 /// Looks at what can be chosen from before anything is patched: the reason not to run the program at all.
 pub type Check<'a> = dyn Fn(&Candidates) -> Result<(), Refusal> + Send + std::marker::Sync + 'a;
@@ -57,6 +64,8 @@ pub(crate) struct Process {
     pub(crate) modules: Vec<Loaded>,
     /// The dynamic linker tells when its list of objects changes.
     watched: bool,
+    /// It has what its parent has by now, who may have changed since it was forked: what its sites are has to be looked at.
+    forked: bool,
     pub(crate) text: Option<ProcessText>,
 }
 
@@ -65,12 +74,15 @@ pub struct Planner<'a> {
     pub(crate) shared: &'a Shared,
     pub(crate) directory: &'a Directory,
     choose: Box<Choose<'a>>,
+    reach: Box<Reach<'a>>,
     check: &'a Check<'a>,
     checked: bool,
     /// Index of a process whose agent took its plan and was not through with it in time.
     stuck: Option<(u32, u32)>,
     pub(crate) processes: HashMap<u32, Process>,
     binaries: HashMap<Identity, Option<Arc<Binary>>>,
+    /// Functions that were not built for tracing are looked for everywhere, and not only in programs.
+    reaches_all: bool,
     pub(crate) stubs: Stubs<'a>,
     mode: PatchMode,
     /// Calls to the profiling function become NOPs, also those that nobody wants.
@@ -101,11 +113,13 @@ impl<'a> Planner<'a> {
             shared,
             directory,
             choose,
+            reach: Box::new(|_| false),
             check,
             checked: false,
             stuck: None,
             processes: HashMap::new(),
             binaries: HashMap::new(),
+            reaches_all: false,
             stubs: Stubs::new(&directory.code),
             mode: PatchMode::default(),
             quiet: false,
@@ -138,12 +152,24 @@ impl<'a> Planner<'a> {
         self.choose = choose;
     }
 
-    /// A forked child has what its parent had.
+    /// Its choice reaches so far.
+    pub fn reaching(self, reach: Box<Reach<'a>>) -> Self {
+        Planner { reach, ..self }
+    }
+
+    /// A forked child has what its parent had, unless we have met it before it was in the table.
     pub fn fork(&mut self, parent: u32, child: u32) {
-        let parent = self.processes.get(&parent);
-        let (modules, watched) =
-            parent.map(|parent| (parent.modules.clone(), parent.watched)).unwrap_or_default();
-        self.processes.entry(child).or_insert(Process { modules, watched, text: None });
+        if self.processes.contains_key(&child) {
+            return;
+        }
+        let met = self.processes.remove(&(UNLISTED | self.pid_of(child)));
+        let inherited = || {
+            let Some(parent) = self.processes.get(&parent) else { return Process::default() };
+            let (modules, watched) = (parent.modules.iter().map(Loaded::inherited).collect(), parent.watched);
+            Process { modules, watched, forked: true, text: None }
+        };
+        let process = met.unwrap_or_else(inherited);
+        self.processes.insert(child, process);
     }
 
     /// Knows a file already.
@@ -152,16 +178,23 @@ impl<'a> Planner<'a> {
         self.binaries.insert(file, Some(binary));
     }
 
-    fn binary(&mut self, mapped: &Mapped, pid: u32) -> Option<Arc<Binary>> {
+    fn binary(&mut self, mapped: &Mapped, pid: u32, program: Option<u64>) -> Option<Arc<Binary>> {
         let identity = mapped.identity(pid)?;
         if let Some(known) = self.binaries.get(&identity) {
             return known.clone();
         }
         let read = || {
             let file = mapped.open(pid)?;
-            if calltap_sites::file_may_have_sites(&file) {
+            let is_program = program == Some(mapped.file.1);
+            let may_be_bare = self.discovery == Discovery::AtLoad && (is_program || self.reaches_all);
+            if may_be_bare || calltap_sites::file_may_have_sites(&file) {
                 let data = calltap_sites::load(&file).ok()?;
-                return calltap_sites::read_by(&data, &mapped.name(), self.discovery).ok();
+                let mut binary = calltap_sites::read_by(&data, &mapped.name(), self.discovery).ok()?;
+                if self.reaches_all || may_be_bare && binary.is_bare() {
+                    calltap_sites::find_prologues(&data, &mut binary).ok()?;
+                    name_functions(&mut binary, &data, &mapped.path, &proc::place(pid).join("root"));
+                }
+                return Some(binary);
             }
             // Whoever defines the profiling function for others matters where that is led to us.
             let matters =
@@ -222,13 +255,21 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// Switches on what is wanted in a static program that is held and has not run anything of its own.
-    pub fn begin(&mut self, pid: u32, emit: &mut dyn FnMut(News)) -> Result<(), Refusal> {
+    /// Switches on what is wanted in a static program that is held and has not run anything of its own; `map` has it map what is in the plan area.
+    pub fn begin(
+        &mut self,
+        pid: u32,
+        map: &mut dyn FnMut() -> Result<(), Refusal>,
+        emit: &mut dyn FnMut(News),
+    ) -> Result<(), Refusal> {
         let mut records = Vec::new();
         self.look(0, pid, true, &mut records);
         self.check_once()?;
         records.drain(..).for_each(&mut *emit);
         self.hand_over();
+        if !self.stubs.to_map.is_empty() {
+            map()?;
+        }
         self.take_mapped(0, &mut records);
         self.patch(0, pid, true, &mut records);
         if let Some(process) = self.processes.get_mut(&0) {
@@ -282,6 +323,11 @@ impl<'a> Planner<'a> {
             let pid = proc::host_pid(entry.pid.load(Acquire), entry.pid_namespace.load(Relaxed));
             let mut records = Vec::new();
             self.patch(index, pid, false, &mut records);
+            if let Some(target) = Target::of_child(pid)
+                && let Err(error) = self.stop_for_the_rest(index, &target, &mut Stops::default())
+            {
+                records.push(Record::Note { text: error.to_string() }.into());
+            }
             records.into_iter().for_each(&mut *emit);
         }
         names
@@ -291,26 +337,49 @@ impl<'a> Planner<'a> {
     pub fn recall(&mut self, target: &Target) -> Result<(), Refusal> {
         let entries = self.directory.journal.read().map_err(|error| target.refuse(&error.to_string()))?;
         self.stubs.recall(&entries);
-        let code = self.directory.code_inode();
+        let is_prologue = |entry: &Entry| matches!(entry, Entry::Site { copy: Some(_), .. });
+        self.reaches_all = entries.iter().any(is_prologue);
         for (index, Target { pid, .. }) in self.living(target) {
-            let (Ok(regions), Ok(mut text)) = (maps::read(pid), ProcessText::open(pid)) else { continue };
-            self.see_modules(index, pid, false, &regions, &mut Vec::new());
-            let line = self.shared.line(index);
-            let shows = |address, offset| regions.iter().any(|region| region.shows(address, code, offset));
-            let standing = journal::standing(&entries, &line, shows);
+            self.meet(index, pid, &entries);
             let Some(process) = self.processes.get_mut(&index) else { continue };
-            for module in &mut process.modules {
-                module.recall(&standing, &mut text, &mut self.stubs);
-            }
-            process.watched = entries
-                .iter()
-                .any(|entry| matches!(entry, Entry::Site { site, .. } if site.is_empty_function()));
-            process.text = Some(text);
+            process.modules.iter_mut().for_each(|module| module.number(&mut self.stubs));
         }
+        self.recall_pending();
         Ok(())
     }
 
-    /// The processes of the session that live, by index: the one that was attached to, and its children as far as they have called anything.
+    /// Meets those that are not known yet.
+    pub(crate) fn meet_new(&mut self, living: &[(u32, Target)]) -> Result<(), Refusal> {
+        let is_new = |(index, _): &&(u32, Target)| !self.processes.contains_key(index);
+        let new: Vec<&(u32, Target)> = living.iter().filter(is_new).collect();
+        let Some((_, target)) = new.first() else { return Ok(()) };
+        let entries = self.directory.journal.read().map_err(|error| target.refuse(&error.to_string()))?;
+        new.iter().for_each(|(index, Target { pid, .. })| self.meet(*index, *pid, &entries));
+        Ok(())
+    }
+
+    /// Finds out what was done to one that was not known until now. (Its modules come into the trace when something of them is wanted.)
+    fn meet(&mut self, index: u32, pid: u32, entries: &[Entry]) {
+        let (Ok(regions), Ok(mut text)) = (maps::read(pid), ProcessText::open(pid)) else { return };
+        self.see_modules(index, pid, false, &regions, &mut Vec::new());
+        let line = (index & UNLISTED == 0).then(|| self.shared.line(index));
+        let code = self.directory.code_inode();
+        let shows = |address, offset| regions.iter().any(|region| region.shows(address, code, offset));
+        let standing = journal::standing(entries, line.as_deref(), shows);
+        if self.discovery == Discovery::FirstCall {
+            self.recall_calls(index, &regions, &standing, &mut text);
+        }
+        let Some(process) = self.processes.get_mut(&index) else { return };
+        for module in &mut process.modules {
+            module.recall(&standing, &mut text);
+        }
+        process.watched =
+            entries.iter().any(|entry| matches!(entry, Entry::Site { site, .. } if site.is_empty_function()));
+        process.text = Some(text);
+    }
+
+    /// The processes of the session that live, by index: the one that was attached to, and its children. Those that have called nothing since they were forked
+    /// are in no table, and have [another number](UNLISTED).
     pub fn living(&self, first: &Target) -> Vec<(u32, Target)> {
         let session = self.directory.identity();
         let living = |index: u32| {
@@ -321,7 +390,15 @@ impl<'a> Planner<'a> {
             let target = Target::of_child(pid).filter(|_| proc::has_mapped(pid, &session))?;
             Some((index, target))
         };
-        (0..self.shared.control().process_bump.load(Acquire)).filter_map(living).collect()
+        let listed: Vec<(u32, Target)> =
+            (0..self.shared.control().process_bump.load(Acquire)).filter_map(living).collect();
+        // (Whoever shares another's memory, after vfork, is changed with him.)
+        let is_new =
+            |pid: &u32| listed.iter().all(|(_, known)| known.pid != *pid && !shares_memory(known.pid, *pid));
+        let others = proc::who_maps(&session, first.pid).into_iter().filter(is_new);
+        let others: Vec<(u32, Target)> =
+            others.filter_map(|pid| Some((UNLISTED | pid, Target::of_child(pid)?))).collect();
+        listed.into_iter().chain(others).collect()
     }
 
     /// Describes all modules and sites that were ever wanted, for a trace of their events.
@@ -372,11 +449,68 @@ impl<'a> Planner<'a> {
 
     /// The id by which we know a process of the session.
     fn pid_of(&self, index: u32) -> u32 {
+        if index & UNLISTED != 0 {
+            return index & !UNLISTED;
+        }
         let entry = self.shared.process(index);
         entry.map_or(0, |entry| proc::host_pid(entry.pid.load(Acquire), entry.pid_namespace.load(Relaxed)))
     }
 
+    /// Before a choice is checked that was not known at first: has what it reaches looked at.
+    pub fn widen(&mut self, first: &Target, reach: &Reach<'_>) {
+        if !reach(&self.candidates) || !self.reach_all(first.pid) {
+            return;
+        }
+        // (Whom we have not met yet, we look at then.)
+        let known = |(index, _): &(u32, Target)| self.processes.contains_key(index);
+        let living: Vec<(u32, Target)> = self.living(first).into_iter().filter(known).collect();
+        for (index, Target { pid, .. }) in living {
+            if let Ok(regions) = maps::read(pid) {
+                self.see_modules(index, pid, false, &regions, &mut Vec::new());
+            }
+        }
+    }
+
+    /// From now on, functions that were not built for tracing are looked for everywhere. False if they were already.
+    fn reach_all(&mut self, pid: u32) -> bool {
+        if self.discovery == Discovery::FirstCall || std::mem::replace(&mut self.reaches_all, true) {
+            return false;
+        }
+        self.binaries.clear();
+        self.candidates = Candidates::default();
+        // (The list of a file's functions stays what it is.)
+        let mut modules: Vec<(u32, Vec<Loaded>)> = self
+            .processes
+            .iter_mut()
+            .map(|(index, process)| (*index, std::mem::take(&mut process.modules)))
+            .collect();
+        for module in modules.iter_mut().flat_map(|(_, modules)| modules).filter(|module| !module.is_made()) {
+            if let Some(binary) = self.binary(&module.mapped, pid, None) {
+                module.know_more(binary);
+            }
+        }
+        for (index, modules) in modules {
+            self.processes.entry(index).or_default().modules = modules;
+        }
+        true
+    }
+
+    /// Brings up to date what a process has loaded.
     pub(crate) fn see_modules(
+        &mut self,
+        index: u32,
+        pid: u32,
+        fresh: bool,
+        regions: &[Region],
+        records: &mut Vec<News>,
+    ) {
+        self.see_modules_once(index, pid, fresh, regions, records);
+        if (self.reach)(&self.candidates) && self.reach_all(pid) {
+            self.see_modules_once(index, pid, fresh, regions, records);
+        }
+    }
+
+    fn see_modules_once(
         &mut self,
         index: u32,
         pid: u32,
@@ -386,6 +520,7 @@ impl<'a> Planner<'a> {
     ) {
         let session = self.directory.agent();
         let now = mapped(regions, session.parent().unwrap_or(Path::new("/")));
+        let program = std::fs::metadata(proc::place(pid).join("exe")).ok().map(|meta| meta.ino());
         let mut process = self.processes.remove(&index).unwrap_or_default();
         let (mut kept, mut gone) = (Vec::new(), Vec::new());
         for mut old in process.modules.drain(..) {
@@ -402,7 +537,7 @@ impl<'a> Planner<'a> {
             if process.modules.iter().any(|old| old.mapped.is_same(&new)) {
                 continue;
             }
-            let Some(binary) = self.binary(&new, pid) else { continue };
+            let Some(binary) = self.binary(&new, pid, program) else { continue };
             let Some(bias) = new.bias(&binary) else { continue };
             let record = Module {
                 id: 0,

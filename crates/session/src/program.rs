@@ -1,6 +1,7 @@
 //! The program that is to be started.
 
 use crate::Error;
+use crate::debug_files::name_functions;
 use crate::modules::Identity;
 use calltap_sites::{Binary, Discovery};
 use std::ffi::OsString;
@@ -12,6 +13,7 @@ use std::{env, fs};
 pub struct Program {
     /// Without directories.
     pub name: String,
+    path: PathBuf,
     /// What tells it from a later one.
     pub file: Identity,
     /// Has it no dynamic linker?
@@ -57,6 +59,9 @@ impl Program {
                 126,
             ));
         }
+        if let Some(reason) = calltap_sites::refusal(&data) {
+            return Err(refuse(reason, 1));
+        }
         let short = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
         let interpreter =
             calltap_sites::interpreter_of(&data).map_err(|error| refuse(&error.to_string(), 126))?;
@@ -70,12 +75,21 @@ impl Program {
         let device = meta.dev();
         let file = format!("{:02x}:{:02x}", rustix::fs::major(device), rustix::fs::minor(device));
         let file = Identity::of(&(file, meta.ino()), &meta);
-        Ok(Program { name: short, file, is_static, data })
+        let path = fs::canonicalize(&path).unwrap_or(path);
+        Ok(Program { name: short, path, file, is_static, data })
     }
 
     /// What can be traced in it. There is time for that while it is being loaded.
     pub fn read(&self, discovery: Discovery) -> Result<Binary, Error> {
-        calltap_sites::read_by(&self.data, &self.name, discovery).map_err(|error| Error::Program {
+        let read = || {
+            let mut binary = calltap_sites::read_by(&self.data, &self.name, discovery)?;
+            if discovery == Discovery::AtLoad && binary.is_bare() {
+                calltap_sites::find_prologues(&self.data, &mut binary)?;
+                name_functions(&mut binary, &self.data, &self.path, Path::new("/"));
+            }
+            Ok(binary)
+        };
+        read().map_err(|error: calltap_sites::Error| Error::Program {
             program: self.name.clone(),
             reason: error.to_string(),
             exit_code: 126,

@@ -2,20 +2,23 @@
 
 use crate::attach::Stops;
 use crate::choice::{Choice, Parse};
-use crate::collector::{Collector, Totals};
+use crate::collector::{Collector, Live, Totals};
 use crate::directory::Directory;
+use crate::flight::Flight;
 use crate::launch::{self, Signals};
 use crate::modules::Candidates;
 use crate::news::News;
+use crate::output::Consumer;
 use crate::planner::{PatchMode, Planner};
 use crate::profile::Sums;
 use crate::program::Program;
 use crate::shm::{self, Shared};
+use crate::slow::{Slow, SlowWriter};
 use crate::target::Target;
 use crate::threads::Held;
 use crate::trace_file::TraceFile;
-use crate::visit::{Stay, Visit, Visited};
-use crate::{Error, clock, first};
+use crate::visit::{Controls, Stay, Visit, Visited};
+use crate::{Error, clock, first, flight};
 use calltap_abi::plan::{Phase, Trouble};
 use calltap_abi::{CHUNK_SIZE, Clock, MAGIC, PATH_MAX, VERSION, stub};
 use calltap_sites::{Binary, Discovery, Function};
@@ -68,6 +71,10 @@ pub struct Options {
     pub patch_mode: PatchMode,
     /// When calls of the profiling function are found that no list names.
     pub discovery: Discovery,
+    /// Only what lies beneath slow calls is written.
+    pub slow: Option<Slow>,
+    /// Nothing is written before something happens.
+    pub flight: Option<Flight>,
     /// Version that goes into the trace.
     pub version: &'static str,
 }
@@ -83,10 +90,14 @@ pub struct Outcome {
     pub muted: Vec<(String, f64)>,
     /// Sums.
     pub totals: Totals,
+    /// Events that were left out on purpose.
+    pub dropped: u64,
     /// Functions that were switched on.
     pub sites: u32,
-    /// Bytes of the trace file.
+    /// Bytes of the trace file, or of all snapshots.
     pub file_size: u64,
+    /// The files of a flight recorder.
+    pub snapshots: Option<Vec<PathBuf>>,
     /// Things the user should know, one sentence each.
     pub notes: Vec<String>,
     /// Why the trace is not complete (full disk), if so.
@@ -95,6 +106,9 @@ pub struct Outcome {
 
 /// Records a program or a process.
 pub fn record(options: &Options) -> Result<Outcome, Error> {
+    if let Some(flight) = &options.flight {
+        return flight::record(options, flight);
+    }
     match &options.subject {
         Subject::Program(command) => record_program(options, command),
         Subject::Process { pid, duration, max_overhead } => {
@@ -122,88 +136,166 @@ pub fn map(directory: &Directory, options: &Options) -> Result<Shared, Error> {
 }
 
 fn record_program(options: &Options, command: &[OsString]) -> Result<Outcome, Error> {
-    let program = Program::find(command.first())?;
-    let directory = Directory::create(shm::control_size(chunks(options)), CODE_SIZE)?;
-    let shared = map(&directory, options)?;
-    let (clock, clock_note) = usable_clock(options.clock);
-    prepare(&shared, &directory, options, clock, options.wait);
-
-    let words = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let prepared = Prepared::new(options, command)?;
     let file = TraceFile::new(&options.output);
-    let session = session(options, words, clock, clock_note.clone());
-    let mut writer = TraceWriter::create(file.path(), session.clone())?;
-    let signals = Signals::take()?;
+    let mut keeper = Keeper::create(file.path(), prepared.session.clone(), options)?;
     let start = Instant::now();
-    let (mut child, held) = start_program(&program, command, &directory, &shared)?;
-    signals.forward(&child);
-    let child_id = child.id();
-    let target = Target::of_child(child_id).unwrap_or_else(|| Target {
-        pid: child_id,
-        name: program.name.clone(),
-        start_time: 0,
-    });
-    let visit = Visit { options, target, directory, shared, clock, session, notes: Vec::new() };
-    let (directory, shared, sums) = (&visit.directory, &visit.shared, Arc::new(Mutex::new(Sums::default())));
-
-    let (sender, receiver) = mpsc::channel();
-    let (stop, ended) = (AtomicBool::new(false), AtomicBool::new(false));
-    let (begun, beginning) = mpsc::channel();
-    let is_held = held.is_some();
-    let collector = Collector::new(shared, &mut writer, receiver, clock).summing(Arc::clone(&sums));
-    let pid = Pid::from_raw(child_id as i32);
-    let result = thread::scope(|scope| {
-        let collecting = scope.spawn(|| collector.run(&|| stop.load(Acquire)));
-        let planning = scope.spawn(|| {
-            with_planner(shared, directory, options, &program.name, &|| file.keep(), |planner| {
-                let planned = program.read(options.discovery).and_then(|binary| {
-                    planner.know(program.file.clone(), &program.name, leaked(binary));
-                    if is_held {
-                        planner.begin(child_id, &mut |news| drop(sender.send(news)))?;
-                    }
-                    drop(begun);
-                    visit.attend(planner, sender, sums, &ended)
-                });
-                if planned.is_err() {
-                    // The program has not run an instruction of its own.
-                    pid.map(|pid| kill_process(pid, Signal::KILL));
-                }
-                planned.map(|()| (planner.tally.on, planner.take_warnings()))
-            })
-        });
-        if clock == Clock::Coarse {
-            scope.spawn(|| tick(shared, &stop));
-        }
-        // (Nobody sends anything: the other end is gone when the functions are on, or the program has been killed.)
-        let _: Result<(), _> = beginning.recv();
-        drop(held);
-        let status = launch::wait(&mut child);
-        end_planning(shared, &ended);
-        let planned = planning.join();
-        stop.store(true, Release);
-        collecting.thread().unpark();
-        (status, planned, collecting.join())
-    });
-    let (Ok(status), Ok(planned), Ok((totals, failed))) = result else {
-        return Err(Error::thread());
-    };
-    let (sites, warnings) = planned?;
+    let ran = prepared.run(Company {
+        consumer: keeper.consumer(),
+        live: None,
+        settled: options.slow.is_some(),
+        accepted: &|| file.keep(),
+        meanwhile: &mut |_| {},
+    })?;
     file.keep();
-    let mut notes: Vec<String> = clock_note.into_iter().collect();
-    notes.extend(trouble(shared, &program.name, totals));
-    notes.extend(warnings);
+    let Ran { status, totals, sites, mut notes, failed } = ran;
     notes.extend(file.note());
     let cpu_ns = launch::cpu_ns(UsageWho::RUSAGE_CHILDREN);
-    let (file_size, failed) = finish(writer, launch::describe(status), start, cpu_ns, failed, file.path());
+    let status_text = launch::describe(status);
+    let (dropped, file_size, failed) = finish(keeper, status_text, start, cpu_ns, failed, file.path());
     Ok(Outcome {
         status: Some(status),
         stops: None,
         muted: Vec::new(),
         totals,
+        dropped,
         sites,
         file_size,
+        snapshots: None,
         notes,
         failed,
     })
+}
+
+/// A program that is about to be started.
+pub struct Prepared<'a> {
+    options: &'a Options,
+    command: &'a [OsString],
+    program: Program,
+    directory: Directory,
+    shared: Shared,
+    clock: Clock,
+    /// For the trace.
+    pub session: Session,
+}
+
+/// Who is there while a program runs.
+pub struct Company<'a> {
+    /// Takes its events.
+    pub consumer: &'a mut dyn Consumer,
+    /// They go there interval by interval.
+    pub live: Option<Live<'a>>,
+    /// The consumer tells times from the first event on.
+    pub settled: bool,
+    /// Told when the filters make sense for what can be traced.
+    pub accepted: &'a (dyn Fn() + Send + Sync),
+    /// Called again and again.
+    pub meanwhile: &'a mut (dyn FnMut(&mut Controls<'_, '_>) + Send),
+}
+
+/// What came of a program.
+pub struct Ran {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// Sums.
+    pub totals: Totals,
+    /// Functions that were switched on.
+    pub sites: u32,
+    /// Things the user should know.
+    pub notes: Vec<String>,
+    /// What the consumer failed at.
+    pub failed: Option<calltap_trace::Error>,
+}
+
+impl<'a> Prepared<'a> {
+    /// Finds the program, and makes what its agent will share with us.
+    pub fn new(options: &'a Options, command: &'a [OsString]) -> Result<Prepared<'a>, Error> {
+        let program = Program::find(command.first())?;
+        let directory = Directory::create(shm::control_size(chunks(options)), CODE_SIZE)?;
+        let shared = map(&directory, options)?;
+        let (clock, clock_note) = usable_clock(options.clock);
+        prepare(&shared, &directory, options, clock, options.wait);
+        let words = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        let session = session(options, words, clock, clock_note);
+        Ok(Prepared { options, command, program, directory, shared, clock, session })
+    }
+
+    /// Runs it to its end.
+    pub fn run(self, company: Company<'_>) -> Result<Ran, Error> {
+        let Prepared { options, command, program, directory, shared, clock, session } = self;
+        let clock_note = session.clock_note.clone();
+        let signals = Signals::take(flight::takes_signal(options.flight.as_ref()))?;
+        let (mut child, mut held) = start_program(&program, command, &directory, &shared)?;
+        signals.forward(&child);
+        let child_id = child.id();
+        let target = Target::of_child(child_id).unwrap_or_else(|| Target {
+            pid: child_id,
+            name: program.name.clone(),
+            start_time: 0,
+        });
+        let visit = Visit { options, target, directory, shared, clock, session, notes: Vec::new() };
+        let (directory, shared, sums) =
+            (&visit.directory, &visit.shared, Arc::new(Mutex::new(Sums::default())));
+
+        let (sender, receiver) = mpsc::channel();
+        let (stop, ended) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (begun, beginning) = mpsc::channel::<mpsc::Sender<Result<(), Error>>>();
+        let is_held = held.is_some();
+        let Company { consumer, live, settled, accepted, meanwhile } = company;
+        let collector = Collector::new(shared, consumer, receiver, clock)
+            .live(live)
+            .settled(settled)
+            .summing(Arc::clone(&sums));
+        let pid = Pid::from_raw(child_id as i32);
+        let result = thread::scope(|scope| {
+            let collecting = scope.spawn(|| collector.run(&|| stop.load(Acquire)));
+            let planning = scope.spawn(|| {
+                with_planner(shared, directory, options, &program.name, accepted, |planner| {
+                    let planned = program.read(options.discovery).and_then(|binary| {
+                        planner.know(program.file.clone(), &program.name, leaked(binary));
+                        if is_held {
+                            // (Only who has started it can have it do something.)
+                            let map = &mut || {
+                                let (done, mapped) = mpsc::channel();
+                                let _ = begun.send(done);
+                                mapped.recv().unwrap_or_else(|_| Err(Error::thread()))
+                            };
+                            planner.begin(child_id, map, &mut |news| drop(sender.send(news)))?;
+                        }
+                        drop(begun);
+                        visit.attend(planner, sender, sums, meanwhile, &ended)
+                    });
+                    if planned.is_err() {
+                        // The program has not run an instruction of its own.
+                        pid.map(|pid| kill_process(pid, Signal::KILL));
+                    }
+                    planned.map(|()| (planner.tally.on, planner.take_warnings()))
+                })
+            });
+            if clock == Clock::Coarse {
+                scope.spawn(|| tick(shared, &stop));
+            }
+            // The other end is gone when the functions are on, or the program has been killed.
+            while let Ok(done) = beginning.recv() {
+                let _ = done.send(held.as_mut().map_or(Ok(()), |thread| first::map(child_id, thread)));
+            }
+            drop(held);
+            let status = launch::wait(&mut child);
+            end_planning(shared, &ended);
+            let planned = planning.join();
+            stop.store(true, Release);
+            collecting.thread().unpark();
+            (status, planned, collecting.join())
+        });
+        let (Ok(status), Ok(planned), Ok((totals, failed))) = result else {
+            return Err(Error::thread());
+        };
+        let (sites, warnings) = planned?;
+        let mut notes: Vec<String> = clock_note.into_iter().collect();
+        notes.extend(trouble(shared, &program.name, totals));
+        notes.extend(warnings);
+        Ok(Ran { status, totals, sites, notes, failed })
+    }
 }
 
 /// Starts the program; a static one is held until its functions are switched on.
@@ -236,11 +328,12 @@ fn record_process(
 ) -> Result<Outcome, Error> {
     let mut visit = Visit::new(options, pid)?;
     let file = TraceFile::new(&options.output);
-    let mut writer = TraceWriter::create(file.path(), visit.session.clone())?;
+    let mut keeper = Keeper::create(file.path(), visit.session.clone(), options)?;
     let start = Instant::now();
     let visited = visit.stay(Stay {
-        consumer: &mut writer,
+        consumer: keeper.consumer(),
         interval: None,
+        settled: options.slow.is_some(),
         max_overhead,
         arrived: &|| file.keep(),
         duration,
@@ -249,12 +342,23 @@ fn record_process(
         mailbox: None,
         due: None,
     })?;
-    let Visited { stops, muted, totals, sites, mut notes, failed, ended, cpu } = visited;
+    let Visited { stops, muted, totals, sites, mut notes, failed, ended, cpu, .. } = visited;
     notes.extend(file.note());
     let how = if ended { "ended" } else { "detached" };
     let cpu_ns = cpu.as_nanos() as u64;
-    let (file_size, failed) = finish(writer, how.to_owned(), start, cpu_ns, failed, file.path());
-    Ok(Outcome { status: None, stops: Some(stops), muted, totals, sites, file_size, notes, failed })
+    let (dropped, file_size, failed) = finish(keeper, how.to_owned(), start, cpu_ns, failed, file.path());
+    Ok(Outcome {
+        status: None,
+        stops: Some(stops),
+        muted,
+        totals,
+        dropped,
+        sites,
+        file_size,
+        snapshots: None,
+        notes,
+        failed,
+    })
 }
 
 /// Is never taken apart, function by function: this process ends when it needs it no more.
@@ -348,6 +452,7 @@ pub fn with_planner<T>(
     };
     let mut planner = Planner::new(shared, directory, Box::new(choose), &check)
         .by(options.patch_mode)
+        .reaching(Box::new(|candidates| options.choice.selector.reach(candidates)))
         .discovering(options.discovery);
     if let Subject::Program(_) = options.subject {
         planner = planner.quietly();
@@ -414,14 +519,47 @@ pub fn trouble(shared: &Shared, program: &str, totals: Totals) -> Vec<String> {
     notes
 }
 
+/// Writes everything, or what is slow.
+enum Keeper {
+    All(Box<TraceWriter>),
+    Slow(Box<SlowWriter>),
+}
+
+impl Keeper {
+    fn create(path: &Path, session: Session, options: &Options) -> Result<Keeper, Error> {
+        let writer = TraceWriter::create(path, session)?;
+        Ok(match &options.slow {
+            None => Keeper::All(Box::new(writer)),
+            Some(slow) => Keeper::Slow(Box::new(SlowWriter::new(writer, slow)?)),
+        })
+    }
+
+    fn consumer(&mut self) -> &mut dyn Consumer {
+        match self {
+            Keeper::All(writer) => &mut **writer,
+            Keeper::Slow(writer) => &mut **writer,
+        }
+    }
+
+    /// The size of the file.
+    fn finish(self, end: End) -> Result<u64, calltap_trace::Error> {
+        match self {
+            Keeper::All(writer) => writer.finish(end),
+            Keeper::Slow(writer) => writer.finish()?.finish(end),
+        }
+    }
+}
+
+/// Events that were left out on purpose, the size of the file, and what has failed.
 fn finish(
-    writer: TraceWriter,
+    keeper: Keeper,
     status: String,
     start: Instant,
     cpu_ns: u64,
     failed: Option<calltap_trace::Error>,
     output: &Path,
-) -> (u64, Option<calltap_trace::Error>) {
+) -> (u64, u64, Option<calltap_trace::Error>) {
+    let dropped = if let Keeper::Slow(writer) = &keeper { writer.dropped } else { 0 };
     let end = End {
         status,
         wall_ns: start.elapsed().as_nanos() as u64,
@@ -429,8 +567,8 @@ fn finish(
         recorder_cpu_ns: launch::cpu_ns(UsageWho::RUSAGE_SELF),
     };
     let size = || fs::metadata(output).map_or(0, |meta| meta.len());
-    match (failed, writer.finish(end)) {
-        (Some(error), _) | (None, Err(error)) => (size(), Some(error)),
-        (None, Ok(size)) => (size, None),
+    match (failed, keeper.finish(end)) {
+        (Some(error), _) | (None, Err(error)) => (dropped, size(), Some(error)),
+        (None, Ok(size)) => (dropped, size, None),
     }
 }

@@ -1,4 +1,4 @@
-//! The code file: stubs, and the hops that lead to them from modules too far away for a direct jump.
+//! The code file: stubs, the hops that lead to them from modules too far away for a direct jump, and copies of the instructions that gave way to jumps.
 
 use crate::journal::{Entries, Entry};
 use crate::maps::{self, Region, gap_near};
@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// Hops mapped near a module.
+/// Hops and copies mapped near a module.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HopRange {
     /// First byte in the process.
@@ -39,6 +39,7 @@ pub struct Stubs<'a> {
 }
 
 const PAGE: u64 = 4096;
+const INT3: u8 = 0xCC;
 
 impl<'a> Stubs<'a> {
     /// Nothing was given out yet.
@@ -87,16 +88,16 @@ impl<'a> Stubs<'a> {
         [module.0, module.1].map(Avma).iter().all(|end| reaches(*end, low) && reaches(*end, high))
     }
 
-    /// Sees to it that the last range of hops has room for so many more. The length of the address range that would have been needed, if there is none.
+    /// Sees to it that the last range of hops has room for so many more bytes. The length of the address range that would have been needed, if there is none.
     fn provide_hops(
         &mut self,
         process: u32,
         module: (u64, u64),
-        count: usize,
+        bytes: usize,
         regions: &[Region],
         hops: &mut Vec<HopRange>,
     ) -> Result<(), u64> {
-        let bytes = (count * stub::HOP_SIZE) as u64;
+        let bytes = bytes as u64;
         if hops.last().is_some_and(|range| range.length - range.used >= bytes) {
             return Ok(());
         }
@@ -121,7 +122,10 @@ impl<'a> Stubs<'a> {
         regions: &[Region],
         hops: &mut Vec<HopRange>,
     ) -> Result<(), u64> {
-        if self.is_near(module) { Ok(()) } else { self.provide_hops(process, module, count, regions, hops) }
+        if self.is_near(module) {
+            return Ok(());
+        }
+        self.provide_hops(process, module, count * stub::HOP_SIZE, regions, hops)
     }
 
     /// Where code at `from` in a module has to jump that shall come to `to`: there, or to a hop near it.
@@ -136,7 +140,7 @@ impl<'a> Stubs<'a> {
         if reaches(from, to) {
             return Some(to);
         }
-        self.provide_hops(process, module, 1, regions, hops).ok()?;
+        self.provide_hops(process, module, stub::HOP_SIZE, regions, hops).ok()?;
         let range = hops.last_mut()?;
         let hop = Avma(range.address + range.used);
         self.code.write_all_at(&calltap_patch::hop_bytes(to), range.offset + range.used).ok()?;
@@ -144,26 +148,26 @@ impl<'a> Stubs<'a> {
         reaches(from, hop).then_some(hop)
     }
 
-    /// Begins a batch of stubs for a module. The length of the address range that would have been needed, if there is none.
+    /// Begins a batch of stubs for a module, with so many bytes for copies. The length of the address range that would have been needed, if there is none.
     pub fn begin<'s>(
         &'s mut self,
         process: u32,
         module: (u64, u64),
-        count: usize,
+        (count, copies): (usize, usize),
         regions: &[Region],
         hops: &'s mut Vec<HopRange>,
     ) -> Result<Batch<'s, 'a>, u64> {
         let near = self.is_near(module);
-        if !near {
-            self.provide_hops(process, module, count, regions, hops)?;
+        let bytes = copies + if near { 0 } else { count * stub::HOP_SIZE };
+        if bytes > 0 {
+            self.provide_hops(process, module, bytes, regions, hops)?;
         }
         let first = self.next;
-        let hop = hops.last().filter(|_| !near).map_or(0, |range| range.used);
-        let range = if near { None } else { hops.last_mut() };
+        let range = hops.last_mut().filter(|_| bytes > 0);
+        let first_hop = range.as_ref().map_or(0, |range| range.used);
         self.to_note.reserve(count);
         let stubs = Vec::with_capacity(count * stub::SIZE);
-        let hops = Vec::with_capacity(if near { 0 } else { count * stub::HOP_SIZE });
-        Ok(Batch { first, first_hop: hop, range, owner: self, stubs, hops })
+        Ok(Batch { first, first_hop, near, range, owner: self, stubs, hops: Vec::with_capacity(bytes) })
     }
 }
 
@@ -172,32 +176,50 @@ pub struct Batch<'s, 'a> {
     owner: &'s mut Stubs<'a>,
     first: u32,
     first_hop: u64,
+    /// The stubs are within reach of the module.
+    near: bool,
     range: Option<&'s mut HopRange>,
     stubs: Vec<u8>,
     hops: Vec<u8>,
 }
 
 impl Batch<'_, '_> {
-    /// A stub for a site: its number, and where the site shall jump. None if it is out of reach.
-    pub fn add(&mut self, form: &SiteForm, bias: Bias, wanted: Wanted) -> Option<(u32, Avma)> {
-        let agent = &self.owner.agent;
+    /// A stub for a site: its number, where the site shall jump, and the copy of what gives way there, if it has one. None if something is out of reach.
+    pub fn add(&mut self, form: &SiteForm, bias: Bias, wanted: Wanted) -> Option<(u32, Avma, Option<Avma>)> {
         let id = self.owner.next;
         let after = calltap_patch::is_after_prologue(form);
-        let (at, body) = (agent.stub(id), bias.apply(calltap_patch::body_address(form)));
+        let site = bias.apply(calltap_patch::site_address(form));
+        let copy = match form {
+            SiteForm::Prologue { old, .. } => {
+                let code = calltap_patch::copy(old, site, self.place()?).ok()?;
+                Some(self.put(&code)?)
+            }
+            _ => None,
+        };
+        let agent = &self.owner.agent;
+        let at = agent.stub(id);
+        let body = copy.unwrap_or_else(|| bias.apply(calltap_patch::body_address(form)));
         let bytes = calltap_patch::stub_bytes(agent, at, body, wanted, after).ok()?;
         let entry = Avma(at.0 + calltap_patch::entry_offset(wanted, after) as u64);
-        let site = bias.apply(calltap_patch::site_address(form));
-        let target = match &mut self.range {
-            None => entry,
-            Some(range) => {
-                self.hops.extend_from_slice(&calltap_patch::hop_bytes(entry));
-                range.used += stub::HOP_SIZE as u64;
-                Avma(range.address + range.used - stub::HOP_SIZE as u64)
-            }
-        };
+        let target = if self.near { entry } else { self.put(&calltap_patch::hop_bytes(entry))? };
         self.stubs.extend_from_slice(&bytes);
         self.owner.next += 1;
-        reaches(site, target).then_some((id, target))
+        reaches(site, target).then_some((id, target, copy))
+    }
+
+    /// Where in the process the next hop or copy comes.
+    fn place(&self) -> Option<Avma> {
+        self.range.as_ref().map(|range| Avma(range.address + range.used))
+    }
+
+    fn put(&mut self, code: &[u8]) -> Option<Avma> {
+        let place = self.place()?;
+        let length = code.len().next_multiple_of(stub::HOP_SIZE);
+        let range = self.range.as_mut().filter(|range| range.length - range.used >= length as u64)?;
+        range.used += length as u64;
+        self.hops.extend_from_slice(code);
+        self.hops.resize(self.hops.len() + length - code.len(), INT3);
+        Some(place)
     }
 
     /// Has a site with its new stub written down.

@@ -381,6 +381,13 @@ impl Drop for Held {
     }
 }
 
+/// Do two processes share their memory? (Where the kernel does not say, they may.)
+pub fn shares_memory(one: u32, other: u32) -> bool {
+    const KCMP_VM: i32 = 1;
+    // SAFETY: the call compares; no pointers.
+    unsafe { libc::syscall(libc::SYS_kcmp, one as libc::pid_t, other as libc::pid_t, KCMP_VM, 0, 0) <= 0 }
+}
+
 /// Does something while all threads of a process stand still, and says for how long they did. In a thread that ends: the kernel then lets go of
 /// whatever is still held.
 pub fn stop_machine<T: Send>(

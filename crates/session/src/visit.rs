@@ -18,8 +18,9 @@ use crate::shm::{self, Shared};
 use crate::target::Target;
 use crate::{Error, attach, clock, detach};
 use calltap_abi::Clock;
-use calltap_trace::{Record, Session, SiteId, TracerInfo};
+use calltap_trace::{ClockPair, Profile, Record, Session, SiteId, TracerInfo};
 use std::collections::HashSet;
+use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
@@ -58,6 +59,8 @@ pub struct Stay<'a> {
     pub consumer: &'a mut dyn Consumer,
     /// They go there interval by interval, of this length.
     pub interval: Option<Duration>,
+    /// The consumer tells times from the first event on.
+    pub settled: bool,
     /// What tracing may cost, as a share of what the process spends by itself.
     pub max_overhead: Option<f64>,
     /// Everything wanted is switched on.
@@ -77,6 +80,8 @@ pub struct Stay<'a> {
 /// What came of a visit.
 #[derive(Debug)]
 pub struct Visited {
+    /// How a program ended that we have started.
+    pub status: Option<ExitStatus>,
     /// What attaching and detaching took.
     pub stops: [Stops; 2],
     /// Functions that were switched off because they cost too much, with their events per second.
@@ -101,6 +106,7 @@ pub struct Controls<'s, 'p> {
     records: &'s Sender<News>,
     governed: &'s mut HashSet<SiteId>,
     cost: Option<f64>,
+    sums: &'s dyn Fn() -> Vec<Profile>,
 }
 
 impl Controls<'_, '_> {
@@ -131,6 +137,11 @@ impl Controls<'_, '_> {
     pub fn cost(&self) -> Option<f64> {
         self.cost
     }
+
+    /// What the profile tracer has summed up until now, by process and site.
+    pub fn sums(&self) -> Vec<Profile> {
+        (self.sums)()
+    }
 }
 
 impl<'a> Visit<'a> {
@@ -160,6 +171,7 @@ impl<'a> Visit<'a> {
         planner: &mut Planner<'_>,
         records: Sender<News>,
         sums: Arc<Mutex<Sums>>,
+        meanwhile: &mut dyn FnMut(&mut Controls<'_, '_>),
         ended: &AtomicBool,
     ) -> Result<(), Error> {
         let news = records.clone();
@@ -171,7 +183,7 @@ impl<'a> Visit<'a> {
             limit: None,
             governed: HashSet::new(),
             muted: Vec::new(),
-            meanwhile: &mut |_| {},
+            meanwhile,
             requests: Requests::default(),
             mailbox: None,
             settings: self.settings(),
@@ -181,6 +193,7 @@ impl<'a> Visit<'a> {
             leave: false,
         };
         record::answer_all(planner, &self.shared, &news, ended, &mut |planner| {
+            inside.look(planner, None);
             inside.serve(planner);
             inside.wake(planner);
         })
@@ -197,6 +210,7 @@ impl<'a> Visit<'a> {
         let (on, sums) = (AtomicBool::new(false), Arc::new(Mutex::new(Sums::default())));
         let collector = Collector::new(&self.shared, &mut *stay.consumer, receiver, self.clock)
             .live(stay.interval.map(|interval| Live { interval, on: &on, due: stay.due }))
+            .settled(stay.settled)
             .counting(rates.clone())
             .summing(Arc::clone(&sums));
         let over = || !self.target.lives() || interrupted.load(Acquire) || (stay.over)();
@@ -244,7 +258,17 @@ impl<'a> Visit<'a> {
         notes.extend(warnings);
         notes.extend(left);
         let ended = !self.target.lives();
-        Ok(Visited { stops: [attaching, detaching], muted, totals, sites, notes, failed, ended, cpu })
+        Ok(Visited {
+            status: None,
+            stops: [attaching, detaching],
+            muted,
+            totals,
+            sites,
+            notes,
+            failed,
+            ended,
+            cpu,
+        })
     }
 }
 
@@ -281,6 +305,12 @@ struct Inside<'a> {
     warnings: Vec<String>,
     /// One of them asked to leave.
     leave: bool,
+}
+
+/// What the threads of a session that began then have summed up: those that have ended, and those that live.
+fn summed_up(ended: &Mutex<Sums>, shared: &Shared, began: ClockPair) -> Vec<Profile> {
+    let sums = ended.lock().map(|sums| sums.with_living(shared)).unwrap_or_default();
+    sums.rows(began, clock::pair())
 }
 
 impl Inside<'_> {
@@ -341,8 +371,7 @@ impl Inside<'_> {
                     self.govern(governor, planner);
                 }
                 let cost = governor.as_ref().and_then(|governor| governor.cost);
-                let (records, governed) = (&self.records, &mut self.governed);
-                (self.meanwhile)(&mut Controls { planner, records, governed, cost });
+                self.look(planner, cost);
                 self.serve(planner);
                 self.wake(planner);
                 ended.fetch_or(self.leave, AcqRel);
@@ -351,6 +380,14 @@ impl Inside<'_> {
             ended.store(true, Release);
             result
         })
+    }
+
+    /// Lets whoever watches see, and do.
+    fn look(&mut self, planner: &mut Planner<'_>, cost: Option<f64>) {
+        let (shared, began, sums) = (&self.visit.shared, self.settings.clocks, Arc::clone(&self.sums));
+        let sums = || summed_up(&sums, shared, began);
+        let (records, governed) = (&self.records, &mut self.governed);
+        (self.meanwhile)(&mut Controls { planner, records, governed, cost, sums: &sums });
     }
 
     /// Answers whoever watches, and another controller, if one has asked.
@@ -377,8 +414,7 @@ impl Inside<'_> {
             }
             Request::Status => Answer::Status(Status::new(target, shared, &self.settings, planner.count())),
             Request::Profile => {
-                let sums = self.sums.lock().map(|sums| sums.with_living(shared)).unwrap_or_default();
-                let rows = sums.rows(self.settings.clocks, clock::pair());
+                let rows = summed_up(&self.sums, shared, self.settings.clocks);
                 Answer::Profile(Profiled::name(planner, &rows))
             }
             Request::Selection => Answer::Selection(self.settings.words.clone(), planner.list()),
@@ -464,6 +500,7 @@ impl Inside<'_> {
             return Err(refuse(TRACERS_STAY));
         }
         if on {
+            planner.widen(target, &|candidates| choice.selector.reach(candidates));
             choice.selector.check(&planner.candidates)?;
         }
         self.settings.session.tracers.clone_from(&choice.tracers);

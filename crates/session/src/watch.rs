@@ -1,13 +1,15 @@
-//! `calltap top`: watching a running process, interval by interval, without a trace file.
+//! `calltap top` and the answers: watching a process or a program, interval by interval, without a trace file.
 
-use crate::Error;
-use crate::collector::Due;
+use crate::collector::{Due, Live};
 use crate::output::Consumer;
-use crate::record::{Options, Subject};
+use crate::record::{Company, Options, Prepared, Ran, Subject};
 use crate::requests::Mailbox;
 use crate::visit::{Controls, Stay, Visit, Visited};
+use crate::{Error, launch};
 use calltap_trace::Record;
-use std::io;
+use nix::sys::resource::UsageWho;
+use std::ffi::OsString;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// How a process is watched.
@@ -17,28 +19,31 @@ pub struct Watch<'a> {
     pub consumer: &'a mut dyn Consumer,
     /// Length of an interval.
     pub interval: Duration,
+    /// It tells times from the first event on: how long a tick is, it is told before.
+    pub settled: bool,
     /// Is it time to leave? Asked every few milliseconds.
     pub over: &'a (dyn Fn() -> bool + Sync),
     /// Called again and again until then.
-    pub meanwhile: &'a mut dyn FnMut(&mut Controls<'_, '_>),
+    pub meanwhile: &'a mut (dyn FnMut(&mut Controls<'_, '_>) + Send),
     /// Requests of the watcher.
     pub mailbox: Option<&'a Mailbox>,
     /// Asks for what has happened before the interval ends.
     pub due: Option<&'a Due>,
 }
 
-/// Watches the process of `options` ([`Subject::Process`]) for its duration, or until it ends, we are told to end (SIGINT, SIGTERM, SIGHUP), or it is
-/// over.
+/// Watches the process of `options` for its duration, or until it ends, we are told to end (SIGINT, SIGTERM, SIGHUP), or it is over. A program is
+/// started, and watched to its end, whatever is over.
 pub fn watch(options: &Options, watch: Watch<'_>) -> Result<Visited, Error> {
-    let Subject::Process { pid, duration, max_overhead } = options.subject else {
-        let source = io::Error::from(io::ErrorKind::InvalidInput);
-        return Err(Error::System { what: "watching a program that does not run yet", source });
+    let (pid, duration, max_overhead) = match &options.subject {
+        Subject::Program(command) => return watch_program(options, command, watch),
+        Subject::Process { pid, duration, max_overhead } => (*pid, *duration, *max_overhead),
     };
     let mut visit = Visit::new(options, pid)?;
     watch.consumer.record(&Record::Session(visit.session.clone()))?;
     visit.stay(Stay {
         consumer: watch.consumer,
         interval: Some(watch.interval),
+        settled: watch.settled,
         max_overhead,
         arrived: &|| {},
         duration,
@@ -46,5 +51,29 @@ pub fn watch(options: &Options, watch: Watch<'_>) -> Result<Visited, Error> {
         meanwhile: watch.meanwhile,
         mailbox: watch.mailbox,
         due: watch.due,
+    })
+}
+
+fn watch_program(options: &Options, command: &[OsString], watch: Watch<'_>) -> Result<Visited, Error> {
+    let prepared = Prepared::new(options, command)?;
+    watch.consumer.record(&Record::Session(prepared.session.clone()))?;
+    let on = AtomicBool::new(true);
+    let Ran { status, totals, sites, notes, failed } = prepared.run(Company {
+        consumer: watch.consumer,
+        live: Some(Live { interval: watch.interval, on: &on, due: watch.due }),
+        settled: watch.settled,
+        accepted: &|| {},
+        meanwhile: watch.meanwhile,
+    })?;
+    Ok(Visited {
+        status: Some(status),
+        stops: Default::default(),
+        muted: Vec::new(),
+        totals,
+        sites,
+        notes,
+        failed,
+        ended: true,
+        cpu: Duration::from_nanos(launch::cpu_ns(UsageWho::RUSAGE_CHILDREN)),
     })
 }

@@ -1,17 +1,21 @@
 //! Reads an ELF file: what a tracer must know of the binary, and every function with its site.
 
+mod branches;
 mod calls;
 mod dynamic;
 mod frames;
 mod functions;
 pub(crate) mod image;
 mod lookup;
+mod names;
 mod nops;
 mod plt;
 mod profilers;
 mod prologue;
 mod records;
+mod return_address;
 mod symbols;
+mod unmodified;
 
 use std::fmt::Write as _;
 
@@ -20,8 +24,10 @@ use object::elf;
 use object::read::elf::ProgramHeader as _;
 
 use crate::{Error, Function, SiteKind, Svma};
+pub use names::{add_names, build_id_of, debug_link, lacks_names};
 pub use plt::slot_of as plt_slot;
 pub use profilers::{Hook, Profiler, beginning, called};
+pub use unmodified::{ends, find_prologues, refusal};
 
 use dynamic::Dynamic;
 use image::Image;
@@ -70,6 +76,13 @@ pub struct Binary {
     pub profilers: Vec<Profiler>,
     /// Broken parts that were skipped, and what is missed for it.
     pub complaints: Vec<String>,
+}
+
+impl Binary {
+    /// Is it a program that was not built for tracing?
+    pub fn is_bare(&self) -> bool {
+        self.is_program && self.functions.iter().all(|function| function.form.is_none())
+    }
 }
 
 /// The dynamic loader that an x86-64 program asks for, if it does: all that has to be known before it is run. The errors are those of [`read`].

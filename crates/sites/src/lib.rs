@@ -21,7 +21,9 @@ pub enum SiteKind {
     Fentry,
     /// A `call mcount` after the prologue, found by decoding (`-pg`, rustc `-Z instrument-mcount`).
     Mcount,
-    /// The compiler left nothing to patch.
+    /// The compiler left nothing: the function's first instructions themselves, which are run elsewhere while it is traced.
+    Prologue,
+    /// There is nothing to patch.
     None,
 }
 
@@ -33,6 +35,7 @@ impl SiteKind {
             SiteKind::McountLoc => "mcount_loc",
             SiteKind::Fentry => "fentry",
             SiteKind::Mcount => "mcount",
+            SiteKind::Prologue => "prologue",
             SiteKind::None => "none",
         }
     }
@@ -70,6 +73,14 @@ pub enum SiteForm {
         /// The 2 bytes that must be at `entry` (`66 90`, or two one-byte NOPs).
         entry_old: Vec<u8>,
     },
+    /// Whole instructions of the function's own, five bytes or more, of which the first five become a jump. A copy of them elsewhere is run instead,
+    /// and leads on to `at + old.len()`. Nothing in the file jumps to where the jump is but to its first byte.
+    Prologue {
+        /// First patched byte.
+        at: Svma,
+        /// The bytes that must be there. (Behind a function that is shorter than the jump, also padding.)
+        old: Vec<u8>,
+    },
     /// A call to mcount after a prologue that set up the frame pointer: the caller's return address is at `8(%rbp)`.
     /// `old` is 5 bytes (`call rel32`, a NOP) or 6 (`call *mcount@GOTPCREL(%rip)`, `addr32 call rel32`, a NOP).
     AfterPrologue {
@@ -97,6 +108,8 @@ pub struct Function {
     pub form: Option<SiteForm>,
     /// Why it cannot be traced: one clause a user can act on. Empty when it can.
     pub reason: String,
+    /// It is traced only where a filter names it: nobody has built it to be traced, and there are thousands like it.
+    pub on_demand: bool,
 }
 
 mod discover;
@@ -104,8 +117,8 @@ mod error;
 mod load;
 mod quick;
 pub use discover::{
-    Binary, Discovery, Hook, Profiler, Segment, beginning, called, interpreter_of, plt_slot, profilers, read,
-    read_by,
+    Binary, Discovery, Hook, Profiler, Segment, add_names, beginning, build_id_of, called, debug_link, ends,
+    find_prologues, interpreter_of, lacks_names, plt_slot, profilers, read, read_by, refusal,
 };
 pub use error::Error;
 pub use load::load;

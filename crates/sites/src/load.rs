@@ -28,14 +28,18 @@ pub fn load(file: &File) -> io::Result<Vec<u8>> {
     Ok(data)
 }
 
+/// Where the names of stripped functions are, or where to find them.
+const NAMES: [&[u8]; 2] = [b".gnu_debugdata", b".gnu_debuglink"];
+
 /// The places in the file, sorted, of what is not loaded and is no table of symbols or strings.
 fn for_debuggers(file: &File, length: u64) -> object::Result<Vec<Range<u64>>> {
     let data = &ReadCache::new(file);
-    let sections = FileHeader64::<Le>::parse(data)?.section_headers(Le, data)?;
+    let sections = FileHeader64::<Le>::parse(data)?.sections(Le, data)?;
     let mut ranges: Vec<Range<u64>> = sections
         .iter()
         .filter(|section| section.sh_type(Le) == elf::SHT_PROGBITS)
         .filter(|section| section.sh_flags(Le).0 & elf::SHF_ALLOC.0 == 0)
+        .filter(|section| !sections.section_name(Le, section).is_ok_and(|name| NAMES.contains(&name)))
         .filter_map(|section| section.file_range(Le))
         .filter_map(|(offset, size)| Some(offset..offset.checked_add(size)?))
         .filter(|range| range.end <= length)

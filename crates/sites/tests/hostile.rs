@@ -6,7 +6,7 @@ use std::io::Write;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use calltap_sites::{file_may_have_sites, interpreter_of, load, may_have_sites, read};
+use calltap_sites::{file_may_have_sites, find_prologues, interpreter_of, load, may_have_sites, read};
 use proptest::prelude::*;
 use support::{C, build};
 
@@ -21,8 +21,10 @@ fn check(data: &[u8]) {
     let start = Instant::now();
     let whole = read(data, "fixture");
     assert_eq!(interpreter_of(data), whole.clone().map(|binary| binary.interpreter));
-    if let Ok(binary) = whole {
+    if let Ok(mut binary) = whole {
         assert!(binary.functions.is_sorted_by(|a, b| a.address < b.address));
+        let found = find_prologues(data, &mut binary);
+        assert!(found.is_ok() && binary.functions.iter().all(|f| f.form.is_some() || !f.reason.is_empty()));
     }
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(data).unwrap();

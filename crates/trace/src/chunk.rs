@@ -145,6 +145,13 @@ impl IndexEntry {
     }
 }
 
+/// Makes a chunk that of another thread.
+pub(crate) fn give_to(chunk: &mut [u8], thread: ThreadId) {
+    let Ok((header, _)) = ChunkHeader::mut_from_prefix(chunk) else { return };
+    header.thread = thread.0.into();
+    header.header_crc = crc32fast::hash(&header.as_bytes()[..CHUNK_HEADER - 4]).into();
+}
+
 /// The first bytes of every file.
 pub(crate) fn file_header() -> [u8; FILE_HEADER] {
     let mut header =

@@ -131,6 +131,10 @@ impl Gather {
                 self.meta.profile.extend(rows);
                 true
             }
+            Record::Slow { rules } => {
+                self.meta.slow.extend(rules);
+                true
+            }
             Record::Note { text } => {
                 self.meta.notes.push(text);
                 true

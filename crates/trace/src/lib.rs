@@ -11,6 +11,7 @@ mod codec;
 mod error;
 mod event;
 mod gather;
+mod history;
 mod meta;
 mod reader;
 mod source;
@@ -21,9 +22,10 @@ mod writer;
 pub use clock::ClockMap;
 pub use error::Error;
 pub use event::{Batch, Event, EventKind};
+pub use history::History;
 pub use meta::{
-    ClockKind, ClockPair, End, Loss, Meta, Module, Process, Profile, Record, Session, Site, SiteId, Thread,
-    ThreadId, TracerInfo, TracerKind,
+    ClockKind, ClockPair, End, Loss, Meta, Module, Process, Profile, Record, Session, Site, SiteId, SlowRule,
+    Thread, ThreadId, TracerInfo, TracerKind,
 };
 pub use reader::{Batches, ThreadBatches, TraceReader};
 pub use unpack::Unpacker;

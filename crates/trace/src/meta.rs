@@ -152,7 +152,7 @@ pub struct ClockPair {
     pub monotonic_ns: u64,
 }
 
-/// What a thread did in all; written when it ends and when the recording ends. `entered = entries + lost_entries`.
+/// What a thread did in all; written when it ends and when the recording ends. `entered = entries + lost_entries + dropped_entries`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Loss {
     /// Whose.
@@ -165,6 +165,25 @@ pub struct Loss {
     pub lost_entries: u64,
     /// Exits that happened and were not recorded.
     pub lost_exits: u64,
+    /// Entries that were left out on purpose.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub dropped_entries: u64,
+    /// Exits that were left out on purpose.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub dropped_exits: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// Only what lies beneath such calls was kept.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SlowRule {
+    /// Functions, as a glob.
+    pub function: String,
+    /// Calls of them that took longer, nanoseconds.
+    pub ns: u64,
 }
 
 /// What a tracer of the kind [`TracerKind::Profile`] has summed up of one function in one process, all threads together.
@@ -241,6 +260,11 @@ pub enum Record {
         /// The sites.
         sites: Vec<Site>,
     },
+    /// Only slow calls were kept, those of any of these rules.
+    Slow {
+        /// The rules.
+        rules: Vec<SlowRule>,
+    },
     /// See [`ClockPair`].
     Clock(ClockPair),
     /// See [`Loss`]; the newest of a thread counts.
@@ -289,6 +313,8 @@ pub struct Meta {
     pub loss: Vec<Loss>,
     /// What was summed up in the program.
     pub profile: Vec<Profile>,
+    /// Only slow calls were kept, those of any of these rules; if there are any.
+    pub slow: Vec<SlowRule>,
     /// Notes.
     pub notes: Vec<String>,
     /// How it ended; absent in a cut-off file.

@@ -154,6 +154,11 @@ pub struct ThreadBatches<'a> {
 }
 
 impl ThreadBatches<'_> {
+    /// Leaves out so many chunks, unread.
+    pub fn skip(&mut self, chunks: usize) {
+        self.rest = self.rest.get(chunks..).unwrap_or_default();
+    }
+
     /// As [`Batches::next_into`].
     pub fn next_into(&mut self, batch: &mut Batch) -> Result<bool, Error> {
         let Some((&at, rest)) = self.rest.split_first() else { return Ok(false) };

@@ -150,6 +150,17 @@ impl TraceWriter {
         Ok(())
     }
 
+    /// Adds a chunk of events that was made elsewhere, behind all records so far.
+    pub(crate) fn chunk(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.check_room()?;
+        self.close_records()?;
+        if let Some(header) = ChunkHeader::parse(bytes) {
+            self.index.push(IndexEntry { offset: self.made, header });
+        }
+        self.append_raw(bytes);
+        self.relieve(OUT_BYTES)
+    }
+
     fn append_raw(&mut self, bytes: &[u8]) {
         self.out.extend_from_slice(bytes);
         self.made += bytes.len() as u64;

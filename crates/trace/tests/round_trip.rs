@@ -251,7 +251,8 @@ fn records_come_back() {
         unloaded_ticks: None,
     };
     let sites: Vec<Site> = (0..20_000).map(site).collect();
-    let loss = Loss { thread: ThreadId(0), entries: 9, exits: 8, lost_entries: 1, lost_exits: 2 };
+    let loss =
+        Loss { thread: ThreadId(0), entries: 9, exits: 8, lost_entries: 1, lost_exits: 2, ..Loss::default() };
     let pairs = [ClockPair { ticks: 0, monotonic_ns: 1000 }, ClockPair { ticks: 1000, monotonic_ns: 1500 }];
     writer.record(&Record::Process(process.clone())).unwrap();
     writer.record(&Record::Module(module.clone())).unwrap();

@@ -1,11 +1,14 @@
 //! What small files read as, and what writing a value to them does.
 
-use crate::instance::{CLOCKS, Instance, Snapshot};
+use crate::clocks::{CLOCKS, Clock};
+use crate::instance::{Instance, Snapshot};
 use crate::nodes::{CONTROL, Kind};
 use crate::options::OPTIONS;
+use crate::ring::Ring;
 use crate::tokens::waiting;
 use crate::tracefs::Tracefs;
 use calltap_control::{File, Model, Open, TRACE, Which, parse_number};
+use calltap_ringbuffer::formats;
 use rustix::io::Errno;
 use std::fmt::Write;
 
@@ -95,17 +98,19 @@ impl Tracefs {
             Kind::ProfileEnabled => self.control(instance, "function_profile_enabled"),
             Kind::Stat if arg == 0 => self.control(instance, "trace_stat/function0"),
             Kind::Stat => calltap_control::table(&[]),
-            Kind::Stats if arg > 1 => Instance::new(0, "", Default::default(), 1).ring.stats(self.now_ns),
-            Kind::Stats => instance.ring.stats(self.now_ns),
+            Kind::Stats if arg > 1 => Ring::new(0).stats(instance.now(), instance.clock().in_ns()),
+            Kind::Stats => instance.ring.stats(instance.now(), instance.clock().in_ns()),
             Kind::BufferKb => instance.kb(false),
             Kind::BufferTotalKb => instance.kb(true),
             Kind::SubbufKb => number(instance.subbuf_kb),
             Kind::Percent => number(instance.percent),
             Kind::Clock => {
-                let name = |n: usize| {
-                    if n == instance.clock { format!("[{}]", CLOCKS[n]) } else { CLOCKS[n].to_owned() }
-                };
-                (0..CLOCKS.len()).map(name).collect::<Vec<String>>().join(" ") + "\n"
+                let there = CLOCKS.iter().enumerate().filter(|(_, (_, clock))| clock.exists(self.clock));
+                let names = there.map(|(n, (name, _))| match n == instance.clock {
+                    true => format!("[{name}]"),
+                    false => (*name).to_owned(),
+                });
+                names.collect::<Vec<String>>().join(" ") + "\n"
             }
             Kind::TimestampMode => "[delta] absolute\n".into(),
             Kind::SavedCmdlines => {
@@ -129,7 +134,16 @@ impl Tracefs {
                 number(option.is_some_and(|option| instance.options.is_on(option.name)).into())
             }
             Kind::Readme => README.into(),
-            Kind::EventsEnable if arg == 0 => "0\n".into(),
+            Kind::HeaderPage => formats::HEADER_PAGE.into(),
+            Kind::HeaderEvent => formats::HEADER_EVENT.into(),
+            Kind::EventFormat => {
+                formats::EVENTS.get(usize::from(arg)).map_or_else(String::new, |(_, text)| (*text).into())
+            }
+            Kind::EventId => number(formats::EVENTS.get(usize::from(arg)).map_or(0, id)),
+            Kind::Kallsyms => self.symbols.kallsyms(),
+            Kind::Dump => instance.dumped.clone(),
+            Kind::EventsEnable => "0\n".into(),
+            Kind::Ftraced => self.control(instance, "ftraced_enabled"),
             _ => String::new(),
         }
     }
@@ -151,11 +165,12 @@ impl Tracefs {
 
     /// A value was written to a file of an instance.
     pub(crate) fn write_value(&mut self, id: u32, kind: Kind, arg: u16, text: &str) -> Result<(), Errno> {
-        let Tracefs { instances, symbols, profile, effects, separate, processors, .. } = self;
-        let busy = instances.iter().any(|instance| instance.id == id && instance.piped);
+        let Tracefs { instances, symbols, profile, effects, separate, processors, clock: recorded, .. } =
+            self;
         let Some(instance) = instances.iter_mut().find(|instance| instance.id == id) else {
             return Err(Errno::NODEV);
         };
+        let busy = instance.piped || instance.raw_pipes > 0;
         let number = || parse_number(text).map_err(|refusal| refusal.errno);
         let flag = || number().and_then(|n| if n > 1 { Err(Errno::INVAL) } else { Ok(n == 1) });
         let mut control = |instance: &mut Instance, name: &str| {
@@ -185,7 +200,7 @@ impl Tracefs {
                     instance.share_sets();
                 }
                 instance.expand();
-                instance.ring.clear();
+                instance.clear();
             }
             Kind::FunctionTracers => return control(instance, "function_tracers"),
             Kind::ProfileEnabled => {
@@ -212,11 +227,12 @@ impl Tracefs {
                     return Err(Errno::INVAL);
                 }
                 instance.subbuf_kb = kb;
-                instance.ring.clear();
+                instance.clear();
             }
             Kind::Clock => {
-                let clock = CLOCKS.iter().position(|clock| *clock == text.trim()).ok_or(Errno::INVAL)?;
-                instance.set_clock(clock);
+                let mut known = CLOCKS.iter();
+                let named = |(name, clock): &(&str, Clock)| *name == text.trim() && clock.exists(*recorded);
+                instance.set_clock(known.position(named).ok_or(Errno::INVAL)?);
             }
             Kind::SavedCmdlinesSize => {
                 if !(1..=1_000_000_000).contains(&number()?) {
@@ -229,8 +245,8 @@ impl Tracefs {
                 0 => instance.snapshot = Snapshot::Freed,
                 1 => instance.take_snapshot(),
                 _ => {
-                    if let Snapshot::Allocated(records) = &mut instance.snapshot {
-                        records.clear();
+                    if let Snapshot::Allocated(ring) = &mut instance.snapshot {
+                        ring.clear();
                     }
                 }
             },
@@ -252,12 +268,21 @@ impl Tracefs {
                     }
                 }
             }
+            Kind::Ftraced => return control(instance, "ftraced_enabled"),
             // (There are no events but the tracers' own.)
-            Kind::EventsEnable | Kind::ErrorLog => {}
+            Kind::SetEvent if !text.trim().is_empty() => return Err(Errno::INVAL),
+            Kind::EventsEnable => drop(number()?),
+            Kind::SetEvent | Kind::ErrorLog => {}
             _ => return Err(Errno::INVAL),
         }
         Ok(())
     }
+}
+
+/// The number of an event, as its format says it.
+fn id((_, text): &formats::Event) -> u64 {
+    let line = text.lines().find_map(|line| line.strip_prefix("ID: "));
+    line.and_then(|id| id.parse().ok()).unwrap_or(0)
 }
 
 /// Hexadecimal groups.

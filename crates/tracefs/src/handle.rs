@@ -1,6 +1,7 @@
 //! Open files.
 
 use crate::nodes::{Kind, Node};
+use crate::pages::Pages;
 use crate::reader::{Pipe, Reader};
 use crate::tokens::Draft;
 
@@ -22,6 +23,7 @@ pub(crate) enum Content {
     Text(String),
     Records(Box<Reader>),
     Pipe(Box<Pipe>),
+    Pages(Pages),
     Draft(Box<Draft>),
     /// Only written to.
     Nothing,

@@ -1,19 +1,20 @@
 //! From the events of threads to the records of instances: who wants what, calls and their returns, triggers.
 
+use crate::clocks::When;
 use crate::instance::{Instance, wants};
 use crate::options::Flag;
-use crate::ring::{Record, What};
+use crate::ring::What;
 use crate::symbols::Symbols;
 use calltap_control::TRACE;
 use calltap_names::GlobSet;
 use calltap_session::Listed;
 use calltap_trace::{Event, EventKind, ThreadId, TracerKind};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 const STACK_TRACE: Flag = Flag::named("func_stack_trace");
 
 /// An open call.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Default, Debug)]
 struct Frame {
     site: u32,
     start_ns: u64,
@@ -29,10 +30,16 @@ struct Frame {
 struct Task {
     tid: u32,
     frames: Vec<Frame>,
-    /// By place of the instance: recorded calls that are open, those that begin what is wanted, those that hide it.
-    depth: Vec<u16>,
-    begun: Vec<u32>,
-    hidden: Vec<u32>,
+    /// By place of the instance.
+    counts: Vec<Counts>,
+}
+
+/// Open calls of an instance: those that are recorded, those that begin what is wanted, those that hide it.
+#[derive(Clone, Copy, Default, Debug)]
+struct Counts {
+    depth: u16,
+    begun: u32,
+    hidden: u32,
 }
 
 /// What instances want of a site, by their places.
@@ -45,8 +52,17 @@ struct Wanted {
     hides: u32,
 }
 
+impl Wanted {
+    /// The instances that want anything.
+    fn any(&self) -> u32 {
+        self.function | self.graph | self.triggers | self.begins | self.hides
+    }
+}
+
 /// An instance's selection, ready to be asked.
-struct Selection {
+struct Selection<'a> {
+    /// Functions with triggers.
+    triggers: HashSet<&'a str>,
     bit: u32,
     kind: Option<TracerKind>,
     sets: Option<(GlobSet, GlobSet)>,
@@ -56,7 +72,9 @@ struct Selection {
 #[derive(Debug)]
 struct Mark {
     instance: u32,
-    record: Record,
+    ns: u64,
+    tid: u32,
+    what: What,
 }
 
 /// Sorts events out.
@@ -86,14 +104,19 @@ impl Ingest {
         }
     }
 
+    /// Those that have not ended.
+    pub fn threads(&self) -> Vec<u32> {
+        self.tasks.values().map(|task| task.tid).collect()
+    }
+
     /// Events of one thread.
     pub fn add(&mut self, thread: ThreadId, events: &[Event]) {
         self.pending.extend(events.iter().map(|event| (event.ticks, thread, *event)));
     }
 
     /// Somebody wrote to the `trace_marker` of an instance.
-    pub fn mark(&mut self, instance: u32, record: Record) {
-        self.marks.push(Mark { instance, record });
+    pub fn mark(&mut self, instance: u32, ns: u64, tid: u32, what: What) {
+        self.marks.push(Mark { instance, ns, tid, what });
     }
 
     /// An instance is taken away: those behind it move up.
@@ -103,20 +126,19 @@ impl Ingest {
             for frame in &mut task.frames {
                 [&mut frame.recorded, &mut frame.begins, &mut frame.hides].into_iter().for_each(shut);
             }
-            if place < task.depth.len() {
-                task.depth.remove(place);
-                task.begun.remove(place);
-                task.hidden.remove(place);
+            if place < task.counts.len() {
+                task.counts.remove(place);
             }
         }
     }
 
     /// What the instances want has changed, or there are more sites.
     pub fn choose(&mut self, instances: &[Instance], symbols: &Symbols) {
-        let selections: Vec<Selection> = instances
+        let selections: Vec<Selection<'_>> = instances
             .iter()
             .enumerate()
             .map(|(place, instance)| Selection {
+                triggers: instance.triggers.all().iter().map(|trigger| trigger.function.as_str()).collect(),
                 bit: 1 << place,
                 kind: instance.tracer(),
                 sets: instance.sets(TRACE),
@@ -149,7 +171,7 @@ impl Ingest {
                         Some(TracerKind::Profile) | None => {}
                     }
                 }
-                if instance.triggers.all().iter().any(|trigger| trigger.function == function.function) {
+                if selection.triggers.contains(function.function.as_str()) {
                     wanted.triggers |= bit;
                 }
                 if instance.graph[0].contains(&function.function) {
@@ -169,15 +191,16 @@ impl Ingest {
         pending.sort_by_key(|(ticks, ..)| *ticks);
         let mut marks = std::mem::take(&mut self.marks).into_iter().peekable();
         let write = |mark: Mark, instances: &mut [Instance]| {
-            let own = instances.iter_mut().find(|instance| instance.id == mark.instance);
-            own.into_iter().for_each(|instance| instance.record(mark.record.clone()));
+            if let Some(own) = instances.iter_mut().find(|instance| instance.id == mark.instance) {
+                own.record(When { ns: mark.ns, ticks: None }, mark.tid, mark.what);
+            }
         };
         for (ticks, thread, event) in pending.drain(..) {
             let ns = to_ns(ticks);
-            while let Some(mark) = marks.next_if(|mark| mark.record.ns < ns) {
+            while let Some(mark) = marks.next_if(|mark| mark.ns < ns) {
                 write(mark, instances);
             }
-            self.take(thread, &event, ns, instances, symbols);
+            self.take(thread, &event, When { ns, ticks: Some(ticks) }, instances, symbols);
         }
         marks.for_each(|mark| write(mark, instances));
         self.pending = pending;
@@ -187,94 +210,105 @@ impl Ingest {
         &mut self,
         thread: ThreadId,
         event: &Event,
-        ns: u64,
+        when: When,
         instances: &mut [Instance],
         symbols: &Symbols,
     ) {
         let Some(task) = self.tasks.get_mut(&thread) else { return };
-        task.depth.resize(instances.len().max(task.depth.len()), 0);
-        task.begun.resize(task.depth.len(), 0);
-        task.hidden.resize(task.depth.len(), 0);
         let site = event.site.0;
-        let wanted = self.wanted.get(site as usize).copied().unwrap_or_default();
-        let is_listed = |instance: &Instance| {
-            let [only, never] = &instance.pids;
-            (only.is_empty() || only.contains(&task.tid)) && !never.contains(&task.tid)
-        };
         let (parent, graph) = match event.kind {
             EventKind::Entry | EventKind::TailEntry => (None, true),
             EventKind::EntryFrom { parent } | EventKind::TailEntryFrom { parent } => (Some(parent), true),
             EventKind::Call { parent } => (Some(parent), false),
-            EventKind::Exit { pops } => {
-                for _ in 0..pops {
-                    let Some(frame) = task.frames.pop() else { break };
-                    for (place, instance) in instances.iter_mut().enumerate() {
-                        let bit = 1 << place;
-                        if frame.recorded & bit != 0 {
-                            task.depth[place] = task.depth[place].saturating_sub(1);
-                            let (depth, start_ns) = (task.depth[place], frame.start_ns);
-                            let what = What::Exit { site: frame.site, depth, start_ns };
-                            instance.record(Record { ns, tid: task.tid, what });
-                        }
-                        task.begun[place] -= u32::from(frame.begins & bit != 0);
-                        task.hidden[place] -= u32::from(frame.hides & bit != 0);
-                    }
-                }
-                return;
-            }
+            EventKind::Exit { pops } => return task.leave(pops, when, instances),
             EventKind::Lost { entries, exits } => {
-                instances
-                    .iter_mut()
-                    .for_each(|instance| instance.ring.lose(u64::from(entries) + u64::from(exits)));
-                return;
+                let lost = u64::from(entries) + u64::from(exits);
+                return instances.iter_mut().for_each(|instance| instance.ring.lose(lost));
             }
         };
-        let tid = task.tid;
-        let mut frame = Frame { site, start_ns: ns, recorded: 0, begins: 0, hides: 0 };
-        for (place, instance) in instances.iter_mut().enumerate() {
+        let wanted = self.wanted.get(site as usize).copied().unwrap_or_default();
+        let mut frame = Frame { site, start_ns: when.ns, ..Frame::default() };
+        for place in places(wanted.any()) {
+            let Some(instance) = instances.get_mut(place) else { break };
             let bit = 1u32 << place;
-            if wanted.triggers & bit != 0
-                && let Some(traced) = symbols.site(site)
-            {
-                let what = What::Function { site, parent: parent.unwrap_or(0) };
-                instance.trigger(&traced.name, &Record { ns, tid, what }, parent.unwrap_or(0), symbols);
+            if wanted.triggers & bit != 0 {
+                instance.trigger(when, task.tid, (site, parent.unwrap_or(0)), symbols);
             }
-            if !is_listed(instance) {
+            if !instance.lists(task.tid) {
                 continue;
             }
             if wanted.function & bit != 0
                 && let Some(parent) = parent
             {
-                instance.record(Record { ns, tid, what: What::Function { site, parent } });
+                instance.record(when, task.tid, What::Function { site, parent });
                 if instance.options.has(STACK_TRACE) {
-                    instance.record(Record { ns, tid, what: What::Stack { site, parent } });
+                    instance.record(when, task.tid, What::Stack { site, parent });
                 }
             }
             if !graph {
                 continue;
             }
             // (Counted whether recorded or not: a return undoes it.)
+            let counts = task.counts(place);
             if wanted.begins & bit != 0 {
                 frame.begins |= bit;
-                task.begun[place] += 1;
+                counts.begun += 1;
             }
             if wanted.hides & bit != 0 {
                 frame.hides |= bit;
-                task.hidden[place] += 1;
+                counts.hidden += 1;
             }
-            let is_beneath = self.beneath & bit == 0 || task.begun[place] > 0;
-            let depth = task.depth[place];
+            let is_beneath = self.beneath & bit == 0 || counts.begun > 0;
+            let depth = counts.depth;
             let deep = instance.max_depth != 0 && u32::from(depth) >= instance.max_depth;
-            if wanted.graph & bit != 0 && is_beneath && task.hidden[place] == 0 && !deep && instance.is_on {
+            if wanted.graph & bit != 0 && is_beneath && counts.hidden == 0 && !deep && instance.is_on {
                 frame.recorded |= bit;
-                task.depth[place] = depth.saturating_add(1);
-                instance.record(Record { ns, tid, what: What::Enter { site, depth } });
+                counts.depth = depth.saturating_add(1);
+                instance.record(when, task.tid, What::Enter { site, depth });
             }
         }
         if graph {
             task.frames.push(frame);
         }
     }
+}
+
+impl Task {
+    fn counts(&mut self, place: usize) -> &mut Counts {
+        if self.counts.len() <= place {
+            self.counts.resize(place + 1, Counts::default());
+        }
+        &mut self.counts[place]
+    }
+
+    /// Calls return.
+    fn leave(&mut self, pops: u32, when: When, instances: &mut [Instance]) {
+        for _ in 0..pops {
+            let Some(frame) = self.frames.pop() else { break };
+            for place in places(frame.recorded | frame.begins | frame.hides) {
+                let Some(instance) = instances.get_mut(place) else { break };
+                let (bit, tid) = (1 << place, self.tid);
+                let counts = self.counts(place);
+                counts.begun -= u32::from(frame.begins & bit != 0);
+                counts.hidden -= u32::from(frame.hides & bit != 0);
+                if frame.recorded & bit != 0 {
+                    counts.depth = counts.depth.saturating_sub(1);
+                    let ns = when.ns.saturating_sub(frame.start_ns);
+                    let what = What::Exit { site: frame.site, depth: counts.depth, ns };
+                    instance.record(when, tid, what);
+                }
+            }
+        }
+    }
+}
+
+/// The places whose bits are set.
+fn places(mut mask: u32) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let place = mask.trailing_zeros();
+        mask &= mask.wrapping_sub(1);
+        (place < u32::BITS).then_some(place as usize)
+    })
 }
 
 /// A function of a library that was not looked at yet.

@@ -1,6 +1,8 @@
 //! An instance: a tracer with its filters, options and buffer. The directory itself is the first.
 
+use crate::clocks::{CLOCKS, Clock, Stretch, When};
 use crate::options::{Flag, Options};
+use crate::reader::Pipe;
 use crate::ring::{Record, Ring, SUBBUF, What};
 use crate::symbols::Symbols;
 use crate::text::Format;
@@ -19,16 +21,13 @@ const FEWEST: u64 = 2;
 const OVERWRITE: Flag = Flag::named("overwrite");
 const NO_REPEATS: Flag = Flag::named("func-no-repeats");
 
-/// The clocks: different names of CLOCK_MONOTONIC. (The kernel's others would show times that nobody measured.)
-pub const CLOCKS: [&str; 3] = ["local", "global", "mono"];
-
 /// What was put aside.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub enum Snapshot {
     /// There is no memory for it.
     Freed,
     /// There is, and this is in it.
-    Allocated(Vec<Record>),
+    Allocated(Ring),
 }
 
 /// Functions that a set of words names, by name: `set_graph_function` and `set_graph_notrace`.
@@ -59,6 +58,12 @@ pub struct Instance {
     pub percent: u64,
     /// Index into [`CLOCKS`].
     pub clock: usize,
+    /// What its clock showed when the buffer was last cleared.
+    pub start: u64,
+    stretch: Stretch,
+    counter: u64,
+    /// What triggers have written out.
+    pub dumped: String,
     /// `tracing_cpumask`. Events are on processor 0, as nobody records which one it was.
     pub mask: u64,
     /// `tracing_thresh`, microseconds.
@@ -73,6 +78,8 @@ pub struct Instance {
     pub triggers: Triggers,
     /// A reader has `trace_pipe`.
     pub piped: bool,
+    /// Open files `trace_pipe_raw`.
+    pub raw_pipes: u32,
     /// Readers of `trace`, while the option `pause-on-trace` is on.
     pub paused: u32,
     /// Open files.
@@ -97,6 +104,10 @@ impl Instance {
             subbuf_kb: 4,
             percent: 50,
             clock: 0,
+            start: 0,
+            stretch: Stretch::default(),
+            counter: 0,
+            dumped: String::new(),
             mask: u64::MAX >> (64 - processors.clamp(1, 64)),
             threshold_us: 0,
             pids: [BTreeSet::new(), BTreeSet::new()],
@@ -104,6 +115,7 @@ impl Instance {
             graph: [Functions::new(), Functions::new()],
             triggers: Triggers::default(),
             piped: false,
+            raw_pipes: 0,
             paused: 0,
             open: 0,
             processors,
@@ -157,6 +169,18 @@ impl Instance {
         }
     }
 
+    /// These are its tracers now.
+    pub fn adopt(&mut self, words: Words) {
+        self.is_on = !words.paused;
+        let own = std::mem::replace(&mut self.words, Words { paused: false, ..words });
+        if !has_trace(&self.words) {
+            self.words.tracers.extend(own.tracers);
+        }
+        if self.tracer().is_some() {
+            self.expand();
+        }
+    }
+
     /// All tracers have the sets of the first.
     pub fn share_sets(&mut self) {
         let first = self.words.tracers.iter().find(|tracer| tracer.name == TRACE).cloned();
@@ -174,7 +198,34 @@ impl Instance {
             options: self.options.clone(),
             threshold_ns: self.threshold_us.saturating_mul(1000),
             processors: self.processors as usize,
+            in_ns: self.clock().in_ns(),
+            start: self.start,
         }
+    }
+
+    /// Its clock.
+    pub fn clock(&self) -> Clock {
+        CLOCKS[self.clock].1
+    }
+
+    /// What is recorded from now on happened in this stretch of time.
+    pub fn reach(&mut self, stretch: Stretch) {
+        self.stretch = stretch;
+    }
+
+    /// What its clock shows at the last moment that is known.
+    pub fn now(&self) -> u64 {
+        let to = &self.stretch.to;
+        match self.clock() {
+            Clock::Counter => self.counter,
+            clock => self.stretch.time(clock, When { ns: to.monotonic_ns, ticks: None }),
+        }
+    }
+
+    /// Empties the buffer.
+    pub fn clear(&mut self) {
+        self.ring.clear();
+        self.start = self.now();
     }
 
     /// The tracers that have to be registered in the process for it.
@@ -219,11 +270,23 @@ impl Instance {
         }
     }
 
+    /// Are a thread's calls wanted?
+    pub fn lists(&self, tid: u32) -> bool {
+        let [only, never] = &self.pids;
+        (only.is_empty() || only.contains(&tid)) && !never.contains(&tid)
+    }
+
     /// Records something, if it is on.
-    pub fn record(&mut self, record: Record) {
+    pub fn record(&mut self, when: When, tid: u32, what: What) {
         if !self.is_on || self.paused > 0 || self.mask & 1 == 0 {
             return;
         }
+        let clock = self.clock();
+        if clock == Clock::Counter {
+            self.counter += 1;
+        }
+        let time = if clock == Clock::Counter { self.counter } else { self.stretch.time(clock, when) };
+        let record = Record { time, tid, what };
         if let What::Function { site, parent } = record.what
             && self.options.has(NO_REPEATS)
             && self.repeats(&record, site, parent)
@@ -238,13 +301,13 @@ impl Instance {
         let tid = record.tid;
         let Some(last) = self.ring.last_mut().filter(|last| last.tid == tid) else { return false };
         match &mut last.what {
-            What::Repeats { site: of, parent: from, count, last_ns } if (*of, *from) == (site, parent) => {
+            What::Repeats { site: of, parent: from, count, last } if (*of, *from) == (site, parent) => {
                 *count += 1;
-                *last_ns = record.ns;
+                *last = record.time;
                 true
             }
             What::Function { site: of, parent: from } if (*of, *from) == (site, parent) => {
-                let what = What::Repeats { site, parent, count: 1, last_ns: record.ns };
+                let what = What::Repeats { site, parent, count: 1, last: record.time };
                 self.ring.push(Record { what, ..record.clone() }, self.options.has(OVERWRITE));
                 true
             }
@@ -254,22 +317,21 @@ impl Instance {
 
     /// Puts the buffer aside; what was aside becomes the buffer, empty.
     pub fn take_snapshot(&mut self) {
-        let records = self.ring.records().iter().cloned().collect();
-        self.ring.clear();
-        self.snapshot = Snapshot::Allocated(records);
+        self.snapshot = Snapshot::Allocated(self.ring.put_aside());
     }
 
     /// Switches to another clock: times before and after could not be compared.
     pub fn set_clock(&mut self, clock: usize) {
         self.clock = clock;
-        self.ring.clear();
-        if let Snapshot::Allocated(records) = &mut self.snapshot {
-            records.clear();
+        self.clear();
+        if let Snapshot::Allocated(ring) = &mut self.snapshot {
+            ring.clear();
         }
     }
 
     /// A function with triggers was called.
-    pub fn trigger(&mut self, function: &str, record: &Record, parent: u64, symbols: &Symbols) {
+    pub fn trigger(&mut self, when: When, tid: u32, (site, parent): (u32, u64), symbols: &Symbols) {
+        let Some(function) = symbols.site(site).map(|traced| traced.name.as_str()) else { return };
         let Instance { triggers, is_on, .. } = self;
         let mut due = Vec::new();
         for trigger in triggers.all_mut().iter_mut().filter(|trigger| trigger.function == function) {
@@ -288,11 +350,7 @@ impl Instance {
         }
         for command in due {
             match command {
-                Command::StackTrace => {
-                    if let What::Function { site, .. } | What::Enter { site, .. } = record.what {
-                        self.record(Record { what: What::Stack { site, parent }, ..record.clone() });
-                    }
-                }
+                Command::StackTrace => self.record(when, tid, What::Stack { site, parent }),
                 Command::Snapshot => self.take_snapshot(),
                 Command::Dump | Command::CpuDump => self.dump(symbols),
                 Command::TraceOn | Command::TraceOff => {}
@@ -300,15 +358,15 @@ impl Instance {
         }
     }
 
-    /// Writes the buffer where messages go.
+    /// Writes the buffer out, for the file `dump`: where the kernel has a console, a directory has no place that all look at.
     fn dump(&mut self, symbols: &Symbols) {
-        let (format, mut shown) = (self.format(), Default::default());
-        let mut text = String::new();
-        while let Some((_, record)) = self.ring.take() {
-            format.write(&mut text, symbols, &mut shown, &record, None);
-        }
-        eprint!("{text}");
+        let format = self.format();
+        self.dumped = Pipe::default().all(&mut self.ring, &format, symbols);
     }
+}
+
+fn has_trace(words: &Words) -> bool {
+    words.tracers.iter().any(|tracer| tracer.name == TRACE)
 }
 
 /// Is a function in the filter, and not in the notrace set?

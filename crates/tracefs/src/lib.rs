@@ -5,12 +5,14 @@
 //! return it says in [`Effects`].
 #![forbid(unsafe_code)]
 
+mod clocks;
 mod files;
 mod handle;
 mod ingest;
 mod instance;
 mod nodes;
 mod options;
+mod pages;
 mod reader;
 mod ring;
 mod symbols;
@@ -19,5 +21,6 @@ mod tokens;
 mod tracefs;
 mod trigger;
 
+pub use clocks::Moment;
 pub use handle::Read;
 pub use tracefs::{Attributes, Effects, Listing, Refresh, Tracefs};

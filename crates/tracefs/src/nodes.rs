@@ -1,6 +1,7 @@
 //! What there is: directories and files, their names and modes.
 
 use crate::options::OPTIONS;
+use calltap_ringbuffer::formats;
 
 /// A directory or file of an instance (by its id).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -32,6 +33,8 @@ pub enum Dir {
     TraceStat,
     Events,
     EventsFtrace,
+    /// By its place in [`calltap_ringbuffer::formats::EVENTS`].
+    Event(u16),
 }
 
 /// What a file is.
@@ -80,6 +83,16 @@ pub enum Kind {
     Readme,
     Empty,
     EventsEnable,
+    SetEvent,
+    Ftraced,
+    RawPipe,
+    RawSnapshot,
+    HeaderPage,
+    HeaderEvent,
+    EventFormat,
+    EventId,
+    Kallsyms,
+    Dump,
 }
 
 const RO: u16 = 0o440;
@@ -100,19 +113,22 @@ const FILES: &[File] = &[
     ("buffer_subbuf_size_kb", Kind::SubbufKb, RW, false),
     ("buffer_total_size_kb", Kind::BufferTotalKb, RO, false),
     ("current_tracer", Kind::CurrentTracer, RW, false),
+    ("dump", Kind::Dump, RO, false),
     ("dyn_ftrace_total_info", Kind::Control(1), RO, true),
     ("enabled_functions", Kind::EnabledFunctions, RO, true),
     ("error_log", Kind::ErrorLog, RW, false),
     ("failures", Kind::Control(2), RO, true),
     ("free_buffer", Kind::FreeBuffer, 0o200, false),
+    ("ftraced_enabled", Kind::Ftraced, RW, true),
     ("function_profile_enabled", Kind::ProfileEnabled, RW, true),
     ("function_tracers", Kind::FunctionTracers, RW, true),
+    ("kallsyms", Kind::Kallsyms, RO, true),
     ("max_graph_depth", Kind::MaxGraphDepth, RW, true),
     ("printk_formats", Kind::Empty, RO, true),
     ("saved_cmdlines", Kind::SavedCmdlines, RO, true),
     ("saved_cmdlines_size", Kind::SavedCmdlinesSize, RW, true),
     ("saved_tgids", Kind::SavedTgids, RO, true),
-    ("set_event", Kind::EventsEnable, RW, false),
+    ("set_event", Kind::SetEvent, RW, false),
     ("set_ftrace_filter", Kind::Filter, RW, false),
     ("set_ftrace_notrace", Kind::Notrace, RW, false),
     ("set_ftrace_notrace_pid", Kind::NotracePid, RW, false),
@@ -137,9 +153,11 @@ const FILES: &[File] = &[
 const CPU_FILES: &[File] = &[
     ("buffer_size_kb", Kind::BufferKb, RW, false),
     ("snapshot", Kind::Snapshot, RW, false),
+    ("snapshot_raw", Kind::RawSnapshot, RO, false),
     ("stats", Kind::Stats, RO, false),
     ("trace", Kind::Trace, RW, false),
     ("trace_pipe", Kind::TracePipe, RO, false),
+    ("trace_pipe_raw", Kind::RawPipe, RO, false),
 ];
 
 const DIRS: &[(&str, Dir, bool)] = &[
@@ -174,20 +192,32 @@ pub fn entries(dir: Dir, is_top: bool, processors: usize) -> Vec<(String, Entry)
         Dir::Cpu(n) => file(CPU_FILES, n + 1),
         Dir::TraceStat => processors.map(|n| (format!("function{n}"), Entry::File(Kind::Stat, n))).collect(),
         Dir::Events => {
-            let files =
-                [("enable", Entry::File(Kind::EventsEnable, 0)), ("ftrace", Entry::Dir(Dir::EventsFtrace))];
+            let files = [
+                ("enable", Entry::File(Kind::EventsEnable, 0)),
+                ("ftrace", Entry::Dir(Dir::EventsFtrace)),
+                ("header_event", Entry::File(Kind::HeaderEvent, 0)),
+                ("header_page", Entry::File(Kind::HeaderPage, 0)),
+            ];
             files.into_iter().map(|(name, entry)| (name.to_owned(), entry)).collect()
         }
-        Dir::Instances | Dir::EventsFtrace => Vec::new(),
+        Dir::EventsFtrace => {
+            let events = (0..).zip(formats::EVENTS);
+            events.map(|(n, (name, _))| (name.to_owned(), Entry::Dir(Dir::Event(n)))).collect()
+        }
+        Dir::Event(n) => {
+            let files = [("format", Kind::EventFormat), ("id", Kind::EventId)];
+            files.into_iter().map(|(name, kind)| (name.to_owned(), Entry::File(kind, n))).collect()
+        }
+        Dir::Instances => Vec::new(),
     }
 }
 
 /// The mode of an entry at first.
 pub fn mode(entry: Entry) -> u16 {
     match entry {
-        Entry::Dir(Dir::Events | Dir::EventsFtrace) => 0o755,
+        Entry::Dir(Dir::Events | Dir::EventsFtrace | Dir::Event(_)) => 0o755,
         Entry::Dir(_) => 0o750,
-        Entry::File(Kind::Option | Kind::Stat, _) => RW,
+        Entry::File(Kind::Option | Kind::Stat | Kind::EventsEnable, _) => RW,
         Entry::File(kind, _) => {
             let mut all = FILES.iter().chain(CPU_FILES);
             all.find(|(_, known, ..)| *known == kind).map_or(RO, |(_, _, mode, _)| *mode)

@@ -1,9 +1,9 @@
 //! Readers of records: `trace` and `snapshot`, which stay as they were when they were opened, and `trace_pipe`, which takes out what it reads.
 
-use crate::ring::{Record, Ring, What};
+use crate::ring::{Ring, View, What};
 use crate::symbols::Symbols;
 use crate::text::{Format, Shown};
-use std::collections::HashSet;
+use std::collections::VecDeque;
 
 /// Records of other threads between an entry and its return that still make one line.
 const AHEAD: usize = 64;
@@ -13,13 +13,13 @@ const BEHIND: usize = 1 << 20;
 /// A reader that changes nothing.
 #[derive(Debug)]
 pub struct Reader {
-    records: Vec<Record>,
+    records: View,
     format: Format,
     header: String,
     at: usize,
     shown: Shown,
     /// Places of returns that were shown with their entries.
-    told: HashSet<usize>,
+    told: VecDeque<usize>,
     /// What was made of it, from this offset on.
     window: String,
     start: u64,
@@ -27,7 +27,7 @@ pub struct Reader {
 
 impl Reader {
     /// Of records, with what stands above them.
-    pub fn new(records: Vec<Record>, format: Format, header: String) -> Reader {
+    pub fn new(records: View, format: Format, header: String) -> Reader {
         let window = header.clone();
         let (shown, told) = Default::default();
         Reader { records, format, header, at: 0, shown, told, window, start: 0 }
@@ -60,21 +60,23 @@ impl Reader {
     fn line(&mut self, symbols: &Symbols) {
         let at = self.at;
         self.at += 1;
-        if self.told.remove(&at) {
+        if let Some(known) = self.told.iter().position(|told| *told == at) {
+            self.told.remove(known);
             return;
         }
-        let record = &self.records[at];
+        let Some(record) = self.records.get(at) else { return };
         let next = match record.what {
             What::Enter { .. } => {
-                let later = self.records.iter().enumerate().skip(at + 1).take(AHEAD);
-                later.into_iter().find(|(_, next)| next.tid == record.tid)
+                let mut later = (at + 1..=at + AHEAD).map_while(|at| Some((at, self.records.get(at)?)));
+                later.find(|(_, next)| next.tid == record.tid)
             }
             _ => None,
         };
+        self.shown.next = self.records.get(at + 1).map(|next| next.time);
         let told =
             self.format.write(&mut self.window, symbols, &mut self.shown, record, next.map(|(_, next)| next));
         if let (true, Some((place, _))) = (told, next) {
-            self.told.insert(place);
+            self.told.push_back(place);
         }
     }
 }
@@ -104,7 +106,9 @@ impl Pipe {
             if lost > 0 {
                 self.text += &format!("CPU:0 [LOST {lost} EVENTS]\n");
             }
-            let next = ring.records().front().filter(|next| next.tid == record.tid).cloned();
+            let next = ring.first().map(|(_, next)| next);
+            self.shown.next = next.map(|next| next.time);
+            let next = next.filter(|next| next.tid == record.tid).cloned();
             if format.write(&mut self.text, symbols, &mut self.shown, &record, next.as_ref()) {
                 ring.take();
             }
@@ -117,6 +121,12 @@ impl Pipe {
         let bytes = std::mem::replace(&mut self.text, rest).into_bytes();
         self.any = true;
         Some(bytes)
+    }
+
+    /// All that is there, as text.
+    pub fn all(&mut self, ring: &mut Ring, format: &Format, symbols: &Symbols) -> String {
+        let bytes = self.read(ring, format, symbols, usize::MAX).unwrap_or_default();
+        String::from_utf8(bytes).unwrap_or_default()
     }
 
     /// Was something read, ever?

@@ -9,8 +9,8 @@ pub const SUBBUF: u64 = 4080;
 /// Something that was recorded.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// CLOCK_MONOTONIC, nanoseconds.
-    pub ns: u64,
+    /// By the instance's clock.
+    pub time: u64,
     /// Thread id.
     pub tid: u32,
     /// What.
@@ -36,7 +36,7 @@ pub enum What {
         /// Calls.
         count: u32,
         /// When the last was.
-        last_ns: u64,
+        last: u64,
     },
     /// The function_graph tracer: entered,
     Enter {
@@ -51,8 +51,8 @@ pub enum What {
         site: u32,
         /// As in its entry.
         depth: u16,
-        /// When it was entered.
-        start_ns: u64,
+        /// How long that took, in nanoseconds.
+        ns: u64,
     },
     /// Who called, innermost first; as far as it is known.
     Stack {
@@ -83,10 +83,18 @@ impl Record {
     }
 }
 
-/// The buffer.
+/// Records of a chunk.
+const CHUNK: usize = 4096;
+
+/// The buffer. Its records lie in chunks, so that a reader can have them all without a copy.
 #[derive(Debug)]
 pub struct Ring {
-    records: VecDeque<Record>,
+    /// Those that are full,
+    full: VecDeque<Arc<Vec<Record>>>,
+    /// and the one that is being filled.
+    last: Vec<Record>,
+    /// Records of the first one that are out already.
+    out: usize,
     bytes: u64,
     capacity: u64,
     /// Written since it was cleared.
@@ -99,15 +107,15 @@ pub struct Ring {
     read: u64,
     /// Lost since a reader last took something out.
     missed: u64,
-    /// Counts what was cleared: a reader of something older has nothing more to read.
-    pub generation: u64,
 }
 
 impl Ring {
     /// An empty one of so many bytes.
     pub fn new(capacity: u64) -> Ring {
         Ring {
-            records: VecDeque::new(),
+            full: VecDeque::new(),
+            last: Vec::new(),
+            out: 0,
             bytes: 0,
             capacity,
             written: 0,
@@ -115,7 +123,6 @@ impl Ring {
             dropped: 0,
             read: 0,
             missed: 0,
-            generation: 0,
         }
     }
 
@@ -128,18 +135,38 @@ impl Ring {
         }
         self.bytes += size;
         self.written += 1;
-        self.records.push_back(record);
+        if self.last.len() == CHUNK {
+            let full = std::mem::replace(&mut self.last, Vec::with_capacity(CHUNK));
+            self.full.push_back(Arc::new(full));
+        }
+        self.last.push(record);
         self.shrink();
     }
 
     fn shrink(&mut self) {
-        while self.bytes > self.capacity
-            && let Some(oldest) = self.records.pop_front()
-        {
-            self.bytes -= oldest.size();
+        while self.bytes > self.capacity && self.drop_first() {
             self.overrun += 1;
             self.missed += 1;
         }
+    }
+
+    fn oldest(&self) -> Option<&Record> {
+        self.full.front().map_or(&self.last, |chunk| chunk.as_ref()).get(self.out)
+    }
+
+    /// True if there was one.
+    fn drop_first(&mut self) -> bool {
+        let Some(size) = self.oldest().map(Record::size) else { return false };
+        self.bytes -= size;
+        self.out += 1;
+        if self.out == CHUNK && self.full.pop_front().is_some() {
+            self.out = 0;
+        }
+        if self.full.is_empty() && self.out == self.last.len() {
+            self.last.clear();
+            self.out = 0;
+        }
+        true
     }
 
     /// Some were lost on their way here.
@@ -148,17 +175,33 @@ impl Ring {
         self.missed += count;
     }
 
+    /// The oldest, and how many were lost before it.
+    pub fn first(&self) -> Option<(u64, &Record)> {
+        Some((self.missed, self.oldest()?))
+    }
+
     /// Takes the oldest out, with how many were lost before it.
     pub fn take(&mut self) -> Option<(u64, Record)> {
-        let record = self.records.pop_front()?;
-        self.bytes -= record.size();
+        let record = self.oldest()?.clone();
+        self.drop_first();
         self.read += 1;
         Some((std::mem::take(&mut self.missed), record))
     }
 
     /// Empties it.
     pub fn clear(&mut self) {
-        *self = Ring { generation: self.generation + 1, ..Ring::new(self.capacity) };
+        *self = Ring::new(self.capacity);
+    }
+
+    /// Empties it: what was in it.
+    pub fn put_aside(&mut self) -> Ring {
+        let empty = Ring::new(self.capacity);
+        std::mem::replace(self, empty)
+    }
+
+    /// Bytes that the kernel's records would have.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Has another size from now on.
@@ -169,38 +212,67 @@ impl Ring {
 
     /// The newest, to be changed.
     pub fn last_mut(&mut self) -> Option<&mut Record> {
-        self.records.back_mut()
+        self.last.last_mut()
     }
 
-    /// All, oldest first.
-    pub fn records(&self) -> &VecDeque<Record> {
-        &self.records
+    /// All, as they are now.
+    pub fn view(&self) -> View {
+        let chunks = self.full.iter().cloned().chain([Arc::new(self.last.clone())]).collect();
+        View { chunks, out: self.out, count: self.len() }
+    }
+
+    fn len(&self) -> usize {
+        self.full.len() * CHUNK + self.last.len() - self.out
     }
 
     /// Is nothing in it?
     pub fn is_empty(&self) -> bool {
-        self.records.is_empty()
+        self.oldest().is_none()
     }
 
     /// Records that are in it, and all that were since it was cleared.
     pub fn counts(&self) -> (u64, u64) {
-        (self.records.len() as u64, self.written)
+        (self.len() as u64, self.written)
     }
 
-    /// The file `stats`.
-    pub fn stats(&self, now_ns: u64) -> String {
-        let time = |ns: u64| format!("{:>5}.{:06}", ns / 1_000_000_000, ns / 1000 % 1_000_000);
-        let oldest = self.records.front().map_or(0, |record| record.ns);
+    /// The file `stats`. `in_ns`: times are nanoseconds.
+    pub fn stats(&self, now: u64, in_ns: bool) -> String {
+        let time = |time: u64| match in_ns {
+            true => format!("{:>5}.{:06}", time / 1_000_000_000, time / 1000 % 1_000_000),
+            false => time.to_string(),
+        };
+        let oldest = self.oldest().map_or(0, |record| record.time);
         format!(
             "entries: {}\noverrun: {}\ncommit overrun: 0\nbytes: {}\noldest event ts: {}\nnow ts: {}\ndropped events: {}\nread events: {}\n",
-            self.records.len(),
+            self.len(),
             self.overrun,
             self.bytes,
             time(oldest),
-            time(now_ns),
+            time(now),
             self.dropped,
             self.read
         )
+    }
+}
+
+/// The records of a buffer as they were, whatever becomes of it.
+#[derive(Default, Debug)]
+pub struct View {
+    chunks: Vec<Arc<Vec<Record>>>,
+    out: usize,
+    count: usize,
+}
+
+impl View {
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// One of them, from the oldest on.
+    pub fn get(&self, at: usize) -> Option<&Record> {
+        let at = at + self.out;
+        self.chunks.get(at / CHUNK)?.get(at % CHUNK)
     }
 }
 
@@ -208,36 +280,63 @@ impl Ring {
 mod tests {
     use super::*;
 
-    fn call(ns: u64) -> Record {
-        Record { ns, tid: 1, what: What::Function { site: 0, parent: 0 } }
+    fn call(time: u64) -> Record {
+        Record { time, tid: 1, what: What::Function { site: 0, parent: 0 } }
     }
 
     fn times(ring: &Ring) -> Vec<u64> {
-        ring.records().iter().map(|record| record.ns).collect()
+        let view = ring.view();
+        (0..view.len()).filter_map(|at| view.get(at)).map(|record| record.time).collect()
     }
 
     #[test]
     fn a_full_buffer_keeps_the_newest_and_says_what_was_lost() {
         let mut ring = Ring::new(28 * 3);
-        (0..5).for_each(|ns| ring.push(call(ns), true));
+        (0..5).for_each(|time| ring.push(call(time), true));
         assert_eq!((times(&ring), ring.counts()), (vec![2, 3, 4], (3, 5)));
-        assert_eq!(ring.take().map(|(lost, record)| (lost, record.ns)), Some((2, 2)));
-        assert_eq!(ring.take().map(|(lost, record)| (lost, record.ns)), Some((0, 3)));
-        assert!(ring.stats(0).contains("entries: 1\noverrun: 2\n"));
+        assert_eq!(ring.take().map(|(lost, record)| (lost, record.time)), Some((2, 2)));
+        assert_eq!(ring.take().map(|(lost, record)| (lost, record.time)), Some((0, 3)));
+        assert!(ring.stats(0, true).contains("entries: 1\noverrun: 2\n"));
     }
 
     #[test]
     fn without_overwrite_the_oldest_stay() {
         let mut ring = Ring::new(28 * 3);
-        (0..5).for_each(|ns| ring.push(call(ns), false));
+        (0..5).for_each(|time| ring.push(call(time), false));
         assert_eq!((times(&ring), ring.counts()), (vec![0, 1, 2], (3, 3)));
-        assert!(ring.stats(0).contains("dropped events: 2\n"));
+        assert!(ring.stats(0, true).contains("dropped events: 2\n"));
+    }
+
+    #[test]
+    fn a_view_stays_as_it_was_and_chunks_make_no_difference() {
+        let mut ring = Ring::new(28 * 10_000);
+        let mut expected = VecDeque::new();
+        let mut next = 0;
+        for round in 0..40_u64 {
+            for _ in 0..round * 97 % 1500 {
+                ring.push(call(next), true);
+                expected.push_back(next);
+                next += 1;
+                if expected.len() > 10_000 {
+                    expected.pop_front();
+                }
+            }
+            let (before, view) = (times(&ring), ring.view());
+            for _ in 0..round * 31 % 700 {
+                assert_eq!(ring.take().map(|(_, record)| record.time), expected.pop_front());
+            }
+            assert!(times(&ring).iter().eq(&expected), "round {round}");
+            assert_eq!((ring.is_empty(), ring.bytes()), (expected.is_empty(), 28 * expected.len() as u64));
+            let seen: Vec<u64> =
+                (0..view.len()).filter_map(|at| view.get(at)).map(|record| record.time).collect();
+            assert_eq!(seen, before);
+        }
     }
 
     #[test]
     fn a_smaller_buffer_keeps_the_newest_and_a_larger_all() {
         let mut ring = Ring::new(28 * 4);
-        (0..4).for_each(|ns| ring.push(call(ns), true));
+        (0..4).for_each(|time| ring.push(call(time), true));
         ring.resize(28 * 2);
         assert_eq!(times(&ring), [2, 3]);
         ring.resize(28 * 9);

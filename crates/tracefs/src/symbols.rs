@@ -2,7 +2,7 @@
 
 use calltap_session::Listed;
 use calltap_trace::{Module, Site};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 
 /// A function that was traced.
@@ -26,11 +26,22 @@ pub struct Symbols {
     functions: Vec<Listed>,
     /// The same by address.
     by_address: Vec<(u64, usize)>,
+    /// Their places, in the order in which the process last named them.
+    order: Vec<usize>,
     /// Thread names by id.
     comms: HashMap<u32, String>,
     /// Thread groups by thread id.
     groups: HashMap<u32, u32>,
+    /// Callers outside of these functions that were written to pages: lines of `kallsyms`, by address.
+    strangers: BTreeMap<u64, String>,
+    /// Of the kernel.
+    release: String,
 }
+
+/// Callers outside of functions that get a name of their own; others have that of what is below them.
+const STRANGERS: usize = 1 << 20;
+/// The address that means `trace_marker`.
+const MARKER: u64 = 2;
 
 impl Symbols {
     /// A module was loaded.
@@ -55,8 +66,19 @@ impl Symbols {
         self.groups.insert(tid, group);
     }
 
-    /// These are the functions now. Those that were known keep their places: users count on the numbers.
-    pub fn set_functions(&mut self, now: Vec<Listed>) {
+    /// These are the functions now. Those that were known keep their places: users count on the numbers. True if there are others than before.
+    pub fn set_functions(&mut self, now: Vec<Listed>) -> bool {
+        let is_same = |(listed, place): (&Listed, &usize)| {
+            let old = &self.functions[*place];
+            (old.address, &old.function) == (listed.address, &listed.function)
+        };
+        if now.len() == self.order.len() && now.iter().zip(&self.order).all(is_same) {
+            for (listed, place) in now.into_iter().zip(&self.order) {
+                self.functions[*place] = listed;
+            }
+            return false;
+        }
+        let asked: Vec<u64> = now.iter().map(|listed| listed.address).collect();
         let mut new: HashMap<(u64, String), Listed> =
             now.iter().map(|listed| ((listed.address, listed.function.clone()), listed.clone())).collect();
         let mut kept = Vec::with_capacity(now.len());
@@ -69,6 +91,9 @@ impl Symbols {
         self.functions = kept;
         self.by_address = self.functions.iter().enumerate().map(|(n, listed)| (listed.address, n)).collect();
         self.by_address.sort_unstable();
+        let place = |address: &u64| self.by_address.partition_point(|(start, _)| start < address);
+        self.order = asked.iter().map(|address| self.by_address[place(address)].1).collect();
+        true
     }
 
     /// The functions that can be traced.
@@ -98,6 +123,57 @@ impl Symbols {
         (*start == address).then(|| &self.functions[*n])
     }
 
+    /// The kernel's release: the first word of what is said of it.
+    pub fn set_release(&mut self, kernel: &str) {
+        self.release = kernel.split(' ').next().unwrap_or_default().to_owned();
+    }
+
+    /// The same.
+    pub fn release(&self) -> &str {
+        &self.release
+    }
+
+    /// Where a site's function is.
+    pub fn code(&self, site: u32) -> u64 {
+        self.site(site).map_or(0, |traced| traced.address)
+    }
+
+    /// The address by which pages name a caller.
+    pub fn caller(&mut self, address: u64) -> u64 {
+        // What is called last in a function returns to the first byte of the next one.
+        let call = address.wrapping_sub(u64::from(self.function_at(address).is_some()));
+        if address != 0
+            && self.function_around(call).is_none()
+            && self.strangers.len() < STRANGERS
+            && !self.strangers.contains_key(&call)
+        {
+            let mut name = String::new();
+            self.write_address(&mut name, address, Style::default());
+            self.strangers.insert(call, line(call, &name, None));
+        }
+        call
+    }
+
+    /// The address by which pages name what is written to `trace_marker`.
+    pub fn marker(&mut self) -> u64 {
+        self.strangers.entry(MARKER).or_insert_with(|| line(MARKER, "tracing_mark_write", None));
+        MARKER
+    }
+
+    /// The names of all addresses that pages have, as `/proc/kallsyms` has the kernel's.
+    pub fn kallsyms(&self) -> String {
+        let mut lines = self.strangers.clone();
+        for traced in self.sites.iter().flatten() {
+            lines.insert(traced.address, line(traced.address, &traced.name, None));
+        }
+        for listed in &self.functions {
+            lines.insert(listed.address, line(listed.address, &listed.function, Some(&listed.module)));
+        }
+        // A reader believes the last symbol only at its first byte: there is one behind all.
+        lines.insert(u64::MAX, line(u64::MAX, "[end]", None));
+        lines.into_values().collect()
+    }
+
     /// Name of a thread; as the kernel, if it is not known.
     pub fn comm(&self, tid: u32) -> &str {
         self.comms.get(&tid).map_or("<...>", String::as_str)
@@ -123,16 +199,19 @@ impl Symbols {
         }
     }
 
+    /// The function that an address is in.
+    fn function_around(&self, address: u64) -> Option<&Listed> {
+        let below = self.by_address.partition_point(|(start, _)| *start <= address).checked_sub(1)?;
+        let (start, n) = self.by_address[below];
+        Some(&self.functions[n]).filter(|listed| address - start < listed.size)
+    }
+
     /// Writes the function that an address is in: one that can be traced, else its place in its file.
     pub fn write_address(&self, text: &mut String, address: u64, style: Style) {
         // A return address can lie right behind a function whose last instruction is the call.
-        let call = address.wrapping_sub(1);
-        let below = self.by_address.partition_point(|(start, _)| *start <= call);
-        if let Some((start, n)) = below.checked_sub(1).and_then(|at| self.by_address.get(at)) {
-            let listed = &self.functions[*n];
-            if call - start < listed.size {
-                return write_symbol(text, &listed.function, address - start, listed.size, address, style);
-            }
+        if let Some(listed) = self.function_around(address.wrapping_sub(1)) {
+            let offset = address - listed.address;
+            return write_symbol(text, &listed.function, offset, listed.size, address, style);
         }
         let inside = |module: &&Module| (module.range.0..module.range.1).contains(&address);
         let _ = match self.modules.values().filter(inside).max_by_key(|module| module.id) {
@@ -152,6 +231,11 @@ pub struct Style {
     pub offset: bool,
     /// ` <5555...>` behind it.
     pub address: bool,
+}
+
+fn line(address: u64, name: &str, module: Option<&str>) -> String {
+    let module = module.map_or_else(String::new, |module| format!("\t[{}]", module.replace(' ', "_")));
+    format!("{address:016x} t {}{module}\n", name.replace(' ', "_"))
 }
 
 fn write_symbol(text: &mut String, name: &str, offset: u64, size: u64, address: u64, style: Style) {

@@ -3,7 +3,7 @@
 mod function;
 mod graph;
 
-use crate::options::Options;
+use crate::options::{Options, on};
 use crate::ring::Record;
 use crate::symbols::{Style, Symbols};
 use std::collections::HashMap;
@@ -20,6 +20,10 @@ pub struct Format {
     pub threshold_ns: u64,
     /// Processors.
     pub processors: usize,
+    /// Times are nanoseconds.
+    pub in_ns: bool,
+    /// What the clock showed when the buffer was last cleared.
+    pub start: u64,
 }
 
 /// What the lines so far have said.
@@ -27,8 +31,24 @@ pub struct Format {
 pub struct Shown {
     /// The thread of the last line, for function_graph.
     task: Option<u32>,
-    /// Functions that were entered, by thread and depth.
-    entered: HashMap<u32, Vec<u32>>,
+    /// Functions that this thread has entered, by depth,
+    entered: Vec<u32>,
+    /// and all others.
+    others: HashMap<u32, Vec<u32>>,
+    turn: u32,
+    /// When the record after this one was, for latency-format.
+    pub next: Option<u64>,
+}
+
+impl Shown {
+    /// The next line is a thread's.
+    fn turn_to(&mut self, tid: u32) {
+        if self.turn != tid {
+            let next = self.others.remove(&tid).unwrap_or_default();
+            let last = std::mem::replace(&mut self.entered, next);
+            self.others.insert(std::mem::replace(&mut self.turn, tid), last);
+        }
+    }
 }
 
 impl Format {
@@ -37,18 +57,26 @@ impl Format {
     }
 
     fn style(&self) -> Style {
-        Style { offset: self.options.is_on("sym-offset"), address: self.options.is_on("sym-addr") }
+        Style { offset: on!(self.options, "sym-offset"), address: on!(self.options, "sym-addr") }
     }
 
     /// What stands above the records. `counts`: those that are in the buffer, and all that were.
-    pub fn header(&self, counts: (u64, u64)) -> String {
+    pub fn header(&self, symbols: &Symbols, counts: (u64, u64)) -> String {
         let mut text = format!("# tracer: {}\n#\n", self.tracer);
         let on = |name| self.options.is_on(name);
+        let latency = on("latency-format") && on("context-info");
+        if latency {
+            self.banner(&mut text, symbols, counts);
+        }
         if !on("context-info") || on("verbose") || on("raw") || on("hex") || on("bin") {
             return text;
         }
         if self.is_graph() {
             graph::header(self, &mut text);
+            return text;
+        }
+        if latency {
+            text.push_str(function::LATENCY_HEAD);
             return text;
         }
         let (left, written) = counts;
@@ -83,6 +111,20 @@ impl Format {
         text
     }
 
+    /// What stands above all in latency-format. (No latency was measured, of no task.)
+    fn banner(&self, text: &mut String, symbols: &Symbols, (left, written): (u64, u64)) {
+        let Format { tracer, processors, .. } = self;
+        let (rule, release) = ("-".repeat(68), symbols.release());
+        let _ = write!(
+            text,
+            "# {tracer} latency trace v1.1.5 on {release}\n# {rule}\n\
+             # latency: 0 us, #{left}/{written}, CPU#0 | (M:desktop VP:0, KP:0, SP:0 HP:0 #P:{processors})\n\
+             #    -----------------\n\
+             #    | task: -0 (uid:0 nice:0 policy:0 rt_prio:0)\n\
+             #    -----------------\n#\n"
+        );
+    }
+
     /// Writes a record. `next`: the one that the same thread made after it, as far as it is known. True if that was said, too.
     pub fn write(
         &self,
@@ -95,7 +137,7 @@ impl Format {
         if self.is_graph() {
             return graph::write(self, text, symbols, shown, record, next);
         }
-        function::write(self, text, symbols, record);
+        function::write(self, text, symbols, shown, record);
         false
     }
 }

@@ -1,15 +1,18 @@
 //! The directory: what a file system asks of it.
 
+use crate::clocks::{Moment, Stretch};
 use crate::handle::{Content, Handle, Read};
 use crate::ingest::Ingest;
 use crate::instance::{Instance, Snapshot};
 use crate::nodes::{Dir, Entry, Kind, Node, entries, mode};
 use crate::options::Options;
+use crate::pages::Pages;
 use crate::reader::Reader;
-use crate::ring::{Record, What};
+use crate::ring::{Ring, View, What};
 use crate::symbols::Symbols;
 use crate::tokens::{Draft, Set, resolve};
 use calltap_control::{Model, TRACE, Which, number_base};
+use calltap_ringbuffer::PAGE_SIZE;
 use calltap_session::{Listed, Profiled, Words};
 use calltap_trace::{Batch, ClockKind, ClockMap, ClockPair, Record as TraceRecord, ThreadId};
 use rustix::fs::OFlags;
@@ -75,11 +78,14 @@ pub struct Tracefs {
     pub(crate) processors: usize,
     /// Every tracer has its own sets. The kernel's have the same; whoever opens `function_tracers` knows of several.
     pub(crate) separate: bool,
-    /// The last moment that is known.
-    pub(crate) now_ns: u64,
+    /// What the ticks of events are.
+    pub(crate) clock: ClockKind,
     ingest: Ingest,
-    clock: ClockKind,
+    /// It knows what the instances want.
+    chosen: bool,
     first: Option<ClockPair>,
+    /// When everything was last settled.
+    last: Moment,
     /// Process ids by their index.
     processes: Vec<u32>,
     nodes: Vec<Node>,
@@ -107,10 +113,11 @@ impl Tracefs {
             effects: Effects::default(),
             processors,
             separate: false,
-            now_ns: 0,
-            ingest: Ingest::default(),
             clock: ClockKind::Tsc,
+            ingest: Ingest::default(),
+            chosen: false,
             first: None,
+            last: Moment::default(),
             processes: Vec::new(),
             nodes: Vec::new(),
             inodes: HashMap::new(),
@@ -131,7 +138,10 @@ impl Tracefs {
     /// Something that explains events.
     pub fn record(&mut self, record: &TraceRecord) {
         match record {
-            TraceRecord::Session(session) => self.clock = session.clock,
+            TraceRecord::Session(session) => {
+                self.clock = session.clock;
+                self.symbols.set_release(&session.kernel);
+            }
             TraceRecord::Process(process) => {
                 let place = process.id as usize;
                 self.processes.resize(self.processes.len().max(place + 1), 0);
@@ -148,7 +158,7 @@ impl Tracefs {
             }
             TraceRecord::Sites { sites } => {
                 sites.iter().for_each(|site| self.symbols.add_site(site));
-                self.ingest.choose(&self.instances, &self.symbols);
+                self.chosen = false;
             }
             TraceRecord::Clock(pair) => drop(self.first.get_or_insert(*pair)),
             _ => {}
@@ -166,17 +176,25 @@ impl Tracefs {
     }
 
     /// All has come that happened until `at`.
-    pub fn settle(&mut self, at: ClockPair) {
-        let first = *self.first.get_or_insert(at);
-        let (clock, _) = ClockMap::new(self.clock, &[first, at]);
-        self.now_ns = at.monotonic_ns;
+    pub fn settle(&mut self, at: Moment) {
+        let first = *self.first.get_or_insert(at.pair());
+        let from = std::mem::replace(&mut self.last, at);
+        let stretch = Stretch { from: if from == Moment::default() { at } else { from }, to: at };
+        let (clock, _) = ClockMap::new(self.clock, &[first, stretch.from.pair(), at.pair()]);
+        self.instances.iter_mut().for_each(|instance| instance.reach(stretch));
+        // (Late, so that many changes together are one.)
+        if !std::mem::replace(&mut self.chosen, true) {
+            self.ingest.choose(&self.instances, &self.symbols);
+        }
         self.ingest.settle(&mut self.instances, &self.symbols, &|ticks| clock.to_ns(ticks));
     }
 
     /// The functions that can be traced, as they are now.
     pub fn set_functions(&mut self, functions: Vec<Listed>) {
-        self.symbols.set_functions(functions);
         self.stale = false;
+        if !self.symbols.set_functions(functions) {
+            return;
+        }
         for instance in &mut self.instances {
             for tracer in &mut instance.words.tracers {
                 for words in [&mut tracer.filter, &mut tracer.notrace] {
@@ -184,7 +202,7 @@ impl Tracefs {
                 }
             }
         }
-        self.ingest.choose(&self.instances, &self.symbols);
+        self.chosen = false;
     }
 
     /// What was summed up until now.
@@ -199,14 +217,25 @@ impl Tracefs {
         }
     }
 
-    /// Threads that were seen.
-    pub fn threads(&self) -> Vec<u32> {
-        self.symbols.threads().into_iter().map(|(tid, _)| tid).collect()
+    /// The threads whose names a file shows, as far as they may have others by now.
+    pub fn shown_threads(&self, inode: u64) -> Vec<u32> {
+        match self.node(inode).map(|node| node.entry) {
+            Ok(Entry::File(Kind::Trace | Kind::TracePipe | Kind::Snapshot | Kind::SavedCmdlines, _)) => {
+                self.ingest.threads()
+            }
+            _ => Vec::new(),
+        }
     }
 
     /// The process is gone: nothing more will come.
     pub fn end(&mut self) {
         self.ended = true;
+    }
+
+    /// This is traced already.
+    pub fn adopt(&mut self, words: Words) {
+        self.separate = words.tracers.len() > 1;
+        self.instances[0].adopt(words);
     }
 
     // ---- What is wanted of it
@@ -220,9 +249,7 @@ impl Tracefs {
 
     /// What is to be done now.
     pub fn take_effects(&mut self) -> Effects {
-        if self.effects.selects {
-            self.ingest.choose(&self.instances, &self.symbols);
-        }
+        self.chosen &= !self.effects.selects;
         std::mem::take(&mut self.effects)
     }
 
@@ -347,8 +374,11 @@ impl Tracefs {
         let id = self.next_instance;
         self.next_instance += 1;
         let options = self.instances[0].options.clone();
-        self.instances.push(Instance::new(id, name, options, self.processors));
-        self.ingest.choose(&self.instances, &self.symbols);
+        let mut instance = Instance::new(id, name, options, self.processors);
+        instance.reach(Stretch { from: self.last, to: self.last });
+        instance.clear();
+        self.instances.push(instance);
+        self.chosen = false;
         self.lookup(parent, name)
     }
 
@@ -393,9 +423,15 @@ impl Tracefs {
             Kind::Trace => {
                 let instance = &mut self.instances[place];
                 if truncates && arg <= 1 {
-                    instance.ring.clear();
+                    instance.clear();
                 }
                 if reads { self.records(place, arg) } else { Content::Nothing }
+            }
+            Kind::RawPipe | Kind::RawSnapshot => {
+                let instance = &mut self.instances[place];
+                instance.expand();
+                instance.raw_pipes += 1;
+                Content::Pages(Pages::default())
             }
             Kind::Snapshot if reads => self.snapshot(place, arg),
             Kind::Filter | Kind::Notrace | Kind::GraphFunction | Kind::GraphNotrace if writes => {
@@ -442,8 +478,9 @@ impl Tracefs {
     fn records(&self, place: usize, arg: u16) -> Content {
         let instance = &self.instances[place];
         let (format, none) = (instance.format(), arg > 1);
-        let records = instance.ring.records().iter().filter(|_| !none).cloned().collect();
-        let header = format.header(if none { (0, 0) } else { instance.ring.counts() });
+        let records = if none { View::default() } else { instance.ring.view() };
+        let counts = if none { (0, 0) } else { instance.ring.counts() };
+        let header = format.header(&self.symbols, counts);
         Content::Records(Box::new(Reader::new(records, format, header)))
     }
 
@@ -451,10 +488,9 @@ impl Tracefs {
         let instance = &self.instances[place];
         let (format, tracer) = (instance.format(), instance.tracer_name());
         let state = match &instance.snapshot {
-            Snapshot::Allocated(records) if !records.is_empty() && arg <= 1 => {
-                let count = records.len() as u64;
-                let header = format.header((count, count));
-                return Content::Records(Box::new(Reader::new(records.clone(), format, header)));
+            Snapshot::Allocated(ring) if !ring.is_empty() && arg <= 1 => {
+                let header = format.header(&self.symbols, ring.counts());
+                return Content::Records(Box::new(Reader::new(ring.view(), format, header)));
             }
             Snapshot::Allocated(_) => "allocated",
             Snapshot::Freed => "freed",
@@ -470,9 +506,9 @@ impl Tracefs {
         ))
     }
 
-    /// Reads from an open file.
-    pub fn read(&mut self, handle: u64, offset: u64, size: usize) -> Result<Read, Errno> {
-        let (symbols, ended) = (&self.symbols, self.ended);
+    /// Reads from an open file. `waits`: until there is something, where there is nothing yet.
+    pub fn read(&mut self, handle: u64, offset: u64, size: usize, waits: bool) -> Result<Read, Errno> {
+        let (symbols, ended) = (&mut self.symbols, self.ended);
         let open = self.handles.get_mut(&handle).ok_or(Errno::BADF)?;
         match &mut open.content {
             Content::Text(text) => {
@@ -495,6 +531,25 @@ impl Tracefs {
                 let over = ended || !instance.is_on && pipe.any();
                 Ok(if over { Read::Data(Vec::new()) } else { Read::Wait })
             }
+            Content::Pages(pages) => {
+                let id = open.node.instance;
+                let Some(instance) = self.instances.iter_mut().find(|instance| instance.id == id) else {
+                    return Ok(Read::Data(Vec::new()));
+                };
+                let (over, none) = (ended || !instance.is_on, &mut Ring::new(0));
+                let ring = match (&mut instance.snapshot, open.kind) {
+                    _ if open.arg > 1 => none,
+                    (Snapshot::Allocated(ring), Kind::RawSnapshot) => ring,
+                    (Snapshot::Freed, Kind::RawSnapshot) => none,
+                    _ => &mut instance.ring,
+                };
+                // Who wants many pages and waits for them shall not get one for each record.
+                let full = waits && !over && size > PAGE_SIZE;
+                match pages.read(ring, symbols, size, full) {
+                    data if data.is_empty() && !over => Ok(Read::Wait),
+                    data => Ok(Read::Data(data)),
+                }
+            }
             Content::Draft(_) | Content::Nothing => Err(Errno::INVAL),
         }
     }
@@ -502,8 +557,16 @@ impl Tracefs {
     /// Would a reader of `trace_pipe` find something? Of other files: yes.
     pub fn is_readable(&self, handle: u64) -> bool {
         let Some(open) = self.handles.get(&handle) else { return true };
-        let Content::Pipe(pipe) = &open.content else { return true };
         let instance = self.instances.iter().find(|instance| instance.id == open.node.instance);
+        let pipe = match &open.content {
+            Content::Pipe(pipe) => pipe,
+            Content::Pages(_) if open.arg > 1 => return self.ended,
+            Content::Pages(pages) if open.kind == Kind::RawPipe => {
+                let any = instance.is_none_or(|instance| !instance.ring.is_empty());
+                return !pages.is_empty() || self.ended || any;
+            }
+            _ => return true,
+        };
         // (`buffer_percent` is no part of it: what comes slowly would never be read if it had to fill the buffer.)
         !pipe.is_empty() || self.ended || instance.is_none_or(|instance| !instance.ring.is_empty())
     }
@@ -555,7 +618,7 @@ impl Tracefs {
                 if self.symbols.group(tid).is_none() {
                     self.symbols.add_thread(tid, tid, comm);
                 }
-                self.ingest.mark(id, Record { ns: now_ns, tid, what });
+                self.ingest.mark(id, now_ns, tid, what);
                 return Ok(taken);
             }
             _ => {}
@@ -625,6 +688,7 @@ impl Tracefs {
         instance.open -= 1;
         match (open.kind, &open.content) {
             (Kind::TracePipe, _) => instance.piped = false,
+            (Kind::RawPipe | Kind::RawSnapshot, _) => instance.raw_pipes -= 1,
             (Kind::Trace, Content::Records(_)) => instance.paused = instance.paused.saturating_sub(1),
             (Kind::FreeBuffer, _) => {
                 if instance.options.is_on("disable_on_free") {

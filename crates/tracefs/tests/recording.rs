@@ -2,10 +2,9 @@
 
 use calltap_session::Listed;
 use calltap_trace::{
-    Batch, ClockKind, ClockPair, Event, EventKind, Module, Process, Record, Session, Site, SiteId, Thread,
-    ThreadId,
+    Batch, ClockKind, Event, EventKind, Module, Process, Record, Session, Site, SiteId, Thread, ThreadId,
 };
-use calltap_tracefs::{Read, Tracefs};
+use calltap_tracefs::{Moment, Read, Tracefs};
 use rustix::fs::OFlags;
 
 /// Functions by number of their sites.
@@ -80,7 +79,7 @@ impl World {
     fn cat(&mut self, path: &str) -> String {
         let handle = self.open(path, OFlags::RDONLY);
         let (mut text, mut offset) = (Vec::new(), 0);
-        while let Ok(Read::Data(data)) = self.tracefs.read(handle, offset, 100)
+        while let Ok(Read::Data(data)) = self.tracefs.read(handle, offset, 100, true)
             && !data.is_empty()
         {
             offset += data.len() as u64;
@@ -126,7 +125,8 @@ impl World {
     }
 
     fn settle(&mut self) {
-        self.tracefs.settle(ClockPair { ticks: self.now, monotonic_ns: self.now });
+        let (ticks, monotonic_ns) = (self.now, self.now);
+        self.tracefs.settle(Moment { monotonic_ns, ticks, ..Moment::default() });
     }
 
     /// `trace` without what stands above the records.
@@ -407,12 +407,12 @@ fn the_pipe_takes_out_what_it_reads_and_belongs_to_one() {
     let mut world = World::new();
     world.echo("function", "current_tracer");
     let pipe = world.open("trace_pipe", OFlags::RDONLY);
-    assert_eq!(world.tracefs.read(pipe, 0, 4096), Ok(Read::Wait));
+    assert_eq!(world.tracefs.read(pipe, 0, 4096, true), Ok(Read::Wait));
     assert!(!world.tracefs.is_readable(pipe));
     world.run(0, "parse<main lex<parse");
     world.settle();
     assert!(world.tracefs.is_readable(pipe));
-    let Ok(Read::Data(data)) = world.tracefs.read(pipe, 0, 4096) else { panic!("nothing") };
+    let Ok(Read::Data(data)) = world.tracefs.read(pipe, 0, 4096, true) else { panic!("nothing") };
     assert_eq!(String::from_utf8_lossy(&data).lines().count(), 2);
     assert_eq!(world.trace("trace"), "");
     let again = world.find("trace_pipe");
@@ -421,12 +421,12 @@ fn the_pipe_takes_out_what_it_reads_and_belongs_to_one() {
     assert_eq!(world.tracefs.write(busy, b"nop\n", 1, "sh", 0), Err(rustix::io::Errno::BUSY));
     // With tracing off, whoever has read something has seen all.
     world.echo("0", "tracing_on");
-    assert_eq!(world.tracefs.read(pipe, 0, 4096), Ok(Read::Data(Vec::new())));
+    assert_eq!(world.tracefs.read(pipe, 0, 4096, true), Ok(Read::Data(Vec::new())));
     world.tracefs.release(pipe);
     let fresh = world.open("trace_pipe", OFlags::RDONLY);
-    assert_eq!(world.tracefs.read(fresh, 0, 4096), Ok(Read::Wait));
+    assert_eq!(world.tracefs.read(fresh, 0, 4096, true), Ok(Read::Wait));
     world.tracefs.end();
-    assert_eq!(world.tracefs.read(fresh, 0, 4096), Ok(Read::Data(Vec::new())));
+    assert_eq!(world.tracefs.read(fresh, 0, 4096, true), Ok(Read::Data(Vec::new())));
 }
 
 #[test]
@@ -439,7 +439,7 @@ fn a_full_buffer_tells_the_pipe_how_many_were_lost() {
     }
     world.settle();
     let pipe = world.open("trace_pipe", OFlags::RDONLY);
-    let Ok(Read::Data(data)) = world.tracefs.read(pipe, 0, 200) else { panic!("nothing") };
+    let Ok(Read::Data(data)) = world.tracefs.read(pipe, 0, 200, true) else { panic!("nothing") };
     // Two processors, two sub-buffers of 4080 bytes each, 28 bytes a record.
     assert!(data.starts_with(format!("CPU:0 [LOST {} EVENTS]\n", 1000 - 4 * 4080 / 28).as_bytes()));
 }
@@ -495,7 +495,7 @@ fn reading_in_any_pieces_gives_the_same_bytes() {
     let handle = world.open("trace", OFlags::RDONLY);
     for size in [1, 3, 4096, 1 << 20] {
         let (mut text, mut offset) = (Vec::new(), 0);
-        while let Ok(Read::Data(data)) = world.tracefs.read(handle, offset, size)
+        while let Ok(Read::Data(data)) = world.tracefs.read(handle, offset, size, true)
             && !data.is_empty()
         {
             offset += data.len() as u64;
@@ -503,4 +503,173 @@ fn reading_in_any_pieces_gives_the_same_bytes() {
         }
         assert!(text == whole.as_bytes(), "in pieces of {size}");
     }
+}
+
+/// The events of pages: time, what follows the event's header. And how many are missing before.
+fn events(pages: &[u8]) -> (Vec<(u64, Vec<u8>)>, u64) {
+    let (mut events, mut missing) = (Vec::new(), 0);
+    let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+    for page in pages.chunks(4096) {
+        assert_eq!(page.len(), 4096);
+        let (mut time, length) = (number(&page[..8]), number(&page[8..16]));
+        let end = 16 + (length & 0xfffff) as usize;
+        if length >> 30 == 3 {
+            missing += number(&page[end..end + 8]);
+        }
+        let mut at = 16;
+        while at < end {
+            let head = number(&page[at..at + 4]);
+            let (kind, delta) = (head & 31, head >> 5);
+            at += 4;
+            if kind == 30 {
+                time += (number(&page[at..at + 4]) << 27) + delta;
+                at += 4;
+                continue;
+            }
+            let size = if kind == 0 { number(&page[at..at + 4]) } else { 4 * kind } as usize;
+            time += delta;
+            let record = if kind == 0 { &page[at + 4..at + size] } else { &page[at..at + size] };
+            events.push((time, record.to_vec()));
+            at += size;
+        }
+    }
+    (events, missing)
+}
+
+#[test]
+fn pages_have_what_was_recorded_once_and_kallsyms_names_it() {
+    let mut world = World::new();
+    world.echo("function", "current_tracer");
+    world.run(0, "parse<main lex<parse");
+    world.now += 1 << 40;
+    world.run(1, "emit<lex");
+    world.settle();
+    let raw = world.open("per_cpu/cpu0/trace_pipe_raw", OFlags::RDONLY);
+    let busy = world.open("current_tracer", OFlags::WRONLY | OFlags::TRUNC);
+    assert_eq!(world.tracefs.write(busy, b"nop\n", 1, "sh", 0), Err(rustix::io::Errno::BUSY));
+    // Whoever wants several pages, and waits, gets full ones.
+    assert_eq!(world.tracefs.read(raw, 0, 65536, true), Ok(Read::Wait));
+    let mut pages = Vec::new();
+    // (Pieces of a page come one after the other.)
+    for size in [1, 1000, 4096] {
+        let Ok(Read::Data(data)) = world.tracefs.read(raw, 0, size, true) else { panic!("nothing") };
+        pages.extend(data);
+    }
+    assert_eq!(world.tracefs.read(raw, 0, 4096, true), Ok(Read::Wait));
+    let (events, missing) = events(&pages);
+    assert_eq!(missing, 0);
+    let field =
+        |record: &[u8], at: usize| u64::from_le_bytes(record[at..at + 8].try_into().expect("8 bytes"));
+    let names: Vec<(u64, String)> = (world.cat("kallsyms").lines())
+        .map(|line| line.split_once(" t ").expect(line))
+        .map(|(at, name)| (u64::from_str_radix(at, 16).expect(at), name.replace("\t[cc]", "")))
+        .collect();
+    let name = |at: u64| names[names.partition_point(|(start, _)| *start <= at) - 1].1.as_str();
+    let shown: Vec<(u64, u64, &str, &str)> = events
+        .iter()
+        .map(|(time, record)| {
+            (*time, field(record, 0) >> 32, name(field(record, 8)), name(field(record, 16)))
+        })
+        .collect();
+    let start = 5_000_000_000;
+    assert_eq!(
+        shown,
+        [
+            (start + 1000, 100, "parse", "main"),
+            (start + 2000, 100, "lex", "parse"),
+            (start + 3000 + (1 << 40), 101, "emit", "lex")
+        ]
+    );
+    assert_eq!(world.trace("trace"), "");
+    world.echo("0", "tracing_on");
+    assert_eq!(world.tracefs.read(raw, 0, 65536, true), Ok(Read::Data(Vec::new())));
+}
+
+#[test]
+fn pages_say_how_many_records_are_missing() {
+    let mut world = World::new();
+    world.echo("function", "current_tracer");
+    world.echo("4", "buffer_size_kb");
+    for _ in 0..1000 {
+        world.run(0, "parse<main");
+    }
+    world.settle();
+    let raw = world.open("per_cpu/cpu0/trace_pipe_raw", OFlags::RDONLY);
+    let Ok(Read::Data(data)) = world.tracefs.read(raw, 0, 1 << 20, false) else { panic!("nothing") };
+    let (events, missing) = events(&data);
+    assert_eq!((events.len() as u64 + missing, events.len()), (1000, 4 * 4080 / 28));
+    let other = world.open("per_cpu/cpu1/trace_pipe_raw", OFlags::RDONLY);
+    assert_eq!(world.tracefs.read(other, 0, 4096, false), Ok(Read::Wait));
+}
+
+#[test]
+fn a_snapshot_can_be_read_as_pages() {
+    let mut world = World::new();
+    world.echo("function_graph", "current_tracer");
+    world.run(0, "+main +parse - -");
+    world.settle();
+    world.echo("1", "snapshot");
+    world.echo("hello", "trace_marker");
+    world.settle();
+    for (file, ids) in [("snapshot_raw", vec![11, 11, 10, 10]), ("trace_pipe_raw", vec![5])] {
+        let raw = world.open(&format!("per_cpu/cpu0/{file}"), OFlags::RDONLY);
+        let Ok(Read::Data(data)) = world.tracefs.read(raw, 0, 4096, false) else { panic!("nothing") };
+        let found: Vec<u16> = events(&data).0.iter().map(|(_, record)| record[0].into()).collect();
+        assert_eq!(found, ids, "{file}");
+    }
+}
+
+#[test]
+fn dump_triggers_empty_the_buffer_into_a_file() {
+    let mut world = World::new();
+    world.echo("lex", "set_ftrace_filter");
+    world.echo("emit:dump", "set_ftrace_filter");
+    world.echo("function", "current_tracer");
+    world.run(0, "lex<main emit<main lex<parse");
+    world.settle();
+    let dumped = world.cat("dump");
+    assert!(dumped.contains("lex <-main\n") && !dumped.contains("lex <-parse"), "{dumped}");
+    assert!(world.trace("trace").ends_with("lex <-parse\n"));
+    assert!(world.cat("set_ftrace_filter").contains("emit:dump:count=0\n"));
+}
+
+#[test]
+fn clocks_show_their_own_times() {
+    let mut world = World::new();
+    world.echo("function", "current_tracer");
+    let times = |world: &mut World, clock: &str| {
+        world.echo(clock, "trace_clock");
+        world.now += 1_000_000;
+        let (ticks, monotonic_ns) = (world.now, world.now);
+        let ahead = |ns| monotonic_ns + ns;
+        let moment = Moment {
+            monotonic_ns,
+            ticks,
+            raw_ns: ahead(1_000_000_000),
+            boot_ns: ahead(20_000_000_000),
+            tai_ns: ahead(300_000_000_000),
+        };
+        world.run(0, "lex<main");
+        world.tracefs.settle(moment);
+        let text = world.cat("trace");
+        let line = text.lines().rfind(|line| !line.starts_with('#')).expect("a record").to_owned();
+        line.split("..... ")
+            .nth(1)
+            .and_then(|rest| rest.split(": ").next())
+            .expect("a time")
+            .trim()
+            .to_owned()
+    };
+    assert_eq!(times(&mut world, "mono"), "5.001001");
+    times(&mut world, "boot");
+    assert_eq!(times(&mut world, "boot"), "25.003003");
+    assert_eq!(times(&mut world, "mono_raw"), "6.004004");
+    assert_eq!(times(&mut world, "tai"), "305.005005");
+    assert_eq!(times(&mut world, "counter"), "1");
+    assert!(world.cat("per_cpu/cpu0/stats").contains("oldest event ts: 1\nnow ts: 1\n"));
+    let clocks = world.cat("trace_clock");
+    assert_eq!(clocks, "local global [counter] uptime perf mono mono_raw boot tai\n");
+    let handle = world.open("trace_clock", OFlags::WRONLY);
+    // Nobody has read the processor's clock here.
+    assert_eq!(world.tracefs.write(handle, b"x86-tsc\n", 1, "sh", 0), Err(rustix::io::Errno::INVAL));
 }

@@ -42,7 +42,7 @@ fn cat(tracefs: &mut Tracefs, path: &str) -> String {
     let inode = find(tracefs, path);
     let handle = tracefs.open(inode, OFlags::RDONLY).expect(path);
     let (mut text, mut offset) = (Vec::new(), 0);
-    while let Ok(Read::Data(data)) = tracefs.read(handle, offset, 7)
+    while let Ok(Read::Data(data)) = tracefs.read(handle, offset, 7, true)
         && !data.is_empty()
     {
         offset += data.len() as u64;

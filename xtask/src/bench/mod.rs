@@ -4,12 +4,14 @@
 //! what is compared is compared within a round. The table shows medians of the rounds.
 
 mod calls;
+mod directory;
 mod expect;
 mod info;
 mod live;
 mod measure;
 mod off;
 mod overhead;
+mod patch_modes;
 mod reading;
 mod start;
 mod subjects;
@@ -46,13 +48,15 @@ pub fn run(quick: bool, write: bool, only: &[&str]) -> Result<()> {
     let bench = Bench { calltap, place, uftrace, rounds: if quick { 3 } else { 7 }, quick };
     let mut text = head(&bench);
     type Part = fn(&Bench) -> Result<String>;
-    let parts: [(&str, Part); 6] = [
+    let parts: [(&str, Part); 8] = [
         ("cost of a call", calls::table),
         ("cost when off", off::table),
         ("mcount, NOPs, tracing", overhead::table),
         ("reading traces", reading::table),
         ("start-up and memory", start::table),
         ("switching a running program", live::table),
+        ("control directory", directory::table),
+        ("patch-modes", patch_modes::table),
     ];
     println!("{text}");
     if write && !only.is_empty() {

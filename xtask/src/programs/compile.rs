@@ -125,6 +125,20 @@ pub fn build_all(wanted: &[(Program, Build)], origin: Origin) -> Result<Vec<Path
     Ok(jobs.into_iter().map(|(path, ..)| path).collect())
 }
 
+/// Lua as small as it gets, static, with musl. None where there is no compiler for that.
+pub fn smallest_lua() -> Result<Option<PathBuf>> {
+    if !shell::have("musl-gcc") {
+        return Ok(None);
+    }
+    let _lock = lock()?;
+    let sources = Program::Lua.sources(Origin::Any)?;
+    let path = directory().join("lua-musl");
+    let mut command = Command::new("musl-gcc");
+    command.args(["-Os", "-static", "-w", "-I"]).arg(&sources.include).args(Program::Lua.flags());
+    shell::output(command.args(&sources.files).arg("-o").arg(&path).arg("-lm"))?;
+    Ok(Some(path))
+}
+
 fn link(path: &Path, program: Program, build: Build, sources: &Sources) -> Result<()> {
     let mut flags = vec!["-O2".to_owned(), "-I".to_owned(), sources.include.display().to_string()];
     flags.extend(program.flags().iter().map(|flag| (*flag).to_owned()));

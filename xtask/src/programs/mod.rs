@@ -10,7 +10,7 @@ mod nginx;
 mod ripgrep;
 mod sources;
 
-pub use compile::{Build, Compiler, Variant, build, build_all, compile};
+pub use compile::{Build, Compiler, Variant, build, build_all, compile, smallest_lua};
 pub use nginx::nginx;
 pub use ripgrep::ripgrep;
 pub use sources::{Origin, Program};

@@ -2,7 +2,7 @@
 
 use super::svg::{Box, Picture};
 use super::{Options, command, node_name};
-use crate::paths::Paths;
+use crate::paths::{Children, Paths};
 use crate::units::{count, counted, duration, percent};
 use crate::{Error, Names, Progress, Source, Totals};
 use std::io::Write;
@@ -21,18 +21,12 @@ pub fn flamegraph(
     let (paths, totals) = super::call_paths(source, options, progress)?;
     let names = Names::new(source.meta(), options.linker_names);
     let children = paths.children();
-    let timed = source.has_time() && paths.nodes[0].total > 0;
-    let widths: Vec<u64> =
-        if timed { paths.nodes.iter().map(|node| node.total).collect() } else { calls_below(&paths) };
+    let (widths, timed) = widths(source, &paths);
     let whole = widths[0].max(1);
     let mut boxes = Vec::new();
-    let mut pending = vec![(0u32, 0u64, 0u32)];
-    while let Some((node, left, level)) = pending.pop() {
+    for Place { node, left, level } in places(&children, &widths, 0, NARROWEST) {
         let width = widths[node as usize];
         let share = width as f64 / whole as f64;
-        if share < NARROWEST && node != 0 {
-            continue;
-        }
         let numbers = &paths.nodes[node as usize];
         let amount = match (timed, node) {
             (true, 0) => duration(source.duration_ns(width)),
@@ -47,11 +41,6 @@ pub fn flamegraph(
         let name = node_name(paths.of(node), &names);
         let title = format!("{name}: {amount}, {:.2} %", percent(width, whole));
         boxes.push(Box { left: left as f64 / whole as f64, width: share, level, name, title });
-        let mut at = left;
-        for &child in children.of(node) {
-            pending.push((child, at, level + 1));
-            at = at.saturating_add(widths[child as usize]);
-        }
     }
     let lost = crate::head::Lost::of(source, &totals);
     let mut note = format!("{}, {}", counted(totals.calls, "call"), counted(totals.threads, "thread"));
@@ -63,6 +52,42 @@ pub fn flamegraph(
     }
     Picture { heading: command(source), note, boxes }.write(out)?;
     Ok(totals)
+}
+
+/// How wide the box of every node is: its time, or where there is none (false) its calls.
+pub(crate) fn widths(source: &dyn Source, paths: &Paths) -> (Vec<u64>, bool) {
+    let timed = source.has_time() && paths.nodes[0].total > 0;
+    let widths = if timed { paths.nodes.iter().map(|node| node.total).collect() } else { calls_below(paths) };
+    (widths, timed)
+}
+
+/// Where the box of a node is.
+pub(crate) struct Place {
+    pub(crate) node: u32,
+    /// In the unit of the widths, from the left end of the lowest box.
+    pub(crate) left: u64,
+    /// Above the lowest.
+    pub(crate) level: u32,
+}
+
+/// The boxes on top of `root`, but for those that are narrower than this share of it. Callers come before callees.
+pub(crate) fn places(children: &Children, widths: &[u64], root: u32, narrowest: f64) -> Vec<Place> {
+    let whole = widths[root as usize].max(1);
+    let mut places = Vec::new();
+    let mut pending = vec![Place { node: root, left: 0, level: 0 }];
+    while let Some(place) = pending.pop() {
+        let share = widths[place.node as usize] as f64 / whole as f64;
+        if share < narrowest && place.node != root {
+            continue;
+        }
+        let mut left = place.left;
+        for &node in children.of(place.node) {
+            pending.push(Place { node, left, level: place.level + 1 });
+            left = left.saturating_add(widths[node as usize]);
+        }
+        places.push(place);
+    }
+    places
 }
 
 /// For each node its calls and those of everything below.

@@ -6,20 +6,20 @@ use crate::paths::{NODES, Of, Paths};
 const CALLERS: usize = 64;
 
 /// Callers and callees of the functions asked for.
-pub(super) struct Found {
+pub(crate) struct Found {
     /// Paths upwards: a node's children are its callers.
-    pub(super) callers: Paths,
+    pub(crate) callers: Paths,
     /// The functions themselves and, below them, what they call. A call of the function from within itself is
     /// below it, not beside it.
-    pub(super) callees: Paths,
+    pub(crate) callees: Paths,
     /// Calls, recursive ones included.
-    pub(super) calls: u64,
+    pub(crate) calls: u64,
     /// Ticks in outermost activations.
-    pub(super) total: u64,
+    pub(crate) total: u64,
 }
 
 /// `None` when no node is a target.
-pub(super) fn find(paths: &Paths, is_target: impl Fn(u32) -> bool) -> Option<Found> {
+pub(crate) fn find(paths: &Paths, is_target: impl Fn(u32) -> bool) -> Option<Found> {
     let mut found = Found { callers: Paths::new(NODES), callees: Paths::new(NODES), calls: 0, total: 0 };
     // Where a node inside a target is found among the callees.
     let mut images: Vec<Option<u32>> = vec![None; paths.nodes.len()];

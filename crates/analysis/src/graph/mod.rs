@@ -1,6 +1,6 @@
 //! Call graphs: the whole program merged by path, or the callers and callees of one function.
 
-mod function;
+pub(crate) mod function;
 mod table;
 
 use crate::head::head;

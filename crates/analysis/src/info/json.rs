@@ -44,6 +44,7 @@ pub(super) fn write(source: &dyn Source, options: &Options, out: &mut dyn Write)
         "processes": meta.processes,
         "threads": threads,
         "modules": modules,
+        "slow": meta.slow,
         "notes": meta.notes,
         "complaints": source.complaints(),
         "end": meta.end,

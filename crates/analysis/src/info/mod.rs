@@ -30,8 +30,11 @@ struct Entered {
     entered: u64,
     recorded: u64,
     lost: u64,
+    /// Left out on purpose.
+    dropped: u64,
     exits_recorded: u64,
     exits_lost: u64,
+    exits_dropped: u64,
 }
 
 impl Entered {
@@ -39,11 +42,13 @@ impl Entered {
     fn of(source: &dyn Source, thread: ThreadId) -> Option<Self> {
         let loss = source.meta().loss.iter().rfind(|loss| loss.thread == thread)?;
         Some(Self {
-            entered: loss.entries.saturating_add(loss.lost_entries),
+            entered: loss.entries.saturating_add(loss.lost_entries).saturating_add(loss.dropped_entries),
             recorded: loss.entries,
             lost: loss.lost_entries,
+            dropped: loss.dropped_entries,
             exits_recorded: loss.exits,
             exits_lost: loss.lost_exits,
+            exits_dropped: loss.dropped_exits,
         })
     }
 
@@ -54,8 +59,10 @@ impl Entered {
                 entered: sum.entered.saturating_add(one.entered),
                 recorded: sum.recorded.saturating_add(one.recorded),
                 lost: sum.lost.saturating_add(one.lost),
+                dropped: sum.dropped.saturating_add(one.dropped),
                 exits_recorded: sum.exits_recorded.saturating_add(one.exits_recorded),
                 exits_lost: sum.exits_lost.saturating_add(one.exits_lost),
+                exits_dropped: sum.exits_dropped.saturating_add(one.exits_dropped),
             },
         )
     }

@@ -25,6 +25,9 @@ pub(super) fn write(source: &dyn Source, options: &Options, out: &mut dyn Write)
         }
         None => line(out, "end", "not recorded: the file is incomplete")?,
     }
+    for rule in &meta.slow {
+        line(out, "kept", &format!("{}, if longer than {}", rule.function, duration(rule.ns)))?;
+    }
     for note in &meta.notes {
         line(out, "note", note)?;
     }
@@ -45,12 +48,16 @@ fn line(out: &mut dyn Write, key: &str, value: &str) -> io::Result<()> {
 }
 
 fn equation(calls: &Entered) -> String {
-    format!(
+    let mut text = format!(
         "{} entered = {} recorded + {} lost",
         count(calls.entered),
         count(calls.recorded),
         count(calls.lost)
-    )
+    );
+    if calls.dropped > 0 {
+        text += &format!(" + {} dropped on purpose", count(calls.dropped));
+    }
+    text
 }
 
 fn session(meta: &Meta, out: &mut dyn Write) -> io::Result<()> {

@@ -1,5 +1,6 @@
 //! Lines as the kernel's function_graph tracer prints them.
 
+use super::spent::Share;
 use super::{Happening, Options};
 use crate::bytes::push_decimal;
 use crate::symbols::Symbols;
@@ -51,7 +52,7 @@ impl<'a> GraphText<'a> {
         }
     }
 
-    /// `leaf`: when the call that begins here ends, if it calls nothing.
+    /// `leaf`: when the call that begins here ends, if it calls nothing. `spent`: where the time went of one that ends here.
     pub(super) fn line(
         &mut self,
         buffer: &mut Vec<u8>,
@@ -59,6 +60,7 @@ impl<'a> GraphText<'a> {
         now: u64,
         happening: &Happening,
         leaf: Option<u64>,
+        spent: &[Share],
     ) {
         self.banner(buffer, thread);
         if let Happening::Lost { entries, exits } = happening {
@@ -86,6 +88,7 @@ impl<'a> GraphText<'a> {
                 if self.tail {
                     self.comment(buffer, call.site);
                 }
+                self.spent(buffer, spent);
             }
             Happening::Orphan { site, depth } => {
                 self.duration(buffer, None);
@@ -145,6 +148,23 @@ impl<'a> GraphText<'a> {
         buffer.extend_from_slice(b" /* ");
         self.function(buffer, site, false);
         buffer.extend_from_slice(b" */");
+    }
+
+    fn spent(&self, buffer: &mut Vec<u8>, spent: &[Share]) {
+        for (number, share) in spent.iter().enumerate() {
+            buffer.extend_from_slice(if number == 0 { b" /* " } else { b", " });
+            buffer.extend_from_slice(format!("{:.1} % ", share.percent).as_bytes());
+            match share.site {
+                Some(site) => self.function(buffer, site, false),
+                None => buffer.extend_from_slice(b"itself"),
+            }
+            if share.calls > 1 {
+                buffer.extend_from_slice(format!(" ({} calls)", share.calls).as_bytes());
+            }
+        }
+        if !spent.is_empty() {
+            buffer.extend_from_slice(b" */");
+        }
     }
 
     fn caller(&mut self, buffer: &mut Vec<u8>, thread: ThreadId, enter: &Enter) {

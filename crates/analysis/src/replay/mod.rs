@@ -6,6 +6,7 @@
 mod function_text;
 mod graph_text;
 mod merge;
+mod spent;
 
 use crate::drive::{checked_site, tell};
 use crate::head::damage;
@@ -15,6 +16,7 @@ use calltap_trace::{Event, EventKind, SiteId, ThreadId, TracerKind};
 use function_text::FunctionText;
 use graph_text::GraphText;
 use merge::Merge;
+use spent::{Rules, Spent};
 use std::io::Write;
 
 /// What to print, and how.
@@ -87,6 +89,7 @@ struct Replayed {
     stack: Stack,
     /// The innermost call was printed as a leaf; its end needs no line.
     leaf: bool,
+    spent: Spent,
 }
 
 enum Text<'a> {
@@ -112,6 +115,7 @@ pub fn write(
     threads.resize_with(source.meta().threads.len(), || None);
     let sites = source.meta().sites.len() as u32;
     let mut happenings = Happenings::default();
+    let rules = Rules::of(source);
     let mut buffer = Vec::new();
     if !options.no_header {
         match &text {
@@ -134,13 +138,17 @@ pub fn write(
             Text::Graph(text) => {
                 let first = usize::from(std::mem::take(&mut replayed.leaf));
                 let now = replayed.stack.now();
-                for happening in happenings.0.drain(..).skip(first) {
+                for (number, happening) in happenings.0.drain(..).enumerate() {
+                    let spent = rules.as_ref().map(|rules| replayed.spent.take(rules, source, &happening));
+                    if number < first {
+                        continue;
+                    }
                     let leaf = match &happening {
                         Happening::Enter(_) => leaf_end(&replayed.stack, next.as_ref(), sites),
                         _ => None,
                     };
                     replayed.leaf = leaf.is_some();
-                    text.line(&mut buffer, thread, now, &happening, leaf);
+                    text.line(&mut buffer, thread, now, &happening, leaf, &spent.unwrap_or_default());
                 }
             }
         }

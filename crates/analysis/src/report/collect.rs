@@ -56,7 +56,7 @@ fn collect_with<E: Extra>(
 }
 
 /// Those that are shown, one for each function (and thread).
-fn merged<E: Extra>(
+pub(crate) fn merged<E: Extra>(
     source: &dyn Source,
     options: &Options,
     names: &Names<'_>,
@@ -85,7 +85,7 @@ fn merged<E: Extra>(
 
 /// A number per site, the same for sites that are one function: of several processes, or of a module that was
 /// loaded twice.
-fn same_functions(source: &dyn Source, names: &Names<'_>) -> Vec<usize> {
+pub(crate) fn same_functions(source: &dyn Source, names: &Names<'_>) -> Vec<usize> {
     let mut known = HashMap::new();
     (0..=source.meta().sites.len())
         .map(|at| {
@@ -107,7 +107,7 @@ fn shown(source: &dyn Source, options: &Options, names: &Names<'_>) -> Vec<bool>
         .collect()
 }
 
-fn times(source: &dyn Source, stats: &Stats, percentiles: Option<[u64; 4]>) -> Option<Times> {
+pub(crate) fn times(source: &dyn Source, stats: &Stats, percentiles: Option<[u64; 4]>) -> Option<Times> {
     if stats.calls == 0 || !source.has_time() {
         return None;
     }

@@ -36,7 +36,7 @@ pub enum Column {
 }
 
 /// Of the percentiles, in the order of [`Times::percentiles_ns`].
-pub(super) const PERMILLES: [u32; 4] = [500, 900, 990, 999];
+pub(crate) const PERMILLES: [u32; 4] = [500, 900, 990, 999];
 
 use Column::*;
 

@@ -5,12 +5,12 @@
 //! the sample one (n - 1), as in the kernel's function profiler. Calls seen by a `function` tracer count as calls
 //! and have no time. Percentiles are per call, too, by nearest rank; a call's duration is known to 1/128 of it.
 
-mod collect;
+pub(crate) mod collect;
 mod column;
 mod output;
 
 pub use column::Column;
-use column::PERMILLES;
+pub(crate) use column::PERMILLES;
 
 use crate::{Error, Glob, Progress, Source, Totals};
 use std::io::Write;

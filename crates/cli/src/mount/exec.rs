@@ -24,9 +24,11 @@ if [ -z "$bound" ]; then
     echo "calltap: /sys/kernel/tracing cannot be covered: is tracefs mounted?" >&2
     exit 125
 fi
-for switch in /proc/sys/kernel/ftrace_enabled /proc/sys/kernel/stack_tracer_enabled; do
+for switch in /proc/sys/kernel/ftrace_enabled /proc/sys/kernel/stack_tracer_enabled /proc/sys/kernel/kptr_restrict; do
     [ -e "$switch" ] && mount --bind "$scratch" "$switch" 2>/dev/null
 done
+# By these names they show what they have recorded.
+mount --bind "$directory/kallsyms" /proc/kallsyms 2>/dev/null
 exec "$@"
 "#;
 
@@ -73,7 +75,7 @@ impl Directory {
         }
         let place = scratch.join("tracing");
         fs::create_dir(&place)?;
-        let server = super::in_background(pid, &place, arguments)?;
+        let server = super::in_background(Some(pid), &place, arguments)?;
         Ok(Directory { place, server: Some(server) })
     }
 }

@@ -1,8 +1,10 @@
 //! From the process's events to the directory.
 
 use super::server::Server;
-use calltap_session::Consumer;
+use calltap_session::{Consumer, others_ns};
 use calltap_trace::{ClockPair, Error, Record, ThreadEncoder, ThreadId, Unpacker};
+use calltap_tracefs::Moment;
+use std::sync::atomic::Ordering::Acquire;
 
 /// Takes what is collected.
 pub struct Feed<'a> {
@@ -24,17 +26,28 @@ impl Consumer for Feed<'_> {
     }
 
     fn events(&mut self, encoder: &mut ThreadEncoder) -> Result<(), Error> {
+        // (Once it is over nobody can read what a busy program still has in its rings, and leaving it waits for us.)
+        if self.server.over.load(Acquire) {
+            self.unpacker.events(encoder, |_| {});
+            return Ok(());
+        }
         let mut tracefs = self.server.tracefs();
         self.unpacker.events(encoder, |batch| tracefs.events(batch));
         Ok(())
     }
 
-    fn end(&mut self, thread: ThreadId) {
+    fn end(&mut self, thread: ThreadId) -> Result<(), Error> {
         self.server.tracefs().end_thread(thread);
+        Ok(())
     }
 
     fn flush(&mut self, at: ClockPair) -> Result<(), Error> {
-        self.server.tracefs().settle(at);
+        if self.server.over.load(Acquire) {
+            return Ok(());
+        }
+        let ClockPair { ticks, monotonic_ns } = at;
+        let [raw_ns, boot_ns, tai_ns] = others_ns(monotonic_ns);
+        self.server.tracefs().settle(Moment { monotonic_ns, ticks, raw_ns, boot_ns, tai_ns });
         self.server.tell();
         Ok(())
     }

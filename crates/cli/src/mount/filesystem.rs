@@ -1,9 +1,11 @@
 //! Requests of the kernel's FUSE, handed to the directory.
 
+use super::hall::{self, Hall};
+use super::rooms::{Room, Rooms};
 use super::server::Server;
-use super::waiting::Waiting;
-use super::worker::{self, Worker};
-use calltap_tracefs::{Attributes, Read};
+use super::worker;
+use calltap_session::monotonic_ns;
+use calltap_tracefs::{Attributes, Listing, Read};
 use fuser::{
     BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
     InitFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags,
@@ -14,17 +16,16 @@ use rustix::fs::OFlags;
 use std::ffi::OsStr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use std::{fs, io};
+use std::{fs, io, thread};
 
 /// The kernel asks again each time: instances come and go.
 const TTL: Duration = Duration::ZERO;
 const GENERATION: Generation = Generation(0);
 
-/// The directory as a file system.
+/// Directories as a file system: of one process, or of several in a hall.
 pub struct Files {
-    server: Arc<Server>,
-    worker: Worker,
-    waiting: Arc<Waiting>,
+    rooms: Arc<Rooms>,
+    hall: Option<Arc<Hall>>,
     mounted: SystemTime,
 }
 
@@ -37,10 +38,25 @@ fn utf8(name: &OsStr) -> Option<&str> {
 }
 
 impl Files {
-    /// Of a server.
-    pub fn new(server: Arc<Server>) -> Files {
-        let (worker, waiting) = (Worker::new(&server), Waiting::new(&server));
-        Files { server, worker, waiting, mounted: SystemTime::now() }
+    /// Of one process.
+    pub fn of(server: &Arc<Server>) -> Files {
+        let rooms = Arc::new(Rooms::default());
+        rooms.add(server, true);
+        Files { rooms, hall: None, mounted: SystemTime::now() }
+    }
+
+    /// Of those in a hall.
+    pub fn of_all(hall: Arc<Hall>) -> Files {
+        Files { rooms: Arc::clone(&hall.rooms), hall: Some(hall), mounted: SystemTime::now() }
+    }
+
+    /// The hall, if this is its own directory or file.
+    fn hall(&self, inode: INodeNo) -> Option<&Arc<Hall>> {
+        self.hall.as_ref().filter(|_| hall::is_own(inode.0))
+    }
+
+    fn room(&self, number: u64) -> Result<(Arc<Room>, u64), Errno> {
+        self.rooms.find(number).ok_or(Errno::ENOENT)
     }
 
     fn attr(&self, attributes: Attributes) -> FileAttr {
@@ -68,12 +84,6 @@ fn attr(attributes: Attributes, time: SystemTime) -> FileAttr {
     }
 }
 
-/// CLOCK_MONOTONIC.
-fn now_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
 impl Filesystem for Files {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         // Opening with `>` is what clears: a truncation later changes nothing, and the two must be told apart.
@@ -83,17 +93,31 @@ impl Filesystem for Files {
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let found = utf8(name).ok_or(rustix::io::Errno::NOENT);
-        match found.and_then(|name| self.server.tracefs().lookup(parent.0, name)) {
+        let Some(name) = utf8(name) else { return reply.error(Errno::ENOENT) };
+        let found = match self.hall(parent) {
+            Some(hall) => hall.lookup(parent.0, name).ok_or(Errno::ENOENT),
+            None => self.room(parent.0).and_then(|(room, parent)| {
+                let found = room.server.tracefs().lookup(parent, name);
+                found.map(|own| room.attributes(own)).map_err(errno)
+            }),
+        };
+        match found {
             Ok(attributes) => reply.entry(&TTL, &self.attr(attributes), GENERATION),
-            Err(error) => reply.error(errno(error)),
+            Err(error) => reply.error(error),
         }
     }
 
     fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        match self.server.tracefs().attributes(inode.0) {
+        let found = match self.hall(inode) {
+            Some(hall) => Ok(hall.attributes(inode.0)),
+            None => self.room(inode.0).and_then(|(room, inode)| {
+                let found = room.server.tracefs().attributes(inode);
+                found.map(|own| room.attributes(own)).map_err(errno)
+            }),
+        };
+        match found {
             Ok(attributes) => reply.attr(&TTL, &self.attr(attributes)),
-            Err(error) => reply.error(errno(error)),
+            Err(error) => reply.error(error),
         }
     }
 
@@ -116,17 +140,35 @@ impl Filesystem for Files {
         reply: ReplyAttr,
     ) {
         let mode = mode.map(|mode| (mode & 0o7777) as u16);
-        match self.server.tracefs().set_attributes(inode.0, mode, (uid, gid)) {
+        if let Some(hall) = self.hall(inode) {
+            // (Opening its log with `>` may come as a new size, too.)
+            return match (mode, uid, gid) {
+                (None, None, None) => reply.attr(&TTL, &self.attr(hall.attributes(inode.0))),
+                _ => reply.error(Errno::EPERM),
+            };
+        }
+        let changed = self.room(inode.0).and_then(|(room, inode)| {
+            let changed = room.server.tracefs().set_attributes(inode, mode, (uid, gid));
+            changed.map(|own| room.attributes(own)).map_err(errno)
+        });
+        match changed {
             Ok(attributes) => reply.attr(&TTL, &self.attr(attributes)),
-            Err(error) => reply.error(errno(error)),
+            Err(error) => reply.error(error),
         }
     }
 
     fn readdir(&self, _: &Request, inode: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        let listed = self.server.tracefs().list(inode.0);
+        let listed = match self.hall(inode) {
+            Some(hall) => Ok(hall.list()),
+            None => self.room(inode.0).and_then(|(room, inode)| {
+                let listed = room.server.tracefs().list(inode).map_err(errno)?;
+                let outer = |own: Listing| Listing { inode: room.outer(own.inode), ..own };
+                Ok(listed.into_iter().map(outer).collect::<Vec<Listing>>())
+            }),
+        };
         let listed = match listed {
             Ok(listed) => listed,
-            Err(error) => return reply.error(errno(error)),
+            Err(error) => return reply.error(error),
         };
         let dots = [".", ".."].map(|name| (inode.0, true, name.to_owned()));
         let all = listed.into_iter().map(|entry| (entry.inode, entry.is_dir, entry.name));
@@ -141,12 +183,26 @@ impl Filesystem for Files {
 
     fn mkdir(&self, _: &Request, parent: INodeNo, name: &OsStr, _: u32, _: u32, reply: ReplyEntry) {
         let Some(name) = utf8(name).map(str::to_owned) else { return reply.error(Errno::EINVAL) };
-        let (mounted, now) = (self.mounted, self.server.due.ask());
-        self.worker.send(move |server| {
-            server.sync(now);
-            let made = server.tracefs().make_directory(parent.0, &name);
-            match made {
+        let mounted = self.mounted;
+        if let Some(hall) = self.hall(parent) {
+            let hall = Arc::clone(hall);
+            // (To come to a process may take a while.)
+            thread::spawn(move || match hall.make_room(&name) {
                 Ok(attributes) => reply.entry(&TTL, &attr(attributes, mounted), GENERATION),
+                Err(error) => reply.error(errno(error)),
+            });
+            return;
+        }
+        let (room, parent) = match self.room(parent.0) {
+            Ok(found) => found,
+            Err(error) => return reply.error(error),
+        };
+        let (now, own) = (room.server.due.ask(), Arc::clone(&room));
+        room.worker.send(move |server| {
+            server.sync(now);
+            let made = server.tracefs().make_directory(parent, &name);
+            match made {
+                Ok(made) => reply.entry(&TTL, &attr(own.attributes(made), mounted), GENERATION),
                 Err(error) => reply.error(errno(error)),
             }
         });
@@ -154,10 +210,22 @@ impl Filesystem for Files {
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let Some(name) = utf8(name).map(str::to_owned) else { return reply.error(Errno::ENOENT) };
-        let now = self.server.due.ask();
-        self.worker.send(move |server| {
+        if let Some(hall) = self.hall(parent) {
+            let hall = Arc::clone(hall);
+            thread::spawn(move || match hall.remove_room(&name) {
+                Ok(()) => reply.ok(),
+                Err(error) => reply.error(errno(error)),
+            });
+            return;
+        }
+        let (room, parent) = match self.room(parent.0) {
+            Ok(found) => found,
+            Err(error) => return reply.error(error),
+        };
+        let now = room.server.due.ask();
+        room.worker.send(move |server| {
             server.sync(now);
-            let removed = server.tracefs().remove_directory(parent.0, &name);
+            let removed = server.tracefs().remove_directory(parent, &name);
             match removed.and_then(|()| worker::carry_out(server)) {
                 Ok(()) => reply.ok(),
                 Err(error) => reply.error(errno(error)),
@@ -195,16 +263,28 @@ impl Filesystem for Files {
     }
 
     fn open(&self, _: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let flags = OFlags::from_bits_retain(flags.0 as u32);
+        if let Some(hall) = self.hall(inode) {
+            hall.open(flags);
+            return reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO);
+        }
+        let (room, inode) = match self.room(inode.0) {
+            Ok(found) => found,
+            Err(error) => return reply.error(error),
+        };
         // (Those who come together wait together.)
-        let (flags, now) = (OFlags::from_bits_retain(flags.0 as u32), self.server.due.ask());
-        self.worker.send(move |server| {
+        let (now, own) = (room.server.due.ask(), Arc::clone(&room));
+        room.worker.send(move |server| {
             server.sync(now);
-            worker::refresh(server, Some(inode.0));
-            worker::rename(server);
-            let opened = server.tracefs().open(inode.0, flags);
+            worker::refresh(server, Some(inode));
+            worker::rename(server, inode);
+            let opened = server.tracefs().open(inode, flags);
             match opened {
-                // Sizes are 0, and every write shall come as it was made.
-                Ok(handle) => reply.opened(FileHandle(handle), FopenFlags::FOPEN_DIRECT_IO),
+                Ok(handle) => {
+                    own.open();
+                    // Sizes are 0, and every write shall come as it was made.
+                    reply.opened(FileHandle(own.outer(handle)), FopenFlags::FOPEN_DIRECT_IO);
+                }
                 Err(error) => reply.error(errno(error)),
             }
         });
@@ -213,7 +293,7 @@ impl Filesystem for Files {
     fn read(
         &self,
         request: &Request,
-        _: INodeNo,
+        inode: INodeNo,
         handle: FileHandle,
         offset: u64,
         size: u32,
@@ -221,13 +301,19 @@ impl Filesystem for Files {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let read = self.server.tracefs().read(handle.0, offset, size as usize);
+        if let Some(hall) = self.hall(inode) {
+            return reply.data(&hall.read(offset, size as usize));
+        }
+        let (room, handle) = match self.room(handle.0) {
+            Ok(found) => found,
+            Err(error) => return reply.error(error),
+        };
+        let waits = !OFlags::from_bits_retain(flags.0 as u32).contains(OFlags::NONBLOCK);
+        let read = room.server.tracefs().read(handle, offset, size as usize, waits);
         match read {
             Ok(Read::Data(data)) => reply.data(&data),
-            Ok(Read::Wait) if OFlags::from_bits_retain(flags.0 as u32).contains(OFlags::NONBLOCK) => {
-                reply.error(Errno::EAGAIN);
-            }
-            Ok(Read::Wait) => self.waiting.add(handle.0, size as usize, request.pid(), reply),
+            Ok(Read::Wait) if !waits => reply.error(Errno::EAGAIN),
+            Ok(Read::Wait) => room.waiting.add(handle, size as usize, request.pid(), reply),
             Err(error) => reply.error(errno(error)),
         }
     }
@@ -244,15 +330,27 @@ impl Filesystem for Files {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let (data, tid, now) = (data.to_vec(), request.pid(), now_ns());
-        let is_mark = self.server.tracefs().is_marker(inode.0);
-        let asked = if is_mark { 0 } else { self.server.due.ask() };
+        if self.hall(inode).is_some() {
+            // (Opening it has cleared it, or not; whatever is written is taken.)
+            return reply.written(data.len() as u32);
+        }
+        let (room, handle) = match self.room(handle.0) {
+            Ok(found) => found,
+            Err(error) => return reply.error(error),
+        };
+        let (_, inode) = match self.room(inode.0) {
+            Ok(found) => found,
+            Err(error) => return reply.error(error),
+        };
+        let (data, tid, now) = (data.to_vec(), request.pid(), monotonic_ns());
+        let is_mark = room.server.tracefs().is_marker(inode);
+        let asked = if is_mark { 0 } else { room.server.due.ask() };
         let write = move |server: &Server| {
             if !is_mark {
                 server.sync(asked);
             }
             let comm = if is_mark { comm(tid) } else { String::new() };
-            let written = server.tracefs().write(handle.0, &data, tid, &comm, now);
+            let written = server.tracefs().write(handle, &data, tid, &comm, now);
             let done =
                 written.and_then(
                     |taken| if is_mark { Ok(taken) } else { worker::carry_out(server).map(|()| taken) },
@@ -263,16 +361,18 @@ impl Filesystem for Files {
             }
         };
         // The process itself may write there while it is being changed: then it must not wait for that.
-        if is_mark { write(&self.server) } else { self.worker.send(write) }
+        if is_mark { write(&room.server) } else { room.worker.send(write) }
     }
 
-    fn flush(&self, _: &Request, _: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+    fn flush(&self, _: &Request, inode: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        let found = if self.hall(inode).is_some() { None } else { self.rooms.find(handle.0) };
+        let Some((room, handle)) = found else { return reply.ok() };
         // (A program that becomes another closes files while its memory is locked: whoever looks at it then waits for us.)
-        if !self.server.tracefs().is_written(handle.0) {
+        if !room.server.tracefs().is_written(handle) {
             return reply.ok();
         }
-        self.worker.send(move |server| {
-            let flushed = server.tracefs().flush(handle.0);
+        room.worker.send(move |server| {
+            let flushed = server.tracefs().flush(handle);
             match flushed.and_then(|()| worker::carry_out(server)) {
                 Ok(()) => reply.ok(),
                 Err(error) => reply.error(errno(error)),
@@ -283,18 +383,22 @@ impl Filesystem for Files {
     fn release(
         &self,
         _: &Request,
-        _: INodeNo,
+        inode: INodeNo,
         handle: FileHandle,
         _: OpenFlags,
         _: Option<LockOwner>,
         _: bool,
         reply: ReplyEmpty,
     ) {
-        self.server.forget_poll(handle.0);
-        self.worker.send(move |server| {
-            server.tracefs().release(handle.0);
+        let found = if self.hall(inode).is_some() { None } else { self.rooms.find(handle.0) };
+        let Some((room, handle)) = found else { return reply.ok() };
+        room.server.forget_poll(handle);
+        let (own, rooms) = (Arc::clone(&room), Arc::clone(&self.rooms));
+        room.worker.send(move |server| {
+            server.tracefs().release(handle);
             // (Nobody is told of errors here.)
             let _ = worker::carry_out(server);
+            rooms.close(&own);
             reply.ok();
         });
     }
@@ -302,17 +406,19 @@ impl Filesystem for Files {
     fn poll(
         &self,
         _: &Request,
-        _: INodeNo,
+        inode: INodeNo,
         handle: FileHandle,
         notifier: PollNotifier,
         events: PollEvents,
         flags: PollFlags,
         reply: ReplyPoll,
     ) {
-        let readable = self.server.tracefs().is_readable(handle.0);
+        let found = if self.hall(inode).is_some() { None } else { self.rooms.find(handle.0) };
+        let Some((room, handle)) = found else { return reply.poll(events) };
+        let readable = room.server.tracefs().is_readable(handle);
         let reading = PollEvents::POLLIN | PollEvents::POLLRDNORM;
         if !readable && flags.contains(PollFlags::FUSE_POLL_SCHEDULE_NOTIFY) {
-            self.server.poll(handle.0, notifier);
+            room.server.poll(handle, notifier);
         }
         let ready = if readable { reading } else { PollEvents::empty() };
         reply.poll(events & (ready | PollEvents::POLLOUT | PollEvents::POLLWRNORM));

@@ -1,5 +1,6 @@
 //! A process that does nothing but wait for our end: if we are killed, it unmounts what we have mounted.
 
+use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -18,15 +19,24 @@ impl Guard {
         // (Without a shell the mount stays if we are killed.)
         Guard(command.process_group(0).spawn().ok())
     }
+
+    /// It is unmounted: there is nothing to look after any more.
+    pub fn dismiss(mut self) {
+        self.end(b"over\n");
+    }
+
+    fn end(&mut self, word: &[u8]) {
+        let Some(mut child) = self.0.take() else { return };
+        if let Some(mut input) = child.stdin.take() {
+            let _ = input.write_all(word);
+        }
+        let _ = child.wait();
+    }
 }
 
 impl Drop for Guard {
+    /// Whoever has files open keeps them, but nothing stays mounted.
     fn drop(&mut self) {
-        use std::io::Write;
-        let Some(mut child) = self.0.take() else { return };
-        if let Some(mut input) = child.stdin.take() {
-            let _ = input.write_all(b"over\n");
-        }
-        let _ = child.wait();
+        self.end(b"");
     }
 }

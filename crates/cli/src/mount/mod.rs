@@ -4,6 +4,8 @@ mod exec;
 mod feed;
 mod filesystem;
 mod guard;
+mod hall;
+mod rooms;
 mod server;
 mod waiting;
 mod worker;
@@ -14,10 +16,13 @@ use crate::arguments::Arguments;
 use crate::live::say;
 use crate::{select, values};
 use anyhow::{Context, Result, anyhow, bail};
-use calltap_session::{Clock, Options, Subject, TracerWords, Watch, Words, watch};
+use calltap_session::{
+    Clock, Options, PatchMode, Subject, TracerWords, Visited, Watch, Words, interruption, watch,
+};
 use feed::Feed;
 use filesystem::Files;
 use fuser::{Config, MountOption, SessionACL};
+use hall::Hall;
 use server::Server;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -52,15 +57,16 @@ impl std::error::Error for Said {}
 
 /// Mounts, and returns when the directory can be used; it is served by a process of its own.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let pid: u32 = arguments.number("pid")?.context("which process: '-p PID'")?;
+    let pid: Option<u32> = arguments.number("pid")?;
     let place = place(arguments, "operand")?;
-    if let Some(there) = mounted(pid) {
-        bail!("the directory of process {pid} is mounted already: {}", there.display());
+    if let Some(there) = pid.and_then(mounted) {
+        bail!("the directory of this process is mounted already: {}", there.display());
     }
-    if arguments.is_set("foreground") {
-        return serve(pid, &place, arguments);
+    match (arguments.is_set("foreground"), pid) {
+        (true, Some(pid)) => serve(pid, &place, arguments),
+        (true, None) => serve_all(&place, arguments),
+        (false, _) => in_background(pid, &place, arguments).map(drop),
     }
-    in_background(pid, &place, arguments).map(drop)
 }
 
 /// What stands in the list of mounts for the directory of a process.
@@ -68,14 +74,28 @@ fn source(pid: u32) -> String {
     format!("calltap:{pid}")
 }
 
+/// What stands there for a directory of all.
+const ALL: &str = "calltap:all";
+
+/// Where a directory of ours is mounted.
+fn places(source: &str) -> Vec<PathBuf> {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let own = format!("{source} ");
+    let places = mounts.lines().filter_map(|line| line.strip_prefix(&own)?.split(' ').next());
+    // (Blanks and backslashes are octal there.)
+    places.map(|place| place.replace("\\040", " ").replace("\\134", "\\").into()).collect()
+}
+
+/// Where the directory of a process is mounted by itself.
+fn elsewhere(pid: u32) -> Option<PathBuf> {
+    places(&source(pid)).pop()
+}
+
 /// Where the directory of a process is mounted already.
 fn mounted(pid: u32) -> Option<PathBuf> {
-    let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
-    let own = format!("{} ", source(pid));
-    let place = mounts.lines().find_map(|line| line.strip_prefix(&own))?.split(' ').next()?;
-    // (Blanks and backslashes are octal there.)
-    let place = place.replace("\\040", " ").replace("\\134", "\\");
-    Some(place.into())
+    let among =
+        || places(ALL).into_iter().map(|place| place.join(pid.to_string())).find(|place| place.is_dir());
+    elsewhere(pid).or_else(among)
 }
 
 /// The directory to mount on, wherever we are by then.
@@ -89,9 +109,13 @@ fn place(arguments: &Arguments, name: &str) -> Result<PathBuf> {
 }
 
 /// Has a process of its own serve the directory, and waits until it does.
-fn in_background(pid: u32, place: &Path, arguments: &Arguments) -> Result<Child> {
+fn in_background(pid: Option<u32>, place: &Path, arguments: &Arguments) -> Result<Child> {
     let mut command = Command::new(std::env::current_exe().context("calltap's own file")?);
-    command.args(["mount", "--foreground", "-p", &pid.to_string()]).arg(place);
+    command.args(["mount", "--foreground"]);
+    if let Some(pid) = pid {
+        command.args(["-p", &pid.to_string()]);
+    }
+    command.arg(place);
     for name in ["buffer-size", "patch-mode"] {
         if let Some(value) = arguments.text(name) {
             command.arg(format!("--{name}")).arg(value);
@@ -112,51 +136,71 @@ fn in_background(pid: u32, place: &Path, arguments: &Arguments) -> Result<Child>
     Ok(child)
 }
 
-fn options(pid: u32, arguments: &Arguments) -> Result<Options> {
+/// What is traced before anything is asked for.
+fn nothing() -> Words {
     let nop = TracerWords {
         name: calltap_control::TRACE.into(),
         kind: None,
         filter: Vec::new(),
         notrace: Vec::new(),
     };
-    let words = Words { tracers: vec![nop], ..Words::default() };
+    Words { tracers: vec![nop], ..Words::default() }
+}
+
+fn buffer_size(arguments: &Arguments) -> Result<u64> {
+    values::size(&arguments.text("buffer-size").unwrap_or_default())
+}
+
+fn options(pid: u32, words: &Words, buffer_size: u64, patch_mode: PatchMode) -> Result<Options> {
     Ok(Options {
         subject: Subject::Process { pid, duration: None, max_overhead: None },
         output: PathBuf::new(),
-        choice: select::choice(&words, true)?,
+        choice: select::choice(words, true)?,
         parse: select::parse,
         clock: Clock::Tsc,
-        buffer_size: values::size(&arguments.text("buffer-size").unwrap_or_default())?,
+        buffer_size,
         overwrite: false,
         wait: Duration::ZERO,
-        patch_mode: values::patch_mode(arguments),
+        patch_mode,
         discovery: calltap_session::Discovery::default(),
+        slow: None,
+        flight: None,
         version: env!("CARGO_PKG_VERSION"),
     })
 }
 
+/// Stays at a process until it is over.
+fn attend(server: &Server, options: &Options) -> Result<Visited> {
+    let mut feed = Feed::new(server);
+    let visited = watch(
+        options,
+        Watch {
+            consumer: &mut feed,
+            interval: INTERVAL,
+            settled: false,
+            over: &|| server.over.load(Acquire),
+            meanwhile: &mut |_| {},
+            mailbox: Some(&server.mailbox),
+            due: Some(&server.due),
+        },
+    );
+    server.end();
+    Ok(visited?)
+}
+
 /// Serves the directory until the process ends, it is unmounted, or we are told to end.
 fn serve(pid: u32, place: &Path, arguments: &Arguments) -> Result<()> {
-    let options = options(pid, arguments)?;
-    let server = Arc::new(Server::new(pid));
+    let options = options(pid, &nothing(), buffer_size(arguments)?, values::patch_mode(arguments))?;
+    let (server, told) = (Arc::new(Server::new(pid)), interruption()?);
     thread::scope(|scope| {
-        let watching = scope.spawn(|| {
-            let mut feed = Feed::new(&server);
-            let visited = watch(
-                &options,
-                Watch {
-                    consumer: &mut feed,
-                    interval: INTERVAL,
-                    over: &|| server.over.load(Acquire),
-                    meanwhile: &mut |_| {},
-                    mailbox: Some(&server.mailbox),
-                    due: Some(&server.due),
-                },
-            );
-            server.end();
-            visited
-        });
-        let served = if server.await_begin() { Some(hold(&server, place)) } else { None };
+        let watching = scope.spawn(|| attend(&server, &options));
+        let served = if server.await_begin() {
+            worker::refresh(&server, None);
+            let over = || server.over.load(Acquire) || told.load(Relaxed);
+            Some(hold(Files::of(&server), &source(pid), place, &over, &|| server.end()))
+        } else {
+            None
+        };
         server.over.store(true, Release);
         let visited = watching.join().map_err(|_| anyhow!("watching process {pid} failed"))?;
         let visited = visited?;
@@ -165,11 +209,26 @@ fn serve(pid: u32, place: &Path, arguments: &Arguments) -> Result<()> {
     })
 }
 
-/// Mounts, and keeps it so until it is over.
-fn hold(server: &Arc<Server>, place: &Path) -> Result<()> {
+/// Serves a directory of directories until it is unmounted, or we are told to end.
+fn serve_all(place: &Path, arguments: &Arguments) -> Result<()> {
+    let (memory, mode) = (buffer_size(arguments)?, values::patch_mode(arguments));
+    let hall = Hall::new(Box::new(move |pid, words| options(pid, &words, memory, mode)));
+    let told = interruption()?;
+    thread::scope(|scope| {
+        let looking = scope.spawn(|| hall.look());
+        let files = Files::of_all(Arc::clone(&hall));
+        let served = hold(files, ALL, place, &|| told.load(Relaxed), &|| hall.close());
+        hall.close();
+        let _ = looking.join();
+        served
+    })
+}
+
+/// Mounts, and keeps it so until it is over. `end`: what is to be done before it is unmounted.
+fn hold(files: Files, source: &str, place: &Path, over: &dyn Fn() -> bool, end: &dyn Fn()) -> Result<()> {
     let mut config = Config::default();
     config.mount_options = vec![
-        MountOption::FSName(source(server.pid)),
+        MountOption::FSName(source.into()),
         MountOption::Subtype("calltap".into()),
         MountOption::DefaultPermissions,
         MountOption::NoExec,
@@ -179,8 +238,6 @@ fn hold(server: &Arc<Server>, place: &Path) -> Result<()> {
     // Whoever may read and write what is told by owner and mode; without privileges the system allows the owner alone.
     let is_root = rustix::process::geteuid().is_root();
     config.acl = if is_root { SessionACL::All } else { SessionACL::Owner };
-    worker::refresh(server, None);
-    let files = Files::new(Arc::clone(server));
     let session = fuser::Session::new(files, place, &config)
         .with_context(|| format!("{}: cannot be mounted on", place.display()))?;
     let guard = guard::Guard::new(place);
@@ -193,14 +250,16 @@ fn hold(server: &Arc<Server>, place: &Path) -> Result<()> {
         rustix::stdio::dup2_stdout(&nowhere)?;
         rustix::stdio::dup2_stderr(&nowhere)?;
     }
-    while !session.guard.is_finished() && !server.over.load(Acquire) {
+    while !session.guard.is_finished() && !over() {
         thread::sleep(LOOK);
     }
     // Readers that wait get the end of the file.
-    server.end();
-    drop(guard);
-    // (Whoever has files open keeps what is left of it.)
-    let _ = session.umount_and_join();
+    end();
+    // (While files are open it cannot be: then the guard takes it out of the tree.)
+    match session.umount_and_join() {
+        Ok(()) => guard.dismiss(),
+        Err(_) => drop(guard),
+    }
     Ok(())
 }
 
@@ -212,7 +271,7 @@ pub fn run_program(arguments: &Arguments) -> Result<ExitCode> {
     let mut child =
         Command::new(program).args(rest).spawn().with_context(|| program.to_string_lossy().into_owned())?;
     await_program(child.id());
-    let mounted = in_background(child.id(), &place, arguments);
+    let mounted = in_background(Some(child.id()), &place, arguments);
     // (Where it could not be mounted, that was said; the program runs on.)
     let status: ExitStatus = child.wait()?;
     // Nothing stays mounted.

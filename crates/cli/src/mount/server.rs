@@ -35,11 +35,20 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Processors that the system can have: clients look for a directory of each.
+fn processors() -> usize {
+    let is_processor =
+        |name: &str| name.strip_prefix("cpu").is_some_and(|number| number.parse::<u16>().is_ok());
+    let names = std::fs::read_dir("/sys/devices/system/cpu").into_iter().flatten().flatten();
+    let count = names.filter(|entry| entry.file_name().to_str().is_some_and(is_processor)).count();
+    if count > 0 { count } else { std::thread::available_parallelism().map_or(1, usize::from) }
+}
+
 impl Server {
     /// Of a process.
     pub fn new(pid: u32) -> Server {
         let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let processors = processors();
         Server {
             pid,
             tracefs: Mutex::new(Tracefs::new(processors, owner)),

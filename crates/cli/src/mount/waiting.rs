@@ -8,6 +8,7 @@ use super::server::Server;
 use calltap_tracefs::Read;
 use fuser::{Errno, ReplyData};
 use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -27,6 +28,7 @@ struct Waiter {
 pub struct Waiting {
     waiters: Mutex<Vec<Waiter>>,
     came: Condvar,
+    closed: AtomicBool,
 }
 
 impl Waiting {
@@ -45,9 +47,17 @@ impl Waiting {
         self.came.notify_all();
     }
 
+    /// Nobody comes any more.
+    pub fn close(&self) {
+        let _waiters = self.waiters.lock().unwrap_or_else(PoisonError::into_inner);
+        self.closed.store(true, Release);
+        self.came.notify_all();
+    }
+
     fn attend(&self, server: &Server) {
-        loop {
-            let none = |waiters: &mut Vec<Waiter>| waiters.is_empty();
+        let closed = || self.closed.load(Acquire);
+        while !closed() {
+            let none = |waiters: &mut Vec<Waiter>| waiters.is_empty() && !closed();
             let waiters = self.waiters.lock().unwrap_or_else(PoisonError::into_inner);
             let mut waiters = self.came.wait_while(waiters, none).unwrap_or_else(PoisonError::into_inner);
             let all = std::mem::take(&mut *waiters);
@@ -65,7 +75,7 @@ impl Waiting {
 impl Waiter {
     /// Is there something? None: it has its answer.
     fn look(self, server: &Server) -> Option<Waiter> {
-        let read = server.tracefs().read(self.handle, 0, self.size);
+        let read = server.tracefs().read(self.handle, 0, self.size, true);
         match read {
             Ok(Read::Data(data)) => self.reply.data(&data),
             Ok(Read::Wait) if is_signalled(self.tid) => self.reply.error(Errno::EINTR),

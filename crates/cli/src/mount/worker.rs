@@ -49,9 +49,9 @@ pub fn refresh(server: &Server, inode: Option<u64>) {
     }
 }
 
-/// Names of threads, as they are now.
-pub fn rename(server: &Server) {
-    let threads = server.tracefs().threads();
+/// Names of the threads that a file shows, as they are now.
+pub fn rename(server: &Server, inode: u64) {
+    let threads = server.tracefs().shown_threads(inode);
     for tid in threads {
         if let Ok(comm) = fs::read_to_string(format!("/proc/{}/task/{tid}/comm", server.pid)) {
             server.tracefs().rename_thread(tid, comm.trim_end());

@@ -106,8 +106,13 @@ impl Desk {
 
     /// Whether a function is on. (One that is on in some processes only is not.)
     pub fn state(&self, row: &Row) -> State {
+        self.state_of(&row.sites)
+    }
+
+    /// The same of the function that has these sites.
+    pub fn state_of(&self, sites: &[SiteId]) -> State {
         let content = self.content();
-        let any = |set: &HashSet<SiteId>| row.sites.iter().any(|site| set.contains(site));
+        let any = |set: &HashSet<SiteId>| sites.iter().any(|site| set.contains(site));
         if any(&content.off) {
             State::Off
         } else if any(&content.governed) {
@@ -119,9 +124,13 @@ impl Desk {
 
     /// Asks for a function to be switched: off if it is on, or else on.
     pub fn toggle(&self, row: &Row) {
-        let on = self.state(row) != State::On;
+        self.switch(&row.sites, self.state(row) != State::On);
+    }
+
+    /// Asks for the function that has these sites to be switched.
+    pub fn switch(&self, sites: &[SiteId], on: bool) {
         let mut content = self.content();
-        for site in &row.sites {
+        for site in sites {
             if on {
                 content.off.remove(site);
                 content.governed.remove(site);
@@ -129,7 +138,7 @@ impl Desk {
                 content.off.insert(*site);
             }
         }
-        content.requests.push((row.sites.iter().copied().collect(), on));
+        content.requests.push((sites.iter().copied().collect(), on));
     }
 
     /// Does what was asked for, and looks how things are.

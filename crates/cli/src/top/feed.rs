@@ -36,8 +36,9 @@ impl Consumer for Feed<'_> {
         Ok(())
     }
 
-    fn end(&mut self, thread: ThreadId) {
+    fn end(&mut self, thread: ThreadId) -> Result<(), Error> {
         self.live.end(thread);
+        Ok(())
     }
 
     fn behind(&mut self, thread: ThreadId) {

@@ -1,11 +1,11 @@
 //! `calltap top`: a running process, watched interval by interval.
 
-mod desk;
+pub mod desk;
 mod feed;
 mod grid;
 mod plain;
-mod screen;
-mod view;
+pub mod screen;
+pub mod view;
 
 use crate::arguments::Arguments;
 use crate::record;
@@ -36,10 +36,7 @@ struct Show {
 
 impl Show {
     fn new(arguments: &Arguments) -> Result<Show> {
-        let interval = values::time(&arguments.text("interval").unwrap_or_default())?;
-        if interval < SHORTEST {
-            bail!("--interval: at least {}ms", SHORTEST.as_millis());
-        }
+        let interval = interval(arguments)?;
         let count = arguments.number("count")?;
         if count == Some(0) {
             bail!("--count: at least 1");
@@ -53,21 +50,7 @@ impl Show {
 pub fn run(arguments: &Arguments) -> Result<()> {
     let pid: u32 = arguments.number("pid")?.context("which process: '-p PID'")?;
     let show = Show::new(arguments)?;
-    let choice = select::choice(&select::words(arguments)?, arguments.is_set("later"))?;
-    let max_overhead = values::share(&arguments.text("max-overhead").unwrap_or_default())?;
-    let options = Options {
-        subject: Subject::Process { pid, duration: None, max_overhead },
-        output: Default::default(),
-        choice,
-        parse: select::parse,
-        clock: Clock::Tsc,
-        buffer_size: values::size(&arguments.text("buffer-size").unwrap_or_default())?,
-        overwrite: false,
-        wait: Duration::ZERO,
-        patch_mode: values::patch_mode(arguments),
-        discovery: Discovery::AtLoad,
-        version: env!("CARGO_PKG_VERSION"),
-    };
+    let options = options(pid, arguments)?;
     let desk = Desk::new(pid);
     let (sender, intervals) = mpsc::channel();
     let (visited, shown) = thread::scope(|scope| {
@@ -78,6 +61,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
                 Watch {
                     consumer: &mut feed,
                     interval: show.interval,
+                    settled: false,
                     over: &|| desk.is_over(),
                     meanwhile: &mut |controls| desk.serve(controls),
                     mailbox: None,
@@ -93,6 +77,36 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     plain::finish(shown?, &visited, &desk, &show)
 }
 
+/// From one look to the next.
+pub fn interval(arguments: &Arguments) -> Result<Duration> {
+    let interval = values::time(&arguments.text("interval").unwrap_or_default())?;
+    if interval < SHORTEST {
+        bail!("--interval: at least {}ms", SHORTEST.as_millis());
+    }
+    Ok(interval)
+}
+
+/// How a process is watched.
+pub fn options(pid: u32, arguments: &Arguments) -> Result<Options> {
+    let choice = select::choice(&select::words(arguments)?, arguments.is_set("later"))?;
+    let max_overhead = values::share(&arguments.text("max-overhead").unwrap_or_default())?;
+    Ok(Options {
+        subject: Subject::Process { pid, duration: None, max_overhead },
+        output: Default::default(),
+        choice,
+        parse: select::parse,
+        clock: Clock::Tsc,
+        buffer_size: values::size(&arguments.text("buffer-size").unwrap_or_default())?,
+        overwrite: false,
+        wait: Duration::ZERO,
+        patch_mode: values::patch_mode(arguments),
+        discovery: Discovery::AtLoad,
+        slow: None,
+        flight: None,
+        version: env!("CARGO_PKG_VERSION"),
+    })
+}
+
 /// Shows what comes, until it is over. An interval that was cut short.
 fn look(intervals: &Receiver<Option<Interval>>, desk: &Desk, show: &Show) -> Result<Option<Interval>> {
     // Whatever happens here, also a panic: the process is let go.
@@ -106,7 +120,7 @@ fn look(intervals: &Receiver<Option<Interval>>, desk: &Desk, show: &Show) -> Res
 }
 
 /// What the user should know at the end.
-fn say(visited: &Visited) {
+pub fn say(visited: &Visited) {
     let [attaching, detaching] = &visited.stops;
     let mut lines = visited.notes.clone();
     lines.push(record::stopped(attaching, detaching));

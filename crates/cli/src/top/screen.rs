@@ -21,7 +21,7 @@ pub fn is_there() -> bool {
 }
 
 /// Gives the terminal back, whatever happens. (Where a panic ends all, its message comes after that.)
-struct Restore;
+pub struct Restore;
 
 impl Drop for Restore {
     fn drop(&mut self) {
@@ -31,7 +31,7 @@ impl Drop for Restore {
 }
 
 /// Shows what comes until it is over or the user has seen enough.
-pub fn look(intervals: &Receiver<Option<Interval>>, desk: &Desk, show: &Show) -> Result<()> {
+pub(super) fn look(intervals: &Receiver<Option<Interval>>, desk: &Desk, show: &Show) -> Result<()> {
     let _restore = Restore;
     let mut terminal = ratatui::try_init()?;
     let keys = keys();
@@ -68,7 +68,7 @@ pub fn look(intervals: &Receiver<Option<Interval>>, desk: &Desk, show: &Show) ->
 }
 
 /// What happens on the terminal. It is read in a thread that is left alone at the end: where a terminal was closed, reading an event never returns.
-fn keys() -> Receiver<Event> {
+pub fn keys() -> Receiver<Event> {
     let (sender, keys) = mpsc::channel();
     thread::spawn(move || {
         while let Ok(event) = event::read() {

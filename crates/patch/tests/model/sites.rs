@@ -23,6 +23,8 @@ pub struct Case {
 /// How to find out who is inside.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Look {
+    /// Not at all.
+    Nowhere,
     /// By where threads are.
     Here,
     /// And by where those that were called from the site will return to.
@@ -212,7 +214,31 @@ pub fn functions(place: u64) -> Vec<Case> {
     all.map(of).into()
 }
 
-pub fn every_kind(place: u64) -> Vec<Case> {
+/// Functions that begin with instructions of their own. (Here, instructions that do no harm.)
+pub fn prologues(place: u64) -> Vec<Case> {
+    let of = |old: &&[u8]| {
+        let form = SiteForm::Prologue { at: Svma(place), old: old.to_vec() };
+        whole(
+            &format!("a function that begins {old:02x?}"),
+            place,
+            old,
+            vec![],
+            Site::new(&form, Bias(0)),
+            false,
+        )
+    };
+    let all: [&[u8]; 5] = [
+        &[0x0F, 0x1F, 0x44, 0, 0],
+        &[0xF9, 0x0F, 0x1F, 0, 0xF5],
+        &[0x66, 0x90, 0x0F, 0x1F, 0],
+        &[0x0F, 0x1F, 0, 0x0F, 0x1F, 0x44, 0, 0],
+        &[0x66, 0x90, 0x66, 0x90, 0x66, 0x2E, 0x0F, 0x1F, 0x84, 0, 0, 0, 0, 0],
+    ];
+    all.iter().map(of).collect()
+}
+
+/// Those that are switched while everything runs,
+pub fn live(place: u64) -> Vec<Case> {
     let mut cases = nops(place);
     cases.push(single_nops(place));
     cases.extend(calls(place));
@@ -220,5 +246,12 @@ pub fn every_kind(place: u64) -> Vec<Case> {
     cases.extend(prefixed(place));
     cases.extend(empty_functions(place));
     cases.extend(functions(place));
+    cases
+}
+
+/// and those that are not.
+pub fn every_kind(place: u64) -> Vec<Case> {
+    let mut cases = live(place);
+    cases.extend(prologues(place));
     cases
 }

@@ -7,16 +7,17 @@ use super::Planner;
 use crate::Error;
 use crate::attach::Stops;
 use crate::ftraced::Ftraced;
-use crate::loaded::Loaded;
+use crate::journal::{Entries, Entry};
+use crate::loaded::{Call, Loaded};
 use crate::maps::{self, Region};
 use crate::modules::Mapped;
 use crate::news::News;
 use crate::target::Target;
 use crate::text::ProcessText;
-use calltap_patch::{Avma, Text};
+use calltap_patch::{Avma, Site, Text};
 use calltap_sites::{Hook, SiteKind, Svma};
 use calltap_trace::{Module, Record};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering::*;
 use std::time::Instant;
 
@@ -59,21 +60,17 @@ impl Planner<'_> {
         own.skipped = hash.counters.skipped.load(Relaxed);
         let before = self.converted();
         let (mut done, mut pending) = (Ok(()), false);
-        for (index, target) in self.living(first) {
+        let living = self.living(first);
+        self.meet_new(&living)?;
+        for (index, target) in living {
             let mut calls = taken.remove(&(index + 1)).unwrap_or_default();
-            let has_pending = |planner: &Planner<'_>| {
-                let process = planner.processes.get(&index);
-                process.is_some_and(|process| {
-                    process.modules.iter().any(|module| module.undrained().next().is_some())
-                })
-            };
-            if calls.is_empty() && !has_pending(self) {
+            if calls.is_empty() && !self.has_pending(index) {
                 continue;
             }
             calls.sort_by_key(|(_, ip)| *ip);
             self.see_calls(index, &target, &calls, own, emit);
             let ended = self.come_to_terms(index, &target, &mut Stops::default(), emit);
-            pending |= has_pending(self);
+            pending |= self.has_pending(index);
             // What has ended meanwhile needs nothing.
             if target.lives() {
                 done = done.and(ended);
@@ -93,6 +90,13 @@ impl Planner<'_> {
             emit(Record::Note { text }.into());
         }
         done
+    }
+
+    /// Was something found in a process that could not be converted yet?
+    fn has_pending(&self, index: u32) -> bool {
+        let process = self.processes.get(&index);
+        process
+            .is_some_and(|process| process.modules.iter().any(|module| module.undrained().next().is_some()))
     }
 
     /// Calls are recorded again, if they are no more.
@@ -145,10 +149,15 @@ impl Planner<'_> {
         let Some(mut process) = self.processes.remove(&index) else { return };
         if let Some(text) = &mut process.text {
             let profilers = process.modules.iter().flat_map(Loaded::profilers).collect();
-            let mut look = Look { regions: &regions, profilers, text };
+            let mut look = Look { regions: &regions, profilers, text, converted: None };
+            let mut found = Found::new();
             for (record, ip) in calls {
-                let why = match self.see_call(index, &mut process.modules, &mut look, *ip) {
-                    Ok(()) => continue,
+                let why = match see_call(index, &mut process.modules, &mut look, *ip) {
+                    Ok(call) => {
+                        call.into_iter()
+                            .for_each(|(module, call)| found.entry(module).or_default().push(call));
+                        continue;
+                    }
                     Err(why) => why,
                 };
                 own.fail(format!("{ip:#x}: {why}"));
@@ -160,72 +169,108 @@ impl Planner<'_> {
                     self.failed.push(Failed { process: index + 1, ip: *ip, record: *record });
                 }
             }
+            found.into_iter().for_each(|(module, calls)| process.modules[module].add(calls, &mut self.stubs));
         }
         self.processes.insert(index, process);
     }
 
-    /// Has the site of a call known that returns to `ip`; or says why it is none.
-    fn see_call(
+    /// Has those calls known that earlier controllers have seen, from what [stands](crate::journal::standing) in the journal.
+    pub(super) fn recall_calls(
         &mut self,
         index: u32,
-        modules: &mut Vec<Loaded>,
-        look: &mut Look<'_>,
-        ip: u64,
-    ) -> Result<(), String> {
-        let region = code_at(look.regions, ip).ok_or("the code is gone")?;
-        // It was converted while somebody was on the way from it.
-        let sites = [ip.wrapping_sub(5), ip.wrapping_sub(6)].map(Avma);
-        if modules.iter().any(|module| sites.iter().any(|at| module.is_known(*at, look.text))) {
-            return Ok(());
-        }
-        let (at, old, hook) = look.call(region, ip)?;
-        let kind = match hook {
-            Hook::Fentry => SiteKind::Fentry,
-            Hook::Mcount => SiteKind::Mcount,
-        };
-        let inside = |module: &Loaded| (module.mapped.range.0..module.mapped.range.1).contains(&at);
-        let in_file = modules.iter().position(|module| !module.is_made() && inside(module));
-        if let Some(module) = in_file.map(|n| &mut modules[n]) {
-            let found = module.function_at(at);
-            let form = found.and_then(|(_, start, svma)| {
-                let code = look.code(at - (svma.0 - start.0), ip)?;
-                Some((kind, calltap_sites::called(&code, start, svma, hook).ok()?))
-            });
-            let function = found.map_or(usize::MAX, |(function, ..)| function);
-            module.add(function, Avma(at), &old, form, &mut self.stubs);
-            return Ok(());
-        }
-        let made = modules.iter().position(|module| module.is_made() && inside(module));
-        let made = made.unwrap_or_else(|| {
-            let mapped = Mapped::made(region);
-            let record = Module {
-                id: 0,
-                process: index,
-                path: mapped.path.to_string_lossy().into_owned(),
-                build_id: None,
-                bias: 0,
-                range: mapped.range,
-                unloaded_ticks: None,
-            };
-            modules.push(Loaded::made(mapped, record));
-            modules.len() - 1
+        regions: &[Region],
+        entries: &[&Entry],
+        text: &mut ProcessText,
+    ) {
+        let Some(mut process) = self.processes.remove(&index) else { return };
+        let profilers = process.modules.iter().flat_map(Loaded::profilers).collect();
+        let mut look = Look { regions, profilers, text, converted: None };
+        let seen = entries.iter().filter_map(|entry| match entry {
+            Entry::Site { site, target: Avma(0), stub: None, .. } => Some((site.address(), *site)),
+            _ => None,
         });
-        let before = look.code(region.start.max(at.saturating_sub(BEFORE)), at).unwrap_or_default();
-        let start = calltap_sites::beginning(&before, Svma(at), hook);
-        let form = start.and_then(|start| {
-            let code = look.code(start.0, ip)?;
-            Some((kind, calltap_sites::called(&code, start, Svma(at), hook).ok()?))
-        });
-        let module = &mut modules[made];
-        let function = module.made_at(start.map_or(at, |start| start.0));
-        module.add(function, Avma(at), &old, form, &mut self.stubs);
-        Ok(())
+        let (seen, mut found): (BTreeMap<Avma, Site>, _) = (seen.collect(), Found::new());
+        for (at, site) in seen {
+            look.converted = Some(site);
+            // (What is none by now was forgotten.)
+            if let Ok(Some((module, call))) =
+                see_call(index, &mut process.modules, &mut look, at.0 + site.len() as u64)
+            {
+                found.entry(module).or_default().push(call);
+            }
+        }
+        found.into_iter().for_each(|(module, calls)| process.modules[module].add(calls, &mut self.stubs));
+        // (It is written down already.)
+        self.stubs.to_note = Entries::default();
+        self.processes.insert(index, process);
+    }
+
+    /// What earlier controllers could not convert yet is to be converted.
+    pub(super) fn recall_pending(&mut self) {
+        self.pending = self.processes.keys().any(|index| self.has_pending(*index));
     }
 
     /// What people should know of it when all is over.
     pub fn take_warnings(&mut self) -> Vec<String> {
         std::mem::take(&mut self.warnings)
     }
+}
+
+/// Calls that were found, by the number of their module.
+type Found = BTreeMap<usize, Vec<Call>>;
+
+/// The call that returns to `ip`, and the number of its module; none if its site is known already. Or why it is none.
+fn see_call(
+    index: u32,
+    modules: &mut Vec<Loaded>,
+    look: &mut Look<'_>,
+    ip: u64,
+) -> Result<Option<(usize, Call)>, String> {
+    let region = code_at(look.regions, ip).ok_or("the code is gone")?;
+    // It was converted while somebody was on the way from it.
+    let sites = [ip.wrapping_sub(5), ip.wrapping_sub(6)].map(Avma);
+    if modules.iter().any(|module| sites.iter().any(|at| module.is_known(*at, look.text))) {
+        return Ok(None);
+    }
+    let (at, old, hook) = look.call(region, ip)?;
+    let kind = match hook {
+        Hook::Fentry => SiteKind::Fentry,
+        Hook::Mcount => SiteKind::Mcount,
+    };
+    let inside = |module: &Loaded| (module.mapped.range.0..module.mapped.range.1).contains(&at);
+    let in_file = modules.iter().position(|module| !module.is_made() && inside(module));
+    if let Some(number) = in_file {
+        let found = modules[number].function_at(at);
+        let form = found.and_then(|(_, start, svma)| {
+            let code = look.code(at - (svma.0 - start.0), ip)?;
+            Some((kind, calltap_sites::called(&code, start, svma, hook).ok()?))
+        });
+        let function = found.map_or(usize::MAX, |(function, ..)| function);
+        return Ok(Some((number, Call { function, at: Avma(at), old, form })));
+    }
+    let made = modules.iter().position(|module| module.is_made() && inside(module));
+    let number = made.unwrap_or_else(|| {
+        let mapped = Mapped::made(region);
+        let record = Module {
+            id: 0,
+            process: index,
+            path: mapped.path.to_string_lossy().into_owned(),
+            build_id: None,
+            bias: 0,
+            range: mapped.range,
+            unloaded_ticks: None,
+        };
+        modules.push(Loaded::made(mapped, record));
+        modules.len() - 1
+    });
+    let before = look.code(region.start.max(at.saturating_sub(BEFORE)), at).unwrap_or_default();
+    let start = calltap_sites::beginning(&before, Svma(at), hook);
+    let form = start.and_then(|start| {
+        let code = look.code(start.0, ip)?;
+        Some((kind, calltap_sites::called(&code, start, Svma(at), hook).ok()?))
+    });
+    let function = modules[number].made_at(start.map_or(at, |start| start.0));
+    Ok(Some((number, Call { function, at: Avma(at), old, form })))
 }
 
 /// The code that a call is in which returns to `ip`.
@@ -240,6 +285,8 @@ struct Look<'a> {
     /// By address.
     profilers: HashMap<u64, Hook>,
     text: &'a mut ProcessText,
+    /// A call that was converted, and is looked at as it was before.
+    converted: Option<Site>,
 }
 
 impl Look<'_> {
@@ -285,6 +332,13 @@ impl Look<'_> {
     fn code(&mut self, start: u64, end: u64) -> Option<Vec<u8>> {
         let length = end.checked_sub(start).filter(|length| *length <= LONGEST)?;
         let mut code = vec![0; length as usize];
-        self.text.read(Avma(start), &mut code).ok().map(|()| code)
+        self.text.read(Avma(start), &mut code).ok()?;
+        if let Some(site) = &self.converted {
+            let (at, (_, original)) = (site.address().0, site.parts());
+            for (place, byte) in (at..).zip(original).filter(|(place, _)| (start..end).contains(place)) {
+                code[(place - start) as usize] = *byte;
+            }
+        }
+        Some(code)
     }
 }

@@ -13,7 +13,7 @@ use crate::threads::stop_machine;
 use calltap_abi::plan::{self, Phase};
 use calltap_patch::{Avma, Demand, Fate, Site, State, Text, carry_out};
 use calltap_trace::Record;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;
 
@@ -25,7 +25,9 @@ impl Planner<'_> {
             return note(why);
         }
         let entry = self.shared.process(index);
-        let can_sync = entry.is_some_and(|entry| entry.sync.load(Acquire) == plan::Sync::Works as u32);
+        // A forked child is registered with the kernel as its parent was.
+        let registered = entry.or_else(|| self.shared.process(0));
+        let can_sync = registered.is_some_and(|entry| entry.sync.load(Acquire) == plan::Sync::Works as u32);
         let Some(process) = self.processes.get_mut(&index) else { return };
         let Some(text) = &mut process.text else { return };
         // Whoever asks us holds the dynamic linker's lock; else it must be kept from unmapping what we write to.
@@ -44,8 +46,13 @@ impl Planner<'_> {
             None
         };
         text.sync = if can_sync { Sync::Barrier } else { Sync::Quiet };
-        let live = can_sync && self.mode == PatchMode::Live;
-        let (tally, found) = switch_all(&mut process.modules, text, pid, live);
+        let how = match entry {
+            Some(_) if can_sync && self.mode == PatchMode::Live => How::Live,
+            Some(_) => How::Stopped,
+            // Nobody could tell it to unmap nothing meanwhile.
+            None => How::StoppedAndSeen(self.directory.agent()),
+        };
+        let (tally, found) = switch_all(&mut process.modules, text, pid, &how);
         self.tally.on += tally.on;
         self.tally.off += tally.off;
         self.tally.stopped += tally.stopped;
@@ -83,25 +90,49 @@ impl Planner<'_> {
                 "the code of process {pid} may not be changed, so its new functions are not traced: {error}"
             )
         };
-        process.text = Some(text.map_err(denied)?);
+        let text = process.text.insert(text.map_err(denied)?);
+        if std::mem::take(&mut process.forked) {
+            process.modules.iter_mut().for_each(|module| module.look(text));
+        }
         Ok(())
     }
 }
 
-/// Switches the sites of all modules: those that nobody can be running yet, and the others while they run (`live`) or while all threads stand still.
-fn switch_all(modules: &mut [Loaded], text: &mut ProcessText, pid: u32, live: bool) -> (Tally, Vec<String>) {
+/// How code is changed that may be running.
+enum How {
+    /// While it runs.
+    Live,
+    /// While all threads stand still.
+    Stopped,
+    /// And what is mapped then is looked at again; not the files beside this agent.
+    StoppedAndSeen(PathBuf),
+}
+
+/// Switches the sites of all modules: those that nobody can be running yet, and the others.
+fn switch_all(modules: &mut [Loaded], text: &mut ProcessText, pid: u32, how: &How) -> (Tally, Vec<String>) {
     let (mut tally, mut notes) = (Tally::default(), Vec::new());
-    let (fresh, running): (Vec<&mut Loaded>, Vec<&mut Loaded>) =
+    let (fresh, mut running): (Vec<&mut Loaded>, Vec<&mut Loaded>) =
         modules.iter_mut().filter(|module| !module.is_made()).partition(|module| module.fresh);
     notes.extend(switch(fresh, text, Demand::NobodyRuns, &mut tally));
     // (What is dressed while it runs is not switched before it was seen that nobody is inside.)
     let waiting: usize = running.iter().map(|module| module.changes().count()).sum();
-    if live {
+    if let How::Live = how {
         notes.extend(switch(running, text, Demand::NobodyInside, &mut tally));
     } else if waiting > 0 {
-        text.sync = Sync::Quiet;
-        let counted = &mut tally;
-        match stop_machine(pid, move || switch(running, text, Demand::NobodyInside, counted)) {
+        let before = std::mem::replace(&mut text.sync, Sync::Quiet);
+        let (counted, changed) = (&mut tally, &mut *text);
+        let work = move || {
+            if let How::StoppedAndSeen(agent) = how {
+                let regions = maps::read(pid).unwrap_or_default();
+                let now = mapped(&regions, agent.parent().unwrap_or(Path::new("/")));
+                running.retain_mut(|module| module.is_there(&now, &regions));
+                changed.lease();
+            }
+            switch(running, changed, Demand::NobodyInside, counted)
+        };
+        let done = stop_machine(pid, work);
+        text.sync = before;
+        match done {
             Ok((found, stopped)) => {
                 notes.extend(found);
                 tally.stopped += stopped;
@@ -193,7 +224,7 @@ fn watch_loader(process: u32, text: &mut ProcessText, journal: &Journal, mut brk
     }
     // Its padding reaches to the next 16-byte boundary.
     let Some(site) = Site::empty_function(brk, first).filter(|_| brk.0 % 16 <= 11) else { return false };
-    let entry = Entry::Site { process, site, target: hook, stub: None, inode: 0 };
+    let entry = Entry::Site { process, site, target: hook, copy: None, stub: None, inode: 0 };
     let to = State::On(hook);
     let change = calltap_patch::Change { site: &site, from: State::Original, to, recover: &[] };
     journal.add(&[entry].iter().collect()).is_ok() && carry_out(text, [change], Demand::Nothing).is_empty()

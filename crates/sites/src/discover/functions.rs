@@ -14,6 +14,14 @@ pub(super) fn named(symbols: &[Symbol<'_>]) -> Vec<Function> {
     functions
 }
 
+/// What the reason begins with, of a part of a function that the compiler moved away.
+const PART: &str = "cold part of ";
+
+/// Whether it is no function of its own.
+pub(super) fn is_part(function: &Function) -> bool {
+    function.reason.starts_with(PART)
+}
+
 /// Whether it is a function at all, and no part of one (in a fresh list).
 pub(super) fn is_whole(function: &Function) -> bool {
     function.reason.is_empty()
@@ -38,7 +46,7 @@ pub(super) fn add_frames(functions: &mut Vec<Function>, frames: &[Frame], module
 fn function(names: &[Symbol<'_>]) -> Function {
     let best = &names[0];
     let reason = match cold_parent(best.name) {
-        Some(parent) => format!("cold part of {}, not a function", text(parent)),
+        Some(parent) => format!("{PART}{}, not a function", text(parent)),
         None => String::new(),
     };
     Function {
@@ -49,6 +57,7 @@ fn function(names: &[Symbol<'_>]) -> Function {
         kind: SiteKind::None,
         form: None,
         reason,
+        on_demand: false,
     }
 }
 
@@ -75,7 +84,8 @@ fn unnamed(functions: &[Function], frames: &[Frame], module: &str) -> Vec<Functi
         size: frame.size,
         kind: SiteKind::None,
         form: None,
-        reason: if frame.called { "" } else { "cold part of a function, not a function" }.to_owned(),
+        reason: if frame.called { String::new() } else { format!("{PART}a function, not a function") },
+        on_demand: false,
     };
     frames.iter().filter(|frame| !covered(frame)).map(function).collect()
 }

@@ -37,7 +37,12 @@ fn lengths(mut code: &[u8]) -> impl Iterator<Item = usize> + '_ {
 
 /// Whether `code` is whole NOP instructions and nothing else.
 pub(super) fn all(code: &[u8]) -> bool {
-    lengths(code).sum::<usize>() == code.len()
+    run(code) == code.len()
+}
+
+/// How many bytes of NOPs `code` begins with.
+pub(super) fn run(code: &[u8]) -> usize {
+    lengths(code).sum()
 }
 
 /// Bytes as a disassembler prints them.

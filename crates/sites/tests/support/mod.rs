@@ -96,6 +96,7 @@ pub fn describe(function: &Function) -> String {
     };
     let what = match &function.form {
         Some(SiteForm::Entry { at, old }) => format!("entry{} {}", place(*at), bytes(old)),
+        Some(SiteForm::Prologue { at, old }) => format!("prologue{} {}", place(*at), bytes(old)),
         Some(SiteForm::AfterPrologue { at: _, old }) => format!("after-prologue {}", bytes(old)),
         Some(SiteForm::Prefix { prefix, prefix_old, entry, entry_old }) => format!(
             "prefix{} {} entry{} {}",
@@ -211,7 +212,11 @@ fn compare_bytes(path: &Path, binary: &Binary) {
     for function in &binary.functions {
         assert_eq!(function.form.is_some(), function.reason.is_empty(), "{function:?}");
         match &function.form {
-            Some(SiteForm::Entry { at, old } | SiteForm::AfterPrologue { at, old }) => {
+            Some(
+                SiteForm::Entry { at, old }
+                | SiteForm::Prologue { at, old }
+                | SiteForm::AfterPrologue { at, old },
+            ) => {
                 assert!(old.len() >= 5);
                 whole(*at, old);
             }

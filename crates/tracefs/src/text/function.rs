@@ -1,23 +1,42 @@
 //! One line for each record, with its thread, processor and time.
 
-use super::Format;
+use super::{Format, Shown};
+use crate::options::on;
 use crate::ring::{Record, What};
 use crate::symbols::{Style, Symbols};
+use calltap_control::write_number;
 use std::fmt::Write;
 
+/// The column heads of latency-format.
+pub const LATENCY_HEAD: &str = "\
+#                    _------=> CPU#            \n\
+#                   / _-----=> irqs-off/BH-disabled\n\
+#                  | / _----=> need-resched    \n\
+#                  || / _---=> hardirq/softirq \n\
+#                  ||| / _--=> preempt-depth   \n\
+#                  |||| / _-=> migrate-disable \n\
+#                  ||||| /     delay           \n\
+#  cmd     pid     |||||| time  |   caller     \n\
+#     \\   /        ||||||  \\    |    /       \n";
+
 /// Writes a record.
-pub fn write(format: &Format, text: &mut String, symbols: &Symbols, record: &Record) {
-    let on = |name| format.options.is_on(name);
-    if on("raw") || on("hex") || on("bin") {
+pub fn write(format: &Format, text: &mut String, symbols: &Symbols, shown: &Shown, record: &Record) {
+    if on!(format.options, "hex") {
+        return hex(text, symbols, record);
+    }
+    if on!(format.options, "raw") || on!(format.options, "bin") {
         return raw(text, symbols, record);
     }
-    if on("context-info") {
-        context(format, text, symbols, record);
+    if on!(format.options, "context-info") {
+        match on!(format.options, "latency-format") {
+            true => latency(format, text, symbols, shown, record),
+            false => context(format, text, symbols, record),
+        }
     }
     let style = format.style();
     let with_parent = |text: &mut String, site, parent| {
         symbols.write_site(text, site, style);
-        if on("print-parent") {
+        if on!(format.options, "print-parent") {
             text.push_str(" <-");
             symbols.write_address(text, parent, style);
         }
@@ -27,10 +46,11 @@ pub fn write(format: &Format, text: &mut String, symbols: &Symbols, record: &Rec
             with_parent(text, *site, *parent);
             text.push('\n');
         }
-        What::Repeats { site, parent, count, last_ns } => {
+        What::Repeats { site, parent, count, last } => {
             with_parent(text, *site, *parent);
-            let (seconds, micros) = time(*last_ns);
-            let _ = writeln!(text, " (repeats: {count}, last_ts: {seconds:>5}.{micros:06})");
+            let _ = write!(text, " (repeats: {count}, last_ts: ");
+            write_time(format, text, *last);
+            text.push_str(")\n");
         }
         // (The other tracer's, from before a switch that kept the buffer.)
         What::Enter { site, depth } => {
@@ -38,10 +58,10 @@ pub fn write(format: &Format, text: &mut String, symbols: &Symbols, record: &Rec
             symbols.write_site(text, *site, Style::default());
             let _ = writeln!(text, " depth={depth}");
         }
-        What::Exit { site, depth, start_ns } => {
+        What::Exit { site, depth, ns } => {
             let _ = write!(text, "graph_ret: func=");
             symbols.write_site(text, *site, Style::default());
-            let _ = writeln!(text, " depth={depth} duration={}", record.ns.saturating_sub(*start_ns));
+            let _ = writeln!(text, " depth={depth} duration={ns}");
         }
         What::Stack { site, parent } => stack(text, symbols, *site, *parent),
         What::Mark(mark) => {
@@ -71,31 +91,77 @@ pub fn raw_mark(text: &mut String, bytes: &[u8]) {
     text.push('\n');
 }
 
-/// Seconds and microseconds.
-pub fn time(ns: u64) -> (u64, u64) {
-    (ns / 1_000_000_000, ns / 1000 % 1_000_000)
+/// Seconds and microseconds, or what the clock counts.
+pub fn write_time(format: &Format, text: &mut String, time: u64) {
+    if format.in_ns {
+        write_number(text, time / 1_000_000_000, 5, ' ');
+        text.push('.');
+        write_number(text, time / 1000 % 1_000_000, 6, '0');
+    } else {
+        write_number(text, time, 12, ' ');
+    }
 }
 
 fn context(format: &Format, text: &mut String, symbols: &Symbols, record: &Record) {
-    let _ = write!(text, "{:>16}-{:<7} ", symbols.comm(record.tid), record.tid);
-    if format.options.is_on("record-tgid") {
+    let comm = symbols.comm(record.tid);
+    (comm.chars().count()..16).for_each(|_| text.push(' '));
+    text.push_str(comm);
+    text.push('-');
+    let start = text.len();
+    write_number(text, record.tid.into(), 1, ' ');
+    (text.len() - start..7).for_each(|_| text.push(' '));
+    text.push(' ');
+    if on!(format.options, "record-tgid") {
         let _ = match symbols.group(record.tid) {
             Some(group) => write!(text, "({group:>7}) "),
             None => write!(text, "(-------) "),
         };
     }
     text.push_str("[000] ");
-    if format.options.is_on("irq-info") {
+    if on!(format.options, "irq-info") {
         text.push_str(".....");
     }
-    let (seconds, micros) = time(record.ns);
-    let _ = write!(text, " {seconds:>5}.{micros:06}: ");
+    text.push(' ');
+    write_time(format, text, record.time);
+    text.push_str(": ");
+}
+
+/// What stands in front of a record in latency-format: the time since the buffer was cleared, and how long nothing follows.
+fn latency(format: &Format, text: &mut String, symbols: &Symbols, shown: &Shown, record: &Record) {
+    let comm: String = symbols.comm(record.tid).chars().take(8).collect();
+    let _ = write!(text, "{comm:>8}-{:<7}   0..... ", record.tid);
+    let since = record.time.saturating_sub(format.start);
+    let _ = match format.in_ns {
+        true => {
+            let next = shown.next.map_or(0, |next| next.saturating_sub(record.time) / 1000);
+            let mark = [(100, '!'), (1, '+')].into_iter().find(|(more, _)| next > *more);
+            write!(text, "{:>4}us{}: ", since / 1000, mark.map_or(' ', |(_, mark)| mark))
+        }
+        false => write!(text, "{since:>4}: "),
+    };
+}
+
+/// The same as `raw`, in digits of fixed number.
+fn hex(text: &mut String, symbols: &Symbols, record: &Record) {
+    let _ = write!(text, "{:08x} {:08x} {:016x} ", record.tid, 0, record.time);
+    match &record.what {
+        What::Function { site, parent }
+        | What::Repeats { site, parent, .. }
+        | What::Stack { site, parent } => {
+            let _ = write!(text, "{:016x} {parent:016x} ", symbols.code(*site));
+        }
+        What::Enter { site, .. } | What::Exit { site, .. } => {
+            let _ = write!(text, "{:016x} ", symbols.code(*site));
+        }
+        What::Mark(_) | What::RawMark(_) => {}
+    }
+    text.push('\n');
 }
 
 fn raw(text: &mut String, symbols: &Symbols, record: &Record) {
-    let _ = write!(text, "{} 0 {}", record.tid, record.ns);
+    let _ = write!(text, "{} 0 {}", record.tid, record.time);
     let mut sites = |site: u32| {
-        let _ = write!(text, " {:x}", symbols.site(site).map_or(0, |traced| traced.address));
+        let _ = write!(text, " {:x}", symbols.code(site));
     };
     match &record.what {
         What::Function { site, parent }

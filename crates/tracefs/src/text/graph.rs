@@ -1,8 +1,10 @@
 //! Calls and returns, indented.
 
 use super::{Format, Shown, function};
+use crate::options::on;
 use crate::ring::{Record, What};
 use crate::symbols::{Style, Symbols};
+use calltap_control::write_duration;
 use std::fmt::Write;
 
 const LINE: &str = " ------------------------------------------\n";
@@ -16,10 +18,25 @@ pub fn header(format: &Format, text: &mut String) {
         ("funcgraph-proc", "  TASK/PID       ", "   |    |        "),
         ("funcgraph-duration", "  DURATION   ", "   |   |      "),
     ];
+    let latency = on("latency-format");
     let mut lines = [String::from("#"), String::from("#")];
-    for (_, head, bar) in columns.into_iter().filter(|(option, ..)| on(option)) {
-        lines[0] += head;
-        lines[1] += bar;
+    for (option, head, bar) in columns {
+        if latency && option == "funcgraph-duration" {
+            let blanks = " ".repeat(lines[0].len() - 1);
+            let _ = write!(
+                text,
+                "#{blanks}  _-----=> irqs-off        \n\
+                 #{blanks} / _----=> need-resched    \n\
+                 #{blanks}| / _---=> hardirq/softirq \n\
+                 #{blanks}|| / _--=> preempt-depth   \n\
+                 #{blanks}||| /                      \n"
+            );
+            lines.iter_mut().for_each(|line| line.push_str("||||   "));
+        }
+        if on(option) {
+            lines[0] += head;
+            lines[1] += bar;
+        }
     }
     let [heads, bars] = lines;
     let _ = write!(text, "{heads}               FUNCTION CALLS\n{bars}               |   |   |   |\n");
@@ -37,38 +54,37 @@ pub fn write(
     if format.threshold_ns > 0 {
         match record.what {
             What::Enter { .. } => return false,
-            What::Exit { start_ns, .. } if record.ns.saturating_sub(start_ns) < format.threshold_ns => {
+            What::Exit { ns, .. } if ns < format.threshold_ns => {
                 return false;
             }
             _ => {}
         }
     }
-    let tail = format.options.is_on("funcgraph-tail");
-    let entered = shown.entered.entry(record.tid).or_default();
+    let tail = on!(format.options, "funcgraph-tail");
+    shown.turn_to(record.tid);
+    let Shown { task, entered, .. } = shown;
     match &record.what {
         What::Enter { site, depth } => {
             let (site, depth) = (*site, usize::from(*depth));
             let leaf = next.and_then(|next| match next.what {
-                What::Exit { site: of, depth: at, start_ns } if of == site && usize::from(at) == depth => {
-                    Some(next.ns.saturating_sub(start_ns))
-                }
+                What::Exit { site: of, depth: at, ns } if of == site && usize::from(at) == depth => Some(ns),
                 _ => None,
             });
             entered.resize(depth + 1, u32::MAX);
             entered[depth] = if leaf.is_some() { u32::MAX } else { site };
-            before(format, text, symbols, &mut shown.task, record);
+            before(format, text, symbols, task, record);
             duration(format, text, leaf);
             indent(text, depth);
             symbols.write_site(text, site, format.style());
             text.push_str(if leaf.is_some() { "();\n" } else { "() {\n" });
             leaf.is_some()
         }
-        What::Exit { site, depth, start_ns } => {
+        What::Exit { site, depth, ns } => {
             let depth = usize::from(*depth);
             let seen = entered.get(depth) == Some(site);
             entered.truncate(depth);
-            before(format, text, symbols, &mut shown.task, record);
-            duration(format, text, Some(record.ns.saturating_sub(*start_ns)));
+            before(format, text, symbols, task, record);
+            duration(format, text, Some(*ns));
             indent(text, depth);
             if seen && !tail {
                 text.push_str("}\n");
@@ -77,14 +93,14 @@ pub fn write(
                 symbols.write_site(text, *site, format.style());
                 text.push_str(" */\n");
             }
-            if format.options.is_on("funcgraph-overrun") {
+            if on!(format.options, "funcgraph-overrun") {
                 text.push_str(" (Overruns: 0)\n");
             }
             false
         }
         other => {
             let depth = entered.len();
-            before(format, text, symbols, &mut shown.task, record);
+            before(format, text, symbols, task, record);
             duration(format, text, None);
             indent(text, depth);
             text.push_str("/* ");
@@ -113,7 +129,6 @@ pub fn write(
 
 /// Everything in front of the duration.
 fn before(format: &Format, text: &mut String, symbols: &Symbols, task: &mut Option<u32>, record: &Record) {
-    let on = |name| format.options.is_on(name);
     let last = task.replace(record.tid);
     if let Some(last) = last.filter(|last| *last != record.tid) {
         let _ = write!(text, "{LINE} 0) ");
@@ -122,19 +137,22 @@ fn before(format: &Format, text: &mut String, symbols: &Symbols, task: &mut Opti
         process(text, symbols, record.tid);
         let _ = write!(text, "\n{LINE}\n");
     }
-    if !on("context-info") {
+    if !on!(format.options, "context-info") {
         return;
     }
-    if on("funcgraph-abstime") {
-        let (seconds, micros) = function::time(record.ns);
-        let _ = write!(text, "{seconds:>5}.{micros:06} |  ");
+    if on!(format.options, "funcgraph-abstime") {
+        function::write_time(format, text, record.time);
+        text.push_str(" |  ");
     }
-    if on("funcgraph-cpu") {
+    if on!(format.options, "funcgraph-cpu") {
         text.push_str(" 0) ");
     }
-    if on("funcgraph-proc") {
+    if on!(format.options, "funcgraph-proc") {
         process(text, symbols, record.tid);
         text.push_str(" | ");
+    }
+    if on!(format.options, "latency-format") {
+        text.push_str(" ..... | ");
     }
 }
 
@@ -149,8 +167,7 @@ fn process(text: &mut String, symbols: &Symbols, tid: u32) {
 
 /// The duration column; blank without one.
 fn duration(format: &Format, text: &mut String, ns: Option<u64>) {
-    let on = |name| format.options.is_on(name);
-    if !on("context-info") || !on("funcgraph-duration") {
+    if !on!(format.options, "context-info") || !on!(format.options, "funcgraph-duration") {
         return;
     }
     let Some(ns) = ns else {
@@ -158,7 +175,7 @@ fn duration(format: &Format, text: &mut String, ns: Option<u64>) {
         return;
     };
     let mark = match ns {
-        _ if !on("funcgraph-overhead") => ' ',
+        _ if !on!(format.options, "funcgraph-overhead") => ' ',
         1_000_000_001.. => '$',
         100_000_001.. => '@',
         10_000_001.. => '*',
@@ -168,7 +185,7 @@ fn duration(format: &Format, text: &mut String, ns: Option<u64>) {
         _ => ' ',
     };
     let _ = write!(text, "{mark} ");
-    text.push_str(&calltap_control::duration(ns));
+    write_duration(text, ns);
     text.push_str("|  ");
 }
 

@@ -1,0 +1,103 @@
+//! How often functions are called: from sums that the profile tracer keeps in the program, or from events.
+
+use super::{Function, Known, Question};
+use crate::columns;
+use crate::units::{count, counted, one_line};
+use calltap_trace::{Profile, SiteId};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+
+/// How often a function was called.
+#[derive(Clone, Copy, Default)]
+struct Counted {
+    /// As events have it.
+    events: u64,
+    /// As sums have it.
+    sums: u64,
+}
+
+impl Counted {
+    /// Whoever was traced in both ways was counted twice.
+    fn calls(self) -> u64 {
+        self.events.max(self.sums)
+    }
+}
+
+/// Counts calls.
+pub struct Count {
+    functions: HashMap<Function, Counted>,
+    limit: Option<usize>,
+}
+
+impl Question for Count {
+    fn enter(&mut self, function: Function) {
+        self.functions.entry(function).or_default().events += 1;
+    }
+
+    fn text(&self, known: &Known) -> String {
+        let rows = self.rows(known);
+        let shown = self.limit.unwrap_or(rows.len()).min(rows.len());
+        let cells: Vec<Vec<String>> = rows[..shown]
+            .iter()
+            .map(|(function, calls)| {
+                let rate = *calls as f64 * 1e9 / known.elapsed_ns.max(1) as f64;
+                let (module, name) = (known.module(*function), known.name(*function));
+                vec![count(*calls), format!("{rate:.1}"), one_line(module).into(), one_line(name).into()]
+            })
+            .collect();
+        let mut out = Vec::new();
+        // (A vector takes everything.)
+        let _ = columns::write(&mut out, &["CALLS", "CALLS/S", "MODULE", "FUNCTION"], 2, &cells);
+        let mut text = String::from_utf8_lossy(&out).into_owned();
+        if shown < rows.len() {
+            text += &format!("# {} not shown\n", counted((rows.len() - shown) as u64, "function"));
+        }
+        let never = known.all_wanted().count().saturating_sub(rows.len()) as u64;
+        if never > 0 {
+            text += &format!("# {} never called\n", counted(never, "function"));
+        }
+        text
+    }
+
+    fn json(&self, known: &Known) -> Value {
+        let called: HashMap<Function, u64> = self.rows(known).into_iter().collect();
+        let mut all: Vec<(Function, u64)> = known
+            .all_wanted()
+            .map(|function| (function, called.get(&function).copied().unwrap_or(0)))
+            .collect();
+        sort(&mut all, known);
+        let row = |(function, calls): &(Function, u64)| json!({ "function": known.name(*function), "module": known.module(*function), "calls": calls });
+        let rows: Vec<Value> = all.iter().take(self.limit.unwrap_or(usize::MAX)).map(row).collect();
+        json!({ "functions": rows })
+    }
+}
+
+impl Count {
+    /// At most so many rows are shown.
+    pub fn new(limit: Option<usize>) -> Count {
+        Count { functions: HashMap::new(), limit }
+    }
+
+    /// Replaces what was summed up until now.
+    pub fn sums(&mut self, known: &Known, rows: &[Profile]) {
+        self.functions.values_mut().for_each(|counted| counted.sums = 0);
+        for Profile { site, hits, .. } in rows {
+            if let Some(function) = known.wanted(SiteId(site.0)) {
+                self.functions.entry(function).or_default().sums += hits;
+            }
+        }
+    }
+
+    /// Those that were called, the most frequent first.
+    fn rows(&self, known: &Known) -> Vec<(Function, u64)> {
+        let calls = self.functions.iter().map(|(function, counted)| (*function, counted.calls()));
+        let mut rows: Vec<(Function, u64)> = calls.filter(|(_, calls)| *calls > 0).collect();
+        sort(&mut rows, known);
+        rows
+    }
+}
+
+fn sort(rows: &mut [(Function, u64)], known: &Known) {
+    let name = |function: Function| (known.name(function), known.module(function));
+    rows.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| name(a.0).cmp(&name(b.0))));
+}

@@ -1,0 +1,279 @@
+//! What is known besides events: functions by their sites, threads, callers by their addresses, how long a tick is.
+
+use super::{Frame, Function, Over};
+use crate::names::base_name;
+use crate::{Glob, demangle};
+use calltap_trace::{ClockKind, ClockMap, ClockPair, Meta, Module, Record, Site, SiteId, Thread, ThreadId};
+use std::collections::{BTreeMap, HashMap};
+
+/// The name of the function at a link-time address of a module, for whoever can find out.
+pub type Lookup = Box<dyn FnMut(&Module, u64) -> Option<String> + Send>;
+
+/// Callers remembered before starting over.
+const CACHE: usize = 1 << 18;
+/// Words that are kept; the rest is `(others)`.
+const WORDS: usize = 1 << 16;
+const OTHERS: &str = "(others)";
+
+/// A function that is traced.
+struct Described {
+    name: String,
+    module: String,
+    wanted: bool,
+}
+
+/// What is known.
+pub struct Known {
+    /// Who is asked about: demangled or linker names; none = everybody.
+    globs: Vec<Glob>,
+    linker_names: bool,
+    lookup: Option<Lookup>,
+    kind: ClockKind,
+    clock: ClockMap,
+    first: Option<ClockPair>,
+    /// Nanoseconds from the first comparison of the clocks to the last.
+    pub elapsed_ns: u64,
+    /// Calls and returns that were lost.
+    pub lost: u64,
+    modules: HashMap<u32, Module>,
+    functions: Vec<Described>,
+    by_place: HashMap<(String, u64, String), Function>,
+    sites: Vec<Option<Function>>,
+    /// Functions by module and address, with their sizes.
+    by_address: BTreeMap<(u32, u64), (u64, Function)>,
+    threads: HashMap<ThreadId, Thread>,
+    parents: HashMap<u32, u32>,
+    callers: HashMap<(u32, u64), u32>,
+    words: Vec<String>,
+    by_word: HashMap<String, u32>,
+}
+
+impl Known {
+    /// Nothing yet. Callers that are not traced are named by `lookup`.
+    pub fn new(globs: Vec<Glob>, linker_names: bool, lookup: Option<Lookup>) -> Known {
+        let (kind, clock) = (ClockKind::Tsc, ClockMap::new(ClockKind::Counter, &[]).0);
+        Known {
+            globs,
+            linker_names,
+            lookup,
+            kind,
+            clock,
+            first: None,
+            elapsed_ns: 0,
+            lost: 0,
+            modules: HashMap::new(),
+            functions: Vec::new(),
+            by_place: HashMap::new(),
+            sites: Vec::new(),
+            by_address: BTreeMap::new(),
+            threads: HashMap::new(),
+            parents: HashMap::new(),
+            callers: HashMap::new(),
+            words: vec![OTHERS.to_owned()],
+            by_word: HashMap::new(),
+        }
+    }
+
+    /// Takes a record.
+    pub(super) fn record(&mut self, record: &Record) {
+        match record {
+            Record::Session(session) => self.kind = session.clock,
+            Record::Clock(pair) => self.now(*pair),
+            Record::Process(process) => {
+                self.parents.extend(process.parent.map(|parent| (process.id, parent)));
+            }
+            Record::Thread(thread) => drop(self.threads.insert(thread.id, thread.clone())),
+            Record::Module(module) => {
+                // What is mapped there is something else from now on.
+                self.callers.clear();
+                self.modules.insert(module.id, module.clone());
+            }
+            Record::Sites { sites } => sites.iter().for_each(|site| self.site(site)),
+            _ => {}
+        }
+    }
+
+    /// Takes everything that a recording says.
+    pub(super) fn meta(&mut self, meta: &Meta) {
+        let records = [
+            meta.session.iter().cloned().map(Record::Session).collect::<Vec<_>>(),
+            meta.processes.iter().cloned().map(Record::Process).collect(),
+            meta.threads.iter().cloned().map(Record::Thread).collect(),
+            meta.modules.iter().cloned().map(Record::Module).collect(),
+            vec![Record::Sites { sites: meta.sites.clone() }],
+            meta.clock.iter().copied().map(Record::Clock).collect(),
+        ];
+        records.iter().flatten().for_each(|record| self.record(record));
+        self.clock = ClockMap::new(self.kind, &meta.clock).0;
+        if let Some(end) = &meta.end {
+            self.elapsed_ns = end.wall_ns;
+        }
+    }
+
+    /// The clocks were compared.
+    pub fn now(&mut self, pair: ClockPair) {
+        let first = *self.first.get_or_insert(pair);
+        self.elapsed_ns = pair.monotonic_ns.saturating_sub(first.monotonic_ns);
+        self.clock = ClockMap::new(self.kind, &[first, pair]).0;
+    }
+
+    fn site(&mut self, site: &Site) {
+        let path = self.modules.get(&site.module).map(|module| module.path.clone()).unwrap_or_default();
+        let module = base_name(&path).to_owned();
+        let new = self.functions.len() as Function;
+        let function = *self.by_place.entry((path, site.address, site.name.clone())).or_insert(new);
+        if function == new {
+            let demangled = demangle(&site.name);
+            let matches = |glob: &Glob| glob.matches(&site.name) || glob.matches(&demangled);
+            let wanted = self.globs.is_empty() || self.globs.iter().any(matches);
+            let name = if self.linker_names { site.name.clone() } else { demangled };
+            self.functions.push(Described { name, module, wanted });
+        }
+        let place = site.id.0 as usize;
+        if self.sites.len() <= place {
+            self.sites.resize(place + 1, None);
+        }
+        self.sites[place] = Some(function);
+        self.by_address.insert((site.module, site.address), (site.size, function));
+    }
+
+    /// Sites that are described; events of others are of nobody.
+    pub(super) fn sites(&self) -> u32 {
+        self.sites.len() as u32
+    }
+
+    /// The function of a site, and whether it was asked about.
+    pub(super) fn function_of(&self, site: SiteId) -> (Function, bool) {
+        let function = self.sites.get(site.0 as usize).copied().flatten().unwrap_or(Function::MAX);
+        (function, self.functions.get(function as usize).is_some_and(|function| function.wanted))
+    }
+
+    /// The functions of these sites that were asked about.
+    pub(super) fn wanted(&self, site: SiteId) -> Option<Function> {
+        Some(self.function_of(site)).filter(|(_, wanted)| *wanted).map(|(function, _)| function)
+    }
+
+    /// All functions that were asked about.
+    pub(super) fn all_wanted(&self) -> impl Iterator<Item = Function> {
+        let all = self.functions.iter().zip(0..);
+        all.filter(|(function, _)| function.wanted).map(|(_, number)| number)
+    }
+
+    /// A function's name.
+    pub fn name(&self, function: Function) -> &str {
+        self.functions.get(function as usize).map_or("[unknown]", |function| &function.name)
+    }
+
+    /// The file name of its module.
+    pub fn module(&self, function: Function) -> &str {
+        self.functions.get(function as usize).map_or("[unknown]", |function| &function.module)
+    }
+
+    /// How long so many ticks are.
+    pub fn ns(&self, ticks: u64) -> u64 {
+        self.clock.duration_ns(ticks)
+    }
+
+    /// Nanoseconds since the first comparison of the clocks.
+    pub fn since_start(&self, ticks: u64) -> u64 {
+        let start = self.first.map_or(0, |first| first.monotonic_ns);
+        self.clock.to_ns(ticks).saturating_sub(start)
+    }
+
+    /// Do ticks tell a time?
+    pub fn has_time(&self) -> bool {
+        self.kind != ClockKind::Counter
+    }
+
+    /// Name and id of a thread.
+    pub fn task(&self, thread: ThreadId) -> String {
+        let known = self.threads.get(&thread);
+        known.map_or_else(|| "?".to_owned(), |thread| format!("{}-{}", thread.comm, thread.tid))
+    }
+
+    pub(super) fn tid(&self, thread: ThreadId) -> u32 {
+        self.threads.get(&thread).map_or(0, |thread| thread.tid)
+    }
+
+    /// The thread has ended.
+    pub(super) fn forget(&mut self, thread: ThreadId) {
+        self.threads.remove(&thread);
+    }
+
+    /// A number for a word, to count by.
+    pub(super) fn number_of(&mut self, word: String) -> u32 {
+        match self.by_word.get(&word) {
+            Some(number) => *number,
+            None if self.words.len() >= WORDS => 0,
+            None => {
+                let number = self.words.len() as u32;
+                self.words.push(word.clone());
+                self.by_word.insert(word, number);
+                number
+            }
+        }
+    }
+
+    /// The word of a number.
+    pub(super) fn word(&self, number: u32) -> &str {
+        self.words.get(number as usize).map_or(OTHERS, String::as_str)
+    }
+
+    /// Who made a call: the function that it returns to, or if that is not known the traced function around it. As a number.
+    pub(super) fn caller(&mut self, over: &Over<'_>) -> Option<u32> {
+        if over.parent == 0 {
+            let Frame { function, .. } = over.below.last()?;
+            let name = self.name(*function).to_owned();
+            return Some(self.number_of(name));
+        }
+        let process = self.threads.get(&over.thread).map_or(0, |thread| thread.process);
+        if let Some(known) = self.callers.get(&(process, over.parent)) {
+            return Some(*known);
+        }
+        let name = self.name_at(process, over.parent);
+        if self.callers.len() >= CACHE {
+            self.callers.clear();
+        }
+        let number = self.number_of(name);
+        self.callers.insert((process, over.parent), number);
+        Some(number)
+    }
+
+    /// The function that `address` returns to: one that is traced, or one of the module's file; else a place in the module.
+    fn name_at(&mut self, process: u32, address: u64) -> String {
+        let here = |module: &&Module| {
+            (module.range.0..module.range.1).contains(&address) && module.unloaded_ticks.is_none()
+        };
+        let loaded = self.modules.values().filter(here);
+        let Some(module) =
+            loaded.min_by_key(|module| (self.generations(process, module.process), u32::MAX - module.id))
+        else {
+            return format!("0x{address:x}");
+        };
+        // A return address can lie right behind a function whose last instruction is the call.
+        let call = address.wrapping_sub(module.bias).wrapping_sub(1);
+        let below = self.by_address.range((module.id, 0)..=(module.id, call)).next_back();
+        if let Some((&(_, start), &(size, function))) = below
+            && call - start < size
+        {
+            return self.name(function).to_owned();
+        }
+        let found = self.lookup.as_mut().and_then(|lookup| lookup(module, call));
+        let name = |name: String| if self.linker_names { name } else { demangle(&name) };
+        found.map(name).unwrap_or_else(|| format!("{}+0x{:x}", base_name(&module.path), call + 1))
+    }
+
+    fn generations(&self, process: u32, ancestor: u32) -> u32 {
+        let mut at = process;
+        for generation in 0..64 {
+            if at == ancestor {
+                return generation;
+            }
+            match self.parents.get(&at) {
+                Some(parent) => at = *parent,
+                None => break,
+            }
+        }
+        u32::MAX
+    }
+}

@@ -1,0 +1,151 @@
+//! Calls as they end, a line each: all of them, or those that took longer than some time.
+
+use super::{Function, Known, Over, Question};
+use crate::Ending;
+use crate::columns;
+use crate::units::{count, duration, one_line};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+
+/// The form of a line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Form {
+    /// For people.
+    Text,
+    /// An object; with this name its version.
+    Json(&'static str),
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    calls: u64,
+    shown: u64,
+    total: u64,
+    longest: u64,
+}
+
+/// Makes lines.
+pub struct Lines {
+    form: Form,
+    /// Shorter calls are only counted, nanoseconds.
+    threshold: Option<u64>,
+    /// At most so many lines.
+    limit: Option<u64>,
+    made: u64,
+    /// Lines that nobody has taken yet.
+    lines: String,
+    functions: HashMap<Function, Sum>,
+}
+
+impl Lines {
+    /// Of calls that take longer than `threshold`, at most `limit`.
+    pub fn new(form: Form, threshold: Option<u64>, limit: Option<u64>) -> Lines {
+        Lines { form, threshold, limit, made: 0, lines: String::new(), functions: HashMap::new() }
+    }
+
+    /// What has come since this was last asked for: whole lines.
+    pub fn take(&mut self) -> String {
+        std::mem::take(&mut self.lines)
+    }
+
+    /// Is enough shown?
+    pub fn is_full(&self) -> bool {
+        self.limit.is_some_and(|limit| self.made >= limit)
+    }
+
+    /// Those who took most time first.
+    fn rows(&self, known: &Known) -> Vec<(Function, Sum)> {
+        let mut rows: Vec<_> = self.functions.iter().map(|(function, sum)| (*function, *sum)).collect();
+        let name = |function: Function| (known.name(function), known.module(function));
+        rows.sort_by(|a, b| {
+            (b.1.shown, b.1.total).cmp(&(a.1.shown, a.1.total)).then_with(|| name(a.0).cmp(&name(b.0)))
+        });
+        rows
+    }
+}
+
+impl Question for Lines {
+    fn over(&mut self, known: &mut Known, over: &Over<'_>) {
+        let ns = known.ns(over.call.total);
+        let sum = self.functions.entry(over.function).or_default();
+        let unfinished = over.call.ending == Ending::Unfinished;
+        sum.calls += 1;
+        if self.threshold.is_some_and(|threshold| ns <= threshold) {
+            return;
+        }
+        sum.shown += 1;
+        sum.total = sum.total.saturating_add(ns);
+        sum.longest = sum.longest.max(ns);
+        if self.is_full() {
+            return;
+        }
+        self.made += 1;
+        let caller = known.caller(over).map(|caller| known.word(caller).to_owned());
+        let (name, task) = (known.name(over.function), known.task(over.thread));
+        let start = known.since_start(over.call.start);
+        match self.form {
+            Form::Text => {
+                let caller = caller.map(|caller| format!("  <- {caller}")).unwrap_or_default();
+                let mark = if unfinished { ">" } else { "" };
+                let time = format!("{}.{:06}", start / 1_000_000_000, start / 1000 % 1_000_000);
+                let took = format!("{mark}{}", duration(ns));
+                let line = format!("{time:>12}  {task:<22} {took:>13}  {name}{caller}");
+                self.lines += &one_line(&line);
+                self.lines.push('\n');
+            }
+            Form::Json(version) => {
+                let mut object = json!({
+                    "start_ns": start,
+                    "duration_ns": ns,
+                    "unfinished": unfinished,
+                    "tid": known.tid(over.thread),
+                    "thread": task,
+                    "function": name,
+                    "module": known.module(over.function),
+                    "caller": caller,
+                });
+                object[version] = 1.into();
+                self.lines += &object.to_string();
+                self.lines.push('\n');
+            }
+        }
+    }
+
+    fn text(&self, known: &Known) -> String {
+        let cells: Vec<Vec<String>> = self
+            .rows(known)
+            .iter()
+            .filter(|(_, sum)| sum.shown > 0)
+            .map(|(function, sum)| {
+                vec![
+                    count(sum.shown),
+                    count(sum.calls),
+                    duration(sum.total),
+                    duration(sum.longest),
+                    one_line(known.module(*function)).into(),
+                    one_line(known.name(*function)).into(),
+                ]
+            })
+            .collect();
+        let shown = if self.threshold.is_some() { "SLOWER" } else { "SHOWN" };
+        let mut out = Vec::new();
+        // (A vector takes everything.)
+        let _ = columns::write(&mut out, &[shown, "CALLS", "TIME", "MAX", "MODULE", "FUNCTION"], 4, &cells);
+        String::from_utf8_lossy(&out).into_owned()
+    }
+
+    fn json(&self, known: &Known) -> Value {
+        let row = |(function, sum): &(Function, Sum)| {
+            json!({
+                "function": known.name(*function),
+                "module": known.module(*function),
+                "calls": sum.calls,
+                "slower": sum.shown,
+                "slower_ns": sum.total,
+                "max_ns": sum.longest,
+            })
+        };
+        let rows: Vec<Value> = self.rows(known).iter().map(row).collect();
+        json!({ "threshold_ns": self.threshold, "functions": rows })
+    }
+}

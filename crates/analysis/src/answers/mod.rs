@@ -1,0 +1,180 @@
+//! Questions about some functions, answered from events as they come: from a process, or from a file.
+//!
+//! An answer is sums: the events are read and forgotten. Memory goes with the functions, the open calls and the rows of the answer.
+
+mod count;
+mod known;
+mod latency;
+mod lines;
+mod stacks;
+
+pub use count::Count;
+pub use known::{Known, Lookup};
+pub use latency::{Buckets, By, Latency};
+pub use lines::{Form, Lines};
+pub use stacks::Stacks;
+
+use crate::drive::feed_batch;
+use crate::source::{Damage, next_readable};
+use crate::tree::{Call, Enter, Stack, Totals, Visitor};
+use crate::{Progress, Source};
+use calltap_trace::{Batch, Record, ThreadId};
+use serde_json::Value;
+use std::collections::HashMap;
+
+/// A function, in the order in which they were first described: the same in all processes.
+pub type Function = u32;
+
+/// An open call.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame {
+    /// Its function.
+    pub function: Function,
+    /// Return address in the caller; 0 when unknown.
+    parent: u64,
+    wanted: bool,
+}
+
+/// A call that is over, of a function that was asked about.
+pub struct Over<'a> {
+    /// Whose.
+    pub thread: ThreadId,
+    /// Its function.
+    pub function: Function,
+    /// When and how.
+    pub call: &'a Call,
+    /// The calls below it, outermost first.
+    pub below: &'a [Frame],
+    parent: u64,
+}
+
+/// What was asked.
+pub trait Question: Send {
+    /// A function that was asked about is entered.
+    fn enter(&mut self, _function: Function) {}
+
+    /// A call of it is over, or goes on at the end ([`crate::Ending::Unfinished`]).
+    fn over(&mut self, _known: &mut Known, _over: &Over<'_>) {}
+
+    /// The answer for people.
+    fn text(&self, known: &Known) -> String;
+
+    /// The answer for programs: the members of an object, beside those that say how it came about.
+    fn json(&self, known: &Known) -> Value;
+}
+
+/// A thread with open calls.
+#[derive(Default)]
+struct Lane {
+    stack: Stack,
+    frames: Vec<Frame>,
+}
+
+/// Hears what happens, and passes on what was asked about.
+struct Ear<'a> {
+    known: &'a mut Known,
+    question: &'a mut dyn Question,
+    frames: &'a mut Vec<Frame>,
+}
+
+impl Visitor for Ear<'_> {
+    fn enter(&mut self, _: ThreadId, enter: &Enter) {
+        let (function, wanted) = self.known.function_of(enter.site);
+        self.frames.push(Frame { function, parent: enter.parent, wanted });
+        if wanted {
+            self.question.enter(function);
+        }
+    }
+
+    fn close(&mut self, thread: ThreadId, call: &Call) {
+        let Some(Frame { function, parent, wanted: true }) = self.frames.pop() else { return };
+        let over = Over { thread, function, call, below: self.frames, parent };
+        self.question.over(self.known, &over);
+    }
+
+    fn mark(&mut self, _: ThreadId, enter: &Enter) {
+        let (function, wanted) = self.known.function_of(enter.site);
+        if wanted {
+            self.question.enter(function);
+        }
+    }
+}
+
+/// Takes records and events as they come, and keeps the answer.
+pub struct Listener<Q> {
+    /// What is known besides.
+    pub known: Known,
+    /// What was asked, and the answer so far.
+    pub question: Q,
+    lanes: HashMap<ThreadId, Lane>,
+    totals: Totals,
+}
+
+impl<Q: Question> Listener<Q> {
+    /// Nothing has happened yet.
+    pub fn new(known: Known, question: Q) -> Self {
+        Self { known, question, lanes: HashMap::new(), totals: Totals::default() }
+    }
+
+    /// Takes a record.
+    pub fn record(&mut self, record: &Record) {
+        self.known.record(record);
+    }
+
+    /// Takes events of one thread.
+    pub fn events(&mut self, batch: &Batch) {
+        let sites = self.known.sites();
+        let lane = self.lanes.entry(batch.thread).or_default();
+        let mut ear = Ear { known: &mut self.known, question: &mut self.question, frames: &mut lane.frames };
+        feed_batch(&mut lane.stack, batch.thread, batch, sites, &mut ear, &mut self.totals);
+        self.known.lost = self.totals.lost_entries + self.totals.lost_exits;
+    }
+
+    /// A thread has ended.
+    pub fn end(&mut self, thread: ThreadId) {
+        if let Some(Lane { mut stack, mut frames }) = self.lanes.remove(&thread) {
+            let mut ear = Ear { known: &mut self.known, question: &mut self.question, frames: &mut frames };
+            stack.finish(thread, &mut ear, &mut self.totals);
+        }
+        self.known.forget(thread);
+    }
+
+    /// Nothing more will come.
+    pub fn finish(&mut self) {
+        let mut left: Vec<ThreadId> = self.lanes.keys().copied().collect();
+        left.sort_unstable();
+        left.into_iter().for_each(|thread| self.end(thread));
+    }
+
+    /// Takes all of a recording, as the file has it, until `enough` says so, which is asked all the time. What could not be read.
+    pub fn read(
+        &mut self,
+        source: &dyn Source,
+        mut progress: Progress<'_>,
+        enough: &mut dyn FnMut(&mut Q) -> bool,
+    ) -> Totals {
+        self.known.meta(source.meta());
+        let (mut damage, mut batch, mut stream) = (Damage::default(), Batch::default(), source.batches());
+        while !enough(&mut self.question) && next_readable(&mut *stream, &mut batch, &mut damage) {
+            self.events(&batch);
+            crate::drive::tell(&mut progress, self.totals.events);
+        }
+        self.finish();
+        let mut totals = self.totals.clone();
+        damage.report(&mut totals);
+        totals
+    }
+
+    /// The answer as one object: `calltap_NAME` is its version.
+    pub fn json(&self, name: &str) -> Value {
+        let Known { lost, elapsed_ns, .. } = self.known;
+        let mut object = serde_json::json!({ "elapsed_ns": elapsed_ns, "lost": lost });
+        object[format!("calltap_{name}")] = 1.into();
+        if let (Some(object), Value::Object(answer)) =
+            (object.as_object_mut(), self.question.json(&self.known))
+        {
+            object.extend(answer);
+        }
+        object
+    }
+}

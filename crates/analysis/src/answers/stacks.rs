@@ -1,0 +1,124 @@
+//! Who calls: the paths of calls that lead to a function, with counts and times.
+
+use super::{Known, Over, Question};
+use crate::paths::{NODES, Of, Paths};
+use crate::units::{count, counted, duration, one_line};
+use calltap_trace::SiteId;
+use serde_json::{Value, json};
+
+/// Calls by one path.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    calls: u64,
+    unfinished: u64,
+    total: u64,
+    max: u64,
+}
+
+/// Keeps paths.
+pub struct Stacks {
+    /// Of functions; a site here is a [`super::Function`].
+    paths: Paths,
+    /// By node, ticks.
+    sums: Vec<Sum>,
+    limit: Option<usize>,
+}
+
+impl Stacks {
+    /// None yet; at most so many are shown.
+    pub fn new(limit: Option<usize>) -> Stacks {
+        Stacks { paths: Paths::new(NODES), sums: Vec::new(), limit }
+    }
+
+    /// Paths with calls, those that took longest first.
+    fn rows(&self) -> Vec<(Vec<u32>, Sum)> {
+        let called = |(_, sum): &(u32, &Sum)| sum.calls + sum.unfinished > 0;
+        let mut rows: Vec<(Vec<u32>, Sum)> =
+            (0..).zip(&self.sums).filter(called).map(|(node, sum)| (self.path(node), *sum)).collect();
+        rows.sort_by(|a, b| (b.1.total, b.1.calls).cmp(&(a.1.total, a.1.calls)).then_with(|| a.0.cmp(&b.0)));
+        rows
+    }
+
+    /// Outermost first.
+    fn path(&self, mut node: u32) -> Vec<u32> {
+        let mut path = Vec::new();
+        while let Of::Site(SiteId(function)) = self.paths.of(node) {
+            path.push(function);
+            node = self.paths.nodes[node as usize].parent;
+        }
+        path.reverse();
+        path
+    }
+}
+
+impl Question for Stacks {
+    fn over(&mut self, _: &mut Known, over: &Over<'_>) {
+        let functions = over.below.iter().map(|frame| frame.function).chain([over.function]);
+        let mut node = 0;
+        for function in functions {
+            match self.paths.child(node, SiteId(function)) {
+                Some(child) => node = child,
+                None => {
+                    self.paths.merged += 1;
+                    break;
+                }
+            }
+        }
+        self.sums.resize(self.paths.nodes.len(), Sum::default());
+        let sum = &mut self.sums[node as usize];
+        if over.call.ending == crate::Ending::Unfinished {
+            sum.unfinished += 1;
+            return;
+        }
+        sum.calls += 1;
+        sum.total = sum.total.saturating_add(over.call.total);
+        sum.max = sum.max.max(over.call.total);
+    }
+
+    fn text(&self, known: &Known) -> String {
+        let rows = self.rows();
+        let shown = self.limit.unwrap_or(rows.len()).min(rows.len());
+        let mut text = String::new();
+        for (path, sum) in &rows[..shown] {
+            let (total, max) = (known.ns(sum.total), known.ns(sum.max));
+            let average = total.checked_div(sum.calls).unwrap_or(0);
+            let calls = counted(sum.calls, "call");
+            text +=
+                &format!("{calls}, {}, avg {}, max {}", duration(total), duration(average), duration(max));
+            if sum.unfinished > 0 {
+                text += &format!("; {} not over", count(sum.unfinished));
+            }
+            text += "\n";
+            for function in path {
+                text += &format!("    {}\n", one_line(known.name(*function)));
+            }
+            text += "\n";
+        }
+        if shown < rows.len() {
+            text += &format!("# {} not shown\n", counted((rows.len() - shown) as u64, "path"));
+        }
+        if self.paths.merged > 0 {
+            let merged = counted(self.paths.merged, "call");
+            text += &format!("# of {merged} only the beginning of the path is known: there are too many\n");
+        }
+        if text.is_empty() { "no calls\n".to_owned() } else { text }
+    }
+
+    fn json(&self, known: &Known) -> Value {
+        let rows: Vec<Value> = self
+            .rows()
+            .iter()
+            .take(self.limit.unwrap_or(usize::MAX))
+            .map(|(path, sum)| {
+                json!({
+                    "path": path.iter().map(|function| known.name(*function)).collect::<Vec<_>>(),
+                    "calls": sum.calls,
+                    "unfinished": sum.unfinished,
+                    "total_ns": known.ns(sum.total),
+                    "max_ns": known.ns(sum.max),
+                })
+            })
+            .collect();
+        json!({ "paths": rows, "cut_calls": self.paths.merged })
+    }
+}

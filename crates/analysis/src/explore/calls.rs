@@ -1,0 +1,97 @@
+//! Single calls: the slowest of each function, and those that took so long.
+
+use super::{Bar, Explorer, Function};
+use crate::tree::{Call, Ending, Visitor};
+use crate::{Error, Source, run_by_thread};
+use calltap_trace::{SiteId, ThreadId};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// Calls that are kept of each function.
+const KEPT: usize = 64;
+
+/// A call. Times are in ticks.
+type Kept = (u64, Reverse<u64>, ThreadId, u32, bool);
+
+/// A call that took long.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SlowCall {
+    /// Where it was.
+    pub thread: ThreadId,
+    /// When it began, nanoseconds since the beginning of the timeline.
+    pub start_ns: u64,
+    /// How long it took.
+    pub duration_ns: u64,
+    /// Calls above it.
+    pub depth: u32,
+    /// It had not returned when the recording ended.
+    pub unfinished: bool,
+}
+
+/// The slowest calls, by site.
+pub(super) struct Slowest {
+    sites: Vec<BinaryHeap<Reverse<Kept>>>,
+    /// Only calls that took so long, in ticks.
+    range: (u64, u64),
+    /// Only of these sites.
+    only: Option<Vec<SiteId>>,
+}
+
+impl Slowest {
+    pub(super) fn new(sites: usize) -> Self {
+        Self { sites: vec![BinaryHeap::new(); sites], range: (0, u64::MAX), only: None }
+    }
+
+    pub(super) fn read(&mut self, source: &dyn Source) -> Result<(), Error> {
+        run_by_thread(source, self, None).map(drop)
+    }
+}
+
+impl Visitor for Slowest {
+    #[inline]
+    fn close(&mut self, thread: ThreadId, call: &Call) {
+        let heap = &mut self.sites[call.site.0 as usize];
+        let full = heap.len() >= KEPT;
+        if full && heap.peek().is_some_and(|Reverse((least, ..))| call.total <= *least)
+            || !(self.range.0..=self.range.1).contains(&call.total)
+            || self.only.as_ref().is_some_and(|only| !only.contains(&call.site))
+        {
+            return;
+        }
+        if full {
+            heap.pop();
+        }
+        let unfinished = call.ending == Ending::Unfinished;
+        heap.push(Reverse((call.total, Reverse(call.start), thread, call.depth, unfinished)));
+    }
+}
+
+impl<S: Source> Explorer<S> {
+    /// The slowest calls of a function, slowest first.
+    pub fn slowest(&self, function: &Function) -> Vec<SlowCall> {
+        self.longest_first(&self.slowest, &self.sites(function))
+    }
+
+    /// The slowest calls of a function that are in a bar of its histogram, slowest first.
+    pub fn in_bar(&self, function: &Function, bar: &Bar) -> Result<Vec<SlowCall>, Error> {
+        let mut within = Slowest::new(self.source.meta().sites.len() + 1);
+        let sites = self.sites(function);
+        (within.range, within.only) = (bar.ticks, Some(sites.clone()));
+        within.read(&self.source)?;
+        Ok(self.longest_first(&within, &sites))
+    }
+
+    fn longest_first(&self, slowest: &Slowest, sites: &[SiteId]) -> Vec<SlowCall> {
+        let heaps = sites.iter().filter_map(|site| slowest.sites.get(site.0 as usize));
+        let mut calls: Vec<Kept> = heaps.flatten().map(|Reverse(kept)| *kept).collect();
+        calls.sort_by(|a, b| b.cmp(a));
+        let call = |(ticks, Reverse(start), thread, depth, unfinished): Kept| SlowCall {
+            thread,
+            start_ns: self.source.to_ns(start).saturating_sub(self.timeline.origin()),
+            duration_ns: self.source.duration_ns(ticks),
+            depth,
+            unfinished,
+        };
+        calls.into_iter().take(KEPT).map(call).collect()
+    }
+}

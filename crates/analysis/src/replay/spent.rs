@@ -1,0 +1,100 @@
+//! Where the time of slow calls went: said where they end, of recordings that were made of slow calls.
+
+use super::Happening;
+use crate::units::percent;
+use crate::{Call, Glob, Source, demangle};
+use calltap_trace::SiteId;
+
+/// Shares that are said of one call, at most.
+const SAID: usize = 3;
+/// Smaller shares are not said, percent.
+const LEAST: f64 = 1.0;
+/// Beneath a slow call, this part of its limit is worth a word.
+const WORTH: u64 = 10;
+
+/// A share of a call's time.
+pub(super) struct Share {
+    /// None: its own.
+    pub(super) site: Option<SiteId>,
+    pub(super) calls: u64,
+    pub(super) percent: f64,
+}
+
+/// What there are rules for.
+pub(super) struct Rules {
+    /// By site, nanoseconds.
+    limits: Vec<Option<u64>>,
+}
+
+impl Rules {
+    /// Those of a recording; none of most.
+    pub(super) fn of(source: &dyn Source) -> Option<Rules> {
+        let meta = source.meta();
+        let rules: Vec<(Glob, u64)> =
+            meta.slow.iter().map(|rule| (Glob::new(&rule.function), rule.ns)).collect();
+        let limit = |name: &str| {
+            let demangled = demangle(name);
+            let is = |glob: &Glob| glob.matches(name) || glob.matches(&demangled);
+            rules.iter().filter(|(glob, _)| is(glob)).map(|(_, ns)| *ns).min()
+        };
+        let limits = || meta.sites.iter().map(|site| limit(&site.name)).collect();
+        (!rules.is_empty() && source.has_time()).then(|| Rules { limits: limits() })
+    }
+}
+
+/// An open call.
+struct Open {
+    /// The least limit around it, nanoseconds.
+    limit: Option<u64>,
+    /// Functions that it has called: times and ticks.
+    called: Vec<(SiteId, u64, u64)>,
+}
+
+/// The open calls of a thread.
+#[derive(Default)]
+pub(super) struct Spent(Vec<Open>);
+
+impl Spent {
+    /// What is to be said of a call that ends here.
+    pub(super) fn take(&mut self, rules: &Rules, source: &dyn Source, happening: &Happening) -> Vec<Share> {
+        match happening {
+            Happening::Enter(enter) => {
+                let around = self.0.last().and_then(|open| open.limit);
+                let own = rules.limits.get(enter.site.0 as usize).copied().flatten();
+                let limit = [around, own].into_iter().flatten().min();
+                self.0.push(Open { limit, called: Vec::new() });
+            }
+            Happening::Close(call) => {
+                let Some(open) = self.0.pop() else { return Vec::new() };
+                if let Some(caller) = self.0.last_mut().filter(|caller| caller.limit.is_some()) {
+                    caller.add(call);
+                }
+                let enough = |limit: u64| source.duration_ns(call.total) >= (limit / WORTH).max(1);
+                if open.limit.is_some_and(enough) && !open.called.is_empty() {
+                    return open.shares(call);
+                }
+            }
+            _ => {}
+        }
+        Vec::new()
+    }
+}
+
+impl Open {
+    fn add(&mut self, call: &Call) {
+        match self.called.iter_mut().find(|(site, ..)| *site == call.site) {
+            Some((_, calls, ticks)) => (*calls, *ticks) = (*calls + 1, *ticks + call.total),
+            None => self.called.push((call.site, 1, call.total)),
+        }
+    }
+
+    fn shares(self, call: &Call) -> Vec<Share> {
+        let share = |site, calls, ticks| Share { site, calls, percent: percent(ticks, call.total) };
+        let called = self.called.into_iter().map(|(site, calls, ticks)| share(Some(site), calls, ticks));
+        let mut all: Vec<Share> = called.chain([share(None, 1, call.self_ticks)]).collect();
+        all.sort_by(|a, b| b.percent.total_cmp(&a.percent));
+        all.truncate(SAID);
+        all.retain(|share| share.percent >= LEAST);
+        all
+    }
+}

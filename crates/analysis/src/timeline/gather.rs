@@ -1,0 +1,111 @@
+//! From calls as they end to tracks.
+
+use super::block::{Block, push};
+use crate::Source;
+use crate::tree::{Call, Enter, Visitor};
+use calltap_trace::{SiteId, ThreadId};
+use std::sync::Arc;
+
+/// Which calls a timeline has.
+#[derive(Clone, Debug)]
+pub(super) enum Kept {
+    /// All, by depth, down to so many levels.
+    Levels(usize),
+    /// Those of some functions, by site, on one level: outermost activations.
+    Only(Arc<[bool]>),
+}
+
+/// The tracks of one thread, while they are made.
+pub(super) struct Gather<'a> {
+    pub(super) source: &'a dyn Source,
+    pub(super) kept: Kept,
+    /// Where the timeline begins, nanoseconds of the clock.
+    pub(super) origin: u64,
+    /// What does not reach into this window is left out.
+    pub(super) window: (u64, u64),
+    pub(super) quantum: u64,
+    pub(super) tracks: Vec<Vec<Block>>,
+    pub(super) lost: Vec<Block>,
+    /// Calls below the deepest level.
+    pub(super) deeper: u64,
+    /// Open activations of what is kept, where only some functions are.
+    pub(super) open: u32,
+}
+
+impl Gather<'_> {
+    fn at(&self, ticks: u64) -> u64 {
+        self.source.to_ns(ticks).saturating_sub(self.origin)
+    }
+
+    fn add(&mut self, depth: u32, site: SiteId, start: u64, end: u64) {
+        let level = match &self.kept {
+            Kept::Levels(levels) if depth as usize >= *levels => {
+                self.deeper += 1;
+                return;
+            }
+            Kept::Levels(_) => depth as usize,
+            Kept::Only(_) => 0,
+        };
+        let (start, end) = (self.at(start), self.at(end));
+        if end < self.window.0 || start > self.window.1 {
+            return;
+        }
+        if self.tracks.len() <= level {
+            self.tracks.resize_with(level + 1, Vec::new);
+        }
+        let length = end - start;
+        let block = Block { start, end, busy: length, longest: length, site, calls: 1 };
+        push(&mut self.tracks[level], block, self.quantum);
+    }
+
+    /// So many events are missing.
+    pub(super) fn leave_out(&mut self, ticks: u64, events: u64) {
+        let at = self.at(ticks);
+        let calls = u32::try_from(events).unwrap_or(u32::MAX);
+        let block = Block { start: at, end: at, busy: 0, longest: 0, site: SiteId::default(), calls };
+        if self.window.0 <= at && at <= self.window.1 {
+            push(&mut self.lost, block, self.quantum);
+        }
+    }
+
+    pub(super) fn is_kept(&self, site: SiteId) -> bool {
+        match &self.kept {
+            Kept::Levels(_) => true,
+            Kept::Only(sites) => sites.get(site.0 as usize).is_some_and(|kept| *kept),
+        }
+    }
+
+    /// So many calls of the thread are open that are kept.
+    pub(super) fn begin(&mut self, open: impl Iterator<Item = (SiteId, u64)>) {
+        self.open = open.filter(|(site, _)| self.is_kept(*site)).count() as u32;
+    }
+}
+
+impl Visitor for Gather<'_> {
+    #[inline]
+    fn enter(&mut self, _: ThreadId, enter: &Enter) {
+        self.open += u32::from(self.is_kept(enter.site));
+    }
+
+    #[inline]
+    fn close(&mut self, _: ThreadId, call: &Call) {
+        if !self.is_kept(call.site) {
+            return;
+        }
+        self.open -= 1;
+        if self.open == 0 || matches!(self.kept, Kept::Levels(_)) {
+            self.add(call.depth, call.site, call.start, call.end);
+        }
+    }
+
+    #[inline]
+    fn mark(&mut self, _: ThreadId, enter: &Enter) {
+        if self.is_kept(enter.site) && (self.open == 0 || matches!(self.kept, Kept::Levels(_))) {
+            self.add(enter.depth, enter.site, enter.ticks, enter.ticks);
+        }
+    }
+
+    fn lost(&mut self, _: ThreadId, ticks: u64, entries: u32, exits: u32) {
+        self.leave_out(ticks, u64::from(entries) + u64::from(exits));
+    }
+}

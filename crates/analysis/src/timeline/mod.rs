@@ -1,0 +1,372 @@
+//! What happened when, for whoever zooms: built once, answers at any zoom level at once.
+//!
+//! A thread has a track of [`Block`]s for each depth. While the events are read, short calls that lie next to each other become one block as soon as
+//! there are too many; what remains is kept at several levels, each at most half as large as the one before. A window is answered from the level that
+//! is just fine enough for it; one that is finer than all of them is read again, from the checkpoint before it. Memory is thus limited, whatever the
+//! number of events.
+
+mod block;
+mod gather;
+
+pub use block::Block;
+
+use crate::drive::{feed_batch, tell};
+use crate::source::Damage;
+use crate::tree::{Stack, Totals};
+use crate::{Error, Progress, Source, threads_with_events};
+use block::{coarser, push, within};
+use calltap_trace::{Batch, SiteId, ThreadId};
+use gather::{Gather, Kept};
+
+/// How much is kept.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Blocks at the finest level, 40 bytes each (one for each thread and depth at least).
+    pub blocks: usize,
+    /// Levels of depth; deeper calls are counted.
+    pub depth: usize,
+    /// Open calls in checkpoints, 24 bytes each.
+    pub checkpoints: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { blocks: 2 << 20, depth: 512, checkpoints: 1 << 20 }
+    }
+}
+
+/// Events that are read again for one window at most.
+const READ: u64 = 8 << 20;
+/// The first quantum above nothing, nanoseconds.
+const QUANTUM: u64 = 32;
+
+/// A thread before one of its batches.
+struct Checkpoint {
+    batch: usize,
+    /// The time of the event before.
+    now: u64,
+    stack: Stack,
+}
+
+impl Checkpoint {
+    /// What it counts for: an empty one is not for nothing.
+    fn frames(&self) -> usize {
+        self.stack.depth() + 4
+    }
+}
+
+/// What is held while events are read.
+struct Held {
+    /// In lanes that are done.
+    blocks: usize,
+    frames: usize,
+    /// A checkpoint at so many batches.
+    stride: usize,
+}
+
+/// One thread, of those in ascending order.
+#[derive(Default)]
+struct Lane {
+    thread: ThreadId,
+    /// From fine to coarse: the longest joined block, and the tracks by depth.
+    levels: Vec<(u64, Vec<Vec<Block>>)>,
+    lost: Vec<Block>,
+    deeper: u64,
+    checkpoints: Vec<Checkpoint>,
+    end: u64,
+}
+
+fn blocks(tracks: &[Vec<Block>]) -> usize {
+    tracks.iter().map(Vec::len).sum()
+}
+
+impl Lane {
+    fn blocks(&self) -> usize {
+        self.lost.len() + self.levels.iter().map(|(_, tracks)| blocks(tracks)).sum::<usize>()
+    }
+}
+
+/// The calls of all threads.
+pub struct Timeline {
+    lanes: Vec<Lane>,
+    kept: Kept,
+    /// Nanoseconds of the clock at its beginning.
+    origin: u64,
+    end: u64,
+    /// Blocks of the finest level are joined to this length.
+    quantum: u64,
+}
+
+/// Part of a thread's timeline.
+#[derive(Clone, Debug, Default)]
+pub struct Window {
+    /// Blocks by depth, in order.
+    pub tracks: Vec<Vec<Block>>,
+    /// Where events are missing, and how many.
+    pub lost: Vec<Block>,
+}
+
+impl Timeline {
+    /// Reads all events.
+    pub fn new(
+        source: &dyn Source,
+        limits: Limits,
+        progress: Progress<'_>,
+    ) -> Result<(Timeline, Totals), Error> {
+        Self::build(source, limits, Kept::Levels(limits.depth), progress)
+    }
+
+    /// Reads all events, for the calls of some functions; they are all on one level. Only outermost activations.
+    pub fn only(source: &dyn Source, sites: &[SiteId], limits: Limits) -> Result<Timeline, Error> {
+        let mut kept = vec![false; source.meta().sites.len() + 1];
+        for site in sites {
+            if let Some(kept) = kept.get_mut(site.0 as usize) {
+                *kept = true;
+            }
+        }
+        Ok(Self::build(source, limits, Kept::Only(kept.into()), None)?.0)
+    }
+
+    fn build(
+        source: &dyn Source,
+        limits: Limits,
+        kept: Kept,
+        mut progress: Progress<'_>,
+    ) -> Result<(Timeline, Totals), Error> {
+        let spans = threads_with_events(source).into_iter().filter_map(|thread| source.thread_span(thread));
+        let origin = spans.map(|(first, _)| source.to_ns(first)).min().unwrap_or(0);
+        let mut timeline = Timeline { lanes: Vec::new(), kept, origin, end: 0, quantum: 0 };
+        let (mut totals, mut damage) = (Totals::default(), Damage::default());
+        let mut held = Held { blocks: 0, frames: 0, stride: 1 };
+        for thread in threads_with_events(source) {
+            totals.threads += 1;
+            timeline.lanes.push(Lane { thread, ..Lane::default() });
+            timeline.read(source, &limits, &mut held, (&mut totals, &mut damage), &mut progress);
+        }
+        damage.report(&mut totals);
+        timeline.end = timeline.lanes.iter().map(|lane| lane.end).max().unwrap_or(0);
+        timeline.stack_levels();
+        Ok((timeline, totals))
+    }
+
+    /// Reads the last lane.
+    fn read(
+        &mut self,
+        source: &dyn Source,
+        limits: &Limits,
+        held: &mut Held,
+        (totals, damage): (&mut Totals, &mut Damage),
+        progress: &mut Progress<'_>,
+    ) {
+        let Some(at) = self.lanes.len().checked_sub(1) else { return };
+        let thread = self.lanes[at].thread;
+        let mut gather = self.gather(source, (0, u64::MAX), self.quantum);
+        let sites = source.meta().sites.len() as u32;
+        let (mut stack, mut batch) = (Stack::default(), Batch::default());
+        let mut stream = source.thread_batches(thread);
+        for number in 0.. {
+            if number % held.stride == 0 {
+                let now = source.to_ns(stack.now()).saturating_sub(self.origin);
+                let checkpoint = Checkpoint { batch: number, now, stack: stack.clone() };
+                held.frames += checkpoint.frames();
+                self.lanes[at].checkpoints.push(checkpoint);
+                self.thin_out(limits, held);
+            }
+            match stream.next_into(&mut batch) {
+                Ok(true) => feed_batch(&mut stack, thread, &batch, sites, &mut gather, totals),
+                Ok(false) => break,
+                Err(error) => gather.leave_out(stack.now(), damage.add(&error)),
+            }
+            while held.blocks + blocks(&gather.tracks) + gather.lost.len() > limits.blocks && self.coarsen() {
+                gather.quantum = self.quantum;
+                for track in gather.tracks.iter_mut().chain([&mut gather.lost]) {
+                    *track = coarser(track, self.quantum);
+                }
+                held.blocks = self.lanes.iter().map(Lane::blocks).sum();
+            }
+            tell(progress, totals.events);
+        }
+        let end = source.to_ns(stack.now()).saturating_sub(self.origin);
+        stack.finish(thread, &mut gather, totals);
+        let lane = &mut self.lanes[at];
+        (lane.lost, lane.deeper, lane.end) = (gather.lost, gather.deeper, end);
+        lane.levels = vec![(0, gather.tracks)];
+        held.blocks += lane.blocks();
+    }
+
+    fn gather<'a>(&self, source: &'a dyn Source, window: (u64, u64), quantum: u64) -> Gather<'a> {
+        let (kept, origin) = (self.kept.clone(), self.origin);
+        Gather {
+            source,
+            kept,
+            origin,
+            window,
+            quantum,
+            tracks: Vec::new(),
+            lost: Vec::new(),
+            deeper: 0,
+            open: 0,
+        }
+    }
+
+    /// Joins blocks to twice the length; false if they are as long as can be.
+    fn coarsen(&mut self) -> bool {
+        if self.quantum > u64::MAX / 4 {
+            return false;
+        }
+        self.quantum = (self.quantum * 2).max(QUANTUM);
+        for lane in &mut self.lanes {
+            let tracks = lane.levels.iter_mut().flat_map(|(_, tracks)| tracks);
+            for track in tracks.chain([&mut lane.lost]) {
+                *track = coarser(track, self.quantum);
+            }
+        }
+        true
+    }
+
+    /// Keeps checkpoints within their limit: every second goes, but for those where a thread begins.
+    fn thin_out(&mut self, limits: &Limits, held: &mut Held) {
+        while held.frames > limits.checkpoints && held.stride < 1 << 30 {
+            held.stride *= 2;
+            for lane in &mut self.lanes {
+                lane.checkpoints.retain(|point| point.batch % held.stride == 0);
+            }
+            held.frames = self.lanes.iter().flat_map(|lane| &lane.checkpoints).map(Checkpoint::frames).sum();
+        }
+    }
+
+    /// Makes the coarser levels.
+    fn stack_levels(&mut self) {
+        for lane in &mut self.lanes {
+            let Some((finest, _)) = lane.levels.first_mut() else { continue };
+            *finest = self.quantum;
+            let mut quantum = self.quantum.max(QUANTUM);
+            while quantum < self.end / 64 {
+                quantum *= 4;
+                let Some((_, last)) = lane.levels.last() else { break };
+                let next: Vec<Vec<Block>> = last.iter().map(|track| coarser(track, quantum)).collect();
+                if blocks(&next) * 2 <= blocks(last) {
+                    lane.levels.push((quantum, next));
+                }
+            }
+        }
+    }
+
+    /// Nanoseconds of the clock at its beginning.
+    pub fn origin(&self) -> u64 {
+        self.origin
+    }
+
+    /// When its last event is, nanoseconds since its beginning.
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// The threads that have a lane.
+    pub fn threads(&self) -> impl Iterator<Item = ThreadId> {
+        self.lanes.iter().map(|lane| lane.thread)
+    }
+
+    /// How many levels of calls a thread has, and how many calls are deeper than is kept.
+    pub fn depth(&self, thread: ThreadId) -> (usize, u64) {
+        let lane = self.lane(thread);
+        lane.map_or((0, 0), |lane| (lane.levels.first().map_or(0, |(_, tracks)| tracks.len()), lane.deeper))
+    }
+
+    fn lane(&self, thread: ThreadId) -> Option<&Lane> {
+        let at = self.lanes.binary_search_by_key(&thread, |lane| lane.thread).ok()?;
+        self.lanes.get(at)
+    }
+
+    /// The first two blocks of a thread in a window, or the last two, nearest first (of a timeline of some functions: all is on one level).
+    pub(crate) fn near(&self, thread: ThreadId, (from, to): (u64, u64), first: bool) -> Vec<Block> {
+        let track = self.lane(thread).and_then(|lane| lane.levels.first()?.1.first());
+        let blocks = within(track.map_or(&[], Vec::as_slice), from, to);
+        let two = |blocks: &mut dyn Iterator<Item = &Block>| blocks.take(2).copied().collect();
+        if first { two(&mut blocks.iter()) } else { two(&mut blocks.iter().rev()) }
+    }
+
+    /// What a thread did between two moments. Calls are joined where blocks are not longer than `resolution`; 0 for every single call.
+    pub fn window(
+        &self,
+        source: &dyn Source,
+        thread: ThreadId,
+        (from, to): (u64, u64),
+        resolution: u64,
+    ) -> Window {
+        let Some(lane) = self.lane(thread) else { return Window::default() };
+        let fine = lane.levels.iter().rev().find(|(quantum, _)| *quantum <= resolution);
+        if fine.is_none()
+            && let Some(window) = self.read_again(source, lane, (from, to), resolution)
+        {
+            return window;
+        }
+        let Some((_, tracks)) = fine.or(lane.levels.first()) else { return Window::default() };
+        let cut = |track: &Vec<Block>| coarser(within(track, from, to), resolution);
+        Window { tracks: tracks.iter().map(cut).collect(), lost: cut(&lane.lost) }
+    }
+
+    /// The same from the events; none if those are too many.
+    fn read_again(
+        &self,
+        source: &dyn Source,
+        lane: &Lane,
+        window: (u64, u64),
+        resolution: u64,
+    ) -> Option<Window> {
+        let before = lane.checkpoints.partition_point(|point| point.now < window.0).checked_sub(1);
+        let checkpoint = lane.checkpoints.get(before.unwrap_or(0))?;
+        let mut stream = source.thread_batches(lane.thread);
+        stream.skip(checkpoint.batch);
+        let mut stack = checkpoint.stack.clone();
+        let mut gather = self.gather(source, window, resolution);
+        gather.begin(stack.open());
+        let (mut batch, mut totals, mut damage) = (Batch::default(), Totals::default(), Damage::default());
+        let sites = source.meta().sites.len() as u32;
+        loop {
+            match stream.next_into(&mut batch) {
+                Ok(true) => {
+                    feed_batch(&mut stack, lane.thread, &batch, sites, &mut gather, &mut totals);
+                }
+                Ok(false) => {
+                    stack.finish(lane.thread, &mut gather, &mut totals);
+                    break;
+                }
+                Err(error) => gather.leave_out(stack.now(), damage.add(&error)),
+            }
+            if source.to_ns(stack.now()).saturating_sub(self.origin) > window.1 {
+                self.close_known(lane, &stack, &mut gather);
+                break;
+            }
+            if totals.events > READ {
+                return None;
+            }
+        }
+        Some(Window { tracks: gather.tracks, lost: gather.lost })
+    }
+
+    /// Calls that go on after what was read: their ends are those of the blocks they are in.
+    fn close_known(&self, lane: &Lane, stack: &Stack, gather: &mut Gather<'_>) {
+        let open = stack.open().filter(|(site, _)| gather.is_kept(*site));
+        let levels = match self.kept {
+            Kept::Levels(levels) => levels,
+            Kept::Only(_) => 1,
+        };
+        let open: Vec<(SiteId, u64)> = open.take(levels).collect();
+        for (level, (site, start)) in open.into_iter().enumerate() {
+            let start = gather.source.to_ns(start).saturating_sub(self.origin);
+            let known = lane.levels.first().and_then(|(_, tracks)| tracks.get(level));
+            let block = known.and_then(|track| within(track, start, start).last());
+            let end = block.map_or(lane.end, |block| block.end).max(start);
+            if end < gather.window.0 || start > gather.window.1 {
+                continue;
+            }
+            if gather.tracks.len() <= level {
+                gather.tracks.resize_with(level + 1, Vec::new);
+            }
+            let length = end - start;
+            let block = Block { start, end, busy: length, longest: length, site, calls: 1 };
+            push(&mut gather.tracks[level], block, gather.quantum);
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! The timeline and what is around it: at every zoom level it says what the single calls say.
+
+mod common;
+
+use calltap_analysis::explore::Explorer;
+use calltap_analysis::report::{self, Options};
+use calltap_analysis::timeline::{Block, Limits, Timeline};
+use calltap_analysis::{Call, MemorySource, Visitor, run_by_thread};
+use calltap_trace::ThreadId;
+use common::recording;
+
+/// Hardly anything is kept.
+const TIGHT: Limits = Limits { blocks: 60, depth: 100, checkpoints: 40 };
+
+/// Calls of two threads, nested and short and long, in batches of a few events.
+fn random() -> MemorySource {
+    let mut state = 7u64;
+    let mut next = |below: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    let mut text = String::new();
+    for thread in ["a", "b"] {
+        let (mut at, mut open) = (next(500), Vec::new());
+        for _ in 0..300 {
+            let mut events = Vec::new();
+            for _ in 0..=next(8) {
+                at += [1, 5, 30, 900][next(4) as usize];
+                if open.is_empty() || open.len() < 6 && next(2) == 0 {
+                    let f = format!("f{}", next(5));
+                    events.push(format!("E {f} @{at}"));
+                    open.push(f);
+                } else if let Some(f) = open.pop() {
+                    events.push(format!("X {f} @{at}"));
+                }
+            }
+            text += &format!("{thread}: {}\n", events.join("; "));
+        }
+    }
+    recording(&text)
+}
+
+/// Every call: thread, depth, start, end, site.
+#[derive(Default)]
+struct Calls(Vec<(u32, u32, u64, u64, u32)>);
+
+impl Visitor for Calls {
+    fn close(&mut self, thread: ThreadId, call: &Call) {
+        self.0.push((thread.0, call.depth, call.start, call.end, call.site.0));
+    }
+}
+
+fn calls(source: &MemorySource) -> Vec<(u32, u32, u64, u64, u32)> {
+    let mut calls = Calls::default();
+    run_by_thread(source, &mut calls, None).unwrap();
+    calls.0.sort_unstable();
+    calls.0
+}
+
+/// What a window has, as [`calls`] has it.
+fn blocks(
+    timeline: &Timeline,
+    source: &MemorySource,
+    window: (u64, u64),
+    resolution: u64,
+) -> Vec<(u32, u32, Block)> {
+    let mut all = Vec::new();
+    for thread in timeline.threads() {
+        let shown = timeline.window(source, thread, window, resolution);
+        for (depth, track) in (0..).zip(shown.tracks) {
+            all.extend(track.into_iter().map(|block| (thread.0, depth, block)));
+        }
+    }
+    all
+}
+
+#[test]
+fn a_close_look_shows_every_call_wherever_it_is_and_whatever_is_kept() {
+    let source = random();
+    let all = calls(&source);
+    for limits in [TIGHT, Limits::default()] {
+        let (timeline, totals) = Timeline::new(&source, limits, None).unwrap();
+        assert_eq!(totals.calls, all.len() as u64);
+        let origin = timeline.origin();
+        let mut windows = vec![(0, timeline.end())];
+        windows.extend((0..timeline.end()).step_by(7_001).map(|from| (from, from + 2_000)));
+        for (from, to) in windows {
+            let mut shown: Vec<_> = blocks(&timeline, &source, (from, to), 0)
+                .into_iter()
+                .inspect(|(.., block)| assert_eq!((block.calls, block.busy), (1, block.end - block.start)))
+                .map(|(thread, depth, b)| (thread, depth, b.start + origin, b.end + origin, b.site.0))
+                .collect();
+            shown.sort_unstable();
+            let mut expected = all.clone();
+            expected.retain(|(_, _, start, end, _)| *end >= from + origin && *start <= to + origin);
+            // (Where a call that goes on after the window ends is known as far as its block says.)
+            let cut = |calls: &[(u32, u32, u64, u64, u32)]| -> Vec<_> {
+                calls.iter().map(|(t, d, s, e, f)| (*t, *d, *s, (*e).min(to + origin), *f)).collect()
+            };
+            assert_eq!(cut(&shown), cut(&expected), "{from}..{to}");
+        }
+    }
+}
+
+#[test]
+fn from_afar_every_call_is_in_one_block_and_there_are_few() {
+    let source = random();
+    let all = calls(&source).len() as u64;
+    for limits in [TIGHT, Limits::default()] {
+        let (timeline, _) = Timeline::new(&source, limits, None).unwrap();
+        let end = timeline.end();
+        for columns in [1, 10, 100] {
+            let shown = blocks(&timeline, &source, (0, end), end / columns);
+            assert_eq!(shown.iter().map(|(.., block)| u64::from(block.calls)).sum::<u64>(), all);
+            let tracks = 2 * 6;
+            assert!(shown.len() as u64 <= tracks * (2 * columns + 2), "{columns}: {}", shown.len());
+            for (.., block) in shown {
+                assert!(block.calls == 1 || block.end - block.start <= end / columns, "{block:?}");
+                assert!(block.longest <= block.busy && block.busy <= block.end - block.start, "{block:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn going_from_call_to_call_finds_all_outermost_ones_in_both_directions() {
+    let source = random();
+    let explorer = Explorer::new(source.clone(), TIGHT, None).unwrap();
+    for function in &explorer.functions {
+        let only = explorer.only(function).unwrap();
+        let all = calls(&source);
+        let own = all.iter().filter(|(.., site)| *site == function.site.0);
+        let inside = |inner: &(u32, u32, u64, u64, u32)| {
+            let around = |outer: &&(u32, u32, u64, u64, u32)| {
+                outer.0 == inner.0
+                    && outer.4 == inner.4
+                    && outer.1 < inner.1
+                    && outer.2 <= inner.2
+                    && inner.3 <= outer.3
+            };
+            all.iter().any(|outer| around(&outer))
+        };
+        let origin = explorer.timeline.origin();
+        let mut expected: Vec<(u32, u64, usize)> =
+            own.filter(|call| !inside(call)).map(|c| (c.0, c.2 - origin, c.1 as usize)).collect();
+        expected.sort_by_key(|(thread, start, _)| (*start, *thread));
+        // (Two threads may begin at the same moment: only one of both is found.)
+        expected.dedup_by_key(|(_, start, _)| *start);
+        let (mut forwards, mut moment) = (Vec::new(), None);
+        while let Some((thread, start, _)) = explorer.next_call(&only, moment, true) {
+            forwards.push((start, explorer.depth_of(thread, function, start)));
+            moment = Some(start);
+        }
+        let starts: Vec<_> = expected.iter().map(|(_, start, depth)| (*start, *depth)).collect();
+        assert_eq!(forwards, starts, "{}", function.name);
+        let mut backwards = Vec::new();
+        moment = None;
+        while let Some((_, start, _)) = explorer.next_call(&only, moment, false) {
+            backwards.push(start);
+            moment = Some(start);
+        }
+        backwards.reverse();
+        assert_eq!(backwards, starts.iter().map(|(start, _)| *start).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn its_numbers_are_those_of_the_report() {
+    let source = random();
+    let explorer = Explorer::new(source.clone(), TIGHT, None).unwrap();
+    let columns = vec![report::Column::P50];
+    let report = report::collect(&source, &Options { columns, ..Options::default() }, None).unwrap();
+    let ours: Vec<_> = explorer.functions.iter().map(|f| (f.name.clone(), f.calls, f.times)).collect();
+    let theirs: Vec<_> = report.rows.into_iter().map(|row| (row.function, row.calls, row.times)).collect();
+    assert_eq!(ours, theirs);
+}
+
+#[test]
+fn slow_calls_are_the_longest_of_all_or_of_a_bar() {
+    let source = random();
+    let explorer = Explorer::new(source.clone(), TIGHT, None).unwrap();
+    for function in &explorer.functions {
+        let own = calls(&source).into_iter().filter(|(.., site)| *site == function.site.0);
+        let mut durations: Vec<u64> = own.map(|(_, _, start, end, _)| end - start).collect();
+        durations.sort_unstable_by(|a, b| b.cmp(a));
+        let slowest = explorer.slowest(function);
+        assert_eq!(
+            slowest.iter().map(|call| call.duration_ns).collect::<Vec<_>>(),
+            durations[..slowest.len()]
+        );
+        assert_eq!(slowest.len(), durations.len().min(64));
+        let bars = explorer.histogram(function, 12);
+        assert_eq!(bars.iter().map(|bar| bar.calls).sum::<u64>(), function.calls);
+        for bar in bars {
+            let calls = explorer.in_bar(function, &bar).unwrap();
+            assert_eq!(calls.len() as u64, bar.calls.min(64), "{bar:?}");
+            assert!(calls.iter().all(|call| (bar.from_ns..bar.to_ns).contains(&call.duration_ns)), "{bar:?}");
+        }
+    }
+}
+
+#[test]
+fn callers_and_callees_are_direct_ones_with_their_time() {
+    let source = recording(
+        "a: E main @0; E f @10; E g @20; X g @50; X f @60; E g @70; X g @75; E f @80; E f @82; X f @85; X f @90; X main @100",
+    );
+    let explorer = Explorer::new(source, Limits::default(), None).unwrap();
+    let name = |site| explorer.function(site).map_or("?", |function| function.name.as_str()).to_owned();
+    let shown = |wanted: &str| {
+        let function = explorer.functions.iter().find(|function| function.name == wanted).expect(wanted);
+        let around = explorer.around(function);
+        let list = |list: Vec<calltap_analysis::explore::Relative>| -> Vec<String> {
+            list.iter().map(|r| format!("{} {} {}", name(r.site), r.calls, r.total_ns)).collect()
+        };
+        (list(around.callers), list(around.callees))
+    };
+    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    assert_eq!(shown("g"), (words(&["f 1 30", "main 1 5"]), vec![]));
+    assert_eq!(shown("main"), (vec![], words(&["f 2 60", "g 1 5"])));
+    assert_eq!(shown("f"), (words(&["main 2 60", "f 1 0"]), words(&["g 1 30", "f 1 3"])));
+}
+
+#[test]
+fn boxes_of_a_flame_graph_lie_on_their_callers_and_what_is_too_narrow_is_not_there() {
+    let source = recording(
+        "a: E main @0; E f @10; E g @20; X g @50; X f @60; E g @70; X g @75; E h @80; X h @81; X main @100",
+    );
+    let explorer = Explorer::new(source, Limits::default(), None).unwrap();
+    let shown = |flame: &calltap_analysis::explore::Flame| -> Vec<String> {
+        let name = |site| explorer.function(site).map_or("?", |function| function.name.as_str());
+        let mut boxes = flame.boxes.clone();
+        boxes.sort_by(|a, b| (a.level, a.left).partial_cmp(&(b.level, b.left)).unwrap());
+        boxes
+            .iter()
+            .map(|b| {
+                format!(
+                    "{}{} {:.2} {}",
+                    " ".repeat(b.level as usize),
+                    b.site.map_or("all", name),
+                    b.width,
+                    b.own
+                )
+            })
+            .collect()
+    };
+    let all = explorer.flame(0, 0.02);
+    assert_eq!(shown(&all), ["all 1.00 0", " main 1.00 44", "  f 0.50 20", "  g 0.05 5", "   g 0.30 30"]);
+    let f = all.boxes.iter().find(|b| b.level == 2 && b.width > 0.4).unwrap();
+    let above = explorer.flame(f.node, 0.02);
+    assert_eq!(
+        (shown(&above), above.below.len()),
+        (vec!["f 1.00 20".to_owned(), " g 0.60 30".to_owned()], 2)
+    );
+    let g = explorer.functions.iter().find(|function| function.name == "g").unwrap();
+    let callers = explorer.flame_of(g, true, 0.02).unwrap();
+    assert_eq!(callers.boxes.iter().filter(|b| b.level == 1).count(), 2, "{:?}", shown(&callers));
+    assert_eq!(explorer.flame(4_000_000_000, 0.02).boxes.len(), all.boxes.len(), "what is not there is all");
+}
+
+#[test]
+fn what_is_missing_has_a_place_and_calls_without_duration_are_there() {
+    let source = recording("a: E f @10; C g <-0x1 @20; L 3/2 @30; X f @90\nb: C g <-0x1 @40");
+    let (timeline, _) = Timeline::new(&source, Limits::default(), None).unwrap();
+    let window = timeline.window(&source, ThreadId(0), (0, 100), 0);
+    assert_eq!(window.lost.iter().map(|b| (b.start, b.calls)).collect::<Vec<_>>(), [(20, 5)]);
+    let spans: Vec<Vec<_>> =
+        window.tracks.iter().map(|track| track.iter().map(|b| (b.start, b.end)).collect()).collect();
+    assert_eq!(spans, [vec![(0, 80)], vec![(10, 10)]]);
+    assert_eq!(timeline.window(&source, ThreadId(1), (0, 100), 0).tracks[0].len(), 1);
+    assert!(timeline.window(&source, ThreadId(9), (0, 100), 0).tracks.is_empty());
+}
+
+#[test]
+fn deeper_calls_than_are_kept_are_counted() {
+    let source = recording("a: E f @0; E f @1; E f @2; E f @3; X f @4; X f @5; X f @6; X f @7");
+    let (timeline, _) = Timeline::new(&source, Limits { depth: 2, ..Limits::default() }, None).unwrap();
+    assert_eq!(timeline.depth(ThreadId(0)), (2, 2));
+}

@@ -1,0 +1,97 @@
+//! Where events go: to the one who answers; and what has been answered, to the one who prints.
+
+use super::printer::Printer;
+use super::question::Asked;
+use calltap_analysis::answers::{Listener, Question};
+use calltap_session::Consumer;
+use calltap_trace::{ClockPair, Error, Profile, Record, ThreadEncoder, ThreadId, Unpacker};
+use std::sync::{Arc, Mutex};
+
+/// What the program has summed up, as of when somebody last looked.
+#[derive(Clone, Default)]
+pub struct SumsSeen(Arc<Mutex<Option<Vec<Profile>>>>);
+
+impl SumsSeen {
+    /// Somebody has looked.
+    pub fn set(&self, rows: Vec<Profile>) {
+        if let Ok(mut seen) = self.0.lock() {
+            *seen = Some(rows);
+        }
+    }
+
+    fn take(&self) -> Option<Vec<Profile>> {
+        self.0.lock().ok()?.take()
+    }
+}
+
+/// Feeds a listener.
+pub struct Feed<'a> {
+    listener: Listener<Asked>,
+    unpacker: Unpacker,
+    printer: &'a Printer,
+    /// The answer so far goes to the screen.
+    draws: bool,
+    sums: SumsSeen,
+}
+
+impl<'a> Feed<'a> {
+    /// Of a process that begins to be watched.
+    pub fn new(listener: Listener<Asked>, printer: &'a Printer, draws: bool) -> Feed<'a> {
+        Feed { listener, unpacker: Unpacker::default(), printer, draws, sums: SumsSeen::default() }
+    }
+
+    /// Where sums are handed in.
+    pub fn sums(&self) -> SumsSeen {
+        self.sums.clone()
+    }
+
+    /// Nothing more comes.
+    pub fn finish(mut self) -> Listener<Asked> {
+        self.listener.finish();
+        self.listener
+    }
+
+    fn print(&mut self) {
+        let lines = self.listener.question.take();
+        if !lines.is_empty() {
+            self.printer.lines(lines);
+        }
+        if self.listener.question.is_full() {
+            self.printer.end();
+        }
+    }
+}
+
+impl Consumer for Feed<'_> {
+    fn record(&mut self, record: &Record) -> Result<(), Error> {
+        match record {
+            // (All there was: the last word.)
+            Record::Profile { rows } => self.listener.question.sums(&self.listener.known, rows),
+            _ => self.listener.record(record),
+        }
+        Ok(())
+    }
+
+    fn events(&mut self, encoder: &mut ThreadEncoder) -> Result<(), Error> {
+        self.unpacker.events(encoder, |batch| self.listener.events(batch));
+        self.print();
+        Ok(())
+    }
+
+    fn end(&mut self, thread: ThreadId) -> Result<(), Error> {
+        self.listener.end(thread);
+        Ok(())
+    }
+
+    fn flush(&mut self, at: ClockPair) -> Result<(), Error> {
+        self.listener.known.now(at);
+        self.print();
+        if self.draws {
+            if let Some(rows) = self.sums.take() {
+                self.listener.question.sums(&self.listener.known, &rows);
+            }
+            self.printer.screen(self.listener.question.text(&self.listener.known));
+        }
+        Ok(())
+    }
+}

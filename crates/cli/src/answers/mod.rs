@@ -1,0 +1,219 @@
+//! `calltap count`, `latency`, `slower`, `stacks`, `watch`: a question about some functions, answered without a trace file.
+
+mod feed;
+mod lookup;
+mod printer;
+mod question;
+
+use crate::arguments::Arguments;
+use crate::output::Output;
+use crate::{live, progress, record, select, values, views};
+use anyhow::{Context, Result, bail};
+use calltap_analysis::answers::{Known, Listener, Question};
+use calltap_analysis::{Glob, units};
+use calltap_session::{Clock, Discovery, Error, Options, Subject, Visited, Watch, watch};
+use calltap_trace::TraceReader;
+use feed::Feed;
+use printer::Printer;
+use question::{Asked, Kind};
+use std::ffi::OsString;
+use std::io::{IsTerminal, Write, stdout};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// Between two looks of who waits for lines.
+const SOON: Duration = Duration::from_millis(100);
+/// A screen is drawn so often.
+const REDRAW: Duration = Duration::from_secs(1);
+
+/// Who is looked at.
+enum Of {
+    Program(Vec<OsString>),
+    Process(u32),
+    File(PathBuf),
+}
+
+impl Of {
+    fn new(arguments: &Arguments) -> Result<Of> {
+        let command = arguments.words("program");
+        match (command.is_empty(), arguments.number("pid")?, arguments.path("input")) {
+            (false, None, None) => Ok(Of::Program(command)),
+            (true, Some(pid), None) => Ok(Of::Process(pid)),
+            (true, None, Some(path)) => Ok(Of::File(path)),
+            (true, None, None) => bail!("what to look at: '-p PID', '-- PROGRAM' or '-i FILE'"),
+            _ => bail!("one of '-p PID', '-- PROGRAM' and '-i FILE'"),
+        }
+    }
+}
+
+/// Answers; a program's exit status is ours.
+pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
+    let (of, kind) = (Of::new(arguments)?, Kind::new(name, arguments)?);
+    let globs = kind.functions.iter().map(|glob| Glob::new(glob)).collect();
+    let linker_names = arguments.is_set("linker-names");
+    if !matches!(of, Of::Process(_)) && arguments.text("duration").is_some() {
+        bail!("--duration: with '-p PID' only");
+    }
+    let subject = match of {
+        Of::File(path) => {
+            let known = Known::new(globs, linker_names, None);
+            return of_file(Listener::new(known, kind.ask()), &kind, &path, arguments);
+        }
+        Of::Program(command) => Subject::Program(command),
+        Of::Process(pid) => Subject::Process {
+            pid,
+            max_overhead: arguments
+                .text("max-overhead")
+                .map(|text| values::share(&text))
+                .transpose()?
+                .flatten(),
+            duration: arguments.text("duration").map(|text| values::time(&text)).transpose()?,
+        },
+    };
+    let root =
+        if let Subject::Process { pid, .. } = subject { format!("/proc/{pid}/root") } else { String::new() };
+    let known = Known::new(globs, linker_names, Some(lookup::in_files(root)));
+    let options = Options {
+        subject,
+        output: PathBuf::new(),
+        choice: select::choice_about(&kind.words(arguments), arguments.is_set("later"), &kind.functions)?,
+        parse: select::parse,
+        clock: Clock::Tsc,
+        buffer_size: values::size(&arguments.text("buffer-size").unwrap_or_default())?,
+        overwrite: false,
+        wait: values::time("100ms")?,
+        patch_mode: values::patch_mode(arguments),
+        discovery: Discovery::AtLoad,
+        slow: None,
+        flight: None,
+        version: env!("CARGO_PKG_VERSION"),
+    };
+    of_process(Listener::new(known, kind.ask()), &kind, &options, arguments)
+}
+
+fn of_process(
+    listener: Listener<Asked>,
+    kind: &Kind,
+    options: &Options,
+    arguments: &Arguments,
+) -> Result<ExitCode> {
+    let file = arguments.path("output").filter(|_| kind.streams());
+    let printer = Printer::new(file.as_deref())?;
+    let attaches = matches!(options.subject, Subject::Process { .. });
+    // A program that we have started writes to the same terminal.
+    let draws = attaches
+        && !kind.streams()
+        && !kind.json
+        && stdout().is_terminal()
+        && arguments.path("output").is_none();
+    let mut feed = Feed::new(listener, &printer, draws);
+    let (mut seen, sums) = (Instant::now(), feed.sums());
+    let watched = watch(
+        options,
+        Watch {
+            consumer: &mut feed,
+            interval: if kind.streams() { SOON } else { REDRAW },
+            settled: true,
+            over: &|| printer.is_over(),
+            meanwhile: &mut |controls| {
+                if kind.sums() && draws && seen.elapsed() >= REDRAW {
+                    seen = Instant::now();
+                    sums.set(controls.sums());
+                }
+            },
+            mailbox: None,
+            due: None,
+        },
+    );
+    let mut listener = feed.finish();
+    let visited = match watched {
+        Ok(visited) => visited,
+        Err(error) => {
+            eprintln!("calltap: {error}");
+            let code = if let Error::Program { exit_code, .. } = error { exit_code } else { 1 };
+            return Ok(ExitCode::from(code));
+        }
+    };
+    if kind.streams() {
+        let mut last = Vec::new();
+        answer(&mut listener, kind, &mut last)?;
+        printer.finish(String::from_utf8_lossy(&last).into_owned());
+    } else {
+        drop(printer);
+        let mut out = Output::create(arguments)?;
+        answer(&mut listener, kind, &mut out)?;
+        out.finish()?;
+    }
+    say(&visited, attaches);
+    Ok(visited.status.map_or(ExitCode::SUCCESS, crate::end_as))
+}
+
+fn of_file(
+    mut listener: Listener<Asked>,
+    kind: &Kind,
+    path: &Path,
+    arguments: &Arguments,
+) -> Result<ExitCode> {
+    let reader = TraceReader::open(path)?;
+    reader.complaints().iter().for_each(|complaint| eprintln!("calltap: {complaint}"));
+    kind.functions.iter().try_for_each(|glob| views::must_match(reader.meta(), glob))?;
+    kind.check(reader.meta()).with_context(|| path.display().to_string())?;
+    let mut progress = progress::Progress::new(calltap_analysis::Source::event_count(&reader));
+    let (mut out, mut written) = (Output::create(arguments)?, Ok(()));
+    let totals = listener.read(&reader, Some(&mut |done| progress.set(done)), &mut |question| {
+        written = out.write_all(question.take().as_bytes());
+        written.is_err() || question.is_full()
+    });
+    written?;
+    progress.finish();
+    if let Some(damage) = totals.first_damage {
+        eprintln!(
+            "calltap: {} parts of the file are unreadable and left out; the first: {damage}",
+            totals.damaged
+        );
+    }
+    if listener.known.lost > 0 {
+        eprintln!(
+            "calltap: {} lost: the answer is not complete",
+            units::counted(listener.known.lost, "event")
+        );
+    }
+    if !reader.meta().slow.is_empty() {
+        eprintln!("calltap: only what lies beneath slow calls was recorded, and the answer is about that");
+    }
+    listener.question.sums(&listener.known, &reader.meta().profile);
+    answer(&mut listener, kind, &mut out)?;
+    out.finish()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The answer, at the end.
+fn answer(listener: &mut Listener<Asked>, kind: &Kind, out: &mut dyn Write) -> Result<()> {
+    out.write_all(listener.question.take().as_bytes())?;
+    if kind.json {
+        let object = listener.json(kind.name);
+        // Where lines come as it happens, it is one of them.
+        let text = if kind.streams() { object.to_string() } else { serde_json::to_string_pretty(&object)? };
+        writeln!(out, "{text}")?;
+    } else if !kind.bare() {
+        out.write_all(listener.question.text(&listener.known).as_bytes())?;
+    }
+    Ok(())
+}
+
+/// What the user should know at the end.
+fn say(visited: &Visited, attaches: bool) {
+    let mut notes = visited.notes.clone();
+    let [attaching, detaching] = &visited.stops;
+    notes.extend(attaches.then(|| record::stopped(attaching, detaching)));
+    if !visited.muted.is_empty() {
+        notes.push(record::muted(&visited.muted, ""));
+    }
+    let lost = visited.totals.lost_entries + visited.totals.lost_exits;
+    if lost > 0 {
+        notes.push(format!("{} lost: the answer is not complete", units::counted(lost, "event")));
+    }
+    notes.extend(visited.failed.as_ref().map(ToString::to_string));
+    live::say(&notes);
+}

@@ -1,0 +1,147 @@
+//! Prints in a thread of its own: whoever collects never waits for a terminal or a pager.
+
+use anyhow::{Context, Result};
+use ratatui::crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, size};
+use ratatui::crossterm::{cursor, execute, queue, terminal};
+use std::fs::File;
+use std::io::{self, ErrorKind, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, JoinHandle};
+
+/// What may wait to be printed; more is left out, and counted.
+const WAITING: usize = 64;
+
+enum Message {
+    Lines(String),
+    Screen(String),
+}
+
+/// Whoever prints. The thread begins with the first thing to print: a program that is started wants none before.
+pub struct Printer {
+    /// Else to standard output.
+    file: Option<Arc<File>>,
+    thread: OnceLock<(SyncSender<Message>, JoinHandle<()>)>,
+    over: Arc<AtomicBool>,
+    left_out: AtomicU64,
+}
+
+impl Printer {
+    /// To a file, or to standard output.
+    pub fn new(path: Option<&Path>) -> Result<Printer> {
+        let create = |path: &Path| File::create(path).with_context(|| path.display().to_string());
+        let file = path.map(create).transpose()?.map(Arc::new);
+        Ok(Printer { file, thread: OnceLock::new(), over: Arc::default(), left_out: AtomicU64::new(0) })
+    }
+
+    /// Prints the last lines, whatever time that takes.
+    pub fn finish(self, lines: String) {
+        let (sender, _) = self.thread.get_or_init(|| self.begin());
+        let _ = sender.send(Message::Lines(lines));
+    }
+
+    /// Prints whole lines.
+    pub fn lines(&self, lines: String) {
+        let count = lines.lines().count() as u64;
+        if !self.send(Message::Lines(lines)) {
+            self.left_out.fetch_add(count, Relaxed);
+        }
+    }
+
+    /// Shows a text in the place of the one before.
+    pub fn screen(&self, text: String) {
+        self.send(Message::Screen(text));
+    }
+
+    /// Enough was printed.
+    pub fn end(&self) {
+        self.over.store(true, Release);
+    }
+
+    /// Enough was printed, or nobody reads it.
+    pub fn is_over(&self) -> bool {
+        self.over.load(Acquire)
+    }
+
+    fn begin(&self) -> (SyncSender<Message>, JoinHandle<()>) {
+        let (sender, messages) = sync_channel(WAITING);
+        let (over, file) = (Arc::clone(&self.over), self.file.clone());
+        (sender, thread::spawn(move || print(&messages, file.as_deref(), &over)))
+    }
+
+    fn send(&self, message: Message) -> bool {
+        let (sender, _) = self.thread.get_or_init(|| self.begin());
+        match sender.try_send(message) {
+            Ok(()) => true,
+            Err(TrySendError::Full(_)) => false,
+            // (Who read it has seen enough.)
+            Err(TrySendError::Disconnected(_)) => true,
+        }
+    }
+}
+
+impl Drop for Printer {
+    fn drop(&mut self) {
+        if let Some((sender, thread)) = self.thread.take() {
+            drop(sender);
+            let _ = thread.join();
+        }
+        let left_out = *self.left_out.get_mut();
+        if left_out > 0 {
+            eprintln!("calltap: {left_out} lines were left out: they were read too slowly");
+        }
+    }
+}
+
+/// Gives the screen back, whatever happens.
+struct Restore(bool);
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        if self.0 {
+            let _ = execute!(io::stdout(), LeaveAlternateScreen, cursor::Show);
+        }
+    }
+}
+
+fn print(messages: &Receiver<Message>, file: Option<&File>, over: &AtomicBool) {
+    let mut screen = Restore(false);
+    for message in messages {
+        let printed = match message {
+            Message::Lines(lines) => match file {
+                Some(mut file) => file.write_all(lines.as_bytes()),
+                None => {
+                    let mut out = io::stdout().lock();
+                    out.write_all(lines.as_bytes()).and_then(|()| out.flush())
+                }
+            },
+            Message::Screen(text) => draw(&text, &mut screen),
+        };
+        match printed {
+            Err(error) if error.kind() != ErrorKind::Interrupted => {
+                over.store(true, Release);
+                return;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// As much of the text as there is room for.
+fn draw(text: &str, screen: &mut Restore) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    if !std::mem::replace(&mut screen.0, true) {
+        execute!(out, EnterAlternateScreen, cursor::Hide)?;
+    }
+    // (Some terminals do not know.)
+    let (width, height) = size().ok().filter(|size| size.0 > 0 && size.1 > 0).unwrap_or((80, 24));
+    queue!(out, cursor::MoveTo(0, 0), terminal::Clear(terminal::ClearType::All))?;
+    for (row, line) in text.lines().take(usize::from(height)).enumerate() {
+        let line: String = line.chars().take(usize::from(width)).collect();
+        queue!(out, cursor::MoveTo(0, row as u16))?;
+        out.write_all(line.as_bytes())?;
+    }
+    out.flush()
+}

@@ -1,0 +1,201 @@
+//! What the command line asks, of whom, and what is traced for that.
+
+use crate::arguments::Arguments;
+use crate::{select, values};
+use anyhow::{Context, Result, bail};
+use calltap_analysis::answers::{Buckets, By, Count, Form, Known, Latency, Lines, Over, Question, Stacks};
+use calltap_session::Words;
+use calltap_trace::{Meta, Profile, TracerKind};
+use serde_json::Value;
+
+/// What is asked.
+pub struct Kind {
+    /// The command.
+    pub name: &'static str,
+    /// Globs; none: every function.
+    pub functions: Vec<String>,
+    /// For programs.
+    pub json: bool,
+    what: What,
+    limit: Option<usize>,
+}
+
+#[derive(Clone, Copy)]
+enum What {
+    Count,
+    Latency(Buckets, By),
+    Slower(u64),
+    Stacks,
+    Watch,
+}
+
+impl Kind {
+    /// From the command line.
+    pub fn new(name: &str, arguments: &Arguments) -> Result<Kind> {
+        let mut functions = arguments.texts("operand");
+        let (name, what) = match name {
+            "count" => ("count", What::Count),
+            "latency" => ("latency", What::Latency(buckets(arguments)?, by(arguments))),
+            "slower" => {
+                let time = (!functions.is_empty()).then(|| functions.remove(0));
+                let time = values::time(&time.context("slower than what: 'slower 1ms [FUNCTION...]'")?)?;
+                ("slower", What::Slower(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
+            }
+            "stacks" => ("stacks", What::Stacks),
+            _ => ("watch", What::Watch),
+        };
+        if functions.iter().any(String::is_empty) {
+            bail!("a function without a name");
+        }
+        Ok(Kind { name, functions, json: arguments.is_set("json"), what, limit: arguments.number("limit")? })
+    }
+
+    /// Nothing is known yet.
+    pub fn ask(&self) -> Asked {
+        let limit = self.limit.map(|limit| limit as u64);
+        let form = |version| if self.json { Form::Json(version) } else { Form::Text };
+        match self.what {
+            What::Count => Asked::Count(Count::new(self.limit)),
+            What::Latency(buckets, by) => Asked::Latency(Latency::new(buckets, by)),
+            What::Slower(ns) => Asked::Lines(Lines::new(form("calltap_slower_call"), Some(ns), limit)),
+            What::Stacks => Asked::Stacks(Stacks::new(self.limit)),
+            What::Watch => Asked::Lines(Lines::new(form("calltap_watch_call"), None, limit)),
+        }
+    }
+
+    /// Lines come as it happens, not a table at the end.
+    pub fn streams(&self) -> bool {
+        matches!(self.what, What::Slower(_) | What::Watch)
+    }
+
+    /// The lines are all there is.
+    pub fn bare(&self) -> bool {
+        matches!(self.what, What::Watch)
+    }
+
+    /// The program sums up by itself.
+    pub fn sums(&self) -> bool {
+        matches!(self.what, What::Count)
+    }
+
+    /// What is to be traced.
+    pub fn words(&self, arguments: &Arguments) -> Words {
+        let tracers = match self.what {
+            What::Count => vec![TracerKind::Profile],
+            What::Slower(_) | What::Stacks | What::Latency(_, By::Function | By::Thread) => {
+                vec![TracerKind::FunctionGraph]
+            }
+            // The return address of a call tells who made it: its caller need not be traced.
+            What::Watch | What::Latency(_, By::Caller) => {
+                vec![TracerKind::Function, TracerKind::FunctionGraph]
+            }
+        };
+        let (tracers, filter) = (select::tracers(&tracers), arguments.texts("filter"));
+        let mut words = Words { tracers, filter, notrace: arguments.texts("notrace"), ..Words::default() };
+        match self.what {
+            // Whatever may lead there is traced.
+            What::Stacks => select::add(&mut words, &self.functions),
+            _ => words.filter.clone_from(&self.functions),
+        }
+        words
+    }
+
+    /// Can a recording answer?
+    pub fn check(&self, meta: &Meta) -> Result<()> {
+        let tracers = meta.session.iter().flat_map(|session| &session.tracers);
+        let kinds: Vec<TracerKind> = tracers.map(|tracer| tracer.kind).collect();
+        // (A file without a session may hold anything.)
+        if !kinds.is_empty() && !self.sums() && !kinds.contains(&TracerKind::FunctionGraph) {
+            bail!("it was recorded without the function_graph tracer: it does not say how long calls took");
+        }
+        let timeless =
+            meta.session.as_ref().is_some_and(|session| session.clock == calltap_trace::ClockKind::Counter);
+        if timeless && matches!(self.what, What::Latency(..) | What::Slower(_)) {
+            bail!("it was recorded with '--clock counter': it does not say how long calls took");
+        }
+        Ok(())
+    }
+}
+
+fn buckets(arguments: &Arguments) -> Result<Buckets> {
+    let Some(text) = arguments.text("linear") else { return Ok(Buckets::Log2) };
+    match u64::try_from(values::time(&text)?.as_nanos()) {
+        Ok(width) if width > 0 => Ok(Buckets::Linear(width)),
+        _ => bail!("--linear: '{text}' is no width (as in 100us)"),
+    }
+}
+
+fn by(arguments: &Arguments) -> By {
+    match arguments.text("by").as_deref() {
+        Some("thread") => By::Thread,
+        Some("caller") => By::Caller,
+        _ => By::Function,
+    }
+}
+
+/// The answer so far.
+pub enum Asked {
+    /// See [`Count`].
+    Count(Count),
+    /// See [`Latency`].
+    Latency(Latency),
+    /// See [`Stacks`].
+    Stacks(Stacks),
+    /// See [`Lines`].
+    Lines(Lines),
+}
+
+impl Asked {
+    /// What the program has summed up.
+    pub fn sums(&mut self, known: &Known, rows: &[Profile]) {
+        if let Asked::Count(count) = self {
+            count.sums(known, rows);
+        }
+    }
+
+    /// Lines that nobody has taken yet.
+    pub fn take(&mut self) -> String {
+        if let Asked::Lines(lines) = self { lines.take() } else { String::new() }
+    }
+
+    /// Is enough shown?
+    pub fn is_full(&self) -> bool {
+        matches!(self, Asked::Lines(lines) if lines.is_full())
+    }
+
+    fn question(&self) -> &dyn Question {
+        match self {
+            Asked::Count(count) => count,
+            Asked::Latency(latency) => latency,
+            Asked::Stacks(stacks) => stacks,
+            Asked::Lines(lines) => lines,
+        }
+    }
+
+    fn question_mut(&mut self) -> &mut dyn Question {
+        match self {
+            Asked::Count(count) => count,
+            Asked::Latency(latency) => latency,
+            Asked::Stacks(stacks) => stacks,
+            Asked::Lines(lines) => lines,
+        }
+    }
+}
+
+impl Question for Asked {
+    fn enter(&mut self, function: u32) {
+        self.question_mut().enter(function);
+    }
+
+    fn over(&mut self, known: &mut Known, over: &Over<'_>) {
+        self.question_mut().over(known, over);
+    }
+
+    fn text(&self, known: &Known) -> String {
+        self.question().text(known)
+    }
+
+    fn json(&self, known: &Known) -> Value {
+        self.question().json(known)
+    }
+}

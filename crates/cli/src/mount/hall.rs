@@ -1,0 +1,247 @@
+//! `calltap mount DIR` without a process: a hall, with a room for every process that is attached to.
+//!
+//! `mkdir DIR/PID` attaches, `rmdir DIR/PID` leaves. A process that somebody else has attached to, and left to itself (`calltap attach`), gets a room
+//! with the tracers and filters that it has. Why one could not be entered is in `error_log`.
+
+use super::rooms::{Room, Rooms};
+use super::server::Server;
+use super::{attend, elsewhere};
+use calltap_analysis::units;
+use calltap_control::TRACE;
+use calltap_session::{Attached, Settings, TracerWords, Visited, Words, attached, leave};
+use calltap_trace::TracerKind;
+use calltap_tracefs::{Attributes, Listing};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// How often it is looked who else was attached to.
+const LOOK: Duration = Duration::from_millis(200);
+/// The hall's own numbers: of its directory, and of its log.
+const ROOT: u64 = 1;
+const LOG: u64 = 2;
+const LOG_NAME: &str = "error_log";
+/// A longer log begins anew.
+const LONGEST: usize = 1 << 16;
+
+type Attendant = JoinHandle<Result<Visited, String>>;
+type Options = dyn Fn(u32, Words) -> anyhow::Result<calltap_session::Options> + Send + Sync;
+
+/// A hall.
+pub struct Hall {
+    /// The processes' directories.
+    pub rooms: Arc<Rooms>,
+    options: Box<Options>,
+    attendants: Mutex<HashMap<u32, Attendant>>,
+    log: Mutex<String>,
+    over: AtomicBool,
+}
+
+/// Is it of the hall itself?
+pub fn is_own(inode: u64) -> bool {
+    inode <= LOG
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Hall {
+    /// Without rooms. `options`: how a process is attached to.
+    pub fn new(options: Box<Options>) -> Arc<Hall> {
+        let (rooms, attendants, log, over) = Default::default();
+        Arc::new(Hall { rooms, options, attendants, log, over })
+    }
+
+    // ---- Its files
+
+    /// The entry with a name.
+    pub fn lookup(&self, parent: u64, name: &str) -> Option<Attributes> {
+        if parent != ROOT {
+            return None;
+        }
+        if name == LOG_NAME {
+            return Some(self.attributes(LOG));
+        }
+        // (As it is written: `007` is no process.)
+        let pid = name.parse::<u32>().ok().filter(|pid| pid.to_string() == name)?;
+        root(self.rooms.of(pid)?.as_ref()).ok()
+    }
+
+    /// What `stat` shows of its own.
+    pub fn attributes(&self, inode: u64) -> Attributes {
+        let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        match inode {
+            LOG => Attributes { inode, is_dir: false, mode: 0o640, owner, links: 1 },
+            _ => {
+                let links = 2 + self.rooms.listed().len() as u32;
+                Attributes { inode: ROOT, is_dir: true, mode: 0o750, owner, links }
+            }
+        }
+    }
+
+    /// What it lists.
+    pub fn list(&self) -> Vec<Listing> {
+        let rooms = self.rooms.listed();
+        let rooms = rooms.iter().filter_map(|room| {
+            let root = root(room).ok()?;
+            Some(Listing { name: room.server.pid.to_string(), inode: root.inode, is_dir: true })
+        });
+        let log = Listing { name: LOG_NAME.into(), inode: LOG, is_dir: false };
+        [log].into_iter().chain(rooms).collect()
+    }
+
+    /// The log is opened.
+    pub fn open(&self, flags: OFlags) {
+        if flags.contains(OFlags::TRUNC) {
+            lock(&self.log).clear();
+        }
+    }
+
+    /// The log.
+    pub fn read(&self, offset: u64, size: usize) -> Vec<u8> {
+        let log = lock(&self.log);
+        let from = usize::try_from(offset).unwrap_or(usize::MAX).min(log.len());
+        log.as_bytes()[from..from.saturating_add(size).min(log.len())].to_vec()
+    }
+
+    fn complain(&self, pid: u32, why: &str) {
+        let mut log = lock(&self.log);
+        let line = format!("{pid}: {}\n", units::one_line(why));
+        if log.len() + line.len() > LONGEST {
+            log.clear();
+        }
+        // (What is tried again and again is said once.)
+        if !log.ends_with(&line) {
+            let _ = log.write_str(&line);
+        }
+    }
+
+    // ---- Its rooms
+
+    /// `mkdir`.
+    pub fn make_room(self: &Arc<Hall>, name: &str) -> Result<Attributes, Errno> {
+        let pid: u32 = name.parse().map_err(|_| Errno::INVAL)?;
+        if pid == 0 || pid.to_string() != name {
+            return Err(Errno::INVAL);
+        }
+        root(self.enter(pid, None)?.as_ref())
+    }
+
+    /// `rmdir`: the process is left as it was.
+    pub fn remove_room(&self, name: &str) -> Result<(), Errno> {
+        let pid = name.parse().map_err(|_| Errno::NOENT)?;
+        let room = self.rooms.of(pid).ok_or(Errno::NOENT)?;
+        if room.is_open() {
+            return Err(Errno::BUSY);
+        }
+        room.server.over.store(true, Release);
+        if let Some(attendant) = { lock(&self.attendants).remove(&pid) } {
+            let _ = attendant.join();
+        }
+        Ok(())
+    }
+
+    /// Comes to a process, with what is traced in it at first.
+    fn enter(self: &Arc<Hall>, pid: u32, words: Option<Words>) -> Result<Arc<Room>, Errno> {
+        // (One at a time: two that want the same would stand in each other's way.)
+        let mut attendants = lock(&self.attendants);
+        if self.over.load(Acquire) {
+            return Err(Errno::NODEV);
+        }
+        if self.rooms.of(pid).is_some() {
+            return Err(Errno::EXIST);
+        }
+        if !Path::new(&format!("/proc/{pid}")).exists() {
+            return Err(Errno::SRCH);
+        }
+        if let Some(place) = elsewhere(pid) {
+            self.complain(pid, &format!("its directory is mounted already: {}", place.display()));
+            return Err(Errno::BUSY);
+        }
+        let words = words.unwrap_or_else(super::nothing);
+        let options =
+            (self.options)(pid, Words { paused: false, ..words.clone() }).map_err(|_| Errno::INVAL)?;
+        let server = Arc::new(Server::new(pid));
+        server.tracefs().adopt(words);
+        let (own, hall) = (Arc::clone(&server), Arc::clone(self));
+        let attendant = thread::spawn(move || {
+            let visited = attend(&own, &options).map_err(|error| error.to_string());
+            // Whoever has files open gets to their end.
+            if let Some(room) = hall.rooms.of(pid) {
+                hall.rooms.leave(&room);
+            }
+            visited
+        });
+        if !server.await_begin() {
+            let why = match attendant.join() {
+                Ok(Err(why)) => why,
+                _ => "it ended".into(),
+            };
+            self.complain(pid, &why);
+            return Err(Errno::PERM);
+        }
+        super::worker::refresh(&server, None);
+        let room = self.rooms.add(&server, false);
+        if server.has_ended() {
+            self.rooms.leave(&room);
+        }
+        attendants.insert(pid, attendant);
+        Ok(room)
+    }
+
+    /// Gives a room to everybody who was attached to by others and left to himself.
+    pub fn look(self: &Arc<Hall>) {
+        while !self.over.load(Acquire) {
+            for pid in attached() {
+                let taken =
+                    Attached::find(pid, crate::select::parse).map(|attached| words_of(&attached.settings));
+                let left = taken.and_then(|words| leave(pid).map(|_| words));
+                match left {
+                    // (Why it could not be entered is said there.)
+                    Ok(words) => drop(self.enter(pid, Some(words))),
+                    Err(error) => self.complain(pid, &error.to_string()),
+                }
+            }
+            lock(&self.attendants).retain(|_, attendant| !attendant.is_finished());
+            thread::sleep(LOOK);
+        }
+    }
+
+    /// Leaves all processes as they were.
+    pub fn close(&self) {
+        self.over.store(true, Release);
+        let rooms = self.rooms.listed();
+        rooms.iter().for_each(|room| room.server.over.store(true, Release));
+        let attendants: Vec<Attendant> =
+            lock(&self.attendants).drain().map(|(_, attendant)| attendant).collect();
+        attendants.into_iter().for_each(|attendant| drop(attendant.join()));
+    }
+}
+
+/// What is traced, every tracer with all its filters; where that was switched off, nothing, by the same filters.
+fn words_of(settings: &Settings) -> Words {
+    let mut words = settings.words.clone();
+    if words.tracers.is_empty() {
+        let (name, kind) = (TRACE.into(), Some(TracerKind::FunctionGraph));
+        words.tracers.push(TracerWords { name, kind, filter: Vec::new(), notrace: Vec::new() });
+    }
+    let (filter, notrace) = (std::mem::take(&mut words.filter), std::mem::take(&mut words.notrace));
+    for tracer in &mut words.tracers {
+        tracer.filter.extend_from_slice(&filter);
+        tracer.notrace.extend_from_slice(&notrace);
+        tracer.kind = tracer.kind.filter(|_| settings.on);
+    }
+    words
+}
+
+fn root(room: &Room) -> Result<Attributes, Errno> {
+    let own = room.server.tracefs().attributes(1)?;
+    Ok(room.attributes(own))
+}

@@ -1,0 +1,139 @@
+//! What a watched process does, for views that ask when they like: the last interval, and the newest events.
+
+use crate::top::desk::Desk;
+use anyhow::Result;
+use calltap_analysis::explore::Explorer;
+use calltap_analysis::live::{Interval, Live};
+use calltap_analysis::timeline::Limits;
+use calltap_analysis::{Recent, Snapshot};
+use calltap_session::{Consumer, Options, Visited, Watch, watch};
+use calltap_trace::{ClockPair, Error, Record, ThreadEncoder, ThreadId, Unpacker};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Events that are kept: some 40 MB.
+const EVENTS: usize = 1 << 20;
+
+struct Content {
+    live: Live,
+    recent: Recent,
+    /// The last interval, and how many there were. The first says only that all is switched on.
+    interval: Option<Interval>,
+    intervals: u64,
+}
+
+/// The newest events, read: as of which interval.
+type Read = Option<(u64, Arc<Explorer<Snapshot>>)>;
+
+/// What is seen of a process.
+pub struct Seen {
+    /// Switches, and what is on.
+    pub desk: Desk,
+    content: Mutex<Content>,
+    read: Mutex<Read>,
+}
+
+impl Seen {
+    /// Of this process nothing yet.
+    pub fn new(pid: u32) -> Seen {
+        let (live, recent) = (Live::default(), Recent::new(EVENTS));
+        let content = Content { live, recent, interval: None, intervals: 0 };
+        Seen { desk: Desk::new(pid), content: Mutex::new(content), read: Mutex::new(None) }
+    }
+
+    /// Watches until it is over.
+    pub fn watch(&self, options: &Options, interval: Duration) -> Result<Visited> {
+        let mut feed = Feed { seen: self, unpacker: Unpacker::default() };
+        let visited = watch(
+            options,
+            Watch {
+                consumer: &mut feed,
+                interval,
+                settled: false,
+                over: &|| self.desk.is_over(),
+                meanwhile: &mut |controls| self.desk.serve(controls),
+                mailbox: None,
+                due: None,
+            },
+        );
+        Ok(visited?)
+    }
+
+    fn content(&self) -> MutexGuard<'_, Content> {
+        // Whoever panicked left whole values behind.
+        self.content.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many intervals there were, 0 before everything is switched on.
+    pub fn intervals(&self) -> u64 {
+        self.content().intervals
+    }
+
+    /// The last interval.
+    pub fn interval(&self) -> Option<Interval> {
+        self.content().interval.clone()
+    }
+
+    /// The newest events up to the last interval; if it need not be `fresh`, up to where that was asked for last.
+    pub fn explorer(&self, fresh: bool) -> Result<Arc<Explorer<Snapshot>>> {
+        // (Locked all the time: nobody reads what another reads already.)
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let (intervals, snapshot) = {
+            let content = self.content();
+            if let Some((intervals, explorer)) = &*read
+                && (*intervals == content.intervals || !fresh)
+            {
+                return Ok(explorer.clone());
+            }
+            (content.intervals, content.recent.snapshot())
+        };
+        let explorer = Arc::new(Explorer::new(snapshot, Limits::default(), None)?);
+        *read = Some((intervals, explorer.clone()));
+        Ok(explorer)
+    }
+}
+
+struct Feed<'a> {
+    seen: &'a Seen,
+    unpacker: Unpacker,
+}
+
+impl Consumer for Feed<'_> {
+    fn record(&mut self, record: &Record) -> Result<(), Error> {
+        if let Record::Process(process) = record
+            && process.id == 0
+        {
+            self.seen.desk.set_name(&process.comm);
+        }
+        let mut content = self.seen.content();
+        content.live.record(record);
+        content.recent.record(record);
+        Ok(())
+    }
+
+    fn events(&mut self, encoder: &mut ThreadEncoder) -> Result<(), Error> {
+        let mut content = self.seen.content();
+        self.unpacker.events(encoder, |batch| {
+            content.live.events(batch);
+            content.recent.events(batch);
+        });
+        Ok(())
+    }
+
+    fn end(&mut self, thread: ThreadId) -> Result<(), Error> {
+        self.seen.content().live.end(thread);
+        Ok(())
+    }
+
+    fn behind(&mut self, thread: ThreadId) {
+        self.seen.content().live.behind(thread);
+    }
+
+    fn flush(&mut self, at: ClockPair) -> Result<(), Error> {
+        let mut content = self.seen.content();
+        content.recent.moment(at);
+        content.interval = content.live.interval(at);
+        content.intervals += 1;
+        Ok(())
+    }
+}

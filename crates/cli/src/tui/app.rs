@@ -1,0 +1,469 @@
+//! What is on the screen, and what a key does to it.
+
+use super::rows::{Column, FILE, LIVE, Line};
+use crate::top::desk::Desk;
+use calltap_analysis::Source;
+use calltap_analysis::explore::{Around, Explorer, Relative};
+use calltap_analysis::live::{Interval, Row};
+use calltap_trace::SiteId;
+use ratatui::Frame;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::layout::{Constraint, Layout};
+use ratatui::style::{Modifier, Style};
+use ratatui::text::Line as Text;
+use ratatui::widgets::TableState;
+
+/// What there is to show.
+pub struct Shown<'a, S> {
+    /// Recorded calls.
+    pub explorer: &'a Explorer<S>,
+    /// Changes when they do.
+    pub number: u64,
+    /// A line about all of it.
+    pub head: &'a str,
+    /// Of a process.
+    pub live: Option<Live<'a>>,
+}
+
+/// What there is to show of a process that runs.
+pub struct Live<'a> {
+    /// The last interval.
+    pub interval: &'a Interval,
+    /// Its switches.
+    pub desk: &'a Desk,
+}
+
+/// What a key asks of others.
+#[derive(PartialEq, Eq, Debug)]
+pub enum Act {
+    /// Enough seen.
+    Quit,
+    /// The function is to be switched.
+    Toggle(Row),
+    /// It is seen to.
+    Nothing,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum View {
+    Functions,
+    Timeline,
+}
+
+/// A list of functions on the screen.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pane {
+    Table,
+    Callers,
+    Callees,
+}
+
+/// The screen.
+pub struct App {
+    view: View,
+    pub(super) pane: Pane,
+    /// Column to sort by; none for names.
+    pub(super) sort: Option<usize>,
+    pub(super) filter: String,
+    /// Keys go into the filter.
+    typing: bool,
+    paused: bool,
+    live: bool,
+    /// No colours.
+    pub(super) plain: bool,
+    pub(super) chosen: Option<SiteId>,
+    /// Where each pane is, in the order of [`Pane`].
+    pub(super) places: [TableState; 3],
+    /// Of the chosen function, as of which events.
+    around: Option<(SiteId, u64, Around)>,
+    /// What is shown of the time, if not all.
+    pub(super) stretch: Option<(u64, u64)>,
+    /// The beginning of the call that was jumped to.
+    pub(super) at: Option<u64>,
+    /// Rows of the timeline above the screen.
+    pub(super) scroll: usize,
+    /// Rows that fit.
+    pub(super) page: usize,
+    /// About the last key.
+    pub(super) said: String,
+}
+
+impl App {
+    /// Of a recording, or of a process.
+    pub fn new(live: bool) -> App {
+        App {
+            view: View::Functions,
+            pane: Pane::Table,
+            sort: Some(0),
+            filter: String::new(),
+            typing: false,
+            paused: false,
+            live,
+            plain: std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()),
+            chosen: None,
+            places: Default::default(),
+            around: None,
+            stretch: None,
+            at: None,
+            scroll: 0,
+            page: 1,
+            said: String::new(),
+        }
+    }
+
+    /// Nothing new is to be shown.
+    pub fn is_paused(&self) -> bool {
+        self.paused
+    }
+
+    /// Columns of the table.
+    pub(super) fn columns(&self) -> &'static [Column] {
+        if self.live { &LIVE } else { &FILE }
+    }
+
+    /// Draws it.
+    pub fn draw<S: Source + Sync>(&mut self, frame: &mut Frame<'_>, shown: &Shown<'_, S>) {
+        let rows = [Constraint::Length(1), Constraint::Fill(1), Constraint::Length(1)];
+        let [top, middle, bottom] = Layout::vertical(rows).areas(frame.area());
+        let reversed = Style::new().add_modifier(Modifier::REVERSED);
+        frame.render_widget(Text::from(format!(" {}", shown.head)).style(reversed), top);
+        match self.view {
+            View::Functions => self.draw_functions(frame, middle, shown),
+            View::Timeline => self.draw_timeline(frame, middle, shown),
+        }
+        frame.render_widget(Text::from(self.help()), bottom);
+    }
+
+    fn help(&self) -> String {
+        if self.typing {
+            return format!(" /{}_   Enter: keep  Esc: show all", self.filter);
+        }
+        let paused = if self.paused { "PAUSED  " } else { "" };
+        let filter = if self.filter.is_empty() { String::new() } else { format!("/{}  ", self.filter) };
+        let live = if self.live { "space: on/off  p: pause  " } else { "" };
+        let said = if self.said.is_empty() { String::new() } else { format!("{}   ", self.said) };
+        match self.view {
+            View::Functions => format!(
+                " {said}{paused}{filter}2: timeline  up/down: choose  tab: callers, callees  enter: go there  s: sort  /: search  {live}q: quit"
+            ),
+            View::Timeline => format!(
+                " {said}{paused}1: functions  left/right: pan  +/-: zoom  0: all  up/down: scroll  n/N: next, previous call  q: quit"
+            ),
+        }
+    }
+
+    /// Does what a key says.
+    pub fn key<S: Source + Sync>(&mut self, key: KeyEvent, shown: &Shown<'_, S>) -> Act {
+        if key.modifiers.contains(KeyModifiers::CONTROL) {
+            return if key.code == KeyCode::Char('c') { Act::Quit } else { Act::Nothing };
+        }
+        if self.typing {
+            self.type_filter(key.code, shown);
+            return Act::Nothing;
+        }
+        self.said.clear();
+        match key.code {
+            KeyCode::Char('q') => return Act::Quit,
+            KeyCode::Char('1') => self.view = View::Functions,
+            KeyCode::Char('2') => self.view = View::Timeline,
+            KeyCode::Char('p') if self.live => self.paused = !self.paused,
+            KeyCode::Char('/') => (self.view, self.pane, self.typing) = (View::Functions, Pane::Table, true),
+            KeyCode::Char('n') | KeyCode::Char('N') => {
+                self.view = View::Timeline;
+                self.jump(key.code == KeyCode::Char('n'), shown);
+            }
+            _ if self.view == View::Functions => return self.key_in_functions(key.code, shown),
+            _ => self.key_in_timeline(key.code, shown),
+        }
+        Act::Nothing
+    }
+
+    fn key_in_functions<S: Source + Sync>(&mut self, key: KeyCode, shown: &Shown<'_, S>) -> Act {
+        match key {
+            KeyCode::Up | KeyCode::Char('k') => self.step(-1, shown),
+            KeyCode::Down | KeyCode::Char('j') => self.step(1, shown),
+            KeyCode::PageUp => self.step(-(self.page as isize), shown),
+            KeyCode::PageDown => self.step(self.page as isize, shown),
+            KeyCode::Home => self.step(isize::MIN, shown),
+            KeyCode::End => self.step(isize::MAX, shown),
+            KeyCode::Tab | KeyCode::BackTab => {
+                let panes = [Pane::Table, Pane::Callers, Pane::Callees];
+                let by = if key == KeyCode::Tab { 1 } else { 2 };
+                self.pane = panes[(self.pane as usize + by) % panes.len()];
+            }
+            KeyCode::Enter => self.go_there(),
+            KeyCode::Esc => {
+                (self.chosen, self.pane) = (None, Pane::Table);
+                self.filter.clear();
+            }
+            KeyCode::Char('s') => {
+                let last = self.columns().len() - 1;
+                self.sort = match self.sort {
+                    Some(at) if at < last => Some(at + 1),
+                    Some(_) => None,
+                    None => Some(0),
+                };
+            }
+            KeyCode::Char(' ') => return self.toggle(shown),
+            _ => {}
+        }
+        Act::Nothing
+    }
+
+    fn key_in_timeline<S: Source + Sync>(&mut self, key: KeyCode, shown: &Shown<'_, S>) {
+        match key {
+            KeyCode::Left | KeyCode::Char('a' | 'h') => self.pan(-0.2, shown),
+            KeyCode::Right | KeyCode::Char('d' | 'l') => self.pan(0.2, shown),
+            KeyCode::Char('+' | '=' | 'w') => self.zoom(0.5, shown),
+            KeyCode::Char('-' | 's') => self.zoom(2.0, shown),
+            KeyCode::Char('0') => (self.stretch, self.at) = (None, None),
+            KeyCode::Up | KeyCode::Char('k') => self.scroll = self.scroll.saturating_sub(1),
+            KeyCode::Down | KeyCode::Char('j') => self.scroll += 1,
+            KeyCode::PageUp => self.scroll = self.scroll.saturating_sub(self.page),
+            KeyCode::PageDown => self.scroll += self.page,
+            KeyCode::Home => self.scroll = 0,
+            _ => {}
+        }
+    }
+
+    fn type_filter<S: Source + Sync>(&mut self, key: KeyCode, shown: &Shown<'_, S>) {
+        match key {
+            KeyCode::Enter => self.typing = false,
+            KeyCode::Esc => {
+                self.typing = false;
+                self.filter.clear();
+            }
+            KeyCode::Backspace => drop(self.filter.pop()),
+            KeyCode::Char(character) => self.filter.push(character),
+            _ => {}
+        }
+        // The first that is found is chosen.
+        if !self.filter.is_empty() {
+            let lines = self.lines(shown);
+            if !lines.iter().any(|line| Some(line.site) == self.chosen) {
+                self.choose(lines.first());
+            }
+        }
+    }
+
+    fn choose(&mut self, line: Option<&Line>) {
+        self.choose_site(line.map(|line| line.site));
+    }
+
+    fn choose_site(&mut self, site: Option<SiteId>) {
+        (self.chosen, self.at) = (site, None);
+    }
+
+    /// Moves in the current pane; the first step down chooses the first row.
+    fn step<S: Source + Sync>(&mut self, by: isize, shown: &Shown<'_, S>) {
+        let lines = if self.pane == Pane::Table { self.lines(shown) } else { Vec::new() };
+        let rows = if self.pane == Pane::Table { lines.len() } else { self.relatives(self.pane).len() };
+        let Some(last) = rows.checked_sub(1) else { return };
+        let place = &mut self.places[self.pane as usize];
+        let at = match place.selected() {
+            Some(at) => at.saturating_add_signed(by).min(last),
+            None if by == isize::MAX => last,
+            None => 0,
+        };
+        place.select(Some(at));
+        if self.pane == Pane::Table {
+            self.choose(lines.get(at));
+            self.places[Pane::Callers as usize].select(None);
+            self.places[Pane::Callees as usize].select(None);
+        }
+    }
+
+    /// To the caller or callee that is selected.
+    fn go_there(&mut self) {
+        if self.pane == Pane::Table {
+            return;
+        }
+        let at = self.places[self.pane as usize].selected();
+        let site = at.and_then(|at| self.relatives(self.pane).get(at)).map(|relative| relative.site);
+        if site.is_some() {
+            self.choose_site(site);
+            (self.pane, self.filter) = (Pane::Table, String::new());
+            self.places[Pane::Callers as usize].select(None);
+            self.places[Pane::Callees as usize].select(None);
+        }
+    }
+
+    fn toggle<S>(&self, shown: &Shown<'_, S>) -> Act {
+        let (Some(live), Some(chosen)) = (&shown.live, self.chosen) else { return Act::Nothing };
+        let row = live.interval.rows.iter().find(|row| row.sites.contains(&chosen));
+        row.map_or(Act::Nothing, |row| Act::Toggle(row.clone()))
+    }
+
+    /// Looks up what is around the chosen function, if that is not known yet.
+    pub(super) fn find_around<S: Source + Sync>(&mut self, shown: &Shown<'_, S>) {
+        let Some(site) = self.chosen else {
+            self.around = None;
+            return;
+        };
+        if self.around.as_ref().is_none_or(|(of, number, _)| (*of, *number) != (site, shown.number)) {
+            let function = shown.explorer.function(site);
+            let around = function.map(|function| shown.explorer.around(function)).unwrap_or_default();
+            self.around = Some((site, shown.number, around));
+        }
+    }
+
+    /// The list in a pane beside the table.
+    pub(super) fn relatives(&self, pane: Pane) -> &[Relative] {
+        match (&self.around, pane) {
+            (Some((.., around)), Pane::Callers) => &around.callers,
+            (Some((.., around)), Pane::Callees) => &around.callees,
+            _ => &[],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use calltap_analysis::MemorySource;
+    use calltap_analysis::timeline::Limits;
+    use calltap_trace::{Batch, Event, EventKind, Site, Thread, ThreadId};
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    /// `main` calls `parse` once, and `send` three times, of which the last is the longest.
+    fn explorer() -> Explorer<MemorySource> {
+        let mut source = MemorySource { ns_per_tick: 1, ..MemorySource::default() };
+        source.meta.threads.push(Thread { id: ThreadId(0), process: 0, tid: 7, comm: "app".into() });
+        for (id, name) in (0..).zip(["main", "parse", "send"]) {
+            let (name, kind) = (name.to_owned(), "nop".to_owned());
+            let (id, address) = (SiteId(id), 16 * u64::from(id));
+            source.meta.sites.push(Site { id, module: 0, address, size: 16, name, kind, tracers: 1 });
+        }
+        let call =
+            |site, start, end| [(start, site, EventKind::Entry), (end, site, EventKind::Exit { pops: 1 })];
+        let inner =
+            [call(1, 1_000, 2_000), call(2, 3_000, 3_100), call(2, 4_000, 4_200), call(2, 5_000, 9_000)];
+        let [first, last] = call(0, 0, 10_000);
+        let all = [first].into_iter().chain(inner.into_iter().flatten()).chain([last]);
+        let event = |(ticks, site, kind)| Event { ticks, site: SiteId(site), kind };
+        source.batches.push(Batch { thread: ThreadId(0), events: all.map(event).collect() });
+        Explorer::new(source, Limits::default(), None).unwrap()
+    }
+
+    /// What is on the screen after some keys, and what the last of them asked for.
+    fn after(keys: &[KeyCode], live: Option<Live<'_>>) -> (Vec<String>, Act) {
+        let explorer = explorer();
+        let mut app = App::new(live.is_some());
+        let shown = Shown { explorer: &explorer, number: 0, head: "app.data: 10 events", live };
+        let mut terminal = Terminal::new(TestBackend::new(150, 12)).unwrap();
+        let mut act = Act::Nothing;
+        terminal.draw(|frame| app.draw(frame, &shown)).unwrap();
+        for key in keys {
+            act = app.key(KeyEvent::from(*key), &shown);
+            terminal.draw(|frame| app.draw(frame, &shown)).unwrap();
+        }
+        let text = terminal.backend().to_string();
+        (text.lines().map(|line| line.trim_matches('"').to_owned()).collect(), act)
+    }
+
+    fn words(line: &str) -> String {
+        line.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    const DOWN: KeyCode = KeyCode::Down;
+
+    #[test]
+    fn functions_are_shown_with_who_calls_them_and_whom_they_call() {
+        let (lines, _) = after(&[DOWN], None);
+        assert_eq!(lines[0].trim_end(), " app.data: 10 events");
+        assert!(lines[1].contains("functions: 3") && lines[1].contains("who calls main"), "{lines:#?}");
+        assert!(words(&lines[2]).starts_with("│ TOTAL SELF CALLS AVG P99 FUNCTION"), "{lines:#?}");
+        assert!(words(&lines[3]).contains("10.000 us 4.700 us 1 10.000 us"), "{lines:#?}");
+        let callees: Vec<String> =
+            lines[6..].iter().map(|line| words(line.rsplit('│').next().unwrap())).collect();
+        assert!(callees.contains(&"4.300 us 3 send".to_owned()), "{callees:?}");
+        assert!(callees.contains(&"1.000 us 1 parse".to_owned()), "{callees:?}");
+    }
+
+    #[test]
+    fn enter_goes_to_a_caller_and_search_to_what_is_found() {
+        let (lines, _) = after(&[DOWN, DOWN, KeyCode::Tab, DOWN, KeyCode::Enter], None);
+        assert!(lines[1].contains("who calls main"), "from send to its caller: {lines:#?}");
+        let search = ['/', 'P', 'a', 'r'].map(KeyCode::Char);
+        let (lines, _) = after(&search, None);
+        assert!(lines[1].contains("functions: 1") && lines[1].contains("who calls parse"), "{lines:#?}");
+        assert!(lines[11].contains("/Par_"), "{lines:#?}");
+        let (lines, act) = after(&[search.as_slice(), &[KeyCode::Esc, KeyCode::Char('q')]].concat(), None);
+        assert!(lines[1].contains("functions: 3") && act == Act::Quit, "{lines:#?}");
+    }
+
+    #[test]
+    fn the_table_is_sorted_by_each_column_and_by_name() {
+        let first = |times: usize| {
+            let (lines, _) = after(&vec![KeyCode::Char('s'); times], None);
+            let names = ["main", "parse", "send"];
+            names.into_iter().find(|name| lines[3].contains(name)).unwrap_or("nothing")
+        };
+        assert_eq!([0, 1, 2, 6].map(first), ["main", "main", "send", "main"]);
+    }
+
+    #[test]
+    fn the_timeline_has_a_row_for_each_depth_and_can_be_zoomed() {
+        let (lines, _) = after(&[KeyCode::Char('2')], None);
+        assert!(lines[1].contains("0 ns .. 10.000 us") && lines[2].starts_with("app-7"), "{lines:#?}");
+        assert!(lines[3].starts_with("main"), "{lines:#?}");
+        let (parse, send) = (lines[4].find("parse").unwrap(), lines[4].find("send").unwrap());
+        // A tenth of 150 columns each.
+        assert!((14..=16).contains(&parse) && (74..=76).contains(&send), "{lines:#?}");
+        let (lines, _) = after(&['2', '+', 'd'].map(KeyCode::Char), None);
+        assert!(lines[1].contains("3.500 us .. 8.500 us"), "{lines:#?}");
+        let (lines, _) = after(&['2', '+', 'd', '0', '-', 'a'].map(KeyCode::Char), None);
+        assert!(lines[1].contains("0 ns .. 10.000 us"), "never beyond the ends: {lines:#?}");
+    }
+
+    #[test]
+    fn the_calls_of_a_function_are_gone_to_one_by_one() {
+        let n = KeyCode::Char('n');
+        let send = [DOWN, DOWN];
+        let said = |keys: &[KeyCode]| after(&[&send, keys].concat(), None).0[11].clone();
+        assert!(said(&[n]).contains("send: 100 ns at 3.000 us in app-7"), "{}", said(&[n]));
+        assert!(said(&[n, n, n]).contains("send: 4.000 us at 5.000 us"));
+        assert!(said(&[n, n, n, n]).contains("no further call of send"));
+        assert!(said(&[n, n, KeyCode::Char('N')]).contains("send: 100 ns"));
+        let (lines, _) = after(&[n], None);
+        assert!(lines[11].contains("choose a function first"), "{lines:#?}");
+    }
+
+    #[test]
+    fn a_function_of_a_process_can_be_switched() {
+        let row = |site: u32, function: &str, calls| Row {
+            function: function.into(),
+            module: "app".into(),
+            sites: vec![SiteId(site)],
+            calls,
+            avg_ns: 10,
+            max_ns: 20,
+            total_ns: 10 * calls,
+        };
+        let rows = vec![row(1, "parse", 5), row(2, "send", 50)];
+        let interval = Interval { length_ns: 1_000_000_000, events: 110, lost: 0, rows };
+        let desk = Desk::new(7);
+        desk.toggle(&interval.rows[0]);
+        let (lines, act) =
+            after(&[DOWN, KeyCode::Char(' ')], Some(Live { interval: &interval, desk: &desk }));
+        let Act::Toggle(row) = act else { panic!("{act:?}") };
+        assert_eq!(row.function, "send", "most calls first");
+        assert!(words(&lines[3]).contains("50.0 10 ns 4.000 us 20 ns on send"), "{lines:#?}");
+        assert!(words(&lines[4]).contains("off(user) parse"), "{lines:#?}");
+    }
+
+    #[test]
+    fn no_screen_is_too_small() {
+        let explorer = explorer();
+        let shown = Shown { explorer: &explorer, number: 0, head: "", live: None };
+        for (width, height) in [(0, 0), (1, 1), (5, 3), (30, 5)] {
+            let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+            let mut app = App::new(false);
+            for key in [DOWN, KeyCode::Tab, DOWN, KeyCode::Char('2'), KeyCode::Char('n'), KeyCode::PageDown] {
+                app.key(KeyEvent::from(key), &shown);
+                terminal.draw(|frame| app.draw(frame, &shown)).unwrap();
+            }
+        }
+    }
+}

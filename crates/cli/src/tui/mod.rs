@@ -1,0 +1,144 @@
+//! `calltap tui`: a recording, or a running process, to look around in on a terminal.
+
+mod app;
+mod calls;
+mod rows;
+mod table;
+
+use crate::arguments::Arguments;
+use crate::progress::Progress;
+use crate::seen::Seen;
+use crate::top::{self, screen, view::heading};
+use anyhow::{Result, anyhow, bail};
+use app::{Act, App, Live, Shown};
+use calltap_analysis::Source;
+use calltap_analysis::explore::Explorer;
+use calltap_analysis::timeline::Limits;
+use calltap_analysis::units::{counted, one_line};
+use calltap_trace::TraceReader;
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{Event, KeyEventKind};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+/// Between two looks at what has come; keys are answered at once.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Shows it until somebody has seen enough.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let pid: Option<u32> = arguments.number("pid")?;
+    let path = arguments.path("operand");
+    if pid.is_some() && path.is_some() {
+        bail!("a trace, or a process with -p: not both");
+    }
+    if !screen::is_there() {
+        bail!("this is no terminal: see 'calltap report', 'calltap top' and 'calltap view'");
+    }
+    match pid {
+        None => file(path.unwrap_or_else(|| "calltap.data".into())),
+        Some(pid) => process(pid, arguments),
+    }
+}
+
+fn file(path: PathBuf) -> Result<()> {
+    let reader = TraceReader::open(&path)?;
+    for complaint in reader.complaints() {
+        eprintln!("calltap: {complaint}");
+    }
+    let mut progress = Progress::new(reader.event_count());
+    let explorer = Explorer::new(reader, Limits::default(), Some(&mut |done| progress.set(done)))?;
+    progress.finish();
+    let meta = explorer.source.meta();
+    let lost: u64 = meta.loss.iter().map(|loss| loss.lost_entries + loss.lost_exits).sum();
+    let lost = if lost > 0 { format!(", LOST {}", counted(lost, "event")) } else { String::new() };
+    let head = format!(
+        "{}: {}, {}{lost}",
+        one_line(&path.display().to_string()),
+        counted(explorer.totals.events, "event"),
+        counted(explorer.totals.threads, "thread"),
+    );
+    let over = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        signal_hook::flag::register(signal, over.clone())?;
+    }
+    on_screen(|terminal, keys| {
+        let mut app = App::new(false);
+        while !over.load(Acquire) {
+            let shown = Shown { explorer: &explorer, number: 0, head: &head, live: None };
+            if let Act::Quit = turn(terminal, keys, &mut app, &shown)? {
+                break;
+            }
+        }
+        Ok(())
+    })
+}
+
+fn process(pid: u32, arguments: &Arguments) -> Result<()> {
+    let interval = top::interval(arguments)?;
+    let options = top::options(pid, arguments)?;
+    let seen = Seen::new(pid);
+    let (visited, shown) = thread::scope(|scope| {
+        let watching = scope.spawn(|| seen.watch(&options, interval));
+        // Whatever happens here, also a panic: the process is let go.
+        let leave = seen.desk.leave_at_end();
+        while seen.intervals() == 0 && !watching.is_finished() {
+            thread::sleep(PAUSE);
+        }
+        let shown = match seen.intervals() {
+            0 => Ok(()),
+            _ => on_screen(|terminal, keys| look(&seen, terminal, keys, &|| watching.is_finished())),
+        };
+        drop(leave);
+        (watching.join(), shown)
+    });
+    let visited = visited.map_err(|_| anyhow!("watching process {pid} failed"))??;
+    top::say(&visited);
+    shown
+}
+
+fn look(
+    seen: &Seen,
+    terminal: &mut DefaultTerminal,
+    keys: &Receiver<Event>,
+    over: &dyn Fn() -> bool,
+) -> Result<()> {
+    let mut app = App::new(true);
+    while !over() {
+        let explorer = seen.explorer(!app.is_paused())?;
+        let interval = seen.interval().unwrap_or_default();
+        let head = heading(&seen.desk.status(), &interval);
+        let live = Some(Live { interval: &interval, desk: &seen.desk });
+        let shown = Shown { explorer: &explorer, number: seen.intervals(), head: &head, live };
+        match turn(terminal, keys, &mut app, &shown)? {
+            Act::Quit => break,
+            Act::Toggle(row) => seen.desk.toggle(&row),
+            Act::Nothing => {}
+        }
+    }
+    Ok(())
+}
+
+/// Draws, and does what a key says, if one comes.
+fn turn<S: Source + Sync>(
+    terminal: &mut DefaultTerminal,
+    keys: &Receiver<Event>,
+    app: &mut App,
+    shown: &Shown<'_, S>,
+) -> Result<Act> {
+    terminal.draw(|frame| app.draw(frame, shown))?;
+    match keys.recv_timeout(PAUSE) {
+        Ok(Event::Key(key)) if key.kind != KeyEventKind::Release => Ok(app.key(key, shown)),
+        Ok(_) | Err(RecvTimeoutError::Timeout) => Ok(Act::Nothing),
+        Err(RecvTimeoutError::Disconnected) => bail!("no keys come from the terminal any more"),
+    }
+}
+
+fn on_screen(act: impl FnOnce(&mut DefaultTerminal, &Receiver<Event>) -> Result<()>) -> Result<()> {
+    let _restore = screen::Restore;
+    let mut terminal = ratatui::try_init()?;
+    act(&mut terminal, &screen::keys())
+}

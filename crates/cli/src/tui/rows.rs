@@ -1,0 +1,114 @@
+//! Lines of the table of functions.
+
+use super::app::Shown;
+use crate::top::desk::State;
+use calltap_analysis::Source;
+use calltap_analysis::explore::Function;
+use calltap_analysis::units::{count, duration};
+use calltap_trace::SiteId;
+
+/// A column with numbers: title, width.
+pub struct Column {
+    pub title: &'static str,
+    pub width: u16,
+    /// What it is sorted by, and how it is written.
+    value: fn(&Line) -> f64,
+    text: fn(&Line) -> String,
+}
+
+/// A function, as the table has it.
+pub struct Line {
+    pub site: SiteId,
+    pub name: String,
+    pub module: String,
+    pub state: Option<State>,
+    calls: u64,
+    rate: f64,
+    /// Total, own, average, p99, longest; nanoseconds.
+    times: Option<[u64; 5]>,
+}
+
+impl Column {
+    /// In words of the table.
+    pub fn text(&self, line: &Line) -> String {
+        (self.text)(line)
+    }
+}
+
+fn time(line: &Line, at: usize) -> f64 {
+    line.times.map_or(-1.0, |times| times[at] as f64)
+}
+
+fn time_text(line: &Line, at: usize) -> String {
+    line.times.map_or("-".to_owned(), |times| duration(times[at]))
+}
+
+const TOTAL: Column =
+    Column { title: "TOTAL", width: 11, value: |line| time(line, 0), text: |line| time_text(line, 0) };
+const OWN: Column =
+    Column { title: "SELF", width: 11, value: |line| time(line, 1), text: |line| time_text(line, 1) };
+const CALLS: Column =
+    Column { title: "CALLS", width: 12, value: |line| line.calls as f64, text: |line| count(line.calls) };
+const RATE: Column =
+    Column { title: "CALLS/S", width: 12, value: |line| line.rate, text: |line| format!("{:.1}", line.rate) };
+const AVG: Column =
+    Column { title: "AVG", width: 11, value: |line| time(line, 2), text: |line| time_text(line, 2) };
+const P99: Column =
+    Column { title: "P99", width: 11, value: |line| time(line, 3), text: |line| time_text(line, 3) };
+const MAX: Column =
+    Column { title: "MAX", width: 11, value: |line| time(line, 4), text: |line| time_text(line, 4) };
+
+/// Of a recording.
+pub const FILE: [Column; 6] = [TOTAL, OWN, CALLS, AVG, P99, MAX];
+/// Of a process: the last interval, but for p99, which is of the newest events.
+pub const LIVE: [Column; 4] = [RATE, AVG, P99, MAX];
+
+/// All that have `filter` in their names, by this column; by name where there is none.
+pub fn lines<S: Source + Sync>(shown: &Shown<'_, S>, filter: &str, sort: Option<&Column>) -> Vec<Line> {
+    let times = |function: &Function| {
+        let p99 = |all: [u64; 4]| all[2];
+        function.times.map(|t| [t.total_ns, t.self_ns, t.avg_ns, t.percentiles_ns.map_or(0, p99), t.max_ns])
+    };
+    let mut lines: Vec<Line> = match &shown.live {
+        None => shown
+            .explorer
+            .functions
+            .iter()
+            .map(|function| Line {
+                site: function.site,
+                name: function.name.clone(),
+                module: function.module.clone(),
+                state: None,
+                calls: function.calls,
+                rate: 0.0,
+                times: times(function),
+            })
+            .collect(),
+        Some(live) => live
+            .interval
+            .rows
+            .iter()
+            .filter_map(|row| {
+                let site = *row.sites.first()?;
+                let known = shown.explorer.function(site).and_then(times);
+                let [.., p99, _] = known.unwrap_or_default();
+                Some(Line {
+                    site,
+                    name: row.function.clone(),
+                    module: row.module.clone(),
+                    state: Some(live.desk.state(row)),
+                    calls: row.calls,
+                    rate: live.interval.rate(row.calls),
+                    times: Some([row.total_ns, 0, row.avg_ns, p99, row.max_ns]),
+                })
+            })
+            .collect(),
+    };
+    let filter = filter.to_lowercase();
+    lines.retain(|line| line.name.to_lowercase().contains(&filter));
+    lines.sort_by(|a, b| {
+        let number = |column: &Column| (column.value)(b).total_cmp(&(column.value)(a));
+        sort.map_or(std::cmp::Ordering::Equal, number).then_with(|| a.name.cmp(&b.name))
+    });
+    lines
+}

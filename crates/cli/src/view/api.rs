@@ -1,0 +1,299 @@
+//! What the page asks, and what it is told: numbers below the token, JSON back. Times are nanoseconds since the beginning of the timeline.
+
+use super::subject::Subject;
+use calltap_analysis::explore::{Around, Explorer, Flame, Function, SlowCall};
+use calltap_analysis::timeline::{Block, Timeline};
+use calltap_analysis::{Names, Source};
+use calltap_trace::{SiteId, ThreadId};
+use serde_json::{Value, json};
+use std::fmt::Write;
+use std::str::FromStr;
+
+/// Bars of a histogram at most.
+const BARS: usize = 60;
+/// Boxes of a flame graph are at least this share of its width.
+const NARROWEST: f64 = 1.0 / 3000.0;
+/// Columns of the overview at most, and threads in it.
+const COLUMNS: u64 = 4096;
+const THREADS: usize = 64;
+/// A window is divided into so many stretches at most.
+const FINEST: u64 = 1 << 16;
+
+/// Why a question has no answer.
+pub struct Refusal {
+    /// Of HTTP.
+    pub code: u16,
+    /// One sentence.
+    pub why: String,
+}
+
+impl Refusal {
+    /// With this code and sentence.
+    pub fn new(code: u16, why: &str) -> Refusal {
+        Refusal { code, why: why.to_owned() }
+    }
+}
+
+/// `from=1&to=2`
+pub struct Query<'a>(&'a str);
+
+impl Query<'_> {
+    fn text(&self, key: &str) -> Option<&str> {
+        let pairs = self.0.split('&').filter_map(|pair| pair.split_once('='));
+        pairs.filter(|(name, _)| *name == key).map(|(_, value)| value).next()
+    }
+
+    /// A number that has to be there.
+    pub fn number<T: FromStr>(&self, key: &str) -> Result<T, Refusal> {
+        let number = self.text(key).and_then(|text| text.parse().ok());
+        number.ok_or_else(|| Refusal::new(400, &format!("'{key}' is not a number that fits")))
+    }
+
+    /// Is it 1?
+    pub fn is_set(&self, key: &str) -> bool {
+        self.text(key).is_some_and(|value| value == "1")
+    }
+}
+
+/// Answers a question.
+pub fn answer(subject: &dyn Subject, name: &str, query: &str, post: bool) -> Result<String, Refusal> {
+    let query = Query(query);
+    match (name, post) {
+        ("switch", true) => subject.switch(&query).map(|value| value.to_string()),
+        ("switch", false) | (_, true) => Err(Refusal::new(405, "not in this way")),
+        ("live", _) => Ok(subject.live().unwrap_or(Value::Null).to_string()),
+        _ => subject.ask(name, &query),
+    }
+}
+
+/// Answers a question about recorded calls.
+pub fn explore<S: Source + Sync>(
+    explorer: &Explorer<S>,
+    title: &str,
+    name: &str,
+    query: &Query<'_>,
+) -> Result<String, Refusal> {
+    Ok(match name {
+        "summary" => summary(explorer, title).to_string(),
+        "functions" => functions(explorer).to_string(),
+        "timeline" => timeline(explorer, query)?,
+        "overview" => overview(explorer, query)?,
+        "flame" => flame(explorer, query)?.to_string(),
+        "function" => function(explorer, query)?.to_string(),
+        "calls" => calls(explorer, query)?.to_string(),
+        "next" => next(explorer, query)?.to_string(),
+        _ => return Err(Refusal::new(404, "no such question")),
+    })
+}
+
+fn summary<S: Source + Sync>(explorer: &Explorer<S>, title: &str) -> Value {
+    let (meta, totals) = (explorer.source.meta(), &explorer.totals);
+    let names = Names::new(meta, false);
+    let process = |thread: ThreadId| {
+        let process = meta.threads.get(thread.0 as usize).map_or(0, |thread| thread.process);
+        meta.processes.get(process as usize)
+    };
+    let threads = explorer.timeline.threads().map(|thread| {
+        let (depth, deeper) = explorer.timeline.depth(thread);
+        json!({
+            "id": thread.0,
+            "tid": names.tid(thread),
+            "name": names.comm(thread),
+            "pid": process(thread).map_or(0, |process| process.pid),
+            "process": process(thread).map_or("", |process| &process.comm),
+            "depth": depth,
+            "deeper": deeper,
+        })
+    });
+    let lost = meta
+        .loss
+        .iter()
+        .fold((0, 0), |(entries, exits), loss| (entries + loss.lost_entries, exits + loss.lost_exits));
+    let mut notes = explorer.source.complaints().to_vec();
+    notes.extend(meta.notes.iter().cloned());
+    notes.extend(totals.first_damage.iter().map(|first| {
+        format!("{} parts of the file are unreadable and left out; the first: {first}", totals.damaged)
+    }));
+    json!({
+        "title": title,
+        "command": meta.session.as_ref().map(|session| session.command.join(" ")),
+        "host": meta.session.as_ref().map(|session| &session.host),
+        "timed": explorer.source.has_time(),
+        "end": explorer.timeline.end(),
+        "events": totals.events,
+        "calls": totals.calls,
+        "lost": lost.0.max(totals.lost_entries) + lost.1.max(totals.lost_exits),
+        "threads": threads.collect::<Vec<_>>(),
+        "notes": notes,
+    })
+}
+
+fn functions<S: Source>(explorer: &Explorer<S>) -> Value {
+    let row = |function: &Function| {
+        let Function { site, name, module, calls, times, .. } = function;
+        match times {
+            None => json!([site.0, name, module, calls]),
+            Some(t) => {
+                let [p50, p90, p99, p999] = t.percentiles_ns.unwrap_or_default();
+                json!([
+                    site.0, name, module, calls, t.total_ns, t.self_ns, t.avg_ns, t.min_ns, t.max_ns, p50,
+                    p90, p99, p999
+                ])
+            }
+        }
+    };
+    explorer.functions.iter().map(row).collect()
+}
+
+/// `lanes=THREAD.FIRST.LAST,...`: these threads, at these depths.
+fn timeline<S: Source + Sync>(explorer: &Explorer<S>, query: &Query<'_>) -> Result<String, Refusal> {
+    let (from, to): (u64, u64) = (query.number("from")?, query.number("to")?);
+    // (Nobody has a screen for all calls of a long time.)
+    let resolution = query.number::<u64>("resolution")?.max(to.saturating_sub(from) / FINEST);
+    let focus = match query.text("focus") {
+        Some(_) => Some(only(explorer, query_function(explorer, query, "focus")?)?),
+        None => None,
+    };
+    let mut text = String::from("[");
+    for lane in query.text("lanes").unwrap_or_default().split(',').filter(|lane| !lane.is_empty()) {
+        let numbers: Vec<u32> = lane.split('.').filter_map(|number| number.parse().ok()).collect();
+        let [thread, first, last] = numbers[..] else {
+            return Err(Refusal::new(400, "a lane is THREAD.FIRST.LAST"));
+        };
+        let window = explorer.timeline.window(&explorer.source, ThreadId(thread), (from, to), resolution);
+        let comma = if text.len() > 1 { "," } else { "" };
+        let _ = write!(text, "{comma}{{\"thread\":{thread},\"lost\":");
+        blocks(explorer, &window.lost, &mut text);
+        text += ",\"tracks\":[";
+        let count = (last.saturating_sub(first) as usize).saturating_add(1);
+        for (at, track) in window.tracks.iter().skip(first as usize).take(count).enumerate() {
+            text += if at > 0 { "," } else { "" };
+            blocks(explorer, track, &mut text);
+        }
+        text += "],\"focus\":";
+        let focused = focus.as_ref().map(|focus| {
+            focus
+                .window(&explorer.source, ThreadId(thread), (from, to), resolution)
+                .tracks
+                .into_iter()
+                .flatten()
+        });
+        blocks(explorer, &focused.into_iter().flatten().collect::<Vec<_>>(), &mut text);
+        text += "}";
+    }
+    Ok(text + "]")
+}
+
+/// Six numbers for each, in one list: start, length, function, calls, the longest, time in calls.
+fn blocks<S: Source>(explorer: &Explorer<S>, blocks: &[Block], text: &mut String) {
+    text.push('[');
+    for (at, block) in blocks.iter().enumerate() {
+        let (comma, f) = (if at > 0 { "," } else { "" }, explorer.known(block.site).0);
+        let Block { start, end, busy, longest, calls, .. } = block;
+        let _ = write!(text, "{comma}{start},{},{f},{calls},{longest},{busy}", end - start);
+    }
+    text.push(']');
+}
+
+/// How deep each thread was, column by column.
+fn overview<S: Source + Sync>(explorer: &Explorer<S>, query: &Query<'_>) -> Result<String, Refusal> {
+    let columns = query.number::<u64>("columns")?.clamp(1, COLUMNS);
+    let end = explorer.timeline.end().max(1);
+    let threads: Vec<Value> = explorer
+        .timeline
+        .threads()
+        .take(THREADS)
+        .map(|thread| {
+            let mut depths = vec![0u32; columns as usize];
+            let window = explorer.timeline.window(&explorer.source, thread, (0, end), end / columns);
+            let column = |at: u64| {
+                (u128::from(at) * u128::from(columns) / u128::from(end)).min(u128::from(columns) - 1) as usize
+            };
+            for (depth, track) in window.tracks.iter().enumerate() {
+                for block in track {
+                    depths[column(block.start)..=column(block.end)].fill(depth as u32 + 1);
+                }
+            }
+            json!({ "thread": thread.0, "depths": depths })
+        })
+        .collect();
+    Ok(Value::from(threads).to_string())
+}
+
+fn flame<S: Source>(explorer: &Explorer<S>, query: &Query<'_>) -> Result<Value, Refusal> {
+    let flame = if query.text("f").is_some() {
+        let function = query_function(explorer, query, "f")?;
+        let flame = explorer.flame_of(function, query.is_set("callers"), NARROWEST);
+        flame.ok_or_else(|| Refusal::new(404, "it is in none of the call paths that were kept"))?
+    } else {
+        explorer.flame(query.number("root")?, NARROWEST)
+    };
+    let Flame { boxes, below, timed, merged } = flame;
+    let site = |site: Option<SiteId>| site.map(|site| site.0);
+    let boxes = boxes
+        .iter()
+        .map(|b| json!([b.node, site(b.site), b.left, b.width, b.level, b.calls, b.weight, b.own]));
+    let below = below.into_iter().map(|(node, function)| json!([node, site(function)]));
+    Ok(json!({
+        "boxes": boxes.collect::<Vec<_>>(),
+        "below": below.collect::<Vec<_>>(),
+        "timed": timed,
+        "merged": merged,
+    }))
+}
+
+fn query_function<'a, S: Source>(
+    explorer: &'a Explorer<S>,
+    query: &Query<'_>,
+    key: &str,
+) -> Result<&'a Function, Refusal> {
+    let function = explorer.function(SiteId(query.number(key)?));
+    function.ok_or_else(|| Refusal::new(404, "no such function was called"))
+}
+
+fn function<S: Source>(explorer: &Explorer<S>, query: &Query<'_>) -> Result<Value, Refusal> {
+    let function = query_function(explorer, query, "f")?;
+    let bars = explorer.histogram(function, BARS);
+    let Around { callers, callees } = explorer.around(function);
+    let relatives = |list: Vec<calltap_analysis::explore::Relative>| -> Vec<Value> {
+        list.into_iter().map(|r| json!([r.site.0, r.calls, r.total_ns])).collect()
+    };
+    Ok(json!({
+        "bars": bars.iter().map(|bar| json!([bar.from_ns, bar.to_ns, bar.calls])).collect::<Vec<_>>(),
+        "slowest": slow(explorer.slowest(function)),
+        "callers": relatives(callers),
+        "callees": relatives(callees),
+    }))
+}
+
+fn slow(calls: Vec<SlowCall>) -> Vec<Value> {
+    let call = |c: SlowCall| json!([c.thread.0, c.start_ns, c.duration_ns, c.depth, c.unfinished]);
+    calls.into_iter().map(call).collect()
+}
+
+fn calls<S: Source>(explorer: &Explorer<S>, query: &Query<'_>) -> Result<Value, Refusal> {
+    let function = query_function(explorer, query, "f")?;
+    let bars = explorer.histogram(function, BARS);
+    let bar = bars.get(query.number::<usize>("bar")?).ok_or_else(|| Refusal::new(404, "no such bar"))?;
+    let calls = explorer.in_bar(function, bar).map_err(|error| Refusal::new(500, &error.to_string()))?;
+    Ok(slow(calls).into())
+}
+
+/// The timeline of one function.
+fn only<S: Source + Sync>(
+    explorer: &Explorer<S>,
+    function: &Function,
+) -> Result<std::sync::Arc<Timeline>, Refusal> {
+    explorer.only(function).map_err(|error| Refusal::new(500, &error.to_string()))
+}
+
+fn next<S: Source + Sync>(explorer: &Explorer<S>, query: &Query<'_>) -> Result<Value, Refusal> {
+    let function = query_function(explorer, query, "f")?;
+    let calls = only(explorer, function)?;
+    let moment = query.text("at").map(|_| query.number("at")).transpose()?;
+    let found = explorer.next_call(&calls, moment, !query.is_set("back"));
+    Ok(found.map_or(Value::Null, |(thread, start, end)| {
+        let depth = explorer.depth_of(thread, function, start);
+        json!([thread.0, start, end - start, depth])
+    }))
+}

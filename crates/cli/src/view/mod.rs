@@ -1,0 +1,128 @@
+//! `calltap view`: a recording, or a running process, as a page in a browser.
+
+mod api;
+mod server;
+mod subject;
+
+use crate::arguments::Arguments;
+use crate::progress::Progress;
+use crate::seen::Seen;
+use crate::{top, values};
+use anyhow::{Context, Result, anyhow, bail};
+use calltap_analysis::explore::Explorer;
+use calltap_analysis::timeline::Limits;
+use calltap_trace::TraceReader;
+use server::Server;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::thread;
+use std::time::Duration;
+use subject::{File, Process, Subject};
+
+/// Between two looks whether it is time to go.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Serves the page until somebody has seen enough.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let port: u16 = arguments.number("port")?.unwrap_or(0);
+    let pid: Option<u32> = arguments.number("pid")?;
+    match (arguments.path("operand"), pid) {
+        (Some(_), Some(_)) => bail!("a trace, or a process with -p: not both"),
+        (path, None) => file(path.unwrap_or_else(|| "calltap.data".into()), port),
+        (None, Some(pid)) => process(pid, port, arguments),
+    }
+}
+
+fn file(path: PathBuf, port: u16) -> Result<()> {
+    let reader = TraceReader::open(&path)?;
+    for complaint in reader.complaints() {
+        eprintln!("calltap: {complaint}");
+    }
+    // (Before the events are read: who cannot be asked needs no answers.)
+    let server = Server::new(port)?;
+    let mut progress = Progress::new(reader.event_count());
+    let explorer = Explorer::new(reader, Limits::default(), Some(&mut |done| progress.set(done)))?;
+    progress.finish();
+    let over = end_flag()?;
+    server.announce()?;
+    let subject = File { explorer, path };
+    server.serve(&subject, &|| {
+        while !over.load(Acquire) {
+            thread::sleep(PAUSE);
+        }
+    });
+    Ok(())
+}
+
+fn process(pid: u32, port: u16, arguments: &Arguments) -> Result<()> {
+    let interval = top::interval(arguments)?;
+    let idle = arguments.text("idle").unwrap_or_default();
+    let idle = if idle == "none" { None } else { Some(values::time(&idle)?) };
+    let options = top::options(pid, arguments)?;
+    let server = Server::new(port)?;
+    // (From the beginning: a signal may come right behind the end of the process.)
+    let over = end_flag()?;
+    let seen = Seen::new(pid);
+    let ended = AtomicBool::new(false);
+    let subject = Process { seen: &seen, ended: &ended, pid };
+    let (visited, shown) = thread::scope(|scope| {
+        let watching = scope.spawn(|| {
+            let visited = seen.watch(&options, interval);
+            ended.store(true, Release);
+            visited.inspect(top::say)
+        });
+        // Whatever happens here, also a panic: the process is let go.
+        let leave = seen.desk.leave_at_end();
+        while seen.intervals() == 0 && !watching.is_finished() {
+            thread::sleep(PAUSE);
+        }
+        if seen.intervals() == 0 {
+            return (watching.join(), Ok(()));
+        }
+        let shown = server.announce();
+        server.serve(&subject, &|| {
+            while shown.is_ok() && !watching.is_finished() && !server.is_forgotten(idle) {
+                thread::sleep(PAUSE);
+            }
+        });
+        drop(leave);
+        let visited = watching.join();
+        // What a process did last can still be looked at.
+        if let Ok(Ok(visited)) = &visited
+            && visited.ended
+            && shown.is_ok()
+        {
+            stay(&server, &subject, idle, &over);
+        }
+        (visited, shown)
+    });
+    visited.map_err(|_| anyhow!("watching process {pid} failed"))??;
+    shown
+}
+
+/// Serves on until we are told to end, or forgotten.
+fn stay(server: &Server, subject: &dyn Subject, idle: Option<Duration>, over: &AtomicBool) {
+    eprintln!("calltap: the process has ended; what was seen of it last stays until Ctrl-C");
+    server.serve(subject, &|| {
+        while !over.load(Acquire) && !server.is_forgotten(idle) {
+            thread::sleep(PAUSE);
+        }
+    });
+}
+
+/// Set when we are told to end.
+fn end_flag() -> Result<Arc<AtomicBool>> {
+    let over = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        signal_hook::flag::register(signal, over.clone())?;
+    }
+    Ok(over)
+}
+
+/// Says something to whoever started us, if there is anybody.
+fn say(line: &str) -> Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{line}").and_then(|()| out.flush()).context("cannot say where the page is")
+}

@@ -1,0 +1,183 @@
+// What all views share: questions to the server, what is chosen, numbers and colours as people read them.
+
+export const $ = id => document.getElementById(id);
+
+// An element with attributes and content.
+export function make(tag, attributes = {}, ...content) {
+  const svg = ["svg", "g", "rect", "text", "line", "title"].includes(tag);
+  const element = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (value != null) element.setAttribute(name, value);
+  }
+  element.append(...content);
+  return element;
+}
+
+// What is known, and what is chosen.
+export const state = {
+  summary: null,
+  functions: new Map(),
+  live: null,
+  selected: null,
+  filter: "",
+  following: false,
+};
+
+// Who wants to know when it changes.
+const listeners = {};
+export const on = (what, listener) => (listeners[what] ||= []).push(listener);
+export const tell = (what, ...about) => (listeners[what] || []).forEach(listener => listener(...about));
+
+export class Gone extends Error {}
+
+// Asks the server.
+export async function ask(name, query = {}, method = "GET") {
+  let answer;
+  try {
+    // (All values are numbers, or lists of them.)
+    const words = Object.entries(query).map(([key, value]) => `${key}=${value}`);
+    answer = await fetch(`api/${name}?${words.join("&")}`, { method });
+  } catch {
+    throw new Gone("calltap has ended: nothing new can be shown");
+  }
+  const value = await answer.json().catch(() => ({ error: `${answer.status} ${answer.statusText}` }));
+  if (!answer.ok) throw new Error(value.error);
+  return value;
+}
+
+// Only the newest answer counts.
+export function newest(act) {
+  let last = 0;
+  return async (...given) => {
+    const mine = ++last;
+    try {
+      const value = await act(...given);
+      return mine === last ? value : undefined;
+    } catch (error) {
+      complain(error);
+    }
+  };
+}
+
+export function complain(error) {
+  console.error(error);
+  note("error", error.message);
+}
+
+// Lines above everything, by what they are about.
+const notes = new Map();
+export function note(about, text) {
+  if (text) notes.set(about, text);
+  else notes.delete(about);
+  $("notes").textContent = [...notes.values()].join("\n");
+  $("notes").hidden = notes.size === 0;
+}
+
+export function say(text) {
+  $("said").textContent = text;
+}
+
+export const count = number => Math.round(number).toLocaleString("en");
+export const plural = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
+
+const UNITS = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]];
+// A time with a unit that fits. Where there is no time, what counts are events.
+export function time(ns, digits = 3) {
+  if (!state.summary?.timed) return count(ns);
+  const [size, unit] = UNITS.find(([size]) => Math.abs(ns) >= size) || UNITS[3];
+  const number = ns / size;
+  return `${size === 1 ? Math.round(number) : number.toFixed(digits)} ${unit}`;
+}
+
+export function percent(share) {
+  return `${(share * 100).toFixed(share < 0.1 ? 2 : 1)} %`;
+}
+
+export const functionOf = f => state.functions.get(f) || { f, name: "[unknown]", module: "", calls: 0 };
+export const threadOf = id => state.summary.threads.find(thread => thread.id === id);
+
+export function select(f, where) {
+  state.selected = f;
+  tell("select", where);
+}
+
+// Colours: a hue by module and name, the same in every view and every run.
+const dark = matchMedia("(prefers-color-scheme: dark)");
+export function isDark() {
+  const theme = document.documentElement.dataset.theme;
+  return theme ? theme === "dark" : dark.matches;
+}
+dark.addEventListener("change", () => tell("theme"));
+
+let colours = new Map();
+on("theme", () => { colours = new Map(); });
+export function colour(f) {
+  let found = colours.get(f);
+  if (!found) {
+    const { name, module } = functionOf(f);
+    let hash = 2166136261;
+    for (const text of [module, name.split(/[:_<(]/)[0], name])
+      for (let at = 0; at < text.length; at++) hash = Math.imul(hash ^ text.charCodeAt(at), 16777619);
+    const [hue, shade] = [(hash >>> 0) % 360, (hash >>> 12) % 3];
+    found = isDark() ? `hsl(${hue} 38% ${34 + 4 * shade}%)` : `hsl(${hue} 62% ${76 + 4 * shade}%)`;
+    colours.set(f, found);
+  }
+  return found;
+}
+
+// Colours of the style sheet for canvases, which do not know its functions.
+let inks = null;
+on("theme", () => { inks = null; });
+export function ink() {
+  if (!inks) {
+    inks = {};
+    const probe = document.body.appendChild(make("i", { hidden: "" }));
+    for (const name of ["paper", "panel", "raised", "ink", "soft", "line", "accent", "bad", "mark"]) {
+      probe.style.color = `var(--${name})`;
+      inks[name] = getComputedStyle(probe).color;
+    }
+    probe.remove();
+  }
+  return inks;
+}
+
+// A canvas as sharp as the screen; returns its context and size in CSS pixels.
+export function sharpen(canvas, width, height) {
+  const ratio = devicePixelRatio || 1;
+  if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
+    canvas.width = Math.round(width * ratio);
+    canvas.height = Math.round(height * ratio);
+    canvas.style.height = `${height}px`;
+  }
+  const context = canvas.getContext("2d");
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  return context;
+}
+
+// As much of a text as fits; the end of a name says more than its beginning where it has namespaces.
+export const FONT = "11px system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif";
+const CHARACTER = 6.2;
+export function fit(text, width) {
+  const room = Math.floor(width / CHARACTER);
+  if (text.length <= room) return text;
+  const short = text.replace(/\(.*$/, "").replace(/<.*>/, "<>");
+  if (short.length <= room) return short;
+  const last = short.split("::").pop();
+  if (last.length <= room) return last;
+  return room > 3 ? `${last.slice(0, room - 1)}…` : "";
+}
+
+// Next to the pointer, never outside the window.
+export function tip(event, ...content) {
+  const box = $("tip");
+  if (!content.length) {
+    box.hidden = true;
+    return;
+  }
+  box.replaceChildren(...content);
+  box.hidden = false;
+  const [width, height] = [box.offsetWidth, box.offsetHeight];
+  box.style.left = `${Math.max(4, Math.min(event.clientX + 14, innerWidth - width - 8))}px`;
+  box.style.top = `${event.clientY + 18 + height > innerHeight ? event.clientY - height - 10 : event.clientY + 18}px`;
+}

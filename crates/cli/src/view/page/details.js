@@ -1,0 +1,121 @@
+// The chosen function: its numbers, how long its calls take, the slow ones, callers and callees.
+
+import { $, ask, colour, count, functionOf, make, newest, on, percent, plural, select, state, tell, threadOf, time } from "./common.js";
+
+const panel = $("details");
+const load = newest(async f => [f, await ask("function", { f })]);
+const loadBar = newest((f, bar) => ask("calls", { f, bar }));
+
+let shown = null;
+let bar = null;
+
+function numbers(one) {
+  const all = [["calls", count(one.calls)]];
+  if (one.timed) all.push(["total", time(one.total)], ["self", time(one.self)], ["average", time(one.avg)], ["shortest", time(one.min)], ["longest", time(one.max)],
+    ["p50", time(one.p50)], ["p90", time(one.p90)], ["p99", time(one.p99)]);
+  return make("dl", {}, ...all.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
+}
+
+// Bars on a logarithmic scale of time; heights by the square root, so that the rare slow ones can be seen.
+function histogram(f, bars) {
+  const [w, h, bottom] = [344, 118, 98];
+  const most = Math.max(...bars.map(([, , calls]) => calls));
+  const wide = w / bars.length;
+  const all = bars.reduce((sum, [, , calls]) => sum + calls, 0);
+  const svg = make("svg", { id: "histogram", viewBox: `0 0 ${w} ${h}`, role: "group", "aria-label": "Durations: how many calls took how long. Every bar shows its slowest calls." });
+  svg.append(make("line", { x1: 0, x2: w, y1: bottom + 0.5, y2: bottom + 0.5 }));
+  bars.forEach(([from, to, calls], at) => {
+    if (!calls) return;
+    const high = Math.max(2, Math.sqrt(calls / most) * (bottom - 8));
+    const label = `${plural(calls, "call")} (${percent(calls / all)}) of ${time(from)} to ${time(to)}`;
+    const act = () => inBar(f, at, at === bar);
+    svg.append(make("g", {
+      class: "button", role: "button", tabindex: 0, "aria-label": label, "aria-pressed": at === bar, "data-bar": at, onclick: act,
+      onkeydown: event => { if (event.key === "Enter" || event.key === " ") { act(); event.preventDefault(); } },
+    },
+      make("title", {}, label),
+      make("rect", { class: "hit", x: at * wide, y: 0, width: wide, height: bottom }),
+      make("rect", { class: "bar", x: at * wide + 0.5, y: bottom - high, width: Math.max(wide - 1, 1), height: high, rx: 1.5 })));
+  });
+  const ends = [[0, "start", bars[0][0]], [w / 2, "middle", bars[bars.length >> 1][0]], [w, "end", bars.at(-1)[1]]];
+  for (const [x, anchor, ns] of bars.length > 4 ? ends : [ends[0], ends[2]]) svg.append(make("text", { x, y: h - 6, "text-anchor": anchor }, time(ns, 1)));
+  return svg;
+}
+
+async function inBar(f, at, again) {
+  bar = again ? null : at;
+  panel.querySelectorAll("[data-bar]").forEach(one => one.setAttribute("aria-pressed", Number(one.dataset.bar) === bar));
+  const calls = again ? shown.slowest : await loadBar(f, at);
+  if (!calls) return;
+  const [from, to] = shown.bars[at];
+  panel.querySelector("#slow").replaceWith(slow(f, calls, again ? "Slowest calls" : `Calls of ${time(from)} to ${time(to)}`));
+}
+
+function slow(f, calls, title) {
+  const rows = calls.map(([thread, start, length, depth, unfinished]) => {
+    const { name, tid } = threadOf(thread) || { name: "?", tid: "" };
+    const go = () => tell("jump", { thread, start, length, depth, f });
+    return make("tr", {}, make("td", {}, make("button", { onclick: go, title: "show it in the timeline" }, time(length) + (unfinished ? " …" : ""))),
+      make("td", {}, time(start)), make("td", { class: "soft" }, `${name} ${tid}`));
+  });
+  const table = rows.length ? make("table", {}, make("tr", {}, make("th", { scope: "col" }, "took"), make("th", { scope: "col" }, "began at"), make("th", { scope: "col" }, "thread")), ...rows.slice(0, 20)) : make("p", { class: "soft" }, "None has a duration.");
+  const more = rows.length > 20 ? [make("button", { onclick: event => { table.append(...rows.slice(20)); event.target.remove(); } }, `${rows.length - 20} more`)] : [];
+  return make("div", { id: "slow" }, make("h3", {}, title), table, ...more);
+}
+
+function relatives(title, list, none) {
+  const rows = list.slice(0, 30).map(([f, calls, total]) => {
+    const swatch = make("span", { class: "swatch" });
+    swatch.style.background = colour(f);
+    const { name } = functionOf(f);
+    return make("tr", {}, make("td", { title: name }, make("button", { onclick: () => select(f, "details") }, swatch, name)), make("td", {}, state.summary.timed ? time(total, 1) : ""), make("td", { class: "soft" }, `${count(calls)}×`));
+  });
+  return make("div", {}, make("h3", {}, title), rows.length ? make("table", {}, ...rows) : make("p", { class: "soft" }, none));
+}
+
+async function draw() {
+  const f = state.selected;
+  panel.hidden = f == null;
+  if (f == null) {
+    bar = null;
+    delete panel.dataset.f;
+    return;
+  }
+  const one = functionOf(f);
+  const answer = one.calls ? await load(f) : [f, { bars: [], slowest: [], callers: [], callees: [] }];
+  if (!answer || state.selected !== answer[0]) return;
+  shown = answer[1];
+  bar = null;
+  const swatch = make("span", { class: "swatch" });
+  swatch.style.background = colour(f);
+  const at = panel.dataset.f === String(f) ? panel.scrollTop : 0;
+  panel.dataset.f = f;
+  const act = (text, what, ...about) => make("button", { onclick: () => tell(what, ...about) }, text);
+  const live = state.live ? [make("button", {
+    role: "switch", "aria-checked": (one.is || "on") === "on", "aria-label": `${one.name} is traced`, onclick: () => tell("turn", f, (one.is || "on") !== "on"),
+  })] : [];
+  panel.replaceChildren(
+    make("div", { class: "head" }, make("div", {}, make("h2", {}, swatch, one.name), make("span", { class: "soft" }, one.module)), ...live, make("button", { onclick: () => select(null), "aria-label": "Close", title: "Close ( Esc )" }, "✕")),
+    make("div", { class: "actions" }, act("‹ Previous call", "next", true), act("Next call ›", "next", false),
+      make("button", { onclick: () => { tell("show", "flame"); tell("flame", "callees"); } }, "What it calls"),
+      make("button", { onclick: () => { tell("show", "flame"); tell("flame", "callers"); } }, "Who calls it")),
+    numbers(one),
+    ...(shown.bars.length && state.summary.timed ? [make("h3", {}, "How long its calls take"), histogram(f, shown.bars)] : []),
+    slow(f, state.summary.timed ? shown.slowest : [], "Slowest calls"),
+    relatives("Called by", shown.callers, "Nobody that is traced."),
+    relatives("Calls", shown.callees, "Nothing that is traced."));
+  panel.scrollTop = at;
+}
+
+export const details = {
+  begin() {
+    // (Who is at work in it keeps it as it is.)
+    on("select", () => { if (panel.dataset.f !== String(state.selected)) draw(); });
+    on("data", () => { if (bar == null && !panel.contains(document.activeElement)) draw(); });
+    on("theme", draw);
+    on("live", () => {
+      const own = panel.querySelector('[role="switch"]');
+      if (own && state.selected != null) own.setAttribute("aria-checked", (functionOf(state.selected).is || "on") === "on");
+    });
+  },
+};

@@ -1,0 +1,172 @@
+// Where the time goes, by call path: callers above, callees below.
+
+import { $, FONT, ask, colour, count, fit, functionOf, ink, make, newest, on, percent, plural, say, select, sharpen, state, time, tip } from "./common.js";
+
+const ROW = 19;
+const [canvas, flames, crumbs] = ["boxes", "flames", "crumbs"].map($);
+const modes = [...document.querySelectorAll("[data-mode]")];
+
+let mode = "all";
+let root = 0;
+let graph = null;
+let asked = "";
+let chosen = null;
+let hover = null;
+
+const load = newest(query => ask("flame", query));
+
+async function refresh(force) {
+  modes.forEach(button => {
+    button.setAttribute("aria-checked", button.dataset.mode === mode);
+    button.tabIndex = button.dataset.mode === mode ? 0 : -1;
+    if (button.dataset.mode !== "all") button.disabled = state.selected == null;
+  });
+  if (state.selected == null && mode !== "all") return setMode("all");
+  if (state.view !== "flame") return;
+  const query = mode === "all" ? { root } : { f: state.selected, callers: mode === "callers" ? 1 : 0 };
+  const now = JSON.stringify(query);
+  if (force || asked !== now) {
+    asked = now;
+    const answer = await load(query);
+    if (!answer) return;
+    graph = answer;
+    graph.levels = [];
+    graph.boxes = graph.boxes.map(([node, f, left, width, level, calls, weight, own]) => ({ node, f, left, width, level, calls, weight, own }));
+    for (const box of graph.boxes) (graph.levels[box.level] ||= []).push(box);
+    graph.levels.forEach(level => level.sort((a, b) => a.left - b.left));
+    chosen = null;
+    trail();
+  }
+  draw();
+}
+
+function setMode(to) {
+  mode = to;
+  refresh();
+}
+
+const name = box => box.f == null ? (mode === "all" ? "all" : functionOf(state.selected).name) : functionOf(box.f).name;
+const weight = ns => graph.timed ? time(ns) : plural(ns, "call");
+
+function trail() {
+  const parts = [];
+  if (mode === "all") {
+    const last = graph.boxes[0];
+    for (const [node, f] of graph.below) parts.push(make("button", { onclick: () => zoom(node) }, f == null ? "all" : functionOf(f).name), " › ");
+    if (graph.below.length) parts.push(name(last));
+    else parts.push(graph.merged ? `${count(graph.merged)} calls by further paths are part of their callers` : "a click zooms in");
+  } else parts.push(mode === "callers" ? `who calls ${functionOf(state.selected).name}, innermost first` : `what ${functionOf(state.selected).name} calls, from wherever it is called`);
+  crumbs.replaceChildren(...parts);
+}
+
+function zoom(node) {
+  if (mode !== "all") return;
+  root = node;
+  refresh();
+}
+
+function draw() {
+  if (state.view !== "flame" || !graph) return;
+  const w = flames.clientWidth;
+  const h = Math.max(graph.levels.length * ROW + 12, flames.clientHeight - 1);
+  const c = sharpen(canvas, w, h);
+  const inks = ink();
+  c.fillStyle = inks.paper;
+  c.fillRect(0, 0, w, h);
+  c.font = FONT;
+  c.textBaseline = "middle";
+  for (const box of graph.boxes) {
+    const [a, wide, y] = [box.left * w, box.width * w, box.level * ROW + 6];
+    const matches = state.filter ? name(box).toLowerCase().includes(state.filter) : state.selected == null || mode !== "all" || box.f === state.selected;
+    c.globalAlpha = matches ? 1 : 0.5;
+    c.fillStyle = box.f == null ? inks.line : colour(box.f);
+    c.fillRect(a, y, Math.max(wide - 0.7, 0.5), ROW - 1.5);
+    if (wide > 28) {
+      c.fillStyle = inks.ink;
+      const label = fit(name(box), wide - 8);
+      c.fillText(label, a + 4, y + ROW / 2 - 0.5);
+      const room = wide - 8 - c.measureText(label).width;
+      const share = `${weight(box.weight)}  ${percent(box.width)}`;
+      if (room > c.measureText(share).width + 16) {
+        c.globalAlpha *= 0.6;
+        c.textAlign = "right";
+        c.fillText(share, a + wide - 5, y + ROW / 2 - 0.5);
+        c.textAlign = "left";
+      }
+    }
+  }
+  c.globalAlpha = 1;
+  for (const [box, line] of [[hover, 1], [chosen, 2]]) {
+    if (!box) continue;
+    c.strokeStyle = inks.ink;
+    c.lineWidth = line;
+    c.strokeRect(box.left * w + 0.5, box.level * ROW + 6.5, Math.max(box.width * w - 1, 2), ROW - 2.5);
+  }
+}
+
+function hit(event) {
+  if (!graph) return null;
+  const area = canvas.getBoundingClientRect();
+  const [share, y] = [(event.clientX - area.left) / area.width, event.clientY - area.top - 6];
+  return graph.levels[Math.floor(y / ROW)]?.find(box => box.left <= share && share <= box.left + box.width) || null;
+}
+
+function describe(box) {
+  const own = mode === "callers" ? "" : `, ${weight(box.own)} of its own`;
+  return `${weight(box.weight)} (${percent(box.width)} of what is shown)${own}; ${plural(box.calls, "call")}`;
+}
+
+canvas.addEventListener("pointermove", event => {
+  hover = hit(event);
+  if (hover) tip(event, make("b", {}, name(hover)), make("br"), describe(hover));
+  else tip(event);
+  draw();
+});
+canvas.addEventListener("pointerleave", event => { hover = null; tip(event); draw(); });
+canvas.addEventListener("click", event => {
+  const box = hit(event);
+  if (!box) return;
+  tip(event);
+  chosen = box;
+  if (box.f != null) select(box.f, "flame");
+  if (mode === "all") zoom(box.node);
+});
+flames.addEventListener("keydown", event => {
+  if (!graph?.boxes.length) return;
+  const from = chosen || graph.boxes[0];
+  const level = graph.levels[from.level];
+  const near = (boxes, test) => boxes?.find(test);
+  let next;
+  switch (event.key) {
+    case "ArrowDown": next = chosen ? near(graph.levels[from.level + 1], box => box.left >= from.left - 1e-9 && box.left < from.left + from.width) : from; break;
+    case "ArrowUp": next = near(graph.levels[from.level - 1], box => box.left <= from.left + 1e-9 && from.left < box.left + box.width + 1e-9); break;
+    case "ArrowRight": next = level[level.indexOf(from) + 1]; break;
+    case "ArrowLeft": next = level[level.indexOf(from) - 1]; break;
+    case "Enter": if (from.f != null) select(from.f, "flame"); zoom(from.node); break;
+    case "Escape": if (root) { zoom(graph.below.at(-1)[0]); event.stopPropagation(); } return;
+    default: return;
+  }
+  event.preventDefault();
+  if (!next) return;
+  chosen = next;
+  say(`${name(next)}: ${describe(next)}`);
+  const y = next.level * ROW;
+  if (y < flames.scrollTop || y > flames.scrollTop + flames.clientHeight - ROW) flames.scrollTop = y - flames.clientHeight / 2;
+  draw();
+});
+modes.forEach((button, at) => {
+  button.addEventListener("click", () => setMode(button.dataset.mode));
+  button.addEventListener("keydown", event => {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    const next = step && modes[(at + step + 3) % 3];
+    if (next && !next.disabled) { setMode(next.dataset.mode); next.focus(); }
+  });
+});
+on("select", () => refresh());
+on("filter", draw);
+on("theme", draw);
+on("data", () => { asked = ""; refresh(true); });
+on("flame", to => setMode(to));
+new ResizeObserver(draw).observe(flames);
+
+export const flame = { shown: () => refresh() };

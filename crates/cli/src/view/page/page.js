@@ -1,0 +1,246 @@
+// The frame of the page: tabs, search, keys, theme, and following a process that runs.
+
+import { $, Gone, ask, complain, count, functionOf, make, note, on, percent, plural, say, select, state, tell, time } from "./common.js";
+import { timeline } from "./timeline.js";
+import { flame } from "./flame.js";
+import { functions } from "./functions.js";
+import { details } from "./details.js";
+
+const VIEWS = { timeline, flame, functions };
+
+function show(name) {
+  state.view = name;
+  for (const view of Object.keys(VIEWS)) {
+    const tab = $(`tab-${view}`);
+    tab.setAttribute("aria-selected", view === name);
+    tab.tabIndex = view === name ? 0 : -1;
+    $(view).hidden = view !== name;
+  }
+  VIEWS[name].shown();
+}
+
+async function load(fresh) {
+  const [summary, rows] = [await ask("summary", fresh ? { fresh: 1 } : {}), await ask("functions")];
+  state.summary = summary;
+  state.functions = new Map(rows.map(row => {
+    const [f, name, module, calls, total, self, avg, min, max, p50, p90, p99, p999] = row;
+    return [f, { f, name, module, calls, total, self, avg, min, max, p50, p90, p99, p999, timed: row.length > 4 }];
+  }));
+  // A running process may have more functions than its newest events.
+  for (const [f, name, module, rate, avg, max, share, is] of state.live?.rows || []) {
+    const known = state.functions.get(f) || { f, name, module, calls: 0, timed: false };
+    state.functions.set(f, Object.assign(known, { rate, share, is, nowAvg: avg, nowMax: max }));
+  }
+  document.title = `${summary.title} – calltap`;
+  $("title").textContent = summary.command && !state.live ? summary.command : summary.title;
+  facts();
+  note("file", summary.notes.join("\n"));
+  tell("data");
+}
+
+function facts() {
+  const { summary, live } = state;
+  const parts = [plural(summary.events, "event"), plural(summary.threads.length, "thread"), plural(state.functions.size, "function"), time(summary.end)];
+  if (live) {
+    parts.unshift(`${count(live.events)} events/s`);
+    parts.push(`${count(live.on)} on, ${count(live.known - live.on)} off`);
+    if (live.cost != null) parts.push(`tracing costs ${percent(live.cost)}`);
+  } else if (summary.command) {
+    parts.push(summary.title);
+  }
+  const lost = summary.lost + (live?.lost || 0);
+  $("facts").replaceChildren(parts.join("  ·  "), ...(lost ? ["  ·  ", make("span", { class: "lost" }, `${count(lost)} LOST`)] : []));
+}
+
+// Tabs.
+const names = Object.keys(VIEWS);
+names.forEach((name, at) => {
+  const tab = $(`tab-${name}`);
+  tab.addEventListener("click", () => show(name));
+  tab.addEventListener("keydown", event => {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!step) return;
+    const next = names[(at + step + names.length) % names.length];
+    show(next);
+    $(`tab-${next}`).focus();
+  });
+});
+
+// Search.
+const search = $("search");
+const found = $("found");
+let hits = [];
+let hit = -1;
+
+function find() {
+  const text = search.value.trim().toLowerCase();
+  state.filter = text;
+  tell("filter");
+  hits = [];
+  if (text) {
+    const rank = name => name === text ? 0 : name.startsWith(text) ? 1 : name.split(/[^a-z0-9]+/).some(word => word.startsWith(text)) ? 2 : 3;
+    hits = [...state.functions.values()].filter(one => one.name.toLowerCase().includes(text));
+    const all = hits.length;
+    hits = hits.map(one => [rank(one.name.toLowerCase()), one]).sort((a, b) => a[0] - b[0] || (b[1].total || 0) - (a[1].total || 0)).slice(0, 14).map(pair => pair[1]);
+    say(plural(all, "function") + " found");
+  }
+  hit = hits.length ? 0 : -1;
+  list();
+}
+
+function list() {
+  const rows = hits.map((one, at) => make("li", {
+    id: `hit-${at}`, role: "option", "aria-selected": at === hit,
+    onmousedown: event => { event.preventDefault(); choose(one); },
+  }, make("span", { class: "name" }, one.name), make("span", { class: "soft" }, one.timed ? time(one.total) : plural(one.calls, "call"))));
+  if (!rows.length && search.value.trim()) rows.push(make("li", { class: "soft" }, "no function with this in its name"));
+  found.replaceChildren(...rows);
+  found.hidden = !rows.length || document.activeElement !== search;
+  search.setAttribute("aria-expanded", !found.hidden);
+  if (hit >= 0) search.setAttribute("aria-activedescendant", `hit-${hit}`);
+  else search.removeAttribute("aria-activedescendant");
+}
+
+function choose(one) {
+  search.value = "";
+  find();
+  select(one.f, "search");
+  if (state.view === "timeline") $("scroller").focus();
+  say(`${one.name}, ${plural(one.calls, "call")}`);
+}
+
+search.addEventListener("input", find);
+search.addEventListener("focus", () => search.value && find());
+search.addEventListener("blur", () => { found.hidden = true; });
+search.addEventListener("keydown", event => {
+  if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+    if (hits.length) hit = (hit + (event.key === "ArrowDown" ? 1 : -1) + hits.length) % hits.length;
+    list();
+    event.preventDefault();
+  } else if (event.key === "Enter" && hits[hit]) {
+    choose(hits[hit]);
+  } else if (event.key === "Escape") {
+    search.value = "";
+    find();
+    search.blur();
+  }
+});
+
+// Theme.
+const theme = $("theme");
+const THEMES = ["", "light", "dark"];
+function setTheme(name) {
+  if (name) document.documentElement.dataset.theme = name;
+  else delete document.documentElement.dataset.theme;
+  theme.textContent = { "": "Auto", light: "Light", dark: "Dark" }[name];
+  theme.setAttribute("aria-label", `Theme: ${theme.textContent}`);
+  try { localStorage.setItem("theme", name); } catch { /* not allowed to remember */ }
+  tell("theme");
+}
+theme.addEventListener("click", () => setTheme(THEMES[(THEMES.indexOf(document.documentElement.dataset.theme || "") + 1) % 3]));
+
+// Keys.
+$("help").addEventListener("click", () => $("keys").showModal());
+addEventListener("keydown", event => {
+  const typing = ["INPUT", "TEXTAREA", "SELECT"].includes(event.target.tagName);
+  if (typing || event.ctrlKey || event.metaKey || event.altKey || $("keys").open) return;
+  const own = {
+    "/": () => { search.focus(); search.select(); },
+    "?": () => $("keys").showModal(),
+    1: () => show("timeline"), 2: () => show("flame"), 3: () => show("functions"),
+    "]": () => jump(false), "[": () => jump(true),
+  }[event.key];
+  if (own) {
+    own();
+    event.preventDefault();
+  } else if (event.key === " " && state.live && event.target.tagName !== "BUTTON") {
+    follow(!state.following);
+    event.preventDefault();
+  } else if (event.key === "Escape" && state.selected != null) {
+    select(null);
+  } else if (state.view === "timeline" && !event.defaultPrevented && event.target.getAttribute("role") !== "slider") {
+    timeline.key(event);
+  }
+});
+
+// To the next or previous call of the chosen function.
+async function jump(back) {
+  if (state.selected == null) return say("choose a function first");
+  try {
+    const moment = timeline.moment();
+    const next = await ask("next", { f: state.selected, ...(moment > 0 ? { at: Math.round(moment) } : {}), ...(back ? { back: 1 } : {}) });
+    if (!next) return say(back ? "there is no call before" : "there is no call after");
+    const [thread, start, length, depth] = next;
+    show("timeline");
+    timeline.jump({ thread, start, length, depth, f: state.selected });
+  } catch (error) {
+    complain(error);
+  }
+}
+on("jump", call => { follow(false); show("timeline"); timeline.jump(call); });
+on("next", jump);
+on("show", show);
+
+// A process that runs.
+const followButton = $("follow");
+function follow(is) {
+  if (!state.live) return;
+  state.following = is && !state.live.ended;
+  followButton.setAttribute("aria-pressed", state.following);
+  followButton.textContent = state.following ? "Following" : "Follow";
+  if (state.following) tell("follow");
+}
+followButton.addEventListener("click", () => follow(!state.following));
+on("stay", () => follow(false));
+
+async function turn(f, is) {
+  await ask("switch", { f, on: is ? 1 : 0 }, "POST");
+  const one = functionOf(f);
+  one.is = is ? "on" : "off";
+  say(`${one.name} is switched ${one.is}`);
+  tell("live");
+}
+on("turn", (f, is) => turn(f, is).catch(complain));
+
+async function watch() {
+  for (;;) {
+    await new Promise(done => setTimeout(done, 1000));
+    try {
+      const before = state.live.number;
+      state.live = await ask("live");
+      if (state.live.ended) {
+        await load(true);
+        follow(false);
+        return note("ended", "The process is watched no more; what was seen of it last stays here until calltap ends.");
+      }
+      if (state.live.number === before) continue;
+      if (state.following) await load(true);
+      else {
+        for (const [f, , , rate, avg, max, share, is] of state.live.rows)
+          if (state.functions.has(f)) Object.assign(state.functions.get(f), { rate, share, is, nowAvg: avg, nowMax: max });
+        facts();
+      }
+      tell("live");
+    } catch (error) {
+      complain(error);
+      if (error instanceof Gone) return follow(false);
+    }
+  }
+}
+
+async function begin() {
+  try { setTheme(localStorage.getItem("theme") || ""); } catch { setTheme(""); }
+  state.live = await ask("live");
+  state.following = !!state.live;
+  await load(true);
+  if (state.live) {
+    followButton.hidden = false;
+    follow(true);
+    watch();
+  }
+  details.begin();
+  show(state.live ? "functions" : "timeline");
+  document.body.dataset.ready = "1";
+}
+
+begin().catch(complain);

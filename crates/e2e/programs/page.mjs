@@ -1,0 +1,179 @@
+// Uses the page of `calltap view` as somebody with a browser would: node page.mjs ADDRESS CHROMIUM WHAT. Says what went wrong, and ends with 1.
+import { spawn } from "node:child_process";
+import { mkdtempSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+
+const [, , address, chromium, what] = process.argv;
+
+// The browser, by its own protocol over a pipe.
+const profile = mkdtempSync(join(process.env.TMPDIR || tmpdir(), "page-"));
+const browser = spawn(chromium, ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run", "--remote-debugging-pipe", `--user-data-dir=${profile}`, "about:blank"],
+  { stdio: ["ignore", "ignore", "ignore", "pipe", "pipe"] });
+process.on("exit", () => browser.kill("SIGKILL"));
+const waiting = new Map();
+const [asked, said] = [[], []];
+let [number, session, rest] = [0, undefined, ""];
+browser.stdio[4].on("data", bytes => {
+  const messages = (rest + bytes).split("\0");
+  rest = messages.pop();
+  for (const { id, result, error, method, params } of messages.map(text => JSON.parse(text))) {
+    if (id) {
+      const [done, failed] = waiting.get(id);
+      error ? failed(new Error(JSON.stringify(error))) : done(result);
+    } else if (method === "Network.requestWillBeSent") asked.push(params.request.url);
+    else if (method === "Runtime.exceptionThrown") said.push(JSON.stringify(params.exceptionDetails));
+    else if (method === "Runtime.consoleAPICalled" || method === "Log.entryAdded") said.push(JSON.stringify(params.args || params.entry.text));
+  }
+});
+browser.on("exit", () => fail("the browser has ended"));
+const send = (method, params = {}) => new Promise((...both) => {
+  waiting.set(++number, both);
+  browser.stdio[3].write(`${JSON.stringify({ id: number, method, params, sessionId: session })}\0`);
+});
+
+function fail(why) {
+  console.log(`${why}\n${said.join("\n")}`);
+  process.exit(1);
+}
+const check = (is, why) => is || fail(why);
+
+async function page(expression) {
+  const { result, exceptionDetails } = await send("Runtime.evaluate", { expression, awaitPromise: true, returnByValue: true });
+  if (exceptionDetails) fail(`${expression}: ${JSON.stringify(exceptionDetails)}`);
+  return result.value;
+}
+// (The test that started us has a limit of its own.)
+async function until(expression) {
+  for (let at = 0; !(await page(expression)); at++) {
+    if (at === 1200) fail(`in vain: ${expression}; ${await page("document.body.innerText")}`);
+    await new Promise(done => setTimeout(done, 50));
+  }
+}
+const CODES = { Enter: 13, Escape: 27, Tab: 9, ArrowLeft: 37, ArrowUp: 38, ArrowRight: 39, ArrowDown: 40, " ": 32 };
+async function press(keys, shift) {
+  for (const key of [keys].flat()) {
+    const code = CODES[key] || key.toUpperCase().charCodeAt(0);
+    const about = { key, windowsVirtualKeyCode: code, modifiers: shift ? 8 : 0, ...(key.length === 1 ? { text: key } : key === "Enter" ? { text: "\r" } : {}) };
+    await send("Input.dispatchKeyEvent", { type: "keyDown", ...about });
+    await send("Input.dispatchKeyEvent", { type: "keyUp", ...about });
+  }
+}
+const shown = () => page(`document.getElementById("overview").getAttribute("aria-valuetext")`);
+const spoken = () => page(`document.getElementById("said").textContent`);
+const chosen = name => until(`document.querySelector("#details h2")?.textContent === ${JSON.stringify(name)} && document.querySelector("#details dl")`);
+const drawn = () => until(`document.getElementById("scroller").getAttribute("aria-busy") === "false"`);
+// Different colours on a canvas.
+const colours = id => page(`(() => { const c = document.getElementById("${id}"); const d = new Uint32Array(c.getContext("2d").getImageData(0, 0, c.width, c.height).data.buffer); return new Set(d).size; })()`);
+
+async function open(scheme) {
+  const { targetId } = await send("Target.createTarget", { url: "about:blank" });
+  ({ sessionId: session } = await send("Target.attachToTarget", { targetId, flatten: true }));
+  for (const domain of ["Page", "Runtime", "Network", "Log"]) await send(`${domain}.enable`);
+  await send("Emulation.setDeviceMetricsOverride", { width: 1400, height: 800, deviceScaleFactor: 1, mobile: false });
+  await send("Emulation.setEmulatedMedia", { features: [{ name: "prefers-color-scheme", value: scheme }] });
+  await send("Page.navigate", { url: address });
+  await until(`document.body?.dataset.ready`);
+}
+
+// Whatever can be reached by keys has a name and a role that is read out.
+async function accessible() {
+  const { nodes } = await send("Accessibility.getFullAXTree");
+  const focusable = nodes.filter(node => !node.ignored && node.properties?.some(one => one.name === "focusable" && one.value.value));
+  check(focusable.length > 6, "hardly anything can be reached by keys");
+  for (const { role, name } of focusable)
+    check(role?.value && (name?.value || role.value === "RootWebArea"), `a ${role?.value} without a name`);
+}
+
+async function file() {
+  await open("light");
+  await drawn();
+  check(await colours("lanes") > 8, "nothing is drawn");
+  await accessible();
+
+  // Search leads to a function, its slowest call to the place in the timeline.
+  const all = await shown();
+  await press(["/", "n", "a", "p"]);
+  await until(`document.querySelectorAll("#found [role=option]").length === 1`);
+  await press("Enter");
+  await chosen("nap");
+  check(await page(`document.querySelectorAll("#histogram .button").length > 0`), "no histogram");
+  await page(`document.querySelector("#slow button").focus()`);
+  await press("Enter");
+  await until(`document.getElementById("overview").getAttribute("aria-valuetext") !== ${JSON.stringify(all)}`);
+  check((await spoken()).startsWith("nap, "), `said of the slowest: ${await spoken()}`);
+  // A bar shows calls of its own.
+  await page(`document.querySelector("#histogram .button").focus()`);
+  await press("Enter");
+  await until(`document.querySelector("#slow h3").textContent.startsWith("Calls of ")`);
+
+  // By keys: to the next call, into it, out of it, and through all of the time.
+  await press("]");
+  await until(`document.getElementById("said").textContent.startsWith("nap, ")`);
+  await drawn();
+  await page(`document.getElementById("scroller").focus()`);
+  await press("ArrowUp", true);
+  await until(`document.getElementById("said").textContent.startsWith("lap, ")`);
+  await chosen("lap");
+  await press("f");
+  const close = await shown();
+  await press(["w", "w"]);
+  check(await shown() !== close, "w does not zoom");
+  await press(["d"]);
+  await press(["0"]);
+  check(await shown() === all, `all: ${all}, then ${await shown()}`);
+  await press("Escape");
+  await until(`document.getElementById("details").hidden`);
+
+  // The flame graph, by keys, with what is above a box alone.
+  await press("2");
+  await until(`document.getElementById("boxes").width > 300`);
+  check(await colours("boxes") > 4, "no flames");
+  await page(`document.getElementById("flames").focus()`);
+  await press(["ArrowDown", "ArrowDown", "ArrowDown"]);
+  check((await spoken()).startsWith("lap: "), `below main: ${await spoken()}`);
+  await press("Enter");
+  await until(`document.querySelectorAll("#crumbs button").length === 2`);
+  await page(`document.querySelector("[data-mode=callers]").click()`);
+  await until(`document.getElementById("crumbs").textContent.includes("who calls lap")`);
+
+  // The table has all functions, in any order.
+  await press("3");
+  const names = () => page(`[...document.querySelectorAll("#functions tbody tr")].map(row => row.querySelector(".name").textContent)`);
+  check((await names()).join() === "main,lap,nap,leaf", `by total: ${await names()}`);
+  await page(`[...document.querySelectorAll("#functions th button")].find(one => one.textContent === "Calls").click()`);
+  check((await names())[0] === "leaf", `by calls: ${await names()}`);
+
+  // Dark is dark.
+  const paper = () => page(`getComputedStyle(document.body).backgroundColor`);
+  const light = await paper();
+  await open("dark");
+  check(light !== await paper(), `light and dark are both ${light}`);
+  await accessible();
+}
+
+async function live() {
+  await open("light");
+  const row = `[...document.querySelectorAll("#functions tbody tr")].find(row => row.querySelector(".name").textContent === "leaf")`;
+  await until(`!!${row}`);
+  await until(`Number(${row}.children[2].textContent.replace(/,/g, "")) > 0`);
+  await accessible();
+  await page(`${row}.querySelector("[role=switch]").click()`);
+  await until(`${row}.querySelector("[role=switch]").getAttribute("aria-checked") === "false"`);
+  // What is off is not called any more, as far as anybody sees.
+  await until(`Number(${row}.children[2].textContent.replace(/,/g, "")) === 0`);
+  console.log("off");
+  for await (const line of process.stdin) if (line.toString().includes("on")) break;
+  await page(`${row}.querySelector("[role=switch]").click()`);
+  await until(`Number(${row}.children[2].textContent.replace(/,/g, "")) > 0`);
+  await press("1");
+  await drawn();
+  check(await colours("lanes") > 4, "nothing is drawn");
+}
+
+await (what === "live" ? live() : file());
+const elsewhere = asked.filter(url => !url.startsWith(address) && !url.startsWith("about:") && !url.startsWith("chrome:"));
+check(!elsewhere.length, `asked elsewhere: ${elsewhere}`);
+check(!said.length, "said on the console:");
+console.log("fine");
+process.exit(0);

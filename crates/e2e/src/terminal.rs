@@ -1,0 +1,97 @@
+//! A terminal to run calltap on, and waiting for what it does.
+
+use crate::{calltap, changed_text};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A terminal with calltap on it.
+pub struct Terminal {
+    /// Whose keys and screen they are.
+    pub controller: File,
+    /// Kept, so that it can be asked how it is.
+    pub terminal: File,
+    shown: Arc<Mutex<String>>,
+    /// calltap.
+    pub child: Child,
+}
+
+impl Terminal {
+    /// Runs calltap on a terminal of twelve rows.
+    pub fn start(arguments: &[&str]) -> Terminal {
+        let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+        grantpt(&controller).and_then(|()| unlockpt(&controller)).expect("the right to it");
+        let name = ptsname(&controller, Vec::new()).expect("its name");
+        let name = Path::new(std::ffi::OsStr::from_bytes(name.as_bytes())).to_owned();
+        let terminal = File::options().read(true).write(true).open(name).expect("its other end");
+        tcsetwinsize(&terminal, Winsize { ws_row: 12, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 })
+            .expect("a size");
+        let end = || Stdio::from(terminal.try_clone().expect("a descriptor"));
+        let mut command = Command::new(calltap());
+        command.args(arguments);
+        let child = command.stdin(end()).stdout(end()).stderr(Stdio::null()).spawn().expect("calltap");
+        let controller = File::from(controller);
+        let shown = Arc::new(Mutex::new(String::new()));
+        let (mut output, text) = (controller.try_clone().expect("a descriptor"), Arc::clone(&shown));
+        thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(n @ 1..) = output.read(&mut bytes) {
+                *text.lock().unwrap() += &String::from_utf8_lossy(&bytes[..n]);
+            }
+        });
+        Terminal { controller, terminal, shown, child }
+    }
+
+    /// Waits until this is drawn.
+    pub fn wait_for(&self, what: &str) {
+        wait_until(what, || self.shown.lock().unwrap().contains(what));
+    }
+
+    /// Forgets what was drawn, and presses keys.
+    pub fn press(&mut self, keys: &str) {
+        self.shown.lock().unwrap().clear();
+        self.controller.write_all(keys.as_bytes()).expect("keys");
+    }
+
+    /// Do keys come one by one?
+    pub fn is_raw(&self) -> bool {
+        use rustix::termios::LocalModes;
+        !tcgetattr(&self.terminal).expect("its modes").local_modes.contains(LocalModes::ICANON)
+    }
+}
+
+/// Waits for something that will be so soon.
+pub fn wait_until(what: &str, done: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < Duration::from_secs(20), "waited in vain for {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// How a program of ours ends, which it does soon.
+pub fn end_of(mut child: Child) -> ExitStatus {
+    let start = Instant::now();
+    loop {
+        match child.try_wait().expect("our own child") {
+            Some(status) => return status,
+            None if start.elapsed() > Duration::from_secs(20) => {
+                let _ = child.kill();
+                panic!("it does not end");
+            }
+            None => thread::sleep(Duration::from_millis(5)),
+        }
+    }
+}
+
+/// Sites that lead away.
+pub fn jumps(pid: u32) -> usize {
+    changed_text(pid).iter().filter(|change| change.contains(": [e9")).count()
+}

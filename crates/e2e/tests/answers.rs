@@ -1,0 +1,184 @@
+//! Questions about some functions: what the answers say is what the program did, live and from a file.
+
+use calltap_e2e::{GCC, Program, Resident, Run, calltap_run, changed_text, compile, one_line};
+use serde_json::Value;
+use std::collections::HashMap;
+
+fn program() -> Program {
+    compile(GCC, &["requests.c"], &[])
+}
+
+/// `calltap WORDS --json -- program`; the last object that it prints, and what the program said of its calls.
+fn ask(program: &Program, words: &str) -> (Value, HashMap<String, u64>) {
+    let answer = program.directory().join("answer");
+    let (answer, path) = (answer.to_string_lossy().into_owned(), program.path.to_string_lossy().into_owned());
+    let words: Vec<&str> = words.split(' ').collect();
+    let run = calltap_run(&[&words[..], &["--json", "-o", &answer, "--", &path]].concat());
+    assert!(run.status.success(), "{words:?}: {}", run.stderr);
+    let own = run.stdout.lines().filter_map(|line| line.strip_prefix("calls ")?.split_once(' '));
+    let own = own.map(|(name, calls)| (name.to_owned(), calls.parse().expect("a number"))).collect();
+    (last(&std::fs::read_to_string(&answer).expect("an answer")), own)
+}
+
+/// The last of one or many objects.
+fn last(text: &str) -> Value {
+    let mut objects = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+    let last = objects.by_ref().last().unwrap_or_else(|| panic!("nothing in {text:?}"));
+    last.unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+fn rows<'a>(answer: &'a Value, name: &str) -> Vec<&'a Value> {
+    let rows = answer["functions"].as_array().unwrap_or_else(|| panic!("{answer}"));
+    rows.iter().filter(|row| row["function"] == name).collect()
+}
+
+fn sum(rows: &[&Value], member: &str) -> u64 {
+    rows.iter().map(|row| row[member].as_u64().unwrap_or_else(|| panic!("{member} of {row}"))).sum()
+}
+
+#[test]
+fn counts_are_the_programs_own() {
+    let (answer, own) = ask(&program(), "count leaf handle f* work");
+    for name in ["leaf", "handle", "front"] {
+        assert_eq!(sum(&rows(&answer, name), "calls"), own[name], "{name}: {answer}");
+    }
+    assert_eq!(rows(&answer, "back").len(), 0, "{answer}");
+    assert_eq!((&answer["calltap_count"], &answer["lost"]), (&1.into(), &0.into()));
+}
+
+#[test]
+fn histograms_hold_every_call_and_tell_callers_apart_that_are_not_traced() {
+    let program = program();
+    let (answer, own) = ask(&program, "latency handle --by caller");
+    let handle = rows(&answer, "handle");
+    let callers: Vec<&str> = handle.iter().filter_map(|row| row["caller"].as_str()).collect();
+    assert!(callers.len() == 2 && callers.contains(&"front") && callers.contains(&"back"), "{answer}");
+    for row in &handle {
+        assert_eq!(sum(&[row], "calls"), own["front"], "{answer}");
+        let buckets: Vec<&Value> = row["buckets"].as_array().expect("buckets").iter().collect();
+        assert_eq!(sum(&buckets, "calls"), own["front"], "{answer}");
+        // Every tenth waits for 20 ms.
+        let waited: Vec<&Value> =
+            buckets.iter().filter(|b| b["from_ns"].as_u64() >= Some(16_777_216)).copied().collect();
+        assert!(sum(&waited, "calls") >= own["front"] / 10, "{answer}");
+    }
+    let (answer, own) = ask(&program, "latency handle --by thread --linear 10ms");
+    assert_eq!(rows(&answer, "handle").len(), 2, "{answer}");
+    assert_eq!(sum(&rows(&answer, "handle"), "calls"), own["handle"], "{answer}");
+    for bucket in rows(&answer, "handle")[0]["buckets"].as_array().expect("buckets") {
+        let bound = |name: &str| bucket[name].as_u64().expect("a bound");
+        assert_eq!(bound("to_ns") - bound("from_ns"), 10_000_000);
+    }
+}
+
+#[test]
+fn slow_calls_are_shown_and_counted() {
+    let (answer, own) = ask(&program(), "slower 15ms handle leaf");
+    let handle = rows(&answer, "handle");
+    assert!(sum(&handle, "slower") >= own["disk"] && sum(&handle, "max_ns") > 15_000_000, "{answer}");
+    assert_eq!((sum(&handle, "calls"), sum(&rows(&answer, "leaf"), "calls")), (own["handle"], own["leaf"]));
+    assert_eq!(rows(&answer, "disk").len(), 0);
+}
+
+#[test]
+fn paths_lead_from_the_outermost_to_the_function() {
+    let (answer, own) = ask(&program(), "stacks leaf");
+    let paths = answer["paths"].as_array().expect("paths");
+    for (way, calls) in
+        [(&["main", "work", "back"][..], own["leaf"] / 2), (&["work", "front"], own["leaf"] / 2)]
+    {
+        let whole: Vec<&str> = way.iter().copied().chain(["handle", "leaf"]).collect();
+        let found = paths.iter().find(|path| path["path"] == Value::from(whole.clone()));
+        assert_eq!(found.map(|path| &path["calls"]), Some(&calls.into()), "{whole:?}: {answer}");
+    }
+    assert_eq!(paths.len(), 2, "{answer}");
+}
+
+#[test]
+fn a_file_answers_as_the_program_did() {
+    let program = program();
+    let run = calltap_e2e::record(&program, &[], &calltap_e2e::Expect::default());
+    let trace = run.trace.to_string_lossy();
+    let of = |words: &str| {
+        let words: Vec<&str> = words.split(' ').collect();
+        let answer = calltap_run(&[&words[..], &["--json", "-i", &trace]].concat());
+        assert!(answer.status.success(), "{}", answer.stderr);
+        last(&answer.stdout)
+    };
+    let own = |name: &str| -> u64 {
+        let line = run.run.stdout.lines().find_map(|line| line.strip_prefix("calls ")?.strip_prefix(name));
+        line.and_then(|calls| calls.trim().parse().ok()).unwrap_or_else(|| panic!("{}", run.run.stdout))
+    };
+    for (words, name) in [
+        ("count *", "leaf"),
+        ("latency disk", "disk"),
+        ("latency handle --by thread", "handle"),
+        ("slower 15ms", "back"),
+    ] {
+        assert_eq!(sum(&rows(&of(words), name), "calls"), own(name), "{words}");
+    }
+    let callers = of("latency handle --by caller");
+    assert_eq!(sum(&rows(&callers, "handle"), "calls"), own("handle"), "{callers}");
+    assert_eq!(of("stacks leaf")["paths"].as_array().map(Vec::len), Some(2));
+    let watched = calltap_run(&["watch", "disk", "-n", "3", "-i", &trace]);
+    assert_eq!(watched.stdout.lines().filter(|line| line.ends_with("disk  <- handle")).count(), 3);
+    one_line(
+        &calltap_run(&["latency", "hendle", "-i", &trace]),
+        &["no function of the trace", "nearest: handle"],
+    );
+    let function = calltap_e2e::record(&program, &["--tracer", "function"], &calltap_e2e::Expect::default());
+    let trace = function.trace.to_string_lossy();
+    one_line(&calltap_run(&["slower", "1ms", "-i", &trace]), &["without the function_graph tracer"]);
+    assert!(calltap_run(&["count", "leaf", "-i", &trace]).stdout.contains("720"));
+}
+
+#[test]
+fn a_process_is_asked_and_left_as_it_was() {
+    let program = program();
+    let mut resident = Resident::start(&program, &["forever"]);
+    let pid = resident.pid.to_string();
+    let on = |words: &str| -> Run {
+        let words: Vec<&str> = words.split(' ').collect();
+        let run = calltap_run(&[&words[..], &["--max-overhead", "none", "-p", &pid]].concat());
+        assert_eq!(changed_text(resident.pid), [""; 0], "after {words:?}");
+        run
+    };
+    let watched = on("watch disk -n 5");
+    assert!(watched.status.success(), "{}", watched.stderr);
+    assert_eq!(
+        watched.stdout.lines().filter(|line| line.ends_with("disk  <- handle")).count(),
+        5,
+        "{}",
+        watched.stdout
+    );
+    let slower = on("slower 15ms handle -n 2");
+    assert!(slower.stdout.contains(" ms  handle") && slower.stdout.contains("SLOWER"), "{}", slower.stdout);
+    let latency = last(&on("latency handle --json --duration 1s").stdout);
+    assert!(sum(&rows(&latency, "handle"), "calls") > 0, "{latency}");
+    let stacks = last(&on("stacks disk --json --duration 1s").stdout);
+    assert!(stacks["paths"][0]["path"].as_array().is_some_and(|path| path.len() > 2), "{stacks}");
+    let count = calltap_run(&["count", "leaf", "handle", "-p", &pid, "--duration", "1s", "--json"]);
+    let count = last(&count.stdout);
+    assert!(sum(&rows(&count, "handle"), "calls") > 0, "{count}");
+    one_line(&calltap_run(&["count", "hendle", "-p", &pid]), &["hendle", "nearest: handle"]);
+    one_line(&calltap_run(&["watch", "handle", "-N", "h*", "-p", &pid]), &["handle", "takes it away"]);
+    assert_eq!(changed_text(resident.pid), [""; 0]);
+    assert!(resident.runs());
+    assert!(resident.end().0.success());
+}
+
+#[test]
+fn the_exit_status_is_the_programs() {
+    let program = program();
+    let path = program.path.to_string_lossy().into_owned();
+    let run = calltap_run(&["count", "leaf", "--", &path, "10", "15"]);
+    assert!(run.status.code().is_none(), "it ended by SIGTERM: {}", run.status);
+    assert!(run.stdout.contains("leaf"), "{}", run.stdout);
+    let missing = calltap_run(&["count", "leaf", "--", "./no-such-program"]);
+    assert_eq!(missing.status.code(), Some(127));
+    one_line(&missing, &["no such file"]);
+    one_line(&calltap_run(&["count", "leaf"]), &["what to look at"]);
+    one_line(&calltap_run(&["count", "leaf", "-p", "1", "--", "true"]), &["one of"]);
+    one_line(&calltap_run(&["slower", "soon", "--", &path]), &["not a time"]);
+    one_line(&calltap_run(&["latency", "leaf", "--linear", "0ms", "--", &path]), &["no width"]);
+}

@@ -1,0 +1,65 @@
+//! A trace, and a process, on a terminal.
+
+use calltap_e2e::{
+    GCC, Program, Resident, State, Terminal, calltap, changed_text, compile, end_of, jumps, wait_until,
+};
+use std::io::Read;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+const LEAVE_SCREEN: &str = "\x1b[?1049l";
+
+/// A trace of a program that naps, and what it is called.
+fn trace() -> (Program, String) {
+    let program = compile(GCC, &["paced.c"], &[]);
+    let path = program.directory().join("tui.data").display().to_string();
+    let mut command = Command::new(calltap());
+    command.args(["record", "-q", "-o", &path, "--"]).arg(&program.path);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("calltap");
+    let mut ready = [0; 6];
+    child.stdout.take().expect("piped").read_exact(&mut ready).expect("ready");
+    std::thread::sleep(Duration::from_millis(100));
+    drop(child.stdin.take());
+    assert!(end_of(child).success());
+    (program, path)
+}
+
+#[test]
+fn a_trace_is_looked_around_in_by_keys() {
+    let (_program, path) = trace();
+    let mut terminal = Terminal::start(&["tui", &path]);
+    terminal.wait_for("leaf");
+    assert!(terminal.is_raw());
+    terminal.press("/nap\r");
+    terminal.wait_for("lap");
+    terminal.press("2");
+    terminal.wait_for("zoom");
+    terminal.press("n");
+    terminal.wait_for("nap: ");
+    terminal.press("q");
+    terminal.wait_for(LEAVE_SCREEN);
+    assert!(end_of(terminal.child).success());
+}
+
+#[test]
+fn a_function_of_a_process_is_switched_by_a_key_and_the_process_left_as_it_was() {
+    let program = compile(GCC, &["paced.c"], &[]);
+    let resident = Resident::start(&program, &[]);
+    let before = State::at_rest(resident.pid, &["State"]);
+    let pid = resident.pid.to_string();
+    let mut terminal = Terminal::start(&["tui", "-p", &pid, "--interval", "100ms", "--max-overhead", "none"]);
+    terminal.wait_for("leaf");
+    let all = jumps(resident.pid);
+    terminal.press("/leaf\r ");
+    terminal.wait_for("ff(user)");
+    wait_until("its site to go off", || jumps(resident.pid) == all - 1);
+    terminal.press(" ");
+    wait_until("its site to go on again", || jumps(resident.pid) == all);
+    terminal.press("q");
+    terminal.wait_for(LEAVE_SCREEN);
+    assert!(end_of(terminal.child).success());
+    assert_eq!(changed_text(resident.pid), [""; 0]);
+    let after = State::of(resident.pid, &["State"]);
+    assert_eq!((&after.files, &after.threads), (&before.files, &before.threads));
+    assert!(resident.end().0.success());
+}

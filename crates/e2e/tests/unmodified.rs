@@ -1,0 +1,232 @@
+//! Programs that nobody has built for tracing: recorded and attached to as they are.
+
+use calltap_e2e::*;
+use std::process::Command;
+
+/// Every build of a program, with flags in turn, ways to run it in turn.
+fn every(source: &str, ways: &[&[&str]], expect: Expect<'_>) {
+    for (turn, build) in installed(BARE).chain(installed(BARE_PLACED)).enumerate() {
+        if source.ends_with(".cpp") && build.compilers[1] == "musl-gcc" {
+            continue;
+        }
+        let program = compile(build, &[source], &[]);
+        // (Of a static program the C library is traced as well, and has functions of the same names.)
+        let unnamed =
+            build.flags.contains(&"-s") || build.flags.contains(&"-static") && source == "threads.c";
+        let arguments = ways[turn % ways.len()];
+        check(&program, &diagonal(turn), &Expect { arguments, unnamed, ..expect });
+    }
+}
+
+#[test]
+fn values_of_every_class_are_passed_and_returned() {
+    every("abi.c", &[&[]], Expect::default());
+    every("ipa_ra.c", &[&[]], Expect::default());
+}
+
+#[test]
+fn longjmp_and_tail_calls_go_on_as_untraced() {
+    every("jumps.c", &[&[]], Expect::default());
+    every("tail.c", &[&[]], Expect::default());
+}
+
+#[test]
+fn threads_end_in_every_way() {
+    every("threads.c", &[&["short"], &["exit"], &["cancel"], &["keys"]], Expect::default());
+}
+
+#[test]
+fn signals_are_handled_as_untraced() {
+    every("signals.c", &[&["plain"], &["nested"]], Expect { may_lose: true, ..Expect::default() });
+}
+
+#[test]
+fn children_are_traced_as_their_own_processes() {
+    every("processes.c", &[&["fork"], &["exec"], &["vfork"]], Expect::default());
+}
+
+#[test]
+fn exceptions_and_panics_find_their_way() {
+    every("throws.cpp", &[&[]], Expect::default());
+    for optimise in [&["-Copt-level=0"][..], &["-Copt-level=3"]] {
+        check(&compile_rust_as_it_is("panics.rs", optimise), &diagonal(1), &Expect::default());
+    }
+}
+
+#[test]
+fn coroutines_move_between_threads() {
+    let expect = Expect { may_lose: true, uncounted: true, ..Expect::default() };
+    check(&compile(&BARE[0], &["coroutines.c"], &[]), &plain(), &expect);
+}
+
+#[test]
+fn attaching_again_and_again_changes_nothing() {
+    for build in installed(BARE).step_by(2).chain(installed(BARE_PLACED).step_by(3)) {
+        transparent(&again(build, "jumps.c", &[]), &[]);
+    }
+    for source in ["abi.c", "tail.c", "throws.cpp"] {
+        transparent(&again(&BARE[0], source, &[]), &[]);
+    }
+}
+
+#[test]
+fn switching_again_and_again_changes_nothing() {
+    for source in ["abi.c", "ipa_ra.c", "tail.c"] {
+        transparent_while_switched(&again(&BARE[0], source, &[]), &[]);
+    }
+}
+
+#[test]
+fn functions_that_threads_run_all_the_time_are_traced() {
+    let program = compile(&BARE[0], &["resident.c"], &[]);
+    let resident = Resident::start(&program, &["busy"]);
+    for round in 0..20 {
+        let run = resident.attach(SHORT);
+        assert!(run.status.success(), "{}", run.stderr);
+        let rows = resident.view("report");
+        let found = rows.as_array().is_some_and(|rows| rows.iter().any(|row| row["function"] == "work"));
+        assert!(found, "round {round}: {rows}");
+    }
+    assert_eq!(changed_text(resident.pid), [""; 0]);
+    assert!(resident.end().0.success());
+}
+
+#[test]
+fn threads_that_come_and_go_meet_nothing_strange() {
+    for how in ["churn", "busy"] {
+        let tolerate = Tolerate { changes: &["Threads"], ..Tolerate::default() };
+        goes_on(&compile(&BARE[0], &["resident.c"], &[]), &[how], 6, tolerate);
+    }
+}
+
+#[test]
+fn calls_made_while_attached_are_counted_exactly() {
+    [&BARE[0], &BARE[3]].into_iter().for_each(counts_exactly);
+}
+
+// What is asked for by name is found in the libraries, too; what is not stays as it is.
+#[test]
+fn a_library_s_functions_are_traced_where_a_filter_names_them() {
+    for build in [GCC, &BARE[0]] {
+        let program = compile(build, &["tail.c"], &[]);
+        let recording = record(&program, &["-F", "__libc_start_main"], &Expect::default());
+        assert!(recording.run.status.success(), "{}", recording.run.stderr);
+        let rows = recording.rows();
+        let is_it = |row: &serde_json::Value| {
+            row["module"] == "libc.so.6" && row["calls"] == 1 && row["function"] == "__libc_start_main"
+        };
+        assert!(rows.len() == 1 && is_it(&rows[0]), "{}: {rows:?}", program.name);
+    }
+}
+
+#[test]
+fn functions_that_were_built_for_tracing_are_all_that_is_traced_by_default() {
+    let program = compile(GCC, &["tail.c"], &[]);
+    let recording = check(&program, &plain(), &Expect::default());
+    assert!(recording.rows().iter().all(|row| row["module"] == "tail"), "{:?}", recording.rows());
+}
+
+#[test]
+fn a_program_of_the_system_s_gives_the_same_output_with_everything_traced() {
+    let script = "for i in 1 2 3; do echo $((i * 7)); done; f() { local a=$1; echo \"<$a>\"; }; f x; \
+                  [[ abc =~ b ]] && echo y; (exit 3); echo $?; trap 'echo bye' EXIT";
+    let cases: [(&str, &[&str]); 3] = [
+        ("/bin/bash", &["--norc", "-c", script]),
+        ("/usr/bin/sed", &["-n", "s/a/b/p", "/etc/passwd"]),
+        ("/usr/bin/sort", &["/etc/services"]),
+    ];
+    for (path, arguments) in cases {
+        let expect = Expect { arguments, uncounted: true, ..Expect::default() };
+        let program = Program::existing(path);
+        let recording = check(&program, &plain(), &expect);
+        assert!(recording.rows().len() > 10, "{path}: {:?}", recording.rows());
+    }
+}
+
+#[test]
+fn what_cannot_be_traced_is_listed_with_the_reason() {
+    let run = calltap_run(&["sites", "/bin/bash"]);
+    assert!(run.status.success(), "{}", run.stderr);
+    let is_explained =
+        |line: &&str| line.starts_with('#') || line.contains(" prologue ") || line.contains("  # ");
+    let bad: Vec<&str> = run.stdout.lines().filter(|line| !is_explained(line)).collect();
+    assert_eq!(bad, [""; 0]);
+    // A program's first instruction has nobody to return to.
+    assert!(run.stdout.contains("nobody calls it"), "{}", run.stdout);
+}
+
+#[test]
+fn a_controller_that_is_killed_in_the_middle_leaves_a_program_that_runs() {
+    if !have("strace") {
+        return;
+    }
+    let program = compile(&BARE[0], &["resident.c"], &[]);
+    let mut resident = Resident::start(&program, &["busy"]);
+    for (call, last) in [("pwrite64", 40), ("ptrace", 60)] {
+        for when in (1..last).step_by(3) {
+            let mut strace = Command::new("strace");
+            strace.args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={call}"), "-e"]);
+            strace.arg(format!("inject={call}:signal=SIGKILL:when={when}")).arg(calltap());
+            strace.args(["record", "-q", "--duration", "50ms", "-o", "killed.calltap", "-p"]);
+            strace.arg(resident.pid.to_string()).current_dir(program.directory());
+            run(strace, b"");
+            assert!(resident.runs(), "{call} {when}");
+        }
+    }
+    // Whoever comes next cleans up, and leaves it as it was.
+    let run = resident.attach(SHORT);
+    assert!(run.status.success(), "{}", run.stderr);
+    assert_eq!(changed_text(resident.pid), [""; 0]);
+    assert!(resident.end().0.success());
+}
+
+// Names that were stripped come back from the debugging file, and from the table that some distributions leave in the file.
+#[test]
+fn stripped_functions_have_the_names_of_their_debugging_file() {
+    if !have("objcopy") || !have("xz") {
+        return;
+    }
+    let program = compile(&BARE[0], &["tail.c"], &["-Wl,--build-id"]);
+    let of = |name: &str| program.directory().join(name).display().to_string();
+    let tool = |words: &[&str]| {
+        let mut command = Command::new(words[0]);
+        let status = command.args(&words[1..]).current_dir(program.directory()).status().expect("just found");
+        assert!(status.success(), "{words:?}");
+    };
+    let is_named = |path: &str| {
+        let run = calltap_run(&["sites", path]);
+        assert!(run.status.success(), "{}", run.stderr);
+        run.stdout.lines().any(|line| line.ends_with(" dispatch"))
+    };
+    tool(&["strip", "-o", "bare", "tail"]);
+    assert!(!is_named(&of("bare")), "it still has its names");
+    tool(&["objcopy", "--only-keep-debug", "tail", "tail.debug"]);
+    tool(&["objcopy", "--add-gnu-debuglink=tail.debug", "bare", "linked"]);
+    assert!(is_named(&of("linked")));
+    let linked = Program::existing(&of("linked"));
+    let recording = record(&linked, &["-F", "dispatch"], &Expect::default());
+    assert!(recording.rows().iter().any(|row| row["function"] == "dispatch"), "{}", recording.run.stderr);
+    tool(&["xz", "-k", "tail.debug"]);
+    tool(&["objcopy", "--add-section", ".gnu_debugdata=tail.debug.xz", "bare", "packed"]);
+    assert!(is_named(&of("packed")));
+    // Another build's names are none of its.
+    tool(&["gcc", "-O1", "-Wl,--build-id", "-DOTHER", "-xc", "/dev/null", "-shared", "-o", "tail.debug"]);
+    assert!(!is_named(&of("linked")));
+}
+
+// Whether it is static or not, before it is run.
+#[test]
+fn go_programs_are_refused() {
+    let program = Program::existing("go");
+    let source = program.directory().join("program.go");
+    std::fs::write(&source, "package main\nfunc main() { println(1) }\n").expect("written");
+    let mut go = Command::new("go");
+    go.args(["build", "-o", "program", "program.go"]).current_dir(program.directory());
+    match go.status() {
+        Ok(status) if status.success() => {}
+        _ => return skipped("no go here"),
+    }
+    let path = program.directory().join("program").display().to_string();
+    let run = calltap_run(&["record", "-o", "/dev/null", "--", &path]);
+    one_line(&run, &["a Go program"]);
+}

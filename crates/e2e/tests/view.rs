@@ -1,0 +1,358 @@
+//! A trace, and a process, as a page: who may see it, what it says, and what it does to a process that runs.
+
+use calltap_e2e::{
+    GCC, Program, Resident, Run, State, calltap, calltap_run, changed_text, compile, end_of, have, jumps,
+    one_line, run_timeout, skipped, wait_until,
+};
+use serde_json::Value;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::Duration;
+
+/// A page that is served.
+struct View {
+    child: Child,
+    address: String,
+}
+
+impl View {
+    /// Begins to serve; waits until it has said where.
+    fn start(arguments: &[&str]) -> View {
+        let mut command = Command::new(calltap());
+        command.arg("view").args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().expect("calltap");
+        let mut address = String::new();
+        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut address).expect("an address");
+        assert!(address.starts_with("http://127.0.0.1:") && address.ends_with("/\n"), "{address:?}");
+        View { child, address: address.trim().to_owned() }
+    }
+
+    /// Host and port, and the path of the page.
+    fn parts(&self) -> (&str, &str) {
+        let rest = self.address.strip_prefix("http://").expect("http");
+        rest.split_at(rest.find('/').expect("a path"))
+    }
+
+    /// Status and body of what is below the page's path.
+    fn ask(&self, method: &str, name: &str) -> (u16, String) {
+        let (host, path) = self.parts();
+        ask(host, method, &format!("{path}{name}"))
+    }
+
+    fn get(&self, name: &str) -> Value {
+        let (status, body) = self.ask("GET", name);
+        assert_eq!(status, 200, "{name}: {body}");
+        serde_json::from_str(&body).unwrap_or_else(|error| panic!("{name}: {error}: {body}"))
+    }
+
+    fn end(self) -> ExitStatus {
+        // SAFETY: a signal to our own child.
+        unsafe { libc::kill(self.child.id() as i32, libc::SIGINT) };
+        end_of(self.child)
+    }
+}
+
+fn ask(host: &str, method: &str, path: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(host).expect("the server");
+    write!(
+        stream,
+        "{method} {path} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    )
+    .expect("a question");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    if !head.to_ascii_lowercase().contains("transfer-encoding: chunked") {
+        return (status, body.to_owned());
+    }
+    // (Long answers come in pieces.)
+    let (mut rest, mut whole) = (body, String::new());
+    while let Some((size, after)) = rest.split_once("\r\n") {
+        let size = usize::from_str_radix(size, 16).expect("a size");
+        whole += &after[..size];
+        rest = after.get(size + 2..).unwrap_or_default();
+    }
+    (status, whole)
+}
+
+/// A trace of a program that naps, and what it is called.
+fn trace() -> (Program, String) {
+    let program = compile(GCC, &["paced.c"], &[]);
+    let path = program.directory().join("view.data").display().to_string();
+    let mut command = Command::new(calltap());
+    command.args(["record", "-q", "-o", &path, "--"]).arg(&program.path);
+    // It goes on while its input does.
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("calltap");
+    let mut ready = [0; 6];
+    child.stdout.take().expect("piped").read_exact(&mut ready).expect("ready");
+    thread::sleep(Duration::from_millis(300));
+    drop(child.stdin.take());
+    assert!(end_of(child).success());
+    (program, path)
+}
+
+/// Nothing of ours is left, and it goes on to a good end.
+fn whole(resident: Resident, before: &State) {
+    assert_eq!(changed_text(resident.pid), [""; 0]);
+    let after = State::of(resident.pid, &["State"]);
+    assert_eq!((&after.files, &after.threads), (&before.files, &before.threads));
+    let (status, output, errors) = resident.end();
+    assert!(status.success(), "{status}: {output}{errors}");
+}
+
+#[test]
+fn the_page_says_what_the_report_says() {
+    let (_program, path) = trace();
+    let view = View::start(&[&path]);
+    let (status, page) = view.ask("GET", "");
+    assert!(status == 200 && page.contains("<title>calltap</title>"), "{status} {page}");
+    let report = calltap_run(&["report", "-i", &path, "--format", "json"]);
+    let report: Value = serde_json::from_str(&report.stdout).expect("a report");
+    let rows = |value: &Value, keys: [&str; 4]| -> Vec<String> {
+        let mut rows: Vec<String> = value
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|row| {
+                keys.map(|key| key.parse::<usize>().map_or(&row[key], |at| &row[at]).to_string()).join(" ")
+            })
+            .collect();
+        rows.sort();
+        rows
+    };
+    let expected = rows(&report, ["function", "calls", "total_ns", "self_ns"]);
+    assert_eq!(rows(&view.get("api/functions"), ["1", "3", "4", "5"]), expected);
+    let summary = view.get("api/summary");
+    let thread = &summary["threads"][0];
+    assert_eq!((&summary["lost"], &thread["depth"]), (&Value::from(0), &Value::from(3)), "{summary}");
+    // From afar and from close by: all calls of `leaf`, at the third level.
+    let leaf = report.as_array().and_then(|rows| rows.iter().find(|row| row["function"] == "leaf"));
+    let nap = report.as_array().and_then(|rows| rows.iter().find(|row| row["function"] == "nap"));
+    let calls = leaf.and_then(|row| row["calls"].as_u64()).zip(nap.and_then(|row| row["calls"].as_u64()));
+    let calls = calls.map(|(leaf, nap)| leaf + nap);
+    let end = summary["end"].as_u64().expect("an end");
+    for resolution in [end / 100, end / 10_000, 0] {
+        let question =
+            format!("api/timeline?from=0&to={end}&resolution={resolution}&lanes={}.2.2", thread["id"]);
+        let lanes = view.get(&question);
+        let track = lanes[0]["tracks"][0].as_array().expect("a track");
+        let drawn: u64 = track.chunks(6).filter_map(|block| block[3].as_u64()).sum();
+        assert_eq!(Some(drawn), calls, "{question}");
+    }
+    assert!(view.end().success(), "Ctrl-C is a good end");
+}
+
+#[test]
+fn only_who_knows_the_token_sees_anything_and_only_from_here() {
+    let (_program, path) = trace();
+    let view = View::start(&[&path]);
+    let (host, page) = view.parts();
+    let token = page.trim_matches('/');
+    assert!(token.len() == 32 && token.bytes().all(|byte| byte.is_ascii_hexdigit()), "{token}");
+    let wrong = token.replace(|c| c == token.chars().next().unwrap_or('0'), "x");
+    for path in [
+        "/",
+        "/api/summary",
+        &format!("/{token}"),
+        &format!("/{wrong}/"),
+        &format!("//{token}/"),
+        "/../etc/passwd",
+    ] {
+        let (status, body) = ask(host, "GET", path);
+        assert_eq!(status, 404, "{path}: {body}");
+        assert!(!body.contains("paced") && !body.contains(token), "{path}: {body}");
+    }
+    // Nobody else's address leads to it.
+    let port: u16 = host.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
+    let listens = |line: &&str| line.contains(&format!(":{port:04X} 00000000:0000 0A"));
+    let tcp = fs::read_to_string("/proc/net/tcp").expect("the kernel's list");
+    assert!(tcp.lines().filter(listens).all(|line| line.contains(" 0100007F:")), "{tcp}");
+    let again = View::start(&[&path]);
+    assert_ne!(again.parts().1, page, "another token each time");
+    assert!(again.end().success() && view.end().success());
+}
+
+#[test]
+fn questions_that_make_no_sense_are_refused_and_the_others_answered_on() {
+    let (_program, path) = trace();
+    let view = View::start(&[&path]);
+    for (method, name, status) in [
+        ("GET", "api/nothing", 404),
+        ("GET", "page.html", 404),
+        ("GET", "../../etc/passwd", 404),
+        ("GET", "api/timeline", 400),
+        ("GET", "api/timeline?from=-1&to=5&resolution=0&lanes=0.0.0", 400),
+        ("GET", "api/timeline?from=0&to=99999999999999999999999&resolution=0", 400),
+        ("GET", "api/timeline?from=0&to=5&resolution=0&lanes=0", 400),
+        ("GET", "api/function?f=4000000000", 404),
+        ("GET", "api/calls?f=0&bar=1000", 404),
+        ("GET", "api/flame?root=x", 400),
+        ("GET", "api/switch?f=0&on=1", 405),
+        ("POST", "api/summary", 405),
+        ("POST", "api/switch?f=0&on=1", 409),
+        ("POST", "", 404),
+    ] {
+        let (got, body) = view.ask(method, name);
+        assert_eq!(got, status, "{method} {name}: {body}");
+    }
+    // What lies beyond all is empty, not wrong.
+    let far = u64::MAX;
+    view.get(&format!("api/timeline?from={far}&to=0&resolution=0&lanes=0.0.4294967295,77.0.3"));
+    view.get("api/overview?columns=18446744073709551615");
+    assert_eq!(view.get("api/next?f=0&at=18446744073709551615"), Value::Null);
+    // Bytes that are no question, and browsers that are closed in the middle of one.
+    let host = view.parts().0;
+    for bytes in [
+        &b"\0\xff\r\n\r\n"[..],
+        b"GET",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"POST / HTTP/1.1\r\nContent-Length: 99\r\n\r\n",
+    ] {
+        for _ in 0..8 {
+            let mut stream = TcpStream::connect(host).expect("the server");
+            stream.write_all(bytes).expect("bytes");
+        }
+    }
+    for _ in 0..20 {
+        let mut stream = TcpStream::connect(host).expect("the server");
+        write!(stream, "GET {}api/functions HTTP/1.1\r\nHost: x\r\n\r\n", view.parts().1)
+            .expect("a question");
+    }
+    assert_eq!(view.get("api/live"), Value::Null);
+    assert!(view.end().success());
+}
+
+#[test]
+fn what_cannot_be_shown_is_said_in_a_line() {
+    let (program, path) = trace();
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = taken.local_addr().expect("its number").port().to_string();
+    one_line(&calltap_run(&["view", &path, "--port", &port]), &[&port, "in use"]);
+    one_line(&calltap_run(&["view", &path, "--port", "70000"]), &["--port", "'70000'"]);
+    one_line(&calltap_run(&["view", "/nonexistent.data"]), &["/nonexistent.data"]);
+    let text = program.directory().join("text");
+    fs::write(&text, "this is no trace").expect("a file");
+    one_line(&calltap_run(&["view", &text.display().to_string()]), &["text"]);
+    one_line(&calltap_run(&["view", &path, "-p", "1"]), &["not both"]);
+    one_line(&calltap_run(&["view", "-p", "4194305"]), &["process 4194305: no such process"]);
+    one_line(&calltap_run(&["tui", &path]), &["no terminal"]);
+    // A file that was cut off is shown as far as it goes.
+    let bytes = fs::read(&path).expect("the trace");
+    fs::write(&text, &bytes[..bytes.len() - 40]).expect("a file");
+    let view = View::start(&[&text.display().to_string()]);
+    assert_ne!(view.get("api/summary")["notes"].as_array().map(Vec::len), Some(0));
+    assert!(view.end().success());
+}
+
+/// A browser that can be driven, if there is one.
+fn browser() -> Option<&'static str> {
+    let found = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(|name| have(name));
+    if found.is_none() || !have("node") {
+        skipped("the page of 'calltap view' in a browser: no chromium, or no node");
+        return None;
+    }
+    found
+}
+
+/// Uses the page in a browser.
+fn drive(view: &View, browser: &str, what: &str) -> Command {
+    let mut command = Command::new("node");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/programs/page.mjs");
+    command.args([script, &view.address, browser, what]);
+    command
+}
+
+#[test]
+fn in_a_browser_it_is_used_by_keys_and_says_what_it_shows() {
+    let Some(browser) = browser() else { return };
+    let (program, path) = trace();
+    let view = View::start(&[&path]);
+    let mut command = drive(&view, browser, "file");
+    command.env("TMPDIR", program.directory());
+    let Run { status, stdout, stderr } = run_timeout(command, b"", Duration::from_secs(200));
+    assert!(status.success(), "{stdout}{stderr}");
+    assert!(view.end().success());
+}
+
+#[test]
+fn in_a_browser_a_click_switches_a_function_of_a_running_process() {
+    let Some(browser) = browser() else { return };
+    let program = compile(GCC, &["paced.c"], &[]);
+    let resident = Resident::start(&program, &[]);
+    let before = State::at_rest(resident.pid, &["State"]);
+    let view =
+        View::start(&["-p", &resident.pid.to_string(), "--max-overhead", "none", "--interval", "200ms"]);
+    let all = jumps(resident.pid);
+    let mut command = drive(&view, browser, "live");
+    command.env("TMPDIR", program.directory()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().expect("node");
+    let mut output = BufReader::new(child.stdout.take().expect("piped"));
+    let mut line = String::new();
+    output.read_line(&mut line).expect("a line");
+    assert_eq!((line.as_str(), jumps(resident.pid)), ("off\n", all - 1));
+    child.stdin.take().expect("piped").write_all(b"on\n").expect("its input");
+    let mut rest = String::new();
+    output.read_to_string(&mut rest).expect("its output");
+    assert_eq!((rest.as_str(), jumps(resident.pid)), ("fine\n", all));
+    assert!(child.wait().expect("our own child").success());
+    assert!(view.end().success());
+    whole(resident, &before);
+}
+
+#[test]
+fn a_process_is_seen_as_it_runs_and_left_as_it_was() {
+    let program = compile(GCC, &["paced.c"], &[]);
+    let resident = Resident::start(&program, &[]);
+    let before = State::at_rest(resident.pid, &["State"]);
+    let empty = resident.directory.join("empty");
+    fs::create_dir(&empty).expect("a directory");
+    let pid = resident.pid.to_string();
+    let view = View::start(&["-p", &pid, "--max-overhead", "none", "--interval", "100ms"]);
+    let row = |name: &str| {
+        let live = view.get("api/live");
+        live["rows"].as_array().and_then(|rows| rows.iter().find(|row| row[1] == name).cloned())
+    };
+    wait_until("leaf", || row("leaf").is_some_and(|row| row[3].as_f64() > Some(0.0)));
+    wait_until("its calls", || {
+        let functions = view.get("api/functions?fresh=1");
+        functions
+            .as_array()
+            .is_some_and(|all| all.iter().any(|f| f[1] == "leaf" && f[3].as_u64() > Some(100)))
+    });
+    let all = jumps(resident.pid);
+    let leaf = row("leaf").expect("a row")[0].to_string();
+    for (on, jumping) in [(0, all - 1), (1, all)] {
+        assert_eq!(view.ask("POST", &format!("api/switch?f={leaf}&on={on}")).0, 200);
+        wait_until("its site", || jumps(resident.pid) == jumping);
+    }
+    assert_eq!(view.ask("POST", "api/switch?f=99999&on=0").0, 404);
+    assert_eq!(fs::read_dir(&empty).expect("the directory").count(), 0);
+    assert!(view.end().success());
+    whole(resident, &before);
+}
+
+#[test]
+fn a_page_that_nobody_looks_at_leaves_the_process() {
+    let program = compile(GCC, &["paced.c"], &[]);
+    let resident = Resident::start(&program, &[]);
+    let before = State::at_rest(resident.pid, &["State"]);
+    let view = View::start(&["-p", &resident.pid.to_string(), "--idle", "1ms"]);
+    assert!(end_of(view.child).success());
+    whole(resident, &before);
+}
+
+#[test]
+fn what_a_process_did_last_can_be_seen_after_its_end() {
+    let program = compile(GCC, &["paced.c"], &[]);
+    let resident = Resident::start(&program, &[]);
+    let view = View::start(&["-p", &resident.pid.to_string(), "--interval", "50ms"]);
+    wait_until("a call", || view.get("api/functions?fresh=1").as_array().is_some_and(|all| !all.is_empty()));
+    assert!(resident.end().0.success());
+    wait_until("its end", || view.get("api/live")["ended"] == true);
+    assert!(view.get("api/functions?fresh=1").as_array().is_some_and(|all| !all.is_empty()));
+    assert!(view.end().success());
+}

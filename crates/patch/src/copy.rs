@@ -1,0 +1,89 @@
+//! A function's first instructions, made to be run from another place: what gave way to a jump.
+//!
+//! Nothing ever returns into a copy: a call among them becomes a push of the address that it would return to, and a jump.
+
+use crate::Avma;
+use calltap_sites::ends;
+use iced_x86::{
+    BlockEncoder, BlockEncoderOptions, Code, Decoder, DecoderOptions, FlowControl, Instruction,
+    InstructionBlock, MemoryOperand, Register,
+};
+
+/// `push imm32`, which extends the sign, and `mov dword ptr [rsp + 4], imm32`: no flag changes.
+const PUSH: usize = 5 + 8;
+/// A jump, the longest form of one.
+const JUMP: usize = 6;
+/// What a short branch may grow by: those by rcx have no long form.
+const GROWTH: usize = 9;
+/// Copies begin at such addresses.
+const ALIGN: usize = 16;
+
+/// Why there is no copy at an address: something that it refers to is out of reach.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Uncopied(pub String);
+
+fn decode(code: &[u8], at: Avma) -> Vec<Instruction> {
+    Decoder::with_ip(64, code, at.0, DecoderOptions::NONE).into_iter().collect()
+}
+
+/// Bytes to set aside for a copy.
+pub fn copy_room(code: &[u8]) -> usize {
+    let grown = decode(code, Avma(0)).into_iter().map(|instruction| match instruction.flow_control() {
+        FlowControl::Call | FlowControl::IndirectCall => PUSH + instruction.len() + JUMP,
+        FlowControl::Next | FlowControl::Return => instruction.len(),
+        _ => instruction.len() + GROWTH,
+    });
+    (grown.sum::<usize>() + JUMP).next_multiple_of(ALIGN)
+}
+
+/// The copy of `code`, which stands at `from`, for a place `to`: whole instructions up to one that nothing follows, or to the end, from where the copy leads back.
+pub fn copy(code: &[u8], from: Avma, to: Avma) -> Result<Vec<u8>, Uncopied> {
+    let mut instructions = Vec::new();
+    let mut leads_back = true;
+    for instruction in decode(code, from) {
+        match instruction.flow_control() {
+            FlowControl::Call | FlowControl::IndirectCall => {
+                instructions.extend(jump_as_call(&instruction)?);
+                leads_back = false;
+                break;
+            }
+            _ => instructions.push(instruction),
+        }
+        if ends(&instruction) {
+            leads_back = false;
+            break;
+        }
+    }
+    if leads_back {
+        instructions.push(branch(from.0 + code.len() as u64)?);
+    }
+    let block = InstructionBlock::new(&instructions, to.0);
+    let encoded = BlockEncoder::encode(64, block, BlockEncoderOptions::NONE);
+    Ok(encoded.map_err(|error| Uncopied(error.to_string()))?.code_buffer)
+}
+
+fn made(instruction: Result<Instruction, iced_x86::IcedError>) -> Result<Instruction, Uncopied> {
+    instruction.map_err(|error| Uncopied(error.to_string()))
+}
+
+fn branch(target: u64) -> Result<Instruction, Uncopied> {
+    made(Instruction::with_branch(Code::Jmp_rel32_64, target))
+}
+
+/// A call that returns behind the original.
+fn jump_as_call(call: &Instruction) -> Result<[Instruction; 3], Uncopied> {
+    let back = call.next_ip();
+    let (low, high) = (back as i32, (back >> 32) as i32);
+    let push = made(Instruction::with1(Code::Pushq_imm32, low))?;
+    let upper_half = MemoryOperand::with_base_displ(Register::RSP, 4);
+    let rest = made(Instruction::with2(Code::Mov_rm32_imm32, upper_half, high))?;
+    let jump = match call.flow_control() {
+        FlowControl::Call => branch(call.near_branch_target())?,
+        _ => {
+            let mut jump = *call;
+            jump.set_code(Code::Jmp_rm64);
+            jump
+        }
+    };
+    Ok([push, rest, jump])
+}

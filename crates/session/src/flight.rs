@@ -1,0 +1,361 @@
+//! `record --snapshot-on`: a flight recorder. Nothing is written until something happens; then the last seconds of all threads are.
+//!
+//! The rings are read as for any recording, and the newest events kept in our own memory: there they are compressed, so that many more fit than in the
+//! rings; whether a call was slow is seen by every event, not by what the rings still hold; the governor knows what is called most; and the process is not
+//! stopped, nor anything switched off, to take a snapshot.
+
+use crate::collector::Due;
+use crate::output::Consumer;
+use crate::record::{Options, Outcome, Subject};
+use crate::trace_file::TraceFile;
+use crate::watch::{Watch, watch};
+use crate::{Error, clock, launch};
+use calltap_names::{Glob, demangle};
+use calltap_trace::{
+    Batch, ClockPair, End, Event, EventKind, History, Record, Session, SiteId, SlowRule, ThreadEncoder,
+    ThreadId,
+};
+use nix::sys::resource::UsageWho;
+use std::collections::HashMap;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::Ordering::*;
+use std::time::Duration;
+
+/// Old events are forgotten, and calls that go on looked at, so often.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// When a snapshot is taken.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Trigger {
+    /// A call takes longer.
+    Slow(SlowRule),
+    /// We are sent SIGUSR1.
+    Signal,
+    /// The program ends by a signal.
+    Crash,
+    /// It ends.
+    Exit,
+}
+
+/// A flight recorder.
+#[derive(Clone, Debug)]
+pub struct Flight {
+    /// When snapshots are taken.
+    pub on: Vec<Trigger>,
+    /// What is older is forgotten.
+    pub last: Duration,
+    /// Bytes of compressed events, at most.
+    pub memory: u64,
+    /// Files, at most.
+    pub files: u32,
+}
+
+/// What has happened, until it is written.
+#[derive(Default)]
+struct Asked {
+    why: Mutex<Option<String>>,
+    due: Due,
+}
+
+impl Asked {
+    /// The first reason is the one that is said.
+    fn ask(&self, why: String) {
+        if let Ok(mut asked) = self.why.lock() {
+            asked.get_or_insert(why);
+        }
+        self.due.ask();
+    }
+
+    fn take(&self) -> Option<String> {
+        self.why.lock().ok()?.take()
+    }
+}
+
+/// An open call of a function that there is a rule for.
+struct Mark {
+    site: SiteId,
+    depth: u64,
+    start: u64,
+    /// Nanoseconds.
+    limit: u64,
+    /// A snapshot was asked for because of it.
+    told: bool,
+}
+
+/// The open calls of a thread, as far as they matter.
+#[derive(Default)]
+struct Lane {
+    depth: u64,
+    marks: Vec<Mark>,
+    behind: bool,
+}
+
+impl Lane {
+    /// The next event; a call that has ended with it and was too slow, with its duration in ticks.
+    fn take(
+        &mut self,
+        event: &Event,
+        limit: Option<u64>,
+        is_slow: &dyn Fn(u64, u64) -> bool,
+    ) -> Option<(SiteId, u64)> {
+        match event.kind {
+            EventKind::Exit { pops } => {
+                self.depth = self.depth.saturating_sub(u64::from(pops));
+                let mut slow = None;
+                while let Some(mark) = self.marks.pop_if(|mark| pops > 0 && mark.depth >= self.depth) {
+                    let took = event.ticks.saturating_sub(mark.start);
+                    if !mark.told && is_slow(took, mark.limit) {
+                        slow = Some((mark.site, took));
+                    }
+                }
+                return slow;
+            }
+            EventKind::Call { .. } | EventKind::Lost { .. } => {}
+            _ => {
+                if let Some(limit) = limit {
+                    let (site, depth, start) = (event.site, self.depth, event.ticks);
+                    self.marks.push(Mark { site, depth, start, limit, told: false });
+                }
+                self.depth += 1;
+            }
+        }
+        None
+    }
+}
+
+/// Keeps the newest events, and writes them when something happens.
+struct Recorder<'a> {
+    flight: &'a Flight,
+    output: &'a Path,
+    asked: &'a Asked,
+    /// From the first record on.
+    history: Option<History>,
+    began_ns: u64,
+    rules: Vec<(Glob, u64)>,
+    names: HashMap<SiteId, String>,
+    /// By site, nanoseconds.
+    limits: Vec<Option<u64>>,
+    lanes: HashMap<ThreadId, Lane>,
+    first: Option<ClockPair>,
+    ns_per_tick: f64,
+    files: Vec<PathBuf>,
+    bytes: u64,
+    left_out: u64,
+    /// The snapshots that could not be written.
+    failed: Option<calltap_trace::Error>,
+}
+
+impl<'a> Recorder<'a> {
+    fn new(flight: &'a Flight, output: &'a Path, asked: &'a Asked) -> Recorder<'a> {
+        let rule = |trigger: &Trigger| match trigger {
+            Trigger::Slow(rule) => Some((Glob::new(&rule.function), rule.ns)),
+            _ => None,
+        };
+        Recorder {
+            flight,
+            output,
+            asked,
+            history: None,
+            began_ns: clock::monotonic_ns(),
+            rules: flight.on.iter().filter_map(rule).collect(),
+            names: HashMap::new(),
+            limits: Vec::new(),
+            lanes: HashMap::new(),
+            first: None,
+            ns_per_tick: 1.0,
+            files: Vec::new(),
+            bytes: 0,
+            left_out: 0,
+            failed: None,
+        }
+    }
+
+    fn now(&mut self, pair: ClockPair) {
+        let first = *self.first.get_or_insert(pair);
+        let (ticks, ns) =
+            (pair.ticks.saturating_sub(first.ticks), pair.monotonic_ns.saturating_sub(first.monotonic_ns));
+        if ticks > 0 {
+            self.ns_per_tick = ns as f64 / ticks as f64;
+        }
+    }
+
+    /// Writes a file, unless there are enough.
+    fn snapshot(&mut self, why: String) {
+        let Some(history) = &self.history else { return };
+        if self.files.len() as u64 >= u64::from(self.flight.files) {
+            self.left_out += 1;
+            return;
+        }
+        let mut name = self.output.as_os_str().to_owned();
+        name.push(format!(".{}", self.files.len() + 1));
+        let path = PathBuf::from(name);
+        let file = TraceFile::new(&path);
+        let end = End {
+            status: why,
+            wall_ns: clock::monotonic_ns().saturating_sub(self.began_ns),
+            cpu_ns: 0,
+            recorder_cpu_ns: launch::cpu_ns(UsageWho::RUSAGE_SELF),
+        };
+        match history.write(file.path(), end) {
+            Ok(size) => {
+                file.keep();
+                self.bytes += size;
+                self.files.push(path);
+            }
+            Err(error) => drop(self.failed.get_or_insert(error)),
+        }
+    }
+
+    fn look(&mut self, batch: &Batch) {
+        let (limits, per_tick) = (&self.limits, self.ns_per_tick);
+        let lane = self.lanes.entry(batch.thread).or_default();
+        let is_slow = |ticks: u64, limit: u64| ticks as f64 * per_tick > limit as f64;
+        for event in &batch.events {
+            let limit = limits.get(event.site.0 as usize).copied().flatten();
+            if let Some((site, ticks)) = lane.take(event, limit, &is_slow) {
+                let name = self.names.get(&site).map_or("?", String::as_str);
+                self.asked.ask(format!("snapshot: {name} took {:.3} ms", ticks as f64 * per_tick / 1e6));
+            }
+        }
+    }
+
+    /// Calls that go on and have taken too long already.
+    fn look_at_open(&mut self, now: u64) {
+        for lane in self.lanes.values_mut() {
+            // What is behind may have ended long ago.
+            if std::mem::take(&mut lane.behind) {
+                continue;
+            }
+            for mark in lane.marks.iter_mut().filter(|mark| !mark.told) {
+                let ns = now.saturating_sub(mark.start) as f64 * self.ns_per_tick;
+                // (It will end, most likely, and is then there as a whole.)
+                if ns > mark.limit as f64 + LOOK.as_nanos() as f64 {
+                    mark.told = true;
+                    let name = self.names.get(&mark.site).map_or("?", String::as_str);
+                    self.asked.ask(format!("snapshot: {name} has been running for {:.3} ms", ns / 1e6));
+                }
+            }
+        }
+    }
+}
+
+impl Consumer for Recorder<'_> {
+    fn record(&mut self, record: &Record) -> Result<(), calltap_trace::Error> {
+        match record {
+            Record::Session(session) => {
+                let session: Session = session.clone();
+                self.history = Some(History::new(session, self.flight.memory)?);
+            }
+            Record::Clock(pair) => self.now(*pair),
+            Record::Sites { sites } if !self.rules.is_empty() => {
+                for site in sites {
+                    let (place, demangled) = (site.id.0 as usize, demangle(&site.name));
+                    self.limits.resize(self.limits.len().max(place + 1), None);
+                    let is = |glob: &Glob| glob.matches(&site.name) || glob.matches(&demangled);
+                    let rules = self.rules.iter().filter(|(glob, _)| is(glob));
+                    self.limits[place] = rules.map(|(_, ns)| *ns).min();
+                    if self.limits[place].is_some() {
+                        self.names.insert(site.id, demangled);
+                    }
+                }
+            }
+            _ => {}
+        }
+        self.history.iter_mut().for_each(|history| history.record(record));
+        Ok(())
+    }
+
+    fn events(&mut self, encoder: &mut ThreadEncoder) -> Result<(), calltap_trace::Error> {
+        let Some(mut history) = self.history.take() else { return Ok(()) };
+        let watches = !self.rules.is_empty();
+        let taken = history.events(encoder, &mut |batch| {
+            if watches {
+                self.look(batch);
+            }
+        });
+        self.history = Some(history);
+        taken
+    }
+
+    fn end(&mut self, thread: ThreadId) -> Result<(), calltap_trace::Error> {
+        self.lanes.remove(&thread);
+        self.history.iter_mut().for_each(|history| history.end(thread));
+        Ok(())
+    }
+
+    fn behind(&mut self, thread: ThreadId) {
+        if let Some(lane) = self.lanes.get_mut(&thread) {
+            lane.behind = true;
+        }
+    }
+
+    fn flush(&mut self, at: ClockPair) -> Result<(), calltap_trace::Error> {
+        self.now(at);
+        self.look_at_open(at.ticks);
+        let age = self.flight.last.as_nanos() as f64 / self.ns_per_tick;
+        self.history
+            .iter_mut()
+            .for_each(|history| history.forget_before(at.ticks.saturating_sub(age as u64)));
+        if let Some(why) = self.asked.take() {
+            self.snapshot(why);
+        }
+        Ok(())
+    }
+}
+
+/// Records, and writes a file whenever something happens.
+pub fn record(options: &Options, flight: &Flight) -> Result<Outcome, Error> {
+    let asked = Asked::default();
+    let sent = launch::flag_for_snapshots(flight.on.contains(&Trigger::Signal))?;
+    let mut recorder = Recorder::new(flight, &options.output, &asked);
+    let visited = watch(
+        options,
+        Watch {
+            consumer: &mut recorder,
+            interval: LOOK,
+            settled: true,
+            over: &|| false,
+            meanwhile: &mut |_| {
+                if sent.swap(false, AcqRel) {
+                    asked.ask("snapshot: asked for by SIGUSR1".to_owned());
+                }
+            },
+            mailbox: None,
+            due: Some(&asked.due),
+        },
+    )?;
+    // (What was asked for last, and had no time.)
+    let why = asked.take().or_else(|| {
+        let on = |trigger| flight.on.contains(&trigger);
+        let crashed = visited.status.is_some_and(|status| status.signal().is_some());
+        let ended = visited.ended && (on(Trigger::Exit) || crashed && on(Trigger::Crash));
+        ended.then(|| visited.status.map_or_else(|| "ended".to_owned(), launch::describe))
+    });
+    why.into_iter().for_each(|why| recorder.snapshot(why));
+    let Recorder { files, bytes, left_out, failed, .. } = recorder;
+    let mut notes = visited.notes;
+    if left_out > 0 {
+        notes
+            .push(format!("{left_out} more snapshots were not written: --snapshots allows {}", flight.files));
+    }
+    let ours = matches!(options.subject, Subject::Process { .. });
+    Ok(Outcome {
+        status: visited.status,
+        stops: ours.then_some(visited.stops),
+        muted: visited.muted,
+        totals: visited.totals,
+        dropped: 0,
+        sites: visited.sites,
+        file_size: bytes,
+        snapshots: Some(files),
+        notes,
+        failed: visited.failed.or(failed),
+    })
+}
+
+/// Is SIGUSR1 for us?
+pub fn takes_signal(flight: Option<&Flight>) -> bool {
+    flight.is_some_and(|flight| flight.on.contains(&Trigger::Signal))
+}

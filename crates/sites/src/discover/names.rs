@@ -1,0 +1,112 @@
+//! Names for functions whose symbols were stripped: from the separate debugging file, or from the small symbol table that some distributions pack into the file
+//! itself (`.gnu_debugdata`).
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use object::LittleEndian as Le;
+use object::elf;
+use object::read::elf::{ElfFile64, SectionHeader as _, Sym as _};
+
+use super::image::{Image, string};
+use crate::{Binary, Function};
+
+/// A symbol table is no larger than this when it is unpacked.
+const LARGEST: usize = 256 << 20;
+/// Longer names are not taken.
+const LONGEST: usize = 1 << 16;
+
+/// Are there functions that are known by their place only?
+pub fn lacks_names(binary: &Binary) -> bool {
+    binary.functions.iter().any(is_unnamed)
+}
+
+fn is_unnamed(function: &Function) -> bool {
+    function
+        .name
+        .rsplit_once("+0x")
+        .is_some_and(|(_, digits)| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
+}
+
+/// Gives functions the names that they have in another file of the same build. How many were named.
+pub fn add_names(binary: &mut Binary, other: &[u8]) -> usize {
+    let names = names(other).unwrap_or_default();
+    let mut named = 0;
+    for function in binary.functions.iter_mut().filter(|function| is_unnamed(function)) {
+        let Some(found) = names.get(&function.address.0) else { continue };
+        let mut found = found.iter().map(|(_, name)| name.clone());
+        if let Some(name) = found.next() {
+            function.name = name;
+            function.aliases.extend(found);
+            function.aliases.dedup();
+            named += 1;
+        }
+    }
+    named
+}
+
+/// The names at each address, the best first: global, weak, local.
+fn names(data: &[u8]) -> object::Result<BTreeMap<u64, Vec<(u8, String)>>> {
+    let file = ElfFile64::<Le, _>::parse(data)?;
+    let mut all: BTreeMap<u64, Vec<(u8, String)>> = BTreeMap::new();
+    let table = file.elf_symbol_table();
+    let strings = file.elf_section_table().section(table.string_section())?.data(Le, data)?;
+    for symbol in
+        table.symbols().iter().filter(|symbol| symbol.st_type() == elf::STT_FUNC && !symbol.is_undefined(Le))
+    {
+        let Some(name) = string(strings, symbol.st_name.get(Le), LONGEST).filter(|name| !name.is_empty())
+        else {
+            continue;
+        };
+        let rank = match symbol.st_bind() {
+            elf::STB_GLOBAL => 0,
+            elf::STB_WEAK => 1,
+            _ => 2,
+        };
+        all.entry(symbol.st_value.get(Le))
+            .or_default()
+            .push((rank, String::from_utf8_lossy(name).into_owned()));
+    }
+    all.values_mut().for_each(|names| names.sort());
+    Ok(all)
+}
+
+/// The build of a file, as it says itself, for a comparison with [`Binary::build_id`].
+pub fn build_id_of(data: &[u8]) -> Option<String> {
+    use object::Object as _;
+    let id = object::File::parse(data).ok()?.build_id().ok()??.to_vec();
+    Some(id.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// The name, without directories, of the file that its debugging information is in, as the file says.
+pub fn debug_link(data: &[u8]) -> Option<Vec<u8>> {
+    use object::Object as _;
+    let file = object::File::parse(data).ok()?;
+    let (name, _) = file.gnu_debuglink().ok()??;
+    Some(name.to_vec())
+}
+
+/// The symbol table that is packed into the file.
+pub(super) fn packed(image: &Image<'_>) -> Option<Vec<u8>> {
+    let bytes = image.section_data(image.section(b".gnu_debugdata")?)?;
+    let mut unpacked = Limited(Vec::new());
+    lzma_rs::xz_decompress(&mut io::Cursor::new(bytes), &mut unpacked).ok()?;
+    Some(unpacked.0)
+}
+
+/// Takes no more than there can be: a hostile file may unpack to anything.
+struct Limited(Vec<u8>);
+
+impl Write for Limited {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.len() + bytes.len() > LARGEST {
+            return Err(io::Error::other("too large"));
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

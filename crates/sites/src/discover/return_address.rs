@@ -1,0 +1,111 @@
+//! Functions that look at their own return address: setjmp, which keeps it, dlsym, which asks who calls. While their return is traced,
+//! another address is in its place.
+//!
+//! Where it is, the unwinding information says for every instruction. Without it, what is pushed and popped is followed as far as nothing returns there.
+
+use std::collections::BTreeMap;
+
+use gimli::{
+    BaseAddresses, CfaRule, CieOrFde, EhFrame, EhFrameHdr, LittleEndian, UnwindContext, UnwindSection, X86_64,
+};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
+use object::elf;
+
+use super::image::Image;
+
+/// Of each such function, by its address, the first instruction that does it.
+pub(super) fn users(image: &Image<'_>) -> BTreeMap<u64, u64> {
+    let mut found = BTreeMap::new();
+    let Some((address, bytes)) = frames(image) else { return found };
+    let section = EhFrame::new(bytes, LittleEndian);
+    let bases = BaseAddresses::default().set_eh_frame(address);
+    let mut context = UnwindContext::new();
+    let mut entries = section.entries(&bases);
+    // Every byte of code is in one frame; a hostile file may say that all of it is in each.
+    let mut budget = image.data.len() as u64 * 2;
+    while let Ok(Some(entry)) = entries.next() {
+        let CieOrFde::Fde(partial) = entry else { continue };
+        let Ok(fde) = partial.parse(EhFrame::cie_from_offset) else { continue };
+        let Ok(mut rows) = fde.rows(&section, &bases, &mut context) else { continue };
+        while let Ok(Some(row)) = rows.next_row() {
+            let CfaRule::RegisterAndOffset { register, offset } = *row.cfa() else { continue };
+            let register = match register {
+                X86_64::RSP => Register::RSP,
+                X86_64::RBP => Register::RBP,
+                _ => continue,
+            };
+            let length = row.end_address().saturating_sub(row.start_address()).min(fde.len());
+            let code = image.tail(row.start_address(), length);
+            let Some(left) = budget.checked_sub(code.len() as u64) else { return found };
+            budget = left;
+            let slot = Slot { register, offset: offset.wrapping_sub(8) };
+            let mut decoder = Decoder::with_ip(64, code, row.start_address(), DecoderOptions::NONE);
+            if let Some(user) = decoder.iter().find(|instruction| slot.is_used(instruction)) {
+                found.entry(fde.initial_address()).or_insert(user.ip());
+            }
+        }
+    }
+    found
+}
+
+/// The first instruction that does it of a function without unwinding information.
+pub(super) fn used_from(image: &Image<'_>, start: u64, size: u64) -> Option<u64> {
+    let mut slot = Slot { register: Register::RSP, offset: 0 };
+    let code = image.tail(start, if size == 0 { SEARCHED } else { size.min(SEARCHED) });
+    let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
+    for instruction in decoder.iter() {
+        if slot.is_used(&instruction) {
+            return Some(instruction.ip());
+        }
+        let goes_on =
+            matches!(instruction.flow_control(), FlowControl::Next | FlowControl::ConditionalBranch);
+        let moves_otherwise =
+            !instruction.is_stack_instruction() && instruction.op0_register() == Register::RSP;
+        let moved = match instruction.mnemonic() {
+            Mnemonic::Sub if moves_otherwise => instruction.try_immediate(1).map_or(0, |by| by as i64),
+            Mnemonic::Add if moves_otherwise => {
+                instruction.try_immediate(1).map_or(0, |by| (by as i64).wrapping_neg())
+            }
+            _ if moves_otherwise => return None,
+            _ => -i64::from(instruction.stack_pointer_increment()),
+        };
+        slot.offset = slot.offset.checked_add(moved).filter(|offset| goes_on && *offset >= 0)?;
+    }
+    None
+}
+
+/// How far without unwinding information.
+const SEARCHED: u64 = 256;
+
+/// The unwinding information and its address.
+fn frames<'d>(image: &Image<'d>) -> Option<(u64, &'d [u8])> {
+    if let Some(section) = image.section(b".eh_frame") {
+        return Some((section.address, image.section_data(section)?));
+    }
+    let header = image.program_header(elf::PT_GNU_EH_FRAME)?;
+    let bases = BaseAddresses::default().set_eh_frame_hdr(header.p_vaddr.get(object::LittleEndian));
+    let table = EhFrameHdr::new(image.program_data(header)?, LittleEndian).parse(&bases, 8).ok()?;
+    let start = table.eh_frame_ptr().direct().ok()?;
+    Some((start, image.tail(start, u64::MAX)))
+}
+
+/// Where the return address is.
+struct Slot {
+    register: Register,
+    offset: i64,
+}
+
+impl Slot {
+    fn is_used(&self, instruction: &Instruction) -> bool {
+        // (An address one behind a function's variables is that of the slot, too.)
+        let has_memory = (0..instruction.op_count()).any(|n| instruction.op_kind(n) == OpKind::Memory);
+        let reads = has_memory
+            && instruction.memory_base() == self.register
+            && instruction.memory_index() == Register::None
+            && instruction.memory_displacement64() as i64 == self.offset
+            && instruction.mnemonic() != Mnemonic::Lea;
+        let pops =
+            instruction.mnemonic() == Mnemonic::Pop && self.register == Register::RSP && self.offset == 0;
+        reads || pops
+    }
+}

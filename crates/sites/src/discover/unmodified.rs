@@ -1,0 +1,231 @@
+//! Functions in which nobody has left room: their first instructions give way to a jump, and are run from a copy.
+//!
+//! What is decided here is whether that can be done without anybody noticing, function by function, with a reason where it cannot.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
+use object::LittleEndian as Le;
+
+use super::branches::{Branches, Places};
+use super::frames;
+use super::functions;
+use super::image::Image;
+use super::names;
+use super::nops::{self, skip_endbr};
+use super::return_address;
+use crate::{Binary, Error, Function, SiteForm, SiteKind, Svma};
+
+/// Bytes of the jump.
+const JUMP: u64 = 5;
+/// Bytes of the longest instruction.
+const LONGEST: u64 = 15;
+/// A write to code is whole within a page, should the writer be killed.
+const PAGE: u64 = 4096;
+
+/// Finds a site for every function that has none yet, in the same file. Those of a program are traced like any other where nothing was built for tracing; else
+/// they are [on demand](Function::on_demand).
+pub fn find_prologues(data: &[u8], binary: &mut Binary) -> Result<(), Error> {
+    let image = Image::parse(data, &mut Vec::new())?;
+    if names::lacks_names(binary)
+        && let Some(table) = names::packed(&image)
+    {
+        names::add_names(binary, &table);
+    }
+    if is_go(&image) {
+        for function in binary.functions.iter_mut().filter(|function| function.form.is_none()) {
+            function.reason = GO.to_owned();
+        }
+        return Ok(());
+    }
+    let on_demand = !binary.is_bare();
+    let starts: Vec<u64> = binary.functions.iter().map(|function| function.address.0).collect();
+    let sites: Vec<u64> = starts.iter().map(|start| skip_endbr(&image, *start)).collect();
+    let mut finder = Finder {
+        branches: Branches::find(&image, &starts, &Places { starts: &sites, width: JUMP }),
+        frames: frames::frames(&image, |_| false, &mut Vec::new())
+            .into_iter()
+            .map(|frame| (frame.address, frame.called))
+            .collect(),
+        users: BTreeMap::new(),
+        entry: image.header.e_entry.get(Le),
+        image: &image,
+    };
+    finder.users = finder.find_users(&binary.functions, &sites);
+    let nexts = starts.iter().skip(1).copied().chain([u64::MAX]);
+    for ((function, site), next) in binary.functions.iter_mut().zip(sites.iter()).zip(nexts) {
+        if function.form.is_some() || functions::is_part(function) {
+            continue;
+        }
+        match finder.site(function, *site, next) {
+            Ok(form) => {
+                (function.kind, function.form) = (SiteKind::Prologue, Some(form));
+                function.reason.clear();
+                function.on_demand = on_demand;
+            }
+            Err(reason) => (function.kind, function.reason) = (SiteKind::None, reason),
+        }
+    }
+    Ok(())
+}
+
+struct Finder<'a, 'd> {
+    image: &'a Image<'d>,
+    branches: Branches,
+    /// By address: are they entered by calls?
+    frames: BTreeMap<u64, bool>,
+    /// Of functions whose own return address is looked at, where it is.
+    users: BTreeMap<u64, u64>,
+    entry: u64,
+}
+
+impl Finder<'_, '_> {
+    /// The functions that look at their own return address, or jump to one that does.
+    fn find_users(&self, functions: &[Function], sites: &[u64]) -> BTreeMap<u64, u64> {
+        let mut users = return_address::users(self.image);
+        for function in functions.iter().filter(|function| !self.frames.contains_key(&function.address.0)) {
+            let start = function.address.0;
+            users.extend(return_address::used_from(self.image, start, function.size).map(|at| (start, at)));
+        }
+        let mut open: Vec<u64> = users.keys().copied().collect();
+        while let Some(user) = open.pop() {
+            let Ok(n) = functions.binary_search_by_key(&Svma(user), |function| function.address) else {
+                continue;
+            };
+            for function in self.branches.from(user, sites[n] - user + 1) {
+                if let Entry::Vacant(new) = users.entry(function) {
+                    new.insert(user);
+                    open.push(function);
+                }
+            }
+        }
+        users
+    }
+
+    fn site(&self, function: &Function, at: u64, next: u64) -> Result<SiteForm, String> {
+        let address = function.address.0;
+        if address == self.entry {
+            return Err("where the program starts: nobody calls it".to_owned());
+        }
+        if self.frames.get(&address) == Some(&false) {
+            return Err("entered with something else on the stack than a return address".to_owned());
+        }
+        let end = if function.size == 0 { next } else { next.min(address.saturating_add(function.size)) };
+        let old = self.displaced(at, end, next)?;
+        if at % PAGE > PAGE - JUMP {
+            return Err("its first five bytes lie in two pages".to_owned());
+        }
+        if let Some(target) = self.branches.behind(at, JUMP) {
+            return Err(format!("something jumps to its byte {}, where the jump would be", target - address));
+        }
+        if self.branches.loops_to(at) {
+            return Err("it jumps back to its own beginning, which would count as a call".to_owned());
+        }
+        if let Some(pc) = self.users.get(&address) {
+            return Err(format!("its own return address is looked at (at {pc:#x})"));
+        }
+        Ok(SiteForm::Prologue { at: Svma(at), old })
+    }
+
+    /// The bytes that give way: whole instructions that can be run elsewhere.
+    fn displaced(&self, at: u64, end: u64, next: u64) -> Result<Vec<u8>, String> {
+        let code = self.image.tail(at, end.saturating_sub(at).min(JUMP + LONGEST));
+        let mut decoder = Decoder::with_ip(64, code, at, DecoderOptions::NONE);
+        let mut length = 0;
+        while length < JUMP {
+            if !decoder.can_decode() {
+                return Err(match code.is_empty() {
+                    true => "it has no code in the file".to_owned(),
+                    false => format!("only {length} bytes long, and it runs on into what follows"),
+                });
+            }
+            let instruction = decoder.decode();
+            length = instruction.next_ip().wrapping_sub(at);
+            check_movable(&instruction, length)?;
+            if ends(&instruction) {
+                break;
+            }
+        }
+        if length < JUMP {
+            self.check_padding(at.saturating_add(length), at.saturating_add(JUMP), next)?;
+        }
+        self.image
+            .bytes(at, length.max(JUMP))
+            .map(<[u8]>::to_vec)
+            .ok_or_else(|| "it is not all in the file".to_owned())
+    }
+
+    /// Is there nothing but padding between a function's end and that of the jump?
+    fn check_padding(&self, from: u64, to: u64, next: u64) -> Result<(), String> {
+        let short = || format!("only {} bytes long, a jump needs 5", JUMP - (to - from));
+        // The last NOP may be cut in two: nobody runs it.
+        let room = next.saturating_sub(from).min(JUMP + LONGEST);
+        let padding = self.image.tail(from, room);
+        let is_filler = |code: &[u8]| code.iter().all(|byte| matches!(byte, 0xCC | 0x00));
+        let wanted = (to - from) as usize;
+        let filled = padding.get(..wanted).is_some_and(is_filler) || nops::run(padding) >= wanted;
+        if filled && to <= next { Ok(()) } else { Err(short()) }
+    }
+}
+
+/// Goroutines' stacks have no room for a hook, and what is kept beside a stack is not moved with it.
+const GO: &str = "a Go program: its stacks are small, and move";
+
+fn is_go(image: &Image<'_>) -> bool {
+    [&b".gopclntab"[..], b".note.go.buildid"].into_iter().any(|name| image.section(name).is_some())
+}
+
+/// Why nothing of a program can be traced, whatever is in it.
+pub fn refusal(data: &[u8]) -> Option<&'static str> {
+    let image = Image::parse(data, &mut Vec::new()).ok()?;
+    is_go(&image).then_some(GO)
+}
+
+/// Does nothing follow it?
+pub fn ends(instruction: &Instruction) -> bool {
+    matches!(
+        instruction.flow_control(),
+        FlowControl::Return | FlowControl::UnconditionalBranch | FlowControl::IndirectBranch
+    )
+}
+
+/// Can it be run from elsewhere, if it ends so many bytes behind the function's beginning?
+fn check_movable(instruction: &Instruction, end: u64) -> Result<(), String> {
+    let is_far = |code| {
+        matches!(
+            code,
+            Code::Retfw
+                | Code::Retfd
+                | Code::Retfq
+                | Code::Retfw_imm16
+                | Code::Retfd_imm16
+                | Code::Retfq_imm16
+                | Code::Iretw
+                | Code::Iretd
+                | Code::Iretq
+                | Code::Jmp_m1616
+                | Code::Jmp_m1632
+                | Code::Jmp_m1664
+                | Code::Call_m1616
+                | Code::Call_m1632
+                | Code::Call_m1664
+        )
+    };
+    let uses_stack = instruction.op0_kind() == OpKind::Memory && instruction.memory_base() == Register::RSP;
+    match instruction.flow_control() {
+        _ if instruction.is_invalid() => Err("its first bytes are no instructions".to_owned()),
+        _ if is_far(instruction.code()) => Err("it begins with a far transfer".to_owned()),
+        FlowControl::Next | FlowControl::ConditionalBranch => Ok(()),
+        FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return => Ok(()),
+        FlowControl::Call if instruction.mnemonic() != Mnemonic::Call => {
+            Err("it begins with a system call, in which threads wait".to_owned())
+        }
+        FlowControl::Call | FlowControl::IndirectCall if end < JUMP => {
+            Err(format!("a call returns to its byte {end}, where the jump would be"))
+        }
+        FlowControl::IndirectCall if uses_stack => Err("it begins with a call through its stack".to_owned()),
+        FlowControl::Call | FlowControl::IndirectCall => Ok(()),
+        _ => Err(format!("it begins with {:?}", instruction.mnemonic()).to_lowercase()),
+    }
+}

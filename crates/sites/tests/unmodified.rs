@@ -1,0 +1,84 @@
+//! Functions that nobody built for tracing: whose first instructions may give way, and whose may not.
+
+mod support;
+
+use calltap_sites::{SiteForm, SiteKind, find_prologues};
+use support::{build, describe, find};
+
+/// Functions of these instructions, one right behind the other.
+fn functions(all: &[(&str, &str)]) -> String {
+    let function = |(name, code): &(&str, &str)| {
+        format!(".type {name}, @function\n{name}: {code}\n.size {name}, . - {name}\n")
+    };
+    let code: String = all.iter().map(function).collect();
+    format!("__asm__(R\"(.text\n{code})\"); int main(void) {{ return 0; }}")
+}
+
+fn check(name: &str, code: &str, expected: &str) {
+    let source = functions(&[("before", "ret"), (name, code), ("behind", "nop; nop; nop; nop; nop; ret")]);
+    let built = build("gcc -O2 -no-pie", "c", &source);
+    let mut binary = built.read();
+    find_prologues(&built.data(), &mut binary).expect("a program");
+    let found = describe(find(&binary, name));
+    assert!(found.contains(expected), "{name}: {found}, not {expected}");
+}
+
+#[test]
+fn whole_instructions_give_way() {
+    check("pushes", "push %rbp; mov %rsp, %rbp; push %r15; ret", "prologue+0 554889e54157");
+    check("marked", "endbr64; push %rbp; mov %rsp, %rbp; push %r15; ret", "prologue+4 554889e54157");
+    check("short", "xor %eax, %eax; ret; .skip 8, 0xcc", "prologue+0 31c0c3cccc");
+    check("calls", "push %rax; call before; pop %rax; ret", "prologue+0 50e8");
+}
+
+#[test]
+fn what_is_jumped_to_stays() {
+    check("loops", "xor %eax, %eax; 1: inc %eax; cmp %edi, %eax; jne 1b; ret", "jumps to its byte 2");
+    check("turns", "1: dec %edi; jnz 1b; nop; ret", "jumps back to its own beginning");
+    let table = ".pushsection .rodata; 9: .long 1f - 9b, 2f - 9b; .popsection; xor %eax, %eax; \
+                 1: lea 9b(%rip), %rdx; movslq (%rdx,%rdi,4), %rcx; add %rdx, %rcx; jmp *%rcx; 2: ret";
+    check("switches", table, "jumps to its byte 2");
+    let addresses =
+        ".pushsection .rodata; 9: .quad 1f, 2f; .popsection; xor %eax, %eax; 1: jmp *9b(,%rdi,8); 2: ret";
+    check("switches_far", addresses, "jumps to its byte 2");
+}
+
+#[test]
+fn whoever_looks_at_the_return_address_is_left_alone() {
+    check("keeps", "mov (%rsp), %rax; mov %rax, (%rdi); ret", "return address");
+    check("takes", "pop %rdx; mov %rdi, %rax; push %rdx; ret", "return address");
+    let told = ".cfi_startproc; push %rbx; .cfi_adjust_cfa_offset 8; mov %rdi, %rbx; mov 8(%rsp), %rax; pop %rbx; \
+                .cfi_adjust_cfa_offset -8; ret; .cfi_endproc";
+    check("asks", told, "return address");
+    let source = functions(&[
+        ("keeps", "mov (%rsp), %rax; mov %rax, (%rdi); ret"),
+        ("leads", "xor %esi, %esi; nop; nop; nop; jmp keeps"),
+        ("leads_there", "xor %edi, %edi; nop; nop; nop; jmp leads"),
+    ]);
+    let built = build("gcc -O2 -no-pie", "c", &source);
+    let mut binary = built.read();
+    find_prologues(&built.data(), &mut binary).expect("a program");
+    for name in ["keeps", "leads", "leads_there"] {
+        assert!(find(&binary, name).reason.contains("return address"), "{name}");
+    }
+}
+
+#[test]
+fn what_cannot_be_run_elsewhere_stays() {
+    check("early", "call *%rdi; nop; nop; nop; ret", "a call returns to its byte 2");
+    check("system", "mov %rdi, %rax; syscall; ret", "a system call");
+    check("tiny", "ret", "only 1 bytes long");
+}
+
+#[test]
+fn where_there_is_room_it_is_used_and_the_others_wait_to_be_asked_for() {
+    let source = "int other(int a) { return a * 3; } __attribute__((patchable_function_entry(0))) int bare(int a) { \
+                  return other(a) + 1; } int main(void) { return bare(2); }";
+    let built = build("gcc -O1 -fpatchable-function-entry=5", "c", source);
+    let mut binary = built.read();
+    find_prologues(&built.data(), &mut binary).expect("a program");
+    assert_eq!(find(&binary, "other").kind, SiteKind::Patchable);
+    let bare = find(&binary, "bare");
+    assert!(matches!(bare.form, Some(SiteForm::Prologue { .. })) && bare.on_demand, "{}", describe(bare));
+    assert!(!find(&binary, "other").on_demand);
+}

@@ -1,0 +1,245 @@
+//! The newest events of all threads in bounded memory, as chunks of a file that may never be written: a flight recorder.
+//!
+//! Chunks are compressed as they come, which makes ten times as many fit, and a file of them is written as fast as memory is copied. Whole chunks
+//! are forgotten, the oldest first. What a file needs besides is kept too; of threads, only those that live or have events here.
+
+use crate::chunk::{self, Kind};
+use crate::codec::decode::Decoder;
+use crate::{
+    Batch, ClockPair, End, Error, EventKind, Loss, Module, Process, Profile, Record, Session, Site, Thread,
+    ThreadEncoder, ThreadId, TraceWriter,
+};
+use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
+
+/// Notes that are kept.
+const NOTES: usize = 1000;
+
+/// Entries and returns.
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    entries: u64,
+    exits: u64,
+}
+
+/// A chunk of events.
+struct Piece {
+    thread: ThreadId,
+    bytes: Box<[u8]>,
+    /// Of its newest event.
+    high: u64,
+    counts: Counts,
+}
+
+/// A thread that lives, or has events here.
+#[derive(Default)]
+struct Known {
+    thread: Option<Thread>,
+    /// All that it has done, and what of that is here.
+    read: Counts,
+    here: Counts,
+    pieces: usize,
+    lost: Loss,
+    ended: bool,
+}
+
+/// What was recorded last.
+pub struct History {
+    session: Session,
+    /// Bytes of chunks, at most.
+    limit: u64,
+    bytes: u64,
+    pieces: VecDeque<Piece>,
+    threads: BTreeMap<ThreadId, Known>,
+    /// Threads that are not here any more, and their calls.
+    forgotten: (u64, u64),
+    processes: BTreeMap<u32, Process>,
+    modules: BTreeMap<u32, Module>,
+    sites: Vec<Site>,
+    clocks: VecDeque<ClockPair>,
+    profile: Vec<Profile>,
+    notes: VecDeque<String>,
+    press: chunk::Press,
+    decoder: Decoder,
+    raw: Vec<u8>,
+    batch: Batch,
+}
+
+impl History {
+    /// Of a session that begins; chunks take `limit` bytes at most.
+    pub fn new(session: Session, limit: u64) -> Result<History, Error> {
+        let press =
+            chunk::Press::new().map_err(|source| Error::io(Path::new("(memory)"), "create", source))?;
+        Ok(History {
+            session,
+            limit,
+            bytes: 0,
+            pieces: VecDeque::new(),
+            threads: BTreeMap::new(),
+            forgotten: (0, 0),
+            processes: BTreeMap::new(),
+            modules: BTreeMap::new(),
+            sites: Vec::new(),
+            clocks: VecDeque::new(),
+            profile: Vec::new(),
+            notes: VecDeque::new(),
+            press,
+            decoder: Decoder::default(),
+            raw: Vec::new(),
+            batch: Batch::default(),
+        })
+    }
+
+    /// Takes a record.
+    pub fn record(&mut self, record: &Record) {
+        match record {
+            Record::Process(process) => drop(self.processes.insert(process.id, process.clone())),
+            Record::Thread(thread) => {
+                self.threads.entry(thread.id).or_default().thread = Some(thread.clone());
+            }
+            Record::Module(module) => drop(self.modules.insert(module.id, module.clone())),
+            Record::Sites { sites } => self.sites.extend_from_slice(sites),
+            Record::Clock(pair) => self.clocks.push_back(*pair),
+            Record::Loss(loss) => {
+                if let Some(known) = self.threads.get_mut(&loss.thread) {
+                    known.lost = *loss;
+                }
+            }
+            Record::Profile { rows } => self.profile.clone_from(rows),
+            Record::Note { text } => {
+                self.notes.push_back(text.clone());
+                if self.notes.len() > NOTES {
+                    self.notes.pop_front();
+                }
+            }
+            Record::Session(_) | Record::Slow { .. } | Record::End(_) | Record::Unknown => {}
+        }
+    }
+
+    /// Takes what is in `encoder` and leaves it empty; shows it to `look`.
+    pub fn events(&mut self, encoder: &mut ThreadEncoder, look: &mut dyn FnMut(&Batch)) -> Result<(), Error> {
+        let thread = encoder.thread();
+        self.batch.thread = thread;
+        for sealed in encoder.take() {
+            self.raw.clear();
+            self.raw.extend_from_slice(&sealed.structure);
+            self.raw.extend_from_slice(&sealed.ticks);
+            // (The bytes are our own: they can be decoded.)
+            if self.decoder.decode(&self.raw, &sealed.span, &mut self.batch.events).is_err() {
+                self.batch.events.clear();
+            }
+            look(&self.batch);
+            let mut counts = Counts::default();
+            for event in &self.batch.events {
+                match event.kind {
+                    EventKind::Exit { .. } => counts.exits += 1,
+                    EventKind::Lost { .. } => {}
+                    _ => counts.entries += 1,
+                }
+            }
+            let mut bytes = Vec::new();
+            self.press
+                .chunk(Kind::Events, thread, &sealed.span, &sealed.structure, &sealed.ticks, &mut bytes)
+                .map_err(|source| Error::io(Path::new("(memory)"), "compress for", source))?;
+            self.bytes += bytes.len() as u64;
+            let bytes = bytes.into_boxed_slice();
+            self.pieces.push_back(Piece { thread, bytes, high: sealed.span.high, counts });
+            let known = self.threads.entry(thread).or_default();
+            known.pieces += 1;
+            for sum in [&mut known.read, &mut known.here] {
+                (sum.entries, sum.exits) = (sum.entries + counts.entries, sum.exits + counts.exits);
+            }
+            encoder.recycle(sealed);
+        }
+        encoder.release();
+        while self.bytes > self.limit && self.pieces.len() > 1 {
+            self.forget_oldest();
+        }
+        Ok(())
+    }
+
+    /// A thread has no more events.
+    pub fn end(&mut self, thread: ThreadId) {
+        if let Some(known) = self.threads.get_mut(&thread) {
+            known.ended = true;
+        }
+        self.forget_thread(thread);
+    }
+
+    /// Lets go of a thread that has ended, if nothing is left of it.
+    fn forget_thread(&mut self, thread: ThreadId) {
+        if let Some(known) = self.threads.get(&thread).filter(|known| known.pieces == 0 && known.ended) {
+            let calls = known.read.entries + known.lost.lost_entries;
+            self.forgotten = (self.forgotten.0 + 1, self.forgotten.1 + calls);
+            self.threads.remove(&thread);
+        }
+    }
+
+    /// Forgets chunks whose newest event is older than that.
+    pub fn forget_before(&mut self, ticks: u64) {
+        while self.pieces.front().is_some_and(|piece| piece.high < ticks) {
+            self.forget_oldest();
+        }
+        // The first comparison tells, with the last, how long a tick is.
+        while self.clocks.get(2).is_some_and(|pair| pair.ticks < ticks) {
+            self.clocks.remove(1);
+        }
+    }
+
+    fn forget_oldest(&mut self) {
+        let Some(Piece { thread, bytes, counts, .. }) = self.pieces.pop_front() else { return };
+        self.bytes -= bytes.len() as u64;
+        let Some(known) = self.threads.get_mut(&thread) else { return };
+        known.pieces -= 1;
+        known.here.entries -= counts.entries;
+        known.here.exits -= counts.exits;
+        self.forget_thread(thread);
+    }
+
+    /// Writes what is here to a file, and keeps it. The size of the file.
+    pub fn write(&self, path: &Path, end: End) -> Result<u64, Error> {
+        let mut writer = TraceWriter::create(path, self.session.clone())?;
+        let mut record = |record: Record| writer.record(&record);
+        self.processes.values().cloned().try_for_each(|process| record(Record::Process(process)))?;
+        // In a file they are numbered without gaps.
+        let numbers: BTreeMap<ThreadId, ThreadId> =
+            self.threads.keys().copied().zip((0..).map(ThreadId)).collect();
+        for (known, id) in self.threads.values().zip(numbers.values()) {
+            known
+                .thread
+                .iter()
+                .try_for_each(|thread| record(Record::Thread(Thread { id: *id, ..thread.clone() })))?;
+        }
+        self.modules.values().cloned().try_for_each(|module| record(Record::Module(module)))?;
+        record(Record::Sites { sites: self.sites.clone() })?;
+        self.clocks.iter().try_for_each(|pair| record(Record::Clock(*pair)))?;
+        self.notes.iter().try_for_each(|text| record(Record::Note { text: text.clone() }))?;
+        let (threads, calls) = self.forgotten;
+        if threads > 0 {
+            let text =
+                format!("{threads} threads have ended before, with {calls} calls, of which nothing is here");
+            record(Record::Note { text })?;
+        }
+        let mut bytes = Vec::new();
+        for piece in &self.pieces {
+            bytes.clear();
+            bytes.extend_from_slice(&piece.bytes);
+            chunk::give_to(&mut bytes, numbers.get(&piece.thread).copied().unwrap_or_default());
+            writer.chunk(&bytes)?;
+        }
+        for (Known { read, here, lost, .. }, thread) in self.threads.values().zip(numbers.values()) {
+            writer.record(&Record::Loss(Loss {
+                thread: *thread,
+                entries: here.entries,
+                exits: here.exits,
+                dropped_entries: read.entries - here.entries,
+                dropped_exits: read.exits - here.exits,
+                ..*lost
+            }))?;
+        }
+        if !self.profile.is_empty() {
+            writer.record(&Record::Profile { rows: self.profile.clone() })?;
+        }
+        writer.finish(end)
+    }
+}

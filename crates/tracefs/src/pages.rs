@@ -1,0 +1,83 @@
+//! `trace_pipe_raw` and `snapshot_raw`: what was recorded, as pages of the kernel's ring buffer, taken out by who reads them.
+
+use crate::ring::{Record, Ring, SUBBUF, What};
+use crate::symbols::Symbols;
+use calltap_ringbuffer::{LONGEST, PAGE_SIZE, SubBuffer, record};
+
+/// An open file.
+#[derive(Default, Debug)]
+pub struct Pages {
+    /// Of a page that was taken out: what was not read yet.
+    rest: Vec<u8>,
+}
+
+impl Pages {
+    /// So many bytes; none if nothing is there. `full`: a page that is not full stays.
+    pub fn read(&mut self, ring: &mut Ring, symbols: &mut Symbols, size: usize, full: bool) -> Vec<u8> {
+        let mut bytes = std::mem::take(&mut self.rest);
+        // (Whole pages, but for who reads less than one.)
+        while (bytes.is_empty() || bytes.len() + PAGE_SIZE <= size)
+            && !ring.is_empty()
+            && !(full && ring.bytes() < SUBBUF)
+        {
+            bytes.extend_from_slice(page(ring, symbols).page());
+        }
+        self.rest = bytes.split_off(size.min(bytes.len()));
+        bytes
+    }
+
+    /// Is nothing left that was taken out?
+    pub fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+}
+
+/// Takes out what fits into a page.
+fn page(ring: &mut Ring, symbols: &mut Symbols) -> SubBuffer {
+    let mut page = SubBuffer::new();
+    while let Some((lost, record)) = ring.first() {
+        if lost > 0 {
+            // Only in front of its first event a page can say that events are missing.
+            if !page.is_empty() {
+                break;
+            }
+            page.miss(lost);
+        }
+        let longest = if lost > 0 { LONGEST } else { PAGE_SIZE };
+        if !page.push(record.time, &encode(record, symbols, longest)) {
+            break;
+        }
+        ring.take();
+    }
+    page
+}
+
+/// A record as [`calltap_ringbuffer::formats`] describes it.
+fn encode(of: &Record, symbols: &mut Symbols, longest: usize) -> Vec<u8> {
+    let tid = of.tid;
+    match &of.what {
+        What::Function { site, parent } => {
+            record::function(tid, symbols.code(*site), symbols.caller(*parent)).to_vec()
+        }
+        What::Repeats { site, parent, count, last } => {
+            let (count, before) = (u16::try_from(*count).unwrap_or(u16::MAX), last.saturating_sub(of.time));
+            record::repeats(tid, symbols.code(*site), symbols.caller(*parent), count, before).to_vec()
+        }
+        What::Enter { site, depth } => {
+            record::graph_entry(tid, symbols.code(*site), (*depth).into()).to_vec()
+        }
+        What::Exit { site, depth, ns } => {
+            // (By a clock that counts no nanoseconds there may be fewer.)
+            let returned = of.time.max(*ns);
+            let code = symbols.code(*site);
+            record::graph_exit(tid, code, (*depth).into(), returned - ns, returned).to_vec()
+        }
+        What::Stack { site, parent } => record::stack(tid, &[symbols.code(*site), symbols.caller(*parent)]),
+        What::Mark(text) => {
+            // 16 bytes are in front of the text, one is behind it.
+            let cut = (0..=text.len().min(longest - 17)).rev().find(|at| text.is_char_boundary(*at));
+            record::print(tid, symbols.marker(), &text[..cut.unwrap_or(0)])
+        }
+        What::RawMark(bytes) => record::raw_data(tid, &bytes[..bytes.len().min(longest - 8)]),
+    }
+}

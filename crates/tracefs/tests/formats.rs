@@ -1,0 +1,158 @@
+//! How records are printed: what a real kernel printed of them, option by option, and what the directory does.
+
+use calltap_session::Listed;
+use calltap_trace::{
+    Batch, ClockKind, Event, EventKind, Module, Process, Record, Session, Site, SiteId, Thread, ThreadId,
+};
+use calltap_tracefs::{Moment, Read, Tracefs};
+use rustix::fs::OFlags;
+
+/// Functions and where they are.
+const FUNCTIONS: [(&str, u64, u64); 9] = [
+    ("__do_sys_getppid", 0xffff_ffff_baee_4ab0, 0x40),
+    ("do_syscall_64", 0xffff_ffff_bba8_efa0, 0x180),
+    ("schedule", 0xffff_ffff_bba9_0000, 0x100),
+    ("__x64_sys_sysinfo", 0xffff_ffff_bba9_1000, 0x100),
+    ("do_sysinfo.isra.0", 0xffff_ffff_bba9_2000, 0x100),
+    ("ktime_get_with_offset", 0xffff_ffff_bba9_3000, 0x100),
+    ("get_avenrun", 0xffff_ffff_bba9_4000, 0x100),
+    ("si_meminfo", 0xffff_ffff_bba9_5000, 0x100),
+    ("si_swapinfo", 0xffff_ffff_bba9_6000, 0x100),
+];
+/// Where `do_syscall_64` goes on.
+const RETURN: u64 = 0xffff_ffff_bba8_f027;
+
+fn directory() -> Tracefs {
+    let mut tracefs = Tracefs::new(1, (0, 0));
+    tracefs.record(&Record::Session(Session {
+        calltap: String::new(),
+        command: Vec::new(),
+        host: String::new(),
+        kernel: "6.12.117+deb12-cloud-amd64 x86_64".into(),
+        cpu: String::new(),
+        start_realtime_ns: 0,
+        start_monotonic_ns: 0,
+        clock: ClockKind::Coarse,
+        clock_note: None,
+        tracers: Vec::new(),
+    }));
+    tracefs.record(&Record::Process(Process { id: 0, pid: 100, parent: None, comm: "sh".into() }));
+    tracefs.record(&Record::Module(Module {
+        id: 0,
+        process: 0,
+        path: "/vmlinux".into(),
+        build_id: None,
+        bias: 0,
+        range: (0, u64::MAX),
+        unloaded_ticks: None,
+    }));
+    let listed = |(name, address, size): (&str, u64, u64)| Listed {
+        function: name.into(),
+        address,
+        size,
+        module: "vmlinux".into(),
+        ..Listed::default()
+    };
+    tracefs.set_functions(FUNCTIONS.into_iter().map(listed).collect());
+    let site = |(n, (name, address, size)): (usize, (&str, u64, u64))| Site {
+        id: SiteId(n as u32),
+        module: 0,
+        address,
+        size,
+        name: name.into(),
+        kind: String::new(),
+        tracers: 0,
+    };
+    tracefs.record(&Record::Sites { sites: FUNCTIONS.into_iter().enumerate().map(site).collect() });
+    // The buffer is cleared when a tracer is chosen.
+    settle(&mut tracefs, 12_000_000_000);
+    tracefs
+}
+
+fn settle(tracefs: &mut Tracefs, now: u64) {
+    tracefs.settle(Moment { monotonic_ns: now, ticks: now, ..Moment::default() });
+}
+
+fn find(tracefs: &mut Tracefs, path: &str) -> u64 {
+    path.split('/').fold(1, |inode, name| tracefs.lookup(inode, name).expect(path).inode)
+}
+
+fn echo(tracefs: &mut Tracefs, value: &str, path: &str) {
+    let inode = find(tracefs, path);
+    let handle = tracefs.open(inode, OFlags::WRONLY | OFlags::TRUNC).expect(path);
+    tracefs.write(handle, format!("{value}\n").as_bytes(), 1, "sh", 0).expect(path);
+    tracefs.release(handle);
+    tracefs.take_effects();
+}
+
+fn cat(tracefs: &mut Tracefs, path: &str) -> String {
+    let inode = find(tracefs, path);
+    let handle = tracefs.open(inode, OFlags::RDONLY).expect(path);
+    let Ok(Read::Data(data)) = tracefs.read(handle, 0, 1 << 20, true) else { panic!("{path}") };
+    tracefs.release(handle);
+    String::from_utf8(data).expect("text")
+}
+
+/// `SECONDS TASK-PID WHAT`: tells the directory, and says when it was.
+fn happen(tracefs: &mut Tracefs, words: &str) -> u64 {
+    let mut words = words.splitn(3, ' ');
+    let (time, task, what) =
+        (words.next().expect("a time"), words.next().expect("a task"), words.next().expect("what"));
+    let (comm, tid) = task.rsplit_once('-').expect(task);
+    let (tid, now): (u32, u64) = (tid.parse().expect(task), time.replace('.', "").parse().expect(time));
+    let thread = ThreadId(tid);
+    tracefs.record(&Record::Thread(Thread { id: thread, process: 0, tid, comm: comm.into() }));
+    let site = |name: &str| {
+        let place = FUNCTIONS.iter().position(|(known, ..)| *known == name).expect(name);
+        SiteId(place as u32)
+    };
+    let (site, kind) = match (what.strip_prefix('+'), what.split_once(" <-")) {
+        (Some(name), _) => (site(name), EventKind::Entry),
+        (_, Some((name, _))) => (site(name), EventKind::Call { parent: RETURN }),
+        _ => (SiteId(0), EventKind::Exit { pops: 1 }),
+    };
+    tracefs.events(&Batch { thread, events: vec![Event { ticks: now, site, kind }] });
+    now
+}
+
+#[test]
+fn records_are_printed_as_the_kernel_prints_them() {
+    let tracefs = &mut directory();
+    let (mut lines, mut shown) = (include_str!("kernel/formats.txt").lines().skip(3).peekable(), 0);
+    let mut now = 12_000_000_000;
+    while let Some(line) = lines.next() {
+        if let Some(event) = line.strip_prefix("@ ") {
+            now = happen(tracefs, event);
+            continue;
+        }
+        let command = line.strip_prefix("$ ").unwrap_or_else(|| panic!("what is this: {line}"));
+        settle(tracefs, now);
+        let words: Vec<&str> = command.split(' ').collect();
+        if let ["echo", value, ">", path] = words[..] {
+            echo(tracefs, value, path);
+            continue;
+        }
+        let mut expected = Vec::new();
+        while let Some(next) = lines.next_if(|next| !next.starts_with("$ ") && !next.starts_with("@ ")) {
+            match next.strip_prefix("=>") {
+                // (The two characters stand where blanks were, if there were any.)
+                Some(ours) => {
+                    let last: &mut String = expected.last_mut().expect("the kernel's own line");
+                    let blanks = if last.starts_with("  ") { "  " } else { "" };
+                    *last = format!("{blanks}{ours}");
+                }
+                None => expected.push(next.to_owned()),
+            }
+        }
+        let text = cat(tracefs, words[1]);
+        let all: Vec<&str> = text.lines().collect();
+        let part = match words[0] {
+            "head" => &all[..expected.len().min(all.len())],
+            "tail" => &all[all.len().saturating_sub(expected.len())..],
+            _ => &all[..],
+        };
+        assert_eq!(part, expected, "{command}: line {} of what is shown", shown + 1);
+        shown += expected.len();
+    }
+    assert!(shown > 100, "only {shown} lines were compared");
+}
