@@ -26,7 +26,7 @@
 //! in [S] until the hook overwrites that, then in mirror[S]; `entry` writes the mirror before S, so both are right at the
 //! instruction that changes the rule.
 
-use crate::{mirror, profile, record, state};
+use crate::{mirror, profile, record, state, values};
 use calltap_abi::event::code;
 use calltap_abi::profile as abi_profile;
 use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, Control, FIRST_AT, first, stub};
@@ -484,8 +484,49 @@ global_asm!(
     ".cfi_endproc",
     ".endm",
 
+    // In front of another hook: reads arguments. If the call is not to be recorded, into the body (tail: past the part of the stub that takes the return),
+    // the return address left alone.
+    ".macro tap_values name hook mcount tail",
+    ".balign 64",
+    "\\name:",
+    ".cfi_startproc",
+    ".if \\mcount == 0", ".cfi_def_cfa rsp, 16", ".endif",
+    "tap_save",
+    "tap_slot rdx \\mcount",
+    "call calltap_values_shim",
+    "test al, al",
+    "jz 9f",
+    ".cfi_remember_state",
+    "tap_restore",
+    "jmp \\hook",
+    ".cfi_restore_state",
+    "9:",
+    ".if \\tail", "add qword ptr [rsp + 40], {to_tail}", ".endif",
+    "tap_restore",
+    "ret",
+    ".cfi_endproc",
+    ".endm",
+
+    // The same for results. The word below S is free, as in the hook behind.
+    ".macro tap_values_exit name hook",
+    ".balign 64",
+    "\\name:",
+    ".cfi_startproc",
+    ".cfi_escape 0x10, 0x10, 12, 0x38, 0x1c, 0x0e, 0,0,0,0,0,0x10,0,0, 0x27", // RA at (CFA - 8) ^ 1<<44
+    "lea rsp, [rsp - 8]", ".cfi_adjust_cfa_offset 8",
+    "tap_save",
+    "mov rax, qword ptr [rsp + 48]",
+    "mov qword ptr [rsp + 40], rax",
+    "lea rdx, [rsp + 48]",
+    "call calltap_values_shim",
+    "tap_restore",
+    "lea rsp, [rsp + 8]", ".cfi_adjust_cfa_offset -8",
+    "jmp \\hook",
+    ".cfi_endproc",
+    ".endm",
+
     // Rust may touch any caller-saved register and xmm0..15 (legacy SSE, which leaves the upper halves of ymm and zmm alone).
-    ".macro tap_shim name function",
+    ".macro tap_shim name function values=0",
     ".balign 16",
     "\\name:",
     ".cfi_startproc",
@@ -500,9 +541,15 @@ global_asm!(
     "movups [rsp+64], xmm4", "movups [rsp+80], xmm5", "movups [rsp+96], xmm6", "movups [rsp+112], xmm7",
     "movups [rsp+128], xmm8", "movups [rsp+144], xmm9", "movups [rsp+160], xmm10", "movups [rsp+176], xmm11",
     "movups [rsp+192], xmm12", "movups [rsp+208], xmm13", "movups [rsp+224], xmm14", "movups [rsp+240], xmm15",
+    ".if \\values",
+    "mov rdi, rdx",
+    "lea rsi, [rbp - 48]", // what was pushed, from the flags up
+    "mov rdx, rsp",
+    ".else",
     "mov edi, eax",
     "mov rsi, rdx",
     "mov rdx, rcx",
+    ".endif",
     "call \\function",
     "movups xmm0, [rsp]", "movups xmm1, [rsp+16]", "movups xmm2, [rsp+32]", "movups xmm3, [rsp+48]",
     "movups xmm4, [rsp+64]", "movups xmm5, [rsp+80]", "movups xmm6, [rsp+96]", "movups xmm7, [rsp+112]",
@@ -524,6 +571,7 @@ global_asm!(
     "tap_shim calltap_mirror_shim {mirror_slow}",
     "tap_shim calltap_profile_shim {profile_slow}",
     "tap_shim calltap_first_shim {first_slow}",
+    "tap_shim calltap_values_shim {read_values} 1",
 
     // Offsets of return addresses in the stub are 5 (entry), 7 (function), 6 (after a prologue), 16 (exit); the last numbers turn
     // them into the event codes ENTRY 5, CALL 6, ENTRY_FROM 7, TAIL_ENTRY 17, TAIL_ENTRY_FROM 18.
@@ -547,10 +595,30 @@ global_asm!(
     "tap_exit calltap_hook_exit_p_\\clock \\clock 0 1",
     "tap_exit calltap_hook_exit_gp_\\clock \\clock 1 1",
     ".endm",
+    ".macro tap_values_of wanted clock tail",
+    "tap_values calltap_hook_v\\wanted\\()_\\clock calltap_hook_\\wanted\\()_\\clock 0 \\tail",
+    "tap_values calltap_hook_mcount_v\\wanted\\()_\\clock calltap_hook_mcount_\\wanted\\()_\\clock 1 0",
+    ".endm",
+    ".macro tap_values_exit_of wanted clock",
+    "tap_values_exit calltap_hook_exit_v\\wanted\\()_\\clock calltap_hook_exit_\\wanted\\()_\\clock",
+    ".endm",
+    ".macro tap_values_hooks clock",
+    "tap_values_of f \\clock 0",
+    ".irp wanted, g, fg, p, fp, gp, fgp",
+    "tap_values_of \\wanted \\clock 1",
+    ".endr",
+    ".irp wanted, g, p, gp",
+    "tap_values_exit_of \\wanted \\clock",
+    ".endr",
+    ".endm",
     "tap_hooks 0",
     "tap_hooks 1",
     "tap_hooks 2",
     "tap_hooks 3",
+    "tap_values_hooks 0",
+    "tap_values_hooks 1",
+    "tap_values_hooks 2",
+    "tap_values_hooks 3",
 
     // What takes the place of the profiling function while calls are recorded at their first time: mcount or __fentry__ was called, so the call returns to [rsp].
     // Nearly always it is recorded already; then this is all. It calls nothing but the slow path, so there is no recursion to cut: what may come in
@@ -610,6 +678,9 @@ global_asm!(
     "tap_offset mcount_f \\clock", "tap_offset mcount_g \\clock", "tap_offset mcount_fg \\clock", "tap_offset mcount_p \\clock",
     "tap_offset mcount_fp \\clock", "tap_offset mcount_gp \\clock", "tap_offset mcount_fgp \\clock",
     "tap_offset exit_g \\clock", "tap_offset exit_p \\clock", "tap_offset exit_gp \\clock",
+    ".irp wanted, vf, vg, vfg, vp, vfp, vgp, vfgp, mcount_vf, mcount_vg, mcount_vfg, mcount_vp, mcount_vfp, mcount_vgp, mcount_vfgp, exit_vg, exit_vp, exit_vgp",
+    "tap_offset \\wanted \\clock",
+    ".endr",
     ".endm",
     ".section .rodata.calltap_hook_table,\"a\"",
     ".balign 4",
@@ -647,6 +718,7 @@ global_asm!(
     mirror_slow = sym mirror::mirror_slow,
     profile_slow = sym profile::profile_slow,
     first_slow = sym record::first_slow,
+    read_values = sym values::read_values,
     private = sym state::PRIVATE,
     process = const offset_of!(state::Private, process),
     suspended = const offset_of!(Control, first) + offset_of!(first::Counters, suspended),

@@ -21,8 +21,7 @@ pub fn in_data(address: u64) -> bool {
 pub fn lose(low: u32) {
     let Some(session) = Session::get() else { return };
     let exit = low & code::MASK == code::EXIT;
-    let known = state::thread(session).filter(|thread| thread.entry.load(Relaxed) != 0);
-    let entry = known
+    let entry = registered(session)
         .or_else(|| register_thread(session))
         .and_then(|thread| session.thread_entry(thread.entry.load(Relaxed).wrapping_sub(1)));
     let counter = match entry {
@@ -126,7 +125,7 @@ fn stamp(control: &Control) -> u64 {
     }
 }
 
-fn store(address: u64, word: u64) {
+pub fn store(address: u64, word: u64) {
     // SAFETY: the address was reserved by this thread (an `xadd` on its cursor) inside a chunk it holds: `in_data` was checked, and
     // CHUNK_LIMIT leaves room behind the last address for the words of one event. 8-byte aligned since all reservations are.
     unsafe { &*(address as *const AtomicU64) }.store(word, Relaxed);
@@ -149,17 +148,15 @@ pub extern "C" fn record_slow(low: u32, parent: u64, reserved: u64) -> u8 {
     }
 }
 
-fn try_record(low: u32, parent: u64, reserved: u64) -> Result<(), Full> {
-    let session = Session::get().ok_or(Full)?;
-    let control = session.control();
-    let sparse = control.clock.load(Relaxed) == Clock::Sparse as u32;
-    let words = 1 + u64::from(has_parent(low & code::MASK)) * if sparse { 2 } else { 1 };
-    // A forked child finds its parent's pointer, and zeros behind it.
-    let known = state::thread(session).filter(|thread| thread.entry.load(Relaxed) != 0);
-    if known.is_some() && reserved != 0 && in_data(reserved) {
-        if sparse { pad_sparse(reserved, words) } else { pad(reserved, words) }
-    }
-    if control.recording.load(Relaxed) == 0 {
+/// The calling thread's state. A forked child finds its parent's pointer, and zeros behind it.
+fn registered(session: Session) -> Option<&'static Thread> {
+    state::thread(session).filter(|thread| thread.entry.load(Relaxed) != 0)
+}
+
+/// The same, made if there is none, while events are wanted.
+pub fn thread(session: Session) -> Result<&'static Thread, Full> {
+    let known = registered(session);
+    if session.control().recording.load(Relaxed) == 0 {
         match known {
             Some(thread) => ring::clamp(thread),
             // A forked child that never registers: no event must find room behind the zeros.
@@ -167,10 +164,18 @@ fn try_record(low: u32, parent: u64, reserved: u64) -> Result<(), Full> {
         }
         return Err(Full);
     }
-    let thread = match known {
-        Some(thread) => thread,
-        None => register_thread(session).ok_or(Full)?,
-    };
+    known.or_else(|| register_thread(session)).ok_or(Full)
+}
+
+fn try_record(low: u32, parent: u64, reserved: u64) -> Result<(), Full> {
+    let session = Session::get().ok_or(Full)?;
+    let control = session.control();
+    let sparse = control.clock.load(Relaxed) == Clock::Sparse as u32;
+    let words = 1 + u64::from(has_parent(low & code::MASK)) * if sparse { 2 } else { 1 };
+    if registered(session).is_some() && reserved != 0 && in_data(reserved) {
+        if sparse { pad_sparse(reserved, words) } else { pad(reserved, words) }
+    }
+    let thread = thread(session)?;
     if sparse {
         record_sparse(session, thread, low, parent, words)
     } else {
@@ -178,7 +183,7 @@ fn try_record(low: u32, parent: u64, reserved: u64) -> Result<(), Full> {
     }
 }
 
-fn pad(address: u64, words: u64) {
+pub fn pad(address: u64, words: u64) {
     for i in 0..words {
         store(address + 8 * i, u64::from(code::PAD));
     }

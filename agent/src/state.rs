@@ -5,10 +5,11 @@
 
 use crate::word;
 use calltap_abi::first::{self, First};
+use calltap_abi::values::{self, Program};
 use calltap_abi::{
     CHUNK_LIMIT, CHUNK_SIZE, CHUNKS_AT, ChunkHeader, Control, PLAN_AT, PROCESS_MAX, PROCESSES_AT,
 };
-use calltap_abi::{FIRST_AT, ProcessEntry, THREAD_MAX, THREADS_AT, ThreadEntry};
+use calltap_abi::{FIRST_AT, PROGRAMS_AT, ProcessEntry, TABLE_AT, THREAD_MAX, THREADS_AT, ThreadEntry, stub};
 use core::arch::asm;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 
@@ -98,6 +99,19 @@ impl Session {
             (&*buckets, &*records)
         };
         First { counters: &self.control().first, buckets, records }
+    }
+
+    /// What is to be read of the calls of a stub, given an address in it.
+    pub fn program_of(self, stub: u64) -> Option<&'static Program> {
+        let stub = (stub as usize).wrapping_sub(STUBS.load(Relaxed)) / stub::SIZE;
+        // SAFETY: the control file is mapped at this address for ever, and has that table; any bytes are valid.
+        let table = unsafe { &*((self.0 + TABLE_AT) as *const [AtomicU32; stub::COUNT]) };
+        let number = table.get(stub)?.load(Relaxed);
+        // (Memory that is not there is not touched: the controller has both before it makes such a stub.)
+        let is_known =
+            (1..self.control().programs.load(Relaxed).min(values::PROGRAMS as u32)).contains(&number);
+        // SAFETY: as above; there are PROGRAMS of them.
+        is_known.then(|| unsafe { &*((self.0 + PROGRAMS_AT) as *const Program).add(number as usize) })
     }
 
     /// Address of the plan area.

@@ -27,6 +27,7 @@ const GETTID: usize = 186;
 const FUTEX: usize = 202;
 const CLOCK_GETTIME: usize = 228;
 const OPENAT: usize = 257;
+const PROCESS_VM_READV: usize = 310;
 const MEMBARRIER: usize = 324;
 
 pub const O_RDONLY: usize = 0;
@@ -152,6 +153,17 @@ pub fn monotonic_ns() -> u64 {
     // SAFETY: the kernel writes one timespec.
     let _ = unsafe { call(CLOCK_GETTIME, [1, time.as_mut_ptr() as usize, 0, 0, 0, 0]) };
     time[0].wrapping_mul(1_000_000_000).wrapping_add(time[1])
+}
+
+/// Copies memory of this process that may not be there; false if it is not, or the kernel refuses.
+pub fn read_memory(address: u64, bytes: &mut [u8]) -> bool {
+    let local = [bytes.as_mut_ptr() as usize, bytes.len()];
+    let remote = [address as usize, bytes.len()];
+    // SAFETY: the kernel writes to `bytes` only.
+    let done = unsafe {
+        call(PROCESS_VM_READV, [pid() as usize, local.as_ptr() as usize, 1, remote.as_ptr() as usize, 1, 0])
+    };
+    done.is_ok_and(|copied| copied == bytes.len())
 }
 
 /// The calling thread's blocked signals.

@@ -10,7 +10,11 @@
 //! | return address in the caller           | PARENT|   second word of Call, EntryFrom and TailEntryFrom
 //! +-----------------------------------------------+
 //! | high ticks     | 0                     | EPOCH|   the next event's high ticks, and all later ones'
-//! +----------------+-----------------------+------+
+//! +----------------+---------+-------------+------+
+//! | bytes          | tag^top | site        | ARGUMENTS, RESULTS|   values of the call whose entry or return comes next
+//! +----------------+---------+----------+--+------+
+//! | seven of these bytes                |  DATA   |   as many words as they take, which directly follow
+//! +-------------------------------------+---------+
 //! ```
 //!
 //! The low half is the return address of the hook's own call in the site's stub, xor the address of the frame's
@@ -20,7 +24,7 @@
 //!
 //! Clock `sparse` writes 4-byte words in 64-byte blocks: low ticks, high ticks with bit 31 set, then 14 event
 //! words as above; Call, EntryFrom and TailEntryFrom take three words, the second and third 27 bits of the return address each, above
-//! PARENT and PARENT_HIGH.
+//! PARENT and PARENT_HIGH. It has no values.
 
 /// `code` of an event: offset of a return address in the stub, so small numbers below 32.
 pub mod code {
@@ -36,6 +40,12 @@ pub mod code {
     pub const TAIL_ENTRY: u32 = 17;
     /// Entered by a jump; caller follows.
     pub const TAIL_ENTRY_FROM: u32 = 18;
+    /// Arguments, in front of the entry of the same site and tag.
+    pub const ARGUMENTS: u32 = 8;
+    /// Results, in front of the return likewise.
+    pub const RESULTS: u32 = 9;
+    /// A word of the bytes of either.
+    pub const DATA: u32 = 27;
     /// Second word of an event: a return address above these bits.
     pub const PARENT: u32 = 29;
     /// Sparse clock: third word, with the upper bits of the return address.
@@ -56,6 +66,20 @@ pub fn has_parent(code: u32) -> bool {
 /// The second word of an event that carries its caller.
 pub fn parent_word(parent: u64) -> u64 {
     parent << 5 | code::PARENT as u64
+}
+
+/// Bytes of values in a word.
+pub const DATA_BYTES: usize = 7;
+
+/// A word of values.
+pub fn data_word(bytes: &[u8]) -> u64 {
+    bytes.iter().take(DATA_BYTES).rev().fold(0, |word, byte| word << 8 | u64::from(*byte)) << 8
+        | u64::from(code::DATA)
+}
+
+/// The bytes of such a word.
+pub fn data_of_word(word: u64) -> [u8; DATA_BYTES] {
+    core::array::from_fn(|n| (word >> (8 * n + 8)) as u8)
 }
 
 /// Sparse clock: the second and third word of an event that carries its caller.

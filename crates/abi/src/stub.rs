@@ -43,21 +43,30 @@ pub const FUNCTION: u8 = 1;
 pub const GRAPH: u8 = 2;
 /// calls and their durations summed up in the program, without events ([`crate::profile`]).
 pub const PROFILE: u8 = 4;
+/// Besides: arguments, results, or a condition ([`crate::values`]).
+pub const VALUES: u8 = 8;
 
-/// Number of hooks: entries by what is wanted, at a function's entry and after a prologue, and exits.
-pub const HOOK_COUNT: usize = 17;
+/// Number of hooks: entries by what is wanted, at a function's entry and after a prologue, and exits; and as many in front of which values are read.
+pub const HOOK_COUNT: usize = 2 * PLAIN_HOOKS;
+/// Those that only record.
+const PLAIN_HOOKS: usize = 17;
 
 /// The hook that a stub calls when a function is entered.
 pub const fn entry_hook(wanted: u8, after_prologue: bool) -> usize {
-    (wanted as usize).saturating_sub(1) % 7 + if after_prologue { 7 } else { 0 }
+    let tracers = (wanted & !VALUES) as usize;
+    tracers.saturating_sub(1) % 7 + if after_prologue { 7 } else { 0 } + values(wanted)
+}
+
+const fn values(wanted: u8) -> usize {
+    if wanted & VALUES != 0 { PLAIN_HOOKS } else { 0 }
 }
 
 /// The hook that it calls when the function returns, where that is wanted.
 pub const fn exit_hook(wanted: u8) -> Option<usize> {
     match (wanted & GRAPH != 0, wanted & PROFILE != 0) {
-        (true, false) => Some(14),
-        (false, true) => Some(15),
-        (true, true) => Some(16),
+        (true, false) => Some(14 + values(wanted)),
+        (false, true) => Some(15 + values(wanted)),
+        (true, true) => Some(16 + values(wanted)),
         (false, false) => None,
     }
 }

@@ -16,7 +16,17 @@ fn synthetic(threads: u32) -> MemorySource {
         let name = format!("function_{id}");
         let (id, address) = (SiteId(id), 0x1000 + 16 * u64::from(id));
         let kind = "nop".to_owned();
-        source.meta.sites.push(Site { id, module: 0, address, size: 16, name, kind, tracers: 1 });
+        source.meta.sites.push(Site {
+            id,
+            module: 0,
+            address,
+            size: 16,
+            name,
+            kind,
+            tracers: 1,
+            aliases: Vec::new(),
+            captured: None,
+        });
     }
     for id in 0..threads {
         let thread = Thread { id: ThreadId(id), process: 0, tid: 1 + id, comm: format!("thread-{id}") };
@@ -51,7 +61,7 @@ fn synthetic(threads: u32) -> MemorySource {
             Event { ticks, site, kind: EventKind::Entry }
         });
         let events = events.collect();
-        source.batches.push(Batch { thread: ThreadId(thread as u32), events });
+        source.batches.push(Batch { thread: ThreadId(thread as u32), events, ..Batch::default() });
     }
     source
 }

@@ -3,7 +3,7 @@
 use crate::source::{Damage, next_readable};
 use crate::tree::{Stack, Totals, Visitor};
 use crate::{Error, Source, threads_with_events};
-use calltap_trace::{Batch, SiteId, ThreadId};
+use calltap_trace::{Batch, Event, EventKind, SiteId, ThreadId};
 
 /// Called now and then with the number of events done so far.
 pub type Progress<'a> = Option<&'a mut dyn FnMut(u64)>;
@@ -111,13 +111,33 @@ pub(crate) fn feed_batch<V: Visitor>(
     totals: &mut Totals,
 ) {
     totals.events += batch.events.len() as u64;
-    for event in &batch.events {
-        let mut event = *event;
-        if event.site.0 >= sites {
-            // Losses belong to no function, whatever their site field holds.
-            totals.unknown_sites += u64::from(!matches!(event.kind, calltap_trace::EventKind::Lost { .. }));
-            event.site = checked_site(event.site, sites);
-        }
-        stack.feed(thread, &event, visitor, totals);
+    // Two loops: the usual one has nothing to look for.
+    if batch.values.is_empty() {
+        batch.events.iter().for_each(|event| feed(stack, thread, *event, sites, visitor, totals));
+        return;
     }
+    for (place, event) in batch.events.iter().enumerate() {
+        let bytes = batch.values.of(place);
+        if !bytes.is_empty() {
+            visitor.values(thread, event.site, matches!(event.kind, EventKind::Exit { .. }), bytes);
+        }
+        feed(stack, thread, *event, sites, visitor, totals);
+    }
+}
+
+#[inline(always)]
+fn feed<V: Visitor>(
+    stack: &mut Stack,
+    thread: ThreadId,
+    mut event: Event,
+    sites: u32,
+    visitor: &mut V,
+    totals: &mut Totals,
+) {
+    if event.site.0 >= sites {
+        // Losses belong to no function, whatever their site field holds.
+        totals.unknown_sites += u64::from(!matches!(event.kind, EventKind::Lost { .. }));
+        event.site = checked_site(event.site, sites);
+    }
+    stack.feed(thread, &event, visitor, totals);
 }

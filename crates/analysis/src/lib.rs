@@ -35,6 +35,7 @@ mod symbols;
 pub mod timeline;
 pub mod tree;
 pub mod units;
+mod values;
 
 pub use calltap_names::{Glob, GlobSet, demangle};
 pub use drive::{Progress, run_by_thread, run_in_file_order};

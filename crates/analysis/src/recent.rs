@@ -105,7 +105,7 @@ impl Recent {
     fn open(&self, thread: ThreadId) -> Held {
         let open = self.before.get(&thread).into_iter().flat_map(Stack::open);
         let events = open.map(|(site, ticks)| Event { ticks, site, kind: EventKind::Entry }).collect();
-        Held { open: Batch { thread, events }, batches: Vec::new() }
+        Held { open: Batch { thread, events, ..Batch::default() }, batches: Vec::new() }
     }
 }
 
@@ -226,10 +226,12 @@ mod tests {
                 name: format!("f{site}"),
                 kind: "nop".into(),
                 tracers: 1,
+                aliases: Vec::new(),
+                captured: None,
             };
             recent.record(&Record::Sites { sites: vec![site] });
         }
-        let batch = |events: &[Event]| Batch { thread: ThreadId(0), events: events.to_vec() };
+        let batch = |events: &[Event]| Batch { events: events.to_vec(), ..Batch::default() };
         recent.events(&batch(&[event(1, 0, entry)]));
         recent.events(&batch(&[event(10, 1, entry), event(12, 1, exit)]));
         recent.events(&batch(&[event(20, 1, entry), event(23, 1, exit)]));

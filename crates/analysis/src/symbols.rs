@@ -39,6 +39,16 @@ impl<'a> Symbols<'a> {
         Self { meta, names, sites, cache: HashMap::new(), text: String::new() }
     }
 
+    /// The traced function that begins at `address`.
+    pub(crate) fn code(&self, thread: ThreadId, ticks: u64, address: u64) -> Option<String> {
+        let process = self.meta.threads.get(thread.0 as usize).map_or(0, |thread| thread.process);
+        let Place { module: Some(module), site: Some(site) } = self.place(process, ticks, address) else {
+            return None;
+        };
+        let begins = self.meta.sites.get(site.0 as usize)?.address.wrapping_add(module.bias) == address;
+        begins.then(|| self.names.function(site).to_owned())
+    }
+
     /// The function that `address` returns to, called by `thread` at `ticks`: the site at or below it, else
     /// `module+0x..` with the link-time address, else the bare address.
     pub(crate) fn caller(&mut self, thread: ThreadId, ticks: u64, address: u64) -> &str {

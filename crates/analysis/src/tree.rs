@@ -64,6 +64,9 @@ pub struct Enter {
 
 /// What a view does with calls. All methods do nothing unless given.
 pub trait Visitor {
+    /// Values were read of the event that is told of next: arguments of an entry, or results of a return ([`calltap_trace::Captured`]).
+    #[inline]
+    fn values(&mut self, _thread: ThreadId, _site: SiteId, _returns: bool, _bytes: &[u8]) {}
     /// A call begins.
     #[inline]
     fn enter(&mut self, _thread: ThreadId, _enter: &Enter) {}

@@ -48,13 +48,23 @@ fn random(seed: u64, wild: bool) -> MemorySource {
     }
     for id in 0..SITES {
         let (id, name, kind) = (SiteId(id), format!("f{id}"), String::new());
-        source.meta.sites.push(Site { id, module: 9, address: 0, size: 0, name, kind, tracers: 0 });
+        source.meta.sites.push(Site {
+            id,
+            module: 9,
+            address: 0,
+            size: 0,
+            name,
+            kind,
+            tracers: 0,
+            aliases: Vec::new(),
+            captured: None,
+        });
     }
     let mut ticks = [0; 3];
     for _ in 0..20 {
         let thread = random.below(3) as usize;
         let events = (0..random.below(60)).map(|_| random.event(&mut ticks[thread], wild)).collect();
-        source.batches.push(Batch { thread: ThreadId(thread as u32), events });
+        source.batches.push(Batch { thread: ThreadId(thread as u32), events, ..Batch::default() });
     }
     source
 }

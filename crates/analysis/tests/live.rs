@@ -136,7 +136,7 @@ fn who_was_called_before_the_first_interval_has_a_row_in_it() {
 fn events_that_nothing_explains_do_no_harm() {
     let source = recording("a: E f @100; X f @300");
     let mut live = Live::default();
-    live.events(&Batch { thread: ThreadId(9), events: source.batches[0].events.clone() });
+    live.events(&Batch { thread: ThreadId(9), events: source.batches[0].events.clone(), ..Batch::default() });
     let at = |ns| ClockPair { ticks: ns, monotonic_ns: ns };
     assert_eq!(live.interval(at(0)), None);
     assert_eq!(live.interval(at(1)).unwrap().rows, []);

@@ -321,7 +321,7 @@ fn two_programs_at_the_same_addresses_keep_their_names() {
     // The same thread, with another program and name.
     source.meta.threads.push(Thread { id: ThreadId(1), process: 1, tid: 100, comm: "two words".into() });
     let event = Event { ticks: 5, site: SiteId(1), kind: EventKind::Call { parent: 0x401010 } };
-    source.batches.push(Batch { thread: ThreadId(1), events: vec![event] });
+    source.batches.push(Batch { thread: ThreadId(1), events: vec![event], ..Batch::default() });
     reported(
         &source,
         "

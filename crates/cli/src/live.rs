@@ -40,6 +40,7 @@ pub fn find(pid: u32) -> Result<Attached> {
 fn attach(pid: u32, arguments: &Arguments) -> Result<()> {
     let (mut words, discovery) = (select::words(arguments)?, values::discovery(arguments));
     words.ftraced = (discovery == Discovery::FirstCall).then(Ftraced::default);
+    select::add_valued(&mut words)?;
     let options = Options {
         subject: Subject::Process { pid, duration: None, max_overhead: None },
         output: Default::default(),

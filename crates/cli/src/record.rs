@@ -32,6 +32,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let (slow, flight) = (keep::slow(arguments)?, keep::flight(arguments, &subject)?);
     let about = keep::functions(slow.as_ref(), flight.as_ref());
     select::add(&mut words, &about);
+    select::add_valued(&mut words)?;
     let choice = select::choice_about(&words, arguments.is_set("later"), &about)?;
     if !about.is_empty() && choice.tracers.iter().all(|tracer| tracer.kind != TracerKind::FunctionGraph) {
         bail!("the function_graph tracer tells how long calls take, and it is not among the tracers");
@@ -42,6 +43,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         Some("counter") => Clock::Counter,
         _ => Clock::Tsc,
     };
+    if clock == Clock::Sparse && (!words.arguments.is_empty() || !words.results.is_empty()) {
+        bail!("there is no room for values between the events of '--clock sparse'");
+    }
     let output = arguments.path("output").unwrap_or_default();
     let options = Options {
         subject,

@@ -1,12 +1,13 @@
 //! Filters, notrace sets and tracers of the command line: which function is wanted by whom.
 
 use crate::arguments::Arguments;
-use anyhow::{Result, bail};
+use anyhow::{Error, Result, bail};
 use calltap_analysis::{Glob, GlobSet, demangle, nearest_names};
-use calltap_session::{Candidates, Choice, Error, Selector, TracerWords, Words};
+use calltap_session::{Candidates, Choice, Error as SessionError, Selector, TracerWords, Words};
 use calltap_sites::{Function, SiteKind};
 use calltap_trace::{TracerInfo, TracerKind};
-use std::sync::OnceLock;
+use calltap_values::{Known, Program, Rules, Trouble};
+use std::sync::{Arc, OnceLock};
 
 /// Tracers with their compiled filters.
 struct Selection {
@@ -14,8 +15,10 @@ struct Selection {
     filters: Vec<(GlobSet, GlobSet)>,
     /// Globs may match nothing at the start.
     later: bool,
-    /// Of each of these a function must be traced, by its own name.
+    /// Of each of these a function must be traced.
     about: Vec<Glob>,
+    /// What is read of calls besides.
+    rules: Rules,
     /// What was found out about what there is to choose from.
     reached: OnceLock<Reached>,
 }
@@ -75,7 +78,8 @@ impl Selection {
         }
         let filters =
             infos.iter().map(|info| (GlobSet::new(&info.filter), GlobSet::new(&info.notrace))).collect();
-        Ok(Selection { tracers: infos, filters, later, about: Vec::new(), reached: OnceLock::new() })
+        let rules = Rules::new(&words.arguments, &words.results, &words.conditions).map_err(Error::msg)?;
+        Ok(Selection { tracers: infos, filters, later, about: Vec::new(), rules, reached: OnceLock::new() })
     }
 }
 
@@ -124,6 +128,14 @@ pub fn add(words: &mut Words, globs: &[String]) {
     }
 }
 
+/// Has the functions traced of which something is to be read.
+pub fn add_valued(words: &mut Words) -> Result<()> {
+    let rules = Rules::new(&words.arguments, &words.results, &words.conditions).map_err(Error::msg)?;
+    let globs: Vec<String> = rules.globs().map(|glob| glob.pattern().to_owned()).collect();
+    add(words, &globs);
+    Ok(())
+}
+
 /// Tracers of these kinds.
 pub fn tracers(kinds: &[TracerKind]) -> Vec<TracerWords> {
     let mut all = Vec::new();
@@ -146,7 +158,8 @@ pub fn words(arguments: &Arguments) -> Result<Words> {
         tracers.push(tracer(if text.is_empty() { "function_graph" } else { &text }, &tracers)?);
     }
     let (filter, notrace) = (arguments.texts("filter"), arguments.texts("notrace"));
-    Ok(Words { tracers, filter, notrace, ..Words::default() })
+    let [arguments, results, conditions] = ["arguments", "results", "if"].map(|flag| arguments.texts(flag));
+    Ok(Words { tracers, filter, notrace, arguments, results, conditions, ..Words::default() })
 }
 
 /// The names a function answers to.
@@ -159,11 +172,6 @@ impl<'a> NamesOf<'a> {
     fn new(function: &'a Function) -> Self {
         let demangled = demangle(&function.name);
         NamesOf { function, demangled: (demangled != function.name).then_some(demangled) }
-    }
-
-    /// By the names that traces have.
-    fn own(&self, glob: &Glob) -> bool {
-        glob.matches(&self.function.name) || self.demangled.as_deref().is_some_and(|name| glob.matches(name))
     }
 
     fn any(&self, glob: &Glob) -> bool {
@@ -198,6 +206,18 @@ impl Selector for Selection {
         bits.fold(0, |mask, (info, filter)| if wanted(filter) { mask | 1 << info.id } else { mask })
     }
 
+    fn values(
+        &self,
+        function: &Function,
+        known: &dyn Fn() -> Option<Known>,
+    ) -> Result<Option<Arc<Program>>, Trouble> {
+        if self.rules.is_empty() {
+            return Ok(None);
+        }
+        let names = NamesOf::new(function);
+        self.rules.of(&|glob| names.any(glob), known)
+    }
+
     fn reach(&self, candidates: &Candidates) -> bool {
         let reached = self.reached.get_or_init(|| {
             let own: Vec<&Function> = candidates.traceable().filter(|function| !function.on_demand).collect();
@@ -215,21 +235,24 @@ impl Selector for Selection {
         !reached.globs.is_empty()
     }
 
-    fn check(&self, candidates: &Candidates) -> Result<(), Error> {
+    fn check(&self, candidates: &Candidates) -> Result<(), SessionError> {
         if self.later {
             return Ok(());
         }
         for glob in self.filters.iter().flat_map(|(filter, _)| filter.globs()) {
             if !candidates.traceable().any(|function| NamesOf::new(function).any(glob)) {
-                return Err(Error::NoMatch { glob: glob.pattern().to_owned(), hint: hint(glob, candidates) });
+                return Err(SessionError::NoMatch {
+                    glob: glob.pattern().to_owned(),
+                    hint: hint(glob, candidates),
+                });
             }
         }
-        for glob in &self.about {
-            let known = |function: &&Function| NamesOf::new(function).own(glob);
+        for glob in self.about.iter().chain(self.rules.globs()) {
+            let known = |function: &&Function| NamesOf::new(function).any(glob);
             if !candidates.traceable().filter(known).any(|function| self.choose(function) != 0) {
                 let excluded = candidates.traceable().any(|function| known(&function));
                 let hint = if excluded { " (-N takes it away)".to_owned() } else { hint(glob, candidates) };
-                return Err(Error::NoMatch { glob: glob.pattern().to_owned(), hint });
+                return Err(SessionError::NoMatch { glob: glob.pattern().to_owned(), hint });
             }
         }
         Ok(())

@@ -97,6 +97,19 @@ const TRACER: Flag = many(value(
     "NAME[:GLOB,...]",
     "A tracer and its own filter: function (entry and caller), function_graph (entry, return, duration; the default), or profile (calls and times are summed up in the program, no events; see 'calltap stat').",
 ));
+const ARGUMENTS: Flag = many(value(
+    "arguments",
+    Some('A'),
+    "FUNCTION[@ITEM,...]",
+    "Read arguments of its calls, as in 'open@arg1/s,arg2/x32' or 'send@req->size'; without items all that debugging information knows (docs/arguments.md).",
+));
+const RESULTS: Flag = many(value("results", Some('R'), "FUNCTION[@retval/FORM]", "Read what it returns."));
+const IF: Flag = many(value(
+    "if",
+    None,
+    "[FUNCTION@]CONDITION",
+    "Record only calls for which it holds, as in 'write@arg3 > 4096'; conditions are joined by &&.",
+));
 const LATER: Flag = switch(
     "later",
     None,
@@ -211,6 +224,9 @@ pub const COMMANDS: &[Command] = &[
             FILTER,
             NOTRACE,
             TRACER,
+            ARGUMENTS,
+            RESULTS,
+            IF,
             choice(
                 value(
                     "clock",
@@ -331,6 +347,7 @@ pub const COMMANDS: &[Command] = &[
             ANSWER_JSON,
             ANSWER_DURATION,
             value("limit", Some('n'), "ROWS", "At most so many rows."),
+            IF,
             NOTRACE,
             LATER,
             ANSWER_BUFFER,
@@ -368,6 +385,7 @@ pub const COMMANDS: &[Command] = &[
                 "function",
             ),
             ANSWER_OVERHEAD,
+            IF,
             NOTRACE,
             LATER,
             ANSWER_BUFFER,
@@ -396,6 +414,7 @@ pub const COMMANDS: &[Command] = &[
             ANSWER_DURATION,
             value("limit", Some('n'), "LINES", "At most so many calls; then it ends."),
             ANSWER_OVERHEAD,
+            IF,
             NOTRACE,
             LATER,
             ANSWER_BUFFER,
@@ -423,6 +442,7 @@ pub const COMMANDS: &[Command] = &[
             ANSWER_DURATION,
             value("limit", Some('n'), "PATHS", "At most so many paths."),
             many(value("filter", Some('F'), "GLOB", "Of what leads there, trace only functions that match.")),
+            IF,
             NOTRACE,
             ANSWER_OVERHEAD,
             LATER,
@@ -449,6 +469,14 @@ pub const COMMANDS: &[Command] = &[
             ANSWER_JSON,
             ANSWER_DURATION,
             value("limit", Some('n'), "LINES", "At most so many calls; then it ends."),
+            many(value(
+                "arguments",
+                Some('A'),
+                "ITEM,...",
+                "Show arguments, as in 'arg1/s,arg2/x32,req->size'; 'all': what debugging information knows (docs/arguments.md).",
+            )),
+            switch("results", Some('R'), "Show what they return."),
+            IF,
             ANSWER_OVERHEAD,
             NOTRACE,
             LATER,
@@ -535,6 +563,9 @@ pub const COMMANDS: &[Command] = &[
             FILTER,
             NOTRACE,
             TRACER,
+            ARGUMENTS,
+            RESULTS,
+            IF,
             or(
                 value(
                     "buffer-size",
@@ -554,13 +585,16 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "set",
         about: "Change what is traced in a process that is attached to, while it runs",
-        details: "What is given replaces what was set before, kind by kind (filters, notrace sets, tracers); an empty word clears it. Only functions \
+        details: "What is given replaces what was set before, kind by kind (filters, notrace sets, tracers, arguments, results, conditions); an empty word clears it. Only functions \
                   that differ are touched, and nothing is stopped. Also while 'record -p' or 'top' is at it.",
         flags: &[
             PID,
             FILTER,
             NOTRACE,
             TRACER,
+            ARGUMENTS,
+            RESULTS,
+            IF,
             switch("on", None, "Switch the functions on again."),
             switch("off", None, "Switch all functions off; filters are kept."),
             PATCH_LOG,

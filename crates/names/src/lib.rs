@@ -8,3 +8,8 @@ mod set;
 pub use demangle::demangle;
 pub use glob::Glob;
 pub use set::GlobSet;
+
+/// Does a pattern name a function that has these linker symbols, by one of them or as users read it?
+pub fn is_named<'a>(glob: &Glob, mut symbols: impl Iterator<Item = &'a str>) -> bool {
+    symbols.any(|symbol| glob.matches(symbol) || glob.matches(&demangle(symbol)))
+}

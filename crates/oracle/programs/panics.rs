@@ -1,4 +1,4 @@
-//! Panics caught in 8 threads: through frames with destructors, resumed, and thrown by a trait object's method.
+//! Panics caught in 8 threads (`one-by-one`: after each other): through frames with destructors, resumed, and thrown by a trait object's method.
 
 use std::collections::BTreeMap;
 use std::panic::{catch_unwind, panic_any, resume_unwind, set_hook, AssertUnwindSafe};
@@ -70,8 +70,13 @@ fn work(id: u64) -> u64 {
 
 fn main() {
     set_hook(Box::new(|_| ()));
-    let threads: Vec<_> = (0..8).map(|id| thread::spawn(move || work(id))).collect();
-    for thread in threads {
-        println!("{}", thread.join().unwrap_or(0));
+    let one_by_one = std::env::args().nth(1).is_some_and(|word| word == "one-by-one");
+    let start = |id| thread::spawn(move || work(id));
+    let ends: Box<dyn Iterator<Item = _>> = match one_by_one {
+        true => Box::new((0..8).map(|id| start(id).join())),
+        false => Box::new((0..8).map(start).collect::<Vec<_>>().into_iter().map(|thread| thread.join())),
+    };
+    for end in ends {
+        println!("{}", end.unwrap_or(0));
     }
 }

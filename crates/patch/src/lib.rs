@@ -40,39 +40,59 @@ impl Bias {
 
 /// What the tracers of a site want, together: one pair of events, or one measurement, serves them all.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Wanted(u8);
+pub struct Wanted {
+    hooks: u8,
+    /// What is read of a call ([`calltap_abi::values`]); 0: nothing.
+    program: u16,
+}
 
 impl Wanted {
     /// Events of entries, with their callers.
-    pub const FUNCTION: Wanted = Wanted(stub::FUNCTION);
+    pub const FUNCTION: Wanted = Wanted { hooks: stub::FUNCTION, program: 0 };
     /// Events of entries and returns.
-    pub const GRAPH: Wanted = Wanted(stub::GRAPH);
+    pub const GRAPH: Wanted = Wanted { hooks: stub::GRAPH, program: 0 };
     /// Counts and times, summed up in the program.
-    pub const PROFILE: Wanted = Wanted(stub::PROFILE);
+    pub const PROFILE: Wanted = Wanted { hooks: stub::PROFILE, program: 0 };
 
-    /// Everything that there is to want.
+    /// Everything that there is to want, without values.
     pub fn all() -> impl Iterator<Item = Wanted> {
-        (1..=7).map(Wanted)
+        (1..=7).map(|hooks| Wanted { hooks, program: 0 })
     }
 
     /// This and that.
     pub fn and(self, other: Wanted) -> Wanted {
-        Wanted(self.0 | other.0)
+        Wanted { hooks: self.hooks | other.hooks, program: self.program.max(other.program) }
     }
 
-    /// As a number.
+    /// The same, and values by a program.
+    pub fn reading(self, program: u16) -> Wanted {
+        if program == 0 { self } else { Wanted { hooks: self.hooks | stub::VALUES, program } }
+    }
+
+    /// Which program reads values; 0: none does.
+    pub fn program(self) -> u16 {
+        self.program
+    }
+
+    /// Are there events?
+    pub fn records(self) -> bool {
+        self.hooks & (stub::FUNCTION | stub::GRAPH) != 0
+    }
+
+    /// As a number, but for the program.
     pub fn number(self) -> u8 {
-        self.0
+        self.hooks
     }
 
-    /// The one with a number.
-    pub fn from_number(number: u8) -> Option<Wanted> {
-        Wanted::all().find(|wanted| wanted.0 == number)
+    /// The one with a number and a program.
+    pub fn from_number(number: u8, program: u16) -> Option<Wanted> {
+        let wanted = Wanted::all().find(|wanted| wanted.hooks == number & !stub::VALUES)?;
+        Some(wanted.reading(program)).filter(|wanted| wanted.hooks == number)
     }
 
     /// Does it matter when the function returns?
     fn returns(self) -> bool {
-        stub::exit_hook(self.0).is_some()
+        stub::exit_hook(self.hooks).is_some()
     }
 }
 
@@ -96,11 +116,11 @@ impl Agent {
     }
 
     fn entry_hook(&self, wanted: Wanted, after_prologue: bool) -> Avma {
-        self.hooks[stub::entry_hook(wanted.0, after_prologue)]
+        self.hooks[stub::entry_hook(wanted.hooks, after_prologue)]
     }
 
     fn exit_hook(&self, wanted: Wanted) -> Option<Avma> {
-        stub::exit_hook(wanted.0).map(|hook| self.hooks[hook])
+        stub::exit_hook(wanted.hooks).map(|hook| self.hooks[hook])
     }
 }
 

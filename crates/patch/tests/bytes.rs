@@ -84,9 +84,10 @@ fn event_codes_are_the_return_addresses_of_the_hooks() {
 
 #[test]
 fn every_combination_of_tracers_has_hooks_of_its_own() {
+    let all = || Wanted::all().flat_map(|wanted| [wanted, wanted.reading(1)]);
     let entries =
-        Wanted::all().flat_map(|wanted| [false, true].map(|after| stub::entry_hook(wanted.number(), after)));
-    let exits = Wanted::all().filter_map(|wanted| stub::exit_hook(wanted.number()));
+        all().flat_map(|wanted| [false, true].map(|after| stub::entry_hook(wanted.number(), after)));
+    let exits = all().filter_map(|wanted| stub::exit_hook(wanted.number()));
     let mut hooks: Vec<usize> = entries.chain(exits).collect();
     hooks.sort_unstable();
     hooks.dedup();

@@ -2,17 +2,28 @@
 
 use crate::Error;
 use crate::ftraced::Ftraced;
-use crate::loaded::Wish;
+use crate::loaded::{Typed, Wish};
 use crate::modules::Candidates;
 use calltap_patch::Wanted;
 use calltap_sites::Function;
 use calltap_trace::{TracerInfo, TracerKind};
+use calltap_values::{Known, Program, Trouble};
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// What is in the names of functions that were altered for some of their callers.
+const ALTERED: [&str; 3] = [".isra.", ".constprop.", ".part."];
 
 /// Which functions are wanted, by whom.
 pub trait Selector: Send + Sync {
     /// The tracers that want a function (bit mask of [`TracerInfo::id`]s).
     fn choose(&self, function: &Function) -> u32;
+    /// What is to be read of its calls; the reason if it cannot be.
+    fn values(
+        &self,
+        function: &Function,
+        known: &dyn Fn() -> Option<Known>,
+    ) -> Result<Option<Arc<Program>>, Trouble>;
     /// Given what there is to choose from: does it reach functions of libraries that were not built for tracing?
     fn reach(&self, candidates: &Candidates) -> bool;
     /// The reason not to run the program at all, given what can be chosen from at its start.
@@ -30,6 +41,15 @@ pub struct Words {
     pub notrace: Vec<String>,
     /// Name of the tracer that the files of the control directory mean, if one was chosen.
     pub default: Option<String>,
+    /// Arguments that are read, as `FUNCTION@ITEM,...`.
+    #[serde(default)]
+    pub arguments: Vec<String>,
+    /// Results that are read.
+    #[serde(default)]
+    pub results: Vec<String>,
+    /// Calls are recorded only if these hold.
+    #[serde(default)]
+    pub conditions: Vec<String>,
     /// No events are wanted for the time being (`tracing_on` is 0).
     pub paused: bool,
     /// How the daemon does that converts calls which were recorded when they were first made. None: sites are known at load, and there is none.
@@ -56,7 +76,13 @@ impl Words {
         if any {
             self.tracers = given.tracers;
         }
-        for (kept, given) in [(&mut self.filter, given.filter), (&mut self.notrace, given.notrace)] {
+        for (kept, given) in [
+            (&mut self.filter, given.filter),
+            (&mut self.notrace, given.notrace),
+            (&mut self.arguments, given.arguments),
+            (&mut self.results, given.results),
+            (&mut self.conditions, given.conditions),
+        ] {
             if !given.is_empty() {
                 *kept = given.into_iter().filter(|word| !word.is_empty()).collect();
                 any = true;
@@ -81,7 +107,7 @@ pub type Parse = fn(&Words, bool) -> Result<Choice, String>;
 
 impl Choice {
     /// What its tracers want of a function, together.
-    pub fn wish(&self, function: &Function) -> Wish {
+    pub fn wish(&self, function: &Function, typed: Typed<'_>) -> Option<Wish> {
         let tracers = self.selector.choose(function);
         let wanting = self.tracers.iter().filter(|tracer| tracers & 1 << tracer.id != 0);
         let wanted = wanting.map(|tracer| match tracer.kind {
@@ -89,6 +115,18 @@ impl Choice {
             TracerKind::FunctionGraph => Wanted::GRAPH,
             TracerKind::Profile => Wanted::PROFILE,
         });
-        wanted.reduce(Wanted::and).map(|wanted| (tracers, wanted))
+        let wanted = wanted.reduce(Wanted::and)?;
+        let known = || {
+            // (What a compiler has made of a function for some of its callers takes other arguments than it says.)
+            let is_altered = ALTERED.iter().any(|part| function.name.contains(part));
+            let types = typed().filter(|_| !is_altered)?;
+            let signature = types.signature(function.address)?;
+            Some(Known { types, signature })
+        };
+        let (program, trouble) = match self.selector.values(function, &known) {
+            Ok(program) => (program, None),
+            Err(why) => (None, Some(why)),
+        };
+        Some(Wish { tracers, wanted, program, trouble })
     }
 }

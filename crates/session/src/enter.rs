@@ -32,8 +32,9 @@ const RTLD_NOW: u64 = 2;
 /// What is called of the C library; the second is how it was called before 2.34.
 const LIBC: [&str; 4] = ["dlopen", "__libc_dlopen_mode", "dlerror", "munmap"];
 
-/// Sees to it that no seccomp filter forbids a system call of the agent.
-fn check_filters(target: &Target, stops: &mut Stops) -> Result<(), Error> {
+/// Sees to it that no seccomp filter forbids a system call of the agent, but for reading memory: whether that is allowed.
+fn check_filters(target: &Target, stops: &mut Stops) -> Result<bool, Error> {
+    let mut readable = true;
     for tid in threads::list(target.pid).into_iter().filter(|tid| proc::is_filtered(*tid)) {
         let thread = match Held::take(target.pid, tid) {
             Ok(thread) => thread,
@@ -42,6 +43,7 @@ fn check_filters(target: &Target, stops: &mut Stops) -> Result<(), Error> {
         };
         let filters = thread.seccomp_filters();
         stops.add(thread.release());
+        readable &= filters.as_deref().is_ok_and(seccomp::allow_reading);
         let why = match filters.as_deref().map(seccomp::forbids) {
             Ok(None) => continue,
             Ok(Some(call)) => format!("its seccomp filter does not allow {call}, which the agent needs"),
@@ -51,13 +53,14 @@ fn check_filters(target: &Target, stops: &mut Stops) -> Result<(), Error> {
         };
         return Err(target.refuse(&why));
     }
-    Ok(())
+    Ok(readable)
 }
 
 /// Loads the agent into a process, or finds it there from an earlier time, and has it join the session.
 pub fn load(target: &Target, directory: &Directory, shared: &Shared) -> Result<Stops, Error> {
     let mut stops = Stops { threads: threads::list(target.pid).len(), ..Stops::default() };
-    check_filters(target, &mut stops)?;
+    let readable = check_filters(target, &mut stops)?;
+    shared.control().unreadable.store(u32::from(!readable), Relaxed);
     let start = Instant::now();
     loop {
         let mut patient = Patient::new(target);

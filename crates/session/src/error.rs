@@ -32,6 +32,14 @@ pub enum Error {
         /// The nearest names, or empty.
         hint: String,
     },
+    /// Nothing can be read of the calls of any function that was asked for; the program was not run.
+    #[error("{name}: {why}")]
+    Values {
+        /// The first of them.
+        name: String,
+        /// A clause.
+        why: String,
+    },
     /// The session's files could not be made.
     #[error("{}: {source}", path.display())]
     Directory {

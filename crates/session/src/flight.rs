@@ -10,7 +10,7 @@ use crate::record::{Options, Outcome, Subject};
 use crate::trace_file::TraceFile;
 use crate::watch::{Watch, watch};
 use crate::{Error, clock, launch};
-use calltap_names::{Glob, demangle};
+use calltap_names::{Glob, demangle, is_named};
 use calltap_trace::{
     Batch, ClockPair, End, Event, EventKind, History, Record, Session, SiteId, SlowRule, ThreadEncoder,
     ThreadId,
@@ -251,13 +251,13 @@ impl Consumer for Recorder<'_> {
             Record::Clock(pair) => self.now(*pair),
             Record::Sites { sites } if !self.rules.is_empty() => {
                 for site in sites {
-                    let (place, demangled) = (site.id.0 as usize, demangle(&site.name));
+                    let place = site.id.0 as usize;
                     self.limits.resize(self.limits.len().max(place + 1), None);
-                    let is = |glob: &Glob| glob.matches(&site.name) || glob.matches(&demangled);
+                    let is = |glob: &Glob| is_named(glob, site.names());
                     let rules = self.rules.iter().filter(|(glob, _)| is(glob));
                     self.limits[place] = rules.map(|(_, ns)| *ns).min();
                     if self.limits[place].is_some() {
-                        self.names.insert(site.id, demangled);
+                        self.names.insert(site.id, demangle(&site.name));
                     }
                 }
             }

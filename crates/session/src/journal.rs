@@ -1,9 +1,11 @@
 //! What was done to the processes of a session, written down before it is done: every site with every stub it was ever led to, and every
 //! range of hops. It lies in the session directory, so that whoever comes after a killed controller can undo, or go on.
 //!
-//! Entries are 64 bytes, little-endian: kind, length, form, 0, process (4 bytes), address, target, file (8 each), stub (4), bytes (24), distance from
+//! Entries are 64 bytes, little-endian: kind, length, form, 0, process (4 bytes), address, target, file (8 each), stub and program (20 and
+//! 12 bits), bytes (24), distance from
 //! the site to its copy (4; 0: none).
 
+use calltap_abi::{stub, values};
 use calltap_patch::{Avma, Site, Wanted};
 use std::fs::File;
 use std::io;
@@ -67,6 +69,8 @@ const BYTES: usize = 24;
 const HOPS: u8 = 0xFF;
 const DRAINED: u8 = 0xFE;
 const NO_STUB: u8 = 0xFF;
+const STUB_BITS: u32 = stub::COUNT.ilog2();
+const _: () = assert!(values::PROGRAMS << STUB_BITS <= 1 << 32);
 
 /// Entries as they stand in the file: there are as many as functions, and a program waits for them to be written.
 #[derive(Default, Debug)]
@@ -165,7 +169,8 @@ fn encode(entry: &Entry) -> [u8; SIZE] {
             put(8, &site.address().0.to_le_bytes());
             put(16, &target.0.to_le_bytes());
             put(24, &inode.to_le_bytes());
-            put(32, &stub.map_or(0, |(stub, _)| stub).to_le_bytes());
+            let numbers = stub.map_or(0, |(stub, wanted)| stub | u32::from(wanted.program()) << STUB_BITS);
+            put(32, &numbers.to_le_bytes());
             put(36, bytes);
             let distance = copy.map_or(0, |copy| copy.0.wrapping_sub(site.address().0) as i32);
             put(60, &distance.to_le_bytes());
@@ -196,10 +201,11 @@ fn decode(bytes: &[u8]) -> Option<Entry> {
         return Some(Entry::Drained { process });
     }
     let site = Site::from_parts(Avma(word(8)?), bytes[0], bytes[36..36 + BYTES].get(..bytes[1] as usize)?)?;
-    let stub = half(32)?;
+    let numbers = half(32)?;
+    let (stub, program) = (numbers & ((1 << STUB_BITS) - 1), (numbers >> STUB_BITS) as u16);
     let stub = match bytes[2] {
         NO_STUB => None,
-        form => Some((stub, Wanted::from_number(form)?)),
+        form => Some((stub, Wanted::from_number(form, program)?)),
     };
     let copy = match half(60)? as i32 {
         0 => None,
@@ -235,7 +241,7 @@ mod tests {
                 site: Site::new(form, Bias(0x5555_0000_0000)).unwrap(),
                 target: Avma(0x7f00_0000_1234),
                 copy: matches!(form, SiteForm::Prologue { .. }).then_some(Avma(0x5555_4000_0040)),
-                stub: Some((77, Wanted::GRAPH)),
+                stub: Some((77, Wanted::GRAPH.reading(4095))),
                 inode: 12345,
             })
             .collect();

@@ -38,6 +38,7 @@ mod planner;
 mod proc;
 mod profile;
 mod program;
+mod programs;
 mod raw;
 mod reader;
 mod record;

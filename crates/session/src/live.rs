@@ -5,7 +5,7 @@ use crate::attach::Stops;
 use crate::choice::{Choice, Parse, Words};
 use crate::collector::{Collector, Totals};
 use crate::directory::Directory;
-use crate::loaded::{Listed, Wish};
+use crate::loaded::{Listed, Typed, Wish};
 use crate::news::News;
 use crate::planner::{PatchMode, Planner, Tally};
 use crate::profile::{self, Sums};
@@ -286,7 +286,7 @@ impl Attached {
 
     fn with_planner<'a, T>(
         &'a self,
-        choose: impl Fn(&Function) -> Wish + Send + Sync + 'a,
+        choose: impl Fn(&Function, Typed<'_>) -> Option<Wish> + Send + Sync + 'a,
         work: impl FnOnce(&mut Planner<'a>) -> Result<T, Error> + Send,
     ) -> Result<T, Error>
     where
@@ -309,7 +309,8 @@ impl Attached {
         };
         let choice = parse(&self.settings.words, true).map_err(|why| self.target.refuse(&why))?;
         let on = self.settings.on;
-        let choose = |function: &Function| if on { choice.wish(function) } else { None };
+        let choose =
+            |function: &Function, typed: Typed<'_>| if on { choice.wish(function, typed) } else { None };
         let mut records = Vec::new();
         let done = self.with_planner(choose, |planner| {
             planner.convert(&self.target, &mut ftraced, &mut |record| records.push(record))
@@ -322,7 +323,8 @@ impl Attached {
 
     /// Changes what is traced; only the sites that differ are touched.
     pub fn set(&mut self, choice: Choice, on: bool) -> Result<(Tally, Vec<String>), Error> {
-        let choose = |function: &Function| if on { choice.wish(function) } else { None };
+        let choose =
+            |function: &Function, typed: Typed<'_>| if on { choice.wish(function, typed) } else { None };
         let mut ftraced = self.settings.words.ftraced.clone();
         let (tally, notes) = self.with_planner(choose, |planner| {
             if on {
@@ -350,13 +352,13 @@ impl Attached {
 
     /// What is known.
     pub fn status(&self) -> Result<Status, Error> {
-        let count = self.with_planner(|_| None, |planner| Ok(planner.count()))?;
+        let count = self.with_planner(|_, _| None, |planner| Ok(planner.count()))?;
         Ok(Status::new(&self.target, &self.shared, &self.settings, count))
     }
 
     /// The functions that can be traced.
     pub fn list(&self) -> Result<Vec<Listed>, Error> {
-        self.with_planner(|_| None, |planner| Ok(planner.list()))
+        self.with_planner(|_, _| None, |planner| Ok(planner.list()))
     }
 
     /// What the profile tracer sums up begins at nothing.
@@ -367,7 +369,7 @@ impl Attached {
     /// What the profile tracer has summed up until now.
     pub fn profile(&self) -> Result<Vec<Profiled>, Error> {
         self.with_planner(
-            |_| None,
+            |_, _| None,
             |planner| {
                 let rows =
                     Sums::default().with_living(&self.shared).rows(self.settings.clocks, clock::pair());
@@ -381,9 +383,11 @@ impl Attached {
         let system = |what| move |source| Error::System { what, source };
         let file = TraceFile::new(output);
         let (sender, records) = mpsc::channel();
-        let choose = |function: &Function| if self.settings.on { choice.wish(function) } else { None };
+        let choose = |function: &Function, typed: Typed<'_>| {
+            if self.settings.on { choice.wish(function, typed) } else { None }
+        };
         let (copy, gap) = self.with_planner(
-            |_| None,
+            |_, _| None,
             |planner| {
                 planner.widen(&self.target, &|candidates| choice.selector.reach(candidates));
                 planner.describe(&mut |record| drop(sender.send(record)));

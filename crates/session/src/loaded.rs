@@ -8,8 +8,10 @@ use crate::news::{NewSite, NewSites, News};
 use crate::stubs::{HopRange, Stubs};
 use crate::text::ProcessText;
 use calltap_patch::{Avma, Bias, Change, Demand, Fate, Site, State, Text, Wanted, calls_out, copy_room};
+use calltap_sites::types::Types;
 use calltap_sites::{Binary, Function, Hook, SiteForm, SiteKind, Svma};
-use calltap_trace::{Module, Record};
+use calltap_trace::{Captured, Module, Record};
+use calltap_values::{Program, Trouble};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
@@ -18,8 +20,28 @@ use std::sync::Arc;
 /// The number of a call after a prologue among the [parts](Site::parts) of a site.
 const CALL: u8 = 1;
 
-/// What the tracers want of a function: which of them (bit mask by tracer id), and in which form.
-pub type Wish = Option<(u32, Wanted)>;
+/// What the tracers want of a function.
+pub struct Wish {
+    /// Which of them: bit mask by tracer id.
+    pub tracers: u32,
+    /// In which form.
+    pub wanted: Wanted,
+    /// What is to be read of its calls besides.
+    pub program: Option<Arc<Program>>,
+    /// Why that cannot be.
+    pub trouble: Option<Trouble>,
+}
+
+/// Reads the debugging information of a function's file, if there is any.
+pub type Typed<'t> = &'t dyn Fn() -> Option<Arc<Types>>;
+
+/// A function that shall have a stub.
+struct New {
+    function: usize,
+    tracers: u32,
+    wanted: Wanted,
+    captured: Option<Arc<Captured>>,
+}
 
 /// A module of a process.
 #[derive(Clone, Debug)]
@@ -91,7 +113,7 @@ struct Placed {
     held_back: bool,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Stub {
     /// What it is for.
     wanted: Wanted,
@@ -100,6 +122,8 @@ struct Stub {
     target: Avma,
     /// Where what gave way to the jump is run.
     copy: Option<Avma>,
+    /// The meaning of what is read of its calls, as far as it is known.
+    captured: Option<Arc<Captured>>,
 }
 
 /// The stubs that a site was given, one for whatever was wanted of it at some time. Nearly always that is one.
@@ -116,6 +140,10 @@ impl Given {
 
     fn of(&self, wanted: Wanted) -> Option<&Stub> {
         self.all().find(|stub| stub.wanted == wanted)
+    }
+
+    fn of_mut(&mut self, wanted: Wanted) -> Option<&mut Stub> {
+        self.first.iter_mut().chain(&mut self.more).find(|stub| stub.wanted == wanted)
     }
 
     fn add(&mut self, stub: Stub) {
@@ -469,15 +497,13 @@ impl Loaded {
     /// they need are left with `stubs`.
     pub fn want(
         &mut self,
-        wish: &dyn Fn(&Function) -> Wish,
+        wish: &dyn Fn(&Function) -> Option<Wish>,
         stubs: &mut Stubs<'_>,
         regions: &[Region],
         records: &mut Vec<News>,
     ) {
-        let wishes: Vec<(usize, u32, Wanted)> = self
-            .traceable()
-            .filter_map(|(index, function)| wish(function).map(|(tracers, wanted)| (index, tracers, wanted)))
-            .collect();
+        let wishes: Vec<(usize, Wish)> =
+            self.traceable().filter_map(|(index, function)| Some((index, wish(function)?))).collect();
         for placed in &mut self.sites {
             placed.wanted = None;
         }
@@ -492,7 +518,11 @@ impl Loaded {
         let binary = Arc::clone(&self.binary);
         let mut new = Vec::with_capacity(wishes.len());
         self.sites.reserve(wishes.len());
-        for (function, tracers, wanted) in wishes {
+        for (function, Wish { tracers, mut wanted, program, trouble: _ }) in wishes {
+            let captured = program.as_ref().map(|program| Arc::clone(&program.captured));
+            if let Some(program) = program {
+                wanted = wanted.reading(stubs.number_program(&program.words, records));
+            }
             let found = self.found.get(&function).map(|(_, form)| form.clone());
             let Some(form) = found.as_ref().or(binary.functions[function].form.as_ref()) else { continue };
             let Some(place) = self.place_of(function, |bias| Site::new(form, bias)) else { continue };
@@ -500,8 +530,9 @@ impl Loaded {
             placed.drained |=
                 self.fresh || placed.site.demand(State::Original, State::Ready) == Demand::Nothing;
             placed.wanted = Some(wanted);
-            if placed.stubs.of(wanted).is_none() {
-                new.push((function, tracers, wanted));
+            match placed.stubs.of_mut(wanted) {
+                Some(stub) => stub.captured = captured,
+                None => new.push(New { function, tracers, wanted, captured }),
             }
         }
         self.put_in_order();
@@ -538,7 +569,7 @@ impl Loaded {
     /// Gives the sites of functions stubs.
     fn give_stubs(
         &mut self,
-        new: &[(usize, u32, Wanted)],
+        new: &[New],
         binary: &Arc<Binary>,
         stubs: &mut Stubs<'_>,
         regions: &[Region],
@@ -560,7 +591,7 @@ impl Loaded {
         let range = self.mapped.range;
         let process = self.record.process;
         let inode = self.mapped.file.1;
-        let copies = new.iter().filter_map(|(function, ..)| match self.form(*function)? {
+        let copies = new.iter().filter_map(|new| match self.form(new.function)? {
             SiteForm::Prologue { old, .. } => Some(copy_room(old)),
             _ => None,
         });
@@ -574,7 +605,7 @@ impl Loaded {
             }
         };
         let (mut sites, mut unreached) = (Vec::with_capacity(new.len()), 0);
-        for (function, tracers, wanted) in new {
+        for New { function, tracers, wanted, captured } in new {
             let known = &binary.functions[*function];
             let found = self.found.get(function);
             let kind = found.map_or(known.kind, |(kind, _)| *kind);
@@ -584,10 +615,11 @@ impl Loaded {
                 unreached += 1;
                 continue;
             };
-            placed.stubs.add(Stub { wanted: *wanted, id, target, copy });
+            let captured = captured.clone();
+            placed.stubs.add(Stub { wanted: *wanted, id, target, copy, captured: captured.clone() });
             let (site, stub) = (placed.site, Some((id, *wanted)));
             batch.note(&Entry::Site { process, site, target, copy, stub, inode });
-            sites.push(NewSite { function: *function as u32, stub: id, tracers: *tracers, kind });
+            sites.push(NewSite { function: *function as u32, stub: id, tracers: *tracers, kind, captured });
         }
         if let Err(error) = batch.finish() {
             records.push(Record::Note { text: format!("{name} is not traced: {error}") }.into());
@@ -619,7 +651,7 @@ impl Loaded {
             let Some(function) = functions.get(&site.address()) else { continue };
             let Some(place) = self.place_of(*function, |_| Some(*site)) else { continue };
             let placed = &mut self.sites[place];
-            placed.stubs.add(Stub { wanted: *wanted, id: *id, target: *target, copy: *copy });
+            placed.stubs.add(Stub { wanted: *wanted, id: *id, target: *target, copy: *copy, captured: None });
             placed.drained |= drained.is_some_and(|drained| n < drained);
         }
         self.put_in_order();
@@ -670,7 +702,13 @@ impl Loaded {
                 .functions
                 .get(placed.function)
                 .map_or(SiteKind::None, |_| self.kind(placed.function));
-            placed.stubs.all().map(move |stub| NewSite { function, stub: stub.id, tracers, kind })
+            placed.stubs.all().map(move |stub| NewSite {
+                function,
+                stub: stub.id,
+                tracers,
+                kind,
+                captured: stub.captured.clone(),
+            })
         });
         let sites = stubs.collect();
         emit(News::Sites(NewSites { module: self.record.id, binary: Arc::clone(&self.binary), sites }));

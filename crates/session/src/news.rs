@@ -1,7 +1,7 @@
 //! What a planner has to say for the trace: records, and sites that become records where they are written.
 
 use calltap_sites::{Binary, Function, SiteKind};
-use calltap_trace::{Record, Site, SiteId};
+use calltap_trace::{Captured, Record, Site, SiteId};
 use std::sync::Arc;
 
 /// Explains events that come later.
@@ -26,7 +26,7 @@ pub struct NewSites {
 }
 
 /// One of them.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct NewSite {
     /// Index of the function.
     pub function: u32,
@@ -36,6 +36,8 @@ pub struct NewSite {
     pub tracers: u32,
     /// What the compiler left at it.
     pub kind: SiteKind,
+    /// What is read of its calls.
+    pub captured: Option<Arc<Captured>>,
 }
 
 /// Sites that are described at a time: their names are in the cache when they are written, and their memory is used again.
@@ -75,7 +77,9 @@ fn site_record(module: u32, function: &Function, new: &NewSite) -> Site {
         address: function.address.0,
         size: function.size,
         name: function.name.clone(),
+        aliases: function.aliases.clone(),
         kind: new.kind.name().to_owned(),
         tracers: new.tracers,
+        captured: new.captured.clone(),
     }
 }

@@ -35,9 +35,14 @@ impl Default for OpenCalls {
 impl OpenCalls {
     /// Encodes the event, a return with its number of closed calls. True if it is a return.
     #[inline(never)]
-    pub fn pair(&mut self, raw: RawEvent, encoder: &mut ThreadEncoder) -> bool {
+    pub fn pair(&mut self, raw: RawEvent, values: &[u8], encoder: &mut ThreadEncoder) -> bool {
         let kind = self.kind(raw.code(), raw.frame(), raw.parent);
-        encoder.push(Event { ticks: raw.ticks, site: raw.site(), kind });
+        let event = Event { ticks: raw.ticks, site: raw.site(), kind };
+        if values.is_empty() {
+            encoder.push(event);
+        } else {
+            encoder.push_with(event, values);
+        }
         matches!(kind, EventKind::Exit { .. })
     }
 
@@ -237,7 +242,7 @@ mod tests {
             (std::fs::read(path).unwrap(), exits)
         };
         let one = |events: &[RawEvent], open: &mut OpenCalls, encoder: &mut ThreadEncoder| {
-            (1, usize::from(open.pair(events[0], encoder)))
+            (1, usize::from(open.pair(events[0], &[], encoder)))
         };
         let many = |events: &[RawEvent], open: &mut OpenCalls, encoder: &mut ThreadEncoder| match open
             .pair_graph(events, |event| *event, encoder)

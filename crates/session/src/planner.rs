@@ -7,10 +7,10 @@ pub use switch::{Tally, switch};
 
 use crate::attach::Stops;
 use crate::clock;
-use crate::debug_files::name_functions;
+use crate::debug_files::{name_functions, read_types};
 use crate::directory::Directory;
 use crate::journal::{self, Entry, UNLISTED};
-use crate::loaded::{Listed, Loaded, Wish};
+use crate::loaded::{Listed, Loaded, Typed, Wish};
 use crate::maps::{self, Region};
 use crate::modules::{Candidates, Identity, Mapped, mapped};
 use crate::news::News;
@@ -23,9 +23,11 @@ use crate::threads::shares_memory;
 use calltap_abi::ProcessEntry;
 use calltap_abi::plan::{self, Phase};
 use calltap_patch::{Agent, Avma};
+use calltap_sites::types::Types;
 use calltap_sites::{Binary, Discovery, Function};
 use calltap_trace::{Module, Record};
 use serde::{Deserialize, Serialize};
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -34,7 +36,7 @@ use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 
 /// Chooses what the tracers want of a function.
-pub type Choose<'a> = dyn Fn(&Function) -> Wish + Send + std::marker::Sync + 'a;
+pub type Choose<'a> = dyn Fn(&Function, Typed<'_>) -> Option<Wish> + Send + std::marker::Sync + 'a;
 
 /// Does the choice, given what there is to choose from, reach functions of libraries that were not built for tracing?
 pub type Reach<'a> = dyn Fn(&Candidates) -> bool + Send + std::marker::Sync + 'a;
@@ -44,6 +46,23 @@ pub type Check<'a> = dyn Fn(&Candidates) -> Result<(), Refusal> + Send + std::ma
 
 /// Why a program is not run: its selection makes no sense.
 pub type Refusal = crate::Error;
+
+/// How reading values of functions went.
+#[derive(Debug, Default)]
+struct Values {
+    read: bool,
+    /// The first function of which they could not be, and why.
+    trouble: Option<(String, String)>,
+}
+
+impl Values {
+    fn note(&mut self, wish: &Wish, function: &Function) {
+        self.read |= wish.program.is_some();
+        if let (Some(trouble), None) = (&wish.trouble, &self.trouble) {
+            self.trouble = Some((function.name.clone(), trouble.why.clone()));
+        }
+    }
+}
 
 /// How long the agent may take to map what a plan says.
 const MAPPING: Duration = Duration::from_secs(5);
@@ -84,6 +103,9 @@ pub struct Planner<'a> {
     /// Functions that were not built for tracing are looked for everywhere, and not only in programs.
     reaches_all: bool,
     pub(crate) stubs: Stubs<'a>,
+    /// Debugging information, by file.
+    types: HashMap<Identity, Option<Arc<Types>>>,
+    values: Values,
     mode: PatchMode,
     /// Calls to the profiling function become NOPs, also those that nobody wants.
     quiet: bool,
@@ -120,7 +142,9 @@ impl<'a> Planner<'a> {
             processes: HashMap::new(),
             binaries: HashMap::new(),
             reaches_all: false,
-            stubs: Stubs::new(&directory.code),
+            stubs: Stubs::new(&directory.code, shared),
+            types: HashMap::new(),
+            values: Values::default(),
             mode: PatchMode::default(),
             quiet: false,
             discovery: Discovery::AtLoad,
@@ -281,7 +305,19 @@ impl<'a> Planner<'a> {
 
     /// Has what can be chosen from looked at, once.
     pub(crate) fn check_once(&mut self) -> Result<(), Refusal> {
-        if std::mem::replace(&mut self.checked, true) { Ok(()) } else { (self.check)(&self.candidates) }
+        if std::mem::replace(&mut self.checked, true) {
+            return Ok(());
+        }
+        (self.check)(&self.candidates)?;
+        self.check_values()
+    }
+
+    /// It makes no sense if values were asked for and there are none of any function.
+    pub(crate) fn check_values(&mut self) -> Result<(), Refusal> {
+        match self.values.trouble.take() {
+            Some((name, why)) if !self.values.read => Err(Refusal::Values { name, why }),
+            _ => Ok(()),
+        }
     }
 
     fn await_mapped(&mut self, entry: &ProcessEntry, index: u32, pid: u32) {
@@ -555,6 +591,7 @@ impl<'a> Planner<'a> {
 
     fn want(&mut self, index: u32, regions: &[Region], records: &mut Vec<News>) {
         self.stubs.agent = self.agent();
+        let pid = self.pid_of(index);
         let Some(process) = self.processes.get_mut(&index) else { return };
         let hook = Avma(self.shared.control().first_hook.load(Acquire));
         for module in &mut process.modules {
@@ -564,7 +601,20 @@ impl<'a> Planner<'a> {
             if self.quiet {
                 module.quieten(&mut self.stubs);
             }
-            module.want(&*self.choose, &mut self.stubs, regions, records);
+            let (types, values) = (RefCell::new(&mut self.types), RefCell::new(&mut self.values));
+            let (mapped, build_id) = (module.mapped.clone(), module.record.build_id.clone());
+            let typed = || {
+                let identity = mapped.identity(pid)?;
+                let mut types = types.borrow_mut();
+                types.entry(identity).or_insert_with(|| read_types(&mapped, build_id.as_deref(), pid)).clone()
+            };
+            let wish = |function: &Function| {
+                let wish = (self.choose)(function, &typed)?;
+                values.borrow_mut().note(&wish, function);
+                let undecided = wish.trouble.as_ref().is_some_and(|trouble| trouble.undecided);
+                (!undecided).then_some(wish)
+            };
+            module.want(&wish, &mut self.stubs, regions, records);
         }
     }
 

@@ -3,7 +3,10 @@
 //! A word of 0 was reserved and not yet written: reading stops there and goes on later. Words are cleared as they are read, so that an
 //! emptied chunk is ready for its next owner.
 
-use calltap_abi::event::{SPARSE_BLOCK, SPARSE_HIGH, code, has_parent, parent_of_halves};
+use calltap_abi::event::{
+    DATA_BYTES, SPARSE_BLOCK, SPARSE_HIGH, code, data_of_word, has_parent, parent_of_halves,
+};
+use calltap_abi::values::STORED;
 use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE, stub};
 use calltap_trace::SiteId;
 use std::hint::black_box;
@@ -26,8 +29,8 @@ pub struct RawEvent {
 /// Takes events. The two that take many are what makes reading fast: most events come in rows of one sort, and a loop over these
 /// alone keeps all it needs in registers. They say how many they took; `event` reads one.
 pub trait Sink {
-    /// The next event of the thread.
-    fn take(&mut self, event: RawEvent);
+    /// The next event of the thread, with what was read of it besides.
+    fn take(&mut self, event: RawEvent, values: &[u8]);
 
     /// The next events, as long as they are entries and returns without anything behind them.
     fn take_graph<T>(&mut self, words: &[T], event: impl Fn(&T) -> RawEvent) -> usize;
@@ -86,8 +89,25 @@ pub struct Cursor {
     /// An EPOCH word was read and its event not yet. That may lie behind [`CHUNK_LIMIT`], as they were reserved together.
     owed: bool,
     last: u64,
+    /// Values whose events were not read yet.
+    ahead: Vec<Ahead>,
     sparse: Sparse,
 }
+
+/// Values, in front of their event. What a signal handler has recorded may be in between.
+#[derive(Clone, Debug)]
+struct Ahead {
+    /// Site and tag, and the code of values.
+    low: u32,
+    bytes: Vec<u8>,
+    /// Events that came since and were not theirs.
+    others: u32,
+}
+
+/// So many, and the event was lost: there was no room for it.
+const LOST_BEHIND: u32 = 10_000;
+/// Handlers interrupt each other no deeper.
+const AHEAD: usize = 64;
 
 /// The block of the sparse clock that is being read: its events wait until the next block tells when this one ended.
 #[derive(Clone, Debug, Default)]
@@ -99,7 +119,14 @@ struct Sparse {
 
 impl Default for Cursor {
     fn default() -> Cursor {
-        Cursor { offset: CHUNK_DATA, high: 0, owed: false, last: 0, sparse: Sparse::default() }
+        Cursor {
+            offset: CHUNK_DATA,
+            high: 0,
+            owed: false,
+            last: 0,
+            ahead: Vec::new(),
+            sparse: Sparse::default(),
+        }
     }
 }
 
@@ -152,7 +179,8 @@ impl Cursor {
                 fetch(&chunk[at.min(fetched)..fetched]);
             }
             // What an epoch word belongs to may lie behind the limit: it is read by itself.
-            let row = if self.owed { &[] } else { &chunk[at..fetched] };
+            // So are events that may be those of values.
+            let row = if self.owed || !self.ahead.is_empty() { &[] } else { &chunk[at..fetched] };
             let kind = row.first().map_or(0, |word| word.load(Relaxed) as u32 & code::MASK);
             let high = self.high;
             let (mut words, size) = match kind {
@@ -193,8 +221,9 @@ impl Cursor {
                 self.owed = true;
                 return 1;
             }
-            // (A PARENT word comes alone only behind a slot that was skipped.)
-            code::PAD | code::PARENT => return 1,
+            // (A word of an event or of values comes alone only behind a slot that was skipped.)
+            code::PAD | code::PARENT | code::DATA => return 1,
+            code::ARGUMENTS | code::RESULTS => return self.read_values(word, &words[1..]),
             kind if has_parent(kind) => {
                 let second = words[1].load(Relaxed);
                 if second == 0 {
@@ -206,8 +235,45 @@ impl Cursor {
         }
         self.owed = false;
         self.last = self.high | word >> 32;
-        sink.take(event(low, self.last, parent.unwrap_or(0)));
+        let event = event(low, self.last, parent.unwrap_or(0));
+        sink.take(event, &self.values_of(event));
         1 + usize::from(parent.is_some())
+    }
+
+    /// Reads values. Says how many words they take; 0: they are not all there yet.
+    fn read_values(&mut self, head: u64, words: &[AtomicU64]) -> usize {
+        let length = (head >> 32) as usize;
+        let count = length.div_ceil(DATA_BYTES);
+        let Some(words) = words.get(..count).filter(|_| length <= STORED) else { return 1 };
+        let words: Vec<u64> = words.iter().map(|word| word.load(Relaxed)).collect();
+        let data = |word: &&u64| **word as u32 & code::MASK == code::DATA;
+        if words.contains(&0) {
+            return 0;
+        }
+        let mut bytes: Vec<u8> = words.iter().take_while(data).flat_map(|word| data_of_word(*word)).collect();
+        // (If some were overwritten by what came after a skipped slot, they are nobody's.)
+        if bytes.len() < length {
+            return 1;
+        }
+        bytes.truncate(length);
+        if self.ahead.len() == AHEAD {
+            self.ahead.remove(0);
+        }
+        self.ahead.push(Ahead { low: head as u32, bytes, others: 0 });
+        1 + count
+    }
+
+    /// Takes the values of an event.
+    fn values_of(&mut self, event: RawEvent) -> Vec<u8> {
+        if self.ahead.is_empty() {
+            return Vec::new();
+        }
+        let code = if event.code() == code::EXIT { code::RESULTS } else { code::ARGUMENTS };
+        let found = self.ahead.iter().rposition(|ahead| ahead.low == event.frame() | code);
+        let values = found.map(|at| self.ahead.remove(at).bytes);
+        self.ahead.iter_mut().for_each(|ahead| ahead.others += 1);
+        self.ahead.retain(|ahead| ahead.others < LOST_BEHIND);
+        values.unwrap_or_default()
     }
 
     /// Reads the 4-byte words of the sparse clock likewise.
@@ -275,7 +341,7 @@ impl Sparse {
                 _ => sink.take_graph(rest, |event| *event),
             };
             if taken == 0 {
-                sink.take(*first);
+                sink.take(*first, &[]);
             }
             rest = &rest[taken.max(1)..];
         }

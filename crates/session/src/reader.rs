@@ -286,8 +286,8 @@ impl<'a> Encode<'a> {
 
 /// The two loops are functions of their own: inside the loop over a chunk, they have not enough registers.
 impl Sink for Encode<'_> {
-    fn take(&mut self, raw: RawEvent) {
-        self.exits += u64::from(self.open.pair(raw, self.encoder));
+    fn take(&mut self, raw: RawEvent, values: &[u8]) {
+        self.exits += u64::from(self.open.pair(raw, values, self.encoder));
         self.events += 1;
         self.count_rates(&[raw], |raw| *raw);
     }

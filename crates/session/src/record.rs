@@ -6,6 +6,7 @@ use crate::collector::{Collector, Live, Totals};
 use crate::directory::Directory;
 use crate::flight::Flight;
 use crate::launch::{self, Signals};
+use crate::loaded::Typed;
 use crate::modules::Candidates;
 use crate::news::News;
 use crate::output::Consumer;
@@ -436,7 +437,7 @@ pub fn with_planner<T>(
     accepted: &(dyn Fn() + Send + Sync),
     work: impl FnOnce(&mut Planner<'_>) -> T,
 ) -> T {
-    let choose = |function: &Function| options.choice.wish(function);
+    let choose = |function: &Function, typed: Typed<'_>| options.choice.wish(function, typed);
     let check = |candidates: &Candidates| {
         // What is found later cannot be known now.
         if options.discovery == Discovery::FirstCall {

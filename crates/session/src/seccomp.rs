@@ -91,20 +91,29 @@ const LOG: u32 = libc::SECCOMP_RET_LOG;
 const ERRNO: u32 = libc::SECCOMP_RET_ERRNO;
 const ACTION: u32 = libc::SECCOMP_RET_ACTION_FULL;
 
+/// Made only where somebody wants to know what a pointer leads to.
+const READING: Call = perhaps("process_vm_readv", libc::SYS_process_vm_readv, &[]);
+
 /// The first call that one of these filters does not let pass.
 pub fn forbids(filters: &[Vec<Instruction>]) -> Option<&'static str> {
-    let passes = |call: &Call| {
-        filters.iter().all(|filter| {
-            let fine = |result: &u32| match result & ACTION {
-                ALLOW | LOG => true,
-                // (Error 0 looks like success.)
-                ERRNO => call.may_fail && result & libc::SECCOMP_RET_DATA != 0,
-                _ => false,
-            };
-            results(filter, call).is_some_and(|results| results.iter().all(fine))
-        })
-    };
-    CALLS.iter().find(|call| !passes(call)).map(|call| call.name)
+    CALLS.iter().find(|call| !pass(filters, call)).map(|call| call.name)
+}
+
+/// May the agent have the kernel copy memory of the process for it?
+pub fn allow_reading(filters: &[Vec<Instruction>]) -> bool {
+    pass(filters, &READING)
+}
+
+fn pass(filters: &[Vec<Instruction>], call: &Call) -> bool {
+    filters.iter().all(|filter| {
+        let fine = |result: &u32| match result & ACTION {
+            ALLOW | LOG => true,
+            // (Error 0 looks like success.)
+            ERRNO => call.may_fail && result & libc::SECCOMP_RET_DATA != 0,
+            _ => false,
+        };
+        results(filter, call).is_some_and(|results| results.iter().all(fine))
+    })
 }
 
 /// What the filter works with; None: not known.
@@ -268,6 +277,14 @@ mod tests {
         check(&[only(libc::SYS_read, ALLOW, KILL)], Some("mmap"));
         check(&[only(libc::SYS_futex, ERRNO | 1, ALLOW)], Some("futex"));
         check(&[only(libc::SYS_ptrace, KILL, ALLOW)], None);
+    }
+
+    #[test]
+    fn memory_is_read_where_that_does_not_kill() {
+        assert!(allow_reading(&[only(libc::SYS_process_vm_readv, ERRNO | 1, ALLOW)]));
+        let filter = only(libc::SYS_process_vm_readv, KILL, ALLOW);
+        assert!(!allow_reading(std::slice::from_ref(&filter)));
+        check(&[filter], None);
     }
 
     #[test]

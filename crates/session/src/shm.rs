@@ -6,10 +6,13 @@
 
 use calltap_abi::first::{self, First};
 use calltap_abi::plan::{Map, PlanHeader};
+use calltap_abi::values::{PROGRAMS, Program};
 use calltap_abi::{
     CHUNK_SIZE, CHUNKS_AT, ChunkHeader, Control, FIRST_AT, MAGIC, PLAN_AT, PLAN_SIZE, PROCESS_MAX, VERSION,
 };
-use calltap_abi::{PROCESSES_AT, ProcessEntry, THREAD_MAX, THREADS_AT, ThreadEntry, push};
+use calltap_abi::{
+    PROCESSES_AT, PROGRAMS_AT, ProcessEntry, TABLE_AT, THREAD_MAX, THREADS_AT, ThreadEntry, push,
+};
 use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::thread::futex;
@@ -206,6 +209,41 @@ impl Shared {
     pub fn first(&self) -> Option<First<'_>> {
         let (buckets, records) = (self.at(FIRST_AT)?, self.at(FIRST_AT + first::BUCKETS_SIZE)?);
         Some(First { counters: &self.control().first, buckets, records })
+    }
+
+    fn program(&self, number: u32) -> Option<&Program> {
+        let number = number as usize;
+        (number < PROGRAMS).then(|| self.at(PROGRAMS_AT + number * size_of::<Program>()))?
+    }
+
+    /// The programs that read values, from number 1 on, as far as they are in use.
+    pub fn programs(&self) -> impl Iterator<Item = Box<[u64]>> {
+        let count = self.control().programs.load(Acquire).min(PROGRAMS as u32);
+        (1..count).filter_map(|number| {
+            let words: Vec<u64> = self.program(number)?.iter().map(|word| word.load(Relaxed)).collect();
+            let length = words[0] >> 16 & 0xFF;
+            Some(words.get(..length as usize).unwrap_or_default().into())
+        })
+    }
+
+    /// Adds one; its number.
+    pub fn add_program(&self, words: &[u64]) -> Option<u16> {
+        let number = self.control().programs.load(Acquire).max(1);
+        let program = self.program(number).filter(|program| words.len() <= program.len())?;
+        let offset = PROGRAMS_AT + number as usize * size_of::<Program>();
+        self.allocate(offset, size_of::<Program>()).ok()?;
+        program.iter().zip(words).for_each(|(place, word)| place.store(*word, Relaxed));
+        self.control().programs.store(number + 1, Release);
+        u16::try_from(number).ok()
+    }
+
+    /// A stub reads values by a program.
+    pub fn assign_program(&self, stub: u32, program: u16) -> io::Result<()> {
+        let offset = TABLE_AT + stub as usize * size_of::<AtomicU32>();
+        self.allocate(offset, size_of::<AtomicU32>())?;
+        let place: &AtomicU32 = self.at(offset).ok_or(io::ErrorKind::InvalidInput)?;
+        place.store(program.into(), Release);
+        Ok(())
     }
 
     /// Allocates the hash, and the record pages that are there at the start.

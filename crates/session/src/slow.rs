@@ -6,12 +6,13 @@
 //! given up is lost, and counted as that.
 
 use crate::output::Consumer;
-use calltap_names::{Glob, demangle};
+use calltap_names::{Glob, is_named};
 use calltap_trace::{
     Batch, ClockPair, Error, Event, EventKind, Loss, Record, SiteId, SlowRule, ThreadEncoder, ThreadId,
     TraceWriter, Unpacker,
 };
 use std::collections::HashMap;
+use std::ops::Deref;
 
 /// What is kept.
 #[derive(Clone, Debug)]
@@ -20,6 +21,36 @@ pub struct Slow {
     pub rules: Vec<SlowRule>,
     /// What may be held back, bytes, of all threads together.
     pub memory: u64,
+}
+
+/// An event, with what was read of it besides.
+#[derive(Clone, Debug)]
+struct Told {
+    event: Event,
+    values: Box<[u8]>,
+}
+
+impl Told {
+    fn encode(&self, encoder: &mut ThreadEncoder) {
+        match &*self.values {
+            [] => encoder.push(self.event),
+            values => encoder.push_with(self.event, values),
+        }
+    }
+}
+
+impl From<Event> for Told {
+    fn from(event: Event) -> Told {
+        Told { event, values: Box::default() }
+    }
+}
+
+impl Deref for Told {
+    type Target = Event;
+
+    fn deref(&self) -> &Event {
+        &self.event
+    }
 }
 
 /// An open call of a function that there is a rule for.
@@ -82,7 +113,7 @@ struct Lane {
     /// The outermost of them has taken longer already.
     slow: bool,
     /// What has happened since that one began.
-    held: Vec<Event>,
+    held: Vec<Told>,
     parts: Vec<Part>,
     given_up: Vec<GivenUp>,
     read: Counts,
@@ -95,7 +126,7 @@ struct Lane {
 
 impl Lane {
     /// The next event; if it enters a function with a rule, with its limit. What goes on is handed to `out`. `room` events may still be held back.
-    fn take(&mut self, event: Event, limit: Option<u64>, room: &mut usize, out: &mut dyn FnMut(Event)) {
+    fn take(&mut self, event: Told, limit: Option<u64>, room: &mut usize, out: &mut dyn FnMut(Told)) {
         self.read.add(&event);
         self.last = self.last.max(event.ticks);
         self.judge(self.last, room, out);
@@ -114,7 +145,7 @@ impl Lane {
     }
 
     /// Has the outermost call taken longer by now?
-    fn judge(&mut self, now: u64, room: &mut usize, out: &mut dyn FnMut(Event)) {
+    fn judge(&mut self, now: u64, room: &mut usize, out: &mut dyn FnMut(Told)) {
         let is_slow = |mark: &Mark| now.saturating_sub(mark.start) > mark.limit;
         if !self.slow && self.marks.first().is_some_and(is_slow) {
             self.slow = true;
@@ -129,7 +160,7 @@ impl Lane {
         }
     }
 
-    fn keep(&mut self, event: Event, out: &mut dyn FnMut(Event)) {
+    fn keep(&mut self, event: Told, out: &mut dyn FnMut(Told)) {
         self.kept.add(&event);
         out(event);
     }
@@ -142,7 +173,7 @@ impl Lane {
     }
 
     /// Something that opens or closes no call with a rule.
-    fn inside(&mut self, event: Event, room: &mut usize, out: &mut dyn FnMut(Event)) {
+    fn inside(&mut self, event: Told, room: &mut usize, out: &mut dyn FnMut(Told)) {
         let is_loss = matches!(event.kind, EventKind::Lost { .. });
         if self.slow || self.marks.is_empty() && is_loss {
             return self.keep(event, out);
@@ -156,7 +187,7 @@ impl Lane {
         }
     }
 
-    fn hold(&mut self, event: Event, room: &mut usize, out: &mut dyn FnMut(Event)) {
+    fn hold(&mut self, event: Told, room: &mut usize, out: &mut dyn FnMut(Told)) {
         while *room == 0 && !self.marks.is_empty() {
             self.give_up(room, out);
         }
@@ -168,7 +199,7 @@ impl Lane {
     }
 
     /// The beginning of the outermost call is not held back any more: only what lies in the next one.
-    fn give_up(&mut self, room: &mut usize, out: &mut dyn FnMut(Event)) {
+    fn give_up(&mut self, room: &mut usize, out: &mut dyn FnMut(Told)) {
         let mark = self.marks.remove(0);
         let end = self.marks.first().map_or(self.held.len(), |next| next.at);
         self.given_up.push(GivenUp { mark, events: Counts::default() });
@@ -176,7 +207,7 @@ impl Lane {
     }
 
     /// What is held back before `end` goes on as far as it is part of something, and is dropped otherwise.
-    fn release(&mut self, end: usize, room: &mut usize, out: &mut dyn FnMut(Event)) {
+    fn release(&mut self, end: usize, room: &mut usize, out: &mut dyn FnMut(Told)) {
         *room += end;
         let first = self.parts.iter().take_while(|part| part.from < end).count();
         let (mut parts, mut at) = (self.parts.drain(..first).collect::<Vec<_>>().into_iter().peekable(), 0);
@@ -185,8 +216,7 @@ impl Lane {
             parts.next_if(|part| {
                 let over = part.to <= at;
                 if let (true, Some(end)) = (over, part.end) {
-                    self.kept.add(&end);
-                    out(end);
+                    self.keep(end.into(), out);
                 }
                 over
             });
@@ -197,14 +227,14 @@ impl Lane {
             at += 1;
         }
         if let Some(end) = parts.next().and_then(|part| part.end) {
-            self.keep(end, out);
+            self.keep(end.into(), out);
         }
         self.parts.iter_mut().for_each(|part| (part.from, part.to) = (part.from - end, part.to - end));
         self.marks.iter_mut().for_each(|mark| mark.at -= end);
     }
 
-    fn exit(&mut self, event: Event, pops: u64, room: &mut usize, out: &mut dyn FnMut(Event)) {
-        let before = self.depth;
+    fn exit(&mut self, told: Told, pops: u64, room: &mut usize, out: &mut dyn FnMut(Told)) {
+        let (event, before) = (told.event, self.depth);
         self.depth = before.saturating_sub(pops);
         let depth = self.depth;
         let closes = move |mark: &Mark| pops > 0 && mark.depth >= depth;
@@ -218,9 +248,9 @@ impl Lane {
         match self.marks.first().copied().filter(closes) {
             Some(outermost) if self.slow => {
                 (self.slow, self.marks) = (false, Vec::new());
-                self.keep(if own(&outermost) { event } else { its(&outermost) }, out);
+                self.keep(if own(&outermost) { told } else { its(&outermost).into() }, out);
             }
-            _ => self.inside(event, room, out),
+            _ => self.inside(told, room, out),
         }
         // (What was held back may be given up now: then nothing is left of it.)
         while let Some(mark) = self.marks.last().copied().filter(closes) {
@@ -243,21 +273,21 @@ impl Lane {
     }
 
     /// A call whose beginning was given up has ended.
-    fn settle(&mut self, given_up: GivenUp, now: u64, ticks: u64, out: &mut dyn FnMut(Event)) {
+    fn settle(&mut self, given_up: GivenUp, now: u64, ticks: u64, out: &mut dyn FnMut(Told)) {
         let GivenUp { mark, events } = given_up;
         if now.saturating_sub(mark.start) > mark.limit {
             self.too_large += 1;
             self.lost.add_all(events);
             let bounded = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
             let kind = EventKind::Lost { entries: bounded(events.entries), exits: bounded(events.exits) };
-            out(Event { ticks, site: mark.site, kind });
+            out(Event { ticks, site: mark.site, kind }.into());
         } else if let Some(outer) = self.given_up.last_mut() {
             outer.events.add_all(events);
         }
     }
 
     /// The thread does no more; what is open was open until `now`, or as far as is known.
-    fn end(&mut self, now: Option<u64>, room: &mut usize, out: &mut dyn FnMut(Event)) {
+    fn end(&mut self, now: Option<u64>, room: &mut usize, out: &mut dyn FnMut(Told)) {
         let now = now.unwrap_or(self.last).max(self.last);
         self.judge(now, room, out);
         while !self.slow && !self.marks.is_empty() {
@@ -325,7 +355,7 @@ impl SlowWriter {
             limits: Vec::new(),
             first: None,
             ticks_per_ns: 1.0,
-            room: usize::try_from(slow.memory).unwrap_or(usize::MAX) / size_of::<Event>(),
+            room: usize::try_from(slow.memory).unwrap_or(usize::MAX) / size_of::<Told>(),
             threads: HashMap::new(),
             unpacker: Unpacker::default(),
             over: None,
@@ -364,12 +394,13 @@ impl SlowWriter {
             changed: false,
         };
         let Kept { lane, encoder, changed, .. } = threads.entry(batch.thread).or_insert_with(new);
-        for event in &batch.events {
+        for (place, event) in batch.events.iter().enumerate() {
             let ns = limits.get(event.site.0 as usize).copied().flatten();
             let limit = ns.map(|ns| (ns as f64 * *ticks_per_ns) as u64);
-            lane.take(*event, limit, room, &mut |event| {
+            let told = Told { event: *event, values: batch.values.of(place).into() };
+            lane.take(told, limit, room, &mut |told| {
                 *changed = true;
-                encoder.push(event);
+                told.encode(encoder);
             });
         }
     }
@@ -383,8 +414,7 @@ impl Consumer for SlowWriter {
                 for site in sites {
                     let place = site.id.0 as usize;
                     self.limits.resize(self.limits.len().max(place + 1), None);
-                    let demangled = demangle(&site.name);
-                    let is = |glob: &Glob| glob.matches(&site.name) || glob.matches(&demangled);
+                    let is = |glob: &Glob| is_named(glob, site.names());
                     let rules = self.rules.iter().filter(|(glob, _)| is(glob));
                     self.limits[place] = rules.map(|(_, ns)| *ns).min();
                 }
@@ -420,7 +450,7 @@ impl Consumer for SlowWriter {
         let Some(Kept { mut lane, mut encoder, loss, .. }) = self.threads.remove(&thread) else {
             return Ok(());
         };
-        lane.end(self.over, &mut self.room, &mut |event| encoder.push(event));
+        lane.end(self.over, &mut self.room, &mut |told| told.encode(&mut encoder));
         self.writer.events(&mut encoder)?;
         let loss = lane.loss(&loss);
         self.dropped += loss.dropped_entries + loss.dropped_exits;

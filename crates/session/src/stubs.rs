@@ -2,6 +2,9 @@
 
 use crate::journal::{Entries, Entry};
 use crate::maps::{self, Region, gap_near};
+use crate::news::News;
+use crate::programs::Programs;
+use crate::shm::Shared;
 use calltap_abi::stub;
 use calltap_patch::{Agent, Avma, Bias, Wanted, reaches};
 use calltap_sites::SiteForm;
@@ -26,6 +29,7 @@ pub struct HopRange {
 #[derive(Debug)]
 pub struct Stubs<'a> {
     code: &'a File,
+    shared: &'a Shared,
     /// The process's agent.
     pub agent: Agent,
     next: u32,
@@ -36,6 +40,8 @@ pub struct Stubs<'a> {
     pub to_map: Vec<HopRange>,
     /// What has to be in the journal before they are.
     pub to_note: Entries,
+    /// Programs that read values, with their numbers.
+    programs: Programs,
 }
 
 const PAGE: u64 = 4096;
@@ -43,17 +49,24 @@ const INT3: u8 = 0xCC;
 
 impl<'a> Stubs<'a> {
     /// Nothing was given out yet.
-    pub fn new(code: &'a File) -> Stubs<'a> {
-        let agent = Agent { stubs: Avma(0), hooks: Default::default() };
+    pub fn new(code: &'a File, shared: &'a Shared) -> Stubs<'a> {
+        let agent = Agent { stubs: Avma(0), hooks: [Avma(0); stub::HOOK_COUNT] };
         Stubs {
             code,
+            shared,
             agent,
             next: 0,
             next_hop: stub::REGION as u64,
             modules: 0,
             to_map: Vec::new(),
             to_note: Entries::default(),
+            programs: Programs::default(),
         }
+    }
+
+    /// The number of a program that reads values; 0 if there is no room for one more.
+    pub fn number_program(&mut self, words: &[u64], records: &mut Vec<News>) -> u16 {
+        self.programs.number(self.shared, words, records)
     }
 
     /// Goes on behind what was given out before.
@@ -202,6 +215,9 @@ impl Batch<'_, '_> {
         let bytes = calltap_patch::stub_bytes(agent, at, body, wanted, after).ok()?;
         let entry = Avma(at.0 + calltap_patch::entry_offset(wanted, after) as u64);
         let target = if self.near { entry } else { self.put(&calltap_patch::hop_bytes(entry))? };
+        if wanted.program() != 0 && self.owner.shared.assign_program(id, wanted.program()).is_err() {
+            return None;
+        }
         self.stubs.extend_from_slice(&bytes);
         self.owner.next += 1;
         reaches(site, target).then_some((id, target, copy))

@@ -504,7 +504,8 @@ impl Inside<'_> {
             choice.selector.check(&planner.candidates)?;
         }
         self.settings.session.tracers.clone_from(&choice.tracers);
-        planner.choose_by(Box::new(move |function| if on { choice.wish(function) } else { None }));
+        planner
+            .choose_by(Box::new(move |function, typed| if on { choice.wish(function, typed) } else { None }));
         let (before, mut records) = (planner.tally, Vec::new());
         let work = || planner.come_to_terms_with_all(target, &mut |record| records.push(record));
         thread::scope(|scope| scope.spawn(work).join()).map_err(|_| Error::thread())??;

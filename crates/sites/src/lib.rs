@@ -116,6 +116,7 @@ mod discover;
 mod error;
 mod load;
 mod quick;
+pub mod types;
 pub use discover::{
     Binary, Discovery, Hook, Profiler, Segment, add_names, beginning, build_id_of, called, debug_link, ends,
     find_prologues, interpreter_of, lacks_names, plt_slot, profilers, read, read_by, refusal,

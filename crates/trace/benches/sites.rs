@@ -28,6 +28,8 @@ fn sites() -> Vec<Site> {
         name: format!("function_number_{n}"),
         kind: "patchable".to_owned(),
         tracers: 1,
+        aliases: Vec::new(),
+        captured: None,
     };
     (0..SITES).map(site).collect()
 }

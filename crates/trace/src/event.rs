@@ -60,4 +60,44 @@ pub struct Batch {
     pub thread: ThreadId,
     /// The events, oldest first.
     pub events: Vec<Event>,
+    /// What was read of them besides.
+    pub values: Values,
+}
+
+/// Arguments and results: the bytes that were stored of some events of a [`Batch`] ([`crate::Captured`] says what they mean).
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Values {
+    /// By place of the event, ascending; and where its bytes end.
+    places: Vec<(u32, u32)>,
+    bytes: Vec<u8>,
+}
+
+impl Values {
+    /// There are none.
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// Those of the event at a place; nearly always there are none.
+    pub fn of(&self, event: usize) -> &[u8] {
+        if self.places.is_empty() {
+            return &[];
+        }
+        let place = u32::try_from(event).unwrap_or(u32::MAX);
+        let Ok(n) = self.places.binary_search_by_key(&place, |(event, _)| *event) else { return &[] };
+        let start = n.checked_sub(1).map_or(0, |before| self.places[before].1);
+        &self.bytes[start as usize..self.places[n].1 as usize]
+    }
+
+    /// Adds those of an event, which comes behind all that have some.
+    pub fn add(&mut self, event: usize, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+        self.places.push((event as u32, self.bytes.len() as u32));
+    }
+
+    /// Forgets them, and keeps the memory.
+    pub fn clear(&mut self) {
+        self.places.clear();
+        self.bytes.clear();
+    }
 }

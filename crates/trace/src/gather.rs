@@ -170,8 +170,10 @@ impl Gather {
             address: 0,
             size: 0,
             name: format!("{UNKNOWN}site{id}"),
+            aliases: Vec::new(),
             kind: UNKNOWN.to_owned(),
             tracers: 0,
+            captured: None,
         });
         for site in &mut meta.sites {
             if modules.reach(site.module).is_none() {

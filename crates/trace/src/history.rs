@@ -125,8 +125,9 @@ impl History {
             self.raw.extend_from_slice(&sealed.structure);
             self.raw.extend_from_slice(&sealed.ticks);
             // (The bytes are our own: they can be decoded.)
-            if self.decoder.decode(&self.raw, &sealed.span, &mut self.batch.events).is_err() {
+            if self.decoder.decode(&self.raw, &sealed.span, &mut self.batch).is_err() {
                 self.batch.events.clear();
+                self.batch.values.clear();
             }
             look(&self.batch);
             let mut counts = Counts::default();

@@ -17,16 +17,18 @@ mod reader;
 mod source;
 mod survey;
 mod unpack;
+mod values;
 mod writer;
 
 pub use clock::ClockMap;
 pub use error::Error;
-pub use event::{Batch, Event, EventKind};
+pub use event::{Batch, Event, EventKind, Values};
 pub use history::History;
 pub use meta::{
-    ClockKind, ClockPair, End, Loss, Meta, Module, Process, Profile, Record, Session, Site, SiteId, SlowRule,
-    Thread, ThreadId, TracerInfo, TracerKind,
+    Captured, ClockKind, ClockPair, End, Loss, Meta, Module, Process, Profile, Record, Session, Site, SiteId,
+    SlowRule, Thread, ThreadId, TracerInfo, TracerKind, Value, ValueForm,
 };
 pub use reader::{Batches, ThreadBatches, TraceReader};
 pub use unpack::Unpacker;
+pub use values::Datum;
 pub use writer::{GraphEvent, ThreadEncoder, TraceWriter};

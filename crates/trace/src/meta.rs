@@ -4,6 +4,7 @@
 //! not know; [`Meta`] is their sum.
 
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// A function in a trace: index into [`Meta::sites`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
@@ -137,10 +138,67 @@ pub struct Site {
     pub size: u64,
     /// Linker symbol (views demangle it).
     pub name: String,
+    /// Further symbols of the same address.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub aliases: Vec<String>,
     /// Site kind, as `calltap sites` names it.
     pub kind: String,
     /// Bit mask of tracers ([`TracerInfo::id`]).
     pub tracers: u32,
+    /// What is read of its calls.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub captured: Option<Arc<Captured>>,
+}
+
+impl Site {
+    /// All its linker symbols.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.aliases.iter().chain([&self.name]).map(String::as_str)
+    }
+}
+
+/// What is read of a function's calls: the meaning of the bytes that come with its events.
+///
+/// The bytes of a side begin with two that have a bit for each value that could not be read, in their order; the others follow in the widths of their forms.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Captured {
+    /// With entries.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub arguments: Vec<Value>,
+    /// With returns.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub results: Vec<Value>,
+}
+
+/// One value.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Value {
+    /// What it is called: by debugging information, or as the user wrote it.
+    pub name: String,
+    /// How it is stored, and shown.
+    pub form: ValueForm,
+}
+
+/// How a value is stored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ValueForm {
+    /// A number with a sign, of so many bytes.
+    Signed(u8),
+    /// One without,
+    Unsigned(u8),
+    /// that is shown in hexadecimal.
+    Hex(u8),
+    /// An address, shown as a function where it is one.
+    Pointer,
+    /// A floating-point number.
+    Float(u8),
+    /// 0 or not, of one byte.
+    Bool,
+    /// A character of one byte.
+    Char,
+    /// A text: a byte with its length, of which the top bit says that there was more (alone: that its address is 0), then as many bytes.
+    Text,
 }
 
 /// One moment read on both clocks.

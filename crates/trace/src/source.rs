@@ -121,7 +121,7 @@ impl Source {
         let span = entry.header.span();
         batch.thread = entry.header.thread();
         let result = match self.payload(entry, scratch)? {
-            Ok(()) => scratch.decoder.decode(&scratch.raw, &span, &mut batch.events),
+            Ok(()) => scratch.decoder.decode(&scratch.raw, &span, batch),
             Err(damage) => Err(damage),
         };
         result.map_err(|Damage(what)| {

@@ -21,6 +21,8 @@ fn sites(count: u32) -> Record {
         name: format!("f{id}"),
         kind: "patchable".to_owned(),
         tracers: 1,
+        aliases: Vec::new(),
+        captured: None,
     };
     Record::Sites { sites: (0..count).map(site).collect() }
 }

@@ -24,6 +24,8 @@ fn site(id: u32) -> Site {
         name: format!("f{id}"),
         kind: "mcount_loc".to_owned(),
         tracers: 1,
+        aliases: Vec::new(),
+        captured: None,
     }
 }
 

@@ -61,6 +61,8 @@ fn directory() -> Tracefs {
         size,
         name: name.into(),
         kind: String::new(),
+        aliases: Vec::new(),
+        captured: None,
         tracers: 0,
     };
     tracefs.record(&Record::Sites { sites: FUNCTIONS.into_iter().enumerate().map(site).collect() });
@@ -111,7 +113,7 @@ fn happen(tracefs: &mut Tracefs, words: &str) -> u64 {
         (_, Some((name, _))) => (site(name), EventKind::Call { parent: RETURN }),
         _ => (SiteId(0), EventKind::Exit { pops: 1 }),
     };
-    tracefs.events(&Batch { thread, events: vec![Event { ticks: now, site, kind }] });
+    tracefs.events(&Batch { thread, events: vec![Event { ticks: now, site, kind }], ..Batch::default() });
     now
 }
 

@@ -60,6 +60,8 @@ impl World {
             size: 0x80,
             name: (*name).into(),
             kind: String::new(),
+            aliases: Vec::new(),
+            captured: None,
             tracers: 0,
         };
         tracefs.record(&Record::Sites { sites: FUNCTIONS.iter().enumerate().map(site).collect() });
@@ -120,7 +122,7 @@ impl World {
             };
             Event { ticks: self.now, site: SiteId(site), kind }
         });
-        let batch = Batch { thread: ThreadId(thread), events: events.collect() };
+        let batch = Batch { thread: ThreadId(thread), events: events.collect(), ..Batch::default() };
         self.tracefs.events(&batch);
     }
 

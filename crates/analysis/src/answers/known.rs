@@ -2,9 +2,14 @@
 
 use super::{Frame, Function, Over};
 use crate::names::base_name;
+use crate::values::{self, Shown};
 use crate::{Glob, demangle};
-use calltap_trace::{ClockKind, ClockMap, ClockPair, Meta, Module, Record, Site, SiteId, Thread, ThreadId};
+use calltap_names::is_named;
+use calltap_trace::{
+    Captured, ClockKind, ClockMap, ClockPair, Meta, Module, Record, Site, SiteId, Thread, ThreadId,
+};
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 /// The name of the function at a link-time address of a module, for whoever can find out.
 pub type Lookup = Box<dyn FnMut(&Module, u64) -> Option<String> + Send>;
@@ -39,6 +44,8 @@ pub struct Known {
     functions: Vec<Described>,
     by_place: HashMap<(String, u64, String), Function>,
     sites: Vec<Option<Function>>,
+    /// What is read of their calls.
+    captured: HashMap<SiteId, Arc<Captured>>,
     /// Functions by module and address, with their sizes.
     by_address: BTreeMap<(u32, u64), (u64, Function)>,
     threads: HashMap<ThreadId, Thread>,
@@ -65,6 +72,7 @@ impl Known {
             functions: Vec::new(),
             by_place: HashMap::new(),
             sites: Vec::new(),
+            captured: HashMap::new(),
             by_address: BTreeMap::new(),
             threads: HashMap::new(),
             parents: HashMap::new(),
@@ -123,10 +131,12 @@ impl Known {
         let new = self.functions.len() as Function;
         let function = *self.by_place.entry((path, site.address, site.name.clone())).or_insert(new);
         if function == new {
-            let demangled = demangle(&site.name);
-            let matches = |glob: &Glob| glob.matches(&site.name) || glob.matches(&demangled);
-            let wanted = self.globs.is_empty() || self.globs.iter().any(matches);
-            let name = if self.linker_names { site.name.clone() } else { demangled };
+            let asked = |name: &&str| self.globs.iter().any(|glob| is_named(glob, [*name].into_iter()));
+            // (Where the user knows it by another name, by that.)
+            let name = [site.name.as_str()].into_iter().chain(site.names()).find(asked);
+            let wanted = self.globs.is_empty() || name.is_some();
+            let name = name.unwrap_or(&site.name);
+            let name = if self.linker_names { name.to_owned() } else { demangle(name) };
             self.functions.push(Described { name, module, wanted });
         }
         let place = site.id.0 as usize;
@@ -134,7 +144,31 @@ impl Known {
             self.sites.resize(place + 1, None);
         }
         self.sites[place] = Some(function);
+        self.captured.extend(site.captured.clone().map(|captured| (site.id, captured)));
         self.by_address.insert((site.module, site.address), (site.size, function));
+    }
+
+    /// The values that come with an event.
+    pub(super) fn values(
+        &mut self,
+        thread: ThreadId,
+        site: SiteId,
+        returns: bool,
+        bytes: &[u8],
+    ) -> Vec<Shown> {
+        let Some(captured) = self.captured.get(&site) else { return Vec::new() };
+        let process = self.threads.get(&thread).map_or(0, |thread| thread.process);
+        values::read(captured, returns, bytes, &mut |address| self.function_at(process, address))
+    }
+
+    /// The traced function that begins at an address.
+    fn function_at(&self, process: u32, address: u64) -> Option<String> {
+        let here = |module: &&Module| {
+            module.process == process && (module.range.0..module.range.1).contains(&address)
+        };
+        let module = self.modules.values().find(here)?;
+        let (_, function) = self.by_address.get(&(module.id, address.wrapping_sub(module.bias)))?;
+        Some(self.functions[*function as usize].name.clone())
     }
 
     /// Sites that are described; events of others are of nobody.

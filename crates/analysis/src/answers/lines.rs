@@ -4,6 +4,7 @@ use super::{Function, Known, Over, Question};
 use crate::Ending;
 use crate::columns;
 use crate::units::{count, duration, one_line};
+use crate::values;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
@@ -82,6 +83,7 @@ impl Question for Lines {
         self.made += 1;
         let caller = known.caller(over).map(|caller| known.word(caller).to_owned());
         let (name, task) = (known.name(over.function), known.task(over.thread));
+        let results = values::results(over.results);
         let start = known.since_start(over.call.start);
         match self.form {
             Form::Text => {
@@ -89,7 +91,9 @@ impl Question for Lines {
                 let mark = if unfinished { ">" } else { "" };
                 let time = format!("{}.{:06}", start / 1_000_000_000, start / 1000 % 1_000_000);
                 let took = format!("{mark}{}", duration(ns));
-                let line = format!("{time:>12}  {task:<22} {took:>13}  {name}{caller}");
+                let call = values::call(name, over.arguments);
+                let results = if results.is_empty() { results } else { format!("  {results}") };
+                let line = format!("{time:>12}  {task:<22} {took:>13}  {call}{results}{caller}");
                 self.lines += &one_line(&line);
                 self.lines.push('\n');
             }
@@ -104,6 +108,12 @@ impl Question for Lines {
                     "module": known.module(over.function),
                     "caller": caller,
                 });
+                if !over.arguments.is_empty() {
+                    object["arguments"] = values::object(over.arguments);
+                }
+                if !over.results.is_empty() {
+                    object["results"] = values::object(over.results);
+                }
                 object[version] = 1.into();
                 self.lines += &object.to_string();
                 self.lines.push('\n');

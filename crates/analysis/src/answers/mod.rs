@@ -14,11 +14,13 @@ pub use latency::{Buckets, By, Latency};
 pub use lines::{Form, Lines};
 pub use stacks::Stacks;
 
+use crate::Ending;
 use crate::drive::feed_batch;
 use crate::source::{Damage, next_readable};
 use crate::tree::{Call, Enter, Stack, Totals, Visitor};
+use crate::values::Shown;
 use crate::{Progress, Source};
-use calltap_trace::{Batch, Record, ThreadId};
+use calltap_trace::{Batch, Record, SiteId, ThreadId};
 use serde_json::Value;
 use std::collections::HashMap;
 
@@ -45,6 +47,10 @@ pub struct Over<'a> {
     pub call: &'a Call,
     /// The calls below it, outermost first.
     pub below: &'a [Frame],
+    /// What was read of it when it was entered,
+    pub arguments: &'a [Shown],
+    /// and when it returned.
+    pub results: &'a [Shown],
     parent: u64,
 }
 
@@ -68,6 +74,16 @@ pub trait Question: Send {
 struct Lane {
     stack: Stack,
     frames: Vec<Frame>,
+    values: Values,
+}
+
+/// What was read of calls.
+#[derive(Default)]
+struct Values {
+    /// Of the event that comes next.
+    next: Vec<Shown>,
+    /// Arguments of open calls, by their depth.
+    open: Vec<(usize, Vec<Shown>)>,
 }
 
 /// Hears what happens, and passes on what was asked about.
@@ -75,11 +91,19 @@ struct Ear<'a> {
     known: &'a mut Known,
     question: &'a mut dyn Question,
     frames: &'a mut Vec<Frame>,
+    values: &'a mut Values,
 }
 
 impl Visitor for Ear<'_> {
+    fn values(&mut self, thread: ThreadId, site: SiteId, returns: bool, bytes: &[u8]) {
+        self.values.next = self.known.values(thread, site, returns, bytes);
+    }
+
     fn enter(&mut self, _: ThreadId, enter: &Enter) {
         let (function, wanted) = self.known.function_of(enter.site);
+        if !self.values.next.is_empty() {
+            self.values.open.push((self.frames.len(), std::mem::take(&mut self.values.next)));
+        }
         self.frames.push(Frame { function, parent: enter.parent, wanted });
         if wanted {
             self.question.enter(function);
@@ -87,8 +111,23 @@ impl Visitor for Ear<'_> {
     }
 
     fn close(&mut self, thread: ThreadId, call: &Call) {
-        let Some(Frame { function, parent, wanted: true }) = self.frames.pop() else { return };
-        let over = Over { thread, function, call, below: self.frames, parent };
+        let frame = self.frames.pop();
+        let arguments = self.values.open.pop_if(|(depth, _)| *depth >= self.frames.len());
+        let results = match call.ending {
+            Ending::Returned => std::mem::take(&mut self.values.next),
+            _ => Vec::new(),
+        };
+        let Some(Frame { function, parent, wanted: true }) = frame else { return };
+        let arguments = arguments.map(|(_, arguments)| arguments).unwrap_or_default();
+        let over = Over {
+            thread,
+            function,
+            call,
+            below: self.frames,
+            arguments: &arguments,
+            results: &results,
+            parent,
+        };
         self.question.over(self.known, &over);
     }
 
@@ -125,15 +164,17 @@ impl<Q: Question> Listener<Q> {
     pub fn events(&mut self, batch: &Batch) {
         let sites = self.known.sites();
         let lane = self.lanes.entry(batch.thread).or_default();
-        let mut ear = Ear { known: &mut self.known, question: &mut self.question, frames: &mut lane.frames };
-        feed_batch(&mut lane.stack, batch.thread, batch, sites, &mut ear, &mut self.totals);
+        let Lane { stack, frames, values } = lane;
+        let mut ear = Ear { known: &mut self.known, question: &mut self.question, frames, values };
+        feed_batch(stack, batch.thread, batch, sites, &mut ear, &mut self.totals);
         self.known.lost = self.totals.lost_entries + self.totals.lost_exits;
     }
 
     /// A thread has ended.
     pub fn end(&mut self, thread: ThreadId) {
-        if let Some(Lane { mut stack, mut frames }) = self.lanes.remove(&thread) {
-            let mut ear = Ear { known: &mut self.known, question: &mut self.question, frames: &mut frames };
+        if let Some(Lane { mut stack, mut frames, mut values }) = self.lanes.remove(&thread) {
+            let (frames, values) = (&mut frames, &mut values);
+            let mut ear = Ear { known: &mut self.known, question: &mut self.question, frames, values };
             stack.finish(thread, &mut ear, &mut self.totals);
         }
         self.known.forget(thread);

@@ -2,6 +2,7 @@
 
 use super::{Options, command, pid_tid};
 use crate::bytes::{drain, push_micros};
+use crate::values::{self, Shown};
 use crate::{Call, Ending, Enter, Error, Names, Progress, Source, Totals, Visitor, run_in_file_order};
 use calltap_trace::{SiteId, ThreadId};
 use serde_json::json;
@@ -25,6 +26,7 @@ pub fn chrome(
         quoted: vec![OnceCell::new(); source.meta().sites.len() + 1],
         places: vec![OnceCell::new(); source.meta().threads.len()],
         first: true,
+        values: Vec::new(),
     };
     exporter.metadata();
     let totals = run_in_file_order(source, &mut exporter, progress)?;
@@ -45,11 +47,18 @@ struct Exporter<'a> {
     /// `"pid":1,"tid":2` by thread.
     places: Vec<OnceCell<String>>,
     first: bool,
+    /// What was read of the event that comes next.
+    values: Vec<Shown>,
 }
 
 impl Visitor for Exporter<'_> {
+    fn values(&mut self, _: ThreadId, site: SiteId, returns: bool, bytes: &[u8]) {
+        self.values = values::show(self.source, site, returns, bytes, &mut |_| None);
+    }
+
     fn enter(&mut self, thread: ThreadId, enter: &Enter) {
         self.named(thread, enter.ticks, enter.site, b"\"B\"");
+        self.arguments();
         self.buffer.push(b'}');
     }
 
@@ -57,12 +66,17 @@ impl Visitor for Exporter<'_> {
         self.separate();
         self.buffer.extend_from_slice(b"{\"ph\":\"E\"");
         self.at(thread, call.end);
-        let unfinished = call.ending == Ending::Unfinished;
-        self.buffer.extend_from_slice(if unfinished { b",\"args\":{\"unfinished\":true}}" } else { b"}" });
+        match call.ending {
+            Ending::Unfinished => self.buffer.extend_from_slice(b",\"args\":{\"unfinished\":true}"),
+            Ending::Returned => self.arguments(),
+            Ending::Tail | Ending::Skipped => {}
+        }
+        self.buffer.push(b'}');
     }
 
     fn mark(&mut self, thread: ThreadId, enter: &Enter) {
         self.named(thread, enter.ticks, enter.site, b"\"i\",\"s\":\"t\"");
+        self.arguments();
         self.buffer.push(b'}');
     }
 
@@ -99,6 +113,13 @@ impl Exporter<'_> {
             let args = json!({ "name": thread.comm });
             let event = json!({ "name": "thread_name", "ph": "M", "pid": pid, "tid": tid, "args": args });
             self.buffer.extend_from_slice(event.to_string().as_bytes());
+        }
+    }
+
+    fn arguments(&mut self) {
+        if !self.values.is_empty() {
+            let values = values::object(&std::mem::take(&mut self.values));
+            self.buffer.extend_from_slice(format!(",\"args\":{values}").as_bytes());
         }
     }
 

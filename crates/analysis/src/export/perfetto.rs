@@ -3,11 +3,13 @@
 //! Each thread is a packet sequence of its own: names are interned per sequence, and the sequence's defaults carry
 //! clock and track. Packets follow the file's order of batches; Perfetto sorts them by time.
 
-use super::proto::{bytes, message, number};
+use super::proto::{bytes, double, message, number};
 use super::{Options, pid_tid};
 use crate::bytes::drain;
+use crate::values::{self, Shown};
 use crate::{Call, Ending, Enter, Error, Names, Progress, Source, Totals, Visitor, run_in_file_order};
 use calltap_trace::{SiteId, ThreadId};
+use serde_json::Value;
 use std::io::{self, Write};
 
 const CLOCK_REALTIME: u64 = 1;
@@ -43,6 +45,9 @@ mod field {
 mod annotation {
     pub(super) const BOOL: u32 = 2;
     pub(super) const UINT: u32 = 3;
+    pub(super) const INT: u32 = 4;
+    pub(super) const DOUBLE: u32 = 5;
+    pub(super) const STRING: u32 = 6;
     pub(super) const NAME: u32 = 10;
 }
 
@@ -73,6 +78,7 @@ pub fn perfetto(
         event: Vec::new(),
         interned: vec![None; threads],
         deeper: vec![0; threads],
+        values: Vec::new(),
     };
     exporter.prologue();
     let totals = run_in_file_order(source, &mut exporter, progress)?;
@@ -91,9 +97,15 @@ struct Exporter<'a> {
     interned: Vec<Option<Vec<u64>>>,
     /// By thread: calls that were too deep, since the last one that was just not.
     deeper: Vec<u64>,
+    /// What was read of the event that comes next.
+    values: Vec<Shown>,
 }
 
 impl Visitor for Exporter<'_> {
+    fn values(&mut self, _: ThreadId, site: SiteId, returns: bool, bytes: &[u8]) {
+        self.values = values::show(self.source, site, returns, bytes, &mut |_| None);
+    }
+
     fn enter(&mut self, thread: ThreadId, enter: &Enter) {
         if enter.depth < DEEPEST {
             self.named(thread, enter.ticks, enter.site, SLICE_BEGIN);
@@ -121,6 +133,9 @@ impl Visitor for Exporter<'_> {
                 number(annotation, annotation::BOOL, 1);
                 bytes(annotation, annotation::NAME, b"unfinished");
             });
+        }
+        if call.ending == Ending::Returned {
+            self.annotate();
         }
         self.packet(thread, call.end, None);
     }
@@ -188,6 +203,25 @@ impl Exporter<'_> {
         }
     }
 
+    /// Adds what was read of the event.
+    fn annotate(&mut self) {
+        for Shown { name, text, json } in std::mem::take(&mut self.values) {
+            message(&mut self.event, field::ANNOTATION, |annotation| {
+                match json {
+                    Value::Bool(truth) => number(annotation, annotation::BOOL, truth.into()),
+                    Value::Number(value) => match (value.as_u64(), value.as_i64(), value.as_f64()) {
+                        (Some(value), ..) => number(annotation, annotation::UINT, value),
+                        (_, Some(value), _) => number(annotation, annotation::INT, value as u64),
+                        (.., value) => double(annotation, annotation::DOUBLE, value.unwrap_or(f64::NAN)),
+                    },
+                    Value::String(value) => bytes(annotation, annotation::STRING, value.as_bytes()),
+                    _ => bytes(annotation, annotation::STRING, text.as_bytes()),
+                }
+                bytes(annotation, annotation::NAME, name.as_bytes());
+            });
+        }
+    }
+
     /// The thread's first packet: its track and what all its packets have in common.
     #[inline]
     fn begin_sequence(&mut self, thread: ThreadId) {
@@ -228,6 +262,7 @@ impl Exporter<'_> {
         self.event.clear();
         number(&mut self.event, field::TYPE, kind);
         number(&mut self.event, field::NAME_IID, u64::from(site.0) + 1);
+        self.annotate();
         let Some(sent) = &mut self.interned[thread.0 as usize] else { return };
         let (word, bit) = (site.0 as usize / 64, 1u64 << (site.0 % 64));
         if sent.len() <= word {

@@ -17,6 +17,12 @@ pub(super) fn number(buffer: &mut Vec<u8>, field: u32, value: u64) {
     varint(buffer, value);
 }
 
+/// Appends a double field.
+pub(super) fn double(buffer: &mut Vec<u8>, field: u32, value: f64) {
+    varint(buffer, u64::from(field) << 3 | 1);
+    buffer.extend_from_slice(&value.to_le_bytes());
+}
+
 /// Appends a string, bytes or sub-message field.
 #[inline]
 pub(super) fn bytes(buffer: &mut Vec<u8>, field: u32, value: &[u8]) {

@@ -5,6 +5,7 @@ use super::graph_text::lost;
 use crate::bytes::push_decimal;
 use crate::symbols::Symbols;
 use crate::units::one_line;
+use crate::values;
 use crate::{Enter, Names, Source};
 use calltap_trace::ThreadId;
 
@@ -34,9 +35,16 @@ impl<'a> FunctionText<'a> {
         buffer.extend_from_slice(text.as_bytes());
     }
 
-    pub(super) fn line(&mut self, buffer: &mut Vec<u8>, thread: ThreadId, now: u64, happening: &Happening) {
+    pub(super) fn line(
+        &mut self,
+        buffer: &mut Vec<u8>,
+        thread: ThreadId,
+        now: u64,
+        happening: &Happening,
+        values: &[u8],
+    ) {
         match happening {
-            Happening::Enter(enter) | Happening::Mark(enter) => self.call(buffer, thread, now, enter),
+            Happening::Enter(enter) | Happening::Mark(enter) => self.call(buffer, thread, now, enter, values),
             Happening::Lost { entries, exits } => {
                 lost(buffer, self.names, thread, u64::from(*entries) + u64::from(*exits));
             }
@@ -44,7 +52,7 @@ impl<'a> FunctionText<'a> {
         }
     }
 
-    fn call(&mut self, buffer: &mut Vec<u8>, thread: ThreadId, now: u64, enter: &Enter) {
+    fn call(&mut self, buffer: &mut Vec<u8>, thread: ThreadId, now: u64, enter: &Enter, values: &[u8]) {
         let task = &mut self.tasks[thread.0 as usize];
         if task.is_empty() {
             *task = format!("{:>16}-{:<7} ", one_line(self.names.comm(thread)), self.names.tid(thread));
@@ -61,7 +69,11 @@ impl<'a> FunctionText<'a> {
             buffer.splice(start..start, std::iter::repeat_n(b' ', missing));
             buffer.extend_from_slice(b": ");
         }
-        buffer.extend_from_slice(one_line(self.names.function(enter.site)).as_bytes());
+        let shown = values::show(self.source, enter.site, false, values, &mut |address| {
+            self.symbols.code(thread, enter.ticks, address)
+        });
+        let name = one_line(self.names.function(enter.site)).into_owned();
+        buffer.extend_from_slice(values::call(&name, &shown).as_bytes());
         if enter.parent != 0 {
             buffer.extend_from_slice(b" <-");
             let caller = self.symbols.caller(thread, enter.ticks, enter.parent);

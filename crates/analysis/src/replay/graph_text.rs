@@ -5,12 +5,23 @@ use super::{Happening, Options};
 use crate::bytes::push_decimal;
 use crate::symbols::Symbols;
 use crate::units::one_line;
-use crate::{Enter, Names, Source};
+use crate::values::{self, Shown};
+use crate::{Ending, Enter, Names, Source};
 use calltap_trace::{SiteId, ThreadId};
 
 const BAR: &[u8] = b" ------------------------------------------\n";
 /// Deepest indentation printed; deeper calls stay at it.
 const INDENT: usize = 64;
+
+/// What is known of what happens besides.
+pub(super) struct Besides<'a> {
+    /// The values that were read.
+    pub(super) values: &'a [u8],
+    /// When the call that begins ends, if it calls nothing; with its results.
+    pub(super) leaf: Option<(u64, &'a [u8])>,
+    /// Where the time went of one that ends.
+    pub(super) spent: &'a [Share],
+}
 
 pub(super) struct GraphText<'a> {
     source: &'a dyn Source,
@@ -52,16 +63,16 @@ impl<'a> GraphText<'a> {
         }
     }
 
-    /// `leaf`: when the call that begins here ends, if it calls nothing. `spent`: where the time went of one that ends here.
+    /// What happens at a time in a thread.
     pub(super) fn line(
         &mut self,
         buffer: &mut Vec<u8>,
         thread: ThreadId,
         now: u64,
         happening: &Happening,
-        leaf: Option<u64>,
-        spent: &[Share],
+        besides: &Besides<'_>,
     ) {
+        let Besides { values, leaf, spent } = *besides;
         self.banner(buffer, thread);
         if let Happening::Lost { entries, exits } = happening {
             lost(buffer, self.names, thread, u64::from(*entries) + u64::from(*exits));
@@ -75,10 +86,15 @@ impl<'a> GraphText<'a> {
         buffer.extend_from_slice(b" | ");
         match happening {
             Happening::Enter(enter) => {
-                self.duration(buffer, leaf.map(|end| end - enter.ticks));
+                self.duration(buffer, leaf.map(|(end, _)| end - enter.ticks));
                 indent(buffer, enter.depth);
-                self.function(buffer, enter.site, true);
+                let arguments = self.values(thread, enter.ticks, enter.site, false, values);
+                self.call(buffer, enter.site, &arguments);
                 buffer.extend_from_slice(if leaf.is_some() { b";" } else { b" {" });
+                if let Some((end, results)) = leaf {
+                    let results = self.values(thread, end, enter.site, true, results);
+                    push_results(buffer, &results);
+                }
                 self.caller(buffer, thread, enter);
             }
             Happening::Close(call) => {
@@ -87,6 +103,10 @@ impl<'a> GraphText<'a> {
                 buffer.push(b'}');
                 if self.tail {
                     self.comment(buffer, call.site);
+                }
+                if call.ending == Ending::Returned {
+                    let results = self.values(thread, call.end, call.site, true, values);
+                    push_results(buffer, &results);
                 }
                 self.spent(buffer, spent);
             }
@@ -100,7 +120,12 @@ impl<'a> GraphText<'a> {
                 self.duration(buffer, None);
                 indent(buffer, enter.depth);
                 buffer.extend_from_slice(b"/* ");
-                self.function(buffer, enter.site, false);
+                let arguments = self.values(thread, enter.ticks, enter.site, false, values);
+                if arguments.is_empty() {
+                    self.function(buffer, enter.site, false);
+                } else {
+                    self.call(buffer, enter.site, &arguments);
+                }
                 if enter.parent != 0 {
                     buffer.extend_from_slice(b" <-");
                     let caller = self.symbols.caller(thread, enter.ticks, enter.parent);
@@ -133,6 +158,26 @@ impl<'a> GraphText<'a> {
             *text = format!("{:^14}", format!("{comm}-{}", self.names.tid(thread)));
         }
         text
+    }
+
+    fn values(
+        &mut self,
+        thread: ThreadId,
+        ticks: u64,
+        site: SiteId,
+        returns: bool,
+        bytes: &[u8],
+    ) -> Vec<Shown> {
+        let symbols = &mut self.symbols;
+        values::show(self.source, site, returns, bytes, &mut |address| symbols.code(thread, ticks, address))
+    }
+
+    fn call(&self, buffer: &mut Vec<u8>, site: SiteId, arguments: &[Shown]) {
+        if arguments.is_empty() {
+            return self.function(buffer, site, true);
+        }
+        let name = one_line(self.names.function(site)).into_owned();
+        buffer.extend_from_slice(values::call(&name, arguments).as_bytes());
     }
 
     fn function(&self, buffer: &mut Vec<u8>, site: SiteId, call: bool) {
@@ -184,6 +229,12 @@ impl<'a> GraphText<'a> {
             }
             buffer.extend_from_slice(b"|  ");
         }
+    }
+}
+
+fn push_results(buffer: &mut Vec<u8>, results: &[Shown]) {
+    if !results.is_empty() {
+        buffer.extend_from_slice(format!(" /* {} */", values::results(results)).as_bytes());
     }
 }
 

@@ -12,13 +12,15 @@ struct Cursor<'a> {
     batch: Batch,
     at: usize,
     head: Option<Event>,
+    /// What was read of it besides.
+    values: Vec<u8>,
     /// Time of the newest event seen: the thread's place in the order never goes back.
     time: u64,
 }
 
 impl Cursor<'_> {
-    fn advance(&mut self, damage: &mut Damage) -> Option<Event> {
-        let taken = self.head.take();
+    fn advance(&mut self, damage: &mut Damage) -> Option<(Event, Vec<u8>)> {
+        let taken = self.head.take().map(|event| (event, std::mem::take(&mut self.values)));
         while self.at >= self.batch.events.len() {
             self.at = 0;
             self.batch.events.clear();
@@ -28,11 +30,21 @@ impl Cursor<'_> {
             }
         }
         let event = self.batch.events[self.at];
+        self.values.extend_from_slice(self.batch.values.of(self.at));
         self.at += 1;
         self.time = self.time.max(event.ticks);
         self.head = Some(event);
         taken
     }
+}
+
+/// An event, with what was read of it besides.
+pub(super) struct Next {
+    pub(super) thread: ThreadId,
+    pub(super) event: Event,
+    pub(super) values: Vec<u8>,
+    /// The one after it in the same thread.
+    pub(super) next: Option<(Event, Vec<u8>)>,
 }
 
 /// Yields the events of many threads in order of time. A thread is opened when its first event is due and dropped
@@ -65,7 +77,7 @@ impl<'a> Merge<'a> {
     }
 
     /// The next event, and the one after it in the same thread.
-    pub(super) fn next(&mut self) -> Option<(ThreadId, Event, Option<Event>)> {
+    pub(super) fn next(&mut self) -> Option<Next> {
         loop {
             if let Some(index) = self.running
                 && let Some(cursor) = &mut self.cursors[index as usize]
@@ -74,13 +86,13 @@ impl<'a> Merge<'a> {
                 if self.due.peek().is_some_and(|Reverse(other)| *other < place) {
                     self.due.push(Reverse(place));
                     self.running = None;
-                } else if let Some(event) = cursor.advance(&mut self.damage) {
-                    let next = cursor.head;
+                } else if let Some((event, values)) = cursor.advance(&mut self.damage) {
+                    let next = cursor.head.map(|next| (next, cursor.values.clone()));
                     if next.is_none() {
                         self.cursors[index as usize] = None;
                         self.running = None;
                     }
-                    return Some((ThreadId(index), event, next));
+                    return Some(Next { thread: ThreadId(index), event, values, next });
                 } else {
                     self.cursors[index as usize] = None;
                     self.running = None;
@@ -92,7 +104,7 @@ impl<'a> Merge<'a> {
             if slot.is_none() {
                 let stream = self.source.thread_batches(ThreadId(index));
                 let batch = Batch::default();
-                let mut cursor = Cursor { stream, batch, at: 0, head: None, time };
+                let mut cursor = Cursor { stream, batch, at: 0, head: None, values: Vec::new(), time };
                 cursor.advance(&mut self.damage);
                 *slot = Some(cursor);
             }

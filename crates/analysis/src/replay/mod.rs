@@ -14,8 +14,8 @@ use crate::tree::{Stack, Totals};
 use crate::{Call, Enter, Error, Names, Progress, Source, Visitor};
 use calltap_trace::{Event, EventKind, SiteId, ThreadId, TracerKind};
 use function_text::FunctionText;
-use graph_text::GraphText;
-use merge::Merge;
+use graph_text::{Besides, GraphText};
+use merge::{Merge, Next};
 use spent::{Rules, Spent};
 use std::io::Write;
 
@@ -123,7 +123,7 @@ pub fn write(
             Text::Function(text) => text.header(&mut buffer),
         }
     }
-    while let Some((thread, mut event, next)) = merge.next() {
+    while let Some(Next { thread, mut event, values, next }) = merge.next() {
         totals.events += 1;
         event.site = checked_site(event.site, sites);
         let Some(slot) = threads.get_mut(thread.0 as usize) else { continue };
@@ -132,7 +132,7 @@ pub fn write(
         match &mut text {
             Text::Function(text) => {
                 for happening in happenings.0.drain(..) {
-                    text.line(&mut buffer, thread, replayed.stack.now(), &happening);
+                    text.line(&mut buffer, thread, replayed.stack.now(), &happening, &values);
                 }
             }
             Text::Graph(text) => {
@@ -148,7 +148,9 @@ pub fn write(
                         _ => None,
                     };
                     replayed.leaf = leaf.is_some();
-                    text.line(&mut buffer, thread, now, &happening, leaf, &spent.unwrap_or_default());
+                    let spent = spent.unwrap_or_default();
+                    let besides = Besides { values: &values, leaf, spent: &spent };
+                    text.line(&mut buffer, thread, now, &happening, &besides);
                 }
             }
         }
@@ -171,11 +173,12 @@ pub fn write(
     Ok(totals)
 }
 
-/// When the innermost call ends, if the thread's next event ends it.
-fn leaf_end(stack: &Stack, next: Option<&Event>, sites: u32) -> Option<u64> {
-    let next = next?;
+/// When the innermost call ends, if the thread's next event ends it; and its results.
+fn leaf_end<'a>(stack: &Stack, next: Option<&'a (Event, Vec<u8>)>, sites: u32) -> Option<(u64, &'a [u8])> {
+    let (next, results) = next?;
     let EventKind::Exit { pops } = next.kind else { return None };
-    (stack.closed_by(checked_site(next.site, sites), pops) > 0).then(|| next.ticks.max(stack.now()))
+    let ends = stack.closed_by(checked_site(next.site, sites), pops) > 0;
+    ends.then(|| (next.ticks.max(stack.now()), &results[..]))
 }
 
 fn layout(source: &dyn Source, asked: Layout) -> Layout {

@@ -26,7 +26,7 @@ pub fn recording(text: &str) -> MemorySource {
         let (thread, events) = line.split_once(": ").expect("thread: events");
         let thread = thread_named(&mut source, thread);
         let events = events.split("; ").map(|event| parse(&mut source, event)).collect();
-        source.batches.push(Batch { thread, events });
+        source.batches.push(Batch { thread, events, ..Batch::default() });
     }
     source
 }
@@ -49,7 +49,17 @@ pub fn site(source: &mut MemorySource, name: &str) -> SiteId {
         let id = SiteId(sites.len() as u32);
         let address = 0x1000 + 0x100 * u64::from(id.0);
         let (name, kind) = (name.to_owned(), "nop".to_owned());
-        sites.push(Site { id, module: 0, address, size: 0x40, name, kind, tracers: 1 });
+        sites.push(Site {
+            id,
+            module: 0,
+            address,
+            size: 0x40,
+            name,
+            kind,
+            tracers: 1,
+            aliases: Vec::new(),
+            captured: None,
+        });
         sites.len() - 1
     });
     SiteId(index as u32)

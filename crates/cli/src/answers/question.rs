@@ -92,6 +92,17 @@ impl Kind {
         };
         let (tracers, filter) = (select::tracers(&tracers), arguments.texts("filter"));
         let mut words = Words { tracers, filter, notrace: arguments.texts("notrace"), ..Words::default() };
+        words.conditions = arguments.texts("if");
+        if let What::Watch = self.what {
+            let all = |items: &str| if items == "all" { String::new() } else { format!("@{items}") };
+            let rule = |items: &String| {
+                self.functions.iter().map(|glob| format!("{glob}{}", all(items))).collect::<Vec<_>>()
+            };
+            words.arguments = arguments.texts("arguments").iter().flat_map(rule).collect();
+            if arguments.is_set("results") {
+                words.results.clone_from(&self.functions);
+            }
+        }
         match self.what {
             // Whatever may lead there is traced.
             What::Stacks => select::add(&mut words, &self.functions),

@@ -333,7 +333,17 @@ mod tests {
         for (id, name) in (0..).zip(["main", "parse", "send"]) {
             let (name, kind) = (name.to_owned(), "nop".to_owned());
             let (id, address) = (SiteId(id), 16 * u64::from(id));
-            source.meta.sites.push(Site { id, module: 0, address, size: 16, name, kind, tracers: 1 });
+            source.meta.sites.push(Site {
+                id,
+                module: 0,
+                address,
+                size: 16,
+                name,
+                kind,
+                tracers: 1,
+                aliases: Vec::new(),
+                captured: None,
+            });
         }
         let call =
             |site, start, end| [(start, site, EventKind::Entry), (end, site, EventKind::Exit { pops: 1 })];
@@ -342,7 +352,7 @@ mod tests {
         let [first, last] = call(0, 0, 10_000);
         let all = [first].into_iter().chain(inner.into_iter().flatten()).chain([last]);
         let event = |(ticks, site, kind)| Event { ticks, site: SiteId(site), kind };
-        source.batches.push(Batch { thread: ThreadId(0), events: all.map(event).collect() });
+        source.batches.push(Batch { events: all.map(event).collect(), ..Batch::default() });
         Explorer::new(source, Limits::default(), None).unwrap()
     }
 

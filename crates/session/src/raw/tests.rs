@@ -16,7 +16,7 @@ fn chunk(words: &[u64]) -> Box<[AtomicU64; CHUNK_SIZE / 8]> {
 struct Taken(Vec<(u64, u32, u32, u64)>);
 
 impl Sink for Taken {
-    fn take(&mut self, event: RawEvent) {
+    fn take(&mut self, event: RawEvent, _: &[u8]) {
         self.0.push((event.ticks, event.site().0, event.code(), event.parent));
     }
 
@@ -33,7 +33,7 @@ impl Taken {
     /// Not all at once: reading goes on where the sink left off.
     fn row<T>(&mut self, words: &[T], event: impl Fn(&T) -> RawEvent, codes: &[u32]) -> usize {
         let row = words.iter().map(event).take(2).take_while(|event| codes.contains(&event.code()));
-        row.map(|event| self.take(event)).count()
+        row.map(|event| self.take(event, &[])).count()
     }
 }
 
@@ -171,4 +171,67 @@ fn a_slot_that_stays_empty_is_stepped_over_with_all_its_words() {
     cursor.read(&chunk, &mut taken);
     assert!(!cursor.more_behind(&chunk));
     assert_eq!(taken.0, [(1, 1, code::ENTRY, 0), (6, 6, code::ENTRY, 0)]);
+}
+
+/// `a` in front of an entry, `r` in front of a return, `e` and `x`; with the site. What is expected: each event with its values.
+fn check_values(words: &str, expected: &[&str]) {
+    #[derive(Default)]
+    struct Valued(Vec<String>);
+    impl Sink for Valued {
+        fn take(&mut self, event: RawEvent, values: &[u8]) {
+            let values = String::from_utf8_lossy(values);
+            self.0.push(format!("{} {} {values}", event.code(), event.site().0).trim_end().to_owned());
+        }
+        fn take_graph<T>(&mut self, words: &[T], event: impl Fn(&T) -> RawEvent) -> usize {
+            let event =
+                words.first().map(event).filter(|event| [code::ENTRY, code::EXIT].contains(&event.code()));
+            event.map(|event| self.take(event, &[])).is_some().into()
+        }
+        fn take_calls<T>(&mut self, _: &[T], _: impl Fn(&T) -> RawEvent) -> usize {
+            0
+        }
+    }
+    let mut all = Vec::new();
+    for (n, text) in (1..).zip(words.split_whitespace()) {
+        let (what, site) = (&text[..1], text[1..2].parse().unwrap());
+        let values = |code: u32| {
+            let bytes = &text.as_bytes()[2..];
+            let head = word(bytes.len() as u64, site, code);
+            std::iter::once(head).chain(bytes.chunks(7).map(calltap_abi::event::data_word)).collect()
+        };
+        let words: Vec<u64> = match what {
+            "a" => values(code::ARGUMENTS),
+            "r" => values(code::RESULTS),
+            "e" => vec![word(n, site, code::ENTRY)],
+            "x" => vec![word(n, site, code::EXIT)],
+            "d" => vec![calltap_abi::event::data_word(b"stray")],
+            _ => vec![0],
+        };
+        all.extend(words);
+    }
+    let hole = all.iter().position(|word| *word == 0);
+    let (chunk, mut cursor, mut taken) = (chunk(&all), Cursor::default(), Valued::default());
+    cursor.read(&chunk, &mut taken);
+    if let Some(hole) = hole {
+        chunk[CHUNK_DATA / 8 + hole].store(u64::from(code::PAD), Relaxed);
+        cursor.read(&chunk, &mut taken);
+    }
+    assert_eq!(taken.0, expected, "{words}");
+    assert!(chunk.iter().all(|word| word.load(Relaxed) == 0), "what was read is cleared");
+}
+
+#[test]
+fn values_are_those_of_the_next_event_of_their_call() {
+    check_values(
+        "a1xyz e1 r1good-bye-for-now x1 e1 x1",
+        &["5 1 xyz", "16 1 good-bye-for-now", "5 1", "16 1"],
+    );
+    // A signal handler came in between, with values of its own, and of the same function.
+    check_values(
+        "a1out a2in e2 a1twice e1 r1b x1 x2 e1",
+        &["5 2 in", "5 1 twice", "16 1 b", "16 2", "5 1 out"],
+    );
+    check_values("e1 a2torn ?0 e2 x2", &["5 1", "5 2 torn", "16 2"]);
+    // What belongs to a slot that was skipped is nobody's.
+    check_values("d0 e1", &["5 1"]);
 }

@@ -24,14 +24,15 @@ fn lane(room: usize, text: &str, end: Option<u64>) -> (String, Lane, usize) {
             _ => None,
         };
         let event = Event { ticks: ticks.parse().expect("ticks"), site, kind };
-        lane.take(event, limit.filter(|_| kind == EventKind::Entry), &mut room, &mut |event| out.push(event));
+        let told = Told { event, values: what.as_bytes().into() };
+        lane.take(told, limit.filter(|_| kind == EventKind::Entry), &mut room, &mut |told| out.push(told));
     }
-    lane.end(end, &mut room, &mut |event| out.push(event));
+    lane.end(end, &mut room, &mut |told| out.push(told));
     let text: Vec<String> = out.iter().map(show).collect();
     (text.join(" "), lane, room)
 }
 
-fn show(event: &Event) -> String {
+fn show(event: &Told) -> String {
     let (name, ticks) = (char::from(event.site.0 as u8), event.ticks);
     match event.kind {
         EventKind::Exit { pops: 1 } => format!(".{name}@{ticks}"),

@@ -6,7 +6,8 @@ use super::streams::{Cursor, unzigzag};
 use super::symbol::*;
 use super::ticks::{TICK_FAR, TICK_FAR_CODE, TICK_SHORT};
 use super::{CHUNK_EVENTS, Damage};
-use crate::{Event, EventKind, SiteId};
+use crate::event::Values;
+use crate::{Batch, Event, EventKind, SiteId};
 
 /// Decodes chunks; keeps its tables from one to the next.
 #[derive(Default)]
@@ -26,8 +27,10 @@ struct Streams<'a> {
 }
 
 impl Decoder {
-    /// Replaces `out` by the events of one chunk.
-    pub(crate) fn decode(&mut self, raw: &[u8], span: &Span, out: &mut Vec<Event>) -> Result<(), Damage> {
+    /// Replaces what is in `batch` by the events of one chunk.
+    pub(crate) fn decode(&mut self, raw: &[u8], span: &Span, batch: &mut Batch) -> Result<(), Damage> {
+        let out = &mut batch.events;
+        batch.values.clear();
         let events = span.events as usize;
         let structure = raw.len().checked_sub(events).ok_or(Damage("it is too short for its events"))?;
         let (structure, ticks) = raw.split_at(structure);
@@ -47,6 +50,7 @@ impl Decoder {
         let tokens = head.take(events.div_ceil(4))?;
         let mut part = |length: u64| head.take(usize::try_from(length).unwrap_or(usize::MAX)).map(Cursor);
         let [spelt, details, far] = [part(lengths[0])?, part(lengths[1])?, part(lengths[2])?];
+        values(head, events, &mut batch.values)?;
         self.usual.clear();
         self.usual.resize(self.callers.len(), 0);
         let mut streams = Streams {
@@ -75,16 +79,28 @@ impl Decoder {
                 full,
             )?;
         }
-        if streams.spelt.0.is_empty()
-            && streams.details.0.is_empty()
-            && streams.far.0.is_empty()
-            && head.0.is_empty()
-        {
+        if streams.spelt.0.is_empty() && streams.details.0.is_empty() && streams.far.0.is_empty() {
             Ok(())
         } else {
             Err(Damage("a stream is too long"))
         }
     }
+}
+
+/// What is left is values.
+fn values(mut rest: Cursor<'_>, events: usize, values: &mut Values) -> Result<(), Damage> {
+    let mut next = 0_usize;
+    while !rest.0.is_empty() {
+        let skipped = usize::try_from(rest.varint()?).unwrap_or(usize::MAX);
+        let length = usize::try_from(rest.varint()?).unwrap_or(usize::MAX);
+        let event = next.saturating_add(skipped);
+        if event >= events {
+            return Err(Damage("values of an event that is not there"));
+        }
+        values.add(event, rest.take(length)?);
+        next = event + 1;
+    }
+    Ok(())
 }
 
 /// Decodes events as many as `out` has room for.
@@ -221,11 +237,11 @@ mod tests {
 
     fn try_decode(raw: &[u8], events: u32, max_site: u32) {
         let span = Span { events, low: 0, high: 0, max_site };
-        let mut out = Vec::new();
+        let mut out = Batch::default();
         if Decoder::default().decode(raw, &span, &mut out).is_ok() {
-            assert_eq!(out.len(), events as usize);
+            assert_eq!(out.events.len(), events as usize);
             let site = |event: &Event| event.site.0;
-            assert!(out.iter().all(|event| site(event) <= max_site));
+            assert!(out.events.iter().all(|event| site(event) <= max_site));
         }
     }
 

@@ -13,6 +13,9 @@ use crate::{Event, EventKind, SiteId, ThreadId};
 /// would load and store (measured: 100 instructions an event, not 50).
 const WAITING: usize = SMALL_EVENTS;
 
+/// A chunk whose values take more is closed, so that no payload comes near its limit.
+const VALUES: usize = 4 << 20;
+
 /// Of each of eight tokens the lower bit; only [`SPELT`] has that and the next one.
 const LOWEST_BITS: u64 = 0x0101_0101_0101_0101;
 
@@ -120,6 +123,21 @@ impl ThreadEncoder {
         };
         let count = stage(&mut self.stage).fill(self.waiting, &[()], |()| Some((event.ticks, symbol)));
         self.added(count);
+    }
+
+    /// Adds an event of which values were read.
+    pub fn push_with(&mut self, event: Event, values: &[u8]) {
+        // (Then nothing waits, and the event's place in the chunk is known.)
+        self.encode_waiting();
+        if self.streams.values.len() > VALUES {
+            let sealed = self.seal();
+            self.sealed.push(sealed);
+        }
+        put_varint(&mut self.streams.values, (self.count - self.streams.valued) as u64);
+        put_varint(&mut self.streams.values, values.len() as u64);
+        self.streams.values.extend_from_slice(values);
+        self.streams.valued = self.count + 1;
+        self.push(event);
     }
 
     /// Adds what `event` makes of `words` until it makes nothing, or until as many events wait as are encoded together. Returns how many it

@@ -20,6 +20,9 @@ pub(super) struct Streams {
     pub(super) far: Vec<u8>,
     pub(super) spelt: Vec<u8>,
     pub(super) details: Vec<u8>,
+    pub(super) values: Vec<u8>,
+    /// Behind the last event that has values.
+    pub(super) valued: usize,
 }
 
 /// A chunk that only waits to be compressed.
@@ -32,9 +35,10 @@ pub(crate) struct Sealed {
 impl Streams {
     /// All but the ticks as one run of bytes, in `structure`; leaves them empty for the next chunk.
     pub(super) fn structure(&mut self, first: u64, callers: &mut Callers, mut structure: Vec<u8>) -> Vec<u8> {
-        let Self { tokens, ticks: _, far, spelt, details } = self;
+        let Self { tokens, ticks: _, far, spelt, details, values, valued } = self;
+        *valued = 0;
         structure.clear();
-        structure.reserve(64 + tokens.len() / 4 + spelt.len() + details.len() + far.len());
+        structure.reserve(64 + tokens.len() / 4 + spelt.len() + details.len() + far.len() + values.len());
         put_varint(&mut structure, first);
         put_varint(&mut structure, callers.len() as u64);
         for stream in [&*spelt, details, far] {
@@ -48,7 +52,7 @@ impl Streams {
         tokens.resize(tokens.len().next_multiple_of(4), 0);
         pack(tokens, &mut structure);
         tokens.clear();
-        for stream in [spelt, details, far] {
+        for stream in [spelt, details, far, values] {
             structure.append(stream);
         }
         structure

@@ -61,7 +61,11 @@ mod tests {
         for (id, &(first, last)) in (0..).map(ThreadId).zip(spans) {
             source.meta.threads.push(Thread { id, process: 0, tid: id.0, comm: String::new() });
             let event = |ticks| Event { ticks, site: SiteId(0), kind: EventKind::Entry };
-            source.batches.push(Batch { thread: id, events: vec![event(first), event(last)] });
+            source.batches.push(Batch {
+                thread: id,
+                events: vec![event(first), event(last)],
+                ..Batch::default()
+            });
         }
         let Lanes { order, ends, count } = Lanes::new(&source);
         (count, order.into_iter().map(|thread| thread.0).collect(), ends)

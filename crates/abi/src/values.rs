@@ -1,0 +1,383 @@
+//! What is read of a call besides that it happened: arguments, results, and the condition on which it is recorded at all.
+//!
+//! A site's stub has a number in [`TABLE`](TABLE_AT), which names a program of some words; the hook runs it ([`run`]) against the registers of the
+//! call. Programs are written once and never changed, so nobody can meet half of one.
+//!
+//! ```text
+//! word 0:   63       24 23   16 15    8 7      0
+//!          +-----------+-------+-------+--------+     steps of the entry begin at word 1, those of the return at `exit` (0: there are none);
+//!          | 0         | words | exit  | wanted |     `words` are in use. wanted: 1: the entry stores something, 2: it has conditions
+//!          +-----------+-------+-------+--------+
+//! a step:   63       32 31   16 15    8 7      0
+//!          +-----------+-------+-------+--------+
+//!          | offset    | 0     | n     | step   |     then, after IF and AND, a word that is a constant
+//!          +-----------+-------+-------+--------+
+//! ```
+//!
+//! What a program stores begins with two bytes: a bit for each value that could not be read, in their order. Such a value takes no more room.
+
+use crate::stub;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// Words of a program.
+pub const WORDS: usize = 64;
+/// Programs of a session. Number 0 is none.
+pub const PROGRAMS: usize = 4096;
+/// Bytes of all programs,
+pub const PROGRAMS_SIZE: usize = PROGRAMS * WORDS * 8;
+/// and of the table behind them: by stub, the number of its program.
+pub const TABLE_SIZE: usize = stub::COUNT * size_of::<AtomicU32>();
+/// Most bytes that are stored of a call.
+pub const STORED: usize = 504;
+/// Most bytes of one text.
+pub const TEXT: u8 = 127;
+/// In the place of a text's length: there is none, as its address is 0.
+pub const NULL: u8 = 0x80;
+/// Most values of one side of a call.
+pub const VALUES: usize = 16;
+
+/// A program.
+pub type Program = [AtomicU64; WORDS];
+
+/// The first byte of a step. `value` is what the step before has made, of 64 bits.
+pub mod step {
+    /// value = general register n, by its number in [`register`](super::register).
+    pub const REGISTER: u8 = 1;
+    /// value = word n above the return address: the seventh argument is 1.
+    pub const STACK: u8 = 2;
+    /// value = lower half of xmm n.
+    pub const XMM: u8 = 3;
+    /// value = what lies at value + offset, in the width n.
+    pub const LOAD: u8 = 4;
+    /// value = value + offset.
+    pub const ADD: u8 = 5;
+    /// value = value in the width n.
+    pub const NARROW: u8 = 6;
+    /// value = value & constant.
+    pub const AND: u8 = 7;
+    /// Keeps it as the length of a following [`SLICE`].
+    pub const KEEP: u8 = 8;
+    /// The call is recorded only if value compares so (n: a [`compare`](super::compare)) with the constant. What cannot be read compares with nothing.
+    pub const IF: u8 = 9;
+    /// Stores as many of its lowest bytes as the width n has.
+    pub const STORE: u8 = 10;
+    /// Stores the text at value: its length, then as many bytes, at most n. The length has its top bit set if there is more; [`NULL`](super::NULL): value is 0.
+    pub const TEXT: u8 = 11;
+    /// The same for as many bytes as were kept.
+    pub const SLICE: u8 = 12;
+}
+
+/// General registers.
+pub mod register {
+    /// Arguments one to six,
+    pub const ARGUMENTS: [u8; 6] = [0, 1, 2, 3, 4, 5];
+    /// and what a function returns: rax, rdx.
+    pub const RESULTS: [u8; 2] = [6, 2];
+    /// How many have a number: rdi, rsi, rdx, rcx, r8, r9, rax, r10.
+    pub const COUNT: usize = 8;
+}
+
+/// A width: bytes (1, 2, 4, 8), and [`SIGNED`].
+pub const SIGNED: u8 = 0x80;
+
+/// How values are compared.
+pub mod compare {
+    /// Equal,
+    pub const EQUAL: u8 = 0;
+    /// not equal,
+    pub const UNEQUAL: u8 = 1;
+    /// less,
+    pub const LESS: u8 = 2;
+    /// not greater,
+    pub const AT_MOST: u8 = 3;
+    /// greater,
+    pub const GREATER: u8 = 4;
+    /// not less.
+    pub const AT_LEAST: u8 = 5;
+    /// With a sign.
+    pub const SIGNED: u8 = 0x80;
+}
+
+/// Word 0: the entry stores something.
+pub const STORES: u64 = 1;
+/// Word 0: the entry has conditions.
+pub const DECIDES: u64 = 2;
+
+/// A step as a word.
+pub const fn word(step: u8, n: u8, offset: i32) -> u64 {
+    step as u64 | (n as u64) << 8 | (offset as u32 as u64) << 32
+}
+
+/// A call, as the hook meets it.
+pub trait Call {
+    /// A general register.
+    fn register(&self, n: usize) -> u64;
+    /// The lower half of a vector register.
+    fn xmm(&self, n: usize) -> u64;
+    /// The address of the return address.
+    fn slot(&self) -> u64;
+    /// Copies memory of the program; false if it is not all there.
+    fn read(&self, address: u64, bytes: &mut [u8]) -> bool;
+}
+
+/// What a program has stored.
+pub struct Stored {
+    bytes: [u8; STORED],
+    length: usize,
+    values: u32,
+}
+
+impl Stored {
+    /// The bytes; none if there was nothing to store.
+    pub fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.length).filter(|_| self.values > 0).unwrap_or(&[])
+    }
+
+    fn room(&mut self, length: usize) -> Option<&mut [u8]> {
+        let room = self.bytes.get_mut(self.length..self.length.checked_add(length)?)?;
+        self.length += length;
+        Some(room)
+    }
+
+    /// The next value: there, if `put` can put it there.
+    fn value(&mut self, put: impl FnOnce(&mut Stored) -> Option<()>) {
+        let before = self.length;
+        let (bit, n) = (1_u8 << (self.values % 8), self.values as usize / 8 % 2);
+        self.values += 1;
+        if put(self).is_none() {
+            self.length = before;
+            if let Some(byte) = self.bytes.get_mut(n) {
+                *byte |= bit;
+            }
+        }
+    }
+}
+
+/// Brings a value to a width.
+fn narrow(value: u64, width: u8) -> u64 {
+    match (width & !SIGNED, width & SIGNED != 0) {
+        (1, false) => value as u8 as u64,
+        (2, false) => value as u16 as u64,
+        (4, false) => value as u32 as u64,
+        (1, true) => value as i8 as u64,
+        (2, true) => value as i16 as u64,
+        (4, true) => value as i32 as u64,
+        _ => value,
+    }
+}
+
+fn holds(how: u8, left: u64, right: u64) -> bool {
+    let less = if how & compare::SIGNED != 0 { (left as i64) < right as i64 } else { left < right };
+    match how & !compare::SIGNED {
+        compare::EQUAL => left == right,
+        compare::UNEQUAL => left != right,
+        compare::LESS => less,
+        compare::AT_MOST => less || left == right,
+        compare::GREATER => !less && left != right,
+        _ => !less,
+    }
+}
+
+/// A text is read in pieces that do not cross such a boundary, as what lies behind one may not be mapped.
+const PAGE: u64 = 4096;
+
+fn put_text(call: &impl Call, address: u64, most: usize, ends: bool, stored: &mut Stored) -> Option<()> {
+    let head = stored.length;
+    stored.room(1)?;
+    let most = most.min(TEXT as usize).min(STORED - stored.length);
+    let (mut length, mut more) = (0, true);
+    while length < most {
+        let at = address.wrapping_add(length as u64);
+        let piece = ((PAGE - at % PAGE) as usize).min(most - length);
+        let from = stored.length;
+        if !call.read(at, stored.room(piece)?) {
+            return None;
+        }
+        let found = stored.bytes.get(from..from + piece)?;
+        let taken = found.iter().position(|byte| ends && *byte == 0).unwrap_or(piece);
+        length += taken;
+        stored.length = from + taken;
+        if taken < piece {
+            more = false;
+            break;
+        }
+    }
+    *stored.bytes.get_mut(head)? = length as u8 | if more && ends { 0x80 } else { 0 };
+    Some(())
+}
+
+/// Runs the part of a program for a call's entry or return. None: the call is not to be recorded.
+pub fn run(program: &Program, exit: bool, call: &impl Call) -> Option<Stored> {
+    let mut stored = Stored { bytes: [0; STORED], length: 2, values: 0 };
+    let at = |n: usize| program.get(n).map_or(0, |word| word.load(Relaxed));
+    let head = at(0);
+    let (behind, end) = ((head >> 8) as usize & 0xFF, (head >> 16) as usize & 0xFF);
+    let (mut n, end) = match (exit, behind) {
+        (true, 0) => return Some(stored),
+        (true, behind) => (behind, end),
+        (false, 0) => (1, end),
+        (false, behind) => (1, behind),
+    };
+    let (mut value, mut kept) = (Some(0_u64), 0_u64);
+    while n < end.min(WORDS) {
+        let word = at(n);
+        let (what, width, offset) = (word as u8, (word >> 8) as u8, (word >> 32) as i32);
+        n += 1;
+        match what {
+            step::REGISTER => value = Some(call.register(width as usize)),
+            step::XMM => value = Some(call.xmm(width as usize)),
+            step::STACK => value = load(call, call.slot().wrapping_add(8 * u64::from(width)), 8),
+            step::LOAD => {
+                let base = value.map(|value| value.wrapping_add_signed(offset.into()));
+                value = base.and_then(|base| load(call, base, width));
+            }
+            step::ADD => value = value.map(|value| value.wrapping_add_signed(offset.into())),
+            step::NARROW => value = value.map(|value| narrow(value, width)),
+            step::AND => {
+                value = value.map(|value| value & at(n));
+                n += 1;
+            }
+            step::KEEP => kept = value.unwrap_or(0),
+            step::IF => {
+                if !value.is_some_and(|value| holds(width, value, at(n))) {
+                    return None;
+                }
+                n += 1;
+            }
+            step::STORE => stored.value(|stored| {
+                let bytes = value?.to_le_bytes();
+                let bytes = bytes.get(..usize::from(width & !SIGNED))?;
+                let room = stored.room(bytes.len())?;
+                room.iter_mut().zip(bytes).for_each(|(room, byte)| *room = *byte);
+                Some(())
+            }),
+            step::TEXT if value == Some(0) => stored.value(|stored| {
+                *stored.room(1)?.first_mut()? = NULL;
+                Some(())
+            }),
+            step::TEXT => {
+                stored.value(|stored| put_text(call, value?, usize::from(width), true, stored));
+            }
+            step::SLICE => stored.value(|stored| {
+                let length = kept.min(u64::from(width)) as usize;
+                let head = stored.length;
+                put_text(call, value?, length, false, stored)?;
+                if kept > length as u64 {
+                    *stored.bytes.get_mut(head)? |= 0x80;
+                }
+                Some(())
+            }),
+            _ => return Some(stored), // a program of nobody's: the memory is shared
+        }
+    }
+    Some(stored)
+}
+
+fn load(call: &impl Call, address: u64, width: u8) -> Option<u64> {
+    let mut bytes = [0; 8];
+    let room = bytes.get_mut(..usize::from(width & !SIGNED))?;
+    call.read(address, room).then(|| narrow(u64::from_le_bytes(bytes), width))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Registers 0x100, 0x101, ...; memory from 0x1000 on.
+    struct Made(&'static [u8]);
+
+    impl Call for Made {
+        fn register(&self, n: usize) -> u64 {
+            0x1000 + n as u64
+        }
+        fn xmm(&self, n: usize) -> u64 {
+            (n as f64 + 0.5).to_bits()
+        }
+        fn slot(&self) -> u64 {
+            0x1000
+        }
+        fn read(&self, address: u64, bytes: &mut [u8]) -> bool {
+            let from = (address as usize).wrapping_sub(0x1000);
+            let found = self.0.get(from..from.saturating_add(bytes.len()));
+            found.map(|found| bytes.copy_from_slice(found)).is_some()
+        }
+    }
+
+    fn check(steps: &[u64], memory: &'static [u8], expected: Option<&[u8]>) {
+        let program: Program = core::array::from_fn(|n| {
+            let head = (steps.len() as u64 + 1) << 16;
+            AtomicU64::new(if n == 0 { head } else { steps.get(n - 1).copied().unwrap_or(0) })
+        });
+        let stored = run(&program, false, &Made(memory));
+        assert_eq!(stored.as_ref().map(Stored::bytes), expected);
+    }
+
+    #[test]
+    fn values_are_stored_in_their_width_behind_a_mask_of_what_could_not_be_read() {
+        use step::*;
+        let steps = [
+            word(REGISTER, 1, 0),
+            word(STORE, 2, 0),
+            word(LOAD, 4, 100),
+            word(STORE, 4, 0),
+            word(XMM, 2, 0),
+            word(STORE, 8, 0),
+        ];
+        let expected = [&[2, 0, 0x01, 0x10][..], &2.5_f64.to_le_bytes()].concat();
+        check(&steps, b"", Some(&expected));
+        check(
+            &[word(STACK, 1, 0), word(STORE, 1 | SIGNED, 0)],
+            b"........\xfe\0\0\0\0\0\0\0",
+            Some(&[0, 0, 0xfe]),
+        );
+    }
+
+    #[test]
+    fn text_ends_at_its_end_or_says_that_there_is_more() {
+        use step::*;
+        let steps = [word(REGISTER, 0, 0), word(TEXT, 4, 0)];
+        static PAGE_AND_MORE: [u8; 4097] = [b'x'; 4097];
+        check(&steps, b"ab\0...", Some(b"\0\0\x02ab"));
+        check(&steps, b"abcdef\0", Some(b"\0\0\x84abcd"));
+        check(&steps, b"ab", Some(b"\x01\0"));
+        let over = [word(REGISTER, 0, 0), word(ADD, 0, 4094), word(TEXT, 3, 0)];
+        check(&over, &PAGE_AND_MORE, Some(b"\0\0\x83xxx"));
+        let slice = [
+            word(REGISTER, 0, 0),
+            word(AND, 0, 0),
+            3,
+            word(KEEP, 0, 0),
+            word(REGISTER, 0, 0),
+            word(SLICE, 9, 0),
+        ];
+        check(&slice, b"abc", Some(b"\0\0\0"));
+    }
+
+    #[test]
+    fn a_condition_that_does_not_hold_drops_the_call() {
+        use step::*;
+        let with =
+            |how: u8, constant: u64| [word(REGISTER, 2, 0), word(IF, how, 0), constant, word(STORE, 1, 0)];
+        check(&with(compare::GREATER, 0x1001), b"", Some(&[0, 0, 2]));
+        check(&with(compare::GREATER, 0x1002), b"", None);
+        check(&with(compare::GREATER, -1_i64 as u64), b"", None);
+        check(&with(compare::GREATER | compare::SIGNED, -1_i64 as u64), b"", Some(&[0, 0, 2]));
+        check(&[word(REGISTER, 0, 0), word(LOAD, 8, 0), word(IF, compare::UNEQUAL, 0), 0], b"", None);
+    }
+
+    #[test]
+    fn nothing_in_the_memory_of_programs_does_harm() {
+        let mut random = 1_u64;
+        for _ in 0..20_000 {
+            let program: Program = core::array::from_fn(|_| {
+                random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+                AtomicU64::new(if random >> 63 == 0 {
+                    random >> 20
+                } else {
+                    random >> 20 & 0xFFFF_0000_0000_FF0F
+                })
+            });
+            let _ = [false, true].map(|exit| run(&program, exit, &Made(b"some memory\0")));
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Arguments and results as people and programs read them.
+
+use crate::Source;
+use crate::units::one_line;
+use calltap_trace::{Captured, Datum, SiteId};
+use serde_json::{Map, Value};
+
+/// A value.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Shown {
+    /// What it is called.
+    pub name: String,
+    /// For people.
+    pub text: String,
+    /// For programs.
+    pub json: Value,
+}
+
+/// The values of an entry or a return. `code` names the function at an address, if one begins there.
+pub(crate) fn read(
+    captured: &Captured,
+    returns: bool,
+    bytes: &[u8],
+    code: &mut dyn FnMut(u64) -> Option<String>,
+) -> Vec<Shown> {
+    let shown = |(name, datum): (&str, Datum<'_>)| {
+        let function = match datum {
+            Datum::Pointer(address) => code(address),
+            _ => None,
+        };
+        let text = function.clone().unwrap_or_else(|| one_line(&datum.to_string()).into_owned());
+        let json = match datum {
+            Datum::Unreadable | Datum::Null => Value::Null,
+            Datum::Signed(number) => number.into(),
+            Datum::Unsigned(number) => number.into(),
+            Datum::Float(number) => number.into(),
+            Datum::Bool(truth) => truth.into(),
+            Datum::Text(text, _) => String::from_utf8_lossy(text).into(),
+            Datum::Char(c) => char::from(c).to_string().into(),
+            Datum::Hex(_) | Datum::Pointer(_) => text.clone().into(),
+        };
+        Shown { name: name.to_owned(), text, json }
+    };
+    captured.read(returns, bytes).map(shown).collect()
+}
+
+/// The same of a site of a trace.
+pub(crate) fn show(
+    source: &dyn Source,
+    site: SiteId,
+    returns: bool,
+    bytes: &[u8],
+    code: &mut dyn FnMut(u64) -> Option<String>,
+) -> Vec<Shown> {
+    if bytes.is_empty() {
+        return Vec::new();
+    }
+    let captured = source.meta().sites.get(site.0 as usize).and_then(|site| site.captured.as_deref());
+    captured.map(|captured| read(captured, returns, bytes, code)).unwrap_or_default()
+}
+
+/// `name(a=1, b=2)`; the parameter list that C++ names bring gives way.
+pub(crate) fn call(name: &str, arguments: &[Shown]) -> String {
+    if arguments.is_empty() {
+        return name.to_owned();
+    }
+    let arguments: Vec<String> =
+        arguments.iter().map(|Shown { name, text, .. }| format!("{name}={text}")).collect();
+    format!("{}({})", without_parameters(name), arguments.join(", "))
+}
+
+/// `ret=3`, or with the names of values where there are several.
+pub(crate) fn results(results: &[Shown]) -> String {
+    let one = |Shown { name, text, .. }: &Shown| match name.as_str() {
+        "retval" | "fpretval" => format!("ret={text}"),
+        name => format!("{name}={text}"),
+    };
+    results.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// As the members of an object.
+pub(crate) fn object(values: &[Shown]) -> Value {
+    let members: Map<String, Value> =
+        values.iter().map(|value| (value.name.clone(), value.json.clone())).collect();
+    members.into()
+}
+
+/// A C++ name without its list of parameters (and `const` behind it).
+fn without_parameters(name: &str) -> &str {
+    let plain = name.strip_suffix(" const").unwrap_or(name);
+    if !plain.ends_with(')') {
+        return name;
+    }
+    let mut depth = 0;
+    for (at, c) in plain.char_indices().rev() {
+        match c {
+            ')' => depth += 1,
+            '(' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return &plain[..at];
+        }
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_parameters;
+
+    #[test]
+    fn the_parameters_of_a_name_are_its_last_parentheses() {
+        for (name, expected) in [
+            ("f", "f"),
+            ("f(int, char*)", "f"),
+            ("A::operator()(int (*)(char)) const", "A::operator()"),
+            ("f)", "f)"),
+        ] {
+            assert_eq!(without_parameters(name), expected);
+        }
+    }
+}

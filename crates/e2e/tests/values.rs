@@ -1,0 +1,199 @@
+//! Arguments, results and conditions: what is shown of a call is what the program says of it.
+
+use calltap_e2e::{
+    BARE, Expect, GCC, PLACED, Program, Resident, Run, calltap_run, changed_text, compile, installed, matrix,
+    one_line, record,
+};
+use serde_json::Value;
+
+/// With debugging information.
+fn program(build: &'static calltap_e2e::Build) -> Program {
+    compile(build, &["values.cpp"], &["-g", "-fno-inline"])
+}
+
+/// What the program said behind a word.
+fn said(run: &Run, word: &str) -> Vec<String> {
+    run.stdout
+        .lines()
+        .filter_map(|line| line.strip_prefix(word)?.strip_prefix(' '))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// `calltap watch FUNCTION ... -- program`: what the program said, and the calls that were shown, without their times and callers.
+fn watch(program: &Program, flags: &[&str]) -> (Run, Vec<String>) {
+    let answer = program.directory().join("answer");
+    let (place, path) = (answer.to_string_lossy().into_owned(), program.path.to_string_lossy().into_owned());
+    let run = calltap_run(&[&["watch"], flags, &["-o", &place, "--", &path]].concat());
+    assert!(run.status.success(), "{flags:?}: {}", run.stderr);
+    let text = std::fs::read_to_string(&answer).expect("an answer");
+    (run, text.lines().filter_map(call).collect())
+}
+
+/// Of a line, what stands between the duration and the caller.
+fn call(line: &str) -> Option<String> {
+    let words: Vec<&str> = line.split("  ").map(str::trim).filter(|word| !word.is_empty()).collect();
+    let end = words.iter().position(|word| word.starts_with("<- ")).unwrap_or(words.len());
+    Some(words.get(3..end)?.join("  "))
+}
+
+fn check_all(program: &Program) {
+    let functions = ["integers", "on_the_stack", "floats", "texts", "strings"];
+    let (run, shown) = watch(program, &[&functions[..], &["-A", "all", "-R"]].concat());
+    assert_eq!(shown, said(&run, "call"), "{}", program.name);
+}
+
+#[test]
+fn debugging_information_tells_arguments_and_results() {
+    for (_, build) in matrix() {
+        check_all(&program(build));
+    }
+}
+
+#[test]
+fn of_unmodified_programs_as_well() {
+    for build in installed(BARE).filter(|build| !build.name.contains("stripped")) {
+        check_all(&program(build));
+    }
+    for build in installed(PLACED).filter(|build| build.compilers[0] != "musl-gcc") {
+        check_all(&program(build));
+    }
+}
+
+#[test]
+fn pointers_to_structures_are_followed() {
+    let program = program(GCC);
+    let items = "r->id,r->port,r->host,r->body.bytes,r->next->host,c";
+    let (run, shown) = watch(&program, &["structures", "-A", items, "-R"]);
+    let plain: Vec<String> = shown
+        .iter()
+        .map(|line| line.replace("r->next->host", "next").replace("r->body.", "").replace("r->", ""))
+        .collect();
+    let expected: Vec<String> =
+        said(&run, "items").into_iter().filter(|line| line.starts_with("structures")).collect();
+    assert_eq!(plain, expected);
+    // The same by offsets, without debugging information.
+    let stripped = compile(GCC, &["values.cpp"], &["-fno-inline"]);
+    let items = "+0(arg1)/d32,+4(arg1)/u16,+0(+8(arg1))/s,+16(arg1)/u64,+0(+8(+32(arg1)))/s,arg2/d32";
+    let (_, shown) = watch(&stripped, &["structures", "-A", items]);
+    for (n, line) in shown.iter().enumerate() {
+        let values: Vec<&str> =
+            line.split(['=', ',', ')']).filter(|part| !part.contains("arg") && !part.is_empty()).collect();
+        let bytes = (4096 + n).to_string();
+        assert_eq!(values, ["1", "443", "\"first\"", &bytes, "\"second\"", "7"], "{line}");
+    }
+    assert_eq!(shown.len(), 3);
+}
+
+#[test]
+fn structures_in_registers_and_in_memory_move_the_arguments_behind_them() {
+    let program = program(GCC);
+    let (run, shown) = watch(&program, &["mixed", "-A", "after,last", "-R"]);
+    let expected: Vec<String> =
+        said(&run, "items").into_iter().filter(|line| line.starts_with("mixed")).collect();
+    assert_eq!(shown, expected);
+    let (run, shown) = watch(&program, &["returns_large", "-A", "n"]);
+    let expected: Vec<String> =
+        said(&run, "items").into_iter().filter(|line| line.starts_with("returns_large")).collect();
+    assert_eq!(shown, expected);
+}
+
+#[test]
+fn a_recording_has_them_in_every_view() {
+    let program = program(GCC);
+    let flags =
+        ["-A", "integers", "-A", "texts@a,c/s3", "-R", "integers", "-R", "recursive", "-A", "recursive@arg1"];
+    let recording = record(&program, &flags, &Expect::default());
+    let trace = recording.trace.to_string_lossy().into_owned();
+    let replay = calltap_run(&["replay", "-i", &trace]).stdout;
+    for line in [
+        "integers(a=-1, b=65535, c=-70000, d=1099511627776, e=true, f='x'); /* ret=",
+        "texts(a=\"hello\", c=\"lin\"...);",
+        "recursive(arg1=20) {",
+        "recursive(arg1=0); /* ret=0 */",
+        "} /* ret=210 */",
+        "floats();",
+    ] {
+        assert!(replay.contains(line), "{line}: {replay}");
+    }
+    let lines = calltap_run(&["watch", "recursive", "--json", "-i", &trace]).stdout;
+    let first: Value = serde_json::from_str(lines.lines().next().expect("a line")).expect("JSON");
+    assert_eq!((&first["arguments"]["arg1"], &first["results"]["retval"]), (&0.into(), &0.into()), "{first}");
+    let chrome = calltap_run(&["export", "--to", "chrome", "-i", &trace]).stdout;
+    let chrome: Value = serde_json::from_str(&chrome).expect("JSON");
+    let with = |event: &&Value| event["args"]["arg1"] == 20;
+    assert!(chrome["traceEvents"].as_array().into_iter().flatten().any(|event| with(&event)), "{chrome}");
+}
+
+#[test]
+fn only_calls_for_which_a_condition_holds_are_recorded() {
+    let program = program(GCC);
+    for (condition, calls) in [
+        ("filtered@n > 40", 3 * 9),
+        ("filtered@n < -45 && flags & 1", 3 * 2),
+        ("filtered@flags & 0x40 == 64", 3 * 36),
+        ("filtered@arg2/u8 == 7", 3),
+        ("structures@r->next->port == 8080", 3),
+        ("structures@r->next->next->port == 1", 0),
+    ] {
+        let function = condition.split('@').next().unwrap_or_default();
+        let recording = record(&program, &["--if", condition], &Expect::default());
+        let rows = recording.rows();
+        let count = |name: &str| {
+            rows.iter()
+                .filter(|row| row["function"] == name)
+                .map(|row| row["calls"].as_u64().unwrap_or(0))
+                .sum::<u64>()
+        };
+        assert_eq!((count(function), count("floats")), (calls, 3), "{condition}");
+        let path = program.path.to_string_lossy().into_owned();
+        let counted = calltap_run(&["count", function, "--if", condition, "--json", "--", &path]).stdout;
+        let counted =
+            counted.lines().rev().find(|line| line.starts_with('{')).map(str::to_owned).unwrap_or_default();
+        let counted: Value =
+            serde_json::from_str(&counted).unwrap_or_else(|error| panic!("{error}: {counted}"));
+        let hits: u64 = counted["functions"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|row| row["calls"].as_u64())
+            .sum();
+        assert_eq!(hits, calls, "{condition}: {counted}");
+    }
+}
+
+#[test]
+fn a_running_process_is_asked_and_left_as_it_was() {
+    let resident = Resident::start(&compile(GCC, &["requests.c"], &["-g"]), &["forever"]);
+    let pid = resident.pid.to_string();
+    let answer = calltap_run(&["watch", "handle", "-A", "all", "-R", "-n", "50", "--json", "-p", &pid]);
+    assert!(answer.status.success(), "{}", answer.stderr);
+    let lines: Vec<Value> =
+        answer.stdout.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    assert!(lines.iter().filter(|line| line["arguments"].is_object()).count() == 50, "{}", answer.stdout);
+    assert_eq!(changed_text(resident.pid), [""; 0]);
+}
+
+#[test]
+fn what_cannot_be_read_is_told_in_one_line() {
+    let program = program(GCC);
+    let path = program.path.to_string_lossy().into_owned();
+    for (flags, why) in [
+        (
+            &["-A", "integers@nothing_like"][..],
+            "no parameter is called 'nothing_like' (there are: a, b, c, d, e, f)",
+        ),
+        (&["-A", "structures@r->nothing"], "there is no 'nothing' (there are: id, port, host, body, next)"),
+        (&["-A", "no_such_function@arg1"], "no traceable function matches 'no_such_function'"),
+        (&["-A", "integers@retval"], "belongs to -R"),
+        (&["-R", "integers@a"], "belongs to -A"),
+        (&["-R", "nothing@retval"], "returns nothing"),
+        (&["--if", "integers@a >"], "'' is no number (in 'a >')"),
+        (&["--if", "floats@a > 1"], "only whole ones can be compared"),
+        (&["-A", "integers@a/q"], "is no form"),
+        (&["-A", "integers@a", "--clock", "sparse"], "no room for values"),
+    ] {
+        let run = calltap_run(&[&["record"], flags, &["--", &path]].concat());
+        one_line(&run, &[why]);
+    }
+}

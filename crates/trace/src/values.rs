@@ -1,0 +1,134 @@
+//! What the bytes that come with events mean.
+
+use crate::{Captured, Value, ValueForm};
+use std::fmt;
+
+/// A value of a call.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Datum<'a> {
+    /// It could not be read.
+    Unreadable,
+    /// A whole number.
+    Signed(i64),
+    /// One without a sign.
+    Unsigned(u64),
+    /// One that is shown in hexadecimal.
+    Hex(u64),
+    /// An address.
+    Pointer(u64),
+    /// A floating-point number.
+    Float(f64),
+    /// True or false.
+    Bool(bool),
+    /// A character.
+    Char(u8),
+    /// In the place of a text: its address is 0.
+    Null,
+    /// A text, and whether there was more of it.
+    Text(&'a [u8], bool),
+}
+
+impl Captured {
+    /// The values that come with an entry or a return, as far as the bytes go.
+    pub fn read<'a>(&'a self, returns: bool, bytes: &'a [u8]) -> impl Iterator<Item = (&'a str, Datum<'a>)> {
+        let values = if returns { &self.results } else { &self.arguments };
+        let (mask, mut rest) = bytes.split_at_checked(2).unwrap_or((&[0, 0], &[]));
+        let mask = u16::from_le_bytes([mask[0], mask[1]]);
+        let known = values.iter().zip(0..).filter(|_| !bytes.is_empty());
+        known.map_while(move |(Value { name, form }, n)| {
+            let datum = if mask >> (n % 16) & 1 == 1 { Datum::Unreadable } else { form.take(&mut rest)? };
+            Some((name.as_str(), datum))
+        })
+    }
+}
+
+impl ValueForm {
+    fn take<'a>(self, rest: &mut &'a [u8]) -> Option<Datum<'a>> {
+        let mut bytes = |length: usize| {
+            let (taken, left) = rest.split_at_checked(length)?;
+            *rest = left;
+            Some(taken)
+        };
+        let mut number = |length: u8| {
+            let taken = bytes(length.into())?;
+            Some(taken.iter().rev().fold(0_u64, |number, byte| number << 8 | u64::from(*byte)))
+        };
+        Some(match self {
+            ValueForm::Signed(length @ 1..=8) => {
+                let unused = 64 - 8 * u32::from(length);
+                Datum::Signed(((number(length)? << unused) as i64) >> unused)
+            }
+            ValueForm::Unsigned(length @ 1..=8) => Datum::Unsigned(number(length)?),
+            ValueForm::Hex(length @ 1..=8) => Datum::Hex(number(length)?),
+            ValueForm::Pointer => Datum::Pointer(number(8)?),
+            ValueForm::Float(4) => Datum::Float(f32::from_bits(number(4)? as u32).into()),
+            ValueForm::Float(8) => Datum::Float(f64::from_bits(number(8)?)),
+            ValueForm::Bool => Datum::Bool(number(1)? != 0),
+            ValueForm::Char => Datum::Char(number(1)? as u8),
+            ValueForm::Text => {
+                let head = number(1)?;
+                if head == 0x80 {
+                    return Some(Datum::Null);
+                }
+                Datum::Text(bytes(head as usize & 0x7F)?, head & 0x80 != 0)
+            }
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for Datum<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Datum::Unreadable => out.write_str("<unreadable>"),
+            Datum::Null => out.write_str("NULL"),
+            Datum::Signed(number) => write!(out, "{number}"),
+            Datum::Unsigned(number) => write!(out, "{number}"),
+            Datum::Hex(number) | Datum::Pointer(number) => write!(out, "{number:#x}"),
+            Datum::Float(number) => write!(out, "{number:?}"),
+            Datum::Bool(truth) => write!(out, "{truth}"),
+            Datum::Char(c) => write!(out, "'{}'", c.escape_ascii()),
+            Datum::Text(text, more) => {
+                let text = String::from_utf8_lossy(text);
+                write!(out, "\"{}\"{}", text.escape_debug(), if more { "..." } else { "" })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(forms: &[ValueForm], bytes: &[u8], expected: &str) {
+        let value = |form: &ValueForm| Value { name: "v".to_owned(), form: *form };
+        let captured = Captured { arguments: forms.iter().map(value).collect(), results: Vec::new() };
+        let shown: Vec<String> = captured.read(false, bytes).map(|(_, datum)| datum.to_string()).collect();
+        assert_eq!(shown.join(" "), expected);
+        assert_eq!(captured.read(true, bytes).count(), 0);
+    }
+
+    #[test]
+    fn bytes_are_read_by_their_forms() {
+        use ValueForm::*;
+        check(&[Signed(1), Unsigned(2), Hex(1), Char], &[0, 0, 0xFF, 1, 2, 0x2A, b'\n'], "-1 513 0x2a '\\n'");
+        check(&[Text, Bool, Text], &[0, 0, 2, b'h', b'"', 1, 0x81, b'x'], "\"h\\\"\" true \"x\"...");
+        check(&[Text, Char], &[0, 0, 0x80, b'c'], "NULL 'c'");
+        check(&[Signed(4), Text, Signed(1)], &[2, 0, 5, 0, 0, 0, 7], "5 <unreadable> 7");
+        check(
+            &[Float(8), Float(4)],
+            &[&[0, 0][..], &1.5f64.to_le_bytes(), &0.25f32.to_le_bytes()].concat(),
+            "1.5 0.25",
+        );
+    }
+
+    #[test]
+    fn what_is_cut_off_or_nonsense_is_not_shown() {
+        use ValueForm::*;
+        check(&[Signed(4), Signed(4)], &[0, 0, 1, 0, 0, 0, 2], "1");
+        check(&[Text], &[0, 0, 9, b'x'], "");
+        check(&[Signed(99)], &[0, 0, 1], "");
+        check(&[Signed(1)], &[0], "");
+        check(&[Signed(1)], &[], "");
+    }
+}

@@ -1,0 +1,370 @@
+//! From operands to the steps that read them.
+
+use crate::words::{Condition, Form, Item, Operand, Rule, Term};
+use calltap_abi::values::{DECIDES, SIGNED, STORES, TEXT, VALUES, WORDS, compare, register, step, word};
+use calltap_sites::types::{Parameter, Passed, Shape, Signature, Type, Types};
+use calltap_trace::{Captured, Value, ValueForm};
+use std::sync::Arc;
+
+/// What is known of a function by debugging information.
+#[derive(Clone, Debug)]
+pub struct Known {
+    /// The file's.
+    pub types: Arc<Types>,
+    /// The function's.
+    pub signature: Signature,
+}
+
+/// What is read of a function's calls.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Program {
+    /// For the hook.
+    pub words: Vec<u64>,
+    /// What the bytes mean.
+    pub captured: Arc<Captured>,
+}
+
+/// Why nothing can be read of a function.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Trouble {
+    /// A clause.
+    pub why: String,
+    /// It is a condition that cannot be decided: then no call is one for which it holds.
+    pub undecided: bool,
+}
+
+impl From<String> for Trouble {
+    fn from(why: String) -> Trouble {
+        Trouble { why, undecided: false }
+    }
+}
+
+/// Bytes of text that are read where nobody says how many.
+const TEXT_BYTES: u8 = 64;
+/// Bytes of the longest address that is still a number.
+const WORD: u8 = 8;
+
+/// A value that the steps so far have made.
+struct Have {
+    steps: Vec<u64>,
+    what: What,
+}
+
+enum What {
+    /// A word of which nothing is known.
+    Plain,
+    /// A value of a type.
+    Of(Type),
+    /// The address of something of a type.
+    AddressOf(Type),
+    /// The address of something.
+    Address,
+    /// The steps make the first of two words; these make the second.
+    Pair(Vec<u64>),
+}
+
+/// The program for a function. None: there is nothing to read after all.
+pub fn compile(
+    arguments: &[&Rule],
+    results: &[&Rule],
+    conditions: &[&Condition],
+    known: Option<&Known>,
+) -> Result<Option<Program>, Trouble> {
+    let (mut entry, mut exit) = (Vec::new(), Vec::new());
+    let mut captured = Captured::default();
+    for condition in conditions {
+        for term in &condition.terms {
+            decide(term, known, &mut entry).map_err(|why| Trouble { why, undecided: true })?;
+        }
+    }
+    let decides = !entry.is_empty();
+    for rule in arguments {
+        if rule.items.is_empty() && known.is_none() {
+            let why = "no debugging information tells its arguments: name them, as in FUNCTION@arg1,arg2/s";
+            return Err(why.to_owned().into());
+        }
+        for item in if rule.items.is_empty() { parameters(known) } else { rule.items.clone() } {
+            if is_result(&item.operand) {
+                return Err(format!(
+                    "'{}' is known when the function returns only: it belongs to -R",
+                    item.name
+                )
+                .into());
+            }
+            let named = rule.items.is_empty();
+            match read(&item, known, &mut entry) {
+                Ok(form) => captured.arguments.push(Value { name: item.name, form }),
+                Err(_) if named => {}
+                Err(why) => return Err(why.into()),
+            }
+        }
+    }
+    for rule in results {
+        for item in if rule.items.is_empty() { result(known) } else { rule.items.clone() } {
+            if !is_result(&item.operand) {
+                return Err(format!(
+                    "'{}' is known when the function is entered only: it belongs to -A",
+                    item.name
+                )
+                .into());
+            }
+            let form = read(&item, known, &mut exit)?;
+            captured.results.push(Value { name: item.name, form });
+        }
+    }
+    if captured.arguments.len().max(captured.results.len()) > VALUES {
+        return Err(format!("more than {VALUES} values of a call").into());
+    }
+    if entry.is_empty() && exit.is_empty() {
+        return Ok(None);
+    }
+    let behind = 1 + entry.len();
+    let length = behind + exit.len();
+    if length > WORDS {
+        return Err("this is too much to read of one call".to_owned().into());
+    }
+    let flags = if captured.arguments.is_empty() { 0 } else { STORES } | if decides { DECIDES } else { 0 };
+    let at = if exit.is_empty() { 0 } else { behind as u64 };
+    let mut words = vec![flags | at << 8 | (length as u64) << 16];
+    words.append(&mut entry);
+    words.append(&mut exit);
+    Ok(Some(Program { words, captured: Arc::new(captured) }))
+}
+
+/// All parameters.
+fn parameters(known: Option<&Known>) -> Vec<Item> {
+    let parameters = known.map_or(&[][..], |known| &known.signature.parameters);
+    let name = |parameter: &Parameter, n: usize| parameter.name.clone().unwrap_or_else(|| format!("arg{n}"));
+    let item = |(n, parameter): (usize, &Parameter)| Item {
+        name: name(parameter, n),
+        operand: Operand::Argument(n as u8),
+        form: None,
+    };
+    (1..).zip(parameters).take(VALUES).map(item).collect()
+}
+
+/// The result, if there is one.
+fn result(known: Option<&Known>) -> Vec<Item> {
+    let nothing = known.is_some_and(|known| known.signature.result.is_none());
+    let item = Item { name: "retval".to_owned(), operand: Operand::Result, form: None };
+    if nothing { Vec::new() } else { vec![item] }
+}
+
+fn is_result(operand: &Operand) -> bool {
+    match operand {
+        Operand::Result | Operand::VectorResult => true,
+        Operand::Field(inner, _) | Operand::At(_, inner) => is_result(inner),
+        _ => false,
+    }
+}
+
+fn register(n: u8) -> Vec<u64> {
+    vec![word(step::REGISTER, register::ARGUMENTS[usize::from(n) % register::ARGUMENTS.len()], 0)]
+}
+
+fn stack(n: u8) -> Vec<u64> {
+    vec![word(step::STACK, n, 0)]
+}
+
+fn evaluate(operand: &Operand, known: Option<&Known>) -> Result<Have, String> {
+    let have = |steps: Vec<u64>, what: What| Ok(Have { steps, what });
+    let parameter = |n: u8| known?.signature.parameters.get(usize::from(n) - 1);
+    match operand {
+        Operand::Argument(n) => match parameter(*n) {
+            Some(found) => passed(found, &format!("arg{n}")),
+            None if *n <= 6 => have(register(n - 1), What::Plain),
+            None => have(stack(n - 6), What::Plain),
+        },
+        Operand::Vector(n) => have(vec![word(step::XMM, n - 1, 0)], What::Plain),
+        Operand::VectorResult => have(vec![word(step::XMM, 0, 0)], What::Plain),
+        Operand::Result => {
+            let [first, second] = register::RESULTS.map(|register| vec![word(step::REGISTER, register, 0)]);
+            match known.map(|known| &known.signature) {
+                None => have(first, What::Plain),
+                Some(Signature { result: None, .. }) => Err("the function returns nothing".to_owned()),
+                Some(Signature { result: Some(of), result_in_registers, .. }) => match of.shape {
+                    Shape::Float(_) => have(vec![word(step::XMM, 0, 0)], What::Of(*of)),
+                    _ if !result_in_registers => have(first, What::AddressOf(*of)),
+                    Shape::Slice => have(first, What::Pair(second)),
+                    Shape::Other(_) => have(first, What::Plain),
+                    _ => have(first, What::Of(*of)),
+                },
+            }
+        }
+        Operand::Named(name) => {
+            let Some(known) = known else {
+                return Err(format!(
+                    "no debugging information tells which argument is '{name}': write arg1, arg2 ..."
+                ));
+            };
+            let found = known.signature.parameters.iter().find(|found| found.name.as_deref() == Some(name));
+            let names = || known.signature.parameters.iter().filter_map(|found| found.name.as_deref());
+            let others = || names().collect::<Vec<_>>().join(", ");
+            passed(
+                found.ok_or_else(|| format!("no parameter is called '{name}' (there are: {})", others()))?,
+                name,
+            )
+        }
+        Operand::Field(inner, name) => field(evaluate(inner, known)?, name, known),
+        Operand::At(offset, inner) => {
+            let mut inner = value(evaluate(inner, known)?)?;
+            inner.steps.push(word(step::ADD, 0, *offset));
+            have(inner.steps, What::Address)
+        }
+    }
+}
+
+fn passed(parameter: &Parameter, name: &str) -> Result<Have, String> {
+    let of = What::Of(parameter.of);
+    Ok(match parameter.passed {
+        Passed::Integer(n) => {
+            let is_moved = matches!(parameter.of.shape, Shape::Other(size) if size > u64::from(WORD));
+            Have { steps: register(n), what: if is_moved { What::AddressOf(parameter.of) } else { of } }
+        }
+        Passed::Pair(n) if parameter.of.shape == Shape::Slice => {
+            Have { steps: register(n), what: What::Pair(register(n + 1)) }
+        }
+        Passed::Pair(n) => Have { steps: register(n), what: What::Plain },
+        Passed::Vector(n) => Have { steps: vec![word(step::XMM, n, 0)], what: of },
+        Passed::Stack(n) => Have { steps: stack(n), what: of },
+        Passed::Apart => return Err(format!("'{name}' is passed in several places, and cannot be read")),
+    })
+}
+
+fn field(have: Have, name: &str, known: Option<&Known>) -> Result<Have, String> {
+    let Have { mut steps, what } = have;
+    let (of, known) = match (what, known) {
+        (What::Of(of) | What::AddressOf(of), Some(known)) => (of, known),
+        (_, None) => return Err(format!("no debugging information tells where '{name}' is: write +8(arg1)")),
+        _ => return Err(format!("it is not known what '{name}' would be a part of")),
+    };
+    let Some((offset, of)) = known.types.member(of, name) else {
+        let members = known.types.members(of).join(", ");
+        return Err(format!("there is no '{name}' (there are: {members})"));
+    };
+    let offset = i32::try_from(offset).map_err(|_| format!("'{name}' is too far away"))?;
+    let what = match width(of.shape) {
+        Some(width) => {
+            steps.push(word(step::LOAD, width, offset));
+            What::Of(of)
+        }
+        None => {
+            steps.push(word(step::ADD, 0, offset));
+            What::AddressOf(of)
+        }
+    };
+    Ok(Have { steps, what })
+}
+
+/// In what width something of this shape is read from memory.
+fn width(shape: Shape) -> Option<u8> {
+    Some(match shape {
+        Shape::Signed(bytes) => bytes | SIGNED,
+        Shape::Unsigned(bytes) | Shape::Float(bytes) => bytes,
+        Shape::Bool | Shape::Char => 1,
+        Shape::Pointer | Shape::Text | Shape::String => WORD,
+        Shape::Slice | Shape::Other(_) => return None,
+    })
+}
+
+/// What lies at an address, if that is what there is.
+fn value(mut have: Have) -> Result<Have, String> {
+    if let What::Address = have.what {
+        have.steps.push(word(step::LOAD, WORD, 0));
+        have.what = What::Plain;
+    }
+    Ok(have)
+}
+
+fn decide(term: &Term, known: Option<&Known>, steps: &mut Vec<u64>) -> Result<(), String> {
+    let have = value(evaluate(&term.item.operand, known)?)?;
+    let shape = match have.what {
+        What::Of(of) => Some(of.shape),
+        _ => None,
+    };
+    steps.extend(have.steps);
+    let (width, signed) = match (term.item.form, shape) {
+        (Some(Form::Signed(bytes)), _) => (Some(bytes | SIGNED), true),
+        (Some(Form::Unsigned(bytes) | Form::Hex(bytes)), _) => (Some(bytes), false),
+        (Some(Form::Char | Form::Bool), _) => (Some(1), false),
+        (Some(_), _) => (None, false),
+        (None, Some(Shape::Float(_))) => {
+            return Err(format!(
+                "'{}' is a floating-point number: only whole ones can be compared",
+                term.item.name
+            ));
+        }
+        (None, Some(shape)) => (width(shape), matches!(shape, Shape::Signed(_))),
+        (None, None) => (None, true),
+    };
+    steps.extend(width.map(|width| word(step::NARROW, width, 0)));
+    if let Some(mask) = term.mask {
+        steps.extend([word(step::AND, 0, 0), mask]);
+    }
+    steps.extend([word(step::IF, term.how | if signed { compare::SIGNED } else { 0 }, 0), term.with]);
+    Ok(())
+}
+
+/// The steps that store a value, and its form.
+fn read(item: &Item, known: Option<&Known>, steps: &mut Vec<u64>) -> Result<ValueForm, String> {
+    let have = evaluate(&item.operand, known)?;
+    // A text may be what is there, or what that leads to.
+    let is_text = matches!(item.form, Some(Form::Text(_)));
+    let Have { steps: made, what } =
+        if is_text && matches!(have.what, What::Address) { have } else { value(have)? };
+    let shape = match (&what, item.form) {
+        (_, Some(form)) => return Ok(store(form, made, steps)),
+        (What::Of(of) | What::AddressOf(of), None) => of.shape,
+        (What::Pair(_), None) => Shape::Slice,
+        (What::Plain | What::Address, None) => Shape::Signed(WORD),
+    };
+    let slice = |steps: &mut Vec<u64>, length: Vec<u64>, start: Vec<u64>| {
+        steps.extend(length);
+        steps.push(word(step::KEEP, 0, 0));
+        steps.extend(start);
+        steps.push(word(step::SLICE, TEXT_BYTES.min(TEXT), 0));
+        ValueForm::Text
+    };
+    let at = |offset: i32| {
+        let mut steps = made.clone();
+        steps.push(word(step::LOAD, WORD, offset));
+        steps
+    };
+    let form = match shape {
+        Shape::Signed(bytes) => Form::Signed(bytes),
+        Shape::Unsigned(bytes) => Form::Unsigned(bytes),
+        Shape::Float(bytes) => Form::Float(bytes),
+        Shape::Bool => Form::Bool,
+        Shape::Char => Form::Char,
+        Shape::Text => Form::Text(TEXT_BYTES),
+        Shape::Pointer => Form::Pointer,
+        Shape::Slice => {
+            return Ok(match what {
+                What::Pair(second) => slice(steps, second, made),
+                _ => slice(steps, at(i32::from(WORD)), at(0)),
+            });
+        }
+        Shape::String => return Ok(slice(steps, at(i32::from(WORD)), at(0))),
+        Shape::Other(_) => match what {
+            What::AddressOf(_) => Form::Pointer,
+            _ => Form::Hex(WORD),
+        },
+    };
+    Ok(store(form, made, steps))
+}
+
+fn store(form: Form, made: Vec<u64>, steps: &mut Vec<u64>) -> ValueForm {
+    steps.extend(made);
+    let (last, form) = match form {
+        Form::Signed(bytes) => (word(step::STORE, bytes, 0), ValueForm::Signed(bytes)),
+        Form::Unsigned(bytes) => (word(step::STORE, bytes, 0), ValueForm::Unsigned(bytes)),
+        Form::Hex(bytes) => (word(step::STORE, bytes, 0), ValueForm::Hex(bytes)),
+        Form::Float(bytes) => (word(step::STORE, bytes, 0), ValueForm::Float(bytes)),
+        Form::Char => (word(step::STORE, 1, 0), ValueForm::Char),
+        Form::Bool => (word(step::STORE, 1, 0), ValueForm::Bool),
+        Form::Pointer => (word(step::STORE, WORD, 0), ValueForm::Pointer),
+        Form::Text(most) => (word(step::TEXT, most, 0), ValueForm::Text),
+    };
+    steps.push(last);
+    form
+}

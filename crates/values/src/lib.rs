@@ -1,0 +1,59 @@
+//! Arguments, results and conditions: from the user's words ([`words`]), with the help of debugging information where there is some, to the programs
+//! that a hook runs (`calltap_abi::values`), and what their bytes mean.
+//!
+//! Safe code that only computes.
+#![forbid(unsafe_code)]
+
+mod compile;
+pub mod words;
+
+pub use compile::{Known, Program, Trouble};
+
+use calltap_names::Glob;
+use std::sync::Arc;
+use words::{Condition, Rule};
+
+/// Everything that is to be read, and on which conditions calls are recorded.
+#[derive(Clone, Debug, Default)]
+pub struct Rules {
+    arguments: Vec<Rule>,
+    results: Vec<Rule>,
+    conditions: Vec<Condition>,
+}
+
+impl Rules {
+    /// Reads what the user has written: arguments, results, conditions.
+    pub fn new(arguments: &[String], results: &[String], conditions: &[String]) -> Result<Rules, String> {
+        let rules = |texts: &[String]| texts.iter().map(|text| words::rule(text)).collect::<Result<_, _>>();
+        let conditions = conditions.iter().map(|text| words::condition(text)).collect::<Result<_, _>>()?;
+        Ok(Rules { arguments: rules(arguments)?, results: rules(results)?, conditions })
+    }
+
+    /// There are none.
+    pub fn is_empty(&self) -> bool {
+        self.arguments.is_empty() && self.results.is_empty() && self.conditions.is_empty()
+    }
+
+    /// The functions that they name.
+    pub fn globs(&self) -> impl Iterator<Item = &Glob> {
+        let conditions = self.conditions.iter().filter_map(|condition| condition.glob.as_ref());
+        self.arguments.iter().chain(&self.results).map(|rule| &rule.glob).chain(conditions)
+    }
+
+    /// What is to be read of a function, whose names `is` knows. None: nothing.
+    pub fn of(
+        &self,
+        is: &dyn Fn(&Glob) -> bool,
+        known: &dyn Fn() -> Option<Known>,
+    ) -> Result<Option<Arc<Program>>, Trouble> {
+        let arguments: Vec<&Rule> = self.arguments.iter().filter(|rule| is(&rule.glob)).collect();
+        let results: Vec<&Rule> = self.results.iter().filter(|rule| is(&rule.glob)).collect();
+        let conditions: Vec<&Condition> =
+            self.conditions.iter().filter(|condition| condition.glob.as_ref().is_none_or(is)).collect();
+        if arguments.is_empty() && results.is_empty() && conditions.is_empty() {
+            return Ok(None);
+        }
+        let program = compile::compile(&arguments, &results, &conditions, known().as_ref())?;
+        Ok(program.map(Arc::new))
+    }
+}

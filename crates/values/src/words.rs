@@ -1,0 +1,322 @@
+//! The language: `GLOB@ITEM,...` and conditions.
+//!
+//! ```text
+//! rule      = GLOB [ "@" item { "," item } ]
+//! item      = operand [ "/" form ]
+//! operand   = "argN" | "fpargN" | "retval" | "fpretval" | parameter | operand "->" field | operand "." field
+//!           | ("+" | "-") NUMBER "(" operand ")"                     what lies in memory there, as the kernel's probes write it
+//! form      = ("d" | "u" | "x" | "f") [ bits ] | "s" [ bytes ] | "c" | "b" | "p"
+//! condition = [ GLOB "@" ] term { "&&" term }
+//! term      = operand [ "/" form ] [ "&" number ] [ ("==" | "!=" | "<" | "<=" | ">" | ">=") number ]
+//! ```
+
+use calltap_abi::values::{TEXT, compare};
+use calltap_names::Glob;
+
+/// What is read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Operand {
+    /// An argument, from 1: the parameter of that number; where nothing is known of parameters, what is passed as an integer there.
+    Argument(u8),
+    /// A floating-point argument, from 1, by its register.
+    Vector(u8),
+    /// What is returned.
+    Result,
+    /// What is returned in a vector register.
+    VectorResult,
+    /// A parameter by its name.
+    Named(String),
+    /// A member of the structure that the operand is, or leads to.
+    Field(Box<Operand>, String),
+    /// What lies so far from where the operand leads.
+    At(i32, Box<Operand>),
+}
+
+/// How a value is taken and shown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Form {
+    /// With a sign, of so many bytes.
+    Signed(u8),
+    /// Without.
+    Unsigned(u8),
+    /// In hexadecimal.
+    Hex(u8),
+    /// Floating-point.
+    Float(u8),
+    /// A text of at most so many bytes.
+    Text(u8),
+    /// A character.
+    Char,
+    /// True or false.
+    Bool,
+    /// An address.
+    Pointer,
+}
+
+/// An operand with its form.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Item {
+    /// As it was written, without the form.
+    pub name: String,
+    /// What is read.
+    pub operand: Operand,
+    /// How. None: as its type says.
+    pub form: Option<Form>,
+}
+
+/// Part of a condition.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Term {
+    /// What is compared.
+    pub item: Item,
+    /// These bits of it.
+    pub mask: Option<u64>,
+    /// How: one of [`compare`].
+    pub how: u8,
+    /// With what.
+    pub with: u64,
+}
+
+/// What is read of the functions that a glob names. Without items: all that is known.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    /// Which functions.
+    pub glob: Glob,
+    /// What.
+    pub items: Vec<Item>,
+}
+
+/// Calls of the functions that a glob names are recorded only if all terms hold.
+#[derive(Clone, Debug)]
+pub struct Condition {
+    /// Which functions; none: all.
+    pub glob: Option<Glob>,
+    /// What must hold.
+    pub terms: Vec<Term>,
+}
+
+/// Text that is shown of texts, unless somebody says how much.
+const TEXT_BYTES: u8 = 64;
+/// Operands in operands.
+const DEEPEST: usize = 16;
+
+/// Reads `GLOB@ITEM,...`.
+pub fn rule(text: &str) -> Result<Rule, String> {
+    let (glob, items) = text.split_once('@').unwrap_or((text, ""));
+    if glob.is_empty() {
+        return Err(format!("'{text}': no function is named (FUNCTION@arg1,...)"));
+    }
+    let items =
+        items.split(',').filter(|item| !item.trim().is_empty()).map(item).collect::<Result<_, _>>()?;
+    Ok(Rule { glob: Glob::new(glob), items })
+}
+
+/// Reads a condition.
+pub fn condition(text: &str) -> Result<Condition, String> {
+    let (glob, terms) = match text.split_once('@') {
+        Some((glob, terms)) => (Some(Glob::new(glob.trim())), terms),
+        None => (None, text),
+    };
+    if terms.contains("||") {
+        return Err(format!("'{text}': conditions are joined by && only"));
+    }
+    let terms = terms.split("&&").map(term).collect::<Result<_, _>>()?;
+    Ok(Condition { glob, terms })
+}
+
+fn item(text: &str) -> Result<Item, String> {
+    let text = text.trim();
+    let (name, form) = match text.rsplit_once('/') {
+        Some((name, form)) => (name.trim(), Some(self::form(form.trim())?)),
+        None => (text, None),
+    };
+    let operand = operand(name, 0)?;
+    let form = form.or(match operand {
+        Operand::Vector(_) | Operand::VectorResult => Some(Form::Float(8)),
+        _ => None,
+    });
+    Ok(Item { name: name.to_owned(), operand, form })
+}
+
+fn form(text: &str) -> Result<Form, String> {
+    let wrong = || {
+        format!(
+            "'{text}' is no form: there are d, u, x (with 8, 16, 32 or 64 bits), f (32, 64), s (with bytes), c, b, p"
+        )
+    };
+    let (letter, number) = text.split_at_checked(1).ok_or_else(wrong)?;
+    let number = match number {
+        "" => None,
+        digits => Some(digits.parse::<u32>().map_err(|_| wrong())?),
+    };
+    let bytes = |known: &[u32]| {
+        let bits = number.unwrap_or(64);
+        known.contains(&bits).then_some((bits / 8) as u8).ok_or_else(wrong)
+    };
+    let numbers = [8, 16, 32, 64];
+    Ok(match (letter, number) {
+        ("d" | "i", _) => Form::Signed(bytes(&numbers)?),
+        ("u", _) => Form::Unsigned(bytes(&numbers)?),
+        ("x", _) => Form::Hex(bytes(&numbers)?),
+        ("f", _) => Form::Float(bytes(&numbers[2..])?),
+        ("s", None) => Form::Text(TEXT_BYTES),
+        ("s", Some(most)) => match u8::try_from(most).ok().filter(|most| (1..=TEXT).contains(most)) {
+            Some(most) => Form::Text(most),
+            None => return Err(format!("'{text}': texts are read up to {TEXT} bytes")),
+        },
+        ("c", None) => Form::Char,
+        ("b", None) => Form::Bool,
+        ("p", None) => Form::Pointer,
+        _ => return Err(wrong()),
+    })
+}
+
+fn operand(text: &str, depth: usize) -> Result<Operand, String> {
+    let text = text.trim();
+    let wrong = || {
+        format!(
+            "'{text}' is nothing that can be read: there are arg1, fparg1, retval, names of parameters, name->field, +8(arg1)"
+        )
+    };
+    if depth == DEEPEST {
+        return Err(wrong());
+    }
+    if let Some(inner) = text.strip_suffix(')') {
+        let (offset, inner) = inner.split_once('(').ok_or_else(wrong)?;
+        let offset = number(offset).and_then(|offset| i32::try_from(offset as i64).ok()).ok_or_else(wrong)?;
+        return Ok(Operand::At(offset, Box::new(operand(inner, depth + 1)?)));
+    }
+    let arrow = text.rfind("->").map(|at| (at, 2));
+    let dot = text.rfind('.').map(|at| (at, 1));
+    if let Some((at, length)) = arrow.max(dot) {
+        let field = text[at + length..].trim();
+        if !is_name(field) {
+            return Err(wrong());
+        }
+        return Ok(Operand::Field(Box::new(operand(&text[..at], depth + 1)?), field.to_owned()));
+    }
+    let numbered =
+        |prefix: &str| text.strip_prefix(prefix)?.parse::<u8>().ok().filter(|n| (1..=64).contains(n));
+    match text {
+        "retval" => return Ok(Operand::Result),
+        "fpretval" => return Ok(Operand::VectorResult),
+        _ => {}
+    }
+    if let Some(n) = numbered("arg") {
+        return Ok(Operand::Argument(n));
+    }
+    if let Some(n) = numbered("fparg") {
+        return if n <= 8 { Ok(Operand::Vector(n)) } else { Err(wrong()) };
+    }
+    if is_name(text) { Ok(Operand::Named(text.to_owned())) } else { Err(wrong()) }
+}
+
+fn is_name(text: &str) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    text.chars().next().is_some_and(|c| is_part(c) && !c.is_numeric()) && text.chars().all(is_part)
+}
+
+const COMPARISONS: [(&str, u8); 6] = [
+    ("==", compare::EQUAL),
+    ("!=", compare::UNEQUAL),
+    ("<=", compare::AT_MOST),
+    (">=", compare::AT_LEAST),
+    ("<", compare::LESS),
+    (">", compare::GREATER),
+];
+
+fn term(text: &str) -> Result<Term, String> {
+    let text = text.trim();
+    // (The `>` of `->` compares nothing.)
+    let hidden = text.replace("->", "\u{1}\u{1}");
+    let found = COMPARISONS.iter().filter_map(|(sign, how)| Some((hidden.find(sign)?, *sign, *how)));
+    let found = found.min_by_key(|(at, sign, _)| (*at, usize::MAX - sign.len()));
+    let (left, how, right) = match found {
+        Some((at, sign, how)) => (&text[..at], how, text[at + sign.len()..].trim()),
+        None => (text, compare::UNEQUAL, "0"),
+    };
+    let value = |word: &str| number(word).ok_or_else(|| format!("'{word}' is no number (in '{text}')"));
+    let (left, mask) = match left.split_once('&') {
+        Some((left, mask)) => (left, Some(value(mask.trim())?)),
+        None => (left, None),
+    };
+    let item = item(left)?;
+    if matches!(item.form, Some(Form::Float(_) | Form::Text(_))) {
+        return Err(format!("'{text}': only whole numbers can be compared"));
+    }
+    Ok(Term { item, mask, how, with: value(right)? })
+}
+
+/// A number as people write it.
+fn number(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let (negative, digits) = match text.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let value = match digits {
+        "NULL" | "false" => 0,
+        "true" => 1,
+        _ => {
+            match (digits.strip_prefix("0x"), digits.strip_prefix('\'').and_then(|c| c.strip_suffix('\''))) {
+                (Some(hex), _) => u64::from_str_radix(hex, 16).ok()?,
+                (_, Some(c)) => u64::from(*c.as_bytes().first().filter(|_| c.len() == 1)?),
+                _ => digits.parse().ok()?,
+            }
+        }
+    };
+    Some(if negative { value.wrapping_neg() } else { value })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, expected: Result<&str, &str>) {
+        let shown = rule(text).map(|rule| {
+            format!("{:?}", rule.items.iter().map(|item| (&item.operand, item.form)).collect::<Vec<_>>())
+        });
+        match (shown, expected) {
+            (Ok(shown), Ok(expected)) => assert_eq!(shown, expected, "{text}"),
+            (Err(shown), Err(expected)) => assert!(shown.contains(expected), "{text}: {shown}"),
+            (shown, _) => panic!("{text}: {shown:?}"),
+        }
+    }
+
+    #[test]
+    fn items_are_operands_with_forms() {
+        check("f", Ok("[]"));
+        check("open@arg1/s,arg2/x32", Ok("[(Argument(1), Some(Text(64))), (Argument(2), Some(Hex(4)))]"));
+        check("f@fparg2,retval", Ok("[(Vector(2), Some(Float(8))), (Result, None)]"));
+        check("f@req->head.size", Ok("[(Field(Field(Named(\"req\"), \"head\"), \"size\"), None)]"));
+        check("f@+16(arg1)/u8", Ok("[(At(16, Argument(1)), Some(Unsigned(1)))]"));
+        check("f@-0x8(+0(arg2))", Ok("[(At(-8, At(0, Argument(2))), None)]"));
+    }
+
+    #[test]
+    fn nonsense_is_told() {
+        check("@arg1", Err("no function is named"));
+        check("f@arg1/s500", Err("up to 127 bytes"));
+        check("f@arg1/z", Err("is no form"));
+        check("f@arg1->", Err("nothing that can be read"));
+        check("f@1a", Err("nothing that can be read"));
+        check("f@+x(arg1)", Err("nothing that can be read"));
+    }
+
+    #[test]
+    fn conditions_compare_operands_with_numbers() {
+        let check = |text: &str, expected: Option<(u8, u64, Option<u64>)>| {
+            let first = condition(text).ok().and_then(|condition| condition.terms.into_iter().next());
+            assert_eq!(first.map(|term| (term.how, term.with, term.mask)), expected, "{text}");
+        };
+        check("arg2 > 4096", Some((compare::GREATER, 4096, None)));
+        check("arg2>=-1", Some((compare::AT_LEAST, u64::MAX, None)));
+        check("write@p->n <= 0x10 && arg1", Some((compare::AT_MOST, 16, None)));
+        check("arg1->flags & 4 == 4", Some((compare::EQUAL, 4, Some(4))));
+        check("c == 'x'", Some((compare::EQUAL, 120, None)));
+        check("done", Some((compare::UNEQUAL, 0, None)));
+        check("arg1 > many", None);
+        check("arg1 > 1 || arg2", None);
+        check("arg1/s == 3", None);
+    }
+}

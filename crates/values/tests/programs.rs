@@ -1,0 +1,118 @@
+//! From words to what is shown of a call, without a process and without debugging information.
+
+use calltap_abi::values::{Call, Program, run};
+use calltap_values::Rules;
+use std::sync::atomic::AtomicU64;
+
+const MEMORY: u64 = 0x1000;
+
+/// arg1 is the address of `memory`; arg2 is -2 in 32 bits, with something above; argN is N otherwise.
+struct Made(Vec<u8>);
+
+impl Call for Made {
+    fn register(&self, n: usize) -> u64 {
+        match n {
+            0 => MEMORY,
+            1 => 0x55_FFFF_FFFE,
+            6 => 0x2A,
+            n => n as u64 + 1,
+        }
+    }
+    fn xmm(&self, n: usize) -> u64 {
+        (n as f64 + 0.5).to_bits()
+    }
+    fn slot(&self) -> u64 {
+        MEMORY + 64
+    }
+    fn read(&self, address: u64, bytes: &mut [u8]) -> bool {
+        let from = address.wrapping_sub(MEMORY) as usize;
+        let found = self.0.get(from..from.saturating_add(bytes.len()));
+        found.map(|found| bytes.copy_from_slice(found)).is_some()
+    }
+}
+
+/// A pointer to what is 16 bytes behind it, a text there, and words of the stack from 64 on.
+fn made() -> Made {
+    let mut memory = vec![0; 4096];
+    memory[..8].copy_from_slice(&(MEMORY + 16).to_le_bytes());
+    memory[16..22].copy_from_slice(b"hello\0");
+    for n in 0..8_u8 {
+        memory[64 + 8 * usize::from(n)] = 100 + n;
+    }
+    Made(memory)
+}
+
+fn compiled(words: [&str; 3]) -> Result<std::sync::Arc<calltap_values::Program>, String> {
+    let list = |text: &str| if text.is_empty() { Vec::new() } else { vec![text.to_owned()] };
+    let [arguments, results, conditions] = words.map(list);
+    let rules = Rules::new(&arguments, &results, &conditions)?;
+    let program = rules.of(&|_| true, &|| None).map_err(|trouble| trouble.why)?;
+    program.ok_or_else(|| "nothing to read".to_owned())
+}
+
+#[track_caller]
+fn check(words: [&str; 3], expected: Result<&str, &str>) {
+    let shown = compiled(words).map(|program| {
+        let words: Program =
+            std::array::from_fn(|n| AtomicU64::new(program.words.get(n).copied().unwrap_or(0)));
+        let sides = [false, true].map(|exit| {
+            let Some(stored) = run(&words, exit, &made()) else { return "not recorded".to_owned() };
+            let values = program.captured.read(exit, stored.bytes());
+            values.map(|(name, datum)| format!("{name}={datum}")).collect::<Vec<_>>().join(" ")
+        });
+        sides.join("; ")
+    });
+    match (&shown, expected) {
+        (Ok(shown), Ok(expected)) => assert_eq!(shown, expected, "{words:?}"),
+        (Err(why), Err(expected)) => assert!(why.contains(expected), "{words:?}: {why}"),
+        _ => panic!("{words:?}: {shown:?}"),
+    }
+}
+
+#[test]
+fn registers_and_the_stack_are_read_in_the_width_asked_for() {
+    check(["f@arg2/d32,arg2/u8,arg2,arg6", "", ""], Ok("arg2=-2 arg2=254 arg2=365072220158 arg6=6; "));
+    check(["f@arg7,arg8/x16,fparg3,fparg1/f64", "", ""], Ok("arg7=101 arg8=0x66 fparg3=2.5 fparg1=0.5; "));
+    check(["", "f", ""], Ok("; retval=42"));
+    check(["f@arg3", "f@retval/c,fpretval", ""], Ok("arg3=3; retval='*' fpretval=0.5"));
+}
+
+#[test]
+fn memory_is_followed() {
+    check(
+        ["f@+0(arg1)/p,+0(+0(arg1))/s,+16(arg1)/s3", "", ""],
+        Ok("+0(arg1)=0x1010 +0(+0(arg1))=\"hello\" +16(arg1)=\"hel\"...; "),
+    );
+    check(
+        ["f@+0(arg3)/u8,+17(arg1)/c,arg4/s", "", ""],
+        Ok("+0(arg3)=<unreadable> +17(arg1)='e' arg4=<unreadable>; "),
+    );
+}
+
+#[test]
+fn conditions_decide_before_anything_is_stored() {
+    check(["f@arg3", "", "arg2/d32 == -2 && arg3 < 4"], Ok("arg3=3; "));
+    check(["f@arg3", "", "arg2 == -2"], Ok("not recorded; "));
+    check(["", "f", "+0(arg3) == 0"], Ok("not recorded; retval=42"));
+    check(["f@arg3", "", "arg2/x8 & 0xF0 == 0xF0"], Ok("arg3=3; "));
+    check(["f@arg3", "", "arg2/u32 > 0xFFFFFFF0"], Ok("arg3=3; "));
+}
+
+#[test]
+fn what_nobody_knows_is_told() {
+    check(["f", "", ""], Err("no debugging information tells its arguments"));
+    check(["f@size", "", ""], Err("no debugging information tells which argument is 'size'"));
+    check(["f@arg1->size", "", ""], Err("write +8(arg1)"));
+    check(
+        ["f@arg1,arg1,arg1,arg1,arg1,arg1,arg1,arg1,arg1,arg1,arg1,arg1,arg1,arg1,arg1,arg1,arg1", "", ""],
+        Err("more than 16"),
+    );
+    check(
+        [
+            "f@+0(+0(+0(+0(+0(+0(arg1)))))),+0(+0(+0(+0(+0(+0(arg1)))))),+0(+0(+0(+0(+0(+0(arg1)))))),+0(+0(+0(+0(+0(+0(arg1)))))),+0(+0(+0(+0(+0(+0(arg1))))))",
+            "",
+            "",
+        ],
+        Err("too much"),
+    );
+}
