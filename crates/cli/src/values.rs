@@ -40,6 +40,7 @@ pub fn time(text: &str) -> Result<Duration> {
 /// `--patch-mode`.
 pub fn patch_mode(arguments: &Arguments) -> PatchMode {
     match arguments.text("patch-mode").as_deref() {
+        Some("jmp3f") => PatchMode::Jmp3f,
         Some("stop_machine") => PatchMode::StopMachine,
         _ => PatchMode::Live,
     }

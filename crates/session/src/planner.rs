@@ -22,7 +22,7 @@ use crate::text::ProcessText;
 use crate::threads::shares_memory;
 use calltap_abi::ProcessEntry;
 use calltap_abi::plan::{self, Phase};
-use calltap_patch::{Agent, Avma};
+use calltap_patch::{Agent, Avma, Transition};
 use calltap_sites::{Binary, Discovery, Function};
 use calltap_trace::{Module, Record};
 use serde::{Deserialize, Serialize};
@@ -54,8 +54,25 @@ pub enum PatchMode {
     /// While everything runs, with core syncs between the steps.
     #[default]
     Live,
+    /// The same, through the `jmp 3f` of the mails that dynamic ftrace began with.
+    Jmp3f,
     /// While all threads stand still: what ftrace did at first, and what is left where the kernel has no membarrier.
     StopMachine,
+}
+
+impl PatchMode {
+    /// Does everything run on meanwhile?
+    pub(crate) fn is_live(self) -> bool {
+        self != PatchMode::StopMachine
+    }
+
+    /// What sites are meanwhile.
+    pub(crate) fn transition(self) -> Transition {
+        match self {
+            PatchMode::Jmp3f => Transition::Jmp3f,
+            PatchMode::Live | PatchMode::StopMachine => Transition::Test,
+        }
+    }
 }
 
 /// A traced process.

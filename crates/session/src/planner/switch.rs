@@ -11,7 +11,7 @@ use crate::proc;
 use crate::text::{KeepMapped, ProcessText, Sync};
 use crate::threads::stop_machine;
 use calltap_abi::plan::{self, Phase};
-use calltap_patch::{Avma, Demand, Fate, Site, State, Text, carry_out};
+use calltap_patch::{Avma, Change, Demand, Fate, Site, State, Text, Transition, carry_out};
 use calltap_trace::Record;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
@@ -46,8 +46,9 @@ impl Planner<'_> {
             None
         };
         text.sync = if can_sync { Sync::Barrier } else { Sync::Quiet };
+        text.through = self.mode.transition();
         let how = match entry {
-            Some(_) if can_sync && self.mode == PatchMode::Live => How::Live,
+            Some(_) if can_sync && self.mode.is_live() => How::Live,
             Some(_) => How::Stopped,
             // Nobody could tell it to unmap nothing meanwhile.
             None => How::StoppedAndSeen(self.directory.agent()),
@@ -226,6 +227,6 @@ fn watch_loader(process: u32, text: &mut ProcessText, journal: &Journal, mut brk
     let Some(site) = Site::empty_function(brk, first).filter(|_| brk.0 % 16 <= 11) else { return false };
     let entry = Entry::Site { process, site, target: hook, copy: None, stub: None, inode: 0 };
     let to = State::On(hook);
-    let change = calltap_patch::Change { site: &site, from: State::Original, to, recover: &[] };
+    let change = Change { site: &site, from: State::Original, to, recover: &[] };
     journal.add(&[entry].iter().collect()).is_ok() && carry_out(text, [change], Demand::Nothing).is_empty()
 }
