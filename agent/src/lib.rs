@@ -22,6 +22,7 @@ mod ring;
 mod start;
 mod state;
 mod sys;
+mod traps;
 mod word;
 
 /// There is no code path that panics (the build checks that none is linked in); Rust wants the function to exist.

@@ -5,10 +5,11 @@
 
 use crate::word;
 use calltap_abi::first::{self, First};
+use calltap_abi::traps::{self, Traps};
 use calltap_abi::{
     CHUNK_LIMIT, CHUNK_SIZE, CHUNKS_AT, ChunkHeader, Control, PLAN_AT, PROCESS_MAX, PROCESSES_AT,
 };
-use calltap_abi::{FIRST_AT, ProcessEntry, THREAD_MAX, THREADS_AT, ThreadEntry};
+use calltap_abi::{FIRST_AT, ProcessEntry, THREAD_MAX, THREADS_AT, TRAPS_AT, ThreadEntry};
 use core::arch::asm;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 
@@ -98,6 +99,13 @@ impl Session {
             (&*buckets, &*records)
         };
         First { counters: &self.control().first, buckets, records }
+    }
+
+    /// The sites that may be breakpoints.
+    pub fn traps(self) -> Traps<'static> {
+        // SAFETY: as above. (Memory that is not there is not touched: the controller allocates what the word says is in use.)
+        let lists = [0, traps::LIST].map(|offset| unsafe { &*((self.0 + TRAPS_AT + offset) as *const traps::List) });
+        Traps { word: &self.control().traps, lists }
     }
 
     /// Address of the plan area.

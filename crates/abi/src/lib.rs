@@ -6,7 +6,7 @@
 //! ```text
 //! <session directory>/           0700, one per recording, on a file system that allows execution
 //!   agent.so                     the agent, as ld.so loads it
-//!   control                      Control | ProcessEntry[] | ThreadEntry[] | plan area | calls at first sight | chunks
+//!   control                      Control | ProcessEntry[] | ThreadEntry[] | plan area | calls at first sight | breakpoints | chunks
 //!   code                         stubs (REGION) | near hops; written by the recorder, mapped r-x by the agent
 //! ```
 #![cfg_attr(not(test), no_std)]
@@ -20,11 +20,12 @@ pub mod plan;
 pub mod profile;
 pub mod remote;
 pub mod stub;
+pub mod traps;
 
 /// First word of the control file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"calltap\0");
 /// Raised with every change of a layout in this crate.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// Bytes of a path between the two sides.
 pub const PATH_MAX: usize = 256;
@@ -54,8 +55,10 @@ pub const PLAN_AT: usize = THREADS_AT + THREAD_MAX * size_of::<ThreadEntry>();
 pub const PLAN_SIZE: usize = 64 << 20;
 /// Offset of the [calls that are recorded when they are first made](first) (sparse: memory is there only where they are).
 pub const FIRST_AT: usize = (PLAN_AT + PLAN_SIZE).next_multiple_of(first::PAGE);
+/// Offset of the lists of [sites that may be breakpoints](traps) (sparse).
+pub const TRAPS_AT: usize = (FIRST_AT + first::SIZE).next_multiple_of(first::PAGE);
 /// Offset of the first chunk; a multiple of [`CHUNK_SIZE`].
-pub const CHUNKS_AT: usize = (FIRST_AT + first::SIZE).next_multiple_of(CHUNK_SIZE);
+pub const CHUNKS_AT: usize = (TRAPS_AT + traps::SIZE).next_multiple_of(CHUNK_SIZE);
 
 const _: () = assert!(size_of::<Control>() <= PROCESSES_AT);
 const _: () = assert!(size_of::<ProcessEntry>() == 128);
@@ -152,6 +155,10 @@ pub struct Control {
     pub first_hook: AtomicU64,
     /// How that is going.
     pub first: first::Counters,
+    /// The [sites that may be breakpoints](traps::Traps::word).
+    pub traps: AtomicU64,
+    /// Whether the agent handles them: one of [`traps::answer`].
+    pub trap_answer: AtomicU32,
     /// Path of the agent in the session directory, as the traced process sees it; ends with a 0.
     pub agent_path: [AtomicU8; PATH_MAX],
 }

@@ -49,7 +49,7 @@ fn attach(pid: u32, arguments: &Arguments) -> Result<()> {
         buffer_size: values::size(&arguments.text("buffer-size").unwrap_or_default())?,
         overwrite: true,
         wait: Duration::ZERO,
-        patch_mode: values::patch_mode(arguments),
+        patch_mode: values::patch_mode(arguments, false)?,
         discovery,
         slow: None,
         flight: None,
@@ -128,6 +128,7 @@ fn text(status: &Status, out: &mut impl Write) -> Result<()> {
         "functions  {} on of {} that ever were; switched {state}",
         status.sites_on, status.sites_known
     )?;
+    writeln!(out, "code       changed by the patch mode {}", status.patch_mode.name())?;
     for tracer in &status.tracers {
         let list =
             |globs: &[String], none: &str| if globs.is_empty() { none.to_owned() } else { globs.join(" ") };

@@ -1,6 +1,6 @@
 //! Changes the text of a process: sites are switched in batches, the dynamic linker's empty function is led to the agent.
 
-use super::{PatchMode, Planner};
+use super::Planner;
 use crate::journal::{Entry, Journal};
 use crate::loaded::Loaded;
 use crate::maps;
@@ -46,7 +46,8 @@ impl Planner<'_> {
             None
         };
         text.sync = if can_sync { Sync::Barrier } else { Sync::Quiet };
-        text.through = self.mode.transition();
+        let armed = self.armed == Some(index);
+        text.through = if armed { Transition::Int3 } else { self.mode.transition() };
         let how = match entry {
             Some(_) if can_sync && self.mode.is_live() => How::Live,
             Some(_) => How::Stopped,
@@ -92,6 +93,7 @@ impl Planner<'_> {
             )
         };
         let text = process.text.insert(text.map_err(denied)?);
+        text.after_int3 = self.shared.has_traps();
         if std::mem::take(&mut process.forked) {
             process.modules.iter_mut().for_each(|module| module.look(text));
         }
