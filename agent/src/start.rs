@@ -33,7 +33,9 @@ extern "C" fn calltap_remote(operation: u32, path: *const u8) -> u64 {
         REGISTER => {
             Session::get().and_then(record::process).map(|process| sys::register_in_background(&process.sync))
         }
-        TRAPS => Session::get().map(|session| session.control().trap_answer.store(traps::handle_traps(), Relaxed)),
+        TRAPS => {
+            Session::get().map(|session| session.control().trap_answer.store(traps::handle_traps(), Relaxed))
+        }
         LEAVE => leave(),
         // SAFETY: the recorder passes the address of a terminated string.
         JOIN => join(unsafe { core::slice::from_raw_parts(path, crate::mem::strlen(path)) }),

@@ -104,7 +104,8 @@ impl Session {
     /// The sites that may be breakpoints.
     pub fn traps(self) -> Traps<'static> {
         // SAFETY: as above. (Memory that is not there is not touched: the controller allocates what the word says is in use.)
-        let lists = [0, traps::LIST].map(|offset| unsafe { &*((self.0 + TRAPS_AT + offset) as *const traps::List) });
+        let lists =
+            [0, traps::LIST].map(|offset| unsafe { &*((self.0 + TRAPS_AT + offset) as *const traps::List) });
         Traps { word: &self.control().traps, lists }
     }
 

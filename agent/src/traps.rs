@@ -25,18 +25,20 @@ const SA_RESTART: u64 = 0x1000_0000;
 /// A handler of the program that interrupts ours may come to a breakpoint, too.
 const SA_NODEFER: u64 = 0x4000_0000;
 
-// As debuggers and unwinders know a signal's frame.
+// Unwinders know the frame of a signal by these instructions, debuggers by this name.
 global_asm!(
+    ".text",
     ".balign 16",
-    "nop", // unwinders look at the byte before
-    "calltap_trap_return:",
+    "nop", // so that the byte before is nobody's, either
+    "__restore_rt:",
     "mov rax, {sigreturn}",
     "syscall",
     sigreturn = const 15,
 );
 
 unsafe extern "C" {
-    static calltap_trap_return: u8;
+    #[link_name = "__restore_rt"]
+    static RETURN: u8;
 }
 
 /// The beginning of `siginfo_t`.
@@ -87,7 +89,7 @@ pub fn handle_traps() -> u32 {
         return answer::HANDLED;
     }
     let flags = SA_SIGINFO | SA_RESTORER | SA_RESTART | SA_NODEFER;
-    let new = Action { handler: own(), flags, restorer: &raw const calltap_trap_return as u64, mask: 0 };
+    let new = Action { handler: own(), flags, restorer: &raw const RETURN as u64, mask: 0 };
     match sys::set_action(SIGTRAP, Some(&new)) {
         Ok(before) if is_free(before.handler) => answer::WORKS,
         // It was faster.

@@ -19,30 +19,41 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::Ordering::*;
+use std::time::{Duration, Instant};
 
 const SIGTRAP: u64 = 1 << 4;
+/// A thread that begins, or begins another, blocks all signals for a moment, in which it runs nothing but the C library: it is looked at again until then.
+const MOMENT: Duration = Duration::from_millis(300);
 
 /// Why there may be no breakpoints in a process, as far as the kernel tells. `before_us`: nobody of us handles SIGTRAP in it yet.
 pub fn obstacle(pid: u32, before_us: bool) -> Option<String> {
-    let mut obstacle = None;
-    for tid in threads::list(pid) {
-        let Ok(status) = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")) else { continue };
-        let has = |set| proc::signals(&status, set).is_none_or(|signals| signals & SIGTRAP != 0);
-        let is_not = |name, nothing| proc::field(&status, name).is_some_and(|value| value != nothing);
-        obstacle = obstacle.or(match () {
-            () if is_not("TracerPid", "0") => {
-                Some("a debugger is attached to it, which takes SIGTRAP".into())
+    let start = Instant::now();
+    threads::list(pid).into_iter().find_map(|tid| {
+        loop {
+            match obstacle_in(pid, tid, before_us) {
+                Some((_, true)) if start.elapsed() < MOMENT => std::thread::sleep(Duration::from_millis(1)),
+                found => return found.map(|(why, _)| why),
             }
-            () if is_not("Seccomp", "0") => {
-                Some("it runs under a seccomp filter, which may forbid what handling SIGTRAP takes".into())
-            }
-            () if has("SigIgn") => Some("it ignores SIGTRAP".into()),
-            () if before_us && has("SigCgt") => Some("it handles SIGTRAP itself".into()),
-            () if has("SigBlk") => Some(format!("its thread {tid} blocks SIGTRAP")),
-            () => None,
-        });
-    }
-    obstacle
+        }
+    })
+}
+
+/// The same, as far as one thread's status tells; and whether that may pass.
+fn obstacle_in(pid: u32, tid: u32, before_us: bool) -> Option<(String, bool)> {
+    let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;
+    let has = |set| proc::signals(&status, set).is_none_or(|signals| signals & SIGTRAP != 0);
+    let is_not = |name, nothing| proc::field(&status, name).is_some_and(|value| value != nothing);
+    let lasting = match () {
+        () if is_not("TracerPid", "0") => "a debugger is attached to it, which takes SIGTRAP",
+        () if is_not("Seccomp", "0") => {
+            "it runs under a seccomp filter, which may forbid what handling SIGTRAP takes"
+        }
+        () if has("SigIgn") => "it ignores SIGTRAP",
+        () if before_us && has("SigCgt") => "it handles SIGTRAP itself",
+        () if has("SigBlk") => return Some((format!("its thread {tid} blocks SIGTRAP"), true)),
+        () => return None,
+    };
+    Some((lasting.to_owned(), false))
 }
 
 /// What the agent has answered.

@@ -50,6 +50,7 @@ const MAPPING: Duration = Duration::from_secs(5);
 
 /// How code that may be running is changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum PatchMode {
     /// While everything runs, with core syncs between the steps.
     #[default]
@@ -61,6 +62,7 @@ pub enum PatchMode {
     /// Before it runs; what is switched later, as [`PatchMode::Live`].
     BeforeStart,
     /// While all threads stand still: what ftrace did at first, and what is left where the kernel has no membarrier.
+    #[serde(rename = "stop_machine")]
     StopMachine,
 }
 

@@ -15,7 +15,7 @@ use calltap_patch::{Avma, Change, Demand, Fate, Site, State, Text, Transition, c
 use calltap_trace::Record;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 impl Planner<'_> {
     /// Makes the sites of a process what they shall be.
@@ -58,6 +58,7 @@ impl Planner<'_> {
         self.tally.on += tally.on;
         self.tally.off += tally.off;
         self.tally.stopped += tally.stopped;
+        self.tally.written += tally.written;
         found.into_iter().for_each(&mut note);
         let waiting = tally.waiting as usize
             + process.modules.iter().map(|module| module.undrained().count()).sum::<usize>();
@@ -160,6 +161,8 @@ pub struct Tally {
     pub waiting: u32,
     /// For how long all threads stood still for it.
     pub stopped: Duration,
+    /// For how long code that may be running was being written, looks before and core syncs included.
+    pub written: Duration,
 }
 
 /// Makes the sites of modules what they shall be. What went wrong, for people.
@@ -174,7 +177,11 @@ pub fn switch(
     }
     // As a batch is carried out fastest.
     modules.sort_by_key(|module| module.mapped.range);
+    let start = Instant::now();
     let fates = carry_out(text, modules.iter().flat_map(|module| module.changes()), granted);
+    if modules.iter().any(|module| !module.fresh) {
+        tally.written += start.elapsed();
+    }
     let mut fates = fates.into_iter().peekable();
     let mut numbers = 0..;
     let mut fate = || {
