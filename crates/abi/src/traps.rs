@@ -102,7 +102,8 @@ mod tests {
 
     fn list() -> &'static List {
         let words: Vec<AtomicU64> = (0..ROOM).map(|_| AtomicU64::new(0)).collect();
-        Box::leak(words.into_boxed_slice()).try_into().unwrap()
+        let list: &'static [AtomicU64] = Box::leak(words.into_boxed_slice());
+        list.try_into().unwrap()
     }
 
     #[test]

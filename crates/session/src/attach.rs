@@ -55,8 +55,8 @@ pub fn come(
     target: &Target,
     emit: &mut (dyn FnMut(News) + Send),
 ) -> (Result<(), Error>, Stops) {
-    if let Some(why) =
-        breakpoints::obstacle(target.pid, true).filter(|_| planner.mode == PatchMode::Breakpoint)
+    if planner.mode == PatchMode::Breakpoint
+        && let Some(why) = breakpoints::obstacle(target.pid, true)
     {
         return (Err(target.refuse(&format!("breakpoints would kill it: {why}"))), Stops::default());
     }

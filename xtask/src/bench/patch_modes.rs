@@ -131,7 +131,7 @@ pub fn table(bench: &Bench) -> Result<String> {
     let mut gcc = Command::new("gcc");
     gcc.args(["-O2", "-fpatchable-function-entry=5", "-o"]).args([&program, &source]).arg("-lpthread");
     shell::status(&mut gcc)?;
-    let rounds = if bench.quick { 5 } else { 50 };
+    let rounds = if bench.quick { 2 } else { 50 };
     let times = 2 * rounds;
     let mut text = format!(
         "### Patch modes\n\n\
