@@ -22,6 +22,7 @@ mod ring;
 mod start;
 mod state;
 mod sys;
+mod traps;
 mod values;
 mod word;
 

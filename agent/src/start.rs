@@ -3,9 +3,9 @@
 //! Unsafe because it maps and unmaps the session's files.
 
 use crate::state::{self, Private, Session};
-use crate::{hooks, loader, mirror, profile, record, sys, word};
+use crate::{hooks, loader, mirror, profile, record, sys, traps, word};
 use calltap_abi::plan::{Map, Phase, PlanHeader, Trouble};
-use calltap_abi::remote::{GIVE_BACK, JOIN, LEAVE, MAP, REGISTER, UNMAP};
+use calltap_abi::remote::{GIVE_BACK, JOIN, LEAVE, MAP, REGISTER, TRAPS, UNMAP};
 use calltap_abi::{CHUNK_SIZE, CHUNKS_AT, Control, MAGIC, PATH_MAX, PLAN_SIZE, ProcessEntry, VERSION, stub};
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 
@@ -32,6 +32,9 @@ extern "C" fn calltap_remote(operation: u32, path: *const u8) -> u64 {
         GIVE_BACK => Session::get().map(give_back_planned),
         REGISTER => {
             Session::get().and_then(record::process).map(|process| sys::register_in_background(&process.sync))
+        }
+        TRAPS => {
+            Session::get().map(|session| session.control().trap_answer.store(traps::handle_traps(), Relaxed))
         }
         LEAVE => leave(),
         // SAFETY: the recorder passes the address of a terminated string.
@@ -135,6 +138,7 @@ fn map_session(own: &[u8]) -> Option<()> {
 
 /// Unmaps all that belongs to a session, as far as it was joined: nothing of it is in use any more, the recorder has seen to that.
 fn leave() -> Option<()> {
+    traps::leave();
     state::leave();
     let stubs = hooks::stub_region();
     // SAFETY: the agent's own ranges get back the reservation they had before `join`; no thread is in a stub or will come there.

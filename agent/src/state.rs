@@ -5,11 +5,12 @@
 
 use crate::word;
 use calltap_abi::first::{self, First};
+use calltap_abi::traps::{self, Traps};
 use calltap_abi::values::{self, Program};
 use calltap_abi::{
     CHUNK_LIMIT, CHUNK_SIZE, CHUNKS_AT, ChunkHeader, Control, PLAN_AT, PROCESS_MAX, PROCESSES_AT,
 };
-use calltap_abi::{FIRST_AT, PROGRAMS_AT, ProcessEntry, TABLE_AT, THREAD_MAX, THREADS_AT, ThreadEntry, stub};
+use calltap_abi::{FIRST_AT, PROGRAMS_AT, ProcessEntry, TABLE_AT, THREAD_MAX, THREADS_AT, TRAPS_AT, ThreadEntry, stub};
 use core::arch::asm;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 
@@ -112,6 +113,14 @@ impl Session {
             (1..self.control().programs.load(Relaxed).min(values::PROGRAMS as u32)).contains(&number);
         // SAFETY: as above; there are PROGRAMS of them.
         is_known.then(|| unsafe { &*((self.0 + PROGRAMS_AT) as *const Program).add(number as usize) })
+    }
+
+    /// The sites that may be breakpoints.
+    pub fn traps(self) -> Traps<'static> {
+        // SAFETY: as above. (Memory that is not there is not touched: the controller allocates what the word says is in use.)
+        let lists =
+            [0, traps::LIST].map(|offset| unsafe { &*((self.0 + TRAPS_AT + offset) as *const traps::List) });
+        Traps { word: &self.control().traps, lists }
     }
 
     /// Address of the plan area.

@@ -18,6 +18,7 @@ const EXIT: usize = 60;
 const FSTAT: usize = 5;
 const MMAP: usize = 9;
 const MUNMAP: usize = 11;
+const RT_SIGACTION: usize = 13;
 const RT_SIGPROCMASK: usize = 14;
 const MADVISE: usize = 28;
 const GETPID: usize = 39;
@@ -27,6 +28,7 @@ const GETTID: usize = 186;
 const FUTEX: usize = 202;
 const CLOCK_GETTIME: usize = 228;
 const OPENAT: usize = 257;
+const RT_TGSIGQUEUEINFO: usize = 297;
 const PROCESS_VM_READV: usize = 310;
 const MEMBARRIER: usize = 324;
 
@@ -172,6 +174,39 @@ pub fn blocked_signals() -> u64 {
     // SAFETY: no new set is given (second argument null), so nothing changes; the kernel writes 8 bytes.
     let _ = unsafe { call(RT_SIGPROCMASK, [0, 0, &raw mut mask as usize, 8, 0, 0]) };
     mask
+}
+
+/// What happens when a signal comes: the kernel's own `struct sigaction`.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+pub struct Action {
+    pub handler: u64,
+    pub flags: u64,
+    pub restorer: u64,
+    pub mask: u64,
+}
+
+/// What happened so far when a signal came, and from now on, if it is to be something else.
+pub fn set_action(signal: usize, new: Option<&Action>) -> Result<Action, Errno> {
+    let mut old = Action::default();
+    let from = new.map_or(0, |new| core::ptr::from_ref(new) as usize);
+    // SAFETY: the kernel reads one `Action`, or none, and writes one. The handlers that are set are the agent's own, which stays loaded, and those that
+    // the program had.
+    unsafe { call(RT_SIGACTION, [signal, from, &raw mut old as usize, 8, 0, 0]) }?;
+    Ok(old)
+}
+
+/// Blocks a signal in this thread, until the handler returns that runs.
+pub fn block_signal(signal: usize) {
+    let mask = 1u64 << (signal - 1);
+    // SAFETY: SIG_BLOCK (0): the kernel reads 8 bytes.
+    let _ = unsafe { call(RT_SIGPROCMASK, [0, &raw const mask as usize, 0, 8, 0, 0]) };
+}
+
+/// Sends a signal to this thread, once more, with what it was told the first time (`siginfo_t`).
+pub fn send_to_self(signal: usize, info: *const u8) {
+    // SAFETY: the kernel reads what it has written there for a handler that still runs.
+    let _ = unsafe { call(RT_TGSIGQUEUEINFO, [pid() as usize, tid() as usize, signal, info as usize, 0, 0]) };
 }
 
 /// Is the thread on its alternate signal stack?

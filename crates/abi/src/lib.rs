@@ -6,7 +6,7 @@
 //! ```text
 //! <session directory>/           0700, one per recording, on a file system that allows execution
 //!   agent.so                     the agent, as ld.so loads it
-//!   control                      Control | ProcessEntry[] | ThreadEntry[] | plan area | calls at first sight | values | chunks
+//!   control                      Control | ProcessEntry[] | ThreadEntry[] | plan area | calls at first sight | breakpoints | values | chunks
 //!   code                         stubs (REGION) | near hops; written by the recorder, mapped r-x by the agent
 //! ```
 #![cfg_attr(not(test), no_std)]
@@ -20,6 +20,7 @@ pub mod plan;
 pub mod profile;
 pub mod remote;
 pub mod stub;
+pub mod traps;
 pub mod values;
 
 /// First word of the control file.
@@ -55,8 +56,10 @@ pub const PLAN_AT: usize = THREADS_AT + THREAD_MAX * size_of::<ThreadEntry>();
 pub const PLAN_SIZE: usize = 64 << 20;
 /// Offset of the [calls that are recorded when they are first made](first) (sparse: memory is there only where they are).
 pub const FIRST_AT: usize = (PLAN_AT + PLAN_SIZE).next_multiple_of(first::PAGE);
+/// Offset of the lists of [sites that may be breakpoints](traps) (sparse).
+pub const TRAPS_AT: usize = (FIRST_AT + first::SIZE).next_multiple_of(first::PAGE);
 /// Offset of the programs that read [values](values) (sparse likewise),
-pub const PROGRAMS_AT: usize = (FIRST_AT + first::SIZE).next_multiple_of(first::PAGE);
+pub const PROGRAMS_AT: usize = (TRAPS_AT + traps::SIZE).next_multiple_of(first::PAGE);
 /// and of the table that says which stub has which.
 pub const TABLE_AT: usize = PROGRAMS_AT + values::PROGRAMS_SIZE;
 /// Offset of the first chunk; a multiple of [`CHUNK_SIZE`].
@@ -157,6 +160,10 @@ pub struct Control {
     pub first_hook: AtomicU64,
     /// How that is going.
     pub first: first::Counters,
+    /// The [sites that may be breakpoints](traps::Traps::word).
+    pub traps: AtomicU64,
+    /// Whether the agent handles them: one of [`traps::answer`].
+    pub trap_answer: AtomicU32,
     /// [Programs](values) that were written; those behind are nobody's.
     pub programs: AtomicU32,
     /// 1: a seccomp filter forbids the system call by which memory is read for them.

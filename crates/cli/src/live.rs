@@ -50,7 +50,7 @@ fn attach(pid: u32, arguments: &Arguments) -> Result<()> {
         buffer_size: values::size(&arguments.text("buffer-size").unwrap_or_default())?,
         overwrite: true,
         wait: Duration::ZERO,
-        patch_mode: values::patch_mode(arguments),
+        patch_mode: values::patch_mode(arguments, false)?,
         discovery,
         slow: None,
         flight: None,
@@ -77,25 +77,31 @@ fn set(pid: u32, arguments: &Arguments) -> Result<()> {
         (_, true) => Some(false),
         _ => None,
     };
-    let (on, off, stopped, notes) = match ask(pid, &Request::Set { given: given.clone(), on, later })? {
-        Some(Answer::Set { on, off, stopped_ns, notes }) => {
-            (on, off, Duration::from_nanos(stopped_ns), notes)
-        }
-        Some(Answer::Refused(why)) => bail!("{}", units::one_line(&why)),
-        Some(_) => bail!("calltap is at it already, and does not understand"),
-        None => {
-            let mut attached = find(pid)?;
-            let mut words = attached.settings.words.clone();
-            let later = later || words.ftraced.is_some();
-            let changed = words.change(given);
-            let on = on.unwrap_or(changed || attached.settings.on);
-            let (tally, notes) = attached.set(select::choice(&words, later)?, on)?;
-            (tally.on, tally.off, tally.stopped, notes)
-        }
-    };
+    let (on, off, written, stopped, notes) =
+        match ask(pid, &Request::Set { given: given.clone(), on, later })? {
+            Some(Answer::Set { on, off, written_ns, stopped_ns, notes }) => {
+                (on, off, Duration::from_nanos(written_ns), Duration::from_nanos(stopped_ns), notes)
+            }
+            Some(Answer::Refused(why)) => bail!("{}", units::one_line(&why)),
+            Some(_) => bail!("calltap is at it already, and does not understand"),
+            None => {
+                let mut attached = find(pid)?;
+                let mut words = attached.settings.words.clone();
+                let later = later || words.ftraced.is_some();
+                let changed = words.change(given);
+                let on = on.unwrap_or(changed || attached.settings.on);
+                let (tally, notes) = attached.set(select::choice(&words, later)?, on)?;
+                (tally.on, tally.off, tally.written, tally.stopped, notes)
+            }
+        };
     say(&notes);
-    let stopped = if stopped.is_zero() { String::new() } else { format!("; stopped for {}", ms(stopped)) };
-    eprintln!("calltap: {} switched on, {off} off{stopped}", units::counted(u64::from(on), "function"));
+    let took = |what: &str, time: Duration| match time.is_zero() {
+        true => String::new(),
+        false => format!("; {what} {}", units::duration(time.as_nanos() as u64)),
+    };
+    let (written, stopped) = (took("written in", written), took("stopped for", stopped));
+    let on = units::counted(u64::from(on), "function");
+    eprintln!("calltap: {on} switched on, {} off{written}{stopped}", units::count(u64::from(off)));
     Ok(())
 }
 
@@ -129,6 +135,7 @@ fn text(status: &Status, out: &mut impl Write) -> Result<()> {
         "functions  {} on of {} that ever were; switched {state}",
         status.sites_on, status.sites_known
     )?;
+    writeln!(out, "code       changed by the patch mode {}", status.patch_mode.name())?;
     for tracer in &status.tracers {
         let list =
             |globs: &[String], none: &str| if globs.is_empty() { none.to_owned() } else { globs.join(" ") };

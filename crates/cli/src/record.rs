@@ -56,7 +56,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         buffer_size: values::size(&arguments.text("buffer-size").unwrap_or_default())?,
         overwrite: arguments.is_set("overwrite"),
         wait: values::time(&arguments.text("max-wait").unwrap_or_default())?,
-        patch_mode: values::patch_mode(arguments),
+        patch_mode: values::patch_mode(arguments, !arguments.words("operand").is_empty())?,
         discovery,
         slow,
         flight,

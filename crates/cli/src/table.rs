@@ -144,9 +144,9 @@ const PATCH_MODE: Flag = choice(
         "patch-mode",
         None,
         "MODE",
-        "How code that may be running is changed: live, while everything runs; stop_machine, while all threads are stopped (also where the kernel has no membarrier).",
+        "How code that may be running is changed: live, while everything runs; jmp3f, the same through the short jump of 2008; breakpoint, the same through breakpoints and a handler of SIGTRAP in the program, which can never be as safe (whoever comes to block or take over SIGTRAP meanwhile is killed); stop_machine, while all threads are stopped (also where the kernel has no membarrier); before-start, before it runs (with -- PROGRAM, where it is so anyway).",
     ),
-    &["live", "stop_machine"],
+    &["live", "jmp3f", "breakpoint", "stop_machine", "before-start"],
     "live",
 );
 

@@ -37,12 +37,15 @@ pub fn time(text: &str) -> Result<Duration> {
     }
 }
 
-/// `--patch-mode`.
-pub fn patch_mode(arguments: &Arguments) -> PatchMode {
-    match arguments.text("patch-mode").as_deref() {
-        Some("stop_machine") => PatchMode::StopMachine,
-        _ => PatchMode::Live,
+/// `--patch-mode`. A process that runs already is past its start.
+pub fn patch_mode(arguments: &Arguments, starts: bool) -> Result<PatchMode> {
+    let word = arguments.text("patch-mode").unwrap_or_default();
+    let mode = PatchMode::NAMES.iter().find(|(_, name)| *name == word);
+    let mode = mode.map_or_else(PatchMode::default, |(mode, _)| *mode);
+    if mode == PatchMode::BeforeStart && !starts {
+        bail!("--patch-mode before-start is for a program that is started: 'record -- PROGRAM'");
     }
+    Ok(mode)
 }
 
 /// `--discovery`.

@@ -19,7 +19,7 @@ pub use compile::{
 };
 pub use live::{
     ATTACHES, SHORT, Tolerate, again, attach_and_look, counts_exactly, goes_on, one_line, refused,
-    transparent, transparent_while_switched,
+    refused_by, transparent, transparent_while_switched, transparent_while_switched_by,
 };
 pub use run::{Run, calltap, calltap_run, run, run_timeout};
 pub use terminal::{Terminal, end_of, jumps, wait_until};

@@ -83,7 +83,12 @@ pub fn transparent(program: &Program, arguments: &[&str]) {
 
 /// The same while somebody is attached and switches its functions all the time.
 pub fn transparent_while_switched(program: &Program, arguments: &[&str]) {
-    undisturbed(program, arguments, &switch);
+    transparent_while_switched_by(program, arguments, "live");
+}
+
+/// The same by this patch mode.
+pub fn transparent_while_switched_by(program: &Program, arguments: &[&str], mode: &str) {
+    undisturbed(program, arguments, &|resident| switch(resident, mode));
 }
 
 /// What is done to a program until it ends. How often, and what was said when it was not done.
@@ -103,7 +108,7 @@ fn come_and_go(resident: &mut Resident) -> (usize, String) {
     (attached, refused)
 }
 
-fn switch(resident: &mut Resident) -> (usize, String) {
+fn switch(resident: &mut Resident, mode: &str) -> (usize, String) {
     let (mut switched, mut refused) = (0, String::new());
     let ways: [&[&str]; 7] = [
         &["set", "--off"],
@@ -117,7 +122,7 @@ fn switch(resident: &mut Resident) -> (usize, String) {
     let pid = resident.pid.to_string();
     let mut attached = false;
     while resident.runs() && switched < 100 {
-        let words = if attached { ways[switched % ways.len()] } else { &["attach"] };
+        let words = if attached { ways[switched % ways.len()] } else { &["attach", "--patch-mode", mode] };
         let run = calltap_run(&[words, &["-p", &pid]].concat());
         switched += usize::from(attached && run.status.success());
         attached |= run.status.success();
@@ -169,9 +174,14 @@ fn undisturbed_for(
 
 /// Attaching is refused with one clear line; the program goes on untouched.
 pub fn refused(program: &Program, arguments: &[&str], says: &[&str]) {
+    refused_by(program, arguments, SHORT, says);
+}
+
+/// The same with these flags.
+pub fn refused_by(program: &Program, arguments: &[&str], flags: &[&str], says: &[&str]) {
     let mut resident = Resident::start(program, arguments);
     let before = State::at_rest(resident.pid, &["State"]);
-    let run = resident.attach(SHORT);
+    let run = resident.attach(flags);
     one_line(&run, says);
     assert_eq!(State::of(resident.pid, &["State"]), before);
     assert_eq!(changed_text(resident.pid), [""; 0]);

@@ -167,7 +167,7 @@ fn every_change_of_code_is_as_the_protocol_has_it() {
         let log = program.directory().join("changes").display().to_string();
         let audit = || calltap_run(&["audit", &log]);
         let resident = Resident::start(&program, &["busy"]);
-        for mode in ["live", "stop_machine"] {
+        for mode in ["live", "jmp3f", "breakpoint", "stop_machine"] {
             let run = resident.attach(&["--duration", "20ms", "--patch-log", &log, "--patch-mode", mode]);
             assert!(run.status.success(), "{}", run.stderr);
             let audit = audit();

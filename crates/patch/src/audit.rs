@@ -8,7 +8,7 @@
 //! - what is written outside of batches is no site.
 
 use crate::log::Entry;
-use crate::{Avma, Demand, STEPS, Site, State};
+use crate::{Avma, Demand, STEPS, Site, State, Transition};
 use std::collections::{BTreeMap, HashMap};
 
 /// What a log amounts to.
@@ -40,6 +40,8 @@ struct Batch {
     pid: u32,
     quiet: bool,
     granted: Demand,
+    transition: Transition,
+    after_int3: bool,
     /// By address.
     ways: BTreeMap<u64, Way>,
     /// What was read last.
@@ -67,14 +69,14 @@ struct Way {
 
 impl Way {
     /// It was found to be these bytes.
-    fn read(&mut self, bytes: &[u8], granted: Demand) {
+    fn read(&mut self, bytes: &[u8], granted: Demand, transition: Transition, after_int3: bool) {
         self.seen = true;
         let from = match &self.recover[..] {
             [] => self.site.is(self.from, bytes).then_some(self.from),
-            cut_short => self.site.recognise(bytes, &[&[self.from], cut_short].concat(), self.to),
+            cut_short => self.site.recognise(bytes, &[&[self.from], cut_short].concat(), self.to, after_int3),
         };
         let from = from.filter(|from| self.site.demand(*from, self.to) <= granted);
-        let steps = from.and_then(|from| self.site.steps(from, self.to).ok());
+        let steps = from.and_then(|from| self.site.steps(from, self.to, transition).ok());
         self.steps = steps.map(|steps| {
             let stores = |step: usize| {
                 let mut all = Vec::new();
@@ -132,7 +134,20 @@ impl Audit {
     pub fn add(&mut self, entry: Entry) {
         self.entries += 1;
         match entry {
-            Entry::Batch { pid, quiet, granted } => self.begin(pid, quiet, granted),
+            Entry::Batch { pid, quiet, granted, transition, after_int3 } => {
+                let (ways, read, written, unsynced) = (BTreeMap::new(), (0, Vec::new()), false, false);
+                self.begin(Batch {
+                    pid,
+                    quiet,
+                    granted,
+                    transition,
+                    after_int3,
+                    ways,
+                    read,
+                    written,
+                    unsynced,
+                });
+            }
             Entry::Change { site, from, to, recover } => self.change(*site, from, to, recover),
             Entry::Read(at, bytes) => self.read(at, bytes),
             Entry::Write(at, bytes) => self.write(at, &bytes),
@@ -146,15 +161,15 @@ impl Audit {
         self.faults.push((self.entries, what.into()));
     }
 
-    fn begin(&mut self, pid: u32, quiet: bool, granted: Demand) {
+    fn begin(&mut self, batch: Batch) {
         self.cut_short += usize::from(self.batch.is_some());
-        let (ways, read) = (BTreeMap::new(), (0, Vec::new()));
-        self.batch = Some(Batch { pid, quiet, granted, ways, read, written: false, unsynced: false });
+        self.batch = Some(batch);
     }
 
     fn change(&mut self, site: Site, from: State, to: State, recover: Vec<State>) {
         let Some(batch) = &mut self.batch else { return self.fault("a change outside of a batch") };
-        let way = Way { site, from, to, recover, steps: None, seen: false, taken: 0, waiting: false };
+        let (steps, seen, taken, waiting) = (None, false, 0, false);
+        let way = Way { site, from, to, recover, steps, seen, taken, waiting };
         let twice = batch.ways.insert(site.address().0, way).is_some();
         self.sites.entry(batch.pid).or_default().insert(site.address().0, site.len() as u64);
         self.changes += 1;
@@ -170,7 +185,7 @@ impl Audit {
             for (start, way) in batch.ways.range_mut(at.0..end) {
                 let offset = (start - at.0) as usize;
                 if let Some(bytes) = bytes.get(offset..offset + way.site.len()) {
-                    way.read(bytes, batch.granted);
+                    way.read(bytes, batch.granted, batch.transition, batch.after_int3);
                 }
             }
         }

@@ -1,5 +1,5 @@
 //! A batch of changes, carried out on a [`Text`]: all sites are verified before any is written, then all take each step together, so that
-//! a hundred thousand sites cost three core syncs like one.
+//! a hundred thousand sites cost three core syncs (or six) like one.
 //!
 //! Code is read and written in spans. The kernel charges for calls and pages, hardly for bytes, and has no call that writes to many places of
 //! read-only text at once: a call for each site would take fifty times as long. So what lies between the sites of a span is written again as it was
@@ -7,7 +7,7 @@
 //! therefore reads a span anew, right before it is written: meanwhile is some ten microseconds, not all of the batch. (And no slower: one
 //! buffer for all spans stays in the cache.)
 
-use crate::{Avma, Demand, STEPS, Site, State, Steps};
+use crate::{Avma, Demand, STEPS, Site, State, Steps, Transition};
 
 /// The code of a program: of another process, or of a simulated machine.
 pub trait Text {
@@ -19,6 +19,14 @@ pub trait Text {
     fn write(&mut self, at: Avma, bytes: &[u8]) -> Result<(), Self::Error>;
     /// Returns when every processor has executed a serialising instruction, or will before it runs the program's code again.
     fn sync(&mut self) -> Result<(), Self::Error>;
+    /// What sites are while they are changed.
+    fn transition(&self) -> Transition {
+        Transition::Test
+    }
+    /// May batches that were cut short have left a breakpoint?
+    fn after_int3(&self) -> bool {
+        self.transition() == Transition::Int3
+    }
     /// A batch begins: these changes, with this seen to. (For whoever keeps a [log](crate::log), as the next.)
     fn begin(&mut self, _changes: &mut dyn Iterator<Item = Change<'_>>, _granted: Demand) {}
     /// It is over.
@@ -72,11 +80,11 @@ where
     let changes = changes.into_iter();
     text.begin(&mut changes.clone(), granted);
     let changes = changes.enumerate();
-    let mut plan = Plan::new(granted);
+    let mut plan = Plan::new(granted, text);
     if !plan.add_all(text, changes.clone()) {
         let mut sorted: Vec<_> = changes.collect();
         sorted.sort_by_key(|(_, change)| change.site.address());
-        plan = Plan::new(granted);
+        plan = Plan::new(granted, text);
         plan.add_all(text, sorted.into_iter());
     }
     let done = plan.take_all(text);
@@ -94,6 +102,8 @@ where
 /// What will be written, of sites that were all read already.
 struct Plan<E> {
     granted: Demand,
+    transition: Transition,
+    after_int3: bool,
     /// Number of changes.
     size: usize,
     failed: Failed<E>,
@@ -112,8 +122,10 @@ struct Span {
 }
 
 impl<E: Clone> Plan<E> {
-    fn new(granted: Demand) -> Plan<E> {
-        Plan { granted, size: 0, failed: Vec::new(), torn: false, spans: Vec::new(), bytes: Vec::new() }
+    fn new<T: Text>(granted: Demand, text: &T) -> Plan<E> {
+        let (transition, after_int3) = (text.transition(), text.after_int3());
+        let (size, torn, failed, spans, bytes) = (0, false, Vec::new(), Vec::new(), Vec::new());
+        Plan { granted, transition, after_int3, size, failed, torn, spans, bytes }
     }
 
     /// Plans numbered changes. False, and the plan is to be thrown away, if they are not in the order of addresses.
@@ -156,18 +168,31 @@ impl<E: Clone> Plan<E> {
         let length = (end - start) as usize;
         let mut span = Span { start, length, steps: Steps::with_capacity(changes.len()) };
         self.bytes.resize(length.max(self.bytes.len()), 0);
-        let bytes = &mut self.bytes[..length];
-        let read = text.read(Avma(start), bytes);
+        let mut bytes = std::mem::take(&mut self.bytes);
+        let read = text.read(Avma(start), &mut bytes[..length]);
         for (n, change) in changes {
             let planned = match &read {
-                Ok(()) => span.add(change, bytes, self.granted),
+                Ok(()) => self.add(&mut span, change, &bytes),
                 Err(error) => Err(Fate::Unread(error.clone())),
             };
             self.failed.extend(planned.err().map(|fate| (*n, fate)));
             self.torn |= !change.recover.is_empty();
         }
-        self.size += changes.len();
+        (self.bytes, self.size) = (bytes, self.size + changes.len());
         self.spans.push(span);
+    }
+
+    /// Plans one change.
+    fn add(&self, span: &mut Span, change: &Change<'_>, bytes: &[u8]) -> Result<(), Fate<E>> {
+        let offset = (change.site.address().0 - span.start) as usize;
+        let from = verify(change, &bytes[offset..offset + change.site.len()], self.after_int3)?;
+        match change.site.demand(from, change.to) {
+            demand if demand > self.granted => Err(Fate::Demands(demand)),
+            _ => change
+                .site
+                .add_steps(from, change.to, self.transition, offset as u16, &mut span.steps)
+                .map_err(|_| Fate::OutOfReach),
+        }
     }
 
     /// Has all sites take all steps.
@@ -190,18 +215,6 @@ impl<E: Clone> Plan<E> {
 }
 
 impl Span {
-    fn add<E>(&mut self, change: &Change<'_>, bytes: &[u8], granted: Demand) -> Result<(), Fate<E>> {
-        let offset = (change.site.address().0 - self.start) as usize;
-        let from = verify(change, &bytes[offset..offset + change.site.len()])?;
-        match change.site.demand(from, change.to) {
-            demand if demand > granted => Err(Fate::Demands(demand)),
-            _ => change
-                .site
-                .add_steps(from, change.to, offset as u16, &mut self.steps)
-                .map_err(|_| Fate::OutOfReach),
-        }
-    }
-
     /// Writes what belongs to one step. What is between is written again as it was. By pages: where the kernel, going from page to page, is interrupted
     /// because we are killed, the bytes of a page are all written or none.
     fn take<T: Text>(
@@ -233,10 +246,12 @@ impl Span {
 }
 
 /// The state that a change begins from.
-fn verify<E>(change: &Change<'_>, actual: &[u8]) -> Result<State, Fate<E>> {
+fn verify<E>(change: &Change<'_>, actual: &[u8], after_int3: bool) -> Result<State, Fate<E>> {
     let known = match change.recover {
         [] => change.site.is(change.from, actual).then_some(change.from),
-        cut_short => change.site.recognise(actual, &[&[change.from], cut_short].concat(), change.to),
+        cut_short => {
+            change.site.recognise(actual, &[&[change.from], cut_short].concat(), change.to, after_int3)
+        }
     };
     known.ok_or_else(|| Fate::Surprise(actual.to_vec()))
 }

@@ -7,6 +7,7 @@
 
 use calltap_abi::stub;
 use calltap_sites::{SiteForm, Svma};
+use steps::INT3;
 
 mod audit;
 mod batch;
@@ -21,7 +22,7 @@ pub use batch::{Change, Failed, Fate, Text, carry_out};
 pub use bytes::Bytes;
 pub use copy::{Uncopied, copy, copy_room};
 pub use site::{Demand, Site, State, calls_out};
-pub use steps::{STEPS, Steps};
+pub use steps::{STEPS, Steps, Transition};
 
 /// An address in the running process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -132,7 +133,6 @@ const JMP6: &[u8] = &[0x67, 0xE9];
 const CALL_INDIRECT: &[u8] = &[0xFF, 0x15];
 const JMP_INDIRECT: &[u8] = &[0xFF, 0x25];
 const RET: u8 = 0xC3;
-const INT3: u8 = 0xCC;
 
 /// `opcode rel32` at `at`, to `target`.
 fn relative(opcode: &[u8], at: Avma, target: Avma) -> Result<Bytes, OutOfReach> {

@@ -1,7 +1,8 @@
 //! A log of all that was read and written of a program's code, in lines of text:
 //!
 //! ```text
-//! batch PID barrier|quiet nothing|nobody_inside|nobody_runs    a batch begins: how it syncs, what was seen to
+//! batch PID barrier|quiet nothing|nobody_inside|nobody_runs [jmp3f|int3] [after_int3]
+//!                     a batch begins: how it syncs, what was seen to, through what, and whether those that were cut short may have left breakpoints
 //! site ADDRESS KIND BYTES FROM TO [RECOVER...]                 one of its changes; states are original, ready, on:TARGET
 //! read ADDRESS BYTES
 //! write ADDRESS BYTES
@@ -10,7 +11,7 @@
 //! poke PID ADDRESS BYTES                                       a write that belongs to no batch: to where nobody executes
 //! ```
 
-use crate::{Avma, Change, Demand, Site, State};
+use crate::{Avma, Change, Demand, Site, State, Transition};
 use std::fmt::{self, Display, Formatter};
 use std::str::{FromStr, SplitAsciiWhitespace};
 
@@ -25,6 +26,10 @@ pub enum Entry {
         quiet: bool,
         /// What was seen to.
         granted: Demand,
+        /// What its sites are meanwhile.
+        transition: Transition,
+        /// Batches that were cut short may have left breakpoints.
+        after_int3: bool,
     },
     /// One of its changes.
     Change {
@@ -84,13 +89,20 @@ const DEMANDS: [(Demand, &str); 3] = [
     (Demand::NobodyRuns, "nobody_runs"),
 ];
 
+/// Those that are told: the others are what is meant by none.
+const TRANSITIONS: [(Transition, &str); 2] = [(Transition::Jmp3f, "jmp3f"), (Transition::Int3, "int3")];
+const AFTER_INT3: &str = "after_int3";
+
 impl Display for Entry {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Entry::Batch { pid, quiet, granted } => {
+            Entry::Batch { pid, quiet, granted, transition, after_int3 } => {
                 let how = if *quiet { "quiet" } else { "barrier" };
                 let name = DEMANDS.iter().find(|(demand, _)| demand == granted).map_or("", |(_, name)| name);
-                write!(f, "batch {pid} {how} {name}")
+                write!(f, "batch {pid} {how} {name}")?;
+                let through = TRANSITIONS.iter().find(|(other, _)| other == transition);
+                through.map_or(Ok(()), |(_, name)| write!(f, " {name}"))?;
+                if *after_int3 { write!(f, " {AFTER_INT3}") } else { Ok(()) }
             }
             Entry::Change { site, from, to, recover } => {
                 let (kind, bytes) = site.parts();
@@ -122,15 +134,26 @@ impl FromStr for Entry {
 
 fn parse(words: &mut SplitAsciiWhitespace<'_>) -> Option<Entry> {
     Some(match words.next()? {
-        "batch" => Entry::Batch {
-            pid: words.next()?.parse().ok()?,
-            quiet: match words.next()? {
+        "batch" => {
+            let pid = words.next()?.parse().ok()?;
+            let quiet = match words.next()? {
                 "quiet" => true,
                 "barrier" => false,
                 _ => return None,
-            },
-            granted: demand(words.next()?)?,
-        },
+            };
+            let granted = demand(words.next()?)?;
+            let mut word = words.next();
+            let known = TRANSITIONS.iter().find(|(_, name)| Some(*name) == word);
+            if known.is_some() {
+                word = words.next();
+            }
+            let transition = known.map_or(Transition::Test, |(transition, _)| *transition);
+            let after_int3 = word == Some(AFTER_INT3);
+            if word.is_some() && !after_int3 {
+                return None;
+            }
+            Entry::Batch { pid, quiet, granted, transition, after_int3 }
+        }
         "site" => {
             let (at, kind, bytes) =
                 (address(words.next()?)?, words.next()?.parse().ok()?, bytes(words.next()?)?);

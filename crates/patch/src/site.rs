@@ -10,32 +10,37 @@
 //! one is called. Then the other four bytes are written - an operand, so in any order and torn at will - and last the first
 //! byte of what shall be there. Between the three, every processor that runs the program is made to serialise. Every store that matters is
 //! *one byte*, so that alignment plays no part and `/proc/PID/mem`, which promises no more, will do; and every state
-//! in between is a valid program, so whoever writes may be killed at any instant. (`EB 03` would need a store of two bytes at once; a breakpoint, a signal
-//! handler in the program.)
+//! in between is a valid program, so whoever writes may be killed at any instant.
+//!
+//! Two other instructions can be chosen to stand there meanwhile ([`Transition`]). The seeds' own `jmp 3f`, `EB 03`, needs a store of two bytes at once where it is
+//! written for the old ones; behind A9 the 03 is part of an operand, so one byte after the other will do. A breakpoint, `CC`, needs a signal handler in the program, which resumes
+//! behind the five bytes.
 //!
 //! Steps of a batch, a core sync behind each that writes anything:
 //!
-//! | step | a site at the entry | a jump in front of it and a short one at the entry |
-//! |--:|---|---|
-//! | 0 | dress | dress; off: the short jump's first byte becomes 66 |
-//! | 1 | A9 | the long jump: A9; off: the short jump's second byte |
-//! | 2 | operand | operand |
-//! | 3 | first byte | first byte; on: the short jump's second byte |
-//! | 4 | undress | undress; on: the short jump's first byte |
+//! | step | a site at the entry | through `jmp 3f` | a jump in front of it and a short one at the entry |
+//! |--:|---|---|---|
+//! | 0 | dress | dress | dress; off: the short jump's first byte becomes 66 |
+//! | 1 | A9 (or CC) | A9 | the long jump: A9 (or CC); off: the short jump's second byte |
+//! | 2 | | second byte: 03 | the same |
+//! | 3 | | EB | the same |
+//! | 4 | | third to fifth byte; A9 | the same |
+//! | 5 | operand | second byte | operand |
+//! | 6 | first byte | first byte | first byte; on: the short jump's second byte |
+//! | 7 | undress | undress | undress; on: the short jump's first byte |
 //!
 //! The short site goes `66 90`, `66 F9` (or F5: set or complement the carry, of no effect), `EB F9`.
 //!
 //! The first instructions of a function that was not built for tracing become a jump, and are run from a [copy](crate::copy): nothing that A9 could stand for. Such a site is
 //! written while all threads are stopped and none is inside, in one step, which is whole within a page: it has no states in between.
 //!
-//! A function that is replaced as a whole (the profiling function, the dynamic linker's empty one) has a `ret` where the others have A9: off, it returns at once.
+//! A function that is replaced as a whole (the profiling function, the dynamic linker's empty one) has a `ret` where the others have A9, whichever is chosen: off, it
+//! returns at once.
 
-use crate::steps::{JUMP, Steps};
+use crate::steps::{INT3, JMP_3F, JUMP, LAST_BYTE, Steps, TEST, Transition, UNDRESS};
 use crate::{Avma, Bias, Bytes, CALL, JMP, OutOfReach, distance};
 use calltap_sites::SiteForm;
 
-/// `test eax, imm32`.
-const TEST: u8 = 0xA9;
 /// Five bytes that are one NOP, each suffix of which is a NOP too, as is every mixture with five NOPs of one byte.
 const NOP5: [u8; 5] = [0x66, 0x66, 0x66, 0x66, 0x90];
 /// Address size: changes nothing in an instruction without a memory operand, nor in a NOP.
@@ -352,16 +357,28 @@ impl Site {
         states.find(|state| self.is(*state, actual))
     }
 
-    /// The state from which a change begins where batches between some states were cut short, if these bytes can be what they left.
-    pub fn recognise(&self, actual: &[u8], between: &[State], to: State) -> Option<State> {
+    /// Where a breakpoint is while it is switched through one.
+    pub fn breakpoint(&self) -> Option<Avma> {
+        let has = self.kind != Kind::Prologue && self.ready[0] != RET;
+        has.then_some(Avma(self.address.0 + u64::from(self.at)))
+    }
+
+    /// The state from which a change begins where batches between some states were cut short, if these bytes can be what they left. A breakpoint is believed to be
+    /// theirs only where they may have left one.
+    pub fn recognise(&self, actual: &[u8], between: &[State], to: State, int3: bool) -> Option<State> {
         let plain = [&self.original, &self.ready];
         let on: Vec<_> = between.iter().copied().filter(|state| matches!(state, State::On(_))).collect();
         let mut seen: Vec<Bytes> = plain.into_iter().copied().collect();
         seen.extend(on.iter().filter_map(|state| self.bytes(*state).ok()));
-        if self.kind != Kind::Prologue {
-            let mut test = self.ready;
-            test[self.at as usize] = if test[0] == RET { RET } else { TEST };
-            seen.push(test);
+        if self.breakpoint().is_some() {
+            let at = self.at as usize;
+            let mut during = self.ready;
+            during[at] = TEST;
+            seen.push(during);
+            during[at..at + JMP_3F.len()].copy_from_slice(&JMP_3F);
+            seen.push(during);
+            during[at] = INT3;
+            seen.extend(int3.then_some(during));
         }
         if let Kind::Short(at) = self.kind {
             let mut carry = self.ready;
@@ -452,15 +469,22 @@ impl Site {
     }
 
     /// The stores that lead from one state to another.
-    pub fn steps(&self, from: State, to: State) -> Result<Steps, OutOfReach> {
+    pub fn steps(&self, from: State, to: State, transition: Transition) -> Result<Steps, OutOfReach> {
         let mut steps = Steps::default();
-        self.add_steps(from, to, 0, &mut steps)?;
+        self.add_steps(from, to, transition, 0, &mut steps)?;
         Ok(steps)
     }
 
     /// Adds them to those of other sites of a span, in which this one is at `start`.
     #[inline]
-    pub fn add_steps(&self, from: State, to: State, start: u16, steps: &mut Steps) -> Result<(), OutOfReach> {
+    pub fn add_steps(
+        &self,
+        from: State,
+        to: State,
+        transition: Transition,
+        start: u16,
+        steps: &mut Steps,
+    ) -> Result<(), OutOfReach> {
         let (was_on, will_be_on) = (matches!(from, State::On(_)), matches!(to, State::On(_)));
         // Found out before anything is added.
         let new = self.switched(to)?;
@@ -479,11 +503,16 @@ impl Site {
                 add_short_steps(start + u16::from(at), short_jump(at), was_on, will_be_on, steps);
             }
             // Behind a `ret` nothing runs: its padding is written while it is one. A9 would lead on to what follows the function.
-            let during = if self.ready[0] == RET { RET } else { TEST };
-            steps.switch(start + u16::from(self.at), during, new);
+            let at = start + u16::from(self.at);
+            match transition {
+                _ if self.ready[0] == RET => steps.switch(at, RET, new),
+                Transition::Test => steps.switch(at, TEST, new),
+                Transition::Jmp3f => steps.switch_by_jump(at, new),
+                Transition::Int3 => steps.switch(at, INT3, new),
+            }
         }
         if to == State::Original && dressed {
-            steps.put(4, start, &self.original);
+            steps.put(UNDRESS, start, &self.original);
         }
         Ok(())
     }
@@ -495,8 +524,8 @@ fn add_short_steps(at: u16, jump: [u8; 2], was_on: bool, will_be_on: bool, steps
         steps.put(0, at, &NOP2[..1]);
     }
     if will_be_on {
-        steps.put(3, at + 1, &jump[1..]);
-        steps.put(4, at, &jump[..1]);
+        steps.put(LAST_BYTE, at + 1, &jump[1..]);
+        steps.put(UNDRESS, at, &jump[..1]);
     } else {
         steps.put(1, at + 1, &NOP2[1..]);
     }

@@ -1,6 +1,6 @@
 //! Every way in which threads can meet a site that is being changed, on a machine that fetches stale bytes.
 
-use calltap_patch::{Avma, Change, Demand, Fate, Site, State, Text, carry_out};
+use calltap_patch::{Avma, Change, Demand, Fate, Site, State, Text, Transition, carry_out};
 
 #[path = "model/machine.rs"]
 mod machine;
@@ -12,15 +12,19 @@ mod sites;
 use proof::{Falsify, Harm, Proof};
 use sites::{Act, Case, Look, PLACES};
 
+const TRANSITIONS: [Transition; 3] = [Transition::Test, Transition::Jmp3f, Transition::Int3];
+
 /// Does no thread come to harm, whatever changes follow each other?
 fn explore(case: &Case, falsify: Falsify<'_>) -> Result<(), Harm> {
     Proof::new(case, falsify)?.changes()
 }
 
 fn check(cases: impl Fn(u64) -> Vec<Case>) {
-    for case in PLACES.into_iter().flat_map(cases) {
-        if let Err(harm) = explore(&case, &|_, acts| acts) {
-            panic!("{}:\n{harm}", case.name);
+    for transition in TRANSITIONS {
+        for case in sites::through(transition, PLACES.into_iter().flat_map(&cases).collect()) {
+            if let Err(harm) = explore(&case, &|_, acts| acts) {
+                panic!("{} through {transition:?}:\n{harm}", case.name);
+            }
         }
     }
 }
@@ -82,10 +86,18 @@ fn between_instructions(place: u64) -> Vec<Case> {
 }
 
 fn check_recoveries(targets: &[usize], twice: bool) {
-    for case in sites::every_kind(PLACES[0]) {
-        let found = Proof::new(&case, &|_, acts| acts).and_then(|mut proof| proof.recoveries(targets, twice));
-        if let Err(harm) = found {
-            panic!("{}:\n{harm}", case.name);
+    let [test, ..] = TRANSITIONS;
+    let both = TRANSITIONS.map(|other| [(other, test), (test, other)]);
+    for (first, second) in both.as_flattened()[1..].iter().copied() {
+        for mut case in sites::through(second, sites::every_kind(PLACES[0])) {
+            // (Whoever handles breakpoints stays.)
+            let handled = case.ground.handled;
+            case = sites::through(first, vec![case]).remove(0);
+            case.ground.handled = case.ground.handled.or(handled);
+            let proof = Proof::new(&case, &|_, acts| acts).map(|proof| proof.resuming(second));
+            if let Err(harm) = proof.and_then(|mut proof| proof.recoveries(targets, twice)) {
+                panic!("{} through {first:?}, then {second:?}:\n{harm}", case.name);
+            }
         }
     }
 }
@@ -133,11 +145,15 @@ fn without_core_syncs_stale_bytes_come_to_harm() {
 
 #[test]
 fn each_core_sync_between_two_steps_is_needed() {
-    for step in 0..4 {
-        let left_out = |_: &Case, acts| without(acts, |act| *act == Act::Sync(step));
-        let is_caught = |case: &Case| explore(case, &left_out).is_err();
-        let caught = sites::every_kind(PLACES[0]).iter().filter(|case| is_caught(case)).count();
-        assert!(caught > 0, "not caught: no core sync after step {step}");
+    // (Behind EB none is needed: what it jumps over is no more than an operand without it.)
+    let needed = [&[0, 1, 5, 6][..], &[0, 1, 2, 4, 5, 6], &[0, 1, 5, 6]];
+    for (transition, steps) in TRANSITIONS.into_iter().zip(needed) {
+        let cases = sites::through(transition, sites::every_kind(PLACES[0]));
+        for step in steps {
+            let left_out = |_: &Case, acts| without(acts, |act| *act == Act::Sync(*step));
+            let caught = cases.iter().filter(|case| explore(case, &left_out).is_err()).count();
+            assert!(caught > 0, "not caught: no core sync after step {step} through {transition:?}");
+        }
     }
 }
 
@@ -169,13 +185,72 @@ fn a_first_byte_written_before_its_operand_leads_astray() {
         let at = |acts: &[Act], wanted| {
             acts.iter().position(|act| matches!(act, Act::Sync(step) if *step == wanted))
         };
-        // Steps 2 and 3 change places, each with its core sync.
-        if let (Some(operand), Some(first)) = (at(&acts, 2), at(&acts, 3)) {
-            let begin = acts.iter().position(|act| matches!(act, Act::Store(2, ..))).unwrap_or(0);
+        // Steps 5 and 6 change places, each with its core sync.
+        if let (Some(operand), Some(first)) = (at(&acts, 5), at(&acts, 6)) {
+            let begin = acts.iter().position(|act| matches!(act, Act::Store(5, ..))).unwrap_or(0);
             acts[begin..=first].rotate_left(operand + 1 - begin);
         }
         acts
     });
+}
+
+/// Those that have a form of their own meanwhile, through something else than A9.
+fn switched_through(transition: Transition) -> impl Fn(u64) -> Vec<Case> {
+    move |place| sites::through(transition, all_but_empty_functions(place))
+}
+
+#[test]
+fn jmp_3f_without_the_a9_that_it_is_written_behind_is_seen_torn() {
+    check_mutant("no A9 before", switched_through(Transition::Jmp3f), &|_, acts| without(acts, is_test));
+    check_mutant("two bytes at once", switched_through(Transition::Jmp3f), &|_, mut acts| {
+        let second = |act: &Act| matches!(act, Act::Store(2, ..));
+        let first = |act: &Act| matches!(act, Act::Sync(2));
+        if let Some(at) = acts.iter().position(second) {
+            let store = acts.remove(at);
+            acts.retain(|act| !first(act));
+            let with = acts.iter().position(|act| matches!(act, Act::Store(3, ..)));
+            acts.insert(with.unwrap_or(at) + 1, store);
+        }
+        acts
+    });
+}
+
+#[test]
+fn a_second_byte_must_not_be_written_under_eb() {
+    check_mutant("no A9 behind", switched_through(Transition::Jmp3f), &|_, acts| {
+        without(acts, |act| matches!(act, Act::Store(4, _, bytes) if bytes[..] == [0xA9]))
+    });
+}
+
+#[test]
+fn a_breakpoint_needs_a_handler_that_resumes_behind_the_site() {
+    let handled = |resume: Option<usize>| {
+        move |place| {
+            let mut cases = switched_through(Transition::Int3)(place);
+            for case in &mut cases {
+                let handled = case.ground.handled;
+                case.ground.handled = handled.and_then(|(at, _)| Some((at, at + resume?)));
+            }
+            cases
+        }
+    };
+    check_mutant("no handler", handled(None), &|_, acts| acts);
+    check_mutant("a handler that changes nothing", handled(Some(1)), &|_, acts| acts);
+    check_mutant("no int3", switched_through(Transition::Int3), &|_, acts| {
+        without(acts, |act| matches!(act, Act::Store(1, _, bytes) if bytes[..] == [0xCC]))
+    });
+}
+
+#[test]
+fn a_breakpoint_that_nobody_of_us_has_left_is_a_surprise() {
+    for case in sites::through(Transition::Int3, sites::every_kind(PLACES[0])) {
+        let Some(at) = case.site.breakpoint() else { continue };
+        let between = [case.state(1), case.state(2)];
+        let mut bytes = case.bytes(case.state(1));
+        bytes[(at.0 - case.ground.base) as usize] = 0xCC;
+        assert_eq!(case.site.recognise(&bytes, &between, case.state(2), false), None, "{}", case.name);
+        assert!(case.site.recognise(&bytes, &between, case.state(2), true).is_some(), "{}", case.name);
+    }
 }
 
 #[test]
@@ -186,9 +261,9 @@ fn a_short_jump_written_as_two_bytes_is_seen_torn() {
         let mut changed = Vec::new();
         for act in acts {
             match act {
-                Act::Store(3, offset, bytes) if offset == entry + 1 => second = bytes,
-                Act::Store(4, offset, bytes) if offset == entry => {
-                    changed.push(Act::Store(4, offset, [bytes, second.clone()].concat()));
+                Act::Store(6, offset, bytes) if offset == entry + 1 => second = bytes,
+                Act::Store(7, offset, bytes) if offset == entry => {
+                    changed.push(Act::Store(7, offset, [bytes, second.clone()].concat()));
                 }
                 act => changed.push(act),
             }
@@ -205,7 +280,7 @@ fn a_short_jump_that_stays_while_the_jump_it_leads_to_goes_runs_in_circles() {
         let last: Vec<Act> = acts.iter().filter(|act| goes(act)).cloned().collect();
         acts = without(acts, goes);
         acts.extend(last);
-        acts.push(Act::Sync(4));
+        acts.push(Act::Sync(7));
         acts
     });
 }
@@ -276,6 +351,7 @@ struct Simulated {
     /// How many of its bytes a failing write writes: of every so many, one.
     one_of: Option<usize>,
     writes: usize,
+    transition: Transition,
 }
 
 impl Simulated {
@@ -284,7 +360,8 @@ impl Simulated {
         for case in cases {
             put(&mut bytes, case.ground.base, &case.bytes(State::Original));
         }
-        Simulated { bytes, done: 0, fails: usize::MAX, one_of: None, writes: 0 }
+        let transition = cases.first().map_or(Transition::Test, |case| case.transition);
+        Simulated { bytes, done: 0, fails: usize::MAX, one_of: None, writes: 0, transition }
     }
 
     fn site(&self, site: &Site) -> &[u8] {
@@ -324,6 +401,10 @@ impl Text for Simulated {
     fn sync(&mut self) -> Result<(), usize> {
         self.step()
     }
+
+    fn transition(&self) -> Transition {
+        self.transition
+    }
 }
 
 fn change<'a>(case: &'a Case, from: usize, to: usize, recover: &'a [State]) -> Change<'a> {
@@ -336,15 +417,15 @@ fn is_in(text: &Simulated, case: &Case, state: usize) -> bool {
 }
 
 /// Sites of every kind, one of which is astride two pages.
-fn a_program() -> Vec<Case> {
+fn a_program(transition: Transition) -> Vec<Case> {
     let kinds = sites::every_kind(PLACES[0]).len();
     let place = |n: usize| START + 0x1000 - 32 * (kinds as u64 / 2) + 32 * n as u64 - 3;
-    (0..kinds).map(|n| sites::every_kind(place(n)).swap_remove(n)).collect()
+    sites::through(transition, (0..kinds).map(|n| sites::every_kind(place(n)).swap_remove(n)).collect())
 }
 
 #[test]
 fn a_site_whose_bytes_somebody_else_changed_is_refused_and_the_others_are_not() {
-    let cases = a_program();
+    let cases = a_program(Transition::Test);
     for (stale, case) in cases.iter().enumerate() {
         for offset in 0..case.site.len() {
             for recover in [&[][..], &[case.state(2)]] {
@@ -390,8 +471,8 @@ fn what_demands_more_than_was_seen_to_is_not_written() {
 }
 
 /// A batch of which the n-th operation fails, for every n.
-fn check_failures(from: usize, to: usize, one_of: Option<usize>) {
-    let cases = a_program();
+fn check_failures(transition: Transition, from: usize, to: usize, one_of: Option<usize>) {
+    let cases = a_program(transition);
     let before = Simulated::new(&cases).bytes;
     for fails in 0.. {
         let mut text = Simulated::new(&cases);
@@ -429,8 +510,10 @@ fn check_failures(from: usize, to: usize, one_of: Option<usize>) {
 #[test]
 fn a_batch_that_fails_anywhere_leaves_what_can_be_run_and_brought_back() {
     for (from, to) in [(0, 1), (0, 2), (1, 2), (2, 1), (2, 0), (1, 0), (2, 3)] {
-        for one_of in [None, Some(1), Some(2), Some(3)] {
-            check_failures(from, to, one_of);
+        for transition in TRANSITIONS {
+            for one_of in [None, Some(1), Some(2), Some(3)] {
+                check_failures(transition, from, to, one_of);
+            }
         }
     }
 }

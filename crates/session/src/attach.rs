@@ -10,11 +10,11 @@ use crate::maps;
 use crate::modules::mapped;
 use crate::news::News;
 use crate::patient::{Patient, explain, longest, say};
-use crate::planner::{Planner, Tally, switch};
+use crate::planner::{PatchMode, Planner, Tally, switch, unarmed};
 use crate::target::Target;
 use crate::text::Sync;
 use crate::threads::{Held, NotHeld};
-use crate::{Error, enter};
+use crate::{Error, breakpoints, enter};
 use calltap_abi::remote;
 use calltap_patch::{Demand, Site};
 use nix::libc::user_regs_struct;
@@ -55,6 +55,11 @@ pub fn come(
     target: &Target,
     emit: &mut (dyn FnMut(News) + Send),
 ) -> (Result<(), Error>, Stops) {
+    if planner.mode == PatchMode::Breakpoint
+        && let Some(why) = breakpoints::obstacle(target.pid, true)
+    {
+        return (Err(target.refuse(&format!("breakpoints would kill it: {why}"))), Stops::default());
+    }
     let work = || match enter::load(target, planner.directory, planner.shared) {
         Err(error) => (Err(error), Stops::default()),
         Ok(mut stops) => {
@@ -94,7 +99,10 @@ impl Planner<'_> {
         emit: &mut dyn FnMut(News),
     ) -> Result<(), Error> {
         self.check_first(target)?;
-        self.come_to_terms(0, target, stops, emit)
+        self.entering = true;
+        let done = self.come_to_terms(0, target, stops, emit);
+        self.entering = false;
+        done
     }
 
     /// Looks at what can be chosen from.
@@ -140,9 +148,20 @@ impl Planner<'_> {
         // Also where that has failed: then nothing may lead there.
         self.take_mapped(index, &mut records);
         mapped?;
+        match self.arm(index, target, stops) {
+            Err(why) if self.entering => {
+                return Err(target.refuse(&format!("breakpoints would kill it: {why}")));
+            }
+            Err(why) => records.push(unarmed(target.pid, &why)),
+            Ok(()) => {}
+        }
         self.patch(index, target.pid, false, &mut records);
-        self.stop_for_the_rest(index, target, stops)?;
-        self.patch(index, target.pid, true, &mut records);
+        let stopped = self.stop_for_the_rest(index, target, stops);
+        if stopped.is_ok() {
+            self.patch(index, target.pid, true, &mut records);
+        }
+        self.armed = None;
+        stopped?;
         records.drain(..).for_each(emit);
         Ok(())
     }

@@ -241,6 +241,7 @@ fn detach(
         return Err(target.refuse("it runs another program by now"));
     }
     let entries = directory.journal.read().map_err(|error| target.refuse(&error.to_string()))?;
+    patient.text.after_int3 = shared.has_traps();
     let mut past = Past::new(entries, shared, index, &patient.regions, directory.code_inode());
     // A forked child is registered with the kernel as its parent was.
     let can_sync =

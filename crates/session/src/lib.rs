@@ -7,6 +7,7 @@
 mod agent;
 mod ahead;
 mod attach;
+mod breakpoints;
 mod choice;
 mod clock;
 mod collector;

@@ -95,6 +95,8 @@ pub struct Status {
     pub ring_bytes: u64,
     /// Nanoseconds since it was attached to.
     pub age_ns: u64,
+    /// How code is changed that may be running.
+    pub patch_mode: PatchMode,
     /// The tracers with their filters.
     pub tracers: Vec<TracerInfo>,
 }
@@ -207,6 +209,7 @@ impl Status {
             on: settings.on,
             ring_bytes: u64::from(control.chunk_bump.load(Relaxed)) * calltap_abi::CHUNK_SIZE as u64,
             age_ns: clock::monotonic_ns().saturating_sub(settings.session.start_monotonic_ns),
+            patch_mode: settings.patch_mode,
             tracers: settings.session.tracers.clone(),
         }
     }

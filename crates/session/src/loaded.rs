@@ -756,6 +756,11 @@ impl Loaded {
         self.sites.iter().filter_map(Placed::change)
     }
 
+    /// Where its sites are breakpoints while they are switched through one.
+    pub fn breakpoints(&self) -> impl Iterator<Item = u64> {
+        self.sites.iter().filter_map(|placed| Some(placed.site.breakpoint()?.0))
+    }
+
     /// Notes what became of these [`changes`](Loaded::changes): `fate` says of each in turn why it was not made, if it was not. Each is reported with the
     /// function's name.
     pub fn settle(

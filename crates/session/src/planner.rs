@@ -22,7 +22,7 @@ use crate::text::ProcessText;
 use crate::threads::shares_memory;
 use calltap_abi::ProcessEntry;
 use calltap_abi::plan::{self, Phase};
-use calltap_patch::{Agent, Avma};
+use calltap_patch::{Agent, Avma, Transition};
 use calltap_sites::types::Types;
 use calltap_sites::{Binary, Discovery, Function};
 use calltap_trace::{Module, Record};
@@ -69,12 +69,55 @@ const MAPPING: Duration = Duration::from_secs(5);
 
 /// How code that may be running is changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum PatchMode {
     /// While everything runs, with core syncs between the steps.
     #[default]
     Live,
+    /// The same, through the `jmp 3f` of the mails that dynamic ftrace began with.
+    Jmp3f,
+    /// The same, through breakpoints that the agent handles.
+    Breakpoint,
+    /// Before it runs; what is switched later, as [`PatchMode::Live`].
+    BeforeStart,
     /// While all threads stand still: what ftrace did at first, and what is left where the kernel has no membarrier.
+    #[serde(rename = "stop_machine")]
     StopMachine,
+}
+
+impl PatchMode {
+    /// All, with their names.
+    pub const NAMES: [(PatchMode, &str); 5] = [
+        (PatchMode::Live, "live"),
+        (PatchMode::Jmp3f, "jmp3f"),
+        (PatchMode::Breakpoint, "breakpoint"),
+        (PatchMode::StopMachine, "stop_machine"),
+        (PatchMode::BeforeStart, "before-start"),
+    ];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        PatchMode::NAMES.iter().find(|(mode, _)| *mode == self).map_or("", |(_, name)| name)
+    }
+
+    /// Does everything run on meanwhile?
+    pub(crate) fn is_live(self) -> bool {
+        self != PatchMode::StopMachine
+    }
+
+    /// What sites are meanwhile. (Breakpoints have to be [seen to](Planner::arm).)
+    pub(crate) fn transition(self) -> Transition {
+        match self {
+            PatchMode::Jmp3f => Transition::Jmp3f,
+            _ => Transition::Test,
+        }
+    }
+}
+
+/// What is told where breakpoints were asked for and cannot be.
+pub(crate) fn unarmed(pid: u32, why: &str) -> News {
+    let text = format!("process {pid} is not changed through breakpoints this time but as by default: {why}");
+    Record::Note { text }.into()
 }
 
 /// A traced process.
@@ -106,7 +149,11 @@ pub struct Planner<'a> {
     /// Debugging information, by file.
     types: HashMap<Identity, Option<Arc<Types>>>,
     values: Values,
-    mode: PatchMode,
+    pub(crate) mode: PatchMode,
+    /// The process whose next batches go through breakpoints,
+    pub(crate) armed: Option<u32>,
+    /// which is refused if they cannot: it is being attached to.
+    pub(crate) entering: bool,
     /// Calls to the profiling function become NOPs, also those that nobody wants.
     quiet: bool,
     /// When calls to the profiling function are found that no list names.
@@ -146,6 +193,8 @@ impl<'a> Planner<'a> {
             types: HashMap::new(),
             values: Values::default(),
             mode: PatchMode::default(),
+            armed: None,
+            entering: false,
             quiet: false,
             discovery: Discovery::AtLoad,
             failed: Vec::new(),
@@ -358,8 +407,15 @@ impl<'a> Planner<'a> {
             let Some(entry) = self.shared.process(index) else { continue };
             let pid = proc::host_pid(entry.pid.load(Acquire), entry.pid_namespace.load(Relaxed));
             let mut records = Vec::new();
+            let target = Target::of_child(pid);
+            if let Some(target) = &target
+                && let Err(why) = self.arm(index, target, &mut Stops::default())
+            {
+                records.push(unarmed(pid, &why));
+            }
             self.patch(index, pid, false, &mut records);
-            if let Some(target) = Target::of_child(pid)
+            self.armed = None;
+            if let Some(target) = target
                 && let Err(error) = self.stop_for_the_rest(index, &target, &mut Stops::default())
             {
                 records.push(Record::Note { text: error.to_string() }.into());
@@ -397,6 +453,7 @@ impl<'a> Planner<'a> {
     /// Finds out what was done to one that was not known until now. (Its modules come into the trace when something of them is wanted.)
     fn meet(&mut self, index: u32, pid: u32, entries: &[Entry]) {
         let (Ok(regions), Ok(mut text)) = (maps::read(pid), ProcessText::open(pid)) else { return };
+        text.after_int3 = self.shared.has_traps();
         self.see_modules(index, pid, false, &regions, &mut Vec::new());
         let line = (index & UNLISTED == 0).then(|| self.shared.line(index));
         let code = self.directory.code_inode();
@@ -563,6 +620,7 @@ impl<'a> Planner<'a> {
             let list = if old.is_there(&now, regions) { &mut kept } else { &mut gone };
             list.push(old);
         }
+        let is_less = !gone.is_empty();
         // (What a forked child unloads, its parent still has.)
         for mut old in gone.into_iter().filter(|old| old.recorded && old.record.process == index) {
             old.record.unloaded_ticks = Some(clock::pair().ticks);
@@ -587,6 +645,9 @@ impl<'a> Planner<'a> {
             process.modules.push(Loaded::new(new, record, binary, bias, fresh));
         }
         self.processes.insert(index, process);
+        if is_less {
+            self.forget_traps();
+        }
     }
 
     fn want(&mut self, index: u32, regions: &[Region], records: &mut Vec<News>) {

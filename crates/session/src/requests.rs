@@ -50,6 +50,8 @@ pub enum Answer {
         off: u32,
         /// Nanoseconds that all threads stood still for it.
         stopped_ns: u64,
+        /// For how long code was being written.
+        written_ns: u64,
         /// What the user should know.
         notes: Vec<String>,
     },

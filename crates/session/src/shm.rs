@@ -6,12 +6,13 @@
 
 use calltap_abi::first::{self, First};
 use calltap_abi::plan::{Map, PlanHeader};
+use calltap_abi::traps::{self, Traps};
 use calltap_abi::values::{PROGRAMS, Program};
 use calltap_abi::{
     CHUNK_SIZE, CHUNKS_AT, ChunkHeader, Control, FIRST_AT, MAGIC, PLAN_AT, PLAN_SIZE, PROCESS_MAX, VERSION,
 };
 use calltap_abi::{
-    PROCESSES_AT, PROGRAMS_AT, ProcessEntry, TABLE_AT, THREAD_MAX, THREADS_AT, ThreadEntry, push,
+    PROCESSES_AT, PROGRAMS_AT, ProcessEntry, TABLE_AT, THREAD_MAX, THREADS_AT, TRAPS_AT, ThreadEntry, push,
 };
 use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -203,6 +204,28 @@ impl Shared {
         let first: &Map = self.at(PLAN_AT + maps_at)?;
         // SAFETY: `end` is inside the plan area, which is inside the mapping; see `at`.
         Some((header, unsafe { std::slice::from_raw_parts(first, maps) }))
+    }
+
+    /// The sites that may be breakpoints.
+    pub fn traps(&self) -> Option<Traps<'_>> {
+        let lists = [self.at(TRAPS_AT)?, self.at(TRAPS_AT + traps::LIST)?];
+        Some(Traps { word: &self.control().traps, lists })
+    }
+
+    /// Have any ever been?
+    pub fn has_traps(&self) -> bool {
+        self.control().traps.load(Acquire) != 0
+    }
+
+    /// From now on it is these, ascending.
+    pub fn list_traps(&self, addresses: &[u64]) -> io::Result<()> {
+        let full = || io::Error::from(io::ErrorKind::StorageFull);
+        let traps = self.traps().ok_or_else(full)?;
+        let bytes = size_of_val(addresses);
+        if bytes > 0 {
+            self.allocate(TRAPS_AT + traps.spare() * traps::LIST, bytes.min(traps::LIST))?;
+        }
+        if traps.replace(addresses) { Ok(()) } else { Err(full()) }
     }
 
     /// The calls that were recorded when they were made for the first time.

@@ -9,7 +9,7 @@
 use crate::{patch_log, proc};
 use calltap_abi::ProcessEntry;
 use calltap_patch::log::Entry;
-use calltap_patch::{Avma, Change, Demand, Text};
+use calltap_patch::{Avma, Change, Demand, Text, Transition};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -36,6 +36,10 @@ pub struct ProcessText {
     memory: File,
     /// How to sync.
     pub sync: Sync,
+    /// What sites are while they are changed under running threads.
+    pub through: Transition,
+    /// A breakpoint in it may have been left by a controller that was killed.
+    pub after_int3: bool,
     in_batch: bool,
     /// Nothing is written to sites after this.
     until: Option<Instant>,
@@ -49,7 +53,8 @@ impl ProcessText {
     /// Opens the memory of a process: takes the permission to trace it.
     pub fn open(pid: u32) -> std::io::Result<ProcessText> {
         let memory = OpenOptions::new().read(true).write(true).open(proc::place(pid).join("mem"))?;
-        Ok(ProcessText { pid, memory, sync: Sync::Barrier, in_batch: false, until: None })
+        let (sync, through, after_int3, in_batch) = (Sync::Barrier, Transition::Test, false, false);
+        Ok(ProcessText { pid, memory, sync, through, after_int3, in_batch, until: None })
     }
 
     /// From now on it is known for a while what is mapped.
@@ -100,10 +105,20 @@ impl Text for ProcessText {
         }
     }
 
+    fn transition(&self) -> Transition {
+        if self.sync == Sync::Quiet { Transition::Test } else { self.through }
+    }
+
+    fn after_int3(&self) -> bool {
+        self.after_int3
+    }
+
     fn begin(&mut self, changes: &mut dyn Iterator<Item = Change<'_>>, granted: Demand) {
         self.in_batch = true;
         if patch_log::is_kept() {
-            let batch = Entry::Batch { pid: self.pid, quiet: self.sync == Sync::Quiet, granted };
+            let (pid, quiet) = (self.pid, self.sync == Sync::Quiet);
+            let (transition, after_int3) = (self.transition(), self.after_int3());
+            let batch = Entry::Batch { pid, quiet, granted, transition, after_int3 };
             patch_log::add(std::iter::once(batch).chain(changes.map(Entry::from)));
         }
     }

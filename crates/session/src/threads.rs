@@ -420,6 +420,25 @@ fn interrupt(tid: u32) -> Result<(), NotHeld> {
     })
 }
 
+/// Has a stopped thread executed a breakpoint whose handler has not begun?
+fn has_trapped(tid: u32) -> bool {
+    const PEEKSIGINFO: u32 = 0x4209;
+    const SI_KERNEL: i32 = 0x80;
+    /// `struct ptrace_peeksiginfo_args`: how many from where.
+    #[repr(C)]
+    struct Which {
+        offset: u64,
+        flags: u32,
+        count: i32,
+    }
+    let mut pending = [[0i32; 32]; 4]; // siginfo_t: signal, errno, code, ...
+    let which = Which { offset: 0, flags: 0, count: pending.len() as i32 };
+    // SAFETY: the kernel reads `which`, and writes so many siginfo_t of 128 bytes.
+    let found = unsafe { libc::ptrace(PEEKSIGINFO, tid, &raw const which, pending.as_mut_ptr()) };
+    let is_trap = |info: &[i32; 32]| (info[0], info[2]) == (libc::SIGTRAP, SI_KERNEL);
+    pending.iter().take(found.max(0) as usize).any(is_trap)
+}
+
 fn has_ended(tid: u32) -> bool {
     proc::state(tid).is_none_or(proc::is_end)
 }
@@ -433,6 +452,11 @@ fn wants_processor(tid: u32) -> bool {
 fn await_stop(tid: u32, start: Instant, patience: Duration) -> Result<(), NotHeld> {
     loop {
         match waitpid(pid(tid), Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG)) {
+            // (Whatever runs next would be taken for the place of its breakpoint.)
+            Ok(WaitStatus::PtraceEvent(_, Signal::SIGTRAP, EVENT_STOP)) if has_trapped(tid) => {
+                let _ = ptrace::cont(pid(tid), None);
+                interrupt(tid)?;
+            }
             Ok(WaitStatus::PtraceEvent(_, Signal::SIGTRAP, EVENT_STOP)) => return Ok(()),
             Ok(WaitStatus::PtraceEvent(_, _, EVENT_STOP)) => {
                 let _ = ptrace::detach(pid(tid), None);

@@ -532,6 +532,7 @@ impl Inside<'_> {
             on: tally.on - before.on,
             off: tally.off - before.off,
             stopped_ns: (tally.stopped - before.stopped).as_nanos() as u64,
+            written_ns: (tally.written - before.written).as_nanos() as u64,
             notes,
         })
     }

@@ -71,6 +71,7 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
             duration: arguments.text("duration").map(|text| values::time(&text)).transpose()?,
         },
     };
+    let starts = matches!(subject, Subject::Program(_));
     let root =
         if let Subject::Process { pid, .. } = subject { format!("/proc/{pid}/root") } else { String::new() };
     let known = Known::new(globs, linker_names, Some(lookup::in_files(root)));
@@ -83,7 +84,7 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
         buffer_size: values::size(&arguments.text("buffer-size").unwrap_or_default())?,
         overwrite: false,
         wait: values::time("100ms")?,
-        patch_mode: values::patch_mode(arguments),
+        patch_mode: values::patch_mode(arguments, starts)?,
         discovery: Discovery::AtLoad,
         slow: None,
         flight: None,

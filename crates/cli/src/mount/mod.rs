@@ -190,7 +190,7 @@ fn attend(server: &Server, options: &Options) -> Result<Visited> {
 
 /// Serves the directory until the process ends, it is unmounted, or we are told to end.
 fn serve(pid: u32, place: &Path, arguments: &Arguments) -> Result<()> {
-    let options = options(pid, &nothing(), buffer_size(arguments)?, values::patch_mode(arguments))?;
+    let options = options(pid, &nothing(), buffer_size(arguments)?, values::patch_mode(arguments, false)?)?;
     let (server, told) = (Arc::new(Server::new(pid)), interruption()?);
     thread::scope(|scope| {
         let watching = scope.spawn(|| attend(&server, &options));
@@ -211,7 +211,7 @@ fn serve(pid: u32, place: &Path, arguments: &Arguments) -> Result<()> {
 
 /// Serves a directory of directories until it is unmounted, or we are told to end.
 fn serve_all(place: &Path, arguments: &Arguments) -> Result<()> {
-    let (memory, mode) = (buffer_size(arguments)?, values::patch_mode(arguments));
+    let (memory, mode) = (buffer_size(arguments)?, values::patch_mode(arguments, false)?);
     let hall = Hall::new(Box::new(move |pid, words| options(pid, &words, memory, mode)));
     let told = interruption()?;
     thread::scope(|scope| {

@@ -99,7 +99,7 @@ pub fn options(pid: u32, arguments: &Arguments) -> Result<Options> {
         buffer_size: values::size(&arguments.text("buffer-size").unwrap_or_default())?,
         overwrite: false,
         wait: Duration::ZERO,
-        patch_mode: values::patch_mode(arguments),
+        patch_mode: values::patch_mode(arguments, false)?,
         discovery: Discovery::AtLoad,
         slow: None,
         flight: None,

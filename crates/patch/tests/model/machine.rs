@@ -62,12 +62,16 @@ pub enum Exit {
 pub enum Thread {
     At(usize),
     Away(usize),
+    /// It has executed a breakpoint, which was there: until the handler has run, its next instruction is the one behind.
+    Trapped(usize),
 }
 
 #[derive(Clone, Debug)]
 enum Effect {
     Next(usize),
     Leaves(Exit, usize),
+    /// The breakpoint's place.
+    Trap(usize),
     Harm,
 }
 
@@ -77,7 +81,10 @@ fn execute(instruction: &Instruction, base: u64) -> Effect {
     match (instruction.mnemonic(), instruction.code()) {
         (Mnemonic::Nop | Mnemonic::Stc | Mnemonic::Cmc | Mnemonic::Endbr64, _) => Effect::Next(next),
         (_, Code::Test_EAX_imm32) => Effect::Next(next),
-        (_, Code::Jmp_rel8_64) if instruction.near_branch_target() == base => Effect::Next(0),
+        (_, Code::Jmp_rel8_64) if instruction.near_branch_target() >= base => {
+            Effect::Next((instruction.near_branch_target() - base) as usize)
+        }
+        (Mnemonic::Int3, _) => Effect::Trap(next - 1),
         (_, Code::Jmp_rel32_64) => Effect::Leaves(Exit::Jump(instruction.near_branch_target()), next),
         (_, Code::Call_rel32_64) => Effect::Leaves(Exit::Call(instruction.near_branch_target()), next),
         (_, Code::Call_rm64) if instruction.memory_base() == Register::RIP => {
@@ -145,6 +152,8 @@ pub struct Ground {
     pub entries: Vec<usize>,
     /// Do they go on into what is behind the site?
     pub falls_through: bool,
+    /// The breakpoint that the program's handler knows of, and where it resumes.
+    pub handled: Option<(usize, usize)>,
 }
 
 /// The memory, and all places where threads may be.
@@ -198,6 +207,19 @@ impl World {
                     come(Thread::At(back), &|| format!("returns to +{back}"));
                     continue;
                 }
+                Thread::Trapped(at) => {
+                    let Some((_, next)) = ground.handled.filter(|(known, _)| *known == at) else {
+                        let before = Trail::tell(&trail);
+                        return Err(format!(
+                            "  {before}\n  {}: nobody handles the breakpoint at +{at}",
+                            self.now
+                        ));
+                    };
+                    if next < ground.length {
+                        come(Thread::At(next), &|| format!("is resumed at +{next}"));
+                    }
+                    continue;
+                }
                 Thread::At(offset) => offset,
             };
             let fetched =
@@ -209,6 +231,10 @@ impl World {
                     Effect::Next(next) if next < ground.length => {
                         edges.push((offset, next));
                         come(Thread::At(next), &executes);
+                        true
+                    }
+                    Effect::Trap(at) => {
+                        come(Thread::Trapped(at), &executes);
                         true
                     }
                     Effect::Leaves(exit, next) if allowed.contains(&exit) => {

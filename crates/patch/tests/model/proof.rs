@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use calltap_patch::State;
+use calltap_patch::{State, Transition};
 
 use crate::machine::{Exit, Fetches, Memory, Thread, World};
 use crate::sites::{Act, Case, Look};
@@ -17,6 +17,8 @@ pub struct Proof<'a> {
     case: &'a Case,
     falsify: Falsify<'a>,
     fetches: Fetches,
+    /// What is gone through where a batch was cut short.
+    resuming: Transition,
     /// Between batches, by state.
     rest: BTreeMap<(usize, Memory), World>,
 }
@@ -26,9 +28,15 @@ type Cuts = BTreeMap<([usize; 2], Memory), World>;
 
 impl<'a> Proof<'a> {
     pub fn new(case: &'a Case, falsify: Falsify<'a>) -> Result<Proof<'a>, Harm> {
-        let mut proof = Proof { case, falsify, fetches: Fetches::default(), rest: BTreeMap::new() };
+        let (fetches, rest, resuming) = (Fetches::default(), BTreeMap::new(), Transition::Test);
+        let mut proof = Proof { case, falsify, fetches, resuming, rest };
         proof.come_to_rest(0, World::new(&case.bytes(State::Original)))?;
         Ok(proof)
+    }
+
+    /// Goes through this where a batch was cut short.
+    pub fn resuming(self, resuming: Transition) -> Proof<'a> {
+        Proof { resuming, ..self }
     }
 
     fn run(&mut self, world: &mut World, states: &[State]) -> Result<(), Harm> {
@@ -47,6 +55,8 @@ impl<'a> Proof<'a> {
         world.threads.retain(|thread, _| match *thread {
             Thread::At(offset) => !is_inside(offset),
             Thread::Away(back) => look == Look::Here || !is_inside(back),
+            // (In the handler, it is on the stack.)
+            Thread::Trapped(at) => look == Look::Here || !is_inside(at + 1),
         });
     }
 
@@ -93,14 +103,16 @@ impl<'a> Proof<'a> {
     }
 
     fn acts(&self, from: usize, to: usize) -> Vec<Act> {
-        (self.falsify)(self.case, self.case.acts(self.case.state(from), self.case.state(to)))
+        let (from, to) = (self.case.state(from), self.case.state(to));
+        (self.falsify)(self.case, self.case.acts(from, to, self.case.transition))
     }
 
-    /// A batch where another was cut short.
+    /// A batch where another was cut short, perhaps through something else.
     fn resume(&self, memory: &Memory, cut: [usize; 2], to: usize) -> Vec<Act> {
-        let to = self.case.state(to);
-        let from = self.case.site.recognise(&memory.newest(), &cut.map(|n| self.case.state(n)), to).unwrap();
-        let mut acts = self.case.acts(from, to);
+        let (cut, to) = (cut.map(|n| self.case.state(n)), self.case.state(to));
+        let int3 = self.case.ground.handled.is_some();
+        let from = self.case.site.recognise(&memory.newest(), &cut, to, int3).unwrap();
+        let mut acts = self.case.acts(from, to, self.resuming);
         acts.insert(0, Act::Sync(0));
         acts
     }

@@ -1,6 +1,6 @@
 //! Every kind of site, and what is done to it.
 
-use calltap_patch::{Avma, Bias, Demand, STEPS, Site, State};
+use calltap_patch::{Avma, Bias, Demand, STEPS, Site, State, Transition};
 use calltap_sites::{SiteForm, Svma};
 
 use crate::machine::{Exit, Ground};
@@ -18,6 +18,8 @@ pub struct Case {
     pub calls: bool,
     /// It is a function that is replaced as a whole: off, it returns.
     pub returns: bool,
+    /// What it is while it is changed.
+    pub transition: Transition,
 }
 
 /// How to find out who is inside.
@@ -71,8 +73,8 @@ impl Case {
         }
     }
 
-    pub fn acts(&self, from: State, to: State) -> Vec<Act> {
-        let steps = self.site.steps(from, to).unwrap();
+    pub fn acts(&self, from: State, to: State, transition: Transition) -> Vec<Act> {
+        let steps = self.site.steps(from, to, transition).unwrap();
         let demand = self.site.demand(from, to);
         let mut acts = Vec::new();
         for step in 0..STEPS {
@@ -112,9 +114,11 @@ fn after_prologue(name: &str, place: u64, old: &[u8], leaves: Vec<Exit>) -> Case
 
 fn whole(name: &str, base: u64, old: &[u8], leaves: Vec<Exit>, site: Option<Site>, calls: bool) -> Case {
     let falls_through = old[0] != 0xC3;
-    let ground = Ground { base, length: old.len(), entries: vec![0], falls_through };
+    let (site, handled) = (site.unwrap(), None);
+    let ground = Ground { base, length: old.len(), entries: vec![0], falls_through, handled };
     let name = format!("{name} at {base:#x}");
-    Case { name, site: site.unwrap(), ground, leaves, calls, returns: false }
+    let (returns, transition) = (false, Transition::Test);
+    Case { name, site, ground, leaves, calls, returns, transition }
 }
 
 const NOPS: [&[u8]; 6] = [
@@ -176,9 +180,10 @@ pub fn prefixed(place: u64) -> Vec<Case> {
                 let (prefix_old, entry_old) = (prefix_old.clone(), entry_old.clone());
                 let form = SiteForm::Prefix { prefix, prefix_old, entry, entry_old };
                 let site = Site::new(&form, Bias(0)).unwrap();
-                let ground =
-                    Ground { base: place, length: site.len(), entries: vec![5], falls_through: true };
-                cases.push(Case { name, site, ground, leaves: vec![], calls: false, returns: false });
+                let case =
+                    whole(&name, place, &site.bytes(State::Original).unwrap(), vec![], Some(site), false);
+                let ground = Ground { entries: vec![5], ..case.ground };
+                cases.push(Case { ground, ..case });
             }
         }
     }
@@ -235,6 +240,20 @@ pub fn prologues(place: u64) -> Vec<Case> {
         &[0x66, 0x90, 0x66, 0x90, 0x66, 0x2E, 0x0F, 0x1F, 0x84, 0, 0, 0, 0, 0],
     ];
     all.iter().map(of).collect()
+}
+
+/// The same, through something else.
+pub fn through(transition: Transition, cases: Vec<Case>) -> Vec<Case> {
+    let handled = |case: &Case| {
+        let at = (case.site.breakpoint()?.0 - case.ground.base) as usize;
+        Some((at, at + 5)).filter(|_| transition == Transition::Int3)
+    };
+    let through = |case: Case| {
+        let handled = handled(&case);
+        let ground = Ground { handled, ..case.ground };
+        Case { ground, transition, ..case }
+    };
+    cases.into_iter().map(through).collect()
 }
 
 /// Those that are switched while everything runs,

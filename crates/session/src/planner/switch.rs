@@ -1,6 +1,6 @@
 //! Changes the text of a process: sites are switched in batches, the dynamic linker's empty function is led to the agent.
 
-use super::{PatchMode, Planner};
+use super::Planner;
 use crate::journal::{Entry, Journal};
 use crate::loaded::Loaded;
 use crate::maps;
@@ -11,11 +11,11 @@ use crate::proc;
 use crate::text::{KeepMapped, ProcessText, Sync};
 use crate::threads::stop_machine;
 use calltap_abi::plan::{self, Phase};
-use calltap_patch::{Avma, Demand, Fate, Site, State, Text, carry_out};
+use calltap_patch::{Avma, Change, Demand, Fate, Site, State, Text, Transition, carry_out};
 use calltap_trace::Record;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 impl Planner<'_> {
     /// Makes the sites of a process what they shall be.
@@ -46,8 +46,10 @@ impl Planner<'_> {
             None
         };
         text.sync = if can_sync { Sync::Barrier } else { Sync::Quiet };
+        let armed = self.armed == Some(index);
+        text.through = if armed { Transition::Int3 } else { self.mode.transition() };
         let how = match entry {
-            Some(_) if can_sync && self.mode == PatchMode::Live => How::Live,
+            Some(_) if can_sync && self.mode.is_live() => How::Live,
             Some(_) => How::Stopped,
             // Nobody could tell it to unmap nothing meanwhile.
             None => How::StoppedAndSeen(self.directory.agent()),
@@ -56,6 +58,7 @@ impl Planner<'_> {
         self.tally.on += tally.on;
         self.tally.off += tally.off;
         self.tally.stopped += tally.stopped;
+        self.tally.written += tally.written;
         found.into_iter().for_each(&mut note);
         let waiting = tally.waiting as usize
             + process.modules.iter().map(|module| module.undrained().count()).sum::<usize>();
@@ -91,6 +94,7 @@ impl Planner<'_> {
             )
         };
         let text = process.text.insert(text.map_err(denied)?);
+        text.after_int3 = self.shared.has_traps();
         if std::mem::take(&mut process.forked) {
             process.modules.iter_mut().for_each(|module| module.look(text));
         }
@@ -157,6 +161,8 @@ pub struct Tally {
     pub waiting: u32,
     /// For how long all threads stood still for it.
     pub stopped: Duration,
+    /// For how long code that may be running was being written, looks before and core syncs included.
+    pub written: Duration,
 }
 
 /// Makes the sites of modules what they shall be. What went wrong, for people.
@@ -171,7 +177,11 @@ pub fn switch(
     }
     // As a batch is carried out fastest.
     modules.sort_by_key(|module| module.mapped.range);
+    let start = Instant::now();
     let fates = carry_out(text, modules.iter().flat_map(|module| module.changes()), granted);
+    if modules.iter().any(|module| !module.fresh) {
+        tally.written += start.elapsed();
+    }
     let mut fates = fates.into_iter().peekable();
     let mut numbers = 0..;
     let mut fate = || {
@@ -226,6 +236,6 @@ fn watch_loader(process: u32, text: &mut ProcessText, journal: &Journal, mut brk
     let Some(site) = Site::empty_function(brk, first).filter(|_| brk.0 % 16 <= 11) else { return false };
     let entry = Entry::Site { process, site, target: hook, copy: None, stub: None, inode: 0 };
     let to = State::On(hook);
-    let change = calltap_patch::Change { site: &site, from: State::Original, to, recover: &[] };
+    let change = Change { site: &site, from: State::Original, to, recover: &[] };
     journal.add(&[entry].iter().collect()).is_ok() && carry_out(text, [change], Demand::Nothing).is_empty()
 }

@@ -1,0 +1,139 @@
+//! Sites that may be breakpoints while they are changed: what the agent's handler of SIGTRAP resumes behind.
+//!
+//! Two lists of addresses, and one word that says which of them holds, and how long it is. The controller fills the other, then stores the word: whoever looks
+//! something up meanwhile, and whenever the controller is killed, finds the one or the other.
+
+use crate::stub;
+use core::sync::atomic::{AtomicU64, Ordering::*, fence};
+
+/// Addresses in a list: as many as there can be stubs.
+pub const ROOM: usize = stub::REGION / stub::SIZE;
+/// Bytes of both lists.
+pub const SIZE: usize = 2 * LIST;
+/// Bytes of one.
+pub const LIST: usize = ROOM * size_of::<u64>();
+
+/// One of the lists.
+pub type List = [AtomicU64; ROOM];
+
+const SECOND: u64 = 1 << 31;
+const COUNT: u64 = SECOND - 1;
+/// A list changes this often at most while something is looked up in it.
+const TRIES: usize = 1000;
+
+/// What the agent answers when it is to handle SIGTRAP.
+pub mod answer {
+    /// Nothing yet.
+    pub const NONE: u32 = 0;
+    /// It does.
+    pub const WORKS: u32 = 1;
+    /// The program handles or ignores it itself.
+    pub const HANDLED: u32 = 2;
+    /// A handler of the program runs with SIGTRAP blocked. Plus its signal.
+    pub const BLOCKED: u32 = 0x100;
+}
+
+/// The lists in shared memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Traps<'a> {
+    /// The word: how often it was changed (upper half), which list, how long.
+    pub word: &'a AtomicU64,
+    /// The two.
+    pub lists: [&'a List; 2],
+}
+
+impl<'a> Traps<'a> {
+    fn list(&self, word: u64) -> &'a [AtomicU64] {
+        let [first, second] = self.lists;
+        let list = if word & SECOND == 0 { first } else { second };
+        list.get(..(word & COUNT) as usize).unwrap_or_default()
+    }
+
+    /// The addresses, ascending.
+    pub fn all(&self) -> impl Iterator<Item = u64> + use<'a> {
+        self.list(self.word.load(Acquire)).iter().map(|address| address.load(Relaxed))
+    }
+
+    /// Is it one of them?
+    pub fn knows(&self, address: u64) -> bool {
+        let mut known = false;
+        for _ in 0..TRIES {
+            let word = self.word.load(Acquire);
+            let list = self.list(word);
+            let at = list.partition_point(|other| other.load(Relaxed) < address);
+            known = list.get(at).is_some_and(|other| other.load(Relaxed) == address);
+            fence(Acquire);
+            if self.word.load(Relaxed) == word {
+                break;
+            }
+        }
+        known
+    }
+
+    /// Which list does not hold.
+    pub fn spare(&self) -> usize {
+        usize::from(self.word.load(Acquire) & SECOND == 0)
+    }
+
+    /// From now on it is these, ascending; the [spare](Traps::spare) list has memory for them. False if there is no room.
+    pub fn replace(&self, addresses: &[u64]) -> bool {
+        let word = self.word.load(Acquire);
+        let spare = self.spare();
+        if addresses.len() > ROOM {
+            return false;
+        }
+        fence(Release);
+        for (place, address) in self.lists[spare].iter().zip(addresses) {
+            place.store(*address, Relaxed);
+        }
+        let which = if spare == 0 { 0 } else { SECOND };
+        let turn = (word >> 32).wrapping_add(1) << 32;
+        self.word.store(turn | which | addresses.len() as u64, Release);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    extern crate std;
+    use std::boxed::Box;
+    use std::vec::Vec;
+
+    fn list() -> &'static List {
+        let words: Vec<AtomicU64> = (0..ROOM).map(|_| AtomicU64::new(0)).collect();
+        let list: &'static [AtomicU64] = Box::leak(words.into_boxed_slice());
+        list.try_into().unwrap()
+    }
+
+    #[test]
+    fn what_was_put_there_is_found_and_nothing_else() {
+        let word = AtomicU64::new(0);
+        let traps = Traps { word: &word, lists: [list(), list()] };
+        assert!(!traps.knows(0) && traps.all().next().is_none());
+        for addresses in [&[3, 5, 9][..], &[5], &[1, 5, 6, 7], &[5, 1 << 60]] {
+            assert!(traps.replace(addresses));
+            assert!(traps.all().eq(addresses.iter().copied()));
+            assert!((0..12).chain([1 << 60]).all(|n| traps.knows(n) == addresses.contains(&n)));
+        }
+        assert!(!traps.replace(&std::vec![1; ROOM + 1]) && traps.knows(5));
+    }
+
+    #[test]
+    fn what_stays_is_found_while_the_others_change() {
+        let word = AtomicU64::new(0);
+        let traps = Traps { word: &word, lists: [list(), list()] };
+        traps.replace(&[500]);
+        std::thread::scope(|scope| {
+            let changing = scope.spawn(|| {
+                for n in 0..20_000u64 {
+                    let before: Vec<u64> = (0..n % 100).collect();
+                    traps.replace(&[&before[..], &[500, 501 + n % 7]].concat());
+                }
+            });
+            while !changing.is_finished() {
+                assert!(traps.knows(500) && !traps.knows(499));
+            }
+        });
+    }
+}

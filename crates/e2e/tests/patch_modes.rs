@@ -1,0 +1,210 @@
+//! The ways of changing code that runs (`--patch-mode`): programs go on under each, whoever changes them is killed or not; and where breakpoints cannot be, that is told.
+
+use calltap_e2e::*;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
+
+/// Those that are for running programs and are not the default.
+const MODES: [&str; 2] = ["jmp3f", "breakpoint"];
+
+fn check(mode: &str) {
+    for source in ["abi.c", "throws.cpp"] {
+        transparent_while_switched_by(&again(GCC, source, &[]), &[], mode);
+    }
+    transparent_while_switched_by(&again(&PLACED[0], "tail.c", &[]), &[], mode);
+}
+
+#[test]
+fn programs_go_on_as_untraced_while_switched_through_jmp_3f() {
+    check("jmp3f");
+}
+
+#[test]
+fn programs_go_on_as_untraced_while_switched_through_breakpoints() {
+    check("breakpoint");
+}
+
+/// Attaches.
+fn attach(resident: &Resident, mode: &str) -> String {
+    let pid = resident.pid.to_string();
+    let run = calltap_run(&["attach", "-p", &pid, "--patch-mode", mode]);
+    assert!(run.status.success(), "{mode}: {}", run.stderr);
+    pid
+}
+
+fn handles_traps(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("a process");
+    u64::from_str_radix(line.trim(), 16).expect("a set of signals") & 1 << 4 != 0
+}
+
+fn detach(resident: &Resident, what: &str) {
+    let left = calltap_run(&["detach", "-p", &resident.pid.to_string()]);
+    assert!(left.status.success(), "{what}: {}", left.stderr);
+    assert_eq!(changed_text(resident.pid), [""; 0], "{what}");
+    assert!(!handles_traps(resident.pid), "{what}: SIGTRAP is as it was");
+}
+
+fn ends_well(resident: Resident, what: &str) {
+    let (status, output, errors) = resident.end();
+    assert!(status.success(), "{what}: {status} {output}{errors}");
+}
+
+#[test]
+fn threads_that_come_and_go_children_and_signal_handlers_meet_breakpoints() {
+    let program = compile(GCC, &["resident.c"], &[]);
+    for how in ["busy", "churn", "forks", "signals"] {
+        let mut resident = Resident::start(&program, &[how]);
+        let pid = attach(&resident, "breakpoint");
+        let mut through = 0;
+        for _ in 0..5 {
+            for turn in ["--off", "--on"] {
+                let set = calltap_run(&["set", "-p", &pid, turn]);
+                assert!(set.status.success() && resident.runs(), "{how}: {}", set.stderr);
+                through += usize::from(!set.stderr.contains("as by default"));
+            }
+        }
+        // (Where threads begin all the time, and block all signals then, some is changed as by default on a busy machine.)
+        assert!(through > 0 || ["churn", "forks"].contains(&how), "{how}: never through breakpoints");
+        detach(&resident, how);
+        ends_well(resident, how);
+    }
+}
+
+/// Runs calltap, which is killed when it begins a system call for the n-th time.
+fn kill_at(call: &str, when: usize, arguments: &[&str]) {
+    let mut strace = Command::new("strace");
+    strace.args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={call}")]);
+    strace.args(["-e", &format!("inject={call}:signal=SIGKILL:when={when}")]).arg(calltap()).args(arguments);
+    let _ = run(strace, b"");
+}
+
+#[test]
+fn whoever_comes_after_a_recorder_that_was_killed_cleans_up() {
+    if !have("strace") {
+        return;
+    }
+    let program = compile(GCC, &["resident.c"], &[]);
+    for (mode, call, when) in MODES.into_iter().flat_map(|mode| {
+        [("membarrier", 1), ("membarrier", 3), ("pwrite64", 13)].map(|(call, when)| (mode, call, when))
+    }) {
+        let what = format!("{mode}, killed at {call} {when}");
+        let mut resident = Resident::start(&program, &["counted"]);
+        let (pid, trace) = (resident.pid.to_string(), resident.trace().display().to_string());
+        kill_at(
+            call,
+            when,
+            &["record", "-q", "-p", &pid, "--duration", "5ms", "--patch-mode", mode, "-o", &trace],
+        );
+        resident.tell();
+        resident.wait_for("done");
+        let run = resident.attach(SHORT);
+        assert!(run.status.success(), "{what}: {}", run.stderr);
+        assert_eq!(changed_text(resident.pid), [""; 0], "{what}");
+        assert!(!handles_traps(resident.pid), "{what}");
+        ends_well(resident, &what);
+    }
+}
+
+#[test]
+fn whoever_is_killed_in_the_middle_leaves_a_program_that_runs_on_and_the_next_one_goes_on() {
+    if !have("strace") {
+        return;
+    }
+    let program = compile(GCC, &["resident.c"], &[]);
+    let calls: [(&str, &[usize]); 3] =
+        [("membarrier", &[1, 2, 3, 5]), ("pwrite64", &[3, 4, 6]), ("ptrace", &[6])];
+    for mode in MODES {
+        let meanwhile = if mode == "jmp3f" { "[eb, 03" } else { "[cc" };
+        let mut left = 0;
+        for (n, (call, when)) in
+            calls.iter().flat_map(|(call, when)| when.iter().map(move |when| (call, when))).enumerate()
+        {
+            let what = format!("{mode}, killed at {call} {when}");
+            let mut resident = Resident::start(&program, &["counted"]);
+            let pid = attach(&resident, mode);
+            kill_at(call, *when, &["set", "-p", &pid, "--off"]);
+            left += usize::from(changed_text(resident.pid).iter().any(|text| text.contains(meanwhile)));
+            resident.tell();
+            resident.wait_for("done");
+            // Half of the time, the next one leaves at once.
+            if n % 2 == 0 {
+                let on = calltap_run(&["set", "-p", &pid, "--on"]);
+                assert!(on.status.success(), "{what}: {}", on.stderr);
+                resident.tell();
+                resident.wait_for("done");
+            }
+            detach(&resident, &what);
+            ends_well(resident, &what);
+        }
+        assert!(left > 0, "{mode}: never killed in the middle");
+    }
+}
+
+#[test]
+fn what_breakpoints_would_kill_is_refused_and_left_alone() {
+    let program = compile(GCC, &["traps.c"], &[]);
+    let flags = ["--duration", "10ms", "--patch-mode", "breakpoint"];
+    for (how, says) in [
+        ("handled", "handles SIGTRAP"),
+        ("ignored", "ignores SIGTRAP"),
+        ("blocked", "blocks SIGTRAP"),
+        ("masked", "handler of signal 10 runs with SIGTRAP blocked"),
+    ] {
+        refused_by(&program, &[how], &flags, &["breakpoints would kill it", says]);
+    }
+}
+
+#[test]
+fn what_breakpoints_would_kill_later_is_changed_as_by_default_and_that_is_told() {
+    let program = compile(GCC, &["traps.c"], &[]);
+    for how in ["blocked", "handled"] {
+        let mut resident = Resident::start(&program, &[&format!("{how} later")]);
+        let pid = attach(&resident, "breakpoint");
+        resident.tell();
+        resident.wait_for(how);
+        for turn in ["--off", "--on"] {
+            let set = calltap_run(&["set", "-p", &pid, turn]);
+            assert!(set.status.success() && set.stderr.contains("as by default"), "{how}: {}", set.stderr);
+        }
+        let left = calltap_run(&["detach", "-p", &pid]);
+        assert!(left.status.success() && changed_text(resident.pid).is_empty(), "{how}: {}", left.stderr);
+        assert_eq!(handles_traps(resident.pid), how == "handled", "{how}: the program's own is left alone");
+        ends_well(resident, how);
+    }
+}
+
+#[test]
+fn a_sigtrap_that_is_none_of_ours_ends_the_program_as_ever() {
+    let program = compile(GCC, &["traps.c"], &[]);
+    for how in ["int3", "raise"] {
+        let mut resident = Resident::start(&program, &[how]);
+        let pid = attach(&resident, "breakpoint");
+        assert!(calltap_run(&["set", "-p", &pid, "--off"]).status.success());
+        assert!(handles_traps(resident.pid));
+        resident.tell();
+        let (status, output, errors) = resident.end();
+        assert_eq!(status.signal(), Some(libc::SIGTRAP), "{how}: {status} {output}{errors}");
+    }
+}
+
+#[test]
+fn the_mode_is_told_and_before_start_is_for_what_is_started() {
+    let program = compile(GCC, &["traps.c"], &[]);
+    let resident = Resident::start(&program, &[]);
+    let refused = resident.attach(&["--patch-mode", "before-start"]);
+    one_line(&refused, &["before-start", "record -- PROGRAM"]);
+    for mode in MODES {
+        let pid = attach(&resident, mode);
+        let status = calltap_run(&["status", "-p", &pid]);
+        assert!(status.stdout.contains(&format!("patch mode {mode}\n")), "{}", status.stdout);
+        detach(&resident, mode);
+    }
+    ends_well(resident, "told");
+    let program = compile(GCC, &["tail.c"], &[]);
+    for mode in ["before-start", "jmp3f", "breakpoint", "stop_machine"] {
+        let recording = record(&program, &["--patch-mode", mode], &Expect::default());
+        assert!(recording.run.status.success(), "{mode}: {}", recording.run.stderr);
+        recording.counts_agree(&Expect::default());
+    }
+}
