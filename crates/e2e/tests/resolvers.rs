@@ -47,3 +47,33 @@ fn static_programs_choose_too() {
         check(&compile(build, &["resolvers.c"], &["-DALONE"]), &diagonal(0), &Expect::default());
     }
 }
+
+// Whoever names the symbol means what is chosen, and not who chooses.
+#[test]
+fn the_symbol_s_name_reaches_what_was_chosen() {
+    for build in [GCC, &BARE[0]] {
+        let program = compile(build, &["resolvers.c"], &["-DALONE"]);
+        let recording = record(&program, &["-F", "own_first"], &Expect::default());
+        assert!(recording.run.status.success(), "{}", recording.run.stderr);
+        let rows = recording.rows();
+        assert!(rows.len() == 1 && rows[0]["function"] == "own_fast" && rows[0]["calls"] == 2000, "{rows:?}");
+    }
+}
+
+// (The program's own calls of it go through the C library's choice.)
+#[test]
+fn the_c_library_s_choices_are_reached_by_their_common_name() {
+    let run = calltap_run(&["sites", "/lib/x86_64-linux-gnu/libc.so.6", "--format", "json"]);
+    assert!(run.status.success(), "{}", run.stderr);
+    let rows: Vec<serde_json::Value> = serde_json::from_str(&run.stdout).expect("rows");
+    let named = |row: &&serde_json::Value| {
+        row["aliases"].as_array().is_some_and(|names| names.iter().any(|name| name == "strlen"))
+    };
+    let (reached, resolvers): (Vec<_>, Vec<_>) = (
+        rows.iter().filter(named).collect(),
+        rows.iter().filter(|row| row["function"] == "strlen.resolver").collect(),
+    );
+    assert!(reached.len() > 1 && reached.iter().any(|row| row["traceable"] == true), "{reached:?}");
+    let [resolver] = resolvers[..] else { panic!("{resolvers:?}") };
+    assert_eq!(resolver["choices"].as_array().map(Vec::len), Some(reached.len()));
+}

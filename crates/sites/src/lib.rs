@@ -96,7 +96,7 @@ pub enum SiteForm {
 pub struct Function {
     /// Linker symbol, or `module+0x...` when the binary has none for it.
     pub name: String,
-    /// Further linker symbols of the same address (aliases, identical-code folding), sorted.
+    /// Further linker symbols of the same address (aliases, identical-code folding), and of [resolvers](Resolver) that may choose it, sorted.
     pub aliases: Vec<String>,
     /// Entry address.
     pub address: Svma,
@@ -114,12 +114,15 @@ pub struct Function {
 
 mod discover;
 mod error;
+mod inlined;
 mod load;
 mod quick;
 pub use discover::{
-    Binary, Discovery, Hook, Profiler, Segment, add_names, beginning, build_id_of, called, debug_link, ends,
-    find_prologues, interpreter_of, lacks_names, plt_slot, profilers, read, read_by, refusal,
+    Binary, Discovery, Hook, Profiler, Resolver, Segment, add_names, beginning, build_id_of, called,
+    debug_link, ends, find_prologues, interpreter_of, is_unnamed, lacks_names, plt_slot, profilers, read,
+    read_by, refusal,
 };
 pub use error::Error;
+pub use inlined::{Inlined, inlined};
 pub use load::load;
 pub use quick::{file_defines_profiler, file_may_have_sites, may_have_sites};

@@ -2,7 +2,7 @@
 
 mod support;
 
-use calltap_sites::{SiteForm, SiteKind, find_prologues};
+use calltap_sites::{SiteForm, SiteKind, find_prologues, inlined};
 use support::{build, describe, find};
 
 /// Functions of these instructions, one right behind the other.
@@ -81,4 +81,54 @@ fn where_there_is_room_it_is_used_and_the_others_wait_to_be_asked_for() {
     let bare = find(&binary, "bare");
     assert!(matches!(bare.form, Some(SiteForm::Prologue { .. })) && bare.on_demand, "{}", describe(bare));
     assert!(!find(&binary, "other").on_demand);
+}
+
+// The symbol's address is that of whoever chooses; what was asked for is what is chosen.
+#[test]
+fn the_name_of_what_is_chosen_at_run_time_means_all_that_may_be() {
+    let source = r#"
+        __attribute__((noinline)) static int fast(int a) { return a * 7 + 2; }
+        __attribute__((noinline)) static int slow(int a) { return a / 7 + 2; }
+        extern char **environ;
+        static int (*resolve(void))(int) { return environ ? fast : slow; }
+        int picked(int) __attribute__((ifunc("resolve")));
+        int also(int) __attribute__((ifunc("resolve")));
+        int main(int argc, char **argv) { return picked(argc) + also(argc); }
+    "#;
+    for flags in ["-O2 -fPIE -pie", "-O2 -no-pie -fno-pie", "-O0", "-O2 -fPIC -shared", "-O2 -static"] {
+        let built = build(&format!("gcc {flags}"), "c", source);
+        // (The C library has some of its own, in tables that no address is taken of.)
+        let binary = calltap_sites::read(&built.data(), "fixture").expect("a program");
+        for name in ["fast", "slow"] {
+            assert_eq!(find(&binary, name).aliases, ["also", "picked"], "{flags}");
+        }
+        assert_eq!(find(&binary, "resolve").aliases, [""; 0], "{flags}");
+    }
+    let built = build("gcc -O2 -fPIC -shared -s", "c", source);
+    let binary = calltap_sites::read(&built.data(), "fixture").expect("a library");
+    let resolver = find(&binary, "also.resolver");
+    assert!(
+        binary.resolvers.iter().any(|known| known.address == resolver.address && known.choices.len() == 2)
+    );
+    assert_eq!(binary.functions.iter().filter(|function| function.aliases == ["also", "picked"]).count(), 2);
+}
+
+#[test]
+fn what_was_inlined_is_told() {
+    let source = r#"
+        static inline __attribute__((always_inline)) int nowhere(int a) { return a * 3 + 1; }
+        __attribute__((noinline)) int never(int a) { return nowhere(a) - 1; }
+        inline __attribute__((always_inline)) int partly(int a) { return a ^ 0x55; }
+        int (*pointer)(int) = partly;
+        extern int partly(int);
+        int main(int argc, char **argv) { return nowhere(argc) + partly(argc) + never(argc) + pointer(argc); }
+    "#;
+    for flags in ["-g", "-g -gz=zlib", "-gdwarf-4", "-g -fno-pie -no-pie"] {
+        let built = build(&format!("gcc -O2 {flags}"), "c", source);
+        let found = inlined(&built.data()).expect("debugging information");
+        let told: Vec<_> =
+            found.iter().map(|found| (found.name.as_str(), found.places, found.remains)).collect();
+        assert_eq!(told, [("nowhere", 2, false), ("partly", 1, true)], "{flags}");
+    }
+    assert_eq!(inlined(&build("gcc -O2", "c", source).data()), None);
 }
