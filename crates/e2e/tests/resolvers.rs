@@ -77,3 +77,30 @@ fn the_c_library_s_choices_are_reached_by_their_common_name() {
     let [resolver] = resolvers[..] else { panic!("{resolvers:?}") };
     assert_eq!(resolver["choices"].as_array().map(Vec::len), Some(reached.len()));
 }
+
+// Its implementations have room for no jump at their beginning: others come in at their second instruction.
+#[test]
+fn memcpy_is_traced() {
+    let program = Program::existing("copies");
+    let file = |name: &str| program.directory().join(name).display().to_string();
+    let source = "#include <stdio.h>\n#include <string.h>\nstatic char from[4096], to[4096];\n\
+                  int main(int count, char **words) {\n\
+                      void *(*volatile copy)(void *, const void *, size_t) = memcpy;\n\
+                      unsigned sum = 0;\n\
+                      for (int i = 0; i < 4096; i++) from[i] = i * 7;\n\
+                      for (int i = 0; i < 4000; i++) { copy(to + i % 64, from + i % 96, i); sum = sum * 31 + to[i / 2]; }\n\
+                      printf(\"%u\\n\", sum); return count - 1;\n}\n";
+    std::fs::write(file("copies.c"), source).expect("written");
+    let status =
+        std::process::Command::new("gcc").args(["-O1", "-o", &file("copies"), &file("copies.c")]).status();
+    assert!(status.expect("gcc").success());
+    let copies = Program::existing(&file("copies"));
+    let alone = run(std::process::Command::new(&copies.path), b"");
+    let recording = record(&copies, &["-F", "memcpy", "--tracer", "function_graph"], &Expect::default());
+    assert_eq!((&recording.run.stdout, recording.run.status), (&alone.stdout, alone.status));
+    let calls: i64 = recording.rows().iter().filter_map(|row| row["calls"].as_i64()).sum();
+    if calls == 0 {
+        return skipped("this processor's memcpy has no padding in front");
+    }
+    assert!(calls >= 4000, "{:?}", recording.rows());
+}

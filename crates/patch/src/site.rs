@@ -28,6 +28,8 @@
 //! The first instructions of a function that was not built for tracing become a jump, and are run from a [copy](crate::copy): nothing that A9 could stand for. Such a site is
 //! written while all threads are stopped and none is inside, in one step, which is whole within a page: it has no states in between.
 //!
+//! Where there is room for two bytes only, those lead to a jump in the padding in front of the function; both are written in the same step.
+//!
 //! A function that is replaced as a whole (the profiling function, the dynamic linker's empty one) has a `ret` where the others have A9: off, it returns at once.
 
 use crate::steps::{JUMP, Steps};
@@ -43,6 +45,8 @@ const PREFIX: u8 = 0x67;
 const NOP6: [u8; 6] = [PREFIX, 0x0F, 0x1F, 0x44, 0, 0];
 const NOP2: [u8; 2] = [0x66, 0x90];
 const NOP1: u8 = 0x90;
+/// Bytes of a short jump.
+const SHORT: usize = NOP2.len();
 const RET: u8 = 0xC3;
 
 /// What a site is at one moment.
@@ -87,6 +91,8 @@ enum Kind {
     Call,
     /// The function's own first instructions.
     Prologue,
+    /// Its first one, with the jump in front of it: offset of the two bytes at the entry.
+    Beside(u8),
     /// A function that something else takes the place of.
     Function,
     /// Offset of the two bytes at the entry.
@@ -153,7 +159,7 @@ pub fn calls_out(form: &SiteForm) -> bool {
         SiteForm::Entry { old, .. } | SiteForm::AfterPrologue { old, .. } => {
             matches!(old[..], [0xE8, ..] | [PREFIX, 0xE8, ..] | [0xFF, 0x15, ..])
         }
-        SiteForm::Prologue { .. } | SiteForm::Prefix { .. } => false,
+        SiteForm::Prologue { .. } | SiteForm::Beside { .. } | SiteForm::Prefix { .. } => false,
     }
 }
 
@@ -179,6 +185,9 @@ impl Site {
             SiteForm::Entry { old, .. } => Site::whole(address, old, Kind::Jump),
             SiteForm::AfterPrologue { old, .. } => Site::whole(address, old, Kind::Call),
             SiteForm::Prologue { old, .. } => Site::prologue(address, old),
+            SiteForm::Beside { front_old, old, .. } => {
+                Site::beside(address, &[&front_old[..], old].concat(), front_old.len())
+            }
             SiteForm::Prefix { prefix, prefix_old, entry, entry_old } => {
                 let between = between(entry.0.checked_sub(prefix.0 + JUMP as u64)?)?;
                 Site::prefixed(address, &[prefix_old, between, entry_old].concat())
@@ -193,7 +202,7 @@ impl Site {
             SiteForm::Entry { at, old } | SiteForm::AfterPrologue { at, old } => {
                 Site::whole(bias.apply(*at), old, Kind::Call)
             }
-            SiteForm::Prologue { .. } | SiteForm::Prefix { .. } => None,
+            SiteForm::Prologue { .. } | SiteForm::Beside { .. } | SiteForm::Prefix { .. } => None,
         }
     }
 
@@ -212,6 +221,15 @@ impl Site {
         let original = Bytes::new(original).filter(|bytes| bytes.len() >= JUMP)?;
         let (dressing, undressing) = (Demand::Nothing, Demand::Nothing);
         Some(Site { address, original, ready: original, kind: Kind::Prologue, at: 0, dressing, undressing })
+    }
+
+    fn beside(address: Avma, original: &[u8], at: usize) -> Option<Site> {
+        let is_known = at.checked_sub(JUMP).and_then(|gap| between(gap as u64)).is_some();
+        let has_room = original.len().checked_sub(at).is_some_and(|rest| rest >= SHORT);
+        let original = Bytes::new(original).filter(|_| is_known && has_room)?;
+        let (dressing, undressing) = (Demand::Nothing, Demand::Nothing);
+        let kind = Kind::Beside(at as u8);
+        Some(Site { address, original, ready: original, kind, at: 0, dressing, undressing })
     }
 
     fn prefixed(address: Avma, original: &[u8]) -> Option<Site> {
@@ -239,6 +257,8 @@ impl Site {
             Kind::Short(_) => 2,
             Kind::Function => 4,
             Kind::Prologue => 5,
+            // (How far its parts are from each other, the kind says.)
+            Kind::Beside(at) => 6 + at - JUMP as u8,
         };
         (kind, &self.original)
     }
@@ -252,7 +272,7 @@ impl Site {
             3 => Site::empty_function(address, original.try_into().ok()?),
             4 => Site::function(address, original.try_into().ok()?),
             5 => Site::prologue(address, original),
-            _ => None,
+            6.. => Site::beside(address, original, JUMP + usize::from(kind - 6)),
         }
     }
 
@@ -305,7 +325,7 @@ impl Site {
     /// What a change demands of the threads.
     #[inline]
     pub fn demand(&self, from: State, to: State) -> Demand {
-        if self.kind == Kind::Prologue {
+        if self.is_prologue() {
             let is_off = |state| !matches!(state, State::On(_));
             let same = from == to || is_off(from) && is_off(to);
             return if same { Demand::Nothing } else { Demand::NobodyRuns };
@@ -326,7 +346,8 @@ impl Site {
     /// entry is not.
     pub fn inside(&self) -> (u64, u64) {
         let (first, length) = match self.kind {
-            Kind::Short(_) => (0, JUMP),
+            // (Its first instruction is two bytes or more.)
+            Kind::Short(_) | Kind::Beside(_) => (0, JUMP),
             // Behind the jump it stays as it is.
             Kind::Prologue => (1, JUMP),
             Kind::Jump | Kind::Call | Kind::Function => (1, self.original.len()),
@@ -358,7 +379,7 @@ impl Site {
         let on: Vec<_> = between.iter().copied().filter(|state| matches!(state, State::On(_))).collect();
         let mut seen: Vec<Bytes> = plain.into_iter().copied().collect();
         seen.extend(on.iter().filter_map(|state| self.bytes(*state).ok()));
-        if self.kind != Kind::Prologue {
+        if !self.is_prologue() {
             let mut test = self.ready;
             test[self.at as usize] = if test[0] == RET { RET } else { TEST };
             seen.push(test);
@@ -372,7 +393,7 @@ impl Site {
         if actual.len() != self.len() || !actual.iter().enumerate().all(known) {
             return None;
         }
-        if self.kind == Kind::Prologue {
+        if self.is_prologue() {
             let whole = self.state_of(actual, on.iter().copied());
             // (It is not what it shall become, so all of it is written.)
             let torn = if matches!(to, State::On(_)) { Some(State::Original) } else { on.first().copied() };
@@ -400,10 +421,17 @@ impl Site {
         self.kind == Kind::Function
     }
 
+    /// Is it a function's own first instructions?
+    #[inline]
+    fn is_prologue(&self) -> bool {
+        matches!(self.kind, Kind::Prologue | Kind::Beside(_))
+    }
+
     /// In the file it is a call, of which the five bytes are switched like those that we write.
     #[inline]
     fn is_call(&self) -> bool {
-        self.original[self.at as usize] == CALL[0] && !matches!(self.kind, Kind::Function | Kind::Prologue)
+        self.original[self.at as usize] == CALL[0]
+            && !matches!(self.kind, Kind::Function | Kind::Prologue | Kind::Beside(_))
     }
 
     /// The five bytes that are switched, ready or on, or (of a call) as in the file.
@@ -433,8 +461,8 @@ impl Site {
         };
         if let State::On(_) = state {
             bytes[self.at as usize..][..JUMP].copy_from_slice(&self.switched(state)?);
-            if let Kind::Short(at) = self.kind {
-                bytes[at as usize..][..2].copy_from_slice(&short_jump(at));
+            if let Kind::Short(at) | Kind::Beside(at) = self.kind {
+                bytes[at as usize..][..SHORT].copy_from_slice(&short_jump(at));
             }
         }
         Ok(bytes)
@@ -464,9 +492,11 @@ impl Site {
         let (was_on, will_be_on) = (matches!(from, State::On(_)), matches!(to, State::On(_)));
         // Found out before anything is added.
         let new = self.switched(to)?;
-        if self.kind == Kind::Prologue {
+        if self.is_prologue() {
             if self.demand(from, to) != Demand::Nothing {
-                steps.put(0, start, &new);
+                // (All at once, also what lies between the two jumps and stays.)
+                let width = if let Kind::Beside(at) = self.kind { at as usize + SHORT } else { JUMP };
+                steps.put(0, start, &self.bytes(to)?[..width]);
             }
             return Ok(());
         }

@@ -81,6 +81,18 @@ pub enum SiteForm {
         /// The bytes that must be there. (Behind a function that is shorter than the jump, also padding.)
         old: Vec<u8>,
     },
+    /// The same of a function that has no room for the jump, as it is shorter or something jumps behind its first instruction: a 2-byte `jmp` in the place of that leads
+    /// back to the 5-byte jump in the padding in front of the function. A copy of it is run elsewhere, and leads on to `at + old.len()`.
+    Beside {
+        /// First of the 5 bytes of padding.
+        front: Svma,
+        /// The bytes that must be there, up to `at`: the padding, and perhaps an `endbr64`, which stays.
+        front_old: Vec<u8>,
+        /// The first instruction.
+        at: Svma,
+        /// Its bytes: two to four.
+        old: Vec<u8>,
+    },
     /// A call to mcount after a prologue that set up the frame pointer: the caller's return address is at `8(%rbp)`.
     /// `old` is 5 bytes (`call rel32`, a NOP) or 6 (`call *mcount@GOTPCREL(%rip)`, `addr32 call rel32`, a NOP).
     AfterPrologue {

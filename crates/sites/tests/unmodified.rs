@@ -43,6 +43,50 @@ fn what_is_jumped_to_stays() {
     check("switches_far", addresses, "jumps to its byte 2");
 }
 
+// As the C library's memcpy: others come in behind its first instruction.
+#[test]
+fn padding_in_front_takes_the_jump_where_the_beginning_has_no_room() {
+    let joined = "mov %rdi, %rax; 1: cmp $32, %rdx; ja 1b; ret";
+    let near = |name: &str, gap: &str, code: &str| {
+        let function =
+            format!("ret; .skip {gap}; .type {name}, @function; {name}: {code}; .size {name}, . - {name}");
+        let mut lines = functions(&[("early", &function), ("behind", "nop; nop; nop; nop; nop; ret")]);
+        lines = lines.replace(".size early, . - early", ".size early, 1");
+        let built = build("gcc -O2 -no-pie", "c", &lines);
+        let mut binary = built.read();
+        find_prologues(&built.data(), &mut binary).expect("a program");
+        describe(find(&binary, name))
+    };
+    assert_eq!(near("joined", "15, 0xcc", joined), "prologue beside-5 cccccccccc entry+0 4889f8");
+    assert_eq!(near("short", "15, 0x90", "xor %eax, %eax; ret"), "prologue beside-5 9090909090 entry+0 31c0");
+    let marked = format!("endbr64; {joined}");
+    assert_eq!(near("marked", "15, 0xcc", &marked), "prologue beside-5 ccccccccccf30f1efa entry+4 4889f8");
+    // Whoever is in front runs on through the padding.
+    let run_on = |padding: &str| {
+        let function = format!(
+            "cmp %rdx, %rcx; jb early; 2: {padding}; .type falls, @function; falls: {joined}; .size falls, . - falls"
+        );
+        let lines =
+            functions(&[("early", &function)]).replace(".size early, . - early", ".size early, 2b - early");
+        let built = build("gcc -O2 -no-pie", "c", &lines);
+        let mut binary = built.read();
+        find_prologues(&built.data(), &mut binary).expect("a program");
+        describe(find(&binary, "falls"))
+    };
+    assert_eq!(
+        run_on(".byte 0x66,0x66,0x2e,0x0f,0x1f,0x84,0,0,0,0,0"),
+        "prologue beside-5 0000000000 entry+0 4889f8"
+    );
+    assert!(run_on("nopl 0x0(%rax); nopl 0x0(%rax)").contains("jumps to its byte 3"));
+    // Too near the function in front, whose own jump may need the room; something that is no padding; a first instruction of one byte.
+    assert!(near("close", "6, 0xcc", joined).contains("jumps to its byte 3"));
+    assert!(near("data", "15, 0x41", joined).contains("jumps to its byte 3"));
+    assert!(
+        near("single", "15, 0xcc", "push %rbx; 1: dec %edi; jnz 1b; pop %rbx; ret")
+            .contains("jumps to its byte 1")
+    );
+}
+
 #[test]
 fn whoever_looks_at_the_return_address_is_left_alone() {
     check("keeps", "mov (%rsp), %rax; mov %rax, (%rdi); ret", "return address");

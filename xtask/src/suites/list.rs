@@ -7,11 +7,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-pub(super) const ALL: [Suite; 6] = [
+pub(super) const ALL: [Suite; 8] = [
     Suite {
         name: "bash",
         needs: &[("/bin/bash", "apt-get install bash")],
         commands: || vec![("bash".to_owned(), "/bin/bash".into())],
+        flags: "",
         tests: bash,
         compared: |_| true,
     },
@@ -19,6 +20,7 @@ pub(super) const ALL: [Suite; 6] = [
         name: "coreutils",
         needs: &[("/usr/bin/perl", "apt-get install perl")],
         commands: coreutils_commands,
+        flags: "",
         tests: coreutils,
         // (The shell's trace has process ids in it.)
         compared: |_| false,
@@ -27,6 +29,7 @@ pub(super) const ALL: [Suite; 6] = [
         name: "git",
         needs: &[("/usr/bin/git", "apt-get install git")],
         commands: || vec![("git".to_owned(), "/usr/bin/git".into())],
+        flags: "",
         tests: |_| Ok(vec![Test { name: "everyday".to_owned(), script: include_str!("git.sh").to_owned() }]),
         compared: |_| true,
     },
@@ -34,6 +37,7 @@ pub(super) const ALL: [Suite; 6] = [
         name: "lua",
         needs: &[("/usr/bin/lua5.4", "apt-get install lua5.4")],
         commands: || vec![("lua".to_owned(), "/usr/bin/lua5.4".into())],
+        flags: "",
         tests: lua,
         // What is random, and how long it took.
         compared: |line| ["time:", "random", "short-circuit"].iter().all(|word| !line.contains(word)),
@@ -45,6 +49,7 @@ pub(super) const ALL: [Suite; 6] = [
             ("/usr/lib/python3.11/test/test_grammar.py", "apt-get install libpython3.11-testsuite"),
         ],
         commands: || vec![("python".to_owned(), "/usr/bin/python3.11".into())],
+        flags: "",
         tests: python,
         compared: |line| {
             [" ok", " FAIL", " ERROR", "failure"].iter().any(|end| line.ends_with(end))
@@ -58,10 +63,30 @@ pub(super) const ALL: [Suite; 6] = [
             ("/usr/bin/tclsh", "apt-get install tcl"),
         ],
         commands: Vec::new,
+        flags: "",
         tests: redis,
         compared: |line| {
             ["[ok]", "[err]", "[exception]", "[ignore]"].iter().any(|mark| line.starts_with(mark))
         },
+    },
+    Suite {
+        name: "ripgrep",
+        needs: &[("/usr/bin/rg", "apt-get install ripgrep")],
+        commands: || vec![("rg".to_owned(), "/usr/bin/rg".into())],
+        flags: "",
+        tests: ripgrep,
+        compared: |line| line.starts_with("test ") && !line.starts_with("test result"),
+    },
+    Suite {
+        name: "sqlite3",
+        needs: &[("/usr/include/sqlite3.h", "apt-get install libsqlite3-dev")],
+        commands: || {
+            vec![("speedtest1".to_owned(), shell::target().join("suites/sqlite3/source/speedtest1"))]
+        },
+        // Its library's, which are named by their places.
+        flags: "-F '*' -F '*sqlite3*'",
+        tests: sqlite3,
+        compared: |line| line.contains("Hash"),
     },
 ];
 
@@ -192,6 +217,29 @@ fn redis(source: &Path) -> Result<Vec<Test>> {
         name: "units".to_owned(),
         script: format!("UNITS='{units}'\n{}", include_str!("redis.sh")),
     }])
+}
+
+/// Its integration tests, which look for `rg` beside themselves.
+fn ripgrep(source: &Path) -> Result<Vec<Test>> {
+    let upstream = upstream("rust-ripgrep", source)?;
+    let mut cargo = shell::cargo();
+    cargo.args(["test", "--release", "--test", "integration", "--no-run"]).current_dir(upstream);
+    shell::output(cargo.env("CARGO_TARGET_DIR", source.join("target")))?;
+    let script = "release=$SOURCE/target/release && rm -f $release/rg && cp $BIN/rg $release/rg && \
+                  cd $SOURCE/upstream && exec $(ls $release/deps/integration-* | grep -v '[.]d$') --test-threads 1";
+    Ok(vec![Test { name: "integration".to_owned(), script: script.to_owned() }])
+}
+
+/// Its benchmark, which has a sum of all that it reads, with the distribution's library.
+fn sqlite3(source: &Path) -> Result<Vec<Test>> {
+    let program = source.join("speedtest1");
+    let test = upstream("sqlite3", source)?.join("test/speedtest1.c");
+    shell::output(Command::new("gcc").args(["-O2", "-w", "-o"]).args([&program, &test]).arg("-lsqlite3"))?;
+    let script = |set: &str| Test {
+        name: set.to_owned(),
+        script: format!("$BIN/speedtest1 --verify --size 5 --testset {set} test.db"),
+    };
+    Ok(["main", "cte", "fp", "orm", "trigger"].map(script).into())
 }
 
 /// Names of a directory's files, sorted.

@@ -20,6 +20,8 @@ struct Suite {
     needs: &'static [(&'static str, &'static str)],
     /// Commands that are traced, and the programs that they are.
     commands: fn() -> Vec<(String, PathBuf)>,
+    /// How they are recorded.
+    flags: &'static str,
     /// Its tests, for whom the upstream sources are put into a directory.
     tests: fn(&Path) -> Result<Vec<Test>>,
     /// The lines that are compared; the end of the test always is.
@@ -79,7 +81,7 @@ fn compare(suite: &Suite, calltap: &Path, place: &Path) -> Result<Outcome> {
     fs::create_dir_all(&place)?;
     let tests = (suite.tests)(&place.join("source"))?;
     for (directory, tracer) in [("alone", None), ("traced", Some(calltap))] {
-        wrap(&place.join(directory), &(suite.commands)(), tracer)?;
+        wrap(suite, &place.join(directory), tracer)?;
     }
     let mut result = Outcome { tests: tests.len(), same: 0, unsteady: 0, different: Vec::new() };
     for test in tests {
@@ -98,17 +100,16 @@ fn compare(suite: &Suite, calltap: &Path, place: &Path) -> Result<Outcome> {
 }
 
 /// Commands that run programs, traced or not.
-fn wrap(directory: &Path, commands: &[(String, PathBuf)], tracer: Option<&Path>) -> Result<()> {
+fn wrap(suite: &Suite, directory: &Path, tracer: Option<&Path>) -> Result<()> {
     fs::create_dir_all(directory)?;
-    for (name, program) in commands {
+    for (name, program) in (suite.commands)() {
         let program = program.display();
         let line = match tracer {
-            Some(calltap) => {
-                format!(
-                    "exec {} record -q --max-wait 20s -o /dev/null -- {program} \"$@\"",
-                    calltap.display()
-                )
-            }
+            Some(calltap) => format!(
+                "exec {} record -q --max-wait 20s {} -o /dev/null -- {program} \"$@\"",
+                calltap.display(),
+                suite.flags
+            ),
             None => format!("exec {program} \"$@\""),
         };
         let path = directory.join(name);

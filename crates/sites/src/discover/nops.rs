@@ -9,7 +9,7 @@ use crate::{SiteForm, Svma};
 const JUMP: u64 = 5;
 /// The one-byte NOP.
 const NOP: u8 = 0x90;
-const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
+pub(super) const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 
 /// `address`, or what follows the `endbr64` there.
 pub(super) fn skip_endbr(image: &Image<'_>, address: u64) -> u64 {
@@ -38,6 +38,14 @@ fn lengths(mut code: &[u8]) -> impl Iterator<Item = usize> + '_ {
 /// Whether `code` is whole NOP instructions and nothing else.
 pub(super) fn all(code: &[u8]) -> bool {
     run(code) == code.len()
+}
+
+/// Is `code` NOPs, the last five bytes of which may be any: the operand of `nopw 0x0(%rax,%rax,1)`, with prefixes or not?
+pub(super) fn end_in_operand(code: &[u8]) -> bool {
+    const OPERAND: usize = 5;
+    let last = lengths(code).last().and_then(|length| code.get(code.len().checked_sub(length)?..));
+    all(code)
+        && last.is_some_and(|nop| nop.iter().copied().rev().skip(OPERAND).take(3).eq([0x84, 0x1F, 0x0F]))
 }
 
 /// How many bytes of NOPs `code` begins with.

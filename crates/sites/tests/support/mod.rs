@@ -105,6 +105,9 @@ pub fn describe(function: &Function) -> String {
             place(*entry),
             bytes(entry_old)
         ),
+        Some(SiteForm::Beside { front, front_old, at, old }) => {
+            format!("beside{} {} entry{} {}", place(*front), bytes(front_old), place(*at), bytes(old))
+        }
         None => format!("({})", function.reason),
     };
     format!("{} {}", function.kind, what)
@@ -251,6 +254,10 @@ fn compare_bytes(path: &Path, binary: &Binary) {
                 whole(*entry, entry_old);
                 let found: Vec<u8> = (prefix.0..prefix.0 + 5).map(|at| flat[&at]).collect();
                 assert_eq!(&found, prefix_old);
+            }
+            Some(SiteForm::Beside { front, front_old, at, old }) => {
+                assert_eq!(front.0 + front_old.len() as u64, at.0);
+                whole(*at, old);
             }
             None => {}
         }
