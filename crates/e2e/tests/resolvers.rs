@@ -98,9 +98,12 @@ fn memcpy_is_traced() {
     let alone = run(std::process::Command::new(&copies.path), b"");
     let recording = record(&copies, &["-F", "memcpy", "--tracer", "function_graph"], &Expect::default());
     assert_eq!((&recording.run.stdout, recording.run.status), (&alone.stdout, alone.status));
-    let calls: i64 = recording.rows().iter().filter_map(|row| row["calls"].as_i64()).sum();
+    // (The dynamic linker has one of its own.)
+    let rows = recording.rows();
+    let calls: i64 =
+        rows.iter().filter(|row| row["module"] == "libc.so.6").filter_map(|row| row["calls"].as_i64()).sum();
     if calls == 0 {
         return skipped("this processor's memcpy has no padding in front");
     }
-    assert!(calls >= 4000, "{:?}", recording.rows());
+    assert!(calls >= 4000, "{rows:?}");
 }

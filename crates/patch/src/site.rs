@@ -224,9 +224,8 @@ impl Site {
     }
 
     fn beside(address: Avma, original: &[u8], at: usize) -> Option<Site> {
-        let is_known = at.checked_sub(JUMP).and_then(|gap| between(gap as u64)).is_some();
-        let has_room = original.len().checked_sub(at).is_some_and(|rest| rest >= SHORT);
-        let original = Bytes::new(original).filter(|_| is_known && has_room)?;
+        let has_room = at >= JUMP && original.len().checked_sub(at).is_some_and(|rest| rest >= SHORT);
+        let original = Bytes::new(original).filter(|_| has_room)?;
         let (dressing, undressing) = (Demand::Nothing, Demand::Nothing);
         let kind = Kind::Beside(at as u8);
         Some(Site { address, original, ready: original, kind, at: 0, dressing, undressing })

@@ -86,7 +86,7 @@ pub enum SiteForm {
     Beside {
         /// First of the 5 bytes of padding.
         front: Svma,
-        /// The bytes that must be there, up to `at`: the padding, and perhaps an `endbr64`, which stays.
+        /// The bytes that must be there, up to `at`: the padding, and perhaps more of it and an `endbr64`, which stay.
         front_old: Vec<u8>,
         /// The first instruction.
         at: Svma,

@@ -77,6 +77,8 @@ fn padding_in_front_takes_the_jump_where_the_beginning_has_no_room() {
         run_on(".byte 0x66,0x66,0x2e,0x0f,0x1f,0x84,0,0,0,0,0"),
         "prologue beside-5 0000000000 entry+0 4889f8"
     );
+    let farther = ".byte 0x66,0x66,0x2e,0x0f,0x1f,0x84,0,0,0,0,0; .byte 0x66,0x0f,0x1f,0x44,0,0";
+    assert_eq!(run_on(farther), "prologue beside-11 0000000000660f1f440000 entry+0 4889f8");
     assert!(run_on("nopl 0x0(%rax); nopl 0x0(%rax)").contains("jumps to its byte 3"));
     // Too near the function in front, whose own jump may need the room; something that is no padding; a first instruction of one byte.
     assert!(near("close", "6, 0xcc", joined).contains("jumps to its byte 3"));

@@ -249,8 +249,12 @@ pub fn besides(place: u64) -> Vec<Case> {
         Case { name, site, ground, leaves: vec![], calls: false, returns: false }
     };
     let endbr = &[0xF3, 0x0F, 0x1E, 0xFA][..];
-    let all: [(&[u8], &[u8]); 3] =
-        [(&[], &[0x66, 0x90]), (&[], &[0x0F, 0x1F, 0]), (endbr, &[0x0F, 0x1F, 0x40, 0])];
+    let all: [(&[u8], &[u8]); 4] = [
+        (&[0x66, 0x0F, 0x1F, 0x44, 0, 0], &[0x0F, 0x1F, 0]),
+        (&[], &[0x66, 0x90]),
+        (&[], &[0x0F, 0x1F, 0]),
+        (endbr, &[0x0F, 0x1F, 0x40, 0]),
+    ];
     all.into_iter().map(of).collect()
 }
 

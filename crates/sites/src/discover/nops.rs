@@ -40,12 +40,19 @@ pub(super) fn all(code: &[u8]) -> bool {
     run(code) == code.len()
 }
 
-/// Is `code` NOPs, the last five bytes of which may be any: the operand of `nopw 0x0(%rax,%rax,1)`, with prefixes or not?
-pub(super) fn end_in_operand(code: &[u8]) -> bool {
+/// How many bytes of `code`, which is NOPs, are behind the last one of which the last five may be any: the operand of `nopw 0x0(%rax,%rax,1)`, with prefixes or
+/// not.
+pub(super) fn behind_operand(code: &[u8]) -> Option<usize> {
     const OPERAND: usize = 5;
-    let last = lengths(code).last().and_then(|length| code.get(code.len().checked_sub(length)?..));
-    all(code)
-        && last.is_some_and(|nop| nop.iter().copied().rev().skip(OPERAND).take(3).eq([0x84, 0x1F, 0x0F]))
+    let (mut at, mut found) = (0, None);
+    for length in lengths(code) {
+        let nop = code.get(at..at + length)?;
+        at += length;
+        if nop.iter().copied().rev().skip(OPERAND).take(3).eq([0x84, 0x1F, 0x0F]) {
+            found = Some(code.len() - at);
+        }
+    }
+    found.filter(|_| at == code.len())
 }
 
 /// How many bytes of NOPs `code` begins with.

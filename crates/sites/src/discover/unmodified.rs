@@ -21,6 +21,8 @@ use crate::{Binary, Error, Function, SiteForm, SiteKind, Svma};
 const JUMP: u64 = 5;
 /// And of one that leads no further than 127.
 const SHORT: u64 = 2;
+/// How far in front of the function the longer jump may end.
+const FARTHEST: usize = 10;
 /// Bytes of the longest instruction.
 const LONGEST: u64 = 15;
 /// A write to code is whole within a page, should the writer be killed.
@@ -147,32 +149,28 @@ impl Finder<'_, '_> {
 
     /// The place of a jump in the padding in front of a function, to which its first instruction gives way, if there is one.
     fn beside(&self, address: u64, at: u64, end: u64, before: Option<&Function>) -> Option<SiteForm> {
-        let front = address.checked_sub(JUMP)?;
         let code = self.image.tail(at, end.saturating_sub(at).min(LONGEST));
         let first = Decoder::with_ip(64, code, at, DecoderOptions::NONE).decode();
         let length = first.len() as u64;
         if first.is_invalid() || !(SHORT..JUMP).contains(&length) || check_movable(&first, length).is_err() {
             return None;
         }
-        let is_whole = front / PAGE == (at + SHORT - 1) / PAGE && self.branches.behind(at, length).is_none();
-        // (What is behind a short function may be part of its own jump.)
-        let is_free = |before: &&Function| {
-            let reach = before.size.max(JUMP + nops::ENDBR64.len() as u64);
-            before.size > 0 && before.address.0.checked_add(reach).is_some_and(|end| end <= front)
-        };
-        let before = before.filter(is_free).filter(|_| is_whole)?;
-        let padding = self.image.bytes(front, JUMP)?;
-        let (from, length_between) =
-            (before.address.0 + before.size, address - before.address.0 - before.size);
-        let between = self.image.bytes(from, length_between)?;
+        let before = before.filter(|before| before.size > 0)?;
+        let start = before.address.0.checked_add(before.size)?;
+        let between = self.image.bytes(start, address.checked_sub(start)?)?;
         let is_filler = between.iter().all(|byte| matches!(byte, 0xCC | 0x00)) || nops::all(between);
         let code = self.image.bytes(before.address.0, before.size)?;
         let last = Decoder::with_ip(64, code, before.address.0, DecoderOptions::NONE).into_iter().last()?;
-        // Whoever runs on through it executes a NOP still, if the jump lies in its operand.
-        if !is_filler || !ends(&last) && !nops::end_in_operand(between) {
+        // Whoever runs on through the padding executes a NOP still, if the jump lies in its operand.
+        let gap = if ends(&last) { Some(0) } else { nops::behind_operand(between) };
+        let front = address.checked_sub(JUMP + gap.filter(|gap| is_filler && *gap <= FARTHEST)? as u64)?;
+        let is_whole = front / PAGE == (at + SHORT - 1) / PAGE && self.branches.behind(at, length).is_none();
+        // (What is behind a short function may be part of its own jump.)
+        let is_free = start.max(before.address.0 + JUMP + nops::ENDBR64.len() as u64) <= front;
+        if !is_whole || !is_free {
             return None;
         }
-        let front_old = [padding, self.image.bytes(address, at - address)?].concat();
+        let front_old = self.image.bytes(front, at - front)?.to_vec();
         let old = self.image.bytes(at, length)?.to_vec();
         Some(SiteForm::Beside { front: Svma(front), front_old, at: Svma(at), old })
     }
