@@ -6,4 +6,5 @@ pub mod demo;
 pub mod programs;
 pub mod server;
 pub mod shell;
+pub mod suites;
 pub mod test;

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 use std::process::ExitCode;
-use xtask::{bench, coverage, demo, programs, server, test};
+use xtask::{bench, coverage, demo, programs, server, suites, test};
 
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
@@ -18,6 +18,8 @@ usage: cargo xtask COMMAND
   coverage [--write] [FILE...]
                             how much of programs and libraries can be traced as they are: as distributions ship them, or in these files; --write:
                             into docs/coverage.md
+  suites [NAME...]          unmodified programs run their own tests, alone and traced; outcomes are compared (bash, coreutils, git, lua,
+                            python3.11, redis, ripgrep, sqlite3); installs nothing, says what it needs
   server [--quick]          load nginx (with wrk) while calltap attaches, records, switches and detaches; every answer is compared
 ";
 
@@ -55,6 +57,7 @@ fn run(words: &[&str]) -> Result<()> {
             flags(&given, &["--write"])?;
             coverage::run(&files, given.contains(&"--write"))
         }
+        "suites" => suites::run(rest),
         "server" => {
             flags(rest, &["--quick"])?;
             server::run(rest.contains(&"--quick"))

@@ -3,8 +3,10 @@
 use crate::arguments::Arguments;
 use anyhow::{Error, Result, bail};
 use calltap_analysis::{Glob, GlobSet, demangle, nearest_names};
-use calltap_session::{Candidates, Choice, Error as SessionError, Selector, TracerWords, Words};
-use calltap_sites::{Function, SiteKind};
+use calltap_session::{
+    Candidates, Choice, Error as SessionError, Selector, TracerWords, Words, inlined_functions, missing_names,
+};
+use calltap_sites::{Function, Inlined, SiteKind};
 use calltap_trace::{TracerInfo, TracerKind};
 use calltap_values::{Known, Program, Rules, Trouble};
 use std::sync::{Arc, OnceLock};
@@ -268,7 +270,25 @@ fn hint(glob: &Glob, candidates: &Candidates) -> String {
     if let Some(function) = exists {
         return format!(" ({} cannot be traced: {})", demangle(&function.name), function.reason);
     }
+    if let Some(hint) = inlined(glob, candidates) {
+        return hint;
+    }
     let names: Vec<String> = candidates.traceable().map(|function| demangle(&function.name)).collect();
     let near = nearest_names(glob.pattern(), names.iter().map(String::as_str), 3);
-    if near.is_empty() { String::new() } else { format!("; nearest: {}", near.join(", ")) }
+    let near = if near.is_empty() { String::new() } else { format!("; nearest: {}", near.join(", ")) };
+    let mut files = candidates.modules.iter().zip(&candidates.files);
+    let missing = files
+        .find_map(|((name, binary), (_, path))| Some(format!(" ({name}: {})", missing_names(binary, path)?)));
+    near + &missing.unwrap_or_default()
+}
+
+/// It is no function any more, as a file's debugging information says.
+fn inlined(glob: &Glob, candidates: &Candidates) -> Option<String> {
+    let is_it = |found: &Inlined| {
+        !found.remains && (glob.matches(&found.name) || glob.matches(&demangle(&found.name)))
+    };
+    let all = candidates.files.iter().filter_map(|(root, path)| inlined_functions(path, root));
+    let found = all.flatten().find(is_it)?;
+    let (name, places) = (demangle(&found.name), found.places);
+    Some(format!(" ({name} was inlined wherever it is called, in {places} places: it cannot be traced)"))
 }

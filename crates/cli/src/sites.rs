@@ -2,9 +2,10 @@
 
 use crate::arguments::Arguments;
 use crate::output::Output;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use calltap_analysis::demangle;
-use calltap_sites::{Function, SiteForm};
+use calltap_session::missing_names;
+use calltap_sites::{Binary, Function, Inlined, SiteForm};
 use serde::Serialize;
 use std::fs;
 use std::io::Write;
@@ -22,12 +23,28 @@ struct Row<'a> {
     /// Only if a filter names it.
     on_demand: bool,
     reason: &'a str,
+    /// Its other names.
+    aliases: &'a [String],
+    /// What it chooses from, if it is a resolver (IFUNC).
+    choices: Vec<u64>,
+}
+
+/// A row of the list of inlined functions.
+#[derive(Serialize)]
+struct InlinedRow {
+    function: String,
+    places: u64,
+    /// It can be called as well.
+    remains: bool,
 }
 
 /// Lists the functions of the binary given as operand.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let path = arguments.path("operand").unwrap_or_default();
     let shown = path.display();
+    if arguments.is_set("inlined") {
+        return inlined(arguments, &path);
+    }
     let data = fs::read(&path).with_context(|| shown.to_string())?;
     let module = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
     let mut binary = calltap_sites::read(&data, &module).with_context(|| shown.to_string())?;
@@ -54,13 +71,15 @@ pub fn run(arguments: &Arguments) -> Result<()> {
                     traceable,
                     on_demand: function.on_demand,
                     reason: &function.reason,
+                    aliases: &function.aliases,
+                    choices: choices(&binary, function).collect(),
                 }
             })
             .collect();
         serde_json::to_writer(&mut out, &rows)?;
         writeln!(out)?;
     } else {
-        text(&mut out, &binary.functions, &path, linker_names)?;
+        text(&mut out, &binary, &path, linker_names)?;
     }
     out.finish()
 }
@@ -69,9 +88,46 @@ fn row_name(function: &Function, linker_names: bool) -> String {
     if linker_names { function.name.clone() } else { demangle(&function.name) }
 }
 
-fn text(out: &mut dyn Write, functions: &[Function], path: &Path, linker_names: bool) -> Result<()> {
+/// What a resolver chooses from.
+fn choices(binary: &Binary, function: &Function) -> impl Iterator<Item = u64> {
+    let found = binary.resolvers.binary_search_by_key(&function.address, |resolver| resolver.address);
+    let choices = found.map_or(&[][..], |n| &binary.resolvers[n].choices);
+    choices.iter().map(|address| address.0)
+}
+
+/// Lists the functions that were inlined.
+fn inlined(arguments: &Arguments, path: &Path) -> Result<()> {
+    let Some(found) = calltap_session::inlined_functions(&fs::canonicalize(path)?, Path::new("/")) else {
+        bail!("{}: no debugging information: what was inlined is not known", path.display());
+    };
+    let name = |found: &Inlined| match arguments.is_set("linker-names") {
+        true => found.name.clone(),
+        false => demangle(&found.name),
+    };
+    let mut out = Output::create(arguments)?;
+    if arguments.text("format").as_deref() == Some("json") {
+        let row = |found| InlinedRow { function: name(found), places: found.places, remains: found.remains };
+        let rows: Vec<InlinedRow> = found.iter().map(row).collect();
+        serde_json::to_writer(&mut out, &rows)?;
+        writeln!(out)?;
+        return out.finish();
+    }
+    writeln!(out, "# {}: {} functions were inlined", path.display(), found.len())?;
+    writeln!(out, "# {:>6}  {:<10}  function", "places", "called")?;
+    for found in &found {
+        let called = if found.remains { "elsewhere" } else { "nowhere" };
+        writeln!(out, "{:>8}  {called:<10}  {}", found.places, name(found))?;
+    }
+    out.finish()
+}
+
+fn text(out: &mut dyn Write, binary: &Binary, path: &Path, linker_names: bool) -> Result<()> {
+    let functions = &binary.functions;
     let traceable = functions.iter().filter(|function| function.form.is_some()).count();
     writeln!(out, "# {}: {} functions, {traceable} traceable", path.display(), functions.len())?;
+    if let Some(names) = missing_names(binary, &fs::canonicalize(path)?) {
+        writeln!(out, "# {names}")?;
+    }
     writeln!(out, "# {:>14}  {:>7}  {:<10}  function", "address", "size", "kind")?;
     for function in functions {
         let name = row_name(function, linker_names);
@@ -84,6 +140,10 @@ fn text(out: &mut dyn Write, functions: &[Function], path: &Path, linker_names: 
         }
         if !function.aliases.is_empty() {
             write!(out, "  = {}", function.aliases.join(", "))?;
+        }
+        let choices = choices(binary, function).count();
+        if choices > 0 {
+            write!(out, "  (chooses one of {choices} functions)")?;
         }
         if !function.reason.is_empty() {
             write!(out, "  # {}", function.reason)?;

@@ -916,6 +916,11 @@ pub const COMMANDS: &[Command] = &[
             OUTPUT,
             choice(value("format", None, "FORMAT", "Form of the list."), &["text", "json"], "text"),
             LINKER_NAMES,
+            switch(
+                "inlined",
+                None,
+                "List the functions that were inlined instead, as the debugging information tells.",
+            ),
         ],
         operand: Some(Operand {
             name: "BINARY",

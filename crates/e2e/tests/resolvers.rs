@@ -47,3 +47,63 @@ fn static_programs_choose_too() {
         check(&compile(build, &["resolvers.c"], &["-DALONE"]), &diagonal(0), &Expect::default());
     }
 }
+
+// Whoever names the symbol means what is chosen, and not who chooses.
+#[test]
+fn the_symbol_s_name_reaches_what_was_chosen() {
+    for build in [GCC, &BARE[0]] {
+        let program = compile(build, &["resolvers.c"], &["-DALONE"]);
+        let recording = record(&program, &["-F", "own_first"], &Expect::default());
+        assert!(recording.run.status.success(), "{}", recording.run.stderr);
+        let rows = recording.rows();
+        assert!(rows.len() == 1 && rows[0]["function"] == "own_fast" && rows[0]["calls"] == 2000, "{rows:?}");
+    }
+}
+
+// (The program's own calls of it go through the C library's choice.)
+#[test]
+fn the_c_library_s_choices_are_reached_by_their_common_name() {
+    let run = calltap_run(&["sites", "/lib/x86_64-linux-gnu/libc.so.6", "--format", "json"]);
+    assert!(run.status.success(), "{}", run.stderr);
+    let rows: Vec<serde_json::Value> = serde_json::from_str(&run.stdout).expect("rows");
+    let named = |row: &&serde_json::Value| {
+        row["aliases"].as_array().is_some_and(|names| names.iter().any(|name| name == "strlen"))
+    };
+    let (reached, resolvers): (Vec<_>, Vec<_>) = (
+        rows.iter().filter(named).collect(),
+        rows.iter().filter(|row| row["function"] == "strlen.resolver").collect(),
+    );
+    assert!(reached.len() > 1 && reached.iter().any(|row| row["traceable"] == true), "{reached:?}");
+    let [resolver] = resolvers[..] else { panic!("{resolvers:?}") };
+    assert_eq!(resolver["choices"].as_array().map(Vec::len), Some(reached.len()));
+}
+
+// Its implementations have room for no jump at their beginning: others come in at their second instruction.
+#[test]
+fn memcpy_is_traced() {
+    let program = Program::existing("copies");
+    let file = |name: &str| program.directory().join(name).display().to_string();
+    let source = "#include <stdio.h>\n#include <string.h>\nstatic char from[4096], to[4096];\n\
+                  int main(int count, char **words) {\n\
+                      void *(*volatile copy)(void *, const void *, size_t) = memcpy;\n\
+                      unsigned sum = 0;\n\
+                      for (int i = 0; i < 4096; i++) from[i] = i * 7;\n\
+                      for (int i = 0; i < 4000; i++) { copy(to + i % 64, from + i % 96, i); sum = sum * 31 + to[i / 2]; }\n\
+                      printf(\"%u\\n\", sum); return count - 1;\n}\n";
+    std::fs::write(file("copies.c"), source).expect("written");
+    let status =
+        std::process::Command::new("gcc").args(["-O1", "-o", &file("copies"), &file("copies.c")]).status();
+    assert!(status.expect("gcc").success());
+    let copies = Program::existing(&file("copies"));
+    let alone = run(std::process::Command::new(&copies.path), b"");
+    let recording = record(&copies, &["-F", "memcpy", "--tracer", "function_graph"], &Expect::default());
+    assert_eq!((&recording.run.stdout, recording.run.status), (&alone.stdout, alone.status));
+    // (The dynamic linker has one of its own.)
+    let rows = recording.rows();
+    let calls: i64 =
+        rows.iter().filter(|row| row["module"] == "libc.so.6").filter_map(|row| row["calls"].as_i64()).sum();
+    if calls == 0 {
+        return skipped("this processor's memcpy has no padding in front");
+    }
+    assert!(calls >= 4000, "{rows:?}");
+}

@@ -214,6 +214,33 @@ fn stripped_functions_have_the_names_of_their_debugging_file() {
     assert!(!is_named(&of("linked")));
 }
 
+// Where nothing is left to be traced, the reason is said; where names are missing, where they would be.
+#[test]
+fn what_was_inlined_and_what_has_no_name_is_told() {
+    let program = Program::existing("inlined");
+    let file = |name: &str| program.directory().join(name).display().to_string();
+    let source = "static inline __attribute__((always_inline)) long folded(long a) { return a * 3; }\n\
+                  __attribute__((noinline)) long kept(long a) { return folded(a) + 1; }\n\
+                  int main(int count, char **words) { return kept(count) == folded(count); }\n";
+    std::fs::write(file("inlined.c"), source).expect("written");
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-O2", "-g", "-Wl,--build-id=0x1234567890", "-o", &file("inlined"), &file("inlined.c")]);
+    assert!(gcc.status().expect("gcc").success());
+    let run = calltap_run(&["sites", "--inlined", &file("inlined")]);
+    assert!(run.stdout.lines().any(|line| line.ends_with("2  nowhere     folded")), "{}", run.stdout);
+    let run = calltap_run(&["record", "-o", "/dev/null", "-F", "folded", "--", &file("inlined")]);
+    one_line(&run, &["folded was inlined wherever it is called, in 2 places"]);
+    let mut strip = Command::new("strip");
+    assert!(strip.args(["-o", &file("bare"), &file("inlined")]).status().expect("strip").success());
+    let run = calltap_run(&["sites", &file("bare")]);
+    assert!(
+        run.stdout.contains("have no names; they would be in /usr/lib/debug/.build-id/12/34567890.debug"),
+        "{}",
+        run.stdout
+    );
+    one_line(&calltap_run(&["sites", "--inlined", &file("bare")]), &["no debugging information"]);
+}
+
 // Whether it is static or not, before it is run.
 #[test]
 fn go_programs_are_refused() {

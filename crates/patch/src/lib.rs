@@ -220,6 +220,7 @@ pub fn site_address(form: &SiteForm) -> Svma {
             *at
         }
         SiteForm::Prefix { prefix, .. } => *prefix,
+        SiteForm::Beside { front, .. } => *front,
     }
 }
 
@@ -228,6 +229,7 @@ pub fn body_address(form: &SiteForm) -> Svma {
     match form {
         SiteForm::Entry { at, old }
         | SiteForm::Prologue { at, old }
+        | SiteForm::Beside { at, old, .. }
         | SiteForm::AfterPrologue { at, old } => Svma(at.0 + old.len() as u64),
         SiteForm::Prefix { entry, .. } => Svma(entry.0 + 2),
     }

@@ -34,6 +34,8 @@
 //! The first instructions of a function that was not built for tracing become a jump, and are run from a [copy](crate::copy): nothing that A9 could stand for. Such a site is
 //! written while all threads are stopped and none is inside, in one step, which is whole within a page: it has no states in between.
 //!
+//! Where there is room for two bytes only, those lead to a jump in the padding in front of the function; both are written in the same step.
+//!
 //! A function that is replaced as a whole (the profiling function, the dynamic linker's empty one) has a `ret` where the others have A9, whichever is chosen: off, it
 //! returns at once.
 
@@ -48,6 +50,8 @@ const PREFIX: u8 = 0x67;
 const NOP6: [u8; 6] = [PREFIX, 0x0F, 0x1F, 0x44, 0, 0];
 const NOP2: [u8; 2] = [0x66, 0x90];
 const NOP1: u8 = 0x90;
+/// Bytes of a short jump.
+const SHORT: usize = NOP2.len();
 const RET: u8 = 0xC3;
 
 /// What a site is at one moment.
@@ -92,6 +96,8 @@ enum Kind {
     Call,
     /// The function's own first instructions.
     Prologue,
+    /// Its first one, with the jump in front of it: offset of the two bytes at the entry.
+    Beside(u8),
     /// A function that something else takes the place of.
     Function,
     /// Offset of the two bytes at the entry.
@@ -158,7 +164,7 @@ pub fn calls_out(form: &SiteForm) -> bool {
         SiteForm::Entry { old, .. } | SiteForm::AfterPrologue { old, .. } => {
             matches!(old[..], [0xE8, ..] | [PREFIX, 0xE8, ..] | [0xFF, 0x15, ..])
         }
-        SiteForm::Prologue { .. } | SiteForm::Prefix { .. } => false,
+        SiteForm::Prologue { .. } | SiteForm::Beside { .. } | SiteForm::Prefix { .. } => false,
     }
 }
 
@@ -184,6 +190,9 @@ impl Site {
             SiteForm::Entry { old, .. } => Site::whole(address, old, Kind::Jump),
             SiteForm::AfterPrologue { old, .. } => Site::whole(address, old, Kind::Call),
             SiteForm::Prologue { old, .. } => Site::prologue(address, old),
+            SiteForm::Beside { front_old, old, .. } => {
+                Site::beside(address, &[&front_old[..], old].concat(), front_old.len())
+            }
             SiteForm::Prefix { prefix, prefix_old, entry, entry_old } => {
                 let between = between(entry.0.checked_sub(prefix.0 + JUMP as u64)?)?;
                 Site::prefixed(address, &[prefix_old, between, entry_old].concat())
@@ -198,7 +207,7 @@ impl Site {
             SiteForm::Entry { at, old } | SiteForm::AfterPrologue { at, old } => {
                 Site::whole(bias.apply(*at), old, Kind::Call)
             }
-            SiteForm::Prologue { .. } | SiteForm::Prefix { .. } => None,
+            SiteForm::Prologue { .. } | SiteForm::Beside { .. } | SiteForm::Prefix { .. } => None,
         }
     }
 
@@ -217,6 +226,14 @@ impl Site {
         let original = Bytes::new(original).filter(|bytes| bytes.len() >= JUMP)?;
         let (dressing, undressing) = (Demand::Nothing, Demand::Nothing);
         Some(Site { address, original, ready: original, kind: Kind::Prologue, at: 0, dressing, undressing })
+    }
+
+    fn beside(address: Avma, original: &[u8], at: usize) -> Option<Site> {
+        let has_room = at >= JUMP && original.len().checked_sub(at).is_some_and(|rest| rest >= SHORT);
+        let original = Bytes::new(original).filter(|_| has_room)?;
+        let (dressing, undressing) = (Demand::Nothing, Demand::Nothing);
+        let kind = Kind::Beside(at as u8);
+        Some(Site { address, original, ready: original, kind, at: 0, dressing, undressing })
     }
 
     fn prefixed(address: Avma, original: &[u8]) -> Option<Site> {
@@ -244,6 +261,8 @@ impl Site {
             Kind::Short(_) => 2,
             Kind::Function => 4,
             Kind::Prologue => 5,
+            // (How far its parts are from each other, the kind says.)
+            Kind::Beside(at) => 6 + at - JUMP as u8,
         };
         (kind, &self.original)
     }
@@ -257,7 +276,7 @@ impl Site {
             3 => Site::empty_function(address, original.try_into().ok()?),
             4 => Site::function(address, original.try_into().ok()?),
             5 => Site::prologue(address, original),
-            _ => None,
+            6.. => Site::beside(address, original, JUMP + usize::from(kind - 6)),
         }
     }
 
@@ -310,7 +329,7 @@ impl Site {
     /// What a change demands of the threads.
     #[inline]
     pub fn demand(&self, from: State, to: State) -> Demand {
-        if self.kind == Kind::Prologue {
+        if self.is_prologue() {
             let is_off = |state| !matches!(state, State::On(_));
             let same = from == to || is_off(from) && is_off(to);
             return if same { Demand::Nothing } else { Demand::NobodyRuns };
@@ -331,7 +350,8 @@ impl Site {
     /// entry is not.
     pub fn inside(&self) -> (u64, u64) {
         let (first, length) = match self.kind {
-            Kind::Short(_) => (0, JUMP),
+            // (Its first instruction is two bytes or more.)
+            Kind::Short(_) | Kind::Beside(_) => (0, JUMP),
             // Behind the jump it stays as it is.
             Kind::Prologue => (1, JUMP),
             Kind::Jump | Kind::Call | Kind::Function => (1, self.original.len()),
@@ -359,7 +379,7 @@ impl Site {
 
     /// Where a breakpoint is while it is switched through one.
     pub fn breakpoint(&self) -> Option<Avma> {
-        let has = self.kind != Kind::Prologue && self.ready[0] != RET;
+        let has = !self.is_prologue() && self.ready[0] != RET;
         has.then_some(Avma(self.address.0 + u64::from(self.at)))
     }
 
@@ -389,7 +409,7 @@ impl Site {
         if actual.len() != self.len() || !actual.iter().enumerate().all(known) {
             return None;
         }
-        if self.kind == Kind::Prologue {
+        if self.is_prologue() {
             let whole = self.state_of(actual, on.iter().copied());
             // (It is not what it shall become, so all of it is written.)
             let torn = if matches!(to, State::On(_)) { Some(State::Original) } else { on.first().copied() };
@@ -417,10 +437,17 @@ impl Site {
         self.kind == Kind::Function
     }
 
+    /// Is it a function's own first instructions?
+    #[inline]
+    fn is_prologue(&self) -> bool {
+        matches!(self.kind, Kind::Prologue | Kind::Beside(_))
+    }
+
     /// In the file it is a call, of which the five bytes are switched like those that we write.
     #[inline]
     fn is_call(&self) -> bool {
-        self.original[self.at as usize] == CALL[0] && !matches!(self.kind, Kind::Function | Kind::Prologue)
+        self.original[self.at as usize] == CALL[0]
+            && !matches!(self.kind, Kind::Function | Kind::Prologue | Kind::Beside(_))
     }
 
     /// The five bytes that are switched, ready or on, or (of a call) as in the file.
@@ -450,8 +477,8 @@ impl Site {
         };
         if let State::On(_) = state {
             bytes[self.at as usize..][..JUMP].copy_from_slice(&self.switched(state)?);
-            if let Kind::Short(at) = self.kind {
-                bytes[at as usize..][..2].copy_from_slice(&short_jump(at));
+            if let Kind::Short(at) | Kind::Beside(at) = self.kind {
+                bytes[at as usize..][..SHORT].copy_from_slice(&short_jump(at));
             }
         }
         Ok(bytes)
@@ -488,9 +515,11 @@ impl Site {
         let (was_on, will_be_on) = (matches!(from, State::On(_)), matches!(to, State::On(_)));
         // Found out before anything is added.
         let new = self.switched(to)?;
-        if self.kind == Kind::Prologue {
+        if self.is_prologue() {
             if self.demand(from, to) != Demand::Nothing {
-                steps.put(0, start, &new);
+                // (All at once, also what lies between the two jumps and stays.)
+                let width = if let Kind::Beside(at) = self.kind { at as usize + SHORT } else { JUMP };
+                steps.put(0, start, &self.bytes(to)?[..width]);
             }
             return Ok(());
         }

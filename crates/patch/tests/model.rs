@@ -68,6 +68,8 @@ fn a_function_is_replaced_as_a_whole_once_nobody_is_at_its_beginning() {
 #[test]
 fn a_function_s_own_instructions_give_way_while_all_are_stopped_and_none_is_inside() {
     check(sites::prologues);
+    check(sites::besides);
+    check_mutant("no stop", sites::besides, &|_, acts| without(acts, is_drain));
     check_mutant("no stop", sites::prologues, &|_, acts| without(acts, is_drain));
     let several = |place| sites::prologues(place).split_off(1);
     check_mutant("a stop without a look", several, &|_, acts| {

@@ -4,10 +4,14 @@ use crate::maps::open_file;
 use crate::modules::Mapped;
 use crate::proc;
 use calltap_sites::types::Types;
-use calltap_sites::{Binary, add_names, build_id_of, debug_link, lacks_names, load};
+use calltap_sites::{
+    Binary, Inlined, add_names, build_id_of, debug_link, inlined, is_unnamed, lacks_names, load,
+};
 use std::ffi::OsStr;
+use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 
 /// Where debugging files are installed.
@@ -58,12 +62,54 @@ fn candidates(
     roots.into_iter().flat_map(move |root| places.iter().map(|place| root.join(place)).collect::<Vec<_>>())
 }
 
-/// The same, without the `/` in front.
-fn places(build_id: Option<&str>, data: &[u8], path: &Path) -> Vec<PathBuf> {
-    let mut places = Vec::new();
-    if let Some((first, rest)) = build_id.and_then(|id| id.split_at_checked(2)) {
-        places.push(Path::new(INSTALLED).join(".build-id").join(first).join(format!("{rest}.debug")));
+/// What a file says about itself that is not in memory: itself, if it has debugging information, else its debugging file.
+pub fn inlined_functions(path: &Path, root: &Path) -> Option<Vec<Inlined>> {
+    let inside = root.join(path.strip_prefix("/").unwrap_or(path));
+    let data = fs::read(inside).ok()?;
+    if let Some(found) = inlined(&data) {
+        return Some(found);
     }
+    let id = build_id_of(&data)?;
+    let mut found = candidates(Some(&id), &data, path, root).filter_map(|place| fs::read(place).ok());
+    inlined(&found.find(|data| build_id_of(data).is_some_and(|found| found == id))?)
+}
+
+/// Where the names of the functions would be, for people, if most have none.
+pub fn missing_names(binary: &Binary, path: &Path) -> Option<String> {
+    let id = binary.build_id.as_deref().filter(|_| lacks_names(binary))?;
+    let unnamed = binary.functions.iter().filter(|function| is_unnamed(function)).count();
+    if unnamed * 2 < binary.functions.len() {
+        return None;
+    }
+    let file = Path::new("/").join(of_build(id)?);
+    let package = package(path).map_or(String::new(), |name| format!(" (apt install {name}-dbgsym)"));
+    Some(format!(
+        "{unnamed} of {} functions have no names; they would be in {}{package}",
+        binary.functions.len(),
+        file.display()
+    ))
+}
+
+/// Debian's package that a file is of. (What lies in /usr/bin may be listed in /bin.)
+fn package(path: &Path) -> Option<String> {
+    let short = path.strip_prefix("/usr").ok().map(|short| Path::new("/").join(short));
+    [Some(path.to_owned()), short].into_iter().flatten().find_map(|path| {
+        let found = Command::new("dpkg-query").arg("--search").arg(path).output().ok()?;
+        let text = String::from_utf8(found.stdout).ok()?;
+        let (name, _) = text.split_once(": ").filter(|_| found.status.success())?;
+        name.split([':', ',']).next().map(str::to_owned)
+    })
+}
+
+/// Where the debugging file of a build is installed, without the `/` in front.
+fn of_build(id: &str) -> Option<PathBuf> {
+    let (first, rest) = id.split_at_checked(2)?;
+    Some(Path::new(INSTALLED).join(".build-id").join(first).join(format!("{rest}.debug")))
+}
+
+/// Where it may be, without the `/` in front.
+fn places(build_id: Option<&str>, data: &[u8], path: &Path) -> Vec<PathBuf> {
+    let mut places: Vec<PathBuf> = build_id.and_then(of_build).into_iter().collect();
     let directory = path.parent().and_then(|parent| parent.strip_prefix("/").ok());
     let link = debug_link(data).filter(|link| !link.contains(&b'/'));
     if let Some((directory, link)) = directory.zip(link) {

@@ -29,6 +29,8 @@ const OF: &str = "calltap.";
 const FILES: [&str; 5] = ["lock", ATTACHED, "control", "code", "journal"];
 /// All files of a directory are there after this time.
 const CREATION: Duration = Duration::from_millis(100);
+/// How often a directory is made anew that was removed meanwhile.
+const TRIES: usize = 100;
 /// How long somebody else's work on a session is waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -129,7 +131,11 @@ impl Directory {
         let candidates = [Some("/dev/shm".into()), runtime, Some("/tmp".into()), Some("/var/tmp".into())];
         let candidates = candidates.into_iter().flatten().map(Base::own);
         let base = usable(candidates, "/dev/shm, XDG_RUNTIME_DIR, /tmp, /var/tmp")?;
-        remove_stale(&base.via);
+        remove_stale(&base.via, CREATION);
+        again(|| Directory::create_in(Base::own(base.inside.clone()), control_size, code_size))
+    }
+
+    fn create_in(base: Base, control_size: u64, code_size: u64) -> Result<Directory, Error> {
         let own = rustix::process::getpid();
         let name = (0..1000u32)
             .map(|n| format!("{PREFIX}{own}-{n}"))
@@ -143,8 +149,12 @@ impl Directory {
 
     /// Makes it for a running process. There must be [none](Directory::open_for) yet.
     pub fn create_for(target: &Target, control_size: u64, code_size: u64) -> Result<Directory, Error> {
+        again(|| Directory::create_once_for(target, control_size, code_size))
+    }
+
+    fn create_once_for(target: &Target, control_size: u64, code_size: u64) -> Result<Directory, Error> {
         let base = usable(Base::of(target), "the process's /dev/shm, /tmp, /var/tmp")?;
-        remove_stale(&base.via);
+        remove_stale(&base.via, CREATION);
         let name = name_of(target);
         DirBuilder::new()
             .mode(0o700)
@@ -281,6 +291,10 @@ impl Directory {
         };
         let lock = file("lock", 0o600)?;
         flock(&lock, FlockOperation::LockExclusive).map_err(|errno| place.error("lock", errno.into()))?;
+        // Who was kept from going on for long may have been taken for dead: then the lock was somebody else's, who has removed all.
+        if lock.metadata().is_ok_and(|meta| meta.nlink() == 0) {
+            return Err(place.error("lock", io::ErrorKind::NotFound.into()));
+        }
         file(agent, 0o700)?.write_all(agent::LIBRARY.bytes).map_err(|source| place.error(agent, source))?;
         let (control, code) = (file("control", 0o600)?, file("code", 0o700)?);
         let journal = Journal::new(file("journal", 0o600)?);
@@ -464,14 +478,27 @@ fn usable(mut candidates: impl Iterator<Item = Base>, tried: &str) -> Result<Bas
     })
 }
 
+/// Makes a directory that somebody may remove before it is locked.
+fn again(mut make: impl FnMut() -> Result<Directory, Error>) -> Result<Directory, Error> {
+    let is_gone = |made: &Result<Directory, Error>| matches!(made, Err(Error::Directory { source, .. }) if source.kind() == io::ErrorKind::NotFound);
+    let mut made = make();
+    for _ in 0..TRIES {
+        if !is_gone(&made) {
+            break;
+        }
+        made = make();
+    }
+    made
+}
+
 /// Was a file made so recently that whoever made it may not have come further yet?
-fn is_new(file: &File) -> bool {
+fn is_new(file: &File, creation: Duration) -> bool {
     let age = file.metadata().and_then(|meta| meta.modified()).ok().and_then(|made| made.elapsed().ok());
-    age.is_none_or(|age| age < CREATION)
+    age.is_none_or(|age| age < creation)
 }
 
 /// Removes directories of our own whose lock nobody holds.
-fn remove_stale(place: &Path) {
+fn remove_stale(place: &Path, creation: Duration) {
     for entry in fs::read_dir(place).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         if !name.starts_with(PREFIX) && !name.starts_with(OF) || is_of_living(&name) {
@@ -484,13 +511,47 @@ fn remove_stale(place: &Path) {
         }
         let lock = open_file(&path, "lock");
         // Without a lock it is of somebody who was killed, if it is of somebody who has ended.
-        let free = match lock {
+        let free = match &lock {
             // (A new one its maker is just about to lock.)
-            Ok(lock) => !is_new(&lock) && flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok(),
+            Ok(lock) => {
+                !is_new(lock, creation) && flock(lock, FlockOperation::NonBlockingLockExclusive).is_ok()
+            }
             Err(_) => name.starts_with(OF),
         };
+        // The lock is held until all is gone: its maker may only have been slow, and sees it then.
         if free {
             let _ = fs::remove_dir_all(&path);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    // On a loaded machine, a maker may be kept from going on for any time.
+    #[test]
+    fn who_is_taken_for_dead_before_he_has_his_lock_makes_another_directory() {
+        let place = tempfile::tempdir().unwrap();
+        let (over, base) = (AtomicBool::new(false), || Base::own(place.path().to_owned()));
+        std::thread::scope(|scope| {
+            let maker = || {
+                for _ in 0..300 {
+                    let made = again(|| Directory::create_in(base(), 4096, 4096)).unwrap();
+                    let all = ["lock", agent::FILE, "control", "code", "journal"];
+                    assert!(all.iter().all(|name| made.place.via.join(name).exists()));
+                }
+            };
+            let makers = [scope.spawn(maker), scope.spawn(maker)];
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    remove_stale(place.path(), Duration::ZERO);
+                }
+            });
+            let made = makers.map(|maker| maker.join());
+            over.store(true, Ordering::Relaxed);
+            assert!(made.iter().all(Result::is_ok));
+        });
     }
 }

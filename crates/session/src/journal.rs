@@ -227,6 +227,12 @@ mod tests {
             SiteForm::Entry { at, old: vec![0x90; 5] },
             SiteForm::AfterPrologue { at, old: vec![0xE8, 1, 2, 3, 4] },
             SiteForm::Prologue { at, old: vec![0x55, 0x48, 0x89, 0xE5, 0x41, 0x57] },
+            SiteForm::Beside {
+                front: at,
+                front_old: vec![0xCC; 5],
+                at: Svma(0x1005),
+                old: vec![0x48, 0x89, 0xF8],
+            },
             SiteForm::Prefix {
                 prefix: at,
                 prefix_old: vec![0x90; 5],

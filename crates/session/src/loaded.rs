@@ -592,7 +592,7 @@ impl Loaded {
         let process = self.record.process;
         let inode = self.mapped.file.1;
         let copies = new.iter().filter_map(|new| match self.form(new.function)? {
-            SiteForm::Prologue { old, .. } => Some(copy_room(old)),
+            SiteForm::Prologue { old, .. } | SiteForm::Beside { old, .. } => Some(copy_room(old)),
             _ => None,
         });
         let room = (new.len(), copies.sum());

@@ -126,6 +126,8 @@ impl Mapped {
 pub struct Candidates {
     /// By module: its name, and what was read of it.
     pub modules: Vec<(String, Arc<Binary>)>,
+    /// And where their files are: in which root directory, and the path there.
+    pub files: Vec<(PathBuf, PathBuf)>,
 }
 
 impl Candidates {

@@ -246,8 +246,9 @@ impl<'a> Planner<'a> {
     }
 
     /// Knows a file already.
-    pub fn know(&mut self, file: Identity, name: &str, binary: Arc<Binary>) {
+    pub fn know(&mut self, file: Identity, name: &str, path: &Path, binary: Arc<Binary>) {
         self.candidates.modules.push((name.to_owned(), Arc::clone(&binary)));
+        self.candidates.files.push(("/".into(), path.to_owned()));
         self.binaries.insert(file, Some(binary));
     }
 
@@ -278,6 +279,7 @@ impl<'a> Planner<'a> {
         let binary = read().map(Arc::new);
         if let Some(binary) = &binary {
             self.candidates.modules.push((mapped.name(), Arc::clone(binary)));
+            self.candidates.files.push((proc::place(pid).join("root"), mapped.path.clone()));
         }
         self.binaries.insert(identity, binary.clone());
         binary

@@ -13,7 +13,8 @@ use std::{env, fs};
 pub struct Program {
     /// Without directories.
     pub name: String,
-    path: PathBuf,
+    /// All of it, without symbolic links.
+    pub path: PathBuf,
     /// What tells it from a later one.
     pub file: Identity,
     /// Has it no dynamic linker?

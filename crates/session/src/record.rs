@@ -253,7 +253,7 @@ impl<'a> Prepared<'a> {
             let planning = scope.spawn(|| {
                 with_planner(shared, directory, options, &program.name, accepted, |planner| {
                     let planned = program.read(options.discovery).and_then(|binary| {
-                        planner.know(program.file.clone(), &program.name, leaked(binary));
+                        planner.know(program.file.clone(), &program.name, &program.path, leaked(binary));
                         if is_held {
                             // (Only who has started it can have it do something.)
                             let map = &mut || {

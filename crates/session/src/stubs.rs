@@ -203,8 +203,8 @@ impl Batch<'_, '_> {
         let after = calltap_patch::is_after_prologue(form);
         let site = bias.apply(calltap_patch::site_address(form));
         let copy = match form {
-            SiteForm::Prologue { old, .. } => {
-                let code = calltap_patch::copy(old, site, self.place()?).ok()?;
+            SiteForm::Prologue { at, old } | SiteForm::Beside { at, old, .. } => {
+                let code = calltap_patch::copy(old, bias.apply(*at), self.place()?).ok()?;
                 Some(self.put(&code)?)
             }
             _ => None,

@@ -13,6 +13,7 @@ mod plt;
 mod profilers;
 mod prologue;
 mod records;
+mod resolvers;
 mod return_address;
 mod symbols;
 mod unmodified;
@@ -24,9 +25,10 @@ use object::elf;
 use object::read::elf::ProgramHeader as _;
 
 use crate::{Error, Function, SiteKind, Svma};
-pub use names::{add_names, build_id_of, debug_link, lacks_names};
+pub use names::{add_names, build_id_of, debug_link, is_unnamed, lacks_names};
 pub use plt::slot_of as plt_slot;
 pub use profilers::{Hook, Profiler, beginning, called};
+pub use resolvers::Resolver;
 pub use unmodified::{ends, find_prologues, refusal};
 
 use dynamic::Dynamic;
@@ -74,6 +76,8 @@ pub struct Binary {
     pub functions: Vec<Function>,
     /// The profiling functions that it defines.
     pub profilers: Vec<Profiler>,
+    /// The functions that choose others when the program is linked at run time (IFUNC), in address order.
+    pub resolvers: Vec<Resolver>,
     /// Broken parts that were skipped, and what is missed for it.
     pub complaints: Vec<String>,
 }
@@ -126,6 +130,7 @@ pub fn read_by(data: &[u8], module_name: &str, discovery: Discovery) -> Result<B
     let settled = |address| functions::is_settled(&mut known, address);
     let frames = frames::frames(&image, settled, &mut complaints);
     functions::add_frames(&mut functions, &frames, module_name);
+    let resolvers = resolvers::find(&image, &dynamic, &symbols, &mut functions);
     let records = records::read(&image, &dynamic, &functions, &mut complaints);
     let hooks = match discovery {
         Discovery::AtLoad => calls::Hooks::find(&dynamic, &symbols),
@@ -162,6 +167,7 @@ pub fn read_by(data: &[u8], module_name: &str, discovery: Discovery) -> Result<B
         segments: image.segments,
         functions,
         profilers,
+        resolvers,
         complaints,
     })
 }

@@ -81,6 +81,18 @@ pub enum SiteForm {
         /// The bytes that must be there. (Behind a function that is shorter than the jump, also padding.)
         old: Vec<u8>,
     },
+    /// The same of a function that has no room for the jump, as it is shorter or something jumps behind its first instruction: a 2-byte `jmp` in the place of that leads
+    /// back to the 5-byte jump in the padding in front of the function. A copy of it is run elsewhere, and leads on to `at + old.len()`.
+    Beside {
+        /// First of the 5 bytes of padding.
+        front: Svma,
+        /// The bytes that must be there, up to `at`: the padding, and perhaps more of it and an `endbr64`, which stay.
+        front_old: Vec<u8>,
+        /// The first instruction.
+        at: Svma,
+        /// Its bytes: two to four.
+        old: Vec<u8>,
+    },
     /// A call to mcount after a prologue that set up the frame pointer: the caller's return address is at `8(%rbp)`.
     /// `old` is 5 bytes (`call rel32`, a NOP) or 6 (`call *mcount@GOTPCREL(%rip)`, `addr32 call rel32`, a NOP).
     AfterPrologue {
@@ -96,7 +108,7 @@ pub enum SiteForm {
 pub struct Function {
     /// Linker symbol, or `module+0x...` when the binary has none for it.
     pub name: String,
-    /// Further linker symbols of the same address (aliases, identical-code folding), sorted.
+    /// Further linker symbols of the same address (aliases, identical-code folding), and of [resolvers](Resolver) that may choose it, sorted.
     pub aliases: Vec<String>,
     /// Entry address.
     pub address: Svma,
@@ -114,13 +126,16 @@ pub struct Function {
 
 mod discover;
 mod error;
+mod inlined;
 mod load;
 mod quick;
 pub mod types;
 pub use discover::{
-    Binary, Discovery, Hook, Profiler, Segment, add_names, beginning, build_id_of, called, debug_link, ends,
-    find_prologues, interpreter_of, lacks_names, plt_slot, profilers, read, read_by, refusal,
+    Binary, Discovery, Hook, Profiler, Resolver, Segment, add_names, beginning, build_id_of, called,
+    debug_link, ends, find_prologues, interpreter_of, is_unnamed, lacks_names, plt_slot, profilers, read,
+    read_by, refusal,
 };
 pub use error::Error;
+pub use inlined::{Inlined, inlined};
 pub use load::load;
 pub use quick::{file_defines_profiler, file_may_have_sites, may_have_sites};

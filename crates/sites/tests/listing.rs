@@ -76,7 +76,8 @@ fn aliases_weak_names_versions_and_resolvers() {
          versioned patchable entry+0 9090909090",
     );
     assert_eq!(find(&binary, "strong").aliases, ["local", "weak"]);
-    assert_eq!(find(&binary, "resolve").aliases, ["picked"]);
+    assert_eq!(find(&binary, "resolve").aliases, [""; 0]);
+    assert_eq!(find(&binary, "fast").aliases, ["picked"]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 mod support;
 
-use calltap_sites::{SiteForm, SiteKind, find_prologues};
+use calltap_sites::{SiteForm, SiteKind, find_prologues, inlined};
 use support::{build, describe, find};
 
 /// Functions of these instructions, one right behind the other.
@@ -43,6 +43,52 @@ fn what_is_jumped_to_stays() {
     check("switches_far", addresses, "jumps to its byte 2");
 }
 
+// As the C library's memcpy: others come in behind its first instruction.
+#[test]
+fn padding_in_front_takes_the_jump_where_the_beginning_has_no_room() {
+    let joined = "mov %rdi, %rax; 1: cmp $32, %rdx; ja 1b; ret";
+    let near = |name: &str, gap: &str, code: &str| {
+        let function =
+            format!("ret; .skip {gap}; .type {name}, @function; {name}: {code}; .size {name}, . - {name}");
+        let mut lines = functions(&[("early", &function), ("behind", "nop; nop; nop; nop; nop; ret")]);
+        lines = lines.replace(".size early, . - early", ".size early, 1");
+        let built = build("gcc -O2 -no-pie", "c", &lines);
+        let mut binary = built.read();
+        find_prologues(&built.data(), &mut binary).expect("a program");
+        describe(find(&binary, name))
+    };
+    assert_eq!(near("joined", "15, 0xcc", joined), "prologue beside-5 cccccccccc entry+0 4889f8");
+    assert_eq!(near("short", "15, 0x90", "xor %eax, %eax; ret"), "prologue beside-5 9090909090 entry+0 31c0");
+    let marked = format!("endbr64; {joined}");
+    assert_eq!(near("marked", "15, 0xcc", &marked), "prologue beside-5 ccccccccccf30f1efa entry+4 4889f8");
+    // Whoever is in front runs on through the padding.
+    let run_on = |padding: &str| {
+        let function = format!(
+            "cmp %rdx, %rcx; jb early; 2: {padding}; .type falls, @function; falls: {joined}; .size falls, . - falls"
+        );
+        let lines =
+            functions(&[("early", &function)]).replace(".size early, . - early", ".size early, 2b - early");
+        let built = build("gcc -O2 -no-pie", "c", &lines);
+        let mut binary = built.read();
+        find_prologues(&built.data(), &mut binary).expect("a program");
+        describe(find(&binary, "falls"))
+    };
+    assert_eq!(
+        run_on(".byte 0x66,0x66,0x2e,0x0f,0x1f,0x84,0,0,0,0,0"),
+        "prologue beside-5 0000000000 entry+0 4889f8"
+    );
+    let farther = ".byte 0x66,0x66,0x2e,0x0f,0x1f,0x84,0,0,0,0,0; .byte 0x66,0x0f,0x1f,0x44,0,0";
+    assert_eq!(run_on(farther), "prologue beside-11 0000000000660f1f440000 entry+0 4889f8");
+    assert!(run_on("nopl 0x0(%rax); nopl 0x0(%rax)").contains("jumps to its byte 3"));
+    // Too near the function in front, whose own jump may need the room; something that is no padding; a first instruction of one byte.
+    assert!(near("close", "6, 0xcc", joined).contains("jumps to its byte 3"));
+    assert!(near("data", "15, 0x41", joined).contains("jumps to its byte 3"));
+    assert!(
+        near("single", "15, 0xcc", "push %rbx; 1: dec %edi; jnz 1b; pop %rbx; ret")
+            .contains("jumps to its byte 1")
+    );
+}
+
 #[test]
 fn whoever_looks_at_the_return_address_is_left_alone() {
     check("keeps", "mov (%rsp), %rax; mov %rax, (%rdi); ret", "return address");
@@ -81,4 +127,54 @@ fn where_there_is_room_it_is_used_and_the_others_wait_to_be_asked_for() {
     let bare = find(&binary, "bare");
     assert!(matches!(bare.form, Some(SiteForm::Prologue { .. })) && bare.on_demand, "{}", describe(bare));
     assert!(!find(&binary, "other").on_demand);
+}
+
+// The symbol's address is that of whoever chooses; what was asked for is what is chosen.
+#[test]
+fn the_name_of_what_is_chosen_at_run_time_means_all_that_may_be() {
+    let source = r#"
+        __attribute__((noinline)) static int fast(int a) { return a * 7 + 2; }
+        __attribute__((noinline)) static int slow(int a) { return a / 7 + 2; }
+        extern char **environ;
+        static int (*resolve(void))(int) { return environ ? fast : slow; }
+        int picked(int) __attribute__((ifunc("resolve")));
+        int also(int) __attribute__((ifunc("resolve")));
+        int main(int argc, char **argv) { return picked(argc) + also(argc); }
+    "#;
+    for flags in ["-O2 -fPIE -pie", "-O2 -no-pie -fno-pie", "-O0", "-O2 -fPIC -shared", "-O2 -static"] {
+        let built = build(&format!("gcc {flags}"), "c", source);
+        // (The C library has some of its own, in tables that no address is taken of.)
+        let binary = calltap_sites::read(&built.data(), "fixture").expect("a program");
+        for name in ["fast", "slow"] {
+            assert_eq!(find(&binary, name).aliases, ["also", "picked"], "{flags}");
+        }
+        assert_eq!(find(&binary, "resolve").aliases, [""; 0], "{flags}");
+    }
+    let built = build("gcc -O2 -fPIC -shared -s", "c", source);
+    let binary = calltap_sites::read(&built.data(), "fixture").expect("a library");
+    let resolver = find(&binary, "also.resolver");
+    assert!(
+        binary.resolvers.iter().any(|known| known.address == resolver.address && known.choices.len() == 2)
+    );
+    assert_eq!(binary.functions.iter().filter(|function| function.aliases == ["also", "picked"]).count(), 2);
+}
+
+#[test]
+fn what_was_inlined_is_told() {
+    let source = r#"
+        static inline __attribute__((always_inline)) int nowhere(int a) { return a * 3 + 1; }
+        __attribute__((noinline)) int never(int a) { return nowhere(a) - 1; }
+        inline __attribute__((always_inline)) int partly(int a) { return a ^ 0x55; }
+        int (*pointer)(int) = partly;
+        extern int partly(int);
+        int main(int argc, char **argv) { return nowhere(argc) + partly(argc) + never(argc) + pointer(argc); }
+    "#;
+    for flags in ["-g", "-g -gz=zlib", "-gdwarf-4", "-g -fno-pie -no-pie"] {
+        let built = build(&format!("gcc -O2 {flags}"), "c", source);
+        let found = inlined(&built.data()).expect("debugging information");
+        let told: Vec<_> =
+            found.iter().map(|found| (found.name.as_str(), found.places, found.remains)).collect();
+        assert_eq!(told, [("nowhere", 2, false), ("partly", 1, true)], "{flags}");
+    }
+    assert_eq!(inlined(&build("gcc -O2", "c", source).data()), None);
 }

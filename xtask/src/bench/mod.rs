@@ -15,6 +15,7 @@ mod patch_modes;
 mod reading;
 mod start;
 mod subjects;
+mod unmodified;
 mod workloads;
 
 pub(crate) use measure::median;
@@ -48,7 +49,7 @@ pub fn run(quick: bool, write: bool, only: &[&str]) -> Result<()> {
     let bench = Bench { calltap, place, uftrace, rounds: if quick { 3 } else { 7 }, quick };
     let mut text = head(&bench);
     type Part = fn(&Bench) -> Result<String>;
-    let parts: [(&str, Part); 8] = [
+    let parts: [(&str, Part); 9] = [
         ("cost of a call", calls::table),
         ("cost when off", off::table),
         ("mcount, NOPs, tracing", overhead::table),
@@ -57,6 +58,7 @@ pub fn run(quick: bool, write: bool, only: &[&str]) -> Result<()> {
         ("switching a running program", live::table),
         ("control directory", directory::table),
         ("patch-modes", patch_modes::table),
+        ("unmodified functions", unmodified::table),
     ];
     println!("{text}");
     if write && !only.is_empty() {

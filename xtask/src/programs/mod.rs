@@ -11,6 +11,7 @@ mod ripgrep;
 mod sources;
 
 pub use compile::{Build, Compiler, Variant, build, build_all, compile, smallest_lua};
+pub use debian::source;
 pub use nginx::nginx;
 pub use ripgrep::ripgrep;
 pub use sources::{Origin, Program};

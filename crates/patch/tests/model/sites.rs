@@ -256,6 +256,29 @@ pub fn through(transition: Transition, cases: Vec<Case>) -> Vec<Case> {
     cases.into_iter().map(through).collect()
 }
 
+/// Functions whose first instruction gives way to a jump to the one in front of them. (Here it does no harm, and so does the padding.)
+pub fn besides(place: u64) -> Vec<Case> {
+    let of = |(gap, old): (&[u8], &[u8])| {
+        let front_old = [&[0x90; 5][..], gap].concat();
+        let at = Svma(place + front_old.len() as u64);
+        let form = SiteForm::Beside { front: Svma(place), front_old, at, old: old.to_vec() };
+        let site = Site::new(&form, Bias(0)).unwrap();
+        let (handled, transition) = (None, Transition::Test);
+        let ground =
+            Ground { base: place, length: site.len(), entries: vec![5], falls_through: true, handled };
+        let name = format!("a jump in front of {gap:02x?} {old:02x?} at {place:#x}");
+        Case { name, site, ground, leaves: vec![], calls: false, returns: false, transition }
+    };
+    let endbr = &[0xF3, 0x0F, 0x1E, 0xFA][..];
+    let all: [(&[u8], &[u8]); 4] = [
+        (&[0x66, 0x0F, 0x1F, 0x44, 0, 0], &[0x0F, 0x1F, 0]),
+        (&[], &[0x66, 0x90]),
+        (&[], &[0x0F, 0x1F, 0]),
+        (endbr, &[0x0F, 0x1F, 0x40, 0]),
+    ];
+    all.into_iter().map(of).collect()
+}
+
 /// Those that are switched while everything runs,
 pub fn live(place: u64) -> Vec<Case> {
     let mut cases = nops(place);
@@ -272,5 +295,6 @@ pub fn live(place: u64) -> Vec<Case> {
 pub fn every_kind(place: u64) -> Vec<Case> {
     let mut cases = live(place);
     cases.extend(prologues(place));
+    cases.extend(besides(place));
     cases
 }

@@ -17,6 +17,9 @@ pub(super) fn named(symbols: &[Symbol<'_>]) -> Vec<Function> {
 /// What the reason begins with, of a part of a function that the compiler moved away.
 const PART: &str = "cold part of ";
 
+/// What a resolver without a name of its own is called, behind the name of what it chooses: as gcc does.
+const RESOLVER: &str = ".resolver";
+
 /// Whether it is no function of its own.
 pub(super) fn is_part(function: &Function) -> bool {
     function.reason.starts_with(PART)
@@ -45,13 +48,16 @@ pub(super) fn add_frames(functions: &mut Vec<Function>, frames: &[Frame], module
 
 fn function(names: &[Symbol<'_>]) -> Function {
     let best = &names[0];
+    // (What a resolver is called for is the name of what it chooses.)
+    let own = names.iter().take_while(|symbol| !symbol.is_chosen()).count();
+    let name = if own == 0 { text(best.name) + RESOLVER } else { text(best.name) };
     let reason = match cold_parent(best.name) {
         Some(parent) => format!("{PART}{}, not a function", text(parent)),
         None => String::new(),
     };
     Function {
-        name: text(best.name),
-        aliases: aliases(best.name, &names[1..]),
+        name,
+        aliases: aliases(best.name, names.get(1..own).unwrap_or_default()),
         address: Svma(best.address),
         size: names.iter().map(|symbol| symbol.size).find(|&size| size != 0).unwrap_or(0),
         kind: SiteKind::None,

@@ -21,7 +21,8 @@ pub fn lacks_names(binary: &Binary) -> bool {
     binary.functions.iter().any(is_unnamed)
 }
 
-fn is_unnamed(function: &Function) -> bool {
+/// Is it known by its place only?
+pub fn is_unnamed(function: &Function) -> bool {
     function
         .name
         .rsplit_once("+0x")
@@ -38,7 +39,9 @@ pub fn add_names(binary: &mut Binary, other: &[u8]) -> usize {
         if let Some(name) = found.next() {
             function.name = name;
             function.aliases.extend(found);
+            function.aliases.sort_unstable();
             function.aliases.dedup();
+            function.aliases.retain(|alias| *alias != function.name);
             named += 1;
         }
     }

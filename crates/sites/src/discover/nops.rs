@@ -9,7 +9,7 @@ use crate::{SiteForm, Svma};
 const JUMP: u64 = 5;
 /// The one-byte NOP.
 const NOP: u8 = 0x90;
-const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
+pub(super) const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 
 /// `address`, or what follows the `endbr64` there.
 pub(super) fn skip_endbr(image: &Image<'_>, address: u64) -> u64 {
@@ -38,6 +38,21 @@ fn lengths(mut code: &[u8]) -> impl Iterator<Item = usize> + '_ {
 /// Whether `code` is whole NOP instructions and nothing else.
 pub(super) fn all(code: &[u8]) -> bool {
     run(code) == code.len()
+}
+
+/// How many bytes of `code`, which is NOPs, are behind the last one of which the last five may be any: the operand of `nopw 0x0(%rax,%rax,1)`, with prefixes or
+/// not.
+pub(super) fn behind_operand(code: &[u8]) -> Option<usize> {
+    const OPERAND: usize = 5;
+    let (mut at, mut found) = (0, None);
+    for length in lengths(code) {
+        let nop = code.get(at..at + length)?;
+        at += length;
+        if nop.iter().copied().rev().skip(OPERAND).take(3).eq([0x84, 0x1F, 0x0F]) {
+            found = Some(code.len() - at);
+        }
+    }
+    found.filter(|_| at == code.len())
 }
 
 /// How many bytes of NOPs `code` begins with.

@@ -15,8 +15,7 @@ pub(super) struct Symbol<'d> {
     pub size: u64,
     /// Without its `@VERSION`.
     pub name: &'d [u8],
-    /// Lower is the better name: global, weak, local, and last what a resolver chooses (the code at that address is the resolver, which often has a
-    /// name of its own).
+    /// Lower is the better name: global, weak, local, and last what a [resolver](Self::is_chosen) chooses.
     pub rank: u8,
     /// Place in the file, among symbols that differ in nothing else.
     order: u32,
@@ -62,6 +61,16 @@ pub(super) fn functions<'d>(
     all
 }
 
+/// The rank of a name whose address is that of a resolver.
+const CHOSEN: u8 = 3;
+
+impl Symbol<'_> {
+    /// It is the name of what a resolver chooses (IFUNC): what is at its address is the resolver.
+    pub fn is_chosen(&self) -> bool {
+        self.rank == CHOSEN
+    }
+}
+
 fn is_function(image: &Image<'_>, symbol: &Sym64<Le>) -> bool {
     let index = symbol.st_shndx.get(Le);
     if !matches!(symbol.st_type(), elf::STT_FUNC | elf::STT_GNU_IFUNC)
@@ -78,7 +87,7 @@ fn is_function(image: &Image<'_>, symbol: &Sym64<Le>) -> bool {
 fn named<'d>(symbol: &Sym64<Le>, name: &'d [u8], order: u32) -> Option<Symbol<'d>> {
     let name = base_name(name);
     let rank = match symbol.st_bind() {
-        _ if symbol.st_type() == elf::STT_GNU_IFUNC => 3,
+        _ if symbol.st_type() == elf::STT_GNU_IFUNC => CHOSEN,
         elf::STB_GLOBAL | elf::STB_GNU_UNIQUE => 0,
         elf::STB_WEAK => 1,
         _ => 2,

@@ -19,6 +19,10 @@ use crate::{Binary, Error, Function, SiteForm, SiteKind, Svma};
 
 /// Bytes of the jump.
 const JUMP: u64 = 5;
+/// And of one that leads no further than 127.
+const SHORT: u64 = 2;
+/// How far in front of the function the longer jump may end.
+const FARTHEST: usize = 10;
 /// Bytes of the longest instruction.
 const LONGEST: u64 = 15;
 /// A write to code is whole within a page, should the writer be killed.
@@ -54,11 +58,13 @@ pub fn find_prologues(data: &[u8], binary: &mut Binary) -> Result<(), Error> {
     };
     finder.users = finder.find_users(&binary.functions, &sites);
     let nexts = starts.iter().skip(1).copied().chain([u64::MAX]);
-    for ((function, site), next) in binary.functions.iter_mut().zip(sites.iter()).zip(nexts) {
+    for (n, (site, next)) in sites.iter().zip(nexts).enumerate() {
+        let (before, rest) = binary.functions.split_at_mut(n);
+        let Some(function) = rest.first_mut() else { break };
         if function.form.is_some() || functions::is_part(function) {
             continue;
         }
-        match finder.site(function, *site, next) {
+        match finder.site(function, *site, next, before.last()) {
             Ok(form) => {
                 (function.kind, function.form) = (SiteKind::Prologue, Some(form));
                 function.reason.clear();
@@ -103,7 +109,13 @@ impl Finder<'_, '_> {
         users
     }
 
-    fn site(&self, function: &Function, at: u64, next: u64) -> Result<SiteForm, String> {
+    fn site(
+        &self,
+        function: &Function,
+        at: u64,
+        next: u64,
+        before: Option<&Function>,
+    ) -> Result<SiteForm, String> {
         let address = function.address.0;
         if address == self.entry {
             return Err("where the program starts: nobody calls it".to_owned());
@@ -112,20 +124,55 @@ impl Finder<'_, '_> {
             return Err("entered with something else on the stack than a return address".to_owned());
         }
         let end = if function.size == 0 { next } else { next.min(address.saturating_add(function.size)) };
-        let old = self.displaced(at, end, next)?;
-        if at % PAGE > PAGE - JUMP {
-            return Err("its first five bytes lie in two pages".to_owned());
-        }
-        if let Some(target) = self.branches.behind(at, JUMP) {
-            return Err(format!("something jumps to its byte {}, where the jump would be", target - address));
-        }
+        let whole = || {
+            let old = self.displaced(at, end, next)?;
+            if at % PAGE > PAGE - JUMP {
+                return Err("its first five bytes lie in two pages".to_owned());
+            }
+            if let Some(target) = self.branches.behind(at, JUMP) {
+                return Err(format!(
+                    "something jumps to its byte {}, where the jump would be",
+                    target - address
+                ));
+            }
+            Ok(SiteForm::Prologue { at: Svma(at), old })
+        };
+        let form = whole().or_else(|reason| self.beside(address, at, end, before).ok_or(reason))?;
         if self.branches.loops_to(at) {
             return Err("it jumps back to its own beginning, which would count as a call".to_owned());
         }
         if let Some(pc) = self.users.get(&address) {
             return Err(format!("its own return address is looked at (at {pc:#x})"));
         }
-        Ok(SiteForm::Prologue { at: Svma(at), old })
+        Ok(form)
+    }
+
+    /// The place of a jump in the padding in front of a function, to which its first instruction gives way, if there is one.
+    fn beside(&self, address: u64, at: u64, end: u64, before: Option<&Function>) -> Option<SiteForm> {
+        let code = self.image.tail(at, end.saturating_sub(at).min(LONGEST));
+        let first = Decoder::with_ip(64, code, at, DecoderOptions::NONE).decode();
+        let length = first.len() as u64;
+        if first.is_invalid() || !(SHORT..JUMP).contains(&length) || check_movable(&first, length).is_err() {
+            return None;
+        }
+        let before = before.filter(|before| before.size > 0)?;
+        let start = before.address.0.checked_add(before.size)?;
+        let between = self.image.bytes(start, address.checked_sub(start)?)?;
+        let is_filler = between.iter().all(|byte| matches!(byte, 0xCC | 0x00)) || nops::all(between);
+        let code = self.image.bytes(before.address.0, before.size)?;
+        let last = Decoder::with_ip(64, code, before.address.0, DecoderOptions::NONE).into_iter().last()?;
+        // Whoever runs on through the padding executes a NOP still, if the jump lies in its operand.
+        let gap = if ends(&last) { Some(0) } else { nops::behind_operand(between) };
+        let front = address.checked_sub(JUMP + gap.filter(|gap| is_filler && *gap <= FARTHEST)? as u64)?;
+        let is_whole = front / PAGE == (at + SHORT - 1) / PAGE && self.branches.behind(at, length).is_none();
+        // (What is behind a short function may be part of its own jump.)
+        let is_free = start.max(before.address.0 + JUMP + nops::ENDBR64.len() as u64) <= front;
+        if !is_whole || !is_free {
+            return None;
+        }
+        let front_old = self.image.bytes(front, at - front)?.to_vec();
+        let old = self.image.bytes(at, length)?.to_vec();
+        Some(SiteForm::Beside { front: Svma(front), front_old, at: Svma(at), old })
     }
 
     /// The bytes that give way: whole instructions that can be run elsewhere.

@@ -1,7 +1,7 @@
 //! Builds fixtures with the compilers of this machine, and asks binutils what should be found in them.
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -105,6 +105,9 @@ pub fn describe(function: &Function) -> String {
             place(*entry),
             bytes(entry_old)
         ),
+        Some(SiteForm::Beside { front, front_old, at, old }) => {
+            format!("beside{} {} entry{} {}", place(*front), bytes(front_old), place(*at), bytes(old))
+        }
         None => format!("({})", function.reason),
     };
     format!("{} {}", function.kind, what)
@@ -138,7 +141,11 @@ pub fn check_binary(what: &str, binary: &Binary, expected: &str) {
     assert_eq!(found, expected, "{what}");
 }
 
-/// Every function symbol of `readelf` is listed exactly once at its address, and nothing else has a name.
+fn find_at(binary: &Binary, address: Svma) -> &Function {
+    binary.functions.iter().find(|function| function.address == address).unwrap()
+}
+
+/// Every function symbol of `readelf` is listed exactly once at its address, and nothing else has a name. What resolvers choose has theirs, too.
 fn compare_symbols(path: &Path, binary: &Binary) {
     let sections = run(Command::new("readelf").arg("-SW").arg(path));
     let code: Vec<&str> = sections
@@ -151,13 +158,34 @@ fn compare_symbols(path: &Path, binary: &Binary) {
         .map(|(index, _)| index.trim())
         .collect();
     let mut expected: BTreeMap<u64, Vec<String>> = BTreeMap::new();
+    let mut chosen: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
     for line in run(Command::new("readelf").arg("-sW").arg(path)).lines() {
         let words: Vec<&str> = line.split_whitespace().collect();
         let [_, value, _, kind, _, _, section, name, ..] = words[..] else { continue };
         if matches!(kind, "FUNC" | "IFUNC") && code.contains(&section) {
             let address = u64::from_str_radix(value, 16).unwrap();
             let name = name.split('@').next().unwrap().to_owned();
-            expected.entry(address).or_default().push(name);
+            let names = expected.entry(address).or_default();
+            if kind == "FUNC" {
+                names.push(name);
+            } else {
+                chosen.entry(address).or_default().insert(name);
+            }
+        }
+    }
+    let found = binary
+        .resolvers
+        .iter()
+        .map(|resolver| (resolver.address.0, resolver.names.iter().cloned().collect()));
+    assert_eq!(found.collect::<BTreeMap<_, _>>(), chosen, "{}", path.display());
+    for resolver in &binary.resolvers {
+        let names = &chosen[&resolver.address.0];
+        let own = expected.entry(resolver.address.0).or_default();
+        if own.is_empty() {
+            own.push(find_at(binary, resolver.address).name.clone());
+        }
+        for choice in &resolver.choices {
+            expected.entry(choice.0).or_default().extend(names.iter().cloned());
         }
     }
     for names in expected.values_mut() {
@@ -226,6 +254,10 @@ fn compare_bytes(path: &Path, binary: &Binary) {
                 whole(*entry, entry_old);
                 let found: Vec<u8> = (prefix.0..prefix.0 + 5).map(|at| flat[&at]).collect();
                 assert_eq!(&found, prefix_old);
+            }
+            Some(SiteForm::Beside { front, front_old, at, old }) => {
+                assert_eq!(front.0 + front_old.len() as u64, at.0);
+                whole(*at, old);
             }
             None => {}
         }

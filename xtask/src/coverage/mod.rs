@@ -1,5 +1,7 @@
 //! How much of programs that nobody has built for tracing can be traced: function by function, in programs and libraries as distributions ship them.
 
+mod calls;
+
 use crate::{programs, shell};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -48,7 +50,8 @@ pub fn run(files: &[&str], write: bool) -> Result<()> {
         rows.extend(files.iter().map(|file| ((*file).to_owned(), PathBuf::from(file))));
     }
     let mut text =
-        "| file | functions | traceable | not traceable, and why |\n|---|--:|--:|---|\n".to_owned();
+        "| file | functions | traceable | of the calls | not traceable, and why |\n|---|--:|--:|--:|---|\n"
+            .to_owned();
     for (name, path) in rows {
         writeln!(text, "| {name} | {}", row(&calltap, &path)?)?;
     }
@@ -82,7 +85,15 @@ fn row(calltap: &Path, path: &Path) -> Result<String> {
     let reasons: Vec<String> =
         reasons.into_iter().map(|(reason, count)| format!("{count} {reason}")).collect();
     let share = traceable as f64 / functions.len() as f64 * 100.0;
-    Ok(format!("{} | {share:.2} % | {} |", functions.len(), reasons.join("; ")))
+    let calls = match calls::share(calltap, path) {
+        Some(Ok(share)) => share,
+        Some(Err(error)) => {
+            eprintln!("SKIPPED: calls of {}: {error:#}", path.display());
+            String::new()
+        }
+        None => String::new(),
+    };
+    Ok(format!("{} | {share:.2} % | {calls} | {} |", functions.len(), reasons.join("; ")))
 }
 
 /// A reason without the numbers in it.

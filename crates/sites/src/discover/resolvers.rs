@@ -1,0 +1,87 @@
+//! Functions that are chosen when the program is linked at run time (IFUNC). The symbol's address is that of a resolver; what it chooses from are
+//! functions of their own, whose addresses it takes. Whoever asks for the symbol means those.
+
+use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind};
+
+use super::dynamic::Dynamic;
+use super::image::Image;
+use super::symbols::Symbol;
+use crate::{Function, Svma};
+
+/// A function that chooses others.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Resolver {
+    /// Where it is.
+    pub address: Svma,
+    /// The symbols that it chooses for, sorted.
+    pub names: Vec<String>,
+    /// What it chooses from, as far as it takes the addresses of functions of the same file; in address order.
+    pub choices: Vec<Svma>,
+}
+
+/// No resolver is longer.
+const LONGEST: u64 = 4096;
+
+/// The resolvers; what they choose from is given their symbols' names. `symbols` and `functions` are in address order.
+pub(super) fn find(
+    image: &Image<'_>,
+    dynamic: &Dynamic<'_>,
+    symbols: &[Symbol<'_>],
+    functions: &mut [Function],
+) -> Vec<Resolver> {
+    let mut found = Vec::new();
+    for symbols in symbols.chunk_by(|a, b| a.address == b.address) {
+        let chosen = symbols.iter().filter(|symbol| symbol.is_chosen());
+        let mut names: Vec<String> =
+            chosen.map(|symbol| String::from_utf8_lossy(symbol.name).into_owned()).collect();
+        if names.is_empty() {
+            continue;
+        }
+        names.sort_unstable();
+        names.dedup();
+        let address = symbols[0].address;
+        let next = functions.partition_point(|function| function.address.0 <= address);
+        let end = functions.get(next).map_or(u64::MAX, |next| next.address.0);
+        let mut choices = taken(image, dynamic, address, end - address);
+        choices.sort_unstable();
+        choices.dedup();
+        choices.retain(|choice| name(functions, *choice, &names));
+        let choices = choices.into_iter().map(Svma).collect();
+        found.push(Resolver { address: Svma(address), names, choices });
+    }
+    found
+}
+
+/// Gives the function at an address further names, if one begins there.
+fn name(functions: &mut [Function], address: u64, names: &[String]) -> bool {
+    let Ok(n) = functions.binary_search_by_key(&Svma(address), |function| function.address) else {
+        return false;
+    };
+    let Function { name, aliases, .. } = &mut functions[n];
+    aliases.extend(names.iter().filter(|&new| new != name).cloned());
+    aliases.sort_unstable();
+    aliases.dedup();
+    true
+}
+
+/// The addresses that the code there takes.
+fn taken(image: &Image<'_>, dynamic: &Dynamic<'_>, start: u64, length: u64) -> Vec<u64> {
+    let code = image.tail(start, length.min(LONGEST));
+    let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
+    let address = |instruction: Instruction| {
+        if instruction.is_ip_rel_memory_operand() {
+            let at = instruction.ip_rel_memory_address();
+            return if instruction.mnemonic() == Mnemonic::Lea {
+                Some(at)
+            } else {
+                dynamic.pointer_at(image, at)
+            };
+        }
+        let is_immediate = matches!(
+            instruction.op1_kind(),
+            OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64
+        );
+        (instruction.mnemonic() == Mnemonic::Mov && is_immediate).then(|| instruction.immediate(1))
+    };
+    decoder.iter().filter_map(address).filter(|at| *at != start && image.is_code(*at)).collect()
+}

@@ -1,0 +1,274 @@
+//! Functions that nobody built for tracing: calltap beside what a user would take instead, in one interleaved run.
+
+use super::Bench;
+use super::measure::median;
+use crate::shell;
+use anyhow::{Context, Result, bail};
+use std::env;
+use std::fmt::Write;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long each is measured, a round.
+const WINDOW: Duration = Duration::from_millis(400);
+/// Whoever needs longer to come and go is not waited for.
+const PATIENCE: &str = "60";
+/// How many functions, as a glob and as a regular expression.
+const MANY: [(&str, &str, &str); 3] =
+    [("1", "f_00000", "^f_00000$"), ("1,000", "f_00*", "^f_00"), ("20,000", "f_*", "^f_")];
+
+/// Who traces.
+#[derive(Clone, Copy, PartialEq)]
+enum Tracer {
+    Nobody,
+    Calltap(&'static str),
+    Left,
+    Uprobes,
+    Frida,
+    Uftrace,
+}
+
+/// Which, in which build (is there room for tracing?), and for people.
+const SUBJECTS: [(Tracer, bool, &str); 9] = [
+    (Tracer::Nobody, false, "alone"),
+    (Tracer::Calltap("function_graph"), true, "calltap, function_graph, room left by the compiler"),
+    (Tracer::Calltap("function_graph"), false, "**calltap, function_graph**"),
+    (Tracer::Calltap("function"), false, "**calltap, function**"),
+    (Tracer::Calltap("profile"), false, "**calltap, profile**"),
+    (Tracer::Left, false, "**after calltap has left**"),
+    (Tracer::Uprobes, false, "uprobes, entry and return (bpftrace, a counter)"),
+    (Tracer::Frida, false, "Frida's Interceptor, entry and return (in C, a counter)"),
+    (Tracer::Uftrace, false, "uftrace -P (from the program's start)"),
+];
+
+/// The tables.
+pub fn table(bench: &Bench) -> Result<String> {
+    let programs = Programs::build(bench)?;
+    let there: Vec<_> = SUBJECTS.into_iter().filter(|(tracer, ..)| tracer.is_there()).collect();
+    let mut costs: Vec<Vec<f64>> = there.iter().map(|_| Vec::new()).collect();
+    for round in 1..=bench.rounds {
+        eprintln!("round {round} of {}", bench.rounds);
+        for ((tracer, room, name), costs) in there.iter().zip(&mut costs) {
+            costs.push(cost(bench, *tracer, programs.path(*room)).with_context(|| (*name).to_owned())?);
+        }
+    }
+    let alone = median(costs[0].clone());
+    let mut text = "### Unmodified functions, and what one would take instead\n\n\
+         Nanoseconds that a call of one function costs a running program's thread more than alone (its processor time, in the kernel too).\n\n\
+         | tracer | added ns per call | of calltap's function_graph |\n|---|--:|--:|\n"
+        .to_owned();
+    let added: Vec<f64> = costs.iter().map(|costs| median(costs.clone()) - alone).collect();
+    for ((_, _, name), added_here) in there.iter().zip(&added).skip(1) {
+        writeln!(text, "| {name} | {added_here:.1} | {:.2} |", added_here / added[2])?;
+    }
+    writeln!(
+        text,
+        "\nMilliseconds to come into a running program of 20,002 functions, have so many traced, and leave it as it was.\n\n\
+         | tracer | {} |\n|---|{}|",
+        MANY.map(|(count, ..)| count).join(" | "),
+        MANY.map(|_| "--:").join("|")
+    )?;
+    for (tracer, name) in [
+        (Tracer::Calltap(""), "**calltap**"),
+        (Tracer::Uprobes, "uprobes (bpftrace)"),
+        (Tracer::Frida, "Frida's Interceptor"),
+    ] {
+        if !tracer.is_there() {
+            writeln!(text, "| {name} | not here | | |")?;
+            continue;
+        }
+        let mut cells = Vec::new();
+        for (_, glob, expression) in MANY {
+            let mut times = Some(Vec::new());
+            for _ in 0..bench.rounds.min(3) {
+                let took = visit(bench, tracer, programs.path(false), glob, expression)?;
+                times = times.zip(took).map(|(times, took)| [times, vec![took]].concat());
+                // (Who needs too long is not asked again.)
+                if times.is_none() {
+                    break;
+                }
+            }
+            cells.push(times.map_or(format!("over {PATIENCE} s"), |times| format!("{:.0}", median(times))));
+        }
+        writeln!(text, "| {name} | {} |", cells.join(" | "))?;
+    }
+    for (_, _, name) in SUBJECTS.iter().filter(|(tracer, ..)| !tracer.is_there()) {
+        writeln!(text, "\nNot measured, as it was not there: {name}.")?;
+    }
+    Ok(text)
+}
+
+impl Tracer {
+    fn is_there(self) -> bool {
+        match self {
+            Tracer::Uprobes => shell::have("bpftrace"),
+            Tracer::Frida => frida().is_some(),
+            Tracer::Uftrace => shell::have("uftrace"),
+            Tracer::Nobody | Tracer::Calltap(_) | Tracer::Left => true,
+        }
+    }
+}
+
+/// A Python that has Frida's module: `pip install frida==16.5.9`.
+fn frida() -> Option<PathBuf> {
+    env::var_os("CALLTAP_FRIDA").map(PathBuf::from)
+}
+
+struct Programs {
+    bare: PathBuf,
+    room: PathBuf,
+}
+
+impl Programs {
+    fn build(bench: &Bench) -> Result<Programs> {
+        let source = shell::root().join("benches/unmodified.c");
+        let build = |name: &str, flag: &str| -> Result<PathBuf> {
+            let program = bench.place.join(name);
+            shell::status(Command::new("gcc").args(["-O2", flag, "-o"]).args([&program, &source]))?;
+            Ok(program)
+        };
+        let bare = build("unmodified", "-fpatchable-function-entry=0")?;
+        Ok(Programs { bare, room: build("unmodified-room", "-fpatchable-function-entry=5")? })
+    }
+
+    fn path(&self, room: bool) -> &Path {
+        if room { &self.room } else { &self.bare }
+    }
+}
+
+/// The program while it runs.
+struct Running {
+    child: Child,
+    costs: Receiver<f64>,
+}
+
+impl Running {
+    fn start(program: &Path) -> Result<Running> {
+        let mut child = Command::new(program).stdout(Stdio::piped()).spawn()?;
+        let (send, costs) = channel();
+        let output = child.stdout.take().context("its output")?;
+        thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                if line.parse().is_ok_and(|cost| send.send(cost).is_err()) {
+                    break;
+                }
+            }
+        });
+        let running = Running { child, costs };
+        running.costs.recv().context("it says nothing")?;
+        Ok(running)
+    }
+
+    /// What a call costs from now on.
+    fn cost(&self) -> Result<f64> {
+        self.costs.try_iter().for_each(drop);
+        // (One round may have begun before.)
+        self.costs.recv()?;
+        thread::sleep(WINDOW);
+        let costs: Vec<f64> = std::iter::once(self.costs.recv()?).chain(self.costs.try_iter()).collect();
+        Ok(median(costs))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // (It may have ended.)
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What a call of `leaf` costs.
+fn cost(bench: &Bench, tracer: Tracer, program: &Path) -> Result<f64> {
+    if tracer == Tracer::Uftrace {
+        let mut uftrace = Command::new("uftrace");
+        uftrace
+            .args(["record", "-P", "^leaf$", "--no-libcall", "-d"])
+            .arg(bench.place.join("unmodified.data"));
+        let output = shell::output(uftrace.arg(program).arg("100"))?;
+        let lines = String::from_utf8(output.stdout)?;
+        return Ok(median(lines.lines().filter_map(|line| line.parse().ok()).collect()));
+    }
+    let running = Running::start(program)?;
+    let pid = running.child.id().to_string();
+    let mut calltap = Command::new(&bench.calltap);
+    calltap.args(["record", "-q", "-p", &pid, "-F", "leaf", "--max-overhead", "none", "-o", "/dev/null"]);
+    let mut command = match tracer {
+        Tracer::Nobody | Tracer::Uftrace => return running.cost(),
+        Tracer::Left => {
+            shell::output(calltap.args(["--duration", "100ms"]))?;
+            return running.cost();
+        }
+        Tracer::Calltap(kind) => {
+            calltap.args(["--tracer", kind, "--duration", "1s"]);
+            calltap
+        }
+        Tracer::Uprobes => {
+            let mut bpftrace = bpftrace(program, "leaf");
+            bpftrace.args(["-p", &pid]);
+            bpftrace
+        }
+        Tracer::Frida => frida_visit(&pid, "^leaf$", "1")?,
+    };
+    let before = running.cost()?;
+    let mut visitor = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    // It is on when calls cost more: every tracer more than that.
+    let begin = Instant::now();
+    loop {
+        let now = running.costs.recv()?;
+        if now > before * 1.5 + 3.0 {
+            break;
+        }
+        if begin.elapsed() > Duration::from_secs(30) {
+            bail!("{} has no effect", shell::line(&command));
+        }
+    }
+    let cost = running.cost();
+    visitor.wait()?;
+    cost
+}
+
+/// Counts entries and returns for a second.
+fn bpftrace(program: &Path, glob: &str) -> Command {
+    let path = program.display();
+    let script = format!(
+        "uprobe:{path}:{glob} {{ @entries = count(); }} uretprobe:{path}:{glob} {{ @returns = count(); }} interval:s:1 {{ exit(); }}"
+    );
+    let mut command = Command::new("timeout");
+    command.args([PATIENCE, "bpftrace", "-e", &script]).env("BPFTRACE_MAX_PROBES", "50000");
+    command
+}
+
+fn frida_visit(pid: &str, expression: &str, seconds: &str) -> Result<Command> {
+    let mut command = Command::new("timeout");
+    command.arg(PATIENCE).arg(frida().context("no Frida here")?);
+    command.arg(shell::root().join("benches/unmodified.py")).args([pid, expression, seconds]);
+    Ok(command)
+}
+
+/// Milliseconds to come, trace so many functions, and go; None if that takes too long.
+fn visit(bench: &Bench, tracer: Tracer, program: &Path, glob: &str, expression: &str) -> Result<Option<f64>> {
+    let running = Running::start(program)?;
+    let pid = running.child.id().to_string();
+    let (mut command, idle) = match tracer {
+        Tracer::Uprobes => (bpftrace(program, glob), 1000.0),
+        Tracer::Frida => (frida_visit(&pid, expression, "0")?, 0.0),
+        _ => {
+            let mut calltap = Command::new(&bench.calltap);
+            calltap.args(["record", "-q", "-p", &pid, "-F", glob, "--duration", "1ms", "-o", "/dev/null"]);
+            (calltap, 1.0)
+        }
+    };
+    let begin = Instant::now();
+    let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status()?;
+    let took = begin.elapsed().as_secs_f64() * 1e3 - idle;
+    match status.code() {
+        Some(0) => Ok(Some(took)),
+        Some(124) => Ok(None),
+        _ => bail!("{}: {status}", shell::line(&command)),
+    }
+}
