@@ -37,7 +37,7 @@ pub mod tree;
 pub mod units;
 
 pub use calltap_names::{Glob, GlobSet, demangle};
-pub use drive::{Progress, run_by_thread, run_in_file_order};
+pub use drive::{Progress, run_by_thread, run_in_file_order, run_threads};
 pub use error::Error;
 pub use memory::MemorySource;
 pub use names::Names;

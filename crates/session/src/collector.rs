@@ -13,6 +13,7 @@ use crate::reader::{Extent, Reader};
 use crate::shm::{self, Shared};
 use calltap_abi::{Clock, ThreadEntry, ThreadState};
 use calltap_trace::{ClockPair, Error, Process, Record, Thread, ThreadId};
+use std::collections::HashMap;
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::mpsc::Receiver;
@@ -95,6 +96,10 @@ pub struct Collector<'a> {
     /// By index of the thread entry.
     readers: Vec<Option<Box<Reader>>>,
     processes: Vec<u32>,
+    /// Which of them are another program by now, with an entry of its own.
+    replaced: Vec<bool>,
+    /// Whose children those are who were followed, by their ids.
+    parents: HashMap<u32, u32>,
     next_thread: u32,
     totals: Totals,
     namespace: u64,
@@ -128,6 +133,8 @@ impl<'a> Collector<'a> {
             timed: matches!(clock, Clock::Tsc | Clock::Sparse),
             readers: Vec::new(),
             processes: Vec::new(),
+            replaced: Vec::new(),
+            parents: HashMap::new(),
             next_thread: 0,
             totals: Totals::default(),
             namespace: fs::metadata("/proc/self/ns/pid").map_or(0, |meta| meta.ino()),
@@ -249,6 +256,9 @@ impl<'a> Collector<'a> {
 
     fn take_records(&mut self) {
         while let Ok(news) = self.records.try_recv() {
+            if let News::Child(pid, parent) = news {
+                self.parents.insert(pid, parent);
+            }
             news.tell(&mut |record| self.output.record(record));
         }
     }
@@ -278,8 +288,15 @@ impl<'a> Collector<'a> {
             if pid == 0 {
                 break; // being filled in
             }
-            let parent = process.parent.load(Relaxed).checked_sub(1);
+            // (Who was followed is told of before it is in the table.)
+            self.take_records();
+            let forked = process.parent.load(Relaxed).checked_sub(1);
+            let parent = forked.or_else(|| self.parent_of(pid));
             self.processes.push(pid);
+            self.replaced.push(false);
+            for (former, replaced) in (0..).zip(&mut self.replaced) {
+                *replaced |= self.processes[former as usize] == pid && self.shared.was_replaced(former);
+            }
             self.totals.processes += 1;
             let comm = self.name_of(index, pid);
             self.output.record(&Record::Process(Process { id: index, pid, parent, comm }));
@@ -293,6 +310,12 @@ impl<'a> Collector<'a> {
                 self.begin(index, entry.process.load(Relaxed), entry.tid.load(Relaxed));
             }
         }
+    }
+
+    /// The process of the session that has begun one that was followed, or has become it.
+    fn parent_of(&self, pid: u32) -> Option<u32> {
+        let newest = |pid: &u32| self.processes.iter().rposition(|own| own == pid).map(|index| index as u32);
+        self.parents.get(&pid).and_then(newest).or_else(|| newest(&pid))
     }
 
     /// The name of a process; if it is gone already, of a thread of it when that began.
@@ -350,6 +373,7 @@ impl<'a> Collector<'a> {
             }
             let over = last
                 || reader.tid == 0
+                || self.replaced.get(reader.process as usize).is_some_and(|replaced| *replaced)
                 || self.processes.get(reader.process as usize).is_some_and(|pid| {
                     let foreign =
                         self.shared.process(reader.process).map_or(0, |p| p.pid_namespace.load(Relaxed));

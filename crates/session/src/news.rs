@@ -11,6 +11,8 @@ pub enum News {
     Record(Record),
     /// Functions that have stubs now.
     Sites(NewSites),
+    /// The process with this id, which will be one of the session, is the child of that one.
+    Child(u32, u32),
 }
 
 /// Functions of a module that have stubs now. The program waits while they get them, but not while their names are copied: whoever writes does
@@ -52,6 +54,7 @@ impl News {
     pub fn tell(self, take: &mut dyn FnMut(&Record)) {
         match self {
             News::Record(record) => take(&record),
+            News::Child(..) => {}
             News::Sites(NewSites { module, binary, sites }) => {
                 for sites in sites.chunks(AT_A_TIME) {
                     let record =
