@@ -97,7 +97,8 @@ fn a_daemon_is_recorded_to_its_end_after_who_has_started_it() {
 #[test]
 fn programs_that_nobody_built_for_tracing_are_recorded_too() {
     let program = compile(&BARE[0], &["followed.c"], &[]);
-    let (_kept, recording) = followed(&program, &["/bin/sh", "-c", &format!("{} steps 8; true", path(&program))]);
+    let (_kept, recording) =
+        followed(&program, &["/bin/sh", "-c", &format!("{} steps 8; true", path(&program))]);
     assert_eq!(calls(&recording.rows(), "step"), 8);
 }
 
@@ -106,7 +107,8 @@ fn what_cannot_be_followed_runs_as_ever_and_is_told_in_one_line() {
     let program = compile(GCC, &["followed.c"], &[]);
     let fixed = program.add(GCC, &["followed.c"], "fixed", &["-static"]);
     let (own, fixed) = (path(&program), fixed.to_string_lossy().into_owned());
-    let (_kept, recording) = followed(&program, &["/bin/sh", "-c", &format!("{fixed} steps 3; {fixed} steps 4; {own} steps 6")]);
+    let (_kept, recording) =
+        followed(&program, &["/bin/sh", "-c", &format!("{fixed} steps 3; {fixed} steps 4; {own} steps 6")]);
     assert_eq!(calls(&recording.rows(), "step"), 6);
     let told = refusals(&recording);
     assert!(
@@ -122,9 +124,6 @@ fn another_root_is_told_of_or_followed_where_the_session_is_seen() {
     }
     let program = compile(GCC, &["followed.c"], &[]);
     let own = path(&program);
-    // The same root by another name: what is mapped is found by way of it.
-    let (_kept, recording) = followed(&program, &[&own, "chroot", "/", &own, "12"]);
-    assert_eq!(calls(&recording.rows(), "step"), 12);
     // A root of its own, in which there is nothing but the program and its libraries.
     let root = program.directory().join("root");
     let Some(ldd) = output_of("ldd", &[&own]) else { return };
@@ -138,6 +137,45 @@ fn another_root_is_told_of_or_followed_where_the_session_is_seen() {
     let told = refusals(&recording);
     assert!(matches!(&told[..], [one] if one.contains("root directory")), "{told:?}");
     assert_eq!(calls(&recording.rows(), "step"), 0);
+    // The same, with the place of the session in it: files are found by way of it, where they are not for us.
+    for inside in ["dev/shm", "proc", "only"] {
+        std::fs::create_dir_all(root.join(inside)).expect("a directory");
+    }
+    let root = root.display();
+    let script = |mounts: &str| {
+        format!(
+            "mount --bind /dev/shm {root}/dev/shm && {mounts} mount -t tmpfs none {root}/only && \
+             cp {own} {root}/only/apart && exec {own} chroot {root} /only/apart 16"
+        )
+    };
+    for (mounts, refused, counted) in
+        [(format!("mount --bind /proc {root}/proc &&"), None, 16), (String::new(), Some("no /proc"), 0)]
+    {
+        let script = script(&mounts);
+        let (_kept, recording) =
+            followed(&program, &["/usr/bin/unshare", "--mount", "/bin/sh", "-c", &script]);
+        let told = refusals(&recording);
+        let as_expected = told.len() == usize::from(refused.is_some())
+            && told.iter().all(|text| refused.is_some_and(|why| text.contains(why)));
+        assert!(as_expected, "{told:?}");
+        assert_eq!(calls(&recording.rows(), "step"), counted);
+    }
+}
+
+#[test]
+fn a_tree_runs_on_when_calltap_is_killed() {
+    let program = compile(GCC, &["followed.c"], &[]);
+    let script = format!("for n in 1 2 3 4 5 6 7 8 9 10; do {} steps $n; done; echo end", path(&program));
+    for killed_after in ["steps 1", "steps 4"] {
+        let mut command = std::process::Command::new(calltap());
+        let trace = program.directory().join("killed.calltap");
+        command.args(["record", "-q", "--follow", "-F", "step", "-o"]).arg(&trace);
+        command.args(["--", "/bin/sh", "-c", &script]);
+        let mut recorder = Resident::spawn(command, program.directory().to_owned());
+        recorder.wait_for(killed_after);
+        recorder.kill();
+        recorder.wait_for("end");
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@
 
 use crate::clock;
 use crate::governor::Rates;
-use crate::news::News;
+use crate::news::{Followed, News};
 use crate::output::{Consumer, Output};
 use crate::proc;
 use crate::profile::Sums;
@@ -98,8 +98,8 @@ pub struct Collector<'a> {
     processes: Vec<u32>,
     /// Which of them are another program by now, with an entry of its own.
     replaced: Vec<bool>,
-    /// Whose children those are who were followed, by their ids.
-    parents: HashMap<u32, u32>,
+    /// The newest of those who were followed, by their ids.
+    followed: HashMap<u32, Followed>,
     next_thread: u32,
     totals: Totals,
     namespace: u64,
@@ -134,7 +134,7 @@ impl<'a> Collector<'a> {
             readers: Vec::new(),
             processes: Vec::new(),
             replaced: Vec::new(),
-            parents: HashMap::new(),
+            followed: HashMap::new(),
             next_thread: 0,
             totals: Totals::default(),
             namespace: fs::metadata("/proc/self/ns/pid").map_or(0, |meta| meta.ino()),
@@ -256,8 +256,8 @@ impl<'a> Collector<'a> {
 
     fn take_records(&mut self) {
         while let Ok(news) = self.records.try_recv() {
-            if let News::Child(pid, parent) = news {
-                self.parents.insert(pid, parent);
+            if let News::Followed(followed) = &news {
+                self.followed.insert(followed.pid, followed.clone());
             }
             news.tell(&mut |record| self.output.record(record));
         }
@@ -315,7 +315,7 @@ impl<'a> Collector<'a> {
     /// The process of the session that has begun one that was followed, or has become it.
     fn parent_of(&self, pid: u32) -> Option<u32> {
         let newest = |pid: &u32| self.processes.iter().rposition(|own| own == pid).map(|index| index as u32);
-        self.parents.get(&pid).and_then(newest).or_else(|| newest(&pid))
+        self.followed.get(&pid).and_then(|own| newest(&own.parent)).or_else(|| newest(&pid))
     }
 
     /// The name of a process; if it is gone already, of a thread of it when that began.
@@ -325,7 +325,12 @@ impl<'a> Collector<'a> {
         };
         let all = 0..self.shared.control().thread_bump.load(Acquire);
         let at_start = || all.filter_map(|index| self.shared.thread(index)).find(own).map(name_at_start);
-        Some(comm(pid, pid)).filter(|comm| !comm.is_empty()).or_else(at_start).unwrap_or_default()
+        let told = || self.followed.get(&pid).map(|own| own.comm.clone());
+        Some(comm(pid, pid))
+            .filter(|comm| !comm.is_empty())
+            .or_else(at_start)
+            .or_else(told)
+            .unwrap_or_default()
     }
 
     fn begin(&mut self, entry: u32, process: u32, tid: u32) {

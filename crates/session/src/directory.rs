@@ -315,6 +315,10 @@ impl Directory {
             let directory = self.place.inside.display();
             return Err(format!("in its root directory or mount namespace there is no {directory}"));
         }
+        // (There the agent finds the dynamic linker's list of objects.)
+        if !target.path(Path::new("/proc/self")).exists() {
+            return Err("in its root directory there is no /proc".into());
+        }
         let owner = self.place.directory.metadata().map_err(place)?.uid();
         match target.owner().map_err(place)?.0 {
             0 => Ok(()),

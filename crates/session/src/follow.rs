@@ -7,7 +7,7 @@
 use crate::directory::Directory;
 use crate::launch;
 use crate::maps;
-use crate::news::News;
+use crate::news::{Followed, News};
 use crate::preload::Stack;
 use crate::proc;
 use crate::seccomp;
@@ -131,7 +131,8 @@ impl Follow<'_> {
                     Ok(()) => drop(followed.insert(tid)),
                     // Begun by one that was ours already.
                     Err(nix::errno::Errno::EPERM) if !followed.is_empty() => drop(followed.insert(tid)),
-                    Err(nix::errno::Errno::ESRCH) => {}
+                    // It has ended.
+                    Err(_) if proc::state(tid).is_none_or(proc::is_end) => drop(followed.insert(tid)),
                     Err(errno) => return Err(errno.desc().to_lowercase()),
                 }
             }
@@ -212,7 +213,7 @@ impl Follow<'_> {
         text.write(Avma(at), &bytes).map_err(|errno| format!("its stack could not be written: {errno}"))?;
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         let parent = proc::field(&status, "PPid").and_then(|pid| pid.parse().ok()).unwrap_or(0);
-        let _ = self.records.send(News::Child(pid, parent));
+        let _ = self.records.send(News::Followed(Followed { pid, parent, comm: target.name }));
         // From here on it has one more variable, or the stack as it was.
         regs.rsp = at;
         ptrace::setregs(Pid::from_raw(pid as i32), regs).map_err(|errno| errno.to_string())

@@ -172,12 +172,16 @@ impl<'a> Planner<'a> {
         self.processes.insert(child, process);
     }
 
-    /// The process has become another program: nothing of what was done to it is there any more.
-    pub fn replace(&mut self, by: u32) {
-        let pid = self.pid_of(by);
-        let is_former = |index: u32| index != by && self.pid_of(index) == pid;
-        let former: Vec<u32> = self.processes.keys().copied().filter(|index| is_former(*index)).collect();
-        former.iter().for_each(|index| drop(self.processes.remove(index)));
+    /// A program that was followed is number `new`. What the process was before is gone, with all that was done to it; and others may have ended, of which there
+    /// are many in a tree.
+    pub fn enter(&mut self, new: u32) {
+        let pid = self.pid_of(new);
+        let is_gone = |index: u32| {
+            let own = self.pid_of(index);
+            index != new && (own == pid || !proc::exists(own))
+        };
+        let gone: Vec<u32> = self.processes.keys().copied().filter(|index| is_gone(*index)).collect();
+        gone.iter().for_each(|index| drop(self.processes.remove(index)));
     }
 
     /// Knows a file already.

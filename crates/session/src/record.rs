@@ -21,7 +21,7 @@ use crate::trace_file::TraceFile;
 use crate::visit::{Controls, Stay, Visit, Visited};
 use crate::{Error, clock, first, flight};
 use calltap_abi::plan::{Phase, Trouble};
-use calltap_abi::{CHUNK_SIZE, Clock, MAGIC, PATH_MAX, VERSION, stub};
+use calltap_abi::{CHUNK_SIZE, Clock, MAGIC, PATH_MAX, PROCESS_MAX, VERSION, stub};
 use calltap_sites::{Binary, Discovery, Function};
 use calltap_trace::{End, Session, TraceWriter};
 use nix::sys::resource::UsageWho;
@@ -507,7 +507,7 @@ pub fn answer_all(
                 known = index + 1;
                 match process.parent.load(Relaxed).checked_sub(1) {
                     Some(parent) => planner.fork(parent, index),
-                    None => planner.replace(index),
+                    None => planner.enter(index),
                 }
             }
             if process.phase.load(Acquire) == Phase::Asked as u32 {
@@ -532,6 +532,9 @@ pub fn trouble(shared: &Shared, program: &str, totals: Totals) -> Vec<String> {
     let mut notes = Vec::new();
     if totals.processes == 0 {
         notes.push(format!("{program}: the program ran untraced: the dynamic linker did not load the agent"));
+    }
+    if totals.processes as usize >= PROCESS_MAX {
+        notes.push(format!("there is room for {PROCESS_MAX} processes: what came later was not recorded"));
     }
     let all = (0..totals.processes).filter_map(|index| shared.process(index));
     let bits = all.fold(0, |bits, process| bits | process.trouble.load(Relaxed));
