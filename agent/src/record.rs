@@ -6,10 +6,10 @@
 
 use crate::ring::{self, Full};
 use crate::state::{self, PARKED, PROCESS_BEFORE_FORK, Session, Thread, exchange_cursor, reserve};
-use crate::{profile, sys, word};
+use crate::{hooks, loader, profile, sys, word};
 use calltap_abi::event::{SPARSE_BLOCK, SPARSE_HIGH, code, has_parent, parent_halves, parent_word};
 use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE, Clock, Control};
-use calltap_abi::{PROCESS_MAX, ProcessEntry, THREAD_MAX, ThreadState};
+use calltap_abi::{Image, PROCESS_MAX, ProcessEntry, THREAD_MAX, ThreadState};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
 /// Is an event at this address inside a chunk's data?
@@ -50,13 +50,38 @@ pub fn register_process(session: Session) -> Option<u32> {
         return None;
     }
     let process = session.process(index)?;
-    process.parent.store(PROCESS_BEFORE_FORK.swap(index + 1, Relaxed), Relaxed);
+    let parent = PROCESS_BEFORE_FORK.swap(index + 1, Relaxed);
+    process.parent.store(parent, Relaxed);
+    match parent.checked_sub(1).and_then(|parent| session.process(parent)) {
+        Some(parent) => inherit(&process.image, &parent.image),
+        None => tell(&process.image, control.clock.load(Relaxed) as usize),
+    }
     let namespace =
         sys::open(b"/proc/thread-self/ns/pid\0", sys::O_RDONLY).and_then(|file| file.inode()).unwrap_or(0);
     process.pid_namespace.store(namespace, Relaxed);
     process.pid.store(sys::pid(), Release);
     private.process.store(index + 1, Relaxed);
     Some(index)
+}
+
+/// A forked child has everything where its parent has it.
+fn inherit(own: &Image, parent: &Image) {
+    for (own, parent) in own.words().zip(parent.words()) {
+        own.store(parent.load(Relaxed), Relaxed);
+    }
+}
+
+/// Writes down where everything is.
+fn tell(image: &Image, clock: usize) {
+    image.stubs.store(hooks::stub_region() as u64, Relaxed);
+    for (index, place) in image.hooks.iter().enumerate() {
+        place.store(hooks::hook(clock, index), Relaxed);
+    }
+    let (brk, hook) = loader::watch();
+    image.first_hook.store(hooks::first(), Relaxed);
+    image.loader_brk.store(brk, Relaxed);
+    image.loader_hook.store(hook, Relaxed);
+    image.thread_word.store(word::offset(), Relaxed);
 }
 
 /// A call of the profiling function that is not recorded yet, at `ip`: it is, unless there is no room. (What this calls is no program's, and waits for nobody.)

@@ -3,7 +3,9 @@
 //! Unsafe because it maps and unmaps the session's files.
 
 use crate::state::{self, Private, Session};
-use crate::{hooks, loader, mirror, profile, record, sys, traps, word};
+#[cfg(feature = "placed")]
+use crate::word;
+use crate::{hooks, mirror, profile, record, sys, traps};
 use calltap_abi::plan::{Map, Phase, PlanHeader, Trouble};
 use calltap_abi::remote::{GIVE_BACK, JOIN, LEAVE, MAP, REGISTER, TRAPS, UNMAP};
 use calltap_abi::{CHUNK_SIZE, CHUNKS_AT, Control, MAGIC, PATH_MAX, PLAN_SIZE, ProcessEntry, VERSION, stub};
@@ -101,8 +103,6 @@ fn map_session(own: &[u8]) -> Option<()> {
     let base = reservation.next_multiple_of(CHUNK_SIZE);
     // SAFETY: inside the reservation just made.
     unsafe { sys::map(base, length, rw, sys::MAP_SHARED | sys::MAP_FIXED, Some((&control, 0))) }.ok()?;
-    // SAFETY: just mapped, for as long as the session lasts; any bytes are a valid Control.
-    let header = unsafe { &*(base as *const Control) };
 
     let stubs = hooks::stub_region();
     let fixed = sys::MAP_SHARED | sys::MAP_FIXED;
@@ -118,18 +118,12 @@ fn map_session(own: &[u8]) -> Option<()> {
     // SAFETY: the mapping just made.
     unsafe { sys::advise(private, size, sys::MADV_WIPEONFORK) }.ok()?;
 
-    let clock = header.clock.load(Relaxed) as usize;
-    header.stubs.store(stubs as u64, Relaxed);
-    for (index, place) in header.hooks.iter().enumerate() {
-        place.store(hooks::hook(clock, index), Relaxed);
-    }
-    let (brk, hook) = loader::watch();
-    header.first_hook.store(hooks::first(), Relaxed);
-    header.loader_brk.store(brk, Relaxed);
-    header.loader_hook.store(hook, Relaxed);
-    header.thread_word.store(word::offset(), Relaxed);
     #[cfg(feature = "placed")]
-    word::prepare(private + core::mem::offset_of!(Private, threads), header.owner_word.load(Relaxed));
+    {
+        // SAFETY: just mapped, for as long as the session lasts; any bytes are a valid Control.
+        let header = unsafe { &*(base as *const Control) };
+        word::prepare(private + core::mem::offset_of!(Private, threads), header.owner_word.load(Relaxed));
+    }
     state::STUBS.store(stubs, Relaxed);
     state::join(base, private);
     record::register_process(Session::get()?)?;

@@ -34,8 +34,8 @@ pub const PATH_MAX: usize = 256;
 /// Offset of a word in a thread's control block that no thread library on x86-64 uses, from the thread pointer (fs base).
 pub const SYSINFO: u64 = 0x20;
 
-/// Processes (the program and its forked children) one session can hold.
-pub const PROCESS_MAX: usize = 1024;
+/// Processes (the program, its forked children, and what they run when they are followed) one session can hold.
+pub const PROCESS_MAX: usize = 4096;
 /// Threads alive or not yet drained that one session can hold.
 pub const THREAD_MAX: usize = 32768;
 /// Bytes of a chunk of ring memory; chunks are aligned to their size in the target.
@@ -66,7 +66,7 @@ pub const TABLE_AT: usize = PROGRAMS_AT + values::PROGRAMS_SIZE;
 pub const CHUNKS_AT: usize = (TABLE_AT + values::TABLE_SIZE).next_multiple_of(CHUNK_SIZE);
 
 const _: () = assert!(size_of::<Control>() <= PROCESSES_AT);
-const _: () = assert!(size_of::<ProcessEntry>() == 128);
+const _: () = assert!(size_of::<ProcessEntry>() == 512);
 const _: () = assert!(size_of::<ThreadEntry>() == 64);
 const _: () = assert!(size_of::<ChunkHeader>() == CHUNK_DATA);
 
@@ -136,16 +136,6 @@ pub struct Control {
     pub counter: AtomicU64,
     #[doc(hidden)]
     pub _pad4: [AtomicU64; 7],
-    /// Address of the stub region in the target; set by the agent before its first request.
-    pub stubs: AtomicU64,
-    /// Addresses of the hooks for the session's clock, by [`stub::entry_hook`] and [`stub::exit_hook`].
-    pub hooks: [AtomicU64; stub::HOOK_COUNT],
-    /// Address of the dynamic linker's empty function that is called when its list of objects changes; 0 if there is none.
-    pub loader_brk: AtomicU64,
-    /// What that function shall jump to.
-    pub loader_hook: AtomicU64,
-    /// Where a thread's pointer to its state is, counted from its thread pointer (fs base).
-    pub thread_word: AtomicU64,
     /// Where the thread library keeps a thread's id, likewise. Told by the recorder to an agent that it has placed itself.
     pub owner_word: AtomicU64,
     /// 1 while a recorder answers questions about modules. The agent clears it when it has asked in vain.
@@ -156,8 +146,6 @@ pub struct Control {
     pub last_beat_ns: AtomicU64,
     /// Calls that the profile tracer could not count: there was no chunk for them.
     pub lost_profile: AtomicU64,
-    /// Address of the hook that takes the place of the profiling function and [records](first) its calls; set by the agent before its first request.
-    pub first_hook: AtomicU64,
     /// How that is going.
     pub first: first::Counters,
     /// The [sites that may be breakpoints](traps::Traps::word).
@@ -193,7 +181,46 @@ pub struct ProcessEntry {
     /// Raised by the agent while the dynamic linker unmaps something: nothing is written meanwhile.
     pub unloading: AtomicU32,
     #[doc(hidden)]
-    pub _pad: [AtomicU32; 23],
+    pub _pad0: AtomicU32,
+    /// Where everything is in it.
+    pub image: Image,
+    #[doc(hidden)]
+    pub _pad1: [AtomicU64; 20],
+}
+
+/// Where the agent, and what it has found, are in a process. Forked children have it as their parent has; a program that is followed through
+/// execve has its own.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Image {
+    /// Address of the stub region.
+    pub stubs: AtomicU64,
+    /// Addresses of the hooks for the session's clock, by [`stub::entry_hook`] and [`stub::exit_hook`].
+    pub hooks: [AtomicU64; stub::HOOK_COUNT],
+    /// Address of the dynamic linker's empty function that is called when its list of objects changes; 0 if there is none.
+    pub loader_brk: AtomicU64,
+    /// What that function shall jump to.
+    pub loader_hook: AtomicU64,
+    /// Where a thread's pointer to its state is, counted from its thread pointer (fs base).
+    pub thread_word: AtomicU64,
+    /// Address of the hook that takes the place of the profiling function and [records](first) its calls.
+    pub first_hook: AtomicU64,
+}
+
+impl Default for Image {
+    fn default() -> Image {
+        let [stubs, loader_brk, loader_hook, thread_word, first_hook] = Default::default();
+        let hooks = [const { AtomicU64::new(0) }; stub::HOOK_COUNT];
+        Image { stubs, hooks, loader_brk, loader_hook, thread_word, first_hook }
+    }
+}
+
+impl Image {
+    /// All of it.
+    pub fn words(&self) -> impl Iterator<Item = &AtomicU64> {
+        let Image { stubs, hooks, loader_brk, loader_hook, thread_word, first_hook } = self;
+        [stubs].into_iter().chain(hooks).chain([loader_brk, loader_hook, thread_word, first_hook])
+    }
 }
 
 /// A traced thread.

@@ -33,7 +33,7 @@ pub fn run_by_thread<V: Visitor>(
 }
 
 /// As [`run_by_thread`], these threads in this order.
-pub(crate) fn run_threads<V: Visitor>(
+pub fn run_threads<V: Visitor>(
     source: &dyn Source,
     threads: &[ThreadId],
     visitor: &mut V,

@@ -38,7 +38,7 @@ pub mod units;
 mod values;
 
 pub use calltap_names::{Glob, GlobSet, demangle};
-pub use drive::{Progress, run_by_thread, run_in_file_order};
+pub use drive::{Progress, run_by_thread, run_in_file_order, run_threads};
 pub use error::Error;
 pub use memory::MemorySource;
 pub use names::Names;

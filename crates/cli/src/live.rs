@@ -54,6 +54,7 @@ fn attach(pid: u32, arguments: &Arguments) -> Result<()> {
         discovery,
         slow: None,
         flight: None,
+        follow: false,
         version: env!("CARGO_PKG_VERSION"),
     };
     let (attached, stops, notes) = Attached::attach(&options, pid)?;

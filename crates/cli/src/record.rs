@@ -33,7 +33,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let about = keep::functions(slow.as_ref(), flight.as_ref());
     select::add(&mut words, &about);
     select::add_valued(&mut words)?;
-    let choice = select::choice_about(&words, arguments.is_set("later"), &about)?;
+    let choice =
+        select::choice_about(&words, arguments.is_set("later") || arguments.is_set("follow"), &about)?;
     if !about.is_empty() && choice.tracers.iter().all(|tracer| tracer.kind != TracerKind::FunctionGraph) {
         bail!("the function_graph tracer tells how long calls take, and it is not among the tracers");
     }
@@ -60,6 +61,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         discovery,
         slow,
         flight,
+        follow: arguments.is_set("follow"),
         version: env!("CARGO_PKG_VERSION"),
     };
     let outcome = match calltap_session::record(&options) {

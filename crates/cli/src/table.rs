@@ -292,6 +292,11 @@ pub const COMMANDS: &[Command] = &[
                 "64M",
             ),
             or(value("snapshots", None, "N", "With --snapshot-on: files, at most."), "10"),
+            switch(
+                "follow",
+                None,
+                "Also record the programs that its processes become (execve), and their children, until the last has ended: one trace for the tree.",
+            ),
             PATCH_MODE,
             DISCOVERY,
             PATCH_LOG,
@@ -870,7 +875,8 @@ pub const COMMANDS: &[Command] = &[
                   chrome: JSON trace events. flamegraph: a self-contained SVG. folded: stacks with nanoseconds, for flame graph \
                   tools. csv: one line per call. speedscope: a profile of every thread. pprof: calls and times by call path, for 'go tool pprof'. callgrind: for \
                   KCachegrind and callgrind_annotate. firefox: samples, for profiler.firefox.com; each stands for what a call path took in a slice of the time. \
-                  trace-cmd: a trace.dat for 'trace-cmd report -i FILE' and KernelShark (which wants names that end in .dat).\n\n\
+                  trace-cmd: a trace.dat for 'trace-cmd report -i FILE' and KernelShark (which wants names that end in .dat). parquet: a row per call, in a dataset by host, process and day in the directory named by -o; docs/fleet.md has its columns. otlp: OpenTelemetry spans of the functions that -F names, \
+                  as lines of JSON for the collector's otlpjsonfile receiver.\n\n\
                   In a trace.dat each thread has a processor of its own while it lives; one that starts later gets that of one that has ended. Blanks in names become underscores \
                   (none are left after commas), because there a name ends at the first. What was lost is shown as dropped events, calls that had not returned have no end, depths over 500 are shown as 500, and a program's \
                   module is moved to other addresses where another program of the trace has its own.",
@@ -890,6 +896,8 @@ pub const COMMANDS: &[Command] = &[
                     "callgrind",
                     "firefox",
                     "trace-cmd",
+                    "parquet",
+                    "otlp",
                 ],
                 "perfetto",
             ),
@@ -903,6 +911,7 @@ pub const COMMANDS: &[Command] = &[
                 &["6", "7"],
                 "6",
             ),
+            many(value("function", Some('F'), "GLOB", "With --to otlp: functions that become spans.")),
             THREAD,
             LINKER_NAMES,
         ],

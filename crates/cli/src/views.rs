@@ -4,9 +4,12 @@ use crate::arguments::Arguments;
 use crate::output::{Lines, Output};
 use crate::progress::Progress;
 use anyhow::{Result, anyhow, bail};
-use calltap_analysis::{Glob, Only, Source, demangle, export, graph, info, nearest_names, replay, report};
+use calltap_analysis::{
+    Glob, Only, Source, Totals, demangle, export, graph, info, nearest_names, replay, report, units,
+};
 use calltap_trace::{Meta, TraceReader};
 use std::io::Write;
+use std::path::Path;
 use std::str::FromStr;
 
 /// Opens the input, says what is wrong with it, and shows it as `name` asks.
@@ -22,6 +25,9 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
         bail!("{}: no thread {tid} (calltap info lists them)", path.display());
     }
     let source: &dyn Source = if tids.is_empty() { &reader } else { &only };
+    if name == "export" && arguments.text("to").as_deref() == Some("parquet") {
+        return dataset(source, arguments);
+    }
     let mut out = Output::create(arguments)?;
     let mut progress = Progress::new(source.event_count());
     let view = View { source, arguments, linker_names: arguments.is_set("linker-names") };
@@ -106,9 +112,25 @@ impl View<'_> {
             Some("7") => export::Version::V7,
             _ => export::Version::V6,
         };
-        let options =
-            export::Options { linker_names: self.linker_names, version, ..export::Options::default() };
         let format = self.arguments.text("to");
+        let globs = self.arguments.texts("function");
+        match (format.as_deref() == Some("otlp"), globs.is_empty()) {
+            (true, true) => bail!("--to otlp: which functions become spans is said with -F"),
+            (true, false) if !self.source.has_time() => {
+                bail!("spans have times: the trace has none (--clock counter)")
+            }
+            (false, false) => bail!("-F chooses spans: it is for --to otlp"),
+            _ => {}
+        }
+        for glob in &globs {
+            must_match(self.source.meta(), glob)?;
+        }
+        let options = export::Options {
+            linker_names: self.linker_names,
+            version,
+            functions: globs.iter().map(|glob| Glob::new(glob)).collect(),
+            ..export::Options::default()
+        };
         let write = match format.as_deref() {
             Some("chrome") => export::chrome,
             Some("flamegraph") => export::flamegraph,
@@ -119,17 +141,36 @@ impl View<'_> {
             Some("callgrind") => export::callgrind,
             Some("firefox") => export::firefox,
             Some("trace-cmd") => export::trace_dat,
+            Some("otlp") => export::otlp,
             _ => export::perfetto,
         };
-        let totals = write(self.source, &options, out, Some(&mut |done| progress.set(done)))?;
-        if let Some(first) = totals.first_damage {
-            eprintln!(
-                "calltap: parts of the file are unreadable and left out: {}; the first: {first}",
-                totals.damaged
-            );
-        }
+        warn(&write(self.source, &options, out, Some(&mut |done| progress.set(done)))?);
         Ok(())
     }
+}
+
+fn warn(totals: &Totals) {
+    if let Some(first) = &totals.first_damage {
+        eprintln!(
+            "calltap: parts of the file are unreadable and left out: {}; the first: {first}",
+            totals.damaged
+        );
+    }
+}
+
+/// Into a directory rather than a file.
+fn dataset(source: &dyn Source, arguments: &Arguments) -> Result<()> {
+    let Some(directory) = arguments.path("output").filter(|path| path != Path::new("-")) else {
+        bail!("--to parquet writes into a directory: name it with -o");
+    };
+    let mut progress = Progress::new(source.event_count());
+    let written = calltap_dataset::export(source, &directory, Some(&mut |done| progress.set(done)))?;
+    progress.finish();
+    warn(&written.totals);
+    let (rows, files) =
+        (units::counted(written.rows, "row"), units::counted(written.files.len() as u64, "file"));
+    eprintln!("calltap: {rows} in {files} in {}", directory.display());
+    Ok(())
 }
 
 /// A pattern that names nothing in the trace is a mistake, and the nearest names help.

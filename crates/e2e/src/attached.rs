@@ -209,6 +209,11 @@ impl Resident {
         }
     }
 
+    /// Kills it.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+    }
+
     /// Whether it still runs.
     pub fn runs(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))

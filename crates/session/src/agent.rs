@@ -23,6 +23,8 @@ pub static PLACED: Image = Image { bytes: include_bytes!(concat!(env!("OUT_DIR")
 pub const FILE: &str = "agent.so";
 /// and of a process that is attached to: there it is in the middle of a thread's life, and does less at its start.
 pub const ATTACHED: &str = "attached.so";
+/// and of a program that one of the session's processes has become: both may be in one session, and the one may be placed.
+pub const FOLLOWED: &str = "followed.so";
 
 /// Bytes at its start that tell it from others.
 const HEAD: usize = 4096;
@@ -91,5 +93,5 @@ impl Loaded {
 /// Is this a mapping of an agent's file?
 pub fn is_mapped(region: &Region) -> bool {
     // (The file itself is deleted when its session ends.)
-    matches!(region.name().trim_end_matches(" (deleted)"), FILE | ATTACHED)
+    matches!(region.name().trim_end_matches(" (deleted)"), FILE | ATTACHED | FOLLOWED)
 }

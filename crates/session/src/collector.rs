@@ -5,7 +5,7 @@
 
 use crate::clock;
 use crate::governor::Rates;
-use crate::news::News;
+use crate::news::{Followed, News};
 use crate::output::{Consumer, Output};
 use crate::proc;
 use crate::profile::Sums;
@@ -13,6 +13,7 @@ use crate::reader::{Extent, Reader};
 use crate::shm::{self, Shared};
 use calltap_abi::{Clock, ThreadEntry, ThreadState};
 use calltap_trace::{ClockPair, Error, Process, Record, Thread, ThreadId};
+use std::collections::HashMap;
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::mpsc::Receiver;
@@ -95,6 +96,10 @@ pub struct Collector<'a> {
     /// By index of the thread entry.
     readers: Vec<Option<Box<Reader>>>,
     processes: Vec<u32>,
+    /// Which of them are another program by now, with an entry of its own.
+    replaced: Vec<bool>,
+    /// The newest of those who were followed, by their ids.
+    followed: HashMap<u32, Followed>,
     next_thread: u32,
     totals: Totals,
     namespace: u64,
@@ -128,6 +133,8 @@ impl<'a> Collector<'a> {
             timed: matches!(clock, Clock::Tsc | Clock::Sparse),
             readers: Vec::new(),
             processes: Vec::new(),
+            replaced: Vec::new(),
+            followed: HashMap::new(),
             next_thread: 0,
             totals: Totals::default(),
             namespace: fs::metadata("/proc/self/ns/pid").map_or(0, |meta| meta.ino()),
@@ -249,6 +256,9 @@ impl<'a> Collector<'a> {
 
     fn take_records(&mut self) {
         while let Ok(news) = self.records.try_recv() {
+            if let News::Followed(followed) = &news {
+                self.followed.insert(followed.pid, followed.clone());
+            }
             news.tell(&mut |record| self.output.record(record));
         }
     }
@@ -278,8 +288,15 @@ impl<'a> Collector<'a> {
             if pid == 0 {
                 break; // being filled in
             }
-            let parent = process.parent.load(Relaxed).checked_sub(1);
+            // (Who was followed is told of before it is in the table.)
+            self.take_records();
+            let forked = process.parent.load(Relaxed).checked_sub(1);
+            let parent = forked.or_else(|| self.parent_of(pid));
             self.processes.push(pid);
+            self.replaced.push(false);
+            for (former, replaced) in (0..).zip(&mut self.replaced) {
+                *replaced |= self.processes[former as usize] == pid && self.shared.was_replaced(former);
+            }
             self.totals.processes += 1;
             let comm = self.name_of(index, pid);
             self.output.record(&Record::Process(Process { id: index, pid, parent, comm }));
@@ -295,6 +312,12 @@ impl<'a> Collector<'a> {
         }
     }
 
+    /// The process of the session that has begun one that was followed, or has become it.
+    fn parent_of(&self, pid: u32) -> Option<u32> {
+        let newest = |pid: &u32| self.processes.iter().rposition(|own| own == pid).map(|index| index as u32);
+        self.followed.get(&pid).and_then(|own| newest(&own.parent)).or_else(|| newest(&pid))
+    }
+
     /// The name of a process; if it is gone already, of a thread of it when that began.
     fn name_of(&self, process: u32, pid: u32) -> String {
         let own = |entry: &&ThreadEntry| {
@@ -302,7 +325,12 @@ impl<'a> Collector<'a> {
         };
         let all = 0..self.shared.control().thread_bump.load(Acquire);
         let at_start = || all.filter_map(|index| self.shared.thread(index)).find(own).map(name_at_start);
-        Some(comm(pid, pid)).filter(|comm| !comm.is_empty()).or_else(at_start).unwrap_or_default()
+        let told = || self.followed.get(&pid).map(|own| own.comm.clone());
+        Some(comm(pid, pid))
+            .filter(|comm| !comm.is_empty())
+            .or_else(at_start)
+            .or_else(told)
+            .unwrap_or_default()
     }
 
     fn begin(&mut self, entry: u32, process: u32, tid: u32) {
@@ -350,6 +378,7 @@ impl<'a> Collector<'a> {
             }
             let over = last
                 || reader.tid == 0
+                || self.replaced.get(reader.process as usize).is_some_and(|replaced| *replaced)
                 || self.processes.get(reader.process as usize).is_some_and(|pid| {
                     let foreign =
                         self.shared.process(reader.process).map_or(0, |p| p.pid_namespace.load(Relaxed));

@@ -20,7 +20,7 @@ use crate::shm::Shared;
 use crate::target::Target;
 use crate::text::{KeepMapped, ProcessText, Sync};
 use crate::threads::{Held, NotHeld};
-use calltap_abi::{plan, remote, stub};
+use calltap_abi::{Image, plan, remote, stub};
 use calltap_patch::{Avma, Change, Demand, Failed, Fate, Site, State, Text, carry_out};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -194,7 +194,7 @@ fn leave_all(target: &Target, directory: &Directory, shared: &Shared) -> (Stops,
         notes.push("a thread still runs code of a calltap that was killed".into());
     }
     let registered = |pid: u32| {
-        (0..shared.control().process_bump.load(Acquire)).find(|index| {
+        (0..shared.control().process_bump.load(Acquire)).rev().find(|index| {
             let Some(process) = shared.process(*index) else { return false };
             pid == proc::host_pid(process.pid.load(Acquire), process.pid_namespace.load(Relaxed))
         })
@@ -202,7 +202,7 @@ fn leave_all(target: &Target, directory: &Directory, shared: &Shared) -> (Stops,
     // Children that have called nothing since they were forked are in no table. And whatever has an id by now, only who has our memory is ours.
     for pid in proc::who_maps(&directory.identity(), target.pid) {
         let Some(found) = Target::of_child(pid) else { continue };
-        let index = if pid == target.pid { Some(0) } else { registered(pid) };
+        let index = registered(pid).or((pid == target.pid).then_some(0));
         let left = match detach(directory, shared, index, &found, &mut stops) {
             Ok(left) => left,
             Err(error) => vec![format!("not detached: {error}")],
@@ -258,7 +258,16 @@ fn detach(
         patient.text.sync = Sync::Quiet;
     }
     drop(kept);
-    let stubs = shared.control().stubs.load(Acquire);
+    // (A forked child that is in no table has it as its parent has.)
+    let shows = |image: &Image| {
+        let (stubs, code) = (image.stubs.load(Acquire), directory.code_inode());
+        patient.regions.iter().any(|region| region.shows(stubs, code, 0))
+    };
+    let all = 0..shared.control().process_bump.load(Acquire);
+    let known = all.filter_map(|index| Some(&shared.process(index)?.image)).find(|image| shows(image));
+    let image = process.map(|process| &process.image).or(known);
+    let stubs = image.map_or(0, |image| image.stubs.load(Acquire));
+    let word = image.map_or(0, |image| image.thread_word.load(Relaxed));
     let stubs = (stubs, stubs.wrapping_add(stub::REGION as u64));
     let agent =
         patient.agent.and_then(|agent| patient.regions.iter().find(|region| region.start == agent.base));
@@ -293,7 +302,7 @@ fn detach(
                     && Stacks::new(&held, &patient.regions).unwinding(&mut patient.text, &unwinders);
                 let left = outside
                     && !unwinding
-                    && leave(shared, target, &mut patient, &past, held, stubs, &mut notes);
+                    && leave(shared, target, &mut patient, &past, held, (stubs, word), &mut notes);
                 stops.add(began + since.elapsed());
                 left
             }
@@ -340,7 +349,7 @@ fn leave(
     patient: &mut Patient<'_>,
     past: &Past,
     mut held: Vec<Held>,
-    stubs: (u64, u64),
+    (stubs, word): ((u64, u64), u64),
     notes: &mut Vec<String>,
 ) -> bool {
     let stacks = Stacks::new(&held, &patient.regions);
@@ -349,8 +358,7 @@ fn leave(
     }
     let Some(agent) = patient.agent else { return true };
     frames::close_calls(&mut patient.text, target.pid, &agent, stubs);
-    let word = shared.control().thread_word.load(Relaxed);
-    for thread in &held {
+    for thread in held.iter().filter(|_| word != 0) {
         // A thread's pointer to its state.
         let _ = patient.text.write(Avma(thread.regs.fs_base.wrapping_add(word)), &[0; 8]);
     }

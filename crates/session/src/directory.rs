@@ -5,7 +5,7 @@
 //! can find it, and belongs to its user.
 
 use crate::Error;
-use crate::agent::{self, ATTACHED};
+use crate::agent::{self, ATTACHED, FOLLOWED};
 use crate::journal::Journal;
 use crate::maps;
 use crate::target::Target;
@@ -308,6 +308,37 @@ impl Directory {
     /// Puts another agent there. Nobody has loaded it yet.
     pub fn replace_agent(&self, image: &[u8]) -> Result<(), Error> {
         self.place.write(self.agent, image).map_err(|source| self.place.error(self.agent, source))
+    }
+
+    /// Puts the agent there that followed programs load.
+    pub fn prepare_to_follow(&self) -> Result<(), Error> {
+        let bytes = agent::LIBRARY.bytes;
+        self.place.write(FOLLOWED, bytes).map_err(|source| self.place.error(FOLLOWED, source))
+    }
+
+    /// That agent, as the traced processes find it.
+    pub fn agent_to_preload(&self) -> PathBuf {
+        self.place.inside.join(FOLLOWED)
+    }
+
+    /// Can a process open the files? If not, why not, for people.
+    pub fn is_seen_by(&self, target: &Target) -> Result<(), String> {
+        let place = |error: io::Error| format!("its session directory: {error}");
+        let file = |path: PathBuf| fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
+        if file(target.path(&self.agent_to_preload())) != file(self.place.via.join(FOLLOWED)) {
+            let directory = self.place.inside.display();
+            return Err(format!("in its root directory or mount namespace there is no {directory}"));
+        }
+        // (There the agent finds the dynamic linker's list of objects.)
+        if !target.path(Path::new("/proc/self")).exists() {
+            return Err("in its root directory there is no /proc".into());
+        }
+        let owner = self.place.directory.metadata().map_err(place)?.uid();
+        match target.owner().map_err(place)?.0 {
+            0 => Ok(()),
+            user if user == owner => Ok(()),
+            _ => Err("it runs as another user, who may not see the session".into()),
+        }
     }
 
     /// Inode of the code file, as it appears in a process's mappings.

@@ -10,11 +10,12 @@ use nix::sys::resource::{Resource, UsageWho, getrusage, setrlimit};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::siginfo::Cause;
 use std::ffi::OsString;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
@@ -135,6 +136,12 @@ pub fn flag_for_snapshots(wanted: bool) -> Result<Arc<AtomicBool>, Error> {
     Ok(sent)
 }
 
+/// Has a byte written whenever something happens to a child, or to whom we trace.
+pub fn ring_for_children(bell: UnixStream) -> io::Result<()> {
+    bell.set_nonblocking(true)?;
+    signal_hook::low_level::pipe::register(SIGCHLD, bell).map(drop)
+}
+
 /// Signals that would end us and are the program's business.
 pub struct Signals(SignalsInfo<WithOrigin>);
 
@@ -148,11 +155,16 @@ impl Signals {
         signals.map(Signals).map_err(|source| Error::System { what: "signal handlers", source })
     }
 
-    /// Passes on, in a thread of its own, what was sent to us alone. What the terminal sends reaches the program by itself.
-    pub fn forward(mut self, child: &Child) {
+    /// Passes on, in a thread of its own, what was sent to us alone. What the terminal sends reaches the program by itself. When the program has ended
+    /// and others are still followed, it is us who are told to end: `stop`.
+    pub fn forward(mut self, child: &Child, ended: Arc<AtomicBool>, stop: Arc<AtomicBool>) {
         let pid = child.id();
         std::thread::spawn(move || {
             for origin in self.0.forever() {
+                if ended.load(Relaxed) {
+                    stop.store(true, Relaxed);
+                    continue;
+                }
                 let from_somebody = matches!(origin.cause, Cause::Sent(_));
                 let signal =
                     [Signal::INT, Signal::QUIT, Signal::TERM, Signal::HUP, Signal::USR1, Signal::USR2]

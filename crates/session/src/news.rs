@@ -11,6 +11,19 @@ pub enum News {
     Record(Record),
     /// Functions that have stubs now.
     Sites(NewSites),
+    /// A process that will be one of the session.
+    Followed(Followed),
+}
+
+/// A process that will be one of the session: it has to be told, as it may be gone when somebody looks.
+#[derive(Clone, Debug)]
+pub struct Followed {
+    /// Its id.
+    pub pid: u32,
+    /// That of its parent.
+    pub parent: u32,
+    /// Its name.
+    pub comm: String,
 }
 
 /// Functions of a module that have stubs now. The program waits while they get them, but not while their names are copied: whoever writes does
@@ -54,6 +67,7 @@ impl News {
     pub fn tell(self, take: &mut dyn FnMut(&Record)) {
         match self {
             News::Record(record) => take(&record),
+            News::Followed(_) => {}
             News::Sites(NewSites { module, binary, sites }) => {
                 for sites in sites.chunks(AT_A_TIME) {
                     let record =

@@ -20,8 +20,8 @@ use crate::stubs::{HopRange, Stubs};
 use crate::target::Target;
 use crate::text::ProcessText;
 use crate::threads::shares_memory;
-use calltap_abi::ProcessEntry;
 use calltap_abi::plan::{self, Phase};
+use calltap_abi::{Image, ProcessEntry};
 use calltap_patch::{Agent, Avma, Transition};
 use calltap_sites::types::Types;
 use calltap_sites::{Binary, Discovery, Function};
@@ -245,6 +245,18 @@ impl<'a> Planner<'a> {
         self.processes.insert(child, process);
     }
 
+    /// A program that was followed is number `new`. What the process was before is gone, with all that was done to it; and others may have ended, of which there
+    /// are many in a tree.
+    pub fn enter(&mut self, new: u32) {
+        let pid = self.pid_of(new);
+        let is_gone = |index: u32| {
+            let own = self.pid_of(index);
+            index != new && (own == pid || !proc::exists(own))
+        };
+        let gone: Vec<u32> = self.processes.keys().copied().filter(|index| is_gone(*index)).collect();
+        gone.iter().for_each(|index| drop(self.processes.remove(index)));
+    }
+
     /// Knows a file already.
     pub fn know(&mut self, file: Identity, name: &str, path: &Path, binary: Arc<Binary>) {
         self.candidates.modules.push((name.to_owned(), Arc::clone(&binary)));
@@ -285,10 +297,17 @@ impl<'a> Planner<'a> {
         binary
     }
 
-    fn agent(&self) -> Agent {
-        let control = self.shared.control();
-        let hooks = std::array::from_fn(|i| Avma(control.hooks[i].load(Relaxed)));
-        Agent { stubs: Avma(control.stubs.load(Acquire)), hooks }
+    /// Where the agent is in a process. (A forked child that is in no table yet has it where the one has it whose agent it has mapped.)
+    pub(crate) fn image(&self, index: u32, regions: &[Region]) -> Option<&Image> {
+        let code = self.directory.code_inode();
+        let is_its = |image: &Image| {
+            let stubs = image.stubs.load(Acquire);
+            regions.iter().any(|region| region.shows(stubs, code, 0))
+        };
+        let known = self.shared.process(index).map(|entry| &entry.image);
+        let all = 0..self.shared.control().process_bump.load(Acquire);
+        let mut others = all.filter_map(|index| Some(&self.shared.process(index)?.image));
+        known.or_else(|| others.find(|image| is_its(image)))
     }
 
     /// Answers a process that says "my modules have changed": plans for what it has newly loaded, forgets what it has unloaded, has its agent map
@@ -481,6 +500,9 @@ impl<'a> Planner<'a> {
             let entry = self.shared.process(index)?;
             let own = proc::host_pid(entry.pid.load(Acquire), entry.pid_namespace.load(Relaxed));
             let pid = if index == 0 { first.pid } else { own };
+            if self.shared.was_replaced(index) {
+                return None;
+            }
             // (Whatever has the id by now, only who has our memory is ours.)
             let target = Target::of_child(pid).filter(|_| proc::has_mapped(pid, &session))?;
             Some((index, target))
@@ -653,10 +675,12 @@ impl<'a> Planner<'a> {
     }
 
     fn want(&mut self, index: u32, regions: &[Region], records: &mut Vec<News>) {
-        self.stubs.agent = self.agent();
+        let Some(image) = self.image(index, regions) else { return };
+        let hooks = std::array::from_fn(|i| Avma(image.hooks[i].load(Relaxed)));
+        let hook = Avma(image.first_hook.load(Acquire));
+        self.stubs.agent = Agent { stubs: Avma(image.stubs.load(Acquire)), hooks };
         let pid = self.pid_of(index);
         let Some(process) = self.processes.get_mut(&index) else { return };
-        let hook = Avma(self.shared.control().first_hook.load(Acquire));
         for module in &mut process.modules {
             if self.discovery == Discovery::FirstCall {
                 module.lead(hook, &mut self.stubs, regions, records);

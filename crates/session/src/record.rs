@@ -5,6 +5,7 @@ use crate::choice::{Choice, Parse};
 use crate::collector::{Collector, Live, Totals};
 use crate::directory::Directory;
 use crate::flight::Flight;
+use crate::follow::Follow;
 use crate::launch::{self, Signals};
 use crate::loaded::Typed;
 use crate::modules::Candidates;
@@ -21,7 +22,7 @@ use crate::trace_file::TraceFile;
 use crate::visit::{Controls, Stay, Visit, Visited};
 use crate::{Error, clock, first, flight};
 use calltap_abi::plan::{Phase, Trouble};
-use calltap_abi::{CHUNK_SIZE, Clock, MAGIC, PATH_MAX, VERSION, stub};
+use calltap_abi::{CHUNK_SIZE, Clock, MAGIC, PATH_MAX, PROCESS_MAX, VERSION, stub};
 use calltap_sites::{Binary, Discovery, Function};
 use calltap_trace::{End, Session, TraceWriter};
 use nix::sys::resource::UsageWho;
@@ -32,6 +33,7 @@ use std::process::{Child, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 use std::{env, fs, mem, thread};
 
@@ -76,6 +78,8 @@ pub struct Options {
     pub slow: Option<Slow>,
     /// Nothing is written before something happens.
     pub flight: Option<Flight>,
+    /// Also what its processes become by execve, until none is left.
+    pub follow: bool,
     /// Version that goes into the trace.
     pub version: &'static str,
 }
@@ -216,6 +220,9 @@ impl<'a> Prepared<'a> {
         let shared = map(&directory, options)?;
         let (clock, clock_note) = usable_clock(options.clock);
         prepare(&shared, &directory, options, clock, options.wait);
+        if options.follow {
+            directory.prepare_to_follow()?;
+        }
         let words = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         let session = session(options, words, clock, clock_note);
         Ok(Prepared { options, command, program, directory, shared, clock, session })
@@ -227,7 +234,8 @@ impl<'a> Prepared<'a> {
         let clock_note = session.clock_note.clone();
         let signals = Signals::take(flight::takes_signal(options.flight.as_ref()))?;
         let (mut child, mut held) = start_program(&program, command, &directory, &shared)?;
-        signals.forward(&child);
+        let (has_ended, let_go) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        signals.forward(&child, Arc::clone(&has_ended), Arc::clone(&let_go));
         let child_id = child.id();
         let target = Target::of_child(child_id).unwrap_or_else(|| Target {
             pid: child_id,
@@ -248,7 +256,20 @@ impl<'a> Prepared<'a> {
             .settled(settled)
             .summing(Arc::clone(&sums));
         let pid = Pid::from_raw(child_id as i32);
+        let alive = AtomicBool::new(false);
+        let follow = || Follow {
+            directory,
+            records: sender.clone(),
+            first: child_id,
+            started: true,
+            alive: &alive,
+            stop: &let_go,
+        };
+        let follow = options.follow.then(follow);
         let result = thread::scope(|scope| {
+            let (early, late) = if is_held { (None, follow) } else { (follow, None) };
+            // (Before it is answered, it runs nothing of its own.)
+            let mut following = early.map(|follow| follow.begin(scope));
             let collecting = scope.spawn(|| collector.run(&|| stop.load(Acquire)));
             let planning = scope.spawn(|| {
                 with_planner(shared, directory, options, &program.name, accepted, |planner| {
@@ -281,7 +302,11 @@ impl<'a> Prepared<'a> {
                 let _ = done.send(held.as_mut().map_or(Ok(()), |thread| first::map(child_id, thread)));
             }
             drop(held);
+            // (It has run nothing of its own but what its C library does first.)
+            following = following.or_else(|| Some(late?.begin(scope)));
             let status = launch::wait(&mut child);
+            has_ended.store(true, Relaxed);
+            following.map(ScopedJoinHandle::join);
             end_planning(shared, &ended);
             let planned = planning.join();
             stop.store(true, Release);
@@ -440,7 +465,7 @@ pub fn with_planner<T>(
     let choose = |function: &Function, typed: Typed<'_>| options.choice.wish(function, typed);
     let check = |candidates: &Candidates| {
         // What is found later cannot be known now.
-        if options.discovery == Discovery::FirstCall {
+        if options.discovery == Discovery::FirstCall || options.follow {
             accepted();
             return Ok(());
         }
@@ -455,7 +480,7 @@ pub fn with_planner<T>(
         .by(options.patch_mode)
         .reaching(Box::new(|candidates| options.choice.selector.reach(candidates)))
         .discovering(options.discovery);
-    if let Subject::Program(_) = options.subject {
+    if matches!(options.subject, Subject::Program(_)) || options.follow {
         planner = planner.quietly();
     }
     work(&mut planner)
@@ -481,8 +506,9 @@ pub fn answer_all(
             }
             if index >= known {
                 known = index + 1;
-                if let Some(parent) = process.parent.load(Relaxed).checked_sub(1) {
-                    planner.fork(parent, index);
+                match process.parent.load(Relaxed).checked_sub(1) {
+                    Some(parent) => planner.fork(parent, index),
+                    None => planner.enter(index),
                 }
             }
             if process.phase.load(Acquire) == Phase::Asked as u32 {
@@ -507,6 +533,9 @@ pub fn trouble(shared: &Shared, program: &str, totals: Totals) -> Vec<String> {
     let mut notes = Vec::new();
     if totals.processes == 0 {
         notes.push(format!("{program}: the program ran untraced: the dynamic linker did not load the agent"));
+    }
+    if totals.processes as usize >= PROCESS_MAX {
+        notes.push(format!("there is room for {PROCESS_MAX} processes: what came later was not recorded"));
     }
     let all = (0..totals.processes).filter_map(|index| shared.process(index));
     let bits = all.fold(0, |bits, process| bits | process.trouble.load(Relaxed));

@@ -152,6 +152,17 @@ impl Shared {
         (index < PROCESS_MAX).then(|| self.at(PROCESSES_AT + index * size_of::<ProcessEntry>()))?
     }
 
+    /// Has a process become another program, which is in the table by itself? (Or its id another's.)
+    pub fn was_replaced(&self, index: u32) -> bool {
+        let Some(own) = self.process(index) else { return false };
+        let is_same = |other: &ProcessEntry| {
+            other.pid.load(Acquire) == own.pid.load(Acquire)
+                && other.pid_namespace.load(Relaxed) == own.pid_namespace.load(Relaxed)
+        };
+        let later = index + 1..self.control().process_bump.load(Acquire);
+        later.filter_map(|index| self.process(index)).any(is_same)
+    }
+
     /// A process and those it was forked from.
     pub fn line(&self, index: u32) -> Vec<u32> {
         let mut line = vec![index];

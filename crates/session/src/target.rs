@@ -85,8 +85,7 @@ impl Target {
             return Err(refuse("a kernel thread".into()));
         }
         ProcessText::open(pid).map_err(|error| refuse(denied(&error)))?;
-        let class = elf_class(&proc::place(pid).join("exe")).map_err(|error| refuse(denied(&error)))?;
-        if class != elf::ELFCLASS64.0 {
+        if !is_64_bit(pid).map_err(|error| refuse(denied(&error)))? {
             return Err(refuse("a 32-bit program".into()));
         }
         // (What filters allow is found out when its threads can be stopped.)
@@ -137,6 +136,11 @@ impl Target {
         let id = |name| proc::field(&text, name)?.split_whitespace().nth(3)?.parse::<u32>().ok();
         id("Uid").zip(id("Gid")).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
     }
+}
+
+/// Is it a program of 64 bits?
+pub fn is_64_bit(pid: u32) -> io::Result<bool> {
+    Ok(elf_class(&proc::place(pid).join("exe"))? == elf::ELFCLASS64.0)
 }
 
 /// The byte of an ELF file that tells 32 from 64 bits.

@@ -319,11 +319,16 @@ impl Held {
 
     /// The seccomp filters that its system calls go through.
     pub fn seccomp_filters(&self) -> Result<Vec<Vec<Instruction>>, Errno> {
+        Held::filters_of(self.tid)
+    }
+
+    /// The same of a thread that stands still for this one otherwise.
+    pub fn filters_of(tid: u32) -> Result<Vec<Vec<Instruction>>, Errno> {
         const GET_FILTER: u32 = 0x420c;
         const EMPTY: Instruction = Instruction { code: 0, jt: 0, jf: 0, k: 0 };
         let get = |index: usize, into: *mut Instruction| {
             // SAFETY: the kernel writes as many instructions as it has said before, when asked without memory.
-            Errno::result(unsafe { libc::ptrace(GET_FILTER, self.tid, index, into) })
+            Errno::result(unsafe { libc::ptrace(GET_FILTER, tid, index, into) })
         };
         let mut filters = Vec::new();
         loop {

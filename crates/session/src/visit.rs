@@ -4,6 +4,7 @@ use crate::attach::Stops;
 use crate::choice::Words;
 use crate::collector::{Collector, Due, Live, Totals};
 use crate::directory::Directory;
+use crate::follow::Follow;
 use crate::ftraced::Alarm;
 use crate::governor::{self, Governor, Muted, Rates};
 use crate::launch;
@@ -24,7 +25,7 @@ use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 /// The reason not to change them.
@@ -155,6 +156,9 @@ impl<'a> Visit<'a> {
         let (clock, clock_note) = record::usable_clock(options.clock);
         // Who did not ask to be traced never waits for us.
         record::prepare(&shared, &directory, options, clock, Duration::ZERO);
+        if options.follow {
+            directory.prepare_to_follow()?;
+        }
         notes.extend(clock_note.clone());
         let session = record::session(options, target.command(), clock, clock_note);
         Ok(Visit { options, target, directory, shared, clock, session, notes })
@@ -213,7 +217,9 @@ impl<'a> Visit<'a> {
             .settled(stay.settled)
             .counting(rates.clone())
             .summing(Arc::clone(&sums));
-        let over = || !self.target.lives() || interrupted.load(Acquire) || (stay.over)();
+        let alive = AtomicBool::new(false);
+        let is_left = || !self.target.lives() && !alive.load(Acquire);
+        let over = || is_left() || interrupted.load(Acquire) || (stay.over)();
         let mut inside = Inside {
             visit: self,
             started: false,
@@ -241,7 +247,8 @@ impl<'a> Visit<'a> {
                 (stay.arrived)();
                 on.store(true, Release);
             };
-            let result = inside.come_and_go(&arrived, stay.duration, &over, &|| on.store(false, Release));
+            let leaving = || on.store(false, Release);
+            let result = inside.come_and_go(&arrived, stay.duration, &over, &leaving, &alive);
             stop.store(true, Release);
             collecting.thread().unpark();
             (result, collecting.join())
@@ -321,6 +328,7 @@ impl Inside<'_> {
         duration: Option<Duration>,
         over: &(dyn Fn() -> bool + Sync),
         leaving: &dyn Fn(),
+        alive: &AtomicBool,
     ) -> (Came, Gone) {
         let Visit { options, target, directory, shared, .. } = self.visit;
         let came = record::with_planner(shared, directory, options, &target.name, &|| {}, |planner| {
@@ -331,7 +339,24 @@ impl Inside<'_> {
                 arrived();
                 let until = duration.map(|duration| Instant::now() + duration);
                 let over = || over() || until.is_some_and(|until| Instant::now() >= until);
-                attached = self.remain(planner, &over);
+                let let_go = AtomicBool::new(false);
+                let follow = || Follow {
+                    directory,
+                    records: self.records.clone(),
+                    first: target.pid,
+                    started: false,
+                    alive,
+                    stop: &let_go,
+                };
+                let follow = options.follow.then(follow);
+                attached = thread::scope(|scope| {
+                    let following = follow.map(|follow| follow.begin(scope));
+                    let remained = self.remain(planner, &over);
+                    // (Who is followed cannot be stopped by anybody else, and to leave, all are.)
+                    let_go.store(true, Release);
+                    following.map(ScopedJoinHandle::join);
+                    remained
+                });
                 // Leaving looks at other processes, and one of them may wait for whoever asks us.
                 self.mailbox.into_iter().for_each(Mailbox::close);
                 self.warnings = planner.take_warnings();

@@ -6,6 +6,7 @@ mod csv;
 mod firefox;
 pub(crate) mod flamegraph;
 mod folded;
+mod otlp;
 mod perfetto;
 mod pprof;
 mod proto;
@@ -19,12 +20,13 @@ pub use chrome::chrome;
 pub use csv::csv;
 pub use firefox::firefox;
 pub use folded::folded;
+pub use otlp::otlp;
 pub use perfetto::perfetto;
 pub use pprof::pprof;
 pub use speedscope::speedscope;
 pub use trace_dat::{Version, trace_dat};
 
-use crate::{Error, Names, Progress, Source, Totals, paths};
+use crate::{Error, Glob, Names, Progress, Source, Totals, paths};
 use calltap_trace::ThreadId;
 
 /// How to export.
@@ -38,6 +40,8 @@ pub struct Options {
     pub max_paths: usize,
     /// trace.dat: which version of it.
     pub version: Version,
+    /// OpenTelemetry: the functions that become spans.
+    pub functions: Vec<Glob>,
 }
 
 /// The call paths of a trace, as far as options let them be kept.

@@ -88,6 +88,7 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
         discovery: Discovery::AtLoad,
         slow: None,
         flight: None,
+        follow: false,
         version: env!("CARGO_PKG_VERSION"),
     };
     of_process(Listener::new(known, kind.ask()), &kind, &options, arguments)

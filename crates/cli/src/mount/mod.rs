@@ -165,6 +165,7 @@ fn options(pid: u32, words: &Words, buffer_size: u64, patch_mode: PatchMode) -> 
         discovery: calltap_session::Discovery::default(),
         slow: None,
         flight: None,
+        follow: false,
         version: env!("CARGO_PKG_VERSION"),
     })
 }

@@ -103,6 +103,7 @@ pub fn options(pid: u32, arguments: &Arguments) -> Result<Options> {
         discovery: Discovery::AtLoad,
         slow: None,
         flight: None,
+        follow: false,
         version: env!("CARGO_PKG_VERSION"),
     })
 }

@@ -25,6 +25,10 @@ impl Planner<'_> {
             return note(why);
         }
         let entry = self.shared.process(index);
+        let regions = entry.is_none().then(|| maps::read(pid).unwrap_or_default());
+        let loader = self
+            .image(index, &regions.unwrap_or_default())
+            .map_or((0, 0), |image| (image.loader_brk.load(Acquire), image.loader_hook.load(Acquire)));
         // A forked child is registered with the kernel as its parent was.
         let registered = entry.or_else(|| self.shared.process(0));
         let can_sync = registered.is_some_and(|entry| entry.sync.load(Acquire) == plan::Sync::Works as u32);
@@ -68,11 +72,10 @@ impl Planner<'_> {
             ));
         }
         if !process.watched {
-            let control = self.shared.control();
-            let brk = (control.loader_brk.load(Acquire), control.loader_hook.load(Acquire));
-            process.watched = watch_loader(index, text, &self.directory.journal, Avma(brk.0), Avma(brk.1));
+            process.watched =
+                watch_loader(index, text, &self.directory.journal, Avma(loader.0), Avma(loader.1));
             // (Where there is no dynamic linker, nothing is opened later.)
-            if !process.watched && brk.0 != 0 {
+            if !process.watched && loader.0 != 0 {
                 note("the dynamic linker could not be watched: libraries opened later are not traced".into());
             }
         }

@@ -1,0 +1,182 @@
+//! OpenTelemetry spans of chosen functions, as OTLP in JSON: an ExportTraceServiceRequest per line, which is what files of the collector are.
+
+use super::{Options, pid_tid};
+use crate::bytes::drain;
+use crate::{Call, Ending, Enter, Error, Names, Progress, Source, Totals, Visitor, run_by_thread};
+use calltap_trace::{SiteId, ThreadId};
+use serde_json::{Value, json};
+use std::io::{self, Write};
+
+/// Spans of a request.
+const BATCH: usize = 512;
+/// SPAN_KIND_INTERNAL.
+const INTERNAL: u32 = 1;
+
+/// Writes a span for every call of the functions chosen that has times. Its parent is the innermost call below it that is chosen, too; an outermost one
+/// begins a trace of its own. Ids follow from the recording: the same one gives the same ids.
+pub fn otlp(
+    source: &dyn Source,
+    options: &Options,
+    out: &mut dyn Write,
+    progress: Progress<'_>,
+) -> Result<Totals, Error> {
+    let meta = source.meta();
+    let names = Names::new(meta, options.linker_names);
+    let demangled = Names::new(meta, false);
+    let is_chosen = |site: u32| {
+        let (linker, name) = (demangled.linker(SiteId(site)), demangled.function(SiteId(site)));
+        options.functions.iter().any(|glob| glob.matches(linker) || glob.matches(name))
+    };
+    let session = meta.session.as_ref();
+    let (realtime, monotonic) =
+        session.map_or((0, 0), |session| (session.start_realtime_ns, session.start_monotonic_ns));
+    let host = session.map_or("", |session| session.host.as_str());
+    let seed = host.bytes().fold(realtime, |seed, byte| scatter(seed ^ u64::from(byte)));
+    let mut exporter = Exporter {
+        source,
+        chosen: (0..meta.sites.len() as u32).map(is_chosen).collect(),
+        names,
+        out,
+        buffer: Vec::new(),
+        open: Vec::new(),
+        spans: Vec::new(),
+        shift: realtime.wrapping_sub(monotonic),
+        next: seed,
+    };
+    let totals = run_by_thread(source, &mut exporter, progress)?;
+    drain(&mut exporter.buffer, exporter.out, true)?;
+    Ok(totals)
+}
+
+/// Well mixed, and for different words different (splitmix64).
+fn scatter(word: u64) -> u64 {
+    let word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ word >> 31
+}
+
+/// A call of a chosen function that is open.
+struct Open {
+    depth: u32,
+    trace: u128,
+    span: u64,
+}
+
+struct Exporter<'a> {
+    source: &'a dyn Source,
+    /// By site.
+    chosen: Vec<bool>,
+    names: Names<'a>,
+    out: &'a mut dyn Write,
+    buffer: Vec<u8>,
+    open: Vec<Open>,
+    spans: Vec<Value>,
+    /// From CLOCK_MONOTONIC to nanoseconds since 1970.
+    shift: u64,
+    next: u64,
+}
+
+impl Exporter<'_> {
+    /// An id that is not 0.
+    fn id(&mut self) -> u64 {
+        self.next = self.next.wrapping_add(1);
+        scatter(self.next).max(1)
+    }
+
+    fn at(&self, ticks: u64) -> String {
+        self.source.to_ns(ticks).wrapping_add(self.shift).to_string()
+    }
+
+    fn is_chosen(&self, site: SiteId) -> bool {
+        self.chosen.get(site.0 as usize).is_some_and(|chosen| *chosen)
+    }
+
+    /// Puts the spans that there are into a request.
+    fn request(&mut self, thread: ThreadId) {
+        if self.spans.is_empty() {
+            return;
+        }
+        let meta = self.source.meta();
+        let process = meta.threads.get(thread.0 as usize).map(|thread| thread.process as usize);
+        let process = process.and_then(|process| meta.processes.get(process));
+        let host = meta.session.as_ref().map_or("", |session| session.host.as_str());
+        let name = process.map_or("", |process| process.comm.as_str());
+        let attributes = [
+            text("service.name", name),
+            text("host.name", host),
+            number("process.pid", u64::from(pid_tid(self.source, thread).0)),
+        ];
+        let spans = std::mem::take(&mut self.spans);
+        let scope = json!({ "name": "calltap", "version": env!("CARGO_PKG_VERSION") });
+        let request = json!({ "resourceSpans": [{
+            "resource": { "attributes": attributes },
+            "scopeSpans": [{ "scope": scope, "spans": spans }],
+        }] });
+        self.buffer.extend_from_slice(request.to_string().as_bytes());
+        self.buffer.push(b'\n');
+    }
+}
+
+fn text(key: &str, value: &str) -> Value {
+    json!({ "key": key, "value": { "stringValue": value } })
+}
+
+/// (JSON's numbers are not made for 64 bits: they are texts in this encoding.)
+fn number(key: &str, value: u64) -> Value {
+    json!({ "key": key, "value": { "intValue": value.to_string() } })
+}
+
+impl Visitor for Exporter<'_> {
+    fn enter(&mut self, _: ThreadId, enter: &Enter) {
+        if self.is_chosen(enter.site) && self.source.has_time() {
+            let span = self.id();
+            let above = self.open.last().map(|parent| parent.trace);
+            let trace = above.unwrap_or_else(|| u128::from(self.id()) << 64 | u128::from(self.id()));
+            self.open.push(Open { depth: enter.depth, trace, span });
+        }
+    }
+
+    fn close(&mut self, thread: ThreadId, call: &Call) {
+        // (A call too deep for the engine is closed without having been opened.)
+        let chosen = self.is_chosen(call.site);
+        let Some(own) = self.open.pop_if(|open| chosen && open.depth == call.depth) else { return };
+        let mut attributes = vec![
+            text("code.function.name", self.names.function(call.site)),
+            text("calltap.module", self.names.module(call.site)),
+            number("thread.id", u64::from(self.names.tid(thread))),
+            text("thread.name", self.names.comm(thread)),
+        ];
+        match call.ending {
+            Ending::Returned | Ending::Tail => {}
+            Ending::Skipped => attributes.push(text("calltap.ending", "left")),
+            Ending::Unfinished => attributes.push(text("calltap.ending", "unfinished")),
+        }
+        let mut span = json!({
+            "traceId": format!("{:032x}", own.trace),
+            "spanId": format!("{:016x}", own.span),
+            "name": self.names.function(call.site),
+            "kind": INTERNAL,
+            "startTimeUnixNano": self.at(call.start),
+            "endTimeUnixNano": self.at(call.end),
+            "attributes": attributes,
+        });
+        if let Some(parent) = self.open.last() {
+            span["parentSpanId"] = format!("{:016x}", parent.span).into();
+        }
+        self.spans.push(span);
+        if self.spans.len() >= BATCH {
+            self.request(thread);
+        }
+    }
+
+    fn batch_end(&mut self) -> io::Result<()> {
+        drain(&mut self.buffer, self.out, false)
+    }
+
+    fn thread_end(&mut self, thread: ThreadId) -> io::Result<()> {
+        self.open.clear();
+        self.request(thread);
+        drain(&mut self.buffer, self.out, false)
+    }
+}

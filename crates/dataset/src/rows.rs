@@ -1,0 +1,180 @@
+//! Calls become rows, and rows find their files.
+
+use crate::day;
+use crate::file::{DatasetFile, Failed, Texts};
+use crate::place::{Part, Place};
+use calltap_analysis::{Call, Ending, Enter, Source, Visitor};
+use calltap_trace::{SiteId, ThreadId};
+use std::io;
+
+/// Files that are open at a time: those of the newest days of a process. (A call ends on another day than it began, now and then.)
+const OPEN: usize = 3;
+
+/// A call.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// Its thread,
+    pub thread: ThreadId,
+    /// with the ids of the operating system.
+    pub tid: u32,
+    /// Of its process.
+    pub pid: u32,
+    /// None: these calls were lost.
+    pub site: Option<SiteId>,
+    /// The function below it.
+    pub caller: Option<SiteId>,
+    /// Nanoseconds since 1970; none with a counter clock.
+    pub start: Option<i64>,
+    /// In all, and its own; none if that is not known.
+    pub times: Option<[u64; 2]>,
+    /// Frames below it.
+    pub depth: u32,
+    /// None: that is not known.
+    pub ending: Option<Ending>,
+    /// How many it stands for.
+    pub calls: u32,
+}
+
+/// Takes the calls of a trace, thread after thread.
+pub struct Rows<'a> {
+    source: &'a dyn Source,
+    place: &'a Place,
+    texts: &'a Texts,
+    /// From CLOCK_MONOTONIC to nanoseconds since 1970.
+    shift: i64,
+    /// The day it began.
+    first_day: i64,
+    /// The process whose files are open, and those by their days, the one used last at the end.
+    process: &'a str,
+    open: Vec<(i64, DatasetFile)>,
+    written: Vec<Part>,
+    number: u32,
+    failed: Option<Failed>,
+}
+
+impl<'a> Rows<'a> {
+    /// None yet.
+    pub fn new(source: &'a dyn Source, place: &'a Place, texts: &'a Texts) -> Rows<'a> {
+        let session = source.meta().session.as_ref();
+        let began = session.map_or(0, |session| session.start_realtime_ns as i64);
+        let shift = session.map_or(0, |session| began.wrapping_sub(session.start_monotonic_ns as i64));
+        Rows {
+            source,
+            place,
+            texts,
+            shift,
+            first_day: began.div_euclid(day::NS),
+            process: "",
+            open: Vec::new(),
+            written: Vec::new(),
+            number: 0,
+            failed: None,
+        }
+    }
+
+    /// The files, and what has failed.
+    pub fn finish(mut self) -> (Vec<Part>, Option<Failed>) {
+        self.close_all();
+        (self.written, self.failed)
+    }
+
+    fn at(&self, ticks: u64) -> Option<i64> {
+        self.source.has_time().then(|| (self.source.to_ns(ticks) as i64).wrapping_add(self.shift))
+    }
+
+    fn row(&self, thread: ThreadId, ticks: u64) -> Row {
+        let meta = self.source.meta();
+        let described = meta.threads.get(thread.0 as usize);
+        let process = described.and_then(|thread| meta.processes.get(thread.process as usize));
+        Row {
+            thread,
+            tid: described.map_or(0, |thread| thread.tid),
+            pid: process.map_or(0, |process| process.pid),
+            site: None,
+            caller: None,
+            start: self.at(ticks),
+            times: None,
+            depth: 0,
+            ending: None,
+            calls: 1,
+        }
+    }
+
+    fn add(&mut self, row: Row) {
+        if self.failed.is_none() {
+            self.failed = self.try_add(row).err();
+        }
+    }
+
+    fn try_add(&mut self, row: Row) -> Result<(), Failed> {
+        let meta = self.source.meta();
+        let process = meta.threads.get(row.thread.0 as usize).map(|thread| thread.process as usize);
+        let described = process.and_then(|process| meta.processes.get(process));
+        let process = described.map_or("", |process| process.comm.as_str());
+        if process != self.process {
+            self.close_all();
+            self.process = process;
+        }
+        let day = row.start.map_or(self.first_day, |start| start.div_euclid(day::NS));
+        // (Nearly always it is the last.)
+        match self.open.iter().rposition(|(own, _)| *own == day) {
+            Some(at) if at + 1 == self.open.len() => {}
+            Some(at) => self.open[at..].rotate_left(1),
+            None => {
+                if self.open.len() == OPEN {
+                    let (_, oldest) = self.open.remove(0);
+                    self.written.push(oldest.finish(self.texts)?);
+                }
+                let part = self.place.part(process, day, self.number);
+                self.number += 1;
+                self.open.push((day, DatasetFile::create(part)?));
+            }
+        }
+        let Some((_, file)) = self.open.last_mut() else { return Ok(()) };
+        file.push(row, self.texts)?;
+        if file.is_full()
+            && let Some((_, full)) = self.open.pop()
+        {
+            self.written.push(full.finish(self.texts)?);
+        }
+        Ok(())
+    }
+
+    fn close_all(&mut self) {
+        for (_, file) in std::mem::take(&mut self.open) {
+            match file.finish(self.texts) {
+                Ok(part) => self.written.push(part),
+                Err(error) => drop(self.failed.get_or_insert(error)),
+            }
+        }
+    }
+}
+
+impl Visitor for Rows<'_> {
+    fn close(&mut self, thread: ThreadId, call: &Call) {
+        let times = [call.total, call.self_ticks].map(|ticks| self.source.duration_ns(ticks));
+        self.add(Row {
+            site: Some(call.site),
+            caller: call.caller,
+            times: self.source.has_time().then_some(times),
+            depth: call.depth,
+            ending: Some(call.ending),
+            ..self.row(thread, call.start)
+        });
+    }
+
+    fn mark(&mut self, thread: ThreadId, enter: &Enter) {
+        self.add(Row { site: Some(enter.site), depth: enter.depth, ..self.row(thread, enter.ticks) });
+    }
+
+    fn lost(&mut self, thread: ThreadId, ticks: u64, entries: u32, _: u32) {
+        if entries > 0 {
+            self.add(Row { calls: entries, ..self.row(thread, ticks) });
+        }
+    }
+
+    fn batch_end(&mut self) -> io::Result<()> {
+        // (What it was is told by `finish`.)
+        if self.failed.is_some() { Err(io::Error::other("a file could not be written")) } else { Ok(()) }
+    }
+}

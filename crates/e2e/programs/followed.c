@@ -1,0 +1,70 @@
+// What programs become: started by shells, by each other, in places of their own. Counts are in its output, by what it was called as.
+#define _GNU_SOURCE
+#include "e2e.h"
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+TRACED long step(long n) { return n + 1; }
+TRACED long inner(long n) { return step(n) * 3; }
+
+static long steps(int count) {
+    long n = 0;
+    for (int i = 0; i < count; i++) n = inner(n) & 0xffff;
+    return n;
+}
+
+// A tree of two children each, as make has it; every node runs this program anew.
+static int tree(const char *self, int depth) {
+    steps(10);
+    char below[16];
+    snprintf(below, sizeof below, "%d", depth - 1);
+    pid_t children[2];
+    for (int i = 0; depth > 0 && i < 2; i++)
+        if ((children[i] = i ? fork() : vfork()) == 0) {
+            execl(self, self, "tree", below, NULL);
+            _exit(99);
+        }
+    int failed = 0;
+    for (int i = 0, status; depth > 0 && i < 2; i++)
+        if (waitpid(children[i], &status, 0) < 0 || status) failed = 1;
+    return failed;
+}
+
+int main(int argc, char **argv) {
+    const char *how = argc > 1 ? argv[1] : "";
+    if (getenv("LD_PRELOAD")) puts("LD_PRELOAD is set");
+    if (!strcmp(how, "tree")) return tree(argv[0], atoi(argv[2]));
+    if (!strcmp(how, "daemon")) {
+        // It outlives who has started it, in a session of its own.
+        if (fork()) return 0;
+        setsid();
+        if (fork()) _exit(0);
+        usleep(200000);
+        execl(argv[0], argv[0], "steps", argv[2], NULL);
+        _exit(99);
+    }
+    if (!strcmp(how, "chroot")) {
+        if (chroot(argv[2]) || chdir("/")) { perror("chroot"); return 1; }
+        execl(argv[3], argv[3], "steps", argv[4], NULL);
+        perror("execl");
+        return 1;
+    }
+    if (!strcmp(how, "wait")) {
+        // For whoever attaches; then others are run.
+        setvbuf(stdout, NULL, _IOLBF, 0);
+        puts("ready");
+        for (char line[16]; fgets(line, sizeof line, stdin);) {
+            pid_t child = fork();
+            if (child == 0) { execl(argv[0], argv[0], "steps", argv[2], NULL); _exit(99); }
+            int status = 0;
+            waitpid(child, &status, 0);
+            printf("done %x\n", status);
+        }
+        return 0;
+    }
+    steps(argc > 2 ? atoi(argv[2]) : 1);
+    if (argc > 2) printf("steps %s\n", argv[2]);
+    return 0;
+}

@@ -1,0 +1,208 @@
+//! `calltap export --to parquet`, read back by DuckDB: what it adds up to is what `calltap report` says, and the queries of `docs/fleet.md` run.
+//! And `--to otlp`, whose spans are the calls.
+//!
+//! `CALLTAP_PYTHON` names a directory with the package `duckdb` of Python; .ci/run gets it.
+
+use calltap_e2e::*;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Adds a recording to a dataset.
+fn export(recording: &Recording, dataset: &Path) {
+    let (from, into) = (recording.trace.to_string_lossy(), dataset.to_string_lossy());
+    let run = calltap_run(&["export", "--to", "parquet", "-i", &from, "-o", &into]);
+    assert!(run.status.success(), "{}: {}", recording.what, run.stderr);
+}
+
+/// Has DuckDB run statements: the rows of each. None if there is no DuckDB.
+fn query(statements: &[String]) -> Option<Vec<Vec<Value>>> {
+    let mut command = Command::new("python3");
+    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/dataset.py"));
+    if let Some(packages) = std::env::var_os("CALLTAP_PYTHON") {
+        command.env("PYTHONPATH", packages);
+    }
+    let mut probe = Command::new("python3");
+    probe
+        .args(["-c", "import duckdb"])
+        .envs(command.get_envs().filter_map(|(key, value)| Some((key, value?))));
+    if !probe.output().is_ok_and(|output| output.status.success()) {
+        skipped("no duckdb for python3 here (CALLTAP_PYTHON)");
+        return None;
+    }
+    let run = run(command, statements.join("\0").as_bytes());
+    assert!(run.status.success(), "{statements:?}: {}", run.stderr);
+    Some(run.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect())
+}
+
+fn view_of(dataset: &Path) -> String {
+    let files = dataset.join("*/*/*/*.parquet");
+    format!(
+        "CREATE VIEW calls AS SELECT * FROM read_parquet('{}', hive_partitioning = true)",
+        files.display()
+    )
+}
+
+fn recorded(flags: &[&str], defines: &[&str]) -> (Program, Recording) {
+    let program = compile(GCC, &["dataset.c"], defines);
+    let recording = record(&program, flags, &Expect::default());
+    assert!(recording.run.status.success(), "{}", recording.run.stderr);
+    (program, recording)
+}
+
+/// All files below a directory.
+fn files(directory: &Path) -> BTreeSet<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
+    entries.flat_map(|path| if path.is_dir() { files(&path) } else { BTreeSet::from([path]) }).collect()
+}
+
+#[test]
+fn a_dataset_adds_up_to_what_the_report_says() {
+    for flags in [&["--clock", "tsc"][..], &["--clock", "sparse"], &["--tracer", "function"]] {
+        let (program, recording) = recorded(flags, &[]);
+        let dataset = program.directory().join("table");
+        export(&recording, &dataset);
+        let sums = "SELECT function, sum(calls)::BIGINT AS calls, sum(duration_ns)::BIGINT AS total_ns, \
+                    sum(self_ns)::BIGINT AS self_ns, count(DISTINCT tid) AS threads, min(build_id) AS build_id, \
+                    bool_and(start = make_timestamptz(start_ns // 1000)) AS agree, \
+                    bool_and(day = start::DATE) AS on_its_day FROM calls GROUP BY function";
+        let parents = "SELECT DISTINCT function, parent FROM calls WHERE ending = 'returned' ORDER BY ALL";
+        let Some(answers) = query(&[view_of(&dataset), sums.into(), parents.into()]) else { return };
+        let reported = recording.rows();
+        assert_eq!(answers[1].len(), reported.len(), "{}: {:?}", recording.what, answers[1]);
+        for row in &reported {
+            let own = answers[1].iter().find(|own| own["function"] == row["function"]).expect("a function");
+            assert_eq!(own["calls"], row["calls"], "{}: {own}", recording.what);
+            assert!(own["agree"] == true && own["on_its_day"] == true, "{}: {own}", recording.what);
+            assert!(own["build_id"].is_string(), "{own}");
+            for key in ["total_ns", "self_ns"] {
+                // (A duration is rounded once a call here, once a function there.)
+                let (ours, theirs) = (own[key].as_u64().unwrap_or(0), row[key].as_u64().unwrap_or(0));
+                let slack = row["calls"].as_u64().unwrap_or(0) + 2;
+                assert!(ours.abs_diff(theirs) <= slack, "{}: {key}: {own}, not {row}", recording.what);
+            }
+        }
+        if !flags.contains(&"function") {
+            let called = |function: &str, parent: &str| {
+                answers[2].iter().any(|row| row["function"] == function && row["parent"] == parent)
+            };
+            assert!(called("leaf", "middle") && called("middle", "outer"), "{:?}", answers[2]);
+        }
+    }
+}
+
+#[test]
+fn a_second_export_replaces_its_own_files_only() {
+    let (program, first) = recorded(&[], &[]);
+    let second = record(&program, &[], &Expect::default());
+    let dataset = program.directory().join("table");
+    export(&first, &dataset);
+    let of_first = files(&dataset);
+    export(&second, &dataset);
+    let of_both = files(&dataset);
+    assert!(of_first.len() == 1 && of_both.len() == 2 && of_first.is_subset(&of_both), "{of_both:?}");
+    // One that an earlier export has left, with more files than now; and somebody else's.
+    let own = of_first.first().expect("a file");
+    let name = own.file_name().and_then(|name| name.to_str()).expect("a name");
+    let stale = own.with_file_name(name.replace("-0.parquet", "-7.parquet"));
+    let other = own.with_file_name("other.parquet");
+    fs::copy(own, &stale).expect("a copy");
+    fs::copy(own, &other).expect("a copy");
+    export(&first, &dataset);
+    let now = files(&dataset);
+    assert!(!now.contains(&stale) && now.contains(&other) && now.is_superset(&of_both), "{now:?}");
+    // Where it cannot be written, nothing is left behind.
+    let file = program.directory().join("file");
+    fs::write(&file, "").expect("a file");
+    let run = calltap_run(&[
+        "export",
+        "--to",
+        "parquet",
+        "-i",
+        &first.trace.to_string_lossy(),
+        "-o",
+        &file.to_string_lossy(),
+    ]);
+    assert!(!run.status.success() && run.stderr.lines().count() == 1, "{}", run.stderr);
+}
+
+#[test]
+fn the_queries_of_the_documentation_run() {
+    let (program, old) = recorded(&[], &[]);
+    let (_slower, new) = recorded(&[], &["-DSLOW=50"]);
+    let dataset = program.directory().join("table");
+    export(&old, &dataset);
+    export(&new, &dataset);
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/fleet.md");
+    let text = fs::read_to_string(docs).expect("docs/fleet.md");
+    let blocks = text.split("```sql\n").skip(1).filter_map(|block| block.split("```").next());
+    let statements: Vec<String> = blocks
+        .map(|block| block.trim().trim_end_matches(';').replace("DATASET", &dataset.to_string_lossy()))
+        .collect();
+    assert!(statements.len() >= 6, "{statements:?}");
+    let Some(answers) = query(&statements) else { return };
+    for (statement, rows) in statements.iter().zip(&answers).skip(1) {
+        assert_eq!(rows.is_empty(), statement.contains("'lost' GROUP BY"), "{statement}: {rows:?}");
+    }
+    let regressions = answers.iter().find(|rows| rows.iter().any(|row| row.get("slower").is_some()));
+    let worst = &regressions.expect("the query")[0];
+    assert!(worst["function"] == "leaf" && worst["slower"].as_f64().unwrap_or(0.0) > 2.0, "{worst}");
+}
+
+#[test]
+fn spans_are_the_calls_of_the_functions_chosen() {
+    let (_program, recording) = recorded(&[], &[]);
+    let spans = |into: &str| {
+        let file = recording.trace.with_extension(into);
+        let from = recording.trace.to_string_lossy();
+        let run = calltap_run(&[
+            "export",
+            "--to",
+            "otlp",
+            "-F",
+            "outer",
+            "-F",
+            "lea?",
+            "-i",
+            &from,
+            "-o",
+            &file.to_string_lossy(),
+        ]);
+        assert!(run.status.success(), "{}", run.stderr);
+        fs::read_to_string(file).expect("spans")
+    };
+    let text = spans("otlp");
+    assert_eq!(text, spans("again"), "the same ids");
+    let requests: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let all: Vec<&Value> = requests
+        .iter()
+        .flat_map(|request| request["resourceSpans"].as_array().expect("resources"))
+        .flat_map(|resource| resource["scopeSpans"][0]["spans"].as_array().expect("spans"))
+        .collect();
+    let word = |span: &Value, key: &str| span[key].as_str().unwrap_or_default().to_owned();
+    let by_id: BTreeMap<String, &Value> = all.iter().map(|span| (word(span, "spanId"), *span)).collect();
+    assert_eq!(by_id.len(), all.len(), "ids are different");
+    let mut counts = BTreeMap::<String, u32>::new();
+    for span in &all {
+        *counts.entry(word(span, "name")).or_default() += 1;
+        let times = |span: &Value| {
+            ["startTimeUnixNano", "endTimeUnixNano"]
+                .map(|key| word(span, key).parse::<u64>().expect("a number"))
+        };
+        let [start, end] = times(span);
+        assert!(start <= end && word(span, "traceId").len() == 32, "{span}");
+        match by_id.get(&word(span, "parentSpanId")) {
+            None => assert_eq!(span["name"], "outer", "{span}"),
+            Some(parent) => {
+                let [from, to] = times(parent);
+                assert!(from <= start && end <= to, "{span} in {parent}");
+                assert_eq!((&parent["name"], &parent["traceId"]), (&"outer".into(), &span["traceId"]));
+            }
+        }
+    }
+    assert_eq!(counts, BTreeMap::from([("leaf".to_owned(), 4000), ("outer".to_owned(), 40)]));
+    let nothing = calltap_run(&["export", "--to", "otlp", "-i", &recording.trace.to_string_lossy()]);
+    assert!(!nothing.status.success() && nothing.stderr.contains("-F"), "{}", nothing.stderr);
+}

@@ -1,0 +1,228 @@
+//! `--follow`: what the processes of a session become by execve is recorded, too, and what their children become.
+//!
+//! One thread is the tracer of the whole tree. It lets everything pass but execve: there the new program stands still before its first
+//! instruction, and the agent is put into its LD_PRELOAD. From then on it is a process of the session like any other: the agent joins, asks, and the planner
+//! answers. Should we be killed, the kernel lets go of everybody.
+
+use crate::directory::Directory;
+use crate::launch;
+use crate::maps;
+use crate::news::{Followed, News};
+use crate::preload::Stack;
+use crate::proc;
+use crate::seccomp;
+use crate::target::{self, Target};
+use crate::text::ProcessText;
+use crate::threads::{self, Held};
+use crate::tracee::{self, Event, Quiet};
+use calltap_patch::{Avma, Text};
+use calltap_trace::Record;
+use nix::sys::ptrace;
+use nix::unistd::Pid;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::collections::HashSet;
+use std::io::{self, Read};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::mpsc::{self, Sender};
+use std::thread::{self, Scope, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+
+/// We are told of everything by a signal; should one be lost, after this time.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+/// A child of ours is waited for by somebody else, who needs no longer than this.
+const MOMENT: Duration = Duration::from_millis(1);
+/// The kernel has let go of everything after this time.
+const RELEASE: Duration = Duration::from_secs(2);
+
+/// Whom to follow.
+pub struct Follow<'a> {
+    /// Where the new programs find the agent.
+    pub directory: &'a Directory,
+    /// What cannot be followed is told there.
+    pub records: Sender<News>,
+    /// The first process,
+    pub first: u32,
+    /// which we have started.
+    pub started: bool,
+    /// True from when everybody is followed until nobody is left.
+    pub alive: &'a AtomicBool,
+    /// Lets go of everybody.
+    pub stop: &'a AtomicBool,
+}
+
+impl Follow<'_> {
+    /// Follows until nobody is left, or it is told to let go. When this returns, everything that happens from then on is seen.
+    pub fn begin<'s>(self, scope: &'s Scope<'s, '_>) -> ScopedJoinHandle<'s, ()>
+    where
+        Self: 's,
+    {
+        let (begun, beginning) = mpsc::channel();
+        let records = self.records.clone();
+        let following = scope.spawn(move || self.run(begun));
+        if let Ok(Err(why)) = beginning.recv() {
+            let text = format!("nothing is followed: {why}");
+            let _ = records.send(Record::Note { text }.into());
+        }
+        following
+    }
+
+    fn run(self, begun: Sender<Result<(), String>>) {
+        let follow = || self.follow(begun);
+        // In a thread that ends: the kernel then lets go of whatever is still held.
+        let followed = thread::scope(|scope| scope.spawn(follow).join()).unwrap_or_default();
+        self.alive.store(false, Release);
+        let start = Instant::now();
+        let is_held = |tid: &u32| {
+            let status = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
+            proc::field(&status, "TracerPid").is_some_and(|tracer| tracer != "0")
+        };
+        while followed.iter().any(is_held) && start.elapsed() < RELEASE {
+            thread::sleep(MOMENT);
+        }
+    }
+
+    /// Those who are still there.
+    fn follow(&self, begun: Sender<Result<(), String>>) -> HashSet<u32> {
+        let (mut followed, mut told) = (HashSet::new(), HashSet::new());
+        let mut bell = match UnixStream::pair().and_then(|ends| {
+            ends.1.set_nonblocking(true)?;
+            Ok((launch::ring_for_children(ends.0)?, ends.1))
+        }) {
+            Ok(((), bell)) => bell,
+            Err(error) => {
+                let _ = begun.send(Err(error.to_string()));
+                return followed;
+            }
+        };
+        let seized = self.seize_all(&mut followed);
+        let failed = seized.is_err();
+        self.alive.store(!failed, Release);
+        let _ = begun.send(seized);
+        let mut quiet = if failed { Quiet::Nobody } else { Quiet::Yet };
+        while quiet == Quiet::Yet && !self.stop.load(Acquire) {
+            let _ = poll(&mut [PollFd::new(&bell, PollFlags::IN)], Some(&LOOK));
+            let mut rung = [0; 64];
+            while bell.read(&mut rung).is_ok_and(|n| n == rung.len()) {}
+            let child = self.started.then_some(self.first);
+            quiet = loop {
+                match tracee::next(child) {
+                    // (It is there until whoever has started it has seen it.)
+                    Ok((_, Event::ChildEnded)) => thread::sleep(MOMENT),
+                    Ok((tid, event)) => self.pass(tid, event, &mut followed, &mut told),
+                    Err(quiet) => break quiet,
+                }
+            };
+        }
+        followed
+    }
+
+    /// All threads of the first process. (Those that they begin meanwhile are ours by then, or found.)
+    fn seize_all(&self, followed: &mut HashSet<u32>) -> Result<(), String> {
+        loop {
+            let new: Vec<u32> =
+                threads::list(self.first).into_iter().filter(|tid| !followed.contains(tid)).collect();
+            if new.is_empty() {
+                return Ok(());
+            }
+            for tid in new {
+                match tracee::seize(tid) {
+                    Ok(()) => drop(followed.insert(tid)),
+                    // Begun by one that was ours already.
+                    Err(nix::errno::Errno::EPERM) if !followed.is_empty() => drop(followed.insert(tid)),
+                    // It has ended.
+                    Err(_) if proc::state(tid).is_none_or(proc::is_end) => drop(followed.insert(tid)),
+                    Err(errno) => return Err(errno.desc().to_lowercase()),
+                }
+            }
+        }
+    }
+
+    /// Lets an event pass.
+    fn pass(
+        &self,
+        tid: u32,
+        event: Event,
+        followed: &mut HashSet<u32>,
+        told: &mut HashSet<(String, String)>,
+    ) {
+        match event {
+            Event::Ended => {
+                followed.remove(&tid);
+                return;
+            }
+            Event::Exec(former) if former != tid => drop(followed.remove(&former)),
+            _ => {}
+        }
+        followed.insert(tid);
+        match event {
+            Event::Stop => tracee::stay_stopped(tid),
+            Event::Signal(signal) => tracee::run(tid, signal),
+            Event::Exec(_) => {
+                if let Err(why) = self.enter(tid) {
+                    let name = program(tid);
+                    // (Once: a tree runs the same program many times.)
+                    if told.insert((name.clone(), why.clone())) {
+                        let text = format!("not followed: {name} (process {tid}): {why}");
+                        let _ = self.records.send(Record::Note { text }.into());
+                    }
+                }
+                tracee::run(tid, 0);
+            }
+            _ => tracee::run(tid, 0),
+        }
+    }
+
+    /// Has a program that stands at its first instruction load the agent. Why not, for people.
+    fn enter(&self, pid: u32) -> Result<(), String> {
+        let failed = |error: io::Error| error.to_string();
+        if !target::is_64_bit(pid).map_err(failed)? {
+            return Err("a 32-bit program".into());
+        }
+        let target = Target::of_child(pid).ok_or("it has ended")?;
+        let mut regs = ptrace::getregs(Pid::from_raw(pid as i32)).map_err(|errno| errno.to_string())?;
+        let regions = maps::read(pid).map_err(failed)?;
+        let end = regions.iter().find(|region| (region.start..region.end).contains(&regs.rsp));
+        let mut text = ProcessText::open(pid).map_err(failed)?;
+        let stack = end.and_then(|region| Stack::read(&mut text, regs.rsp, region.end));
+        let stack = stack.ok_or("its arguments could not be read")?;
+        if stack.is_secure() {
+            return Err(
+                "set-user-ID, set-group-ID or with capabilities: the dynamic linker loads no agent".into()
+            );
+        }
+        if !stack.is_dynamic() {
+            return Err("statically linked: no dynamic linker loads the agent".into());
+        }
+        let agent = self.directory.agent_to_preload();
+        self.directory.is_seen_by(&target)?;
+        if proc::is_filtered(pid) {
+            let filters = Held::filters_of(pid);
+            match filters.as_deref().map(seccomp::forbids) {
+                Ok(None) => {}
+                Ok(Some(call)) => {
+                    return Err(format!("its seccomp filter does not allow {call}, which the agent needs"));
+                }
+                Err(errno) => {
+                    return Err(format!("it runs under a seccomp filter that cannot be read ({errno})"));
+                }
+            }
+        }
+        let (at, bytes) = stack.with(agent.as_os_str().as_encoded_bytes()).ok_or("its stack has no room")?;
+        text.write(Avma(at), &bytes).map_err(|errno| format!("its stack could not be written: {errno}"))?;
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let parent = proc::field(&status, "PPid").and_then(|pid| pid.parse().ok()).unwrap_or(0);
+        let _ = self.records.send(News::Followed(Followed { pid, parent, comm: target.name }));
+        // From here on it has one more variable, or the stack as it was.
+        regs.rsp = at;
+        ptrace::setregs(Pid::from_raw(pid as i32), regs).map_err(|errno| errno.to_string())
+    }
+}
+
+/// The file name of a process's program.
+fn program(pid: u32) -> String {
+    let path = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    let name = path.file_name().unwrap_or_else(|| Path::new("?").as_os_str());
+    name.to_string_lossy().replace(char::is_control, "?")
+}
