@@ -311,7 +311,10 @@ impl Filesystem for Files {
         let waits = !OFlags::from_bits_retain(flags.0 as u32).contains(OFlags::NONBLOCK);
         let read = room.server.tracefs().read(handle, offset, size as usize, waits);
         match read {
-            Ok(Read::Data(data)) => reply.data(&data),
+            Ok(Read::Data(data)) => {
+                reply.data(&data);
+                room.server.tracefs().read_ahead(handle, size as usize);
+            }
             Ok(Read::Wait) if !waits => reply.error(Errno::EAGAIN),
             Ok(Read::Wait) => room.waiting.add(handle, size as usize, request.pid(), reply),
             Err(error) => reply.error(errno(error)),
@@ -351,6 +354,9 @@ impl Filesystem for Files {
             }
             let comm = if is_mark { comm(tid) } else { String::new() };
             let written = server.tracefs().write(handle, &data, tid, &comm, now);
+            if !is_mark {
+                worker::introduce(server);
+            }
             let done =
                 written.and_then(
                     |taken| if is_mark { Ok(taken) } else { worker::carry_out(server).map(|()| taken) },

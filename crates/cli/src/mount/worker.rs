@@ -1,7 +1,7 @@
 //! Operations in the order in which they came, one after the other: some need the process, and nobody else shall wait for that.
 
 use super::server::Server;
-use calltap_session::{Answer, Request};
+use calltap_session::{Answer, Request, monotonic_ns};
 use calltap_tracefs::{Effects, Refresh};
 use rustix::io::Errno;
 use std::fs;
@@ -59,6 +59,16 @@ pub fn rename(server: &Server, inode: u64) {
     }
 }
 
+/// Tells the directory of the threads that were listed before they were seen.
+pub fn introduce(server: &Server) {
+    let strangers = server.tracefs().strangers();
+    for tid in strangers {
+        if let Ok(comm) = fs::read_to_string(format!("/proc/{}/task/{tid}/comm", server.pid)) {
+            server.tracefs().introduce(tid, server.pid, comm.trim_end());
+        }
+    }
+}
+
 /// Does in the process what an operation has come to.
 pub fn carry_out(server: &Server) -> Result<(), Errno> {
     let (effects, words) = {
@@ -70,7 +80,10 @@ pub fn carry_out(server: &Server) -> Result<(), Errno> {
         (effects, tracefs.words())
     };
     let ask = |request| match server.mailbox.ask(request) {
-        Some(Answer::Refused(_)) => Err(Errno::IO),
+        Some(Answer::Refused(why)) => {
+            server.tracefs().refused(&why, monotonic_ns());
+            Err(Errno::IO)
+        }
         Some(_) => Ok(()),
         None => Err(Errno::NODEV),
     };
