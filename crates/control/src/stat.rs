@@ -34,12 +34,12 @@ pub fn write_duration(text: &mut String, ns: u64) {
     put(&mut cell[..length], us);
     let room = 7usize.saturating_sub(length).min(3);
     if room > 0 {
+        let digits = [below / 100, below / 10 % 10, below % 10].map(|digit| b'0' + digit as u8);
         cell[length] = b'.';
-        let decimals = &mut cell[length + 1..length + 1 + room];
-        decimals.fill(b'0');
-        put(decimals, below / [1000, 100, 10, 1][room]);
+        cell[length + 1..length + 4].copy_from_slice(&digits);
         length += 1 + room;
     }
+    // (Over decimals for which there is no room.)
     cell[length..length + 4].copy_from_slice(b" us ");
     let shown = &cell[..length.max(8) + 4];
     text.push_str(std::str::from_utf8(shown).unwrap_or_default());

@@ -87,14 +87,16 @@ impl Reader {
             return;
         }
         let Some(record) = self.records.get(at) else { return };
-        let next = match record.what {
-            What::Enter { .. } => {
-                let mut later = (at + 1..=at + AHEAD).map_while(|at| Some((at, self.records.get(at)?)));
+        let after = self.records.get(at + 1);
+        self.shown.next = after.map(|next| next.time);
+        let next = match (&record.what, after) {
+            (What::Enter { .. }, Some(next)) if next.tid == record.tid => Some((at + 1, next)),
+            (What::Enter { .. }, _) => {
+                let mut later = (at + 2..=at + AHEAD).map_while(|at| Some((at, self.records.get(at)?)));
                 later.find(|(_, next)| next.tid == record.tid)
             }
             _ => None,
         };
-        self.shown.next = self.records.get(at + 1).map(|next| next.time);
         let told =
             self.format.write(&mut self.window, symbols, &mut self.shown, record, next.map(|(_, next)| next));
         if let (true, Some((place, _))) = (told, next) {

@@ -13,7 +13,7 @@ use crate::instance::Instance;
 use crate::nodes::{Dir, Entry, Kind, Node};
 use crate::options::{Flag, Options};
 use crate::symbols::Symbols;
-use crate::tokens::resolve;
+use crate::tokens::{resolve, waiting};
 use calltap_control::TRACE;
 use calltap_session::{Listed, Profiled, TracerWords, Words};
 use calltap_trace::{Batch, ClockKind, ClockMap, ClockPair, Record as TraceRecord, ThreadId, TracerKind};
@@ -139,6 +139,9 @@ impl Tracefs {
 
     /// With `function-fork`, a new thread is listed where those are from whose process it comes: who of them has made it, nobody knows.
     fn follow(&mut self, process: u32, group: u32, tid: u32) {
+        if !self.is_stranger(tid) {
+            return;
+        }
         let is_first = !self.symbols.has_group(group);
         let parent = self.processes.get(process as usize).and_then(|(_, parent)| *parent);
         let family = match parent.and_then(|parent| self.processes.get(parent as usize)) {
@@ -213,13 +216,18 @@ impl Tracefs {
         }
     }
 
-    /// The listed threads of which nothing is known yet.
-    pub fn strangers(&self) -> Vec<u32> {
-        let listed = self.instances.iter().flat_map(|instance| instance.pids.iter().flatten());
-        listed.copied().filter(|tid| self.symbols.group(*tid).is_none()).collect()
+    /// Does it matter which threads are there already? (Those that come later are followed.)
+    pub fn follows(&self) -> bool {
+        let follows = |instance: &Instance| instance.pids.iter().any(|list| !list.is_empty());
+        self.instances.iter().any(|instance| instance.options.has(FOLLOWS) && follows(instance))
     }
 
-    /// A thread is one of this process, and has this name.
+    /// Is nothing known of a thread?
+    pub fn is_stranger(&self, tid: u32) -> bool {
+        self.symbols.group(tid).is_none()
+    }
+
+    /// A thread is there, of this process and with this name.
     pub fn introduce(&mut self, tid: u32, group: u32, comm: &str) {
         self.symbols.add_thread(tid, group, comm);
     }
@@ -302,6 +310,15 @@ impl Tracefs {
             ) => Some(Refresh::Functions),
             _ => self.stale.then_some(Refresh::Functions),
         }
+    }
+
+    /// Was a library opened since, while a filter waits for one?
+    pub fn is_behind(&self) -> bool {
+        let tracers = || self.instances.iter().flat_map(|instance| &instance.words.tracers);
+        self.stale
+            && tracers().any(|tracer| {
+                [&tracer.filter, &tracer.notrace].into_iter().any(|words| waiting(words).next().is_some())
+            })
     }
 
     /// Is it written to by whoever marks what happens?

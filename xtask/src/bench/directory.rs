@@ -15,6 +15,8 @@ use std::time::Instant;
 
 const FUNCTIONS: usize = 20_000;
 const CALLS: usize = 1_000_000;
+/// What a million calls take until somebody comes to read them: none shall be lost.
+const MEMORY: &str = "64M";
 
 /// Calls `work` so often for every line that it reads.
 const MAIN: &str = r#"
@@ -74,7 +76,9 @@ impl Mounted {
     fn new(bench: &Bench, pid: &str) -> Result<Mounted> {
         let place = bench.place.join("directory");
         fs::create_dir_all(&place)?;
-        shell::status(Command::new(&bench.calltap).args(["mount", "-p", pid]).arg(&place))?;
+        shell::status(
+            Command::new(&bench.calltap).args(["mount", "-p", pid, "--buffer-size", MEMORY]).arg(&place),
+        )?;
         Ok(Mounted(place))
     }
 
@@ -108,6 +112,7 @@ pub fn table(bench: &Bench) -> Result<String> {
         let trace = bench.place.join("directory.trace");
         let mut record = Command::new(&bench.calltap);
         record.args(["record", "--quiet", "-p", &pid, "--tracer", tracer, "-F", "work"]);
+        record.args(["--buffer-size", MEMORY]);
         record.args(["--max-overhead", "none", "-o"]).arg(&trace);
         let mut record = record.stderr(Stdio::null()).spawn()?;
         // (Whoever is there answers.)

@@ -24,7 +24,8 @@ const GENERATION: Generation = Generation(0);
 
 /// Directories as a file system: of one process, or of several in a hall.
 pub struct Files {
-    rooms: Arc<Rooms>,
+    /// The directories.
+    pub rooms: Arc<Rooms>,
     hall: Option<Arc<Hall>>,
     mounted: SystemTime,
 }

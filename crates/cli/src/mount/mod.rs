@@ -238,6 +238,7 @@ fn hold(files: Files, source: &str, place: &Path, over: &dyn Fn() -> bool, end: 
     // Whoever may read and write what is told by owner and mode; without privileges the system allows the owner alone.
     let is_root = rustix::process::geteuid().is_root();
     config.acl = if is_root { SessionACL::All } else { SessionACL::Owner };
+    let rooms = Arc::clone(&files.rooms);
     let session = fuser::Session::new(files, place, &config)
         .with_context(|| format!("{}: cannot be mounted on", place.display()))?;
     let guard = guard::Guard::new(place);
@@ -251,6 +252,7 @@ fn hold(files: Files, source: &str, place: &Path, over: &dyn Fn() -> bool, end: 
         rustix::stdio::dup2_stderr(&nowhere)?;
     }
     while !session.guard.is_finished() && !over() {
+        rooms.tend();
         thread::sleep(LOOK);
     }
     // Readers that wait get the end of the file.

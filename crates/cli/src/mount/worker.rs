@@ -59,12 +59,23 @@ pub fn rename(server: &Server, inode: u64) {
     }
 }
 
-/// Tells the directory of the threads that were listed before they were seen.
+/// Tells the directory which threads there are, if those that come later are to be followed: of the process, and of its children.
 pub fn introduce(server: &Server) {
-    let strangers = server.tracefs().strangers();
-    for tid in strangers {
-        if let Ok(comm) = fs::read_to_string(format!("/proc/{}/task/{tid}/comm", server.pid)) {
-            server.tracefs().introduce(tid, server.pid, comm.trim_end());
+    if !server.tracefs().follows() {
+        return;
+    }
+    let mut processes = vec![server.pid];
+    while let Some(pid) = processes.pop() {
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        for tid in tasks.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()) {
+            let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/task/{tid}/{name}"));
+            if server.tracefs().is_stranger(tid)
+                && let Ok(comm) = read("comm")
+            {
+                server.tracefs().introduce(tid, pid, comm.trim_end());
+            }
+            let children = read("children").unwrap_or_default();
+            processes.extend(children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
         }
     }
 }
