@@ -457,9 +457,17 @@ fn a_filter_waits_for_its_library_whoever_looks() {
     thread::sleep(Duration::from_millis(100));
     kill(mounted.resident.pid, libc::SIGUSR1);
     let ended = ends_within(&mut head, Duration::from_secs(60));
+    if ended.is_none() {
+        let _ = head.kill();
+    }
     let mut line = String::new();
     head.stdout.take().expect("piped").read_to_string(&mut line).expect("text");
     assert!(ended.is_some() && line.contains(": trace_printk_irq_work <-work"), "{line}");
+    let sets = ["set_ftrace_filter", "enabled_functions"].map(|name| mounted.cat(name));
+    assert_eq!(
+        sets,
+        ["trace_printk_irq_work [trace_printk.so]\n", "trace_printk_irq_work [trace_printk.so] (1)\n"]
+    );
     // When it is gone nothing is left in the set, which is not the same as everything.
     kill(mounted.resident.pid, libc::SIGUSR2);
     await_that("it is closed", || mounted.cat("set_ftrace_filter").is_empty());

@@ -242,6 +242,15 @@ pub fn waiting(words: &[String]) -> impl Iterator<Item = &String> {
     words.iter().rev().filter(|word| word.contains(MOD))
 }
 
+/// The words that name functions by now. Where all wait for their modules that is nothing, which is not the same as no words.
+pub fn present(words: &[String]) -> Vec<String> {
+    let mut present: Vec<String> = words.iter().filter(|word| !word.contains(MOD)).cloned().collect();
+    if present.is_empty() && !words.is_empty() {
+        present.push("!*".into());
+    }
+    present
+}
+
 /// Modules were loaded: words that waited for them become those of their functions. True if any did.
 pub fn resolve(words: &mut Vec<String>, functions: &[Listed]) -> bool {
     let mut any = false;

@@ -13,7 +13,7 @@ use crate::instance::Instance;
 use crate::nodes::{Dir, Entry, Kind, Node};
 use crate::options::{Flag, Options};
 use crate::symbols::Symbols;
-use crate::tokens::{resolve, waiting};
+use crate::tokens::{present, resolve, waiting};
 use calltap_control::TRACE;
 use calltap_session::{Listed, Profiled, TracerWords, Words};
 use calltap_trace::{Batch, ClockKind, ClockMap, ClockPair, Record as TraceRecord, ThreadId, TracerKind};
@@ -259,6 +259,9 @@ impl Tracefs {
     pub fn words(&self) -> Words {
         let mut tracers: Vec<TracerWords> = self.instances.iter().flat_map(Instance::tracers).collect();
         tracers.extend(self.stack_tracers());
+        for tracer in &mut tracers {
+            (tracer.filter, tracer.notrace) = (present(&tracer.filter), present(&tracer.notrace));
+        }
         let default = self.instances[0].words.default.clone();
         Words { tracers, default, ..Words::default() }
     }
@@ -312,13 +315,10 @@ impl Tracefs {
         }
     }
 
-    /// Was a library opened since, while a filter waits for one?
-    pub fn is_behind(&self) -> bool {
-        let tracers = || self.instances.iter().flat_map(|instance| &instance.words.tracers);
-        self.stale
-            && tracers().any(|tracer| {
-                [&tracer.filter, &tracer.notrace].into_iter().any(|words| waiting(words).next().is_some())
-            })
+    /// Does a filter wait for a library?
+    pub fn awaits_library(&self) -> bool {
+        let mut tracers = self.instances.iter().flat_map(|instance| &instance.words.tracers);
+        tracers.any(|tracer| waiting(&tracer.filter).chain(waiting(&tracer.notrace)).next().is_some())
     }
 
     /// Is it written to by whoever marks what happens?

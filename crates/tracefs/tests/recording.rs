@@ -829,3 +829,10 @@ fn the_log_says_what_was_wrong_and_where() {
     world.tracefs.release(handle);
     assert!(world.cat("error_log").contains("no function matches 'bad'"));
 }
+
+#[test]
+fn a_filter_that_only_waits_names_nothing() {
+    let world = World::after("function > current_tracer\n*:mod:later > set_ftrace_filter");
+    assert!(world.tracefs.awaits_library());
+    assert_eq!(world.tracefs.words().tracers[0].filter, ["!*"]);
+}

@@ -45,9 +45,9 @@ impl Room {
         self.open.load(Acquire) > 0
     }
 
-    /// Has filters that wait for a library find it, once it is there.
+    /// Has filters that wait for a library find it, once it is there. (Of one in which nothing is wanted no event tells.)
     fn tend(self: &Arc<Room>) {
-        if self.server.tracefs().is_behind() && !self.told.swap(true, AcqRel) {
+        if self.server.tracefs().awaits_library() && !self.told.swap(true, AcqRel) {
             let own = Arc::clone(self);
             self.worker.send(move |server| {
                 worker::refresh(server, None);
