@@ -15,19 +15,20 @@ use std::time::Instant;
 
 const FUNCTIONS: usize = 20_000;
 const CALLS: usize = 1_000_000;
-/// What a million calls take until somebody comes to read them: none shall be lost.
+/// For the same reason.
 const MEMORY: &str = "64M";
 
-/// Calls `work` so often for every line that it reads.
+/// Calls `work` so often for every line that it reads, and gives whoever records that time to follow: none shall be lost.
 const MAIN: &str = r#"
 #include <stdio.h>
+#include <unistd.h>
 static volatile long sum;
 void work(long n) { sum += n; }
 int main(void) {
     puts("ready");
     fflush(stdout);
     for (char line[80]; fgets(line, sizeof line, stdin);) {
-        for (long n = 0; n < CALLS; n++) work(n);
+        for (long n = 0; n < CALLS; n++) { work(n); if (n % 5000 == 0) usleep(2000); }
         puts("done");
         fflush(stdout);
     }
