@@ -371,11 +371,11 @@ impl Filesystem for Files {
         if is_mark { write(&room.server) } else { room.worker.send(write) }
     }
 
-    fn flush(&self, _: &Request, inode: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+    fn flush(&self, request: &Request, inode: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
         let found = if self.hall(inode).is_some() { None } else { self.rooms.find(handle.0) };
         let Some((room, handle)) = found else { return reply.ok() };
         // (A program that becomes another closes files while its memory is locked: whoever looks at it then waits for us.)
-        if !room.server.tracefs().is_written(handle) {
+        if !room.server.tracefs().is_written(handle, request.pid()) {
             return reply.ok();
         }
         room.worker.send(move |server| {

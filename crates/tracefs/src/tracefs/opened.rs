@@ -71,7 +71,7 @@ impl Tracefs {
         }
         let handle = self.next_handle;
         self.next_handle += 1;
-        self.handles.insert(handle, Handle { node, kind, arg, written: false, content });
+        self.handles.insert(handle, Handle { node, kind, arg, written: false, writer: 0, content });
         Ok(handle)
     }
 
@@ -207,7 +207,7 @@ impl Tracefs {
         now_ns: u64,
     ) -> Result<usize, Errno> {
         let open = self.handles.get_mut(&handle).ok_or(Errno::BADF)?;
-        open.written = true;
+        (open.written, open.writer) = (true, tid);
         let (id, kind, arg) = (open.node.instance, open.kind, open.arg);
         let place = self.instances.iter().position(|instance| instance.id == id).ok_or(Errno::NODEV)?;
         let instance = &mut self.instances[place];
@@ -266,11 +266,13 @@ impl Tracefs {
         })
     }
 
-    /// Does closing a file take something over? Else it shall not wait for anything.
-    pub fn is_written(&self, handle: u64) -> bool {
+    /// Does it take something over if this thread closes a file? Else it shall not wait for anything: a child that has inherited the file closes it as it
+    /// becomes another program, with its memory locked, which whoever looks for our processes waits for.
+    pub fn is_written(&self, handle: u64, tid: u32) -> bool {
+        let written = |open: &Handle| open.written && open.writer == tid;
         self.handles
             .get(&handle)
-            .is_some_and(|open| open.written && matches!(open.content, Content::Draft(_)))
+            .is_some_and(|open| written(open) && matches!(open.content, Content::Draft(_)))
     }
 
     /// Somebody has closed the file; others may have it open still.
