@@ -27,14 +27,25 @@ pub fn parse(text: &str) -> Result<u64, Refusal> {
     digits.parse().map_err(|_| Refusal::new(Errno::RANGE, "too large a number"))
 }
 
-/// Adds a number to a text, with so many digits and blanks at least. (What is shown a million times has no time for more.)
-pub fn write(text: &mut String, mut number: u64, width: usize, fill: char) {
-    let (mut digits, mut at) = ([0; 20], 20);
-    while number > 0 || at == 20 {
+/// Adds a number to a text, with so many digits and blanks at least (20 at most). (What is shown a million times has no time for more.)
+pub fn write(text: &mut String, number: u64, width: usize, fill: u8) {
+    let mut digits = [fill; LONGEST];
+    let start = put(&mut digits, number);
+    // (In one piece: that is what takes time.)
+    let shown = &digits[start.min(LONGEST.saturating_sub(width))..];
+    text.push_str(std::str::from_utf8(shown).unwrap_or_default());
+}
+
+/// Digits of the largest number.
+const LONGEST: usize = 20;
+
+/// Puts a number at the end of a field: where it begins.
+pub fn put(field: &mut [u8], mut number: u64) -> usize {
+    let mut at = field.len();
+    while at > 0 && (number > 0 || at == field.len()) {
         at -= 1;
-        digits[at] = b'0' + (number % 10) as u8;
+        field[at] = b'0' + (number % 10) as u8;
         number /= 10;
     }
-    (20 - at..width).for_each(|_| text.push(fill));
-    text.push_str(std::str::from_utf8(&digits[at..]).unwrap_or_default());
+    at
 }

@@ -1,6 +1,6 @@
 //! `trace_stat/function0`: the table of the function profiler, in the kernel's form.
 
-use crate::number::write as write_number;
+use crate::number::put;
 use calltap_session::Profiled;
 use std::fmt::Write;
 
@@ -27,17 +27,22 @@ pub fn table(rows: &[Profiled]) -> String {
 
 /// Microseconds in seven digits at most, as function_graph prints them: up to three decimals, ` us `, and blanks up to the end of the column.
 pub fn write_duration(text: &mut String, ns: u64) {
-    let start = text.len();
-    write_number(text, ns / 1000, 1, ' ');
-    let room = 7usize.saturating_sub(text.len() - start).min(3);
+    let (us, below) = (ns / 1000, ns % 1000);
+    // (Made in one piece, as every line of function_graph has one.)
+    let mut cell = [b' '; 28];
+    let mut length = us.checked_ilog10().map_or(1, |more| more as usize + 1);
+    put(&mut cell[..length], us);
+    let room = 7usize.saturating_sub(length).min(3);
     if room > 0 {
-        text.push('.');
-        let scale = [1000, 100, 10, 1][room];
-        write_number(text, ns % 1000 / scale, room, '0');
+        let digits = [below / 100, below / 10 % 10, below % 10].map(|digit| b'0' + digit as u8);
+        cell[length] = b'.';
+        cell[length + 1..length + 4].copy_from_slice(&digits);
+        length += 1 + room;
     }
-    let padding = 8usize.saturating_sub(text.len() - start);
-    text.push_str(" us ");
-    (0..padding).for_each(|_| text.push(' '));
+    // (Over decimals for which there is no room.)
+    cell[length..length + 4].copy_from_slice(b" us ");
+    let shown = &cell[..length.max(8) + 4];
+    text.push_str(std::str::from_utf8(shown).unwrap_or_default());
 }
 
 fn duration(ns: u64) -> String {

@@ -1,5 +1,7 @@
-// Functions with the names of some of the kernel's, called all the time, for the kernel's own tests of ftrace.
+// Functions with the names of some of the kernel's, called all the time, for the kernel's own tests of ftrace. Argument: a module, which it has open from SIGUSR1 to SIGUSR2.
+#include <dlfcn.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -25,8 +27,14 @@ FUNCTION(trylock_page)
 FUNCTION(cgroup_unlock)
 __attribute__((noinline)) void schedule(void) { usleep(500); calls++; }
 __attribute__((noinline)) void kernel_clone(void) { _raw_spin_lock(); _raw_spin_unlock(); calls++; }
+static volatile sig_atomic_t wanted;
+static void want(int signal) { wanted = signal == SIGUSR1; }
 static void *work(void *argument) {
-    for (;;) {
+    for (void *module = NULL;;) {
+        if (wanted && !module) module = dlopen(argument, RTLD_NOW);
+        void (*in_module)(void) = module ? dlsym(module, "trace_printk_irq_work") : NULL;
+        if (in_module) in_module();
+        if (!wanted && module) module = dlclose(module) ? module : NULL;
         schedule();
         kernel_clone();
         scheduler_tick();
@@ -50,9 +58,11 @@ static void *work(void *argument) {
     }
     return argument;
 }
-int main(void) {
+int main(int argc, char **argv) {
     pthread_t thread;
-    pthread_create(&thread, NULL, work, NULL);
+    signal(SIGUSR1, want);
+    signal(SIGUSR2, want);
+    pthread_create(&thread, NULL, work, argc > 1 ? argv[1] : NULL);
     puts("ready");
     fflush(stdout);
     for (char c; read(0, &c, 1) == 1;) {}

@@ -73,11 +73,15 @@ struct Report {
 }
 
 impl Report {
-    fn of(file: &Path, has_time: bool) -> Report {
+    fn lines(file: &Path) -> Vec<String> {
         let options = ["-t", "-O", "tailprint", "-O", "depth", "-O", "parent", "-O", "indent=0"];
+        lines_of("trace-cmd", &[&["report"], &options[..], &["-i"]].concat(), file)
+    }
+
+    fn of(lines: &[String], has_time: bool) -> Report {
         let mut report = Report::default();
         let mut before = 0;
-        for line in lines_of("trace-cmd", &[&["report"], &options[..], &["-i"]].concat(), file) {
+        for line in lines {
             if line.starts_with("cpus=") {
                 continue;
             }
@@ -267,9 +271,9 @@ fn displayed(recording: &Recording) {
     let traced = |kind: &str| kinds.iter().any(|tracer| tracer["kind"] == kind);
     let (function, graph) = (traced("function"), traced("function_graph"));
     let files = ["6", "7"].map(|version| export(recording, "trace-cmd", version));
-    let reports = files.each_ref().map(|file| lines_of("trace-cmd", &["report", "-t", "-i"], file));
-    assert!(reports[0] == reports[1], "{what}: versions 6 and 7 differ");
-    let mut report = Report::of(&files[0], has_time);
+    let [lines, others] = files.each_ref().map(|file| Report::lines(file));
+    assert!(lines == others, "{what}: versions 6 and 7 differ");
+    let mut report = Report::of(&lines, has_time);
     assert_eq!(report.dropped, lost, "{what}: lost");
     let names = tasks(&info);
     for (tid, task) in &report.tasks {
@@ -302,7 +306,10 @@ fn displayed(recording: &Recording) {
         }
     }
     assert!(report.calls.is_empty() && report.marks.is_empty(), "{what}: calls of threads that have none");
-    files.iter().for_each(|file| in_kernelshark(what, file, &all, graph, function, lost));
+    // (KernelShark takes its time, and trace-cmd has seen that both versions say the same.)
+    let many = all.values().map(Vec::len).sum::<usize>() > 10_000;
+    let shown = files.iter().skip(usize::from(many));
+    shown.for_each(|file| in_kernelshark(what, file, &all, graph, function, lost));
 }
 
 /// The program that asks KernelShark's library; None where that is not installed.
@@ -387,9 +394,11 @@ fn named_threads_with_every_tracer_and_every_clock() {
 }
 
 #[test]
-fn names_of_cpp_and_rust_have_their_blanks_replaced() {
-    check(&compile(GCC, &["throws.cpp"], &[]), &[vec![], vec!["--tracer", "function"]], &[]);
-    check(&compile_rust("panics.rs", &[]), &plain(), &[]);
+fn names_of_rust_have_their_blanks_replaced() {
+    // (Without those that are called most: it is about names.)
+    let most = ["*fetch_add*", "__rustc::*", "*drop_in_place*", "*black_box*", "panics::deep"];
+    let flags = most.iter().flat_map(|name| ["-N", name]).collect();
+    check(&compile_rust("panics.rs", &[]), &[flags], &[]);
 }
 
 #[test]
@@ -430,15 +439,6 @@ fn no_events_are_a_file_without_any() {
 }
 
 #[test]
-fn losses_are_seen() {
-    let flags = vec!["--overwrite", "--buffer-size", "1M"];
-    let program = compile(GCC, &["threads.c"], &[]);
-    let recording = record(&program, &flags, &Expect { arguments: &["busy"], ..Expect::default() });
-    assert_ne!(recording.info()["calls"]["lost"], 0);
-    displayed(&recording);
-}
-
-#[test]
 fn what_is_left_of_a_trace_that_was_cut_off() {
     let program = compile(GCC, &["timeline.c"], &[]);
     let recording = record(&program, &[], &Expect::default());
@@ -450,18 +450,31 @@ fn what_is_left_of_a_trace_that_was_cut_off() {
 }
 
 #[test]
-fn what_cannot_be_read_any_more_is_missing() {
+fn losses_are_seen() {
+    let flags = vec!["--overwrite", "--buffer-size", "1M"];
     let program = compile(GCC, &["threads.c"], &[]);
-    let recording = record(&program, &[], &Expect { arguments: &["busy"], ..Expect::default() });
+    let recording = record(&program, &flags, &Expect { arguments: &["busy"], ..Expect::default() });
+    assert_ne!(recording.info()["calls"]["lost"], 0);
+    displayed(&recording);
+}
+
+#[test]
+fn names_of_cpp_have_their_blanks_replaced_and_what_cannot_be_read_any_more_is_missing() {
+    let program = compile(GCC, &["throws.cpp"], &[]);
+    displayed(&record(&program, &["--tracer", "function"], &Expect::default()));
+    let recording = record(&program, &[], &Expect::default());
+    displayed(&recording);
     if !have("trace-cmd") {
         return;
     }
-    let whole = Report::of(&export(&recording, "trace-cmd", "6"), true);
+    let report = || Report::of(&Report::lines(&export(&recording, "trace-cmd", "6")), true);
+    let whole = report();
     let mut bytes = std::fs::read(&recording.trace).expect("a trace");
     let middle = bytes.len() / 2;
     bytes[middle] ^= 0xff;
     std::fs::write(&recording.trace, &bytes).expect("writable");
-    let rest = Report::of(&export(&recording, "trace-cmd", "6"), true);
-    assert_eq!(whole.dropped, 0);
-    assert!(rest.dropped > 0 && rest.calls.len() == whole.calls.len(), "{}", rest.dropped);
+    let rest = report();
+    let calls = |report: &Report| report.calls.values().map(Vec::len).sum::<usize>();
+    assert!(whole.dropped == 0 && rest.dropped > 0, "{} are missing", rest.dropped);
+    assert!((1..calls(&whole)).contains(&calls(&rest)), "{} calls of {}", calls(&rest), calls(&whole));
 }

@@ -1,7 +1,8 @@
 //! What small files read as, and what writing a value to them does.
 
 use crate::clocks::{CLOCKS, Clock};
-use crate::instance::{Instance, Snapshot};
+use crate::errors::Wrong;
+use crate::instance::{Instance, STACK_TRACE, Snapshot};
 use crate::nodes::{CONTROL, Kind};
 use crate::options::OPTIONS;
 use crate::ring::Ring;
@@ -142,6 +143,7 @@ impl Tracefs {
             Kind::EventId => number(formats::EVENTS.get(usize::from(arg)).map_or(0, id)),
             Kind::Kallsyms => self.symbols.kallsyms(),
             Kind::Dump => instance.dumped.clone(),
+            Kind::ErrorLog => instance.errors.text(),
             Kind::EventsEnable => "0\n".into(),
             Kind::Ftraced => self.control(instance, "ftraced_enabled"),
             _ => String::new(),
@@ -164,20 +166,23 @@ impl Tracefs {
     }
 
     /// A value was written to a file of an instance.
-    pub(crate) fn write_value(&mut self, id: u32, kind: Kind, arg: u16, text: &str) -> Result<(), Errno> {
+    pub(crate) fn write_value(&mut self, id: u32, kind: Kind, arg: u16, text: &str) -> Result<(), Wrong> {
         let Tracefs { instances, symbols, profile, effects, separate, processors, clock: recorded, .. } =
             self;
         let Some(instance) = instances.iter_mut().find(|instance| instance.id == id) else {
-            return Err(Errno::NODEV);
+            return Err(Errno::NODEV.into());
         };
         let busy = instance.piped || instance.raw_pipes > 0;
-        let number = || parse_number(text).map_err(|refusal| refusal.errno);
-        let flag = || number().and_then(|n| if n > 1 { Err(Errno::INVAL) } else { Ok(n == 1) });
-        let mut control = |instance: &mut Instance, name: &str| {
+        let number = || parse_number(text).map_err(Wrong::from);
+        let within = |most: u64| {
+            number().and_then(|n| {
+                if n > most { Err(Wrong::argument(format!("more than {most}"))) } else { Ok(n) }
+            })
+        };
+        let mut control = |instance: &mut Instance, name: &str| -> Result<(), Wrong> {
             let words = instance.words.clone();
             let mut model = Model { words, functions: symbols.functions(), profile };
-            let file = File::named(name).map_err(|refusal| refusal.errno)?;
-            let effect = model.write(file, text, Open::Truncate).map_err(|refusal| refusal.errno)?;
+            let effect = model.write(File::named(name)?, text, Open::Truncate)?;
             instance.words = model.words;
             effects.resets_profile |= effect.resets_profile;
             effects.selects = true;
@@ -185,15 +190,12 @@ impl Tracefs {
         };
         match kind {
             Kind::CurrentTracer => {
-                let name = text.trim();
-                if !["function", "function_graph", "nop"].contains(&name) {
-                    return Err(Errno::INVAL);
-                }
-                if name == instance.tracer_name() {
+                if text.trim() == instance.tracer_name() {
                     return Ok(());
                 }
-                if busy {
-                    return Err(Errno::BUSY);
+                if busy && ["function", "function_graph", "nop"].contains(&text.trim()) {
+                    let why = "somebody has trace_pipe open".into();
+                    return Err(Wrong { errno: Errno::BUSY, why, at: 0 });
                 }
                 control(instance, "current_tracer")?;
                 if !*separate {
@@ -214,17 +216,15 @@ impl Tracefs {
             Kind::MaxGraphDepth => instance.max_depth = number()? as u32,
             Kind::Threshold => instance.threshold_us = number()?,
             Kind::MaxLatency => drop(number()?),
-            Kind::Percent => {
-                instance.percent = number().and_then(|n| if n > 100 { Err(Errno::INVAL) } else { Ok(n) })?
-            }
+            Kind::Percent => instance.percent = within(100)?,
             Kind::BufferKb => match number()? {
-                0 => return Err(Errno::INVAL),
+                0 => return Err(Wrong::argument("a buffer has at least 1 kB")),
                 kb => instance.set_kb(kb),
             },
             Kind::SubbufKb => {
                 let kb = number()?.div_ceil(4).max(1).next_power_of_two() * 4;
                 if kb > 512 {
-                    return Err(Errno::INVAL);
+                    return Err(Wrong::argument("more than 512"));
                 }
                 instance.subbuf_kb = kb;
                 instance.clear();
@@ -232,16 +232,19 @@ impl Tracefs {
             Kind::Clock => {
                 let mut known = CLOCKS.iter();
                 let named = |(name, clock): &(&str, Clock)| *name == text.trim() && clock.exists(*recorded);
-                instance.set_clock(known.position(named).ok_or(Errno::INVAL)?);
+                let none = || Wrong::argument(format!("no clock '{}' (see trace_clock)", text.trim()));
+                instance.set_clock(known.position(named).ok_or_else(none)?);
             }
             Kind::SavedCmdlinesSize => {
-                if !(1..=1_000_000_000).contains(&number()?) {
-                    return Err(Errno::INVAL);
+                if within(1_000_000_000)? == 0 {
+                    return Err(Errno::INVAL.into());
                 }
             }
             Kind::Cpumask => instance.mask = cpumask(text, *processors)?,
             Kind::Snapshot => match number()? {
-                0 if arg > 0 => return Err(Errno::INVAL),
+                0 if arg > 0 => {
+                    return Err(Wrong::argument("the snapshot is freed of all processors together"));
+                }
                 0 => instance.snapshot = Snapshot::Freed,
                 1 => instance.take_snapshot(),
                 _ => {
@@ -252,28 +255,33 @@ impl Tracefs {
             },
             Kind::Options => {
                 let (tracer, is_top) = (instance.tracer_name(), instance.is_top());
+                let before = instance.options.has(STACK_TRACE);
                 if text.len() >= 64 || !instance.options.change(text.trim(), tracer, is_top) {
-                    return Err(Errno::INVAL);
+                    return Err(Wrong::argument("no such option here (see trace_options)"));
                 }
+                effects.selects |= instance.options.has(STACK_TRACE) != before;
             }
             Kind::Option => {
                 let option = OPTIONS.get(usize::from(arg)).ok_or(Errno::INVAL)?;
-                let on = flag()?;
+                let on = within(1)? == 1;
                 // A tracer's own options are the same in all instances.
                 let shared = option.tracer.is_some();
                 let all = instances.iter_mut().filter(|instance| shared || instance.id == id);
+                effects.selects |= option.name == "func_stack_trace";
                 for instance in all {
                     if !instance.options.set(option.name, on) {
-                        return Err(Errno::INVAL);
+                        return Err(Wrong::argument("the tracer refuses this"));
                     }
                 }
             }
             Kind::Ftraced => return control(instance, "ftraced_enabled"),
             // (There are no events but the tracers' own.)
-            Kind::SetEvent if !text.trim().is_empty() => return Err(Errno::INVAL),
+            Kind::SetEvent if !text.trim().is_empty() => {
+                return Err(Wrong::argument("a process has no events but calls"));
+            }
             Kind::EventsEnable => drop(number()?),
             Kind::SetEvent | Kind::ErrorLog => {}
-            _ => return Err(Errno::INVAL),
+            _ => return Err(Errno::INVAL.into()),
         }
         Ok(())
     }

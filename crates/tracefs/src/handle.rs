@@ -13,6 +13,8 @@ pub(crate) struct Handle {
     pub arg: u16,
     /// Something was written since it was last flushed.
     pub written: bool,
+    /// By this thread.
+    pub writer: u32,
     pub content: Content,
 }
 

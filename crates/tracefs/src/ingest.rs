@@ -1,9 +1,9 @@
 //! From the events of threads to the records of instances: who wants what, calls and their returns, triggers.
 
 use crate::clocks::When;
-use crate::instance::{Instance, wants};
-use crate::options::Flag;
+use crate::instance::{Instance, STACK_TRACE, wants};
 use crate::ring::What;
+use crate::stack::{Call, levels};
 use crate::symbols::Symbols;
 use calltap_control::TRACE;
 use calltap_names::GlobSet;
@@ -11,12 +11,10 @@ use calltap_session::Listed;
 use calltap_trace::{Event, EventKind, ThreadId, TracerKind};
 use std::collections::{HashMap, HashSet};
 
-const STACK_TRACE: Flag = Flag::named("func_stack_trace");
-
 /// An open call.
 #[derive(Clone, Copy, Default, Debug)]
 struct Frame {
-    site: u32,
+    call: Call,
     start_ns: u64,
     /// The instances that have its entry, by place.
     recorded: u32,
@@ -84,6 +82,7 @@ pub struct Ingest {
     pending: Vec<(u64, ThreadId, Event)>,
     marks: Vec<Mark>,
     tasks: HashMap<ThreadId, Task>,
+    ended: Vec<ThreadId>,
     /// By site.
     wanted: Vec<Wanted>,
     /// In these instances calls are only wanted beneath certain functions.
@@ -96,12 +95,15 @@ impl Ingest {
         self.tasks.insert(thread, Task { tid, ..Task::default() });
     }
 
-    /// A thread has no more events.
+    /// A thread has no more events than those that are pending.
     pub fn end_thread(&mut self, thread: ThreadId) {
-        // (Its last ones may still be pending; the task goes when they are through.)
-        if self.pending.iter().all(|(_, of, _)| *of != thread) {
-            self.tasks.remove(&thread);
-        }
+        self.ended.push(thread);
+    }
+
+    /// The threads that have ended and have nothing pending any more.
+    pub fn take_ended(&mut self) -> Vec<u32> {
+        let ended = std::mem::take(&mut self.ended);
+        ended.into_iter().filter_map(|thread| self.tasks.remove(&thread)).map(|task| task.tid).collect()
     }
 
     /// Those that have not ended.
@@ -216,10 +218,12 @@ impl Ingest {
     ) {
         let Some(task) = self.tasks.get_mut(&thread) else { return };
         let site = event.site.0;
-        let (parent, graph) = match event.kind {
-            EventKind::Entry | EventKind::TailEntry => (None, true),
-            EventKind::EntryFrom { parent } | EventKind::TailEntryFrom { parent } => (Some(parent), true),
-            EventKind::Call { parent } => (Some(parent), false),
+        let (parent, graph, tail) = match event.kind {
+            EventKind::Entry => (None, true, false),
+            EventKind::TailEntry => (None, true, true),
+            EventKind::EntryFrom { parent } => (Some(parent), true, false),
+            EventKind::TailEntryFrom { parent } => (Some(parent), true, true),
+            EventKind::Call { parent } => (Some(parent), false, false),
             EventKind::Exit { pops } => return task.leave(pops, when, instances),
             EventKind::Lost { entries, exits } => {
                 let lost = u64::from(entries) + u64::from(exits);
@@ -227,12 +231,14 @@ impl Ingest {
             }
         };
         let wanted = self.wanted.get(site as usize).copied().unwrap_or_default();
-        let mut frame = Frame { site, start_ns: when.ns, ..Frame::default() };
+        let call = Call { site, parent: parent.unwrap_or(0), tail };
+        let mut frame = Frame { call, start_ns: when.ns, ..Frame::default() };
         for place in places(wanted.any()) {
             let Some(instance) = instances.get_mut(place) else { break };
             let bit = 1u32 << place;
             if wanted.triggers & bit != 0 {
-                instance.trigger(when, task.tid, (site, parent.unwrap_or(0)), symbols);
+                let stack = || levels(call, task.open(), symbols);
+                instance.trigger(when, task.tid, site, symbols, &stack);
             }
             if !instance.lists(task.tid) {
                 continue;
@@ -242,7 +248,7 @@ impl Ingest {
             {
                 instance.record(when, task.tid, What::Function { site, parent });
                 if instance.options.has(STACK_TRACE) {
-                    instance.record(when, task.tid, What::Stack { site, parent });
+                    instance.record(when, task.tid, What::Stack(levels(call, task.open(), symbols)));
                 }
             }
             if !graph {
@@ -274,6 +280,11 @@ impl Ingest {
 }
 
 impl Task {
+    /// Its open calls, innermost first.
+    fn open(&self) -> impl Iterator<Item = Call> {
+        self.frames.iter().rev().map(|frame| frame.call)
+    }
+
     fn counts(&mut self, place: usize) -> &mut Counts {
         if self.counts.len() <= place {
             self.counts.resize(place + 1, Counts::default());
@@ -294,7 +305,7 @@ impl Task {
                 if frame.recorded & bit != 0 {
                     counts.depth = counts.depth.saturating_sub(1);
                     let ns = when.ns.saturating_sub(frame.start_ns);
-                    let what = What::Exit { site: frame.site, depth: counts.depth, ns };
+                    let what = What::Exit { site: frame.call.site, depth: counts.depth, ns };
                     instance.record(when, tid, what);
                 }
             }

@@ -1,9 +1,11 @@
 //! An instance: a tracer with its filters, options and buffer. The directory itself is the first.
 
 use crate::clocks::{CLOCKS, Clock, Stretch, When};
+use crate::errors::ErrorLog;
 use crate::options::{Flag, Options};
 use crate::reader::Pipe;
 use crate::ring::{Record, Ring, SUBBUF, What};
+use crate::stack::Level;
 use crate::symbols::Symbols;
 use crate::text::Format;
 use crate::trigger::{Command, Triggers};
@@ -12,6 +14,7 @@ use calltap_names::{Glob, GlobSet};
 use calltap_session::{Listed, TracerWords, Words};
 use calltap_trace::TracerKind;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// Kilobytes of a processor's buffer, once it is in use.
 const BUFFER_KB: u64 = 1408;
@@ -19,6 +22,7 @@ const BUFFER_KB: u64 = 1408;
 const FEWEST: u64 = 2;
 
 const OVERWRITE: Flag = Flag::named("overwrite");
+pub const STACK_TRACE: Flag = Flag::named("func_stack_trace");
 const NO_REPEATS: Flag = Flag::named("func-no-repeats");
 
 /// What was put aside.
@@ -62,6 +66,8 @@ pub struct Instance {
     pub start: u64,
     stretch: Stretch,
     counter: u64,
+    /// What was wrong with what was written to its files.
+    pub errors: ErrorLog,
     /// What triggers have written out.
     pub dumped: String,
     /// `tracing_cpumask`. Events are on processor 0, as nobody records which one it was.
@@ -107,6 +113,7 @@ impl Instance {
             start: 0,
             stretch: Stretch::default(),
             counter: 0,
+            errors: ErrorLog::default(),
             dumped: String::new(),
             mask: u64::MAX >> (64 - processors.clamp(1, 64)),
             threshold_us: 0,
@@ -246,6 +253,12 @@ impl Instance {
         tracers
     }
 
+    /// Does it record who called?
+    pub fn wants_stacks(&self) -> bool {
+        let by_trigger = || self.triggers.all().iter().any(|trigger| trigger.command == Command::StackTrace);
+        self.tracer() == Some(TracerKind::Function) && self.options.has(STACK_TRACE) || by_trigger()
+    }
+
     /// The sets of a tracer, if it is registered.
     pub fn sets(&self, name: &str) -> Option<(GlobSet, GlobSet)> {
         let tracer = self.words.tracers.iter().find(|tracer| tracer.name == name && tracer.kind.is_some())?;
@@ -330,7 +343,14 @@ impl Instance {
     }
 
     /// A function with triggers was called.
-    pub fn trigger(&mut self, when: When, tid: u32, (site, parent): (u32, u64), symbols: &Symbols) {
+    pub fn trigger(
+        &mut self,
+        when: When,
+        tid: u32,
+        site: u32,
+        symbols: &Symbols,
+        stack: &dyn Fn() -> Arc<[Level]>,
+    ) {
         let Some(function) = symbols.site(site).map(|traced| traced.name.as_str()) else { return };
         let Instance { triggers, is_on, .. } = self;
         let mut due = Vec::new();
@@ -350,7 +370,7 @@ impl Instance {
         }
         for command in due {
             match command {
-                Command::StackTrace => self.record(when, tid, What::Stack { site, parent }),
+                Command::StackTrace => self.record(when, tid, What::Stack(stack())),
                 Command::Snapshot => self.take_snapshot(),
                 Command::Dump | Command::CpuDump => self.dump(symbols),
                 Command::TraceOn | Command::TraceOff => {}

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod clocks;
+mod errors;
 mod files;
 mod handle;
 mod ingest;
@@ -15,6 +16,7 @@ mod options;
 mod pages;
 mod reader;
 mod ring;
+mod stack;
 mod symbols;
 mod text;
 mod tokens;

@@ -224,3 +224,9 @@ pub fn mode(entry: Entry) -> u16 {
         }
     }
 }
+
+/// What a file is called that can be written to.
+pub fn name(kind: Kind) -> &'static str {
+    let known = FILES.iter().find(|(_, known, ..)| *known == kind);
+    known.map_or(if kind == Kind::Option { "options" } else { "calltap" }, |(name, ..)| *name)
+}

@@ -1,6 +1,7 @@
 //! `trace_pipe_raw` and `snapshot_raw`: what was recorded, as pages of the kernel's ring buffer, taken out by who reads them.
 
 use crate::ring::{Record, Ring, SUBBUF, What};
+use crate::stack::Level;
 use crate::symbols::Symbols;
 use calltap_ringbuffer::{LONGEST, PAGE_SIZE, SubBuffer, record};
 
@@ -72,7 +73,13 @@ fn encode(of: &Record, symbols: &mut Symbols, longest: usize) -> Vec<u8> {
             let code = symbols.code(*site);
             record::graph_exit(tid, code, (*depth).into(), returned - ns, returned).to_vec()
         }
-        What::Stack { site, parent } => record::stack(tid, &[symbols.code(*site), symbols.caller(*parent)]),
+        What::Stack(levels) => {
+            let mut code = |level: &Level| match level {
+                Level::In(site) => symbols.code(*site),
+                Level::Return(address) => symbols.caller(*address),
+            };
+            record::stack(tid, &levels.iter().map(&mut code).collect::<Vec<u64>>())
+        }
         What::Mark(text) => {
             // 16 bytes are in front of the text, one is behind it.
             let cut = (0..=text.len().min(longest - 17)).rev().find(|at| text.is_char_boundary(*at));

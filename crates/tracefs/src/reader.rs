@@ -23,6 +23,8 @@ pub struct Reader {
     /// What was made of it, from this offset on.
     window: String,
     start: u64,
+    /// Where in it whoever read last has come to.
+    reached: usize,
 }
 
 impl Reader {
@@ -30,7 +32,7 @@ impl Reader {
     pub fn new(records: View, format: Format, header: String) -> Reader {
         let window = header.clone();
         let (shown, told) = Default::default();
-        Reader { records, format, header, at: 0, shown, told, window, start: 0 }
+        Reader { records, format, header, at: 0, shown, told, window, start: 0, reached: 0 }
     }
 
     /// The bytes from an offset on.
@@ -41,18 +43,38 @@ impl Reader {
             self.window.clone_from(&self.header);
         }
         loop {
+            // (What lies in between is made and forgotten.)
+            self.forget(((offset - self.start) as usize).min(self.window.len()));
             let skip = (offset - self.start) as usize;
             if self.window.len() >= skip + size || self.at == self.records.len() {
-                let bytes = self.window.as_bytes();
-                let bytes = &bytes[skip.min(bytes.len())..];
-                return bytes[..size.min(bytes.len())].to_vec();
+                let bytes = &self.window.as_bytes()[skip.min(self.window.len())..];
+                let bytes = bytes[..size.min(bytes.len())].to_vec();
+                self.reached = skip.min(self.window.len()) + bytes.len();
+                return bytes;
             }
-            if skip > BEHIND {
-                let cut = (0..=skip - BEHIND / 2).rev().find(|at| self.window.is_char_boundary(*at));
-                let cut = cut.unwrap_or(0).min(self.window.len());
-                self.window.drain(..cut);
-                self.start += cut as u64;
-            }
+            self.fill(symbols, (skip + size).min(self.window.len() + BEHIND));
+        }
+    }
+
+    /// Makes so many bytes that follow those that were read last.
+    pub fn read_ahead(&mut self, symbols: &Symbols, size: usize) {
+        self.forget(self.reached);
+        self.fill(symbols, self.reached + size.min(BEHIND));
+    }
+
+    /// Keeps only some of what is in front of a place in the window.
+    fn forget(&mut self, place: usize) {
+        if place > BEHIND {
+            let cut =
+                (0..=place - BEHIND / 2).rev().find(|at| self.window.is_char_boundary(*at)).unwrap_or(0);
+            self.window.drain(..cut);
+            self.start += cut as u64;
+            self.reached = self.reached.saturating_sub(cut);
+        }
+    }
+
+    fn fill(&mut self, symbols: &Symbols, length: usize) {
+        while self.window.len() < length && self.at < self.records.len() {
             self.line(symbols);
         }
     }
@@ -65,14 +87,16 @@ impl Reader {
             return;
         }
         let Some(record) = self.records.get(at) else { return };
-        let next = match record.what {
-            What::Enter { .. } => {
-                let mut later = (at + 1..=at + AHEAD).map_while(|at| Some((at, self.records.get(at)?)));
+        let after = self.records.get(at + 1);
+        self.shown.next = after.map(|next| next.time);
+        let next = match (&record.what, after) {
+            (What::Enter { .. }, Some(next)) if next.tid == record.tid => Some((at + 1, next)),
+            (What::Enter { .. }, _) => {
+                let mut later = (at + 2..=at + AHEAD).map_while(|at| Some((at, self.records.get(at)?)));
                 later.find(|(_, next)| next.tid == record.tid)
             }
             _ => None,
         };
-        self.shown.next = self.records.get(at + 1).map(|next| next.time);
         let told =
             self.format.write(&mut self.window, symbols, &mut self.shown, record, next.map(|(_, next)| next));
         if let (true, Some((place, _))) = (told, next) {

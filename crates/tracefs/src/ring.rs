@@ -1,5 +1,6 @@
 //! The ring buffer of an instance: what was recorded, oldest first.
 
+use crate::stack::Level;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -54,13 +55,8 @@ pub enum What {
         /// How long that took, in nanoseconds.
         ns: u64,
     },
-    /// Who called, innermost first; as far as it is known.
-    Stack {
-        /// The function.
-        site: u32,
-        /// Return address in the caller.
-        parent: u64,
-    },
+    /// Who called, innermost first.
+    Stack(Arc<[Level]>),
     /// Somebody wrote to `trace_marker`,
     Mark(Arc<str>),
     /// or to `trace_marker_raw`.
@@ -75,7 +71,7 @@ impl Record {
             What::Repeats { .. } => 32,
             What::Enter { .. } => 20,
             What::Exit { .. } => 40,
-            What::Stack { .. } => 32,
+            What::Stack(levels) => 16 + 8 * levels.len() as u64,
             What::Mark(text) => 17 + text.len() as u64,
             What::RawMark(bytes) => 8 + bytes.len() as u64,
         };

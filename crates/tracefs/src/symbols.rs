@@ -179,6 +179,11 @@ impl Symbols {
         self.comms.get(&tid).map_or("<...>", String::as_str)
     }
 
+    /// Is a thread of a process known?
+    pub fn has_group(&self, group: u32) -> bool {
+        self.groups.values().any(|own| *own == group)
+    }
+
     /// Process of a thread.
     pub fn group(&self, tid: u32) -> Option<u32> {
         self.groups.get(&tid).copied()
@@ -204,6 +209,11 @@ impl Symbols {
         let below = self.by_address.partition_point(|(start, _)| *start <= address).checked_sub(1)?;
         let (start, n) = self.by_address[below];
         Some(&self.functions[n]).filter(|listed| address - start < listed.size)
+    }
+
+    /// Where the function begins that a call is in: its address of return.
+    pub fn begin(&self, parent: u64) -> Option<u64> {
+        self.function_around(parent.wrapping_sub(1)).map(|listed| listed.address)
     }
 
     /// Writes the function that an address is in: one that can be traced, else its place in its file.

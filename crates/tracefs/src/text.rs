@@ -51,6 +51,16 @@ impl Shown {
     }
 }
 
+/// Adds blanks.
+fn blanks(text: &mut String, mut count: usize) {
+    const BLANKS: &str = "                                                                ";
+    while count > 0 {
+        let now = count.min(BLANKS.len());
+        text.push_str(&BLANKS[..now]);
+        count -= now;
+    }
+}
+
 impl Format {
     fn is_graph(&self) -> bool {
         self.tracer == "function_graph"

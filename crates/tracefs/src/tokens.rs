@@ -1,5 +1,6 @@
 //! Files that take words: filters and graph functions. A writer works on a copy that takes the place of the set when the file is closed.
 
+use crate::errors::Wrong;
 use crate::trigger::Triggers;
 use calltap_control::{Which, add, matches};
 use calltap_names::Glob;
@@ -9,6 +10,7 @@ use std::collections::BTreeSet;
 
 /// Longest word.
 const WORD: usize = 516;
+const TOO_LONG: &str = "too long a word";
 
 /// What words are added to.
 #[derive(Clone, Debug)]
@@ -32,6 +34,8 @@ pub struct Draft {
     good: bool,
     /// or refused.
     failed: bool,
+    /// The last that was, until somebody asks.
+    wrong: Option<(String, Wrong)>,
 }
 
 impl Draft {
@@ -43,7 +47,7 @@ impl Draft {
                 Set::Functions(_, functions) => functions.clear(),
             }
         }
-        Draft { set, partial: String::new(), changed: truncated, good: false, failed: false }
+        Draft { set, partial: String::new(), changed: truncated, good: false, failed: false, wrong: None }
     }
 
     /// Takes one word at most, as the kernel does: how many bytes that took, and whether a trigger was changed.
@@ -61,8 +65,7 @@ impl Draft {
         let word = &text[start..];
         let Some(end) = word.find(char::is_whitespace) else {
             if self.partial.len() + word.len() > WORD {
-                self.failed = true;
-                return Err(Errno::INVAL);
+                return Err(self.refuse(word, Wrong::argument(TOO_LONG)));
             }
             self.partial += word;
             // (An empty line alone is a change, too: to nothing.)
@@ -81,19 +84,29 @@ impl Draft {
     }
 
     fn add(&mut self, word: &str, functions: &[Listed], triggers: &mut Triggers) -> Result<bool, Errno> {
-        let result = self.try_add(word, functions, triggers);
-        match result {
-            Ok(false) => (self.changed, self.good) = (true, true),
-            Ok(true) => {}
-            // What was there stays, unless something good was written, too: a wrong name must not have everything traced.
-            Err(_) => self.failed = true,
+        let triggered = self.try_add(word, functions, triggers).map_err(|wrong| self.refuse(word, wrong))?;
+        if !triggered {
+            (self.changed, self.good) = (true, true);
         }
-        result
+        Ok(triggered)
     }
 
-    fn try_add(&mut self, word: &str, functions: &[Listed], triggers: &mut Triggers) -> Result<bool, Errno> {
+    /// What was there stays, unless something good was written, too: a wrong name must not have everything traced.
+    fn refuse(&mut self, word: &str, wrong: Wrong) -> Errno {
+        self.failed = true;
+        let errno = wrong.errno;
+        self.wrong = Some((word.chars().take(WORD).collect(), wrong));
+        errno
+    }
+
+    /// What was wrong last, if nobody has asked yet: the word, and why.
+    pub fn take_wrong(&mut self) -> Option<(String, Wrong)> {
+        self.wrong.take()
+    }
+
+    fn try_add(&mut self, word: &str, functions: &[Listed], triggers: &mut Triggers) -> Result<bool, Wrong> {
         if word.len() > WORD {
-            return Err(Errno::INVAL);
+            return Err(Wrong::argument(TOO_LONG));
         }
         let (which, words) = match &mut self.set {
             Set::Functions(_, set) => return add_functions(set, word, functions).map(|()| false),
@@ -105,11 +118,12 @@ impl Draft {
                 return add_module(words, word, functions).map(|()| false);
             }
             if which == Which::Notrace {
-                return Err(Errno::INVAL);
+                let at = word.len() - command.len();
+                return Err(Wrong::argument("commands are for set_ftrace_filter").at(at));
             }
             return triggers.change(word, functions).map(|()| true);
         }
-        add(words, word, functions).map(|()| false).map_err(|refusal| refusal.errno)
+        Ok(add(words, word, functions).map(|()| false)?)
     }
 
     /// What is to be taken over now, if anything is.
@@ -123,10 +137,12 @@ impl Draft {
 }
 
 /// A word of `set_graph_function`: functions, or with `!` to take them away.
-fn add_functions(set: &mut BTreeSet<String>, word: &str, functions: &[Listed]) -> Result<(), Errno> {
+fn add_functions(set: &mut BTreeSet<String>, word: &str, functions: &[Listed]) -> Result<(), Wrong> {
     let (takes, pattern) = word.strip_prefix('!').map_or((false, word), |pattern| (true, pattern));
-    if pattern.replace("::", "").contains(':') {
-        return Err(Errno::INVAL);
+    if let Some(colon) = pattern.replace("::", "..").find(':') {
+        return Err(
+            Wrong::argument("commands are for set_ftrace_filter").at(word.len() - pattern.len() + colon)
+        );
     }
     let glob = Glob::new(pattern);
     let mut any = false;
@@ -136,7 +152,11 @@ fn add_functions(set: &mut BTreeSet<String>, word: &str, functions: &[Listed]) -
             set.insert(function.function.clone());
         }
     }
-    if any && !pattern.is_empty() { Ok(()) } else { Err(Errno::INVAL) }
+    match (any && !pattern.is_empty(), takes) {
+        (true, _) => Ok(()),
+        (false, false) => Err(Wrong::argument(format!("no function matches '{pattern}'"))),
+        (false, true) => Err(Wrong::argument(format!("no function of the set matches '{pattern}'"))),
+    }
 }
 
 /// Separates a function from its module.
@@ -183,9 +203,10 @@ fn is_of(module: &Glob, function: &Listed) -> bool {
 }
 
 /// `FUNCTION:mod:LIBRARY`: functions of a shared object, or (`!LIBRARY`) of all others. `!` in front takes them away. What is not loaded is waited for.
-fn add_module(words: &mut Vec<String>, word: &str, functions: &[Listed]) -> Result<(), Errno> {
+fn add_module(words: &mut Vec<String>, word: &str, functions: &[Listed]) -> Result<(), Wrong> {
     let (takes, word) = word.strip_prefix('!').map_or((false, word), |word| (true, word));
-    let wanted = OfModule::parse(word).ok_or(Errno::INVAL)?;
+    let wanted = OfModule::parse(word).ok_or_else(|| Wrong::argument("which library?").at(word.len()))?;
+    let at = word.len() - wanted.module.len() + usize::from(takes);
     let found = wanted.words(functions, if takes { "!" } else { "" });
     if !found.is_empty() {
         words.extend(found);
@@ -197,11 +218,18 @@ fn add_module(words: &mut Vec<String>, word: &str, functions: &[Listed]) -> Resu
         let all = format!("{MOD}{}", wanted.module);
         let every = word == format!("*{all}");
         words.retain(|other| other != word && !(every && other.ends_with(&all)));
-        return if words.len() == before { Err(Errno::INVAL) } else { Ok(()) };
+        let none = || Wrong::argument("nothing waits for this library").at(at);
+        return if words.len() == before { Err(none()) } else { Ok(()) };
     }
     let is_name = Glob::new(wanted.module).is_exact() && !wanted.module.is_empty();
-    if wanted.not || !is_name || wanted.is_there(functions) {
-        return Err(Errno::INVAL);
+    if wanted.not || !is_name {
+        return Err(Wrong::argument(
+            "nothing matches, and what is waited for has to be the name of a library",
+        )
+        .at(at));
+    }
+    if wanted.is_there(functions) {
+        return Err(Wrong::argument(format!("{} has no such function", wanted.module)));
     }
     if !words.iter().any(|other| other == word) {
         words.push(word.to_owned());
@@ -212,6 +240,15 @@ fn add_module(words: &mut Vec<String>, word: &str, functions: &[Listed]) -> Resu
 /// The words that wait for their module, the newest first.
 pub fn waiting(words: &[String]) -> impl Iterator<Item = &String> {
     words.iter().rev().filter(|word| word.contains(MOD))
+}
+
+/// The words that name functions by now. Where all wait for their modules that is nothing, which is not the same as no words.
+pub fn present(words: &[String]) -> Vec<String> {
+    let mut present: Vec<String> = words.iter().filter(|word| !word.contains(MOD)).cloned().collect();
+    if present.is_empty() && !words.is_empty() {
+        present.push("!*".into());
+    }
+    present
 }
 
 /// Modules were loaded: words that waited for them become those of their functions. True if any did.

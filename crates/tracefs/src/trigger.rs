@@ -1,5 +1,6 @@
 //! Triggers: what is done when a function is called, `FUNCTION:COMMAND[:COUNT]` in `set_ftrace_filter`.
 
+use crate::errors::Wrong;
 use calltap_control::{matches, number_base};
 use calltap_names::Glob;
 use calltap_session::Listed;
@@ -93,7 +94,7 @@ impl Triggers {
     }
 
     /// A word with a colon: adds triggers, or takes them away. Nothing is changed if it is refused.
-    pub fn change(&mut self, word: &str, functions: &[Listed]) -> Result<(), Errno> {
+    pub fn change(&mut self, word: &str, functions: &[Listed]) -> Result<(), Wrong> {
         let (takes, word) = word.strip_prefix('!').map_or((false, word), |word| (true, word));
         // (`::` is part of a name.)
         let word = word.replace("::", "\0");
@@ -101,26 +102,36 @@ impl Triggers {
         let function = parts.next().unwrap_or_default().replace('\0', "::");
         let command = parts.next().unwrap_or_default();
         let parameter = parts.next();
-        let (_, command) = NAMES.into_iter().find(|(name, _)| *name == command).ok_or(Errno::INVAL)?;
+        let start = usize::from(takes);
+        let at = [start + function.len() + 1, start + function.len() + command.len() + 2];
+        let Some((_, command)) = NAMES.into_iter().find(|(name, _)| *name == command) else {
+            return Err(Wrong::argument(format!("no command '{command}'")).at(at[0]));
+        };
         if function.is_empty() {
-            return Err(Errno::INVAL);
+            return Err(Wrong::argument("which function?").at(start));
         }
         let glob = Glob::new(&function);
         if takes {
             let counted = parameter.is_some() || command == Command::Dump;
             let same = |trigger: &Trigger| trigger.command == command && trigger.count.is_some() == counted;
             if !self.0.iter().any(same) {
-                return Err(Errno::NODEV);
+                let why = "no function has this trigger".into();
+                return Err(Wrong { errno: Errno::NODEV, why, at: at[0] });
             }
             let before = self.0.len();
             self.0.retain(|trigger| !(same(trigger) && glob.matches(&trigger.function)));
-            return if self.0.len() == before { Err(Errno::INVAL) } else { Ok(()) };
+            let none =
+                || Wrong::argument(format!("no function with this trigger matches '{function}'")).at(start);
+            return if self.0.len() == before { Err(none()) } else { Ok(()) };
         }
         let count = match (command, parameter) {
             (Command::Dump, _) => Some(1),
             (Command::CpuDump, _) | (_, None) => None,
             (_, Some("")) => Some(-1),
-            (_, Some(text)) => Some(number(text).ok_or(Errno::INVAL)?),
+            (_, Some(text)) => {
+                let none = || Wrong::argument(format!("'{text}' is no count")).at(at[1]);
+                Some(number(text).ok_or_else(none)?)
+            }
         };
         let known = |name: &str| {
             let same =
@@ -133,7 +144,8 @@ impl Triggers {
             .map(|listed| Trigger { function: listed.function.clone(), command, count })
             .collect();
         if new.is_empty() {
-            return Err(Errno::INVAL);
+            let why = format!("no function without this trigger matches '{function}'");
+            return Err(Wrong::argument(why));
         }
         let group = self
             .0

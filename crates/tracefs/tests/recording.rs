@@ -68,6 +68,54 @@ impl World {
         World { tracefs, now: 5_000_000_000 }
     }
 
+    /// After all this: values are written to files (`VALUE > FILE`), things happen in threads (`0: ...`), instances are made (`mkdir NAME`), processes fork
+    /// (`fork PID THREAD TID`: the first one has the thread), threads begin and end (`begin THREAD TID`, `end THREAD`).
+    fn after(script: &str) -> World {
+        let mut world = World::new();
+        script.lines().map(str::trim).filter(|line| !line.is_empty()).for_each(|line| world.does(line));
+        world.settle();
+        world
+    }
+
+    fn does(&mut self, line: &str) {
+        if let Some((value, path)) = line.split_once(" > ") {
+            self.settle();
+            return self.echo(value, path);
+        }
+        if let Some((thread, events)) = line.split_once(": ") {
+            return self.run(thread.parse().expect(line), events);
+        }
+        let words: Vec<&str> = line.split(' ').collect();
+        let number = |n: usize| words[n].parse::<u32>().expect(line);
+        let thread = |id, process, tid| Thread { id: ThreadId(id), process, tid, comm: "new".into() };
+        let tracefs = &mut self.tracefs;
+        match words[0] {
+            "mkdir" => {
+                let instances = self.find("instances");
+                self.tracefs.make_directory(instances, words[1]).expect(line);
+            }
+            "fork" => {
+                let comm = String::from("child");
+                tracefs.record(&Record::Process(Process { id: 1, pid: number(1), parent: Some(0), comm }));
+                tracefs.record(&Record::Thread(thread(number(2), 1, number(3))));
+            }
+            "begin" => tracefs.record(&Record::Thread(thread(number(1), 0, number(2)))),
+            "end" => {
+                self.tracefs.end_thread(ThreadId(number(1)));
+                self.settle();
+            }
+            _ => panic!("what is this: {line}"),
+        }
+    }
+
+    /// What a read gives that does not wait.
+    fn take(&mut self, handle: u64, size: usize) -> Vec<u8> {
+        match self.tracefs.read(handle, 0, size, false) {
+            Ok(Read::Data(data)) => data,
+            other => panic!("{other:?}"),
+        }
+    }
+
     fn find(&mut self, path: &str) -> u64 {
         let tracefs = &mut self.tracefs;
         path.split('/').fold(1, |inode, name| tracefs.lookup(inode, name).expect(path).inode)
@@ -104,12 +152,16 @@ impl World {
         self.tracefs.take_effects();
     }
 
-    /// A thread's events: `+parse` enters (`+parse<main` also from there), `-` returns; each a microsecond after the last.
+    /// A thread's events: `+parse` enters (`+parse<main` also from there, `~parse<main` by a jump), `-` returns; each a microsecond after the last.
     fn run(&mut self, thread: u32, events: &str) {
         let number = |name: &str| FUNCTIONS.iter().position(|known| *known == name).expect(name) as u32;
         let parent = |name: &str| BASE + 0x1010 + 0x100 * u64::from(number(name));
         let events = events.split_whitespace().map(|word| {
             self.now += 1000;
+            if let Some((name, from)) = word.strip_prefix('~').and_then(|word| word.split_once('<')) {
+                let kind = EventKind::TailEntryFrom { parent: parent(from) };
+                return Event { ticks: self.now, site: SiteId(number(name)), kind };
+            }
             let (site, kind) = match word.strip_prefix('+') {
                 Some(word) => match word.split_once('<') {
                     Some((name, from)) => (number(name), EventKind::EntryFrom { parent: parent(from) }),
@@ -142,27 +194,14 @@ impl World {
     }
 }
 
-/// After these lines were written to files (`VALUE > FILE`), and these things happened in two threads (`0: ...`), `trace` shows this.
+/// After a script ([`World::after`]), `trace` shows this.
 fn check(script: &str, expected: &str) {
-    let mut world = World::new();
-    for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
-        match line.split_once(" > ") {
-            Some((value, path)) => {
-                world.settle();
-                world.echo(value, path);
-            }
-            None => {
-                let (thread, events) = line.split_once(": ").expect(line);
-                world.run(thread.parse().expect(line), events);
-            }
-        }
-    }
     let expected: String = expected
         .lines()
         .skip(1)
         .map(|line| line.trim_start_matches("            |").to_owned() + "\n")
         .collect();
-    assert_eq!(world.trace("trace"), expected, "{script}");
+    assert_eq!(World::after(script).trace("trace"), expected, "{script}");
 }
 
 #[test]
@@ -346,29 +385,29 @@ fn triggers_act_at_the_call_they_are_set_at() {
 
 #[test]
 fn marks_stand_among_the_calls_in_the_order_of_time() {
-    let mut world = World::new();
-    world.echo("function", "current_tracer");
-    world.run(0, "parse<main");
-    world.echo("here", "trace_marker");
-    world.run(0, "lex<parse");
-    assert_eq!(
-        world.trace("trace"),
-        "              cc-100     [000] .....     5.000001: parse <-main\n              \
-         cc-100     [000] .....     5.000001: tracing_mark_write: here\n              \
-         cc-100     [000] .....     5.000002: lex <-parse\n"
+    check(
+        "function > current_tracer
+         0: parse<main
+         here > trace_marker
+         0: lex<parse",
+        "
+            |              cc-100     [000] .....     5.000001: parse <-main
+            |              cc-100     [000] .....     5.000001: tracing_mark_write: here
+            |              cc-100     [000] .....     5.000002: lex <-parse",
     );
 }
 
 #[test]
 fn instances_trace_by_themselves() {
-    let mut world = World::new();
+    let mut world = World::after(
+        "mkdir mine
+         function > current_tracer
+         parse > set_ftrace_filter
+         function_graph > instances/mine/current_tracer
+         lex > instances/mine/set_ftrace_filter
+         0: +parse<main +lex<parse - -",
+    );
     let instances = world.find("instances");
-    world.tracefs.make_directory(instances, "mine").expect("mkdir");
-    world.echo("function", "current_tracer");
-    world.echo("parse", "set_ftrace_filter");
-    world.echo("function_graph", "instances/mine/current_tracer");
-    world.echo("lex", "instances/mine/set_ftrace_filter");
-    world.run(0, "+parse<main +lex<parse - -");
     assert_eq!(world.trace("trace"), "              cc-100     [000] .....     5.000001: parse <-main\n");
     assert_eq!(world.trace("instances/mine/trace"), " 0)   1.000 us    |  lex();\n");
     assert_eq!(world.cat("enabled_functions"), "parse (1)\nlex (1)\n");
@@ -387,14 +426,14 @@ fn instances_trace_by_themselves() {
 
 #[test]
 fn an_instance_that_goes_leaves_the_open_calls_of_others_as_they_are() {
-    let mut world = World::new();
+    let mut world = World::after(
+        "mkdir a
+         mkdir b
+         function_graph > instances/a/current_tracer
+         function_graph > instances/b/current_tracer
+         0: +main +parse",
+    );
     let instances = world.find("instances");
-    for name in ["a", "b"] {
-        world.tracefs.make_directory(instances, name).expect("mkdir");
-        world.echo("function_graph", &format!("instances/{name}/current_tracer"));
-    }
-    world.run(0, "+main +parse");
-    world.settle();
     world.tracefs.remove_directory(instances, "a").expect("rmdir");
     world.tracefs.take_effects();
     world.run(0, "- -");
@@ -406,16 +445,14 @@ fn an_instance_that_goes_leaves_the_open_calls_of_others_as_they_are() {
 
 #[test]
 fn the_pipe_takes_out_what_it_reads_and_belongs_to_one() {
-    let mut world = World::new();
-    world.echo("function", "current_tracer");
+    let mut world = World::after("function > current_tracer");
     let pipe = world.open("trace_pipe", OFlags::RDONLY);
     assert_eq!(world.tracefs.read(pipe, 0, 4096, true), Ok(Read::Wait));
     assert!(!world.tracefs.is_readable(pipe));
     world.run(0, "parse<main lex<parse");
     world.settle();
     assert!(world.tracefs.is_readable(pipe));
-    let Ok(Read::Data(data)) = world.tracefs.read(pipe, 0, 4096, true) else { panic!("nothing") };
-    assert_eq!(String::from_utf8_lossy(&data).lines().count(), 2);
+    assert_eq!(String::from_utf8_lossy(&world.take(pipe, 4096)).lines().count(), 2);
     assert_eq!(world.trace("trace"), "");
     let again = world.find("trace_pipe");
     assert_eq!(world.tracefs.open(again, OFlags::RDONLY), Err(rustix::io::Errno::BUSY));
@@ -431,28 +468,22 @@ fn the_pipe_takes_out_what_it_reads_and_belongs_to_one() {
     assert_eq!(world.tracefs.read(fresh, 0, 4096, true), Ok(Read::Data(Vec::new())));
 }
 
+fn thousand_calls_in_a_small_buffer() -> String {
+    "function > current_tracer\n4 > buffer_size_kb\n0:".to_owned() + &" parse<main".repeat(1000)
+}
+
 #[test]
 fn a_full_buffer_tells_the_pipe_how_many_were_lost() {
-    let mut world = World::new();
-    world.echo("function", "current_tracer");
-    world.echo("4", "buffer_size_kb");
-    for _ in 0..1000 {
-        world.run(0, "parse<main");
-    }
-    world.settle();
+    let mut world = World::after(&thousand_calls_in_a_small_buffer());
     let pipe = world.open("trace_pipe", OFlags::RDONLY);
-    let Ok(Read::Data(data)) = world.tracefs.read(pipe, 0, 200, true) else { panic!("nothing") };
+    let data = world.take(pipe, 200);
     // Two processors, two sub-buffers of 4080 bytes each, 28 bytes a record.
     assert!(data.starts_with(format!("CPU:0 [LOST {} EVENTS]\n", 1000 - 4 * 4080 / 28).as_bytes()));
 }
 
 #[test]
 fn a_snapshot_keeps_what_was_there() {
-    let mut world = World::new();
-    world.echo("function", "current_tracer");
-    world.run(0, "parse<main");
-    world.settle();
-    world.echo("1", "snapshot");
+    let mut world = World::after("function > current_tracer\n0: parse<main\n1 > snapshot");
     assert_eq!(world.trace("trace"), "");
     assert!(world.trace("snapshot").ends_with("parse <-main\n"));
     world.echo("2", "snapshot");
@@ -463,8 +494,7 @@ fn a_snapshot_keeps_what_was_there() {
 
 #[test]
 fn a_session_of_the_first_proposal_reads_literally() {
-    let mut world = World::new();
-    world.echo("function", "current_tracer");
+    let mut world = World::after("function > current_tracer");
     assert_eq!(world.cat("function_tracers"), "*trace\n");
     world.echo("1", "function_profile_enabled");
     assert_eq!(world.cat("function_tracers"), "trace\n*trace_profile\n");
@@ -475,10 +505,11 @@ fn a_session_of_the_first_proposal_reads_literally() {
 
 #[test]
 fn who_knows_of_one_tracer_only_has_one_filter() {
-    let mut world = World::new();
-    world.echo("function", "current_tracer");
-    world.echo("1", "function_profile_enabled");
-    world.echo("lex", "set_ftrace_filter");
+    let mut world = World::after(
+        "function > current_tracer
+         1 > function_profile_enabled
+         lex > set_ftrace_filter",
+    );
     assert_eq!(world.cat("set_ftrace_filter"), "lex\n");
     let words = world.tracefs.words();
     assert!(words.tracers.iter().all(|tracer| tracer.filter == ["lex"]), "{words:?}");
@@ -486,13 +517,8 @@ fn who_knows_of_one_tracer_only_has_one_filter() {
 
 #[test]
 fn reading_in_any_pieces_gives_the_same_bytes() {
-    let mut world = World::new();
-    world.echo("function_graph", "current_tracer");
-    for _ in 0..200 {
-        world.run(0, "+main +parse +lex - - +emit - -");
-        world.run(1, "+lex -");
-    }
-    world.settle();
+    let calls = "0: +main +parse +lex - - +emit - -\n1: +lex -\n".repeat(200);
+    let mut world = World::after(&("function_graph > current_tracer\n".to_owned() + &calls));
     let whole = world.cat("trace");
     let handle = world.open("trace", OFlags::RDONLY);
     for size in [1, 3, 4096, 1 << 20] {
@@ -540,9 +566,7 @@ fn events(pages: &[u8]) -> (Vec<(u64, Vec<u8>)>, u64) {
 
 #[test]
 fn pages_have_what_was_recorded_once_and_kallsyms_names_it() {
-    let mut world = World::new();
-    world.echo("function", "current_tracer");
-    world.run(0, "parse<main lex<parse");
+    let mut world = World::after("function > current_tracer\n0: parse<main lex<parse");
     world.now += 1 << 40;
     world.run(1, "emit<lex");
     world.settle();
@@ -554,8 +578,7 @@ fn pages_have_what_was_recorded_once_and_kallsyms_names_it() {
     let mut pages = Vec::new();
     // (Pieces of a page come one after the other.)
     for size in [1, 1000, 4096] {
-        let Ok(Read::Data(data)) = world.tracefs.read(raw, 0, size, true) else { panic!("nothing") };
-        pages.extend(data);
+        pages.extend(world.take(raw, size));
     }
     assert_eq!(world.tracefs.read(raw, 0, 4096, true), Ok(Read::Wait));
     let (events, missing) = events(&pages);
@@ -589,16 +612,9 @@ fn pages_have_what_was_recorded_once_and_kallsyms_names_it() {
 
 #[test]
 fn pages_say_how_many_records_are_missing() {
-    let mut world = World::new();
-    world.echo("function", "current_tracer");
-    world.echo("4", "buffer_size_kb");
-    for _ in 0..1000 {
-        world.run(0, "parse<main");
-    }
-    world.settle();
+    let mut world = World::after(&thousand_calls_in_a_small_buffer());
     let raw = world.open("per_cpu/cpu0/trace_pipe_raw", OFlags::RDONLY);
-    let Ok(Read::Data(data)) = world.tracefs.read(raw, 0, 1 << 20, false) else { panic!("nothing") };
-    let (events, missing) = events(&data);
+    let (events, missing) = events(&world.take(raw, 1 << 20));
     assert_eq!((events.len() as u64 + missing, events.len()), (1000, 4 * 4080 / 28));
     let other = world.open("per_cpu/cpu1/trace_pipe_raw", OFlags::RDONLY);
     assert_eq!(world.tracefs.read(other, 0, 4096, false), Ok(Read::Wait));
@@ -606,29 +622,28 @@ fn pages_say_how_many_records_are_missing() {
 
 #[test]
 fn a_snapshot_can_be_read_as_pages() {
-    let mut world = World::new();
-    world.echo("function_graph", "current_tracer");
-    world.run(0, "+main +parse - -");
-    world.settle();
-    world.echo("1", "snapshot");
-    world.echo("hello", "trace_marker");
-    world.settle();
+    let mut world = World::after(
+        "function_graph > current_tracer
+         0: +main +parse - -
+         1 > snapshot
+         hello > trace_marker",
+    );
     for (file, ids) in [("snapshot_raw", vec![11, 11, 10, 10]), ("trace_pipe_raw", vec![5])] {
         let raw = world.open(&format!("per_cpu/cpu0/{file}"), OFlags::RDONLY);
-        let Ok(Read::Data(data)) = world.tracefs.read(raw, 0, 4096, false) else { panic!("nothing") };
-        let found: Vec<u16> = events(&data).0.iter().map(|(_, record)| record[0].into()).collect();
+        let found: Vec<u16> =
+            events(&world.take(raw, 4096)).0.iter().map(|(_, record)| record[0].into()).collect();
         assert_eq!(found, ids, "{file}");
     }
 }
 
 #[test]
 fn dump_triggers_empty_the_buffer_into_a_file() {
-    let mut world = World::new();
-    world.echo("lex", "set_ftrace_filter");
-    world.echo("emit:dump", "set_ftrace_filter");
-    world.echo("function", "current_tracer");
-    world.run(0, "lex<main emit<main lex<parse");
-    world.settle();
+    let mut world = World::after(
+        "lex > set_ftrace_filter
+         emit:dump > set_ftrace_filter
+         function > current_tracer
+         0: lex<main emit<main lex<parse",
+    );
     let dumped = world.cat("dump");
     assert!(dumped.contains("lex <-main\n") && !dumped.contains("lex <-parse"), "{dumped}");
     assert!(world.trace("trace").ends_with("lex <-parse\n"));
@@ -637,8 +652,7 @@ fn dump_triggers_empty_the_buffer_into_a_file() {
 
 #[test]
 fn clocks_show_their_own_times() {
-    let mut world = World::new();
-    world.echo("function", "current_tracer");
+    let mut world = World::after("function > current_tracer");
     let times = |world: &mut World, clock: &str| {
         world.echo(clock, "trace_clock");
         world.now += 1_000_000;
@@ -674,4 +688,153 @@ fn clocks_show_their_own_times() {
     let handle = world.open("trace_clock", OFlags::WRONLY);
     // Nobody has read the processor's clock here.
     assert_eq!(world.tracefs.write(handle, b"x86-tsc\n", 1, "sh", 0), Err(rustix::io::Errno::INVAL));
+}
+
+#[test]
+fn stacks_are_the_open_calls_around_a_call() {
+    // (Of main nobody knows who called it; parse is called by somebody who is not traced.)
+    check(
+        "function > current_tracer
+         lex > set_ftrace_filter
+         1 > options/func_stack_trace
+         0: +main +parse<emit +lex<parse - - +lex<main",
+        "
+            |              cc-100     [000] .....     5.000003: lex <-parse
+            |              cc-100     [000] .....     5.000003: <stack trace>
+            | => lex
+            | => parse
+            | => emit
+            | => main
+            |              cc-100     [000] .....     5.000006: lex <-main
+            |              cc-100     [000] .....     5.000006: <stack trace>
+            | => lex
+            | => main",
+    );
+    // Whoever jumps to another function is on the stack no more.
+    check(
+        "lex:stacktrace > set_ftrace_filter
+         1 > options/sym-offset
+         0: +main +emit<main ~lex<main",
+        "
+            |              cc-100     [000] .....     5.000003: <stack trace>
+            | => lex+0x0/0x80
+            | => main+0x10/0x80",
+    );
+}
+
+#[test]
+fn stacks_need_all_calls_and_nobody_sees_that() {
+    let mut world = World::after(
+        "function > current_tracer
+         lex > set_ftrace_filter
+         emit > set_ftrace_notrace
+         1 > options/func_stack_trace",
+    );
+    let stacks = |world: &World| -> Vec<(String, Vec<String>)> {
+        let tracers = world.tracefs.words().tracers.into_iter();
+        let own = tracers.filter(|tracer| tracer.name.starts_with("stacks/") && tracer.filter.is_empty());
+        own.map(|tracer| (tracer.name, tracer.notrace)).collect()
+    };
+    let notrace = vec![String::from("emit")];
+    let expected = ["stacks/calls", "stacks/callers"].map(|name| (name.to_owned(), notrace.clone()));
+    assert_eq!(stacks(&world), expected);
+    assert_eq!(world.cat("enabled_functions"), "lex (1)\n");
+    world.echo("0", "options/func_stack_trace");
+    assert_eq!(stacks(&world), []);
+}
+
+#[test]
+fn a_page_has_the_whole_stack() {
+    let mut world = World::after(
+        "function > current_tracer
+         lex > set_ftrace_filter
+         1 > options/func_stack_trace
+         0: +main +parse<main +lex<parse",
+    );
+    let raw = world.open("per_cpu/cpu0/trace_pipe_raw", OFlags::RDONLY);
+    let (events, _) = events(&world.take(raw, 4096));
+    let number = |at: usize| u64::from_le_bytes(events[1].1[at..at + 8].try_into().expect("8 bytes"));
+    // (Behind the header a count, then addresses: a function's own, and calls.)
+    assert_eq!((events[1].1[0], events[1].1[8]), (4, 3));
+    assert_eq!([16, 24, 32].map(number), [BASE + 0x1200, BASE + 0x1110, BASE + 0x1010]);
+}
+
+#[test]
+fn children_of_listed_tasks_are_listed_if_that_is_wanted() {
+    let script = "100 > set_ftrace_pid
+         101 > set_ftrace_notrace_pid
+         function > current_tracer
+         begin 7 107
+         1 > options/function-fork
+         begin 8 108
+         fork 200 9 200
+         9: lex<main
+         end 9";
+    let mut world = World::after(script);
+    // Of the threads of one process, nobody knows who has made which: both lists grow, and notrace wins.
+    assert_eq!(world.cat("set_ftrace_pid"), "100\n108\n");
+    assert_eq!(world.cat("set_ftrace_notrace_pid"), "101\n108\n");
+    let mut world = World::after(&script.replace("101 >", "55 >"));
+    assert_eq!(world.cat("set_ftrace_pid"), "100\n108\n");
+    assert!(world.trace("trace").ends_with("new-200     [000] .....     5.000001: lex <-main\n"));
+}
+
+#[test]
+fn the_log_says_what_was_wrong_and_where() {
+    let mut world = World::after("function > current_tracer");
+    let refused = |world: &mut World, text: &str, path: &str| {
+        let handle = world.open(path, OFlags::WRONLY | OFlags::APPEND);
+        let written = world.tracefs.write(handle, format!("{text}\n").as_bytes(), 100, "cc", 7_000_001_000);
+        world.tracefs.release(handle);
+        assert!(written.is_err(), "{text} > {path}");
+    };
+    assert_eq!(world.cat("error_log"), "");
+    refused(&mut world, "no_such", "set_ftrace_filter");
+    refused(&mut world, "lex:traceof", "set_ftrace_filter");
+    refused(&mut world, "!lex:traceoff:3", "set_ftrace_filter");
+    refused(&mut world, "lex:traceoff:x", "set_ftrace_filter");
+    refused(&mut world, "12 x", "set_ftrace_pid");
+    refused(&mut world, "functoin", "current_tracer");
+    let expected = [
+        "[    7.000001] set_ftrace_filter: error: no function matches 'no_such'",
+        "  Command: no_such",
+        "           ^",
+        "[    7.000001] set_ftrace_filter: error: no command 'traceof'",
+        "  Command: lex:traceof",
+        "               ^",
+        "[    7.000001] set_ftrace_filter: error: no function has this trigger",
+        "  Command: !lex:traceoff:3",
+        "                ^",
+        "[    7.000001] set_ftrace_filter: error: 'x' is no count",
+        "  Command: lex:traceoff:x",
+        "                        ^",
+        "[    7.000001] set_ftrace_pid: error: 'x' is no thread id",
+        "  Command: 12 x",
+        "           ^",
+        "[    7.000001] current_tracer: error: no tracer named 'functoin' (see available_tracers)",
+        "  Command: functoin",
+        "           ^",
+    ];
+    assert_eq!(world.cat("error_log").lines().collect::<Vec<_>>(), expected);
+    // Eight are kept, of each instance its own.
+    (0..10).for_each(|n| refused(&mut world, &format!("none{n}"), "set_ftrace_notrace"));
+    let log = world.cat("error_log");
+    assert_eq!((log.lines().count(), log.contains("none1"), log.contains("none2")), (24, false, true));
+    world.does("mkdir mine");
+    refused(&mut world, "no_such", "instances/mine/trace_clock");
+    assert_eq!(world.cat("instances/mine/error_log").lines().count(), 3);
+    world.echo("", "error_log");
+    assert_eq!(world.cat("error_log"), "");
+    // What is only understood when the file is closed has nobody else to tell.
+    let handle = world.open("set_ftrace_filter", OFlags::WRONLY | OFlags::TRUNC);
+    assert_eq!(world.tracefs.write(handle, b"bad", 100, "cc", 0), Ok(3));
+    world.tracefs.release(handle);
+    assert!(world.cat("error_log").contains("no function matches 'bad'"));
+}
+
+#[test]
+fn a_filter_that_only_waits_names_nothing() {
+    let world = World::after("function > current_tracer\n*:mod:later > set_ftrace_filter");
+    assert!(world.tracefs.awaits_library());
+    assert_eq!(world.tracefs.words().tracers[0].filter, ["!*"]);
 }

@@ -15,17 +15,20 @@ use std::time::Instant;
 
 const FUNCTIONS: usize = 20_000;
 const CALLS: usize = 1_000_000;
+/// For the same reason.
+const MEMORY: &str = "64M";
 
-/// Calls `work` so often for every line that it reads.
+/// Calls `work` so often for every line that it reads, and gives whoever records that time to follow: none shall be lost.
 const MAIN: &str = r#"
 #include <stdio.h>
+#include <unistd.h>
 static volatile long sum;
 void work(long n) { sum += n; }
 int main(void) {
     puts("ready");
     fflush(stdout);
     for (char line[80]; fgets(line, sizeof line, stdin);) {
-        for (long n = 0; n < CALLS; n++) work(n);
+        for (long n = 0; n < CALLS; n++) { work(n); if (n % 5000 == 0) usleep(2000); }
         puts("done");
         fflush(stdout);
     }
@@ -74,7 +77,9 @@ impl Mounted {
     fn new(bench: &Bench, pid: &str) -> Result<Mounted> {
         let place = bench.place.join("directory");
         fs::create_dir_all(&place)?;
-        shell::status(Command::new(&bench.calltap).args(["mount", "-p", pid]).arg(&place))?;
+        shell::status(
+            Command::new(&bench.calltap).args(["mount", "-p", pid, "--buffer-size", MEMORY]).arg(&place),
+        )?;
         Ok(Mounted(place))
     }
 
@@ -108,6 +113,7 @@ pub fn table(bench: &Bench) -> Result<String> {
         let trace = bench.place.join("directory.trace");
         let mut record = Command::new(&bench.calltap);
         record.args(["record", "--quiet", "-p", &pid, "--tracer", tracer, "-F", "work"]);
+        record.args(["--buffer-size", MEMORY]);
         record.args(["--max-overhead", "none", "-o"]).arg(&trace);
         let mut record = record.stderr(Stdio::null()).spawn()?;
         // (Whoever is there answers.)

@@ -24,6 +24,8 @@ if [ -z "$bound" ]; then
     echo "calltap: /sys/kernel/tracing cannot be covered: is tracefs mounted?" >&2
     exit 125
 fi
+grep -q ' tracefs ' /proc/self/mounts ||
+    echo "calltap: no tracefs is mounted here, and without privileges none can be: trace-cmd will not find the directory" >&2
 for switch in /proc/sys/kernel/ftrace_enabled /proc/sys/kernel/stack_tracer_enabled /proc/sys/kernel/kptr_restrict; do
     [ -e "$switch" ] && mount --bind "$scratch" "$switch" 2>/dev/null
 done

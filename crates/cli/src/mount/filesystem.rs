@@ -24,7 +24,8 @@ const GENERATION: Generation = Generation(0);
 
 /// Directories as a file system: of one process, or of several in a hall.
 pub struct Files {
-    rooms: Arc<Rooms>,
+    /// The directories.
+    pub rooms: Arc<Rooms>,
     hall: Option<Arc<Hall>>,
     mounted: SystemTime,
 }
@@ -311,7 +312,10 @@ impl Filesystem for Files {
         let waits = !OFlags::from_bits_retain(flags.0 as u32).contains(OFlags::NONBLOCK);
         let read = room.server.tracefs().read(handle, offset, size as usize, waits);
         match read {
-            Ok(Read::Data(data)) => reply.data(&data),
+            Ok(Read::Data(data)) => {
+                reply.data(&data);
+                room.server.tracefs().read_ahead(handle, size as usize);
+            }
             Ok(Read::Wait) if !waits => reply.error(Errno::EAGAIN),
             Ok(Read::Wait) => room.waiting.add(handle, size as usize, request.pid(), reply),
             Err(error) => reply.error(errno(error)),
@@ -351,6 +355,9 @@ impl Filesystem for Files {
             }
             let comm = if is_mark { comm(tid) } else { String::new() };
             let written = server.tracefs().write(handle, &data, tid, &comm, now);
+            if !is_mark {
+                worker::introduce(server);
+            }
             let done =
                 written.and_then(
                     |taken| if is_mark { Ok(taken) } else { worker::carry_out(server).map(|()| taken) },
@@ -364,11 +371,11 @@ impl Filesystem for Files {
         if is_mark { write(&room.server) } else { room.worker.send(write) }
     }
 
-    fn flush(&self, _: &Request, inode: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+    fn flush(&self, request: &Request, inode: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
         let found = if self.hall(inode).is_some() { None } else { self.rooms.find(handle.0) };
         let Some((room, handle)) = found else { return reply.ok() };
         // (A program that becomes another closes files while its memory is locked: whoever looks at it then waits for us.)
-        if !room.server.tracefs().is_written(handle) {
+        if !room.server.tracefs().is_written(handle, request.pid()) {
             return reply.ok();
         }
         room.worker.send(move |server| {

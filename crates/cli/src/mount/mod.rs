@@ -30,12 +30,14 @@ use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Events become visible after this time, if nobody asks before.
 const INTERVAL: Duration = Duration::from_millis(50);
 /// How often it is looked whether it is over.
 const LOOK: Duration = Duration::from_millis(20);
+/// And whether what filters wait for has come.
+const TEND: Duration = Duration::from_millis(200);
 /// What the serving process says when files can be used.
 const READY: &str = "mounted";
 /// Set for a serving process that was started by one that waits for that word.
@@ -239,6 +241,7 @@ fn hold(files: Files, source: &str, place: &Path, over: &dyn Fn() -> bool, end: 
     // Whoever may read and write what is told by owner and mode; without privileges the system allows the owner alone.
     let is_root = rustix::process::geteuid().is_root();
     config.acl = if is_root { SessionACL::All } else { SessionACL::Owner };
+    let rooms = Arc::clone(&files.rooms);
     let session = fuser::Session::new(files, place, &config)
         .with_context(|| format!("{}: cannot be mounted on", place.display()))?;
     let guard = guard::Guard::new(place);
@@ -251,7 +254,12 @@ fn hold(files: Files, source: &str, place: &Path, over: &dyn Fn() -> bool, end: 
         rustix::stdio::dup2_stdout(&nowhere)?;
         rustix::stdio::dup2_stderr(&nowhere)?;
     }
+    let mut tended = Instant::now();
     while !session.guard.is_finished() && !over() {
+        if tended.elapsed() >= TEND {
+            rooms.tend();
+            tended = Instant::now();
+        }
         thread::sleep(LOOK);
     }
     // Readers that wait get the end of the file.
@@ -284,7 +292,7 @@ pub fn run_program(arguments: &Arguments) -> Result<ExitCode> {
 
 /// Waits until a program has come to run its own code: before, its libraries are not there.
 fn await_program(pid: u32) {
-    let start = std::time::Instant::now();
+    let start = Instant::now();
     let own = std::fs::read_link("/proc/self/exe").ok();
     let is_own = || std::fs::read_link(format!("/proc/{pid}/exe")).ok().is_some_and(|exe| Some(exe) == own);
     while is_own() && start.elapsed() < STARTING {

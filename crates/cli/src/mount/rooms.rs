@@ -4,7 +4,7 @@
 
 use super::server::Server;
 use super::waiting::Waiting;
-use super::worker::Worker;
+use super::worker::{self, Worker};
 use calltap_tracefs::Attributes;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
@@ -25,6 +25,8 @@ pub struct Room {
     open: AtomicU64,
     /// It is there for those only who have files open.
     gone: AtomicBool,
+    /// The worker was told to look at the libraries.
+    told: AtomicBool,
 }
 
 impl Room {
@@ -41,6 +43,19 @@ impl Room {
     /// Is a file open?
     pub fn is_open(&self) -> bool {
         self.open.load(Acquire) > 0
+    }
+
+    /// Has filters that wait for a library find it, once it is there. (Of one in which nothing is wanted no event tells.)
+    fn tend(self: &Arc<Room>) {
+        if self.server.tracefs().awaits_library() && !self.told.swap(true, AcqRel) {
+            let own = Arc::clone(self);
+            self.worker.send(move |server| {
+                worker::refresh(server, None);
+                // (What could not be done is in `error_log`.)
+                let _ = worker::carry_out(server);
+                own.told.store(false, Release);
+            });
+        }
     }
 
     /// A file is open from now on.
@@ -68,8 +83,8 @@ impl Rooms {
         let (worker, waiting) = (Worker::new(server), Waiting::new(server));
         let mut rooms = self.rooms.write().unwrap_or_else(PoisonError::into_inner);
         let number = if alone { 0 } else { rooms.keys().next_back().map_or(1, |last| last + 1) };
-        let (open, gone) = Default::default();
-        let room = Arc::new(Room { number, server: Arc::clone(server), worker, waiting, open, gone });
+        let (open, gone, told) = Default::default();
+        let room = Arc::new(Room { number, server: Arc::clone(server), worker, waiting, open, gone, told });
         rooms.insert(number, Arc::clone(&room));
         room
     }
@@ -87,6 +102,11 @@ impl Rooms {
     /// Those that can be entered.
     pub fn listed(&self) -> Vec<Arc<Room>> {
         self.all().into_iter().filter(|room| !room.gone.load(Acquire)).collect()
+    }
+
+    /// What has to be looked after again and again.
+    pub fn tend(&self) {
+        self.listed().iter().for_each(Room::tend);
     }
 
     /// The room of a process.

@@ -1,7 +1,7 @@
 //! Operations in the order in which they came, one after the other: some need the process, and nobody else shall wait for that.
 
 use super::server::Server;
-use calltap_session::{Answer, Request};
+use calltap_session::{Answer, Request, monotonic_ns};
 use calltap_tracefs::{Effects, Refresh};
 use rustix::io::Errno;
 use std::fs;
@@ -59,6 +59,27 @@ pub fn rename(server: &Server, inode: u64) {
     }
 }
 
+/// Tells the directory which threads there are, if those that come later are to be followed: of the process, and of its children.
+pub fn introduce(server: &Server) {
+    if !server.tracefs().follows() {
+        return;
+    }
+    let mut processes = vec![server.pid];
+    while let Some(pid) = processes.pop() {
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        for tid in tasks.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()) {
+            let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/task/{tid}/{name}"));
+            if server.tracefs().is_stranger(tid)
+                && let Ok(comm) = read("comm")
+            {
+                server.tracefs().introduce(tid, pid, comm.trim_end());
+            }
+            let children = read("children").unwrap_or_default();
+            processes.extend(children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+        }
+    }
+}
+
 /// Does in the process what an operation has come to.
 pub fn carry_out(server: &Server) -> Result<(), Errno> {
     let (effects, words) = {
@@ -70,7 +91,10 @@ pub fn carry_out(server: &Server) -> Result<(), Errno> {
         (effects, tracefs.words())
     };
     let ask = |request| match server.mailbox.ask(request) {
-        Some(Answer::Refused(_)) => Err(Errno::IO),
+        Some(Answer::Refused(why)) => {
+            server.tracefs().refused(&why, monotonic_ns());
+            Err(Errno::IO)
+        }
         Some(_) => Ok(()),
         None => Err(Errno::NODEV),
     };

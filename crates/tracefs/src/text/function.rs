@@ -1,8 +1,9 @@
 //! One line for each record, with its thread, processor and time.
 
-use super::{Format, Shown};
+use super::{Format, Shown, blanks};
 use crate::options::on;
 use crate::ring::{Record, What};
+use crate::stack::Level;
 use crate::symbols::{Style, Symbols};
 use calltap_control::write_number;
 use std::fmt::Write;
@@ -63,7 +64,7 @@ pub fn write(format: &Format, text: &mut String, symbols: &Symbols, shown: &Show
             symbols.write_site(text, *site, Style::default());
             let _ = writeln!(text, " depth={depth} duration={ns}");
         }
-        What::Stack { site, parent } => stack(text, symbols, *site, *parent),
+        What::Stack(levels) => stack(text, symbols, levels, style),
         What::Mark(mark) => {
             let _ =
                 write!(text, "tracing_mark_write: {mark}{}", if mark.ends_with('\n') { "" } else { "\n" });
@@ -73,12 +74,16 @@ pub fn write(format: &Format, text: &mut String, symbols: &Symbols, shown: &Show
 }
 
 /// Functions that called each other, innermost first.
-pub fn stack(text: &mut String, symbols: &Symbols, site: u32, parent: u64) {
-    text.push_str("<stack trace>\n => ");
-    symbols.write_site(text, site, Style::default());
-    text.push_str("\n => ");
-    symbols.write_address(text, parent, Style::default());
-    text.push('\n');
+pub fn stack(text: &mut String, symbols: &Symbols, levels: &[Level], style: Style) {
+    text.push_str("<stack trace>\n");
+    for level in levels {
+        text.push_str(" => ");
+        match level {
+            Level::In(site) => symbols.write_site(text, *site, style),
+            Level::Return(address) => symbols.write_address(text, *address, style),
+        }
+        text.push('\n');
+    }
 }
 
 pub fn raw_mark(text: &mut String, bytes: &[u8]) {
@@ -94,22 +99,22 @@ pub fn raw_mark(text: &mut String, bytes: &[u8]) {
 /// Seconds and microseconds, or what the clock counts.
 pub fn write_time(format: &Format, text: &mut String, time: u64) {
     if format.in_ns {
-        write_number(text, time / 1_000_000_000, 5, ' ');
+        write_number(text, time / 1_000_000_000, 5, b' ');
         text.push('.');
-        write_number(text, time / 1000 % 1_000_000, 6, '0');
+        write_number(text, time / 1000 % 1_000_000, 6, b'0');
     } else {
-        write_number(text, time, 12, ' ');
+        write_number(text, time, 12, b' ');
     }
 }
 
 fn context(format: &Format, text: &mut String, symbols: &Symbols, record: &Record) {
     let comm = symbols.comm(record.tid);
-    (comm.chars().count()..16).for_each(|_| text.push(' '));
+    blanks(text, 16usize.saturating_sub(comm.chars().count()));
     text.push_str(comm);
     text.push('-');
     let start = text.len();
-    write_number(text, record.tid.into(), 1, ' ');
-    (text.len() - start..7).for_each(|_| text.push(' '));
+    write_number(text, record.tid.into(), 1, b' ');
+    blanks(text, 7usize.saturating_sub(text.len() - start));
     text.push(' ');
     if on!(format.options, "record-tgid") {
         let _ = match symbols.group(record.tid) {
@@ -145,11 +150,12 @@ fn latency(format: &Format, text: &mut String, symbols: &Symbols, shown: &Shown,
 fn hex(text: &mut String, symbols: &Symbols, record: &Record) {
     let _ = write!(text, "{:08x} {:08x} {:016x} ", record.tid, 0, record.time);
     match &record.what {
-        What::Function { site, parent }
-        | What::Repeats { site, parent, .. }
-        | What::Stack { site, parent } => {
+        What::Function { site, parent } | What::Repeats { site, parent, .. } => {
             let _ = write!(text, "{:016x} {parent:016x} ", symbols.code(*site));
         }
+        What::Stack(levels) => levels.iter().for_each(|level| {
+            let _ = write!(text, "{:016x} ", level.address(symbols));
+        }),
         What::Enter { site, .. } | What::Exit { site, .. } => {
             let _ = write!(text, "{:016x} ", symbols.code(*site));
         }
@@ -164,12 +170,13 @@ fn raw(text: &mut String, symbols: &Symbols, record: &Record) {
         let _ = write!(text, " {:x}", symbols.code(site));
     };
     match &record.what {
-        What::Function { site, parent }
-        | What::Repeats { site, parent, .. }
-        | What::Stack { site, parent } => {
+        What::Function { site, parent } | What::Repeats { site, parent, .. } => {
             sites(*site);
             let _ = write!(text, " {parent:x}");
         }
+        What::Stack(levels) => levels.iter().for_each(|level| {
+            let _ = write!(text, " {:x}", level.address(symbols));
+        }),
         What::Enter { site, .. } | What::Exit { site, .. } => sites(*site),
         What::Mark(mark) => {
             let _ = write!(text, " {}", mark.trim_end());

@@ -1,6 +1,6 @@
 //! Calls and returns, indented.
 
-use super::{Format, Shown, function};
+use super::{Format, Shown, blanks, function};
 use crate::options::on;
 use crate::ring::{Record, What};
 use crate::symbols::{Style, Symbols};
@@ -110,8 +110,8 @@ pub fn write(
                     function::raw_mark(text, bytes);
                     text.truncate(text.trim_end().len());
                 }
-                What::Stack { site, parent } => {
-                    function::stack(text, symbols, *site, *parent);
+                What::Stack(levels) => {
+                    function::stack(text, symbols, levels, format.style());
                     text.truncate(text.trim_end().len());
                 }
                 What::Function { site, parent } | What::Repeats { site, parent, .. } => {
@@ -175,20 +175,20 @@ fn duration(format: &Format, text: &mut String, ns: Option<u64>) {
         return;
     };
     let mark = match ns {
-        _ if !on!(format.options, "funcgraph-overhead") => ' ',
-        1_000_000_001.. => '$',
-        100_000_001.. => '@',
-        10_000_001.. => '*',
-        1_000_001.. => '#',
-        100_001.. => '!',
-        10_001.. => '+',
-        _ => ' ',
+        _ if !on!(format.options, "funcgraph-overhead") => "  ",
+        1_000_000_001.. => "$ ",
+        100_000_001.. => "@ ",
+        10_000_001.. => "* ",
+        1_000_001.. => "# ",
+        100_001.. => "! ",
+        10_001.. => "+ ",
+        _ => "  ",
     };
-    let _ = write!(text, "{mark} ");
+    text.push_str(mark);
     write_duration(text, ns);
     text.push_str("|  ");
 }
 
 fn indent(text: &mut String, depth: usize) {
-    (0..2 * depth).for_each(|_| text.push(' '));
+    blanks(text, 2 * depth);
 }

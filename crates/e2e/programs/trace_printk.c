@@ -1,0 +1,3 @@
+// A module of the kernel's samples, for the kernel's own tests of ftrace: here a shared object.
+static volatile long calls;
+__attribute__((noinline)) void trace_printk_irq_work(void) { calls++; }

@@ -1,0 +1,63 @@
+//! Who called whom, at a call: what `func_stack_trace` and the trigger `stacktrace` record.
+//!
+//! Nobody walks the stack of a running thread. The open calls of a thread are known from its events, and each has said where it returns to; so a function
+//! that is not traced is seen where it called one that is, and not where it only called another such.
+
+use crate::symbols::Symbols;
+use std::sync::Arc;
+
+/// Longest stack: what still fits into a page.
+const DEEPEST: usize = 480;
+
+/// A place on a stack.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Level {
+    /// Somewhere in the function of this site.
+    In(u32),
+    /// The call behind which this address is.
+    Return(u64),
+}
+
+impl Level {
+    /// As a number.
+    pub fn address(self, symbols: &Symbols) -> u64 {
+        match self {
+            Level::In(site) => symbols.code(site),
+            Level::Return(address) => address,
+        }
+    }
+}
+
+/// An open call, as far as its stack is concerned.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Call {
+    /// The function.
+    pub site: u32,
+    /// Where it returns to, 0 if nobody said.
+    pub parent: u64,
+    /// It was jumped to by the one before, which is on the stack no more.
+    pub tail: bool,
+}
+
+/// Everybody from a call to its outermost caller. `open`: the calls that are open around it, innermost first.
+pub fn levels(call: Call, open: impl Iterator<Item = Call>, symbols: &Symbols) -> Arc<[Level]> {
+    let mut levels = vec![Level::In(call.site)];
+    let Call { mut parent, mut tail, .. } = call;
+    for outer in open {
+        if levels.len() + 2 > DEEPEST {
+            break;
+        }
+        if tail {
+            // Whoever jumped has left its own way back behind.
+            parent = if parent == 0 { outer.parent } else { parent };
+        } else {
+            let within = symbols.begin(parent) == Some(symbols.code(outer.site));
+            levels.extend((parent != 0).then_some(Level::Return(parent)));
+            levels.extend((!within).then_some(Level::In(outer.site)));
+            parent = outer.parent;
+        }
+        tail = outer.tail;
+    }
+    levels.extend((parent != 0).then_some(Level::Return(parent)));
+    levels.into()
+}
