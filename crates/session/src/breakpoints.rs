@@ -103,7 +103,7 @@ impl Planner<'_> {
 
     /// A process that shares another's memory has handlers of its own: one that was there before ours has not got it.
     fn other_of_its_memory(&self, pid: u32) -> Option<String> {
-        let sharing = proc::who_maps(&self.directory.identity(), pid).into_iter();
+        let sharing = proc::who_maps(&self.directory.identity(), &[pid]).into_iter();
         let mut others = sharing.filter(|other| *other != pid && shares_memory(pid, *other));
         others.next().map(|other| format!("process {other} shares its memory"))
     }

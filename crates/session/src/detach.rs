@@ -193,14 +193,20 @@ fn leave_all(target: &Target, directory: &Directory, shared: &Shared) -> (Stops,
         whole = false;
         notes.push("a thread still runs code of a calltap that was killed".into());
     }
-    let registered = |pid: u32| {
-        (0..shared.control().process_bump.load(Acquire)).rev().find(|index| {
-            let Some(process) = shared.process(*index) else { return false };
-            pid == proc::host_pid(process.pid.load(Acquire), process.pid_namespace.load(Relaxed))
-        })
+    let pid_of = |index: u32| {
+        let process = shared.process(index)?;
+        Some(proc::host_pid(process.pid.load(Acquire), process.pid_namespace.load(Relaxed)))
     };
+    let all = 0..shared.control().process_bump.load(Acquire);
+    let registered = |pid: u32| all.clone().rev().find(|index| pid_of(*index) == Some(pid));
+    let mut known = vec![target.pid];
+    for pid in all.clone().filter_map(pid_of) {
+        if !known.contains(&pid) {
+            known.push(pid);
+        }
+    }
     // Children that have called nothing since they were forked are in no table. And whatever has an id by now, only who has our memory is ours.
-    for pid in proc::who_maps(&directory.identity(), target.pid) {
+    for pid in proc::who_maps(&directory.identity(), &known) {
         let Some(found) = Target::of_child(pid) else { continue };
         let index = registered(pid).or((pid == target.pid).then_some(0));
         let left = match detach(directory, shared, index, &found, &mut stops) {

@@ -512,7 +512,9 @@ impl<'a> Planner<'a> {
         // (Whoever shares another's memory, after vfork, is changed with him.)
         let is_new =
             |pid: &u32| listed.iter().all(|(_, known)| known.pid != *pid && !shares_memory(known.pid, *pid));
-        let others = proc::who_maps(&session, first.pid).into_iter().filter(is_new);
+        let known: Vec<u32> =
+            [first.pid].into_iter().chain(listed.iter().map(|(_, known)| known.pid)).collect();
+        let others = proc::who_maps(&session, &known).into_iter().filter(is_new);
         let others: Vec<(u32, Target)> =
             others.filter_map(|pid| Some((UNLISTED | pid, Target::of_child(pid)?))).collect();
         listed.into_iter().chain(others).collect()

@@ -3,6 +3,7 @@
 use crate::agent;
 use crate::directory::Identity;
 use crate::maps::{self, Region};
+use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -68,11 +69,26 @@ pub fn place(pid: u32) -> PathBuf {
     tasks.map(|task| task.path()).find(|task| fs::metadata(task.join("exe")).is_ok()).unwrap_or(first)
 }
 
-/// The processes in which an agent has mapped the control file of a session; `first` comes first, if it is one of them.
-pub fn who_maps(session: &Identity, first: u32) -> Vec<u32> {
+/// The processes in which an agent has mapped the control file of a session: of those that are known, which come first, and of those that run the program of one of them, as
+/// a forked child does. Whoever is in the middle of execve locks his mappings, and may be there for long (his files may be on a dead server): the mappings of others are none of our business.
+pub fn who_maps(session: &Identity, known: &[u32]) -> Vec<u32> {
+    let programs: HashSet<PathBuf> = known.iter().filter_map(|pid| program(*pid)).collect();
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let others = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(|pid| *pid != first);
-    std::iter::once(first).chain(others).filter(|pid| has_mapped(*pid, session)).collect()
+    let others = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let others = others.filter(|pid| {
+        !known.contains(pid) && program(*pid).is_some_and(|program| programs.contains(&program))
+    });
+    known.iter().copied().chain(others).filter(|pid| has_mapped(*pid, session)).collect()
+}
+
+/// The path of a process's program. Nothing is waited for.
+fn program(pid: u32) -> Option<PathBuf> {
+    let first = PathBuf::from(format!("/proc/{pid}"));
+    fs::read_link(first.join("exe")).ok().or_else(|| {
+        // (Its first thread may have ended.)
+        let tasks = fs::read_dir(first.join("task")).into_iter().flatten().flatten();
+        tasks.filter_map(|task| fs::read_link(task.path().join("exe")).ok()).next()
+    })
 }
 
 /// Has an agent mapped the control file of this session into a process?
