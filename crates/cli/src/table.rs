@@ -912,6 +912,12 @@ pub const COMMANDS: &[Command] = &[
                 "6",
             ),
             many(value("function", Some('F'), "GLOB", "With --to otlp: functions that become spans.")),
+            value(
+                "trace-id",
+                None,
+                "ARGUMENT",
+                "With --to otlp: the argument (recorded by -A) that says which trace a call is part of, in whatever thread.",
+            ),
             THREAD,
             LINKER_NAMES,
         ],

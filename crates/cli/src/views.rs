@@ -120,6 +120,9 @@ impl View<'_> {
                 bail!("spans have times: the trace has none (--clock counter)")
             }
             (false, false) => bail!("-F chooses spans: it is for --to otlp"),
+            (false, true) if self.arguments.text("trace-id").is_some() => {
+                bail!("--trace-id joins spans: it is for --to otlp")
+            }
             _ => {}
         }
         for glob in &globs {
@@ -129,6 +132,7 @@ impl View<'_> {
             linker_names: self.linker_names,
             version,
             functions: globs.iter().map(|glob| Glob::new(glob)).collect(),
+            trace_id: self.arguments.text("trace-id"),
             ..export::Options::default()
         };
         let write = match format.as_deref() {

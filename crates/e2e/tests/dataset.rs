@@ -151,38 +151,55 @@ fn the_queries_of_the_documentation_run() {
     assert!(worst["function"] == "leaf" && worst["slower"].as_f64().unwrap_or(0.0) > 2.0, "{worst}");
 }
 
+/// `calltap export --to otlp` of a recording: the text, and its spans.
+fn spans(recording: &Recording, flags: &[&str]) -> (String, Vec<Value>) {
+    let (from, file) = (recording.trace.to_string_lossy(), recording.trace.with_extension("otlp"));
+    let into = file.to_string_lossy();
+    let run = calltap_run(&[&["export", "--to", "otlp", "-i", &from, "-o", &into], flags].concat());
+    assert!(run.status.success(), "{}", run.stderr);
+    let text = fs::read_to_string(&file).expect("spans");
+    let requests = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let of = |request: Value| request["resourceSpans"].as_array().cloned().unwrap_or_default();
+    let resources: Vec<Value> = requests.flat_map(of).collect();
+    let spans = resources.iter().flat_map(|resource| resource["scopeSpans"][0]["spans"].as_array());
+    let spans = spans.flatten().cloned().collect();
+    (text, spans)
+}
+
+#[test]
+fn an_argument_joins_the_spans_of_several_threads() {
+    let program = compile(GCC, &["request_ids.c"], &["-g", "-pthread"]);
+    let recording = record(&program, &["-A", "handle", "-A", "work", "-R", "work"], &Expect::default());
+    let (_, spans) = spans(&recording, &["-F", "handle", "-F", "work", "--trace-id", "id"]);
+    let named = |name: &str, id: &str| -> Vec<&Value> {
+        let has = |span: &&Value| {
+            let values = span["attributes"].as_array().into_iter().flatten();
+            let mut ids = values.filter(|value| value["key"] == "calltap.value.id");
+            span["name"] == name && ids.any(|value| value["value"]["stringValue"] == id)
+        };
+        spans.iter().filter(has).collect()
+    };
+    for id in ["4bf92f3577b34da6a3ce929d0e0e4736", "second"] {
+        let (handles, works) = (named("handle", id), named("work", id));
+        assert_eq!((handles.len(), works.len()), (1, 2), "{spans:?}");
+        for work in &works {
+            assert_eq!(work["traceId"], handles[0]["traceId"], "{work}");
+            assert_eq!(work["parentSpanId"], handles[0]["spanId"], "{work}");
+        }
+        assert_eq!(handles[0].get("parentSpanId"), None);
+        assert_eq!(handles[0]["traceId"] == id, id.len() == 32, "{}", handles[0]);
+    }
+    assert_eq!(spans.len(), 6);
+}
+
 #[test]
 fn spans_are_the_calls_of_the_functions_chosen() {
     let (_program, recording) = recorded(&[], &[]);
-    let spans = |into: &str| {
-        let file = recording.trace.with_extension(into);
-        let from = recording.trace.to_string_lossy();
-        let run = calltap_run(&[
-            "export",
-            "--to",
-            "otlp",
-            "-F",
-            "outer",
-            "-F",
-            "lea?",
-            "-i",
-            &from,
-            "-o",
-            &file.to_string_lossy(),
-        ]);
-        assert!(run.status.success(), "{}", run.stderr);
-        fs::read_to_string(file).expect("spans")
-    };
-    let text = spans("otlp");
-    assert_eq!(text, spans("again"), "the same ids");
-    let requests: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    let all: Vec<&Value> = requests
-        .iter()
-        .flat_map(|request| request["resourceSpans"].as_array().expect("resources"))
-        .flat_map(|resource| resource["scopeSpans"][0]["spans"].as_array().expect("spans"))
-        .collect();
+    let chosen = ["-F", "outer", "-F", "lea?"];
+    let (text, all) = spans(&recording, &chosen);
+    assert_eq!(text, spans(&recording, &chosen).0, "the same ids");
     let word = |span: &Value, key: &str| span[key].as_str().unwrap_or_default().to_owned();
-    let by_id: BTreeMap<String, &Value> = all.iter().map(|span| (word(span, "spanId"), *span)).collect();
+    let by_id: BTreeMap<String, &Value> = all.iter().map(|span| (word(span, "spanId"), span)).collect();
     assert_eq!(by_id.len(), all.len(), "ids are different");
     let mut counts = BTreeMap::<String, u32>::new();
     for span in &all {

@@ -283,18 +283,19 @@ impl Directory {
             Ok(place) => place,
             Err(source) => return Err(Error::Directory { path: inside, source }),
         };
-        let guard = RemoveOnError(Some(&place.path));
         let file = |name: &str, mode: u32| {
             let mut options = OpenOptions::new();
             let file = options.read(true).write(true).create_new(true).mode(mode).open(place.via.join(name));
             file.map_err(|source| place.error(name, source))
         };
-        let lock = file("lock", 0o600)?;
+        let lock = file("lock", 0o600).inspect_err(|_| drop(fs::remove_dir(&place.path)))?;
         flock(&lock, FlockOperation::LockExclusive).map_err(|errno| place.error("lock", errno.into()))?;
         // Who was kept from going on for long may have been taken for dead: then the lock was somebody else's, who has removed all.
         if lock.metadata().is_ok_and(|meta| meta.nlink() == 0) {
             return Err(place.error("lock", io::ErrorKind::NotFound.into()));
         }
+        // (Not before: under that name there may be somebody else's by now.)
+        let guard = RemoveOnError(Some(&place.path));
         file(agent, 0o700)?.write_all(agent::LIBRARY.bytes).map_err(|source| place.error(agent, source))?;
         let (control, code) = (file("control", 0o600)?, file("code", 0o700)?);
         let journal = Journal::new(file("journal", 0o600)?);
@@ -535,12 +536,12 @@ fn remove_stale(place: &Path, creation: Duration) {
         if !name.starts_with(PREFIX) && !name.starts_with(OF) || is_of_living(&name) {
             continue;
         }
-        let path = entry.path();
-        // (Somebody else may have put anything there, under any name.)
-        if !fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_dir()) {
-            continue;
-        }
-        let lock = open_file(&path, "lock");
+        // Whatever comes under that name, this is the directory that is looked at. (Somebody else may have put anything there.)
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW);
+        let Ok(directory) = options.open(entry.path()) else { continue };
+        let inside = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
+        let lock = open_file(&inside, "lock");
         // Without a lock it is of somebody who was killed, if it is of somebody who has ended.
         let free = match &lock {
             // (A new one its maker is just about to lock.)
@@ -551,7 +552,13 @@ fn remove_stale(place: &Path, creation: Duration) {
         };
         // The lock is held until all is gone: its maker may only have been slow, and sees it then.
         if free {
-            let _ = fs::remove_dir_all(&path);
+            for file in fs::read_dir(&inside).into_iter().flatten().flatten() {
+                let is_directory = file.file_type().is_ok_and(|kind| kind.is_dir());
+                let remove = if is_directory { fs::remove_dir_all::<PathBuf> } else { fs::remove_file };
+                let _ = remove(file.path());
+            }
+            // (Nothing happens to another one, which is not empty.)
+            let _ = fs::remove_dir(entry.path());
         }
     }
 }

@@ -38,6 +38,8 @@ pub struct Options {
     pub by_thread: bool,
     /// Folded stacks, flame graphs, pprof: different stacks kept in memory, 0 = a million.
     pub max_paths: usize,
+    /// OTLP: the argument that says which trace a call is part of.
+    pub trace_id: Option<String>,
     /// trace.dat: which version of it.
     pub version: Version,
     /// OpenTelemetry: the functions that become spans.

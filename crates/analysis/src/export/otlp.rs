@@ -2,9 +2,11 @@
 
 use super::{Options, pid_tid};
 use crate::bytes::drain;
+use crate::values::{self, Shown};
 use crate::{Call, Ending, Enter, Error, Names, Progress, Source, Totals, Visitor, run_by_thread};
 use calltap_trace::{SiteId, ThreadId};
 use serde_json::{Value, json};
+use std::collections::HashMap;
 use std::io::{self, Write};
 
 /// Spans of a request.
@@ -14,6 +16,9 @@ const INTERNAL: u32 = 1;
 
 /// Writes a span for every call of the functions chosen that has times. Its parent is the innermost call below it that is chosen, too; an outermost one
 /// begins a trace of its own. Ids follow from the recording: the same one gives the same ids.
+///
+/// Where an argument of calls says which trace they are part of ([`Options::trace_id`]), all spans with the same value are in one trace, in whatever threads they are: the
+/// first that begins is the parent of those that have none in their own thread.
 pub fn otlp(
     source: &dyn Source,
     options: &Options,
@@ -42,7 +47,17 @@ pub fn otlp(
         spans: Vec::new(),
         shift: realtime.wrapping_sub(monotonic),
         next: seed,
+        trace_id: options.trace_id.as_deref(),
+        values: Vec::new(),
+        firsts: HashMap::new(),
+        told: options.trace_id.is_none(),
     };
+    if options.trace_id.is_some() {
+        // Ids are given out in the order of events, so both times every span has the same.
+        run_by_thread(source, &mut exporter, None)?;
+        exporter.next = seed;
+        exporter.told = true;
+    }
     let totals = run_by_thread(source, &mut exporter, progress)?;
     drain(&mut exporter.buffer, exporter.out, true)?;
     Ok(totals)
@@ -61,6 +76,8 @@ struct Open {
     depth: u32,
     trace: u128,
     span: u64,
+    parent: Option<u64>,
+    arguments: Vec<Shown>,
 }
 
 struct Exporter<'a> {
@@ -75,6 +92,14 @@ struct Exporter<'a> {
     /// From CLOCK_MONOTONIC to nanoseconds since 1970.
     shift: u64,
     next: u64,
+    /// The argument that says which trace a call is part of.
+    trace_id: Option<&'a str>,
+    /// What was read of the event that comes next.
+    values: Vec<Shown>,
+    /// Of each trace that arguments name: when its first span begins, and its id.
+    firsts: HashMap<u128, (u64, u64)>,
+    /// These are known, and spans are written.
+    told: bool,
 }
 
 impl Exporter<'_> {
@@ -82,6 +107,19 @@ impl Exporter<'_> {
     fn id(&mut self) -> u64 {
         self.next = self.next.wrapping_add(1);
         scatter(self.next).max(1)
+    }
+
+    /// The trace that arguments name: as it is, if it has the form of an id, or made of the text.
+    fn trace_of(&self, arguments: &[Shown]) -> Option<u128> {
+        let name = self.trace_id?;
+        let text = match &arguments.iter().find(|value| value.name == name)?.json {
+            Value::Null => return None,
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        let id = if text.len() == 32 { u128::from_str_radix(&text, 16).ok() } else { None };
+        let half = |seed: u64| text.bytes().fold(seed, |id, byte| scatter(id ^ u64::from(byte)));
+        id.filter(|id| *id != 0).or_else(|| Some(u128::from(half(1)) << 64 | u128::from(half(2))))
     }
 
     fn at(&self, ticks: u64) -> String {
@@ -127,20 +165,54 @@ fn number(key: &str, value: u64) -> Value {
     json!({ "key": key, "value": { "intValue": value.to_string() } })
 }
 
-impl Visitor for Exporter<'_> {
-    fn enter(&mut self, _: ThreadId, enter: &Enter) {
-        if self.is_chosen(enter.site) && self.source.has_time() {
-            let span = self.id();
-            let above = self.open.last().map(|parent| parent.trace);
-            let trace = above.unwrap_or_else(|| u128::from(self.id()) << 64 | u128::from(self.id()));
-            self.open.push(Open { depth: enter.depth, trace, span });
+/// A value that was read of a call.
+fn attribute(key: &str, value: &Value, shown: &str) -> Value {
+    match value {
+        Value::Bool(truth) => json!({ "key": key, "value": { "boolValue": truth } }),
+        Value::Number(number) if number.is_i64() => {
+            json!({ "key": key, "value": { "intValue": number.to_string() } })
         }
+        Value::Number(number) if number.is_f64() => json!({ "key": key, "value": { "doubleValue": number } }),
+        Value::String(value) => text(key, value),
+        _ => text(key, shown),
+    }
+}
+
+impl Visitor for Exporter<'_> {
+    fn values(&mut self, _: ThreadId, site: SiteId, returns: bool, bytes: &[u8]) {
+        self.values = values::show(self.source, site, returns, bytes, &mut |_| None);
+    }
+
+    fn enter(&mut self, _: ThreadId, enter: &Enter) {
+        let arguments = std::mem::take(&mut self.values);
+        if !self.is_chosen(enter.site) || !self.source.has_time() {
+            return;
+        }
+        let (span, own) = (self.id(), u128::from(self.id()) << 64 | u128::from(self.id()));
+        let above = self.open.last().map(|parent| (parent.trace, parent.span));
+        let named = self.trace_of(&arguments);
+        let trace = named.or(above.map(|(trace, _)| trace)).unwrap_or(own);
+        if named.is_some() {
+            let first = self.firsts.entry(trace).or_insert((enter.ticks, span));
+            *first = (*first).min((enter.ticks, span));
+        }
+        let in_thread = above.filter(|(above, _)| *above == trace).map(|(_, span)| span);
+        let first = || self.firsts.get(&trace).map(|(_, first)| *first).filter(|first| *first != span);
+        let parent = in_thread.or_else(first);
+        self.open.push(Open { depth: enter.depth, trace, span, parent, arguments });
     }
 
     fn close(&mut self, thread: ThreadId, call: &Call) {
         // (A call too deep for the engine is closed without having been opened.)
         let chosen = self.is_chosen(call.site);
+        let results = match call.ending {
+            Ending::Returned => std::mem::take(&mut self.values),
+            _ => Vec::new(),
+        };
         let Some(own) = self.open.pop_if(|open| chosen && open.depth == call.depth) else { return };
+        if !self.told {
+            return;
+        }
         let mut attributes = vec![
             text("code.function.name", self.names.function(call.site)),
             text("calltap.module", self.names.module(call.site)),
@@ -152,6 +224,9 @@ impl Visitor for Exporter<'_> {
             Ending::Skipped => attributes.push(text("calltap.ending", "left")),
             Ending::Unfinished => attributes.push(text("calltap.ending", "unfinished")),
         }
+        for Shown { name, json, text: shown } in own.arguments.iter().chain(&results) {
+            attributes.push(attribute(&format!("calltap.value.{name}"), json, shown));
+        }
         let mut span = json!({
             "traceId": format!("{:032x}", own.trace),
             "spanId": format!("{:016x}", own.span),
@@ -161,8 +236,8 @@ impl Visitor for Exporter<'_> {
             "endTimeUnixNano": self.at(call.end),
             "attributes": attributes,
         });
-        if let Some(parent) = self.open.last() {
-            span["parentSpanId"] = format!("{:016x}", parent.span).into();
+        if let Some(parent) = own.parent {
+            span["parentSpanId"] = format!("{parent:016x}").into();
         }
         self.spans.push(span);
         if self.spans.len() >= BATCH {
