@@ -6,7 +6,7 @@
 //! ```text
 //! word 0:   63       24 23   16 15    8 7      0
 //!          +-----------+-------+-------+--------+     steps of the entry begin at word 1, those of the return at `exit` (0: there are none);
-//!          | 0         | words | exit  | wanted |     `words` are in use. wanted: 1: the entry stores something, 2: it has conditions
+//!          | 0         | words | exit  | 0      |     `words` are in use
 //!          +-----------+-------+-------+--------+
 //! a step:   63       32 31   16 15    8 7      0
 //!          +-----------+-------+-------+--------+
@@ -97,11 +97,6 @@ pub mod compare {
     /// With a sign.
     pub const SIGNED: u8 = 0x80;
 }
-
-/// Word 0: the entry stores something.
-pub const STORES: u64 = 1;
-/// Word 0: the entry has conditions.
-pub const DECIDES: u64 = 2;
 
 /// A step as a word.
 pub const fn word(step: u8, n: u8, offset: i32) -> u64 {

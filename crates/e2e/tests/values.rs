@@ -174,6 +174,45 @@ fn a_running_process_is_asked_and_left_as_it_was() {
 }
 
 #[test]
+fn what_is_read_changes_while_the_process_runs() {
+    let program = compile(GCC, &["requests.c"], &["-g"]);
+    let resident = Resident::start(&program, &["forever"]);
+    let pid = resident.pid.to_string();
+    let on = |words: &[&str]| {
+        let run = calltap_run(&[words, &["-p", &pid]].concat());
+        assert!(run.status.success(), "{words:?}: {}", run.stderr);
+        run.stderr
+    };
+    let trace = program.directory().join("snapshot").to_string_lossy().into_owned();
+    // Lines of the function that have values, when enough has happened.
+    let valued = |word: &str| {
+        for _ in 0..600 {
+            on(&["snapshot", "-o", &trace]);
+            let replay = calltap_run(&["replay", "-i", &trace]).stdout;
+            let lines: Vec<String> =
+                replay.lines().filter(|line| line.contains(word)).map(str::to_owned).collect();
+            if lines.len() > 5 {
+                return lines;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        panic!("no {word}");
+    };
+    on(&["attach", "-F", "handle", "-F", "disk"]);
+    valued("handle()");
+    on(&["set", "-A", "handle@n", "-R", "handle"]);
+    valued("handle(n=");
+    on(&["set", "-A", "handle@n/x16", "-R", "", "--if", "handle@n & 1"]);
+    assert!(valued("handle(n=0x").iter().all(|line| {
+        let number = line.split("n=0x").nth(1).and_then(|rest| rest.split(')').next()).unwrap_or_default();
+        u64::from_str_radix(number, 16).is_ok_and(|n| n % 2 == 1)
+    }));
+    assert!(on(&["set", "-A", "handle@nothing"]).contains("no parameter is called 'nothing' (there are: n)"));
+    on(&["detach"]);
+    assert_eq!(changed_text(resident.pid), [""; 0]);
+}
+
+#[test]
 fn what_cannot_be_read_is_told_in_one_line() {
     let program = program(GCC);
     let path = program.path.to_string_lossy().into_owned();

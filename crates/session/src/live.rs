@@ -345,7 +345,8 @@ impl Attached {
                 }
                 planner.convert(&self.target, own, &mut emit)?;
             }
-            Ok((planner.tally, notes_in(&records)))
+            let notes = notes_in(&records).into_iter().chain(planner.trouble()).collect();
+            Ok((planner.tally, notes))
         })?;
         self.settings.session.tracers = choice.tracers;
         (self.settings.words, self.settings.on) = (Words { ftraced, ..choice.words }, on);
@@ -393,7 +394,10 @@ impl Attached {
             |_, _| None,
             |planner| {
                 planner.widen(&self.target, &|candidates| choice.selector.reach(candidates));
+                planner.choose_by(Box::new(choose));
+                planner.recall_values();
                 planner.describe(&mut |record| drop(sender.send(record)));
+                planner.choose_by(Box::new(|_, _| None));
                 let start = Instant::now();
                 planner.come_to_terms_with_all(&self.target, &mut |_| {})?;
                 thread::sleep(DRAIN);

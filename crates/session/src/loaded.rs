@@ -539,6 +539,20 @@ impl Loaded {
         self.give_stubs(&new, &binary, stubs, regions, records);
     }
 
+    /// Finds out what is read of calls through stubs that somebody else has made, as far as it is what is wanted now.
+    pub fn recall_values(&mut self, wish: &dyn Fn(&Function) -> Option<Wish>, stubs: &mut Stubs<'_>) {
+        let binary = Arc::clone(&self.binary);
+        for placed in &mut self.sites {
+            let reads = placed.stubs.all().any(|stub| stub.wanted.program() != 0);
+            let function = binary.functions.get(placed.function).filter(|_| reads && !placed.apart);
+            let Some(Wish { wanted, program: Some(program), .. }) = function.and_then(wish) else { continue };
+            let wanted = wanted.reading(stubs.number_program(&program.words, &mut Vec::new()));
+            if let Some(stub) = placed.stubs.of_mut(wanted) {
+                stub.captured = Some(Arc::clone(&program.captured));
+            }
+        }
+    }
+
     /// Where the site of a function is among the sites; it is put there if it is not yet.
     fn place_of(&mut self, function: usize, site: impl Fn(Bias) -> Option<Site>) -> Option<usize> {
         if let Some(place) = self.places.get(function)?.checked_sub(1) {

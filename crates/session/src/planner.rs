@@ -681,15 +681,41 @@ impl<'a> Planner<'a> {
         let hooks = std::array::from_fn(|i| Avma(image.hooks[i].load(Relaxed)));
         let hook = Avma(image.first_hook.load(Acquire));
         self.stubs.agent = Agent { stubs: Avma(image.stubs.load(Acquire)), hooks };
+        let (leads, quiet) = (self.discovery == Discovery::FirstCall, self.quiet);
+        self.with_wishes(index, |module, wish, stubs| {
+            if leads {
+                module.lead(hook, stubs, regions, records);
+            }
+            if quiet {
+                module.quieten(stubs);
+            }
+            module.want(wish, stubs, regions, records);
+        });
+    }
+
+    /// Finds out what is read of calls through stubs that somebody else has made.
+    pub fn recall_values(&mut self) {
+        let indices: Vec<u32> = self.processes.keys().copied().collect();
+        for index in indices {
+            self.with_wishes(index, |module, wish, stubs| module.recall_values(wish, stubs));
+        }
+    }
+
+    /// Why nothing could be read of a function, if there was one; for people, and once.
+    pub fn trouble(&mut self) -> Option<String> {
+        let (name, why) = self.values.trouble.take()?;
+        Some(format!("of {name}, and perhaps others, nothing is read: {why}"))
+    }
+
+    /// With the modules of a process, and what is wanted of their functions.
+    fn with_wishes(
+        &mut self,
+        index: u32,
+        mut act: impl FnMut(&mut Loaded, &dyn Fn(&Function) -> Option<Wish>, &mut Stubs<'a>),
+    ) {
         let pid = self.pid_of(index);
         let Some(process) = self.processes.get_mut(&index) else { return };
         for module in &mut process.modules {
-            if self.discovery == Discovery::FirstCall {
-                module.lead(hook, &mut self.stubs, regions, records);
-            }
-            if self.quiet {
-                module.quieten(&mut self.stubs);
-            }
             let (types, values) = (RefCell::new(&mut self.types), RefCell::new(&mut self.values));
             let (mapped, build_id) = (module.mapped.clone(), module.record.build_id.clone());
             let typed = || {
@@ -703,7 +729,7 @@ impl<'a> Planner<'a> {
                 let undecided = wish.trouble.as_ref().is_some_and(|trouble| trouble.undecided);
                 (!undecided).then_some(wish)
             };
-            module.want(&wish, &mut self.stubs, regions, records);
+            act(module, &wish, &mut self.stubs);
         }
     }
 

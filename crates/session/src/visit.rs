@@ -540,7 +540,7 @@ impl Inside<'_> {
             "what is traced was changed: filter {:?}, notrace {:?}, {state}",
             words.filter, words.notrace
         );
-        let notes = live::notes_in(&records);
+        let notes: Vec<String> = live::notes_in(&records).into_iter().chain(planner.trouble()).collect();
         records.push(Record::Note { text }.into());
         records.into_iter().for_each(|record| drop(self.records.send(record)));
         (self.settings.words, self.settings.on) = (words, on);

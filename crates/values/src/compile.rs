@@ -1,7 +1,7 @@
 //! From operands to the steps that read them.
 
 use crate::words::{Condition, Form, Item, Operand, Rule, Term};
-use calltap_abi::values::{DECIDES, SIGNED, STORES, TEXT, VALUES, WORDS, compare, register, step, word};
+use calltap_abi::values::{SIGNED, TEXT, VALUES, WORDS, compare, register, step, word};
 use calltap_sites::types::{Parameter, Passed, Shape, Signature, Type, Types};
 use calltap_trace::{Captured, Value, ValueForm};
 use std::sync::Arc;
@@ -77,7 +77,6 @@ pub fn compile(
             decide(term, known, &mut entry).map_err(|why| Trouble { why, undecided: true })?;
         }
     }
-    let decides = !entry.is_empty();
     for rule in arguments {
         if rule.items.is_empty() && known.is_none() {
             let why = "no debugging information tells its arguments: name them, as in FUNCTION@arg1,arg2/s";
@@ -123,9 +122,8 @@ pub fn compile(
     if length > WORDS {
         return Err("this is too much to read of one call".to_owned().into());
     }
-    let flags = if captured.arguments.is_empty() { 0 } else { STORES } | if decides { DECIDES } else { 0 };
     let at = if exit.is_empty() { 0 } else { behind as u64 };
-    let mut words = vec![flags | at << 8 | (length as u64) << 16];
+    let mut words = vec![at << 8 | (length as u64) << 16];
     words.append(&mut entry);
     words.append(&mut exit);
     Ok(Some(Program { words, captured: Arc::new(captured) }))

@@ -5,14 +5,17 @@ use super::subject::Subject;
 use anyhow::{Result, anyhow};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::io::Cursor;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, TcpStream};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use tiny_http::{Header, Method, Request, Response};
 
 /// Requests that are answered at the same time.
 const WORKERS: usize = 4;
+/// How long a connection may wait that was forgotten.
+const NUDGE: Duration = Duration::from_millis(200);
 
 /// Files of the page, by name, with their types.
 const FILES: [(&str, &str, &str); 9] = [
@@ -74,7 +77,16 @@ impl Server {
 
     /// Answers until `wait` returns.
     pub fn serve(&self, subject: &dyn Subject, wait: &dyn Fn()) {
+        let over = AtomicBool::new(false);
         thread::scope(|scope| {
+            // A browser opens several connections at once, and keeps them. Of two that come together, the pool of tiny_http may leave one without a thread, as both count on the same idle
+            // one, until another connection ends: so one comes and goes now and then.
+            scope.spawn(|| {
+                while !over.load(Ordering::Acquire) {
+                    thread::sleep(NUDGE);
+                    let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
+                }
+            });
             for _ in 0..WORKERS {
                 scope.spawn(|| {
                     // (An error: we are told to stop.)
@@ -84,6 +96,7 @@ impl Server {
                 });
             }
             wait();
+            over.store(true, Ordering::Release);
             (0..WORKERS).for_each(|_| self.http.unblock());
         });
     }
