@@ -15,12 +15,13 @@ use crate::journal::{self, Entry, NO_FILE};
 use crate::maps::{self, Region};
 use crate::pages;
 use crate::patient::{Patient, await_tidy, explain, longest, say};
+use crate::planner::image_in;
 use crate::proc;
 use crate::shm::Shared;
 use crate::target::Target;
 use crate::text::{KeepMapped, ProcessText, Sync};
 use crate::threads::{Held, NotHeld};
-use calltap_abi::{Image, plan, remote, stub};
+use calltap_abi::{plan, remote, stub};
 use calltap_patch::{Avma, Change, Demand, Failed, Fate, Site, State, Text, carry_out};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -193,10 +194,7 @@ fn leave_all(target: &Target, directory: &Directory, shared: &Shared) -> (Stops,
         whole = false;
         notes.push("a thread still runs code of a calltap that was killed".into());
     }
-    let pid_of = |index: u32| {
-        let process = shared.process(index)?;
-        Some(proc::host_pid(process.pid.load(Acquire), process.pid_namespace.load(Relaxed)))
-    };
+    let pid_of = |index: u32| shared.process(index).map(proc::pid_of);
     let all = 0..shared.control().process_bump.load(Acquire);
     let registered = |pid: u32| all.clone().rev().find(|index| pid_of(*index) == Some(pid));
     let mut known = vec![target.pid];
@@ -265,13 +263,8 @@ fn detach(
     }
     drop(kept);
     // (A forked child that is in no table has it as its parent has.)
-    let shows = |image: &Image| {
-        let (stubs, code) = (image.stubs.load(Acquire), directory.code_inode());
-        patient.regions.iter().any(|region| region.shows(stubs, code, 0))
-    };
-    let all = 0..shared.control().process_bump.load(Acquire);
-    let known = all.filter_map(|index| Some(&shared.process(index)?.image)).find(|image| shows(image));
-    let image = process.map(|process| &process.image).or(known);
+    let known = || image_in(shared, directory.code_inode(), &patient.regions);
+    let image = process.map(|process| &process.image).or_else(known);
     let stubs = image.map_or(0, |image| image.stubs.load(Acquire));
     let word = image.map_or(0, |image| image.thread_word.load(Relaxed));
     let stubs = (stubs, stubs.wrapping_add(stub::REGION as u64));

@@ -114,6 +114,16 @@ impl PatchMode {
     }
 }
 
+/// Where an agent is that a process has mapped, of those that have told.
+pub(crate) fn image_in<'s>(shared: &'s Shared, code: u64, regions: &[Region]) -> Option<&'s Image> {
+    let is_its = |image: &&Image| {
+        let stubs = image.stubs.load(Acquire);
+        regions.iter().any(|region| region.shows(stubs, code, 0))
+    };
+    let all = 0..shared.control().process_bump.load(Acquire);
+    all.filter_map(|index| Some(&shared.process(index)?.image)).find(is_its)
+}
+
 /// What is told where breakpoints were asked for and cannot be.
 pub(crate) fn unarmed(pid: u32, why: &str) -> News {
     let text = format!("process {pid} is not changed through breakpoints this time but as by default: {why}");
@@ -299,15 +309,8 @@ impl<'a> Planner<'a> {
 
     /// Where the agent is in a process. (A forked child that is in no table yet has it where the one has it whose agent it has mapped.)
     pub(crate) fn image(&self, index: u32, regions: &[Region]) -> Option<&Image> {
-        let code = self.directory.code_inode();
-        let is_its = |image: &Image| {
-            let stubs = image.stubs.load(Acquire);
-            regions.iter().any(|region| region.shows(stubs, code, 0))
-        };
         let known = self.shared.process(index).map(|entry| &entry.image);
-        let all = 0..self.shared.control().process_bump.load(Acquire);
-        let mut others = all.filter_map(|index| Some(&self.shared.process(index)?.image));
-        known.or_else(|| others.find(|image| is_its(image)))
+        known.or_else(|| image_in(self.shared, self.directory.code_inode(), regions))
     }
 
     /// Answers a process that says "my modules have changed": plans for what it has newly loaded, forgets what it has unloaded, has its agent map
@@ -315,7 +318,7 @@ impl<'a> Planner<'a> {
     pub fn answer(&mut self, index: u32, emit: &mut dyn FnMut(News)) -> Result<(), Refusal> {
         let shared = self.shared;
         let Some(entry) = shared.process(index) else { return Ok(()) };
-        let pid = proc::host_pid(entry.pid.load(Acquire), entry.pid_namespace.load(Relaxed));
+        let pid = proc::pid_of(entry);
         // There is one plan area: an agent that is still at its plan must find it as it was.
         if self.stuck.is_some_and(|(index, pid)| {
             let phase = shared.process(index).map(|other| other.phase.load(Acquire));
@@ -426,7 +429,7 @@ impl<'a> Planner<'a> {
             let Some(process) = self.processes.get_mut(&index) else { continue };
             process.modules.iter_mut().for_each(|module| names.extend(module.mute(stubs, muted)));
             let Some(entry) = self.shared.process(index) else { continue };
-            let pid = proc::host_pid(entry.pid.load(Acquire), entry.pid_namespace.load(Relaxed));
+            let pid = proc::pid_of(entry);
             let mut records = Vec::new();
             let target = Target::of_child(pid);
             if let Some(target) = &target
@@ -498,7 +501,7 @@ impl<'a> Planner<'a> {
         let session = self.directory.identity();
         let living = |index: u32| {
             let entry = self.shared.process(index)?;
-            let own = proc::host_pid(entry.pid.load(Acquire), entry.pid_namespace.load(Relaxed));
+            let own = proc::pid_of(entry);
             let pid = if index == 0 { first.pid } else { own };
             if self.shared.was_replaced(index) {
                 return None;
@@ -529,10 +532,7 @@ impl<'a> Planner<'a> {
 
     /// The functions of the first process that can be traced: its program's, then those of its libraries in the order of their addresses.
     pub fn list(&self) -> Vec<Listed> {
-        let pid = self
-            .shared
-            .process(0)
-            .map_or(0, |entry| proc::host_pid(entry.pid.load(Acquire), entry.pid_namespace.load(Relaxed)));
+        let pid = self.shared.process(0).map_or(0, proc::pid_of);
         let program = std::fs::read_link(proc::place(pid).join("exe")).unwrap_or_default();
         // (A program whose file is gone is still the program.)
         let plain = |path: &Path| path.to_string_lossy().trim_end_matches(" (deleted)").to_owned();
@@ -572,7 +572,7 @@ impl<'a> Planner<'a> {
             return index & !UNLISTED;
         }
         let entry = self.shared.process(index);
-        entry.map_or(0, |entry| proc::host_pid(entry.pid.load(Acquire), entry.pid_namespace.load(Relaxed)))
+        entry.map_or(0, proc::pid_of)
     }
 
     /// Before a choice is checked that was not known at first: has what it reaches looked at.

@@ -3,10 +3,12 @@
 use crate::agent;
 use crate::directory::Identity;
 use crate::maps::{self, Region};
+use calltap_abi::ProcessEntry;
 use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::*;
 
 /// A field of a status file, by its name.
 pub fn field<'t>(status: &'t str, name: &str) -> Option<&'t str> {
@@ -108,8 +110,13 @@ pub fn exists(pid: u32) -> bool {
     fs::metadata(format!("/proc/{pid}")).is_ok()
 }
 
+/// The id by which we know a process of a session.
+pub fn pid_of(entry: &ProcessEntry) -> u32 {
+    host_pid(entry.pid.load(Acquire), entry.pid_namespace.load(Relaxed))
+}
+
 /// The id by which we know a process that calls itself `pid` in the pid namespace with inode `namespace`.
-pub fn host_pid(pid: u32, namespace: u64) -> u32 {
+fn host_pid(pid: u32, namespace: u64) -> u32 {
     let space = |pid: &str| fs::metadata(format!("/proc/{pid}/ns/pid")).map_or(0, |meta| meta.ino());
     if namespace == 0 || namespace == space("self") {
         return pid;

@@ -2,6 +2,7 @@
 
 use super::desk::{Desk, State};
 use super::view::{self, heading};
+use crate::search;
 use calltap_analysis::live::{Column, Interval, Row};
 use calltap_analysis::units::{duration, one_line};
 use ratatui::Frame;
@@ -150,16 +151,7 @@ impl Grid {
     }
 
     fn type_filter(&mut self, key: KeyCode) {
-        match key {
-            KeyCode::Enter => self.typing = false,
-            KeyCode::Esc => {
-                self.typing = false;
-                self.filter.clear();
-            }
-            KeyCode::Backspace => drop(self.filter.pop()),
-            KeyCode::Char(character) => self.filter.push(character),
-            _ => {}
-        }
+        search::type_key(&mut self.filter, &mut self.typing, key);
         self.arrange();
     }
 

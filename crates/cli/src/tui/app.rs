@@ -1,6 +1,7 @@
 //! What is on the screen, and what a key does to it.
 
 use super::rows::{Column, FILE, LIVE, Line};
+use crate::search;
 use crate::top::desk::Desk;
 use calltap_analysis::Source;
 use calltap_analysis::explore::{Around, Explorer, Relative};
@@ -227,16 +228,7 @@ impl App {
     }
 
     fn type_filter<S: Source + Sync>(&mut self, key: KeyCode, shown: &Shown<'_, S>) {
-        match key {
-            KeyCode::Enter => self.typing = false,
-            KeyCode::Esc => {
-                self.typing = false;
-                self.filter.clear();
-            }
-            KeyCode::Backspace => drop(self.filter.pop()),
-            KeyCode::Char(character) => self.filter.push(character),
-            _ => {}
-        }
+        search::type_key(&mut self.filter, &mut self.typing, key);
         // The first that is found is chosen.
         if !self.filter.is_empty() {
             let lines = self.lines(shown);
