@@ -19,6 +19,20 @@
 //!
 //! After a prologue (mcount) the site *calls* its stub, `entry` finds S at 8(%rbp) and puts stub+11 there itself.
 //!
+//! A function whose exits are rewritten keeps its return address. What stands in the mirror is only a mark: which call is open in this slot.
+//!
+//! ```text
+//! site:     jmp stub             [S] = R0                    rsp = S
+//! stub+2:   call enter           [S-8] = stub+7
+//!   enter:  mirror[S] = stub+7; ret                       -> stub+7: jmp body
+//! exit:     jmp copy
+//! copy:     (instructions in front of the exit)              rsp = S
+//!           call stub+13         [S-8] = back into the copy
+//! stub+13:  call leave           [S-16] = stub+18
+//!   leave:  mirror[S] is the mark? mirror[S] = 0; ret     -> stub+18: ret
+//! copy:     ret, or jmp          with [S] as it always was
+//! ```
+//!
 //! A function entered by a jump finds a stub's address in S (its caller's stub+11). Its entry is recorded, the slot is
 //! left alone, and one return closes both calls.
 //!
@@ -86,12 +100,19 @@ global_asm!(
     "pop rax", ".cfi_adjust_cfa_offset -8",
     ".endm",
 
-    // The address of S, by kind of site.
+    // The address of S, by kind of site (2: where a function is left, one call deeper).
     ".macro tap_slot reg mcount",
-    ".if \\mcount", "lea \\reg, [rbp + 8]", ".else", "lea \\reg, [rsp + 48]", ".endif",
+    ".if \\mcount == 1", "lea \\reg, [rbp + 8]", ".elseif \\mcount == 2", "lea \\reg, [rsp + 56]", ".else", "lea \\reg, [rsp + 48]", ".endif",
     ".endm",
     ".macro tap_load_slot reg mcount",
     ".if \\mcount", "mov \\reg, qword ptr [rbp + 8]", ".else", "mov \\reg, qword ptr [rsp + 48]", ".endif",
+    ".endm",
+    // ZF = 1 if there is a mirror of the slot in rdx. Changes rax and r11.
+    ".macro tap_has_mirror",
+    "mov rax, rdx",
+    "shr rax, {granule}",
+    "lea r11, [rip + calltap_mirror]",
+    "cmp byte ptr [r11 + rax], 1",
     ".endm",
 
     // rdx = the return address in the caller: in S, or (2: entered by a jump) in the mirror.
@@ -107,7 +128,7 @@ global_asm!(
 
     // ecx = low half of the event: return address in the stub, tag, and the difference to the code wanted.
     ".macro tap_code mcount fix",
-    ".if \\mcount", "lea ecx, [rbp + 8]", ".else", "lea ecx, [rsp + 48]", ".endif",
+    "tap_slot ecx \\mcount",
     "shl ecx, 22",
     "xor ecx, dword ptr [rsp + 40]",
     ".if \\fix", "xor ecx, \\fix", ".endif",
@@ -262,8 +283,8 @@ global_asm!(
     ".endm",
 
     // It returns: adds its time, if it is known when it began.
-    ".macro tap_profile_exit clock missing",
-    "lea rcx, [rsp + 48]",
+    ".macro tap_profile_exit clock mcount missing",
+    "tap_slot rcx \\mcount",
     "test cl, 8",
     "jz 782f",
     "btc rcx, {mirror_bit}",
@@ -452,7 +473,7 @@ global_asm!(
     "mov qword ptr [rsp + 40], rax",
     ".if \\profile && \\clock != 3",
     "31:",
-    "tap_profile_exit \\clock 33f",
+    "tap_profile_exit \\clock 0 33f",
     "32:",
     ".endif",
     ".if \\event",
@@ -484,9 +505,160 @@ global_asm!(
     ".cfi_endproc",
     ".endm",
 
+    // The entry of a function whose exits are rewritten.
+    ".macro tap_enter name clock event profile parent fix tailfix",
+    ".balign 64",
+    "\\name:",
+    ".cfi_startproc",
+    ".cfi_def_cfa rsp, 16",
+    "tap_save",
+    "tap_load_slot rcx 0",
+    "mov rax, rcx",
+    "sub rax, qword ptr [rip + {stubs}]",
+    "cmp rax, {region}",
+    "jb 5f",
+    "tap_slot rdx 0",
+    "tap_has_mirror",
+    "jne 6f",
+    "1:",
+    ".if \\event",
+    "mov ecx, 0",
+    "tap_state 7f",
+    "tap_store \\clock 0 \\fix \\parent 7f",
+    ".endif",
+    "3:", // recorded: the call is marked
+    "tap_slot rdx 0",
+    "btc rdx, {mirror_bit}",
+    "mov rax, qword ptr [rsp + 40]",
+    "mov qword ptr [rdx], rax",
+    ".if \\profile",
+    "31:",
+    "tap_profile_entry \\clock 0 33f",
+    "32:",
+    ".endif",
+    "9:",
+    ".cfi_remember_state",
+    "tap_restore",
+    "ret",
+    ".cfi_restore_state",
+    "5:", // entered by a jump from a function whose return address is aside, and which returns for both
+    ".if \\profile",
+    "tap_profile_record 51f",
+    "inc qword ptr [r11 + {hits}]",
+    "52:",
+    ".endif",
+    ".if \\event",
+    "mov ecx, 0",
+    "tap_state 8f",
+    ".if \\parent", "tap_store \\clock 0 \\tailfix 2 8f", ".else", "tap_store \\clock 0 \\tailfix 0 8f", ".endif",
+    ".endif",
+    "jmp 9b",
+    "6:", // no mirror here yet
+    "tap_code 0 \\fix",
+    "mov eax, ecx",
+    "call calltap_mirror_shim",
+    "test al, al",
+    "jnz 1b",
+    "jmp 9b",
+    ".if \\event",
+    "7:",
+    "tap_load_slot rdx 0",
+    "tap_slow 0 \\fix",
+    "jnz 3b",
+    "tap_unmark",
+    ".if \\profile", // the event is lost, the call counts
+    "53:",
+    "tap_profile_record 54f",
+    "inc qword ptr [r11 + {hits}]",
+    "jmp 9b",
+    "54:",
+    "tap_profile_slow 0",
+    "jnz 53b",
+    ".endif",
+    "jmp 9b",
+    "8:",
+    "tap_load_parent 0 2",
+    "tap_slow 0 \\tailfix",
+    "jmp 9b",
+    ".endif",
+    ".if \\profile",
+    "33:",
+    "tap_profile_slow 0",
+    "jnz 31b",
+    "tap_slot rcx 0", // not timed
+    "test cl, 8",
+    "jz 32b",
+    "btc rcx, {mirror_bit}",
+    "mov qword ptr [rcx - 8], 0",
+    "jmp 32b",
+    "51:",
+    "tap_profile_slow 0",
+    "jnz 5b",
+    "jmp 52b",
+    ".endif",
+    ".cfi_endproc",
+    ".endm",
+    // This call is not recorded: what may be left of one that never returned is no mark of it.
+    ".macro tap_unmark",
+    "tap_slot rdx 0",
+    "tap_has_mirror",
+    "jne 991f",
+    "btc rdx, {mirror_bit}",
+    "mov qword ptr [rdx], 0",
+    "991:",
+    ".endm",
+
+    // It is left, if its entry was recorded: through one of its exits, before the instruction that leaves it. rdx = the mirror of its slot.
+    ".macro tap_is_marked otherwise",
+    "tap_slot rdx 2",
+    "tap_has_mirror",
+    "jne \\otherwise",
+    "btc rdx, {mirror_bit}",
+    "mov rax, qword ptr [rsp + 40]",
+    "sub rax, {since_entry}",
+    "cmp qword ptr [rdx], rax",
+    "jne \\otherwise",
+    ".endm",
+    ".macro tap_leave name clock event profile",
+    ".balign 64",
+    "\\name:",
+    ".cfi_startproc",
+    ".cfi_def_cfa rsp, 24",
+    "tap_save",
+    "tap_is_marked 9f",
+    "mov qword ptr [rdx], 0",
+    ".if \\profile && \\clock != 3",
+    "31:",
+    "tap_profile_exit \\clock 2 33f",
+    "32:",
+    ".endif",
+    ".if \\event",
+    "mov ecx, 0",
+    "tap_state 7f",
+    "tap_store \\clock 2 {left} 0 7f",
+    ".endif",
+    "9:",
+    ".cfi_remember_state",
+    "tap_restore",
+    "ret",
+    ".cfi_restore_state",
+    ".if \\event",
+    "7:",
+    "tap_slow 2 {left}",
+    "jmp 9b",
+    ".endif",
+    ".if \\profile && \\clock != 3",
+    "33:",
+    "tap_profile_slow 1",
+    "jnz 31b",
+    "jmp 32b",
+    ".endif",
+    ".cfi_endproc",
+    ".endm",
+
     // In front of another hook: reads arguments. If the call is not to be recorded, into the body (tail: past the part of the stub that takes the return),
     // the return address left alone.
-    ".macro tap_values name hook mcount tail",
+    ".macro tap_values name hook mcount tail exits=0",
     ".balign 64",
     "\\name:",
     ".cfi_startproc",
@@ -501,6 +673,7 @@ global_asm!(
     "jmp \\hook",
     ".cfi_restore_state",
     "9:",
+    ".if \\exits", "tap_unmark", ".endif",
     ".if \\tail", "add qword ptr [rsp + 40], {to_tail}", ".endif",
     "tap_restore",
     "ret",
@@ -522,6 +695,26 @@ global_asm!(
     "tap_restore",
     "lea rsp, [rsp + 8]", ".cfi_adjust_cfa_offset -8",
     "jmp \\hook",
+    ".cfi_endproc",
+    ".endm",
+
+    // And for results where exits are rewritten.
+    ".macro tap_values_leave name hook",
+    ".balign 64",
+    "\\name:",
+    ".cfi_startproc",
+    ".cfi_def_cfa rsp, 24",
+    "tap_save",
+    "tap_is_marked 9f",
+    "tap_slot rdx 2",
+    "call calltap_values_shim",
+    ".cfi_remember_state",
+    "tap_restore",
+    "jmp \\hook",
+    ".cfi_restore_state",
+    "9:",
+    "tap_restore",
+    "ret",
     ".cfi_endproc",
     ".endm",
 
@@ -573,7 +766,7 @@ global_asm!(
     "tap_shim calltap_first_shim {first_slow}",
     "tap_shim calltap_values_shim {read_values} 1",
 
-    // Offsets of return addresses in the stub are 5 (entry), 7 (function), 6 (after a prologue), 16 (exit); the last numbers turn
+    // Offsets of return addresses in the stub are 5 (entry), 7 (function, and where exits are rewritten), 6 (after a prologue), 16 (exit); the last numbers turn
     // them into the event codes ENTRY 5, CALL 6, ENTRY_FROM 7, TAIL_ENTRY 17, TAIL_ENTRY_FROM 18.
     ".macro tap_hooks clock",
     // name and clock; after a prologue, event, profile, caller, and the two differences
@@ -594,18 +787,32 @@ global_asm!(
     "tap_exit calltap_hook_exit_g_\\clock \\clock 1 0",
     "tap_exit calltap_hook_exit_p_\\clock \\clock 0 1",
     "tap_exit calltap_hook_exit_gp_\\clock \\clock 1 1",
+    "tap_enter calltap_hook_enter_g_\\clock \\clock 1 0 0 2 22",
+    "tap_enter calltap_hook_enter_fg_\\clock \\clock 1 0 1 0 21",
+    "tap_enter calltap_hook_enter_p_\\clock \\clock 0 1 0 0 0",
+    "tap_enter calltap_hook_enter_fp_\\clock \\clock 1 1 1 1 1",
+    "tap_enter calltap_hook_enter_gp_\\clock \\clock 1 1 0 2 22",
+    "tap_enter calltap_hook_enter_fgp_\\clock \\clock 1 1 1 0 21",
+    "tap_leave calltap_hook_leave_g_\\clock \\clock 1 0",
+    "tap_leave calltap_hook_leave_p_\\clock \\clock 0 1",
+    "tap_leave calltap_hook_leave_gp_\\clock \\clock 1 1",
     ".endm",
     ".macro tap_values_of wanted clock tail",
     "tap_values calltap_hook_v\\wanted\\()_\\clock calltap_hook_\\wanted\\()_\\clock 0 \\tail",
     "tap_values calltap_hook_mcount_v\\wanted\\()_\\clock calltap_hook_mcount_\\wanted\\()_\\clock 1 0",
     ".endm",
+    ".macro tap_values_enter_of wanted clock",
+    "tap_values calltap_hook_enter_v\\wanted\\()_\\clock calltap_hook_enter_\\wanted\\()_\\clock 0 0 1",
+    ".endm",
     ".macro tap_values_exit_of wanted clock",
     "tap_values_exit calltap_hook_exit_v\\wanted\\()_\\clock calltap_hook_exit_\\wanted\\()_\\clock",
+    "tap_values_leave calltap_hook_leave_v\\wanted\\()_\\clock calltap_hook_leave_\\wanted\\()_\\clock",
     ".endm",
     ".macro tap_values_hooks clock",
     "tap_values_of f \\clock 0",
     ".irp wanted, g, fg, p, fp, gp, fgp",
     "tap_values_of \\wanted \\clock 1",
+    "tap_values_enter_of \\wanted \\clock",
     ".endr",
     ".irp wanted, g, p, gp",
     "tap_values_exit_of \\wanted \\clock",
@@ -678,7 +885,13 @@ global_asm!(
     "tap_offset mcount_f \\clock", "tap_offset mcount_g \\clock", "tap_offset mcount_fg \\clock", "tap_offset mcount_p \\clock",
     "tap_offset mcount_fp \\clock", "tap_offset mcount_gp \\clock", "tap_offset mcount_fgp \\clock",
     "tap_offset exit_g \\clock", "tap_offset exit_p \\clock", "tap_offset exit_gp \\clock",
+    ".irp wanted, enter_g, enter_fg, enter_p, enter_fp, enter_gp, enter_fgp, leave_g, leave_p, leave_gp",
+    "tap_offset \\wanted \\clock",
+    ".endr",
     ".irp wanted, vf, vg, vfg, vp, vfp, vgp, vfgp, mcount_vf, mcount_vg, mcount_vfg, mcount_vp, mcount_vfp, mcount_vgp, mcount_vfgp, exit_vg, exit_vp, exit_vgp",
+    "tap_offset \\wanted \\clock",
+    ".endr",
+    ".irp wanted, enter_vg, enter_vfg, enter_vp, enter_vfp, enter_vgp, enter_vfgp, leave_vg, leave_vp, leave_vgp",
     "tap_offset \\wanted \\clock",
     ".endr",
     ".endm",
@@ -690,7 +903,7 @@ global_asm!(
     "tap_row 0", "tap_row 1", "tap_row 2", "tap_row 3",
 
     // The stub region: twice its size, so that an aligned half can be chosen. One rule covers every stub, by the offset of the pc:
-    //   at 5 and 11: rsp = S+8, return address in mirror[S];  elsewhere: rsp = S (or the site's own call), return address in [rsp].
+    //   at 5 and 11: rsp = S+8, return address in mirror[S];  at 13 and 18: rsp = S-8;  elsewhere: rsp = S (or the site's own call), return address in [rsp].
     // CFA = rsp + 1 keeps it different from the CFA of the body's frame, which libgcc's phase 2 compares.
     ".section .calltap.stubs,\"ax\",@nobits",
     ".globl calltap_stub",
@@ -699,10 +912,11 @@ global_asm!(
     ".cfi_startproc",
     ".cfi_def_cfa rsp, 1",
     // flag = ((rip & 31) == 5) | ((rip & 31) == 11)
-    // rsp = rsp + 8 - 8*flag
-    ".cfi_escape 0x16, 0x07, 16, 0x77, 8, 0x80, 0, 0x4f, 0x1a, 0x12, 0x35, 0x29, 0x16, 0x3b, 0x29, 0x21, 0x33, 0x24, 0x1c",
-    // RA at flag ? (rsp - 8) ^ 1<<44 : rsp
-    ".cfi_escape 0x10, 0x10, 31, 0x80, 0, 0x4f, 0x1a, 0x12, 0x35, 0x29, 0x16, 0x3b, 0x29, 0x21, 0x28, 5, 0, 0x77, 0, 0x2f, 12, 0, 0x77, 0x78, 0x0e, 0,0,0,0,0,0x10,0,0, 0x27",
+    // deep = ((rip & 31) == 13) | ((rip & 31) == 18)
+    // rsp = rsp + 8 - 8*flag + 8*deep
+    ".cfi_escape 0x16, 0x07, 30, 0x77, 8, 0x80, 0, 0x4f, 0x1a, 0x12, 0x35, 0x29, 0x16, 0x3b, 0x29, 0x21, 0x33, 0x24, 0x1c, 0x80, 0, 0x4f, 0x1a, 0x12, 0x3d, 0x29, 0x16, 0x42, 0x29, 0x21, 0x33, 0x24, 0x22",
+    // RA at flag ? (rsp - 8) ^ 1<<44 : rsp + 8*deep
+    ".cfi_escape 0x10, 0x10, 45, 0x80, 0, 0x4f, 0x1a, 0x12, 0x35, 0x29, 0x16, 0x3b, 0x29, 0x21, 0x28, 19, 0, 0x77, 0, 0x80, 0, 0x4f, 0x1a, 0x12, 0x3d, 0x29, 0x16, 0x42, 0x29, 0x21, 0x33, 0x24, 0x22, 0x2f, 12, 0, 0x77, 0x78, 0x0e, 0,0,0,0,0,0x10,0,0, 0x27",
     ".skip 2 * {region}",
     ".cfi_endproc",
     ".size calltap_stub, . - calltap_stub",
@@ -753,6 +967,8 @@ global_asm!(
     counter = const offset_of!(Control, counter),
     to_landing = const stub::LANDING - stub::AFTER_MCOUNT,
     to_tail = const stub::TAIL - stub::AFTER_ENTRY,
+    since_entry = const stub::AFTER_LEAVE - stub::AFTER_CALL,
+    left = const stub::AFTER_LEAVE as u32 ^ code::EXIT,
 );
 
 unsafe extern "C" {

@@ -70,7 +70,7 @@ pub unsafe extern "C" fn read_values(slot: u64, saved: *const Saved, vectors: *c
     let (saved, vectors) = unsafe { (&*saved, &*vectors) };
     let Some(session) = Session::get() else { return 1 };
     let Some(program) = session.program_of(saved.stub) else { return 1 };
-    let exit = saved.stub as usize % stub::SIZE == stub::AFTER_EXIT;
+    let exit = matches!(saved.stub as usize % stub::SIZE, stub::AFTER_EXIT | stub::AFTER_LEAVE);
     let Some(stored) = values::run(program, exit, &Met { session, saved, vectors, slot }) else { return 0 };
     if !stored.bytes().is_empty() {
         let code = if exit { code::RESULTS } else { code::ARGUMENTS };

@@ -10,7 +10,17 @@
 //! 24:  address of the body, where it is out of reach of a direct call
 //! ```
 //!
-//! The three start at different offsets because the unwind table of all stubs is one rule over the offset of the pc.
+//! And of a function whose exits are rewritten:
+//!
+//! ```text
+//!  2:  call enter
+//!  7:  jmp body
+//! 13:  call leave     called by the copies of its exits
+//! 18:  ret
+//! 24:  address of the body
+//! ```
+//!
+//! They start at different offsets because the unwind table of all stubs is one rule over the offset of the pc.
 
 /// Bytes of a stub.
 pub const SIZE: usize = 32;
@@ -28,6 +38,10 @@ pub const AFTER_MCOUNT: usize = 6;
 pub const LANDING: usize = 11;
 /// Where `call exit` returns: the `ret`.
 pub const AFTER_EXIT: usize = 16;
+/// What an exit calls, where exits are rewritten.
+pub const LEAVE: usize = 13;
+/// Where `call leave` returns.
+pub const AFTER_LEAVE: usize = 18;
 /// The way into the body that leaves the return address alone.
 pub const TAIL: usize = 17;
 /// The body's address.
@@ -46,15 +60,33 @@ pub const PROFILE: u8 = 4;
 /// Besides: arguments, results, or a condition ([`crate::values`]).
 pub const VALUES: u8 = 8;
 
-/// Number of hooks: entries by what is wanted, at a function's entry and after a prologue, and exits; and as many in front of which values are read.
+/// How a function is entered and left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Style {
+    /// The site jumps; the stub's address is in the place of the return address while the function runs.
+    CallThrough,
+    /// The same of a site that calls, after the prologue.
+    AfterPrologue,
+    /// The site jumps, and so do the function's exits; its return address stays.
+    Exits,
+}
+
+/// Number of hooks: entries by what is wanted, at a function's entry and after a prologue, exits, the same where exits are rewritten; and as many in front
+/// of which values are read.
 pub const HOOK_COUNT: usize = 2 * PLAIN_HOOKS;
 /// Those that only record.
-const PLAIN_HOOKS: usize = 17;
+const PLAIN_HOOKS: usize = 26;
 
 /// The hook that a stub calls when a function is entered.
-pub const fn entry_hook(wanted: u8, after_prologue: bool) -> usize {
-    let tracers = (wanted & !VALUES) as usize;
-    tracers.saturating_sub(1) % 7 + if after_prologue { 7 } else { 0 } + values(wanted)
+pub const fn entry_hook(wanted: u8, style: Style) -> usize {
+    let tracers = ((wanted & !VALUES) as usize).saturating_sub(1) % 7;
+    let first = match style {
+        // (Who wants no returns needs no mark of entries.)
+        Style::Exits if tracers > 0 => 16,
+        Style::CallThrough | Style::Exits => 0,
+        Style::AfterPrologue => 7,
+    };
+    first + tracers + values(wanted)
 }
 
 const fn values(wanted: u8) -> usize {
@@ -62,11 +94,15 @@ const fn values(wanted: u8) -> usize {
 }
 
 /// The hook that it calls when the function returns, where that is wanted.
-pub const fn exit_hook(wanted: u8) -> Option<usize> {
+pub const fn exit_hook(wanted: u8, style: Style) -> Option<usize> {
+    let first = match style {
+        Style::Exits => 23,
+        Style::CallThrough | Style::AfterPrologue => 14,
+    };
     match (wanted & GRAPH != 0, wanted & PROFILE != 0) {
-        (true, false) => Some(14 + values(wanted)),
-        (false, true) => Some(15 + values(wanted)),
-        (true, true) => Some(16 + values(wanted)),
+        (true, false) => Some(first + values(wanted)),
+        (false, true) => Some(first + 1 + values(wanted)),
+        (true, true) => Some(first + 2 + values(wanted)),
         (false, false) => None,
     }
 }

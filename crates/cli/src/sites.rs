@@ -5,7 +5,7 @@ use crate::output::Output;
 use anyhow::{Context, Result, bail};
 use calltap_analysis::demangle;
 use calltap_session::missing_names;
-use calltap_sites::{Binary, Function, Inlined, SiteForm};
+use calltap_sites::{Binary, Function, Inlined, Returns, SiteForm, SiteKind};
 use serde::Serialize;
 use std::fs;
 use std::io::Write;
@@ -23,6 +23,10 @@ struct Row<'a> {
     /// Only if a filter names it.
     on_demand: bool,
     reason: &'a str,
+    /// Its exits, if they are rewritten: else a stub's address takes the place of its return address.
+    exits: Option<usize>,
+    /// Why they are not.
+    exits_reason: &'a str,
     /// Its other names.
     aliases: &'a [String],
     /// What it chooses from, if it is a resolver (IFUNC).
@@ -71,6 +75,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
                     traceable,
                     on_demand: function.on_demand,
                     reason: &function.reason,
+                    exits: exits(function),
+                    exits_reason: exits_reason(function),
                     aliases: &function.aliases,
                     choices: choices(&binary, function).collect(),
                 }
@@ -82,6 +88,24 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         text(&mut out, &binary, &path, linker_names)?;
     }
     out.finish()
+}
+
+/// How many exits of a function are rewritten.
+fn exits(function: &Function) -> Option<usize> {
+    match &function.returns {
+        Returns::Exits { at_entry, elsewhere } => {
+            let others: usize = elsewhere.iter().map(|exit| exit.leaves.len()).sum();
+            Some(at_entry.len() + others)
+        }
+        Returns::Stub(_) => None,
+    }
+}
+
+fn exits_reason(function: &Function) -> &str {
+    match &function.returns {
+        Returns::Stub(reason) if function.kind == SiteKind::Prologue => reason,
+        _ => "",
+    }
 }
 
 fn row_name(function: &Function, linker_names: bool) -> String {
@@ -124,7 +148,11 @@ fn inlined(arguments: &Arguments, path: &Path) -> Result<()> {
 fn text(out: &mut dyn Write, binary: &Binary, path: &Path, linker_names: bool) -> Result<()> {
     let functions = &binary.functions;
     let traceable = functions.iter().filter(|function| function.form.is_some()).count();
-    writeln!(out, "# {}: {} functions, {traceable} traceable", path.display(), functions.len())?;
+    write!(out, "# {}: {} functions, {traceable} traceable", path.display(), functions.len())?;
+    match functions.iter().filter(|function| exits(function).is_some()).count() {
+        0 => writeln!(out)?,
+        rewritten => writeln!(out, ", {rewritten} of them with their exits rewritten")?,
+    }
     if let Some(names) = missing_names(binary, &fs::canonicalize(path)?) {
         writeln!(out, "# {names}")?;
     }
@@ -134,6 +162,12 @@ fn text(out: &mut dyn Write, binary: &Binary, path: &Path, linker_names: bool) -
         write!(out, "{:>16x}  {:>7}  {:<10}  {name}", function.address.0, function.size, function.kind)?;
         if let Some(SiteForm::Prefix { .. }) = function.form {
             write!(out, "  (jump in front of the function)")?;
+        }
+        match (exits(function), exits_reason(function)) {
+            (Some(1), _) => write!(out, "  (1 exit)")?,
+            (Some(exits), _) => write!(out, "  ({exits} exits)")?,
+            (None, "") => {}
+            (None, reason) => write!(out, "  (return stub: {reason})")?,
         }
         if function.on_demand && function.form.is_some() {
             write!(out, "  (if a filter names it)")?;

@@ -15,6 +15,8 @@ const PUSH: usize = 5 + 8;
 const JUMP: usize = 6;
 /// What a short branch may grow by: those by rcx have no long form.
 const GROWTH: usize = 9;
+/// A call in front of an instruction, with its address where that is far; and a jump behind a branch past both.
+const LEAVE: usize = 6 + 8 + 6 + 8;
 /// Copies begin at such addresses.
 const ALIGN: usize = 16;
 
@@ -26,28 +28,40 @@ fn decode(code: &[u8], at: Avma) -> Vec<Instruction> {
     Decoder::with_ip(64, code, at.0, DecoderOptions::NONE).into_iter().collect()
 }
 
-/// Bytes to set aside for a copy.
-pub fn copy_room(code: &[u8]) -> usize {
+/// Bytes to set aside for a copy from which so many instructions leave the function.
+pub fn copy_room(code: &[u8], leaves: usize) -> usize {
     let grown = decode(code, Avma(0)).into_iter().map(|instruction| match instruction.flow_control() {
         FlowControl::Call | FlowControl::IndirectCall => PUSH + instruction.len() + JUMP,
         FlowControl::Next | FlowControl::Return => instruction.len(),
         _ => instruction.len() + GROWTH,
     });
-    (grown.sum::<usize>() + JUMP).next_multiple_of(ALIGN)
+    (grown.sum::<usize>() + JUMP + leaves * LEAVE).next_multiple_of(ALIGN)
+}
+
+/// Instructions among others that leave their function.
+#[derive(Clone, Copy, Debug)]
+pub struct Leaves<'a> {
+    /// Where they are: offsets.
+    pub offsets: &'a [u8],
+    /// What is called before one is run.
+    pub call: Avma,
 }
 
 /// The copy of `code`, which stands at `from`, for a place `to`: whole instructions up to one that nothing follows, or to the end, from where the copy leads back.
-pub fn copy(code: &[u8], from: Avma, to: Avma) -> Result<Vec<u8>, Uncopied> {
+pub fn copy(code: &[u8], leaves: Leaves<'_>, from: Avma, to: Avma) -> Result<Vec<u8>, Uncopied> {
     let mut instructions = Vec::new();
     let mut leads_back = true;
     for instruction in decode(code, from) {
-        match instruction.flow_control() {
-            FlowControl::Call | FlowControl::IndirectCall => {
+        let offset = instruction.ip() - from.0;
+        let leaves_here = leaves.offsets.iter().any(|at| u64::from(*at) == offset);
+        match (instruction.flow_control(), leaves_here) {
+            (FlowControl::Call | FlowControl::IndirectCall, _) => {
                 instructions.extend(jump_as_call(&instruction)?);
                 leads_back = false;
                 break;
             }
-            _ => instructions.push(instruction),
+            (_, true) => instructions.extend(leave(&instruction, leaves.call)?),
+            (_, false) => instructions.push(instruction),
         }
         if ends(&instruction) {
             leads_back = false;
@@ -68,6 +82,23 @@ fn made(instruction: Result<Instruction, iced_x86::IcedError>) -> Result<Instruc
 
 fn branch(target: u64) -> Result<Instruction, Uncopied> {
     made(Instruction::with_branch(Code::Jmp_rel32_64, target))
+}
+
+/// An instruction that leaves its function, with a call in front of it; if it leaves on a condition, past both where that is not met.
+fn leave(instruction: &Instruction, call: Avma) -> Result<Vec<Instruction>, Uncopied> {
+    let mut first = made(Instruction::with_branch(Code::Call_rel32_64, call.0))?;
+    if instruction.flow_control() != FlowControl::ConditionalBranch {
+        // (Whoever branches to it comes to the call.)
+        first.set_ip(instruction.ip());
+        let mut last = *instruction;
+        last.set_ip(0);
+        return Ok(vec![first, last]);
+    }
+    let mut past = *instruction;
+    past.negate_condition_code();
+    past.as_near_branch();
+    past.set_near_branch64(instruction.next_ip());
+    Ok(vec![past, first, branch(instruction.near_branch_target())?])
 }
 
 /// A call that returns behind the original.

@@ -5,8 +5,8 @@
 //! ([`Avma`], actual virtual memory address), so a link-time [`Svma`] cannot be patched by mistake.
 #![forbid(unsafe_code)]
 
-use calltap_abi::stub;
-use calltap_sites::{SiteForm, Svma};
+use calltap_abi::stub::{self, Style};
+use calltap_sites::{Returns, SiteForm, Svma};
 use steps::INT3;
 
 mod audit;
@@ -20,7 +20,7 @@ mod steps;
 pub use audit::Audit;
 pub use batch::{Change, Failed, Fate, Text, carry_out};
 pub use bytes::Bytes;
-pub use copy::{Uncopied, copy, copy_room};
+pub use copy::{Leaves, Uncopied, copy, copy_room};
 pub use site::{Demand, Site, State, calls_out};
 pub use steps::{STEPS, Steps, Transition};
 
@@ -92,8 +92,8 @@ impl Wanted {
     }
 
     /// Does it matter when the function returns?
-    fn returns(self) -> bool {
-        stub::exit_hook(self.hooks).is_some()
+    pub fn returns(self) -> bool {
+        stub::exit_hook(self.hooks, Style::CallThrough).is_some()
     }
 }
 
@@ -116,12 +116,12 @@ impl Agent {
         Avma(self.stubs.0 + u64::from(index) * stub::SIZE as u64)
     }
 
-    fn entry_hook(&self, wanted: Wanted, after_prologue: bool) -> Avma {
-        self.hooks[stub::entry_hook(wanted.hooks, after_prologue)]
+    fn entry_hook(&self, wanted: Wanted, style: Style) -> Avma {
+        self.hooks[stub::entry_hook(wanted.hooks, style)]
     }
 
-    fn exit_hook(&self, wanted: Wanted) -> Option<Avma> {
-        stub::exit_hook(wanted.hooks).map(|hook| self.hooks[hook])
+    fn exit_hook(&self, wanted: Wanted, style: Style) -> Option<Avma> {
+        stub::exit_hook(wanted.hooks, style).map(|hook| self.hooks[hook])
     }
 }
 
@@ -158,7 +158,7 @@ pub fn stub_bytes(
     at: Avma,
     body: Avma,
     wanted: Wanted,
-    after_prologue: bool,
+    style: Style,
 ) -> Result<[u8; stub::SIZE], OutOfReach> {
     let mut bytes = [INT3; stub::SIZE];
     let mut put = |offset: usize, code: &[u8]| bytes[offset..offset + code.len()].copy_from_slice(code);
@@ -173,17 +173,23 @@ pub fn stub_bytes(
             Bytes::join(&[indirect, &distance.to_le_bytes()]).ok_or(OutOfReach)
         }
     };
-    let start = entry_offset(wanted, after_prologue);
-    put(start, &to(CALL, start, agent.entry_hook(wanted, after_prologue))?);
-    match (wanted.returns(), after_prologue) {
-        (_, true) => put(stub::AFTER_MCOUNT, &[RET]),
-        (false, false) => put(stub::AFTER_CALL, &body_at(JMP6, JMP_INDIRECT, stub::AFTER_CALL)?),
-        (true, false) => put(stub::AFTER_ENTRY, &body_at(CALL6, CALL_INDIRECT, stub::AFTER_ENTRY)?),
+    let start = entry_offset(wanted, style);
+    put(start, &to(CALL, start, agent.entry_hook(wanted, style))?);
+    match (wanted.returns(), style) {
+        (_, Style::AfterPrologue) => put(stub::AFTER_MCOUNT, &[RET]),
+        (true, Style::CallThrough) => {
+            put(stub::AFTER_ENTRY, &body_at(CALL6, CALL_INDIRECT, stub::AFTER_ENTRY)?);
+        }
+        _ => put(stub::AFTER_CALL, &body_at(JMP6, JMP_INDIRECT, stub::AFTER_CALL)?),
     }
-    if let Some(exit) = agent.exit_hook(wanted) {
-        put(stub::LANDING, &to(CALL, stub::LANDING, exit)?);
-        put(stub::AFTER_EXIT, &[RET]);
-        if !after_prologue {
+    if let Some(exit) = agent.exit_hook(wanted, style) {
+        let (landing, after) = match style {
+            Style::Exits => (stub::LEAVE, stub::AFTER_LEAVE),
+            Style::CallThrough | Style::AfterPrologue => (stub::LANDING, stub::AFTER_EXIT),
+        };
+        put(landing, &to(CALL, landing, exit)?);
+        put(after, &[RET]);
+        if style == Style::CallThrough {
             put(stub::TAIL, &body_at(JMP6, JMP_INDIRECT, stub::TAIL)?);
         }
     }
@@ -192,11 +198,20 @@ pub fn stub_bytes(
 }
 
 /// Where in its stub a site enters.
-pub fn entry_offset(wanted: Wanted, after_prologue: bool) -> usize {
-    match (wanted.returns(), after_prologue) {
-        (_, true) => stub::AFTER_MCOUNT - 5,
-        (false, false) => stub::AFTER_CALL - 5,
-        (true, false) => stub::AFTER_ENTRY - 5,
+pub fn entry_offset(wanted: Wanted, style: Style) -> usize {
+    match (wanted.returns(), style) {
+        (_, Style::AfterPrologue) => stub::AFTER_MCOUNT - 5,
+        (true, Style::CallThrough) => stub::AFTER_ENTRY - 5,
+        _ => stub::AFTER_CALL - 5,
+    }
+}
+
+/// How a function is entered and left.
+pub fn style(form: &SiteForm, returns: &Returns) -> Style {
+    match (form, returns) {
+        (_, Returns::Exits { .. }) => Style::Exits,
+        (SiteForm::AfterPrologue { .. }, _) => Style::AfterPrologue,
+        _ => Style::CallThrough,
     }
 }
 

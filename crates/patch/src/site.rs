@@ -34,6 +34,8 @@
 //! The first instructions of a function that was not built for tracing become a jump, and are run from a [copy](crate::copy): nothing that A9 could stand for. Such a site is
 //! written while all threads are stopped and none is inside, in one step, which is whole within a page: it has no states in between.
 //!
+//! So are the places where such a function is left.
+//!
 //! Where there is room for two bytes only, those lead to a jump in the padding in front of the function; both are written in the same step.
 //!
 //! A function that is replaced as a whole (the profiling function, the dynamic linker's empty one) has a `ret` where the others have A9, whichever is chosen: off, it
@@ -41,7 +43,7 @@
 
 use crate::steps::{INT3, JMP_3F, JUMP, LAST_BYTE, Steps, TEST, Transition, UNDRESS};
 use crate::{Avma, Bias, Bytes, CALL, JMP, OutOfReach, distance};
-use calltap_sites::SiteForm;
+use calltap_sites::{Exit, SiteForm};
 
 /// Five bytes that are one NOP, each suffix of which is a NOP too, as is every mixture with five NOPs of one byte.
 const NOP5: [u8; 5] = [0x66, 0x66, 0x66, 0x66, 0x90];
@@ -53,6 +55,8 @@ const NOP1: u8 = 0x90;
 /// Bytes of a short jump.
 const SHORT: usize = NOP2.len();
 const RET: u8 = 0xC3;
+/// The number of an exit among the kinds of sites.
+const EXIT: u8 = 128;
 
 /// What a site is at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -98,6 +102,8 @@ enum Kind {
     Prologue,
     /// Its first one, with the jump in front of it: offset of the two bytes at the entry.
     Beside(u8),
+    /// Where it is left: instructions in front of a return, or of a jump to another function.
+    Exit,
     /// A function that something else takes the place of.
     Function,
     /// Offset of the two bytes at the entry.
@@ -189,7 +195,7 @@ impl Site {
         match form {
             SiteForm::Entry { old, .. } => Site::whole(address, old, Kind::Jump),
             SiteForm::AfterPrologue { old, .. } => Site::whole(address, old, Kind::Call),
-            SiteForm::Prologue { old, .. } => Site::prologue(address, old),
+            SiteForm::Prologue { old, .. } => Site::displacing(address, old, Kind::Prologue),
             SiteForm::Beside { front_old, old, .. } => {
                 Site::beside(address, &[&front_old[..], old].concat(), front_old.len())
             }
@@ -211,6 +217,11 @@ impl Site {
         }
     }
 
+    /// The site of a function's exit.
+    pub fn exit(exit: &Exit, bias: Bias) -> Option<Site> {
+        Site::displacing(bias.apply(exit.at), &exit.old, Kind::Exit)
+    }
+
     /// Where a call from the site returns to.
     pub fn after(&self) -> Avma {
         Avma(self.address.0 + u64::from(self.at) + JUMP as u64)
@@ -222,10 +233,10 @@ impl Site {
         Some(Site { address, original, ready, kind, at, dressing, undressing })
     }
 
-    fn prologue(address: Avma, original: &[u8]) -> Option<Site> {
+    fn displacing(address: Avma, original: &[u8], kind: Kind) -> Option<Site> {
         let original = Bytes::new(original).filter(|bytes| bytes.len() >= JUMP)?;
         let (dressing, undressing) = (Demand::Nothing, Demand::Nothing);
-        Some(Site { address, original, ready: original, kind: Kind::Prologue, at: 0, dressing, undressing })
+        Some(Site { address, original, ready: original, kind, at: 0, dressing, undressing })
     }
 
     fn beside(address: Avma, original: &[u8], at: usize) -> Option<Site> {
@@ -261,6 +272,7 @@ impl Site {
             Kind::Short(_) => 2,
             Kind::Function => 4,
             Kind::Prologue => 5,
+            Kind::Exit => EXIT,
             // (How far its parts are from each other, the kind says.)
             Kind::Beside(at) => 6 + at - JUMP as u8,
         };
@@ -275,7 +287,8 @@ impl Site {
             2 => Site::prefixed(address, original),
             3 => Site::empty_function(address, original.try_into().ok()?),
             4 => Site::function(address, original.try_into().ok()?),
-            5 => Site::prologue(address, original),
+            5 => Site::displacing(address, original, Kind::Prologue),
+            EXIT => Site::displacing(address, original, Kind::Exit),
             6.. => Site::beside(address, original, JUMP + usize::from(kind - 6)),
         }
     }
@@ -329,7 +342,7 @@ impl Site {
     /// What a change demands of the threads.
     #[inline]
     pub fn demand(&self, from: State, to: State) -> Demand {
-        if self.is_prologue() {
+        if self.is_displaced() {
             let is_off = |state| !matches!(state, State::On(_));
             let same = from == to || is_off(from) && is_off(to);
             return if same { Demand::Nothing } else { Demand::NobodyRuns };
@@ -353,7 +366,7 @@ impl Site {
             // (Its first instruction is two bytes or more.)
             Kind::Short(_) | Kind::Beside(_) => (0, JUMP),
             // Behind the jump it stays as it is.
-            Kind::Prologue => (1, JUMP),
+            Kind::Prologue | Kind::Exit => (1, JUMP),
             Kind::Jump | Kind::Call | Kind::Function => (1, self.original.len()),
         };
         (self.address.0 + first, self.address.0 + length as u64)
@@ -379,7 +392,7 @@ impl Site {
 
     /// Where a breakpoint is while it is switched through one.
     pub fn breakpoint(&self) -> Option<Avma> {
-        let has = !self.is_prologue() && self.ready[0] != RET;
+        let has = !self.is_displaced() && self.ready[0] != RET;
         has.then_some(Avma(self.address.0 + u64::from(self.at)))
     }
 
@@ -409,7 +422,7 @@ impl Site {
         if actual.len() != self.len() || !actual.iter().enumerate().all(known) {
             return None;
         }
-        if self.is_prologue() {
+        if self.is_displaced() {
             let whole = self.state_of(actual, on.iter().copied());
             // (It is not what it shall become, so all of it is written.)
             let torn = if matches!(to, State::On(_)) { Some(State::Original) } else { on.first().copied() };
@@ -437,17 +450,22 @@ impl Site {
         self.kind == Kind::Function
     }
 
-    /// Is it a function's own first instructions?
+    /// Is it where a function is left?
     #[inline]
-    fn is_prologue(&self) -> bool {
-        matches!(self.kind, Kind::Prologue | Kind::Beside(_))
+    pub fn is_exit(&self) -> bool {
+        self.kind == Kind::Exit
+    }
+
+    /// Is it instructions of the function's own?
+    #[inline]
+    fn is_displaced(&self) -> bool {
+        matches!(self.kind, Kind::Prologue | Kind::Beside(_) | Kind::Exit)
     }
 
     /// In the file it is a call, of which the five bytes are switched like those that we write.
     #[inline]
     fn is_call(&self) -> bool {
-        self.original[self.at as usize] == CALL[0]
-            && !matches!(self.kind, Kind::Function | Kind::Prologue | Kind::Beside(_))
+        self.original[self.at as usize] == CALL[0] && !self.is_displaced() && self.kind != Kind::Function
     }
 
     /// The five bytes that are switched, ready or on, or (of a call) as in the file.
@@ -515,7 +533,7 @@ impl Site {
         let (was_on, will_be_on) = (matches!(from, State::On(_)), matches!(to, State::On(_)));
         // Found out before anything is added.
         let new = self.switched(to)?;
-        if self.is_prologue() {
+        if self.is_displaced() {
             if self.demand(from, to) != Demand::Nothing {
                 // (All at once, also what lies between the two jumps and stays.)
                 let width = if let Kind::Beside(at) = self.kind { at as usize + SHORT } else { JUMP };

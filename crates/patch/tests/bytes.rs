@@ -1,6 +1,6 @@
 //! Stubs, hops and patched sites, as an independent decoder reads them.
 
-use calltap_abi::stub::{self, HOOK_COUNT};
+use calltap_abi::stub::{self, HOOK_COUNT, Style};
 use calltap_patch::{Agent, Avma, Bias, Site, State, Wanted};
 use calltap_sites::{SiteForm, Svma};
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, OpKind};
@@ -34,9 +34,11 @@ fn is_call(code: Code) -> bool {
 fn a_call_through_stub_calls_entry_body_and_exit_and_returns() {
     for body in [STUBS + 0x100_0000, 0x5555_0000_1234] {
         let at = agent().stub(7).0;
-        let bytes = calltap_patch::stub_bytes(&agent(), Avma(at), Avma(body), Wanted::GRAPH, false).unwrap();
+        let bytes =
+            calltap_patch::stub_bytes(&agent(), Avma(at), Avma(body), Wanted::GRAPH, Style::CallThrough)
+                .unwrap();
         let hook = |hook: usize| agent().hooks[hook].0;
-        assert_eq!(goes_to(&bytes, at, 0), hook(stub::entry_hook(stub::GRAPH, false)));
+        assert_eq!(goes_to(&bytes, at, 0), hook(stub::entry_hook(stub::GRAPH, Style::CallThrough)));
         assert_eq!(goes_to(&bytes, at, stub::AFTER_ENTRY), body);
         assert_eq!(goes_to(&bytes, at, stub::LANDING), hook(14));
         assert_eq!(goes_to(&bytes, at, stub::TAIL), body);
@@ -57,19 +59,40 @@ fn a_call_through_stub_calls_entry_body_and_exit_and_returns() {
 fn an_entry_only_stub_jumps_into_the_body() {
     let at = agent().stub(0).0;
     let body = Avma(at + 4096);
-    let bytes = calltap_patch::stub_bytes(&agent(), Avma(at), body, Wanted::FUNCTION, false).unwrap();
-    let start = calltap_patch::entry_offset(Wanted::FUNCTION, false);
-    assert_eq!(goes_to(&bytes, at, start), agent().hooks[stub::entry_hook(stub::FUNCTION, false)].0);
-    assert_eq!(start + decode(&bytes[start..], at).len(), stub::AFTER_CALL);
-    assert_eq!(goes_to(&bytes, at, stub::AFTER_CALL), body.0);
+    for style in [Style::CallThrough, Style::Exits] {
+        let bytes = calltap_patch::stub_bytes(&agent(), Avma(at), body, Wanted::FUNCTION, style).unwrap();
+        let start = calltap_patch::entry_offset(Wanted::FUNCTION, style);
+        assert_eq!(goes_to(&bytes, at, start), agent().hooks[stub::entry_hook(stub::FUNCTION, style)].0);
+        assert_eq!(start + decode(&bytes[start..], at).len(), stub::AFTER_CALL);
+        assert_eq!(goes_to(&bytes, at, stub::AFTER_CALL), body.0);
+    }
+}
+
+#[test]
+fn where_exits_are_rewritten_a_stub_jumps_into_the_body_and_is_called_when_it_is_left() {
+    for body in [STUBS + 0x100_0000, 0x5555_0000_1234] {
+        let (at, style) = (agent().stub(7).0, Style::Exits);
+        let bytes = calltap_patch::stub_bytes(&agent(), Avma(at), Avma(body), Wanted::GRAPH, style).unwrap();
+        let start = calltap_patch::entry_offset(Wanted::GRAPH, style);
+        assert_eq!(goes_to(&bytes, at, start), agent().hooks[stub::entry_hook(stub::GRAPH, style)].0);
+        assert_eq!(start + decode(&bytes[start..], at).len(), stub::AFTER_CALL);
+        assert_eq!(goes_to(&bytes, at, stub::AFTER_CALL), body);
+        assert!(!is_call(decode(&bytes[stub::AFTER_CALL..], at).code()));
+        let leave = decode(&bytes[stub::LEAVE..], at + stub::LEAVE as u64);
+        assert_eq!(leave.near_branch_target(), agent().hooks[23].0);
+        assert_eq!(stub::LEAVE + leave.len(), stub::AFTER_LEAVE);
+        assert_eq!(decode(&bytes[stub::AFTER_LEAVE..], at).code(), Code::Retnq);
+    }
 }
 
 #[test]
 fn a_stub_after_a_prologue_returns_to_the_site() {
     for wanted in Wanted::all() {
         let at = agent().stub(1).0;
-        let bytes = calltap_patch::stub_bytes(&agent(), Avma(at), Avma(0x40_1000), wanted, true).unwrap();
-        let start = calltap_patch::entry_offset(wanted, true);
+        let bytes =
+            calltap_patch::stub_bytes(&agent(), Avma(at), Avma(0x40_1000), wanted, Style::AfterPrologue)
+                .unwrap();
+        let start = calltap_patch::entry_offset(wanted, Style::AfterPrologue);
         assert!(is_call(decode(&bytes[start..], at).code()));
         assert_eq!(decode(&bytes[stub::AFTER_MCOUNT..], at).code(), Code::Retnq);
     }
@@ -85,9 +108,11 @@ fn event_codes_are_the_return_addresses_of_the_hooks() {
 #[test]
 fn every_combination_of_tracers_has_hooks_of_its_own() {
     let all = || Wanted::all().flat_map(|wanted| [wanted, wanted.reading(1)]);
-    let entries =
-        all().flat_map(|wanted| [false, true].map(|after| stub::entry_hook(wanted.number(), after)));
-    let exits = all().filter_map(|wanted| stub::exit_hook(wanted.number()));
+    let styles = [Style::CallThrough, Style::AfterPrologue, Style::Exits];
+    let entries = all().flat_map(|wanted| styles.map(|style| stub::entry_hook(wanted.number(), style)));
+    let exits = all().flat_map(|wanted| {
+        styles.into_iter().filter_map(move |style| stub::exit_hook(wanted.number(), style))
+    });
     let mut hooks: Vec<usize> = entries.chain(exits).collect();
     hooks.sort_unstable();
     hooks.dedup();

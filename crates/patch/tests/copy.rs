@@ -1,7 +1,7 @@
 //! What gave way to a jump does the same from its copy, wherever that is within reach.
 
-use calltap_patch::{Avma, copy, copy_room};
-use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction};
+use calltap_patch::{Avma, Leaves, copy, copy_room};
+use iced_x86::{Code, ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction};
 use proptest::prelude::*;
 
 fn decode(code: &[u8], at: u64) -> Vec<Instruction> {
@@ -32,13 +32,16 @@ const FUNCTIONS: [(&[u8], usize); 9] = [
     (&[0x48, 0x83, 0xEC, 8, 0xFF, 0x15, 0x10, 0x20, 0, 0], 1), // sub rsp, 8; call [rip + 0x2010]
 ];
 
+/// Nothing of it leaves its function.
+const STAYS: Leaves<'static> = Leaves { offsets: &[], call: Avma(0) };
+
 fn check(code: &[u8], alike: usize, from: u64, to: u64) {
-    let made = copy(code, Avma(from), Avma(to)).expect("within reach");
+    let made = copy(code, STAYS, Avma(from), Avma(to)).expect("within reach");
     assert!(
-        made.len() <= copy_room(code),
+        made.len() <= copy_room(code, 0),
         "{code:02x?}: {} bytes, set aside {}",
         made.len(),
-        copy_room(code)
+        copy_room(code, 0)
     );
     let (old, new) = (decode(code, from), decode(&made, to));
     for (old, new) in old.iter().zip(&new).take(alike) {
@@ -85,5 +88,77 @@ proptest! {
 #[test]
 fn what_refers_to_something_out_of_reach_has_no_copy() {
     let (code, _) = FUNCTIONS[1];
-    assert!(copy(code, Avma(0x5555_0000_0000), Avma(0x7fff_0000_0000)).is_err());
+    assert!(copy(code, STAYS, Avma(0x5555_0000_0000), Avma(0x7fff_0000_0000)).is_err());
+}
+
+/// What a copy does from its beginning on, as a list: where it calls (`to`), jumps, and returns; conditions are met or not.
+fn run(made: &[u8], at: u64, is_met: bool) -> Vec<String> {
+    let (mut did, mut pc) = (Vec::new(), at);
+    loop {
+        let rest = pc.checked_sub(at).and_then(|offset| made.get(offset as usize..));
+        let Some(rest) = rest.filter(|rest| !rest.is_empty()) else {
+            did.push(format!("at {pc:#x}"));
+            return did;
+        };
+        let instruction = Decoder::with_ip(64, rest, pc, DecoderOptions::NONE).decode();
+        pc = instruction.next_ip();
+        let pointer = || {
+            let place = (instruction.ip_rel_memory_address() - at) as usize;
+            u64::from_le_bytes(made[place..place + 8].try_into().unwrap())
+        };
+        match instruction.flow_control() {
+            FlowControl::Call => did.push(format!("call {:#x}", instruction.near_branch_target())),
+            FlowControl::IndirectCall => did.push(format!("call {:#x}", pointer())),
+            FlowControl::UnconditionalBranch => pc = instruction.near_branch_target(),
+            FlowControl::IndirectBranch if instruction.is_ip_rel_memory_operand() => pc = pointer(),
+            FlowControl::IndirectBranch => {
+                did.push(format!("jmp {:?}", instruction.op0_register()));
+                return did;
+            }
+            // Equal, or not.
+            FlowControl::ConditionalBranch => {
+                if (instruction.condition_code() == ConditionCode::e) == is_met {
+                    pc = instruction.near_branch_target();
+                }
+            }
+            FlowControl::Return => {
+                did.push("ret".to_owned());
+                return did;
+            }
+            _ => did.push(format!("{:?}", instruction.mnemonic())),
+        }
+    }
+}
+
+fn check_exit(code: &[u8], offsets: &[u8], is_met: bool, expected: &[&str]) {
+    let from = Avma(0x5555_0000_1000);
+    for (to, call) in [(0x5555_4000_0000, 0x5555_4100_000d), (0x5554_f000_0000, 0x7f00_0000_000d)] {
+        let leaves = Leaves { offsets, call: Avma(call) };
+        let made = copy(code, leaves, from, Avma(to)).expect("within reach");
+        assert!(made.len() <= copy_room(code, offsets.len()), "{code:02x?}: {} bytes", made.len());
+        let expected: Vec<String> =
+            expected.iter().map(|did| did.replace("leave", &format!("call {call:#x}"))).collect();
+        assert_eq!(run(&made, to, is_met), expected, "{code:02x?}");
+    }
+}
+
+#[test]
+fn whoever_leaves_from_a_copy_says_so_first() {
+    // pop rbx; pop rbp; pop r12; ret
+    check_exit(&[0x5B, 0x5D, 0x41, 0x5C, 0xC3], &[4], false, &["Pop", "Pop", "Pop", "leave", "ret"]);
+    // ret; padding
+    check_exit(&[0xC3, 0x0F, 0x1F, 0x40, 0], &[0], false, &["leave", "ret"]);
+    // jmp to another function, through a register, or on a condition only
+    check_exit(&[0xE9, 0xFB, 0x0F, 0, 0], &[0], false, &["leave", "at 0x555500002000"]);
+    check_exit(&[0x48, 0x83, 0xC4, 8, 0xFF, 0xE0], &[4], false, &["Add", "leave", "jmp RAX"]);
+    check_exit(&[0x0F, 0x84, 0xFA, 0x0F, 0, 0], &[0], true, &["leave", "at 0x555500002000"]);
+    check_exit(&[0x0F, 0x84, 0xFA, 0x0F, 0, 0], &[0], false, &["at 0x555500001006"]);
+    // On a condition there, else back to the caller.
+    let both = [0x0F, 0x85, 0xFA, 0x0F, 0, 0, 0x5B, 0xC3];
+    check_exit(&both, &[0, 7], false, &["leave", "at 0x555500002000"]);
+    check_exit(&both, &[0, 7], true, &["Pop", "leave", "ret"]);
+    // A branch to an exit among them comes to what is called there.
+    let skips = [0x74, 0x01, 0x90, 0xC3, 0xCC];
+    check_exit(&skips, &[3], true, &["leave", "ret"]);
+    check_exit(&skips, &[3], false, &["Nop", "leave", "ret"]);
 }

@@ -1,17 +1,20 @@
 //! A module of a process, and where the sites of its functions lead.
 
+mod placed;
+
 use crate::ahead::Ahead;
 use crate::journal::Entry;
 use crate::maps::Region;
 use crate::modules::Mapped;
 use crate::news::{NewSite, NewSites, News};
-use crate::stubs::{HopRange, Stubs};
+use crate::stubs::{Added, HopRange, Stubs};
 use crate::text::ProcessText;
 use calltap_patch::{Avma, Bias, Change, Demand, Fate, Site, State, Text, Wanted, calls_out, copy_room};
 use calltap_sites::types::Types;
-use calltap_sites::{Binary, Function, Hook, SiteForm, SiteKind, Svma};
+use calltap_sites::{Binary, Function, Hook, Returns, SiteForm, SiteKind, Svma};
 use calltap_trace::{Captured, Module, Record};
 use calltap_values::{Program, Trouble};
+use placed::{Placed, Stub};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
@@ -81,84 +84,6 @@ pub struct Call {
     pub form: Option<(SiteKind, SiteForm)>,
 }
 
-/// A site that was wanted at some time.
-#[derive(Clone, Debug)]
-struct Placed {
-    /// Index of the function.
-    function: usize,
-    site: Site,
-    /// What its bytes are.
-    state: State,
-    /// Where batches that were cut short led to: its bytes may also be something on the way there.
-    torn: Vec<State>,
-    /// Other bytes were found than expected: never touched again.
-    refused: bool,
-    /// Nobody is inside it, so it may be switched.
-    drained: bool,
-    /// The stubs it has.
-    stubs: Given,
-    /// What it shall lead to.
-    wanted: Option<Wanted>,
-    /// It shall not: it is called too often, or whoever watches has switched it off.
-    muted: bool,
-    /// If it leads nowhere, it shall be a NOP: what it calls otherwise is for us alone.
-    quiet: bool,
-    /// It is a profiling function, and shall lead there.
-    lead: Option<Avma>,
-    /// It is not *the* site of its function (whose number may be none).
-    apart: bool,
-    /// It was found when it was first called.
-    seen: bool,
-    /// Somebody is inside it: not now.
-    held_back: bool,
-}
-
-#[derive(Clone, Debug)]
-struct Stub {
-    /// What it is for.
-    wanted: Wanted,
-    id: u32,
-    /// Where the site jumps: the stub or its hop.
-    target: Avma,
-    /// Where what gave way to the jump is run.
-    copy: Option<Avma>,
-    /// The meaning of what is read of its calls, as far as it is known.
-    captured: Option<Arc<Captured>>,
-}
-
-/// The stubs that a site was given, one for whatever was wanted of it at some time. Nearly always that is one.
-#[derive(Clone, Default, Debug)]
-struct Given {
-    first: Option<Stub>,
-    more: Vec<Stub>,
-}
-
-impl Given {
-    fn all(&self) -> impl Iterator<Item = &Stub> {
-        self.first.iter().chain(&self.more)
-    }
-
-    fn of(&self, wanted: Wanted) -> Option<&Stub> {
-        self.all().find(|stub| stub.wanted == wanted)
-    }
-
-    fn of_mut(&mut self, wanted: Wanted) -> Option<&mut Stub> {
-        self.first.iter_mut().chain(&mut self.more).find(|stub| stub.wanted == wanted)
-    }
-
-    fn add(&mut self, stub: Stub) {
-        match &mut self.first {
-            Some(_) => self.more.push(stub),
-            none => *none = Some(stub),
-        }
-    }
-
-    fn retain(&mut self, keep: impl Fn(&Stub) -> bool) {
-        self.first.take_if(|stub| !keep(stub));
-        self.more.retain(keep);
-    }
-}
-
 /// A function that can be traced.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Listed {
@@ -180,80 +105,6 @@ pub struct Listed {
     pub on: bool,
     /// Other bytes were found there than expected: it is never touched again.
     pub failed: bool,
-}
-
-impl Placed {
-    fn new(function: usize, site: Site) -> Placed {
-        let (torn, refused, drained, wanted) = (Vec::new(), false, false, None);
-        Placed {
-            function,
-            site,
-            state: State::Original,
-            torn,
-            refused,
-            drained,
-            stubs: Given::default(),
-            wanted,
-            muted: false,
-            quiet: false,
-            lead: None,
-            apart: false,
-            seen: false,
-            held_back: false,
-        }
-    }
-
-    /// What its bytes shall be now.
-    fn shall(&self) -> State {
-        if let Some(lead) = self.lead {
-            return if self.drained { State::On(lead) } else { State::Ready };
-        }
-        let stub = self.wanted.filter(|_| !self.muted).and_then(|wanted| self.stubs.of(wanted));
-        match (stub, self.state) {
-            (None, State::Original) if !self.quiet => State::Original,
-            (Some(stub), _) if self.drained => State::On(stub.target),
-            (None | Some(_), _) => State::Ready,
-        }
-    }
-
-    /// The change to that, if it is not so.
-    fn change(&self) -> Option<Change<'_>> {
-        let (from, to) = (self.state, self.shall());
-        let is_needed = !self.refused && !self.held_back && (from != to || !self.torn.is_empty());
-        is_needed.then_some(Change { site: &self.site, from, to, recover: &self.torn })
-    }
-
-    /// A change was made, or why not.
-    fn settle(&mut self, to: State, fate: Option<&Fate<Errno>>) {
-        match fate {
-            None => {
-                self.state = to;
-                self.torn.clear();
-            }
-            // It is none: other bytes were there.
-            Some(Fate::Surprise(_)) => self.refused = true,
-            // It is between its states.
-            Some(Fate::Torn(_)) if !self.torn.contains(&to) => self.torn.push(to),
-            Some(_) => {}
-        }
-    }
-
-    /// Finds out what it is now.
-    fn look(&mut self, text: &mut Ahead<'_>) {
-        let Ok(actual) = text.at(self.site.address(), self.site.len()) else {
-            self.refused = true;
-            return;
-        };
-        let targets = || self.stubs.all().map(|stub| stub.target).chain(self.lead).map(State::On);
-        match self.site.state_of(actual, targets()) {
-            Some(state) => self.state = state,
-            None => (self.state, self.torn) = (State::Ready, targets().chain([State::Original]).collect()),
-        }
-        // Whoever switched it on had seen to that; what is as in the file has to be dressed again.
-        self.drained &= self.state != State::Original;
-        self.drained |= matches!(self.state, State::On(_))
-            || self.site.demand(State::Original, State::Ready) == Demand::Nothing;
-    }
 }
 
 impl Loaded {
@@ -386,7 +237,9 @@ impl Loaded {
             let (kind, form, reason) = (SiteKind::None, None, String::new());
             let (name, aliases) = (format!("{start:#x}"), Vec::new());
             let (address, on_demand) = (Svma(start), false);
-            let function = Function { name, aliases, address, size: 0, kind, form, reason, on_demand };
+            let returns = Returns::default();
+            let function =
+                Function { name, aliases, address, size: 0, kind, form, returns, reason, on_demand };
             Arc::make_mut(&mut self.binary).functions.push(function);
             self.places.push(0);
             self.places.len() - 1
@@ -537,6 +390,7 @@ impl Loaded {
         }
         self.put_in_order();
         self.give_stubs(&new, &binary, stubs, regions, records);
+        self.share_wishes();
     }
 
     /// Finds out what is read of calls through stubs that somebody else has made, as far as it is what is wanted now.
@@ -605,9 +459,20 @@ impl Loaded {
         let range = self.mapped.range;
         let process = self.record.process;
         let inode = self.mapped.file.1;
-        let copies = new.iter().filter_map(|new| match self.form(new.function)? {
-            SiteForm::Prologue { old, .. } | SiteForm::Beside { old, .. } => Some(copy_room(old)),
-            _ => None,
+        let copies = new.iter().map(|new| {
+            let leaves = |known: &[u8]| if new.wanted.returns() { known.len() } else { 0 };
+            let (at_entry, elsewhere) = match &binary.functions[new.function].returns {
+                Returns::Exits { at_entry, elsewhere } => (leaves(at_entry), &elsewhere[..]),
+                Returns::Stub(_) => (0, &[][..]),
+            };
+            let entry = match self.form(new.function) {
+                Some(SiteForm::Prologue { old, .. } | SiteForm::Beside { old, .. }) => {
+                    copy_room(old, at_entry)
+                }
+                _ => 0,
+            };
+            let elsewhere = elsewhere.iter().filter(|_| new.wanted.returns());
+            entry + elsewhere.map(|exit| copy_room(&exit.old, exit.leaves.len())).sum::<usize>()
         });
         let room = (new.len(), copies.sum());
         let mut batch = match stubs.begin(process, range, room, regions, &mut self.hops) {
@@ -618,27 +483,33 @@ impl Loaded {
                 return;
             }
         };
-        let (mut sites, mut unreached) = (Vec::with_capacity(new.len()), 0);
+        let (mut sites, mut unreached, mut exits) = (Vec::with_capacity(new.len()), 0, Vec::new());
         for New { function, tracers, wanted, captured } in new {
             let known = &binary.functions[*function];
             let found = self.found.get(function);
             let kind = found.map_or(known.kind, |(kind, _)| *kind);
             let Some(form) = found.map(|(_, form)| form).or(known.form.as_ref()) else { continue };
             let placed = &mut self.sites[self.places[*function] as usize - 1];
-            let Some((id, target, copy)) = batch.add(form, self.bias, *wanted) else {
+            let Some(added) = batch.add(form, &known.returns, self.bias, *wanted) else {
                 unreached += 1;
                 continue;
             };
-            let captured = captured.clone();
+            let (captured, Added { id, target, copy, exits: left }) = (captured.clone(), added);
             placed.stubs.add(Stub { wanted: *wanted, id, target, copy, captured: captured.clone() });
             let (site, stub) = (placed.site, Some((id, *wanted)));
             batch.note(&Entry::Site { process, site, target, copy, stub, inode });
+            for (site, target) in left {
+                batch.note(&Entry::Site { process, site, target, copy: None, stub, inode });
+                let stub = Stub { wanted: *wanted, id, target, copy: None, captured: None };
+                exits.push((*function, site, stub));
+            }
             sites.push(NewSite { function: *function as u32, stub: id, tracers: *tracers, kind, captured });
         }
         if let Err(error) = batch.finish() {
             records.push(Record::Note { text: format!("{name} is not traced: {error}") }.into());
             return;
         }
+        self.add_exits(exits);
         if unreached > 0 {
             let text =
                 format!("{unreached} functions of {name} are not traced: what they refer to is out of reach");
@@ -646,6 +517,39 @@ impl Loaded {
         }
         let (module, binary) = (self.record.id, Arc::clone(binary));
         records.push(News::Sites(NewSites { module, binary, sites }));
+    }
+
+    /// Exits of functions have something to lead to.
+    fn add_exits(&mut self, mut exits: Vec<(usize, Site, Stub)>) {
+        exits.sort_by_key(|(_, site, _)| site.address());
+        let (known, mut new) = (&mut self.sites, Vec::<Placed>::new());
+        for (function, site, stub) in exits {
+            let place = known.binary_search_by_key(&site.address(), |placed| placed.site.address());
+            let again = new.last_mut().filter(|last| last.site.address() == site.address());
+            if let Some(placed) = place.ok().map(|place| &mut known[place]).or(again) {
+                placed.stubs.add(stub);
+                continue;
+            }
+            let drained = site.demand(State::Original, State::Ready) == Demand::Nothing;
+            let mut placed = Placed { apart: true, drained, ..Placed::new(function, site) };
+            placed.stubs.add(stub);
+            new.push(placed);
+        }
+        self.sites.extend(new);
+        self.put_in_order();
+    }
+
+    /// What is wanted of functions holds for their exits.
+    fn share_wishes(&mut self) {
+        for n in 0..self.sites.len() {
+            if self.sites[n].site.is_exit() {
+                let owner =
+                    self.places[self.sites[n].function].checked_sub(1).map(|n| &self.sites[n as usize]);
+                let (wanted, muted) = owner.map_or((None, false), |owner| (owner.wanted, owner.muted));
+                self.sites[n].wanted = wanted.filter(|wanted| wanted.returns());
+                self.sites[n].muted = muted;
+            }
+        }
     }
 
     /// Finds out which of its sites have stubs, and what they are now, from what [stands](journal::standing) in the journal and from the text.
@@ -656,19 +560,28 @@ impl Loaded {
             .collect();
         let drained = entries.iter().rposition(|entry| matches!(entry, Entry::Drained { .. }));
         let inode = self.mapped.file.1;
+        let (mut owners, mut exits) = (HashMap::new(), Vec::new());
         for (n, entry) in entries.iter().enumerate().filter(|(_, entry)| entry.file() == Some(inode)) {
             let Entry::Site { site, target, copy, stub, .. } = entry else { continue };
             let Some((id, wanted)) = stub else {
                 self.recall_lead(site, *target);
                 continue;
             };
+            let stub = Stub { wanted: *wanted, id: *id, target: *target, copy: *copy, captured: None };
+            if site.is_exit() {
+                // (Its function comes before it.)
+                exits.extend(owners.get(id).map(|function| (*function, *site, stub)));
+                continue;
+            }
             let Some(function) = functions.get(&site.address()) else { continue };
             let Some(place) = self.place_of(*function, |_| Some(*site)) else { continue };
             let placed = &mut self.sites[place];
-            placed.stubs.add(Stub { wanted: *wanted, id: *id, target: *target, copy: *copy, captured: None });
+            owners.insert(*id, *function);
+            placed.stubs.add(stub);
             placed.drained |= drained.is_some_and(|drained| n < drained);
         }
         self.put_in_order();
+        self.add_exits(exits);
         self.look(text);
     }
 
@@ -709,7 +622,8 @@ impl Loaded {
             return;
         }
         emit(Record::Module(self.record.clone()).into());
-        let stubs = self.sites.iter().flat_map(|placed| {
+        let entries = self.sites.iter().filter(|placed| !placed.site.is_exit());
+        let stubs = entries.flat_map(|placed| {
             let (function, tracers) = (placed.function as u32, u32::MAX);
             let kind = self
                 .binary
@@ -750,7 +664,7 @@ impl Loaded {
 
     /// Sites that lead to a stub, and all that ever did.
     pub fn count(&self) -> (usize, usize) {
-        let ever = self.sites.iter().filter(|placed| placed.stubs.first.is_some());
+        let ever = self.sites.iter().filter(|placed| placed.stubs.first.is_some() && !placed.site.is_exit());
         let on = ever.clone().filter(|placed| matches!(placed.state, State::On(_)));
         (on.count(), ever.count())
     }
@@ -826,7 +740,17 @@ impl Loaded {
 
     /// Leaves those alone for now for which `inside` is true, and no others.
     pub fn hold_back(&mut self, inside: &dyn Fn(&Site) -> bool) {
-        self.sites.iter_mut().for_each(|placed| placed.held_back = inside(&placed.site));
+        let mut kept = HashSet::new();
+        for placed in &mut self.sites {
+            placed.held_back = inside(&placed.site);
+            if placed.held_back && placed.site.is_exit() {
+                kept.insert(placed.function);
+            }
+        }
+        // (Whose exit is not seen yet, whose entry is not either.)
+        for placed in self.sites.iter_mut().filter(|placed| kept.contains(&placed.function)) {
+            placed.held_back |= !matches!(placed.state, State::On(_));
+        }
     }
 
     /// Nobody is inside those for which `inside` is false.

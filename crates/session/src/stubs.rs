@@ -6,8 +6,8 @@ use crate::news::News;
 use crate::programs::Programs;
 use crate::shm::Shared;
 use calltap_abi::stub;
-use calltap_patch::{Agent, Avma, Bias, Wanted, reaches};
-use calltap_sites::SiteForm;
+use calltap_patch::{Agent, Avma, Bias, Leaves, Site, Wanted, reaches};
+use calltap_sites::{Returns, SiteForm};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -184,6 +184,18 @@ impl<'a> Stubs<'a> {
     }
 }
 
+/// A stub for a site.
+pub struct Added {
+    /// Its number.
+    pub id: u32,
+    /// Where the site shall jump.
+    pub target: Avma,
+    /// The copy of what gives way there, if it has one.
+    pub copy: Option<Avma>,
+    /// The function's exits, with the copies to which they shall jump.
+    pub exits: Vec<(Site, Avma)>,
+}
+
 /// Stubs being written.
 pub struct Batch<'s, 'a> {
     owner: &'s mut Stubs<'a>,
@@ -197,30 +209,45 @@ pub struct Batch<'s, 'a> {
 }
 
 impl Batch<'_, '_> {
-    /// A stub for a site: its number, where the site shall jump, and the copy of what gives way there, if it has one. None if something is out of reach.
-    pub fn add(&mut self, form: &SiteForm, bias: Bias, wanted: Wanted) -> Option<(u32, Avma, Option<Avma>)> {
+    /// A stub for a site. None if something is out of reach.
+    pub fn add(&mut self, form: &SiteForm, returns: &Returns, bias: Bias, wanted: Wanted) -> Option<Added> {
         let id = self.owner.next;
-        let after = calltap_patch::is_after_prologue(form);
+        let style = calltap_patch::style(form, returns);
         let site = bias.apply(calltap_patch::site_address(form));
+        let at = self.owner.agent.stub(id);
+        let call = Avma(at.0 + stub::LEAVE as u64);
+        let (at_entry, elsewhere) = match returns {
+            Returns::Exits { at_entry, elsewhere } if wanted.returns() => (&at_entry[..], &elsewhere[..]),
+            _ => Default::default(),
+        };
         let copy = match form {
             SiteForm::Prologue { at, old } | SiteForm::Beside { at, old, .. } => {
-                let code = calltap_patch::copy(old, bias.apply(*at), self.place()?).ok()?;
-                Some(self.put(&code)?)
+                Some(self.copy(old, Leaves { offsets: at_entry, call }, bias.apply(*at))?)
             }
             _ => None,
         };
-        let agent = &self.owner.agent;
-        let at = agent.stub(id);
+        let mut exits = Vec::with_capacity(elsewhere.len());
+        for exit in elsewhere {
+            let leaves = Leaves { offsets: &exit.leaves, call };
+            exits.push((Site::exit(exit, bias)?, self.copy(&exit.old, leaves, bias.apply(exit.at))?));
+        }
         let body = copy.unwrap_or_else(|| bias.apply(calltap_patch::body_address(form)));
-        let bytes = calltap_patch::stub_bytes(agent, at, body, wanted, after).ok()?;
-        let entry = Avma(at.0 + calltap_patch::entry_offset(wanted, after) as u64);
+        let bytes = calltap_patch::stub_bytes(&self.owner.agent, at, body, wanted, style).ok()?;
+        let entry = Avma(at.0 + calltap_patch::entry_offset(wanted, style) as u64);
         let target = if self.near { entry } else { self.put(&calltap_patch::hop_bytes(entry))? };
         if wanted.program() != 0 && self.owner.shared.assign_program(id, wanted.program()).is_err() {
             return None;
         }
         self.stubs.extend_from_slice(&bytes);
         self.owner.next += 1;
-        reaches(site, target).then_some((id, target, copy))
+        let reaches =
+            reaches(site, target) && exits.iter().all(|(site, copy)| reaches(site.address(), *copy));
+        reaches.then_some(Added { id, target, copy, exits })
+    }
+
+    fn copy(&mut self, code: &[u8], leaves: Leaves<'_>, from: Avma) -> Option<Avma> {
+        let code = calltap_patch::copy(code, leaves, from, self.place()?).ok()?;
+        self.put(&code)
     }
 
     /// Where in the process the next hop or copy comes.

@@ -3,9 +3,11 @@
 mod branches;
 mod calls;
 mod dynamic;
+mod exits;
 mod frames;
 mod functions;
 pub(crate) mod image;
+mod landing;
 mod lookup;
 mod names;
 mod nops;

@@ -103,6 +103,37 @@ pub enum SiteForm {
     },
 }
 
+/// How it is seen that a function returns.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Returns {
+    /// While it runs, a stub's address is in the place of its return address. Why its exits are not rewritten instead; empty where the compiler left room at its entry.
+    Stub(String),
+    /// Its exits give way to jumps, all of them.
+    Exits {
+        /// Offsets of those among the instructions that give way at its entry,
+        at_entry: Vec<u8>,
+        /// and those elsewhere.
+        elsewhere: Vec<Exit>,
+    },
+}
+
+impl Default for Returns {
+    fn default() -> Returns {
+        Returns::Stub(String::new())
+    }
+}
+
+/// Where a function is left.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Exit {
+    /// First byte that gives way.
+    pub at: Svma,
+    /// Whole instructions, and perhaps padding: five bytes or more.
+    pub old: Vec<u8>,
+    /// Offsets of the instructions that leave: returns, and jumps to other functions.
+    pub leaves: Vec<u8>,
+}
+
 /// One function of a binary, traceable or not.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Function {
@@ -118,6 +149,8 @@ pub struct Function {
     pub kind: SiteKind,
     /// What to patch, when it can be traced.
     pub form: Option<SiteForm>,
+    /// How its return is seen.
+    pub returns: Returns,
     /// Why it cannot be traced: one clause a user can act on. Empty when it can.
     pub reason: String,
     /// It is traced only where a filter names it: nobody has built it to be traced, and there are thousands like it.

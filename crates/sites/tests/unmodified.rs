@@ -2,7 +2,7 @@
 
 mod support;
 
-use calltap_sites::{SiteForm, SiteKind, find_prologues, inlined};
+use calltap_sites::{Returns, SiteForm, SiteKind, find_prologues, inlined};
 use support::{build, describe, find};
 
 /// Functions of these instructions, one right behind the other.
@@ -89,23 +89,108 @@ fn padding_in_front_takes_the_jump_where_the_beginning_has_no_room() {
     );
 }
 
+/// What gives way where a function is left, by its distance from the beginning; or why nothing does.
+fn exits(name: &str, code: &str) -> String {
+    exits_among(
+        name,
+        &[("before", "ret; .skip 15, 0xcc"), (name, code), ("behind", "nop; nop; nop; nop; nop; ret")],
+    )
+}
+
+fn exits_among(name: &str, all: &[(&str, &str)]) -> String {
+    let built = build("gcc -O2 -no-pie", "c", &functions(all));
+    let mut binary = built.read();
+    find_prologues(&built.data(), &mut binary).expect("a program");
+    let function = find(&binary, name);
+    match &function.returns {
+        Returns::Stub(reason) => reason.clone(),
+        Returns::Exits { at_entry, elsewhere } => {
+            let mut said = vec![format!("at entry {at_entry:?}")];
+            for exit in elsewhere {
+                let bytes: String = exit.old.iter().map(|byte| format!("{byte:02x}")).collect();
+                said.push(format!("+{} {bytes} {:?}", exit.at.0 - function.address.0, exit.leaves));
+            }
+            said.join("; ")
+        }
+    }
+}
+
+const ENTERS: &str = "push %rbp; mov %rsp, %rbp; push %r15";
+
 #[test]
-fn whoever_looks_at_the_return_address_is_left_alone() {
-    check("keeps", "mov (%rsp), %rax; mov %rax, (%rdi); ret", "return address");
-    check("takes", "pop %rdx; mov %rdi, %rax; push %rdx; ret", "return address");
-    let told = ".cfi_startproc; push %rbx; .cfi_adjust_cfa_offset 8; mov %rdi, %rbx; mov 8(%rsp), %rax; pop %rbx; \
-                .cfi_adjust_cfa_offset -8; ret; .cfi_endproc";
+fn exits_give_way_with_what_is_in_front_of_them_or_padding() {
+    let pops = format!("{ENTERS}; inc %edi; pop %r15; pop %rbp; ret");
+    assert_eq!(exits("pops", &pops), "at entry []; +6 ffc7415f5dc3 [5]");
+    let padded = format!(
+        "{ENTERS}; dec %edi; jnz 1f; ret; .skip 4, 0xcc; 1: inc %edi; jz 1b; pop %rbp; pop %r15; ret"
+    );
+    assert_eq!(exits("padded", &padded), "at entry []; +10 c3cccccccc [0]; +17 74fc5d415fc3 [5]");
+    // A short function's is among its first instructions.
+    assert_eq!(exits("short", "lea 1(%rdi,%rdi,2), %eax; ret"), "at entry [4]");
+    assert_eq!(exits("near", "lea 1(%rdi,%rdi,2), %eax; inc %eax; ret"), "at entry [6]");
+}
+
+#[test]
+fn a_jump_to_another_function_is_an_exit() {
+    let early = format!("{ENTERS}; pop %r15; pop %rbp; jmp before");
+    assert!(exits("early", &early).starts_with("at entry []; +6 415f5deb"), "{}", exits("early", &early));
+    let perhaps = format!("{ENTERS}; test %edi, %edi; je behind; xor %eax, %eax; pop %r15; pop %rbp; ret");
+    let found = exits("perhaps", &perhaps);
+    assert!(
+        found.starts_with("at entry []; +6 85ff74") && found.ends_with("; +10 31c0415f5dc3 [5]"),
+        "{found}"
+    );
+    let pointer =
+        ".cfi_startproc; mov (%rdi), %rax; xor %esi, %esi; xor %edx, %edx; jmp *16(%rax); .cfi_endproc";
+    assert_eq!(exits("pointer", pointer), "at entry []; +5 31d2ff6010 [2]");
+}
+
+#[test]
+fn where_something_lands_nothing_gives_way() {
+    let between = format!("{ENTERS}; dec %edi; jnz 1f; inc %edi; 1: pop %r15; pop %rbp; ret");
+    assert!(exits("between", &between).contains("no room for a jump"), "{}", exits("between", &between));
+    // Nobody knows where this leads, unless the stack says that it stays.
+    let nobody = format!("{ENTERS}; jmp *%rdi; pop %r15; pop %rbp; ret");
+    assert!(exits("nobody", &nobody).contains("nobody knows where its jump"), "{}", exits("nobody", &nobody));
+    let stays = "push %rbx; .cfi_adjust_cfa_offset 8; mov %rsi, %rax; push %r12; .cfi_adjust_cfa_offset 8; jmp *(%rax,%rdi,8)";
+    let unknown = format!(".cfi_startproc; {stays}; inc %eax; pop %r12; pop %rbx; ret; .cfi_endproc");
+    assert!(exits("unknown", &unknown).contains("no room for a jump"), "{}", exits("unknown", &unknown));
+    let padded =
+        format!(".cfi_startproc; {stays}; inc %eax; pop %r12; pop %rbx; ret; .skip 4, 0xcc; .cfi_endproc");
+    assert_eq!(exits("padded", &padded), "at entry []; +14 c3cccccccc [0]");
+}
+
+#[test]
+fn who_leads_elsewhere_without_leaving_has_its_return_address_replaced() {
+    let into = format!("{ENTERS}; jmp middle");
+    let all =
+        [("into", &into[..]), ("other", "push %rax; nop; nop; nop; nop; middle: pop %r15; pop %rbp; ret")];
+    assert!(exits_among("into", &all).contains("jumps into another function"));
+    let on = format!("{ENTERS}; inc %edi");
+    assert!(exits_among("on", &[("on", &on), ("behind", "pop %r15; pop %rbp; ret")]).contains("leads on"));
+}
+
+// What a return stub would put in the place of the return address they would see; rewritten exits leave it there.
+#[test]
+fn whoever_looks_at_the_return_address_keeps_it() {
+    assert_eq!(exits("keeps", "mov (%rsp), %rax; mov %rax, (%rdi); ret"), "at entry [7]");
+    assert_eq!(exits("takes", "pop %rdx; mov %rdi, %rax; push %rdx; nop; ret"), "at entry [6]");
+    let told = ".cfi_startproc; push %rbx; .cfi_adjust_cfa_offset 8; mov %rdi, %rbx; mov 8(%rsp), %rax; dec %edi; jz 1f; inc %edi; 1: \
+                pop %rbx; .cfi_adjust_cfa_offset -8; ret; .cfi_endproc";
     check("asks", told, "return address");
     let source = functions(&[
-        ("keeps", "mov (%rsp), %rax; mov %rax, (%rdi); ret"),
-        ("leads", "xor %esi, %esi; nop; nop; nop; jmp keeps"),
-        ("leads_there", "xor %edi, %edi; nop; nop; nop; jmp leads"),
+        ("keeps", told),
+        ("leads", "xor %esi, %esi; 1: dec %edi; jnz 1b; nop; jmp *%rdi; jmp keeps"),
     ]);
     let built = build("gcc -O2 -no-pie", "c", &source);
     let mut binary = built.read();
     find_prologues(&built.data(), &mut binary).expect("a program");
-    for name in ["keeps", "leads", "leads_there"] {
-        assert!(find(&binary, name).reason.contains("return address"), "{name}");
+    for name in ["keeps", "leads"] {
+        assert!(
+            find(&binary, name).reason.contains("return address"),
+            "{name}: {}",
+            find(&binary, name).reason
+        );
     }
 }
 

@@ -195,6 +195,7 @@ pub fn switch(
     let mut failed = None;
     for module in modules {
         module.settle(&mut fate, |name, change, fate| match fate {
+            None if change.site.is_exit() => {}
             None => match (change.from, change.to) {
                 (State::On(_), State::On(_)) => {}
                 (_, State::On(_)) => tally.on += 1,

@@ -12,14 +12,43 @@ use super::image::Image;
 /// A table has no more entries than this.
 const LONGEST_TABLE: u64 = 1 << 14;
 
-/// The places of a file that something jumps to, of those that were asked for.
+/// How the code of a file branches.
+#[derive(Default)]
 pub(super) struct Branches {
-    /// Jumped to from anywhere.
-    targets: BTreeSet<u64>,
-    /// Jumped to from the function that they begin.
+    /// Jumped to or called from anywhere, in order.
+    targets: Vec<u64>,
+    /// Beginnings that their own functions jump to.
     loops: BTreeSet<u64>,
-    /// From which other functions they are jumped to: place, function.
+    /// From which other functions places are jumped to: place, function.
     tails: BTreeSet<(u64, u64)>,
+    /// What may leave a function, in order.
+    pub leavings: Vec<Leaving>,
+    /// Jumps of which nobody knows where they lead, by address.
+    pub unknown: Vec<u64>,
+    /// Functions whose last instruction leads on to what follows them, in order.
+    open_ended: Vec<u64>,
+}
+
+/// An instruction that may leave its function.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Leaving {
+    pub at: u64,
+    pub length: u8,
+    /// The lengths of the instructions right in front of it which could be run elsewhere, a byte each; the nearest comes first.
+    pub before: u64,
+    pub to: To,
+}
+
+/// Where it leads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum To {
+    Caller,
+    /// Somewhere outside the function, if a condition is met,
+    If(u64),
+    /// or always.
+    Address(u64),
+    /// Through a pointer: to another function, or to any place in this one.
+    Pointer,
 }
 
 /// Beginnings of functions, sorted: the first byte that is of interest, and how many.
@@ -49,8 +78,7 @@ impl Places<'_> {
 impl Branches {
     /// Goes through the code between each boundary (sorted) and the next.
     pub fn find(image: &Image<'_>, boundaries: &[u64], places: &Places<'_>) -> Branches {
-        let (targets, loops, tails) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
-        let mut found = Branches { targets, loops, tails };
+        let mut found = Branches::default();
         let mut function = Function::default();
         for segment in image.segments.iter().filter(|segment| segment.executable && segment.file_size > 0) {
             let (first, end) = (segment.address.0, segment.address.0 + segment.file_size);
@@ -59,10 +87,12 @@ impl Branches {
             let starts = std::iter::once(first).chain(boundaries[inside].iter().copied());
             let ends = boundaries.iter().copied().filter(|at| *at > first && *at < end).chain([end]);
             for (start, end) in starts.zip(ends) {
-                function.read(image, start, end);
-                found.targets.extend(function.calls.iter().copied().filter(|target| places.contain(*target)));
-                for target in function.jumps(image).filter(|target| places.contain(*target)) {
-                    found.targets.insert(target);
+                function.read(image, start, end, &mut found);
+                found.targets.extend_from_slice(&function.calls);
+                let before = found.targets.len();
+                found.targets.extend(function.jumps(image));
+                let jumps = found.targets[before..].iter().copied();
+                for target in jumps.filter(|target| places.contain(*target)) {
                     match places.first_in(start, end) == Some(target) {
                         true => found.loops.insert(target),
                         false => found.tails.insert((target, start)),
@@ -70,12 +100,15 @@ impl Branches {
                 }
             }
         }
+        found.targets.sort_unstable();
+        found.targets.dedup();
         found
     }
 
     /// Does something jump behind the first byte of these?
     pub fn behind(&self, at: u64, length: u64) -> Option<u64> {
-        self.targets.range(at.saturating_add(1)..at.saturating_add(length)).next().copied()
+        let next = self.targets.partition_point(|target| *target <= at);
+        self.targets.get(next).copied().filter(|target| *target < at.saturating_add(length))
     }
 
     /// The functions that jump to one of these bytes from elsewhere.
@@ -86,6 +119,24 @@ impl Branches {
     /// Does the function that begins there jump back to there?
     pub fn loops_to(&self, at: u64) -> bool {
         self.loops.contains(&at)
+    }
+
+    /// What may leave the code from `start` to `end`.
+    pub fn leavings(&self, start: u64, end: u64) -> &[Leaving] {
+        let first = self.leavings.partition_point(|leaving| leaving.at < start);
+        let rest = &self.leavings[first..];
+        &rest[..rest.partition_point(|leaving| leaving.at < end)]
+    }
+
+    /// Does a jump between these lead nobody knows where?
+    pub fn is_unknown(&self, start: u64, end: u64) -> Option<u64> {
+        let first = self.unknown.partition_point(|at| *at < start);
+        self.unknown.get(first).copied().filter(|at| *at < end)
+    }
+
+    /// Does the function that begins there lead on to what follows it?
+    pub fn runs_on(&self, start: u64) -> bool {
+        self.open_ended.binary_search(&start).is_ok()
     }
 }
 
@@ -101,38 +152,101 @@ struct Function {
     near: Vec<u64>,
     /// and tables of addresses.
     far: Vec<u64>,
+    /// Its jumps through tables: where they are, and what their tables hold.
+    switches: Vec<(u64, Table)>,
+}
+
+/// What a jump through a table takes from it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Table {
+    Distances,
+    Addresses,
+}
+
+/// Instructions that could be run elsewhere one after the other, as their lengths: the last one's first.
+#[derive(Default)]
+struct Run(u64);
+
+impl Run {
+    fn add(&mut self, instruction: &Instruction) {
+        self.0 = self.0 << 8 | instruction.len() as u64;
+    }
 }
 
 impl Function {
-    fn read(&mut self, image: &Image<'_>, start: u64, end: u64) {
+    fn read(&mut self, image: &Image<'_>, start: u64, end: u64, found: &mut Branches) {
         (self.range, self.indirect) = ((start, end), false);
         for list in [&mut self.direct, &mut self.calls, &mut self.near, &mut self.far] {
             list.clear();
         }
+        self.switches.clear();
         let code = image.tail(start, end - start);
         let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
         let mut instruction = Instruction::default();
+        let (mut run, mut goes_on) = (Run::default(), false);
         while decoder.can_decode() {
             decoder.decode_out(&mut instruction);
-            match instruction.flow_control() {
-                FlowControl::Next => self.note_table(image, &instruction),
-                FlowControl::Call if instruction.op0_kind() == OpKind::NearBranch64 => {
-                    self.calls.push(instruction.near_branch_target());
+            let is_near = instruction.op0_kind() == OpKind::NearBranch64;
+            let target = instruction.near_branch_target();
+            let flow = instruction.flow_control();
+            let leads_out = is_near && !(start..end).contains(&target);
+            let to = match flow {
+                FlowControl::Next => {
+                    self.note_table(image, &instruction);
+                    None
+                }
+                FlowControl::Call if is_near => {
+                    self.calls.push(target);
+                    None
                 }
                 FlowControl::ConditionalBranch
                 | FlowControl::UnconditionalBranch
                 | FlowControl::XbeginXabortXend
-                    if instruction.op0_kind() == OpKind::NearBranch64 =>
+                    if is_near =>
                 {
-                    self.direct.push(instruction.near_branch_target());
+                    self.direct.push(target);
+                    let always = flow == FlowControl::UnconditionalBranch;
+                    leads_out.then_some(if always { To::Address(target) } else { To::If(target) })
                 }
                 FlowControl::IndirectBranch => {
-                    self.indirect |= instruction.memory_base() != Register::RIP;
                     self.note_table(image, &instruction);
+                    let table = (instruction.memory_base() != Register::RIP)
+                        .then(|| table(image, &instruction, run.0))
+                        .flatten();
+                    self.indirect |= instruction.memory_base() != Register::RIP;
+                    self.switches.extend(table.map(|table| (instruction.ip(), table)));
+                    table.is_none().then_some(To::Pointer)
                 }
-                _ => {}
+                FlowControl::Return => Some(To::Caller),
+                _ => None,
+            };
+            if let Some(to) = to {
+                let (at, length) = (instruction.ip(), instruction.len() as u8);
+                found.leavings.push(Leaving { at, length, before: run.0, to });
+            }
+            // (Zeros fill what is between sections.)
+            let offset = (instruction.ip() - start) as usize;
+            let is_filler = instruction.mnemonic() == Mnemonic::Nop || code[offset..].starts_with(&[0, 0]);
+            if !is_filler {
+                goes_on = matches!(flow, FlowControl::Next | FlowControl::ConditionalBranch);
+            }
+            match (flow, to) {
+                _ if instruction.is_invalid() => run = Run::default(),
+                (FlowControl::Next | FlowControl::ConditionalBranch, None) => run.add(&instruction),
+                _ => run = Run::default(),
             }
         }
+        if goes_on {
+            found.open_ended.push(start);
+        }
+        // A table that was not found may lead anywhere.
+        let has_distances = self.near.iter().any(|table| self.distances(image, *table).next().is_some());
+        let has_addresses = self.far.iter().any(|table| self.addresses(image, *table).next().is_some());
+        let unknown = self.switches.iter().filter(|(_, table)| match table {
+            Table::Distances => !has_distances,
+            Table::Addresses => !has_addresses,
+        });
+        found.unknown.extend(unknown.map(|(at, _)| *at));
     }
 
     fn note_table(&mut self, image: &Image<'_>, instruction: &Instruction) {
@@ -141,29 +255,66 @@ impl Function {
             if instruction.mnemonic() == Mnemonic::Lea && !image.is_code(at) {
                 self.near.push(at);
             }
-        } else if instruction.memory_index() != Register::None
-            && instruction.memory_index_scale() == 8
-            && instruction.memory_base() == Register::None
-        {
+        } else if is_table_of_addresses(instruction) {
             self.far.push(instruction.memory_displacement64());
         }
     }
 
-    fn jumps(&self, image: &Image<'_>) -> impl Iterator<Item = u64> {
+    /// The entries of a table of distances, as far as they lie in the function.
+    fn distances<'i>(&self, image: &Image<'i>, table: u64) -> impl Iterator<Item = u64> + use<'i> {
         let (start, end) = self.range;
-        let inside = move |target: &u64| (start..end).contains(target);
-        let near = self.near.iter().flat_map(move |table| {
-            let words = image.tail(*table, LONGEST_TABLE * 4).as_chunks::<4>().0;
-            words
-                .iter()
-                .map(move |word| table.wrapping_add_signed(i32::from_le_bytes(*word).into()))
-                .take_while(inside)
-        });
-        let far = self.far.iter().flat_map(move |table| {
-            let words = image.tail(*table, LONGEST_TABLE * 8).as_chunks::<8>().0;
-            words.iter().map(|word| u64::from_le_bytes(*word)).take_while(inside)
-        });
+        let words = image.tail(table, LONGEST_TABLE * 4).as_chunks::<4>().0;
+        words
+            .iter()
+            .map(move |word| table.wrapping_add_signed(i32::from_le_bytes(*word).into()))
+            .take_while(move |target| (start..end).contains(target))
+    }
+
+    /// Those of a table of addresses.
+    fn addresses<'i>(&self, image: &Image<'i>, table: u64) -> impl Iterator<Item = u64> + use<'i> {
+        let (start, end) = self.range;
+        let words = image.tail(table, LONGEST_TABLE * 8).as_chunks::<8>().0;
+        words
+            .iter()
+            .map(|word| u64::from_le_bytes(*word))
+            .take_while(move |target| (start..end).contains(target))
+    }
+
+    fn jumps(&self, image: &Image<'_>) -> impl Iterator<Item = u64> {
+        let near = self.near.iter().flat_map(|table| self.distances(image, *table));
+        let far = self.far.iter().flat_map(|table| self.addresses(image, *table));
         let tables = near.chain(far).filter(|_| self.indirect);
         self.direct.iter().copied().chain(tables)
     }
+}
+
+/// `(, %index, 8)` and a distance from nothing.
+fn is_table_of_addresses(instruction: &Instruction) -> bool {
+    instruction.memory_index() != Register::None
+        && instruction.memory_index_scale() == 8
+        && instruction.memory_base() == Register::None
+}
+
+/// The table that a jump goes through, if it does: a jump through what was added up, or through what came from the middle of something. What comes from a fixed place in a
+/// structure, or as an argument, is a function.
+fn table(image: &Image<'_>, jump: &Instruction, before: u64) -> Option<Table> {
+    if jump.op0_kind() == OpKind::Memory {
+        return (jump.memory_index() != Register::None).then_some(Table::Addresses);
+    }
+    let wanted = jump.op0_register();
+    let mut at = jump.ip();
+    for length in before.to_le_bytes().into_iter().take_while(|length| *length > 0) {
+        at -= u64::from(length);
+        let source = Decoder::with_ip(64, image.tail(at, length.into()), at, DecoderOptions::NONE).decode();
+        if source.op0_kind() != OpKind::Register || source.op0_register().full_register() != wanted {
+            continue;
+        }
+        return match source.mnemonic() {
+            Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Push => continue,
+            Mnemonic::Add | Mnemonic::Sub | Mnemonic::Movsxd => Some(Table::Distances),
+            _ if source.memory_index() != Register::None => Some(Table::Addresses),
+            _ => None,
+        };
+    }
+    None
 }

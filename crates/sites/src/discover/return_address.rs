@@ -1,22 +1,54 @@
-//! Functions that look at their own return address: setjmp, which keeps it, dlsym, which asks who calls. While their return is traced,
-//! another address is in its place.
+//! What the unwinding information says of all instructions: where the return address is, and who looks at it.
+//!
+//! Functions look at their own: setjmp, which keeps it, dlsym, which asks who calls. While their return is traced by a stub, another address is in its place.
 //!
 //! Where it is, the unwinding information says for every instruction. Without it, what is pushed and popped is followed as far as nothing returns there.
 
 use std::collections::BTreeMap;
 
 use gimli::{
-    BaseAddresses, CfaRule, CieOrFde, EhFrame, EhFrameHdr, LittleEndian, UnwindContext, UnwindSection, X86_64,
+    BaseAddresses, CfaRule, CieOrFde, EhFrame, EhFrameHdr, LittleEndian, Pointer, UnwindContext,
+    UnwindSection, X86_64,
 };
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 use object::elf;
 
 use super::image::Image;
+use super::landing;
 
-/// Of each such function, by its address, the first instruction that does it.
-pub(super) fn users(image: &Image<'_>) -> BTreeMap<u64, u64> {
-    let mut found = BTreeMap::new();
-    let Some((address, bytes)) = frames(image) else { return found };
+/// What is found in a file's unwinding information.
+#[derive(Default)]
+pub(super) struct Rows {
+    /// Functions that look at their own return address, and the first instruction that does.
+    pub users: BTreeMap<u64, u64>,
+    /// Where the stack is as at a function's entry, in order: first address and the one behind.
+    bare: Vec<(u64, u64)>,
+    /// Where exceptions land, in order.
+    pub landings: Vec<u64>,
+    /// Functions of which that is not known.
+    pub unread: Vec<u64>,
+}
+
+impl Rows {
+    /// Is the stack there as at a function's entry? None if nothing says so.
+    pub fn is_bare(&self, address: u64) -> bool {
+        let after = self.bare.partition_point(|(start, _)| *start <= address);
+        after.checked_sub(1).is_some_and(|n| address < self.bare[n].1)
+    }
+}
+
+/// Reads all of it.
+pub(super) fn rows(image: &Image<'_>) -> Rows {
+    let mut found = Rows::default();
+    read(image, &mut found);
+    found.bare.sort_unstable();
+    found.landings.sort_unstable();
+    found.unread.sort_unstable();
+    found
+}
+
+fn read(image: &Image<'_>, found: &mut Rows) {
+    let Some((address, bytes)) = frames(image) else { return };
     let section = EhFrame::new(bytes, LittleEndian);
     let bases = BaseAddresses::default().set_eh_frame(address);
     let mut context = UnwindContext::new();
@@ -26,6 +58,12 @@ pub(super) fn users(image: &Image<'_>) -> BTreeMap<u64, u64> {
     while let Ok(Some(entry)) = entries.next() {
         let CieOrFde::Fde(partial) = entry else { continue };
         let Ok(fde) = partial.parse(EhFrame::cie_from_offset) else { continue };
+        if let Some(Pointer::Direct(lsda)) = fde.lsda() {
+            match landing::pads(image.tail(lsda, LONGEST_LSDA), fde.initial_address()) {
+                Some(pads) => found.landings.extend(pads),
+                None => found.unread.push(fde.initial_address()),
+            }
+        }
         let Ok(mut rows) = fde.rows(&section, &bases, &mut context) else { continue };
         while let Ok(Some(row)) = rows.next_row() {
             let CfaRule::RegisterAndOffset { register, offset } = *row.cfa() else { continue };
@@ -35,17 +73,19 @@ pub(super) fn users(image: &Image<'_>) -> BTreeMap<u64, u64> {
                 _ => continue,
             };
             let length = row.end_address().saturating_sub(row.start_address()).min(fde.len());
+            if register == Register::RSP && offset == 8 {
+                found.bare.push((row.start_address(), row.start_address().saturating_add(length)));
+            }
             let code = image.tail(row.start_address(), length);
-            let Some(left) = budget.checked_sub(code.len() as u64) else { return found };
+            let Some(left) = budget.checked_sub(code.len() as u64) else { return };
             budget = left;
             let slot = Slot { register, offset: offset.wrapping_sub(8) };
             let mut decoder = Decoder::with_ip(64, code, row.start_address(), DecoderOptions::NONE);
             if let Some(user) = decoder.iter().find(|instruction| slot.is_used(instruction)) {
-                found.entry(fde.initial_address()).or_insert(user.ip());
+                found.users.entry(fde.initial_address()).or_insert(user.ip());
             }
         }
     }
-    found
 }
 
 /// The first instruction that does it of a function without unwinding information.
@@ -76,6 +116,8 @@ pub(super) fn used_from(image: &Image<'_>, start: u64, size: u64) -> Option<u64>
 
 /// How far without unwinding information.
 const SEARCHED: u64 = 256;
+/// Bytes of one function's exception table.
+const LONGEST_LSDA: u64 = 1 << 20;
 
 /// The unwinding information and its address.
 fn frames<'d>(image: &Image<'d>) -> Option<(u64, &'d [u8])> {

@@ -9,16 +9,17 @@ use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic
 use object::LittleEndian as Le;
 
 use super::branches::{Branches, Places};
+use super::exits::Exits;
 use super::frames;
 use super::functions;
 use super::image::Image;
 use super::names;
 use super::nops::{self, skip_endbr};
-use super::return_address;
-use crate::{Binary, Error, Function, SiteForm, SiteKind, Svma};
+use super::return_address::{self, Rows};
+use crate::{Binary, Error, Function, Returns, SiteForm, SiteKind, Svma};
 
 /// Bytes of the jump.
-const JUMP: u64 = 5;
+pub(super) const JUMP: u64 = 5;
 /// And of one that leads no further than 127.
 const SHORT: u64 = 2;
 /// How far in front of the function the longer jump may end.
@@ -26,7 +27,7 @@ const FARTHEST: usize = 10;
 /// Bytes of the longest instruction.
 const LONGEST: u64 = 15;
 /// A write to code is whole within a page, should the writer be killed.
-const PAGE: u64 = 4096;
+pub(super) const PAGE: u64 = 4096;
 
 /// Finds a site for every function that has none yet, in the same file. Those of a program are traced like any other where nothing was built for tracing; else
 /// they are [on demand](Function::on_demand).
@@ -52,11 +53,11 @@ pub fn find_prologues(data: &[u8], binary: &mut Binary) -> Result<(), Error> {
             .into_iter()
             .map(|frame| (frame.address, frame.called))
             .collect(),
-        users: BTreeMap::new(),
+        rows: return_address::rows(&image),
         entry: image.header.e_entry.get(Le),
         image: &image,
     };
-    finder.users = finder.find_users(&binary.functions, &sites);
+    finder.find_users(&binary.functions, &sites);
     let nexts = starts.iter().skip(1).copied().chain([u64::MAX]);
     for (n, (site, next)) in sites.iter().zip(nexts).enumerate() {
         let (before, rest) = binary.functions.split_at_mut(n);
@@ -73,6 +74,7 @@ pub fn find_prologues(data: &[u8], binary: &mut Binary) -> Result<(), Error> {
             Err(reason) => (function.kind, function.reason) = (SiteKind::None, reason),
         }
     }
+    finder.find_exits(&mut binary.functions);
     Ok(())
 }
 
@@ -81,15 +83,14 @@ struct Finder<'a, 'd> {
     branches: Branches,
     /// By address: are they entered by calls?
     frames: BTreeMap<u64, bool>,
-    /// Of functions whose own return address is looked at, where it is.
-    users: BTreeMap<u64, u64>,
+    rows: Rows,
     entry: u64,
 }
 
 impl Finder<'_, '_> {
     /// The functions that look at their own return address, or jump to one that does.
-    fn find_users(&self, functions: &[Function], sites: &[u64]) -> BTreeMap<u64, u64> {
-        let mut users = return_address::users(self.image);
+    fn find_users(&mut self, functions: &[Function], sites: &[u64]) {
+        let users = &mut self.rows.users;
         for function in functions.iter().filter(|function| !self.frames.contains_key(&function.address.0)) {
             let start = function.address.0;
             users.extend(return_address::used_from(self.image, start, function.size).map(|at| (start, at)));
@@ -106,7 +107,25 @@ impl Finder<'_, '_> {
                 }
             }
         }
-        users
+    }
+
+    /// Finds out how returns are seen. A function that looks at its own return address is not traced if another one had to be there.
+    fn find_exits(&self, functions: &mut [Function]) {
+        let exits = Exits::new(self.image, &self.branches, &self.rows, functions, &self.frames);
+        let found: Vec<(Returns, Option<SiteForm>)> = (0..functions.len()).map(|n| exits.find(n)).collect();
+        let own = |function: &&mut Function| function.kind == SiteKind::Prologue;
+        for (function, (returns, form)) in
+            functions.iter_mut().zip(found).filter(|(function, _)| own(function))
+        {
+            let user = self.rows.users.get(&function.address.0);
+            if let (Returns::Stub(_), Some(pc)) = (&returns, user) {
+                (function.kind, function.form, function.on_demand) = (SiteKind::None, None, false);
+                function.reason = format!("its own return address is looked at (at {pc:#x})");
+                continue;
+            }
+            function.returns = returns;
+            function.form = form.or(function.form.take());
+        }
     }
 
     fn site(
@@ -140,9 +159,6 @@ impl Finder<'_, '_> {
         let form = whole().or_else(|reason| self.beside(address, at, end, before).ok_or(reason))?;
         if self.branches.loops_to(at) {
             return Err("it jumps back to its own beginning, which would count as a call".to_owned());
-        }
-        if let Some(pc) = self.users.get(&address) {
-            return Err(format!("its own return address is looked at (at {pc:#x})"));
         }
         Ok(form)
     }

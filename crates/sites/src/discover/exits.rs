@@ -1,0 +1,314 @@
+//! Where a function is left, and whether each of these places can give way to a jump: then its return is seen without another address in the place of its return
+//! address.
+//!
+//! An exit is a `ret`, or a jump to another function while the stack is as at the entry. It gives way together with instructions in front of it and padding behind it, as
+//! many as a jump needs, if nothing lands among them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use iced_x86::{Decoder, DecoderOptions, FlowControl};
+
+use super::branches::{Branches, Leaving, To};
+use super::functions;
+use super::image::Image;
+use super::nops;
+use super::plt;
+use super::return_address::Rows;
+use super::unmodified::{JUMP, PAGE};
+use crate::{Exit, Function, Returns, SiteForm, Svma};
+
+/// The most bytes that may give way in one place.
+const LONGEST: u64 = 23;
+
+/// What all functions of a file are known to be.
+pub(super) struct Exits<'a, 'd> {
+    pub image: &'a Image<'d>,
+    pub branches: &'a Branches,
+    pub rows: &'a Rows,
+    pub functions: &'a [Function],
+    /// By address: are they entered by calls?
+    pub frames: &'a BTreeMap<u64, bool>,
+    /// Of parts that the compiler moved away, to what they belong; see [`Exits::owners`].
+    owners: BTreeMap<usize, BTreeSet<usize>>,
+}
+
+/// What a jump leads to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Place {
+    /// The beginning of a function, or a stub of the linker.
+    Entry,
+    /// The middle of a function, or any place of a part, by index.
+    Inside(usize),
+    Nowhere,
+}
+
+/// Instructions that give way together.
+#[derive(Debug)]
+struct Region {
+    start: u64,
+    /// Behind the last instruction.
+    end: u64,
+    /// The first byte that is free for others.
+    free: u64,
+    /// Those that leave the function.
+    leaves: Vec<u64>,
+}
+
+impl<'a, 'd> Exits<'a, 'd> {
+    pub fn new(
+        image: &'a Image<'d>,
+        branches: &'a Branches,
+        rows: &'a Rows,
+        functions: &'a [Function],
+        frames: &'a BTreeMap<u64, bool>,
+    ) -> Exits<'a, 'd> {
+        let mut exits = Exits { image, branches, rows, functions, frames, owners: BTreeMap::new() };
+        exits.owners = exits.owners();
+        exits
+    }
+
+    /// To which functions the parts belong: those that jump to them, and those into which they jump.
+    fn owners(&self) -> BTreeMap<usize, BTreeSet<usize>> {
+        let mut links: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
+        for leaving in &self.branches.leavings {
+            let (To::If(target) | To::Address(target)) = leaving.to else { continue };
+            let Some(from) = self.index_at(leaving.at) else { continue };
+            let Place::Inside(to) = self.place(target) else { continue };
+            for (part, other) in [(from, to), (to, from)] {
+                if self.is_part(part) && part != other {
+                    links.entry(part).or_default().insert(other);
+                }
+            }
+        }
+        // A part of a part belongs to whom that belongs to.
+        let whole = |part: usize| {
+            let (mut seen, mut open, mut found) = (BTreeSet::from([part]), vec![part], BTreeSet::new());
+            while let Some(part) = open.pop() {
+                for other in links.get(&part).into_iter().flatten() {
+                    match self.is_part(*other) {
+                        true if seen.insert(*other) => open.push(*other),
+                        true => {}
+                        false => drop(found.insert(*other)),
+                    }
+                }
+            }
+            found
+        };
+        links.keys().map(|part| (*part, whole(*part))).collect()
+    }
+
+    fn is_part(&self, n: usize) -> bool {
+        functions::is_part(&self.functions[n])
+    }
+
+    /// The function or part that an address is in, as far as their sizes tell.
+    fn index_at(&self, address: u64) -> Option<usize> {
+        let n = self.functions.partition_point(|function| function.address.0 <= address).checked_sub(1)?;
+        (address < self.end(n)).then_some(n)
+    }
+
+    /// Where a function ends.
+    fn end(&self, n: usize) -> u64 {
+        let next = self.functions.get(n + 1).map_or(u64::MAX, |next| next.address.0);
+        let function = &self.functions[n];
+        if function.size == 0 { next } else { next.min(function.address.0.saturating_add(function.size)) }
+    }
+
+    fn place(&self, target: u64) -> Place {
+        match self.index_at(target) {
+            Some(n) if self.functions[n].address.0 != target || self.is_part(n) => Place::Inside(n),
+            Some(n) if self.frames.get(&self.functions[n].address.0) == Some(&false) => Place::Inside(n),
+            Some(_) => Place::Entry,
+            None if plt::is_stub(self.image, target) => Place::Entry,
+            None => Place::Nowhere,
+        }
+    }
+
+    /// How the return of a function is traced, and the form of its site: more of its beginning gives way where an exit is near.
+    pub fn find(&self, n: usize) -> (Returns, Option<SiteForm>) {
+        match self.try_find(n) {
+            Ok((returns, form)) => (returns, form),
+            Err(reason) => (Returns::Stub(reason), None),
+        }
+    }
+
+    fn try_find(&self, n: usize) -> Result<(Returns, Option<SiteForm>), String> {
+        let function = &self.functions[n];
+        let (at, old, width) = match &function.form {
+            Some(SiteForm::Prologue { at, old }) => (at.0, old, JUMP),
+            Some(SiteForm::Beside { at, old, .. }) => (at.0, old, 0),
+            _ => return Err("the compiler left room at its entry".to_owned()),
+        };
+        let start = function.address.0;
+        if self.branches.runs_on(start) {
+            return Err("it leads on to what follows it".to_owned());
+        }
+        let end = at + old.len() as u64;
+        let entry = Region { start: at, end, free: end.max(at + width), leaves: Vec::new() };
+        let mut regions = self.regions(n, Some(entry))?;
+        let parts = self.owners.iter().filter(|(_, owners)| owners.contains(&n));
+        for (part, owners) in parts {
+            let more = self.regions(*part, None)?;
+            if owners.len() > 1 && !more.is_empty() {
+                return Err("it shares a part with another function".to_owned());
+            }
+            regions.extend(more);
+        }
+        let mut regions = regions.into_iter();
+        let entry = regions.next().ok_or("")?;
+        let form = match &function.form {
+            Some(SiteForm::Prologue { at, .. }) if entry.end > end => {
+                let old = self.bytes(entry.start, entry.end)?;
+                Some(SiteForm::Prologue { at: *at, old })
+            }
+            _ if entry.end > end => return Err("an exit is too near to its beginning".to_owned()),
+            _ => None,
+        };
+        let exits = regions.map(|region| {
+            let (at, leaves) = (Svma(region.start), offsets(&region));
+            // (At least the bytes of the jump, of which some may be padding.)
+            let old = self.bytes(region.start, region.end.max(region.start + JUMP))?;
+            Ok(Exit { at, old, leaves })
+        });
+        let elsewhere = exits.collect::<Result<Vec<Exit>, String>>()?;
+        Ok((Returns::Exits { at_entry: offsets(&entry), elsewhere }, form))
+    }
+
+    fn bytes(&self, start: u64, end: u64) -> Result<Vec<u8>, String> {
+        let bytes = self.image.bytes(start, end - start).filter(|bytes| bytes.len() as u64 <= LONGEST);
+        bytes.map(<[u8]>::to_vec).ok_or_else(|| format!("no room for a jump at {start:#x}"))
+    }
+
+    /// All that gives way in a function or part.
+    fn regions(&self, n: usize, entry: Option<Region>) -> Result<Vec<Region>, String> {
+        let (start, end) = (self.functions[n].address.0, self.end(n));
+        let mut is_known = self.rows.unread.binary_search(&start).is_err();
+        if let Some(at) = self.branches.is_unknown(start, end) {
+            if self.rows.is_bare(at) || !self.frames.contains_key(&start) {
+                return Err(format!("nobody knows where its jump at {at:#x} leads"));
+            }
+            is_known = false;
+        }
+        let mut leavings = Vec::new();
+        for leaving in self.branches.leavings(start, end) {
+            match leaving.to {
+                To::Caller => leavings.push(leaving),
+                To::Pointer if self.rows.is_bare(leaving.at) => leavings.push(leaving),
+                To::Pointer if self.frames.contains_key(&start) => is_known = false,
+                To::Pointer => return Err(format!("nobody knows where its jump at {:#x} leads", leaving.at)),
+                To::If(target) | To::Address(target) => match self.place(target) {
+                    Place::Entry => leavings.push(leaving),
+                    Place::Inside(to) if self.is_part(n) || self.is_part(to) => {}
+                    Place::Inside(_) => {
+                        return Err(format!("it jumps into another function at {:#x}", leaving.at));
+                    }
+                    Place::Nowhere => {
+                        return Err(format!("it jumps to where no function is at {:#x}", leaving.at));
+                    }
+                },
+            }
+        }
+        let limit = match self.functions.get(n + 1) {
+            Some(next) => next.form.as_ref().map_or(next.address.0, |form| front(form).min(next.address.0)),
+            None => u64::MAX,
+        };
+        let mut regions = Vec::from_iter(entry);
+        for leaving in leavings {
+            if let Some(region) = regions.last_mut().filter(|region| leaving.at < region.end) {
+                region.leaves.push(leaving.at);
+            } else if let Some(region) = self.region(leaving, start, regions.last(), limit, is_known) {
+                regions.push(region);
+            } else if !self.extend(leaving, regions.last_mut(), is_known) {
+                return Err(format!("no room for a jump where it is left at {:#x}", leaving.at));
+            }
+        }
+        Ok(regions)
+    }
+
+    /// What gives way for an exit alone.
+    fn region(
+        &self,
+        leaving: &Leaving,
+        start: u64,
+        before: Option<&Region>,
+        limit: u64,
+        is_known: bool,
+    ) -> Option<Region> {
+        let free = before.map_or(start, |before| before.free);
+        let end = leaving.at + u64::from(leaving.length);
+        let padding = match leaving.to {
+            To::If(_) => 0,
+            _ => self.padding(end, limit),
+        };
+        let mut lengths = leaving.before.to_le_bytes().into_iter().take_while(|length| *length > 0);
+        let mut at = leaving.at;
+        loop {
+            let is_bare = at == leaving.at;
+            if at < free || end - at > LONGEST || !is_bare && !is_known {
+                return None;
+            }
+            let behind = (at + JUMP).max(end);
+            if end + padding >= at + JUMP && at % PAGE <= PAGE - JUMP && !self.is_landed_in(at, behind) {
+                return Some(Region { start: at, end, free: behind, leaves: vec![leaving.at] });
+            }
+            at -= u64::from(lengths.next()?);
+        }
+    }
+
+    /// An exit right behind what gives way already gives way with it.
+    fn extend(&self, leaving: &Leaving, before: Option<&mut Region>, is_known: bool) -> bool {
+        let Some(before) = before.filter(|_| is_known) else { return false };
+        let lengths = leaving.before.to_le_bytes().into_iter().take_while(|length| *length > 0);
+        let mut places = lengths.scan(leaving.at, |at, length| {
+            *at -= u64::from(length);
+            Some(*at)
+        });
+        let is_next = leaving.at == before.end || places.any(|at| at == before.end);
+        let end = leaving.at + u64::from(leaving.length);
+        let returns = self.last_is_call(before);
+        if !is_next || returns || end - before.start > LONGEST || self.is_landed_in(before.start, end) {
+            return false;
+        }
+        before.end = end;
+        before.free = before.free.max(end);
+        before.leaves.push(leaving.at);
+        true
+    }
+
+    /// Does a call, the last of these instructions, return behind them?
+    fn last_is_call(&self, region: &Region) -> bool {
+        let code = self.image.tail(region.start, region.end - region.start);
+        let last = Decoder::with_ip(64, code, region.start, DecoderOptions::NONE).into_iter().last();
+        last.is_none_or(|last| matches!(last.flow_control(), FlowControl::Call | FlowControl::IndirectCall))
+    }
+
+    /// Does something land behind the first of these bytes?
+    fn is_landed_in(&self, start: u64, end: u64) -> bool {
+        let landing = self.rows.landings.partition_point(|at| *at <= start);
+        let is_landing = self.rows.landings.get(landing).is_some_and(|at| *at < end);
+        is_landing || self.branches.behind(start, end - start).is_some()
+    }
+
+    /// How many bytes of padding there are, as far as a jump needs them.
+    fn padding(&self, from: u64, limit: u64) -> u64 {
+        let bytes = self.image.tail(from, limit.saturating_sub(from).min(JUMP + LONGEST));
+        let filler = bytes.iter().take_while(|byte| **byte == 0xCC).count();
+        filler.max(nops::run(bytes)) as u64
+    }
+}
+
+/// The first byte that a site needs.
+fn front(form: &SiteForm) -> u64 {
+    match form {
+        SiteForm::Entry { at, .. } | SiteForm::Prologue { at, .. } | SiteForm::AfterPrologue { at, .. } => {
+            at.0
+        }
+        SiteForm::Prefix { prefix, .. } => prefix.0,
+        SiteForm::Beside { front, .. } => front.0,
+    }
+}
+
+/// Where the instructions are that leave.
+fn offsets(region: &Region) -> Vec<u8> {
+    region.leaves.iter().map(|at| (at - region.start) as u8).collect()
+}

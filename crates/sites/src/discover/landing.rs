@@ -1,0 +1,85 @@
+//! Where exceptions land: the landing pads of a function's language-specific data, as gcc, clang and rustc write it (`.gcc_except_table`).
+
+use gimli::{DwEhPe, constants};
+
+/// The landing pads of the function that begins at `start`, of its data `lsda` (there may be more behind). What is written otherwise says nothing: None.
+pub(super) fn pads(lsda: &[u8], start: u64) -> Option<Vec<u64>> {
+    let mut reader = Reader(lsda);
+    // (A beginning of its own for landing pads is what no compiler writes for this machine.)
+    if DwEhPe(reader.byte()?) != constants::DW_EH_PE_omit {
+        return None;
+    }
+    if DwEhPe(reader.byte()?) != constants::DW_EH_PE_omit {
+        reader.leb()?;
+    }
+    let encoding = DwEhPe(reader.byte()?);
+    let length = usize::try_from(reader.leb()?).ok()?;
+    let mut calls = Reader(reader.0.get(..length)?);
+    let mut pads = Vec::new();
+    while !calls.0.is_empty() {
+        let _begins = calls.number(encoding)?;
+        let _length = calls.number(encoding)?;
+        let pad = calls.number(encoding)?;
+        let _action = calls.leb()?;
+        if pad != 0 {
+            pads.push(start.wrapping_add(pad));
+        }
+    }
+    Some(pads)
+}
+
+struct Reader<'d>(&'d [u8]);
+
+impl Reader<'_> {
+    fn byte(&mut self) -> Option<u8> {
+        let (byte, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*byte)
+    }
+
+    fn leb(&mut self) -> Option<u64> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            value |= u64::from(byte & 0x7F) << shift;
+            if byte < 0x80 {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    fn number(&mut self, encoding: DwEhPe) -> Option<u64> {
+        match encoding {
+            constants::DW_EH_PE_uleb128 => self.leb(),
+            constants::DW_EH_PE_udata4 => {
+                let (bytes, rest) = self.0.split_first_chunk()?;
+                self.0 = rest;
+                Some(u32::from_le_bytes(*bytes).into())
+            }
+            constants::DW_EH_PE_udata8 => {
+                let (bytes, rest) = self.0.split_first_chunk()?;
+                self.0 = rest;
+                Some(u64::from_le_bytes(*bytes))
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn landing_pads_are_read_and_what_is_broken_is_not() {
+        // Two calls with a pad each, one without; types behind.
+        let table = [0xFF, 0x9B, 0x15, 0x01, 0x0C, 0x10, 5, 0x40, 1, 0x20, 5, 0, 0, 0x30, 5, 0x88, 0x01, 0];
+        let whole = [&table[..], &[0; 8]].concat();
+        let mut counted = whole.clone();
+        counted[4] = 13;
+        assert_eq!(pads(&counted, 0x1000), Some(vec![0x1040, 0x1088]));
+        assert_eq!(pads(&counted[..10], 0x1000), None);
+        assert_eq!(pads(&[0x00], 0x1000), None);
+    }
+}
