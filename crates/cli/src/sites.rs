@@ -101,6 +101,16 @@ fn exits(function: &Function) -> Option<usize> {
     }
 }
 
+/// How it is seen that a function returns.
+fn returns(function: &Function) -> String {
+    match exits(function) {
+        Some(1) => "1 exit".to_owned(),
+        Some(exits) => format!("{exits} exits"),
+        None if function.form.is_some() => "stub".to_owned(),
+        None => String::new(),
+    }
+}
+
 fn exits_reason(function: &Function) -> &str {
     match &function.returns {
         Returns::Stub(reason) if function.kind == SiteKind::Prologue => reason,
@@ -156,18 +166,13 @@ fn text(out: &mut dyn Write, binary: &Binary, path: &Path, linker_names: bool) -
     if let Some(names) = missing_names(binary, &fs::canonicalize(path)?) {
         writeln!(out, "# {names}")?;
     }
-    writeln!(out, "# {:>14}  {:>7}  {:<10}  function", "address", "size", "kind")?;
+    writeln!(out, "# {:>14}  {:>7}  {:<10}  {:<8}  function", "address", "size", "kind", "returns")?;
     for function in functions {
         let name = row_name(function, linker_names);
-        write!(out, "{:>16x}  {:>7}  {:<10}  {name}", function.address.0, function.size, function.kind)?;
+        write!(out, "{:>16x}  {:>7}  {:<10}  ", function.address.0, function.size, function.kind)?;
+        write!(out, "{:<8}  {name}", returns(function))?;
         if let Some(SiteForm::Prefix { .. }) = function.form {
             write!(out, "  (jump in front of the function)")?;
-        }
-        match (exits(function), exits_reason(function)) {
-            (Some(1), _) => write!(out, "  (1 exit)")?,
-            (Some(exits), _) => write!(out, "  ({exits} exits)")?,
-            (None, "") => {}
-            (None, reason) => write!(out, "  (return stub: {reason})")?,
         }
         if function.on_demand && function.form.is_some() {
             write!(out, "  (if a filter names it)")?;
@@ -179,8 +184,10 @@ fn text(out: &mut dyn Write, binary: &Binary, path: &Path, linker_names: bool) -
         if choices > 0 {
             write!(out, "  (chooses one of {choices} functions)")?;
         }
-        if !function.reason.is_empty() {
-            write!(out, "  # {}", function.reason)?;
+        match (&function.reason[..], exits_reason(function)) {
+            ("", "") => {}
+            ("", reason) => write!(out, "  # return stub: {reason}")?,
+            (reason, _) => write!(out, "  # {reason}")?,
         }
         writeln!(out)?;
     }

@@ -231,7 +231,7 @@ impl Resident {
     /// Waits until somebody who attaches beside us has changed its text in so many places, and is through with that.
     pub fn await_changed_text(&self, places: usize) {
         let start = Instant::now();
-        while changed_text(self.pid).len() < places && start.elapsed() < Duration::from_secs(5) {
+        while changed_text(self.pid).len() < places && start.elapsed() < Duration::from_secs(60) {
             thread::sleep(Duration::from_millis(5));
         }
         thread::sleep(Duration::from_millis(100));

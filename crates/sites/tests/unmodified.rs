@@ -175,10 +175,8 @@ fn whoever_looks_at_the_return_address_keeps_it() {
     let told = ".cfi_startproc; push %rbx; .cfi_adjust_cfa_offset 8; mov %rdi, %rbx; mov 8(%rsp), %rax; dec %edi; jz 1f; inc %edi; 1: \
                 pop %rbx; .cfi_adjust_cfa_offset -8; ret; .cfi_endproc";
     check("asks", told, "return address");
-    let source = functions(&[
-        ("keeps", told),
-        ("leads", "xor %esi, %esi; nop; nop; nop; jmp *%rdi; jmp keeps"),
-    ]);
+    let source =
+        functions(&[("keeps", told), ("leads", "xor %esi, %esi; nop; nop; nop; jmp *%rdi; jmp keeps")]);
     let built = build("gcc -O2 -no-pie", "c", &source);
     let mut binary = built.read();
     find_prologues(&built.data(), &mut binary).expect("a program");

@@ -49,6 +49,8 @@ pub(super) enum To {
     Address(u64),
     /// Through a pointer: to another function, or to any place in this one.
     Pointer,
+    /// Outside, as no compiler does (`jrcxz`, `xbegin`).
+    Oddly,
 }
 
 /// Beginnings of functions, sorted: the first byte that is of interest, and how many.
@@ -205,8 +207,11 @@ impl Function {
                     if is_near =>
                 {
                     self.direct.push(target);
-                    let always = flow == FlowControl::UnconditionalBranch;
-                    leads_out.then_some(if always { To::Address(target) } else { To::If(target) })
+                    leads_out.then_some(match flow {
+                        FlowControl::UnconditionalBranch => To::Address(target),
+                        _ if instruction.is_jcc_short_or_near() => To::If(target),
+                        _ => To::Oddly,
+                    })
                 }
                 FlowControl::IndirectBranch => {
                     self.note_table(image, &instruction);

@@ -196,6 +196,7 @@ impl<'a, 'd> Exits<'a, 'd> {
                 To::Pointer if self.rows.is_bare(leaving.at) => leavings.push(leaving),
                 To::Pointer if self.frames.contains_key(&start) => is_known = false,
                 To::Pointer => return Err(format!("nobody knows where its jump at {:#x} leads", leaving.at)),
+                To::Oddly => return Err(format!("no compiler jumps as it does at {:#x}", leaving.at)),
                 To::If(target) | To::Address(target) => match self.place(target) {
                     Place::Entry => leavings.push(leaving),
                     Place::Inside(to) if self.is_part(n) || self.is_part(to) => {}
