@@ -598,12 +598,15 @@ global_asm!(
     ".endif",
     ".cfi_endproc",
     ".endm",
-    // This call is not recorded: what may be left of one that never returned is no mark of it.
+    // This call is not recorded: what may be left of one that never returned is no mark of it. (Anything else there may be a return address that was put aside.)
     ".macro tap_unmark",
     "tap_slot rdx 0",
     "tap_has_mirror",
     "jne 991f",
     "btc rdx, {mirror_bit}",
+    "mov rax, qword ptr [rsp + 40]",
+    "cmp qword ptr [rdx], rax",
+    "jne 991f",
     "mov qword ptr [rdx], 0",
     "991:",
     ".endm",

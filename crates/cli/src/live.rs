@@ -136,7 +136,12 @@ fn text(status: &Status, out: &mut impl Write) -> Result<()> {
         "functions  {} on of {} that ever were; switched {state}",
         status.sites_on, status.sites_known
     )?;
-    writeln!(out, "code       changed by the patch mode {}", status.patch_mode.name())?;
+    writeln!(
+        out,
+        "code       {} of stubs and copies; changed by the patch mode {}",
+        bytes(status.code_bytes),
+        status.patch_mode.name()
+    )?;
     for tracer in &status.tracers {
         let list =
             |globs: &[String], none: &str| if globs.is_empty() { none.to_owned() } else { globs.join(" ") };

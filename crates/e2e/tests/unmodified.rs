@@ -257,3 +257,38 @@ fn go_programs_are_refused() {
     let run = calltap_run(&["record", "-o", "/dev/null", "--", &path]);
     one_line(&run, &["a Go program"]);
 }
+
+// However a function is left: by returns, by jumps to others, by longjmp; and nobody who looks at return addresses sees any but the program's.
+#[test]
+fn functions_are_left_through_their_own_exits() {
+    for (turn, build) in installed(BARE).filter(|build| build.compilers[0] == "gcc").enumerate() {
+        let program = compile(build, &["exits.c"], &["-Wl,--export-dynamic"]);
+        let unnamed = build.flags.contains(&"-s");
+        let recording = check(&program, &diagonal(turn), &Expect { unnamed, ..Expect::default() });
+        let seen =
+            recording.run.stdout.lines().next().and_then(|line| line.split(' ').nth(1)).map(str::to_owned);
+        // (Without optimisation, too, there are six frames of the program's.)
+        assert_eq!(seen.as_deref(), Some("12"), "{}", program.name);
+    }
+}
+
+// What is not recorded of a function that another one jumped to must leave alone what is kept of that one.
+#[test]
+fn conditions_on_a_function_that_another_jumps_to() {
+    let program = compile(&BARE[0], &["exits.c"], &[]);
+    let listed = calltap_run(&["sites", &program.path.display().to_string()]).stdout;
+    let is = |name: &str, returns: &str| {
+        let mut lines = listed.lines().filter(|line| line.contains(&format!("  {name}")));
+        assert!(lines.any(|line| line.contains(returns)), "{name} {returns}:\n{listed}");
+    };
+    is("leaps", " stub ");
+    is("landed", " 1 exit ");
+    for (condition, calls) in [("arg1 > 1000000", 0), ("arg1 < 100", 100)] {
+        let recording =
+            record(&program, &["-F", "leaps", "-F", "landed", "--if", condition], &Expect::default());
+        assert!(recording.run.status.success(), "{}", recording.run.stderr);
+        let rows = recording.rows();
+        let landed = rows.iter().find(|row| row["function"] == "landed");
+        assert_eq!(landed.map_or(0, |row| row["calls"].as_u64().unwrap()), calls, "{condition}: {rows:?}");
+    }
+}

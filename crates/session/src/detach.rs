@@ -297,6 +297,10 @@ fn detach(
                     Err(NotHeld::Gone) => false,
                     other => other.map_err(|why| target.refuse(&say(why)))?,
                 };
+                // (Those that were let run may have unmapped something; and it may have taken long.)
+                patient.regions = maps::read(target.pid).unwrap_or_default();
+                past = past.what_is_left(&patient.regions);
+                patient.text.lease();
                 let unwinding = start.elapsed() < UNWINDING
                     && Stacks::new(&held, &patient.regions).unwinding(&mut patient.text, &unwinders);
                 let left = outside

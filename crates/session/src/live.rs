@@ -93,6 +93,8 @@ pub struct Status {
     pub on: bool,
     /// Bytes of ring memory in use.
     pub ring_bytes: u64,
+    /// Bytes of stubs, hops, and copies of instructions that gave way to jumps.
+    pub code_bytes: u64,
     /// Nanoseconds since it was attached to.
     pub age_ns: u64,
     /// How code is changed that may be running.
@@ -190,14 +192,15 @@ pub fn attached() -> Vec<u32> {
 }
 
 impl Status {
-    /// Of a session with so many sites on, of so many.
-    pub fn new(
+    /// Of a session.
+    pub(crate) fn new(
         target: &Target,
         shared: &Shared,
         settings: &Settings,
-        (sites_on, sites_known): (usize, usize),
+        planner: &Planner<'_>,
     ) -> Status {
         let control = shared.control();
+        let (sites_on, sites_known) = planner.count();
         Status {
             pid: target.pid,
             name: target.name.clone(),
@@ -208,6 +211,7 @@ impl Status {
             sites_known,
             on: settings.on,
             ring_bytes: u64::from(control.chunk_bump.load(Relaxed)) * calltap_abi::CHUNK_SIZE as u64,
+            code_bytes: planner.stubs.bytes(),
             age_ns: clock::monotonic_ns().saturating_sub(settings.session.start_monotonic_ns),
             patch_mode: settings.patch_mode,
             tracers: settings.session.tracers.clone(),
@@ -356,8 +360,8 @@ impl Attached {
 
     /// What is known.
     pub fn status(&self) -> Result<Status, Error> {
-        let count = self.with_planner(|_, _| None, |planner| Ok(planner.count()))?;
-        Ok(Status::new(&self.target, &self.shared, &self.settings, count))
+        let (target, shared, settings) = (&self.target, &self.shared, &self.settings);
+        self.with_planner(|_, _| None, |planner| Ok(Status::new(target, shared, settings, planner)))
     }
 
     /// The functions that can be traced.

@@ -90,6 +90,11 @@ impl<'a> Stubs<'a> {
         self.modules - 1
     }
 
+    /// Bytes that were given out.
+    pub fn bytes(&self) -> u64 {
+        u64::from(self.next) * stub::SIZE as u64 + self.next_hop - stub::REGION as u64
+    }
+
     /// Stubs that are left.
     pub fn room(&self) -> usize {
         stub::COUNT - self.next as usize

@@ -437,7 +437,7 @@ impl Inside<'_> {
             Request::Set { given, on, later } => {
                 self.set(planner, given, on, later).unwrap_or_else(|error| Answer::Refused(error.to_string()))
             }
-            Request::Status => Answer::Status(Status::new(target, shared, &self.settings, planner.count())),
+            Request::Status => Answer::Status(Status::new(target, shared, &self.settings, planner)),
             Request::Profile => {
                 let rows = summed_up(&self.sums, shared, self.settings.clocks);
                 Answer::Profile(Profiled::name(planner, &rows))

@@ -12,6 +12,7 @@ mod lookup;
 mod names;
 mod nops;
 mod plt;
+mod pointers;
 mod profilers;
 mod prologue;
 mod records;

@@ -26,8 +26,19 @@ const SQL: &str = "create table t(a, b); with recursive c(n) as (select 1 union 
     insert into t select n, n * 7 % 13 from c; create index i on t(b); select b, count(*), sum(a) from t group by b having b > 3;";
 const LUA: &str = "local t = {} for i = 1, 2000 do t[i] = tostring(i * 7 % 13) end table.sort(t) print(#table.concat(t, ','):gsub('1', 'one'))";
 
-/// The share of the calls into a file that go to traceable functions, for people; None where nothing is run for it.
-pub fn share(calltap: &Path, file: &Path) -> Option<Result<String>> {
+/// Calls into a file.
+#[derive(Default)]
+pub struct Calls {
+    /// All of them,
+    pub all: u64,
+    /// those of functions that can be traced,
+    pub traceable: u64,
+    /// and those of functions whose exits are rewritten.
+    pub exits: u64,
+}
+
+/// The calls that are made into a file; None where nothing is run for it.
+pub fn count(calltap: &Path, file: &Path) -> Option<Result<Calls>> {
     let name = file.file_name()?.to_str()?;
     let (_, words, object) = RUNS.into_iter().find(|(known, ..)| *known == name)?;
     if !shell::have("valgrind") || words[0] != "{}" && !shell::have(words[0]) && !Path::new(words[0]).exists()
@@ -38,7 +49,7 @@ pub fn share(calltap: &Path, file: &Path) -> Option<Result<String>> {
     Some(measure(calltap, file, words, object))
 }
 
-fn measure(calltap: &Path, file: &Path, words: &[&str], object: &str) -> Result<String> {
+fn measure(calltap: &Path, file: &Path, words: &[&str], object: &str) -> Result<Calls> {
     let profile = shell::target().join("coverage.callgrind");
     let mut valgrind = Command::new("valgrind");
     valgrind.args([
@@ -57,22 +68,20 @@ fn measure(calltap: &Path, file: &Path, words: &[&str], object: &str) -> Result<
     let listed = shell::output(Command::new(calltap).args(["sites", "--format", "json"]).arg(&path))?;
     let functions: Vec<Value> = serde_json::from_slice(&listed.stdout)?;
     let number = |function: &Value, key: &str| function[key].as_u64().unwrap_or_default();
-    let functions: BTreeMap<u64, (u64, bool)> = functions
-        .iter()
-        .map(|function| {
-            (number(function, "address"), (number(function, "size"), function["traceable"] == true))
-        })
-        .collect();
-    let (mut all, mut traceable) = (0, 0);
+    let functions: BTreeMap<u64, &Value> =
+        functions.iter().map(|function| (number(function, "address"), function)).collect();
+    let mut counted = Calls::default();
     for (at, calls) in calls {
         // (Stubs of the linker are in none.)
-        let Some((start, (size, can))) = functions.range(..=at).next_back() else { continue };
-        if at < start + size || at == *start {
-            all += calls;
-            traceable += if at == *start && *can { calls } else { 0 };
+        let Some((start, function)) = functions.range(..=at).next_back() else { continue };
+        let is_entry = at == *start;
+        if is_entry || at < start + number(function, "size") {
+            counted.all += calls;
+            counted.traceable += if is_entry && function["traceable"] == true { calls } else { 0 };
+            counted.exits += if is_entry && function["exits"].is_u64() { calls } else { 0 };
         }
     }
-    Ok(format!("{:.2} % of {all}", traceable as f64 / all as f64 * 100.0))
+    Ok(counted)
 }
 
 /// The path of the object that ends so, and how often each of its addresses was called.

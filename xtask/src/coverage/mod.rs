@@ -50,7 +50,8 @@ pub fn run(files: &[&str], write: bool) -> Result<()> {
         rows.extend(files.iter().map(|file| ((*file).to_owned(), PathBuf::from(file))));
     }
     let mut text =
-        "| file | functions | traceable | of the calls | not traceable, and why |\n|---|--:|--:|--:|---|\n"
+        "| file | functions | traceable | exits rewritten | calls | traceable | exits rewritten | not traceable, and why | return stub, and why |\n\
+         |---|--:|--:|--:|--:|--:|--:|---|---|\n"
             .to_owned();
     for (name, path) in rows {
         writeln!(text, "| {name} | {}", row(&calltap, &path)?)?;
@@ -74,26 +75,43 @@ fn row(calltap: &Path, path: &Path) -> Result<String> {
         !function["reason"].as_str().is_some_and(|reason| reason.starts_with("cold part"))
     };
     let functions: Vec<&Value> = functions.iter().filter(whole).collect();
-    let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
-    for function in functions.iter().filter(|function| function["traceable"] == false) {
-        *reasons.entry(kind_of(function["reason"].as_str().unwrap_or_default())).or_default() += 1;
-    }
-    let traceable = functions.len() - reasons.values().sum::<usize>();
     ensure!(!functions.is_empty(), "{}: no functions", path.display());
-    let mut reasons: Vec<(String, usize)> = reasons.into_iter().collect();
-    reasons.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    let reasons: Vec<String> =
-        reasons.into_iter().map(|(reason, count)| format!("{count} {reason}")).collect();
-    let share = traceable as f64 / functions.len() as f64 * 100.0;
-    let calls = match calls::share(calltap, path) {
-        Some(Ok(share)) => share,
+    let (can, cannot): (Vec<&Value>, Vec<&Value>) =
+        functions.iter().partition(|function| function["traceable"] == true);
+    let (exits, stubs): (Vec<&Value>, Vec<&Value>) =
+        can.iter().partition(|function| function["exits"].is_u64());
+    let share = |part: usize, all: usize| format!("{:.2} %", part as f64 / all as f64 * 100.0);
+    let calls = match calls::count(calltap, path) {
+        Some(Ok(calls)) => {
+            let [all, can, exits] = [calls.all, calls.traceable, calls.exits].map(|n| n as usize);
+            format!("{all} | {} | {}", share(can, all), share(exits, all))
+        }
         Some(Err(error)) => {
             eprintln!("SKIPPED: calls of {}: {error:#}", path.display());
-            String::new()
+            "| |".to_owned()
         }
-        None => String::new(),
+        None => "| |".to_owned(),
     };
-    Ok(format!("{} | {share:.2} % | {calls} | {} |", functions.len(), reasons.join("; ")))
+    let count = functions.len();
+    Ok(format!(
+        "{count} | {} | {} | {calls} | {} | {} |",
+        share(can.len(), count),
+        share(exits.len(), count),
+        reasons(&cannot, "reason"),
+        reasons(&stubs, "exits_reason")
+    ))
+}
+
+/// The reasons that functions have, the most frequent first.
+fn reasons(functions: &[&Value], key: &str) -> String {
+    let mut counted: BTreeMap<String, usize> = BTreeMap::new();
+    for function in functions {
+        *counted.entry(kind_of(function[key].as_str().unwrap_or_default())).or_default() += 1;
+    }
+    let mut counted: Vec<(String, usize)> = counted.into_iter().collect();
+    counted.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let counted: Vec<String> = counted.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+    counted.join("; ")
 }
 
 /// A reason without the numbers in it.

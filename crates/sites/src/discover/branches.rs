@@ -15,7 +15,7 @@ const LONGEST_TABLE: u64 = 1 << 14;
 /// How the code of a file branches.
 #[derive(Default)]
 pub(super) struct Branches {
-    /// Jumped to or called from anywhere, in order.
+    /// Where somebody may land: jumped to, called, or taken the address of, in order.
     targets: Vec<u64>,
     /// Beginnings that their own functions jump to.
     loops: BTreeSet<u64>,
@@ -78,9 +78,9 @@ impl Places<'_> {
 }
 
 impl Branches {
-    /// Goes through the code between each boundary (sorted) and the next.
-    pub fn find(image: &Image<'_>, boundaries: &[u64], places: &Places<'_>) -> Branches {
-        let mut found = Branches::default();
+    /// Goes through the code between each boundary (sorted) and the next. `others`: where something else may lead.
+    pub fn find(image: &Image<'_>, boundaries: &[u64], places: &Places<'_>, others: &[u64]) -> Branches {
+        let mut found = Branches { targets: others.to_vec(), ..Branches::default() };
         let mut function = Function::default();
         for segment in image.segments.iter().filter(|segment| segment.executable && segment.file_size > 0) {
             let (first, end) = (segment.address.0, segment.address.0 + segment.file_size);
@@ -257,8 +257,11 @@ impl Function {
     fn note_table(&mut self, image: &Image<'_>, instruction: &Instruction) {
         if instruction.is_ip_rel_memory_operand() {
             let at = instruction.ip_rel_memory_address();
-            if instruction.mnemonic() == Mnemonic::Lea && !image.is_code(at) {
-                self.near.push(at);
+            match image.is_code(at) {
+                _ if instruction.mnemonic() != Mnemonic::Lea => {}
+                // A function, or a label to be jumped to.
+                true => self.calls.push(at),
+                false => self.near.push(at),
             }
         } else if is_table_of_addresses(instruction) {
             self.far.push(instruction.memory_displacement64());

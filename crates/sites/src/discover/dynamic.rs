@@ -2,7 +2,7 @@
 
 use object::elf::{self, Dyn64, FileHeader64, Rela64, Sym64};
 use object::read::elf::{GnuHashTable, HashTable};
-use object::{LittleEndian as Le, pod};
+use object::{LittleEndian as Le, U64, pod};
 
 use super::image::{Image, string};
 
@@ -32,6 +32,8 @@ pub(super) struct Dynamic<'d> {
     /// From the symbol table to the end of its segment: relocations may name any of them.
     all_symbols: &'d [Sym64<Le>],
     relocations: Vec<Relocation>,
+    /// RELR: which words the loader adds its bias to.
+    packed: &'d [u8],
 }
 
 impl<'d> Dynamic<'d> {
@@ -77,6 +79,9 @@ impl<'d> Dynamic<'d> {
                 None => complaints.push(format!("the relocations at {at:#x} are not in the file")),
             }
         }
+        if let (Some(at), Some(size)) = (value(elf::DT_RELR), value(elf::DT_RELRSZ)) {
+            dynamic.packed = image.tail(at, size);
+        }
         dynamic.relocations.sort_by_key(|relocation| relocation.at);
         dynamic
     }
@@ -109,6 +114,29 @@ impl<'d> Dynamic<'d> {
                 None => image.bytes(at, 8)?.try_into().ok().map(u64::from_le_bytes),
             }
         })
+    }
+
+    /// The link-time addresses that relocations state.
+    pub fn addends(&self) -> impl Iterator<Item = u64> + '_ {
+        let relative = self.relocations.iter().filter(|relocation| relocation.kind == RELATIVE);
+        relative.map(|relocation| relocation.addend)
+    }
+
+    /// The words to which RELR relocations add the bias, as far as they are in the file.
+    pub fn packed(&self, image: &Image<'_>) -> Vec<u64> {
+        let (mut words, mut next) = (Vec::new(), 0u64);
+        for entry in whole::<U64<Le>>(self.packed).iter().map(|entry| entry.get(Le)) {
+            // An address, or a bit for each of the next 63 words.
+            let (first, bits) = if entry & 1 == 0 { (entry, 1) } else { (next, entry >> 1) };
+            let set = (0..63).filter(|bit| bits >> bit & 1 != 0).map(|bit| first.wrapping_add(8 * bit));
+            words.extend(set);
+            next = first.wrapping_add(if entry & 1 == 0 { 8 } else { 8 * 63 });
+            // (There are no more words in the file.)
+            if words.len() > image.data.len() / 8 {
+                break;
+            }
+        }
+        words
     }
 
     /// The words the loader fills with the address of an imported symbol, with the symbol's name if it has at most

@@ -285,9 +285,7 @@ impl<'a, 'd> Exits<'a, 'd> {
 
     /// Does something land behind the first of these bytes?
     fn is_landed_in(&self, start: u64, end: u64) -> bool {
-        let landing = self.rows.landings.partition_point(|at| *at <= start);
-        let is_landing = self.rows.landings.get(landing).is_some_and(|at| *at < end);
-        is_landing || self.branches.behind(start, end - start).is_some()
+        self.branches.behind(start, end - start).is_some()
     }
 
     /// How many bytes of padding there are, as far as a jump needs them.

@@ -23,7 +23,7 @@ pub(super) struct Rows {
     pub users: BTreeMap<u64, u64>,
     /// Where the stack is as at a function's entry, in order: first address and the one behind.
     bare: Vec<(u64, u64)>,
-    /// Where exceptions land, in order.
+    /// Where exceptions land.
     pub landings: Vec<u64>,
     /// Functions of which that is not known.
     pub unread: Vec<u64>,
@@ -42,7 +42,6 @@ pub(super) fn rows(image: &Image<'_>) -> Rows {
     let mut found = Rows::default();
     read(image, &mut found);
     found.bare.sort_unstable();
-    found.landings.sort_unstable();
     found.unread.sort_unstable();
     found
 }

@@ -15,6 +15,7 @@ use super::functions;
 use super::image::Image;
 use super::names;
 use super::nops::{self, skip_endbr};
+use super::pointers;
 use super::return_address::{self, Rows};
 use crate::{Binary, Error, Function, Returns, SiteForm, SiteKind, Svma};
 
@@ -47,13 +48,15 @@ pub fn find_prologues(data: &[u8], binary: &mut Binary) -> Result<(), Error> {
     let on_demand = !binary.is_bare();
     let starts: Vec<u64> = binary.functions.iter().map(|function| function.address.0).collect();
     let sites: Vec<u64> = starts.iter().map(|start| skip_endbr(&image, *start)).collect();
+    let rows = return_address::rows(&image);
+    let others = [pointers::into_code(&image), rows.landings.clone()].concat();
     let mut finder = Finder {
-        branches: Branches::find(&image, &starts, &Places { starts: &sites, width: JUMP }),
+        branches: Branches::find(&image, &starts, &Places { starts: &sites, width: JUMP }, &others),
         frames: frames::frames(&image, |_| false, &mut Vec::new())
             .into_iter()
             .map(|frame| (frame.address, frame.called))
             .collect(),
-        rows: return_address::rows(&image),
+        rows,
         entry: image.header.e_entry.get(Le),
         image: &image,
     };
