@@ -98,7 +98,11 @@ fn exits(name: &str, code: &str) -> String {
 }
 
 fn exits_among(name: &str, all: &[(&str, &str)]) -> String {
-    let built = build("gcc -O2 -no-pie", "c", &functions(all));
+    exits_of("gcc -O2 -no-pie", name, all)
+}
+
+fn exits_of(compiler: &str, name: &str, all: &[(&str, &str)]) -> String {
+    let built = build(compiler, "c", &functions(all));
     let mut binary = built.read();
     find_prologues(&built.data(), &mut binary).expect("a program");
     let function = find(&binary, name);
@@ -146,6 +150,19 @@ fn a_jump_to_another_function_is_an_exit() {
 fn where_something_lands_nothing_gives_way() {
     let between = format!("{ENTERS}; dec %edi; jnz 1f; inc %edi; 1: pop %r15; pop %rbp; ret");
     assert!(exits("between", &between).contains("no room for a jump"), "{}", exits("between", &between));
+    // Through an address that is stored somewhere, or taken.
+    let stored = format!(
+        "{ENTERS}; .pushsection .data; .balign 8; .quad 1f; .popsection; inc %edi; 1: pop %r15; pop %rbp; ret"
+    );
+    let taken = format!("{ENTERS}; inc %edi; 1: pop %r15; pop %rbp; ret; lea 1b(%rip), %rax; ret");
+    for compiler in
+        ["gcc -O2 -no-pie", "gcc -O2 -pie -fPIE", "gcc -O2 -pie -fPIE -Wl,-z,pack-relative-relocs"]
+    {
+        for code in [&stored, &taken] {
+            let found = exits_of(compiler, "holds", &[("holds", code), ("behind", "nop; ret")]);
+            assert!(found.contains("no room for a jump"), "{compiler}: {code}: {found}");
+        }
+    }
     // Nobody knows where this leads, unless the stack says that it stays.
     let nobody = format!("{ENTERS}; jmp *%rdi; pop %r15; pop %rbp; ret");
     assert!(exits("nobody", &nobody).contains("nobody knows where its jump"), "{}", exits("nobody", &nobody));
