@@ -35,6 +35,7 @@ const RESTART_SYSCALL: u64 = 219;
 const RESTARTABLE: &[u64] = &[
     0,   // read (of a socket with a time limit)
     1,   // write
+    2,   // open (of a file in a file system that is served by a process)
     19,  // readv
     20,  // writev
     40,  // sendfile
@@ -45,10 +46,15 @@ const RESTARTABLE: &[u64] = &[
     46,  // sendmsg
     47,  // recvmsg
     65,  // semop
+    83,  // mkdir
+    84,  // rmdir
     128, // rt_sigtimedwait
     208, // io_getevents
     220, // semtimedop
     232, // epoll_wait
+    257, // openat
+    258, // mkdirat
+    263, // unlinkat
     275, // splice
     281, // epoll_pwait
     288, // accept4
