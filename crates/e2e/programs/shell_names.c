@@ -6,11 +6,12 @@
 static volatile long calls;
 #define FUNCTION(name) __attribute__((noinline)) void name(void) { calls++; }
 FUNCTION(kernel_clone)
+FUNCTION(_do_fork)
 FUNCTION(do_execveat_common)
-FUNCTION(schedule)
 
 pid_t fork(void) {
     kernel_clone();
+    _do_fork(); // (In kernels before 5.10.)
     return ((pid_t (*)(void))dlsym(RTLD_NEXT, "fork"))();
 }
 

@@ -5,6 +5,7 @@
 //! other waiting. So who is to be stopped is answered at once: it then stands still before it sees the answer, until what it has asked for is done.
 //! If that was not even begun the answer is EINTR, and the call is made again when the thread is let go, as with every call that a stop has cut short.
 
+use calltap_session::is_asked_to_stop;
 use rustix::io::Errno;
 use std::fs;
 use std::path::Path;
@@ -63,7 +64,7 @@ impl<T: Copy + Send> Early for Asked<T> {
     fn waits(&self) -> bool {
         let mut state = self.state();
         let Some(early) = state.early else { return state.answer.is_some() };
-        if state.answer.is_none() || !(is_held(self.tid) || is_leaving(self.tid)) {
+        if state.answer.is_none() || !is_wanted(self.tid) {
             return state.answer.is_some();
         }
         let answer = state.answer.take();
@@ -73,29 +74,44 @@ impl<T: Copy + Send> Early for Asked<T> {
     }
 }
 
-fn status(tid: u32, name: &str) -> Option<String> {
-    let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
-    status.lines().find_map(|line| Some(line.strip_prefix(name)?.trim().to_owned()))
+/// What the system says of a thread. (Of all its files this one alone can be read while the thread becomes another program.)
+struct Status(String);
+
+impl Status {
+    fn of(tid: u32) -> Status {
+        Status(fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default())
+    }
+
+    fn field(&self, name: &str) -> Option<&str> {
+        self.0.lines().find_map(|line| Some(line.strip_prefix(name)?.trim()))
+    }
+
+    /// Is it being stopped by us? (Whoever has asked it to stop may have given up.)
+    fn is_held(&self, tid: u32) -> bool {
+        let tracer = self.field("TracerPid:").filter(|tracer| *tracer != "0");
+        is_asked_to_stop(tid)
+            && tracer.is_some_and(|tracer| Path::new("/proc/self/task").join(tracer).exists())
+    }
+
+    fn is_killed(&self) -> bool {
+        const KILL: u64 = 1 << (rustix::process::Signal::KILL.as_raw() - 1);
+        let pending = self.field("SigPnd:").and_then(|mask| u64::from_str_radix(mask, 16).ok());
+        pending.is_some_and(|pending| pending & KILL != 0)
+    }
+
+    /// In the middle of execve a thread has a new memory already, and no program in it.
+    fn is_becoming(&self) -> bool {
+        self.field("VmExe:") == Some("0 kB")
+    }
 }
 
-/// Is it being stopped by a thread of ours? (0: it is in a place where we cannot see it.)
+/// Is a thread being stopped by us?
 pub fn is_held(tid: u32) -> bool {
-    let tracer = status(tid, "TracerPid:").filter(|tracer| tracer != "0");
-    tracer.is_some_and(|tracer| Path::new("/proc/self/task").join(tracer).exists())
+    Status::of(tid).is_held(tid)
 }
 
-/// Does it become another program, or was it killed?
-fn is_leaving(tid: u32) -> bool {
-    const KILLED: u64 = 1 << (rustix::process::Signal::KILL.as_raw() - 1);
-    let pending = status(tid, "SigPnd:").and_then(|mask| u64::from_str_radix(&mask, 16).ok());
-    pending.is_some_and(|pending| pending & KILLED != 0) || is_becoming(tid)
-}
-
-/// In the middle of execve a thread has a new memory already, in which no program begins yet.
-fn is_becoming(tid: u32) -> bool {
-    /// Of the fields behind the name: `startcode`.
-    const START: usize = 23;
-    let stat = fs::read_to_string(format!("/proc/{tid}/stat")).unwrap_or_default();
-    let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
-    fields.split(' ').nth(START) == Some("0")
+/// Is somebody else waiting for it, who will not let go of it?
+fn is_wanted(tid: u32) -> bool {
+    let status = Status::of(tid);
+    status.is_held(tid) || status.is_killed() || status.is_becoming()
 }

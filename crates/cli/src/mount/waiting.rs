@@ -90,8 +90,7 @@ impl Waiting {
             let all = std::mem::take(&mut *waiters);
             drop(waiters);
             let left: Vec<Waiter> = all.into_iter().filter_map(|waiter| waiter.look(server)).collect();
-            let (none, due) =
-                (left.is_empty(), left.iter().any(|waiter| matches!(waiter, Waiter::Asker(_))));
+            let (none, due) = (left.is_empty(), left.iter().any(|waiter| matches!(waiter, Waiter::Asker(_))));
             self.waiters.lock().unwrap_or_else(PoisonError::into_inner).extend(left);
             match (none, due) {
                 (true, _) => {}
