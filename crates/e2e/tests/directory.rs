@@ -1,11 +1,10 @@
-//! The control directory of a running process, used as ftrace's is: by `cat`, `echo`, trace-cmd, and the kernel's own tests.
+//! The control directory of a running process, used as ftrace's is: by `cat` and `echo`.
 
 use calltap_e2e::*;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::ExitStatusExt;
-
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
