@@ -51,14 +51,7 @@ int main(int argc, char **argv) {
     puts("ready");
     fflush(stdout);
     getchar();
-    if (!strcmp(argv[2], "put")) {
-        put("set_ftrace_filter", "outer\n");
-        put("current_tracer", "function");
-        outer();
-        put("current_tracer", "function_graph");
-        outer();
-        puts("done");
-    } else if (!strcmp(argv[2], "exec")) {
+    if (!strcmp(argv[2], "exec")) {
         int file = open_file("set_ftrace_filter", O_WRONLY | O_TRUNC);
         if (write(file, "outer\n", 6) != 6) return 1;
         execv(done[0], done);
