@@ -7,7 +7,9 @@
 mod attached;
 mod check;
 mod compile;
+mod kernelshark;
 mod live;
+mod mounted;
 mod run;
 mod terminal;
 
@@ -17,10 +19,12 @@ pub use compile::{
     BARE, BARE_PLACED, BUILDS, Build, GCC, PLACED, Program, compile, compile_rust, compile_rust_as_it_is,
     have, installed, matrix, output_of, with_libraries,
 };
+pub use kernelshark::kernelshark;
 pub use live::{
     ATTACHES, SHORT, Tolerate, again, attach_and_look, counts_exactly, goes_on, one_line, refused,
     refused_by, transparent, transparent_while_switched, transparent_while_switched_by,
 };
+pub use mounted::{Mounted, Place, await_that, ends_within, have_fuse, is_mounted, kill, reader};
 pub use run::{Run, calltap, calltap_run, run, run_timeout};
 pub use terminal::{Terminal, end_of, jumps, wait_until};
 

@@ -5,7 +5,6 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 
 /// By thread id.
 type ByThread<T> = BTreeMap<u64, Vec<T>>;
@@ -310,30 +309,6 @@ fn displayed(recording: &Recording) {
     let many = all.values().map(Vec::len).sum::<usize>() > 10_000;
     let shown = files.iter().skip(usize::from(many));
     shown.for_each(|file| in_kernelshark(what, file, &all, graph, function, lost));
-}
-
-/// The program that asks KernelShark's library; None where that is not installed.
-fn kernelshark() -> Option<&'static Path> {
-    static PROGRAM: OnceLock<Option<(tempfile::TempDir, PathBuf)>> = OnceLock::new();
-    let program = PROGRAM.get_or_init(|| {
-        if !Path::new("/usr/include/kernelshark/libkshark.h").exists()
-            || !Path::new("/usr/include/json-c").exists()
-        {
-            return None;
-        }
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        let path = directory.path().join("kernelshark");
-        let mut command = Command::new("gcc");
-        command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/programs/kernelshark.c")).arg("-o").arg(&path);
-        command.args(["-I/usr/include/kernelshark", "-lkshark"]);
-        let built = run(command, b"");
-        assert!(built.status.success(), "{}", built.stderr);
-        Some((directory, path))
-    });
-    if program.is_none() {
-        skipped("no KernelShark here: libkshark-dev and libjson-c-dev are to be installed");
-    }
-    program.as_ref().map(|(_, path)| path.as_path())
 }
 
 /// KernelShark's library has every call, and says where some are missing.

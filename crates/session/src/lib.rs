@@ -80,5 +80,6 @@ pub use record::{Options, Outcome, Subject, record};
 pub use requests::{Answer, Mailbox, Request, ask};
 pub use slow::Slow;
 pub use text::{ProcessText, Sync as TextSync};
+pub use threads::is_asked_to_stop;
 pub use visit::{Controls, Visited};
 pub use watch::{Watch, watch};

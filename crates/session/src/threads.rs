@@ -16,7 +16,9 @@ use nix::sys::ptrace;
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
+use std::collections::BTreeSet;
 use std::fs;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A thread that is in the kernel, where it cannot be stopped, is given up after this time;
@@ -35,6 +37,7 @@ const RESTART_SYSCALL: u64 = 219;
 const RESTARTABLE: &[u64] = &[
     0,   // read (of a socket with a time limit)
     1,   // write
+    2,   // open (of a file in a file system that is served by a process)
     19,  // readv
     20,  // writev
     40,  // sendfile
@@ -45,10 +48,15 @@ const RESTARTABLE: &[u64] = &[
     46,  // sendmsg
     47,  // recvmsg
     65,  // semop
+    83,  // mkdir
+    84,  // rmdir
     128, // rt_sigtimedwait
     208, // io_getevents
     220, // semtimedop
     232, // epoll_wait
+    257, // openat
+    258, // mkdirat
+    263, // unlinkat
     275, // splice
     281, // epoll_pwait
     288, // accept4
@@ -58,6 +66,19 @@ const RESTARTABLE: &[u64] = &[
     426, // io_uring_enter
     441, // epoll_pwait2
 ];
+
+/// Threads that were asked to stop, until they are let go.
+static ASKED: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
+
+fn asked() -> MutexGuard<'static, BTreeSet<u32>> {
+    ASKED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Was this thread, if this process traces it, asked to stop? Then it does so before it returns from a system call that this process answers, and one that
+/// fails with EINTR is made again.
+pub fn is_asked_to_stop(tid: u32) -> bool {
+    asked().contains(&tid)
+}
 
 /// Why a thread could not be held.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -117,7 +138,11 @@ fn seize(tid: u32) -> Result<(), NotHeld> {
         Err(Errno::EPERM) if is_ours(tid) => Ok(()),
         Err(Errno::EPERM) if has_ended(tid) => Err(NotHeld::Gone),
         Err(errno) => Err(NotHeld::Refused(errno)),
-        Ok(()) => Ok(()),
+        // (If it was asked earlier, whoever has asked is gone.)
+        Ok(()) => {
+            asked().remove(&tid);
+            Ok(())
+        }
     }
 }
 
@@ -242,6 +267,7 @@ impl Held {
     pub fn run(&mut self) -> Result<(), NotHeld> {
         ptrace::cont(pid(self.tid), None).map_err(|_| NotHeld::Gone)?;
         self.running = true;
+        asked().remove(&self.tid);
         Ok(())
     }
 
@@ -376,6 +402,7 @@ impl Held {
         if again && self.regs.rsp == self.stopped.rsp && self.signal_pending() {
             let _ = ptrace::setregs(pid(self.tid), self.stopped);
         }
+        asked().remove(&self.tid);
         let _ = ptrace::detach(pid(self.tid), None);
     }
 }
@@ -422,7 +449,9 @@ fn interrupt(tid: u32) -> Result<(), NotHeld> {
     ptrace::interrupt(pid(tid)).map_err(|errno| match errno {
         Errno::ESRCH => NotHeld::Gone,
         errno => NotHeld::Refused(errno),
-    })
+    })?;
+    asked().insert(tid);
+    Ok(())
 }
 
 /// Has a stopped thread executed a breakpoint whose handler has not begun?

@@ -13,6 +13,7 @@ use fuser::{
     ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
 use rustix::fs::OFlags;
+use rustix::io::Errno as Io;
 use std::ffi::OsStr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -30,8 +31,15 @@ pub struct Files {
     mounted: SystemTime,
 }
 
-fn errno(errno: rustix::io::Errno) -> Errno {
+fn errno(errno: Io) -> Errno {
     Errno::from_i32(errno.raw_os_error())
+}
+
+fn empty(reply: ReplyEmpty, done: Result<(), Io>) {
+    match done {
+        Ok(()) => reply.ok(),
+        Err(error) => reply.error(errno(error)),
+    }
 }
 
 fn utf8(name: &OsStr) -> Option<&str> {
@@ -182,7 +190,7 @@ impl Filesystem for Files {
         reply.ok();
     }
 
-    fn mkdir(&self, _: &Request, parent: INodeNo, name: &OsStr, _: u32, _: u32, reply: ReplyEntry) {
+    fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, _: u32, _: u32, reply: ReplyEntry) {
         let Some(name) = utf8(name).map(str::to_owned) else { return reply.error(Errno::EINVAL) };
         let mounted = self.mounted;
         if let Some(hall) = self.hall(parent) {
@@ -199,17 +207,20 @@ impl Filesystem for Files {
             Err(error) => return reply.error(error),
         };
         let (now, own) = (room.server.due.ask(), Arc::clone(&room));
+        let asked = room.waiting.ask(request.pid(), Err(Io::INTR), move |made| match made {
+            Ok(made) => reply.entry(&TTL, &attr(own.attributes(made), mounted), GENERATION),
+            Err(error) => reply.error(errno(error)),
+        });
         room.worker.send(move |server| {
             server.sync(now);
-            let made = server.tracefs().make_directory(parent, &name);
-            match made {
-                Ok(made) => reply.entry(&TTL, &attr(own.attributes(made), mounted), GENERATION),
-                Err(error) => reply.error(errno(error)),
+            if asked.begin() {
+                let made = server.tracefs().make_directory(parent, &name);
+                asked.answer(made);
             }
         });
     }
 
-    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let Some(name) = utf8(name).map(str::to_owned) else { return reply.error(Errno::ENOENT) };
         if let Some(hall) = self.hall(parent) {
             let hall = Arc::clone(hall);
@@ -224,13 +235,15 @@ impl Filesystem for Files {
             Err(error) => return reply.error(error),
         };
         let now = room.server.due.ask();
+        let asked = room.waiting.ask(request.pid(), Err(Io::INTR), |removed| empty(reply, removed));
         room.worker.send(move |server| {
             server.sync(now);
-            let removed = server.tracefs().remove_directory(parent, &name);
-            match removed.and_then(|()| worker::carry_out(server)) {
-                Ok(()) => reply.ok(),
-                Err(error) => reply.error(errno(error)),
+            if !asked.begin() {
+                return;
             }
+            let removed = server.tracefs().remove_directory(parent, &name);
+            asked.done(removed);
+            asked.answer(removed.and_then(|()| worker::carry_out(server)));
         });
     }
 
@@ -263,7 +276,7 @@ impl Filesystem for Files {
         reply.error(Errno::EACCES);
     }
 
-    fn open(&self, _: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let flags = OFlags::from_bits_retain(flags.0 as u32);
         if let Some(hall) = self.hall(inode) {
             hall.open(flags);
@@ -275,18 +288,21 @@ impl Filesystem for Files {
         };
         // (Those who come together wait together.)
         let (now, own) = (room.server.due.ask(), Arc::clone(&room));
+        let asked = room.waiting.ask(request.pid(), Err(Io::INTR), move |opened| match opened {
+            Ok(handle) => {
+                own.open();
+                // Sizes are 0, and every write shall come as it was made.
+                reply.opened(FileHandle(own.outer(handle)), FopenFlags::FOPEN_DIRECT_IO);
+            }
+            Err(error) => reply.error(errno(error)),
+        });
         room.worker.send(move |server| {
             server.sync(now);
             worker::refresh(server, Some(inode));
             worker::rename(server, inode);
-            let opened = server.tracefs().open(inode, flags);
-            match opened {
-                Ok(handle) => {
-                    own.open();
-                    // Sizes are 0, and every write shall come as it was made.
-                    reply.opened(FileHandle(own.outer(handle)), FopenFlags::FOPEN_DIRECT_IO);
-                }
-                Err(error) => reply.error(errno(error)),
+            if asked.begin() {
+                let opened = server.tracefs().open(inode, flags);
+                asked.answer(opened);
             }
         });
     }
@@ -317,7 +333,7 @@ impl Filesystem for Files {
                 room.server.tracefs().read_ahead(handle, size as usize);
             }
             Ok(Read::Wait) if !waits => reply.error(Errno::EAGAIN),
-            Ok(Read::Wait) => room.waiting.add(handle, size as usize, request.pid(), reply),
+            Ok(Read::Wait) => room.waiting.read(handle, size as usize, request.pid(), reply),
             Err(error) => reply.error(errno(error)),
         }
     }
@@ -346,44 +362,42 @@ impl Filesystem for Files {
             Ok(found) => found,
             Err(error) => return reply.error(error),
         };
-        let (data, tid, now) = (data.to_vec(), request.pid(), monotonic_ns());
-        let is_mark = room.server.tracefs().is_marker(inode);
-        let asked = if is_mark { 0 } else { room.server.due.ask() };
-        let write = move |server: &Server| {
-            if !is_mark {
-                server.sync(asked);
-            }
-            let comm = if is_mark { comm(tid) } else { String::new() };
-            let written = server.tracefs().write(handle, &data, tid, &comm, now);
-            if !is_mark {
-                worker::introduce(server);
-            }
-            let done =
-                written.and_then(
-                    |taken| if is_mark { Ok(taken) } else { worker::carry_out(server).map(|()| taken) },
-                );
-            match done {
-                Ok(taken) => reply.written(taken as u32),
-                Err(error) => reply.error(errno(error)),
-            }
+        let (tid, now) = (request.pid(), monotonic_ns());
+        let answer = |written: Result<usize, Io>| match written {
+            Ok(taken) => reply.written(taken as u32),
+            Err(error) => reply.error(errno(error)),
         };
         // The process itself may write there while it is being changed: then it must not wait for that.
-        if is_mark { write(&room.server) } else { room.worker.send(write) }
+        let is_mark = room.server.tracefs().is_marker(inode);
+        if is_mark {
+            let written = room.server.tracefs().write(handle, data, tid, &comm(tid), now);
+            return answer(written);
+        }
+        let (data, due) = (data.to_vec(), room.server.due.ask());
+        let asked = room.waiting.ask(tid, Err(Io::INTR), answer);
+        room.worker.send(move |server| {
+            server.sync(due);
+            if !asked.begin() {
+                return;
+            }
+            let written = server.tracefs().write(handle, &data, tid, "", now);
+            asked.done(written);
+            worker::introduce(server);
+            asked.answer(written.and_then(|taken| worker::carry_out(server).map(|()| taken)));
+        });
     }
 
     fn flush(&self, request: &Request, inode: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
         let found = if self.hall(inode).is_some() { None } else { self.rooms.find(handle.0) };
         let Some((room, handle)) = found else { return reply.ok() };
-        // (A program that becomes another closes files while its memory is locked: whoever looks at it then waits for us.)
         if !room.server.tracefs().is_written(handle, request.pid()) {
             return reply.ok();
         }
+        // (It is closed, whatever is answered.)
+        let asked = room.waiting.ask(request.pid(), Ok(()), |flushed| empty(reply, flushed));
         room.worker.send(move |server| {
             let flushed = server.tracefs().flush(handle);
-            match flushed.and_then(|()| worker::carry_out(server)) {
-                Ok(()) => reply.ok(),
-                Err(error) => reply.error(errno(error)),
-            }
+            asked.answer(flushed.and_then(|()| worker::carry_out(server)));
         });
     }
 

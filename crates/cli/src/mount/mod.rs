@@ -1,5 +1,6 @@
 //! `calltap mount`, `run`, `exec`: the control directory of a process, as a file system.
 
+mod asked;
 mod exec;
 mod feed;
 mod filesystem;

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long it may take until what has happened is there.
-const SYNC: Duration = Duration::from_secs(1);
+/// How long it may take until what has happened is there, on the busiest machine: what came later would belong to what was written since.
+const SYNC: Duration = Duration::from_secs(30);
 
 /// A directory, and the process that it is about.
 pub struct Server {

@@ -1,22 +1,33 @@
-//! Readers of `trace_pipe` that wait for something to come.
+//! Those who wait: readers of `trace_pipe` for something to come, and whoever asks for something that the process has to be asked for.
 //!
-//! A reader inside a request to us cannot be interrupted by the kernel alone: the library that we talk to it by answers that it knows of no
-//! interrupts, and even SIGKILL then waits for our reply. So it is looked whether a signal is pending for who waits, and if so, the read fails with
+//! A thread inside a request to us cannot be interrupted by the kernel alone: the library that we talk to it by answers that it knows of no
+//! interrupts, and even SIGKILL then waits for our reply. So it is looked whether a signal is pending for a reader, and if so, the read fails with
 //! EINTR, as the kernel's own does.
+//!
+//! And who waits may be a thread of the process itself, which is what we wait for ([`Asked`]).
 
+use super::asked::{Asked, Early, is_held};
 use super::server::Server;
 use calltap_tracefs::Read;
 use fuser::{Errno, ReplyData};
+use rustix::io::Errno as Io;
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// How often signals are looked for.
+/// How often signals are looked for,
 const LOOK: Duration = Duration::from_millis(10);
+/// and how often while an answer is due: somebody may stand still until it is given.
+const SHORT_LOOK: Duration = Duration::from_millis(2);
 
-struct Waiter {
+enum Waiter {
+    Reader(Reader),
+    Asker(Arc<dyn Early>),
+}
+
+struct Reader {
     handle: u64,
     size: usize,
     tid: u32,
@@ -40,9 +51,25 @@ impl Waiting {
         waiting
     }
 
-    /// Somebody waits.
-    pub fn add(&self, handle: u64, size: usize, tid: u32, reply: ReplyData) {
-        let waiter = Waiter { handle, size, tid, reply };
+    /// Somebody reads.
+    pub fn read(&self, handle: u64, size: usize, tid: u32, reply: ReplyData) {
+        self.add(Waiter::Reader(Reader { handle, size, tid, reply }));
+    }
+
+    /// Somebody asks, and is answered like this.
+    pub fn ask<T: Copy + Send + 'static>(
+        &self,
+        tid: u32,
+        early: Result<T, Io>,
+        answer: impl FnOnce(Result<T, Io>) + Send + 'static,
+    ) -> Arc<Asked<T>> {
+        let asked = Arc::new(Asked::new(tid, early, Box::new(answer)));
+        let own: Arc<dyn Early> = Arc::<Asked<T>>::clone(&asked);
+        self.add(Waiter::Asker(own));
+        asked
+    }
+
+    fn add(&self, waiter: Waiter) {
         self.waiters.lock().unwrap_or_else(PoisonError::into_inner).push(waiter);
         self.came.notify_all();
     }
@@ -63,10 +90,12 @@ impl Waiting {
             let all = std::mem::take(&mut *waiters);
             drop(waiters);
             let left: Vec<Waiter> = all.into_iter().filter_map(|waiter| waiter.look(server)).collect();
-            let idle = !left.is_empty();
+            let (none, due) = (left.is_empty(), left.iter().any(|waiter| matches!(waiter, Waiter::Asker(_))));
             self.waiters.lock().unwrap_or_else(PoisonError::into_inner).extend(left);
-            if idle {
-                server.wait(LOOK);
+            match (none, due) {
+                (true, _) => {}
+                (false, true) => thread::sleep(SHORT_LOOK),
+                (false, false) => server.wait(LOOK),
             }
         }
     }
@@ -75,10 +104,19 @@ impl Waiting {
 impl Waiter {
     /// Is there something? None: it has its answer.
     fn look(self, server: &Server) -> Option<Waiter> {
+        match self {
+            Waiter::Reader(reader) => reader.look(server).map(Waiter::Reader),
+            Waiter::Asker(asked) => asked.waits().then_some(Waiter::Asker(asked)),
+        }
+    }
+}
+
+impl Reader {
+    fn look(self, server: &Server) -> Option<Reader> {
         let read = server.tracefs().read(self.handle, 0, self.size, true);
         match read {
             Ok(Read::Data(data)) => self.reply.data(&data),
-            Ok(Read::Wait) if is_signalled(self.tid) => self.reply.error(Errno::EINTR),
+            Ok(Read::Wait) if is_signalled(self.tid) || is_held(self.tid) => self.reply.error(Errno::EINTR),
             Ok(Read::Wait) => return Some(self),
             Err(errno) => self.reply.error(Errno::from_i32(errno.raw_os_error())),
         }

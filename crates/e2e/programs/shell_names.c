@@ -1,0 +1,24 @@
+// Put in front of a shell (LD_PRELOAD): where it forks and where it becomes another program, functions are called that have the names of the kernel's own.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <unistd.h>
+
+static volatile long calls;
+#define FUNCTION(name) __attribute__((noinline)) void name(void) { calls++; }
+FUNCTION(kernel_clone)
+FUNCTION(_do_fork)
+FUNCTION(do_execveat_common)
+
+pid_t fork(void) {
+    kernel_clone();
+    _do_fork(); // (In kernels before 5.10.)
+    return ((pid_t (*)(void))dlsym(RTLD_NEXT, "fork"))();
+}
+
+// (A child made by vfork shares its parent's stack, which a function in between cannot give back to both.)
+pid_t vfork(void) { return fork(); }
+
+int execve(const char *path, char *const arguments[], char *const environment[]) {
+    do_execveat_common();
+    return ((int (*)(const char *, char *const[], char *const[]))dlsym(RTLD_NEXT, "execve"))(path, arguments, environment);
+}

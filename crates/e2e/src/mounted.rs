@@ -1,0 +1,180 @@
+//! Programs with their control directory mounted.
+
+use crate::{GCC, Program, Resident, Run, calltap_run, changed_text, compile, skipped};
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Can directories be mounted here? Says so if not.
+pub fn have_fuse() -> bool {
+    let there = OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
+    if !there {
+        skipped("no /dev/fuse here");
+    }
+    there
+}
+
+/// A program with its directory mounted.
+pub struct Mounted {
+    /// The program.
+    pub resident: Resident,
+    /// Its directory.
+    pub place: Place,
+    _program: Program,
+}
+
+impl Deref for Mounted {
+    type Target = Place;
+
+    fn deref(&self) -> &Place {
+        &self.place
+    }
+}
+
+/// Where it is mounted.
+pub struct Place(pub tempfile::TempDir);
+
+impl Mounted {
+    /// The resident program, told to do this.
+    pub fn new(how: &str) -> Mounted {
+        let program = compile(GCC, &["resident.c"], &[]);
+        let resident = Resident::start(&program, &[how]);
+        Mounted::of(program, resident)
+    }
+
+    /// A program that runs.
+    pub fn of(program: Program, resident: Resident) -> Mounted {
+        let place = Place(tempfile::tempdir().expect("a directory"));
+        let mounted = Mounted { resident, place, _program: program };
+        let run = mounted.mount();
+        assert!(run.status.success() && run.stderr.is_empty(), "{}", run.stderr);
+        mounted
+    }
+
+    /// Mounts it.
+    pub fn mount(&self) -> Run {
+        calltap_run(&["mount", "-p", &self.resident.pid.to_string(), &self.root().to_string_lossy()])
+    }
+
+    /// The program goes on as if nothing had been.
+    pub fn end(mut self) {
+        self.unmount();
+        let start = Instant::now();
+        while !changed_text(self.resident.pid).is_empty() && start.elapsed() < Duration::from_secs(60) {
+            thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!(changed_text(self.resident.pid), [""; 0]);
+        assert!(self.resident.runs());
+        let (status, output, errors) = self.resident.end();
+        assert!(status.success(), "{status}: {output}{errors}");
+    }
+
+    /// Whoever serves the directory.
+    pub fn server(&self) -> u32 {
+        let own = format!("mount\0--foreground\0-p\0{}\0", self.resident.pid);
+        let processes = fs::read_dir("/proc").expect("/proc").flatten();
+        let mut ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        let serves = |pid: &u32| {
+            fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.contains(&own))
+        };
+        ids.find(serves).expect("somebody serves it")
+    }
+}
+
+impl Place {
+    /// The directory.
+    pub fn root(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// A file in it.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.root().join(name)
+    }
+
+    /// `cat FILE`
+    pub fn cat(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+
+    /// `echo TEXT > FILE`, which may fail,
+    pub fn try_echo(&self, text: &str, name: &str) -> std::io::Result<()> {
+        let mut file = OpenOptions::new().write(true).truncate(true).open(self.path(name))?;
+        file.write_all(format!("{text}\n").as_bytes())
+    }
+
+    /// or may not.
+    pub fn echo(&self, text: &str, name: &str) {
+        self.try_echo(text, name).unwrap_or_else(|error| panic!("{text} > {name}: {error}"));
+    }
+
+    /// Is it mounted?
+    pub fn is_mounted(&self) -> bool {
+        is_mounted(self.root())
+    }
+
+    /// Waits until it is no more.
+    pub fn await_unmounted(&self) {
+        let start = Instant::now();
+        while self.is_mounted() && start.elapsed() < Duration::from_secs(60) {
+            thread::sleep(Duration::from_millis(10));
+        }
+        assert!(!self.is_mounted(), "still mounted");
+    }
+
+    /// Unmounts it.
+    pub fn unmount(&self) {
+        let unmounted = Command::new("umount").arg(self.root()).status();
+        assert!(unmounted.is_ok_and(|status| status.success()), "umount");
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.is_mounted() {
+            let _ = Command::new("umount").arg("-l").arg(self.root()).status();
+        }
+    }
+}
+
+/// Is something mounted there?
+pub fn is_mounted(place: &Path) -> bool {
+    let place = format!(" {} ", place.display());
+    fs::read_to_string("/proc/self/mounts").unwrap_or_default().contains(&place)
+}
+
+/// Sends a signal.
+pub fn kill(pid: u32, signal: i32) {
+    // SAFETY: a signal to a process of this test.
+    unsafe { libc::kill(pid as i32, signal) };
+}
+
+/// Reads a file in the background.
+pub fn reader(path: &Path) -> Child {
+    Command::new("cat").arg(path).stdout(Stdio::piped()).spawn().expect("cat")
+}
+
+/// How it has ended, if it does so in time.
+pub fn ends_within(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
+    let start = Instant::now();
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return Some(status),
+            _ if start.elapsed() > limit => return None,
+            _ => thread::sleep(Duration::from_millis(5)),
+        }
+    }
+}
+
+/// Waits until something holds.
+pub fn await_that(what: &str, holds: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < Duration::from_secs(120), "{what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}

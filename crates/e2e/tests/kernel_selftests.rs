@@ -1,0 +1,107 @@
+//! The kernel's own tests of ftrace, unmodified, on a process.
+
+use calltap_e2e::*;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+
+/// Tests of the kernel's that need what a process does not have: events of the kernel, its stack tracer;
+const NOT_HERE: [&str; 6] = [
+    "Basic event tracing check",
+    "function event triggers",
+    "traceon/off triggers",
+    "tracing error log",
+    "Max stack tracer",
+    "graph filters with stack tracer",
+];
+/// and those that trace the shell that runs them.
+const OF_THE_SHELL: [&str; 2] = ["func-filter-pid.tc", "func-filter-notrace-pid.tc"];
+
+/// Where the tests are.
+fn tests() -> Option<PathBuf> {
+    let tests = std::env::var_os("CALLTAP_FTRACETEST").map(PathBuf::from);
+    if tests.is_none() {
+        skipped("CALLTAP_FTRACETEST does not name tools/testing/selftests/ftrace of a kernel's source");
+    }
+    tests.filter(|_| have_fuse())
+}
+
+/// What it says of each test.
+fn results(run: &Run) -> Vec<&str> {
+    run.stdout.lines().filter(|line| line.starts_with('[') && line.ends_with(']')).collect()
+}
+
+#[test]
+fn the_kernels_own_tests_pass_on_a_process() {
+    let Some(tests) = tests() else { return };
+    let program = compile(GCC, &["kernel_names.c"], &[]);
+    let module = program.add(GCC, &["trace_printk.c"], "trace_printk.so", &["-shared", "-fPIC"]);
+    // (They sleep most of the time: both halves at once, each on a process of its own.)
+    let passed: usize = thread::scope(|scope| {
+        let halves = [&["test.d/00basic", "test.d/instances"][..], &["test.d/ftrace"]];
+        let runs = halves.map(|half| scope.spawn(|| kernels_own_tests(&tests, half, &program, &module)));
+        runs.into_iter().map(|run| run.join().expect("their tests")).sum()
+    });
+    assert_eq!(passed, 22);
+}
+
+/// How many of the kernel's tests pass; all must that can.
+fn kernels_own_tests(tests: &Path, some: &[&str], program: &Program, module: &Path) -> usize {
+    let mut resident = Resident::start(program, &[&module.to_string_lossy()]);
+    let place = tempfile::tempdir().expect("a directory");
+    // A module of a process is a shared object: the program opens and closes it when it is told.
+    for (name, signal, there) in [("modprobe", "USR1", ""), ("rmmod", "USR2", "!")] {
+        let path = place.path().join(name);
+        let pid = resident.pid;
+        let wait = format!("n=0; until {there} grep -q trace_printk.so /proc/{pid}/maps");
+        let limit = "do n=$((n + 1)); [ $n -lt 1000 ] || exit 1; sleep 0.05; done";
+        fs::write(&path, format!("#!/bin/sh\nkill -{signal} {pid}\n{wait}; {limit}\n")).expect("a script");
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("its mode");
+    }
+    let path = std::env::var("PATH").unwrap_or_default();
+    let mut command = Command::new(calltap());
+    command.args(["exec", "-p", &resident.pid.to_string(), "--", "./ftracetest", "--logdir"]);
+    command.arg(place.path().join("logs")).args(some).current_dir(tests);
+    command.env("PATH", format!("{}:{path}", place.path().display()));
+    let run = run(command, b"");
+    let results = results(&run);
+    let passed = results.iter().filter(|line| line.ends_with("[PASS]")).count();
+    let failed: Vec<&&str> = results
+        .iter()
+        .filter(|line| {
+            !line.ends_with("[PASS]")
+                && !NOT_HERE.iter().any(|not| line.contains(not))
+                && !line.contains("function pid")
+        })
+        .collect();
+    assert!(failed.is_empty(), "{passed} passed\n{failed:#?}\n{}{}", run.stdout, run.stderr);
+    assert!(resident.runs());
+    assert!(resident.end().0.success());
+    passed
+}
+
+#[test]
+fn the_kernels_tests_of_the_shell_that_runs_them_pass_on_that_shell() {
+    let Some(tests) = tests() else { return };
+    let names = compile(GCC, &["shell_names.c"], &["-shared", "-fPIC"]);
+    let place = tempfile::tempdir().expect("a directory");
+    // In a mount namespace of its own the shell has its own directory where the kernel's is.
+    let script = r#"
+        mount --make-rprivate / || exit 125
+        grep -q ' tracefs ' /proc/self/mounts || mount -t tracefs nodev /sys/kernel/tracing || exit 125
+        export LD_PRELOAD="$0"
+        exec "$1" run --mount /sys/kernel/tracing -- sh -c '
+            until [ -e /sys/kernel/tracing/kallsyms ]; do sleep 0.05; done
+            . ./ftracetest' ./ftracetest --logdir "$2" "$3" "$4"
+    "#;
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", script]).arg(&names.path).arg(calltap()).arg(place.path().join("logs"));
+    command.args(OF_THE_SHELL.map(|name| format!("test.d/ftrace/{name}"))).current_dir(tests);
+    let run = run(command, b"");
+    // (Each once more in an instance.)
+    let results = results(&run);
+    assert_eq!(results.len(), 2 * OF_THE_SHELL.len(), "{}{}", run.stdout, run.stderr);
+    assert!(results.iter().all(|line| line.ends_with("[PASS]")), "{}{}", run.stdout, run.stderr);
+}
