@@ -14,6 +14,7 @@ mod drive;
 mod error;
 pub mod explore;
 pub mod export;
+pub mod futures;
 pub mod graph;
 mod head;
 mod histogram;

@@ -385,8 +385,8 @@ impl Loaded {
         *functions.entry(start).or_insert_with(|| {
             let (kind, form, reason) = (SiteKind::None, None, String::new());
             let (name, aliases) = (format!("{start:#x}"), Vec::new());
-            let (address, on_demand) = (Svma(start), false);
-            let function = Function { name, aliases, address, size: 0, kind, form, reason, on_demand };
+            let (address, on_demand, poll) = (Svma(start), false, None);
+            let function = Function { name, aliases, address, size: 0, kind, form, reason, on_demand, poll };
             Arc::make_mut(&mut self.binary).functions.push(function);
             self.places.push(0);
             self.places.len() - 1

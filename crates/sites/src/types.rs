@@ -172,6 +172,13 @@ impl Types {
         self.functions.iter().map(|(address, _)| *address)
     }
 
+    /// The name in the source of the function at an address, with what it was made with.
+    pub fn name(&self, address: Svma) -> Option<String> {
+        let at = self.functions.binary_search_by_key(&address, |(address, _)| *address).ok()?;
+        let (unit, value) = self.inherited(self.functions[at].1, DW_AT_name)?;
+        self.text(unit, value)
+    }
+
     /// What is said of the function at an address.
     pub fn signature(&self, address: Svma) -> Option<Signature> {
         let at = self.functions.binary_search_by_key(&address, |(address, _)| *address).ok()?;

@@ -64,6 +64,7 @@ fn function(names: &[Symbol<'_>]) -> Function {
         form: None,
         reason,
         on_demand: false,
+        poll: None,
     }
 }
 
@@ -92,6 +93,7 @@ fn unnamed(functions: &[Function], frames: &[Frame], module: &str) -> Vec<Functi
         form: None,
         reason: if frame.called { String::new() } else { format!("{PART}a function, not a function") },
         on_demand: false,
+        poll: None,
     };
     frames.iter().filter(|frame| !covered(frame)).map(function).collect()
 }
