@@ -94,6 +94,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             eprintln!("calltap: calls were summed up as well: 'calltap stat -i {}'", output.display());
         }
     }
+    if options.choice.words.futures && !arguments.is_set("quiet") && outcome.snapshots.is_none() {
+        eprintln!("calltap: which futures were polled is known: 'calltap futures -i {}'", output.display());
+    }
     if let Some(error) = &outcome.failed {
         eprintln!("calltap: the trace is not complete: {error}");
     }

@@ -64,7 +64,34 @@ fn what_is_shown_is_what_the_program_counted() {
         let lines = calltap_run(&["futures", "--each", "--json", "-i", &trace]).stdout;
         let spans: Vec<Value> = lines.lines().map(json).filter(|span| span["calltap_future"] == 1).collect();
         check_spans(&spans, &program.name);
+        check_chrome(&trace, &spans, &program.name);
     }
+}
+
+/// Every future begins and ends in Chrome's format, as an asynchronous event with its polls in it.
+fn check_chrome(trace: &str, spans: &[Value], what: &str) {
+    let run = calltap_run(&["export", "--to", "chrome", "-i", trace]);
+    let exported = json(&run.stdout);
+    let events = exported["traceEvents"].as_array().expect("events");
+    let mut open: BTreeMap<&str, Vec<(&Value, f64)>> = BTreeMap::new();
+    let (mut futures, mut polls) = (Vec::new(), 0);
+    for event in events.iter().filter(|event| event["cat"] == "future") {
+        let stack = open.entry(event["id"].as_str().expect("an id")).or_default();
+        let time = event["ts"].as_f64().expect("a time");
+        if event["ph"] == "b" {
+            stack.push((&event["name"], time));
+            continue;
+        }
+        let (name, began) = stack.pop().expect("a beginning");
+        assert!(*name == event["name"] && began <= time, "{what}: {event}");
+        polls += u64::from(*name == "poll" && stack.len() == 1);
+        futures.extend(stack.is_empty().then(|| name.as_str().expect("a name")));
+    }
+    assert!(open.values().all(Vec::is_empty), "{what}: some do not end");
+    let mut expected: Vec<&str> = spans.iter().filter_map(|span| span["future"].as_str()).collect();
+    (futures.sort_unstable(), expected.sort_unstable());
+    assert_eq!(futures, expected, "{what}");
+    assert_eq!(polls, spans.iter().filter_map(|span| span["polls"].as_u64()).sum::<u64>(), "{what}");
 }
 
 /// What must hold of each future, whatever it does.
@@ -100,7 +127,8 @@ fn check_spans(spans: &[Value], what: &str) {
 fn answers_come_without_a_file_as_well() {
     for program in programs().take(1) {
         let place = program.directory().join("answer");
-        let (place, path) = (place.to_string_lossy().into_owned(), program.path.to_string_lossy().into_owned());
+        let (place, path) =
+            (place.to_string_lossy().into_owned(), program.path.to_string_lossy().into_owned());
         let run = calltap_run(&["futures", "--json", "-o", &place, "--", &path]);
         assert!(run.status.success(), "{}", run.stderr);
         let answer = json(&std::fs::read_to_string(&place).expect("an answer"));

@@ -3,8 +3,8 @@
 use crate::words::{Condition, Form, Item, Operand, Rule, Term};
 use calltap_abi::values::{SIGNED, TEXT, VALUES, WORDS, compare, register, step, word};
 use calltap_names::first_parameter;
-use calltap_sites::{Poll, PollKind};
 use calltap_sites::types::{Parameter, Passed, Shape, Signature, Type, Types};
+use calltap_sites::{Poll, PollKind};
 use calltap_trace::{Captured, Future, FutureValues, Value, ValueForm};
 use std::sync::Arc;
 

@@ -1,11 +1,11 @@
 //! Futures of Rust programs, by type: how often and how long they were polled, how long they waited, how they ended.
 
 use super::{Function, Known, Over, Question};
-use crate::{Ending, Glob};
 use crate::columns;
 use crate::futures::{End, Joiner, Role, Row, Rows, Seen, Span};
 use crate::units::{count, duration, one_line};
 use crate::values::Shown;
+use crate::{Ending, Glob};
 use calltap_trace::ThreadId;
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -199,8 +199,17 @@ impl Question for Futures {
         };
         let shown: Vec<Vec<String>> = rows.iter().take(self.limit.unwrap_or(usize::MAX)).map(cells).collect();
         let titles = [
-            "Futures", "Tasks", "Polls", "Ready", "Dropped", "Waiting", "Busy", "Longest poll", "Idle",
-            "Longest idle", "Future",
+            "Futures",
+            "Tasks",
+            "Polls",
+            "Ready",
+            "Dropped",
+            "Waiting",
+            "Busy",
+            "Longest poll",
+            "Idle",
+            "Longest idle",
+            "Future",
         ];
         let mut text = Vec::new();
         let _ = columns::write(&mut text, &titles, titles.len() - 1, &shown);

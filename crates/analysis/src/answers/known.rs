@@ -209,7 +209,7 @@ impl Known {
     }
 
     /// What it does to futures.
-    pub(super) fn role(&self, function: Function) -> Option<&Role> {
+    pub(crate) fn role(&self, function: Function) -> Option<&Role> {
         self.roles.get(&function)
     }
 

@@ -11,6 +11,7 @@ mod stacks;
 
 pub use count::Count;
 pub use futures::Futures;
+pub(crate) use futures::seen as seen_future;
 pub use known::{Known, Lookup};
 pub use latency::{Buckets, By, Latency};
 pub use lines::{Form, Lines};

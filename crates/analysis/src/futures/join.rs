@@ -193,13 +193,7 @@ impl Joiner {
         let Some(all) = self.open.get_mut(&place) else { return };
         let Some(at) = all.iter().position(|open| open.span.id == id) else { return };
         let Open { span, waits, .. } = &mut all[at];
-        let time = seen.ticks.1 - seen.ticks.0;
-        span.end = span.end.max(seen.ticks.1);
-        span.busy += time;
-        span.longest_poll = span.longest_poll.max(time);
-        if keeps_polls {
-            span.all_polls.push((seen.ticks.0, seen.ticks.1, seen.thread));
-        }
+        poll_ends(span, seen.ticks.0, seen.ticks.1, seen.thread, keeps_polls);
         *waits = ready == Some(false);
         if panicked || ready == Some(true) {
             span.how = if panicked { End::Panicked } else { End::Ready };
@@ -318,15 +312,35 @@ impl Joiner {
         let Some(all) = self.open.get_mut(&(seen.process, address)) else { return };
         let role = &self.roles[seen.role as usize];
         let mut is_it = |open: &Open| {
-            *self.drops.entry((seen.role, open.kind)).or_insert_with(|| {
-                role.drops.iter().any(|dropped| is_type(&open.span.name, dropped))
-            })
+            *self
+                .drops
+                .entry((seen.role, open.kind))
+                .or_insert_with(|| role.drops.iter().any(|dropped| is_type(&open.span.name, dropped)))
         };
         let Some(at) = all.iter().position(&mut is_it) else { return };
         let mut open = all.swap_remove(at);
-        until(&mut open.span, seen.ticks.0);
-        open.span.how = End::Dropped;
+        // (A panic drops it while its poll is left.)
+        let lane = self.lanes.get(&seen.thread).into_iter().flatten();
+        let left = lane.rev().find(|level| level.span.is_some_and(|(_, id)| id == open.span.id));
+        if let Some(left) = left.filter(|left| left.seen.unwound) {
+            poll_ends(&mut open.span, left.seen.ticks.0, seen.ticks.0, seen.thread, self.keeps_polls);
+            open.span.how = End::Panicked;
+        } else {
+            until(&mut open.span, seen.ticks.0);
+            open.span.how = End::Dropped;
+        }
         self.close(open, ended);
+    }
+}
+
+/// Adds a poll that is over.
+fn poll_ends(span: &mut Span, start: u64, end: u64, thread: ThreadId, keep: bool) {
+    let time = end.saturating_sub(start);
+    span.end = span.end.max(end);
+    span.busy += time;
+    span.longest_poll = span.longest_poll.max(time);
+    if keep {
+        span.all_polls.push((start, end, thread));
     }
 }
 

@@ -5,9 +5,13 @@
 
 mod join;
 mod rows;
+mod spans;
+#[cfg(test)]
+mod tests;
 
 pub use join::Joiner;
 pub use rows::{Row, Rows};
+pub use spans::spans;
 
 use calltap_names::{dropped, poll};
 use calltap_trace::{FutureValues, Site, ThreadId};

@@ -46,10 +46,9 @@ impl Rows {
     pub fn add(&mut self, span: &Span) {
         let row = match self.0.get_mut(&span.name) {
             Some(row) => row,
-            None => self
-                .0
-                .entry(span.name.clone())
-                .or_insert(Row { name: span.name.clone(), ..Row::default() }),
+            None => {
+                self.0.entry(span.name.clone()).or_insert(Row { name: span.name.clone(), ..Row::default() })
+            }
         };
         row.futures += 1;
         row.tasks += u64::from(span.task.is_some());

@@ -4,10 +4,10 @@ use crate::arguments::Arguments;
 use crate::{select, values};
 use anyhow::{Context, Result, bail};
 use calltap_analysis::Glob;
-use calltap_analysis::futures::Role;
 use calltap_analysis::answers::{
     Buckets, By, Count, Form, Futures, Known, Latency, Lines, Over, Question, Stacks,
 };
+use calltap_analysis::futures::Role;
 use calltap_session::Words;
 use calltap_trace::{Meta, Profile, TracerKind};
 use serde_json::Value;

@@ -81,8 +81,9 @@ impl Finder<'_, '_> {
                 FlowControl::UnconditionalBranch => !(start..end).contains(&one.near_branch_target()),
                 _ => false,
             };
-            let calls =
-                |one: &Instruction| matches!(one.flow_control(), FlowControl::Call | FlowControl::IndirectCall);
+            let calls = |one: &Instruction| {
+                matches!(one.flow_control(), FlowControl::Call | FlowControl::IndirectCall)
+            };
             code.iter().any(leaves) && !code.iter().any(calls)
         };
         let (kind, state) = match named {
