@@ -48,3 +48,4 @@ pub use only::Only;
 pub use recent::{Recent, Snapshot};
 pub use source::{BatchStream, Source, threads_with_events};
 pub use tree::{Call, Ending, Enter, Totals, Visitor};
+pub use values::values_as_json;

@@ -50,8 +50,12 @@ pub fn dropped(name: &str) -> Option<&str> {
 
 /// Is it that type? (The older mangling leaves out what a type was made with: `Timeout<T>`.)
 pub fn is_type(general: &str, one: &str) -> bool {
-    let plain = |name: &str| name.find('<').filter(|at| *at > 0).map(|at| name[..at].to_owned());
-    general == one || plain(general).is_some_and(|start| plain(one) == Some(start))
+    general == one || without_parameters(general).is_some_and(|start| without_parameters(one) == Some(start))
+}
+
+/// A type without what it was made with, if it was made with something.
+pub fn without_parameters(name: &str) -> Option<&str> {
+    name.find('<').filter(|at| *at > 0).map(|at| &name[..at])
 }
 
 /// What the first type or function in a name was made with.

@@ -1,5 +1,9 @@
 //! What debugging information (DWARF) says of a function's parameters and result: names, types, and by the calling convention of x86-64 where they are.
 
+mod cases;
+
+pub use cases::Case;
+
 use crate::Svma;
 use gimli::{
     AttributeValue, DW_AT_abstract_origin, DW_AT_bit_size, DW_AT_byte_size, DW_AT_calling_convention,

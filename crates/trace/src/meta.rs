@@ -192,6 +192,15 @@ pub enum FutureValues {
     /// A poll of a future by a function somebody has written: the first two arguments and the result. If that is the first argument, the future is the second, as a larger result is written to where
     /// the first one says.
     Written,
+    /// The same, and as second result the number by which it is known: the future waits if that is equal to (or, if not `equal`, different from) this one.
+    Told {
+        /// The number.
+        pending: u64,
+        /// How it is compared.
+        equal: bool,
+        /// The result is written to where the first argument says.
+        elsewhere: bool,
+    },
     /// A poll of an async body in a function of tokio's: address and state before it; as result what that function returns, if that is in a register.
     Inlined,
     /// A task of tokio is polled: its address,

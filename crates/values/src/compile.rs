@@ -156,7 +156,7 @@ fn about_future(
             whole(&mut captured.arguments, entry, "arg2", register(1));
             let result = vec![word(step::REGISTER, register::RESULTS[0], 0)];
             whole(&mut captured.results, exit, "retval", result);
-            FutureValues::Written
+            told(known, captured, exit).unwrap_or(FutureValues::Written)
         }
         (kind, Some(state)) => {
             whole(&mut captured.arguments, entry, first, register(state.argument));
@@ -194,6 +194,26 @@ fn about_future(
     let name = known.filter(|_| is_generic).and_then(|known| known.name.as_deref());
     let name = name.and_then(first_parameter).map(without_numbers);
     captured.future = Some(Future { values, name });
+}
+
+/// Reads of what a poll returns by what number it is ready or not, where that is known.
+fn told(known: Option<&Known>, captured: &mut Captured, exit: &mut Vec<u64>) -> Option<FutureValues> {
+    let known = known?;
+    let result = known.signature.result?;
+    let Shape::Other(size) = result.shape else { return None };
+    let case = known.types.case(result, "Pending")?;
+    let elsewhere = size > 2 * u64::from(WORD);
+    let [first, second] = register::RESULTS.map(|register| word(step::REGISTER, register, 0));
+    let steps = match (elsewhere, case.offset) {
+        (true, offset) => vec![first, word(step::LOAD, case.size, i32::try_from(offset).ok()?)],
+        (false, 0) => vec![first],
+        (false, offset) if offset == u64::from(WORD) => vec![second],
+        // (It depends on what else is in it.)
+        _ => return None,
+    };
+    let form = store(Form::Unsigned(case.size), steps, exit);
+    captured.results.push(Value { name: "poll".to_owned(), form });
+    Some(FutureValues::Told { pending: case.value, equal: case.equal, elsewhere })
 }
 
 /// `{async_fn_env#0}` as the older mangling writes it.

@@ -64,8 +64,8 @@ impl Rules {
         if own && poll.is_none() {
             return Ok(None);
         }
-        let is_wanted = |poll: &Poll| matches!(poll.kind, PollKind::Task | PollKind::Inlined);
-        let known = if own && !poll.is_some_and(is_wanted) { None } else { known() };
+        let tells = |poll: &Poll| !matches!(poll.kind, PollKind::Body | PollKind::Drop);
+        let known = if own && !poll.is_some_and(tells) { None } else { known() };
         let program = compile::compile(poll, &arguments, &results, &conditions, known.as_ref())?;
         Ok(program.map(Arc::new))
     }

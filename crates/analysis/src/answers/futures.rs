@@ -148,6 +148,7 @@ pub(crate) fn seen(known: &Known, over: &Over<'_>, role: u32) -> Seen {
         unwound: over.call.ending == Ending::Skipped,
         before: [argument(0), argument(1)],
         after: over.results.first().and_then(number),
+        told: over.results.get(1).and_then(number),
     }
 }
 

@@ -130,7 +130,8 @@ impl Joiner {
     }
 
     fn learn(&mut self, seen: &Seen) {
-        let is_plain = matches!(self.values(seen), FutureValues::Written | FutureValues::Inlined);
+        use FutureValues::{Inlined, Told, Written};
+        let is_plain = matches!(self.values(seen), Written | Inlined | Told { .. });
         let Some(result) = seen.after.filter(|_| is_plain) else { return };
         let results = &mut self.results[self.kind_of[seen.role as usize] as usize];
         if result >= LOWEST && Some(result) == seen.before[0] {
@@ -171,7 +172,7 @@ impl Joiner {
         let parent = below.as_ref().and_then(|level| level.span);
         // (The first future in a task is what was spawned.)
         let spawned = below.and_then(|level| {
-            let is_first = !bare && std::mem::replace(&mut level.bare, false);
+            let is_first = std::mem::replace(&mut level.bare, false);
             level.seen.before[0].filter(|_| is_first)
         });
         let task = if values == FutureValues::TaskState { seen.before[0] } else { spawned };
@@ -214,6 +215,11 @@ impl Joiner {
         let [first, second] = seen.before;
         let results = self.results[self.kind_of[seen.role as usize] as usize];
         Some(match self.values(seen) {
+            FutureValues::Told { pending, equal, elsewhere } if elsewhere || !results.elsewhere => {
+                let ready = seen.told.map(|told| (told == pending) != equal);
+                (if elsewhere { second? } else { first? }, None, ready)
+            }
+            FutureValues::Told { .. } => (second?, None, None),
             FutureValues::Written if results.elsewhere => (second?, None, None),
             FutureValues::Written => (first?, None, self.is_ready(seen)),
             FutureValues::Inlined => (first?, second.map(|state| state == NEW), self.is_ready(seen)),
@@ -325,9 +331,11 @@ impl Joiner {
         if let Some(left) = left.filter(|left| left.seen.unwound) {
             poll_ends(&mut open.span, left.seen.ticks.0, seen.ticks.0, seen.thread, self.keeps_polls);
             open.span.how = End::Panicked;
-        } else {
+        } else if open.waits {
             until(&mut open.span, seen.ticks.0);
             open.span.how = End::Dropped;
+        } else {
+            open.span.how = End::Unknown;
         }
         self.close(open, ended);
     }

@@ -50,7 +50,7 @@ impl Role {
         };
         let known = |name: &str| poll(&readable(name))?.1;
         let by_name = || [site.name.as_str()].into_iter().chain(site.names()).find_map(known);
-        let name = future.name.clone().or_else(by_name);
+        let name = by_name().or_else(|| future.name.clone());
         let key = site.name.split(".llvm.").next().unwrap_or_default().to_owned();
         Some(Role { values, key, name: name.unwrap_or_else(|| TASK.to_owned()), drops })
     }
@@ -76,8 +76,10 @@ pub struct Seen {
     pub unwound: bool,
     /// What was read when it began: the address, and the state.
     pub before: [Option<u64>; 2],
-    /// And when it had ended.
+    /// And when it had ended: the state, or the result,
     pub after: Option<u64>,
+    /// and the number by which that is known.
+    pub told: Option<u64>,
 }
 
 /// How a future ended.

@@ -38,6 +38,7 @@ fn check(lines: &[Line], expected: &[(&str, u64, u64, u64, End)]) {
                 unwound: before == Some(9),
                 before: [Some(address), before.filter(|state| *state != 9).or(Some(3))],
                 after,
+                told: None,
             });
         }
         joiner.finish(&mut |span| spans.push(span));

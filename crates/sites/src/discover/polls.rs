@@ -35,17 +35,21 @@ pub fn find_polls(data: &[u8], binary: &mut Binary) -> Result<(), Error> {
         resumed: resumed.map(|function| function.address.0).collect(),
         imported: imported.map(|(slot, _)| slot).collect(),
     };
-    let mut polled = HashSet::new();
+    let (mut polled, mut generic) = (HashSet::new(), HashSet::new());
     for function in &mut binary.functions {
         let Some((kind, future)) = all_names(function).find_map(|name| names::poll(&demangle(name))) else {
             continue;
         };
         function.poll = finder.poll(function, kind);
-        polled.extend(function.poll.and(future));
+        let future = future.filter(|_| function.poll.is_some());
+        generic.extend(future.as_deref().and_then(names::without_parameters).map(str::to_owned));
+        polled.extend(future);
     }
     for function in &mut binary.functions {
         let is_polled = |name: &str| {
-            names::dropped(&demangle(name)).is_some_and(|of| polled.iter().any(|one| names::is_type(one, of)))
+            let name = demangle(name);
+            let Some(of) = names::dropped(&name) else { return false };
+            polled.contains(of) || names::without_parameters(of).is_some_and(|start| generic.contains(start))
         };
         if function.poll.is_none()
             && all_names(function).any(|name| name.contains("drop_in_place") && is_polled(name))

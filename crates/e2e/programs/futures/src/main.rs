@@ -25,13 +25,13 @@ fn count(name: &'static str, with: impl FnOnce(&mut Counts)) {
 
 /// Counts the polls of the future in it, which is polled by its address: its body stays a function of its own.
 struct Counted<T> {
+    polled: bool,
     name: &'static str,
     inner: Pin<Box<dyn Future<Output = T> + Send>>,
 }
 
 fn counted<T>(name: &'static str, inner: impl Future<Output = T> + Send + 'static) -> Counted<T> {
-    count(name, |counts| counts.futures += 1);
-    Counted { name, inner: Box::pin(inner) }
+    Counted { polled: false, name, inner: Box::pin(inner) }
 }
 
 impl<T> Future for Counted<T> {
@@ -39,7 +39,12 @@ impl<T> Future for Counted<T> {
 
     #[inline(never)]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
-        count(self.name, |counts| counts.polls += 1);
+        // (One that is aborted before it was ever polled is none.)
+        let first = !std::mem::replace(&mut self.polled, true);
+        count(self.name, |counts| {
+            counts.futures += u64::from(first);
+            counts.polls += 1;
+        });
         let result = self.inner.as_mut().poll(context);
         count(self.name, |counts| counts.ready += u64::from(result.is_ready()));
         result
