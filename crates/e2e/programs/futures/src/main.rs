@@ -134,15 +134,22 @@ async fn selecting() -> u64 {
 
 fn main() {
     std::panic::set_hook(Box::new(|_| ()));
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(3).enable_time().build().unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(3).enable_time().build().unwrap();
     runtime.block_on(async {
         let mut tasks = Vec::new();
         for times in 0..20 {
-            tasks.push(tokio::spawn(async move { assert_eq!(counted("yielding", yielding(times)).await, times) }));
-            tasks.push(tokio::spawn(async move { assert_eq!(counted("large", large(times)).await[0], times.into()) }));
+            tasks.push(tokio::spawn(
+                async move { assert_eq!(counted("yielding", yielding(times)).await, times) },
+            ));
+            tasks.push(tokio::spawn(async move {
+                assert_eq!(counted("large", large(times)).await[0], times.into())
+            }));
         }
         for _ in 0..5 {
-            tasks.push(tokio::spawn(async { assert_eq!(counted("counting_down", counting_down()).await, 14) }));
+            tasks.push(tokio::spawn(async {
+                assert_eq!(counted("counting_down", counting_down()).await, 14)
+            }));
             tasks.push(tokio::spawn(async { assert_eq!(recursive(4).await, 4) }));
         }
         tasks.push(tokio::spawn(timed_out(5)));
