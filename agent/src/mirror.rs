@@ -8,7 +8,7 @@
 
 use crate::state::Session;
 use crate::{record, sys};
-use calltap_abi::{plan::Trouble, stub};
+use calltap_abi::{plan::Trouble, profile, stub};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 
 /// Pieces in the address space of user programs (47 bits).
@@ -81,16 +81,19 @@ fn word(slot: u64) -> Option<&'static AtomicU64> {
     (is_whole && is_there(slot)).then(|| unsafe { &*(at as *const AtomicU64) })
 }
 
-/// Keeps a word in the mirror of a stack slot.
+/// What is kept here besides return addresses has this bit, which no address has: so nobody takes it for one.
+const OTHER: u64 = 1 << profile::TIMED;
+
+/// Keeps an address in the mirror of a stack slot.
 pub fn keep(slot: u64, kept: u64) {
     if let Some(word) = word(slot) {
-        word.store(kept, Relaxed);
+        word.store(kept | OTHER, Relaxed);
     }
 }
 
 /// What is kept there.
 pub fn kept(slot: u64) -> Option<u64> {
-    word(slot).map(|word| word.load(Relaxed))
+    word(slot).map(|word| word.load(Relaxed) & !OTHER)
 }
 
 fn map_piece(entry: &AtomicU8, slot: u64) {

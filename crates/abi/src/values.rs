@@ -65,7 +65,7 @@ pub mod step {
     pub const TEXT: u8 = 11;
     /// The same for as many bytes as were kept.
     pub const SLICE: u8 = 12;
-    /// Keeps value for the return of the call.
+    /// Keeps value, an address, for the return of the call.
     pub const REMEMBER: u8 = 13;
     /// value = what was kept when the call was entered.
     pub const RECALL: u8 = 14;
@@ -117,9 +117,9 @@ pub trait Call {
     fn slot(&self) -> u64;
     /// Copies memory of the program; false if it is not all there.
     fn read(&self, address: u64, bytes: &mut [u8]) -> bool;
-    /// Keeps a word for the return of the call, if there is room.
-    fn remember(&self, word: u64);
-    /// The word that was kept.
+    /// Keeps an address for the return of the call, if there is room.
+    fn remember(&self, address: u64);
+    /// The address that was kept.
     fn recall(&self) -> Option<u64>;
 }
 

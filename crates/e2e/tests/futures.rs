@@ -3,6 +3,9 @@
 use calltap_e2e::{Expect, GCC, Program, calltap_run, compile, compile_cargo, one_line, record};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// As most people build, without debugging information; and unoptimised, with it and with the newer names.
 fn programs() -> impl Iterator<Item = Program> {
@@ -136,6 +139,36 @@ fn answers_come_without_a_file_as_well() {
         let run = calltap_run(&["futures", "futures::large*", "--json", "-o", &place, "--", &path]);
         let answer = json(&std::fs::read_to_string(&place).expect("an answer"));
         assert_eq!(answer["futures"].as_array().map(Vec::len), Some(1), "{answer}: {}", run.stderr);
+    }
+}
+
+#[test]
+fn of_a_process_that_runs_and_waits_most_of_the_time() {
+    for program in programs().take(1) {
+        let mut command = Command::new(&program.path);
+        let mut child =
+            command.arg("serve").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the program");
+        let mut output = BufReader::new(child.stdout.take().expect("piped"));
+        let mut line = String::new();
+        output.read_line(&mut line).expect("a line");
+        assert_eq!(line, "serving\n");
+        let (pid, start) = (child.id().to_string(), Instant::now());
+        loop {
+            let run = calltap_run(&["futures", "-p", &pid, "--duration", "1s", "--json"]);
+            assert!(run.status.success(), "{}", run.stderr);
+            let answer = json(&run.stdout);
+            let rows = answer["futures"].as_array().expect("rows");
+            let served = rows.iter().find(|row| is_of(row["future"].as_str().unwrap_or_default(), "serving"));
+            if served.is_some_and(|row| row["ready"].as_u64() > Some(0) && row["tasks"] == row["futures"]) {
+                break;
+            }
+            assert!(start.elapsed() < Duration::from_secs(60), "{answer}: {}", run.stderr);
+        }
+        drop(child.stdin.take());
+        line.clear();
+        output.read_line(&mut line).expect("a line");
+        assert_eq!(line, "served\n");
+        assert!(child.wait().expect("our own child").success());
     }
 }
 

@@ -1,12 +1,13 @@
 //! A program on tokio that counts its own polls.
 //!
-//! Prints `future NAME FUTURES POLLS READY PANICKED`; who is not ready and has not panicked was dropped. And `least NAME NANOSECONDS`: for so long at least futures of that type waited, together.
+//! Prints `future NAME FUTURES POLLS READY PANICKED`; who is not ready and has not panicked was dropped. And `least NAME NANOSECONDS`: for so long at least futures of that type waited, together. With `serve` it runs until its input ends.
 
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::hint::black_box;
 use std::pin::Pin;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -132,7 +133,34 @@ async fn selecting() -> u64 {
     }
 }
 
+async fn serving() -> u32 {
+    sleeping(1).await;
+    yielding(3).await
+}
+
+/// Serves until nobody can ask any more.
+fn serve() {
+    let over = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&over);
+    std::thread::spawn(move || {
+        let _ = std::io::stdin().read_line(&mut String::new());
+        told.store(true, Ordering::Relaxed);
+    });
+    println!("serving");
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
+    runtime.block_on(async {
+        while !over.load(Ordering::Relaxed) {
+            assert_eq!(tokio::spawn(serving()).await.unwrap(), 3);
+        }
+    });
+    println!("served");
+}
+
 fn main() {
+    if std::env::args().nth(1).as_deref() == Some("serve") {
+        return serve();
+    }
     std::panic::set_hook(Box::new(|_| ()));
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(3).enable_time().build().unwrap();
