@@ -92,7 +92,8 @@ fn check_chrome(trace: &str, spans: &[Value], what: &str) {
     }
     assert!(open.values().all(Vec::is_empty), "{what}: some do not end");
     let mut expected: Vec<&str> = spans.iter().filter_map(|span| span["future"].as_str()).collect();
-    (futures.sort_unstable(), expected.sort_unstable());
+    futures.sort_unstable();
+    expected.sort_unstable();
     assert_eq!(futures, expected, "{what}");
     assert_eq!(polls, spans.iter().filter_map(|span| span["polls"].as_u64()).sum::<u64>(), "{what}");
 }
