@@ -8,8 +8,8 @@
 
 use crate::state::Session;
 use crate::{record, sys};
-use calltap_abi::{plan::Trouble, stub};
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering::*};
+use calltap_abi::{plan::Trouble, profile, stub};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 
 /// Pieces in the address space of user programs (47 bits).
 pub const GRANULES: usize = 1 << (47 - stub::MIRROR_GRANULE);
@@ -54,21 +54,46 @@ fn entry(slot: u64) -> Option<&'static AtomicU8> {
 
 /// Called by a hook that found no mirror for a stack slot. 1: there is one now; 0: there cannot be one, and the call has been counted as lost.
 pub extern "C" fn mirror_slow(low: u32, slot: u64, _: u64) -> u8 {
-    let Some(entry) = entry(slot) else {
-        record::lose(low);
-        return 0;
-    };
+    if is_there(slot) {
+        return 1;
+    }
+    record::lose(low);
+    0
+}
+
+/// Maps the piece for a stack slot, if that has to be and can be done.
+fn is_there(slot: u64) -> bool {
+    let Some(entry) = entry(slot) else { return false };
     match entry.compare_exchange(UNMAPPED, MAPPING, AcqRel, Acquire) {
         Ok(_) => map_piece(entry, slot),
         // Another thread is at it, for the time of one mmap.
         Err(MAPPING) => wait(entry, slot),
         Err(_) => {}
     }
-    if entry.load(Acquire) == MAPPED {
-        return 1;
+    entry.load(Acquire) == MAPPED
+}
+
+/// The mirror of a stack slot.
+fn word(slot: u64) -> Option<&'static AtomicU64> {
+    let is_whole = slot.is_multiple_of(size_of::<AtomicU64>() as u64);
+    let at = slot as usize ^ (1 << stub::MIRROR_BIT);
+    // SAFETY: its piece is mapped, until no hook runs any more, and any bytes are a valid word.
+    (is_whole && is_there(slot)).then(|| unsafe { &*(at as *const AtomicU64) })
+}
+
+/// What is kept here besides return addresses has this bit, which no address has: so nobody takes it for one.
+const OTHER: u64 = 1 << profile::TIMED;
+
+/// Keeps an address in the mirror of a stack slot.
+pub fn keep(slot: u64, kept: u64) {
+    if let Some(word) = word(slot) {
+        word.store(kept | OTHER, Relaxed);
     }
-    record::lose(low);
-    0
+}
+
+/// What is kept there.
+pub fn kept(slot: u64) -> Option<u64> {
+    word(slot).map(|word| word.load(Relaxed) & !OTHER)
 }
 
 fn map_piece(entry: &AtomicU8, slot: u64) {

@@ -2,6 +2,7 @@
 //!
 //! Called through a shim, from any point of any thread. Unsafe because it reads the registers that the shim has saved, by their places on the stack.
 
+use crate::mirror;
 use crate::record::{self, in_data};
 use crate::ring::{self, Full};
 use crate::state::{Session, Thread, exchange_cursor};
@@ -59,6 +60,19 @@ impl values::Call for Met<'_> {
     fn read(&self, address: u64, bytes: &mut [u8]) -> bool {
         self.session.control().unreadable.load(Relaxed) == 0 && sys::read_memory(address, bytes)
     }
+
+    fn remember(&self, word: u64) {
+        mirror::keep(below(self.slot), word);
+    }
+
+    fn recall(&self) -> Option<u64> {
+        mirror::kept(below(self.slot))
+    }
+}
+
+/// The word below the return address is a part of the call's own frame: nothing else keeps anything in its mirror (but the hooks that profile, when something began).
+fn below(slot: u64) -> u64 {
+    slot.wrapping_sub(8)
 }
 
 /// Reads what is wanted of a call that is entered or returns, and writes it in front of its event. 0: the call is not to be recorded.

@@ -65,6 +65,10 @@ pub mod step {
     pub const TEXT: u8 = 11;
     /// The same for as many bytes as were kept.
     pub const SLICE: u8 = 12;
+    /// Keeps value, an address, for the return of the call.
+    pub const REMEMBER: u8 = 13;
+    /// value = what was kept when the call was entered.
+    pub const RECALL: u8 = 14;
 }
 
 /// General registers.
@@ -113,6 +117,10 @@ pub trait Call {
     fn slot(&self) -> u64;
     /// Copies memory of the program; false if it is not all there.
     fn read(&self, address: u64, bytes: &mut [u8]) -> bool;
+    /// Keeps an address for the return of the call, if there is room.
+    fn remember(&self, address: u64);
+    /// The address that was kept.
+    fn recall(&self) -> Option<u64>;
 }
 
 /// What a program has stored.
@@ -233,6 +241,8 @@ pub fn run(program: &Program, exit: bool, call: &impl Call) -> Option<Stored> {
                 n += 1;
             }
             step::KEEP => kept = value.unwrap_or(0),
+            step::REMEMBER => call.remember(value.unwrap_or(0)),
+            step::RECALL => value = call.recall(),
             step::IF => {
                 if !value.is_some_and(|value| holds(width, value, at(n))) {
                     return None;
@@ -277,9 +287,16 @@ fn load(call: &impl Call, address: u64, width: u8) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::cell::Cell;
 
-    /// Registers 0x100, 0x101, ...; memory from 0x1000 on.
-    struct Made(&'static [u8]);
+    /// Registers 0x1000, 0x1001, ...; memory from 0x1000 on.
+    struct Made(&'static [u8], Cell<Option<u64>>);
+
+    impl Made {
+        fn new(memory: &'static [u8]) -> Made {
+            Made(memory, Cell::new(None))
+        }
+    }
 
     impl Call for Made {
         fn register(&self, n: usize) -> u64 {
@@ -296,6 +313,12 @@ mod tests {
             let found = self.0.get(from..from.saturating_add(bytes.len()));
             found.map(|found| bytes.copy_from_slice(found)).is_some()
         }
+        fn remember(&self, word: u64) {
+            self.1.set(Some(word));
+        }
+        fn recall(&self) -> Option<u64> {
+            self.1.get()
+        }
     }
 
     fn check(steps: &[u64], memory: &'static [u8], expected: Option<&[u8]>) {
@@ -303,7 +326,7 @@ mod tests {
             let head = (steps.len() as u64 + 1) << 16;
             AtomicU64::new(if n == 0 { head } else { steps.get(n - 1).copied().unwrap_or(0) })
         });
-        let stored = run(&program, false, &Made(memory));
+        let stored = run(&program, false, &Made::new(memory));
         assert_eq!(stored.as_ref().map(Stored::bytes), expected);
     }
 
@@ -361,6 +384,25 @@ mod tests {
     }
 
     #[test]
+    fn what_is_remembered_is_there_at_the_return() {
+        use step::*;
+        let words = [
+            3 << 8 | 6 << 16,
+            word(REGISTER, 1, 0),
+            word(REMEMBER, 0, 0),
+            word(RECALL, 0, 0),
+            word(LOAD, 1, 2),
+            word(STORE, 1, 0),
+        ];
+        let program: Program = core::array::from_fn(|n| AtomicU64::new(words.get(n).copied().unwrap_or(0)));
+        let call = Made::new(b"abcdef");
+        let bytes = |exit| run(&program, exit, &call).map(|stored| stored.bytes().to_vec());
+        assert_eq!(bytes(true), Some(vec![1, 0])); // (nothing was kept yet)
+        assert_eq!(bytes(false), Some(vec![]));
+        assert_eq!(bytes(true), Some(vec![0, 0, b'd']));
+    }
+
+    #[test]
     fn nothing_in_the_memory_of_programs_does_harm() {
         let mut random = 1_u64;
         for _ in 0..20_000 {
@@ -372,7 +414,7 @@ mod tests {
                     random >> 20 & 0xFFFF_0000_0000_FF0F
                 })
             });
-            let _ = [false, true].map(|exit| run(&program, exit, &Made(b"some memory\0")));
+            let _ = [false, true].map(|exit| run(&program, exit, &Made::new(b"some memory\0")));
         }
     }
 }

@@ -85,6 +85,12 @@ pub(crate) fn object(values: &[Shown]) -> Value {
     members.into()
 }
 
+/// The values of an entry or a return of a trace as the text of a JSON object. None: there are none.
+pub fn values_as_json(source: &dyn Source, site: SiteId, returns: bool, bytes: &[u8]) -> Option<String> {
+    let values = show(source, site, returns, bytes, &mut |_| None);
+    (!values.is_empty()).then(|| object(&values).to_string())
+}
+
 /// A C++ name without its list of parameters (and `const` behind it).
 fn without_parameters(name: &str) -> &str {
     let plain = name.strip_suffix(" const").unwrap_or(name);

@@ -56,7 +56,9 @@ fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
         "record" => return record::run(arguments),
         "attach" | "set" | "status" | "detach" | "snapshot" => live::run(name, arguments)?,
         "top" => top::run(arguments)?,
-        "count" | "latency" | "slower" | "stacks" | "watch" => return answers::run(name, arguments),
+        "count" | "latency" | "slower" | "stacks" | "watch" | "futures" => {
+            return answers::run(name, arguments);
+        }
         "view" => view::run(arguments)?,
         "tui" => tui::run(arguments)?,
         "mount" => mount::run(arguments)?,

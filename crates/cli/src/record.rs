@@ -44,7 +44,13 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         Some("counter") => Clock::Counter,
         _ => Clock::Tsc,
     };
-    if clock == Clock::Sparse && (!words.arguments.is_empty() || !words.results.is_empty()) {
+    if words.futures && choice.tracers.iter().any(|tracer| tracer.kind == TracerKind::Profile) {
+        bail!("--async and the profile tracer keep what they know of a call in the same place: not both");
+    }
+    if words.futures && !choice.tracers.iter().any(|tracer| tracer.kind == TracerKind::FunctionGraph) {
+        bail!("--async needs to know when polls end: the function_graph tracer");
+    }
+    if clock == Clock::Sparse && (words.futures || !words.arguments.is_empty() || !words.results.is_empty()) {
         bail!("there is no room for values between the events of '--clock sparse'");
     }
     let output = arguments.path("output").unwrap_or_default();
@@ -87,6 +93,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         if profiles && outcome.snapshots.is_none() {
             eprintln!("calltap: calls were summed up as well: 'calltap stat -i {}'", output.display());
         }
+    }
+    if options.choice.words.futures && !arguments.is_set("quiet") && outcome.snapshots.is_none() {
+        eprintln!("calltap: which futures were polled is known: 'calltap futures -i {}'", output.display());
     }
     if let Some(error) = &outcome.failed {
         eprintln!("calltap: the trace is not complete: {error}");

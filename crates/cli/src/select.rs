@@ -19,6 +19,10 @@ struct Selection {
     later: bool,
     /// Of each of these a function must be traced.
     about: Vec<Glob>,
+    /// What polls futures is traced, also if nobody names it.
+    futures: bool,
+    /// Nothing else is.
+    only_futures: bool,
     /// What is read of calls besides.
     rules: Rules,
     /// What was found out about what there is to choose from.
@@ -78,10 +82,14 @@ impl Selection {
             );
             infos.push(TracerInfo { id: infos.len() as u32, name, kind, filter, notrace });
         }
-        let filters =
+        let filters: Vec<(GlobSet, GlobSet)> =
             infos.iter().map(|info| (GlobSet::new(&info.filter), GlobSet::new(&info.notrace))).collect();
         let rules = Rules::new(&words.arguments, &words.results, &words.conditions).map_err(Error::msg)?;
-        Ok(Selection { tracers: infos, filters, later, about: Vec::new(), rules, reached: OnceLock::new() })
+        let futures = words.futures;
+        let rules = rules.with_futures(futures);
+        let only_futures = futures && filters.iter().all(|(filter, _)| filter.is_empty());
+        let (about, reached) = (Vec::new(), OnceLock::new());
+        Ok(Selection { tracers: infos, filters, later, about, futures, only_futures, rules, reached })
     }
 }
 
@@ -153,15 +161,16 @@ pub fn parse(words: &Words, later: bool) -> Result<Choice, String> {
 }
 
 /// The words of the command line.
-pub fn words(arguments: &Arguments) -> Result<Words> {
+pub fn words(given: &Arguments) -> Result<Words> {
     let mut tracers = Vec::new();
-    for text in arguments.texts("tracer") {
+    for text in given.texts("tracer") {
         // (An empty word clears what was set: what is left is the default.)
         tracers.push(tracer(if text.is_empty() { "function_graph" } else { &text }, &tracers)?);
     }
-    let (filter, notrace) = (arguments.texts("filter"), arguments.texts("notrace"));
-    let [arguments, results, conditions] = ["arguments", "results", "if"].map(|flag| arguments.texts(flag));
-    Ok(Words { tracers, filter, notrace, arguments, results, conditions, ..Words::default() })
+    let (filter, notrace) = (given.texts("filter"), given.texts("notrace"));
+    let [arguments, results, conditions] = ["arguments", "results", "if"].map(|flag| given.texts(flag));
+    let futures = given.is_set("async");
+    Ok(Words { tracers, filter, notrace, arguments, results, conditions, futures, ..Words::default() })
 }
 
 /// The names a function answers to.
@@ -185,12 +194,16 @@ impl<'a> NamesOf<'a> {
 
 impl Selector for Selection {
     fn choose(&self, function: &Function) -> u32 {
+        let polls = self.futures && function.poll.is_some();
+        if self.only_futures && !polls {
+            return 0;
+        }
         let reached = self.reached.get();
         let by_name = function.on_demand
             || function.kind == SiteKind::Prologue && reached.is_some_and(|reached| reached.built);
         let all = self.filters.iter().all(|(filter, notrace)| filter.is_empty() && notrace.is_empty());
         if all {
-            return if by_name { 0 } else { ((1u64 << self.tracers.len()) - 1) as u32 };
+            return if by_name && !polls { 0 } else { ((1u64 << self.tracers.len()) - 1) as u32 };
         }
         let names = NamesOf::new(function);
         let wanted = |(filter, notrace): &(GlobSet, GlobSet)| {
@@ -199,6 +212,7 @@ impl Selector for Selection {
                 reached.is_some_and(|reached| reached.globs.iter().any(|known| known == glob.pattern()))
             };
             let included = match by_name {
+                _ if polls => true,
                 true => filter.has(|glob| reaches(glob) && names.any(glob)),
                 false => filter.is_empty() || has(filter),
             };
@@ -217,7 +231,7 @@ impl Selector for Selection {
             return Ok(None);
         }
         let names = NamesOf::new(function);
-        self.rules.of(&|glob| names.any(glob), known)
+        self.rules.of(&|glob| names.any(glob), function.poll.as_ref(), known)
     }
 
     fn reach(&self, candidates: &Candidates) -> bool {
@@ -240,6 +254,10 @@ impl Selector for Selection {
     fn check(&self, candidates: &Candidates) -> Result<(), SessionError> {
         if self.later {
             return Ok(());
+        }
+        if self.futures && !candidates.traceable().any(|function| function.poll.is_some()) {
+            let why = "nothing polls futures, as far as names tell: a program in Rust, and not stripped?";
+            return Err(SessionError::Values { name: "futures".to_owned(), why: why.to_owned() });
         }
         for glob in self.filters.iter().flat_map(|(filter, _)| filter.globs()) {
             if !candidates.traceable().any(|function| NamesOf::new(function).any(glob)) {

@@ -227,6 +227,11 @@ pub const COMMANDS: &[Command] = &[
             ARGUMENTS,
             RESULTS,
             IF,
+            switch(
+                "async",
+                None,
+                "Programs in Rust: trace what polls futures, and which one, for 'calltap futures' (nothing else, but with -F what that names).",
+            ),
             choice(
                 value(
                     "clock",
@@ -461,6 +466,36 @@ pub const COMMANDS: &[Command] = &[
             takes: Takes::ManyAndProgram,
             optional: false,
             help: "Functions, as globs.",
+        }),
+    },
+    Command {
+        name: "futures",
+        about: "Show the futures of a program in Rust: how often and how long they were polled, how long they waited",
+        details: "calltap futures -p 4711\n\
+                  calltap futures --each 'app::handle::*' -- ./prog\n\n\
+                  All polls of one future are one span, whichever threads ran it: from the first to when it was ready, or dropped. Busy is the time of its polls (with what they poll themselves), idle \
+                  that between them. Futures that were spawned on tokio are its tasks. A recording needs 'record --async'. docs/futures.md says how it is known, and what is not.",
+        flags: &[
+            ANSWER_PID,
+            TRACE,
+            OUTPUT,
+            ANSWER_JSON,
+            ANSWER_DURATION,
+            switch("each", None, "A line for every future, when it is over."),
+            value("limit", Some('n'), "ROWS", "At most so many rows of the table."),
+            ANSWER_OVERHEAD,
+            NOTRACE,
+            LATER,
+            ANSWER_BUFFER,
+            PATCH_MODE,
+            PATCH_LOG,
+            LINKER_NAMES,
+        ],
+        operand: Some(Operand {
+            name: "TYPE",
+            takes: Takes::ManyAndProgram,
+            optional: true,
+            help: "Only futures whose types match, as globs.",
         }),
     },
     Command {

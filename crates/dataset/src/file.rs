@@ -34,6 +34,8 @@ const SCHEMA: &str = "message calls {
     optional binary parent (STRING);
     required binary ending (STRING);
     required int64 calls;
+    optional binary arguments (STRING);
+    optional binary results (STRING);
 }";
 
 /// Rows that are kept until they are written together.
@@ -232,6 +234,8 @@ fn write_column(
         "parent" => some::<ByteArrayType>(column, rows, |row| texts.parent(row)),
         "ending" => all::<ByteArrayType>(column, rows, |row| texts.ending(row)),
         "calls" => all::<Int64Type>(column, rows, |row| i64::from(row.calls)),
+        "arguments" => some::<ByteArrayType>(column, rows, |row| row.arguments.as_deref().map(Into::into)),
+        "results" => some::<ByteArrayType>(column, rows, |row| row.results.as_deref().map(Into::into)),
         other => Err(ParquetError::General(format!("a column {other} without values"))),
     }
 }

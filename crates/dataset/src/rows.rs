@@ -3,7 +3,7 @@
 use crate::day;
 use crate::file::{DatasetFile, Failed, Texts};
 use crate::place::{Part, Place};
-use calltap_analysis::{Call, Ending, Enter, Source, Visitor};
+use calltap_analysis::{Call, Ending, Enter, Source, Visitor, values_as_json};
 use calltap_trace::{SiteId, ThreadId};
 use std::io;
 
@@ -11,7 +11,7 @@ use std::io;
 const OPEN: usize = 3;
 
 /// A call.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Row {
     /// Its thread,
     pub thread: ThreadId,
@@ -33,6 +33,10 @@ pub struct Row {
     pub ending: Option<Ending>,
     /// How many it stands for.
     pub calls: u32,
+    /// What was read when it was entered,
+    pub arguments: Option<Box<str>>,
+    /// and when it returned: JSON objects.
+    pub results: Option<Box<str>>,
 }
 
 /// Takes the calls of a trace, thread after thread.
@@ -50,6 +54,10 @@ pub struct Rows<'a> {
     written: Vec<Part>,
     number: u32,
     failed: Option<Failed>,
+    /// What was read of the event that comes next.
+    next: Option<Box<str>>,
+    /// Arguments of open calls, by their depth.
+    arguments: Vec<(u32, Box<str>)>,
 }
 
 impl<'a> Rows<'a> {
@@ -69,6 +77,8 @@ impl<'a> Rows<'a> {
             written: Vec::new(),
             number: 0,
             failed: None,
+            next: None,
+            arguments: Vec::new(),
         }
     }
 
@@ -97,6 +107,8 @@ impl<'a> Rows<'a> {
             depth: 0,
             ending: None,
             calls: 1,
+            arguments: None,
+            results: None,
         }
     }
 
@@ -151,7 +163,17 @@ impl<'a> Rows<'a> {
 }
 
 impl Visitor for Rows<'_> {
+    fn values(&mut self, _: ThreadId, site: SiteId, returns: bool, bytes: &[u8]) {
+        self.next = values_as_json(self.source, site, returns, bytes).map(String::into_boxed_str);
+    }
+
+    fn enter(&mut self, _: ThreadId, enter: &Enter) {
+        self.arguments.extend(self.next.take().map(|values| (enter.depth, values)));
+    }
+
     fn close(&mut self, thread: ThreadId, call: &Call) {
+        let arguments = self.arguments.pop_if(|(depth, _)| *depth >= call.depth);
+        let results = self.next.take().filter(|_| call.ending == Ending::Returned);
         let times = [call.total, call.self_ticks].map(|ticks| self.source.duration_ns(ticks));
         self.add(Row {
             site: Some(call.site),
@@ -159,12 +181,15 @@ impl Visitor for Rows<'_> {
             times: self.source.has_time().then_some(times),
             depth: call.depth,
             ending: Some(call.ending),
+            arguments: arguments.map(|(_, values)| values),
+            results,
             ..self.row(thread, call.start)
         });
     }
 
     fn mark(&mut self, thread: ThreadId, enter: &Enter) {
-        self.add(Row { site: Some(enter.site), depth: enter.depth, ..self.row(thread, enter.ticks) });
+        let (site, depth, arguments) = (Some(enter.site), enter.depth, self.next.take());
+        self.add(Row { site, depth, arguments, ..self.row(thread, enter.ticks) });
     }
 
     fn lost(&mut self, thread: ThreadId, ticks: u64, entries: u32, _: u32) {

@@ -1,6 +1,6 @@
 //! Builds the programs under `programs/` in the ways a user would.
 
-use crate::skipped;
+use crate::{calltap, skipped};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
@@ -167,6 +167,27 @@ pub fn compile_rust_as_it_is(name: &str, flags: &[&str]) -> Program {
     command.arg(&path).arg(source(name)).args(flags);
     finish(command);
     Program { path, name: format!("{stem} (rustc)"), directory }
+}
+
+/// Builds a Rust program that has dependencies, with these flags of cargo and rustc, or says why that is not possible here. What it depends on is built once.
+pub fn compile_cargo(name: &str, flags: &[&str], rustflags: &str) -> Option<Program> {
+    let at = source(name);
+    let own = calltap().with_file_name("e2e-programs");
+    let target = own.join(format!("{name}{}", flags.concat() + rustflags).replace([' ', '/'], ""));
+    let mut command = Command::new("cargo");
+    command.args(["build", "--quiet", "--locked", "--manifest-path"]).arg(at.join("Cargo.toml"));
+    command.args(flags).arg("--target-dir").arg(&target).env("RUSTFLAGS", rustflags);
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    if !output.status.success() {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(errors.contains("download") || errors.contains("registry"), "{command:?}:\n{errors}");
+        skipped(&format!("{name}: what it depends on cannot be fetched here"));
+        return None;
+    }
+    let profile = if flags.contains(&"--release") { "release" } else { "debug" };
+    let path = target.join(profile).join(name);
+    let directory = TempDir::new().expect("a temporary directory");
+    Some(Program { path, name: format!("{name} ({} {rustflags})", flags.join(" ")), directory })
 }
 
 /// What a tool prints, or None if it is not installed.

@@ -1,7 +1,7 @@
 //! `calltap export --to parquet`, read back by DuckDB: what it adds up to is what `calltap report` says, and the queries of `docs/fleet.md` run.
 //! And `--to otlp`, whose spans are the calls.
 //!
-//! `CALLTAP_PYTHON` names a directory with the package `duckdb` of Python; .ci/run gets it.
+//! `CALLTAP_PYTHON` names a directory with the packages `duckdb`, `opentelemetry-proto` and `pyspark` of Python; .ci/run gets them.
 
 use calltap_e2e::*;
 use serde_json::Value;
@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 /// Adds a recording to a dataset.
 fn export(recording: &Recording, dataset: &Path) {
@@ -17,24 +18,35 @@ fn export(recording: &Recording, dataset: &Path) {
     assert!(run.status.success(), "{}: {}", recording.what, run.stderr);
 }
 
-/// Has DuckDB run statements: the rows of each. None if there is no DuckDB.
-fn query(statements: &[String]) -> Option<Vec<Vec<Value>>> {
-    let mut command = Command::new("python3");
-    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/dataset.py"));
-    if let Some(packages) = std::env::var_os("CALLTAP_PYTHON") {
-        command.env("PYTHONPATH", packages);
-    }
-    let mut probe = Command::new("python3");
-    probe
-        .args(["-c", "import duckdb"])
-        .envs(command.get_envs().filter_map(|(key, value)| Some((key, value?))));
-    if !probe.output().is_ok_and(|output| output.status.success()) {
-        skipped("no duckdb for python3 here (CALLTAP_PYTHON)");
+/// A script of ours that needs a package of Python. None if that is not there.
+fn script(name: &str, package: &str) -> Option<Command> {
+    let python = || {
+        let mut command = Command::new("python3");
+        if let Some(packages) = std::env::var_os("CALLTAP_PYTHON") {
+            command.env("PYTHONPATH", packages);
+        }
+        command
+    };
+    let (mut probe, mut command) = (python(), python());
+    if !probe.args(["-c", &format!("import {package}")]).output().is_ok_and(|output| output.status.success())
+    {
+        skipped(&format!("no {package} for python3 here (CALLTAP_PYTHON)"));
         return None;
     }
-    let run = run(command, statements.join("\0").as_bytes());
-    assert!(run.status.success(), "{statements:?}: {}", run.stderr);
-    Some(run.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect())
+    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("programs").join(name));
+    Some(command)
+}
+
+/// The lines of JSON that a script prints.
+fn lines(command: Command, input: &str) -> Vec<Vec<Value>> {
+    let run = run_timeout(command, input.as_bytes(), Duration::from_secs(300));
+    assert!(run.status.success(), "{input}: {}", run.stderr);
+    run.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+/// Has DuckDB run statements: the rows of each. None if there is no DuckDB.
+fn query(statements: &[String]) -> Option<Vec<Vec<Value>>> {
+    Some(lines(script("dataset.py", "duckdb")?, &statements.join("\0")))
 }
 
 fn view_of(dataset: &Path) -> String {
@@ -130,7 +142,7 @@ fn a_second_export_replaces_its_own_files_only() {
 
 #[test]
 fn the_queries_of_the_documentation_run() {
-    let (program, old) = recorded(&[], &[]);
+    let (program, old) = recorded(&["-A", "leaf@n", "-R", "leaf", "-R", "outer"], &[]);
     let (_slower, new) = recorded(&[], &["-DSLOW=50"]);
     let dataset = program.directory().join("table");
     export(&old, &dataset);
@@ -149,6 +161,27 @@ fn the_queries_of_the_documentation_run() {
     let regressions = answers.iter().find(|rows| rows.iter().any(|row| row.get("slower").is_some()));
     let worst = &regressions.expect("the query")[0];
     assert!(worst["function"] == "leaf" && worst["slower"].as_f64().unwrap_or(0.0) > 2.0, "{worst}");
+}
+
+#[test]
+fn values_are_columns() {
+    let flags = ["-A", "leaf@n", "-A", "outer@n", "-R", "leaf"];
+    let (program, recording) = recorded(&flags, &[]);
+    let dataset = program.directory().join("table");
+    export(&recording, &dataset);
+    let with = "SELECT function, count(arguments) AS with_arguments, count(results) AS with_results, count(*) AS calls, \
+                bool_and((results ->> '$.retval')::BIGINT = (arguments ->> '$.n')::BIGINT + 1) AS one_more, \
+                min((arguments ->> '$.n')::BIGINT) AS least FROM calls GROUP BY function ORDER BY function";
+    let Some(answers) = query(&[view_of(&dataset), with.into()]) else { return };
+    let row = |name: &str| {
+        answers[1].iter().find(|row| row["function"] == name).unwrap_or_else(|| panic!("{name}: {answers:?}"))
+    };
+    let counts = |name: &str| ["with_arguments", "with_results", "calls"].map(|key| row(name)[key].as_u64());
+    assert_eq!(counts("leaf"), [Some(4000); 3]);
+    assert_eq!(counts("middle"), [Some(0), Some(0), Some(2000)]);
+    assert_eq!(counts("outer"), [Some(40), Some(0), Some(40)]);
+    assert_eq!(row("leaf")["one_more"], true, "leaf returns its argument and one");
+    assert_eq!(row("outer")["least"], 0, "outer is called with 0 to 19");
 }
 
 /// `calltap export --to otlp` of a recording: the text, and its spans.
@@ -222,4 +255,42 @@ fn spans_are_the_calls_of_the_functions_chosen() {
     assert_eq!(counts, BTreeMap::from([("leaf".to_owned(), 4000), ("outer".to_owned(), 40)]));
     let nothing = calltap_run(&["export", "--to", "otlp", "-i", &recording.trace.to_string_lossy()]);
     assert!(!nothing.status.success() && nothing.stderr.contains("-F"), "{}", nothing.stderr);
+}
+
+#[test]
+fn spans_are_what_opentelemetry_defines() {
+    let Some(mut command) = script("otlp.py", "opentelemetry.proto") else { return };
+    let (_program, recording) = recorded(&["-A", "leaf@n", "-R", "leaf"], &[]);
+    let file = recording.trace.with_extension("otlp");
+    spans(&recording, &["-F", "outer", "-F", "lea?"]);
+    let requests = lines(
+        {
+            command.arg(file);
+            command
+        },
+        "",
+    );
+    let all: Vec<&Value> = requests.iter().flatten().collect();
+    let of = |name: &str| all.iter().filter(|span| span[1] == name).count();
+    assert_eq!((all.len(), of("leaf"), of("outer")), (4040, 4000, 40));
+    assert!(all.iter().all(|span| span[0] == "dataset" && span[2].as_u64().is_some()), "{:?}", all[0]);
+}
+
+/// A cluster of two workers on this machine.
+#[test]
+fn spark_says_what_duckdb_says() {
+    let Some(mut command) = script("spark.py", "pyspark").filter(|_| have("java")) else { return };
+    let (program, recording) = recorded(&["-A", "leaf@n", "-R", "leaf"], &[]);
+    let dataset = program.directory().join("table");
+    export(&recording, &dataset);
+    command.arg(&dataset).env("SPARK_LOCAL_IP", "127.0.0.1").current_dir(program.directory());
+    let sums = "SELECT function, host, process, CAST(day AS STRING) AS day, CAST(sum(calls) AS BIGINT) AS calls, \
+                CAST(sum(duration_ns) AS BIGINT) AS total_ns, CAST(sum(self_ns) AS BIGINT) AS self_ns, \
+                count(DISTINCT tid) AS threads, min(build_id) AS build_id, count(arguments) AS valued, \
+                CAST(max(start_ns) AS BIGINT) AS newest FROM calls GROUP BY function, host, process, day ORDER BY function, day";
+    let spark = lines(command, sums);
+    let leaf = spark[0].iter().find(|row| row["function"] == "leaf");
+    assert!(leaf.is_some_and(|row| row["calls"] == 4000 && row["valued"] == 4000), "{spark:?}");
+    let Some(duckdb) = query(&[view_of(&dataset), sums.replace("STRING", "VARCHAR")]) else { return };
+    assert_eq!(spark[0], duckdb[1]);
 }

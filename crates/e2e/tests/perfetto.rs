@@ -174,3 +174,26 @@ fn losses_are_seen() {
     assert_ne!(recording.info()["calls"]["lost"], 0);
     displayed(&recording, BOTH);
 }
+
+#[test]
+fn futures_have_tracks_of_their_own_with_their_polls_in_them() {
+    let Some(directory) = perfetto() else { return };
+    let Some(program) = compile_cargo("futures", &["--release"], "") else { return };
+    let recording = record(&program, &["--async"], &Expect::default());
+    let trace = recording.trace.to_string_lossy().into_owned();
+    let lines = calltap_run(&["futures", "--each", "--json", "-i", &trace]).stdout;
+    let spans = lines.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let mut expected: Vec<(String, i64)> = spans
+        .filter(|span| span["calltap_future"] == 1)
+        .map(|span| (text(&span["future"]), number(&span["polls"])))
+        .collect();
+    let query = "select future.name, count(poll.id) from slice future join track on future.track_id = track.id \
+        left join slice poll on poll.parent_id = future.id where track.id not in (select id from thread_track) \
+        and future.depth = 0 group by future.id";
+    let rows = ask(&directory, &export(&recording, "perfetto"), &[query, TROUBLE]);
+    let mut found: Vec<(String, i64)> = rows[0].iter().map(|row| (text(&row[0]), number(&row[1]))).collect();
+    found.sort();
+    expected.sort();
+    assert_eq!(found, expected);
+    assert_eq!(rows[1], Vec::<Vec<Value>>::new());
+}

@@ -3,10 +3,12 @@
 
 mod demangle;
 mod glob;
+mod polls;
 mod set;
 
 pub use demangle::demangle;
 pub use glob::Glob;
+pub use polls::{Polled, dropped, first_parameter, is_type, poll, without_parameters};
 pub use set::GlobSet;
 
 /// Does a pattern name a function that has these linker symbols, by one of them or as users read it?

@@ -50,6 +50,9 @@ pub struct Words {
     /// Calls are recorded only if these hold.
     #[serde(default)]
     pub conditions: Vec<String>,
+    /// What polls futures is traced, and which future it is.
+    #[serde(default)]
+    pub futures: bool,
     /// No events are wanted for the time being (`tracing_on` is 0).
     pub paused: bool,
     /// How the daemon does that converts calls which were recorded when they were first made. None: sites are known at load, and there is none.
@@ -121,7 +124,8 @@ impl Choice {
             let is_altered = ALTERED.iter().any(|part| function.name.contains(part));
             let types = typed().filter(|_| !is_altered)?;
             let signature = types.signature(function.address)?;
-            Some(Known { types, signature })
+            let name = types.name(function.address);
+            Some(Known { types, signature, name })
         };
         let (program, trouble) = match self.selector.values(function, &known) {
             Ok(program) => (program, None),

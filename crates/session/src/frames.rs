@@ -163,6 +163,8 @@ pub struct Guards {
     allocator: Vec<(u64, u64)>,
     /// All of the C library.
     libc: Vec<(u64, u64)>,
+    /// Its function by which others make system calls.
+    syscall: Option<(u64, u64)>,
     /// All there is.
     code: Vec<(u64, u64)>,
 }
@@ -226,22 +228,26 @@ const WAITING: &[u64] = &[
     441, // epoll_pwait2
 ];
 const FUTEX: u64 = 202;
+/// Locks that are not the C library's wait for a futex by this function of its, which it does not use itself: so do Rust's.
+const SYSCALL: &str = "syscall";
 
 impl Guards {
     /// Of a process.
     pub fn new(pid: u32, regions: &[Region]) -> Guards {
         let mut allocator = text_of(regions, |name| name.contains("malloc"));
-        let wanted = |name: &str| ALLOCATOR.contains(&name) || LOCKING.contains(&name);
+        let wanted = |name: &str| ALLOCATOR.contains(&name) || LOCKING.contains(&name) || name == SYSCALL;
+        let mut syscall = None;
         if let Some(libc) = Symbols::of(pid, regions, is_libc, wanted) {
             let all: Vec<(u64, u64)> = ALLOCATOR.iter().filter_map(|name| libc.range(name)).collect();
             let ends = all.iter().map(|range| range.0).min().zip(all.iter().map(|range| range.1).max());
             allocator.extend(ends);
             allocator.extend(LOCKING.iter().filter_map(|name| libc.range(name)));
+            syscall = libc.range(SYSCALL);
         }
         let linker = text_of(regions, |name| name.starts_with("ld-linux") || name.starts_with("ld-2"));
         let libc = text_of(regions, is_libc);
         allocator.sort();
-        Guards { linker, allocator, libc, code: text_of(regions, |_| true) }
+        Guards { linker, allocator, libc, syscall, code: text_of(regions, |_| true) }
     }
 
     /// What a stopped thread is in the middle of, if so.
@@ -261,6 +267,13 @@ impl Guards {
         }
         if at(&self.linker) {
             return Some("the dynamic linker");
+        }
+        let caller = words(&stack).next().unwrap_or(0);
+        let own = [&self.libc, &self.linker, &self.allocator].into_iter().any(|code| find(code, caller));
+        let by_others = self.syscall.is_some_and(|(start, end)| (start..end).contains(&rip)) && !own;
+        // (What is left over on its stack says nothing then; a handler may have interrupted the allocator.)
+        if by_others && !has_signal_frame(&stack, text, &self.code) {
+            return None;
         }
         at(&self.allocator).then_some("the allocator")
     }

@@ -236,10 +236,10 @@ impl Loaded {
         *functions.entry(start).or_insert_with(|| {
             let (kind, form, reason) = (SiteKind::None, None, String::new());
             let (name, aliases) = (format!("{start:#x}"), Vec::new());
-            let (address, on_demand) = (Svma(start), false);
+            let (address, on_demand, poll) = (Svma(start), false, None);
             let returns = Returns::default();
             let function =
-                Function { name, aliases, address, size: 0, kind, form, returns, reason, on_demand };
+                Function { name, aliases, address, size: 0, kind, form, returns, reason, on_demand, poll };
             Arc::make_mut(&mut self.binary).functions.push(function);
             self.places.push(0);
             self.places.len() - 1

@@ -156,6 +156,8 @@ pub struct Planner<'a> {
     /// Functions that were not built for tracing are looked for everywhere, and not only in programs.
     reaches_all: bool,
     pub(crate) stubs: Stubs<'a>,
+    /// What polls futures is looked for.
+    futures: bool,
     /// Debugging information, by file.
     types: HashMap<Identity, Option<Arc<Types>>>,
     values: Values,
@@ -200,6 +202,7 @@ impl<'a> Planner<'a> {
             binaries: HashMap::new(),
             reaches_all: false,
             stubs: Stubs::new(&directory.code, shared),
+            futures: false,
             types: HashMap::new(),
             values: Values::default(),
             mode: PatchMode::default(),
@@ -223,6 +226,11 @@ impl<'a> Planner<'a> {
     /// Has all calls to the profiling function become NOPs before the program runs.
     pub fn quietly(self) -> Self {
         Planner { quiet: true, ..self }
+    }
+
+    /// Looks for what polls futures.
+    pub fn awaiting(self, futures: bool) -> Self {
+        Planner { futures, ..self }
     }
 
     /// Finds calls to the profiling function so.
@@ -289,6 +297,9 @@ impl<'a> Planner<'a> {
                 if self.reaches_all || may_be_bare && binary.is_bare() {
                     calltap_sites::find_prologues(&data, &mut binary).ok()?;
                     name_functions(&mut binary, &data, &mapped.path, &proc::place(pid).join("root"));
+                }
+                if self.futures {
+                    calltap_sites::find_polls(&data, &mut binary).ok()?;
                 }
                 return Some(binary);
             }

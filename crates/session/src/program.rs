@@ -80,13 +80,16 @@ impl Program {
         Ok(Program { name: short, path, file, is_static, data })
     }
 
-    /// What can be traced in it. There is time for that while it is being loaded.
-    pub fn read(&self, discovery: Discovery) -> Result<Binary, Error> {
+    /// What can be traced in it; `futures`: also what polls these. There is time for that while it is being loaded.
+    pub fn read(&self, discovery: Discovery, futures: bool) -> Result<Binary, Error> {
         let read = || {
             let mut binary = calltap_sites::read_by(&self.data, &self.name, discovery)?;
             if discovery == Discovery::AtLoad && binary.is_bare() {
                 calltap_sites::find_prologues(&self.data, &mut binary)?;
                 name_functions(&mut binary, &self.data, &self.path, Path::new("/"));
+            }
+            if futures {
+                calltap_sites::find_polls(&self.data, &mut binary)?;
             }
             Ok(binary)
         };

@@ -273,20 +273,21 @@ impl<'a> Prepared<'a> {
             let collecting = scope.spawn(|| collector.run(&|| stop.load(Acquire)));
             let planning = scope.spawn(|| {
                 with_planner(shared, directory, options, &program.name, accepted, |planner| {
-                    let planned = program.read(options.discovery).and_then(|binary| {
-                        planner.know(program.file.clone(), &program.name, &program.path, leaked(binary));
-                        if is_held {
-                            // (Only who has started it can have it do something.)
-                            let map = &mut || {
-                                let (done, mapped) = mpsc::channel();
-                                let _ = begun.send(done);
-                                mapped.recv().unwrap_or_else(|_| Err(Error::thread()))
-                            };
-                            planner.begin(child_id, map, &mut |news| drop(sender.send(news)))?;
-                        }
-                        drop(begun);
-                        visit.attend(planner, sender, sums, meanwhile, &ended)
-                    });
+                    let planned =
+                        program.read(options.discovery, options.choice.words.futures).and_then(|binary| {
+                            planner.know(program.file.clone(), &program.name, &program.path, leaked(binary));
+                            if is_held {
+                                // (Only who has started it can have it do something.)
+                                let map = &mut || {
+                                    let (done, mapped) = mpsc::channel();
+                                    let _ = begun.send(done);
+                                    mapped.recv().unwrap_or_else(|_| Err(Error::thread()))
+                                };
+                                planner.begin(child_id, map, &mut |news| drop(sender.send(news)))?;
+                            }
+                            drop(begun);
+                            visit.attend(planner, sender, sums, meanwhile, &ended)
+                        });
                     if planned.is_err() {
                         // The program has not run an instruction of its own.
                         pid.map(|pid| kill_process(pid, Signal::KILL));
@@ -479,7 +480,8 @@ pub fn with_planner<T>(
     let mut planner = Planner::new(shared, directory, Box::new(choose), &check)
         .by(options.patch_mode)
         .reaching(Box::new(|candidates| options.choice.selector.reach(candidates)))
-        .discovering(options.discovery);
+        .discovering(options.discovery)
+        .awaiting(options.choice.words.futures);
     if matches!(options.subject, Subject::Program(_)) || options.follow {
         planner = planner.quietly();
     }

@@ -155,6 +155,41 @@ pub struct Function {
     pub reason: String,
     /// It is traced only where a filter names it: nobody has built it to be traced, and there are thousands like it.
     pub on_demand: bool,
+    /// It polls a future, or drops one, as far as that was [looked for](find_polls).
+    pub poll: Option<Poll>,
+}
+
+/// How a function of a program in Rust polls a future.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Poll {
+    /// What it is.
+    pub kind: PollKind,
+    /// Where the future says how far it has come.
+    pub state: Option<StateByte>,
+}
+
+/// What polls a future.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PollKind {
+    /// The body of an `async fn` or an `async` block.
+    Body,
+    /// `Future::poll` of a type.
+    Written,
+    /// What a worker of tokio calls for a task,
+    Task,
+    /// and what that calls for the future that was spawned, if its body has become a part of that. (When it is ready, its memory is used for something else at once.)
+    Inlined,
+    /// It does not: it is called when one of the types that are polled is dropped.
+    Drop,
+}
+
+/// A byte of a future: 0 before it is polled, 1 when it is done, 2 when it has panicked, else where it waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StateByte {
+    /// The argument that leads to it, counted from 0.
+    pub argument: u8,
+    /// How far behind.
+    pub offset: i32,
 }
 
 mod discover;
@@ -165,8 +200,8 @@ mod quick;
 pub mod types;
 pub use discover::{
     Binary, Discovery, Hook, Profiler, Resolver, Segment, add_names, beginning, build_id_of, called,
-    debug_link, ends, find_prologues, interpreter_of, is_unnamed, lacks_names, plt_slot, profilers, read,
-    read_by, refusal,
+    debug_link, ends, find_polls, find_prologues, interpreter_of, is_unnamed, lacks_names, plt_slot,
+    profilers, read, read_by, refusal,
 };
 pub use error::Error;
 pub use inlined::{Inlined, inlined};

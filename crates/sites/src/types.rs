@@ -1,5 +1,9 @@
 //! What debugging information (DWARF) says of a function's parameters and result: names, types, and by the calling convention of x86-64 where they are.
 
+mod cases;
+
+pub use cases::Case;
+
 use crate::Svma;
 use gimli::{
     AttributeValue, DW_AT_abstract_origin, DW_AT_bit_size, DW_AT_byte_size, DW_AT_calling_convention,
@@ -170,6 +174,13 @@ impl Types {
     /// The functions that it knows.
     pub fn functions(&self) -> impl Iterator<Item = Svma> {
         self.functions.iter().map(|(address, _)| *address)
+    }
+
+    /// The name in the source of the function at an address, with what it was made with.
+    pub fn name(&self, address: Svma) -> Option<String> {
+        let at = self.functions.binary_search_by_key(&address, |(address, _)| *address).ok()?;
+        let (unit, value) = self.inherited(self.functions[at].1, DW_AT_name)?;
+        self.text(unit, value)
     }
 
     /// What is said of the function at an address.

@@ -168,6 +168,47 @@ pub struct Captured {
     /// With returns.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub results: Vec<Value>,
+    /// They are about a future, and come before others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub future: Option<Future>,
+}
+
+/// A poll of a future.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Future {
+    /// What its values are.
+    pub values: FutureValues,
+    /// The type, where debugging information knows it and the function's name does not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+/// How a future is known by the values of a call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FutureValues {
+    /// A poll of an async body: its address; the state before and, as result, after it.
+    State,
+    /// A poll of a future by a function somebody has written: the first two arguments and the result. If that is the first argument, the future is the second, as a larger result is written to where
+    /// the first one says.
+    Written,
+    /// The same, and as second result the number by which it is known: the future waits if that is equal to (or, if not `equal`, different from) this one.
+    Told {
+        /// The number.
+        pending: u64,
+        /// How it is compared.
+        equal: bool,
+        /// The result is written to where the first argument says.
+        elsewhere: bool,
+    },
+    /// A poll of an async body in a function of tokio's: address and state before it; as result what that function returns, if that is in a register.
+    Inlined,
+    /// A task of tokio is polled: its address,
+    Task,
+    /// and the state of its future before that.
+    TaskState,
+    /// A future is dropped: its address.
+    Dropped,
 }
 
 /// One value.

@@ -102,7 +102,8 @@ mod tests {
 
     fn check(forms: &[ValueForm], bytes: &[u8], expected: &str) {
         let value = |form: &ValueForm| Value { name: "v".to_owned(), form: *form };
-        let captured = Captured { arguments: forms.iter().map(value).collect(), results: Vec::new() };
+        let captured =
+            Captured { arguments: forms.iter().map(value).collect(), results: Vec::new(), future: None };
         let shown: Vec<String> = captured.read(false, bytes).map(|(_, datum)| datum.to_string()).collect();
         assert_eq!(shown.join(" "), expected);
         assert_eq!(captured.read(true, bytes).count(), 0);

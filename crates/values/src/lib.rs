@@ -10,6 +10,7 @@ pub mod words;
 pub use compile::{Known, Program, Trouble};
 
 use calltap_names::Glob;
+use calltap_sites::{Poll, PollKind};
 use std::sync::Arc;
 use words::{Condition, Rule};
 
@@ -19,6 +20,8 @@ pub struct Rules {
     arguments: Vec<Rule>,
     results: Vec<Rule>,
     conditions: Vec<Condition>,
+    /// Of what polls futures, which one.
+    futures: bool,
 }
 
 impl Rules {
@@ -26,12 +29,17 @@ impl Rules {
     pub fn new(arguments: &[String], results: &[String], conditions: &[String]) -> Result<Rules, String> {
         let rules = |texts: &[String]| texts.iter().map(|text| words::rule(text)).collect::<Result<_, _>>();
         let conditions = conditions.iter().map(|text| words::condition(text)).collect::<Result<_, _>>()?;
-        Ok(Rules { arguments: rules(arguments)?, results: rules(results)?, conditions })
+        Ok(Rules { arguments: rules(arguments)?, results: rules(results)?, conditions, futures: false })
+    }
+
+    /// Of polls of futures, what tells these apart is read, too.
+    pub fn with_futures(self, futures: bool) -> Rules {
+        Rules { futures, ..self }
     }
 
     /// There are none.
     pub fn is_empty(&self) -> bool {
-        self.arguments.is_empty() && self.results.is_empty() && self.conditions.is_empty()
+        self.arguments.is_empty() && self.results.is_empty() && self.conditions.is_empty() && !self.futures
     }
 
     /// The functions that they name.
@@ -44,16 +52,21 @@ impl Rules {
     pub fn of(
         &self,
         is: &dyn Fn(&Glob) -> bool,
+        poll: Option<&Poll>,
         known: &dyn Fn() -> Option<Known>,
     ) -> Result<Option<Arc<Program>>, Trouble> {
         let arguments: Vec<&Rule> = self.arguments.iter().filter(|rule| is(&rule.glob)).collect();
         let results: Vec<&Rule> = self.results.iter().filter(|rule| is(&rule.glob)).collect();
         let conditions: Vec<&Condition> =
             self.conditions.iter().filter(|condition| condition.glob.as_ref().is_none_or(is)).collect();
-        if arguments.is_empty() && results.is_empty() && conditions.is_empty() {
+        let poll = poll.filter(|_| self.futures);
+        let own = arguments.is_empty() && results.is_empty() && conditions.is_empty();
+        if own && poll.is_none() {
             return Ok(None);
         }
-        let program = compile::compile(&arguments, &results, &conditions, known().as_ref())?;
+        let tells = |poll: &Poll| !matches!(poll.kind, PollKind::Body | PollKind::Drop);
+        let known = if own && !poll.is_some_and(tells) { None } else { known() };
+        let program = compile::compile(poll, &arguments, &results, &conditions, known.as_ref())?;
         Ok(program.map(Arc::new))
     }
 }

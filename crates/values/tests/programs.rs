@@ -29,6 +29,12 @@ impl Call for Made {
         let found = self.0.get(from..from.saturating_add(bytes.len()));
         found.map(|found| bytes.copy_from_slice(found)).is_some()
     }
+
+    fn remember(&self, _: u64) {}
+
+    fn recall(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// A pointer to what is 16 bytes behind it, a text there, and words of the stack from 64 on.
@@ -46,7 +52,7 @@ fn compiled(words: [&str; 3]) -> Result<std::sync::Arc<calltap_values::Program>,
     let list = |text: &str| if text.is_empty() { Vec::new() } else { vec![text.to_owned()] };
     let [arguments, results, conditions] = words.map(list);
     let rules = Rules::new(&arguments, &results, &conditions)?;
-    let program = rules.of(&|_| true, &|| None).map_err(|trouble| trouble.why)?;
+    let program = rules.of(&|_| true, None, &|| None).map_err(|trouble| trouble.why)?;
     program.ok_or_else(|| "nothing to read".to_owned())
 }
 

@@ -1,6 +1,7 @@
 //! What is known besides events: functions by their sites, threads, callers by their addresses, how long a tick is.
 
 use super::{Frame, Function, Over};
+use crate::futures::Role;
 use crate::names::base_name;
 use crate::values::{self, Shown};
 use crate::{Glob, demangle};
@@ -44,6 +45,8 @@ pub struct Known {
     functions: Vec<Described>,
     by_place: HashMap<(String, u64, String), Function>,
     sites: Vec<Option<Function>>,
+    /// Those that poll futures.
+    roles: HashMap<Function, Role>,
     /// What is read of their calls.
     captured: HashMap<SiteId, Arc<Captured>>,
     /// Functions by module and address, with their sizes.
@@ -72,6 +75,7 @@ impl Known {
             functions: Vec::new(),
             by_place: HashMap::new(),
             sites: Vec::new(),
+            roles: HashMap::new(),
             captured: HashMap::new(),
             by_address: BTreeMap::new(),
             threads: HashMap::new(),
@@ -144,6 +148,7 @@ impl Known {
             self.sites.resize(place + 1, None);
         }
         self.sites[place] = Some(function);
+        self.roles.extend(Role::of(site).map(|role| (function, role)));
         self.captured.extend(site.captured.clone().map(|captured| (site.id, captured)));
         self.by_address.insert((site.module, site.address), (site.size, function));
     }
@@ -201,6 +206,23 @@ impl Known {
     /// The file name of its module.
     pub fn module(&self, function: Function) -> &str {
         self.functions.get(function as usize).map_or("[unknown]", |function| &function.module)
+    }
+
+    /// What it does to futures.
+    pub(crate) fn role(&self, function: Function) -> Option<&Role> {
+        self.roles.get(&function)
+    }
+
+    /// A thread's process.
+    pub(super) fn process_of(&self, thread: ThreadId) -> u32 {
+        self.threads.get(&thread).map_or(0, |thread| thread.process)
+    }
+
+    /// How many ticks so long is, about.
+    pub(super) fn ticks(&self, ns: u64) -> u64 {
+        const MANY: u64 = 1 << 40;
+        let many = self.clock.duration_ns(MANY).max(1);
+        (u128::from(ns) * u128::from(MANY) / u128::from(many)) as u64
     }
 
     /// How long so many ticks are.

@@ -3,12 +3,15 @@
 //! An answer is sums: the events are read and forgotten. Memory goes with the functions, the open calls and the rows of the answer.
 
 mod count;
+mod futures;
 mod known;
 mod latency;
 mod lines;
 mod stacks;
 
 pub use count::Count;
+pub use futures::Futures;
+pub(crate) use futures::seen as seen_future;
 pub use known::{Known, Lookup};
 pub use latency::{Buckets, By, Latency};
 pub use lines::{Form, Lines};
@@ -61,6 +64,9 @@ pub trait Question: Send {
 
     /// A call of it is over, or goes on at the end ([`crate::Ending::Unfinished`]).
     fn over(&mut self, _known: &mut Known, _over: &Over<'_>) {}
+
+    /// Nothing more will come.
+    fn finish(&mut self, _known: &Known) {}
 
     /// The answer for people.
     fn text(&self, known: &Known) -> String;
@@ -185,6 +191,7 @@ impl<Q: Question> Listener<Q> {
         let mut left: Vec<ThreadId> = self.lanes.keys().copied().collect();
         left.sort_unstable();
         left.into_iter().for_each(|thread| self.end(thread));
+        self.question.finish(&self.known);
     }
 
     /// Takes all of a recording, as the file has it, until `enough` says so, which is asked all the time. What could not be read.

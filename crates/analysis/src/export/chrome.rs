@@ -2,10 +2,11 @@
 
 use super::{Options, command, pid_tid};
 use crate::bytes::{drain, push_micros};
+use crate::futures::{self, Span};
 use crate::values::{self, Shown};
 use crate::{Call, Ending, Enter, Error, Names, Progress, Source, Totals, Visitor, run_in_file_order};
 use calltap_trace::{SiteId, ThreadId};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::cell::OnceCell;
 use std::io::{self, Write};
 
@@ -30,6 +31,10 @@ pub fn chrome(
     };
     exporter.metadata();
     let totals = run_in_file_order(source, &mut exporter, progress)?;
+    for span in futures::spans(source) {
+        exporter.future(&span);
+        drain(&mut exporter.buffer, exporter.out, false)?;
+    }
     let clock = source.meta().session.as_ref().map(|session| session.clock);
     let other = json!({ "command": command(source), "clock": clock });
     write!(exporter.buffer, "\n],\"displayTimeUnit\":\"ns\",\"otherData\":{other}}}\n")?;
@@ -121,6 +126,28 @@ impl Exporter<'_> {
             let values = values::object(&std::mem::take(&mut self.values));
             self.buffer.extend_from_slice(format!(",\"args\":{values}").as_bytes());
         }
+    }
+
+    /// A future as an asynchronous event, its polls as parts of it.
+    fn future(&mut self, span: &Span) {
+        let thread = span.threads.first().copied().unwrap_or_default();
+        let mut event = |name: &str, phase: &str, ticks: u64, thread: ThreadId, arguments: Value| {
+            self.separate();
+            let id = format!("{:#x}", span.id);
+            let event = json!({ "name": name, "cat": "future", "ph": phase, "id": id, "args": arguments })
+                .to_string();
+            self.buffer.extend_from_slice(event.strip_suffix('}').unwrap_or(&event).as_bytes());
+            self.at(thread, ticks);
+            self.buffer.push(b'}');
+        };
+        let address = format!("{:#x}", span.address);
+        let task = span.task.map(|task| format!("{task:#x}"));
+        event(&span.name, "b", span.start, thread, json!({ "address": address, "task": task }));
+        for (start, end, thread) in &span.all_polls {
+            event("poll", "b", *start, *thread, json!({}));
+            event("poll", "e", *end, *thread, json!({}));
+        }
+        event(&span.name, "e", span.end, thread, json!({ "end": span.how.name(), "polls": span.polls }));
     }
 
     fn separate(&mut self) {

@@ -6,6 +6,7 @@
 use super::proto::{bytes, double, message, number};
 use super::{Options, pid_tid};
 use crate::bytes::drain;
+use crate::futures::{self, Span};
 use crate::values::{self, Shown};
 use crate::{Call, Ending, Enter, Error, Names, Progress, Source, Totals, Visitor, run_in_file_order};
 use calltap_trace::{SiteId, ThreadId};
@@ -16,6 +17,7 @@ const CLOCK_REALTIME: u64 = 1;
 const CLOCK_MONOTONIC: u64 = 3;
 const PROCESS_TRACK: u64 = 1 << 32;
 const THREAD_TRACK: u64 = 2 << 32;
+const FUTURE_TRACK: u64 = 3 << 32;
 
 /// Field numbers of the messages used.
 mod field {
@@ -27,6 +29,7 @@ mod field {
     pub(super) const TRACK_EVENT: u32 = 11;
     pub(super) const INTERNED_DATA: u32 = 12;
     pub(super) const SEQUENCE_FLAGS: u32 = 13;
+    pub(super) const CLOCK: u32 = 58;
     pub(super) const DEFAULTS: u32 = 59;
     pub(super) const TRACK_DESCRIPTOR: u32 = 60;
     pub(super) const FIRST_ON_SEQUENCE: u32 = 87;
@@ -82,6 +85,10 @@ pub fn perfetto(
     };
     exporter.prologue();
     let totals = run_in_file_order(source, &mut exporter, progress)?;
+    for span in futures::spans(source) {
+        exporter.future(&span);
+        drain(&mut exporter.buffer, exporter.out, false)?;
+    }
     drain(&mut exporter.buffer, exporter.out, true)?;
     Ok(totals)
 }
@@ -201,6 +208,49 @@ impl Exporter<'_> {
                 });
             });
         }
+    }
+
+    /// A future on a track of its own (those of a type are shown together), its polls as parts of it.
+    fn future(&mut self, span: &Span) {
+        let uuid = FUTURE_TRACK + span.id;
+        message(&mut self.buffer, field::PACKET, |packet| {
+            number(packet, field::SEQUENCE_ID, 1);
+            message(packet, field::TRACK_DESCRIPTOR, |track| {
+                number(track, 1, uuid);
+                bytes(track, 2, span.name.as_bytes());
+                number(track, 5, PROCESS_TRACK + u64::from(span.process));
+            });
+        });
+        let mut event = |kind: u64, name: &str, ticks: u64, notes: &[(&str, String)]| {
+            let time = self.source.to_ns(ticks);
+            message(&mut self.buffer, field::PACKET, |packet| {
+                number(packet, field::TIMESTAMP, time);
+                number(packet, field::CLOCK, CLOCK_MONOTONIC);
+                number(packet, field::SEQUENCE_ID, 1);
+                message(packet, field::TRACK_EVENT, |event| {
+                    number(event, field::TYPE, kind);
+                    number(event, field::TRACK_UUID, uuid);
+                    if kind == SLICE_BEGIN {
+                        bytes(event, field::NAME, name.as_bytes());
+                    }
+                    for (name, value) in notes {
+                        message(event, field::ANNOTATION, |annotation| {
+                            bytes(annotation, annotation::STRING, value.as_bytes());
+                            bytes(annotation, annotation::NAME, name.as_bytes());
+                        });
+                    }
+                });
+            });
+        };
+        let mut notes = vec![("address", format!("{:#x}", span.address))];
+        notes.extend(span.task.map(|task| ("task", format!("{task:#x}"))));
+        notes.push(("end", span.how.name().to_owned()));
+        event(SLICE_BEGIN, &span.name, span.start, &notes);
+        for (start, end, thread) in &span.all_polls {
+            event(SLICE_BEGIN, "poll", *start, &[("thread", pid_tid(self.source, *thread).1.to_string())]);
+            event(SLICE_END, "poll", *end, &[]);
+        }
+        event(SLICE_END, &span.name, span.end, &[]);
     }
 
     /// Adds what was read of the event.

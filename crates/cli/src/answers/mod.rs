@@ -1,4 +1,4 @@
-//! `calltap count`, `latency`, `slower`, `stacks`, `watch`: a question about some functions, answered without a trace file.
+//! `calltap count`, `latency`, `slower`, `stacks`, `watch`, `futures`: a question about some functions, answered without a trace file.
 
 mod feed;
 mod lookup;
@@ -58,7 +58,7 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
     let subject = match of {
         Of::File(path) => {
             let known = Known::new(globs, linker_names, None);
-            return of_file(Listener::new(known, kind.ask()), &kind, &path, arguments);
+            return of_file(Listener::new(known, kind.ask(false)), &kind, &path, arguments);
         }
         Of::Program(command) => Subject::Program(command),
         Of::Process(pid) => Subject::Process {
@@ -91,7 +91,7 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
         follow: false,
         version: env!("CARGO_PKG_VERSION"),
     };
-    of_process(Listener::new(known, kind.ask()), &kind, &options, arguments)
+    of_process(Listener::new(known, kind.ask(true)), &kind, &options, arguments)
 }
 
 fn of_process(

@@ -3,7 +3,11 @@
 use crate::arguments::Arguments;
 use crate::{select, values};
 use anyhow::{Context, Result, bail};
-use calltap_analysis::answers::{Buckets, By, Count, Form, Known, Latency, Lines, Over, Question, Stacks};
+use calltap_analysis::Glob;
+use calltap_analysis::answers::{
+    Buckets, By, Count, Form, Futures, Known, Latency, Lines, Over, Question, Stacks,
+};
+use calltap_analysis::futures::Role;
 use calltap_session::Words;
 use calltap_trace::{Meta, Profile, TracerKind};
 use serde_json::Value;
@@ -18,6 +22,8 @@ pub struct Kind {
     pub json: bool,
     what: What,
     limit: Option<usize>,
+    /// Of futures: globs.
+    types: Vec<String>,
 }
 
 #[derive(Clone, Copy)]
@@ -27,6 +33,8 @@ enum What {
     Slower(u64),
     Stacks,
     Watch,
+    /// Every one of them is shown.
+    Futures(bool),
 }
 
 impl Kind {
@@ -42,16 +50,19 @@ impl Kind {
                 ("slower", What::Slower(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
             }
             "stacks" => ("stacks", What::Stacks),
+            "futures" => ("futures", What::Futures(arguments.is_set("each"))),
             _ => ("watch", What::Watch),
         };
         if functions.iter().any(String::is_empty) {
             bail!("a function without a name");
         }
-        Ok(Kind { name, functions, json: arguments.is_set("json"), what, limit: arguments.number("limit")? })
+        let types = if name == "futures" { std::mem::take(&mut functions) } else { Vec::new() };
+        let (json, limit) = (arguments.is_set("json"), arguments.number("limit")?);
+        Ok(Kind { name, functions, json, what, limit, types })
     }
 
-    /// Nothing is known yet.
-    pub fn ask(&self) -> Asked {
+    /// Nothing is known yet. `live`: what there is is shown before the end.
+    pub fn ask(&self, live: bool) -> Asked {
         let limit = self.limit.map(|limit| limit as u64);
         let form = |version| if self.json { Form::Json(version) } else { Form::Text };
         match self.what {
@@ -60,12 +71,17 @@ impl Kind {
             What::Slower(ns) => Asked::Lines(Lines::new(form("calltap_slower_call"), Some(ns), limit)),
             What::Stacks => Asked::Stacks(Stacks::new(self.limit)),
             What::Watch => Asked::Lines(Lines::new(form("calltap_watch_call"), None, limit)),
+            What::Futures(each) => {
+                let types = self.types.iter().map(|glob| Glob::new(glob)).collect();
+                let lines = each.then(|| form("calltap_future"));
+                Asked::Futures(Box::new(Futures::new(types, self.limit, lines, live)))
+            }
         }
     }
 
     /// Lines come as it happens, not a table at the end.
     pub fn streams(&self) -> bool {
-        matches!(self.what, What::Slower(_) | What::Watch)
+        matches!(self.what, What::Slower(_) | What::Watch | What::Futures(true))
     }
 
     /// The lines are all there is.
@@ -82,7 +98,10 @@ impl Kind {
     pub fn words(&self, arguments: &Arguments) -> Words {
         let tracers = match self.what {
             What::Count => vec![TracerKind::Profile],
-            What::Slower(_) | What::Stacks | What::Latency(_, By::Function | By::Thread) => {
+            What::Slower(_)
+            | What::Stacks
+            | What::Futures(_)
+            | What::Latency(_, By::Function | By::Thread) => {
                 vec![TracerKind::FunctionGraph]
             }
             // The return address of a call tells who made it: its caller need not be traced.
@@ -93,6 +112,7 @@ impl Kind {
         let (tracers, filter) = (select::tracers(&tracers), arguments.texts("filter"));
         let mut words = Words { tracers, filter, notrace: arguments.texts("notrace"), ..Words::default() };
         words.conditions = arguments.texts("if");
+        words.futures = matches!(self.what, What::Futures(_));
         if let What::Watch = self.what {
             let all = |items: &str| if items == "all" { String::new() } else { format!("@{items}") };
             let rule = |items: &String| {
@@ -119,9 +139,13 @@ impl Kind {
         if !kinds.is_empty() && !self.sums() && !kinds.contains(&TracerKind::FunctionGraph) {
             bail!("it was recorded without the function_graph tracer: it does not say how long calls took");
         }
+        let polls = || meta.sites.iter().any(|site| Role::of(site).is_some());
+        if matches!(self.what, What::Futures(_)) && !polls() {
+            bail!("it was recorded without --async: it does not say which future was polled");
+        }
         let timeless =
             meta.session.as_ref().is_some_and(|session| session.clock == calltap_trace::ClockKind::Counter);
-        if timeless && matches!(self.what, What::Latency(..) | What::Slower(_)) {
+        if timeless && matches!(self.what, What::Latency(..) | What::Slower(_) | What::Futures(_)) {
             bail!("it was recorded with '--clock counter': it does not say how long calls took");
         }
         Ok(())
@@ -154,6 +178,8 @@ pub enum Asked {
     Stacks(Stacks),
     /// See [`Lines`].
     Lines(Lines),
+    /// See [`Futures`].
+    Futures(Box<Futures>),
 }
 
 impl Asked {
@@ -166,7 +192,11 @@ impl Asked {
 
     /// Lines that nobody has taken yet.
     pub fn take(&mut self) -> String {
-        if let Asked::Lines(lines) = self { lines.take() } else { String::new() }
+        match self {
+            Asked::Lines(lines) => lines.take(),
+            Asked::Futures(futures) => futures.take(),
+            _ => String::new(),
+        }
     }
 
     /// Is enough shown?
@@ -180,6 +210,7 @@ impl Asked {
             Asked::Latency(latency) => latency,
             Asked::Stacks(stacks) => stacks,
             Asked::Lines(lines) => lines,
+            Asked::Futures(futures) => &**futures,
         }
     }
 
@@ -189,6 +220,7 @@ impl Asked {
             Asked::Latency(latency) => latency,
             Asked::Stacks(stacks) => stacks,
             Asked::Lines(lines) => lines,
+            Asked::Futures(futures) => &mut **futures,
         }
     }
 }
@@ -200,6 +232,10 @@ impl Question for Asked {
 
     fn over(&mut self, known: &mut Known, over: &Over<'_>) {
         self.question_mut().over(known, over);
+    }
+
+    fn finish(&mut self, known: &Known) {
+        self.question_mut().finish(known);
     }
 
     fn text(&self, known: &Known) -> String {

@@ -65,6 +65,7 @@ fn function(names: &[Symbol<'_>]) -> Function {
         reason,
         on_demand: false,
         returns: Default::default(),
+        poll: None,
     }
 }
 
@@ -94,6 +95,7 @@ fn unnamed(functions: &[Function], frames: &[Frame], module: &str) -> Vec<Functi
         reason: if frame.called { String::new() } else { format!("{PART}a function, not a function") },
         on_demand: false,
         returns: Default::default(),
+        poll: None,
     };
     frames.iter().filter(|frame| !covered(frame)).map(function).collect()
 }

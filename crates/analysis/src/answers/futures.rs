@@ -1,0 +1,245 @@
+//! Futures of Rust programs, by type: how often and how long they were polled, how long they waited, how they ended.
+
+use super::{Function, Known, Over, Question};
+use crate::columns;
+use crate::futures::{End, Joiner, Role, Row, Rows, Seen, Span};
+use crate::units::{count, duration, one_line};
+use crate::values::Shown;
+use crate::{Ending, Glob};
+use calltap_trace::ThreadId;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+
+/// How late news of a thread may be, nanoseconds.
+const LATE: u64 = 2_000_000_000;
+
+/// Keeps what is known of futures.
+pub struct Futures {
+    joiner: Joiner,
+    roles: HashMap<Function, Option<u32>>,
+    rows: Rows,
+    /// Every future is shown, as lines of this form.
+    lines: Option<super::Form>,
+    text: String,
+    limit: Option<usize>,
+    /// Only types that match; none: all.
+    types: Vec<Glob>,
+    /// How much later than others something of a thread may come. None: whatever comes, nothing is joined before the end.
+    late: Option<u64>,
+    made: Vec<Span>,
+    /// Kernel thread ids: those who are gone are nobody's any more.
+    tids: HashMap<ThreadId, u32>,
+    /// Ticks: the end of the newest poll, also when polls were last joined.
+    newest: [u64; 2],
+}
+
+impl Futures {
+    /// Of these types (none: all), at most `limit` rows; `lines`: every future, as a line. `live`: it is shown before the end.
+    pub fn new(types: Vec<Glob>, limit: Option<usize>, lines: Option<super::Form>, live: bool) -> Futures {
+        Futures {
+            joiner: Joiner::default(),
+            roles: HashMap::new(),
+            rows: Rows::default(),
+            lines,
+            text: String::new(),
+            limit,
+            types,
+            late: live.then_some(LATE),
+            made: Vec::new(),
+            tids: HashMap::new(),
+            newest: [0; 2],
+        }
+    }
+
+    /// Whole lines that nobody has taken yet.
+    pub fn take(&mut self) -> String {
+        std::mem::take(&mut self.text)
+    }
+
+    fn is_wanted(&self, span: &Span) -> bool {
+        self.types.is_empty() || self.types.iter().any(|glob| glob.matches(&span.name))
+    }
+
+    /// All of them, also those that are not over.
+    fn all(&self) -> Rows {
+        let mut rows = self.rows.clone();
+        self.joiner.open().filter(|span| self.is_wanted(span)).for_each(|span| rows.add(span));
+        rows
+    }
+
+    fn end(&mut self, known: &Known, span: &Span) {
+        if !self.is_wanted(span) {
+            return;
+        }
+        self.rows.add(span);
+        let Some(form) = self.lines else { return };
+        let tid = |thread: &ThreadId| self.tids.get(thread).copied().unwrap_or(0);
+        let tids: Vec<u32> = span.threads.iter().map(tid).collect();
+        let line = match form {
+            super::Form::Text => one_line(&line(known, &tids, span)).into_owned(),
+            super::Form::Json(version) => {
+                let mut object = object(known, &tids, span);
+                object[version] = 1.into();
+                object.to_string()
+            }
+        };
+        self.text += &line;
+        self.text += "\n";
+    }
+}
+
+/// `0x7f12: app::serve::{{closure}}: ready after 3 polls in 12.1 ms, busy 81.2 us (longest 40.1 us), idle 12.0 ms (longest 11.0 ms), threads 12, 13`
+fn line(known: &Known, tids: &[u32], span: &Span) -> String {
+    let time = |ticks| duration(known.ns(ticks));
+    let threads: Vec<String> = tids.iter().map(u32::to_string).collect();
+    let task = span.task.map(|task| format!(", task {task:#x}")).unwrap_or_default();
+    let earlier = if span.began_earlier { " (polled before)" } else { "" };
+    format!(
+        "{} at {:#x}{task}{earlier}: {} after {} polls in {}, busy {} (longest {}), idle {} (longest {}), threads {}",
+        span.name,
+        span.address,
+        span.how.name(),
+        count(span.polls),
+        time(span.end - span.start),
+        time(span.busy),
+        time(span.longest_poll),
+        time(span.idle),
+        time(span.longest_idle),
+        threads.join(", ")
+    )
+}
+
+fn object(known: &Known, tids: &[u32], span: &Span) -> Value {
+    json!({
+        "id": span.id,
+        "future": span.name,
+        "process": span.process,
+        "address": format!("{:#x}", span.address),
+        "task": span.task.map(|task| format!("{task:#x}")),
+        "parent": span.parent,
+        "start_ns": known.since_start(span.start),
+        "end_ns": known.since_start(span.end),
+        "began_earlier": span.began_earlier,
+        "end": span.how.name(),
+        "polls": span.polls,
+        "busy_ns": known.ns(span.busy),
+        "longest_poll_ns": known.ns(span.longest_poll),
+        "idle_ns": known.ns(span.idle),
+        "longest_idle_ns": known.ns(span.longest_idle),
+        "threads": tids,
+    })
+}
+
+/// A value that is a number.
+pub(crate) fn number(shown: &Shown) -> Option<u64> {
+    let from_hex = || u64::from_str_radix(shown.json.as_str()?.strip_prefix("0x")?, 16).ok();
+    shown.json.as_u64().or_else(from_hex)
+}
+
+/// What a call that is over says of a future. `role`: that of its function.
+pub(crate) fn seen(known: &Known, over: &Over<'_>, role: u32) -> Seen {
+    let argument = |n: usize| over.arguments.get(n).and_then(number);
+    Seen {
+        process: known.process_of(over.thread),
+        thread: over.thread,
+        role,
+        ticks: (over.call.start, over.call.end),
+        depth: over.call.depth,
+        unwound: over.call.ending == Ending::Skipped,
+        before: [argument(0), argument(1)],
+        after: over.results.first().and_then(number),
+        told: over.results.get(1).and_then(number),
+    }
+}
+
+impl Question for Futures {
+    fn over(&mut self, known: &mut Known, over: &Over<'_>) {
+        let number = |role: &Role| self.joiner.role(role);
+        let role = self.roles.entry(over.function).or_insert_with(|| known.role(over.function).map(number));
+        let Some(role) = *role else { return };
+        self.tids.entry(over.thread).or_insert_with(|| known.tid(over.thread));
+        let [newest, joined] = &mut self.newest;
+        *newest = (*newest).max(over.call.end);
+        self.joiner.seen(seen(known, over, role));
+        let Some(late) = self.late.map(|late| known.ticks(late)) else { return };
+        if *newest - *joined > late / 2 {
+            *joined = *newest;
+            self.joiner.settle(newest.saturating_sub(late), &mut |span| self.made.push(span));
+            let made = std::mem::take(&mut self.made);
+            made.iter().for_each(|span| self.end(known, span));
+        }
+    }
+
+    fn finish(&mut self, known: &Known) {
+        self.joiner.finish(&mut |span| self.made.push(span));
+        let made = std::mem::take(&mut self.made);
+        made.iter().for_each(|span| self.end(known, span));
+    }
+
+    fn text(&self, known: &Known) -> String {
+        let rows = self.all();
+        let rows = rows.sorted();
+        if rows.is_empty() {
+            return "no polls\n".to_owned();
+        }
+        let time = |ticks| duration(known.ns(ticks));
+        let cells = |row: &&Row| {
+            vec![
+                count(row.futures),
+                count(row.tasks),
+                count(row.polls),
+                count(row.ended(End::Ready)),
+                count(row.ended(End::Dropped)),
+                count(row.ended(End::Waiting)),
+                time(row.busy),
+                time(row.longest_poll),
+                time(row.idle),
+                time(row.longest_idle),
+                one_line(&row.name).into_owned(),
+            ]
+        };
+        let shown: Vec<Vec<String>> = rows.iter().take(self.limit.unwrap_or(usize::MAX)).map(cells).collect();
+        let titles = [
+            "Futures",
+            "Tasks",
+            "Polls",
+            "Ready",
+            "Dropped",
+            "Waiting",
+            "Busy",
+            "Longest poll",
+            "Idle",
+            "Longest idle",
+            "Future",
+        ];
+        let mut text = Vec::new();
+        let _ = columns::write(&mut text, &titles, titles.len() - 1, &shown);
+        String::from_utf8_lossy(&text).into_owned()
+    }
+
+    fn json(&self, known: &Known) -> Value {
+        let row = |row: &&Row| {
+            json!({
+                "future": row.name,
+                "futures": row.futures,
+                "tasks": row.tasks,
+                "moved": row.moved,
+                "polls": row.polls,
+                "ready": row.ended(End::Ready),
+                "dropped": row.ended(End::Dropped),
+                "panicked": row.ended(End::Panicked),
+                "waiting": row.ended(End::Waiting),
+                "unknown": row.ended(End::Unknown),
+                "busy_ns": known.ns(row.busy),
+                "longest_poll_ns": known.ns(row.longest_poll),
+                "idle_ns": known.ns(row.idle),
+                "longest_idle_ns": known.ns(row.longest_idle),
+                "longest_life_ns": known.ns(row.longest_life),
+            })
+        };
+        let rows = self.all();
+        let rows = rows.sorted();
+        let shown: Vec<Value> = rows.iter().take(self.limit.unwrap_or(usize::MAX)).map(row).collect();
+        json!({ "futures": shown })
+    }
+}

@@ -1,0 +1,361 @@
+//! The joining itself.
+
+use super::{End, NEW, PANICKED, READY, Role, Seen, Span};
+use calltap_names::is_type;
+use calltap_trace::{FutureValues, ThreadId};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+/// Results that say as much as `Poll`'s own numbers can: 0 and 1, and one or two more if the result holds such a small thing itself.
+const SMALL: u64 = 3;
+/// No address is as low.
+const LOWEST: u64 = 4096;
+
+/// What the results of a type's polls are like.
+#[derive(Clone, Copy, Debug, Default)]
+struct Results {
+    /// They are written to where the caller says.
+    elsewhere: bool,
+    /// The largest of their lowest bytes.
+    largest: u64,
+}
+
+/// A future that is not over.
+struct Open {
+    kind: u32,
+    span: Span,
+    /// Those that it was the first to poll.
+    children: Vec<(u32, u64)>,
+    /// Its parent was over then.
+    left: Option<u64>,
+    /// Its last poll is known to have left it waiting.
+    waits: bool,
+}
+
+/// A poll that goes on.
+struct Level {
+    seen: Seen,
+    /// The future: where it is, and its span.
+    span: Option<Id>,
+    /// A task, and none of its futures was seen in it yet.
+    bare: bool,
+}
+
+/// Process and address, and the number of the span.
+type Id = ((u32, u64), u64);
+
+/// The end of a poll: the first in time comes first, of these the innermost.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Ending(Reverse<u64>, u32, ThreadId);
+
+/// Takes what is seen and makes spans of it.
+#[derive(Default)]
+pub struct Joiner {
+    roles: Vec<Role>,
+    /// Types by [`Role::key`], and those of roles.
+    kinds: HashMap<String, u32>,
+    kind_of: Vec<u32>,
+    results: Vec<Results>,
+    drops: HashMap<(u32, u32), bool>,
+    waiting: Vec<Seen>,
+    lanes: HashMap<ThreadId, Vec<Level>>,
+    endings: BinaryHeap<Ending>,
+    open: HashMap<(u32, u64), Vec<Open>>,
+    next: u64,
+    /// Every poll is kept with its span.
+    keeps_polls: bool,
+}
+
+impl Joiner {
+    /// Keeps the times of every poll.
+    pub fn keeping_polls(self) -> Joiner {
+        Joiner { keeps_polls: true, ..self }
+    }
+
+    /// A number for a role.
+    pub fn role(&mut self, role: &Role) -> u32 {
+        let new = self.kinds.len() as u32;
+        let kind = *self.kinds.entry(role.key.clone()).or_insert(new);
+        if kind == new {
+            self.results.push(Results::default());
+        }
+        self.roles.push(role.clone());
+        self.kind_of.push(kind);
+        self.roles.len() as u32 - 1
+    }
+
+    /// Something happened.
+    pub fn seen(&mut self, seen: Seen) {
+        self.waiting.push(seen);
+    }
+
+    /// Those that are not over.
+    pub fn open(&self) -> impl Iterator<Item = &Span> {
+        self.open.values().flatten().map(|open| &open.span)
+    }
+
+    /// Joins everything that began before some time; those that are over go to `ended`. Nothing older is seen later on.
+    pub fn settle(&mut self, before: u64, ended: &mut dyn FnMut(Span)) {
+        let mut all = std::mem::take(&mut self.waiting);
+        all.iter().for_each(|seen| self.learn(seen));
+        all.sort_by_key(|seen| (seen.ticks.0, seen.depth));
+        let now = all.partition_point(|seen| seen.ticks.0 < before);
+        self.waiting = all.split_off(now);
+        for seen in all {
+            self.end_until(seen.ticks.0, Some((seen.thread, seen.depth)), ended);
+            self.begin(seen, ended);
+        }
+    }
+
+    /// Nothing more comes. What is not over goes to `ended`, too.
+    pub fn finish(&mut self, ended: &mut dyn FnMut(Span)) {
+        self.settle(u64::MAX, ended);
+        self.end_until(u64::MAX, None, ended);
+        let mut left: Vec<Open> = std::mem::take(&mut self.open).into_values().flatten().collect();
+        left.sort_by_key(|open| open.span.id);
+        for Open { mut span, left, waits, .. } in left {
+            span.how = match left {
+                _ if !waits => End::Unknown,
+                // (Who owned it is over, and nobody has polled it since.)
+                Some(_) => End::Dropped,
+                None => End::Waiting,
+            };
+            until(&mut span, left.filter(|_| waits).unwrap_or(0));
+            ended(span);
+        }
+    }
+
+    fn values(&self, seen: &Seen) -> FutureValues {
+        self.roles[seen.role as usize].values
+    }
+
+    fn learn(&mut self, seen: &Seen) {
+        use FutureValues::{Inlined, Told, Written};
+        let is_plain = matches!(self.values(seen), Written | Inlined | Told { .. });
+        let Some(result) = seen.after.filter(|_| is_plain) else { return };
+        let results = &mut self.results[self.kind_of[seen.role as usize] as usize];
+        if result >= LOWEST && Some(result) == seen.before[0] {
+            results.elsewhere = true;
+        } else {
+            results.largest = results.largest.max(result & 0xFF);
+        }
+    }
+
+    /// Ends polls that were over then. `next` is what begins at that very time: it may be a part of some.
+    fn end_until(&mut self, now: u64, next: Option<(ThreadId, u32)>, ended: &mut dyn FnMut(Span)) {
+        let mut around = Vec::new();
+        while let Some(ending) = self.endings.pop() {
+            let Ending(Reverse(end), depth, thread) = ending;
+            if end > now {
+                self.endings.push(ending);
+                break;
+            }
+            if end == now && next.is_some_and(|next| next.0 == thread && next.1 > depth) {
+                around.push(ending);
+                continue;
+            }
+            let level = self.lanes.get_mut(&thread).and_then(Vec::pop);
+            level.into_iter().for_each(|level| self.end(level, ended));
+        }
+        self.endings.extend(around);
+    }
+
+    fn begin(&mut self, seen: Seen, ended: &mut dyn FnMut(Span)) {
+        let values = self.values(&seen);
+        if values == FutureValues::Dropped {
+            self.dropped(&seen, ended);
+            return;
+        }
+        let lane = self.lanes.entry(seen.thread).or_default();
+        let bare = values == FutureValues::Task;
+        let below = lane.last_mut();
+        let parent = below.as_ref().and_then(|level| level.span);
+        // (The first future in a task is what was spawned.)
+        let spawned = below.and_then(|level| {
+            let is_first = std::mem::replace(&mut level.bare, false);
+            level.seen.before[0].filter(|_| is_first)
+        });
+        let task = if values == FutureValues::TaskState { seen.before[0] } else { spawned };
+        let span = if bare { None } else { self.polled(&seen, parent, task, ended) };
+        self.endings.push(Ending(Reverse(seen.ticks.1), seen.depth, seen.thread));
+        self.lanes.entry(seen.thread).or_default().push(Level { seen, span, bare });
+    }
+
+    /// A poll is over. A task none of whose futures can be seen is one itself.
+    fn end(&mut self, level: Level, ended: &mut dyn FnMut(Span)) {
+        let Level { seen, mut span, bare } = level;
+        if bare {
+            span = self.polled(&seen, None, seen.before[0], ended);
+        }
+        let (Some((place, id)), Some((_, _, ready))) = (span, self.read(&seen)) else { return };
+        let keeps_polls = self.keeps_polls;
+        let panicked =
+            seen.unwound || seen.after == Some(PANICKED) && self.values(&seen) == FutureValues::State;
+        let Some(all) = self.open.get_mut(&place) else { return };
+        let Some(at) = all.iter().position(|open| open.span.id == id) else { return };
+        let Open { span, waits, .. } = &mut all[at];
+        poll_ends(span, seen.ticks.0, seen.ticks.1, seen.thread, keeps_polls);
+        *waits = ready == Some(false);
+        if panicked || ready == Some(true) {
+            span.how = if panicked { End::Panicked } else { End::Ready };
+            let open = all.swap_remove(at);
+            self.close(open, ended);
+        }
+    }
+
+    /// What the result of a poll says, as far as it is one of a few numbers: the last of them is `Pending`.
+    fn is_ready(&self, seen: &Seen) -> Option<bool> {
+        let pending = self.results[self.kind_of[seen.role as usize] as usize].largest.max(1);
+        let code = seen.after.map(|result| result & 0xFF).filter(|_| pending <= SMALL);
+        code.map(|code| code != pending)
+    }
+
+    /// Address, whether it is known to be a new one, and how the poll ended if that is known.
+    fn read(&self, seen: &Seen) -> Option<(u64, Option<bool>, Option<bool>)> {
+        let [first, second] = seen.before;
+        let results = self.results[self.kind_of[seen.role as usize] as usize];
+        Some(match self.values(seen) {
+            FutureValues::Told { pending, equal, elsewhere } if elsewhere || !results.elsewhere => {
+                let ready = seen.told.map(|told| (told == pending) != equal);
+                (if elsewhere { second? } else { first? }, None, ready)
+            }
+            FutureValues::Told { .. } => (second?, None, None),
+            FutureValues::Written if results.elsewhere => (second?, None, None),
+            FutureValues::Written => (first?, None, self.is_ready(seen)),
+            FutureValues::Inlined => (first?, second.map(|state| state == NEW), self.is_ready(seen)),
+            FutureValues::State => {
+                let ready = seen.after.filter(|state| *state != NEW).map(|state| state == READY);
+                (first?, second.map(|state| state == NEW), ready)
+            }
+            FutureValues::TaskState => (first?, second.map(|state| state == NEW), None),
+            FutureValues::Task | FutureValues::Dropped => (first?, None, None),
+        })
+    }
+
+    /// Joins a poll that begins to its future.
+    fn polled(
+        &mut self,
+        seen: &Seen,
+        parent: Option<Id>,
+        task: Option<u64>,
+        ended: &mut dyn FnMut(Span),
+    ) -> Option<Id> {
+        let (address, new, _) = self.read(seen)?;
+        let (kind, place) = (self.kind_of[seen.role as usize], (seen.process, address));
+        let all = self.open.entry(place).or_default();
+        let known = all.iter().position(|open| open.kind == kind).map(|at| all.swap_remove(at));
+        let mut open = match known {
+            Some(open) if new != Some(true) => open,
+            // (Another one has its address: when the one before was over was not seen.)
+            other => {
+                if let Some(mut before) = other {
+                    before.span.how = if before.waits { End::Dropped } else { End::Unknown };
+                    until(&mut before.span, before.left.filter(|_| before.waits).unwrap_or(0));
+                    self.close(before, ended);
+                }
+                self.new_span(seen, address, parent, new == Some(false))
+            }
+        };
+        open.left = None;
+        let span = &mut open.span;
+        until(span, seen.ticks.0);
+        span.polls += 1;
+        span.task = span.task.or(task);
+        if !span.threads.contains(&seen.thread) {
+            span.threads.push(seen.thread);
+        }
+        let id = span.id;
+        self.open.entry(place).or_default().push(open);
+        Some((place, id))
+    }
+
+    fn new_span(&mut self, seen: &Seen, address: u64, parent: Option<Id>, began_earlier: bool) -> Open {
+        self.next += 1;
+        if let Some((at, id)) = parent
+            && let Some(parent) = self.open.get_mut(&at).into_iter().flatten().find(|open| open.span.id == id)
+        {
+            parent.children.push((seen.process, address));
+        }
+        let span = Span {
+            id: self.next,
+            name: self.roles[seen.role as usize].name.clone(),
+            process: seen.process,
+            address,
+            task: None,
+            parent: parent.map(|(_, id)| id),
+            start: seen.ticks.0,
+            end: seen.ticks.0,
+            began_earlier,
+            how: End::Waiting,
+            polls: 0,
+            busy: 0,
+            longest_poll: 0,
+            idle: 0,
+            longest_idle: 0,
+            threads: Vec::new(),
+            all_polls: Vec::new(),
+        };
+        let kind = self.kind_of[seen.role as usize];
+        Open { kind, span, children: Vec::new(), left: None, waits: false }
+    }
+
+    /// A future is over; so are those that it owned, and what these owned, unless somebody else polls them once more.
+    fn close(&mut self, over: Open, ended: &mut dyn FnMut(Span)) {
+        let (id, end) = (over.span.id, over.span.end);
+        let mut owned: Vec<((u32, u64), u64)> = over.children.into_iter().map(|place| (place, id)).collect();
+        while let Some((place, owner)) = owned.pop() {
+            let children = self.open.get_mut(&place).into_iter().flatten();
+            for child in children.filter(|child| child.span.parent == Some(owner) && child.left.is_none()) {
+                child.left = Some(end);
+                owned.extend(child.children.iter().map(|place| (*place, child.span.id)));
+            }
+        }
+        ended(over.span);
+    }
+
+    fn dropped(&mut self, seen: &Seen, ended: &mut dyn FnMut(Span)) {
+        let Some(address) = seen.before[0] else { return };
+        let Some(all) = self.open.get_mut(&(seen.process, address)) else { return };
+        let role = &self.roles[seen.role as usize];
+        let mut is_it = |open: &Open| {
+            *self
+                .drops
+                .entry((seen.role, open.kind))
+                .or_insert_with(|| role.drops.iter().any(|dropped| is_type(&open.span.name, dropped)))
+        };
+        let Some(at) = all.iter().position(&mut is_it) else { return };
+        let mut open = all.swap_remove(at);
+        // (A panic drops it while its poll is left.)
+        let lane = self.lanes.get(&seen.thread).into_iter().flatten();
+        let left = lane.rev().find(|level| level.span.is_some_and(|(_, id)| id == open.span.id));
+        if let Some(left) = left.filter(|left| left.seen.unwound) {
+            poll_ends(&mut open.span, left.seen.ticks.0, seen.ticks.0, seen.thread, self.keeps_polls);
+            open.span.how = End::Panicked;
+        } else if open.waits {
+            until(&mut open.span, seen.ticks.0);
+            open.span.how = End::Dropped;
+        } else {
+            open.span.how = End::Unknown;
+        }
+        self.close(open, ended);
+    }
+}
+
+/// Adds a poll that is over.
+fn poll_ends(span: &mut Span, start: u64, end: u64, thread: ThreadId, keep: bool) {
+    let time = end.saturating_sub(start);
+    span.end = span.end.max(end);
+    span.busy += time;
+    span.longest_poll = span.longest_poll.max(time);
+    if keep {
+        span.all_polls.push((start, end, thread));
+    }
+}
+
+/// It has been idle since its last poll.
+fn until(span: &mut Span, now: u64) {
+    let idle = now.saturating_sub(span.end);
+    span.idle += idle;
+    span.longest_idle = span.longest_idle.max(idle);
+    span.end = span.end.max(now);
+}

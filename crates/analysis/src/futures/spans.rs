@@ -1,0 +1,50 @@
+//! All futures of a recording.
+
+use super::{Joiner, Role, Span};
+use crate::Source;
+use crate::answers::{Function, Known, Listener, Over, Question, seen_future};
+use serde_json::Value;
+use std::collections::HashMap;
+
+/// Keeps every span.
+#[derive(Default)]
+struct All {
+    joiner: Joiner,
+    roles: HashMap<Function, Option<u32>>,
+    spans: Vec<Span>,
+}
+
+impl Question for All {
+    fn over(&mut self, known: &mut Known, over: &Over<'_>) {
+        let number = |role: &Role| self.joiner.role(role);
+        let role = self.roles.entry(over.function).or_insert_with(|| known.role(over.function).map(number));
+        if let Some(role) = *role {
+            self.joiner.seen(seen_future(known, over, role));
+        }
+    }
+
+    fn finish(&mut self, _: &Known) {
+        self.joiner.finish(&mut |span| self.spans.push(span));
+    }
+
+    fn text(&self, _: &Known) -> String {
+        String::new()
+    }
+
+    fn json(&self, _: &Known) -> Value {
+        Value::Null
+    }
+}
+
+/// The futures of a recording with all their polls, in the order in which they began. None are there unless it was made for that.
+pub fn spans(source: &dyn Source) -> Vec<Span> {
+    if !source.meta().sites.iter().any(|site| Role::of(site).is_some()) {
+        return Vec::new();
+    }
+    let all = All { joiner: Joiner::default().keeping_polls(), ..All::default() };
+    let mut listener = Listener::new(Known::new(Vec::new(), false, None), all);
+    listener.read(source, None, &mut |_| false);
+    let mut spans = listener.question.spans;
+    spans.sort_by_key(|span| (span.start, span.id));
+    spans
+}

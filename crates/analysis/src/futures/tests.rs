@@ -1,0 +1,127 @@
+//! What is made of polls.
+
+use super::*;
+
+const STATE: u32 = 0;
+const DROP: u32 = 1;
+const OUTER: u32 = 2;
+const WRITTEN: u32 = 3;
+
+fn joiner() -> Joiner {
+    let mut joiner = Joiner::default();
+    for (values, key, drops) in [
+        (FutureValues::State, "inner", vec![]),
+        (FutureValues::Dropped, "drop", vec!["inner".to_owned()]),
+        (FutureValues::State, "outer", vec![]),
+        (FutureValues::Written, "written", vec![]),
+    ] {
+        joiner.role(&Role { values, key: key.into(), name: key.into(), drops });
+    }
+    joiner
+}
+
+/// Thread, role, depth, times, address, what was read before and after.
+type Line = (u32, u32, u32, (u64, u64), u64, Option<u64>, Option<u64>);
+
+/// What comes of polls, whatever the order in which they are told of: name, polls, busy, idle, end, in the order in which they began.
+fn check(lines: &[Line], expected: &[(&str, u64, u64, u64, End)]) {
+    for turn in 0..lines.len() {
+        let (mut joiner, mut spans) = (joiner(), Vec::new());
+        let rotated = lines.iter().cycle().skip(turn).take(lines.len());
+        for (thread, role, depth, ticks, address, before, after) in rotated.copied() {
+            joiner.seen(Seen {
+                process: 0,
+                thread: ThreadId(thread),
+                role,
+                ticks,
+                depth,
+                unwound: before == Some(9),
+                before: [Some(address), before.filter(|state| *state != 9).or(Some(3))],
+                after,
+                told: None,
+            });
+        }
+        joiner.finish(&mut |span| spans.push(span));
+        spans.sort_by_key(|span| span.id);
+        let found: Vec<_> = spans
+            .iter()
+            .map(|span| (span.name.as_str(), span.polls, span.busy, span.idle, span.how))
+            .collect();
+        assert_eq!(found, expected, "begun with line {turn}");
+    }
+}
+
+#[test]
+fn polls_by_several_threads_are_one_future() {
+    check(
+        &[
+            (1, STATE, 0, (10, 12), 0x100, Some(0), Some(3)),
+            (2, STATE, 0, (20, 25), 0x100, Some(3), Some(3)),
+            (1, STATE, 0, (30, 31), 0x100, Some(3), Some(1)),
+        ],
+        &[("inner", 3, 8, 13, End::Ready)],
+    );
+}
+
+#[test]
+fn another_one_at_the_same_address_is_another_one() {
+    check(
+        &[
+            (1, STATE, 0, (10, 12), 0x100, Some(0), Some(1)),
+            (1, STATE, 0, (20, 22), 0x100, Some(0), Some(3)),
+            (1, STATE, 0, (30, 32), 0x100, Some(0), Some(4)),
+            (1, DROP, 0, (40, 41), 0x100, None, None),
+        ],
+        &[("inner", 1, 2, 0, End::Ready), ("inner", 1, 2, 0, End::Dropped), ("inner", 1, 2, 8, End::Dropped)],
+    );
+}
+
+#[test]
+fn what_a_future_owned_is_dropped_with_it() {
+    // (The first of a future's own is where it is itself.)
+    check(
+        &[
+            (1, OUTER, 0, (10, 20), 0x100, Some(0), Some(3)),
+            (1, STATE, 1, (11, 12), 0x100, Some(0), Some(3)),
+            (1, OUTER, 0, (50, 60), 0x100, Some(3), Some(1)),
+            (1, STATE, 1, (50, 51), 0x100, Some(3), Some(3)),
+        ],
+        &[("outer", 2, 20, 30, End::Ready), ("inner", 2, 2, 47, End::Dropped)],
+    );
+}
+
+#[test]
+fn a_panic_drops_it_while_it_is_polled() {
+    check(
+        &[(1, STATE, 0, (10, 30), 0x100, Some(9), None), (1, DROP, 1, (20, 21), 0x100, None, None)],
+        &[("inner", 1, 10, 0, End::Panicked)],
+    );
+}
+
+#[test]
+fn results_are_read_as_far_as_they_tell() {
+    check(
+        &[
+            (1, WRITTEN, 0, (10, 11), 0x2000, Some(7), Some(1)),
+            (1, WRITTEN, 0, (20, 21), 0x2000, Some(7), Some(0xFF00)),
+            (1, WRITTEN, 0, (30, 31), 0x2000, Some(7), Some(1)),
+        ],
+        &[("written", 2, 2, 9, End::Ready), ("written", 1, 1, 0, End::Waiting)],
+    );
+    // Where two is the largest, that is the one which waits.
+    check(
+        &[
+            (1, WRITTEN, 0, (10, 11), 0x2000, Some(7), Some(2)),
+            (1, WRITTEN, 0, (20, 21), 0x2000, Some(7), Some(1)),
+        ],
+        &[("written", 2, 2, 9, End::Ready)],
+    );
+    // A result that lies elsewhere: the future is the second argument.
+    check(
+        &[
+            (1, WRITTEN, 0, (10, 11), 0x9000, Some(0x2000), Some(0x9000)),
+            (1, WRITTEN, 0, (20, 21), 0x9100, Some(0x2000), Some(0x9100)),
+        ],
+        &[("written", 2, 2, 9, End::Unknown)],
+    );
+}

@@ -1,0 +1,188 @@
+//! Futures of programs in Rust: what is shown of them is what the program counted, however it was built.
+
+use calltap_e2e::{Expect, GCC, Program, calltap_run, compile, compile_cargo, one_line, record};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// As most people build, without debugging information; and unoptimised, with it and with the newer names.
+fn programs() -> impl Iterator<Item = Program> {
+    let builds: [(&[&str], &str); 2] = [(&["--release"], ""), (&[], "-Csymbol-mangling-version=v0")];
+    builds.into_iter().filter_map(|(flags, rustflags)| compile_cargo("futures", flags, rustflags))
+}
+
+/// What the program said: of each type futures, polls, ready, panicked; and how long some waited.
+fn said(stdout: &str) -> (BTreeMap<String, Vec<u64>>, BTreeMap<String, u64>) {
+    let numbers = |words: &[&str]| words.iter().map(|word| word.parse().expect("a number")).collect();
+    let (mut futures, mut least) = (BTreeMap::new(), BTreeMap::new());
+    for line in stdout.lines() {
+        match line.split(' ').collect::<Vec<_>>()[..] {
+            ["future", name, ref rest @ ..] => drop(futures.insert(name.to_owned(), numbers(rest))),
+            ["least", name, time] => drop(least.insert(name.to_owned(), time.parse().expect("a number"))),
+            _ => {}
+        }
+    }
+    assert!(futures.len() > 5, "{stdout}");
+    (futures, least)
+}
+
+/// The type of the program's own of that name: an async function, or a structure.
+fn is_of(future: &str, name: &str) -> bool {
+    let plain = future.replace("{closure#0}", "{{closure}}");
+    plain == format!("futures::{name}::{{{{closure}}}}") || plain == format!("futures::{name}")
+}
+
+fn check(answer: &Value, stdout: &str, what: &str) {
+    let (futures, least) = said(stdout);
+    let rows = answer["futures"].as_array().expect("rows");
+    for (name, expected) in &futures {
+        let row = rows.iter().find(|row| is_of(row["future"].as_str().unwrap_or_default(), name));
+        let row = row.unwrap_or_else(|| panic!("{what}: no row for {name}: {answer}"));
+        let number = |key: &str| row[key].as_u64().expect(key);
+        let found = ["futures", "polls", "ready", "panicked"].map(number);
+        assert_eq!(found, expected[..], "{what}: {name}: {row}");
+        let [all, _, ready, panicked] = found;
+        assert_eq!(number("dropped"), all - ready - panicked, "{what}: {name}: {row}");
+        let waited = least.get(name).copied().unwrap_or(0);
+        assert!(number("idle_ns") >= waited, "{what}: {name} waited for {waited} ns at least: {row}");
+        assert!(number("longest_idle_ns") <= number("longest_life_ns"), "{what}: {row}");
+    }
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+#[test]
+fn what_is_shown_is_what_the_program_counted() {
+    for program in programs() {
+        let recording = record(&program, &["--async"], &Expect::default());
+        assert!(recording.run.status.success(), "{}", recording.run.stderr);
+        let trace = recording.trace.to_string_lossy().into_owned();
+        let answer = json(&calltap_run(&["futures", "--json", "-i", &trace]).stdout);
+        check(&answer, &recording.run.stdout, &program.name);
+
+        let lines = calltap_run(&["futures", "--each", "--json", "-i", &trace]).stdout;
+        let spans: Vec<Value> = lines.lines().map(json).filter(|span| span["calltap_future"] == 1).collect();
+        check_spans(&spans, &program.name);
+        check_chrome(&trace, &spans, &program.name);
+    }
+}
+
+/// Every future begins and ends in Chrome's format, as an asynchronous event with its polls in it.
+fn check_chrome(trace: &str, spans: &[Value], what: &str) {
+    let run = calltap_run(&["export", "--to", "chrome", "-i", trace]);
+    let exported = json(&run.stdout);
+    let events = exported["traceEvents"].as_array().expect("events");
+    let mut open: BTreeMap<&str, Vec<(&Value, f64)>> = BTreeMap::new();
+    let (mut futures, mut polls) = (Vec::new(), 0);
+    for event in events.iter().filter(|event| event["cat"] == "future") {
+        let stack = open.entry(event["id"].as_str().expect("an id")).or_default();
+        let time = event["ts"].as_f64().expect("a time");
+        if event["ph"] == "b" {
+            stack.push((&event["name"], time));
+            continue;
+        }
+        let (name, began) = stack.pop().expect("a beginning");
+        assert!(*name == event["name"] && began <= time, "{what}: {event}");
+        polls += u64::from(*name == "poll" && stack.len() == 1);
+        futures.extend(stack.is_empty().then(|| name.as_str().expect("a name")));
+    }
+    assert!(open.values().all(Vec::is_empty), "{what}: some do not end");
+    let mut expected: Vec<&str> = spans.iter().filter_map(|span| span["future"].as_str()).collect();
+    futures.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(futures, expected, "{what}");
+    assert_eq!(polls, spans.iter().filter_map(|span| span["polls"].as_u64()).sum::<u64>(), "{what}");
+}
+
+/// What must hold of each future, whatever it does.
+fn check_spans(spans: &[Value], what: &str) {
+    let number = |span: &Value, key: &str| span[key].as_u64().unwrap_or_else(|| panic!("{what}: {key}"));
+    let name = |span: &Value| span["future"].as_str().expect("a name").to_owned();
+    for span in spans {
+        // (Each is cut to nanoseconds by itself.)
+        let (life, parts) = (
+            number(span, "end_ns") - number(span, "start_ns"),
+            number(span, "busy_ns") + number(span, "idle_ns"),
+        );
+        assert!(life.abs_diff(parts) < 10, "{what}: busy and idle are all there is: {span}");
+        assert!(span["threads"].as_array().is_some_and(|threads| !threads.is_empty()), "{what}: {span}");
+    }
+    // Five of one type had the same address, one after the other.
+    let dropped: Vec<&Value> = spans.iter().filter(|span| is_of(&name(span), "endless")).collect();
+    assert!((5..=7).contains(&dropped.len()), "{what}: {dropped:?}");
+    assert!(dropped.iter().all(|span| span["end"] == "dropped"), "{what}: {dropped:?}");
+    // A task is named by what was spawned, and those that were polled in it know.
+    let tasks: Vec<&Value> = spans.iter().filter(|span| !span["task"].is_null()).collect();
+    let of = |wanted: &str| tasks.iter().filter(|span| name(span).contains(wanted)).count();
+    assert_eq!(of("timed_out"), 1, "{what}: {tasks:?}");
+    assert!(of("main::") >= 51, "{what}: {} blocks were spawned", of("main::"));
+    let by_id = |id: &Value| spans.iter().find(|span| span["id"] == *id);
+    for span in spans.iter().filter(|span| is_of(&name(span), "recursive")) {
+        let parent = by_id(&span["parent"]).unwrap_or_else(|| panic!("{what}: who polled it? {span}"));
+        assert!(parent["start_ns"].as_u64() <= span["start_ns"].as_u64(), "{what}: {span} in {parent}");
+    }
+}
+
+#[test]
+fn answers_come_without_a_file_as_well() {
+    for program in programs().take(1) {
+        let place = program.directory().join("answer");
+        let (place, path) =
+            (place.to_string_lossy().into_owned(), program.path.to_string_lossy().into_owned());
+        let run = calltap_run(&["futures", "--json", "-o", &place, "--", &path]);
+        assert!(run.status.success(), "{}", run.stderr);
+        let answer = json(&std::fs::read_to_string(&place).expect("an answer"));
+        check(&answer, &run.stdout, &program.name);
+        let run = calltap_run(&["futures", "futures::large*", "--json", "-o", &place, "--", &path]);
+        let answer = json(&std::fs::read_to_string(&place).expect("an answer"));
+        assert_eq!(answer["futures"].as_array().map(Vec::len), Some(1), "{answer}: {}", run.stderr);
+    }
+}
+
+#[test]
+fn of_a_process_that_runs_and_waits_most_of_the_time() {
+    for program in programs().take(1) {
+        let mut command = Command::new(&program.path);
+        let mut child =
+            command.arg("serve").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the program");
+        let mut output = BufReader::new(child.stdout.take().expect("piped"));
+        let mut line = String::new();
+        output.read_line(&mut line).expect("a line");
+        assert_eq!(line, "serving\n");
+        let (pid, start) = (child.id().to_string(), Instant::now());
+        loop {
+            let run = calltap_run(&["futures", "-p", &pid, "--duration", "1s", "--json"]);
+            assert!(run.status.success(), "{}", run.stderr);
+            let answer = json(&run.stdout);
+            let rows = answer["futures"].as_array().expect("rows");
+            let served = rows.iter().find(|row| is_of(row["future"].as_str().unwrap_or_default(), "serving"));
+            if served.is_some_and(|row| row["ready"].as_u64() > Some(0) && row["tasks"] == row["futures"]) {
+                break;
+            }
+            assert!(start.elapsed() < Duration::from_secs(60), "{answer}: {}", run.stderr);
+        }
+        drop(child.stdin.take());
+        line.clear();
+        output.read_line(&mut line).expect("a line");
+        assert_eq!(line, "served\n");
+        assert!(child.wait().expect("our own child").success());
+    }
+}
+
+#[test]
+fn where_there_are_none_this_is_said_in_one_line() {
+    let program = compile(GCC, &["chain.c"], &[]);
+    let path = program.path.to_string_lossy().into_owned();
+    let run = calltap_run(&["futures", "--", &path]);
+    one_line(&run, &["nothing polls futures"]);
+    let recording = record(&program, &[], &Expect { uncounted: true, ..Expect::default() });
+    let trace = recording.trace.to_string_lossy().into_owned();
+    let run = calltap_run(&["futures", "-i", &trace]);
+    one_line(&run, &["without --async"]);
+    let run = calltap_run(&["record", "--async", "--tracer", "profile", "--", &path]);
+    one_line(&run, &["--async and the profile tracer"]);
+}
