@@ -26,7 +26,7 @@ pub mod values;
 /// First word of the control file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"calltap\0");
 /// Raised with every change of a layout in this crate.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// Bytes of a path between the two sides.
 pub const PATH_MAX: usize = 256;
@@ -185,7 +185,7 @@ pub struct ProcessEntry {
     /// Where everything is in it.
     pub image: Image,
     #[doc(hidden)]
-    pub _pad1: [AtomicU64; 20],
+    pub _pad1: [AtomicU64; 19],
 }
 
 /// Where the agent, and what it has found, are in a process. Forked children have it as their parent has; a program that is followed through

@@ -46,13 +46,20 @@ pub const PROFILE: u8 = 4;
 /// Besides: arguments, results, or a condition ([`crate::values`]).
 pub const VALUES: u8 = 8;
 
-/// Number of hooks: entries by what is wanted, at a function's entry and after a prologue, and exits; and as many in front of which values are read.
-pub const HOOK_COUNT: usize = 2 * PLAIN_HOOKS;
+/// Instead of all that: events of entries with their callers, of functions on stacks that have little room (Go's). Their return addresses are left alone.
+pub const SMALL_STACK: u8 = 16;
+
+/// Number of hooks: entries by what is wanted, at a function's entry and after a prologue, and exits; and as many in front of which values are read; and the one for small stacks.
+pub const HOOK_COUNT: usize = SMALL_STACK_HOOK + 1;
+const SMALL_STACK_HOOK: usize = 2 * PLAIN_HOOKS;
 /// Those that only record.
 const PLAIN_HOOKS: usize = 17;
 
 /// The hook that a stub calls when a function is entered.
 pub const fn entry_hook(wanted: u8, after_prologue: bool) -> usize {
+    if wanted & SMALL_STACK != 0 {
+        return SMALL_STACK_HOOK;
+    }
     let tracers = (wanted & !VALUES) as usize;
     tracers.saturating_sub(1) % 7 + if after_prologue { 7 } else { 0 } + values(wanted)
 }

@@ -20,7 +20,7 @@ mod steps;
 pub use audit::Audit;
 pub use batch::{Change, Failed, Fate, Text, carry_out};
 pub use bytes::Bytes;
-pub use copy::{Uncopied, copy, copy_room};
+pub use copy::{Uncopied, copy, copy_before, copy_room};
 pub use site::{Demand, Site, State, calls_out};
 pub use steps::{STEPS, Steps, Transition};
 
@@ -55,7 +55,10 @@ impl Wanted {
     /// Counts and times, summed up in the program.
     pub const PROFILE: Wanted = Wanted { hooks: stub::PROFILE, program: 0 };
 
-    /// Everything that there is to want, without values.
+    /// Events of entries, with their callers, on a stack that has little room: all that can be had of a Go function.
+    pub const SMALL_STACK: Wanted = Wanted { hooks: stub::SMALL_STACK, program: 0 };
+
+    /// Everything that there is to want of other functions, without values.
     pub fn all() -> impl Iterator<Item = Wanted> {
         (1..=7).map(|hooks| Wanted { hooks, program: 0 })
     }
@@ -77,7 +80,7 @@ impl Wanted {
 
     /// Are there events?
     pub fn records(self) -> bool {
-        self.hooks & (stub::FUNCTION | stub::GRAPH) != 0
+        self.hooks & (stub::FUNCTION | stub::GRAPH | stub::SMALL_STACK) != 0
     }
 
     /// As a number, but for the program.
@@ -87,6 +90,9 @@ impl Wanted {
 
     /// The one with a number and a program.
     pub fn from_number(number: u8, program: u16) -> Option<Wanted> {
+        if number == stub::SMALL_STACK {
+            return Some(Wanted::SMALL_STACK).filter(|_| program == 0);
+        }
         let wanted = Wanted::all().find(|wanted| wanted.hooks == number & !stub::VALUES)?;
         Some(wanted.reading(program)).filter(|wanted| wanted.hooks == number)
     }
@@ -216,9 +222,10 @@ pub fn is_after_prologue(form: &SiteForm) -> bool {
 /// The address of the first byte that a site's jump is written to.
 pub fn site_address(form: &SiteForm) -> Svma {
     match form {
-        SiteForm::Entry { at, .. } | SiteForm::Prologue { at, .. } | SiteForm::AfterPrologue { at, .. } => {
-            *at
-        }
+        SiteForm::Entry { at, .. }
+        | SiteForm::Prologue { at, .. }
+        | SiteForm::Checked { at, .. }
+        | SiteForm::AfterPrologue { at, .. } => *at,
         SiteForm::Prefix { prefix, .. } => *prefix,
         SiteForm::Beside { front, .. } => *front,
     }
@@ -229,6 +236,7 @@ pub fn body_address(form: &SiteForm) -> Svma {
     match form {
         SiteForm::Entry { at, old }
         | SiteForm::Prologue { at, old }
+        | SiteForm::Checked { at, old }
         | SiteForm::Beside { at, old, .. }
         | SiteForm::AfterPrologue { at, old } => Svma(at.0 + old.len() as u64),
         SiteForm::Prefix { entry, .. } => Svma(entry.0 + 2),

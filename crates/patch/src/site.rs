@@ -50,6 +50,8 @@ const PREFIX: u8 = 0x67;
 const NOP6: [u8; 6] = [PREFIX, 0x0F, 0x1F, 0x44, 0, 0];
 const NOP2: [u8; 2] = [0x66, 0x90];
 const NOP1: u8 = 0x90;
+/// Bytes of a stack check that a site keeps.
+const CHECKED: usize = 16;
 /// Bytes of a short jump.
 const SHORT: usize = NOP2.len();
 const RET: u8 = 0xC3;
@@ -164,7 +166,10 @@ pub fn calls_out(form: &SiteForm) -> bool {
         SiteForm::Entry { old, .. } | SiteForm::AfterPrologue { old, .. } => {
             matches!(old[..], [0xE8, ..] | [PREFIX, 0xE8, ..] | [0xFF, 0x15, ..])
         }
-        SiteForm::Prologue { .. } | SiteForm::Beside { .. } | SiteForm::Prefix { .. } => false,
+        SiteForm::Prologue { .. }
+        | SiteForm::Checked { .. }
+        | SiteForm::Beside { .. }
+        | SiteForm::Prefix { .. } => false,
     }
 }
 
@@ -190,6 +195,8 @@ impl Site {
             SiteForm::Entry { old, .. } => Site::whole(address, old, Kind::Jump),
             SiteForm::AfterPrologue { old, .. } => Site::whole(address, old, Kind::Call),
             SiteForm::Prologue { old, .. } => Site::prologue(address, old),
+            // (Compared as far as it can be written down; only the jump's bytes change.)
+            SiteForm::Checked { old, .. } => Site::prologue(address, &old[..old.len().min(CHECKED)]),
             SiteForm::Beside { front_old, old, .. } => {
                 Site::beside(address, &[&front_old[..], old].concat(), front_old.len())
             }
@@ -207,7 +214,10 @@ impl Site {
             SiteForm::Entry { at, old } | SiteForm::AfterPrologue { at, old } => {
                 Site::whole(bias.apply(*at), old, Kind::Call)
             }
-            SiteForm::Prologue { .. } | SiteForm::Beside { .. } | SiteForm::Prefix { .. } => None,
+            SiteForm::Prologue { .. }
+            | SiteForm::Checked { .. }
+            | SiteForm::Beside { .. }
+            | SiteForm::Prefix { .. } => None,
         }
     }
 

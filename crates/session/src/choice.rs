@@ -5,7 +5,7 @@ use crate::ftraced::Ftraced;
 use crate::loaded::{Typed, Wish};
 use crate::modules::Candidates;
 use calltap_patch::Wanted;
-use calltap_sites::Function;
+use calltap_sites::{Function, SiteForm};
 use calltap_trace::{TracerInfo, TracerKind};
 use calltap_values::{Known, Program, Trouble};
 use serde::{Deserialize, Serialize};
@@ -92,6 +92,8 @@ impl Words {
     }
 }
 
+const NOT_READ: &str = "it is a Go function, of which only the entry is traced";
+
 /// A selection.
 pub struct Choice {
     /// In the user's words.
@@ -116,6 +118,9 @@ impl Choice {
             TracerKind::Profile => Wanted::PROFILE,
         });
         let wanted = wanted.reduce(Wanted::and)?;
+        if let Some(SiteForm::Checked { .. }) = function.form {
+            return Some(self.entry(function, wanted));
+        }
         let known = || {
             // (What a compiler has made of a function for some of its callers takes other arguments than it says.)
             let is_altered = ALTERED.iter().any(|part| function.name.contains(part));
@@ -127,6 +132,17 @@ impl Choice {
             Ok(program) => (program, None),
             Err(why) => (None, Some(why)),
         };
-        Some(Wish { tracers, wanted, program, trouble })
+        Some(Wish { tracers, wanted, program, trouble, cut: false })
+    }
+
+    /// What can be had of it where only its entry can be traced: no returns and no sums, and nothing is read.
+    fn entry(&self, function: &Function, wanted: Wanted) -> Wish {
+        let tracers = self.selector.choose(function);
+        let sums = self.tracers.iter().filter(|tracer| tracer.kind == TracerKind::Profile);
+        let sums = sums.fold(0, |mask, tracer| mask | 1 << tracer.id);
+        let reads = !matches!(self.selector.values(function, &|| None), Ok(None));
+        let trouble = reads.then(|| Trouble::from(NOT_READ.to_owned()));
+        let cut = wanted != Wanted::FUNCTION;
+        Wish { tracers: tracers & !sums, wanted: Wanted::SMALL_STACK, program: None, trouble, cut }
     }
 }

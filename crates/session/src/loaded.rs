@@ -30,6 +30,8 @@ pub struct Wish {
     pub program: Option<Arc<Program>>,
     /// Why that cannot be.
     pub trouble: Option<Trouble>,
+    /// There is more that they want and cannot have: only its entry can be traced.
+    pub cut: bool,
 }
 
 /// Reads the debugging information of a function's file, if there is any.
@@ -518,7 +520,7 @@ impl Loaded {
         let binary = Arc::clone(&self.binary);
         let mut new = Vec::with_capacity(wishes.len());
         self.sites.reserve(wishes.len());
-        for (function, Wish { tracers, mut wanted, program, trouble: _ }) in wishes {
+        for (function, Wish { tracers, mut wanted, program, .. }) in wishes {
             let captured = program.as_ref().map(|program| Arc::clone(&program.captured));
             if let Some(program) = program {
                 wanted = wanted.reading(stubs.number_program(&program.words, records));
@@ -606,7 +608,9 @@ impl Loaded {
         let process = self.record.process;
         let inode = self.mapped.file.1;
         let copies = new.iter().filter_map(|new| match self.form(new.function)? {
-            SiteForm::Prologue { old, .. } | SiteForm::Beside { old, .. } => Some(copy_room(old)),
+            SiteForm::Prologue { old, .. } | SiteForm::Beside { old, .. } | SiteForm::Checked { old, .. } => {
+                Some(copy_room(old))
+            }
             _ => None,
         });
         let room = (new.len(), copies.sum());

@@ -202,7 +202,7 @@ impl Batch<'_, '_> {
         let id = self.owner.next;
         let after = calltap_patch::is_after_prologue(form);
         let site = bias.apply(calltap_patch::site_address(form));
-        let copy = match form {
+        let mut copy = match form {
             SiteForm::Prologue { at, old } | SiteForm::Beside { at, old, .. } => {
                 let code = calltap_patch::copy(old, bias.apply(*at), self.place()?).ok()?;
                 Some(self.put(&code)?)
@@ -214,7 +214,13 @@ impl Batch<'_, '_> {
         let body = copy.unwrap_or_else(|| bias.apply(calltap_patch::body_address(form)));
         let bytes = calltap_patch::stub_bytes(agent, at, body, wanted, after).ok()?;
         let entry = Avma(at.0 + calltap_patch::entry_offset(wanted, after) as u64);
-        let target = if self.near { entry } else { self.put(&calltap_patch::hop_bytes(entry))? };
+        let mut target = if self.near { entry } else { self.put(&calltap_patch::hop_bytes(entry))? };
+        if let SiteForm::Checked { at, old } = form {
+            // It is run in front of the stub.
+            let code = calltap_patch::copy_before(old, bias.apply(*at), self.place()?, target).ok()?;
+            target = self.put(&code)?;
+            copy = Some(target);
+        }
         if wanted.program() != 0 && self.owner.shared.assign_program(id, wanted.program()).is_err() {
             return None;
         }
