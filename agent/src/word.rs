@@ -13,6 +13,8 @@
 use crate::state::{Session, Thread};
 use core::arch::asm;
 #[cfg(feature = "placed")]
+use crate::sys;
+#[cfg(feature = "placed")]
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 #[cfg(not(feature = "placed"))]
@@ -58,7 +60,8 @@ fn own_id() -> u32 {
         asm!("mov {0:e}, dword ptr fs:[{1}]", out(reg) id, in(reg) OWNER_AT.load(Relaxed),
              options(nostack, readonly, preserves_flags));
     }
-    id
+    // (A thread of Go's runtime that has only begun: its hooks take the slow way until the runtime has asked for it, too.)
+    if id == 0 { sys::tid() } else { id }
 }
 
 /// What the calling thread's word is.

@@ -15,13 +15,12 @@
 //! call that comes by twice counts once. And no goroutine that is on no thread comes back to the middle of the jump: Go preempts none between the check's comparison and its
 //! branch (a point marked unsafe), and all that it preempts elsewhere come back to where an instruction of other forms of the check begins, behind the jump's five bytes.
 
-use std::collections::HashSet;
+use std::ops::Range;
 
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, MemorySize, Mnemonic, OpKind, Register,
 };
 
-use super::functions;
 use super::image::Image;
 use super::pclntab::{self, Entry};
 use super::{dynamic::Dynamic, lookup::Lookup};
@@ -41,6 +40,7 @@ const GUARDS: [u64; 2] = [0x10, 0x18];
 /// Where a thread has its `g`, counted from its thread pointer (found in a register in newer code).
 const G: u64 = -8i64 as u64;
 
+const UNKNOWN: &str = "not in Go's table of functions, as far as that can be read (Go 1.16 and later)";
 const NO_CHECK: &str = "a Go function that does not check its stack, which may have no room for a hook";
 
 /// Is it Go's linker that has made the file?
@@ -76,19 +76,22 @@ fn function(entry: &Entry<'_>) -> Function {
     }
 }
 
-/// Finds sites of the Go functions of a file; the others are left alone. The addresses of the Go functions.
+/// Finds sites of the Go functions of a file. The range of Go's code: the rest is C, and left alone. (Go's linker puts its code together; what cannot be told to be C is not.)
 pub(super) fn find(
     image: &Image<'_>,
     dynamic: &Dynamic<'_>,
     functions: &mut [Function],
     on_demand: bool,
-) -> HashSet<u64> {
+) -> Range<u64> {
     let entries = pclntab::functions(image, dynamic);
-    for function in functions.iter_mut().filter(|f| f.form.is_none() && !functions::is_part(f)) {
-        let Ok(n) = entries.binary_search_by_key(&function.address.0, |entry| entry.address) else {
-            continue;
-        };
-        match site(image, &entries[n]) {
+    let code = match (entries.first(), entries.last()) {
+        (Some(first), Some(last)) => first.address..last.address + last.size,
+        _ => 0..u64::MAX,
+    };
+    let of_go = |function: &&mut Function| function.form.is_none() && code.contains(&function.address.0);
+    for function in functions.iter_mut().filter(of_go) {
+        let entry = entries.binary_search_by_key(&function.address.0, |entry| entry.address);
+        match entry.map_err(|_| UNKNOWN).and_then(|n| site(image, &entries[n])) {
             Ok(form) => {
                 (function.kind, function.form, function.on_demand) =
                     (SiteKind::Prologue, Some(form), on_demand);
@@ -97,7 +100,7 @@ pub(super) fn find(
             Err(reason) => (function.kind, function.reason) = (SiteKind::None, reason.to_owned()),
         }
     }
-    entries.iter().map(|entry| entry.address).collect()
+    code
 }
 
 fn site(image: &Image<'_>, entry: &Entry<'_>) -> Result<SiteForm, &'static str> {

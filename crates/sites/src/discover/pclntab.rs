@@ -25,14 +25,16 @@ const MACHINE: [u8; 4] = [0, 0, 1, 8];
 const WORD: u64 = 8;
 /// Longer names are not taken.
 const LONGEST: usize = 1 << 16;
-/// The last functions of a table that is damaged are left out.
+/// So many places are tried where one may begin.
+const TRIED: usize = 16;
+/// Nor are there more functions. A table that is damaged anywhere is none.
 const MOST: u64 = 1 << 24;
 
 /// All functions of the table, in the order of their addresses; none if the file has no table that can be read.
 pub(super) fn functions<'d>(image: &Image<'d>, dynamic: &Dynamic<'d>) -> Vec<Entry<'d>> {
     let known = SECTIONS.iter().filter_map(|name| image.section(name)).map(|section| section.address);
     // (An external linker may have put it into a larger section.)
-    let searched = || image.segments.iter().flat_map(|segment| find(image, segment.address.0));
+    let searched = || image.segments.iter().flat_map(|segment| find(image, segment.address.0)).take(TRIED);
     let mut places = known.chain(std::iter::once_with(searched).flatten());
     places.find_map(|at| Table { image, dynamic, at }.functions()).unwrap_or_default()
 }
@@ -71,7 +73,7 @@ impl<'d> Table<'_, 'd> {
         let first = image.bytes(self.at, WORD)?;
         let layout = layout(first).filter(|_| first[4..] == MACHINE)?;
         let place = |word| self.at.checked_add(self.word(self.at + WORD * word)?);
-        let count = self.word(self.at + WORD)?.min(MOST);
+        let count = self.word(self.at + WORD).filter(|count| *count <= MOST)?;
         let names = image.tail(place(layout.names)?, u64::MAX);
         let list = place(layout.list)?;
         let text = if layout.distances { self.text()? } else { 0 };
@@ -89,13 +91,23 @@ impl<'d> Table<'_, 'd> {
                 false => self.word(list.checked_add((n * 2 + 1) * width)?)?,
             };
             let name = string(names, half(image, list.checked_add(record)?.checked_add(width)?)?, LONGEST)?;
-            let is_function = start < end && image.is_code(start) && !name.is_empty();
-            is_function.then_some(Entry { address: start, size: end - start, name })
+            (start <= end && image.is_code(start)).then_some(Entry {
+                address: start,
+                size: end - start,
+                name,
+            })
         };
-        let mut entries: Vec<Entry<'d>> = (0..count).map_while(entry).collect();
+        let mut entries: Vec<Entry<'d>> = (0..count).map(entry).collect::<Option<_>>()?;
         entries.sort_by_key(|entry| entry.address);
         entries.dedup_by_key(|entry| entry.address);
-        (!entries.is_empty()).then_some(entries)
+        // (A damaged table may have one name, or all code, many times.)
+        let names: usize = entries.iter().map(|entry| entry.name.len()).sum();
+        for n in 1..entries.len() {
+            let next = entries[n].address;
+            let entry = &mut entries[n - 1];
+            entry.size = entry.size.min(next - entry.address);
+        }
+        (!entries.is_empty() && names <= image.data.len().saturating_mul(8)).then_some(entries)
     }
 
     /// Where the Go code begins. (Go 1.26 does not say it here any more.)

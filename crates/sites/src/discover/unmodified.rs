@@ -2,8 +2,8 @@
 //!
 //! What is decided here is whether that can be done without anybody noticing, function by function, with a reason where it cannot.
 
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, HashSet};
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 use object::LittleEndian as Le;
@@ -40,12 +40,12 @@ pub fn find_prologues(data: &[u8], binary: &mut Binary) -> Result<(), Error> {
         names::add_names(binary, &table);
     }
     let on_demand = !binary.is_bare();
-    let of_go = match go::is_go(&image) {
+    let code_of_go = match go::is_go(&image) {
         true => {
             let dynamic = Dynamic::parse(&image, &mut Vec::new());
             go::find(&image, &dynamic, &mut binary.functions, on_demand)
         }
-        false => HashSet::new(),
+        false => 0..0,
     };
     let starts: Vec<u64> = binary.functions.iter().map(|function| function.address.0).collect();
     let sites: Vec<u64> = starts.iter().map(|start| skip_endbr(&image, *start)).collect();
@@ -64,7 +64,8 @@ pub fn find_prologues(data: &[u8], binary: &mut Binary) -> Result<(), Error> {
     for (n, (site, next)) in sites.iter().zip(nexts).enumerate() {
         let (before, rest) = binary.functions.split_at_mut(n);
         let Some(function) = rest.first_mut() else { break };
-        if function.form.is_some() || functions::is_part(function) || of_go.contains(&function.address.0) {
+        if function.form.is_some() || functions::is_part(function) || code_of_go.contains(&function.address.0)
+        {
             continue;
         }
         match finder.site(function, *site, next, before.last()) {
