@@ -185,7 +185,7 @@ pub struct ProcessEntry {
     /// Where everything is in it.
     pub image: Image,
     #[doc(hidden)]
-    pub _pad1: [AtomicU64; 19],
+    pub _pad1: [AtomicU64; 17],
 }
 
 /// Where the agent, and what it has found, are in a process. Forked children have it as their parent has; a program that is followed through

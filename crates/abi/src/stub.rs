@@ -46,19 +46,24 @@ pub const PROFILE: u8 = 4;
 /// Besides: arguments, results, or a condition ([`crate::values`]).
 pub const VALUES: u8 = 8;
 
-/// Instead of all that: events of entries with their callers, of functions on stacks that have little room (Go's). Their return addresses are left alone.
+/// On a stack that has little room (Go's): its return addresses are left alone, so there are events of entries only, and sums without times.
 pub const SMALL_STACK: u8 = 16;
 
-/// Number of hooks: entries by what is wanted, at a function's entry and after a prologue, and exits; and as many in front of which values are read; and the one for small stacks.
-pub const HOOK_COUNT: usize = SMALL_STACK_HOOK + 1;
-const SMALL_STACK_HOOK: usize = 2 * PLAIN_HOOKS;
+/// Number of hooks: entries by what is wanted, at a function's entry and after a prologue, and exits; as many in front of which values are read; and those for small stacks.
+pub const HOOK_COUNT: usize = SMALL_STACK_HOOKS + 3;
 /// Those that only record.
 const PLAIN_HOOKS: usize = 17;
+const SMALL_STACK_HOOKS: usize = 2 * PLAIN_HOOKS;
 
 /// The hook that a stub calls when a function is entered.
 pub const fn entry_hook(wanted: u8, after_prologue: bool) -> usize {
     if wanted & SMALL_STACK != 0 {
-        return SMALL_STACK_HOOK;
+        return SMALL_STACK_HOOKS
+            + match (wanted & FUNCTION != 0, wanted & PROFILE != 0) {
+                (_, false) => 0,
+                (false, true) => 1,
+                (true, true) => 2,
+            };
     }
     let tracers = (wanted & !VALUES) as usize;
     tracers.saturating_sub(1) % 7 + if after_prologue { 7 } else { 0 } + values(wanted)
@@ -71,6 +76,7 @@ const fn values(wanted: u8) -> usize {
 /// The hook that it calls when the function returns, where that is wanted.
 pub const fn exit_hook(wanted: u8) -> Option<usize> {
     match (wanted & GRAPH != 0, wanted & PROFILE != 0) {
+        _ if wanted & SMALL_STACK != 0 => None,
         (true, false) => Some(14 + values(wanted)),
         (false, true) => Some(15 + values(wanted)),
         (true, true) => Some(16 + values(wanted)),

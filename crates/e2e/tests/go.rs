@@ -17,6 +17,8 @@ fn asked(turn: usize) -> Vec<Flags> {
         vec!["--tracer", "function", "-F", "main.*"],
         vec!["-F", "main.*", "--clock", clock],
         vec!["--tracer", "function", "--tracer", "function_graph", "-F", "main.*"],
+        vec!["--tracer", "profile", "-F", "main.*"],
+        vec!["--tracer", "profile", "--tracer", "function", "--clock", clock],
     ]
 }
 
@@ -95,9 +97,8 @@ fn what_cannot_be_had_is_told_in_one_line() {
     let cut = told(&["-F", "main.*"]);
     assert_eq!(cut.len(), 1, "{cut:?}");
     assert!(cut[0].contains("only entries are recorded"), "{cut:?}");
-    let unread = told(&["-F", "main.leaf", "-A", "main.leaf:n"]);
-    assert_eq!(unread.len(), 1, "{unread:?}");
-    assert!(unread[0].contains("only the entry is traced"), "{unread:?}");
+    let run = calltap_run(&["record", "-o", "/dev/null", "-F", "main.leaf", "-A", "main.leaf", "--", &path]);
+    one_line(&run, &["main.leaf: it is a Go function, of which only the entry is traced"]);
 }
 
 // Go's own compiler, of which all is traced that can be.

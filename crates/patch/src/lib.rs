@@ -55,9 +55,6 @@ impl Wanted {
     /// Counts and times, summed up in the program.
     pub const PROFILE: Wanted = Wanted { hooks: stub::PROFILE, program: 0 };
 
-    /// Events of entries, with their callers, on a stack that has little room: all that can be had of a Go function.
-    pub const SMALL_STACK: Wanted = Wanted { hooks: stub::SMALL_STACK, program: 0 };
-
     /// Everything that there is to want of other functions, without values.
     pub fn all() -> impl Iterator<Item = Wanted> {
         (1..=7).map(|hooks| Wanted { hooks, program: 0 })
@@ -73,6 +70,12 @@ impl Wanted {
         if program == 0 { self } else { Wanted { hooks: self.hooks | stub::VALUES, program } }
     }
 
+    /// What can be had of it where the stack has little room, and no return address may be another: entries for calls, and counts.
+    pub fn on_small_stack(self) -> Wanted {
+        let entries = if self.records() { stub::FUNCTION } else { 0 };
+        Wanted { hooks: stub::SMALL_STACK | entries | self.hooks & stub::PROFILE, program: 0 }
+    }
+
     /// Which program reads values; 0: none does.
     pub fn program(self) -> u16 {
         self.program
@@ -80,7 +83,7 @@ impl Wanted {
 
     /// Are there events?
     pub fn records(self) -> bool {
-        self.hooks & (stub::FUNCTION | stub::GRAPH | stub::SMALL_STACK) != 0
+        self.hooks & (stub::FUNCTION | stub::GRAPH) != 0
     }
 
     /// As a number, but for the program.
@@ -90,8 +93,9 @@ impl Wanted {
 
     /// The one with a number and a program.
     pub fn from_number(number: u8, program: u16) -> Option<Wanted> {
-        if number == stub::SMALL_STACK {
-            return Some(Wanted::SMALL_STACK).filter(|_| program == 0);
+        if number & stub::SMALL_STACK != 0 {
+            let wanted = Wanted::all().map(Wanted::on_small_stack).find(|wanted| wanted.hooks == number)?;
+            return Some(wanted).filter(|_| program == 0);
         }
         let wanted = Wanted::all().find(|wanted| wanted.hooks == number & !stub::VALUES)?;
         Some(wanted.reading(program)).filter(|wanted| wanted.hooks == number)

@@ -119,7 +119,7 @@ impl Choice {
         });
         let wanted = wanted.reduce(Wanted::and)?;
         if let Some(SiteForm::Checked { .. }) = function.form {
-            return Some(self.entry(function, wanted));
+            return Some(self.entry(function, tracers, wanted));
         }
         let known = || {
             // (What a compiler has made of a function for some of its callers takes other arguments than it says.)
@@ -135,14 +135,11 @@ impl Choice {
         Some(Wish { tracers, wanted, program, trouble, cut: false })
     }
 
-    /// What can be had of it where only its entry can be traced: no returns and no sums, and nothing is read.
-    fn entry(&self, function: &Function, wanted: Wanted) -> Wish {
-        let tracers = self.selector.choose(function);
-        let sums = self.tracers.iter().filter(|tracer| tracer.kind == TracerKind::Profile);
-        let sums = sums.fold(0, |mask, tracer| mask | 1 << tracer.id);
+    /// What can be had of it where only its entry can be traced: nothing is read.
+    fn entry(&self, function: &Function, tracers: u32, wanted: Wanted) -> Wish {
         let reads = !matches!(self.selector.values(function, &|| None), Ok(None));
         let trouble = reads.then(|| Trouble::from(NOT_READ.to_owned()));
         let cut = wanted != Wanted::FUNCTION;
-        Wish { tracers: tracers & !sums, wanted: Wanted::SMALL_STACK, program: None, trouble, cut }
+        Wish { tracers, wanted: wanted.on_small_stack(), program: None, trouble, cut }
     }
 }

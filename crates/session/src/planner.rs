@@ -68,7 +68,8 @@ impl Values {
 }
 
 /// What is told where more was asked for.
-const CUT: &str = "of Go functions only entries are recorded: their stacks move, so no return can be traced";
+const CUT: &str =
+    "of Go functions only entries are recorded: their stacks move, so returns and times are not known";
 
 /// How long the agent may take to map what a plan says.
 const MAPPING: Duration = Duration::from_secs(5);
@@ -738,7 +739,7 @@ impl<'a> Planner<'a> {
                 let wish = (self.choose)(function, &typed)?;
                 values.borrow_mut().note(&wish, function);
                 let undecided = wish.trouble.as_ref().is_some_and(|trouble| trouble.undecided);
-                (!undecided && wish.tracers != 0).then_some(wish)
+                (!undecided).then_some(wish)
             };
             act(module, &wish, &mut self.stubs);
         }
