@@ -84,7 +84,7 @@ fn event_codes_are_the_return_addresses_of_the_hooks() {
 
 #[test]
 fn every_combination_of_tracers_has_hooks_of_its_own() {
-    let all = || Wanted::all().flat_map(|wanted| [wanted, wanted.reading(1)]);
+    let all = || Wanted::all().flat_map(|wanted| [wanted, wanted.reading(1), wanted.on_small_stack()]);
     let entries =
         all().flat_map(|wanted| [false, true].map(|after| stub::entry_hook(wanted.number(), after)));
     let exits = all().filter_map(|wanted| stub::exit_hook(wanted.number()));
@@ -92,6 +92,20 @@ fn every_combination_of_tracers_has_hooks_of_its_own() {
     hooks.sort_unstable();
     hooks.dedup();
     assert!(hooks.iter().copied().eq(0..HOOK_COUNT), "{hooks:?}");
+}
+
+#[test]
+fn on_a_small_stack_returns_are_left_alone_whatever_is_wanted() {
+    for wanted in Wanted::all().map(Wanted::on_small_stack) {
+        assert_eq!(stub::exit_hook(wanted.number()), None);
+        assert_eq!(Wanted::from_number(wanted.number(), 0), Some(wanted));
+        assert_eq!(Wanted::from_number(wanted.number(), 1), None, "nothing is read there");
+        let at = agent().stub(0).0;
+        let bytes = calltap_patch::stub_bytes(&agent(), Avma(at), Avma(at + 4096), wanted, false).unwrap();
+        let start = calltap_patch::entry_offset(wanted, false);
+        assert_eq!(goes_to(&bytes, at, start), agent().hooks[stub::entry_hook(wanted.number(), false)].0);
+        assert_eq!(goes_to(&bytes, at, stub::AFTER_CALL), at + 4096);
+    }
 }
 
 fn form(kind: u8, at: u64, gap: bool) -> SiteForm {
