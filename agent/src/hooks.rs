@@ -440,7 +440,8 @@ global_asm!(
     ".cfi_endproc",
     ".endm",
 
-    // function and profile, on a stack that has room for this hook but not for Rust. Nothing replaces a return address there, so there are no times.
+    // function and profile, on a stack that has room for this hook but not for Rust. Nothing replaces a
+    // return address there, so there are no times.
     ".macro tap_small name clock event profile",
     ".balign 64",
     "\\name:",
@@ -600,8 +601,9 @@ global_asm!(
     ".cfi_endproc",
     ".endm",
 
-    // The same on a stack of ours. Signals are blocked meanwhile: their handlers would find a stack pointer that they do not know, and one that runs on the alternate stack would be
-    // overwritten by the next, as the kernel sees by the stack pointer that it is in use.
+    // The same on a stack of ours. Signals are blocked meanwhile: their handlers would find a stack pointer
+    // that they do not know, and one that runs on the alternate stack would be overwritten by the next, as
+    // the kernel sees by the stack pointer that it is in use.
     ".macro tap_small_shim name function",
     ".balign 16",
     "\\name:",

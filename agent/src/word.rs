@@ -60,7 +60,8 @@ fn own_id() -> u32 {
         asm!("mov {0:e}, dword ptr fs:[{1}]", out(reg) id, in(reg) OWNER_AT.load(Relaxed),
              options(nostack, readonly, preserves_flags));
     }
-    // (A thread of Go's runtime that has only begun: its hooks take the slow way until the runtime has asked for it, too.)
+    // (A thread of Go's runtime that has only begun: its hooks take the slow way until the runtime has asked
+    // for it, too.)
     if id == 0 { sys::tid() } else { id }
 }
 

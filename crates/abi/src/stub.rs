@@ -46,10 +46,12 @@ pub const PROFILE: u8 = 4;
 /// Besides: arguments, results, or a condition ([`crate::values`]).
 pub const VALUES: u8 = 8;
 
-/// On a stack that has little room (Go's): its return addresses are left alone, so there are events of entries only, and sums without times.
+/// On a stack that has little room (Go's): its return addresses are left alone, so there are events of
+/// entries only, and sums without times.
 pub const SMALL_STACK: u8 = 16;
 
-/// Number of hooks: entries by what is wanted, at a function's entry and after a prologue, and exits; as many in front of which values are read; and those for small stacks.
+/// Number of hooks: entries by what is wanted, at a function's entry and after a prologue, and exits; as many
+/// in front of which values are read; and those for small stacks.
 pub const HOOK_COUNT: usize = SMALL_STACK_HOOKS + 3;
 /// Those that only record.
 const PLAIN_HOOKS: usize = 17;

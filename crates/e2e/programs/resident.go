@@ -1,5 +1,5 @@
-// Runs until its input ends: goroutines that compute, sleep, are preempted and collected. Exits with 1 if one of them finds something wrong. A line of input: a round of calls that are
-// counted.
+// Runs until its input ends: goroutines that compute, sleep, are preempted and collected. Exits with 1 if one
+// of them finds something wrong. A line of input: a round of calls that are counted.
 package main
 
 import (

@@ -1,4 +1,5 @@
-//! Go programs as the toolchain builds them: their stacks are small, and move; goroutines are preempted anywhere; there may be no C library.
+//! Go programs as the toolchain builds them: their stacks are small, and move; goroutines are preempted
+//! anywhere; there may be no C library.
 
 use calltap_e2e::*;
 use std::process::Command;

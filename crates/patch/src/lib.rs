@@ -70,7 +70,8 @@ impl Wanted {
         if program == 0 { self } else { Wanted { hooks: self.hooks | stub::VALUES, program } }
     }
 
-    /// What can be had of it where the stack has little room, and no return address may be another: entries for calls, and counts.
+    /// What can be had of it where the stack has little room, and no return address may be another: entries
+    /// for calls, and counts.
     pub fn on_small_stack(self) -> Wanted {
         let entries = if self.records() { stub::FUNCTION } else { 0 };
         Wanted { hooks: stub::SMALL_STACK | entries | self.hooks & stub::PROFILE, program: 0 }

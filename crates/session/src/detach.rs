@@ -352,6 +352,10 @@ fn leave(
     (stubs, word): ((u64, u64), u64),
     notes: &mut Vec<String>,
 ) -> bool {
+    // One of them will be borrowed.
+    if !held.is_empty() && held.iter().all(|thread| !go::has_room(thread, &mut patient.text)) {
+        return false;
+    }
     let stacks = Stacks::new(&held, &patient.regions);
     if !past.restore(&mut patient.text, &stacks, notes) {
         return false;
@@ -365,9 +369,6 @@ fn leave(
     // Nothing leads into our code any more, and nobody is in it: the others need not wait for the unmapping.
     // (The first thread of a process is the one least likely to end meanwhile.)
     held.sort_by_key(|thread| (!go::has_room(thread, &mut patient.text), thread.tid != target.pid));
-    if held.first().is_some_and(|thread| !go::has_room(thread, &mut patient.text)) {
-        return false;
-    }
     let Some(mut thread) = (!held.is_empty()).then(|| held.swap_remove(0)) else { return true };
     drop(held);
     let ends = |mark: &Mark| [mark.site.address().0, mark.site.address().0 + mark.site.len() as u64 - 1];

@@ -49,9 +49,11 @@ pub fn map(pid: u32, thread: &mut Held) -> Result<(), Error> {
     mapped.map_err(|failed| explain(&target, failed))
 }
 
-/// Lets it run until the kernel has told its thread library the thread's id. Where the library will keep that; None: it is not told. (Single steps
-/// would be more exact, and a trap left behind, should we be killed.) Go's runtime asks for it itself, and has it when it comes to its next system call. (What a dynamic linker
-/// is told, is nothing to a Go program without C.)
+/// Lets it run until its thread library has been told the thread's id: where it will keep that. None: it is not
+/// told. (Single steps would be more exact, and a trap left behind, should we be killed.)
+///
+/// C libraries tell the kernel a place for it. Go's runtime asks for it, and has it when it comes to its next
+/// system call; what a dynamic linker was told before, is nothing to a Go program without C.
 fn await_thread(thread: &mut Held, text: &mut ProcessText, is_static: bool) -> Result<u64, Option<NotHeld>> {
     let mut id = None;
     for _ in 0..CALLS {

@@ -1,7 +1,9 @@
-//! Threads of Go programs. A thread is at most times on a goroutine's stack: some kilobytes of Go's heap, with other memory right below and above.
+//! Threads of Go programs. A thread is at most times on a goroutine's stack: some kilobytes of Go's heap,
+//! with other memory right below and above.
 //!
-//! Where no C library is in the program, the thread pointer leads to words inside the runtime's own record of the thread (`runtime.m`, whose `tls` it is); of the six the
-//! runtime uses the first. In front of them it keeps the thread's id, at a distance that differs from version to version.
+//! Where no C library is in the program, the thread pointer leads to words inside the runtime's own record of
+//! the thread (`runtime.m`, whose `tls` it is); of the six the runtime uses the first. In front of them it
+//! keeps the thread's id, at a distance that differs from version to version.
 
 use crate::text::ProcessText;
 use crate::threads::Held;
@@ -10,7 +12,8 @@ use calltap_patch::{Avma, Text};
 const WORD: u64 = 8;
 /// Go's heap, if nothing else was mapped there before: what the stacks of goroutines lie in.
 const HEAP: std::ops::Range<u64> = 0xC0_0000_0000..0x100_0000_0000;
-/// Words below the thread pointer among which a thread has its `g`: the first, but in programs with C also others.
+/// Words below the thread pointer among which a thread has its `g`: the first, but in programs with C also
+/// others.
 const BELOW: usize = 64;
 /// `runtime.g` begins with the bounds of its stack, and has its thread's `m` here.
 const G_M: usize = 0x30 / WORD as usize;
@@ -52,7 +55,8 @@ pub fn has_room(thread: &Held, text: &mut ProcessText) -> bool {
     !HEAP.contains(&top) || stack(thread, text).is_some_and(|[low, _]| top - low >= ROOM)
 }
 
-/// Where the runtime keeps a thread's id, counted from the thread pointer, if it is such a thread and the runtime knows it by now.
+/// Where the runtime keeps a thread's id, counted from the thread pointer, if it is such a thread and the
+/// runtime knows it by now.
 pub fn owner_word(thread: &Held, id: u32, text: &mut ProcessText) -> Option<u64> {
     let pointer = thread.regs.fs_base;
     let [g] = words(text, pointer.checked_sub(WORD)?)?;

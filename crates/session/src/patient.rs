@@ -82,7 +82,16 @@ impl<'a> Patient<'a> {
 
     /// Some thread that can be stopped.
     pub fn any_thread(&mut self) -> Result<Held, Error> {
-        self.thread_outside(|_, _, _| None)
+        let mut last = NotHeld::Gone;
+        for tid in threads::list_politely(self.target.pid) {
+            match Held::take(self.target.pid, tid) {
+                Ok(thread) if go::has_room(&thread, &mut self.text) => return Ok(thread),
+                // Another will do, or the same a moment later.
+                Ok(_) => return self.thread_outside(|_, _, _| None),
+                Err(why) => last = why,
+            }
+        }
+        Err(self.target.refuse(&say(last)))
     }
 
     /// A thread that is not in the middle of what `inside` names.

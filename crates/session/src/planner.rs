@@ -53,7 +53,8 @@ struct Values {
     read: bool,
     /// The first function of which they could not be, and why.
     trouble: Option<(String, String)>,
-    /// There are functions of which only entries are traced, though more was asked for; the second: that was told.
+    /// There are functions of which only entries are traced, though more was asked for; the second: that was
+    /// told.
     cut: (bool, bool),
 }
 

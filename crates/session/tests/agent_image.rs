@@ -137,7 +137,8 @@ fn nothing_in_the_agent_touches_more_than_the_low_halves_the_shims_save() {
 
 #[test]
 fn hooks_for_small_stacks_need_little_of_them() {
-    // A Go function whose check has passed has 928 bytes at least, of which the functions that it calls without a check may take 800.
+    // A Go function whose check has passed has 928 bytes at least, of which the functions that it calls
+    // without a check may take 800.
     const MOST: usize = 200;
     let pushes = |file: &ElfFile64<'_, LittleEndian>, from: u64, to: u64| {
         let text = file.section_by_name(".text").expect("text");

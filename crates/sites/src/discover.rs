@@ -96,7 +96,8 @@ pub fn interpreter_of(data: &[u8]) -> Result<Option<String>, Error> {
     Ok(interpreter(&Image::parse(data, &mut Vec::new())?))
 }
 
-/// Is it a Go program without any C? Then its runtime makes threads itself, also where a dynamic linker has loaded it: no thread-local variable of another object exists in them.
+/// Is it a Go program without any C? Then its runtime makes threads itself, also where a dynamic linker has
+/// loaded it: no thread-local variable of another object exists in them.
 pub fn is_go_alone(data: &[u8]) -> bool {
     Image::parse(data, &mut Vec::new())
         .is_ok_and(|image| go::is_go(&image) && Dynamic::parse(&image, &mut Vec::new()).needed.is_empty())

@@ -93,8 +93,9 @@ pub enum SiteForm {
         /// Its bytes: two to four.
         old: Vec<u8>,
     },
-    /// A Go function's check of its stack, whole instructions, of which the first five bytes become a jump. A copy of them elsewhere is run *first*: where the check passes,
-    /// the stub comes, and then the body at `at + old.len()`. Only the entry can be traced.
+    /// A Go function's check of its stack, whole instructions, of which the first five bytes become a jump. A
+    /// copy of them elsewhere is run *first*: where the check passes, the stub comes, and then the body at
+    /// `at + old.len()`. Only the entry can be traced.
     Checked {
         /// First patched byte.
         at: Svma,

@@ -1,6 +1,11 @@
-//! Go functions: found by the runtime's own table in each of its layouts, and the forms of stack checks that compilers have written.
+//! Go functions: found by the runtime's own table in each of its layouts, and the forms of stack checks that
+//! compilers have written.
 
 use calltap_sites::{Binary, SiteForm, SiteKind};
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::Command;
 
 const TEXT: u64 = 0x401000;
 const TABLE: u64 = 0x402000;
@@ -85,7 +90,8 @@ fn table(version: u32, functions: &[(&str, Vec<u8>)]) -> Vec<u8> {
     [&magic.to_le_bytes()[..], &[0, 0, 1, 8], &header, &names, &list, &records].concat()
 }
 
-/// A function: what is in front of the branch of its check, which is two bytes long; its body; the way to a larger stack and back.
+/// A function: what is in front of the branch of its check, which is two bytes long; its body; the way to a
+/// larger stack and back.
 fn checked(check: &[u8], body: &[u8]) -> Vec<u8> {
     let more = body.len() as u8;
     let start = check.len() + 2 + body.len() + 5 + 5;
@@ -148,8 +154,8 @@ fn stack_checks_of_all_compilers_are_known() {
         b"\x4c\x8d\x64\x24\xc0\x4d\x3b\x66\x10",                 // a larger frame
         b"\x4c\x8d\xa4\x24\x00\xf0\xff\xff\x4d\x3b\x66\x10",     // 4 KiB
         b"\x64\x48\x8b\x0c\x25\xf8\xff\xff\xff\x48\x3b\x61\x10", // Go 1.16, and assembly
-        b"\x64\x48\x8b\x0c\x25\xf8\xff\xff\xff\x48\x8d\x44\x24\xc0\x48\x3b\x41\x10", // the same with a larger frame
-        b"\x48\xc7\xc1\xf8\xff\xff\xff\x64\x48\x8b\x09\x48\x3b\x61\x10",             // position independent
+        b"\x64\x48\x8b\x0c\x25\xf8\xff\xff\xff\x48\x8d\x44\x24\xc0\x48\x3b\x41\x10", // and a larger frame
+        b"\x48\xc7\xc1\xf8\xff\xff\xff\x64\x48\x8b\x09\x48\x3b\x61\x10", // position independent
         b"\x48\x8b\x0d\x00\x10\x00\x00\x64\x48\x8b\x09\x48\x3b\x61\x10", // as an external linker leaves it
         b"\x49\xc7\xc6\xf8\xff\xff\xff\x64\x4d\x8b\x36\x49\x3b\x66\x10", // into the register it has elsewhere
     ];
@@ -177,4 +183,74 @@ fn what_might_have_no_room_or_count_twice_is_not_traced() {
     why(checked(SMALL, b"\xeb\xfb\x90\xc3"), "something jumps to where the jump would be");
     let fips = [("crypto/internal/fips140/sha256.block", checked(SMALL, BODY))];
     assert!(read(&fips, 20).functions[0].reason.contains("FIPS"));
+}
+
+/// Builds a Go program; None if that cannot be done here.
+fn build(directory: &Path, name: &str, flags: &[&str]) -> Option<Vec<u8>> {
+    let source = directory.join("program.go");
+    std::fs::write(&source, "package main\nimport \"fmt\"\nfunc main() { fmt.Println(1) }\n").unwrap();
+    let mut go = Command::new("go");
+    go.args(["build", "-o", name]).args(flags).arg(&source).current_dir(directory);
+    let built = go.status().is_ok_and(|status| status.success());
+    if !built {
+        let _ = writeln!(std::io::stderr(), "SKIPPED: no go here");
+    }
+    built.then(|| std::fs::read(directory.join(name)).unwrap())
+}
+
+/// Sees to it that all sites are whole instructions to a disassembler, the last of them the branch. How many there are.
+fn are_checks(path: &Path, binary: &Binary) -> usize {
+    let listing = Command::new("objdump").args(["-dw", "--no-show-raw-insn"]).arg(path).output().unwrap();
+    let listing = String::from_utf8_lossy(&listing.stdout).into_owned();
+    let instruction = |line: &str| {
+        let (at, text) = line.split_once(":\t")?;
+        Some((u64::from_str_radix(at.trim(), 16).ok()?, text.to_owned()))
+    };
+    let all: BTreeMap<u64, String> = listing.lines().filter_map(instruction).collect();
+    let sites = binary.functions.iter().filter_map(|function| match &function.form {
+        Some(SiteForm::Checked { at, old }) => Some((at.0, at.0 + old.len() as u64)),
+        _ => None,
+    });
+    sites
+        .inspect(|(start, end)| {
+            assert!(all.contains_key(start) && all.contains_key(end), "{start:#x}");
+            let last = all.range(..end).next_back().map_or("", |(_, text)| text);
+            assert!(last.starts_with("jbe"), "{start:#x}: {last}");
+        })
+        .count()
+}
+
+// The table, of a program without symbols, against the symbols of the same program; the sites against a
+// disassembler.
+#[test]
+fn a_stripped_program_has_the_functions_that_its_symbols_named() {
+    let directory = tempfile::tempdir().unwrap();
+    for more in [&[][..], &["-buildmode=pie"]] {
+        let flags = |strip| [more, &[strip]].concat();
+        let Some(_) = build(directory.path(), "whole", &flags("-ldflags=")) else { return };
+        let Some(data) = build(directory.path(), "stripped", &flags("-ldflags=-s -w")) else { return };
+        let mut binary = calltap_sites::read(&data, "stripped").unwrap();
+        calltap_sites::find_prologues(&data, &mut binary).unwrap();
+        let traceable = are_checks(&directory.path().join("stripped"), &binary);
+        let found: BTreeMap<u64, &str> =
+            binary.functions.iter().map(|function| (function.address.0, function.name.as_str())).collect();
+        let symbols = Command::new("nm").arg(directory.path().join("whole")).output().unwrap();
+        let mut compared = 0;
+        for line in String::from_utf8_lossy(&symbols.stdout).lines() {
+            let [at, "t" | "T", name] = line.splitn(3, ' ').collect::<Vec<_>>()[..] else { continue };
+            let at = u64::from_str_radix(at, 16).unwrap();
+            // (What the linker puts there itself is no function; its symbols tell assembly from Go.)
+            let is_mark = ["runtime.text", "runtime.etext", "go.buildid", "go:buildid"].contains(&name);
+            if !is_mark && !name.starts_with('_') {
+                let name = name.trim_end_matches(".abi0");
+                assert_eq!(
+                    found.get(&at).map(|found| found.trim_end_matches(".abi0")),
+                    Some(name),
+                    "{at:#x}"
+                );
+                compared += 1;
+            }
+        }
+        assert!(compared > 1000 && traceable > compared / 2, "{compared} {traceable}");
+    }
 }

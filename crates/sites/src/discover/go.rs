@@ -1,5 +1,5 @@
-//! Go functions. Their stacks are small, and move: no return address may be another, so only entries can be traced, and a hook may only run where the stack has
-//! room for it.
+//! Go functions. Their stacks are small, and move: no return address may be another, so only entries can be
+//! traced, and a hook may only run where the stack has room for it.
 //!
 //! Both follow from the check that most Go functions begin with:
 //!
@@ -11,21 +11,29 @@
 //!           jmp start
 //! ```
 //!
-//! The jump to be written takes the place of the check, which is run from a copy; only if that has passed, a hook is called, and then goes to the body. So there is room, and a
-//! call that comes by twice counts once. And no goroutine that is on no thread comes back to the middle of the jump: Go preempts none between the check's comparison and its
-//! branch (a point marked unsafe), and all that it preempts elsewhere come back to where an instruction of other forms of the check begins, behind the jump's five bytes.
+//! The jump to be written takes the place of the check, which is run from a copy; only if that has passed, a
+//! hook is called, and then goes to the body. So there is room, and a call that comes by twice counts once.
+//! And no goroutine that is on no thread comes back to the middle of the jump: Go preempts none between the
+//! check's comparison and its branch (a point marked unsafe), and all that it preempts elsewhere come back to
+//! where an instruction of other forms of the check begins, behind the jump's five bytes.
 
 use std::ops::Range;
 
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, MemorySize, Mnemonic, OpKind, Register,
 };
+use object::LittleEndian as Le;
+use object::elf::ProgramHeader64;
+use object::read::elf::ProgramHeader as _;
 
+use super::dynamic::Dynamic;
 use super::image::Image;
+use super::lookup::Lookup;
 use super::pclntab::{self, Entry};
-use super::{dynamic::Dynamic, lookup::Lookup};
 use crate::{Function, SiteForm, SiteKind, Svma};
 
+/// Its own note comes among so many.
+const NOTES: usize = 64;
 /// Bytes of the jump.
 const JUMP: u64 = 5;
 /// A write to code is whole within a page, should the writer be killed.
@@ -47,7 +55,11 @@ const NO_CHECK: &str = "a Go function that does not check its stack, which may h
 pub(super) fn is_go(image: &Image<'_>) -> bool {
     const MARKS: [&[u8]; 4] =
         [b".gopclntab", b".data.rel.ro.gopclntab", b".note.go.buildid", b".go.buildinfo"];
-    MARKS.iter().any(|name| image.section(name).is_some())
+    let has_note = |header: &ProgramHeader64<Le>| {
+        let mut notes = header.notes(Le, image.data).ok().flatten();
+        std::iter::from_fn(|| notes.as_mut()?.next().ok()?).take(NOTES).any(|note| note.name() == b"Go")
+    };
+    MARKS.iter().any(|name| image.section(name).is_some()) || image.program_headers.iter().any(has_note)
 }
 
 /// Adds those functions of a Go program of which there are no symbols.
@@ -76,7 +88,8 @@ fn function(entry: &Entry<'_>) -> Function {
     }
 }
 
-/// Finds sites of the Go functions of a file. The range of Go's code: the rest is C, and left alone. (Go's linker puts its code together; what cannot be told to be C is not.)
+/// Finds sites of the Go functions of a file. The range of Go's code: the rest is C, and left alone. (Go's
+/// linker puts its code together; what cannot be told to be C is not.)
 pub(super) fn find(
     image: &Image<'_>,
     dynamic: &Dynamic<'_>,
@@ -146,8 +159,9 @@ struct Check {
 }
 
 impl Check {
-    /// What a function begins with, in one of the forms that compilers have written since Go 1.16, by the size of the frame: the comparison of the stack pointer, of it less the frame's size, and
-    /// the same where that may be less than nothing. Assembly, and all code of Go 1.16, first loads `g`.
+    /// What a function begins with, in one of the forms that compilers have written since Go 1.16, by the
+    /// size of the frame: the comparison of the stack pointer, of it less the frame's size, and the same
+    /// where that may be less than nothing. Assembly, and all code of Go 1.16, first loads `g`.
     fn of(code: &[u8], address: u64) -> Option<Check> {
         let window = &code[..code.len().min(CHECK_BYTES as usize)];
         let mut instructions = decoder(window, address).into_iter().take(CHECK + 2);
@@ -220,7 +234,8 @@ fn moves_to(instruction: &Instruction, register: Register) -> bool {
         && instruction.op0_register() == register
 }
 
-/// The register that is loaded with the thread's `g`; the second: with where that is, the load itself follows.
+/// The register that is loaded with the thread's `g`; the second: with where that is, the load itself
+/// follows.
 fn loads_g(instruction: &Instruction) -> Option<(Register, bool)> {
     let register = instruction.op0_register();
     if !moves_to(instruction, register) || register == Register::None {

@@ -1,7 +1,9 @@
-//! The functions that a Go program's own runtime knows: `runtime.pclntab`, which no stripping takes away, as the program needs it for its tracebacks.
+//! The functions that a Go program's own runtime knows: `runtime.pclntab`, which no stripping takes away, as
+//! the program needs it for its tracebacks.
 //!
-//! Three layouts are read: of Go 1.16 (and 1.17), 1.18 (and 1.19) and 1.20 (and later). All begin with a number that names the layout, and a header of words; a list of
-//! addresses, each with the place of a record, which says where the function's name is. (`debug/gosym` in Go's own library reads the same.)
+//! Three layouts are read: of Go 1.16 (and 1.17), 1.18 (and 1.19) and 1.20 (and later). All begin with a
+//! number that names the layout, and a header of words; a list of addresses, each with the place of a record,
+//! which says where the function's name is. (`debug/gosym` in Go's own library reads the same.)
 
 use super::dynamic::Dynamic;
 use super::image::{Image, string};
@@ -30,7 +32,8 @@ const TRIED: usize = 16;
 /// Nor are there more functions. A table that is damaged anywhere is none.
 const MOST: u64 = 1 << 24;
 
-/// All functions of the table, in the order of their addresses; none if the file has no table that can be read.
+/// All functions of the table, in the order of their addresses; none if the file has no table that can be
+/// read.
 pub(super) fn functions<'d>(image: &Image<'d>, dynamic: &Dynamic<'d>) -> Vec<Entry<'d>> {
     let known = SECTIONS.iter().filter_map(|name| image.section(name)).map(|section| section.address);
     // (An external linker may have put it into a larger section.)
