@@ -14,7 +14,7 @@ use calltap_abi::{
     FIRST_AT, PROGRAMS_AT, ProcessEntry, TABLE_AT, THREAD_MAX, THREADS_AT, TRAPS_AT, ThreadEntry, stub,
 };
 use core::arch::asm;
-use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 
 /// Address of the control mapping; 0 until the session is joined.
 pub static CONTROL: AtomicUsize = AtomicUsize::new(0);
@@ -32,7 +32,23 @@ pub struct Private {
     _pad: [AtomicU32; 15],
     /// By index of the thread entry.
     pub threads: [Thread; THREAD_MAX],
+    /// Where Rust runs that is called from a small stack.
+    pub stacks: Stacks,
 }
+
+/// Stacks for whoever has none that is large enough, each for the time of one call with all signals blocked.
+#[repr(C, align(4096))]
+pub struct Stacks {
+    /// Those that are in use. Who finds none free waits: they are for moments.
+    pub used: [AtomicU8; STACKS],
+    _pad: [AtomicU8; 4096 - STACKS],
+    /// Their memory, from the highest address down.
+    pub memory: [[AtomicU64; STACK_SIZE / 8]; STACKS],
+}
+
+/// How many there are (a power of two), and their size in bytes.
+pub const STACKS: usize = 256;
+pub const STACK_SIZE: usize = 16 << 10;
 
 /// A thread's ring writer. Only the thread itself, and its signal handlers, write here.
 #[repr(C, align(64))]

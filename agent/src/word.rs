@@ -11,6 +11,8 @@
 //! Unsafe because the word is at an offset from the thread pointer, and what it stands for becomes a reference.
 
 use crate::state::{Session, Thread};
+#[cfg(feature = "placed")]
+use crate::sys;
 use core::arch::asm;
 #[cfg(feature = "placed")]
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -58,7 +60,9 @@ fn own_id() -> u32 {
         asm!("mov {0:e}, dword ptr fs:[{1}]", out(reg) id, in(reg) OWNER_AT.load(Relaxed),
              options(nostack, readonly, preserves_flags));
     }
-    id
+    // (A thread of Go's runtime that has only begun: its hooks take the slow way until the runtime has asked
+    // for it, too.)
+    if id == 0 { sys::tid() } else { id }
 }
 
 /// What the calling thread's word is.

@@ -66,7 +66,7 @@ pub const TABLE_AT: usize = PROGRAMS_AT + values::PROGRAMS_SIZE;
 pub const CHUNKS_AT: usize = (TABLE_AT + values::TABLE_SIZE).next_multiple_of(CHUNK_SIZE);
 
 const _: () = assert!(size_of::<Control>() <= PROCESSES_AT);
-const _: () = assert!(size_of::<ProcessEntry>() == 512);
+const _: () = assert!(size_of::<ProcessEntry>() == 576);
 const _: () = assert!(size_of::<ThreadEntry>() == 64);
 const _: () = assert!(size_of::<ChunkHeader>() == CHUNK_DATA);
 
@@ -185,7 +185,7 @@ pub struct ProcessEntry {
     /// Where everything is in it.
     pub image: Image,
     #[doc(hidden)]
-    pub _pad1: [AtomicU64; 2],
+    pub _pad1: [AtomicU64; 7],
 }
 
 /// Where the agent, and what it has found, are in a process. Forked children have it as their parent has; a program that is followed through

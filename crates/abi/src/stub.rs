@@ -60,6 +60,10 @@ pub const PROFILE: u8 = 4;
 /// Besides: arguments, results, or a condition ([`crate::values`]).
 pub const VALUES: u8 = 8;
 
+/// On a stack that has little room (Go's): its return addresses are left alone, so there are events of
+/// entries only, and sums without times.
+pub const SMALL_STACK: u8 = 16;
+
 /// How a function is entered and left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Style {
@@ -71,14 +75,23 @@ pub enum Style {
     Exits,
 }
 
-/// Number of hooks: entries by what is wanted, at a function's entry and after a prologue, exits, the same where exits are rewritten; and as many in front
-/// of which values are read.
-pub const HOOK_COUNT: usize = 2 * PLAIN_HOOKS;
+/// Number of hooks: entries by what is wanted, at a function's entry and after a prologue, exits, the same where exits are rewritten; as many in front
+/// of which values are read; and those for small stacks.
+pub const HOOK_COUNT: usize = SMALL_STACK_HOOKS + 3;
 /// Those that only record.
 const PLAIN_HOOKS: usize = 26;
+const SMALL_STACK_HOOKS: usize = 2 * PLAIN_HOOKS;
 
 /// The hook that a stub calls when a function is entered.
 pub const fn entry_hook(wanted: u8, style: Style) -> usize {
+    if wanted & SMALL_STACK != 0 {
+        return SMALL_STACK_HOOKS
+            + match (wanted & FUNCTION != 0, wanted & PROFILE != 0) {
+                (_, false) => 0,
+                (false, true) => 1,
+                (true, true) => 2,
+            };
+    }
     let tracers = ((wanted & !VALUES) as usize).saturating_sub(1) % 7;
     let first = match style {
         // (Who wants no returns needs no mark of entries.)
@@ -100,6 +113,7 @@ pub const fn exit_hook(wanted: u8, style: Style) -> Option<usize> {
         Style::CallThrough | Style::AfterPrologue => 14,
     };
     match (wanted & GRAPH != 0, wanted & PROFILE != 0) {
+        _ if wanted & SMALL_STACK != 0 => None,
         (true, false) => Some(first + values(wanted)),
         (false, true) => Some(first + 1 + values(wanted)),
         (true, true) => Some(first + 2 + values(wanted)),

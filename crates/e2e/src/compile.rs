@@ -190,6 +190,21 @@ pub fn compile_cargo(name: &str, flags: &[&str], rustflags: &str) -> Option<Prog
     Some(Program { path, name: format!("{name} ({} {rustflags})", flags.join(" ")), directory })
 }
 
+/// Builds a Go program; None if that cannot be done here.
+pub fn compile_go(name: &str, flags: &[&str]) -> Option<Program> {
+    if output_of("go", &["version"]).is_none() {
+        skipped("no go here");
+        return None;
+    }
+    let directory = TempDir::new().expect("a temporary directory");
+    let stem = name.trim_end_matches(".go");
+    let path = directory.path().join(stem);
+    let mut command = Command::new("go");
+    command.args(["build", "-o"]).arg(&path).args(flags).arg(source(name));
+    finish(command);
+    Some(Program { path, name: format!("{stem} (go {})", flags.join(" ")), directory })
+}
+
 /// What a tool prints, or None if it is not installed.
 pub fn output_of(tool: &str, arguments: &[&str]) -> Option<String> {
     if !have(tool) {

@@ -241,23 +241,6 @@ fn what_was_inlined_and_what_has_no_name_is_told() {
     one_line(&calltap_run(&["sites", "--inlined", &file("bare")]), &["no debugging information"]);
 }
 
-// Whether it is static or not, before it is run.
-#[test]
-fn go_programs_are_refused() {
-    let program = Program::existing("go");
-    let source = program.directory().join("program.go");
-    std::fs::write(&source, "package main\nfunc main() { println(1) }\n").expect("written");
-    let mut go = Command::new("go");
-    go.args(["build", "-o", "program", "program.go"]).current_dir(program.directory());
-    match go.status() {
-        Ok(status) if status.success() => {}
-        _ => return skipped("no go here"),
-    }
-    let path = program.directory().join("program").display().to_string();
-    let run = calltap_run(&["record", "-o", "/dev/null", "--", &path]);
-    one_line(&run, &["a Go program"]);
-}
-
 // However a function is left: by returns, by jumps to others, by longjmp; and nobody who looks at return addresses sees any but the program's.
 #[test]
 fn functions_are_left_through_their_own_exits() {

@@ -49,6 +49,17 @@ pub struct Leaves<'a> {
 
 /// The copy of `code`, which stands at `from`, for a place `to`: whole instructions up to one that nothing follows, or to the end, from where the copy leads back.
 pub fn copy(code: &[u8], leaves: Leaves<'_>, from: Avma, to: Avma) -> Result<Vec<u8>, Uncopied> {
+    copy_before(code, leaves, from, to, Avma(from.0 + code.len() as u64))
+}
+
+/// The same, leading on to `then`.
+pub fn copy_before(
+    code: &[u8],
+    leaves: Leaves<'_>,
+    from: Avma,
+    to: Avma,
+    then: Avma,
+) -> Result<Vec<u8>, Uncopied> {
     let mut instructions = Vec::new();
     let mut leads_back = true;
     for instruction in decode(code, from) {
@@ -69,7 +80,7 @@ pub fn copy(code: &[u8], leaves: Leaves<'_>, from: Avma, to: Avma) -> Result<Vec
         }
     }
     if leads_back {
-        instructions.push(branch(from.0 + code.len() as u64)?);
+        instructions.push(branch(then.0)?);
     }
     let block = InstructionBlock::new(&instructions, to.0);
     let encoded = BlockEncoder::encode(64, block, BlockEncoderOptions::NONE);

@@ -20,7 +20,7 @@ mod steps;
 pub use audit::Audit;
 pub use batch::{Change, Failed, Fate, Text, carry_out};
 pub use bytes::Bytes;
-pub use copy::{Leaves, Uncopied, copy, copy_room};
+pub use copy::{Leaves, Uncopied, copy, copy_before, copy_room};
 pub use site::{Demand, Site, State, calls_out};
 pub use steps::{STEPS, Steps, Transition};
 
@@ -55,7 +55,7 @@ impl Wanted {
     /// Counts and times, summed up in the program.
     pub const PROFILE: Wanted = Wanted { hooks: stub::PROFILE, program: 0 };
 
-    /// Everything that there is to want, without values.
+    /// Everything that there is to want of other functions, without values.
     pub fn all() -> impl Iterator<Item = Wanted> {
         (1..=7).map(|hooks| Wanted { hooks, program: 0 })
     }
@@ -68,6 +68,13 @@ impl Wanted {
     /// The same, and values by a program.
     pub fn reading(self, program: u16) -> Wanted {
         if program == 0 { self } else { Wanted { hooks: self.hooks | stub::VALUES, program } }
+    }
+
+    /// What can be had of it where the stack has little room, and no return address may be another: entries
+    /// for calls, and counts.
+    pub fn on_small_stack(self) -> Wanted {
+        let entries = if self.records() { stub::FUNCTION } else { 0 };
+        Wanted { hooks: stub::SMALL_STACK | entries | self.hooks & stub::PROFILE, program: 0 }
     }
 
     /// Which program reads values; 0: none does.
@@ -87,6 +94,10 @@ impl Wanted {
 
     /// The one with a number and a program.
     pub fn from_number(number: u8, program: u16) -> Option<Wanted> {
+        if number & stub::SMALL_STACK != 0 {
+            let wanted = Wanted::all().map(Wanted::on_small_stack).find(|wanted| wanted.hooks == number)?;
+            return Some(wanted).filter(|_| program == 0);
+        }
         let wanted = Wanted::all().find(|wanted| wanted.hooks == number & !stub::VALUES)?;
         Some(wanted.reading(program)).filter(|wanted| wanted.hooks == number)
     }
@@ -231,9 +242,10 @@ pub fn is_after_prologue(form: &SiteForm) -> bool {
 /// The address of the first byte that a site's jump is written to.
 pub fn site_address(form: &SiteForm) -> Svma {
     match form {
-        SiteForm::Entry { at, .. } | SiteForm::Prologue { at, .. } | SiteForm::AfterPrologue { at, .. } => {
-            *at
-        }
+        SiteForm::Entry { at, .. }
+        | SiteForm::Prologue { at, .. }
+        | SiteForm::Checked { at, .. }
+        | SiteForm::AfterPrologue { at, .. } => *at,
         SiteForm::Prefix { prefix, .. } => *prefix,
         SiteForm::Beside { front, .. } => *front,
     }
@@ -244,6 +256,7 @@ pub fn body_address(form: &SiteForm) -> Svma {
     match form {
         SiteForm::Entry { at, old }
         | SiteForm::Prologue { at, old }
+        | SiteForm::Checked { at, old }
         | SiteForm::Beside { at, old, .. }
         | SiteForm::AfterPrologue { at, old } => Svma(at.0 + old.len() as u64),
         SiteForm::Prefix { entry, .. } => Svma(entry.0 + 2),

@@ -52,6 +52,8 @@ const PREFIX: u8 = 0x67;
 const NOP6: [u8; 6] = [PREFIX, 0x0F, 0x1F, 0x44, 0, 0];
 const NOP2: [u8; 2] = [0x66, 0x90];
 const NOP1: u8 = 0x90;
+/// Bytes of a stack check that a site keeps.
+const CHECKED: usize = 16;
 /// Bytes of a short jump.
 const SHORT: usize = NOP2.len();
 const RET: u8 = 0xC3;
@@ -170,7 +172,10 @@ pub fn calls_out(form: &SiteForm) -> bool {
         SiteForm::Entry { old, .. } | SiteForm::AfterPrologue { old, .. } => {
             matches!(old[..], [0xE8, ..] | [PREFIX, 0xE8, ..] | [0xFF, 0x15, ..])
         }
-        SiteForm::Prologue { .. } | SiteForm::Beside { .. } | SiteForm::Prefix { .. } => false,
+        SiteForm::Prologue { .. }
+        | SiteForm::Checked { .. }
+        | SiteForm::Beside { .. }
+        | SiteForm::Prefix { .. } => false,
     }
 }
 
@@ -196,6 +201,10 @@ impl Site {
             SiteForm::Entry { old, .. } => Site::whole(address, old, Kind::Jump),
             SiteForm::AfterPrologue { old, .. } => Site::whole(address, old, Kind::Call),
             SiteForm::Prologue { old, .. } => Site::displacing(address, old, Kind::Prologue),
+            // (Compared as far as it can be written down; only the jump's bytes change.)
+            SiteForm::Checked { old, .. } => {
+                Site::displacing(address, &old[..old.len().min(CHECKED)], Kind::Prologue)
+            }
             SiteForm::Beside { front_old, old, .. } => {
                 Site::beside(address, &[&front_old[..], old].concat(), front_old.len())
             }
@@ -213,7 +222,10 @@ impl Site {
             SiteForm::Entry { at, old } | SiteForm::AfterPrologue { at, old } => {
                 Site::whole(bias.apply(*at), old, Kind::Call)
             }
-            SiteForm::Prologue { .. } | SiteForm::Beside { .. } | SiteForm::Prefix { .. } => None,
+            SiteForm::Prologue { .. }
+            | SiteForm::Checked { .. }
+            | SiteForm::Beside { .. }
+            | SiteForm::Prefix { .. } => None,
         }
     }
 

@@ -107,7 +107,7 @@ fn event_codes_are_the_return_addresses_of_the_hooks() {
 
 #[test]
 fn every_combination_of_tracers_has_hooks_of_its_own() {
-    let all = || Wanted::all().flat_map(|wanted| [wanted, wanted.reading(1)]);
+    let all = || Wanted::all().flat_map(|wanted| [wanted, wanted.reading(1), wanted.on_small_stack()]);
     let styles = [Style::CallThrough, Style::AfterPrologue, Style::Exits];
     let entries = all().flat_map(|wanted| styles.map(|style| stub::entry_hook(wanted.number(), style)));
     let exits = all().flat_map(|wanted| {
@@ -117,6 +117,25 @@ fn every_combination_of_tracers_has_hooks_of_its_own() {
     hooks.sort_unstable();
     hooks.dedup();
     assert!(hooks.iter().copied().eq(0..HOOK_COUNT), "{hooks:?}");
+}
+
+#[test]
+fn on_a_small_stack_returns_are_left_alone_whatever_is_wanted() {
+    for wanted in Wanted::all().map(Wanted::on_small_stack) {
+        assert_eq!(stub::exit_hook(wanted.number(), Style::CallThrough), None);
+        assert_eq!(Wanted::from_number(wanted.number(), 0), Some(wanted));
+        assert_eq!(Wanted::from_number(wanted.number(), 1), None, "nothing is read there");
+        let at = agent().stub(0).0;
+        let bytes =
+            calltap_patch::stub_bytes(&agent(), Avma(at), Avma(at + 4096), wanted, Style::CallThrough)
+                .unwrap();
+        let start = calltap_patch::entry_offset(wanted, Style::CallThrough);
+        assert_eq!(
+            goes_to(&bytes, at, start),
+            agent().hooks[stub::entry_hook(wanted.number(), Style::CallThrough)].0
+        );
+        assert_eq!(goes_to(&bytes, at, stub::AFTER_CALL), at + 4096);
+    }
 }
 
 fn form(kind: u8, at: u64, gap: bool) -> SiteForm {

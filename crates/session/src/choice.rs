@@ -5,7 +5,7 @@ use crate::ftraced::Ftraced;
 use crate::loaded::{Typed, Wish};
 use crate::modules::Candidates;
 use calltap_patch::Wanted;
-use calltap_sites::Function;
+use calltap_sites::{Function, SiteForm};
 use calltap_trace::{TracerInfo, TracerKind};
 use calltap_values::{Known, Program, Trouble};
 use serde::{Deserialize, Serialize};
@@ -95,6 +95,8 @@ impl Words {
     }
 }
 
+const NOT_READ: &str = "it is a Go function, of which only the entry is traced";
+
 /// A selection.
 pub struct Choice {
     /// In the user's words.
@@ -119,6 +121,9 @@ impl Choice {
             TracerKind::Profile => Wanted::PROFILE,
         });
         let wanted = wanted.reduce(Wanted::and)?;
+        if let Some(SiteForm::Checked { .. }) = function.form {
+            return Some(self.entry(function, tracers, wanted));
+        }
         let known = || {
             // (What a compiler has made of a function for some of its callers takes other arguments than it says.)
             let is_altered = ALTERED.iter().any(|part| function.name.contains(part));
@@ -131,6 +136,14 @@ impl Choice {
             Ok(program) => (program, None),
             Err(why) => (None, Some(why)),
         };
-        Some(Wish { tracers, wanted, program, trouble })
+        Some(Wish { tracers, wanted, program, trouble, cut: false })
+    }
+
+    /// What can be had of it where only its entry can be traced: nothing is read.
+    fn entry(&self, function: &Function, tracers: u32, wanted: Wanted) -> Wish {
+        let reads = !matches!(self.selector.values(function, &|| None), Ok(None));
+        let trouble = reads.then(|| Trouble::from(NOT_READ.to_owned()));
+        let cut = wanted != Wanted::FUNCTION;
+        Wish { tracers, wanted: wanted.on_small_stack(), program: None, trouble, cut }
     }
 }

@@ -11,6 +11,7 @@ use crate::ahead::Ahead;
 use crate::attach::Stops;
 use crate::directory::Directory;
 use crate::frames::{self, Stacks};
+use crate::go;
 use crate::journal::{self, Entry, NO_FILE};
 use crate::maps::{self, Region};
 use crate::pages;
@@ -355,6 +356,10 @@ fn leave(
     (stubs, word): ((u64, u64), u64),
     notes: &mut Vec<String>,
 ) -> bool {
+    // One of them will be borrowed.
+    if !held.is_empty() && held.iter().all(|thread| !go::has_room(thread, &mut patient.text)) {
+        return false;
+    }
     let stacks = Stacks::new(&held, &patient.regions);
     if !past.restore(&mut patient.text, &stacks, notes) {
         return false;
@@ -367,7 +372,7 @@ fn leave(
     }
     // Nothing leads into our code any more, and nobody is in it: the others need not wait for the unmapping.
     // (The first thread of a process is the one least likely to end meanwhile.)
-    held.sort_by_key(|thread| thread.tid != target.pid);
+    held.sort_by_key(|thread| (!go::has_room(thread, &mut patient.text), thread.tid != target.pid));
     let Some(mut thread) = (!held.is_empty()).then(|| held.swap_remove(0)) else { return true };
     drop(held);
     let ends = |mark: &Mark| [mark.site.address().0, mark.site.address().0 + mark.site.len() as u64 - 1];

@@ -10,7 +10,7 @@ use crate::shm::Shared;
 use crate::target::Target;
 use crate::text::ProcessText;
 use crate::threads::{Held, NotHeld};
-use crate::{Error, enter};
+use crate::{Error, enter, go};
 use calltap_abi::remote;
 use std::path::Path;
 
@@ -18,14 +18,14 @@ use std::path::Path;
 const CALLS: usize = 2000;
 
 /// Waits until the program is so far, and brings the agent in. It goes on when what is returned is dropped; by the thread that has started it.
-pub fn hold(pid: u32, directory: &Directory, shared: &Shared) -> Result<Held, Error> {
+pub fn hold(pid: u32, directory: &Directory, shared: &Shared, is_static: bool) -> Result<Held, Error> {
     let target = Target::known(pid)?;
     let refuse = |why: &str| target.refuse(why);
     let mut thread = Held::child(pid).map_err(|why| refuse(&say(why)))?;
     let mut text = ProcessText::open(pid).map_err(|error| refuse(&error.to_string()))?;
-    let owner_word = await_thread(&mut thread, &mut text).map_err(|why| match why {
+    let owner_word = await_thread(&mut thread, &mut text, is_static).map_err(|why| match why {
         Some(why) => refuse(&say(why)),
-        None => refuse("statically linked, and it does not begin as programs of glibc or musl do"),
+        None => refuse("statically linked, and it does not begin as programs of glibc, musl or Go do"),
     })?;
     // What asked to be traced can be halted by a signal only, which would stay if we were killed. So it is let go, to wait in a loop, and taken again.
     let mut patient = Patient::new(&target)?;
@@ -49,16 +49,25 @@ pub fn map(pid: u32, thread: &mut Held) -> Result<(), Error> {
     mapped.map_err(|failed| explain(&target, failed))
 }
 
-/// Lets it run until the kernel has told its thread library the thread's id. Where the library will keep that; None: it is not told. (Single steps
-/// would be more exact, and a trap left behind, should we be killed.)
-fn await_thread(thread: &mut Held, text: &mut ProcessText) -> Result<u64, Option<NotHeld>> {
-    let is_told = |thread: &Held| {
-        thread.regs.orig_rax == libc::SYS_set_tid_address as u64 && thread.regs.rax as i64 > 0
-    };
+/// Lets it run until its thread library has been told the thread's id: where it will keep that. None: it is not
+/// told. (Single steps would be more exact, and a trap left behind, should we be killed.)
+///
+/// C libraries tell the kernel a place for it. Go's runtime asks for it, and has it when it comes to its next
+/// system call; what a dynamic linker was told before, is nothing to a Go program without C.
+fn await_thread(thread: &mut Held, text: &mut ProcessText, is_static: bool) -> Result<u64, Option<NotHeld>> {
+    let mut id = None;
     for _ in 0..CALLS {
         thread.run_to_system_call()?;
-        if is_told(thread) {
-            return owner_word_told(thread, text).ok_or(None);
+        let has_returned = thread.regs.rax as i64 >= 0;
+        match thread.regs.orig_rax as i64 {
+            _ if !has_returned => {}
+            libc::SYS_set_tid_address if is_static => return owner_word_told(thread, text).ok_or(None),
+            libc::SYS_gettid => id = Some(thread.regs.rax as u32),
+            _ => {
+                if let Some(word) = id.and_then(|id| go::owner_word(thread, id, text)) {
+                    return Ok(word);
+                }
+            }
         }
     }
     Err(None)

@@ -195,6 +195,9 @@ impl Follow<'_> {
         if !stack.is_dynamic() {
             return Err("statically linked: no dynamic linker loads the agent".into());
         }
+        if is_go_alone(pid) {
+            return Err("a Go program without C: it does not use the threads of the dynamic linker".into());
+        }
         let agent = self.directory.agent_to_preload();
         self.directory.is_seen_by(&target)?;
         if proc::is_filtered(pid) {
@@ -218,6 +221,12 @@ impl Follow<'_> {
         regs.rsp = at;
         ptrace::setregs(Pid::from_raw(pid as i32), regs).map_err(|errno| errno.to_string())
     }
+}
+
+/// Is it a Go program that no agent can be loaded into?
+fn is_go_alone(pid: u32) -> bool {
+    let data = std::fs::File::open(proc::place(pid).join("exe")).and_then(|file| calltap_sites::load(&file));
+    data.is_ok_and(|data| calltap_sites::is_go_alone(&data))
 }
 
 /// The file name of a process's program.

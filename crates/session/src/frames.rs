@@ -5,6 +5,7 @@
 //! left only by a signal handler, and those say in their frame where they return to.
 
 use crate::agent::Loaded;
+use crate::go;
 use crate::maps::{Region, text_of};
 use crate::proc;
 use crate::target::{Symbols, is_libc};
@@ -41,6 +42,7 @@ fn read_stack(thread: &Held, text: &mut ProcessText, regions: &[Region]) -> Vec<
     let from = thread.regs.rsp & !7;
     // The first that ends above it: a stack may have grown downwards, or be a new one, since the mappings were read.
     let end = regions.iter().map(|region| region.end).find(|end| from < *end).unwrap_or(u64::MAX);
+    let end = go::stack(thread, text).map_or(end, |[_, high]| end.min(high));
     let end = end.min(from.saturating_add(DEPTH)).max(from);
     let mut stack = vec![0; (end - from) as usize];
     if text.read(Avma(from), &mut stack).is_err() {

@@ -21,6 +21,7 @@ mod flight;
 mod follow;
 mod frames;
 mod ftraced;
+mod go;
 mod governor;
 mod inject;
 mod journal;

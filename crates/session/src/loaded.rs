@@ -33,6 +33,8 @@ pub struct Wish {
     pub program: Option<Arc<Program>>,
     /// Why that cannot be.
     pub trouble: Option<Trouble>,
+    /// There is more that they want and cannot have: only its entry can be traced.
+    pub cut: bool,
 }
 
 /// Reads the debugging information of a function's file, if there is any.
@@ -371,7 +373,7 @@ impl Loaded {
         let binary = Arc::clone(&self.binary);
         let mut new = Vec::with_capacity(wishes.len());
         self.sites.reserve(wishes.len());
-        for (function, Wish { tracers, mut wanted, program, trouble: _ }) in wishes {
+        for (function, Wish { tracers, mut wanted, program, .. }) in wishes {
             let captured = program.as_ref().map(|program| Arc::clone(&program.captured));
             if let Some(program) = program {
                 wanted = wanted.reading(stubs.number_program(&program.words, records));
@@ -466,9 +468,11 @@ impl Loaded {
                 Returns::Stub(_) => (0, &[][..]),
             };
             let entry = match self.form(new.function) {
-                Some(SiteForm::Prologue { old, .. } | SiteForm::Beside { old, .. }) => {
-                    copy_room(old, at_entry)
-                }
+                Some(
+                    SiteForm::Prologue { old, .. }
+                    | SiteForm::Beside { old, .. }
+                    | SiteForm::Checked { old, .. },
+                ) => copy_room(old, at_entry),
                 _ => 0,
             };
             let elsewhere = elsewhere.iter().filter(|_| new.wanted.returns());

@@ -3,6 +3,7 @@
 use crate::Error;
 use crate::agent::Loaded;
 use crate::frames::Stacks;
+use crate::go;
 use crate::inject::{Call, Failed, Place};
 use crate::maps::{self, Region};
 use crate::target::{Target, TextSegment};
@@ -80,11 +81,13 @@ impl<'a> Patient<'a> {
     }
 
     /// Some thread that can be stopped.
-    pub fn any_thread(&self) -> Result<Held, Error> {
+    pub fn any_thread(&mut self) -> Result<Held, Error> {
         let mut last = NotHeld::Gone;
         for tid in threads::list_politely(self.target.pid) {
             match Held::take(self.target.pid, tid) {
-                Ok(thread) => return Ok(thread),
+                Ok(thread) if go::has_room(&thread, &mut self.text) => return Ok(thread),
+                // Another will do, or the same a moment later.
+                Ok(_) => return self.thread_outside(|_, _, _| None),
                 Err(why) => last = why,
             }
         }
@@ -101,6 +104,9 @@ impl<'a> Patient<'a> {
         while start.elapsed() < TRY {
             for tid in threads::list_politely(self.target.pid) {
                 match Held::take(self.target.pid, tid) {
+                    Ok(thread) if !go::has_room(&thread, &mut self.text) => {
+                        last = "its threads have no room on their stacks whenever they are looked at".into();
+                    }
                     Ok(thread) => match inside(&thread, &mut self.text, &self.regions) {
                         None => return Ok(thread),
                         Some(what) => last = format!("its threads are in {what} whenever they are looked at"),

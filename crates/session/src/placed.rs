@@ -5,10 +5,10 @@ use crate::agent::{Loaded, PLACED};
 use crate::frames::is_unwinder;
 use crate::inject::Mapping;
 use crate::maps::{self, Region, gap_near};
-use crate::proc;
 use crate::target::{Symbols, Target};
 use crate::text::ProcessText;
 use crate::threads::Held;
+use crate::{go, proc};
 use calltap_abi::{SYSINFO, THREAD_MAX};
 use calltap_patch::{Avma, Text};
 use object::read::elf::{ElfFile64, ProgramHeader, Rela, SectionHeader};
@@ -125,13 +125,14 @@ pub fn owner_word(target: &Target, thread: &Held, text: &mut ProcessText) -> Res
         let mut found = [0; 4];
         text.read(Avma(pointer.wrapping_add(*at)), &mut found).is_ok() && u32::from_le_bytes(found) == id
     };
-    match OWNER_WORDS.into_iter().find(|at| known && is_id(at)) {
+    let of_library = OWNER_WORDS.into_iter().find(|at| known && is_id(at));
+    match of_library.or_else(|| go::owner_word(thread, id, text).filter(|_| known)) {
         // (A small number is left over from an earlier session.)
         Some(_) if u64::from_le_bytes(word) > THREAD_MAX as u64 => {
             Err("the word in its threads' control blocks that the agent needs is in use")
         }
         Some(at) => Ok(at),
-        None => Err("its threads are not of a thread library that we know (glibc, musl)"),
+        None => Err("its threads are not of a thread library that we know (glibc, musl, Go's runtime)"),
     }
 }
 

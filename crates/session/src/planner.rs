@@ -53,16 +53,24 @@ struct Values {
     read: bool,
     /// The first function of which they could not be, and why.
     trouble: Option<(String, String)>,
+    /// There are functions of which only entries are traced, though more was asked for; the second: that was
+    /// told.
+    cut: (bool, bool),
 }
 
 impl Values {
     fn note(&mut self, wish: &Wish, function: &Function) {
         self.read |= wish.program.is_some();
+        self.cut.0 |= wish.cut;
         if let (Some(trouble), None) = (&wish.trouble, &self.trouble) {
             self.trouble = Some((function.name.clone(), trouble.why.clone()));
         }
     }
 }
+
+/// What is told where more was asked for.
+const CUT: &str =
+    "of Go functions only entries are recorded: their stacks move, so returns and times are not known";
 
 /// How long the agent may take to map what a plan says.
 const MAPPING: Duration = Duration::from_secs(5);
@@ -702,6 +710,11 @@ impl<'a> Planner<'a> {
             }
             module.want(wish, stubs, regions, records);
         });
+        if self.values.cut == (true, false) {
+            self.values.cut.1 = true;
+            self.warnings.push(CUT.to_owned());
+            records.push(Record::Note { text: CUT.to_owned() }.into());
+        }
     }
 
     /// Finds out what is read of calls through stubs that somebody else has made.

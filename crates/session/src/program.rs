@@ -19,6 +19,8 @@ pub struct Program {
     pub file: Identity,
     /// Has it no dynamic linker?
     pub is_static: bool,
+    /// Is there none, or cannot it load the agent?
+    pub is_alone: bool,
     data: Vec<u8>,
 }
 
@@ -60,13 +62,11 @@ impl Program {
                 126,
             ));
         }
-        if let Some(reason) = calltap_sites::refusal(&data) {
-            return Err(refuse(reason, 1));
-        }
         let short = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
         let interpreter =
             calltap_sites::interpreter_of(&data).map_err(|error| refuse(&error.to_string(), 126))?;
         let is_static = interpreter.is_none();
+        let is_alone = is_static || calltap_sites::is_go_alone(&data);
         if meta.permissions().mode() & 0o6000 != 0 && !rustix::process::geteuid().is_root() {
             return Err(refuse(
                 "set-user-ID or set-group-ID: the dynamic linker loads no agent into it",
@@ -77,7 +77,7 @@ impl Program {
         let file = format!("{:02x}:{:02x}", rustix::fs::major(device), rustix::fs::minor(device));
         let file = Identity::of(&(file, meta.ino()), &meta);
         let path = fs::canonicalize(&path).unwrap_or(path);
-        Ok(Program { name: short, path, file, is_static, data })
+        Ok(Program { name: short, path, file, is_static, is_alone, data })
     }
 
     /// What can be traced in it; `futures`: also what polls these. There is time for that while it is being loaded.

@@ -332,11 +332,11 @@ fn start_program(
     directory: &Directory,
     shared: &Shared,
 ) -> Result<(Child, Option<Held>), Error> {
-    if !program.is_static {
+    if !program.is_alone {
         return Ok((launch::spawn(command, &directory.agent())?, None));
     }
     let mut child = launch::spawn_held(command)?;
-    match first::hold(child.id(), directory, shared) {
+    match first::hold(child.id(), directory, shared, program.is_static) {
         Ok(held) => Ok((child, Some(held))),
         Err(error) => {
             // It has not run an instruction of its own.

@@ -225,7 +225,7 @@ impl Batch<'_, '_> {
             Returns::Exits { at_entry, elsewhere } if wanted.returns() => (&at_entry[..], &elsewhere[..]),
             _ => Default::default(),
         };
-        let copy = match form {
+        let mut copy = match form {
             SiteForm::Prologue { at, old } | SiteForm::Beside { at, old, .. } => {
                 Some(self.copy(old, Leaves { offsets: at_entry, call }, bias.apply(*at))?)
             }
@@ -239,7 +239,14 @@ impl Batch<'_, '_> {
         let body = copy.unwrap_or_else(|| bias.apply(calltap_patch::body_address(form)));
         let bytes = calltap_patch::stub_bytes(&self.owner.agent, at, body, wanted, style).ok()?;
         let entry = Avma(at.0 + calltap_patch::entry_offset(wanted, style) as u64);
-        let target = if self.near { entry } else { self.put(&calltap_patch::hop_bytes(entry))? };
+        let mut target = if self.near { entry } else { self.put(&calltap_patch::hop_bytes(entry))? };
+        if let SiteForm::Checked { at, old } = form {
+            // It is run in front of the stub.
+            let (leaves, from) = (Leaves { offsets: &[], call }, bias.apply(*at));
+            let code = calltap_patch::copy_before(old, leaves, from, self.place()?, target).ok()?;
+            target = self.put(&code)?;
+            copy = Some(target);
+        }
         if wanted.program() != 0 && self.owner.shared.assign_program(id, wanted.program()).is_err() {
             return None;
         }

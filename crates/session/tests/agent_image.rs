@@ -3,7 +3,7 @@
 
 use calltap_abi::stub::HOOK_COUNT;
 use calltap_session::{AGENT_LIBRARY, AGENT_PLACED, AgentImage};
-use iced_x86::{Code, Decoder, DecoderOptions, InstructionInfoFactory};
+use iced_x86::{Code, Decoder, DecoderOptions, InstructionInfoFactory, Mnemonic};
 use object::read::elf::ElfFile64;
 use object::{LittleEndian, Object, ObjectSection, ObjectSymbol};
 use std::collections::BTreeSet;
@@ -132,5 +132,31 @@ fn nothing_in_the_agent_touches_more_than_the_low_halves_the_shims_save() {
             let beyond: Vec<&String> = wide.iter().filter(|register| !register.starts_with("XMM")).collect();
             assert!(beyond.is_empty(), "{name} uses {beyond:?}");
         }
+    }
+}
+
+#[test]
+fn hooks_for_small_stacks_need_little_of_them() {
+    // A Go function whose check has passed has 928 bytes at least, of which the functions that it calls
+    // without a check may take 800.
+    const MOST: usize = 200;
+    let pushes = |file: &ElfFile64<'_, LittleEndian>, from: u64, to: u64| {
+        let text = file.section_by_name(".text").expect("text");
+        let code = &text.data().unwrap()[(from - text.address()) as usize..(to - text.address()) as usize];
+        let instructions = Decoder::with_ip(64, code, from, DecoderOptions::NONE).into_iter();
+        let on_it = instructions.take_while(|instruction| instruction.code() != Code::Xchg_rm64_r64);
+        on_it
+            .filter(|instruction| matches!(instruction.mnemonic(), Mnemonic::Push | Mnemonic::Pushfq))
+            .count()
+    };
+    for file in both() {
+        let most = |start: &str| {
+            let found = ranges(&file, |name| name.starts_with(start));
+            assert!(!found.is_empty(), "{start}");
+            found.into_iter().map(|(_, from, to)| pushes(&file, from, to)).max().unwrap_or(usize::MAX)
+        };
+        // Two calls: of the hook, and of what goes to a stack of its own.
+        let bytes = 8 * (2 + most("calltap_hook_small_") + most("calltap_small_"));
+        assert!((100..MOST).contains(&bytes), "{bytes} bytes");
     }
 }

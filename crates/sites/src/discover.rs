@@ -6,11 +6,13 @@ mod dynamic;
 mod exits;
 mod frames;
 mod functions;
+mod go;
 pub(crate) mod image;
 mod landing;
 mod lookup;
 mod names;
 mod nops;
+mod pclntab;
 mod plt;
 mod pointers;
 mod polls;
@@ -34,7 +36,7 @@ pub use plt::slot_of as plt_slot;
 pub use polls::find_polls;
 pub use profilers::{Hook, Profiler, beginning, called};
 pub use resolvers::Resolver;
-pub use unmodified::{ends, find_prologues, refusal};
+pub use unmodified::{ends, find_prologues};
 
 use dynamic::Dynamic;
 use image::Image;
@@ -99,6 +101,13 @@ pub fn interpreter_of(data: &[u8]) -> Result<Option<String>, Error> {
     Ok(interpreter(&Image::parse(data, &mut Vec::new())?))
 }
 
+/// Is it a Go program without any C? Then its runtime makes threads itself, also where a dynamic linker has
+/// loaded it: no thread-local variable of another object exists in them.
+pub fn is_go_alone(data: &[u8]) -> bool {
+    Image::parse(data, &mut Vec::new())
+        .is_ok_and(|image| go::is_go(&image) && Dynamic::parse(&image, &mut Vec::new()).needed.is_empty())
+}
+
 /// When calls of the profiling function are found that no list names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Discovery {
@@ -131,6 +140,7 @@ pub fn read_by(data: &[u8], module_name: &str, discovery: Discovery) -> Result<B
     let dynamic = Dynamic::parse(&image, &mut complaints);
     let symbols = symbols::functions(&image, &dynamic, &mut complaints);
     let mut functions = functions::named(&symbols);
+    go::add_functions(&image, &dynamic, &mut functions);
     let mut known = Lookup::new(&functions);
     let settled = |address| functions::is_settled(&mut known, address);
     let frames = frames::frames(&image, settled, &mut complaints);

@@ -93,6 +93,15 @@ pub enum SiteForm {
         /// Its bytes: two to four.
         old: Vec<u8>,
     },
+    /// A Go function's check of its stack, whole instructions, of which the first five bytes become a jump. A
+    /// copy of them elsewhere is run *first*: where the check passes, the stub comes, and then the body at
+    /// `at + old.len()`. Only the entry can be traced.
+    Checked {
+        /// First patched byte.
+        at: Svma,
+        /// The bytes that must be there.
+        old: Vec<u8>,
+    },
     /// A call to mcount after a prologue that set up the frame pointer: the caller's return address is at `8(%rbp)`.
     /// `old` is 5 bytes (`call rel32`, a NOP) or 6 (`call *mcount@GOTPCREL(%rip)`, `addr32 call rel32`, a NOP).
     AfterPrologue {
@@ -200,8 +209,8 @@ mod quick;
 pub mod types;
 pub use discover::{
     Binary, Discovery, Hook, Profiler, Resolver, Segment, add_names, beginning, build_id_of, called,
-    debug_link, ends, find_polls, find_prologues, interpreter_of, is_unnamed, lacks_names, plt_slot,
-    profilers, read, read_by, refusal,
+    debug_link, ends, find_polls, find_prologues, interpreter_of, is_go_alone, is_unnamed, lacks_names,
+    plt_slot, profilers, read, read_by,
 };
 pub use error::Error;
 pub use inlined::{Inlined, inlined};

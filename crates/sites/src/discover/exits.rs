@@ -299,9 +299,10 @@ impl<'a, 'd> Exits<'a, 'd> {
 /// The first byte that a site needs.
 fn front(form: &SiteForm) -> u64 {
     match form {
-        SiteForm::Entry { at, .. } | SiteForm::Prologue { at, .. } | SiteForm::AfterPrologue { at, .. } => {
-            at.0
-        }
+        SiteForm::Entry { at, .. }
+        | SiteForm::Prologue { at, .. }
+        | SiteForm::Checked { at, .. }
+        | SiteForm::AfterPrologue { at, .. } => at.0,
         SiteForm::Prefix { prefix, .. } => prefix.0,
         SiteForm::Beside { front, .. } => front.0,
     }

@@ -9,9 +9,11 @@ use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic
 use object::LittleEndian as Le;
 
 use super::branches::{Branches, Places};
+use super::dynamic::Dynamic;
 use super::exits::Exits;
 use super::frames;
 use super::functions;
+use super::go;
 use super::image::Image;
 use super::names;
 use super::nops::{self, skip_endbr};
@@ -39,13 +41,14 @@ pub fn find_prologues(data: &[u8], binary: &mut Binary) -> Result<(), Error> {
     {
         names::add_names(binary, &table);
     }
-    if is_go(&image) {
-        for function in binary.functions.iter_mut().filter(|function| function.form.is_none()) {
-            function.reason = GO.to_owned();
-        }
-        return Ok(());
-    }
     let on_demand = !binary.is_bare();
+    let code_of_go = match go::is_go(&image) {
+        true => {
+            let dynamic = Dynamic::parse(&image, &mut Vec::new());
+            go::find(&image, &dynamic, &mut binary.functions, on_demand)
+        }
+        false => 0..0,
+    };
     let starts: Vec<u64> = binary.functions.iter().map(|function| function.address.0).collect();
     let sites: Vec<u64> = starts.iter().map(|start| skip_endbr(&image, *start)).collect();
     let rows = return_address::rows(&image);
@@ -65,7 +68,8 @@ pub fn find_prologues(data: &[u8], binary: &mut Binary) -> Result<(), Error> {
     for (n, (site, next)) in sites.iter().zip(nexts).enumerate() {
         let (before, rest) = binary.functions.split_at_mut(n);
         let Some(function) = rest.first_mut() else { break };
-        if function.form.is_some() || functions::is_part(function) {
+        if function.form.is_some() || functions::is_part(function) || code_of_go.contains(&function.address.0)
+        {
             continue;
         }
         match finder.site(function, *site, next, before.last()) {
@@ -116,7 +120,9 @@ impl Finder<'_, '_> {
     fn find_exits(&self, functions: &mut [Function]) {
         let exits = Exits::new(self.image, &self.branches, &self.rows, functions, &self.frames);
         let found: Vec<(Returns, Option<SiteForm>)> = (0..functions.len()).map(|n| exits.find(n)).collect();
-        let own = |function: &&mut Function| function.kind == SiteKind::Prologue;
+        let own = |function: &&mut Function| {
+            matches!(function.form, Some(SiteForm::Prologue { .. } | SiteForm::Beside { .. }))
+        };
         for (function, (returns, form)) in
             functions.iter_mut().zip(found).filter(|(function, _)| own(function))
         {
@@ -233,19 +239,6 @@ impl Finder<'_, '_> {
         let filled = padding.get(..wanted).is_some_and(is_filler) || nops::run(padding) >= wanted;
         if filled && to <= next { Ok(()) } else { Err(short()) }
     }
-}
-
-/// Goroutines' stacks have no room for a hook, and what is kept beside a stack is not moved with it.
-const GO: &str = "a Go program: its stacks are small, and move";
-
-fn is_go(image: &Image<'_>) -> bool {
-    [&b".gopclntab"[..], b".note.go.buildid"].into_iter().any(|name| image.section(name).is_some())
-}
-
-/// Why nothing of a program can be traced, whatever is in it.
-pub fn refusal(data: &[u8]) -> Option<&'static str> {
-    let image = Image::parse(data, &mut Vec::new()).ok()?;
-    is_go(&image).then_some(GO)
 }
 
 /// Does nothing follow it?

@@ -1,0 +1,130 @@
+//! The functions that a Go program's own runtime knows: `runtime.pclntab`, which no stripping takes away, as
+//! the program needs it for its tracebacks.
+//!
+//! Three layouts are read: of Go 1.16 (and 1.17), 1.18 (and 1.19) and 1.20 (and later). All begin with a
+//! number that names the layout, and a header of words; a list of addresses, each with the place of a record,
+//! which says where the function's name is. (`debug/gosym` in Go's own library reads the same.)
+
+use super::dynamic::Dynamic;
+use super::image::{Image, string};
+
+/// A function of the table.
+pub(super) struct Entry<'d> {
+    pub address: u64,
+    /// Up to the next one, padding included.
+    pub size: u64,
+    pub name: &'d [u8],
+}
+
+/// The table's sections: of programs at a fixed address, and of others.
+const SECTIONS: [&[u8]; 2] = [b".gopclntab", b".data.rel.ro.gopclntab"];
+/// What the table begins with, in layouts whose addresses are words (1.16),
+const WORDS: u32 = 0xFFFF_FFFA;
+/// and distances from the beginning of the text (1.18, 1.20).
+const DISTANCES: [u32; 2] = [0xFFFF_FFF0, 0xFFFF_FFF1];
+/// Behind that: no padding, instructions of any length, words of eight bytes.
+const MACHINE: [u8; 4] = [0, 0, 1, 8];
+const WORD: u64 = 8;
+/// Longer names are not taken.
+const LONGEST: usize = 1 << 16;
+/// So many places are tried where one may begin.
+const TRIED: usize = 16;
+/// Nor are there more functions. A table that is damaged anywhere is none.
+const MOST: u64 = 1 << 24;
+
+/// All functions of the table, in the order of their addresses; none if the file has no table that can be
+/// read.
+pub(super) fn functions<'d>(image: &Image<'d>, dynamic: &Dynamic<'d>) -> Vec<Entry<'d>> {
+    let known = SECTIONS.iter().filter_map(|name| image.section(name)).map(|section| section.address);
+    // (An external linker may have put it into a larger section.)
+    let searched = || image.segments.iter().flat_map(|segment| find(image, segment.address.0)).take(TRIED);
+    let mut places = known.chain(std::iter::once_with(searched).flatten());
+    places.find_map(|at| Table { image, dynamic, at }.functions()).unwrap_or_default()
+}
+
+/// Where a table may begin in a segment.
+fn find<'a>(image: &'a Image<'_>, start: u64) -> impl Iterator<Item = u64> + 'a {
+    let words = image.tail(start, u64::MAX).chunks_exact(WORD as usize).enumerate();
+    let begins = |word: &[u8]| word[4..] == MACHINE && layout(word).is_some();
+    words.filter(move |(_, word)| begins(word)).map(move |(n, _)| start + n as u64 * WORD)
+}
+
+fn layout(word: &[u8]) -> Option<Layout> {
+    match u32::from_le_bytes(word.get(..4)?.try_into().ok()?) {
+        WORDS => Some(Layout { distances: false, names: 3, list: 7 }),
+        magic if DISTANCES.contains(&magic) => Some(Layout { distances: true, names: 4, list: 8 }),
+        _ => None,
+    }
+}
+
+/// Where things are, in words of the header behind its first.
+struct Layout {
+    distances: bool,
+    names: u64,
+    list: u64,
+}
+
+struct Table<'a, 'd> {
+    image: &'a Image<'d>,
+    dynamic: &'a Dynamic<'d>,
+    at: u64,
+}
+
+impl<'d> Table<'_, 'd> {
+    fn functions(&self) -> Option<Vec<Entry<'d>>> {
+        let image = self.image;
+        let first = image.bytes(self.at, WORD)?;
+        let layout = layout(first).filter(|_| first[4..] == MACHINE)?;
+        let place = |word| self.at.checked_add(self.word(self.at + WORD * word)?);
+        let count = self.word(self.at + WORD).filter(|count| *count <= MOST)?;
+        let names = image.tail(place(layout.names)?, u64::MAX);
+        let list = place(layout.list)?;
+        let text = if layout.distances { self.text()? } else { 0 };
+        let width = if layout.distances { 4 } else { WORD };
+        let number = |at: u64| match layout.distances {
+            true => Some(u64::from(half(image, at)?)),
+            // (In a program that may be loaded anywhere, the loader puts it there.)
+            false => self.dynamic.pointer_at(image, at),
+        };
+        let address = |n: u64| Some(text.wrapping_add(number(list.checked_add(n * 2 * width)?)?));
+        let entry = |n: u64| {
+            let (start, end) = (address(n)?, address(n + 1)?);
+            let record = match layout.distances {
+                true => u64::from(half(image, list.checked_add((n * 2 + 1) * width)?)?),
+                false => self.word(list.checked_add((n * 2 + 1) * width)?)?,
+            };
+            let name = string(names, half(image, list.checked_add(record)?.checked_add(width)?)?, LONGEST)?;
+            (start <= end && image.is_code(start)).then_some(Entry {
+                address: start,
+                size: end - start,
+                name,
+            })
+        };
+        let mut entries: Vec<Entry<'d>> = (0..count).map(entry).collect::<Option<_>>()?;
+        entries.sort_by_key(|entry| entry.address);
+        entries.dedup_by_key(|entry| entry.address);
+        // (A damaged table may have one name, or all code, many times.)
+        let names: usize = entries.iter().map(|entry| entry.name.len()).sum();
+        for n in 1..entries.len() {
+            let next = entries[n].address;
+            let entry = &mut entries[n - 1];
+            entry.size = entry.size.min(next - entry.address);
+        }
+        (!entries.is_empty() && names <= image.data.len().saturating_mul(8)).then_some(entries)
+    }
+
+    /// Where the Go code begins. (Go 1.26 does not say it here any more.)
+    fn text(&self) -> Option<u64> {
+        const AT: u64 = 3;
+        let told = self.dynamic.pointer_at(self.image, self.at + WORD * AT).filter(|text| *text != 0);
+        told.or_else(|| self.image.section(b".text").map(|section| section.address))
+    }
+
+    fn word(&self, at: u64) -> Option<u64> {
+        self.image.bytes(at, WORD)?.try_into().ok().map(u64::from_le_bytes)
+    }
+}
+
+fn half(image: &Image<'_>, at: u64) -> Option<u32> {
+    image.bytes(at, 4)?.try_into().ok().map(u32::from_le_bytes)
+}
