@@ -1,4 +1,4 @@
-# Has Spark, as a cluster of two workers on this machine, read a dataset and run the statements of its input, which null bytes separate. Prints the rows of each as a line of JSON.
+# Has Spark, as a cluster on this machine, read a dataset and run the statements of its input, which null bytes separate. Prints the rows of each as a line of JSON.
 import json
 import sys
 
@@ -12,7 +12,7 @@ settings = {
     "spark.executor.memory": "512m",
     "spark.sql.session.timeZone": "UTC",
 }
-builder = SparkSession.builder.master("local-cluster[2,1,512]")
+builder = SparkSession.builder.master("local-cluster[1,1,512]")
 for name, value in settings.items():
     builder = builder.config(name, value)
 spark = builder.getOrCreate()

@@ -276,7 +276,7 @@ fn spans_are_what_opentelemetry_defines() {
     assert!(all.iter().all(|span| span[0] == "dataset" && span[2].as_u64().is_some()), "{:?}", all[0]);
 }
 
-/// A cluster of two workers on this machine.
+/// As a cluster: its worker is another process.
 #[test]
 fn spark_says_what_duckdb_says() {
     let Some(mut command) = script("spark.py", "pyspark").filter(|_| have("java")) else { return };

@@ -273,7 +273,8 @@ impl Guards {
         let caller = words(&stack).next().unwrap_or(0);
         let own = [&self.libc, &self.linker, &self.allocator].into_iter().any(|code| find(code, caller));
         let by_others = self.syscall.is_some_and(|(start, end)| (start..end).contains(&rip)) && !own;
-        // (What is left over on its stack says nothing then; a handler may have interrupted the allocator.)
+        // (Nothing that holds locks here calls anybody else meanwhile, but the dynamic linker: what its stack has of these is left over. A handler may
+        // have interrupted the allocator, though.)
         if by_others && !has_signal_frame(&stack, text, &self.code) {
             return None;
         }

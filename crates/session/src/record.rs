@@ -231,7 +231,7 @@ impl<'a> Prepared<'a> {
     /// Runs it to its end.
     pub fn run(self, company: Company<'_>) -> Result<Ran, Error> {
         let Prepared { options, command, program, directory, shared, clock, session } = self;
-        let clock_note = session.clock_note.clone();
+        let (clock_note, futures) = (session.clock_note.clone(), options.choice.words.futures);
         let signals = Signals::take(flight::takes_signal(options.flight.as_ref()))?;
         let (mut child, mut held) = start_program(&program, command, &directory, &shared)?;
         let (has_ended, let_go) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
@@ -273,21 +273,20 @@ impl<'a> Prepared<'a> {
             let collecting = scope.spawn(|| collector.run(&|| stop.load(Acquire)));
             let planning = scope.spawn(|| {
                 with_planner(shared, directory, options, &program.name, accepted, |planner| {
-                    let planned =
-                        program.read(options.discovery, options.choice.words.futures).and_then(|binary| {
-                            planner.know(program.file.clone(), &program.name, &program.path, leaked(binary));
-                            if is_held {
-                                // (Only who has started it can have it do something.)
-                                let map = &mut || {
-                                    let (done, mapped) = mpsc::channel();
-                                    let _ = begun.send(done);
-                                    mapped.recv().unwrap_or_else(|_| Err(Error::thread()))
-                                };
-                                planner.begin(child_id, map, &mut |news| drop(sender.send(news)))?;
-                            }
-                            drop(begun);
-                            visit.attend(planner, sender, sums, meanwhile, &ended)
-                        });
+                    let planned = program.read(options.discovery, futures).and_then(|binary| {
+                        planner.know(program.file.clone(), &program.name, &program.path, leaked(binary));
+                        if is_held {
+                            // (Only who has started it can have it do something.)
+                            let map = &mut || {
+                                let (done, mapped) = mpsc::channel();
+                                let _ = begun.send(done);
+                                mapped.recv().unwrap_or_else(|_| Err(Error::thread()))
+                            };
+                            planner.begin(child_id, map, &mut |news| drop(sender.send(news)))?;
+                        }
+                        drop(begun);
+                        visit.attend(planner, sender, sums, meanwhile, &ended)
+                    });
                     if planned.is_err() {
                         // The program has not run an instruction of its own.
                         pid.map(|pid| kill_process(pid, Signal::KILL));

@@ -1,11 +1,11 @@
 //! From operands to the steps that read them.
 
+use crate::futures::about_future;
 use crate::words::{Condition, Form, Item, Operand, Rule, Term};
 use calltap_abi::values::{SIGNED, TEXT, VALUES, WORDS, compare, register, step, word};
-use calltap_names::first_parameter;
+use calltap_sites::Poll;
 use calltap_sites::types::{Parameter, Passed, Shape, Signature, Type, Types};
-use calltap_sites::{Poll, PollKind};
-use calltap_trace::{Captured, Future, FutureValues, Value, ValueForm};
+use calltap_trace::{Captured, Value, ValueForm};
 use std::sync::Arc;
 
 /// What is known of a function by debugging information.
@@ -46,7 +46,7 @@ impl From<String> for Trouble {
 /// Bytes of text that are read where nobody says how many.
 const TEXT_BYTES: u8 = 64;
 /// Bytes of the longest address that is still a number.
-const WORD: u8 = 8;
+pub(crate) const WORD: u8 = 8;
 
 /// A value that the steps so far have made.
 struct Have {
@@ -137,98 +137,6 @@ pub fn compile(
     Ok(Some(Program { words, captured: Arc::new(captured) }))
 }
 
-/// Reads what tells which future is polled, and how far it is.
-fn about_future(
-    poll: &Poll,
-    known: Option<&Known>,
-    captured: &mut Captured,
-    entry: &mut Vec<u64>,
-    exit: &mut Vec<u64>,
-) {
-    let value = |name: &str, form| Value { name: name.to_owned(), form };
-    let whole = |values: &mut Vec<Value>, steps: &mut Vec<u64>, name: &str, from: Vec<u64>| {
-        values.push(value(name, store(Form::Hex(WORD), from, steps)));
-    };
-    let first = if poll.kind == PollKind::Task { "task" } else { "future" };
-    let values = match (poll.kind, poll.state) {
-        (PollKind::Written | PollKind::Body | PollKind::Inlined, None) => {
-            whole(&mut captured.arguments, entry, "arg1", register(0));
-            whole(&mut captured.arguments, entry, "arg2", register(1));
-            let result = vec![word(step::REGISTER, register::RESULTS[0], 0)];
-            whole(&mut captured.results, exit, "retval", result);
-            told(known, captured, exit).unwrap_or(FutureValues::Written)
-        }
-        (kind, Some(state)) => {
-            whole(&mut captured.arguments, entry, first, register(state.argument));
-            let at = [register(state.argument), vec![word(step::ADD, 0, state.offset)]].concat();
-            let kept = [at, vec![word(step::REMEMBER, 0, 0), word(step::LOAD, 1, 0)]].concat();
-            captured.arguments.push(value("state", store(Form::Unsigned(1), kept, entry)));
-            match kind {
-                PollKind::Task => FutureValues::TaskState,
-                PollKind::Inlined => {
-                    // (With a result that is written elsewhere, the future is the second argument.)
-                    if state.argument == 0 {
-                        let result = vec![word(step::REGISTER, register::RESULTS[0], 0)];
-                        whole(&mut captured.results, exit, "retval", result);
-                    }
-                    FutureValues::Inlined
-                }
-                _ => {
-                    let now = vec![word(step::RECALL, 0, 0), word(step::LOAD, 1, 0)];
-                    captured.results.push(value("state", store(Form::Unsigned(1), now, exit)));
-                    FutureValues::State
-                }
-            }
-        }
-        (PollKind::Task, None) => {
-            whole(&mut captured.arguments, entry, first, register(0));
-            FutureValues::Task
-        }
-        (PollKind::Drop, None) => {
-            whole(&mut captured.arguments, entry, first, register(0));
-            FutureValues::Dropped
-        }
-    };
-    // (The older mangling does not say of what a task is made.)
-    let is_generic = matches!(poll.kind, PollKind::Task | PollKind::Inlined);
-    let name = known.filter(|_| is_generic).and_then(|known| known.name.as_deref());
-    let name = name.and_then(first_parameter).map(without_numbers);
-    captured.future = Some(Future { values, name });
-}
-
-/// Reads of what a poll returns by what number it is ready or not, where that is known.
-fn told(known: Option<&Known>, captured: &mut Captured, exit: &mut Vec<u64>) -> Option<FutureValues> {
-    let known = known?;
-    let result = known.signature.result?;
-    let Shape::Other(size) = result.shape else { return None };
-    let case = known.types.case(result, "Pending")?;
-    let elsewhere = size > 2 * u64::from(WORD);
-    let [first, second] = register::RESULTS.map(|register| word(step::REGISTER, register, 0));
-    let steps = match (elsewhere, case.offset) {
-        (true, offset) => vec![first, word(step::LOAD, case.size, i32::try_from(offset).ok()?)],
-        (false, 0) => vec![first],
-        (false, offset) if offset == u64::from(WORD) => vec![second],
-        // (It depends on what else is in it.)
-        _ => return None,
-    };
-    let form = store(Form::Unsigned(case.size), steps, exit);
-    captured.results.push(Value { name: "poll".to_owned(), form });
-    Some(FutureValues::Told { pending: case.value, equal: case.equal, elsewhere })
-}
-
-/// `{async_fn_env#0}` as the older mangling writes it.
-fn without_numbers(name: &str) -> String {
-    let mut parts = name.split('{');
-    let mut text = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        match part.split_once('}') {
-            Some((inner, rest)) if inner.contains('#') => text += &format!("{{{{closure}}}}{rest}"),
-            _ => text += &format!("{{{part}"),
-        }
-    }
-    text
-}
-
 /// All parameters.
 fn parameters(known: Option<&Known>) -> Vec<Item> {
     let parameters = known.map_or(&[][..], |known| &known.signature.parameters);
@@ -256,7 +164,7 @@ fn is_result(operand: &Operand) -> bool {
     }
 }
 
-fn register(n: u8) -> Vec<u64> {
+pub(crate) fn register(n: u8) -> Vec<u64> {
     vec![word(step::REGISTER, register::ARGUMENTS[usize::from(n) % register::ARGUMENTS.len()], 0)]
 }
 
@@ -451,7 +359,7 @@ fn read(item: &Item, known: Option<&Known>, steps: &mut Vec<u64>) -> Result<Valu
     Ok(store(form, made, steps))
 }
 
-fn store(form: Form, made: Vec<u64>, steps: &mut Vec<u64>) -> ValueForm {
+pub(crate) fn store(form: Form, made: Vec<u64>, steps: &mut Vec<u64>) -> ValueForm {
     steps.extend(made);
     let (last, form) = match form {
         Form::Signed(bytes) => (word(step::STORE, bytes, 0), ValueForm::Signed(bytes)),

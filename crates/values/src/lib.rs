@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod compile;
+mod futures;
 pub mod words;
 
 pub use compile::{Known, Program, Trouble};
