@@ -153,15 +153,16 @@ pub fn parse(words: &Words, later: bool) -> Result<Choice, String> {
 }
 
 /// The words of the command line.
-pub fn words(arguments: &Arguments) -> Result<Words> {
+pub fn words(given: &Arguments) -> Result<Words> {
     let mut tracers = Vec::new();
-    for text in arguments.texts("tracer") {
+    for text in given.texts("tracer") {
         // (An empty word clears what was set: what is left is the default.)
         tracers.push(tracer(if text.is_empty() { "function_graph" } else { &text }, &tracers)?);
     }
-    let (filter, notrace) = (arguments.texts("filter"), arguments.texts("notrace"));
-    let [arguments, results, conditions] = ["arguments", "results", "if"].map(|flag| arguments.texts(flag));
-    Ok(Words { tracers, filter, notrace, arguments, results, conditions, ..Words::default() })
+    let (filter, notrace) = (given.texts("filter"), given.texts("notrace"));
+    let [arguments, results, conditions] = ["arguments", "results", "if"].map(|flag| given.texts(flag));
+    let int3 = given.is_set("allow-int3");
+    Ok(Words { tracers, filter, notrace, arguments, results, conditions, int3, ..Words::default() })
 }
 
 /// The names a function answers to.

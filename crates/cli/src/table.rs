@@ -150,6 +150,12 @@ const PATCH_MODE: Flag = choice(
     "live",
 );
 
+const ALLOW_INT3: Flag = switch(
+    "allow-int3",
+    None,
+    "Trace also those functions that have no room for a jump, by breakpoints that stay: each call costs a signal, about a microsecond, and a program that blocks or takes over SIGTRAP later is killed when it calls one (docs/safety.md).",
+);
+
 const DISCOVERY: Flag = choice(
     value(
         "discovery",
@@ -298,6 +304,7 @@ pub const COMMANDS: &[Command] = &[
                 "Also record the programs that its processes become (execve), and their children, until the last has ended: one trace for the tree.",
             ),
             PATCH_MODE,
+            ALLOW_INT3,
             DISCOVERY,
             PATCH_LOG,
             LATER,
@@ -324,6 +331,7 @@ pub const COMMANDS: &[Command] = &[
             NOTRACE,
             LATER,
             PATCH_MODE,
+            ALLOW_INT3,
             PATCH_LOG,
             INTERVAL,
             MAX_OVERHEAD,
@@ -357,6 +365,7 @@ pub const COMMANDS: &[Command] = &[
             LATER,
             ANSWER_BUFFER,
             PATCH_MODE,
+            ALLOW_INT3,
             PATCH_LOG,
             LINKER_NAMES,
         ],
@@ -395,6 +404,7 @@ pub const COMMANDS: &[Command] = &[
             LATER,
             ANSWER_BUFFER,
             PATCH_MODE,
+            ALLOW_INT3,
             PATCH_LOG,
             LINKER_NAMES,
         ],
@@ -424,6 +434,7 @@ pub const COMMANDS: &[Command] = &[
             LATER,
             ANSWER_BUFFER,
             PATCH_MODE,
+            ALLOW_INT3,
             PATCH_LOG,
             LINKER_NAMES,
         ],
@@ -453,6 +464,7 @@ pub const COMMANDS: &[Command] = &[
             LATER,
             ANSWER_BUFFER,
             PATCH_MODE,
+            ALLOW_INT3,
             PATCH_LOG,
             LINKER_NAMES,
         ],
@@ -487,6 +499,7 @@ pub const COMMANDS: &[Command] = &[
             LATER,
             ANSWER_BUFFER,
             PATCH_MODE,
+            ALLOW_INT3,
             PATCH_LOG,
             LINKER_NAMES,
         ],
@@ -520,6 +533,7 @@ pub const COMMANDS: &[Command] = &[
             NOTRACE,
             LATER,
             PATCH_MODE,
+            ALLOW_INT3,
             PATCH_LOG,
             INTERVAL,
             MAX_OVERHEAD,
@@ -544,6 +558,7 @@ pub const COMMANDS: &[Command] = &[
             NOTRACE,
             LATER,
             PATCH_MODE,
+            ALLOW_INT3,
             PATCH_LOG,
             INTERVAL,
             MAX_OVERHEAD,
@@ -581,6 +596,7 @@ pub const COMMANDS: &[Command] = &[
                 "64M",
             ),
             PATCH_MODE,
+            ALLOW_INT3,
             DISCOVERY,
             PATCH_LOG,
             LATER,
@@ -602,6 +618,7 @@ pub const COMMANDS: &[Command] = &[
             IF,
             switch("on", None, "Switch the functions on again."),
             switch("off", None, "Switch all functions off; filters are kept."),
+            ALLOW_INT3,
             PATCH_LOG,
             LATER,
         ],
@@ -664,6 +681,7 @@ pub const COMMANDS: &[Command] = &[
                 "64M",
             ),
             PATCH_MODE,
+            ALLOW_INT3,
             PATCH_LOG,
             switch(
                 "foreground",
@@ -694,6 +712,7 @@ pub const COMMANDS: &[Command] = &[
                 "64M",
             ),
             PATCH_MODE,
+            ALLOW_INT3,
             PATCH_LOG,
         ],
         operand: Some(Operand {
@@ -931,6 +950,7 @@ pub const COMMANDS: &[Command] = &[
             OUTPUT,
             choice(value("format", None, "FORMAT", "Form of the list."), &["text", "json"], "text"),
             LINKER_NAMES,
+            ALLOW_INT3,
             switch(
                 "inlined",
                 None,

@@ -231,9 +231,10 @@ pub fn is_after_prologue(form: &SiteForm) -> bool {
 /// The address of the first byte that a site's jump is written to.
 pub fn site_address(form: &SiteForm) -> Svma {
     match form {
-        SiteForm::Entry { at, .. } | SiteForm::Prologue { at, .. } | SiteForm::AfterPrologue { at, .. } => {
-            *at
-        }
+        SiteForm::Entry { at, .. }
+        | SiteForm::Prologue { at, .. }
+        | SiteForm::AfterPrologue { at, .. }
+        | SiteForm::Trap { at, .. } => *at,
         SiteForm::Prefix { prefix, .. } => *prefix,
         SiteForm::Beside { front, .. } => *front,
     }
@@ -245,6 +246,7 @@ pub fn body_address(form: &SiteForm) -> Svma {
         SiteForm::Entry { at, old }
         | SiteForm::Prologue { at, old }
         | SiteForm::Beside { at, old, .. }
+        | SiteForm::Trap { at, old }
         | SiteForm::AfterPrologue { at, old } => Svma(at.0 + old.len() as u64),
         SiteForm::Prefix { entry, .. } => Svma(entry.0 + 2),
     }

@@ -81,11 +81,11 @@ impl Program {
     }
 
     /// What can be traced in it. There is time for that while it is being loaded.
-    pub fn read(&self, discovery: Discovery) -> Result<Binary, Error> {
+    pub fn read(&self, discovery: Discovery, int3: bool) -> Result<Binary, Error> {
         let read = || {
             let mut binary = calltap_sites::read_by(&self.data, &self.name, discovery)?;
             if discovery == Discovery::AtLoad && binary.is_bare() {
-                calltap_sites::find_prologues(&self.data, &mut binary)?;
+                calltap_sites::find_prologues(&self.data, &mut binary, int3)?;
                 name_functions(&mut binary, &self.data, &self.path, Path::new("/"));
             }
             Ok(binary)

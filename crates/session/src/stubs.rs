@@ -221,7 +221,9 @@ impl Batch<'_, '_> {
             _ => Default::default(),
         };
         let copy = match form {
-            SiteForm::Prologue { at, old } | SiteForm::Beside { at, old, .. } => {
+            SiteForm::Prologue { at, old }
+            | SiteForm::Beside { at, old, .. }
+            | SiteForm::Trap { at, old } => {
                 Some(self.copy(old, Leaves { offsets: at_entry, call }, bias.apply(*at))?)
             }
             _ => None,
@@ -234,14 +236,16 @@ impl Batch<'_, '_> {
         let body = copy.unwrap_or_else(|| bias.apply(calltap_patch::body_address(form)));
         let bytes = calltap_patch::stub_bytes(&self.owner.agent, at, body, wanted, style).ok()?;
         let entry = Avma(at.0 + calltap_patch::entry_offset(wanted, style) as u64);
-        let target = if self.near { entry } else { self.put(&calltap_patch::hop_bytes(entry))? };
+        // (A handler of SIGTRAP leads anywhere.)
+        let jumps = !matches!(form, SiteForm::Trap { .. });
+        let target = if self.near || !jumps { entry } else { self.put(&calltap_patch::hop_bytes(entry))? };
         if wanted.program() != 0 && self.owner.shared.assign_program(id, wanted.program()).is_err() {
             return None;
         }
         self.stubs.extend_from_slice(&bytes);
         self.owner.next += 1;
-        let reaches =
-            reaches(site, target) && exits.iter().all(|(site, copy)| reaches(site.address(), *copy));
+        let reaches = (!jumps || reaches(site, target))
+            && exits.iter().all(|(site, copy)| reaches(site.address(), *copy));
         reaches.then_some(Added { id, target, copy, exits })
     }
 

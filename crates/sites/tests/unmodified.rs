@@ -18,7 +18,7 @@ fn check(name: &str, code: &str, expected: &str) {
     let source = functions(&[("before", "ret"), (name, code), ("behind", "nop; nop; nop; nop; nop; ret")]);
     let built = build("gcc -O2 -no-pie", "c", &source);
     let mut binary = built.read();
-    find_prologues(&built.data(), &mut binary).expect("a program");
+    find_prologues(&built.data(), &mut binary, false).expect("a program");
     let found = describe(find(&binary, name));
     assert!(found.contains(expected), "{name}: {found}, not {expected}");
 }
@@ -54,7 +54,7 @@ fn padding_in_front_takes_the_jump_where_the_beginning_has_no_room() {
         lines = lines.replace(".size early, . - early", ".size early, 1");
         let built = build("gcc -O2 -no-pie", "c", &lines);
         let mut binary = built.read();
-        find_prologues(&built.data(), &mut binary).expect("a program");
+        find_prologues(&built.data(), &mut binary, false).expect("a program");
         describe(find(&binary, name))
     };
     assert_eq!(near("joined", "15, 0xcc", joined), "prologue beside-5 cccccccccc entry+0 4889f8");
@@ -70,7 +70,7 @@ fn padding_in_front_takes_the_jump_where_the_beginning_has_no_room() {
             functions(&[("early", &function)]).replace(".size early, . - early", ".size early, 2b - early");
         let built = build("gcc -O2 -no-pie", "c", &lines);
         let mut binary = built.read();
-        find_prologues(&built.data(), &mut binary).expect("a program");
+        find_prologues(&built.data(), &mut binary, false).expect("a program");
         describe(find(&binary, "falls"))
     };
     assert_eq!(
@@ -100,7 +100,7 @@ fn exits(name: &str, code: &str) -> String {
 fn exits_among(name: &str, all: &[(&str, &str)]) -> String {
     let built = build("gcc -O2 -no-pie", "c", &functions(all));
     let mut binary = built.read();
-    find_prologues(&built.data(), &mut binary).expect("a program");
+    find_prologues(&built.data(), &mut binary, false).expect("a program");
     let function = find(&binary, name);
     match &function.returns {
         Returns::Stub(reason) => reason.clone(),
@@ -175,13 +175,11 @@ fn whoever_looks_at_the_return_address_keeps_it() {
     let told = ".cfi_startproc; push %rbx; .cfi_adjust_cfa_offset 8; mov %rdi, %rbx; mov 8(%rsp), %rax; dec %edi; jz 1f; inc %edi; 1: \
                 pop %rbx; .cfi_adjust_cfa_offset -8; ret; .cfi_endproc";
     check("asks", told, "return address");
-    let source = functions(&[
-        ("keeps", told),
-        ("leads", "xor %esi, %esi; nop; nop; nop; jmp *%rdi; jmp keeps"),
-    ]);
+    let source =
+        functions(&[("keeps", told), ("leads", "xor %esi, %esi; nop; nop; nop; jmp *%rdi; jmp keeps")]);
     let built = build("gcc -O2 -no-pie", "c", &source);
     let mut binary = built.read();
-    find_prologues(&built.data(), &mut binary).expect("a program");
+    find_prologues(&built.data(), &mut binary, false).expect("a program");
     for name in ["keeps", "leads"] {
         assert!(
             find(&binary, name).reason.contains("return address"),
@@ -204,7 +202,7 @@ fn where_there_is_room_it_is_used_and_the_others_wait_to_be_asked_for() {
                   return other(a) + 1; } int main(void) { return bare(2); }";
     let built = build("gcc -O1 -fpatchable-function-entry=5", "c", source);
     let mut binary = built.read();
-    find_prologues(&built.data(), &mut binary).expect("a program");
+    find_prologues(&built.data(), &mut binary, false).expect("a program");
     assert_eq!(find(&binary, "other").kind, SiteKind::Patchable);
     let bare = find(&binary, "bare");
     assert!(matches!(bare.form, Some(SiteForm::Prologue { .. })) && bare.on_demand, "{}", describe(bare));

@@ -96,8 +96,9 @@ fn row(calltap: &Path, path: &Path) -> Result<String> {
     Ok(format!("{} | {share:.2} % | {calls} | {} |", functions.len(), reasons.join("; ")))
 }
 
-/// A reason without the numbers in it.
+/// A reason without the numbers in it, nor what could be done about it.
 fn kind_of(reason: &str) -> String {
+    let reason = reason.split(';').next().unwrap_or_default();
     let words = reason
         .split(' ')
         .filter(|word| !word.contains(|c: char| c.is_ascii_digit()) && !word.starts_with("(at"));

@@ -93,6 +93,7 @@ impl Kind {
         let (tracers, filter) = (select::tracers(&tracers), arguments.texts("filter"));
         let mut words = Words { tracers, filter, notrace: arguments.texts("notrace"), ..Words::default() };
         words.conditions = arguments.texts("if");
+        words.int3 = arguments.is_set("allow-int3");
         if let What::Watch = self.what {
             let all = |items: &str| if items == "all" { String::new() } else { format!("@{items}") };
             let rule = |items: &String| {

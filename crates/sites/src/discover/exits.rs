@@ -136,7 +136,7 @@ impl<'a, 'd> Exits<'a, 'd> {
         let function = &self.functions[n];
         let (at, old, width) = match &function.form {
             Some(SiteForm::Prologue { at, old }) => (at.0, old, JUMP),
-            Some(SiteForm::Beside { at, old, .. }) => (at.0, old, 0),
+            Some(SiteForm::Beside { at, old, .. } | SiteForm::Trap { at, old }) => (at.0, old, 0),
             _ => return Err("the compiler left room at its entry".to_owned()),
         };
         let start = function.address.0;
@@ -160,6 +160,9 @@ impl<'a, 'd> Exits<'a, 'd> {
             Some(SiteForm::Prologue { at, .. }) if entry.end > end => {
                 let old = self.bytes(entry.start, entry.end)?;
                 Some(SiteForm::Prologue { at: *at, old })
+            }
+            Some(SiteForm::Trap { at, .. }) if entry.end > end => {
+                Some(SiteForm::Trap { at: *at, old: self.bytes(entry.start, entry.end)? })
             }
             _ if entry.end > end => return Err("an exit is too near to its beginning".to_owned()),
             _ => None,
@@ -300,9 +303,10 @@ impl<'a, 'd> Exits<'a, 'd> {
 /// The first byte that a site needs.
 fn front(form: &SiteForm) -> u64 {
     match form {
-        SiteForm::Entry { at, .. } | SiteForm::Prologue { at, .. } | SiteForm::AfterPrologue { at, .. } => {
-            at.0
-        }
+        SiteForm::Entry { at, .. }
+        | SiteForm::Prologue { at, .. }
+        | SiteForm::AfterPrologue { at, .. }
+        | SiteForm::Trap { at, .. } => at.0,
         SiteForm::Prefix { prefix, .. } => prefix.0,
         SiteForm::Beside { front, .. } => front.0,
     }
