@@ -54,11 +54,9 @@ fn detach(resident: &Resident, what: &str) {
 fn calls_of_functions_without_room_are_counted_exactly() {
     for build in builds() {
         let program = compile(build, &["tiny.cpp"], &[]);
-        let flags: [&[&str]; 3] = [
-            ALLOWED,
-            &["--allow-int3", "--tracer", "function", "--tracer", "function_graph"],
-            &["--allow-int3", "--tracer", "profile"],
-        ];
+        let with = |more: &[&'static str]| [ALLOWED, more].concat();
+        let both = ["--tracer", "function", "--tracer", "function_graph"];
+        let flags = [with(&[]), with(&both), with(&["--tracer", "profile"])];
         let flags = if build.name == BARE[0].name { &flags[..] } else { &flags[..1] };
         check(&program, flags, &Expect { may_lose: true, ..Expect::default() });
     }
@@ -66,7 +64,11 @@ fn calls_of_functions_without_room_are_counted_exactly() {
 
 #[test]
 fn children_have_the_breakpoints_and_their_handler() {
-    check(&tiny(), &[ALLOWED], &Expect { arguments: &["forks"], uncounted: true, ..Expect::default() });
+    check(
+        &tiny(),
+        &[ALLOWED.to_vec()],
+        &Expect { arguments: &["forks"], uncounted: true, ..Expect::default() },
+    );
 }
 
 #[test]
@@ -207,7 +209,7 @@ fn what_breakpoints_would_kill_is_told_and_the_rest_is_traced() {
         assert_eq!(State::at_rest(resident.pid, &["State"]), before, "{how}");
         let rows = resident.view("report").to_string();
         assert!(rows.contains("tiny_first") && !rows.contains("tiny_same"), "{how}: {rows}");
-        let run = resident.attach(&["--duration", "10ms", "--allow-int3"]);
+        let run = resident.attach(&[ALLOWED, SHORT].concat());
         let told = ["7 functions", "only breakpoints would do", says];
         assert!(told.iter().all(|part| run.stderr.contains(part)), "{how}: {}", run.stderr);
         ends_well(resident, how);
@@ -226,7 +228,7 @@ fn a_program_of_the_system_s_gives_the_same_output_with_all_that_can_be_traced()
                   print(re.sub('[aeiou]', '-', 'functions of a few bytes')); print(sorted({3, 1, 2}), 7 // 2, 1.5 * 4)";
     let expect = Expect { arguments: &["-c", script], uncounted: true, ..Expect::default() };
     let program = Program::existing(python);
-    let rows = |flags| check(&program, &[flags], &expect).rows().len();
+    let rows = |flags: &[&'static str]| check(&program, &[flags.to_vec()], &expect).rows().len();
     let (plain, allowed) = (rows(&[]), rows(ALLOWED));
     assert!(allowed > plain, "{allowed} functions were called, {plain} of them without a breakpoint");
 }

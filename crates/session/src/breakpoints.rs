@@ -27,7 +27,8 @@ use std::time::{Duration, Instant};
 
 const SIGTRAP: u64 = 1 << 4;
 const NO_ANSWER: &str = "its agent did not answer";
-/// A thread that begins, or begins another, blocks all signals for a moment, in which it runs nothing but the C library: it is looked at again until then.
+/// A thread that begins, or begins another, blocks all signals for a moment, in which it runs nothing but the C library: it is looked at again until then. And a child
+/// that shares its parent's memory is most often another program soon.
 const MOMENT: Duration = Duration::from_millis(300);
 
 /// What there is of us in a process.
@@ -165,6 +166,9 @@ impl Planner<'_> {
             let text = format!(
                 "{wanted} functions of process {pid} are not traced: only breakpoints would do, and would kill it: {why}"
             );
+            if !self.warnings.contains(&text) {
+                self.warnings.push(text.clone());
+            }
             records.push(Record::Note { text }.into());
         }
     }
@@ -216,9 +220,15 @@ impl Planner<'_> {
 
     /// A process that shares another's memory has handlers of its own: one that was there before ours has not got it.
     fn other_of_its_memory(&self, pid: u32) -> Option<String> {
-        let sharing = proc::who_maps(&self.directory.identity(), &[pid]).into_iter();
-        let mut others = sharing.filter(|other| *other != pid && shares_memory(pid, *other));
-        others.next().map(|other| format!("process {other} shares its memory"))
+        let start = Instant::now();
+        loop {
+            let sharing = proc::who_maps(&self.directory.identity(), &[pid]).into_iter();
+            let mut others = sharing.filter(|other| *other != pid && shares_memory(pid, *other));
+            match others.next() {
+                Some(_) if start.elapsed() < MOMENT => std::thread::sleep(Duration::from_millis(1)),
+                found => return found.map(|other| format!("process {other} shares its memory")),
+            }
+        }
     }
 
     /// Lists more sites; those of modules that are gone go.

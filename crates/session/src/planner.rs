@@ -180,7 +180,7 @@ pub struct Planner<'a> {
     /// Something that was found could not be converted yet.
     pending: bool,
     /// What people should know when all is over.
-    warnings: Vec<String>,
+    pub(crate) warnings: Vec<String>,
     /// What could be chosen from, for messages.
     pub candidates: Candidates,
     /// Sites that were switched.

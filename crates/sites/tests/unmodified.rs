@@ -15,10 +15,14 @@ fn functions(all: &[(&str, &str)]) -> String {
 }
 
 fn check(name: &str, code: &str, expected: &str) {
+    check_allowing(false, name, code, expected);
+}
+
+fn check_allowing(int3: bool, name: &str, code: &str, expected: &str) {
     let source = functions(&[("before", "ret"), (name, code), ("behind", "nop; nop; nop; nop; nop; ret")]);
     let built = build("gcc -O2 -no-pie", "c", &source);
     let mut binary = built.read();
-    find_prologues(&built.data(), &mut binary, false).expect("a program");
+    find_prologues(&built.data(), &mut binary, int3).expect("a program");
     let found = describe(find(&binary, name));
     assert!(found.contains(expected), "{name}: {found}, not {expected}");
 }
@@ -41,6 +45,32 @@ fn what_is_jumped_to_stays() {
     let addresses =
         ".pushsection .rodata; 9: .quad 1f, 2f; .popsection; xor %eax, %eax; 1: jmp *9b(,%rdi,8); 2: ret";
     check("switches_far", addresses, "jumps to its byte 2");
+}
+
+// Only if that is allowed; else it is told.
+#[test]
+fn one_byte_gives_way_where_there_is_no_room_for_a_jump() {
+    for (name, code, trap, reason) in [
+        ("returns", "ret", "trap+0 c3", "only 1 bytes long"),
+        ("joined", "mov %rdi, %rax; ret", "trap+0 4889f8c3", "only 4 bytes long"),
+        ("leaves", "jmp before", "trap+0 eb", "only 2 bytes long"),
+        ("marked", "endbr64; ret", "trap+4 c3", "only 1 bytes long"),
+        ("loops", "xor %eax, %eax; 1: inc %eax; cmp %edi, %eax; jne 1b; ret", "trap+0 31c0", "byte 2"),
+        ("early", "call *%rdi; nop; nop; nop; ret", "trap+0 ffd7", "a call returns to its byte 2"),
+        ("later", "xor %eax, %eax; syscall; ret", "trap+0 31c0", "a system call"),
+    ] {
+        check_allowing(true, name, code, trap);
+        check(name, code, reason);
+        check(name, code, "; --allow-int3 would trace it");
+    }
+    for (name, code, reason) in [
+        ("turns", "1: dec %edi; jnz 1b; ret", "jumps back to its own beginning"),
+        ("waits", "syscall; ret", "a system call"),
+        ("cut", ".byte 0x48", "no instructions"),
+    ] {
+        check_allowing(true, name, code, reason);
+        check(name, code, reason);
+    }
 }
 
 // As the C library's memcpy: others come in behind its first instruction.

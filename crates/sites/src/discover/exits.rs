@@ -174,6 +174,9 @@ impl<'a, 'd> Exits<'a, 'd> {
             Ok(Exit { at, old, leaves })
         });
         let elsewhere = exits.collect::<Result<Vec<Exit>, String>>()?;
+        if matches!(function.form, Some(SiteForm::Trap { .. })) && !elsewhere.is_empty() {
+            return Err("the breakpoint at its entry comes and goes at another time than jumps".to_owned());
+        }
         Ok((Returns::Exits { at_entry: offsets(&entry), elsewhere }, form))
     }
 
