@@ -35,9 +35,7 @@ extern "C" fn calltap_remote(operation: u32, path: *const u8) -> u64 {
         REGISTER => {
             Session::get().and_then(record::process).map(|process| sys::register_in_background(&process.sync))
         }
-        TRAPS => {
-            Session::get().map(|session| session.control().trap_answer.store(traps::handle_traps(), Relaxed))
-        }
+        TRAPS => Session::get().map(handle_planned_traps),
         LEAVE => leave(),
         // SAFETY: the recorder passes the address of a terminated string.
         JOIN => join(unsafe { core::slice::from_raw_parts(path, crate::mem::strlen(path)) }),
@@ -159,11 +157,16 @@ pub fn modules_changed() {
     let Some(process) = record::process(session) else { return };
     process.phase.store(Phase::Asked as u32, Release);
     ring(control);
-    if await_recorder(control, process, &[Phase::Asked]) == Some(Phase::Planned as u32) {
-        map_planned(session);
+    let mut phase = await_recorder(control, process, &[Phase::Asked]);
+    loop {
+        match phase {
+            Some(planned) if planned == Phase::Planned as u32 => map_planned(session),
+            Some(trapping) if trapping == Phase::Trapping as u32 => handle_planned_traps(session),
+            _ => return,
+        }
         process.phase.store(Phase::Mapped as u32, Release);
         ring(control);
-        await_recorder(control, process, &[Phase::Mapped, Phase::Writing]);
+        phase = await_recorder(control, process, &[Phase::Mapped, Phase::Writing]);
     }
 }
 
@@ -251,6 +254,11 @@ fn map_planned(session: Session) {
         };
         map.errno.store(errno as u64, Relaxed);
     }
+}
+
+/// Handles SIGTRAP, also for the breakpoints that stay.
+fn handle_planned_traps(session: Session) {
+    session.control().trap_answer.store(traps::handle_traps(planned(session)), Relaxed);
 }
 
 /// Unmaps hops.

@@ -1,14 +1,18 @@
-//! Breakpoints that the recorder writes to sites while it changes them (`--patch-mode breakpoint`): whoever meets one resumes behind the site.
+//! Breakpoints that the recorder writes to sites while it changes them (`--patch-mode breakpoint`): whoever meets one resumes behind the site. And those that stay, where there is no
+//! room for a jump (`--allow-int3`): whoever meets one goes on where a jump would lead.
 //!
 //! The handler is there from the first such batch until the recorder leaves, so whoever is killed meanwhile leaves breakpoints that harm nobody. It takes no lock,
 //! reads no code, and looks up one address in shared memory. What it does not know ends the program as it would have without us.
 //!
-//! Unsafe because it is a signal handler: it reads and changes what the kernel hands it.
+//! Unsafe because it is a signal handler: it reads and changes what the kernel hands it. And because the list of those that stay lies in memory that it maps.
 
 use crate::state::Session;
 use crate::sys::{self, Action};
-use calltap_abi::traps::answer;
+use calltap_abi::plan::Map;
+use calltap_abi::traps::{Kept, answer, target};
 use core::arch::global_asm;
+use core::slice;
+use core::sync::atomic::{AtomicUsize, Ordering::*};
 
 const SIGTRAP: usize = 5;
 const SIGNALS: usize = 64;
@@ -56,6 +60,59 @@ struct Context {
     rip: u64,
 }
 
+/// Address of a [`Table`]; 0 while there is none. Private like the program's text: a forked child has the list that its breakpoints need.
+static KEPT: AtomicUsize = AtomicUsize::new(0);
+
+/// In front of a list of [`Kept`]. Nobody waits for handlers that are reading it, so it is never changed: another takes its place, and all are unmapped when the session is left.
+#[repr(C)]
+struct Table {
+    /// Address of the one before.
+    before: usize,
+    count: usize,
+}
+
+impl Table {
+    const fn bytes(count: usize) -> usize {
+        size_of::<Table>() + count * size_of::<Kept>()
+    }
+
+    fn newest() -> Option<&'static Table> {
+        let at = KEPT.load(Acquire) as *const Table;
+        // SAFETY: null, or a table that `keep` has made, which is unmapped when no thread is here any more.
+        unsafe { at.as_ref() }
+    }
+
+    fn list(&self) -> &[Kept] {
+        // SAFETY: `keep` has written so many behind it, aligned, and nobody writes there again.
+        unsafe { slice::from_raw_parts((&raw const *self).add(1).cast(), self.count) }
+    }
+}
+
+/// The breakpoints that stay are these from now on, in the order of their places. False if there is no memory.
+fn keep(listed: &[Map]) -> bool {
+    let known = Table::newest().map_or(&[][..], Table::list);
+    let new = listed
+        .iter()
+        .map(|map| Kept { site: map.address.load(Relaxed), target: map.offset.load(Relaxed) });
+    if known.len() == listed.len() && known.iter().copied().eq(new.clone()) {
+        return true;
+    }
+    let (protection, flags) = (sys::PROT_READ | sys::PROT_WRITE, sys::MAP_PRIVATE | sys::MAP_ANONYMOUS);
+    // SAFETY: a new mapping.
+    let Ok(at) = (unsafe { sys::map(0, Table::bytes(listed.len()), protection, flags, None) }) else {
+        return false;
+    };
+    let table = at as *mut Table;
+    // SAFETY: just mapped, of that length, and nobody else knows of it.
+    let list = unsafe {
+        table.write(Table { before: KEPT.load(Relaxed), count: listed.len() });
+        slice::from_raw_parts_mut(table.add(1).cast::<Kept>(), listed.len())
+    };
+    list.iter_mut().zip(new).for_each(|(place, kept)| *place = kept);
+    KEPT.store(at, Release);
+    true
+}
+
 fn own() -> u64 {
     handle as *const () as u64
 }
@@ -63,9 +120,11 @@ fn own() -> u64 {
 extern "C" fn handle(_: i32, info: *const Info, context: *mut Context) {
     // SAFETY: the kernel hands every handler with SA_SIGINFO these two, on the stack.
     let (by_breakpoint, context) = unsafe { ((*info).code == BY_BREAKPOINT, &mut *context) };
-    let known = |at| Session::get().is_some_and(|session| session.traps().knows(at));
-    if by_breakpoint && known(context.rip.wrapping_sub(1)) {
-        context.rip = context.rip.wrapping_add(REST);
+    let at = context.rip.wrapping_sub(1);
+    let kept = || target(Table::newest()?.list(), at);
+    let passing = || Session::get()?.traps().knows(at).then(|| context.rip.wrapping_add(REST));
+    if let Some(next) = by_breakpoint.then(|| kept().or_else(passing)).flatten() {
+        context.rip = next;
         return;
     }
     // Nobody but us handles it: the program ends when this handler has returned, at the instruction where it would have ended.
@@ -74,8 +133,8 @@ extern "C" fn handle(_: i32, info: *const Info, context: *mut Context) {
     sys::send_to_self(SIGTRAP, info.cast());
 }
 
-/// Handles SIGTRAP from now on, unless the program does, or has a handler during which it is blocked. One of [`answer`].
-pub fn handle_traps() -> u32 {
+/// Handles SIGTRAP from now on, unless the program does, or has a handler during which it is blocked. The breakpoints that stay are those listed. One of [`answer`].
+pub fn handle_traps(listed: &[Map]) -> u32 {
     let action = |signal| sys::set_action(signal, None).unwrap_or_default();
     let bit = 1u64 << (SIGTRAP - 1);
     for signal in (1..=SIGNALS).filter(|signal| *signal != SIGTRAP) {
@@ -87,6 +146,9 @@ pub fn handle_traps() -> u32 {
     let is_free = |handler| handler == DEFAULT || handler == own();
     if !is_free(action(SIGTRAP).handler) {
         return answer::HANDLED;
+    }
+    if !keep(listed) {
+        return answer::NO_MEMORY;
     }
     let flags = SA_SIGINFO | SA_RESTORER | SA_RESTART | SA_NODEFER;
     let new = Action { handler: own(), flags, restorer: &raw const RETURN as u64, mask: 0 };
@@ -105,5 +167,13 @@ pub fn handle_traps() -> u32 {
 pub fn leave() {
     if sys::set_action(SIGTRAP, None).is_ok_and(|action| action.handler == own()) {
         let _ = sys::set_action(SIGTRAP, Some(&Action::default()));
+    }
+    let mut table = KEPT.swap(0, Relaxed) as *const Table;
+    // SAFETY: null, or made by `keep`; nobody reads it any more.
+    while let Some(Table { before, count }) = unsafe { table.as_ref() } {
+        let (at, bytes) = (table as usize, Table::bytes(*count));
+        table = *before as *const Table;
+        // SAFETY: as above.
+        unsafe { sys::unmap(at, bytes) };
     }
 }

@@ -14,7 +14,7 @@ pub struct PlanHeader {
     pub _pad: AtomicU32,
 }
 
-/// Map a piece of the code file (hops) at an address; existing mappings are never replaced.
+/// Map a piece of the code file (hops) at an address; existing mappings are never replaced. Or a breakpoint that stays, and (as its offset) what it leads to.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Map {
@@ -40,8 +40,10 @@ pub enum Phase {
     Planned = 2,
     /// It is mapped, or says why not. (Recorder: to Writing. Agent, if it waits in vain: to Idle.)
     Mapped = 3,
-    /// The recorder writes to the text. (Recorder: to Idle. Agent, if the recorder is gone: to Idle.)
+    /// The recorder writes to the text. (Recorder: to Idle, or first to Trapping. Agent, if the recorder is gone: to Idle.)
     Writing = 4,
+    /// The plan says which breakpoints are to be handled. (Agent: to Mapped. Agent, if it waits in vain: to Idle.)
+    Trapping = 5,
 }
 
 /// Can the recorder make the processors that run the process serialise ([`crate::ProcessEntry::sync`])?

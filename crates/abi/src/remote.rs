@@ -10,7 +10,7 @@ pub const GIVE_BACK: u32 = 5;
 pub const REGISTER: u32 = 2;
 /// Unmap all that belongs to the session. No thread may be inside a hook, nor have a stub's address on its stack.
 pub const LEAVE: u32 = 3;
-/// Handle SIGTRAP for the [breakpoints](crate::traps) that the recorder will write, if the program does not mind.
+/// Handle SIGTRAP for the [breakpoints](crate::traps) that the recorder will write, if the program does not mind. Those that stay are listed by the plan.
 pub const TRAPS: u32 = 6;
 /// Join the session whose agent has this path.
 pub const JOIN: u32 = 4;

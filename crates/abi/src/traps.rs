@@ -2,6 +2,8 @@
 //!
 //! Two lists of addresses, and one word that says which of them holds, and how long it is. The controller fills the other, then stores the word: whoever looks
 //! something up meanwhile, and whenever the controller is killed, finds the one or the other.
+//!
+//! Breakpoints that stay have a list of their own, with what each leads to. That differs from process to process, so the agent keeps it in private memory.
 
 use crate::stub;
 use core::sync::atomic::{AtomicU64, Ordering::*, fence};
@@ -21,6 +23,22 @@ const COUNT: u64 = SECOND - 1;
 /// A list changes this often at most while something is looked up in it.
 const TRIES: usize = 1000;
 
+/// A breakpoint that stays.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(C)]
+pub struct Kept {
+    /// Where it is,
+    pub site: u64,
+    /// and where whoever meets it goes on.
+    pub target: u64,
+}
+
+/// Where whoever meets a breakpoint goes on, by a list in the order of their places.
+pub fn target(list: &[Kept], site: u64) -> Option<u64> {
+    let at = list.partition_point(|kept| kept.site < site);
+    list.get(at).filter(|kept| kept.site == site).map(|kept| kept.target)
+}
+
 /// What the agent answers when it is to handle SIGTRAP.
 pub mod answer {
     /// Nothing yet.
@@ -29,6 +47,8 @@ pub mod answer {
     pub const WORKS: u32 = 1;
     /// The program handles or ignores it itself.
     pub const HANDLED: u32 = 2;
+    /// There is no memory for the list.
+    pub const NO_MEMORY: u32 = 3;
     /// A handler of the program runs with SIGTRAP blocked. Plus its signal.
     pub const BLOCKED: u32 = 0x100;
 }
@@ -117,6 +137,16 @@ mod tests {
             assert!((0..12).chain([1 << 60]).all(|n| traps.knows(n) == addresses.contains(&n)));
         }
         assert!(!traps.replace(&std::vec![1; ROOM + 1]) && traps.knows(5));
+    }
+
+    #[test]
+    fn a_breakpoint_that_stays_leads_to_its_own_target() {
+        let list = [(3, 30), (5, 1 << 50), (1 << 60, 7)].map(|(site, target)| Kept { site, target });
+        for length in 0..=list.len() {
+            let list = &list[..length];
+            let expected = |site| list.iter().find(|kept| kept.site == site).map(|kept| kept.target);
+            assert!((0..9).chain([1 << 60, u64::MAX]).all(|site| target(list, site) == expected(site)));
+        }
     }
 
     #[test]

@@ -28,6 +28,11 @@ fn subject(arguments: &Arguments) -> Result<Subject> {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let (mut words, discovery) = (select::words(arguments)?, values::discovery(arguments));
     words.ftraced = (discovery == Discovery::FirstCall).then(Ftraced::default);
+    if words.int3 && arguments.is_set("follow") {
+        bail!(
+            "--allow-int3 and --follow exclude each other: who is followed is traced, and that takes SIGTRAP"
+        );
+    }
     let subject = subject(arguments)?;
     let (slow, flight) = (keep::slow(arguments)?, keep::flight(arguments, &subject)?);
     let about = keep::functions(slow.as_ref(), flight.as_ref());

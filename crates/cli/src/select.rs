@@ -169,8 +169,9 @@ pub fn words(given: &Arguments) -> Result<Words> {
     }
     let (filter, notrace) = (given.texts("filter"), given.texts("notrace"));
     let [arguments, results, conditions] = ["arguments", "results", "if"].map(|flag| given.texts(flag));
-    let futures = given.is_set("async");
-    Ok(Words { tracers, filter, notrace, arguments, results, conditions, futures, ..Words::default() })
+    let (futures, int3) = (given.is_set("async"), given.is_set("allow-int3"));
+    let words = Words { tracers, filter, notrace, arguments, results, conditions, ..Words::default() };
+    Ok(Words { futures, int3, ..words })
 }
 
 /// The names a function answers to.

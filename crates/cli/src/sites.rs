@@ -52,7 +52,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let data = fs::read(&path).with_context(|| shown.to_string())?;
     let module = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
     let mut binary = calltap_sites::read(&data, &module).with_context(|| shown.to_string())?;
-    calltap_sites::find_prologues(&data, &mut binary).with_context(|| shown.to_string())?;
+    calltap_sites::find_prologues(&data, &mut binary, arguments.is_set("allow-int3"))
+        .with_context(|| shown.to_string())?;
     calltap_session::name_functions(&mut binary, &data, &fs::canonicalize(&path)?, Path::new("/"));
     for complaint in &binary.complaints {
         eprintln!("calltap: {shown}: {complaint}");
@@ -171,8 +172,10 @@ fn text(out: &mut dyn Write, binary: &Binary, path: &Path, linker_names: bool) -
         let name = row_name(function, linker_names);
         write!(out, "{:>16x}  {:>7}  {:<10}  ", function.address.0, function.size, function.kind)?;
         write!(out, "{:<8}  {name}", returns(function))?;
-        if let Some(SiteForm::Prefix { .. }) = function.form {
-            write!(out, "  (jump in front of the function)")?;
+        match function.form {
+            Some(SiteForm::Prefix { .. }) => write!(out, "  (jump in front of the function)")?,
+            Some(SiteForm::Trap { .. }) => write!(out, "  (by a breakpoint)")?,
+            _ => {}
         }
         if function.on_demand && function.form.is_some() {
             write!(out, "  (if a filter names it)")?;

@@ -150,6 +150,12 @@ const PATCH_MODE: Flag = choice(
     "live",
 );
 
+const ALLOW_INT3: Flag = switch(
+    "allow-int3",
+    None,
+    "Trace also those functions that have no room for a jump, by breakpoints that stay: each call costs a signal, a microsecond or more, and a program that blocks or takes over SIGTRAP later is killed when it calls one (docs/safety.md).",
+);
+
 const DISCOVERY: Flag = choice(
     value(
         "discovery",
@@ -303,6 +309,7 @@ pub const COMMANDS: &[Command] = &[
                 "Also record the programs that its processes become (execve), and their children, until the last has ended: one trace for the tree.",
             ),
             PATCH_MODE,
+            ALLOW_INT3,
             DISCOVERY,
             PATCH_LOG,
             LATER,
@@ -329,6 +336,7 @@ pub const COMMANDS: &[Command] = &[
             NOTRACE,
             LATER,
             PATCH_MODE,
+            ALLOW_INT3,
             PATCH_LOG,
             INTERVAL,
             MAX_OVERHEAD,
@@ -362,6 +370,7 @@ pub const COMMANDS: &[Command] = &[
             LATER,
             ANSWER_BUFFER,
             PATCH_MODE,
+            ALLOW_INT3,
             PATCH_LOG,
             LINKER_NAMES,
         ],
@@ -400,6 +409,7 @@ pub const COMMANDS: &[Command] = &[
             LATER,
             ANSWER_BUFFER,
             PATCH_MODE,
+            ALLOW_INT3,
             PATCH_LOG,
             LINKER_NAMES,
         ],
@@ -429,6 +439,7 @@ pub const COMMANDS: &[Command] = &[
             LATER,
             ANSWER_BUFFER,
             PATCH_MODE,
+            ALLOW_INT3,
             PATCH_LOG,
             LINKER_NAMES,
         ],
@@ -458,6 +469,7 @@ pub const COMMANDS: &[Command] = &[
             LATER,
             ANSWER_BUFFER,
             PATCH_MODE,
+            ALLOW_INT3,
             PATCH_LOG,
             LINKER_NAMES,
         ],
@@ -522,6 +534,7 @@ pub const COMMANDS: &[Command] = &[
             LATER,
             ANSWER_BUFFER,
             PATCH_MODE,
+            ALLOW_INT3,
             PATCH_LOG,
             LINKER_NAMES,
         ],
@@ -555,6 +568,7 @@ pub const COMMANDS: &[Command] = &[
             NOTRACE,
             LATER,
             PATCH_MODE,
+            ALLOW_INT3,
             PATCH_LOG,
             INTERVAL,
             MAX_OVERHEAD,
@@ -579,6 +593,7 @@ pub const COMMANDS: &[Command] = &[
             NOTRACE,
             LATER,
             PATCH_MODE,
+            ALLOW_INT3,
             PATCH_LOG,
             INTERVAL,
             MAX_OVERHEAD,
@@ -616,6 +631,7 @@ pub const COMMANDS: &[Command] = &[
                 "64M",
             ),
             PATCH_MODE,
+            ALLOW_INT3,
             DISCOVERY,
             PATCH_LOG,
             LATER,
@@ -637,6 +653,7 @@ pub const COMMANDS: &[Command] = &[
             IF,
             switch("on", None, "Switch the functions on again."),
             switch("off", None, "Switch all functions off; filters are kept."),
+            ALLOW_INT3,
             PATCH_LOG,
             LATER,
         ],
@@ -699,6 +716,7 @@ pub const COMMANDS: &[Command] = &[
                 "64M",
             ),
             PATCH_MODE,
+            ALLOW_INT3,
             PATCH_LOG,
             switch(
                 "foreground",
@@ -729,6 +747,7 @@ pub const COMMANDS: &[Command] = &[
                 "64M",
             ),
             PATCH_MODE,
+            ALLOW_INT3,
             PATCH_LOG,
         ],
         operand: Some(Operand {
@@ -966,6 +985,7 @@ pub const COMMANDS: &[Command] = &[
             OUTPUT,
             choice(value("format", None, "FORMAT", "Form of the list."), &["text", "json"], "text"),
             LINKER_NAMES,
+            ALLOW_INT3,
             switch(
                 "inlined",
                 None,

@@ -245,7 +245,8 @@ pub fn site_address(form: &SiteForm) -> Svma {
         SiteForm::Entry { at, .. }
         | SiteForm::Prologue { at, .. }
         | SiteForm::Checked { at, .. }
-        | SiteForm::AfterPrologue { at, .. } => *at,
+        | SiteForm::AfterPrologue { at, .. }
+        | SiteForm::Trap { at, .. } => *at,
         SiteForm::Prefix { prefix, .. } => *prefix,
         SiteForm::Beside { front, .. } => *front,
     }
@@ -258,6 +259,7 @@ pub fn body_address(form: &SiteForm) -> Svma {
         | SiteForm::Prologue { at, old }
         | SiteForm::Checked { at, old }
         | SiteForm::Beside { at, old, .. }
+        | SiteForm::Trap { at, old }
         | SiteForm::AfterPrologue { at, old } => Svma(at.0 + old.len() as u64),
         SiteForm::Prefix { entry, .. } => Svma(entry.0 + 2),
     }

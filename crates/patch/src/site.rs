@@ -38,6 +38,9 @@
 //!
 //! Where there is room for two bytes only, those lead to a jump in the padding in front of the function; both are written in the same step.
 //!
+//! Where there is no room for any jump, the function's first byte may become a breakpoint that stays (`int3`): one store, in step 0, at any time, and nobody is ever inside. Where it
+//! leads, the program's handler of SIGTRAP knows.
+//!
 //! A function that is replaced as a whole (the profiling function, the dynamic linker's empty one) has a `ret` where the others have A9, whichever is chosen: off, it
 //! returns at once.
 
@@ -57,8 +60,10 @@ const CHECKED: usize = 16;
 /// Bytes of a short jump.
 const SHORT: usize = NOP2.len();
 const RET: u8 = 0xC3;
-/// The number of an exit among the kinds of sites.
+/// The number of an exit among the kinds of sites,
 const EXIT: u8 = 128;
+/// and of a breakpoint that stays.
+const TRAP: u8 = 129;
 
 /// What a site is at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -104,6 +109,8 @@ enum Kind {
     Prologue,
     /// Its first one, with the jump in front of it: offset of the two bytes at the entry.
     Beside(u8),
+    /// The same, with a breakpoint that stays in the place of its first byte.
+    Trap,
     /// Where it is left: instructions in front of a return, or of a jump to another function.
     Exit,
     /// A function that something else takes the place of.
@@ -175,6 +182,7 @@ pub fn calls_out(form: &SiteForm) -> bool {
         SiteForm::Prologue { .. }
         | SiteForm::Checked { .. }
         | SiteForm::Beside { .. }
+        | SiteForm::Trap { .. }
         | SiteForm::Prefix { .. } => false,
     }
 }
@@ -205,6 +213,7 @@ impl Site {
             SiteForm::Checked { old, .. } => {
                 Site::displacing(address, &old[..old.len().min(CHECKED)], Kind::Prologue)
             }
+            SiteForm::Trap { old, .. } => Site::displacing(address, old, Kind::Trap),
             SiteForm::Beside { front_old, old, .. } => {
                 Site::beside(address, &[&front_old[..], old].concat(), front_old.len())
             }
@@ -225,6 +234,7 @@ impl Site {
             SiteForm::Prologue { .. }
             | SiteForm::Checked { .. }
             | SiteForm::Beside { .. }
+            | SiteForm::Trap { .. }
             | SiteForm::Prefix { .. } => None,
         }
     }
@@ -246,7 +256,8 @@ impl Site {
     }
 
     fn displacing(address: Avma, original: &[u8], kind: Kind) -> Option<Site> {
-        let original = Bytes::new(original).filter(|bytes| bytes.len() >= JUMP)?;
+        let width = if kind == Kind::Trap { 1 } else { JUMP };
+        let original = Bytes::new(original).filter(|bytes| bytes.len() >= width)?;
         let (dressing, undressing) = (Demand::Nothing, Demand::Nothing);
         Some(Site { address, original, ready: original, kind, at: 0, dressing, undressing })
     }
@@ -285,6 +296,7 @@ impl Site {
             Kind::Function => 4,
             Kind::Prologue => 5,
             Kind::Exit => EXIT,
+            Kind::Trap => TRAP,
             // (How far its parts are from each other, the kind says.)
             Kind::Beside(at) => 6 + at - JUMP as u8,
         };
@@ -301,6 +313,7 @@ impl Site {
             4 => Site::function(address, original.try_into().ok()?),
             5 => Site::displacing(address, original, Kind::Prologue),
             EXIT => Site::displacing(address, original, Kind::Exit),
+            TRAP => Site::displacing(address, original, Kind::Trap),
             6.. => Site::beside(address, original, JUMP + usize::from(kind - 6)),
         }
     }
@@ -354,6 +367,9 @@ impl Site {
     /// What a change demands of the threads.
     #[inline]
     pub fn demand(&self, from: State, to: State) -> Demand {
+        if self.is_trap() {
+            return Demand::Nothing;
+        }
         if self.is_displaced() {
             let is_off = |state| !matches!(state, State::On(_));
             let same = from == to || is_off(from) && is_off(to);
@@ -379,6 +395,7 @@ impl Site {
             Kind::Short(_) | Kind::Beside(_) => (0, JUMP),
             // Behind the jump it stays as it is.
             Kind::Prologue | Kind::Exit => (1, JUMP),
+            Kind::Trap => (1, 1),
             Kind::Jump | Kind::Call | Kind::Function => (1, self.original.len()),
         };
         (self.address.0 + first, self.address.0 + length as u64)
@@ -468,10 +485,16 @@ impl Site {
         self.kind == Kind::Exit
     }
 
+    /// Is it a breakpoint that stays? Where it leads, its bytes do not tell.
+    #[inline]
+    pub fn is_trap(&self) -> bool {
+        self.kind == Kind::Trap
+    }
+
     /// Is it instructions of the function's own?
     #[inline]
     fn is_displaced(&self) -> bool {
-        matches!(self.kind, Kind::Prologue | Kind::Beside(_) | Kind::Exit)
+        matches!(self.kind, Kind::Prologue | Kind::Beside(_) | Kind::Trap | Kind::Exit)
     }
 
     /// In the file it is a call, of which the five bytes are switched like those that we write.
@@ -506,6 +529,10 @@ impl Site {
             State::Ready | State::On(_) => self.ready,
         };
         if let State::On(_) = state {
+            if self.is_trap() {
+                bytes[0] = INT3;
+                return Ok(bytes);
+            }
             bytes[self.at as usize..][..JUMP].copy_from_slice(&self.switched(state)?);
             if let Kind::Short(at) | Kind::Beside(at) = self.kind {
                 bytes[at as usize..][..SHORT].copy_from_slice(&short_jump(at));
@@ -520,7 +547,9 @@ impl Site {
         match state {
             State::Original => self.original == *actual,
             State::Ready => self.ready == *actual,
-            State::On(_) if self.len() == JUMP => self.switched(state).is_ok_and(|bytes| bytes == *actual),
+            State::On(_) if self.len() == JUMP && !self.is_trap() => {
+                self.switched(state).is_ok_and(|bytes| bytes == *actual)
+            }
             State::On(_) => self.bytes(state).is_ok_and(|bytes| bytes == *actual),
         }
     }
@@ -543,6 +572,12 @@ impl Site {
         steps: &mut Steps,
     ) -> Result<(), OutOfReach> {
         let (was_on, will_be_on) = (matches!(from, State::On(_)), matches!(to, State::On(_)));
+        if self.is_trap() {
+            if was_on != will_be_on {
+                steps.put(0, start, &self.bytes(to)?[..1]);
+            }
+            return Ok(());
+        }
         // Found out before anything is added.
         let new = self.switched(to)?;
         if self.is_displaced() {

@@ -69,6 +69,7 @@ fn sites() -> Vec<Site> {
             entry: Svma(at(3).0 + 5),
             entry_old: vec![0x90, 0x90],
         },
+        SiteForm::Trap { at: at(4), old: vec![0x31, 0xC0] },
     ];
     forms.iter().map(|form| Site::new(form, Bias(0)).expect("a site")).collect()
 }
@@ -103,7 +104,7 @@ fn log_through(transition: Transition) -> Vec<Entry> {
 fn what_is_done_to_code_is_as_the_protocol_has_it() {
     let audit = Audit::of(log());
     assert_eq!(audit.faults, []);
-    assert_eq!((audit.batches, audit.cut_short, audit.changes), (12, 0, 48));
+    assert_eq!((audit.batches, audit.cut_short, audit.changes), (12, 0, 60));
     assert!(audit.refused > 0 && audit.writes > 6 && audit.syncs == audit.writes, "{audit:?}");
 }
 

@@ -78,6 +78,25 @@ fn a_function_s_own_instructions_give_way_while_all_are_stopped_and_none_is_insi
     });
 }
 
+#[test]
+fn a_breakpoint_that_stays_is_written_at_any_time_and_needs_its_handler() {
+    check(sites::traps);
+    let unhandled = |place| {
+        let mut cases = sites::traps(place);
+        cases.iter_mut().for_each(|case| case.ground.handled = None);
+        cases
+    };
+    check_mutant("no handler", unhandled, &|_, acts| acts);
+    // What is behind its first byte stays: whoever lands there finds what he always found.
+    check_mutant("all of its bytes", |place| sites::traps(place).split_off(1), &|_, acts| {
+        let whole = |act| match act {
+            Act::Store(0, 0, bytes) if bytes[..] == [0xCC] => Act::Store(0, 0, vec![0xCC, 0xF4]),
+            act => act,
+        };
+        acts.into_iter().map(whole).collect()
+    });
+}
+
 /// Those in which a thread may be between two instructions.
 fn between_instructions(place: u64) -> Vec<Case> {
     let mut cases = sites::functions(place);

@@ -3,6 +3,7 @@
 //!
 //! All of it runs in a thread that ends soon (see [`crate::threads`]).
 
+use crate::breakpoints::{self, Ours};
 use crate::frames::{self, Stacks};
 use crate::journal::{Entry, UNLISTED};
 use crate::loaded::Loaded;
@@ -14,7 +15,7 @@ use crate::planner::{PatchMode, Planner, Tally, switch, unarmed};
 use crate::target::Target;
 use crate::text::Sync;
 use crate::threads::{Held, NotHeld};
-use crate::{Error, breakpoints, enter};
+use crate::{Error, enter};
 use calltap_abi::remote;
 use calltap_patch::{Demand, Site};
 use nix::libc::user_regs_struct;
@@ -56,7 +57,7 @@ pub fn come(
     emit: &mut (dyn FnMut(News) + Send),
 ) -> (Result<(), Error>, Stops) {
     if planner.mode == PatchMode::Breakpoint
-        && let Some(why) = breakpoints::obstacle(target.pid, true)
+        && let Some(why) = breakpoints::obstacle(target.pid, Ours::Nothing)
     {
         return (Err(target.refuse(&format!("breakpoints would kill it: {why}"))), Stops::default());
     }
@@ -155,6 +156,7 @@ impl Planner<'_> {
             Err(why) => records.push(unarmed(target.pid, &why)),
             Ok(()) => {}
         }
+        self.keep_traps_running(index, target, stops, &mut records);
         self.patch(index, target.pid, false, &mut records);
         let stopped = self.stop_for_the_rest(index, target, stops);
         if stopped.is_ok() {

@@ -1,20 +1,24 @@
-//! `--patch-mode breakpoint`: what has to be so before breakpoints may be written to a program's code, and who steps over them.
+//! `--patch-mode breakpoint` and `--allow-int3`: what has to be so before breakpoints may be written to a program's code, and who steps over them.
 //!
 //! The agent handles SIGTRAP from the first such batch until we leave, and knows the sites from a list in shared memory. Both outlive a controller that is killed, so
 //! what he leaves harms nobody, and the next one takes it away. A site stays in the list for as long as its module is loaded: a child that was forked in the middle of a batch has
-//! breakpoints of its own.
+//! breakpoints of its own. Those that stay are in a list of their own, which the agent has in private memory, for as long.
 //!
 //! The kernel kills whoever meets a breakpoint with SIGTRAP blocked, ignored or not handled. That can be seen, and is looked at before every batch; it cannot be kept
 //! from becoming so meanwhile. `docs/safety.md` says what is left.
 
 use crate::attach::Stops;
+use crate::loaded::Loaded;
+use crate::news::News;
 use crate::patient::{Patient, explain};
 use crate::planner::{PatchMode, Planner};
 use crate::target::Target;
 use crate::threads::{self, shares_memory};
 use crate::{maps, proc};
+use calltap_abi::plan::Phase;
 use calltap_abi::remote;
 use calltap_abi::traps::answer;
+use calltap_trace::Record;
 use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
@@ -22,15 +26,28 @@ use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 
 const SIGTRAP: u64 = 1 << 4;
-/// A thread that begins, or begins another, blocks all signals for a moment, in which it runs nothing but the C library: it is looked at again until then.
+const NO_ANSWER: &str = "its agent did not answer";
+/// A thread that begins, or begins another, blocks all signals for a moment, in which it runs nothing but the C library: it is looked at again until then. And a child
+/// that shares its parent's memory is most often another program soon.
 const MOMENT: Duration = Duration::from_millis(300);
 
-/// Why there may be no breakpoints in a process, as far as the kernel tells. `before_us`: nobody of us handles SIGTRAP in it yet.
-pub fn obstacle(pid: u32, before_us: bool) -> Option<String> {
+/// What there is of us in a process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ours {
+    /// Nothing yet: nobody of us handles SIGTRAP.
+    Nothing,
+    /// The agent, which says itself what it finds.
+    Agent,
+    /// The agent, and we are the program's tracer for a moment.
+    Tracer,
+}
+
+/// Why there may be no breakpoints in a process, as far as the kernel tells.
+pub fn obstacle(pid: u32, ours: Ours) -> Option<String> {
     let start = Instant::now();
     threads::list(pid).into_iter().find_map(|tid| {
         loop {
-            match obstacle_in(pid, tid, before_us) {
+            match obstacle_in(pid, tid, ours) {
                 Some((_, true)) if start.elapsed() < MOMENT => std::thread::sleep(Duration::from_millis(1)),
                 found => return found.map(|(why, _)| why),
             }
@@ -39,17 +56,19 @@ pub fn obstacle(pid: u32, before_us: bool) -> Option<String> {
 }
 
 /// The same, as far as one thread's status tells; and whether that may pass.
-fn obstacle_in(pid: u32, tid: u32, before_us: bool) -> Option<(String, bool)> {
+fn obstacle_in(pid: u32, tid: u32, ours: Ours) -> Option<(String, bool)> {
     let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;
     let has = |set| proc::signals(&status, set).is_none_or(|signals| signals & SIGTRAP != 0);
     let is_not = |name, nothing| proc::field(&status, name).is_some_and(|value| value != nothing);
     let lasting = match () {
-        () if is_not("TracerPid", "0") => "a debugger is attached to it, which takes SIGTRAP",
+        () if ours != Ours::Tracer && is_not("TracerPid", "0") => {
+            "a debugger is attached to it, which takes SIGTRAP"
+        }
         () if is_not("Seccomp", "0") => {
             "it runs under a seccomp filter, which may forbid what handling SIGTRAP takes"
         }
         () if has("SigIgn") => "it ignores SIGTRAP",
-        () if before_us && has("SigCgt") => "it handles SIGTRAP itself",
+        () if ours == Ours::Nothing && has("SigCgt") => "it handles SIGTRAP itself",
         () if has("SigBlk") => return Some((format!("its thread {tid} blocks SIGTRAP"), true)),
         () => return None,
     };
@@ -61,7 +80,8 @@ fn say(answer: u32) -> Option<String> {
     match answer {
         answer::WORKS => None,
         answer::HANDLED => Some("it handles or ignores SIGTRAP itself".into()),
-        answer::NONE => Some("its agent did not answer".into()),
+        answer::NONE => Some(NO_ANSWER.into()),
+        answer::NO_MEMORY => Some("it has no memory for their list".into()),
         other => {
             let signal = other.wrapping_sub(answer::BLOCKED);
             Some(format!("its handler of signal {signal} runs with SIGTRAP blocked"))
@@ -82,18 +102,8 @@ impl Planner<'_> {
         if sites.is_empty() {
             return Ok(());
         }
-        if let Some(why) = obstacle(target.pid, false) {
-            return Err(why);
-        }
         self.list_traps(&sites).map_err(|error| format!("they cannot be listed: {error}"))?;
-        let control = self.shared.control();
-        control.trap_answer.store(answer::NONE, Relaxed);
-        handle(target, stops).map_err(|error| error.to_string())?;
-        // (A thread may have begun, or blocked it, meanwhile.)
-        let told = say(control.trap_answer.load(Relaxed)).or_else(|| obstacle(target.pid, false));
-        if let Some(why) = told.or_else(|| self.other_of_its_memory(target.pid)) {
-            return Err(why);
-        }
+        self.have_handled(target, stops, &self.kept_traps(index))?;
         if let Some(text) = self.processes.get_mut(&index).and_then(|process| process.text.as_mut()) {
             text.after_int3 = true;
         }
@@ -101,11 +111,124 @@ impl Planner<'_> {
         Ok(())
     }
 
+    /// Has a process that runs handle SIGTRAP, with these breakpoints that stay. Otherwise, why it cannot.
+    fn have_handled(&self, target: &Target, stops: &mut Stops, kept: &[(u64, u64)]) -> Result<(), String> {
+        if let Some(why) = obstacle(target.pid, Ours::Agent) {
+            return Err(why);
+        }
+        self.list_kept(kept)?;
+        handle(target, stops).map_err(|error| error.to_string())?;
+        // (A thread may have begun, or blocked it, meanwhile.)
+        let told = say(self.shared.control().trap_answer.load(Relaxed));
+        let told = told.or_else(|| obstacle(target.pid, Ours::Agent));
+        told.or_else(|| self.other_of_its_memory(target.pid)).map_or(Ok(()), Err)
+    }
+
+    /// The breakpoints that stay in a process, and what each leads to, in the order of their places.
+    fn kept_traps(&self, index: u32) -> Vec<(u64, u64)> {
+        let modules = self.processes.get(&index).into_iter().flat_map(|process| &process.modules);
+        let mut kept: Vec<(u64, u64)> = modules.flat_map(Loaded::traps).collect();
+        kept.sort_unstable();
+        kept
+    }
+
+    /// Lists them for the agent, which has not answered yet.
+    fn list_kept(&self, kept: &[(u64, u64)]) -> Result<(), String> {
+        let (header, maps) = self.shared.plan(kept.len()).ok_or("there are too many")?;
+        for (map, (site, target)) in maps.iter().zip(kept) {
+            map.address.store(*site, Relaxed);
+            map.offset.store(*target, Relaxed);
+        }
+        header.maps.store(maps.len() as u32, Release);
+        self.shared.control().trap_answer.store(answer::NONE, Relaxed);
+        Ok(())
+    }
+
+    /// Sees to the breakpoints that stay in a process, before its sites are switched: if `handle` fails to have them handled, they are off from now on, and that is told.
+    fn keep_traps(
+        &mut self,
+        index: u32,
+        pid: u32,
+        handle: impl FnOnce(&mut Self, &[(u64, u64)]) -> Result<(), String>,
+        records: &mut Vec<News>,
+    ) {
+        let modules = self.processes.get(&index).into_iter().flat_map(|process| &process.modules);
+        let wanted: usize = modules.map(Loaded::wanted_traps).sum();
+        if wanted == 0 {
+            return;
+        }
+        let kept = self.kept_traps(index);
+        let handled = handle(self, &kept);
+        if let Some(process) = self.processes.get_mut(&index) {
+            process.modules.iter_mut().for_each(|module| module.handle_traps(handled.is_ok()));
+        }
+        if let Err(why) = handled {
+            let text = format!(
+                "{wanted} functions of process {pid} are not traced: only breakpoints would do, and would kill it: {why}"
+            );
+            if !self.warnings.contains(&text) {
+                self.warnings.push(text.clone());
+            }
+            records.push(Record::Note { text }.into());
+        }
+    }
+
+    /// The same in a process that runs.
+    pub(crate) fn keep_traps_running(
+        &mut self,
+        index: u32,
+        target: &Target,
+        stops: &mut Stops,
+        records: &mut Vec<News>,
+    ) {
+        let handle = |planner: &mut Self, kept: &[(u64, u64)]| planner.have_handled(target, stops, kept);
+        self.keep_traps(index, target.pid, handle, records);
+    }
+
+    /// In one whose agent waits for us to write.
+    pub(crate) fn keep_traps_waiting(&mut self, index: u32, pid: u32, records: &mut Vec<News>) {
+        let handle = |planner: &mut Self, kept: &[(u64, u64)]| {
+            if let Some(why) = obstacle(pid, Ours::Agent) {
+                return Err(why);
+            }
+            planner.list_kept(kept)?;
+            if !planner.ask(index, pid, [Phase::Writing, Phase::Trapping], Phase::Writing) {
+                return Err(NO_ANSWER.into());
+            }
+            say(planner.shared.control().trap_answer.load(Relaxed)).map_or(Ok(()), Err)
+        };
+        self.keep_traps(index, pid, handle, records);
+    }
+
+    /// In one that we hold, as it has not run anything of its own.
+    pub(crate) fn keep_traps_held(
+        &mut self,
+        pid: u32,
+        remote: &mut dyn FnMut(u32) -> Result<(), crate::Error>,
+        records: &mut Vec<News>,
+    ) {
+        let handle = |planner: &mut Self, kept: &[(u64, u64)]| {
+            if let Some(why) = obstacle(pid, Ours::Tracer) {
+                return Err(why);
+            }
+            planner.list_kept(kept)?;
+            remote(remote::TRAPS).map_err(|error| error.to_string())?;
+            say(planner.shared.control().trap_answer.load(Relaxed)).map_or(Ok(()), Err)
+        };
+        self.keep_traps(0, pid, handle, records);
+    }
+
     /// A process that shares another's memory has handlers of its own: one that was there before ours has not got it.
     fn other_of_its_memory(&self, pid: u32) -> Option<String> {
-        let sharing = proc::who_maps(&self.directory.identity(), &[pid]).into_iter();
-        let mut others = sharing.filter(|other| *other != pid && shares_memory(pid, *other));
-        others.next().map(|other| format!("process {other} shares its memory"))
+        let start = Instant::now();
+        loop {
+            let sharing = proc::who_maps(&self.directory.identity(), &[pid]).into_iter();
+            let mut others = sharing.filter(|other| *other != pid && shares_memory(pid, *other));
+            match others.next() {
+                Some(_) if start.elapsed() < MOMENT => std::thread::sleep(Duration::from_millis(1)),
+                found => return found.map(|other| format!("process {other} shares its memory")),
+            }
+        }
     }
 
     /// Lists more sites; those of modules that are gone go.

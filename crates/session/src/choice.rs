@@ -53,6 +53,9 @@ pub struct Words {
     /// What polls futures is traced, and which future it is.
     #[serde(default)]
     pub futures: bool,
+    /// Functions that have no room for a jump are traced by breakpoints that stay. Once allowed, they are for as long as the session lasts.
+    #[serde(default)]
+    pub int3: bool,
     /// No events are wanted for the time being (`tracing_on` is 0).
     pub paused: bool,
     /// How the daemon does that converts calls which were recorded when they were first made. None: sites are known at load, and there is none.
@@ -75,8 +78,9 @@ pub struct TracerWords {
 impl Words {
     /// What is given replaces what was set before, kind by kind; an empty word clears it. True if anything was given.
     pub fn change(&mut self, given: Words) -> bool {
-        let mut any = !given.tracers.is_empty();
-        if any {
+        let mut any = !given.tracers.is_empty() || given.int3;
+        self.int3 |= given.int3;
+        if !given.tracers.is_empty() {
             self.tracers = given.tracers;
         }
         for (kept, given) in [

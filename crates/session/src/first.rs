@@ -11,7 +11,6 @@ use crate::target::Target;
 use crate::text::ProcessText;
 use crate::threads::{Held, NotHeld};
 use crate::{Error, enter, go};
-use calltap_abi::remote;
 use std::path::Path;
 
 /// System calls before that: the C library looks at its tunables, gets memory.
@@ -39,14 +38,14 @@ pub fn hold(pid: u32, directory: &Directory, shared: &Shared, is_static: bool) -
     }
 }
 
-/// Has the program, which is held, map what is in the plan area.
-pub fn map(pid: u32, thread: &mut Held) -> Result<(), Error> {
+/// Has the agent of the program, which is held, do something.
+pub fn remote(pid: u32, thread: &mut Held, operation: u32) -> Result<(), Error> {
     let target = Target::known(pid)?;
     let mut patient = Patient::new(&target)?;
     patient.hold = true;
-    let mapped = patient.remote(thread, remote::MAP, Path::new(""));
+    let done = patient.remote(thread, operation, Path::new(""));
     patient.put_back(thread);
-    mapped.map_err(|failed| explain(&target, failed))
+    done.map_err(|failed| explain(&target, failed))
 }
 
 /// Lets it run until its thread library has been told the thread's id: where it will keep that. None: it is not

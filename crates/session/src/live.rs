@@ -304,7 +304,8 @@ impl Attached {
             None => Discovery::AtLoad,
         };
         let planner = Planner::new(&self.shared, &self.directory, Box::new(choose), &|_| Ok(()));
-        let mut planner = planner.by(self.settings.patch_mode).discovering(discovery);
+        let mut planner =
+            planner.by(self.settings.patch_mode).discovering(discovery).allowing(self.settings.words.int3);
         planner.recall(&self.target)?;
         thread::scope(|scope| scope.spawn(|| work(&mut planner)).join()).map_err(|_| Error::thread())?
     }
@@ -334,6 +335,9 @@ impl Attached {
             |function: &Function, typed: Typed<'_>| if on { choice.wish(function, typed) } else { None };
         let mut ftraced = self.settings.words.ftraced.clone();
         let (tally, notes) = self.with_planner(choose, |planner| {
+            if choice.words.int3 {
+                planner.allow_int3(self.target.pid);
+            }
             if on {
                 planner.widen(&self.target, &|candidates| choice.selector.reach(candidates));
                 choice.selector.check(&planner.candidates)?;

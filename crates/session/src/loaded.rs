@@ -471,7 +471,8 @@ impl Loaded {
                 Some(
                     SiteForm::Prologue { old, .. }
                     | SiteForm::Beside { old, .. }
-                    | SiteForm::Checked { old, .. },
+                    | SiteForm::Checked { old, .. }
+                    | SiteForm::Trap { old, .. },
                 ) => copy_room(old, at_entry),
                 _ => 0,
             };
@@ -691,6 +692,31 @@ impl Loaded {
     /// Where its sites are breakpoints while they are switched through one.
     pub fn breakpoints(&self) -> impl Iterator<Item = u64> {
         self.sites.iter().filter_map(|placed| Some(placed.site.breakpoint()?.0))
+    }
+
+    /// Its breakpoints that stay: where they are, and what whoever meets one is led to. Also those that are off: somebody may have met one before.
+    pub fn traps(&self) -> impl Iterator<Item = (u64, u64)> {
+        let traps = self.sites.iter().filter(|placed| placed.site.is_trap());
+        traps.filter_map(|placed| Some((placed.site.address().0, placed.leads()?.0)))
+    }
+
+    /// How many of them shall be on.
+    pub fn wanted_traps(&self) -> usize {
+        let is_wanted =
+            |placed: &&Placed| placed.site.is_trap() && !placed.refused && placed.stub().is_some();
+        self.sites.iter().filter(is_wanted).count()
+    }
+
+    /// They are handled in its process, or not: then they are off.
+    pub fn handle_traps(&mut self, handled: bool) {
+        let is_trap =
+            |place: &u32| place.checked_sub(1).is_some_and(|place| self.sites[place as usize].site.is_trap());
+        let trapping: Vec<bool> = self.places.iter().map(is_trap).collect();
+        for placed in &mut self.sites {
+            if trapping.get(placed.function) == Some(&true) {
+                placed.unhandled = !handled;
+            }
+        }
     }
 
     /// Notes what became of these [`changes`](Loaded::changes): `fate` says of each in turn why it was not made, if it was not. Each is reported with the

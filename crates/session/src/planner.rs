@@ -21,7 +21,7 @@ use crate::target::Target;
 use crate::text::ProcessText;
 use crate::threads::shares_memory;
 use calltap_abi::plan::{self, Phase};
-use calltap_abi::{Image, ProcessEntry};
+use calltap_abi::{Image, remote};
 use calltap_patch::{Agent, Avma, Transition};
 use calltap_sites::types::Types;
 use calltap_sites::{Binary, Discovery, Function};
@@ -132,6 +132,11 @@ pub(crate) fn image_in<'s>(shared: &'s Shared, code: u64, regions: &[Region]) ->
     all.filter_map(|index| Some(&shared.process(index)?.image)).find(is_its)
 }
 
+/// Inode of a process's program.
+fn program_of(pid: u32) -> Option<u64> {
+    std::fs::metadata(proc::place(pid).join("exe")).ok().map(|meta| meta.ino())
+}
+
 /// What is told where breakpoints were asked for and cannot be.
 pub(crate) fn unarmed(pid: u32, why: &str) -> News {
     let text = format!("process {pid} is not changed through breakpoints this time but as by default: {why}");
@@ -163,6 +168,8 @@ pub struct Planner<'a> {
     binaries: HashMap<Identity, Option<Arc<Binary>>>,
     /// Functions that were not built for tracing are looked for everywhere, and not only in programs.
     reaches_all: bool,
+    /// Those that have no room for a jump are traced by breakpoints that stay.
+    int3: bool,
     pub(crate) stubs: Stubs<'a>,
     /// What polls futures is looked for.
     futures: bool,
@@ -183,7 +190,7 @@ pub struct Planner<'a> {
     /// Something that was found could not be converted yet.
     pending: bool,
     /// What people should know when all is over.
-    warnings: Vec<String>,
+    pub(crate) warnings: Vec<String>,
     /// What could be chosen from, for messages.
     pub candidates: Candidates,
     /// Sites that were switched.
@@ -209,6 +216,7 @@ impl<'a> Planner<'a> {
             processes: HashMap::new(),
             binaries: HashMap::new(),
             reaches_all: false,
+            int3: false,
             stubs: Stubs::new(&directory.code, shared),
             futures: false,
             types: HashMap::new(),
@@ -244,6 +252,11 @@ impl<'a> Planner<'a> {
     /// Finds calls to the profiling function so.
     pub fn discovering(self, discovery: Discovery) -> Self {
         Planner { discovery, ..self }
+    }
+
+    /// Traces functions that have no room for a jump by breakpoints that stay, if that is allowed.
+    pub fn allowing(self, int3: bool) -> Self {
+        Planner { int3, ..self }
     }
 
     /// From now on, other functions are wanted.
@@ -303,7 +316,7 @@ impl<'a> Planner<'a> {
                 let data = calltap_sites::load(&file).ok()?;
                 let mut binary = calltap_sites::read_by(&data, &mapped.name(), self.discovery).ok()?;
                 if self.reaches_all || may_be_bare && binary.is_bare() {
-                    calltap_sites::find_prologues(&data, &mut binary).ok()?;
+                    calltap_sites::find_prologues(&data, &mut binary, self.int3).ok()?;
                     name_functions(&mut binary, &data, &mapped.path, &proc::place(pid).join("root"));
                 }
                 if self.futures {
@@ -341,24 +354,22 @@ impl<'a> Planner<'a> {
         // There is one plan area: an agent that is still at its plan must find it as it was.
         if self.stuck.is_some_and(|(index, pid)| {
             let phase = shared.process(index).map(|other| other.phase.load(Acquire));
-            phase == Some(Phase::Planned as u32) && proc::exists(pid)
+            let at_it = [Phase::Planned, Phase::Trapping].map(|phase| Some(phase as u32));
+            at_it.contains(&phase) && proc::exists(pid)
         }) {
             return Ok(());
         }
         self.stuck = None;
         let mut records = Vec::new();
-        let moves = |from: Phase, to: Phase| {
-            entry.phase.compare_exchange(from as u32, to as u32, AcqRel, Acquire).is_ok()
-        };
         self.look(index, pid, true, &mut records);
         self.check_once()?;
         records.drain(..).for_each(&mut *emit);
         self.hand_over();
-        if moves(Phase::Asked, Phase::Planned) {
-            shm::wake(&entry.phase);
-            self.await_mapped(entry, index, pid);
-            if moves(Phase::Mapped, Phase::Writing) {
-                self.take_mapped(index, &mut records);
+        if self.ask(index, pid, [Phase::Asked, Phase::Planned], Phase::Writing) {
+            self.take_mapped(index, &mut records);
+            self.keep_traps_waiting(index, pid, &mut records);
+            // (Unless it has given us up meanwhile.)
+            if entry.phase.load(Acquire) == Phase::Writing as u32 {
                 self.patch(index, pid, true, &mut records);
                 entry.phase.store(Phase::Idle as u32, Release);
                 shm::wake(&entry.phase);
@@ -371,11 +382,11 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// Switches on what is wanted in a static program that is held and has not run anything of its own; `map` has it map what is in the plan area.
+    /// Switches on what is wanted in a static program that is held and has not run anything of its own; `remote` has its agent do something.
     pub fn begin(
         &mut self,
         pid: u32,
-        map: &mut dyn FnMut() -> Result<(), Refusal>,
+        remote: &mut dyn FnMut(u32) -> Result<(), Refusal>,
         emit: &mut dyn FnMut(News),
     ) -> Result<(), Refusal> {
         let mut records = Vec::new();
@@ -384,9 +395,10 @@ impl<'a> Planner<'a> {
         records.drain(..).for_each(&mut *emit);
         self.hand_over();
         if !self.stubs.to_map.is_empty() {
-            map()?;
+            remote(remote::MAP)?;
         }
         self.take_mapped(0, &mut records);
+        self.keep_traps_held(pid, remote, &mut records);
         self.patch(0, pid, true, &mut records);
         if let Some(process) = self.processes.get_mut(&0) {
             process.modules.iter_mut().for_each(|module| module.fresh = false);
@@ -412,18 +424,28 @@ impl<'a> Planner<'a> {
         }
     }
 
-    fn await_mapped(&mut self, entry: &ProcessEntry, index: u32, pid: u32) {
+    /// Has an agent that waits in one phase do what the plan says, which is another; then it waits in a third. False if it does not.
+    pub(crate) fn ask(&mut self, index: u32, pid: u32, [from, doing]: [Phase; 2], then: Phase) -> bool {
+        let Some(entry) = self.shared.process(index) else { return false };
+        let moves = |from: Phase, to: Phase| {
+            entry.phase.compare_exchange(from as u32, to as u32, AcqRel, Acquire).is_ok()
+        };
+        if !moves(from, doing) {
+            return false;
+        }
+        shm::wake(&entry.phase);
         let start = Instant::now();
-        while entry.phase.load(Acquire) == Phase::Planned as u32 {
+        while entry.phase.load(Acquire) == doing as u32 {
             if start.elapsed() > MAPPING || !proc::exists(pid) {
                 self.stuck = Some((index, pid));
-                return;
+                return false;
             }
             let bell = self.shared.control().doorbell.load(Acquire);
-            if entry.phase.load(Acquire) == Phase::Planned as u32 {
+            if entry.phase.load(Acquire) == doing as u32 {
                 shm::wait(&self.shared.control().doorbell, bell, Duration::from_millis(1));
             }
         }
+        moves(Phase::Mapped, then)
     }
 
     /// Has the sites of these stubs stay off, in every process. The names of those that were not muted before.
@@ -456,6 +478,9 @@ impl<'a> Planner<'a> {
             {
                 records.push(unarmed(pid, &why));
             }
+            if let Some(target) = &target {
+                self.keep_traps_running(index, target, &mut Stops::default(), &mut records);
+            }
             self.patch(index, pid, false, &mut records);
             self.armed = None;
             if let Some(target) = target
@@ -474,6 +499,7 @@ impl<'a> Planner<'a> {
         self.stubs.recall(&entries);
         let is_prologue = |entry: &Entry| matches!(entry, Entry::Site { copy: Some(_), .. });
         self.reaches_all = entries.iter().any(is_prologue);
+        self.int3 |= entries.iter().any(|entry| matches!(entry, Entry::Site { site, .. } if site.is_trap()));
         for (index, Target { pid, .. }) in self.living(target) {
             self.meet(index, pid, &entries);
             let Some(process) = self.processes.get_mut(&index) else { continue };
@@ -614,6 +640,20 @@ impl<'a> Planner<'a> {
         if self.discovery == Discovery::FirstCall || std::mem::replace(&mut self.reaches_all, true) {
             return false;
         }
+        self.read_again(pid);
+        true
+    }
+
+    /// From now on, breakpoints that stay are allowed.
+    pub fn allow_int3(&mut self, pid: u32) {
+        if !std::mem::replace(&mut self.int3, true) {
+            self.read_again(pid);
+        }
+    }
+
+    /// Reads all files again: more is looked for in them.
+    fn read_again(&mut self, pid: u32) {
+        let program = program_of(pid);
         self.binaries.clear();
         self.candidates = Candidates::default();
         // (The list of a file's functions stays what it is.)
@@ -623,14 +663,13 @@ impl<'a> Planner<'a> {
             .map(|(index, process)| (*index, std::mem::take(&mut process.modules)))
             .collect();
         for module in modules.iter_mut().flat_map(|(_, modules)| modules).filter(|module| !module.is_made()) {
-            if let Some(binary) = self.binary(&module.mapped, pid, None) {
+            if let Some(binary) = self.binary(&module.mapped, pid, program) {
                 module.know_more(binary);
             }
         }
         for (index, modules) in modules {
             self.processes.entry(index).or_default().modules = modules;
         }
-        true
     }
 
     /// Brings up to date what a process has loaded.
@@ -658,7 +697,7 @@ impl<'a> Planner<'a> {
     ) {
         let session = self.directory.agent();
         let now = mapped(regions, session.parent().unwrap_or(Path::new("/")));
-        let program = std::fs::metadata(proc::place(pid).join("exe")).ok().map(|meta| meta.ino());
+        let program = program_of(pid);
         let mut process = self.processes.remove(&index).unwrap_or_default();
         let (mut kept, mut gone) = (Vec::new(), Vec::new());
         for mut old in process.modules.drain(..) {

@@ -80,12 +80,12 @@ impl Program {
         Ok(Program { name: short, path, file, is_static, is_alone, data })
     }
 
-    /// What can be traced in it; `futures`: also what polls these. There is time for that while it is being loaded.
-    pub fn read(&self, discovery: Discovery, futures: bool) -> Result<Binary, Error> {
+    /// What can be traced in it; `futures`: also what polls these; `int3`: also by breakpoints. There is time for that while it is being loaded.
+    pub fn read(&self, discovery: Discovery, futures: bool, int3: bool) -> Result<Binary, Error> {
         let read = || {
             let mut binary = calltap_sites::read_by(&self.data, &self.name, discovery)?;
             if discovery == Discovery::AtLoad && binary.is_bare() {
-                calltap_sites::find_prologues(&self.data, &mut binary)?;
+                calltap_sites::find_prologues(&self.data, &mut binary, int3)?;
                 name_functions(&mut binary, &self.data, &self.path, Path::new("/"));
             }
             if futures {

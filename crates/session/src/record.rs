@@ -248,7 +248,7 @@ impl<'a> Prepared<'a> {
 
         let (sender, receiver) = mpsc::channel();
         let (stop, ended) = (AtomicBool::new(false), AtomicBool::new(false));
-        let (begun, beginning) = mpsc::channel::<mpsc::Sender<Result<(), Error>>>();
+        let (begun, beginning) = mpsc::channel::<(u32, mpsc::Sender<Result<(), Error>>)>();
         let is_held = held.is_some();
         let Company { consumer, live, settled, accepted, meanwhile } = company;
         let collector = Collector::new(shared, consumer, receiver, clock)
@@ -273,20 +273,22 @@ impl<'a> Prepared<'a> {
             let collecting = scope.spawn(|| collector.run(&|| stop.load(Acquire)));
             let planning = scope.spawn(|| {
                 with_planner(shared, directory, options, &program.name, accepted, |planner| {
-                    let planned = program.read(options.discovery, futures).and_then(|binary| {
-                        planner.know(program.file.clone(), &program.name, &program.path, leaked(binary));
-                        if is_held {
-                            // (Only who has started it can have it do something.)
-                            let map = &mut || {
-                                let (done, mapped) = mpsc::channel();
-                                let _ = begun.send(done);
-                                mapped.recv().unwrap_or_else(|_| Err(Error::thread()))
-                            };
-                            planner.begin(child_id, map, &mut |news| drop(sender.send(news)))?;
-                        }
-                        drop(begun);
-                        visit.attend(planner, sender, sums, meanwhile, &ended)
-                    });
+                    let planned = program
+                        .read(options.discovery, futures, options.choice.words.int3)
+                        .and_then(|binary| {
+                            planner.know(program.file.clone(), &program.name, &program.path, leaked(binary));
+                            if is_held {
+                                // (Only who has started it can have it do something.)
+                                let remote = &mut |operation| {
+                                    let (done, answer) = mpsc::channel();
+                                    let _ = begun.send((operation, done));
+                                    answer.recv().unwrap_or_else(|_| Err(Error::thread()))
+                                };
+                                planner.begin(child_id, remote, &mut |news| drop(sender.send(news)))?;
+                            }
+                            drop(begun);
+                            visit.attend(planner, sender, sums, meanwhile, &ended)
+                        });
                     if planned.is_err() {
                         // The program has not run an instruction of its own.
                         pid.map(|pid| kill_process(pid, Signal::KILL));
@@ -298,8 +300,9 @@ impl<'a> Prepared<'a> {
                 scope.spawn(|| tick(shared, &stop));
             }
             // The other end is gone when the functions are on, or the program has been killed.
-            while let Ok(done) = beginning.recv() {
-                let _ = done.send(held.as_mut().map_or(Ok(()), |thread| first::map(child_id, thread)));
+            while let Ok((operation, done)) = beginning.recv() {
+                let remote = |thread| first::remote(child_id, thread, operation);
+                let _ = done.send(held.as_mut().map_or(Ok(()), remote));
             }
             drop(held);
             // (It has run nothing of its own but what its C library does first.)
@@ -480,7 +483,8 @@ pub fn with_planner<T>(
         .by(options.patch_mode)
         .reaching(Box::new(|candidates| options.choice.selector.reach(candidates)))
         .discovering(options.discovery)
-        .awaiting(options.choice.words.futures);
+        .awaiting(options.choice.words.futures)
+        .allowing(options.choice.words.int3);
     if matches!(options.subject, Subject::Program(_)) || options.follow {
         planner = planner.quietly();
     }

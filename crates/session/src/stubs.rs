@@ -226,7 +226,9 @@ impl Batch<'_, '_> {
             _ => Default::default(),
         };
         let mut copy = match form {
-            SiteForm::Prologue { at, old } | SiteForm::Beside { at, old, .. } => {
+            SiteForm::Prologue { at, old }
+            | SiteForm::Beside { at, old, .. }
+            | SiteForm::Trap { at, old } => {
                 Some(self.copy(old, Leaves { offsets: at_entry, call }, bias.apply(*at))?)
             }
             _ => None,
@@ -239,7 +241,10 @@ impl Batch<'_, '_> {
         let body = copy.unwrap_or_else(|| bias.apply(calltap_patch::body_address(form)));
         let bytes = calltap_patch::stub_bytes(&self.owner.agent, at, body, wanted, style).ok()?;
         let entry = Avma(at.0 + calltap_patch::entry_offset(wanted, style) as u64);
-        let mut target = if self.near { entry } else { self.put(&calltap_patch::hop_bytes(entry))? };
+        // (A handler of SIGTRAP leads anywhere.)
+        let jumps = !matches!(form, SiteForm::Trap { .. });
+        let mut target =
+            if self.near || !jumps { entry } else { self.put(&calltap_patch::hop_bytes(entry))? };
         if let SiteForm::Checked { at, old } = form {
             // It is run in front of the stub.
             let (leaves, from) = (Leaves { offsets: &[], call }, bias.apply(*at));
@@ -252,8 +257,8 @@ impl Batch<'_, '_> {
         }
         self.stubs.extend_from_slice(&bytes);
         self.owner.next += 1;
-        let reaches =
-            reaches(site, target) && exits.iter().all(|(site, copy)| reaches(site.address(), *copy));
+        let reaches = (!jumps || reaches(site, target))
+            && exits.iter().all(|(site, copy)| reaches(site.address(), *copy));
         reaches.then_some(Added { id, target, copy, exits })
     }
 

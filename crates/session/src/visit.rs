@@ -524,6 +524,9 @@ impl Inside<'_> {
         if fixed && kinds(&choice.tracers) != kinds(&self.settings.session.tracers) {
             return Err(refuse(TRACERS_STAY));
         }
+        if words.int3 {
+            planner.allow_int3(target.pid);
+        }
         if on {
             planner.widen(target, &|candidates| choice.selector.reach(candidates));
             choice.selector.check(&planner.candidates)?;

@@ -102,6 +102,13 @@ pub enum SiteForm {
         /// The bytes that must be there.
         old: Vec<u8>,
     },
+    /// The same of a function that has no room for any jump: a breakpoint, which stays, takes the place of its first byte. A handler of SIGTRAP in the program leads to the copy.
+    Trap {
+        /// The byte.
+        at: Svma,
+        /// The bytes that must be there: the first instruction, and those behind it up to an exit that is near.
+        old: Vec<u8>,
+    },
     /// A call to mcount after a prologue that set up the frame pointer: the caller's return address is at `8(%rbp)`.
     /// `old` is 5 bytes (`call rel32`, a NOP) or 6 (`call *mcount@GOTPCREL(%rip)`, `addr32 call rel32`, a NOP).
     AfterPrologue {

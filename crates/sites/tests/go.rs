@@ -102,7 +102,7 @@ fn checked(check: &[u8], body: &[u8]) -> Vec<u8> {
 fn read(functions: &[(&str, Vec<u8>)], version: u32) -> Binary {
     let data = program(functions, &table(version, functions));
     let mut binary = calltap_sites::read(&data, "program").expect("an ELF file");
-    calltap_sites::find_prologues(&data, &mut binary).expect("the same");
+    calltap_sites::find_prologues(&data, &mut binary, false).expect("the same");
     binary
 }
 
@@ -235,7 +235,7 @@ fn a_stripped_program_has_the_functions_that_its_symbols_named() {
         let Some(_) = build(directory.path(), "whole", &flags("-ldflags=")) else { return };
         let Some(data) = build(directory.path(), "stripped", &flags("-ldflags=-s -w")) else { return };
         let mut binary = calltap_sites::read(&data, "stripped").unwrap();
-        calltap_sites::find_prologues(&data, &mut binary).unwrap();
+        calltap_sites::find_prologues(&data, &mut binary, false).unwrap();
         let traceable = are_checks(&directory.path().join("stripped"), &binary);
         let found: BTreeMap<u64, &str> =
             binary.functions.iter().map(|function| (function.address.0, function.name.as_str())).collect();

@@ -23,7 +23,7 @@ fn check(data: &[u8]) {
     assert_eq!(interpreter_of(data), whole.clone().map(|binary| binary.interpreter));
     if let Ok(mut binary) = whole {
         assert!(binary.functions.is_sorted_by(|a, b| a.address < b.address));
-        let found = find_prologues(data, &mut binary);
+        let found = find_prologues(data, &mut binary, false);
         assert!(found.is_ok() && binary.functions.iter().all(|f| f.form.is_some() || !f.reason.is_empty()));
     }
     let mut file = tempfile::tempfile().unwrap();

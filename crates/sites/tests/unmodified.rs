@@ -15,10 +15,14 @@ fn functions(all: &[(&str, &str)]) -> String {
 }
 
 fn check(name: &str, code: &str, expected: &str) {
+    check_allowing(false, name, code, expected);
+}
+
+fn check_allowing(int3: bool, name: &str, code: &str, expected: &str) {
     let source = functions(&[("before", "ret"), (name, code), ("behind", "nop; nop; nop; nop; nop; ret")]);
     let built = build("gcc -O2 -no-pie", "c", &source);
     let mut binary = built.read();
-    find_prologues(&built.data(), &mut binary).expect("a program");
+    find_prologues(&built.data(), &mut binary, int3).expect("a program");
     let found = describe(find(&binary, name));
     assert!(found.contains(expected), "{name}: {found}, not {expected}");
 }
@@ -43,6 +47,32 @@ fn what_is_jumped_to_stays() {
     check("switches_far", addresses, "jumps to its byte 2");
 }
 
+// Only if that is allowed; else it is told.
+#[test]
+fn one_byte_gives_way_where_there_is_no_room_for_a_jump() {
+    for (name, code, trap, reason) in [
+        ("returns", "ret", "trap+0 c3", "only 1 bytes long"),
+        ("joined", "mov %rdi, %rax; ret", "trap+0 4889f8c3", "only 4 bytes long"),
+        ("leaves", "jmp before", "trap+0 eb", "only 2 bytes long"),
+        ("marked", "endbr64; ret", "trap+4 c3", "only 1 bytes long"),
+        ("loops", "xor %eax, %eax; 1: inc %eax; cmp %edi, %eax; jne 1b; ret", "trap+0 31c0", "byte 2"),
+        ("early", "call *%rdi; nop; nop; nop; ret", "trap+0 ffd7", "a call returns to its byte 2"),
+        ("later", "xor %eax, %eax; syscall; ret", "trap+0 31c0", "a system call"),
+    ] {
+        check_allowing(true, name, code, trap);
+        check(name, code, reason);
+        check(name, code, "; --allow-int3 would trace it");
+    }
+    for (name, code, reason) in [
+        ("turns", "1: dec %edi; jnz 1b; ret", "jumps back to its own beginning"),
+        ("waits", "syscall; ret", "a system call"),
+        ("cut", ".byte 0x48", "no instructions"),
+    ] {
+        check_allowing(true, name, code, reason);
+        check(name, code, reason);
+    }
+}
+
 // As the C library's memcpy: others come in behind its first instruction.
 #[test]
 fn padding_in_front_takes_the_jump_where_the_beginning_has_no_room() {
@@ -54,7 +84,7 @@ fn padding_in_front_takes_the_jump_where_the_beginning_has_no_room() {
         lines = lines.replace(".size early, . - early", ".size early, 1");
         let built = build("gcc -O2 -no-pie", "c", &lines);
         let mut binary = built.read();
-        find_prologues(&built.data(), &mut binary).expect("a program");
+        find_prologues(&built.data(), &mut binary, false).expect("a program");
         describe(find(&binary, name))
     };
     assert_eq!(near("joined", "15, 0xcc", joined), "prologue beside-5 cccccccccc entry+0 4889f8");
@@ -70,7 +100,7 @@ fn padding_in_front_takes_the_jump_where_the_beginning_has_no_room() {
             functions(&[("early", &function)]).replace(".size early, . - early", ".size early, 2b - early");
         let built = build("gcc -O2 -no-pie", "c", &lines);
         let mut binary = built.read();
-        find_prologues(&built.data(), &mut binary).expect("a program");
+        find_prologues(&built.data(), &mut binary, false).expect("a program");
         describe(find(&binary, "falls"))
     };
     assert_eq!(
@@ -104,7 +134,7 @@ fn exits_among(name: &str, all: &[(&str, &str)]) -> String {
 fn exits_of(compiler: &str, name: &str, all: &[(&str, &str)]) -> String {
     let built = build(compiler, "c", &functions(all));
     let mut binary = built.read();
-    find_prologues(&built.data(), &mut binary).expect("a program");
+    find_prologues(&built.data(), &mut binary, false).expect("a program");
     let function = find(&binary, name);
     match &function.returns {
         Returns::Stub(reason) => reason.clone(),
@@ -196,7 +226,7 @@ fn whoever_looks_at_the_return_address_keeps_it() {
         functions(&[("keeps", told), ("leads", "xor %esi, %esi; nop; nop; nop; jmp *%rdi; jmp keeps")]);
     let built = build("gcc -O2 -no-pie", "c", &source);
     let mut binary = built.read();
-    find_prologues(&built.data(), &mut binary).expect("a program");
+    find_prologues(&built.data(), &mut binary, false).expect("a program");
     for name in ["keeps", "leads"] {
         assert!(
             find(&binary, name).reason.contains("return address"),
@@ -219,7 +249,7 @@ fn where_there_is_room_it_is_used_and_the_others_wait_to_be_asked_for() {
                   return other(a) + 1; } int main(void) { return bare(2); }";
     let built = build("gcc -O1 -fpatchable-function-entry=5", "c", source);
     let mut binary = built.read();
-    find_prologues(&built.data(), &mut binary).expect("a program");
+    find_prologues(&built.data(), &mut binary, false).expect("a program");
     assert_eq!(find(&binary, "other").kind, SiteKind::Patchable);
     let bare = find(&binary, "bare");
     assert!(matches!(bare.form, Some(SiteForm::Prologue { .. })) && bare.on_demand, "{}", describe(bare));

@@ -114,8 +114,9 @@ fn reasons(functions: &[&Value], key: &str) -> String {
     counted.join("; ")
 }
 
-/// A reason without the numbers in it.
+/// A reason without the numbers in it, nor what could be done about it.
 fn kind_of(reason: &str) -> String {
+    let reason = reason.split(';').next().unwrap_or_default();
     let words = reason
         .split(' ')
         .filter(|word| !word.contains(|c: char| c.is_ascii_digit()) && !word.starts_with("(at"));

@@ -113,6 +113,7 @@ impl Kind {
         let mut words = Words { tracers, filter, notrace: arguments.texts("notrace"), ..Words::default() };
         words.conditions = arguments.texts("if");
         words.futures = matches!(self.what, What::Futures(_));
+        words.int3 = arguments.is_set("allow-int3");
         if let What::Watch = self.what {
             let all = |items: &str| if items == "all" { String::new() } else { format!("@{items}") };
             let rule = |items: &String| {

@@ -119,6 +119,9 @@ fn in_background(pid: Option<u32>, place: &Path, arguments: &Arguments) -> Resul
         command.args(["-p", &pid.to_string()]);
     }
     command.arg(place);
+    if arguments.is_set("allow-int3") {
+        command.arg("--allow-int3");
+    }
     for name in ["buffer-size", "patch-mode"] {
         if let Some(value) = arguments.text(name) {
             command.arg(format!("--{name}")).arg(value);
@@ -194,7 +197,8 @@ fn attend(server: &Server, options: &Options) -> Result<Visited> {
 
 /// Serves the directory until the process ends, it is unmounted, or we are told to end.
 fn serve(pid: u32, place: &Path, arguments: &Arguments) -> Result<()> {
-    let options = options(pid, &nothing(), buffer_size(arguments)?, values::patch_mode(arguments, false)?)?;
+    let words = Words { int3: arguments.is_set("allow-int3"), ..nothing() };
+    let options = options(pid, &words, buffer_size(arguments)?, values::patch_mode(arguments, false)?)?;
     let (server, told) = (Arc::new(Server::new(pid)), interruption()?);
     thread::scope(|scope| {
         let watching = scope.spawn(|| attend(&server, &options));
@@ -216,7 +220,10 @@ fn serve(pid: u32, place: &Path, arguments: &Arguments) -> Result<()> {
 /// Serves a directory of directories until it is unmounted, or we are told to end.
 fn serve_all(place: &Path, arguments: &Arguments) -> Result<()> {
     let (memory, mode) = (buffer_size(arguments)?, values::patch_mode(arguments, false)?);
-    let hall = Hall::new(Box::new(move |pid, words| options(pid, &words, memory, mode)));
+    let int3 = arguments.is_set("allow-int3");
+    let hall = Hall::new(Box::new(move |pid, words| {
+        options(pid, &Words { int3: int3 || words.int3, ..words }, memory, mode)
+    }));
     let told = interruption()?;
     thread::scope(|scope| {
         let looking = scope.spawn(|| hall.look());

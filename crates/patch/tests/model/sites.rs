@@ -249,7 +249,7 @@ pub fn through(transition: Transition, cases: Vec<Case>) -> Vec<Case> {
         Some((at, at + 5)).filter(|_| transition == Transition::Int3)
     };
     let through = |case: Case| {
-        let handled = handled(&case);
+        let handled = if case.site.is_trap() { case.ground.handled } else { handled(&case) };
         let ground = Ground { handled, ..case.ground };
         Case { ground, transition, ..case }
     };
@@ -279,6 +279,26 @@ pub fn besides(place: u64) -> Vec<Case> {
     all.into_iter().map(of).collect()
 }
 
+/// Functions whose first byte gives way to a breakpoint. (Here its instruction does no harm.)
+pub fn traps(place: u64) -> Vec<Case> {
+    let of = |old: &&[u8]| {
+        let form = SiteForm::Trap { at: Svma(place), old: old.to_vec() };
+        let name = format!("a breakpoint on {old:02x?}");
+        let case = whole(&name, place, old, vec![], Site::new(&form, Bias(0)), false);
+        // (Nobody who has trapped comes back here.)
+        let ground = Ground { handled: Some((0, usize::MAX)), ..case.ground };
+        Case { ground, ..case }
+    };
+    let all: [&[u8]; 5] = [
+        &[0x90],
+        &[0x66, 0x90],
+        &[0x0F, 0x1F, 0],
+        &[0xF9, 0x0F, 0x1F, 0, 0xF5],
+        &[0x0F, 0x1F, 0x84, 0, 0, 0, 0, 0],
+    ];
+    all.iter().map(of).collect()
+}
+
 /// Those that are switched while everything runs,
 pub fn live(place: u64) -> Vec<Case> {
     let mut cases = nops(place);
@@ -296,5 +316,6 @@ pub fn every_kind(place: u64) -> Vec<Case> {
     let mut cases = live(place);
     cases.extend(prologues(place));
     cases.extend(besides(place));
+    cases.extend(traps(place));
     cases
 }

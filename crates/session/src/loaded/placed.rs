@@ -36,6 +36,8 @@ pub(super) struct Placed {
     pub seen: bool,
     /// Somebody is inside it: not now.
     pub held_back: bool,
+    /// It is a breakpoint that stays, or an exit of such a function, and nobody handles those in its process: it shall be off.
+    pub unhandled: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -102,6 +104,7 @@ impl Placed {
             apart: false,
             seen: false,
             held_back: false,
+            unhandled: site.is_trap(),
         }
     }
 
@@ -110,12 +113,24 @@ impl Placed {
         if let Some(lead) = self.lead {
             return if self.drained { State::On(lead) } else { State::Ready };
         }
-        let stub = self.wanted.filter(|_| !self.muted).and_then(|wanted| self.stubs.of(wanted));
+        let stub = self.stub().filter(|_| !self.unhandled);
         match (stub, self.state) {
             (None, State::Original) if !self.quiet => State::Original,
             (Some(stub), _) if self.drained => State::On(stub.target),
             (None | Some(_), _) => State::Ready,
         }
+    }
+
+    /// The stub that is wanted of it.
+    pub fn stub(&self) -> Option<&Stub> {
+        self.wanted.filter(|_| !self.muted).and_then(|wanted| self.stubs.of(wanted))
+    }
+
+    /// What whoever meets it is led to, or was before it was switched off.
+    pub fn leads(&self) -> Option<Avma> {
+        let now = if let State::On(target) = self.state { Some(target) } else { None };
+        let wanted = self.stub().map(|stub| stub.target);
+        wanted.or(now).or(self.stubs.all().next().map(|stub| stub.target))
     }
 
     /// The change to that, if it is not so.

@@ -136,7 +136,7 @@ impl<'a, 'd> Exits<'a, 'd> {
         let function = &self.functions[n];
         let (at, old, width) = match &function.form {
             Some(SiteForm::Prologue { at, old }) => (at.0, old, JUMP),
-            Some(SiteForm::Beside { at, old, .. }) => (at.0, old, 0),
+            Some(SiteForm::Beside { at, old, .. } | SiteForm::Trap { at, old }) => (at.0, old, 0),
             _ => return Err("the compiler left room at its entry".to_owned()),
         };
         let start = function.address.0;
@@ -161,6 +161,9 @@ impl<'a, 'd> Exits<'a, 'd> {
                 let old = self.bytes(entry.start, entry.end)?;
                 Some(SiteForm::Prologue { at: *at, old })
             }
+            Some(SiteForm::Trap { at, .. }) if entry.end > end => {
+                Some(SiteForm::Trap { at: *at, old: self.bytes(entry.start, entry.end)? })
+            }
             _ if entry.end > end => return Err("an exit is too near to its beginning".to_owned()),
             _ => None,
         };
@@ -171,6 +174,9 @@ impl<'a, 'd> Exits<'a, 'd> {
             Ok(Exit { at, old, leaves })
         });
         let elsewhere = exits.collect::<Result<Vec<Exit>, String>>()?;
+        if matches!(function.form, Some(SiteForm::Trap { .. })) && !elsewhere.is_empty() {
+            return Err("the breakpoint at its entry comes and goes at another time than jumps".to_owned());
+        }
         Ok((Returns::Exits { at_entry: offsets(&entry), elsewhere }, form))
     }
 
@@ -302,7 +308,8 @@ fn front(form: &SiteForm) -> u64 {
         SiteForm::Entry { at, .. }
         | SiteForm::Prologue { at, .. }
         | SiteForm::Checked { at, .. }
-        | SiteForm::AfterPrologue { at, .. } => at.0,
+        | SiteForm::AfterPrologue { at, .. }
+        | SiteForm::Trap { at, .. } => at.0,
         SiteForm::Prefix { prefix, .. } => prefix.0,
         SiteForm::Beside { front, .. } => front.0,
     }

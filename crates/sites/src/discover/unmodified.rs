@@ -29,12 +29,14 @@ const SHORT: u64 = 2;
 const FARTHEST: usize = 10;
 /// Bytes of the longest instruction.
 const LONGEST: u64 = 15;
+/// Behind the reason why there is no jump, where there could be a breakpoint.
+const WITH_INT3: &str = "; --allow-int3 would trace it";
 /// A write to code is whole within a page, should the writer be killed.
 pub(super) const PAGE: u64 = 4096;
 
 /// Finds a site for every function that has none yet, in the same file. Those of a program are traced like any other where nothing was built for tracing; else
-/// they are [on demand](Function::on_demand).
-pub fn find_prologues(data: &[u8], binary: &mut Binary) -> Result<(), Error> {
+/// they are [on demand](Function::on_demand). If `int3`, what has no room for a jump gives way to a [breakpoint](SiteForm::Trap).
+pub fn find_prologues(data: &[u8], binary: &mut Binary, int3: bool) -> Result<(), Error> {
     let image = Image::parse(data, &mut Vec::new())?;
     if names::lacks_names(binary)
         && let Some(table) = names::packed(&image)
@@ -72,7 +74,11 @@ pub fn find_prologues(data: &[u8], binary: &mut Binary) -> Result<(), Error> {
         {
             continue;
         }
-        match finder.site(function, *site, next, before.last()) {
+        let found = finder.site(function, *site, next, before.last()).and_then(|form| match form {
+            (SiteForm::Trap { .. }, reason) if !int3 => Err(format!("{reason}{WITH_INT3}")),
+            (form, _) => Ok(form),
+        });
+        match found {
             Ok(form) => {
                 (function.kind, function.form) = (SiteKind::Prologue, Some(form));
                 function.reason.clear();
@@ -137,13 +143,14 @@ impl Finder<'_, '_> {
         }
     }
 
+    /// The form of a function's site; if that is a breakpoint, also why it is no jump.
     fn site(
         &self,
         function: &Function,
         at: u64,
         next: u64,
         before: Option<&Function>,
-    ) -> Result<SiteForm, String> {
+    ) -> Result<(SiteForm, String), String> {
         let address = function.address.0;
         if address == self.entry {
             return Err("where the program starts: nobody calls it".to_owned());
@@ -165,11 +172,25 @@ impl Finder<'_, '_> {
             }
             Ok(SiteForm::Prologue { at: Svma(at), old })
         };
-        let form = whole().or_else(|reason| self.beside(address, at, end, before).ok_or(reason))?;
+        let form = match whole() {
+            Ok(form) => (form, String::new()),
+            Err(reason) => match self.beside(address, at, end, before).or_else(|| self.trap(at, end)) {
+                Some(form) => (form, reason),
+                None => return Err(reason),
+            },
+        };
         if self.branches.loops_to(at) {
             return Err("it jumps back to its own beginning, which would count as a call".to_owned());
         }
         Ok(form)
+    }
+
+    /// A breakpoint, if its first instruction can be run elsewhere. What is behind its first byte stays, so it does not matter who lands there.
+    fn trap(&self, at: u64, end: u64) -> Option<SiteForm> {
+        let code = self.image.tail(at, end.saturating_sub(at).min(LONGEST));
+        let first = Decoder::with_ip(64, code, at, DecoderOptions::NONE).decode();
+        check_movable(&first, JUMP).ok()?;
+        Some(SiteForm::Trap { at: Svma(at), old: self.image.bytes(at, first.len() as u64)?.to_vec() })
     }
 
     /// The place of a jump in the padding in front of a function, to which its first instruction gives way, if there is one.

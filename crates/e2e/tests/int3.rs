@@ -1,0 +1,234 @@
+//! Functions that have no room for a jump, traced by breakpoints that stay (`--allow-int3`).
+
+use calltap_e2e::*;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const ALLOWED: &[&str] = &["--allow-int3"];
+/// Those of `tiny.cpp` that have no room for a jump.
+const TINY: [&str; 7] =
+    ["tiny_nothing", "tiny_same", "tiny_tail", "tiny_sum", "tiny_calls", "tiny_far", "tiny_last"];
+/// Ways to compile it: there is no C++ for musl.
+fn builds() -> impl Iterator<Item = &'static Build> {
+    [&BARE[0], &BARE[1], &BARE[3], &BARE[4], &BARE_PLACED[0], &BARE_PLACED[1]].into_iter()
+}
+
+fn tiny() -> Program {
+    compile(&BARE[0], &["tiny.cpp"], &[])
+}
+
+fn handles_traps(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("a process");
+    u64::from_str_radix(line.trim(), 16).expect("a set of signals") & 1 << 4 != 0
+}
+
+/// Places where there is a breakpoint that the file does not have.
+fn traps(pid: u32) -> usize {
+    changed_text(pid).iter().filter(|text| text.contains(": [cc")).count()
+}
+
+fn is_clean(resident: &Resident, what: &str) {
+    assert_eq!(changed_text(resident.pid), [""; 0], "{what}");
+    assert!(!handles_traps(resident.pid), "{what}: SIGTRAP is as it was");
+}
+
+fn does_its_work(resident: &mut Resident) {
+    resident.tell();
+    resident.wait_for("done");
+}
+
+fn ends_well(resident: Resident, what: &str) {
+    let (status, output, errors) = resident.end();
+    assert!(status.success(), "{what}: {status} {output}{errors}");
+}
+
+fn detach(resident: &Resident, what: &str) {
+    let left = calltap_run(&["detach", "-p", &resident.pid.to_string()]);
+    assert!(left.status.success(), "{what}: {}", left.stderr);
+    is_clean(resident, what);
+}
+
+// Threads, signal handlers, exceptions, tail calls: all at once.
+#[test]
+fn calls_of_functions_without_room_are_counted_exactly() {
+    for build in builds() {
+        let program = compile(build, &["tiny.cpp"], &[]);
+        let with = |more: &[&'static str]| [ALLOWED, more].concat();
+        let both = ["--tracer", "function", "--tracer", "function_graph"];
+        let flags = [with(&[]), with(&both), with(&["--tracer", "profile"])];
+        let flags = if build.name == BARE[0].name { &flags[..] } else { &flags[..1] };
+        check(&program, flags, &Expect { may_lose: true, ..Expect::default() });
+    }
+}
+
+#[test]
+fn children_have_the_breakpoints_and_their_handler() {
+    check(
+        &tiny(),
+        &[ALLOWED.to_vec()],
+        &Expect { arguments: &["forks"], uncounted: true, ..Expect::default() },
+    );
+}
+
+#[test]
+fn without_the_option_they_are_not_traced_and_the_list_says_what_would_do() {
+    let program = tiny();
+    let file = program.path.to_string_lossy();
+    let line = |text: &str, name: &str| {
+        let is_its = |line: &&str| line.split_whitespace().nth(3) == Some(name);
+        text.lines().find(is_its).map(str::to_owned).unwrap_or_default()
+    };
+    let (plain, allowed) = (calltap_run(&["sites", &file]), calltap_run(&["sites", "--allow-int3", &file]));
+    for name in TINY {
+        assert!(line(&plain.stdout, name).ends_with("; --allow-int3 would trace it"), "{}", plain.stdout);
+        assert!(line(&allowed.stdout, name).contains("(by a breakpoint)"), "{}", allowed.stdout);
+    }
+    let is_other = |name: &str| !line(&allowed.stdout, name).contains("breakpoint");
+    assert!(is_other("tiny_first") && is_other("main"), "{}", allowed.stdout);
+    let recording = record(&program, &[], &Expect::default());
+    let rows = recording.rows();
+    let is_there = |name: &str| rows.iter().any(|row| row["function"] == name);
+    assert!(is_there("tiny_first") && !TINY.iter().any(|name| is_there(name)), "{rows:?}");
+    let refused = record(&program, &["-F", "tiny_same"], &Expect::default());
+    one_line(&refused.run, &["tiny_same cannot be traced", "--allow-int3 would trace it"]);
+    let follow = record(&program, &["--allow-int3", "--follow"], &Expect::default());
+    one_line(&follow.run, &["--allow-int3", "--follow", "exclude each other"]);
+}
+
+#[test]
+fn who_comes_and_goes_leaves_everything_as_it_was() {
+    let mut resident = Resident::start(&tiny(), &["busy"]);
+    let before = State::at_rest(resident.pid, &["State"]);
+    for round in 0..8 {
+        let run = resident.attach(&[ALLOWED, ATTACHES[round % ATTACHES.len()]].concat());
+        assert!(run.status.success() && resident.runs(), "{round}: {}", run.stderr);
+        is_clean(&resident, "left");
+        assert_eq!(State::at_rest(resident.pid, &["State"]), before, "{round}");
+        resident.sound();
+        if round % ATTACHES.len() != 3 {
+            let rows = resident.view("report");
+            let rows = rows.as_array().expect("rows");
+            assert!(TINY.iter().all(|name| rows.iter().any(|row| row["function"] == *name)), "{rows:?}");
+        }
+    }
+    does_its_work(&mut resident);
+    ends_well(resident, "came and went");
+}
+
+#[test]
+fn what_is_switched_again_and_again_does_its_work() {
+    let mut resident = Resident::start(&tiny(), &["busy"]);
+    let pid = resident.pid.to_string();
+    // (First without: it can be allowed later.)
+    assert!(calltap_run(&["attach", "-p", &pid]).status.success());
+    assert_eq!(traps(resident.pid), 0);
+    for round in 0..3 {
+        let ways: [(&[&str], bool); 5] = [
+            (&["--allow-int3"], true),
+            (&["--tracer", "function"], true),
+            (&["--off"], false),
+            (&["--on"], true),
+            (&["-N", "tiny_*", "--tracer", "function_graph"], false),
+        ];
+        for (way, on) in ways {
+            let set = calltap_run(&[&["set", "-p", &pid], way].concat());
+            assert!(set.status.success() && resident.runs(), "{way:?}: {}", set.stderr);
+            assert_eq!(traps(resident.pid) > 3, on, "{round}: {way:?}: {}", set.stderr);
+            does_its_work(&mut resident);
+        }
+        assert!(calltap_run(&["set", "-p", &pid, "-N", ""]).status.success());
+    }
+    detach(&resident, "switched");
+    does_its_work(&mut resident);
+    ends_well(resident, "switched");
+}
+
+// What a breakpoint leads to differs from process to process.
+#[test]
+fn children_live_on_while_their_parent_is_traced_by_other_stubs() {
+    let mut resident = Resident::start(&tiny(), &["children"]);
+    let pid = resident.pid.to_string();
+    assert!(calltap_run(&["attach", "-p", &pid, "--allow-int3", "-F", "tiny_*"]).status.success());
+    for tracer in ["function", "profile"] {
+        does_its_work(&mut resident);
+        let set = calltap_run(&["set", "-p", &pid, "--tracer", tracer]);
+        assert!(set.status.success(), "{}", set.stderr);
+        does_its_work(&mut resident);
+    }
+    does_its_work(&mut resident);
+    detach(&resident, "children");
+    ends_well(resident, "children");
+}
+
+#[test]
+fn whoever_is_killed_leaves_a_program_that_runs_on_and_the_next_one_repairs_it() {
+    for round in 0..3 {
+        let mut resident = Resident::start(&tiny(), &["busy"]);
+        let mut recorder = resident.attach_beside(ALLOWED);
+        let start = Instant::now();
+        while traps(resident.pid) < 4 {
+            assert!(start.elapsed() < Duration::from_secs(60), "never traced");
+            thread::sleep(Duration::from_millis(2));
+        }
+        recorder.kill().expect("our own child");
+        recorder.wait().expect("our own child");
+        for _ in 0..3 {
+            does_its_work(&mut resident);
+        }
+        assert!(traps(resident.pid) > 3 && handles_traps(resident.pid));
+        match round {
+            0 => detach(&resident, "killed"),
+            _ => {
+                let next = resident.attach(&[ALLOWED, SHORT].concat());
+                assert!(next.status.success(), "{}", next.stderr);
+                is_clean(&resident, "killed");
+            }
+        }
+        does_its_work(&mut resident);
+        ends_well(resident, "killed");
+    }
+}
+
+#[test]
+fn what_breakpoints_would_kill_is_told_and_the_rest_is_traced() {
+    for (how, says) in [
+        ("handled", "handles or ignores SIGTRAP"),
+        ("ignored", "ignores SIGTRAP"),
+        ("blocked", "blocks SIGTRAP"),
+        ("masked", "handler of signal 10 runs with SIGTRAP blocked"),
+    ] {
+        let mut resident = Resident::start(&tiny(), &[how]);
+        let before = State::at_rest(resident.pid, &["State"]);
+        let mut recorder = resident.attach_beside(ALLOWED);
+        resident.await_recorder();
+        assert_eq!(traps(resident.pid), 0, "{how}");
+        does_its_work(&mut resident);
+        assert!(calltap_run(&["detach", "-p", &resident.pid.to_string()]).status.success());
+        assert!(recorder.wait().expect("our own child").success());
+        assert_eq!(State::at_rest(resident.pid, &["State"]), before, "{how}");
+        let rows = resident.view("report").to_string();
+        assert!(rows.contains("tiny_first") && !rows.contains("tiny_same"), "{how}: {rows}");
+        let run = resident.attach(&[ALLOWED, SHORT].concat());
+        let told = ["7 functions", "only breakpoints would do", says];
+        assert!(told.iter().all(|part| run.stderr.contains(part)), "{how}: {}", run.stderr);
+        ends_well(resident, how);
+    }
+}
+
+// Python's own instructions, some of which are functions of a few bytes.
+#[test]
+fn a_program_of_the_system_s_gives_the_same_output_with_all_that_can_be_traced() {
+    let Some(python) =
+        ["/usr/bin/python3.11", "/usr/bin/python3"].into_iter().find(|path| std::fs::metadata(path).is_ok())
+    else {
+        return skipped("no python3 here");
+    };
+    let script = "import json, re; print(json.dumps({str(n): n ** 3 for n in range(50)})); \
+                  print(re.sub('[aeiou]', '-', 'functions of a few bytes')); print(sorted({3, 1, 2}), 7 // 2, 1.5 * 4)";
+    let expect = Expect { arguments: &["-c", script], uncounted: true, ..Expect::default() };
+    let program = Program::existing(python);
+    let rows = |flags: &[&'static str]| check(&program, &[flags.to_vec()], &expect).rows().len();
+    let (plain, allowed) = (rows(&[]), rows(ALLOWED));
+    assert!(allowed > plain, "{allowed} functions were called, {plain} of them without a breakpoint");
+}
