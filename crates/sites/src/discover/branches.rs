@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use super::image::Image;
 
@@ -59,6 +59,8 @@ pub(super) struct Places<'a> {
     pub starts: &'a [u64],
     /// Bytes behind each that are looked after.
     pub width: u64,
+    /// Parts that were moved away from their functions, whose tables lead there, too: first byte and the one behind, in order.
+    pub parts: &'a [(u64, u64)],
 }
 
 impl Places<'_> {
@@ -66,6 +68,11 @@ impl Places<'_> {
     fn first_in(&self, start: u64, end: u64) -> Option<u64> {
         let first = self.starts.get(self.starts.partition_point(|at| *at < start))?;
         Some(*first).filter(|first| *first < end)
+    }
+
+    fn is_part(&self, address: u64) -> bool {
+        let after = self.parts.partition_point(|(start, _)| *start <= address);
+        after.checked_sub(1).and_then(|n| self.parts.get(n)).is_some_and(|(_, end)| address < *end)
     }
 
     fn contain(&self, address: u64) -> bool {
@@ -89,10 +96,10 @@ impl Branches {
             let starts = std::iter::once(first).chain(boundaries[inside].iter().copied());
             let ends = boundaries.iter().copied().filter(|at| *at > first && *at < end).chain([end]);
             for (start, end) in starts.zip(ends) {
-                function.read(image, start, end, &mut found);
+                function.read(image, places, (start, end), &mut found);
                 found.targets.extend_from_slice(&function.calls);
                 let before = found.targets.len();
-                found.targets.extend(function.jumps(image));
+                found.targets.extend(function.jumps(image, places));
                 let jumps = found.targets[before..].iter().copied();
                 for target in jumps.filter(|target| places.contain(*target)) {
                     match places.first_in(start, end) == Some(target) {
@@ -176,7 +183,13 @@ impl Run {
 }
 
 impl Function {
-    fn read(&mut self, image: &Image<'_>, start: u64, end: u64, found: &mut Branches) {
+    fn read(
+        &mut self,
+        image: &Image<'_>,
+        places: &Places<'_>,
+        (start, end): (u64, u64),
+        found: &mut Branches,
+    ) {
         (self.range, self.indirect) = ((start, end), false);
         for list in [&mut self.direct, &mut self.calls, &mut self.near, &mut self.far] {
             list.clear();
@@ -237,6 +250,11 @@ impl Function {
             }
             match (flow, to) {
                 _ if instruction.is_invalid() => run = Run::default(),
+                // Somebody lands there, through a register.
+                _ if instruction.code() == Code::Endbr64 => {
+                    run = Run::default();
+                    self.calls.push(instruction.ip());
+                }
                 (FlowControl::Next | FlowControl::ConditionalBranch, None) => run.add(&instruction),
                 _ => run = Run::default(),
             }
@@ -245,8 +263,10 @@ impl Function {
             found.open_ended.push(start);
         }
         // A table that was not found may lead anywhere.
-        let has_distances = self.near.iter().any(|table| self.distances(image, *table).next().is_some());
-        let has_addresses = self.far.iter().any(|table| self.addresses(image, *table).next().is_some());
+        let has_distances =
+            self.near.iter().any(|table| self.distances(image, places, *table).next().is_some());
+        let has_addresses =
+            self.far.iter().any(|table| self.addresses(image, places, *table).next().is_some());
         let unknown = self.switches.iter().filter(|(_, table)| match table {
             Table::Distances => !has_distances,
             Table::Addresses => !has_addresses,
@@ -268,29 +288,39 @@ impl Function {
         }
     }
 
-    /// The entries of a table of distances, as far as they lie in the function.
-    fn distances<'i>(&self, image: &Image<'i>, table: u64) -> impl Iterator<Item = u64> + use<'i> {
+    /// The entries of a table of distances, as far as they lie in the function, or in a part that may be its own.
+    fn distances<'i>(
+        &self,
+        image: &Image<'i>,
+        places: &'i Places<'_>,
+        table: u64,
+    ) -> impl Iterator<Item = u64> + use<'i> {
         let (start, end) = self.range;
         let words = image.tail(table, LONGEST_TABLE * 4).as_chunks::<4>().0;
         words
             .iter()
             .map(move |word| table.wrapping_add_signed(i32::from_le_bytes(*word).into()))
-            .take_while(move |target| (start..end).contains(target))
+            .take_while(move |target| (start..end).contains(target) || places.is_part(*target))
     }
 
     /// Those of a table of addresses.
-    fn addresses<'i>(&self, image: &Image<'i>, table: u64) -> impl Iterator<Item = u64> + use<'i> {
+    fn addresses<'i>(
+        &self,
+        image: &Image<'i>,
+        places: &'i Places<'_>,
+        table: u64,
+    ) -> impl Iterator<Item = u64> + use<'i> {
         let (start, end) = self.range;
         let words = image.tail(table, LONGEST_TABLE * 8).as_chunks::<8>().0;
         words
             .iter()
             .map(|word| u64::from_le_bytes(*word))
-            .take_while(move |target| (start..end).contains(target))
+            .take_while(move |target| (start..end).contains(target) || places.is_part(*target))
     }
 
-    fn jumps(&self, image: &Image<'_>) -> impl Iterator<Item = u64> {
-        let near = self.near.iter().flat_map(|table| self.distances(image, *table));
-        let far = self.far.iter().flat_map(|table| self.addresses(image, *table));
+    fn jumps<'a>(&'a self, image: &'a Image<'_>, places: &'a Places<'_>) -> impl Iterator<Item = u64> + 'a {
+        let near = self.near.iter().flat_map(|table| self.distances(image, places, *table));
+        let far = self.far.iter().flat_map(|table| self.addresses(image, places, *table));
         let tables = near.chain(far).filter(|_| self.indirect);
         self.direct.iter().copied().chain(tables)
     }

@@ -145,10 +145,12 @@ impl<'a, 'd> Exits<'a, 'd> {
         }
         let end = at + old.len() as u64;
         let entry = Region { start: at, end, free: end.max(at + width), leaves: Vec::new() };
-        let mut regions = self.regions(n, Some(entry))?;
-        let parts = self.owners.iter().filter(|(_, owners)| owners.contains(&n));
-        for (part, owners) in parts {
-            let more = self.regions(*part, None)?;
+        let parts = || self.owners.iter().filter(|(_, owners)| owners.contains(&n));
+        let is_known =
+            self.is_known(n)? && parts().map(|(part, _)| self.is_known(*part)).all(|known| known == Ok(true));
+        let mut regions = self.regions(n, Some(entry), is_known)?;
+        for (part, owners) in parts() {
+            let more = self.regions(*part, None, is_known)?;
             if owners.len() > 1 && !more.is_empty() {
                 return Err("it shares a part with another function".to_owned());
             }
@@ -185,23 +187,35 @@ impl<'a, 'd> Exits<'a, 'd> {
         bytes.map(<[u8]>::to_vec).ok_or_else(|| format!("no room for a jump at {start:#x}"))
     }
 
-    /// All that gives way in a function or part.
-    fn regions(&self, n: usize, entry: Option<Region>) -> Result<Vec<Region>, String> {
+    /// Is it known where all jumps of a function or part lead, and exceptions land? Not known at all is an error: a jump may leave the function, or not.
+    fn is_known(&self, n: usize) -> Result<bool, String> {
         let (start, end) = (self.functions[n].address.0, self.end(n));
-        let mut is_known = self.rows.unread.binary_search(&start).is_err();
-        if let Some(at) = self.branches.is_unknown(start, end) {
-            if self.rows.is_bare(at) || !self.frames.contains_key(&start) {
-                return Err(format!("nobody knows where its jump at {at:#x} leads"));
-            }
-            is_known = false;
-        }
+        let stays = |at: u64| match !self.rows.is_bare(at) && self.frames.contains_key(&start) {
+            true => Ok(()),
+            false => Err(format!("nobody knows where its jump at {at:#x} leads")),
+        };
+        let unknown = self.branches.is_unknown(start, end);
+        unknown.map_or(Ok(()), stays)?;
+        let mut pointers = self
+            .branches
+            .leavings(start, end)
+            .iter()
+            .filter(|leaving| leaving.to == To::Pointer && !self.rows.is_bare(leaving.at));
+        let pointer = pointers.next().map(|leaving| leaving.at);
+        pointer.map_or(Ok(()), stays)?;
+        Ok(unknown.is_none() && pointer.is_none() && self.rows.unread.binary_search(&start).is_err())
+    }
+
+    /// All that gives way in a function or part.
+    fn regions(&self, n: usize, entry: Option<Region>, is_known: bool) -> Result<Vec<Region>, String> {
+        let (start, end) = (self.functions[n].address.0, self.end(n));
         let mut leavings = Vec::new();
         for leaving in self.branches.leavings(start, end) {
             match leaving.to {
                 To::Caller => leavings.push(leaving),
                 To::Pointer if self.rows.is_bare(leaving.at) => leavings.push(leaving),
-                To::Pointer if self.frames.contains_key(&start) => is_known = false,
-                To::Pointer => return Err(format!("nobody knows where its jump at {:#x} leads", leaving.at)),
+                // (It stays.)
+                To::Pointer => {}
                 To::Oddly => return Err(format!("no compiler jumps as it does at {:#x}", leaving.at)),
                 To::If(target) | To::Address(target) => match self.place(target) {
                     Place::Entry => leavings.push(leaving),

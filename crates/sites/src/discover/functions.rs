@@ -25,6 +25,12 @@ pub(super) fn is_part(function: &Function) -> bool {
     function.reason.starts_with(PART)
 }
 
+/// The ranges of such parts, as far as their sizes are known.
+pub(super) fn parts(functions: &[Function]) -> Vec<(u64, u64)> {
+    let parts = functions.iter().filter(|function| is_part(function));
+    parts.map(|part| (part.address.0, part.address.0.saturating_add(part.size))).collect()
+}
+
 /// Whether it is a function at all, and no part of one (in a fresh list).
 pub(super) fn is_whole(function: &Function) -> bool {
     function.reason.is_empty()

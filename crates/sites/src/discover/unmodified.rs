@@ -55,8 +55,10 @@ pub fn find_prologues(data: &[u8], binary: &mut Binary, int3: bool) -> Result<()
     let sites: Vec<u64> = starts.iter().map(|start| skip_endbr(&image, *start)).collect();
     let rows = return_address::rows(&image);
     let others = [pointers::into_code(&image), rows.landings.clone()].concat();
+    let parts = functions::parts(&binary.functions);
+    let places = Places { starts: &sites, width: JUMP, parts: &parts };
     let mut finder = Finder {
-        branches: Branches::find(&image, &starts, &Places { starts: &sites, width: JUMP }, &others),
+        branches: Branches::find(&image, &starts, &places, &others),
         frames: frames::frames(&image, |_| false, &mut Vec::new())
             .into_iter()
             .map(|frame| (frame.address, frame.called))
