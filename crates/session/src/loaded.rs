@@ -706,13 +706,8 @@ impl Loaded {
 
     /// They are handled in its process, or not: then they are off.
     pub fn handle_traps(&mut self, handled: bool) {
-        let is_trap =
-            |place: &u32| place.checked_sub(1).is_some_and(|place| self.sites[place as usize].site.is_trap());
-        let trapping: Vec<bool> = self.places.iter().map(is_trap).collect();
-        for placed in &mut self.sites {
-            if trapping.get(placed.function) == Some(&true) {
-                placed.unhandled = !handled;
-            }
+        for placed in self.sites.iter_mut().filter(|placed| placed.site.is_trap()) {
+            placed.unhandled = !handled;
         }
     }
 
