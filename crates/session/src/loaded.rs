@@ -697,6 +697,12 @@ impl Loaded {
         traps.filter_map(|placed| Some((placed.site.address().0, placed.leads()?.0)))
     }
 
+    /// The stubs that they lead to.
+    pub fn trap_stubs(&self) -> impl Iterator<Item = u32> {
+        let traps = self.sites.iter().filter(|placed| placed.site.is_trap());
+        traps.flat_map(|placed| placed.stubs.all().map(|stub| stub.id))
+    }
+
     /// How many of them shall be on.
     pub fn wanted_traps(&self) -> usize {
         let is_wanted =
