@@ -10,7 +10,7 @@ const TINY: [&str; 7] =
     ["tiny_nothing", "tiny_same", "tiny_tail", "tiny_sum", "tiny_calls", "tiny_far", "tiny_last"];
 /// Ways to compile it: there is no C++ for musl.
 fn builds() -> impl Iterator<Item = &'static Build> {
-    [&BARE[0], &BARE[1], &BARE[3], &BARE[4], &BARE_PLACED[0], &BARE_PLACED[1]].into_iter()
+    [&BARE[0], &BARE[3], &BARE[4], &BARE_PLACED[0], &BARE_PLACED[1]].into_iter()
 }
 
 fn tiny() -> Program {
@@ -23,9 +23,9 @@ fn handles_traps(pid: u32) -> bool {
     u64::from_str_radix(line.trim(), 16).expect("a set of signals") & 1 << 4 != 0
 }
 
-/// Places where there is a breakpoint that the file does not have.
-fn traps(pid: u32) -> usize {
-    changed_text(pid).iter().filter(|text| text.contains(": [cc")).count()
+/// Is there a breakpoint at the one function that is far from all others?
+fn traps(pid: u32) -> bool {
+    changed_text(pid).iter().any(|text| text.contains("ffd: [cc] instead of [8b]"))
 }
 
 fn is_clean(resident: &Resident, what: &str) {
@@ -58,7 +58,7 @@ fn calls_of_functions_without_room_are_counted_exactly() {
         let both = ["--tracer", "function", "--tracer", "function_graph"];
         let flags = [with(&[]), with(&both), with(&["--tracer", "profile"])];
         let flags = if build.name == BARE[0].name { &flags[..] } else { &flags[..1] };
-        check(&program, flags, &Expect { may_lose: true, ..Expect::default() });
+        check(&program, flags, &Expect::default());
     }
 }
 
@@ -98,9 +98,10 @@ fn without_the_option_they_are_not_traced_and_the_list_says_what_would_do() {
 
 #[test]
 fn who_comes_and_goes_leaves_everything_as_it_was() {
-    let mut resident = Resident::start(&tiny(), &["busy"]);
+    let program = tiny();
+    let mut resident = Resident::start(&program, &["busy"]);
     let before = State::at_rest(resident.pid, &["State"]);
-    for round in 0..8 {
+    for round in 0..4 {
         let run = resident.attach(&[ALLOWED, ATTACHES[round % ATTACHES.len()]].concat());
         assert!(run.status.success() && resident.runs(), "{round}: {}", run.stderr);
         is_clean(&resident, "left");
@@ -118,12 +119,13 @@ fn who_comes_and_goes_leaves_everything_as_it_was() {
 
 #[test]
 fn what_is_switched_again_and_again_does_its_work() {
-    let mut resident = Resident::start(&tiny(), &["busy"]);
+    let program = tiny();
+    let mut resident = Resident::start(&program, &["busy"]);
     let pid = resident.pid.to_string();
     // (First without: it can be allowed later.)
     assert!(calltap_run(&["attach", "-p", &pid]).status.success());
-    assert_eq!(traps(resident.pid), 0);
-    for round in 0..3 {
+    assert!(!traps(resident.pid));
+    for round in 0..2 {
         let ways: [(&[&str], bool); 5] = [
             (&["--allow-int3"], true),
             (&["--tracer", "function"], true),
@@ -134,7 +136,7 @@ fn what_is_switched_again_and_again_does_its_work() {
         for (way, on) in ways {
             let set = calltap_run(&[&["set", "-p", &pid], way].concat());
             assert!(set.status.success() && resident.runs(), "{way:?}: {}", set.stderr);
-            assert_eq!(traps(resident.pid) > 3, on, "{round}: {way:?}: {}", set.stderr);
+            assert_eq!(traps(resident.pid), on, "{round}: {way:?}: {}", set.stderr);
             does_its_work(&mut resident);
         }
         assert!(calltap_run(&["set", "-p", &pid, "-N", ""]).status.success());
@@ -147,7 +149,8 @@ fn what_is_switched_again_and_again_does_its_work() {
 // What a breakpoint leads to differs from process to process.
 #[test]
 fn children_live_on_while_their_parent_is_traced_by_other_stubs() {
-    let mut resident = Resident::start(&tiny(), &["children"]);
+    let program = tiny();
+    let mut resident = Resident::start(&program, &["children"]);
     let pid = resident.pid.to_string();
     assert!(calltap_run(&["attach", "-p", &pid, "--allow-int3", "-F", "tiny_*"]).status.success());
     for tracer in ["function", "profile"] {
@@ -163,11 +166,12 @@ fn children_live_on_while_their_parent_is_traced_by_other_stubs() {
 
 #[test]
 fn whoever_is_killed_leaves_a_program_that_runs_on_and_the_next_one_repairs_it() {
-    for round in 0..3 {
-        let mut resident = Resident::start(&tiny(), &["busy"]);
+    for round in 0..2 {
+        let program = tiny();
+        let mut resident = Resident::start(&program, &["busy"]);
         let mut recorder = resident.attach_beside(ALLOWED);
         let start = Instant::now();
-        while traps(resident.pid) < 4 {
+        while !traps(resident.pid) {
             assert!(start.elapsed() < Duration::from_secs(60), "never traced");
             thread::sleep(Duration::from_millis(2));
         }
@@ -176,7 +180,7 @@ fn whoever_is_killed_leaves_a_program_that_runs_on_and_the_next_one_repairs_it()
         for _ in 0..3 {
             does_its_work(&mut resident);
         }
-        assert!(traps(resident.pid) > 3 && handles_traps(resident.pid));
+        assert!(traps(resident.pid) && handles_traps(resident.pid));
         match round {
             0 => detach(&resident, "killed"),
             _ => {
@@ -198,11 +202,12 @@ fn what_breakpoints_would_kill_is_told_and_the_rest_is_traced() {
         ("blocked", "blocks SIGTRAP"),
         ("masked", "handler of signal 10 runs with SIGTRAP blocked"),
     ] {
-        let mut resident = Resident::start(&tiny(), &[how]);
+        let program = tiny();
+        let mut resident = Resident::start(&program, &[how]);
         let before = State::at_rest(resident.pid, &["State"]);
         let mut recorder = resident.attach_beside(ALLOWED);
         resident.await_recorder();
-        assert_eq!(traps(resident.pid), 0, "{how}");
+        assert!(!traps(resident.pid), "{how}");
         does_its_work(&mut resident);
         assert!(calltap_run(&["detach", "-p", &resident.pid.to_string()]).status.success());
         assert!(recorder.wait().expect("our own child").success());

@@ -69,7 +69,6 @@ fn sites() -> Vec<Site> {
             entry: Svma(at(3).0 + 5),
             entry_old: vec![0x90, 0x90],
         },
-        SiteForm::Trap { at: at(4), old: vec![0x31, 0xC0] },
     ];
     forms.iter().map(|form| Site::new(form, Bias(0)).expect("a site")).collect()
 }
@@ -80,21 +79,24 @@ fn log() -> Vec<Entry> {
 }
 
 fn log_through(transition: Transition) -> Vec<Entry> {
-    let sites = sites();
-    let mut text = Logged { memory: vec![0xC3; 4096], entries: Vec::new(), transition };
-    for site in &sites {
-        let (at, bytes) = ((site.address().0 - BASE) as usize, site.bytes(State::Original).unwrap());
-        text.memory[at..at + site.len()].copy_from_slice(&bytes);
-    }
     let ways: [_; WAYS] = [
         (State::Original, State::Ready, Demand::Nothing),
         (State::Original, State::Ready, Demand::NobodyInside),
         (State::Ready, ON, Demand::NobodyInside),
         (ON, State::Ready, Demand::NobodyInside),
     ];
+    log_of(&sites(), &ways, transition)
+}
+
+fn log_of(sites: &[Site], ways: &[(State, State, Demand)], transition: Transition) -> Vec<Entry> {
+    let mut text = Logged { memory: vec![0xC3; 4096], entries: Vec::new(), transition };
+    for site in sites {
+        let (at, bytes) = ((site.address().0 - BASE) as usize, site.bytes(State::Original).unwrap());
+        text.memory[at..at + site.len()].copy_from_slice(&bytes);
+    }
     for (from, to, granted) in ways {
-        let change = |site| Change { site, from, to, recover: &[] };
-        carry_out(&mut text, sites.iter().map(change), granted);
+        let change = |site| Change { site, from: *from, to: *to, recover: &[] };
+        carry_out(&mut text, sites.iter().map(change), *granted);
     }
     text.entries.push(Entry::Poke(7, Avma(BASE + 0x800), vec![0xCC; 16]));
     text.entries
@@ -104,8 +106,26 @@ fn log_through(transition: Transition) -> Vec<Entry> {
 fn what_is_done_to_code_is_as_the_protocol_has_it() {
     let audit = Audit::of(log());
     assert_eq!(audit.faults, []);
-    assert_eq!((audit.batches, audit.cut_short, audit.changes), (12, 0, 60));
+    assert_eq!((audit.batches, audit.cut_short, audit.changes), (12, 0, 48));
     assert!(audit.refused > 0 && audit.writes > 6 && audit.syncs == audit.writes, "{audit:?}");
+}
+
+#[test]
+fn a_breakpoint_that_stays_is_one_store_under_running_threads() {
+    let form = SiteForm::Trap { at: Svma(BASE), old: vec![0x31, 0xC0, 0xC3] };
+    let site = Site::new(&form, Bias(0)).expect("a site");
+    let ways = [(State::Original, ON, Demand::Nothing), (ON, State::Ready, Demand::Nothing)];
+    let log = log_of(&[site], &ways, Transition::Test);
+    let audit = Audit::of(log.clone());
+    assert_eq!((audit.faults, audit.refused, audit.writes, audit.syncs), (vec![], 0, 2, 2));
+    for (at, entry) in log.iter().enumerate() {
+        assert_eq!(entry.to_string().parse().as_ref(), Ok(entry));
+        let Entry::Write(place, bytes) = entry else { continue };
+        assert_eq!((*place, bytes.len()), (Avma(BASE), 1));
+        let mut more = log.clone();
+        more[at] = Entry::Write(*place, [&bytes[..], &[0x90]].concat());
+        assert!(!Audit::of(more).faults.is_empty());
+    }
 }
 
 #[test]

@@ -132,6 +132,12 @@ impl Planner<'_> {
         kept
     }
 
+    /// The stubs that breakpoints which stay lead to.
+    pub(crate) fn trap_stubs(&self) -> HashSet<u32> {
+        let modules = self.processes.values().flat_map(|process| &process.modules);
+        modules.flat_map(Loaded::trap_stubs).collect()
+    }
+
     /// Lists them for the agent, which has not answered yet.
     fn list_kept(&self, kept: &[(u64, u64)]) -> Result<(), String> {
         let (header, maps) = self.shared.plan(kept.len()).ok_or("there are too many")?;

@@ -6,11 +6,14 @@
 
 use calltap_abi::{Control, stub};
 use calltap_trace::SiteId;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use std::time::{Duration, Instant};
 
 /// What an event costs beyond the reading of the clock, nanoseconds: measured with `cargo xtask bench`.
 const HOOK_NS: f64 = 2.0;
+/// What a breakpoint that stays costs besides, at least: a signal, shared by entry and return.
+const TRAP_NS: f64 = 1000.0;
 /// The first look comes early: everything may have been switched on.
 const FIRST: Duration = Duration::from_millis(20);
 const LATER: Duration = Duration::from_millis(100);
@@ -68,6 +71,8 @@ pub struct Governor<'a> {
     /// Allowed cost, as a share of the program's own time.
     limit: f64,
     event_ns: f64,
+    /// Events that cost as much as one of a breakpoint that stays.
+    trap_events: u32,
     seen: Vec<u32>,
     lost: u64,
     cpu: Duration,
@@ -83,8 +88,21 @@ impl<'a> Governor<'a> {
     /// Watches from now on; `cpu` is the processor time of the process so far.
     pub fn new(rates: &'a Rates, limit: f64, cpu: Duration) -> Governor<'a> {
         let event_ns = crate::clock::reading_ns() + HOOK_NS;
+        let trap_events = 1 + (TRAP_NS / event_ns) as u32;
         let (seen, at) = (Vec::new(), Instant::now());
-        Governor { rates, limit, event_ns, seen, lost: 0, cpu, at, first: true, waiting: false, cost: None }
+        Governor {
+            rates,
+            limit,
+            event_ns,
+            trap_events,
+            seen,
+            lost: 0,
+            cpu,
+            at,
+            first: true,
+            waiting: false,
+            cost: None,
+        }
     }
 
     /// Is it time to look, when the process has used so much processor time? First asks for what has to be counted for that.
@@ -99,8 +117,8 @@ impl<'a> Governor<'a> {
         false
     }
 
-    /// The sites to switch off now, given the processor time of the process and what was lost so far.
-    pub fn look(&mut self, cpu: Duration, lost: u64) -> Vec<Muted> {
+    /// The sites to switch off now, given the processor time of the process, what was lost so far, and which sites are breakpoints that stay.
+    pub fn look(&mut self, cpu: Duration, lost: u64, traps: &HashSet<u32>) -> Vec<Muted> {
         let (spent, elapsed) = (cpu.saturating_sub(self.cpu), self.at.elapsed());
         let now: Vec<u32> = self.rates.sites.iter().map(|place| place.load(Relaxed)).collect();
         let before = |site: usize| self.seen.get(site).copied().unwrap_or(0);
@@ -110,20 +128,25 @@ impl<'a> Governor<'a> {
             .map(|(site, count)| (count.wrapping_sub(before(site)), site))
             .filter(|(count, _)| *count > 0)
             .collect();
-        counts.sort_unstable_by(|a, b| b.cmp(a));
         let recorded: u64 = counts.iter().map(|(count, _)| u64::from(*count)).sum();
+        // From now on, what costs as much as so many events.
+        let weight = |site: usize| if traps.contains(&(site as u32)) { self.trap_events } else { 1 };
+        counts.iter_mut().for_each(|(count, site)| *count = count.saturating_mul(weight(*site)));
+        counts.sort_unstable_by(|a, b| b.cmp(a));
+        let weighed: u64 = counts.iter().map(|(count, _)| u64::from(*count)).sum();
         // What was lost was of the same functions.
         let scale = 1.0 + lost.saturating_sub(self.lost) as f64 / recorded.max(1) as f64;
-        (self.seen, self.lost, self.cpu, self.at, self.first) = (now, lost, cpu, Instant::now(), false);
-        let cost = recorded as f64 * scale * self.event_ns;
-        self.cost = Some(cost / own(cost, spent));
-        choose(&counts, scale, self.event_ns, spent, self.limit)
+        let cost = weighed as f64 * scale * self.event_ns;
+        let muted: Vec<Muted> = choose(&counts, scale, self.event_ns, spent, self.limit)
             .iter()
             .map(|(count, site)| Muted {
                 site: SiteId(*site as u32),
-                rate: f64::from(*count) * scale / elapsed.as_secs_f64(),
+                rate: f64::from(*count / weight(*site)) * scale / elapsed.as_secs_f64(),
             })
-            .collect()
+            .collect();
+        self.cost = Some(cost / own(cost, spent));
+        (self.seen, self.lost, self.cpu, self.at, self.first) = (now, lost, cpu, Instant::now(), false);
+        muted
     }
 }
 
@@ -183,9 +206,21 @@ mod tests {
         rates.count(SiteId(3));
         rates.are_complete();
         assert!(governor.due(busy));
-        assert_eq!(governor.look(busy, 0), []);
+        assert_eq!(governor.look(busy, 0, &HashSet::new()), []);
         assert!(governor.cost.is_some_and(|cost| cost > 0.0));
         assert!(!governor.due(busy * 2) && !rates.are_wanted(), "the next look is later");
+    }
+
+    #[test]
+    fn a_breakpoint_s_calls_are_judged_by_what_they_cost() {
+        for (traps, off) in [(HashSet::new(), None), (HashSet::from([7]), Some(7))] {
+            let rates = Rates::default();
+            let mut governor = Governor::new(&rates, 0.05, Duration::ZERO);
+            (0..8_000).for_each(|_| rates.count(SiteId(7)));
+            (0..1_000).for_each(|_| rates.count(SiteId(8)));
+            let muted = governor.look(Duration::from_millis(100), 0, &traps);
+            assert_eq!(muted.first().map(|muted| muted.site.0), off, "{traps:?}: {muted:?}");
+        }
     }
 
     #[test]

@@ -227,6 +227,7 @@ mod tests {
             SiteForm::Entry { at, old: vec![0x90; 5] },
             SiteForm::AfterPrologue { at, old: vec![0xE8, 1, 2, 3, 4] },
             SiteForm::Prologue { at, old: vec![0x55, 0x48, 0x89, 0xE5, 0x41, 0x57] },
+            SiteForm::Trap { at, old: vec![0xC3] },
             SiteForm::Beside {
                 front: at,
                 front_old: vec![0xCC; 5],

@@ -700,6 +700,12 @@ impl Loaded {
         traps.filter_map(|placed| Some((placed.site.address().0, placed.leads()?.0)))
     }
 
+    /// The stubs that they lead to.
+    pub fn trap_stubs(&self) -> impl Iterator<Item = u32> {
+        let traps = self.sites.iter().filter(|placed| placed.site.is_trap());
+        traps.flat_map(|placed| placed.stubs.all().map(|stub| stub.id))
+    }
+
     /// How many of them shall be on.
     pub fn wanted_traps(&self) -> usize {
         let is_wanted =
@@ -709,13 +715,8 @@ impl Loaded {
 
     /// They are handled in its process, or not: then they are off.
     pub fn handle_traps(&mut self, handled: bool) {
-        let is_trap =
-            |place: &u32| place.checked_sub(1).is_some_and(|place| self.sites[place as usize].site.is_trap());
-        let trapping: Vec<bool> = self.places.iter().map(is_trap).collect();
-        for placed in &mut self.sites {
-            if trapping.get(placed.function) == Some(&true) {
-                placed.unhandled = !handled;
-            }
+        for placed in self.sites.iter_mut().filter(|placed| placed.site.is_trap()) {
+            placed.unhandled = !handled;
         }
     }
 

@@ -575,7 +575,7 @@ impl Inside<'_> {
         let (shared, control) = (&self.visit.shared, self.visit.shared.control());
         let threads = (0..control.thread_bump.load(Acquire)).filter_map(|index| shared.thread(index));
         let lost = threads.map(|entry| entry.lost_entries.load(Relaxed) + entry.lost_exits.load(Relaxed));
-        let muted = governor.look(self.cpu, governor::lost(control, lost));
+        let muted = governor.look(self.cpu, governor::lost(control, lost), &planner.trap_stubs());
         if muted.is_empty() {
             return;
         }

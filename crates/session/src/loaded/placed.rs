@@ -36,7 +36,7 @@ pub(super) struct Placed {
     pub seen: bool,
     /// Somebody is inside it: not now.
     pub held_back: bool,
-    /// It is a breakpoint that stays, or an exit of such a function, and nobody handles those in its process: it shall be off.
+    /// It is a breakpoint that stays, and nobody handles those in its process: it shall be off.
     pub unhandled: bool,
 }
 
