@@ -129,7 +129,10 @@ impl Finder<'_, '_> {
         let exits = Exits::new(self.image, &self.branches, &self.rows, functions, &self.frames);
         let found: Vec<(Returns, Option<SiteForm>)> = (0..functions.len()).map(|n| exits.find(n)).collect();
         let own = |function: &&mut Function| {
-            matches!(function.form, Some(SiteForm::Prologue { .. } | SiteForm::Beside { .. }))
+            matches!(
+                function.form,
+                Some(SiteForm::Prologue { .. } | SiteForm::Beside { .. } | SiteForm::Trap { .. })
+            )
         };
         for (function, (returns, form)) in
             functions.iter_mut().zip(found).filter(|(function, _)| own(function))
