@@ -107,6 +107,8 @@ fn returns(function: &Function) -> String {
     match exits(function) {
         Some(1) => "1 exit".to_owned(),
         Some(exits) => format!("{exits} exits"),
+        // (Of Go's functions there are entries only.)
+        None if matches!(function.form, Some(SiteForm::Checked { .. })) => "none".to_owned(),
         None if function.form.is_some() => "stub".to_owned(),
         None => String::new(),
     }
