@@ -91,9 +91,8 @@ impl Table {
 /// The breakpoints that stay are these from now on, in the order of their places. False if there is no memory.
 fn keep(listed: &[Map]) -> bool {
     let known = Table::newest().map_or(&[][..], Table::list);
-    let new = listed
-        .iter()
-        .map(|map| Kept { site: map.address.load(Relaxed), target: map.offset.load(Relaxed) });
+    let new =
+        listed.iter().map(|map| Kept { site: map.address.load(Relaxed), target: map.offset.load(Relaxed) });
     if known.len() == listed.len() && known.iter().copied().eq(new.clone()) {
         return true;
     }
