@@ -102,15 +102,14 @@ fn exits(function: &Function) -> Option<usize> {
     }
 }
 
-/// How it is seen that a function returns.
+/// How it is seen that a function returns, in one word.
 fn returns(function: &Function) -> String {
     match exits(function) {
-        Some(1) => "1 exit".to_owned(),
-        Some(exits) => format!("{exits} exits"),
+        Some(exits) => format!("exits:{exits}"),
         // (Of Go's functions there are entries only.)
         None if matches!(function.form, Some(SiteForm::Checked { .. })) => "none".to_owned(),
         None if function.form.is_some() => "stub".to_owned(),
-        None => String::new(),
+        None => "-".to_owned(),
     }
 }
 

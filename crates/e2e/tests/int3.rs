@@ -76,7 +76,7 @@ fn without_the_option_they_are_not_traced_and_the_list_says_what_would_do() {
     let program = tiny();
     let file = program.path.to_string_lossy();
     let line = |text: &str, name: &str| {
-        let is_its = |line: &&str| line.split_whitespace().nth(3) == Some(name);
+        let is_its = |line: &&str| line.split_whitespace().nth(4) == Some(name);
         text.lines().find(is_its).map(str::to_owned).unwrap_or_default()
     };
     let (plain, allowed) = (calltap_run(&["sites", &file]), calltap_run(&["sites", "--allow-int3", &file]));

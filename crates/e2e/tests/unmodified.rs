@@ -265,7 +265,7 @@ fn conditions_on_a_function_that_another_jumps_to() {
         assert!(lines.any(|line| line.contains(returns)), "{name} {returns}:\n{listed}");
     };
     is("leaps", " stub ");
-    is("landed", " 1 exit ");
+    is("landed", " exits:1 ");
     for (condition, calls) in [("arg1 > 1000000", 0), ("arg1 < 100", 100)] {
         let recording =
             record(&program, &["-F", "leaps", "-F", "landed", "--if", condition], &Expect::default());
