@@ -69,6 +69,8 @@ pub mod step {
     pub const REMEMBER: u8 = 13;
     /// value = what was kept when the call was entered.
     pub const RECALL: u8 = 14;
+    /// value = the address of the return address.
+    pub const SLOT: u8 = 15;
 }
 
 /// General registers.
@@ -243,6 +245,7 @@ pub fn run(program: &Program, exit: bool, call: &impl Call) -> Option<Stored> {
             step::KEEP => kept = value.unwrap_or(0),
             step::REMEMBER => call.remember(value.unwrap_or(0)),
             step::RECALL => value = call.recall(),
+            step::SLOT => value = Some(call.slot()),
             step::IF => {
                 if !value.is_some_and(|value| holds(width, value, at(n))) {
                     return None;

@@ -7,11 +7,13 @@ static volatile long calls;
 #define FUNCTION(name) __attribute__((noinline)) void name(void) { calls++; }
 FUNCTION(kernel_clone)
 FUNCTION(_do_fork)
+FUNCTION(_raw_spin_lock)
 FUNCTION(do_execveat_common)
 
 pid_t fork(void) {
     kernel_clone();
     _do_fork(); // (In kernels before 5.10.)
+    _raw_spin_lock();
     return ((pid_t (*)(void))dlsym(RTLD_NEXT, "fork"))();
 }
 

@@ -73,6 +73,7 @@ pub use ftraced::Ftraced;
 pub use launch::{interruption, no_core_dump};
 pub use live::{Attached, Profiled, Settings, Snapshot, Status, attached, leave};
 pub use loaded::Listed;
+pub use maps::stack_around;
 pub use modules::Candidates;
 pub use output::Consumer;
 pub use patch_log::keep_patch_log;

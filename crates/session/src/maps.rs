@@ -3,6 +3,7 @@
 use crate::proc;
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -35,6 +36,18 @@ pub fn read(pid: u32) -> io::Result<Vec<Region>> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task"))?.flatten();
     let texts = tasks.filter_map(|task| fs::read_to_string(task.path().join("maps")).ok()).map(parse_all);
     texts.into_iter().find(|regions| !regions.is_empty()).map_or(first, Ok)
+}
+
+/// The stack of a thread, which has this address in it: the mapping around it, with the room below that it may grow into.
+pub fn stack_around(pid: u32, tid: u32, address: u64) -> Option<Range<u64>> {
+    let regions = read(pid).ok()?;
+    let n = regions.iter().position(|region| (region.start..region.end).contains(&address))?;
+    // (That of the first thread has a name; what else it may run on is not its own.)
+    if tid == pid && regions[n].name() != "[stack]" {
+        return None;
+    }
+    let below = n.checked_sub(1).map_or(0, |below| regions[below].end);
+    Some(below..regions[n].end)
 }
 
 /// The lowest address that may be mapped.

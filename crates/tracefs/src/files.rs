@@ -2,7 +2,7 @@
 
 use crate::clocks::{CLOCKS, Clock};
 use crate::errors::Wrong;
-use crate::instance::{Instance, STACK_TRACE, Snapshot};
+use crate::instance::{Instance, STACK_TRACE, Snapshot, wants};
 use crate::nodes::{CONTROL, Kind};
 use crate::options::OPTIONS;
 use crate::ring::Ring;
@@ -10,6 +10,7 @@ use crate::tokens::waiting;
 use crate::tracefs::Tracefs;
 use calltap_control::{File, Model, Open, TRACE, Which, parse_number};
 use calltap_ringbuffer::formats;
+use calltap_session::{TracerWords, Words};
 use rustix::io::Errno;
 use std::fmt::Write;
 
@@ -32,6 +33,9 @@ calltap: ftrace's directory for one process\n\
   trace\t\t\t- what was recorded; '>' clears it\n\
   trace_pipe\t\t- the same as it comes, taken out\n\
   tracing_on\t\t- 0: nothing is recorded\n\
+  stack_tracer_enabled\t- 1: stack_trace shows the deepest stack\n\
+  stack_trace_filter\t- it looks when one of these is called\n\
+  stack_max_size\t- bytes of the deepest stack; '0' begins anew\n\
   instances\t\t- mkdir makes another tracer with its own buffer\n";
 
 fn lines<T: std::fmt::Display>(all: impl IntoIterator<Item = T>) -> String {
@@ -39,6 +43,18 @@ fn lines<T: std::fmt::Display>(all: impl IntoIterator<Item = T>) -> String {
         let _ = writeln!(text, "{one}");
         text
     })
+}
+
+/// A set of a model, and what waits for its library.
+fn set_of(mut model: Model<'_>, which: Which) -> String {
+    let words = model.set_mut(which).clone();
+    let waiting: Vec<&String> = waiting(&words).collect();
+    let name = if which == Which::Filter { "set_ftrace_filter" } else { "set_ftrace_notrace" };
+    // (A notrace set in which all waits disables nothing yet, and says so.)
+    if which == Which::Notrace && waiting.len() == words.len() {
+        model.set_mut(which).clear();
+    }
+    File::named(name).map(|file| model.read(file)).unwrap_or_default() + &lines(waiting)
 }
 
 impl Tracefs {
@@ -50,20 +66,19 @@ impl Tracefs {
         File::named(name).map(|file| self.model(instance).read(file)).unwrap_or_default()
     }
 
-    /// A set, and what waits for its library.
     fn set_text(&self, instance: &Instance, which: Which) -> String {
         let mut model = self.model(instance);
         if !self.separate {
             model.words.tracers.retain(|tracer| tracer.name == TRACE);
         }
-        let words = model.set_mut(which).clone();
-        let waiting: Vec<&String> = waiting(&words).collect();
-        let name = if which == Which::Filter { "set_ftrace_filter" } else { "set_ftrace_notrace" };
-        // (A notrace set in which all waits disables nothing yet, and says so.)
-        if which == Which::Notrace && waiting.len() == words.len() {
-            model.set_mut(which).clear();
-        }
-        File::named(name).map(|file| model.read(file)).unwrap_or_default() + &lines(waiting)
+        set_of(model, which)
+    }
+
+    fn stack_filter_text(&self) -> String {
+        let (name, filter) = (TRACE.to_owned(), self.stack_tracer.filter.clone());
+        let tracers = vec![TracerWords { name, kind: None, filter, notrace: Vec::new() }];
+        let words = Words { tracers, ..Words::default() };
+        set_of(Model { words, functions: self.symbols.functions(), profile: &[] }, Which::Filter)
     }
 
     /// What a file reads as that is read as a whole.
@@ -143,6 +158,10 @@ impl Tracefs {
             Kind::EventId => number(formats::EVENTS.get(usize::from(arg)).map_or(0, id)),
             Kind::Kallsyms => self.symbols.kallsyms(),
             Kind::Dump => instance.dumped.clone(),
+            Kind::StackTrace => self.stack_tracer.text(&self.symbols),
+            Kind::StackMaxSize => number(self.stack_tracer.max),
+            Kind::StackTraceFilter => self.stack_filter_text(),
+            Kind::StackTracerEnabled => number(self.stack_tracer.is_on.into()),
             Kind::ErrorLog => instance.errors.text(),
             Kind::EventsEnable => "0\n".into(),
             Kind::Ftraced => self.control(instance, "ftraced_enabled"),
@@ -153,10 +172,12 @@ impl Tracefs {
     /// `name (2)` and whoever is led there: functions that have users now, or ever had.
     fn users(&self, ever: bool) -> String {
         let all: Vec<_> = self.instances.iter().map(Instance::users).collect();
+        let measured = self.stack_tracer.sets();
         let Some(top) = self.instances.first() else { return String::new() };
         let (model, mut text) = (self.model(top), String::new());
         for function in self.symbols.functions() {
             let count: usize = all.iter().map(|users| users(function)).sum();
+            let count = count + usize::from(measured.as_ref().is_some_and(|sets| wants(sets, function)));
             let shown = if ever { function.known || count > 0 } else { count > 0 && !function.failed };
             if shown {
                 let _ = writeln!(text, "{} ({count})", model.name(function));
@@ -167,8 +188,8 @@ impl Tracefs {
 
     /// A value was written to a file of an instance.
     pub(crate) fn write_value(&mut self, id: u32, kind: Kind, arg: u16, text: &str) -> Result<(), Wrong> {
-        let Tracefs { instances, symbols, profile, effects, separate, processors, clock: recorded, .. } =
-            self;
+        let Tracefs { instances, symbols, profile, effects, separate, processors, .. } = self;
+        let (recorded, stack_tracer) = (&self.clock, &mut self.stack_tracer);
         let Some(instance) = instances.iter_mut().find(|instance| instance.id == id) else {
             return Err(Errno::NODEV.into());
         };
@@ -273,6 +294,11 @@ impl Tracefs {
                         return Err(Wrong::argument("the tracer refuses this"));
                     }
                 }
+            }
+            Kind::StackMaxSize => stack_tracer.max = number()?,
+            Kind::StackTracerEnabled => {
+                let on = number()? != 0;
+                effects.selects |= std::mem::replace(&mut stack_tracer.is_on, on) != on;
             }
             Kind::Ftraced => return control(instance, "ftraced_enabled"),
             // (There are no events but the tracers' own.)

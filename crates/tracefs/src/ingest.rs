@@ -4,12 +4,14 @@ use crate::clocks::When;
 use crate::instance::{Instance, STACK_TRACE, wants};
 use crate::ring::What;
 use crate::stack::{Call, levels};
+use crate::stack_tracer::{StackTracer, slot};
 use crate::symbols::Symbols;
 use calltap_control::TRACE;
 use calltap_names::GlobSet;
 use calltap_session::Listed;
-use calltap_trace::{Event, EventKind, ThreadId, TracerKind};
+use calltap_trace::{Batch, Event, EventKind, ThreadId, TracerKind};
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 /// An open call.
 #[derive(Clone, Copy, Default, Debug)]
@@ -30,6 +32,9 @@ struct Task {
     frames: Vec<Frame>,
     /// By place of the instance.
     counts: Vec<Counts>,
+    /// Where its stack is; as long as nobody knows, somewhere in it.
+    stack: Option<Range<u64>>,
+    within: u64,
 }
 
 /// Open calls of an instance: those that are recorded, those that begin what is wanted, those that hide it.
@@ -48,6 +53,8 @@ struct Wanted {
     triggers: u32,
     begins: u32,
     hides: u32,
+    /// The stack tracer looks there.
+    measured: bool,
 }
 
 impl Wanted {
@@ -75,11 +82,20 @@ struct Mark {
     what: What,
 }
 
+/// An event of a thread.
+#[derive(Clone, Copy, Debug)]
+struct Met {
+    thread: ThreadId,
+    event: Event,
+    /// Where its return address lies, 0 if nobody asked.
+    slot: u64,
+}
+
 /// Sorts events out.
 #[derive(Default, Debug)]
 pub struct Ingest {
     /// Events since the last time, as they came.
-    pending: Vec<(u64, ThreadId, Event)>,
+    pending: Vec<Met>,
     marks: Vec<Mark>,
     tasks: HashMap<ThreadId, Task>,
     ended: Vec<ThreadId>,
@@ -112,8 +128,30 @@ impl Ingest {
     }
 
     /// Events of one thread.
-    pub fn add(&mut self, thread: ThreadId, events: &[Event]) {
-        self.pending.extend(events.iter().map(|event| (event.ticks, thread, *event)));
+    pub fn add(&mut self, batch: &Batch) {
+        let (before, thread) = (self.pending.len(), batch.thread);
+        let slots = (0..).map(|n| slot(batch.values.of(n)));
+        let events = batch.events.iter().zip(slots);
+        self.pending.extend(events.map(|(event, slot)| Met { thread, event: *event, slot }));
+        if !batch.values.is_empty()
+            && let Some(task) = self.tasks.get_mut(&thread).filter(|task| task.stack.is_none())
+        {
+            let first = self.pending[before..].iter().find(|met| met.slot != 0);
+            task.within = first.map_or(task.within, |met| met.slot);
+        }
+    }
+
+    /// The threads of which it has to be found out where their stacks are, each with an address in it.
+    pub fn sought(&self) -> Vec<(ThreadId, u32, u64)> {
+        let tasks = self.tasks.iter().filter(|(_, task)| task.within != 0);
+        tasks.map(|(thread, task)| (*thread, task.tid, task.within)).collect()
+    }
+
+    /// There it is, or nobody knows.
+    pub fn set_stack(&mut self, thread: ThreadId, stack: Option<Range<u64>>) {
+        if let Some(task) = self.tasks.get_mut(&thread) {
+            (task.stack, task.within) = (stack, 0);
+        }
     }
 
     /// Somebody wrote to the `trace_marker` of an instance.
@@ -135,7 +173,8 @@ impl Ingest {
     }
 
     /// What the instances want has changed, or there are more sites.
-    pub fn choose(&mut self, instances: &[Instance], symbols: &Symbols) {
+    pub fn choose(&mut self, instances: &[Instance], stack_tracer: &StackTracer, symbols: &Symbols) {
+        let measured = stack_tracer.sets();
         let selections: Vec<Selection<'_>> = instances
             .iter()
             .enumerate()
@@ -164,6 +203,7 @@ impl Ingest {
                 }
             };
             let wanted = &mut self.wanted[n];
+            wanted.measured = measured.as_ref().is_some_and(|sets| wants(sets, function));
             for (selection, instance) in selections.iter().zip(instances) {
                 let bit = selection.bit;
                 if selection.sets.as_ref().is_some_and(|sets| wants(sets, function)) {
@@ -187,22 +227,29 @@ impl Ingest {
     }
 
     /// Everything has come that happened until now: it goes to the instances in the order of time.
-    pub fn settle(&mut self, instances: &mut [Instance], symbols: &Symbols, to_ns: &dyn Fn(u64) -> u64) {
+    pub fn settle(
+        &mut self,
+        instances: &mut [Instance],
+        stack_tracer: &mut StackTracer,
+        symbols: &Symbols,
+        to_ns: &dyn Fn(u64) -> u64,
+    ) {
         let mut pending = std::mem::take(&mut self.pending);
         // (Stable: a thread's events keep their order.)
-        pending.sort_by_key(|(ticks, ..)| *ticks);
+        pending.sort_by_key(|met| met.event.ticks);
         let mut marks = std::mem::take(&mut self.marks).into_iter().peekable();
         let write = |mark: Mark, instances: &mut [Instance]| {
             if let Some(own) = instances.iter_mut().find(|instance| instance.id == mark.instance) {
                 own.record(When { ns: mark.ns, ticks: None }, mark.tid, mark.what);
             }
         };
-        for (ticks, thread, event) in pending.drain(..) {
+        for met in pending.drain(..) {
+            let ticks = met.event.ticks;
             let ns = to_ns(ticks);
             while let Some(mark) = marks.next_if(|mark| mark.ns < ns) {
                 write(mark, instances);
             }
-            self.take(thread, &event, When { ns, ticks: Some(ticks) }, instances, symbols);
+            self.take(met, When { ns, ticks: Some(ticks) }, instances, stack_tracer, symbols);
         }
         marks.for_each(|mark| write(mark, instances));
         self.pending = pending;
@@ -210,10 +257,10 @@ impl Ingest {
 
     fn take(
         &mut self,
-        thread: ThreadId,
-        event: &Event,
+        Met { thread, event, slot }: Met,
         when: When,
         instances: &mut [Instance],
+        stack_tracer: &mut StackTracer,
         symbols: &Symbols,
     ) {
         let Some(task) = self.tasks.get_mut(&thread) else { return };
@@ -231,7 +278,12 @@ impl Ingest {
             }
         };
         let wanted = self.wanted.get(site as usize).copied().unwrap_or_default();
-        let call = Call { site, parent: parent.unwrap_or(0), tail };
+        let call = Call { site, parent: parent.unwrap_or(0), tail, slot };
+        if wanted.measured
+            && let Some(stack) = &task.stack
+        {
+            stack_tracer.meet(stack, call, task.open());
+        }
         let mut frame = Frame { call, start_ns: when.ns, ..Frame::default() };
         for place in places(wanted.any()) {
             let Some(instance) = instances.get_mut(place) else { break };

@@ -17,6 +17,7 @@ mod pages;
 mod reader;
 mod ring;
 mod stack;
+mod stack_tracer;
 mod symbols;
 mod text;
 mod tokens;

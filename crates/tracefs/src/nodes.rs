@@ -93,6 +93,10 @@ pub enum Kind {
     EventId,
     Kallsyms,
     Dump,
+    StackTrace,
+    StackMaxSize,
+    StackTraceFilter,
+    StackTracerEnabled,
 }
 
 const RO: u16 = 0o440;
@@ -136,6 +140,10 @@ const FILES: &[File] = &[
     ("set_graph_function", Kind::GraphFunction, RW, true),
     ("set_graph_notrace", Kind::GraphNotrace, RW, true),
     ("snapshot", Kind::Snapshot, RW, false),
+    ("stack_max_size", Kind::StackMaxSize, RW, true),
+    ("stack_trace", Kind::StackTrace, RO, true),
+    ("stack_trace_filter", Kind::StackTraceFilter, RW, true),
+    ("stack_tracer_enabled", Kind::StackTracerEnabled, RW, true),
     ("timestamp_mode", Kind::TimestampMode, RO, false),
     ("touched_functions", Kind::TouchedFunctions, RO, true),
     ("trace", Kind::Trace, RW, false),

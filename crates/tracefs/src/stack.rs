@@ -7,7 +7,7 @@ use crate::symbols::Symbols;
 use std::sync::Arc;
 
 /// Longest stack: what still fits into a page.
-const DEEPEST: usize = 480;
+pub const DEEPEST: usize = 480;
 
 /// A place on a stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,12 +37,26 @@ pub struct Call {
     pub parent: u64,
     /// It was jumped to by the one before, which is on the stack no more.
     pub tail: bool,
+    /// Where its return address lies, 0 if nobody said.
+    pub slot: u64,
+}
+
+impl Call {
+    /// The top of its stack as it begins: whoever looks was called, too.
+    pub fn top(&self) -> u64 {
+        self.slot.saturating_sub(8)
+    }
 }
 
 /// Everybody from a call to its outermost caller. `open`: the calls that are open around it, innermost first.
 pub fn levels(call: Call, open: impl Iterator<Item = Call>, symbols: &Symbols) -> Arc<[Level]> {
-    let mut levels = vec![Level::In(call.site)];
-    let Call { mut parent, mut tail, .. } = call;
+    places(call, open, symbols).into_iter().map(|(level, _)| level).collect()
+}
+
+/// The same, each with the address of the word where his frame ends, 0 if nobody said: there lies where his callee returns to.
+pub fn places(call: Call, open: impl Iterator<Item = Call>, symbols: &Symbols) -> Vec<(Level, u64)> {
+    let mut levels = vec![(Level::In(call.site), call.top())];
+    let Call { mut parent, mut tail, mut slot, .. } = call;
     for outer in open {
         if levels.len() + 2 > DEEPEST {
             break;
@@ -50,14 +64,16 @@ pub fn levels(call: Call, open: impl Iterator<Item = Call>, symbols: &Symbols) -
         if tail {
             // Whoever jumped has left its own way back behind.
             parent = if parent == 0 { outer.parent } else { parent };
+            slot = if slot == 0 { outer.slot } else { slot };
         } else {
             let within = symbols.begin(parent) == Some(symbols.code(outer.site));
-            levels.extend((parent != 0).then_some(Level::Return(parent)));
-            levels.extend((!within).then_some(Level::In(outer.site)));
-            parent = outer.parent;
+            levels.extend((parent != 0).then_some((Level::Return(parent), slot)));
+            // (How much of it is his and how much that of those who are not traced, nobody knows.)
+            levels.extend((!within).then_some((Level::In(outer.site), outer.slot)));
+            (parent, slot) = (outer.parent, outer.slot);
         }
         tail = outer.tail;
     }
-    levels.extend((parent != 0).then_some(Level::Return(parent)));
-    levels.into()
+    levels.extend((parent != 0).then_some((Level::Return(parent), slot)));
+    levels
 }

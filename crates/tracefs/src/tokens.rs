@@ -19,6 +19,8 @@ pub enum Set {
     Words(Which, Vec<String>),
     /// Functions (0: `set_graph_function`, 1: `set_graph_notrace`).
     Functions(usize, BTreeSet<String>),
+    /// Globs of `stack_trace_filter`.
+    Stack(Vec<String>),
 }
 
 /// The copy of a writer.
@@ -43,7 +45,7 @@ impl Draft {
     pub fn new(mut set: Set, truncated: bool) -> Draft {
         if truncated {
             match &mut set {
-                Set::Words(_, words) => words.clear(),
+                Set::Words(_, words) | Set::Stack(words) => words.clear(),
                 Set::Functions(_, functions) => functions.clear(),
             }
         }
@@ -110,16 +112,18 @@ impl Draft {
         }
         let (which, words) = match &mut self.set {
             Set::Functions(_, set) => return add_functions(set, word, functions).map(|()| false),
-            Set::Words(which, words) => (*which, words),
+            Set::Words(which, words) => (Some(*which), words),
+            Set::Stack(words) => (None, words),
         };
         let plain = word.replace("::", "");
         if let Some((_, command)) = plain.split_once(':') {
             if command == "mod" || command.starts_with("mod:") {
                 return add_module(words, word, functions).map(|()| false);
             }
-            if which == Which::Notrace {
-                let at = word.len() - command.len();
-                return Err(Wrong::argument("commands are for set_ftrace_filter").at(at));
+            if which != Some(Which::Filter) {
+                let wrong = Wrong::argument("commands are for set_ftrace_filter");
+                let errno = if which.is_none() { Errno::NODEV } else { wrong.errno };
+                return Err(Wrong { errno, ..wrong }.at(word.len() - command.len()));
             }
             return triggers.change(word, functions).map(|()| true);
         }

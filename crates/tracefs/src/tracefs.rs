@@ -12,12 +12,14 @@ use crate::ingest::Ingest;
 use crate::instance::Instance;
 use crate::nodes::{Dir, Entry, Kind, Node};
 use crate::options::{Flag, Options};
+use crate::stack_tracer::{READ, StackTracer};
 use crate::symbols::Symbols;
 use crate::tokens::{present, resolve, waiting};
 use calltap_control::TRACE;
 use calltap_session::{Listed, Profiled, TracerWords, Words};
 use calltap_trace::{Batch, ClockKind, ClockMap, ClockPair, Record as TraceRecord, ThreadId, TracerKind};
 use std::collections::HashMap;
+use std::ops::Range;
 
 const FOLLOWS: Flag = Flag::named("function-fork");
 
@@ -52,6 +54,7 @@ pub struct Tracefs {
     /// What the ticks of events are.
     pub(crate) clock: ClockKind,
     ingest: Ingest,
+    pub(crate) stack_tracer: StackTracer,
     /// It knows what the instances want.
     chosen: bool,
     first: Option<ClockPair>,
@@ -86,6 +89,7 @@ impl Tracefs {
             separate: false,
             clock: ClockKind::Tsc,
             ingest: Ingest::default(),
+            stack_tracer: StackTracer::default(),
             chosen: false,
             first: None,
             last: Moment::default(),
@@ -159,7 +163,18 @@ impl Tracefs {
 
     /// Events of a thread.
     pub fn events(&mut self, batch: &Batch) {
-        self.ingest.add(batch.thread, &batch.events);
+        self.ingest.add(batch);
+    }
+
+    /// The threads of which has to be said, before what has come is settled, where their stacks are: each with its process, its id, and an address in its stack.
+    pub fn stacks_sought(&self) -> Vec<(ThreadId, u32, u32, u64)> {
+        let sought = self.ingest.sought().into_iter();
+        sought.filter_map(|(id, tid, within)| Some((id, self.symbols.group(tid)?, tid, within))).collect()
+    }
+
+    /// There is a thread's stack. None: nobody knows.
+    pub fn set_stack(&mut self, thread: ThreadId, stack: Option<Range<u64>>) {
+        self.ingest.set_stack(thread, stack);
     }
 
     /// A thread has no more events.
@@ -176,9 +191,10 @@ impl Tracefs {
         self.instances.iter_mut().for_each(|instance| instance.reach(stretch));
         // (Late, so that many changes together are one.)
         if !std::mem::replace(&mut self.chosen, true) {
-            self.ingest.choose(&self.instances, &self.symbols);
+            self.ingest.choose(&self.instances, &self.stack_tracer, &self.symbols);
         }
-        self.ingest.settle(&mut self.instances, &self.symbols, &|ticks| clock.to_ns(ticks));
+        let to_ns = |ticks| clock.to_ns(ticks);
+        self.ingest.settle(&mut self.instances, &mut self.stack_tracer, &self.symbols, &to_ns);
         for tid in self.ingest.take_ended() {
             for instance in self.instances.iter_mut().filter(|instance| instance.options.has(FOLLOWS)) {
                 for list in &mut instance.pids {
@@ -201,6 +217,7 @@ impl Tracefs {
                 }
             }
         }
+        self.effects.selects |= resolve(&mut self.stack_tracer.filter, self.symbols.functions());
         self.chosen = false;
     }
 
@@ -263,17 +280,20 @@ impl Tracefs {
             (tracer.filter, tracer.notrace) = (present(&tracer.filter), present(&tracer.notrace));
         }
         let default = self.instances[0].words.default.clone();
-        Words { tracers, default, ..Words::default() }
+        let arguments = if self.stack_tracer.is_on { vec![READ.to_owned()] } else { Vec::new() };
+        Words { tracers, default, arguments, ..Words::default() }
     }
 
-    /// What has to be traced so that stacks are known: all calls and who made them, but for what the only instance that wants stacks does not trace.
+    /// What has to be traced so that stacks are known: all calls and who made them, but for what an instance does not trace that alone wants stacks.
     fn stack_tracers(&self) -> Vec<TracerWords> {
-        let mut wanting = self.instances.iter().filter(|instance| instance.wants_stacks());
-        let Some(first) = wanting.next() else { return Vec::new() };
-        let trace = first.words.tracers.iter().find(|tracer| tracer.name == TRACE);
-        let notrace = match wanting.next() {
-            None => trace.map(|tracer| tracer.notrace.clone()).unwrap_or_default(),
-            Some(_) => Vec::new(),
+        let wanting: Vec<_> = self.instances.iter().filter(|instance| instance.wants_stacks()).collect();
+        let notrace = match (&wanting[..], self.stack_tracer.is_on) {
+            ([], false) => return Vec::new(),
+            ([only], false) => {
+                let trace = only.words.tracers.iter().find(|tracer| tracer.name == TRACE);
+                trace.map(|tracer| tracer.notrace.clone()).unwrap_or_default()
+            }
+            _ => Vec::new(),
         };
         let kinds = [("calls", TracerKind::FunctionGraph), ("callers", TracerKind::Function)];
         let tracer = |(name, kind)| TracerWords {
@@ -307,6 +327,7 @@ impl Tracefs {
                 | Kind::TouchedFunctions
                 | Kind::Filter
                 | Kind::Notrace
+                | Kind::StackTraceFilter
                 | Kind::GraphFunction
                 | Kind::GraphNotrace,
                 _,
@@ -317,8 +338,9 @@ impl Tracefs {
 
     /// Does a filter wait for a library?
     pub fn awaits_library(&self) -> bool {
-        let mut tracers = self.instances.iter().flat_map(|instance| &instance.words.tracers);
-        tracers.any(|tracer| waiting(&tracer.filter).chain(waiting(&tracer.notrace)).next().is_some())
+        let tracers = self.instances.iter().flat_map(|instance| &instance.words.tracers);
+        let mut sets = tracers.flat_map(|tracer| [&tracer.filter, &tracer.notrace]);
+        sets.any(|set| waiting(set).next().is_some()) || waiting(&self.stack_tracer.filter).next().is_some()
     }
 
     /// Is it written to by whoever marks what happens?

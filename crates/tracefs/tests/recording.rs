@@ -3,13 +3,17 @@
 use calltap_session::Listed;
 use calltap_trace::{
     Batch, ClockKind, Event, EventKind, Module, Process, Record, Session, Site, SiteId, Thread, ThreadId,
+    Values,
 };
 use calltap_tracefs::{Moment, Read, Tracefs};
 use rustix::fs::OFlags;
+use std::ops::Range;
 
 /// Functions by number of their sites.
 const FUNCTIONS: [&str; 4] = ["main", "parse", "lex", "emit"];
 const BASE: u64 = 0x40_0000;
+/// Every thread's stack.
+const STACK: Range<u64> = 0x7000_0000..0x7001_0000;
 
 struct World {
     tracefs: Tracefs,
@@ -152,12 +156,18 @@ impl World {
         self.tracefs.take_effects();
     }
 
-    /// A thread's events: `+parse` enters (`+parse<main` also from there, `~parse<main` by a jump), `-` returns; each a microsecond after the last.
+    /// A thread's events: `+parse` enters (`+parse<main` also from there, `~parse<main` by a jump), `-` returns; each a microsecond after the last. `@40`
+    /// behind it: the return address lies so many bytes below the end of the thread's stack.
     fn run(&mut self, thread: u32, events: &str) {
         let number = |name: &str| FUNCTIONS.iter().position(|known| *known == name).expect(name) as u32;
         let parent = |name: &str| BASE + 0x1010 + 0x100 * u64::from(number(name));
-        let events = events.split_whitespace().map(|word| {
+        let mut values = Values::default();
+        let events = events.split_whitespace().enumerate().map(|(n, word)| {
             self.now += 1000;
+            let (word, below) = word.split_once('@').unwrap_or((word, ""));
+            if let Ok(below) = below.parse::<u64>() {
+                values.add(n, &[&[0, 0][..], &(STACK.end - below).to_le_bytes()].concat());
+            }
             if let Some((name, from)) = word.strip_prefix('~').and_then(|word| word.split_once('<')) {
                 let kind = EventKind::TailEntryFrom { parent: parent(from) };
                 return Event { ticks: self.now, site: SiteId(number(name)), kind };
@@ -174,11 +184,15 @@ impl World {
             };
             Event { ticks: self.now, site: SiteId(site), kind }
         });
-        let batch = Batch { thread: ThreadId(thread), events: events.collect(), ..Batch::default() };
+        let events = events.collect();
+        let batch = Batch { thread: ThreadId(thread), events, values };
         self.tracefs.events(&batch);
     }
 
     fn settle(&mut self) {
+        for (thread, ..) in self.tracefs.stacks_sought() {
+            self.tracefs.set_stack(thread, Some(STACK));
+        }
         let (ticks, monotonic_ns) = (self.now, self.now);
         self.tracefs.settle(Moment { monotonic_ns, ticks, ..Moment::default() });
     }
@@ -741,6 +755,77 @@ fn stacks_need_all_calls_and_nobody_sees_that() {
     assert_eq!(world.cat("enabled_functions"), "lex (1)\n");
     world.echo("0", "options/func_stack_trace");
     assert_eq!(stacks(&world), []);
+}
+
+/// After a script, `stack_trace` shows this below its header.
+fn check_stack(script: &str, expected: &[&str]) -> World {
+    let mut world = World::after(script);
+    let text = world.cat("stack_trace");
+    let header = format!("        Depth    Size   Location    ({} entries)", expected.len());
+    let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+    assert_eq!(lines[..2], [header.as_str(), "        -----    ----   --------"], "{script}");
+    assert_eq!(lines[2..], *expected, "{script}");
+    world
+}
+
+#[test]
+fn the_deepest_stack_is_kept_with_what_each_has_of_it() {
+    let on = "1 > stack_tracer_enabled";
+    let all = [
+        "  0)      308       8   lex+0x0/0x80",
+        "  1)      300     100   parse+0x10/0x80",
+        "  2)      200     200   main+0x10/0x80",
+    ];
+    // Of main it is not known who called it; of what another thread does, nothing is deeper.
+    let calls = "0: +main@100 +parse<main@200 +lex<parse@300 - - +emit<main@250 -\n1: +lex<main@48";
+    let mut world = check_stack(&format!("{on}\n{calls}"), &all);
+    assert_eq!(world.cat("stack_max_size"), "308\n");
+    assert_eq!(world.cat("enabled_functions").lines().next(), Some("main (1)"));
+    assert_eq!(world.tracefs.words().arguments, ["*@$stack"]);
+    // It stays when it is off, and as long as nothing is deeper than what was written.
+    for (text, path) in [("0", "stack_tracer_enabled"), ("0", "stack_max_size")] {
+        world.echo(text, path);
+        assert!(world.cat("stack_trace").ends_with(&(all.join("\n") + "\n")));
+    }
+    assert!(world.cat("stack_trace").contains("\n#  Stack tracer disabled\n"));
+    assert!(world.tracefs.words().arguments.is_empty());
+    check_stack(&format!("{on}\n308 > stack_max_size\n{calls}"), &[]);
+    check_stack(calls, &[]);
+}
+
+#[test]
+fn the_stack_tracer_looks_at_filtered_functions_on_their_own_stack() {
+    let parse = ["  0)      208       8   parse+0x0/0x80", "  1)      200     200   main+0x10/0x80"];
+    let on = "1 > stack_tracer_enabled";
+    let filter = "pars* > stack_trace_filter";
+    let calls = "0: +main@100 +parse<main@200 +lex<parse@300";
+    let mut world = check_stack(&format!("{on}\n{filter}\n{calls}"), &parse);
+    assert_eq!(world.cat("stack_trace_filter"), "parse\n");
+    assert_eq!(world.cat("enabled_functions"), "parse (1)\n");
+    // A signal handler's stack, above and below.
+    check_stack(&format!("{on}\n0: +parse<main@200 +lex<parse@70000 - -\n0: +emit<main@0"), &parse);
+    // Whoever jumped is on the stack no more; what is between two of which one called somebody untraced is of both.
+    check_stack(
+        &format!("{on}\n0: +main@100 +emit<main@200 ~parse<main@200 +lex<parse@300"),
+        &[
+            "  0)      308       8   lex+0x0/0x80",
+            "  1)      300     100   parse+0x10/0x80",
+            "  2)      200     200   main+0x10/0x80",
+        ],
+    );
+    check_stack(
+        &format!("{on}\n0: +main<emit@96 +parse<lex@500"),
+        &[
+            "  0)      508       8   parse+0x0/0x80",
+            "  1)      500     404   lex+0x10/0x80",
+            "  2)       96       0   main+0x0/0x80",
+            "  3)       96      96   emit+0x10/0x80",
+        ],
+    );
+    // Nobody's triggers.
+    let handle = world.open("stack_trace_filter", OFlags::WRONLY);
+    let written = world.tracefs.write(handle, b"parse:traceoff\n", 100, "cc", 0);
+    assert_eq!(written, Err(rustix::io::Errno::NODEV));
 }
 
 #[test]

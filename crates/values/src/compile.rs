@@ -183,6 +183,7 @@ fn evaluate(operand: &Operand, known: Option<&Known>) -> Result<Have, String> {
         },
         Operand::Vector(n) => have(vec![word(step::XMM, n - 1, 0)], What::Plain),
         Operand::VectorResult => have(vec![word(step::XMM, 0, 0)], What::Plain),
+        Operand::Stack => have(vec![word(step::SLOT, 0, 0)], What::Plain),
         Operand::Result => {
             let [first, second] = register::RESULTS.map(|register| vec![word(step::REGISTER, register, 0)]);
             match known.map(|known| &known.signature) {

@@ -3,7 +3,7 @@
 //! ```text
 //! rule      = GLOB [ "@" item { "," item } ]
 //! item      = operand [ "/" form ]
-//! operand   = "argN" | "fpargN" | "retval" | "fpretval" | parameter | operand "->" field | operand "." field
+//! operand   = "argN" | "fpargN" | "retval" | "fpretval" | "$stack" | parameter | operand "->" field | operand "." field
 //!           | ("+" | "-") NUMBER "(" operand ")"                     what lies in memory there, as the kernel's probes write it
 //! form      = ("d" | "u" | "x" | "f") [ bits ] | "s" [ bytes ] | "c" | "b" | "p"
 //! condition = [ GLOB "@" ] term { "&&" term }
@@ -24,6 +24,8 @@ pub enum Operand {
     Result,
     /// What is returned in a vector register.
     VectorResult,
+    /// The stack pointer: where the return address lies.
+    Stack,
     /// A parameter by its name.
     Named(String),
     /// A member of the structure that the operand is, or leads to.
@@ -133,6 +135,7 @@ fn item(text: &str) -> Result<Item, String> {
     let operand = operand(name, 0)?;
     let form = form.or(match operand {
         Operand::Vector(_) | Operand::VectorResult => Some(Form::Float(8)),
+        Operand::Stack => Some(Form::Hex(8)),
         _ => None,
     });
     Ok(Item { name: name.to_owned(), operand, form })
@@ -175,7 +178,7 @@ fn operand(text: &str, depth: usize) -> Result<Operand, String> {
     let text = text.trim();
     let wrong = || {
         format!(
-            "'{text}' is nothing that can be read: there are arg1, fparg1, retval, names of parameters, name->field, +8(arg1)"
+            "'{text}' is nothing that can be read: there are arg1, fparg1, retval, $stack, names of parameters, name->field, +8(arg1)"
         )
     };
     if depth == DEEPEST {
@@ -200,6 +203,7 @@ fn operand(text: &str, depth: usize) -> Result<Operand, String> {
     match text {
         "retval" => return Ok(Operand::Result),
         "fpretval" => return Ok(Operand::VectorResult),
+        "$stack" => return Ok(Operand::Stack),
         _ => {}
     }
     if let Some(n) = numbered("arg") {
@@ -290,6 +294,7 @@ mod tests {
         check("f@fparg2,retval", Ok("[(Vector(2), Some(Float(8))), (Result, None)]"));
         check("f@req->head.size", Ok("[(Field(Field(Named(\"req\"), \"head\"), \"size\"), None)]"));
         check("f@+16(arg1)/u8", Ok("[(At(16, Argument(1)), Some(Unsigned(1)))]"));
+        check("f@$stack,+8($stack)", Ok("[(Stack, Some(Hex(8))), (At(8, Stack), None)]"));
         check("f@-0x8(+0(arg2))", Ok("[(At(-8, At(0, Argument(2))), None)]"));
     }
 

@@ -79,6 +79,7 @@ fn check(words: [&str; 3], expected: Result<&str, &str>) {
 fn registers_and_the_stack_are_read_in_the_width_asked_for() {
     check(["f@arg2/d32,arg2/u8,arg2,arg6", "", ""], Ok("arg2=-2 arg2=254 arg2=369367187454 arg6=6; "));
     check(["f@arg7,arg8/x16,fparg3,fparg1/f64", "", ""], Ok("arg7=101 arg8=0x66 fparg3=2.5 fparg1=0.5; "));
+    check(["f@$stack,+8($stack)/u8", "", ""], Ok("$stack=0x1040 +8($stack)=101; "));
     check(["", "f", ""], Ok("; retval=42"));
     check(["f@arg3", "f@retval/c,fpretval", ""], Ok("arg3=3; retval='*' fpretval=0.5"));
 }

@@ -10,7 +10,7 @@ use std::process::{Child, Command, ExitCode};
 /// Where clients look.
 const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
-/// In a mount namespace of its own, `$1` is bound over the kernel's directory, and over the switch that clients write to; then the command runs.
+/// In a mount namespace of its own, `$1` is bound over the kernel's directory, and over the switches that clients write to; then the command runs.
 const SCRIPT: &str = r#"
 directory=$1 scratch=$2
 shift 2
@@ -26,9 +26,17 @@ if [ -z "$bound" ]; then
 fi
 grep -q ' tracefs ' /proc/self/mounts ||
     echo "calltap: no tracefs is mounted here, and without privileges none can be: trace-cmd will not find the directory" >&2
-for switch in /proc/sys/kernel/ftrace_enabled /proc/sys/kernel/stack_tracer_enabled /proc/sys/kernel/kptr_restrict; do
-    [ -e "$switch" ] && mount --bind "$scratch" "$switch" 2>/dev/null
+for switch in /proc/sys/kernel/ftrace_enabled /proc/sys/kernel/kptr_restrict; do
+    [ -e "$switch" ] && mount --bind "$scratch/switch" "$switch" 2>/dev/null
 done
+# That of the stack tracer is the directory's. A kernel without one has no such file, and none can be made there: then a directory of links takes its place.
+if [ -e /proc/sys/kernel/stack_tracer_enabled ]; then
+    mount --bind "$directory/stack_tracer_enabled" /proc/sys/kernel/stack_tracer_enabled
+else
+    mkdir "$scratch/sysctls" "$scratch/links" && mount --rbind /proc/sys/kernel "$scratch/sysctls" &&
+        ln -s "$scratch"/sysctls/* "$directory/stack_tracer_enabled" "$scratch/links" &&
+        mount --bind "$scratch/links" /proc/sys/kernel
+fi 2>/dev/null
 # By these names they show what they have recorded.
 mount --bind "$directory/kallsyms" /proc/kallsyms 2>/dev/null
 exec "$@"
@@ -53,12 +61,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 fn run_with(pid: u32, scratch: &Path, words: &[OsString], arguments: &Arguments) -> Result<ExitCode> {
     let own = Directory::of(pid, scratch, arguments)?;
-    let switch = scratch.join("switch");
-    fs::write(&switch, "1\n")?;
+    fs::write(scratch.join("switch"), "1\n")?;
     let mut command = Command::new("unshare");
     // Without privileges in a user namespace, as root of it.
     command.arg(if rustix::process::geteuid().is_root() { "-m" } else { "-Urm" });
-    command.args(["sh", "-c", SCRIPT, "calltap"]).arg(&own.place).arg(&switch).args(words);
+    command.args(["sh", "-c", SCRIPT, "calltap"]).arg(&own.place).arg(scratch).args(words);
     let status = command.status().context("unshare (of util-linux)")?;
     drop(own);
     Ok(crate::end_as(status))

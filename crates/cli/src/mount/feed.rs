@@ -1,7 +1,7 @@
 //! From the process's events to the directory.
 
 use super::server::Server;
-use calltap_session::{Consumer, others_ns};
+use calltap_session::{Consumer, others_ns, stack_around};
 use calltap_trace::{ClockPair, Error, Record, ThreadEncoder, ThreadId, Unpacker};
 use calltap_tracefs::Moment;
 use std::sync::atomic::Ordering::Acquire;
@@ -44,6 +44,12 @@ impl Consumer for Feed<'_> {
     fn flush(&mut self, at: ClockPair) -> Result<(), Error> {
         if self.server.over.load(Acquire) {
             return Ok(());
+        }
+        let sought = self.server.tracefs().stacks_sought();
+        for (thread, pid, tid, address) in sought {
+            // (Nobody shall wait for the directory meanwhile.)
+            let stack = stack_around(pid, tid, address);
+            self.server.tracefs().set_stack(thread, stack);
         }
         let ClockPair { ticks, monotonic_ns } = at;
         let [raw_ns, boot_ns, tai_ns] = others_ns(monotonic_ns);

@@ -49,7 +49,13 @@ impl Tracefs {
                 Content::Pages(Pages::default())
             }
             Kind::Snapshot if reads => self.snapshot(place, arg),
-            Kind::Filter | Kind::Notrace | Kind::GraphFunction | Kind::GraphNotrace if writes => {
+            Kind::Filter
+            | Kind::Notrace
+            | Kind::GraphFunction
+            | Kind::GraphNotrace
+            | Kind::StackTraceFilter
+                if writes =>
+            {
                 Content::Draft(Box::new(Draft::new(self.set(place, kind), truncates)))
             }
             Kind::Pid | Kind::NotracePid if truncates => {
@@ -88,6 +94,7 @@ impl Tracefs {
         match kind {
             Kind::Filter => words(Which::Filter),
             Kind::Notrace => words(Which::Notrace),
+            Kind::StackTraceFilter => Set::Stack(self.stack_tracer.filter.clone()),
             Kind::GraphFunction => Set::Functions(0, instance.graph[0].clone()),
             _ => Set::Functions(1, instance.graph[1].clone()),
         }
@@ -316,6 +323,10 @@ impl Tracefs {
             }
             Some(Set::Functions(which, set)) => {
                 instance.graph[which] = set;
+                self.effects.selects = true;
+            }
+            Some(Set::Stack(words)) => {
+                self.stack_tracer.filter = words;
                 self.effects.selects = true;
             }
             None => {}

@@ -1,0 +1,61 @@
+//! The stack tracer of the control directory, against what programs know of their own stacks.
+
+use calltap_e2e::*;
+
+/// Lines of `stack_trace`: depth, size, function.
+fn stack(mounted: &Mounted) -> Vec<(u64, u64, String)> {
+    let text = mounted.cat("stack_trace");
+    let number = |word: &str| word.parse::<u64>().expect(word);
+    let line = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        (number(words[1]), number(words[2]), words[3].split('+').next().unwrap_or_default().to_owned())
+    };
+    text.lines().skip(2).filter(|line| !line.starts_with('#')).map(line).collect()
+}
+
+/// What these functions have, as the program says: where its stack ends, and where return addresses lie. Whoever is entered has the eight bytes of a call.
+fn said(line: &str, functions: &[&str]) -> Vec<(u64, u64, String)> {
+    let numbers: Vec<u64> = line.split_whitespace().map(|word| word.parse().expect(word)).collect();
+    let (end, slots) = numbers.split_first().expect("it says something");
+    let ends: Vec<u64> = [slots[0] - 8].iter().chain(slots).map(|slot| end - slot).collect();
+    let size = |n: usize| ends[n] - ends.get(n + 1).copied().unwrap_or(0);
+    functions.iter().enumerate().map(|(n, name)| (ends[n], size(n), (*name).to_owned())).collect()
+}
+
+#[test]
+fn the_deepest_stack_is_as_deep_as_the_program_says() {
+    if !have_fuse() {
+        return;
+    }
+    let program = compile(GCC, &["deep.c"], &[]);
+    let resident = Resident::start(&program, &[]);
+    let mut mounted = Mounted::of(program, resident);
+    let deep = |mounted: &mut Mounted| {
+        mounted.resident.tell();
+        mounted.resident.wait_for("deep")
+    };
+    mounted.echo("1", "stack_tracer_enabled");
+    assert!(mounted.cat("enabled_functions").lines().all(|line| line.ends_with(" (1)")));
+    // What a signal handler does on a stack of its own says nothing about the thread's.
+    deep(&mut mounted);
+    assert_eq!(stack(&mounted), []);
+    let line = deep(&mut mounted);
+    let expected = said(&line, &["innermost", "inner", "outer", "main"]);
+    assert_eq!(stack(&mounted), expected);
+    assert_eq!(mounted.cat("stack_max_size"), format!("{}\n", expected[0].0));
+    // In a thread that is deeper, down to who began it, in the C library; looked at when another function is called.
+    mounted.echo("inner", "stack_trace_filter");
+    assert_eq!(mounted.cat("enabled_functions"), "inner (1)\n");
+    let line = deep(&mut mounted);
+    let (end, slots) = line.split_once(" ").expect("numbers");
+    let slots = slots.split_once(' ').expect("numbers").1;
+    let mut found = stack(&mounted);
+    // (Of the C library nothing is traced here, so it may be an address.)
+    found.last_mut().expect("who began it").2 = "libc".to_owned();
+    assert_eq!(found, said(&format!("{end} {slots}"), &["inner", "outer", "thread", "libc"]));
+    // Off, all is as it was, and what was found stays.
+    mounted.echo("0", "stack_tracer_enabled");
+    assert_eq!(mounted.cat("enabled_functions"), "");
+    assert_eq!(stack(&mounted).len(), 4);
+    mounted.end();
+}
