@@ -19,7 +19,7 @@ const RUNS: [(&str, &[&str], &str); 7] = [
     ("lua-musl", &["{}", "-e", LUA], "/lua-musl"),
 ];
 
-const SHELL: &str = "for i in 1 2 3 4 5 6 7 8 9; do x=$((i * 7)); f() { local a=$1; echo \"<${a//4/four}>\"; }; [[ $x =~ 4 ]] && f $x; done; (exit 3)";
+const SHELL: &str = "for i in 1 2 3 4 5 6 7 8 9; do x=$((i * 7)); f() { local a=$1; echo \"<${a//4/four}>\"; }; [[ $x =~ 4 ]] && f $x; done; (exit 3); :";
 const PYTHON: &str = "import json, re; d = {str(n): [n, {'x': n * 1.5}] for n in range(300)}; s = json.dumps(d, indent=1); \
     assert json.loads(s) == d; print(len(re.findall(r'\\d+\\.\\d', s)), sorted(s.split())[:3])";
 const SQL: &str = "create table t(a, b); with recursive c(n) as (select 1 union all select n + 1 from c where n < 2000) \
@@ -61,7 +61,7 @@ fn measure(calltap: &Path, file: &Path, words: &[&str], object: &str) -> Result<
     ]);
     valgrind.arg(format!("--callgrind-out-file={}", profile.display()));
     let file = file.to_string_lossy();
-    valgrind.args(words.iter().map(|word| word.replace("{}", &file)));
+    valgrind.args(words.iter().map(|word| if *word == "{}" { &file[..] } else { word }));
     shell::output(&mut valgrind)?;
     let profile = fs::read_to_string(&profile)?;
     let (path, calls) = calls_into(&profile, object).context("no calls were counted")?;

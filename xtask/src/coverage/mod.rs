@@ -105,8 +105,10 @@ fn row(calltap: &Path, path: &Path) -> Result<String> {
 /// The reasons that functions have, the most frequent first.
 fn reasons(functions: &[&Value], key: &str) -> String {
     let mut counted: BTreeMap<String, usize> = BTreeMap::new();
-    for function in functions {
-        *counted.entry(kind_of(function[key].as_str().unwrap_or_default())).or_default() += 1;
+    let reasons = functions.iter().map(|function| function[key].as_str().unwrap_or_default());
+    // (Of Go's functions no return is looked for.)
+    for reason in reasons.filter(|reason| !reason.is_empty()) {
+        *counted.entry(kind_of(reason)).or_default() += 1;
     }
     let mut counted: Vec<(String, usize)> = counted.into_iter().collect();
     counted.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
@@ -114,13 +116,18 @@ fn reasons(functions: &[&Value], key: &str) -> String {
     counted.join("; ")
 }
 
-/// A reason without the numbers in it, nor what could be done about it.
+/// A reason without places and numbers, nor what could be done about it.
 fn kind_of(reason: &str) -> String {
-    let reason = reason.split(';').next().unwrap_or_default();
-    let words = reason
-        .split(' ')
-        .filter(|word| !word.contains(|c: char| c.is_ascii_digit()) && !word.starts_with("(at"));
-    words.collect::<Vec<_>>().join(" ")
+    let mut words: Vec<&str> = Vec::new();
+    for word in reason.split(';').next().unwrap_or_default().split(' ') {
+        let bare = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+        match bare {
+            _ if bare.starts_with("0x") => drop(words.pop_if(|last| last.trim_start_matches('(') == "at")),
+            _ if !bare.is_empty() && bare.bytes().all(|byte| byte.is_ascii_digit()) => words.push("N"),
+            _ => words.push(word),
+        }
+    }
+    words.join(" ")
 }
 
 /// A package's files.
