@@ -239,19 +239,6 @@ pub fn is_after_prologue(form: &SiteForm) -> bool {
     matches!(form, SiteForm::AfterPrologue { .. })
 }
 
-/// The address of the first byte that a site's jump is written to.
-pub fn site_address(form: &SiteForm) -> Svma {
-    match form {
-        SiteForm::Entry { at, .. }
-        | SiteForm::Prologue { at, .. }
-        | SiteForm::Checked { at, .. }
-        | SiteForm::AfterPrologue { at, .. }
-        | SiteForm::Trap { at, .. } => *at,
-        SiteForm::Prefix { prefix, .. } => *prefix,
-        SiteForm::Beside { front, .. } => *front,
-    }
-}
-
 /// Where a site's body resumes. (Of a function that was not built for tracing: behind what is run from a [copy].)
 pub fn body_address(form: &SiteForm) -> Svma {
     match form {

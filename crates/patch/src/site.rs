@@ -204,7 +204,7 @@ fn short_jump(at: u8) -> [u8; 2] {
 impl Site {
     /// The site of a form in a module that the loader moved by `bias`.
     pub fn new(form: &SiteForm, bias: Bias) -> Option<Site> {
-        let address = bias.apply(crate::site_address(form));
+        let address = bias.apply(form.address());
         match form {
             SiteForm::Entry { old, .. } => Site::whole(address, old, Kind::Jump),
             SiteForm::AfterPrologue { old, .. } => Site::whole(address, old, Kind::Call),

@@ -218,7 +218,7 @@ impl Batch<'_, '_> {
     pub fn add(&mut self, form: &SiteForm, returns: &Returns, bias: Bias, wanted: Wanted) -> Option<Added> {
         let id = self.owner.next;
         let style = calltap_patch::style(form, returns);
-        let site = bias.apply(calltap_patch::site_address(form));
+        let site = bias.apply(form.address());
         let at = self.owner.agent.stub(id);
         let call = Avma(at.0 + stub::LEAVE as u64);
         let (at_entry, elsewhere) = match returns {

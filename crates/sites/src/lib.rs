@@ -119,6 +119,21 @@ pub enum SiteForm {
     },
 }
 
+impl SiteForm {
+    /// The first byte that is patched.
+    pub fn address(&self) -> Svma {
+        match self {
+            SiteForm::Entry { at, .. }
+            | SiteForm::Prologue { at, .. }
+            | SiteForm::Checked { at, .. }
+            | SiteForm::AfterPrologue { at, .. }
+            | SiteForm::Trap { at, .. } => *at,
+            SiteForm::Prefix { prefix, .. } => *prefix,
+            SiteForm::Beside { front, .. } => *front,
+        }
+    }
+}
+
 /// How it is seen that a function returns.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Returns {

@@ -39,6 +39,23 @@ pub(super) struct Leaving {
     pub to: To,
 }
 
+impl Leaving {
+    /// The first byte behind it.
+    pub fn end(&self) -> u64 {
+        self.at + u64::from(self.length)
+    }
+
+    /// Where it begins, and where the instructions right in front of it do that could be run elsewhere, from the nearest to the farthest.
+    pub fn starts(&self) -> impl Iterator<Item = u64> + use<> {
+        let lengths = self.before.to_le_bytes().into_iter().take_while(|length| *length > 0);
+        let before = lengths.scan(self.at, |at, length| {
+            *at -= u64::from(length);
+            Some(*at)
+        });
+        std::iter::once(self.at).chain(before)
+    }
+}
+
 /// Where it leads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum To {
@@ -288,19 +305,16 @@ impl Function {
         }
     }
 
-    /// The entries of a table of distances, as far as they lie in the function, or in a part that may be its own.
+    /// The entries of a table of distances, as far as they are its own.
     fn distances<'i>(
         &self,
         image: &Image<'i>,
         places: &'i Places<'_>,
         table: u64,
     ) -> impl Iterator<Item = u64> + use<'i> {
-        let (start, end) = self.range;
-        let words = image.tail(table, LONGEST_TABLE * 4).as_chunks::<4>().0;
-        words
-            .iter()
-            .map(move |word| table.wrapping_add_signed(i32::from_le_bytes(*word).into()))
-            .take_while(move |target| (start..end).contains(target) || places.is_part(*target))
+        let words = image.tail(table, LONGEST_TABLE * 4).as_chunks::<4>().0.iter();
+        let entry = move |word: &[u8; 4]| table.wrapping_add_signed(i32::from_le_bytes(*word).into());
+        words.map(entry).take_while(self.owns(places))
     }
 
     /// Those of a table of addresses.
@@ -310,12 +324,14 @@ impl Function {
         places: &'i Places<'_>,
         table: u64,
     ) -> impl Iterator<Item = u64> + use<'i> {
+        let words = image.tail(table, LONGEST_TABLE * 8).as_chunks::<8>().0.iter();
+        words.map(|word| u64::from_le_bytes(*word)).take_while(self.owns(places))
+    }
+
+    /// Does a place lie in the function, or in a part that may be its own?
+    fn owns<'i>(&self, places: &'i Places<'_>) -> impl Fn(&u64) -> bool + use<'i> {
         let (start, end) = self.range;
-        let words = image.tail(table, LONGEST_TABLE * 8).as_chunks::<8>().0;
-        words
-            .iter()
-            .map(|word| u64::from_le_bytes(*word))
-            .take_while(move |target| (start..end).contains(target) || places.is_part(*target))
+        move |target| (start..end).contains(target) || places.is_part(*target)
     }
 
     fn jumps<'a>(&'a self, image: &'a Image<'_>, places: &'a Places<'_>) -> impl Iterator<Item = u64> + 'a {

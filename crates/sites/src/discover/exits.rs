@@ -22,14 +22,14 @@ const LONGEST: u64 = 23;
 
 /// What all functions of a file are known to be.
 pub(super) struct Exits<'a, 'd> {
-    pub image: &'a Image<'d>,
-    pub branches: &'a Branches,
-    pub rows: &'a Rows,
-    pub functions: &'a [Function],
+    image: &'a Image<'d>,
+    branches: &'a Branches,
+    rows: &'a Rows,
+    functions: &'a [Function],
     /// By address: are they entered by calls?
-    pub frames: &'a BTreeMap<u64, bool>,
-    /// Of parts that the compiler moved away, to what they belong; see [`Exits::owners`].
-    owners: BTreeMap<usize, BTreeSet<usize>>,
+    frames: &'a BTreeMap<u64, bool>,
+    /// Of functions, the parts that the compiler moved away, in order; and whether another function has the same.
+    parts: BTreeMap<usize, Vec<(usize, bool)>>,
 }
 
 /// What a jump leads to.
@@ -62,8 +62,12 @@ impl<'a, 'd> Exits<'a, 'd> {
         functions: &'a [Function],
         frames: &'a BTreeMap<u64, bool>,
     ) -> Exits<'a, 'd> {
-        let mut exits = Exits { image, branches, rows, functions, frames, owners: BTreeMap::new() };
-        exits.owners = exits.owners();
+        let mut exits = Exits { image, branches, rows, functions, frames, parts: BTreeMap::new() };
+        for (part, owners) in exits.owners() {
+            for owner in &owners {
+                exits.parts.entry(*owner).or_default().push((part, owners.len() > 1));
+            }
+        }
         exits
     }
 
@@ -126,10 +130,7 @@ impl<'a, 'd> Exits<'a, 'd> {
 
     /// How the return of a function is traced, and the form of its site: more of its beginning gives way where an exit is near.
     pub fn find(&self, n: usize) -> (Returns, Option<SiteForm>) {
-        match self.try_find(n) {
-            Ok((returns, form)) => (returns, form),
-            Err(reason) => (Returns::Stub(reason), None),
-        }
+        self.try_find(n).unwrap_or_else(|reason| (Returns::Stub(reason), None))
     }
 
     fn try_find(&self, n: usize) -> Result<(Returns, Option<SiteForm>), String> {
@@ -145,13 +146,12 @@ impl<'a, 'd> Exits<'a, 'd> {
         }
         let end = at + old.len() as u64;
         let entry = Region { start: at, end, free: end.max(at + width), leaves: Vec::new() };
-        let parts = || self.owners.iter().filter(|(_, owners)| owners.contains(&n));
-        let is_known =
-            self.is_known(n)? && parts().map(|(part, _)| self.is_known(*part)).all(|known| known == Ok(true));
+        let parts = self.parts.get(&n).map_or(&[][..], Vec::as_slice);
+        let is_known = self.is_known(n)? && parts.iter().all(|(part, _)| self.is_known(*part) == Ok(true));
         let mut regions = self.regions(n, Some(entry), is_known)?;
-        for (part, owners) in parts() {
+        for (part, is_shared) in parts {
             let more = self.regions(*part, None, is_known)?;
-            if owners.len() > 1 && !more.is_empty() {
+            if *is_shared && !more.is_empty() {
                 return Err("it shares a part with another function".to_owned());
             }
             regions.extend(more);
@@ -230,7 +230,7 @@ impl<'a, 'd> Exits<'a, 'd> {
             }
         }
         let limit = match self.functions.get(n + 1) {
-            Some(next) => next.form.as_ref().map_or(next.address.0, |form| front(form).min(next.address.0)),
+            Some(next) => next.form.as_ref().map_or(next.address, |form| form.address().min(next.address)).0,
             None => u64::MAX,
         };
         let mut regions = Vec::from_iter(entry);
@@ -256,36 +256,25 @@ impl<'a, 'd> Exits<'a, 'd> {
         is_known: bool,
     ) -> Option<Region> {
         let free = before.map_or(start, |before| before.free);
-        let end = leaving.at + u64::from(leaving.length);
+        let end = leaving.end();
         let padding = match leaving.to {
             To::If(_) => 0,
             _ => self.padding(end, limit),
         };
-        let mut lengths = leaving.before.to_le_bytes().into_iter().take_while(|length| *length > 0);
-        let mut at = leaving.at;
-        loop {
-            let is_bare = at == leaving.at;
-            if at < free || end - at > LONGEST || !is_bare && !is_known {
-                return None;
-            }
+        let may_begin = |at: &u64| *at >= free && end - at <= LONGEST && (*at == leaving.at || is_known);
+        let gives_way = |at: &u64| {
             let behind = (at + JUMP).max(end);
-            if end + padding >= at + JUMP && at % PAGE <= PAGE - JUMP && !self.is_landed_in(at, behind) {
-                return Some(Region { start: at, end, free: behind, leaves: vec![leaving.at] });
-            }
-            at -= u64::from(lengths.next()?);
-        }
+            end + padding >= at + JUMP && at % PAGE <= PAGE - JUMP && !self.is_landed_in(*at, behind)
+        };
+        let at = leaving.starts().take_while(may_begin).find(gives_way)?;
+        Some(Region { start: at, end, free: (at + JUMP).max(end), leaves: vec![leaving.at] })
     }
 
     /// An exit right behind what gives way already gives way with it.
     fn extend(&self, leaving: &Leaving, before: Option<&mut Region>, is_known: bool) -> bool {
         let Some(before) = before.filter(|_| is_known) else { return false };
-        let lengths = leaving.before.to_le_bytes().into_iter().take_while(|length| *length > 0);
-        let mut places = lengths.scan(leaving.at, |at, length| {
-            *at -= u64::from(length);
-            Some(*at)
-        });
-        let is_next = leaving.at == before.end || places.any(|at| at == before.end);
-        let end = leaving.at + u64::from(leaving.length);
+        let is_next = leaving.starts().any(|at| at == before.end);
+        let end = leaving.end();
         let returns = self.last_is_call(before);
         if !is_next || returns || end - before.start > LONGEST || self.is_landed_in(before.start, end) {
             return false;
@@ -313,19 +302,6 @@ impl<'a, 'd> Exits<'a, 'd> {
         let bytes = self.image.tail(from, limit.saturating_sub(from).min(JUMP + LONGEST));
         let filler = bytes.iter().take_while(|byte| **byte == 0xCC).count();
         filler.max(nops::run(bytes)) as u64
-    }
-}
-
-/// The first byte that a site needs.
-fn front(form: &SiteForm) -> u64 {
-    match form {
-        SiteForm::Entry { at, .. }
-        | SiteForm::Prologue { at, .. }
-        | SiteForm::Checked { at, .. }
-        | SiteForm::AfterPrologue { at, .. }
-        | SiteForm::Trap { at, .. } => at.0,
-        SiteForm::Prefix { prefix, .. } => prefix.0,
-        SiteForm::Beside { front, .. } => front.0,
     }
 }
 

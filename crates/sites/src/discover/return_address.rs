@@ -30,7 +30,7 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// Is the stack there as at a function's entry? None if nothing says so.
+    /// Is the stack there as at a function's entry, as far as something says so?
     pub fn is_bare(&self, address: u64) -> bool {
         let after = self.bare.partition_point(|(start, _)| *start <= address);
         after.checked_sub(1).is_some_and(|n| address < self.bare[n].1)
