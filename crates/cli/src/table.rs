@@ -207,7 +207,9 @@ pub const COMMANDS: &[Command] = &[
         details: "Starts the program with the agent inside and switches the wanted functions on before its first instruction runs. \
                   Signals, terminal, output and exit status pass through untouched; a summary goes to standard error at the end.\n\n\
                   A function can be traced if the compiler left room for it: -fpatchable-function-entry=5 (gcc, clang), \
-                  -Z patchable-function-entry=5 (rustc), -pg, -pg -mfentry, with or without -mrecord-mcount.\n\n\
+                  -Z patchable-function-entry=5 (rustc), -pg, -pg -mfentry, with or without -mrecord-mcount, \
+                  -fxray-instrument (clang), -Z instrument-xray (rustc); \
+                  where it left none anywhere, or a filter names the function, as it is.\n\n\
                   Globs are those of ftrace: *, ?, [...] and \\ ; they match linker symbols and demangled names.",
         flags: &[
             or(value("output", Some('o'), "FILE", "The trace file to write."), "./calltap.data"),
@@ -980,7 +982,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "sites",
         about: "List every function of a binary, and whether and how it can be traced",
-        details: "Kinds: patchable, mcount_loc, fentry, mcount, none; functions that cannot be traced come with the reason.",
+        details: "Kinds: patchable, mcount_loc, fentry, mcount, xray, prologue (as it is), none; functions that cannot be traced come with the reason.",
         flags: &[
             OUTPUT,
             choice(value("format", None, "FORMAT", "Form of the list."), &["text", "json"], "text"),

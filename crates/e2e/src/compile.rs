@@ -22,6 +22,9 @@ const MUSL: [&str; 2] = ["musl-gcc"; 2];
 /// The usual build.
 pub const GCC: &Build = &BUILDS[0];
 
+/// With the sleds of XRay, also where functions are left.
+pub const XRAY: &Build = &BUILDS[6];
+
 /// Every way to compile.
 pub const BUILDS: &[Build] = &[
     Build { name: "gcc", compilers: GNU, flags: &["-O2", "-fpatchable-function-entry=5"] },
@@ -38,6 +41,11 @@ pub const BUILDS: &[Build] = &[
         flags: &["-O2", "-fno-pie", "-no-pie", "-fpatchable-function-entry=5"],
     },
     Build { name: "-O0", compilers: GNU, flags: &["-O0", "-fpatchable-function-entry=5"] },
+    Build {
+        name: "xray",
+        compilers: ["clang-16", "clang++-16"],
+        flags: &["-O2", "-fxray-instrument", "-fxray-instruction-threshold=1", "-fnoxray-link-deps"],
+    },
 ];
 
 /// Programs without a dynamic linker that could load the agent.

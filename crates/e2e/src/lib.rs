@@ -16,8 +16,8 @@ mod terminal;
 pub use attached::{Resident, State, changed_text, memory, private_text};
 pub use check::{Expect, Recording, check, record};
 pub use compile::{
-    BARE, BARE_PLACED, BUILDS, Build, GCC, PLACED, Program, compile, compile_cargo, compile_go, compile_rust,
-    compile_rust_as_it_is, have, installed, matrix, output_of, with_libraries,
+    BARE, BARE_PLACED, BUILDS, Build, GCC, PLACED, Program, XRAY, compile, compile_cargo, compile_go,
+    compile_rust, compile_rust_as_it_is, have, installed, matrix, output_of, with_libraries,
 };
 pub use kernelshark::kernelshark;
 pub use live::{

@@ -18,23 +18,24 @@
 //!
 //! Steps of a batch, a core sync behind each that writes anything:
 //!
-//! | step | a site at the entry | through `jmp 3f` | a jump in front of it and a short one at the entry |
-//! |--:|---|---|---|
-//! | 0 | dress | dress | dress; off: the short jump's first byte becomes 66 |
-//! | 1 | A9 (or CC) | A9 | the long jump: A9 (or CC); off: the short jump's second byte |
-//! | 2 | | second byte: 03 | the same |
-//! | 3 | | EB | the same |
-//! | 4 | | third to fifth byte; A9 | the same |
-//! | 5 | operand | second byte | operand |
-//! | 6 | first byte | first byte | first byte; on: the short jump's second byte |
-//! | 7 | undress | undress | undress; on: the short jump's first byte |
+//! | step | a site at the entry | through `jmp 3f` | a jump in front of it and a short one at the entry | where a function is left |
+//! |--:|---|---|---|---|
+//! | 0 | dress | dress | dress; off: the short jump's first byte becomes 66 | dress |
+//! | 1 | A9 (or CC) | A9 | the long jump: A9 (or CC); off: the short jump's second byte | A9 (or CC), or `ret` |
+//! | 2 | | second byte: 03 | the same | |
+//! | 3 | | EB | the same | |
+//! | 4 | | third to fifth byte; A9 | the same | operand |
+//! | 5 | operand | second byte | operand | first byte |
+//! | 6 | first byte | first byte | first byte; on: the short jump's second byte | |
+//! | 7 | undress | undress | undress; on: the short jump's first byte | undress |
 //!
 //! The short site goes `66 90`, `66 F9` (or F5: set or complement the carry, of no effect), `EB F9`.
 //!
 //! The first instructions of a function that was not built for tracing become a jump, and are run from a [copy](crate::copy): nothing that A9 could stand for. Such a site is
 //! written while all threads are stopped and none is inside, in one step, which is whole within a page: it has no states in between.
 //!
-//! So are the places where such a function is left.
+//! So are the places where such a function is left. Those for which the compiler left room (the sleds of XRay) are a `ret` with a NOP behind it, or jump over one; they are
+//! switched under running threads, and a step earlier than entries are: who is seen to come in is seen to leave.
 //!
 //! Where there is room for two bytes only, those lead to a jump in the padding in front of the function; both are written in the same step.
 //!
@@ -59,11 +60,14 @@ const NOP1: u8 = 0x90;
 const CHECKED: usize = 16;
 /// Bytes of a short jump.
 const SHORT: usize = NOP2.len();
+const JMP_SHORT: u8 = 0xEB;
 const RET: u8 = 0xC3;
 /// The number of an exit among the kinds of sites,
 const EXIT: u8 = 128;
-/// and of a breakpoint that stays.
+/// of a breakpoint that stays,
 const TRAP: u8 = 129;
+/// and of an exit with room.
+const SLED: u8 = 130;
 
 /// What a site is at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -113,6 +117,8 @@ enum Kind {
     Trap,
     /// Where it is left: instructions in front of a return, or of a jump to another function.
     Exit,
+    /// The same, with room that the compiler left: a return, or a jump over that room.
+    Sled,
     /// A function that something else takes the place of.
     Function,
     /// Offset of the two bytes at the entry.
@@ -159,6 +165,16 @@ fn dress(original: Bytes) -> (Bytes, u8, Demand, Demand) {
         }
         _ => {}
     }
+    if let [RET, ..] = *original {
+        return (ready, 0, Demand::Nothing, Demand::Nothing);
+    }
+    // What is jumped over nobody runs, until A9 makes it instructions.
+    if let [JMP_SHORT, over, ..] = *original
+        && usize::from(over) + SHORT == original.len()
+    {
+        ready[JUMP..].fill(NOP1);
+        return (ready, 0, Demand::Nothing, Demand::NobodyInside);
+    }
     if let Some(length) = nop_length(&original) {
         // One instruction still: the NOPs are its operand, until A9 makes them instructions of their own.
         ready[JUMP..length].fill(NOP1);
@@ -198,7 +214,7 @@ fn between(gap: u64) -> Option<&'static [u8]> {
 
 /// The short jump from `at` to the beginning of the site.
 fn short_jump(at: u8) -> [u8; 2] {
-    [0xEB, (at + 2).wrapping_neg()]
+    [JMP_SHORT, (at + 2).wrapping_neg()]
 }
 
 impl Site {
@@ -241,7 +257,12 @@ impl Site {
 
     /// The site of a function's exit.
     pub fn exit(exit: &Exit, bias: Bias) -> Option<Site> {
-        Site::displacing(bias.apply(exit.at), &exit.old, Kind::Exit)
+        let at = bias.apply(exit.at);
+        if exit.is_sled {
+            Site::whole(at, &exit.old, Kind::Sled)
+        } else {
+            Site::displacing(at, &exit.old, Kind::Exit)
+        }
     }
 
     /// Where a call from the site returns to.
@@ -297,6 +318,7 @@ impl Site {
             Kind::Prologue => 5,
             Kind::Exit => EXIT,
             Kind::Trap => TRAP,
+            Kind::Sled => SLED,
             // (How far its parts are from each other, the kind says.)
             Kind::Beside(at) => 6 + at - JUMP as u8,
         };
@@ -314,6 +336,7 @@ impl Site {
             5 => Site::displacing(address, original, Kind::Prologue),
             EXIT => Site::displacing(address, original, Kind::Exit),
             TRAP => Site::displacing(address, original, Kind::Trap),
+            SLED => Site::whole(address, original, Kind::Sled),
             6.. => Site::beside(address, original, JUMP + usize::from(kind - 6)),
         }
     }
@@ -376,14 +399,17 @@ impl Site {
             return if same { Demand::Nothing } else { Demand::NobodyRuns };
         }
         let dressing = if from == State::Original { self.dressing } else { Demand::Nothing };
-        let undressing = match (from, to) {
-            (_, State::Ready | State::On(_)) => Demand::Nothing,
-            // Behind A9 threads come inside, after step 0.
-            (State::On(_), State::Original) if self.kind == Kind::Jump || self.kind == Kind::Call => {
-                if self.undressing == Demand::Nothing { Demand::Nothing } else { Demand::NobodyRuns }
-            }
-            (_, State::Original) => self.undressing,
-        };
+        let undressing =
+            match (from, to) {
+                (_, State::Ready | State::On(_)) => Demand::Nothing,
+                // Behind A9 threads come inside, after step 0.
+                (State::On(_), State::Original)
+                    if matches!(self.kind, Kind::Jump | Kind::Call | Kind::Sled) =>
+                {
+                    if self.undressing == Demand::Nothing { Demand::Nothing } else { Demand::NobodyRuns }
+                }
+                (_, State::Original) => self.undressing,
+            };
         dressing.max(undressing)
     }
 
@@ -396,7 +422,7 @@ impl Site {
             // Behind the jump it stays as it is.
             Kind::Prologue | Kind::Exit => (1, JUMP),
             Kind::Trap => (1, 1),
-            Kind::Jump | Kind::Call | Kind::Function => (1, self.original.len()),
+            Kind::Jump | Kind::Call | Kind::Sled | Kind::Function => (1, self.original.len()),
         };
         (self.address.0 + first, self.address.0 + length as u64)
     }
@@ -482,7 +508,7 @@ impl Site {
     /// Is it where a function is left?
     #[inline]
     pub fn is_exit(&self) -> bool {
-        self.kind == Kind::Exit
+        matches!(self.kind, Kind::Exit | Kind::Sled)
     }
 
     /// Is it a breakpoint that stays? Where it leads, its bytes do not tell.
@@ -598,11 +624,15 @@ impl Site {
             }
             // Behind a `ret` nothing runs: its padding is written while it is one. A9 would lead on to what follows the function.
             let at = start + u16::from(self.at);
+            let during = match transition {
+                _ if self.ready[0] == RET => RET,
+                Transition::Test | Transition::Jmp3f => TEST,
+                Transition::Int3 => INT3,
+            };
             match transition {
-                _ if self.ready[0] == RET => steps.switch(at, RET, new),
-                Transition::Test => steps.switch(at, TEST, new),
-                Transition::Jmp3f => steps.switch_by_jump(at, new),
-                Transition::Int3 => steps.switch(at, INT3, new),
+                _ if self.kind == Kind::Sled => steps.switch_exit(at, during, new),
+                Transition::Jmp3f if during != RET => steps.switch_by_jump(at, new),
+                _ => steps.switch(at, during, new),
             }
         }
         if to == State::Original && dressed {

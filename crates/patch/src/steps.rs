@@ -50,6 +50,8 @@ pub struct Steps {
     switches: Vec<Switch>,
     /// Those that are `jmp 3f` meanwhile.
     jumps: Vec<Switch>,
+    /// Those that are done a step before the others: whoever comes in by a site that leads to a stub leaves by sites that do.
+    exits: Vec<Switch>,
     pokes: [Vec<Poke>; STEPS],
 }
 
@@ -70,6 +72,11 @@ impl Steps {
         self.jumps.push(Switch { at, during: TEST, new });
     }
 
+    /// A switch of where a function is left.
+    pub(crate) fn switch_exit(&mut self, at: u16, during: u8, new: [u8; JUMP]) {
+        self.exits.push(Switch { at, during, new });
+    }
+
     /// Any bytes in any step.
     pub(crate) fn put(&mut self, step: usize, at: u16, bytes: &[u8]) {
         self.pokes[step].extend(bytes.iter().zip(at..).map(|(byte, at)| Poke { at, byte: *byte }));
@@ -77,24 +84,30 @@ impl Steps {
 
     /// Is nothing stored in a step?
     pub fn is_empty(&self, step: usize) -> bool {
-        let switched = match step {
-            1 | 5 | LAST_BYTE => !self.switches.is_empty() || !self.jumps.is_empty(),
-            2..=4 => !self.jumps.is_empty(),
-            _ => false,
-        };
-        self.pokes[step].is_empty() && !switched
+        let switches = matches!(step, 1 | 5 | LAST_BYTE) && !self.switches.is_empty();
+        let jumps = matches!(step, 1..=LAST_BYTE) && !self.jumps.is_empty();
+        let exits = matches!(step, 1 | 4 | 5) && !self.exits.is_empty();
+        self.pokes[step].is_empty() && !switches && !jumps && !exits
     }
 
     /// What is stored in a step, in any order, torn at will: places, from the beginning of the site or of the span that it is in, and bytes.
     #[inline]
     pub fn each(&self, step: usize, mut store: impl FnMut(u16, &[u8])) {
         // (A loop for each, so that the lengths are known in it.)
-        let (switches, jumps) = (&self.switches, &self.jumps);
+        let (switches, jumps, exits) = (&self.switches, &self.jumps, &self.exits);
         match step {
             1 => switches.iter().for_each(|switch| store(switch.at, &[switch.during])),
             5 => switches.iter().for_each(|switch| store(switch.at + 1, &switch.new[1..])),
             LAST_BYTE => switches.iter().for_each(|switch| store(switch.at, &switch.new[..1])),
             _ => {}
+        }
+        for exit in exits {
+            match step {
+                1 => store(exit.at, &[exit.during]),
+                4 => store(exit.at + 1, &exit.new[1..]),
+                5 => store(exit.at, &exit.new[..1]),
+                _ => {}
+            }
         }
         for jump in jumps {
             match step {

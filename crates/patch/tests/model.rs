@@ -1,6 +1,6 @@
 //! Every way in which threads can meet a site that is being changed, on a machine that fetches stale bytes.
 
-use calltap_patch::{Avma, Change, Demand, Fate, Site, State, Text, Transition, carry_out};
+use calltap_patch::{Avma, Change, Demand, Fate, STEPS, Site, State, Text, Transition, carry_out};
 
 #[path = "model/machine.rs"]
 mod machine;
@@ -57,6 +57,23 @@ fn a_jump_in_front_of_a_function_is_never_reached_in_the_making() {
 #[test]
 fn an_empty_function_returns_or_jumps_and_never_runs_on_into_what_follows() {
     check(sites::empty_functions);
+}
+
+#[test]
+fn what_is_jumped_over_and_what_is_behind_a_return_gives_way_under_running_threads() {
+    check(sites::sleds);
+}
+
+#[test]
+fn who_is_seen_to_come_in_is_seen_to_leave() {
+    for transition in TRANSITIONS {
+        let last = |case: &Case| {
+            let steps = case.site.steps(State::Original, case.state(2), transition).unwrap();
+            (0..STEPS).rev().find(|step| !steps.is_empty(*step))
+        };
+        let [entry, exits @ ..] = &sites::sleds(PLACES[0])[..] else { panic!("no sleds") };
+        assert!(exits.iter().all(|exit| last(exit) < last(entry)), "{transition:?}");
+    }
 }
 
 #[test]
@@ -202,14 +219,16 @@ fn an_operand_written_behind_a_live_jump_is_seen_torn() {
 
 #[test]
 fn a_first_byte_written_before_its_operand_leads_astray() {
-    check_mutant("first byte before operand", sites::live, &|_, mut acts| {
+    check_mutant("first byte before operand", sites::live, &|case, mut acts| {
+        let (operand, first) = if case.site.is_exit() { (4, 5) } else { (5, 6) };
         let at = |acts: &[Act], wanted| {
             acts.iter().position(|act| matches!(act, Act::Sync(step) if *step == wanted))
         };
-        // Steps 5 and 6 change places, each with its core sync.
-        if let (Some(operand), Some(first)) = (at(&acts, 5), at(&acts, 6)) {
-            let begin = acts.iter().position(|act| matches!(act, Act::Store(5, ..))).unwrap_or(0);
-            acts[begin..=first].rotate_left(operand + 1 - begin);
+        // The two steps change places, each with its core sync.
+        if let (Some(synced), Some(last)) = (at(&acts, operand), at(&acts, first)) {
+            let begin = acts.iter().position(|act| matches!(act, Act::Store(step, ..) if *step == operand));
+            let begin = begin.unwrap_or(0);
+            acts[begin..=last].rotate_left(synced + 1 - begin);
         }
         acts
     });
@@ -217,7 +236,12 @@ fn a_first_byte_written_before_its_operand_leads_astray() {
 
 /// Those that have a form of their own meanwhile, through something else than A9.
 fn switched_through(transition: Transition) -> impl Fn(u64) -> Vec<Case> {
-    move |place| sites::through(transition, all_but_empty_functions(place))
+    // (Exits never go through `jmp 3f`.)
+    let goes = move |case: &Case| transition != Transition::Jmp3f || !case.site.is_exit();
+    move |place| {
+        let cases = sites::through(transition, all_but_empty_functions(place));
+        cases.into_iter().filter(goes).collect()
+    }
 }
 
 #[test]
@@ -316,6 +340,7 @@ fn undressed(place: u64) -> Vec<Case> {
     // (Those of six bytes stay one instruction, with another prefix.)
     cases.retain(|case| case.ground.length > 6);
     cases.extend(sites::prefixed(place));
+    cases.extend(sites::sleds(place).into_iter().filter(|case| case.ground.falls_through));
     cases
 }
 
@@ -353,7 +378,11 @@ fn whoever_will_return_into_a_site_is_inside() {
 
 #[test]
 fn an_empty_function_s_return_must_not_become_a9() {
-    check_mutant("A9", sites::empty_functions, &|_, acts| {
+    let returning = |place| {
+        let sleds = sites::sleds(place).into_iter().filter(|case| !case.ground.falls_through);
+        sites::empty_functions(place).into_iter().chain(sleds).collect()
+    };
+    check_mutant("A9", returning, &|_, acts| {
         let falsified = |act| match act {
             Act::Store(1, 0, _) => Act::Store(1, 0, vec![0xA9]),
             act => act,

@@ -166,18 +166,24 @@ impl Past {
     }
 }
 
+/// One note for each way in which changes failed.
 fn report(failed: Failed<<ProcessText as Text>::Error>, changes: &[Change<'_>], notes: &mut Vec<String>) {
-    for (n, fate) in failed {
-        let at = changes[n].site.address().0;
-        match fate {
-            Fate::Surprise(bytes) => {
-                notes.push(format!(
-                    "somebody else has changed the code at {at:#x}, it is left alone: {bytes:02x?}"
-                ));
-            }
-            other => notes.push(format!("the code at {at:#x} could not be restored: {other:?}")),
+    let (changed, lost): (Vec<_>, Vec<_>) =
+        failed.into_iter().partition(|(_, fate)| matches!(fate, Fate::Surprise(_)));
+    let mut note = |failed: &[(usize, Fate<_>)], what: &dyn Fn(&str, &Fate<_>) -> String| {
+        let [(n, fate), more @ ..] = failed else { return };
+        let more = if more.is_empty() { String::new() } else { format!(" and {} other places", more.len()) };
+        let note = what(&format!("{:#x}{more}", changes[*n].site.address().0), fate);
+        // (Of two rounds.)
+        if !notes.contains(&note) {
+            notes.push(note);
         }
-    }
+    };
+    note(&changed, &|at, fate| {
+        let found = if let Fate::Surprise(bytes) = fate { bytes.as_slice() } else { &[] };
+        format!("somebody else has changed the code at {at}, it is left alone: {found:02x?}")
+    });
+    note(&lost, &|at, fate| format!("the code at {at} could not be restored: {fate:?}"));
 }
 
 /// Leaves a process and its children as they were. What it took, what could not be undone, and whether nothing is left to do.

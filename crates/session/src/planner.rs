@@ -24,7 +24,7 @@ use calltap_abi::plan::{self, Phase};
 use calltap_abi::{Image, remote};
 use calltap_patch::{Agent, Avma, Transition};
 use calltap_sites::types::Types;
-use calltap_sites::{Binary, Discovery, Function};
+use calltap_sites::{Binary, Discovery, Function, SiteKind};
 use calltap_trace::{Module, Record};
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
@@ -71,6 +71,10 @@ impl Values {
 /// What is told where more was asked for.
 const CUT: &str =
     "of Go functions only entries are recorded: their stacks move, so returns and times are not known";
+
+/// What is told where another tracer is at work.
+const OWN_XRAY: &str =
+    "XRAY_OPTIONS has the program's own XRay take its sleds at its start: what it takes is not traced";
 
 /// How long the agent may take to map what a plan says.
 const MAPPING: Duration = Duration::from_secs(5);
@@ -699,7 +703,7 @@ impl<'a> Planner<'a> {
         let now = mapped(regions, session.parent().unwrap_or(Path::new("/")));
         let program = program_of(pid);
         let mut process = self.processes.remove(&index).unwrap_or_default();
-        let (mut kept, mut gone) = (Vec::new(), Vec::new());
+        let (mut kept, mut gone, mut own_xray) = (Vec::new(), Vec::new(), false);
         for mut old in process.modules.drain(..) {
             let list = if old.is_there(&now, regions) { &mut kept } else { &mut gone };
             list.push(old);
@@ -717,6 +721,8 @@ impl<'a> Planner<'a> {
             }
             let Some(binary) = self.binary(&new, pid, program) else { continue };
             let Some(bias) = new.bias(&binary) else { continue };
+            let has_sleds = binary.functions.iter().any(|function| function.kind == SiteKind::Xray);
+            own_xray |= fresh && has_sleds && proc::takes_its_sleds(pid);
             let record = Module {
                 id: 0,
                 process: index,
@@ -732,6 +738,15 @@ impl<'a> Planner<'a> {
         if is_less {
             self.forget_traps();
         }
+        if own_xray {
+            self.warn(OWN_XRAY, records);
+        }
+    }
+
+    /// Tells the user, and whoever reads the trace.
+    fn warn(&mut self, text: &str, records: &mut Vec<News>) {
+        self.warnings.push(text.to_owned());
+        records.push(Record::Note { text: text.to_owned() }.into());
     }
 
     fn want(&mut self, index: u32, regions: &[Region], records: &mut Vec<News>) {
@@ -751,8 +766,7 @@ impl<'a> Planner<'a> {
         });
         if self.values.cut == (true, false) {
             self.values.cut.1 = true;
-            self.warnings.push(CUT.to_owned());
-            records.push(Record::Note { text: CUT.to_owned() }.into());
+            self.warn(CUT, records);
         }
     }
 

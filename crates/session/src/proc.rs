@@ -56,6 +56,15 @@ pub fn inner_id(pid: u32, tid: u32) -> Option<u32> {
     field(&status, "NSpid")?.split_whitespace().next_back()?.parse().ok()
 }
 
+/// Will XRay's own library trace it, as soon as it starts?
+pub fn takes_its_sleds(pid: u32) -> bool {
+    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let mut variables = environment.split(|byte| *byte == 0).map(String::from_utf8_lossy);
+    let options = variables.find_map(|variable| Some(variable.strip_prefix("XRAY_OPTIONS=")?.to_owned()));
+    let on = ["patch_premain=true", "patch_premain=1", "patch_premain=yes"];
+    options.is_some_and(|options| on.iter().any(|on| options.contains(on)))
+}
+
 /// A state that is the end.
 pub fn is_end(state: char) -> bool {
     matches!(state, 'Z' | 'X')

@@ -23,7 +23,9 @@ mod resolvers;
 mod return_address;
 mod symbols;
 mod unmodified;
+mod xray;
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use object::LittleEndian as Le;
@@ -41,6 +43,7 @@ pub use unmodified::{ends, find_prologues};
 use dynamic::Dynamic;
 use image::Image;
 use lookup::Lookup;
+use xray::Sleds;
 
 /// A part of the file that the loader maps (PT_LOAD).
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -152,7 +155,8 @@ pub fn read_by(data: &[u8], module_name: &str, discovery: Discovery) -> Result<B
         Discovery::FirstCall => calls::Hooks::default(),
     };
     let profilers = profilers::defined(&image, &symbols);
-    let finder = Finder { image: &image, dynamic: &dynamic, hooks: &hooks };
+    let sleds = xray::read(&image, &functions, &mut complaints);
+    let finder = Finder { image: &image, dynamic: &dynamic, hooks: &hooks, sleds: &sleds };
     let mut next = u64::MAX;
     for (function, records) in functions.iter_mut().zip(&records).rev() {
         if functions::is_whole(function) {
@@ -196,6 +200,7 @@ struct Finder<'a, 'd> {
     image: &'a Image<'d>,
     dynamic: &'a Dynamic<'d>,
     hooks: &'a calls::Hooks,
+    sleds: &'a HashMap<u64, Sleds>,
 }
 
 impl Finder<'_, '_> {
@@ -204,6 +209,8 @@ impl Finder<'_, '_> {
         const NO_ROOM: &str =
             "no room left by the compiler: build with -fpatchable-function-entry=5 (or -pg)";
         let address = function.address.0;
+        let sleds = self.sleds.get(&address);
+        let xray = || Some((SiteKind::Xray, xray::entry(self.image, address, sleds?)));
         let patchable = || {
             Some((SiteKind::Patchable, nops::patchable(self.image, address, end, records.patchable?.get())))
         };
@@ -213,11 +220,14 @@ impl Finder<'_, '_> {
             true => None,
             false => calls::plain(self.image, self.dynamic, self.hooks, address, end),
         };
-        let candidates: [&dyn Fn() -> Option<calls::Candidate>; 3] = [&patchable, &mcount, &plain];
+        let candidates: [&dyn Fn() -> Option<calls::Candidate>; 4] = [&xray, &patchable, &mcount, &plain];
         let mut refused = None;
         for (kind, site) in candidates.into_iter().filter_map(|candidate| candidate()) {
             match site {
                 Ok(form) => {
+                    if let Some(sleds) = sleds.filter(|_| kind == SiteKind::Xray) {
+                        function.returns = xray::returns(self.image, sleds);
+                    }
                     function.kind = kind;
                     function.form = Some(form);
                     return;

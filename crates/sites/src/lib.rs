@@ -21,6 +21,8 @@ pub enum SiteKind {
     Fentry,
     /// A `call mcount` after the prologue, found by decoding (`-pg`, rustc `-Z instrument-mcount`).
     Mcount,
+    /// Sleds at its entry and where it is left, recorded in `xray_instr_map` (clang `-fxray-instrument`, rustc `-Z instrument-xray`).
+    Xray,
     /// The compiler left nothing: the function's first instructions themselves, which are run elsewhere while it is traced.
     Prologue,
     /// There is nothing to patch.
@@ -35,6 +37,7 @@ impl SiteKind {
             SiteKind::McountLoc => "mcount_loc",
             SiteKind::Fentry => "fentry",
             SiteKind::Mcount => "mcount",
+            SiteKind::Xray => "xray",
             SiteKind::Prologue => "prologue",
             SiteKind::None => "none",
         }
@@ -54,7 +57,7 @@ pub enum SiteForm {
     /// is never run while the jump is there, and the body resumes at `at + old.len()`.
     ///
     /// `old` is whole instructions, five bytes or more: NOPs (one-byte ones, or up to 15 bytes each), `call rel32`,
-    /// `call *sym@GOTPCREL(%rip)` or `addr32 call rel32`.
+    /// `call *sym@GOTPCREL(%rip)`, `addr32 call rel32`, or a short jump to the end of `old`.
     Entry {
         /// First patched byte.
         at: Svma,
@@ -163,6 +166,8 @@ pub struct Exit {
     pub old: Vec<u8>,
     /// Offsets of the instructions that leave: returns, and jumps to other functions.
     pub leaves: Vec<u8>,
+    /// The compiler left it room: it is a `ret` with padding behind it, or a short jump to the end of `old`, behind which the function is left.
+    pub is_sled: bool,
 }
 
 /// One function of a binary, traceable or not.

@@ -11,7 +11,7 @@ use object::read::{ReadCache, ReadRef};
 
 use crate::discover::image::string;
 
-const SECTIONS: [&[u8]; 2] = [b"__patchable_function_entries", b"__mcount_loc"];
+const SECTIONS: [&[u8]; 3] = [b"__patchable_function_entries", b"__mcount_loc", b"xray_instr_map"];
 /// As they stand in a string table.
 const CALLED: [&[u8]; 3] = [b"mcount\0", b"_mcount\0", b"__fentry__\0"];
 /// Defined by the C library, which defines mcount for others and does not call it.

@@ -8,11 +8,13 @@ use std::time::{Duration, Instant};
 
 use calltap_sites::{file_may_have_sites, find_prologues, interpreter_of, load, may_have_sites, read};
 use proptest::prelude::*;
-use support::{C, build};
+use support::{C, SLED, build, with_sled};
 
 /// Has everything that is read: symbols, frames, records, relocations, notes.
-static FILE: LazyLock<Vec<u8>> =
-    LazyLock::new(|| build("gcc -O2 -pg -fPIE -pie -fpatchable-function-entry=7,5", "c", C).data());
+static FILE: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let source = format!("{C} {}", with_sled(&format!("{SLED}; jmp main"), 2, 2));
+    build("gcc -O2 -pg -fPIE -pie -fpatchable-function-entry=7,5", "c", &source).data()
+});
 /// The same without section headers' help.
 static STRIPPED: LazyLock<Vec<u8>> =
     LazyLock::new(|| build("gcc -O2 -s -pg -fPIC -shared -mfentry -mrecord-mcount", "c", C).data());

@@ -2,8 +2,11 @@
 
 mod support;
 
-use calltap_sites::SiteKind;
-use support::{C, build, check, check_binary, describe, find, have};
+use std::path::Path;
+use std::process::Command;
+
+use calltap_sites::{Binary, Exit, Function, Returns, SiteKind};
+use support::{C, SLED, build, check, check_binary, describe, find, have, with_sled};
 
 const COMPILERS: [&str; 2] = ["gcc", "clang-16"];
 const KINDS: [&str; 3] = ["-fPIE -pie", "-fno-pie -no-pie", "-fPIC -shared"];
@@ -224,6 +227,115 @@ fn a_copy_of_the_return_address_is_no_return_address() {
     check("gcc -O2 -fPIC -shared -pg -mfentry", "c", source, "aligned fentry entry+0 call-got");
 }
 
+/// What gives way where a function is left, by its distance from the beginning.
+fn exits(function: &Function) -> String {
+    let Returns::Exits { at_entry, elsewhere } = &function.returns else {
+        return format!("{:?}", function.returns);
+    };
+    assert!(at_entry.is_empty() && elsewhere.iter().all(|exit| exit.is_sled && exit.leaves == [0]));
+    let exit = |exit: &Exit| {
+        let what = if exit.old[0] == 0xC3 { "ret" } else { "jump" };
+        assert_eq!(exit.old.len(), 11);
+        format!("+{} {what}", exit.at.0 - function.address.0)
+    };
+    elsewhere.iter().map(exit).collect::<Vec<_>>().join(", ")
+}
+
+const XRAY: &str = "-fxray-instrument -fxray-instruction-threshold=1 -fnoxray-link-deps";
+
+/// The sleds are those that LLVM's own reader finds.
+fn compare_sleds(path: &Path, binary: &Binary) {
+    if !have("llvm-xray-16") {
+        return;
+    }
+    let output = Command::new("llvm-xray-16").arg("extract").arg(path).output().expect("just found");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let field = |line: &str, name: &str| {
+        line.split_once(name)
+            .and_then(|(_, rest)| rest.split([',', ' ']).next())
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let number = |line: &str, name| u64::from_str_radix(field(line, name).trim_start_matches("0x"), 16);
+    let sled = |line: &str| {
+        let is_entry = field(line, "kind: ") == "function-enter";
+        Some((number(line, "function: ").ok()?, number(line, "address: ").ok()?, is_entry))
+    };
+    let mut found = Vec::new();
+    for function in binary.functions.iter().filter(|function| function.kind == SiteKind::Xray) {
+        let Returns::Exits { elsewhere, .. } = &function.returns else { panic!("{function:?}") };
+        let entry = function.form.iter().map(|form| (form.address().0, true));
+        let all = entry.chain(elsewhere.iter().map(|exit| (exit.at.0, false)));
+        found.extend(all.map(|(at, is_entry)| (function.address.0, at, is_entry)));
+    }
+    let mut expected: Vec<_> = text.lines().filter_map(sled).collect();
+    expected.sort();
+    found.sort();
+    assert_eq!(found, expected, "{}", path.display());
+    assert!(!found.is_empty());
+}
+
+#[test]
+fn sleds_of_xray_at_entries_and_exits() {
+    let source = r#"
+        extern int printf(const char *, ...);
+        __attribute__((noinline)) int leaf(int a) { if (a & 1) return a * 3; printf("%d", a); return a + 1; }
+        __attribute__((noinline)) int leads(int a) { if (a > 2) return leaf(a); return 3; }
+        __attribute__((noinline, xray_never_instrument)) int off(int a) { return leaf(a) - 1; }
+        __attribute__((noinline)) void never(int a) { for (;;) printf("%d", a); }
+        int main(int argc, char **argv) { if (argc > 9) never(off(3)); return leaf(argc) + leads(argc); }
+    "#;
+    if !have("clang-16") {
+        return;
+    }
+    let sled = "eb09660f1f840000020000";
+    for kind in
+        KINDS.into_iter().chain(["-static", "-fPIE -pie -fuse-ld=lld -Wl,--gc-sections -ffunction-sections"])
+    {
+        for (flags, at) in [("", 0), ("-fcf-protection", 4)] {
+            let command = format!("clang-16 -O2 {kind} {flags} {XRAY}");
+            let expected = format!("main xray entry+{at} {sled}\n leaf xray entry+{at} {sled}\n {OFF}");
+            let built = build(&command, "c", source);
+            let binary = built.read();
+            check_binary(&command, &binary, &expected);
+            compare_sleds(&built.path, &binary);
+            let found = |name| exits(find(&binary, name)).replace(|c: char| c.is_numeric() || c == '+', "");
+            assert!(found("leaf").trim_start_matches(" ret,") == " ret", "{command}: {}", found("leaf"));
+            let mut leads: Vec<String> =
+                found("leads").split(',').map(|exit| exit.trim().to_owned()).collect();
+            leads.sort();
+            assert_eq!(leads, ["jump", "ret"], "{command}");
+            assert_eq!(found("never"), "", "{command}");
+        }
+    }
+    // Small functions have none, unless told so.
+    let small = "-fxray-instrument -fnoxray-link-deps";
+    check(&format!("clang-16 -O2 {small}"), "c", C, OFF);
+}
+
+#[test]
+fn what_is_no_exit_for_all_that_xray_says_is_none() {
+    let read = |exit: &str, kind: u8, version: u8| {
+        let source = format!("{} int main(void) {{ return 0; }}", with_sled(exit, kind, version));
+        let binary = build("gcc -O2 -no-pie", "c", &source).read();
+        assert_eq!(describe(find(&binary, "perhaps")), "xray entry+0 eb09660f1f840000020000");
+        (exits(find(&binary, "perhaps")), binary.complaints)
+    };
+    assert_eq!(read(&format!("{SLED}; jmp main"), 2, 2), ("+13 jump".to_owned(), vec![]));
+    assert_eq!(read(&format!("{SLED}; jmp *%rsi"), 2, 2), ("+13 jump".to_owned(), vec![]));
+    // As some versions of LLVM have it in front of a conditional jump.
+    let (conditional, _) = read(&format!("{SLED}; je main"), 2, 2);
+    assert!(conditional.contains("not always left behind"), "{conditional}");
+    let (short, _) = read(".byte 0xeb,3,0x66,0x0f,0x1f", 2, 2);
+    assert!(short.contains("expected XRay's sled"), "{short}");
+    let (bare, _) = read("ret", 1, 2);
+    assert!(bare.contains("expected a return and a NOP"), "{bare}");
+    // Events of the program's own; addresses as older compilers wrote them.
+    assert_eq!(read("nop", 4, 2), (String::new(), vec![]));
+    let (_, complaints) = read("nop", 1, 1);
+    assert_eq!(complaints, ["records of xray_instr_map in another version than 2: 1"]);
+}
+
 const RUST: &str = r#"
     #[unsafe(no_mangle)] #[inline(never)] pub extern "C" fn leaf(a: u64) -> u64 { a.wrapping_mul(3) }
     #[unsafe(no_mangle)] #[inline(never)]
@@ -246,6 +358,13 @@ fn rust_programs() {
     }
     let expected = "leaf patchable prefix-5 9090909090 entry+0 6690";
     check("rustc -O -Zpatchable-function-entry=7,5", "rs", RUST, expected);
+    let sled = "eb09660f1f840000020000";
+    let expected = format!("leaf xray entry+0 {sled}\n many xray entry+0 {sled}");
+    for options in ["-O", "-Copt-level=0", gnu_ld] {
+        let built = build(&format!("rustc {options} -Zinstrument-xray=always"), "rs", RUST);
+        check_binary(options, &built.read(), &expected);
+        compare_sleds(&built.path, &built.read());
+    }
     let expected = "leaf mcount after-prologue call\n many mcount after-prologue call";
     for opt in ["-O", "-Copt-level=0"] {
         let command = format!("rustc {opt} -Zinstrument-mcount");

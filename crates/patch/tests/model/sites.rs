@@ -201,6 +201,21 @@ pub fn empty_functions(place: u64) -> Vec<Case> {
     paddings.into_iter().map(of).collect()
 }
 
+/// Room that XRay left at entries and exits.
+pub fn sleds(place: u64) -> Vec<Case> {
+    let jump = [0xEB, 9, 0x66, 0x0F, 0x1F, 0x84, 0, 0, 2, 0, 0];
+    let ret = [0xC3, 0x2E, 0x66, 0x0F, 0x1F, 0x84, 0, 0, 2, 0, 0];
+    let exit = |old: &[u8]| {
+        let exit = calltap_sites::Exit { at: Svma(place), old: old.to_vec(), leaves: vec![0], is_sled: true };
+        Site::exit(&exit, Bias(0))
+    };
+    vec![
+        entry("a sled at an entry", place, &jump, vec![]),
+        whole("a sled in front of a jump", place, &jump, vec![], exit(&jump), false),
+        whole("a sled that returns", place, &ret, vec![Exit::Return], exit(&ret), false),
+    ]
+}
+
 /// Functions of instructions that do no harm themselves, replaced as a whole.
 pub fn functions(place: u64) -> Vec<Case> {
     let of = |old: [u8; 5]| {
@@ -308,6 +323,7 @@ pub fn live(place: u64) -> Vec<Case> {
     cases.extend(prefixed(place));
     cases.extend(empty_functions(place));
     cases.extend(functions(place));
+    cases.extend(sleds(place));
     cases
 }
 

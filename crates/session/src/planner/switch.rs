@@ -192,7 +192,7 @@ pub fn switch(
         fates.next_if(|(n, _)| Some(*n) == number).map(|(_, fate)| fate)
     };
     let mut notes = Vec::new();
-    let mut failed = None;
+    let (mut failed, mut surprises) = (None, 0);
     for module in modules {
         module.settle(&mut fate, |name, change, fate| match fate {
             None if change.site.is_exit() => {}
@@ -203,10 +203,12 @@ pub fn switch(
                 _ => {}
             },
             Some(Fate::Surprise(actual)) => {
-                if let Ok(expected) = change.site.bytes(change.from) {
+                surprises += 1;
+                if let (1, Ok(expected)) = (surprises, change.site.bytes(change.from)) {
                     notes.push(format!(
-                        "{name} at {:#x} is not traced: expected {expected:02x?}, found {actual:02x?}",
-                        change.site.address().0
+                        "{name} at {:#x} is not traced: expected {expected:02x?}, found {actual:02x?}{}",
+                        change.site.address().0,
+                        if is_xray(actual) { ": the program's own XRay traces it" } else { "" }
                     ));
                 }
             }
@@ -217,10 +219,21 @@ pub fn switch(
             Some(Fate::OutOfReach) => {}
         });
     }
+    if surprises > 1 {
+        notes.push(format!(
+            "nor are {} others, where other bytes were found than expected, too",
+            surprises - 1
+        ));
+    }
     if let Some((n, errno)) = failed {
         notes.push(format!("{n} sites could not be written and are not traced: {errno}"));
     }
     notes
+}
+
+/// Is it what XRay's own library makes of a sled: a number in r10d, and a call or jump?
+fn is_xray(code: &[u8]) -> bool {
+    matches!(code, [0x41, 0xBA, _, _, _, _, 0xE8 | 0xE9, ..])
 }
 
 /// Has the dynamic linker's empty function jump to the agent. False if it is none, or out of reach.

@@ -173,7 +173,7 @@ impl<'a, 'd> Exits<'a, 'd> {
             let (at, leaves) = (Svma(region.start), offsets(&region));
             // (At least the bytes of the jump, of which some may be padding.)
             let old = self.bytes(region.start, region.end.max(region.start + JUMP))?;
-            Ok(Exit { at, old, leaves })
+            Ok(Exit { at, old, leaves, is_sled: false })
         });
         let elsewhere = exits.collect::<Result<Vec<Exit>, String>>()?;
         if matches!(function.form, Some(SiteForm::Trap { .. })) && !elsewhere.is_empty() {

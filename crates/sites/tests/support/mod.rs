@@ -7,7 +7,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use calltap_sites::{Binary, Function, SiteForm, Svma, file_may_have_sites, load, may_have_sites};
+use calltap_sites::{Binary, Function, Returns, SiteForm, Svma, file_may_have_sites, load, may_have_sites};
 use tempfile::TempDir;
 
 /// Four functions: exported and local, address taken or not, one switched off by its attribute.
@@ -19,6 +19,23 @@ __attribute__((noinline, patchable_function_entry(0))) int off(int a) { return l
 int (*volatile pointer)(int) = mid;
 int main(int argc, char **argv) { printf("%d %d\n", pointer(argc), off(argc)); return 0; }
 "#;
+
+/// The assembly of a function `perhaps` with a sled at its entry and something else before it ends, written down as XRay does.
+pub fn with_sled(exit: &str, kind: u8, version: u8) -> String {
+    let record = |sled: &str, kind: u8, version: u8| {
+        format!(
+            ".pushsection xray_instr_map,\\\"a\\\"; 8: .quad {sled}-8b, perhaps-(8b+8); .byte {kind},1,{version}; .skip 13; .popsection"
+        )
+    };
+    let (entry, left) = (record("perhaps", 0, 2), record("7b", kind, version));
+    format!(
+        "asm(\".text; .globl perhaps; .type perhaps,@function; perhaps: {SLED}; {entry}; test %edi,%edi; 7: {exit}; \
+         {left}; xor %eax,%eax; ret; .size perhaps,.-perhaps\");"
+    )
+}
+
+/// A jump over nine bytes that are a NOP.
+pub const SLED: &str = ".byte 0xeb,9,0x66,0x0f,0x1f,0x84,0,0,2,0,0";
 
 /// Whether the tool runs here; says so when not, so that a passing run does not hide what it left out.
 pub fn have(tool: &str) -> bool {
@@ -210,7 +227,7 @@ fn compare_symbols(path: &Path, binary: &Binary) {
     assert!(binary.functions.is_sorted_by(|a, b| a.address < b.address), "one per address, in order");
 }
 
-/// The bytes at each site are whole instructions of `objdump`, and NOPs or calls to the profiling functions.
+/// The bytes at each site are whole instructions of `objdump`, and NOPs, calls to the profiling functions, or sleds.
 fn compare_bytes(path: &Path, binary: &Binary) {
     let text = run(Command::new("objdump").args(["-d", "--insn-width=16"]).arg(path));
     let mut instructions: BTreeMap<u64, (Vec<u8>, &str)> = BTreeMap::new();
@@ -230,7 +247,13 @@ fn compare_bytes(path: &Path, binary: &Binary) {
             let allowed = ["nop", "xchg   %ax,%ax", "mcount", "__fentry__"];
             // Behind a GOT without symbols objdump can only print the slot.
             let through_got = instruction.starts_with(&[0xff, 0x15]);
-            assert!(through_got || allowed.iter().any(|allowed| text.contains(allowed)), "{at:x?} is {text}");
+            // A sled jumps over itself, or returns.
+            let sled = bytes.is_empty()
+                && (instruction[..] == [0xeb, old.len() as u8 - 2] || instruction[..] == [0xc3]);
+            assert!(
+                through_got || sled || allowed.iter().any(|allowed| text.contains(allowed)),
+                "{at:x?} is {text}"
+            );
             bytes.extend_from_slice(instruction);
         }
         assert_eq!(bytes, old, "{at:x?}");
@@ -241,6 +264,9 @@ fn compare_bytes(path: &Path, binary: &Binary) {
         .collect();
     for function in &binary.functions {
         assert_eq!(function.form.is_some(), function.reason.is_empty(), "{function:?}");
+        if let Returns::Exits { elsewhere, .. } = &function.returns {
+            elsewhere.iter().for_each(|exit| whole(exit.at, &exit.old));
+        }
         match &function.form {
             Some(
                 SiteForm::Entry { at, old }

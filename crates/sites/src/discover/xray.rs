@@ -1,0 +1,121 @@
+//! The sleds of XRay: room that clang and rustc leave where a function is entered and wherever it is left, and the map that says where.
+
+use std::collections::HashMap;
+
+use iced_x86::{Decoder, DecoderOptions, FlowControl};
+
+use super::image::Image;
+use super::nops::{self, hex, skip_endbr};
+use crate::{Exit, Function, Returns, SiteForm, Svma};
+
+/// What functions the map is in.
+const MAP: &[u8] = b"xray_instr_map";
+/// Bytes of a record, and where in it is what.
+const RECORD: usize = 32;
+const FUNCTION_AT: usize = 8;
+const KIND_AT: usize = 16;
+const VERSION_AT: usize = 18;
+/// Addresses are distances from where they stand; older compilers (LLVM 10) wrote addresses.
+const VERSION: u8 = 2;
+/// Bytes of a sled.
+const SLED: u64 = 11;
+/// A jump over the rest of it.
+const JUMP: [u8; 2] = [0xEB, 9];
+const RET: u8 = 0xC3;
+
+/// Where a function's sleds are.
+#[derive(Default)]
+pub(super) struct Sleds {
+    entry: Option<u64>,
+    /// In front of returns, and of jumps to other functions, in the order of the map.
+    exits: Vec<u64>,
+}
+
+/// The sleds of all functions, by their addresses.
+pub(super) fn read(
+    image: &Image<'_>,
+    functions: &[Function],
+    complaints: &mut Vec<String>,
+) -> HashMap<u64, Sleds> {
+    let mut all: HashMap<u64, Sleds> = HashMap::new();
+    let (mut others, mut strays) = (0, Vec::new());
+    for section in image.sections.iter().filter(|section| section.name == MAP) {
+        let records = image.section_data(section).unwrap_or_default().as_chunks::<RECORD>().0;
+        for (n, record) in records.iter().enumerate() {
+            if record[VERSION_AT] != VERSION {
+                others += 1;
+                continue;
+            }
+            let at = section.address.wrapping_add((n * RECORD) as u64);
+            let address = |field: usize| {
+                let distance = record[field..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+                at.wrapping_add(field as u64).wrapping_add(distance)
+            };
+            let (sled, function) = (address(0), address(FUNCTION_AT));
+            if functions.binary_search_by_key(&Svma(function), |function| function.address).is_err() {
+                strays.push(function);
+                continue;
+            }
+            let sleds = all.entry(function).or_default();
+            match record[KIND_AT] {
+                // (3: its arguments are wanted, too.)
+                0 | 3 => sleds.entry = Some(sled),
+                1 | 2 => sleds.exits.push(sled),
+                // Events of the program's own.
+                _ => {}
+            }
+        }
+    }
+    if others > 0 {
+        complaints.push(format!("records of xray_instr_map in another version than {VERSION}: {others}"));
+    }
+    if let [first, ..] = strays[..] {
+        complaints.push(format!(
+            "records of xray_instr_map for no known function: {}, first {first:#x}",
+            strays.len()
+        ));
+    }
+    all
+}
+
+/// The site at the entry of a function, or why there is none.
+pub(super) fn entry(image: &Image<'_>, function: u64, sleds: &Sleds) -> Result<SiteForm, String> {
+    let at = sleds.entry.ok_or("XRay has no sled at its entry")?;
+    if at != function && at != skip_endbr(image, function) {
+        return Err(format!("XRay's sled at {at:#x} is not at its entry"));
+    }
+    Ok(SiteForm::Entry { at: Svma(at), old: jump(image, at)?.to_vec() })
+}
+
+/// How it is left.
+pub(super) fn returns(image: &Image<'_>, sleds: &Sleds) -> Returns {
+    let exits: Result<_, String> = sleds.exits.iter().map(|at| exit(image, *at)).collect();
+    match exits {
+        Ok(elsewhere) => Returns::Exits { at_entry: Vec::new(), elsewhere },
+        Err(reason) => Returns::Stub(reason),
+    }
+}
+
+fn exit(image: &Image<'_>, at: u64) -> Result<Exit, String> {
+    let bytes = image.bytes(at, SLED).ok_or_else(|| format!("no code at {at:#x}"))?;
+    if bytes[0] != RET {
+        jump(image, at)?;
+        // LLVM puts it in front of a jump that leaves on a condition, too, where it is run by whoever stays.
+        let behind = image.tail(at.wrapping_add(SLED), 15);
+        let next = Decoder::new(64, behind, DecoderOptions::NONE).decode();
+        if !matches!(next.flow_control(), FlowControl::UnconditionalBranch | FlowControl::IndirectBranch) {
+            return Err(format!("it is not always left behind XRay's sled at {at:#x}"));
+        }
+    } else if !nops::all(&bytes[1..]) {
+        return Err(format!("expected a return and a NOP at {at:#x}, found {}", hex(bytes)));
+    }
+    Ok(Exit { at: Svma(at), old: bytes.to_vec(), leaves: vec![0], is_sled: true })
+}
+
+/// The bytes of a sled that jumps over itself.
+fn jump<'d>(image: &Image<'d>, at: u64) -> Result<&'d [u8], String> {
+    let bytes = image.bytes(at, SLED).unwrap_or_default();
+    let is_sled =
+        bytes.split_at_checked(JUMP.len()).is_some_and(|(jump, rest)| jump == JUMP && nops::all(rest));
+    if is_sled { Ok(bytes) } else { Err(format!("expected XRay's sled at {at:#x}, found {}", hex(bytes))) }
+}
