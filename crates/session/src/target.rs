@@ -4,9 +4,9 @@ use crate::maps::{self, Region};
 use crate::proc::{self, start_time};
 use crate::{Error, clock, text::ProcessText, threads};
 use object::elf::{self, FileHeader64, PF_X, PT_LOAD, ProgramHeader64};
-use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
-use object::read::{ReadCache, ReadRef};
-use object::{Endianness, Object, ObjectSection, ObjectSymbol};
+use object::read::elf::{ElfFile64, FileHeader, ProgramHeader, SectionHeader, Sym};
+use object::read::{ReadCache, ReadRef, StringTable};
+use object::{Endianness, Object, ObjectSection};
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -217,13 +217,21 @@ impl Symbols {
         let at = text.address.wrapping_sub(text.offset).wrapping_add(region.offset);
         let bias = region.start.wrapping_sub(at);
         let object = ElfFile64::<Endianness, _>::parse(&data).ok()?;
-        let of_use = object.dynamic_symbols().chain(object.symbols()).filter(|symbol| symbol.is_definition());
-        let all = of_use
-            .filter_map(|symbol| {
-                let name = symbol.name().ok().filter(|name| wanted(name))?;
-                Some((name.to_owned(), symbol.address().wrapping_add(bias), symbol.size()))
-            })
-            .collect();
+        let (endian, sections) = (object.endian(), object.elf_section_table());
+        let mut all = Vec::new();
+        for table in [object.elf_dynamic_symbol_table(), object.elf_symbol_table()] {
+            // (As a whole: asked for one by one, each name is read from the file, thousands of them.)
+            let names = sections.section(table.string_section()).and_then(|names| names.data(endian, &data));
+            let names = names.unwrap_or_default();
+            let names = StringTable::new(names, 0, names.len() as u64);
+            all.extend(table.symbols().iter().filter_map(|symbol| {
+                let name = std::str::from_utf8(symbol.name(endian, names).ok()?).ok()?;
+                let is_of_use = symbol.is_definition(endian, names) && wanted(name);
+                is_of_use.then(|| {
+                    (name.to_owned(), symbol.st_value(endian).wrapping_add(bias), symbol.st_size(endian))
+                })
+            }));
+        }
         let handlers = object.section_by_name(".gcc_except_table").is_some_and(|section| section.size() > 0);
         Some(Symbols { all, handlers })
     }

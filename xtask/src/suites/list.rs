@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-pub(super) const ALL: [Suite; 8] = [
+pub(super) const ALL: [Suite; 9] = [
     Suite {
         name: "bash",
         needs: &[("/bin/bash", "apt-get install bash")],
@@ -41,6 +41,17 @@ pub(super) const ALL: [Suite; 8] = [
         tests: lua,
         // What is random, and how long it took.
         compared: |line| ["time:", "random", "short-circuit"].iter().all(|word| !line.contains(word)),
+    },
+    Suite {
+        name: "postgres",
+        needs: &[
+            ("/usr/lib/postgresql/15/bin/postgres", "apt-get install postgresql-15"),
+            (PG_REGRESS, "apt-get install postgresql-server-dev-15"),
+        ],
+        commands: Vec::new,
+        flags: "",
+        tests: postgres,
+        compared: |_| true,
     },
     Suite {
         name: "python3.11",
@@ -188,6 +199,22 @@ fn lua(_: &Path) -> Result<Vec<Test>> {
     )?;
     let script = format!("cp -r {}/. . && $BIN/lua -e '_U=true' all.lua", PathBuf::from(tests).display());
     Ok(vec![Test { name: "all.lua".to_owned(), script }])
+}
+
+const PG_REGRESS: &str = "/usr/lib/postgresql/15/lib/pgxs/src/test/regress/pg_regress";
+
+/// A server that is attached to, with all of its children, and left again, as long as its regression tests take. They load functions in C, which are compiled.
+fn postgres(source: &Path) -> Result<Vec<Test>> {
+    let regress = upstream("postgresql-15", source)?.join("src/test/regress/regress.c");
+    let libraries = source.join("lib");
+    fs::create_dir_all(&libraries)?;
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-O2", "-w", "-fPIC", "-shared", "-I/usr/include/postgresql/15/server", "-o"]);
+    shell::output(gcc.arg(libraries.join("regress.so")).arg(regress))?;
+    for library in ["autoinc.so", "refint.so"] {
+        fs::copy(Path::new("/usr/lib/postgresql/15/lib").join(library), libraries.join(library))?;
+    }
+    Ok(vec![Test { name: "regress".to_owned(), script: include_str!("postgres.sh").to_owned() }])
 }
 
 /// Modules of its suite that use what a tracer may disturb: threads, signals, processes, stacks, generators, exceptions, libraries in C.
