@@ -9,6 +9,7 @@ use calltap_session::{
 use calltap_sites::{Function, Inlined, SiteKind};
 use calltap_trace::{TracerInfo, TracerKind};
 use calltap_values::{Known, Program, Rules, Trouble};
+use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 
 /// Tracers with their compiled filters.
@@ -34,8 +35,8 @@ struct Selection {
 struct Reached {
     /// There are functions that were built for it: then the others are wanted only by name.
     built: bool,
-    /// Globs that match nothing else: they also mean functions of libraries.
-    globs: Vec<String>,
+    /// Of each tracer's filter the globs that match nothing else: they also mean functions of libraries.
+    filters: Vec<GlobSet>,
 }
 
 /// Is it meant for all functions, whatever they are called?
@@ -186,10 +187,13 @@ impl<'a> NamesOf<'a> {
         NamesOf { function, demangled: (demangled != function.name).then_some(demangled) }
     }
 
-    fn any(&self, glob: &Glob) -> bool {
+    fn all(&self) -> impl Iterator<Item = &str> + Clone {
         let aliases = self.function.aliases.iter().map(String::as_str);
-        let mut names = aliases.chain([self.function.name.as_str()]).chain(self.demangled.as_deref());
-        names.any(|name| glob.matches(name))
+        aliases.chain([self.function.name.as_str()]).chain(self.demangled.as_deref())
+    }
+
+    fn any(&self, glob: &Glob) -> bool {
+        self.all().any(|name| glob.matches(name))
     }
 }
 
@@ -207,20 +211,16 @@ impl Selector for Selection {
             return if by_name && !polls { 0 } else { ((1u64 << self.tracers.len()) - 1) as u32 };
         }
         let names = NamesOf::new(function);
-        let wanted = |(filter, notrace): &(GlobSet, GlobSet)| {
-            let has = |set: &GlobSet| set.has(|glob| names.any(glob));
-            let reaches = |glob: &Glob| {
-                reached.is_some_and(|reached| reached.globs.iter().any(|known| known == glob.pattern()))
-            };
+        let wanted = |n: usize, (filter, notrace): &(GlobSet, GlobSet)| {
             let included = match by_name {
                 _ if polls => true,
-                true => filter.has(|glob| reaches(glob) && names.any(glob)),
-                false => filter.is_empty() || has(filter),
+                true => reached.is_some_and(|reached| reached.filters[n].has(names.all())),
+                false => filter.is_empty() || filter.has(names.all()),
             };
-            included && !has(notrace)
+            included && !notrace.has(names.all())
         };
-        let bits = self.tracers.iter().zip(&self.filters);
-        bits.fold(0, |mask, (info, filter)| if wanted(filter) { mask | 1 << info.id } else { mask })
+        let bits = self.tracers.iter().zip(self.filters.iter().enumerate());
+        bits.fold(0, |mask, (info, (n, filter))| if wanted(n, filter) { mask | 1 << info.id } else { mask })
     }
 
     fn values(
@@ -242,14 +242,15 @@ impl Selector for Selection {
                 own.iter().copied().filter(|function| function.kind != SiteKind::Prologue).collect();
             let is_built = !built.is_empty();
             let first = if is_built { built } else { own };
-            let unmatched = |glob: &&Glob| {
-                !is_for_all(glob) && !first.iter().any(|function| NamesOf::new(function).any(glob))
+            let first: Vec<NamesOf<'_>> = first.into_iter().map(NamesOf::new).collect();
+            let reaching = |(filter, _): &(GlobSet, GlobSet)| {
+                let unmatched: HashSet<&str> =
+                    filter.unmatched(first.iter().map(NamesOf::all)).into_iter().map(Glob::pattern).collect();
+                filter.only(|glob| !is_for_all(glob) && unmatched.contains(glob.pattern()))
             };
-            let globs = self.filters.iter().flat_map(|(filter, _)| filter.globs()).filter(unmatched);
-            let globs = globs.map(|glob| glob.pattern().to_owned()).collect();
-            Reached { built: is_built, globs }
+            Reached { built: is_built, filters: self.filters.iter().map(reaching).collect() }
         });
-        !reached.globs.is_empty()
+        reached.filters.iter().any(|filter| !filter.is_empty())
     }
 
     fn check(&self, candidates: &Candidates) -> Result<(), SessionError> {
@@ -260,12 +261,14 @@ impl Selector for Selection {
             let why = "nothing polls futures, as far as names tell: a program in Rust, and not stripped?";
             return Err(SessionError::Values { name: "futures".to_owned(), why: why.to_owned() });
         }
-        for glob in self.filters.iter().flat_map(|(filter, _)| filter.globs()) {
-            if !candidates.traceable().any(|function| NamesOf::new(function).any(glob)) {
-                return Err(SessionError::NoMatch {
-                    glob: glob.pattern().to_owned(),
-                    hint: hint(glob, candidates),
-                });
+        let all: Vec<NamesOf<'_>> = match self.filters.iter().all(|(filter, _)| filter.is_empty()) {
+            true => Vec::new(),
+            false => candidates.traceable().map(NamesOf::new).collect(),
+        };
+        for (filter, _) in &self.filters {
+            if let [glob, ..] = filter.unmatched(all.iter().map(NamesOf::all))[..] {
+                let (glob, hint) = (glob.pattern().to_owned(), hint(glob, candidates));
+                return Err(SessionError::NoMatch { glob, hint });
             }
         }
         for glob in self.about.iter().chain(self.rules.globs()) {

@@ -19,15 +19,24 @@ pub enum Which {
 
 /// Is a function in a set?
 pub fn has(set: &GlobSet, function: &Listed) -> bool {
-    set.has(|glob| matches(glob, function))
+    let demangled = demangled(function);
+    set.has(names(function, &demangled))
 }
 
 /// Is a glob about a function: by its linker symbol, another name, or its demangled one?
 pub fn matches(glob: &Glob, function: &Listed) -> bool {
-    let mut names = function.aliases.iter().chain([&function.function]);
+    let demangled = demangled(function);
+    names(function, &demangled).any(|name| glob.matches(name))
+}
+
+fn demangled(function: &Listed) -> Option<String> {
     // (Only such a name can have another.)
-    let mangled = function.function.starts_with(['_', 'R', 'Z']);
-    names.any(|name| glob.matches(name)) || mangled && glob.matches(&demangle(&function.function))
+    function.function.starts_with(['_', 'R', 'Z']).then(|| demangle(&function.function))
+}
+
+fn names<'f>(function: &'f Listed, demangled: &'f Option<String>) -> impl Iterator<Item = &'f str> + Clone {
+    let linker = function.aliases.iter().chain([&function.function]);
+    linker.chain(demangled).map(String::as_str)
 }
 
 impl Model<'_> {

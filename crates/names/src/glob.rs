@@ -52,9 +52,9 @@ impl Glob {
         &self.pattern
     }
 
-    /// True when the pattern is one name, without wildcards.
-    pub fn is_exact(&self) -> bool {
-        matches!(self.matcher, Matcher::Exact(_))
+    /// The name that it is, if it has no wildcards.
+    pub fn exact(&self) -> Option<&str> {
+        if let Matcher::Exact(name) = &self.matcher { Some(name) } else { None }
     }
 
     /// Whether all of `name` matches.

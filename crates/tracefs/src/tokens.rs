@@ -225,7 +225,7 @@ fn add_module(words: &mut Vec<String>, word: &str, functions: &[Listed]) -> Resu
         let none = || Wrong::argument("nothing waits for this library").at(at);
         return if words.len() == before { Err(none()) } else { Ok(()) };
     }
-    let is_name = Glob::new(wanted.module).is_exact() && !wanted.module.is_empty();
+    let is_name = Glob::new(wanted.module).exact().is_some() && !wanted.module.is_empty();
     if wanted.not || !is_name {
         return Err(Wrong::argument(
             "nothing matches, and what is waited for has to be the name of a library",
