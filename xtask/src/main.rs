@@ -18,7 +18,7 @@ usage: cargo xtask COMMAND
   coverage [--write] [FILE...]
                             how much of programs and libraries can be traced as they are: as distributions ship them, or in these files; --write:
                             into docs/coverage.md
-  suites [NAME...]          unmodified programs run their own tests, alone and traced; outcomes are compared (bash, coreutils, git, lua, postgres,
+  suites [NAME...]          unmodified programs run their own tests, alone and traced; outcomes are compared (bash, coreutils, git, lua, nginx, postgres,
                             python3.11, redis, ripgrep, sqlite3); installs nothing, says what it needs
   server [--quick]          load nginx (with wrk) while calltap attaches, records, switches and detaches; every answer is compared
 ";

@@ -34,28 +34,38 @@ enum Tracer {
     Uftrace,
 }
 
-/// Which, in which build (is there room for tracing?), and for people.
-const SUBJECTS: [(Tracer, bool, &str); 9] = [
-    (Tracer::Nobody, false, "alone"),
-    (Tracer::Calltap("function_graph"), true, "calltap, function_graph, room left by the compiler"),
-    (Tracer::Calltap("function_graph"), false, "**calltap, function_graph**"),
-    (Tracer::Calltap("function"), false, "**calltap, function**"),
-    (Tracer::Calltap("profile"), false, "**calltap, profile**"),
-    (Tracer::Left, false, "**after calltap has left**"),
-    (Tracer::Uprobes, false, "uprobes, entry and return (bpftrace, a counter)"),
-    (Tracer::Frida, false, "Frida's Interceptor, entry and return (in C, a counter)"),
-    (Tracer::Uftrace, false, "uftrace -P (from the program's start)"),
+/// What the compiler left.
+#[derive(Clone, Copy, PartialEq)]
+enum Build {
+    Nothing,
+    Nops,
+    Sleds,
+}
+
+/// Who traces which build, and for people.
+const SUBJECTS: [(Tracer, Build, &str); 10] = [
+    (Tracer::Nobody, Build::Nothing, "alone"),
+    (Tracer::Calltap("function_graph"), Build::Nothing, "**calltap, function_graph**"),
+    (Tracer::Calltap("function"), Build::Nothing, "**calltap, function**"),
+    (Tracer::Calltap("profile"), Build::Nothing, "**calltap, profile**"),
+    (Tracer::Left, Build::Nothing, "**after calltap has left**"),
+    (Tracer::Calltap("function_graph"), Build::Nops, "calltap, function_graph, NOPs left by the compiler"),
+    (Tracer::Calltap("function_graph"), Build::Sleds, "calltap, function_graph, sleds of XRay"),
+    (Tracer::Uprobes, Build::Nothing, "uprobes, entry and return (bpftrace, a counter)"),
+    (Tracer::Frida, Build::Nothing, "Frida's Interceptor, entry and return (in C, a counter)"),
+    (Tracer::Uftrace, Build::Nothing, "uftrace -P (from the program's start)"),
 ];
 
 /// The tables.
 pub fn table(bench: &Bench) -> Result<String> {
     let programs = Programs::build(bench)?;
-    let there: Vec<_> = SUBJECTS.into_iter().filter(|(tracer, ..)| tracer.is_there()).collect();
+    let is_there = |(tracer, build, _): &(Tracer, Build, &str)| tracer.is_there() && build.is_there();
+    let there: Vec<_> = SUBJECTS.into_iter().filter(is_there).collect();
     let mut costs: Vec<Vec<f64>> = there.iter().map(|_| Vec::new()).collect();
     for round in 1..=bench.rounds {
         eprintln!("round {round} of {}", bench.rounds);
-        for ((tracer, room, name), costs) in there.iter().zip(&mut costs) {
-            costs.push(cost(bench, *tracer, programs.path(*room)).with_context(|| (*name).to_owned())?);
+        for ((tracer, build, name), costs) in there.iter().zip(&mut costs) {
+            costs.push(cost(bench, *tracer, programs.path(*build)).with_context(|| (*name).to_owned())?);
         }
     }
     let alone = median(costs[0].clone());
@@ -65,7 +75,7 @@ pub fn table(bench: &Bench) -> Result<String> {
         .to_owned();
     let added: Vec<f64> = costs.iter().map(|costs| median(costs.clone()) - alone).collect();
     for ((_, _, name), added_here) in there.iter().zip(&added).skip(1) {
-        writeln!(text, "| {name} | {added_here:.1} | {:.2} |", added_here / added[2])?;
+        writeln!(text, "| {name} | {added_here:.1} | {:.2} |", added_here / added[1])?;
     }
     writeln!(
         text,
@@ -93,7 +103,7 @@ pub fn table(bench: &Bench) -> Result<String> {
             }
             let mut times = Some(Vec::new());
             for _ in 0..bench.rounds.min(3) {
-                let took = visit(bench, tracer, programs.path(false), glob, expression)?;
+                let took = visit(bench, tracer, programs.path(Build::Nothing), glob, expression)?;
                 times = times.zip(took).map(|(times, took)| [times, vec![took]].concat());
                 // (Who needs too long is not asked again.)
                 if times.as_ref().is_none_or(|times| times.iter().any(|time| *time > SLOW)) {
@@ -105,7 +115,7 @@ pub fn table(bench: &Bench) -> Result<String> {
         }
         writeln!(text, "| {name} | {} |", cells.join(" | "))?;
     }
-    for (_, _, name) in SUBJECTS.iter().filter(|(tracer, ..)| !tracer.is_there()) {
+    for (_, _, name) in SUBJECTS.iter().filter(|subject| !is_there(subject)) {
         writeln!(text, "\nNot measured, as it was not there: {name}.")?;
     }
     Ok(text)
@@ -122,6 +132,14 @@ impl Tracer {
     }
 }
 
+impl Build {
+    fn is_there(self) -> bool {
+        self != Build::Sleds || shell::have(CLANG)
+    }
+}
+
+const CLANG: &str = "clang-16";
+
 /// A Python that has Frida's module: `pip install frida==16.5.9`.
 fn frida() -> Option<PathBuf> {
     env::var_os("CALLTAP_FRIDA").map(PathBuf::from)
@@ -129,23 +147,33 @@ fn frida() -> Option<PathBuf> {
 
 struct Programs {
     bare: PathBuf,
-    room: PathBuf,
+    nops: PathBuf,
+    sleds: PathBuf,
 }
 
 impl Programs {
     fn build(bench: &Bench) -> Result<Programs> {
         let source = shell::root().join("benches/unmodified.c");
-        let build = |name: &str, flag: &str| -> Result<PathBuf> {
+        let build = |name: &str, compiler: &str, flags: &[&str]| -> Result<PathBuf> {
             let program = bench.place.join(name);
-            shell::status(Command::new("gcc").args(["-O2", flag, "-o"]).args([&program, &source]))?;
+            let mut command = Command::new(compiler);
+            shell::status(command.arg("-O2").args(flags).arg("-o").args([&program, &source]))?;
             Ok(program)
         };
-        let bare = build("unmodified", "-fpatchable-function-entry=0")?;
-        Ok(Programs { bare, room: build("unmodified-room", "-fpatchable-function-entry=5")? })
+        let bare = build("unmodified", "gcc", &["-fpatchable-function-entry=0"])?;
+        let nops = build("unmodified-nops", "gcc", &["-fpatchable-function-entry=5"])?;
+        let xray = ["-fxray-instrument", "-fxray-instruction-threshold=1", "-fnoxray-link-deps"];
+        let sleds =
+            if Build::Sleds.is_there() { build("unmodified-sleds", CLANG, &xray)? } else { PathBuf::new() };
+        Ok(Programs { bare, nops, sleds })
     }
 
-    fn path(&self, room: bool) -> &Path {
-        if room { &self.room } else { &self.bare }
+    fn path(&self, build: Build) -> &Path {
+        match build {
+            Build::Nothing => &self.bare,
+            Build::Nops => &self.nops,
+            Build::Sleds => &self.sleds,
+        }
     }
 }
 

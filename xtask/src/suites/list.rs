@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-pub(super) const ALL: [Suite; 9] = [
+pub(super) const ALL: [Suite; 10] = [
     Suite {
         name: "bash",
         needs: &[("/bin/bash", "apt-get install bash")],
@@ -41,6 +41,19 @@ pub(super) const ALL: [Suite; 9] = [
         tests: lua,
         // What is random, and how long it took.
         compared: |line| ["time:", "random", "short-circuit"].iter().all(|word| !line.contains(word)),
+    },
+    Suite {
+        name: "nginx",
+        needs: &[
+            ("/usr/sbin/nginx", "apt-get install nginx"),
+            ("/usr/bin/wrk", "apt-get install wrk"),
+            ("/usr/bin/curl", "apt-get install curl"),
+        ],
+        commands: Vec::new,
+        flags: "",
+        // Under load, its processes are attached to and left again in turn, and what it answers is compared.
+        tests: |_| Ok(vec![Test { name: "answers".to_owned(), script: include_str!("nginx.sh").to_owned() }]),
+        compared: |_| true,
     },
     Suite {
         name: "postgres",
