@@ -1,0 +1,85 @@
+# How an event is stored.
+
+# Stores an event for the thread in r11. Falls through when done; else jumps to `slow` with rcx = what was reserved.
+# The epoch is compared after the reservation: only then is the order of this event among the thread's others fixed, and a
+# match proves that the last EPOCH word in front of it is this event's own.
+.macro tap_store clock mcount fix parent slow
+    .if \clock == 1
+    771:
+        .if \parent; mov ecx, 12; .else; mov ecx, 4; .endif
+        xadd qword ptr [r11], rcx
+        lea edx, [rcx - {data}]
+        movzx edx, dx
+        cmp edx, {room}
+        jae \slow
+        .if \parent    # three words inside one block: what crosses a block's time words is left to the slow path
+            lea edx, [rcx - 8]
+            and edx, 63
+            cmp edx, 44
+            ja \slow
+            tap_load_parent \mcount \parent
+            mov eax, edx
+            shl eax, 5
+            or eax, {parent_code}
+            mov dword ptr [rcx + 4], eax
+            shr rdx, 27
+            shl edx, 5
+            or edx, {parent_high_code}
+            mov dword ptr [rcx + 8], edx
+        .else
+            test cl, 0x38
+            jz 772f
+        .endif
+        mov rdx, rcx
+        tap_code \mcount \fix
+        mov dword ptr [rdx], ecx
+        .ifeq \parent
+            jmp 774f
+        772:    # the first two words of a block take the time
+            rdtsc
+            test cl, 4
+            jnz 773f
+            cmp eax, 1
+            adc eax, 0
+            mov dword ptr [rcx], eax
+            jmp 771b
+        773:
+            cmp eax, dword ptr [rcx - 4]    # the low half wrapped in between
+            sbb edx, 0
+            or edx, 0x80000000
+            mov dword ptr [rcx], edx
+            jmp 771b
+        774:
+        .endif
+    .else
+        tap_clock \clock
+        tap_code \mcount \fix
+        shl rax, 32
+        or rax, rcx
+        .if \parent; mov ecx, 16; .else; mov ecx, 8; .endif
+        xadd qword ptr [r11], rcx
+        cmp edx, dword ptr [r11 + {epoch}]
+        jne \slow
+        lea edx, [rcx - {data}]
+        movzx edx, dx
+        cmp edx, {room}
+        jae \slow
+        .if \parent
+            tap_load_parent \mcount \parent
+            shl rdx, 5
+            or rdx, {parent_code}
+            mov qword ptr [rcx + 8], rdx
+        .endif
+        mov qword ptr [rcx], rax
+    .endif
+.endm
+
+# The slow way: eax = low half of the event, rdx = caller, rcx = what was reserved. al = 1 if it was recorded.
+.macro tap_slow mcount fix shim=calltap_record_shim
+    mov r11, rcx
+    tap_code \mcount \fix
+    mov eax, ecx
+    mov rcx, r11
+    call \shim
+    test al, al
+.endm

@@ -1,0 +1,104 @@
+# Hooks of functions whose exits are rewritten.
+
+# The entry of a function whose exits are rewritten.
+.macro tap_enter name clock event profile parent fix tailfix
+    tap_begin \name 0 5f
+    tap_slot rdx 0
+    tap_has_mirror
+    jne 6f
+1:
+    .if \event
+        mov ecx, 0
+        tap_state 7f
+        tap_store \clock 0 \fix \parent 7f
+    .endif
+3:    # recorded: the call is marked
+    tap_slot rdx 0
+    btc rdx, {mirror_bit}
+    mov rax, qword ptr [rsp + 40]
+    mov qword ptr [rdx], rax
+    .if \profile
+    31:
+        tap_profile_entry \clock 0 33f
+    32:
+    .endif
+9:
+    .cfi_remember_state
+    tap_restore
+    ret
+    .cfi_restore_state
+5:    # entered by a jump from a function whose return address is aside, and which returns for both
+    tap_jumped_to \clock 0 \event \profile \parent \tailfix
+    jmp 9b
+6:    # no mirror here yet
+    tap_code 0 \fix
+    mov eax, ecx
+    call calltap_mirror_shim
+    test al, al
+    jnz 1b
+    jmp 9b
+    tap_entry_slow 0 \event \profile \fix \tailfix 1
+    .cfi_endproc
+.endm
+
+# This call is not recorded: what may be left of one that never returned is no mark of it. (Anything else there may be a return address that was put aside.)
+.macro tap_unmark
+    tap_slot rdx 0
+    tap_has_mirror
+    jne 991f
+    btc rdx, {mirror_bit}
+    mov rax, qword ptr [rsp + 40]
+    cmp qword ptr [rdx], rax
+    jne 991f
+    mov qword ptr [rdx], 0
+991:
+.endm
+
+# It is left, if its entry was recorded: through one of its exits, before the instruction that leaves it. rdx = the mirror of its slot.
+.macro tap_is_marked otherwise
+    tap_slot rdx 2
+    tap_has_mirror
+    jne \otherwise
+    btc rdx, {mirror_bit}
+    mov rax, qword ptr [rsp + 40]
+    sub rax, {since_entry}
+    cmp qword ptr [rdx], rax
+    jne \otherwise
+.endm
+
+.macro tap_leave name clock event profile
+    .balign 64
+\name:
+    .cfi_startproc
+    .cfi_def_cfa rsp, 24
+    tap_save
+    tap_is_marked 9f
+    mov qword ptr [rdx], 0
+    .if \profile && \clock != 3
+    31:
+        tap_profile_exit \clock 2 33f
+    32:
+    .endif
+    .if \event
+        mov ecx, 0
+        tap_state 7f
+        tap_store \clock 2 {left} 0 7f
+    .endif
+9:
+    .cfi_remember_state
+    tap_restore
+    ret
+    .cfi_restore_state
+    .if \event
+    7:
+        tap_slow 2 {left}
+        jmp 9b
+    .endif
+    .if \profile && \clock != 3
+    33:
+        tap_profile_slow 1
+        jnz 31b
+        jmp 32b
+    .endif
+    .cfi_endproc
+.endm

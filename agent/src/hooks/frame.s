@@ -1,0 +1,74 @@
+# What every hook does first and last, and where things are meanwhile.
+
+# The frame a hook builds:      0 flags  8 r11  16 rdx  24 rcx  32 rax  40 return into the stub  48 = S (call-through)
+.macro tap_save
+    push rax; .cfi_adjust_cfa_offset 8
+    push rcx; .cfi_adjust_cfa_offset 8
+    push rdx; .cfi_adjust_cfa_offset 8
+    push r11; .cfi_adjust_cfa_offset 8
+    lahf
+    seto al
+    push rax; .cfi_adjust_cfa_offset 8
+.endm
+
+.macro tap_restore
+    pop rax; .cfi_adjust_cfa_offset -8
+    add al, 127    # sets OF again if it was set
+    sahf
+    pop r11; .cfi_adjust_cfa_offset -8
+    pop rdx; .cfi_adjust_cfa_offset -8
+    pop rcx; .cfi_adjust_cfa_offset -8
+    pop rax; .cfi_adjust_cfa_offset -8
+.endm
+
+# The address of S, by kind of site (2: where a function is left, one call deeper).
+.macro tap_slot reg mcount
+    .if \mcount == 1; lea \reg, [rbp + 8]; .elseif \mcount == 2; lea \reg, [rsp + 56]; .else; lea \reg, [rsp + 48]; .endif
+.endm
+
+.macro tap_load_slot reg mcount
+    .if \mcount; mov \reg, qword ptr [rbp + 8]; .else; mov \reg, qword ptr [rsp + 48]; .endif
+.endm
+
+# ZF = 1 if there is a mirror of the slot in rdx. Changes rax and r11.
+.macro tap_has_mirror
+    mov rax, rdx
+    shr rax, {granule}
+    lea r11, [rip + calltap_mirror]
+    cmp byte ptr [r11 + rax], 1
+.endm
+
+# rdx = the return address in the caller: in S, or (2: entered by a jump) in the mirror.
+.macro tap_load_parent mcount parent
+    .if \parent == 1
+        tap_load_slot rdx \mcount
+    .else
+        tap_slot rdx \mcount
+        btc rdx, {mirror_bit}
+        mov rdx, qword ptr [rdx]
+    .endif
+.endm
+
+# ecx = low half of the event: return address in the stub, tag, and the difference to the code wanted.
+.macro tap_code mcount fix
+    tap_slot ecx \mcount
+    shl ecx, 22
+    xor ecx, dword ptr [rsp + 40]
+    .if \fix; xor ecx, \fix; .endif
+.endm
+
+# edx:eax = the clock, in whatever way the clock needs. Changes ecx for `counter`, so it comes before the code.
+.macro tap_clock clock
+    .if \clock == 0; rdtsc; .endif
+    .if \clock == 2
+        mov rax, qword ptr [rip + {control}]
+        mov rax, qword ptr [rax + {tick}]
+        mov rdx, rax; shr rdx, 32
+    .endif
+    .if \clock == 3
+        mov rdx, qword ptr [rip + {control}]
+        mov eax, 1
+        lock xadd qword ptr [rdx + {counter}], rax
+        mov rdx, rax; shr rdx, 32
+    .endif
+.endm

@@ -1,0 +1,113 @@
+# Hooks of functions that may have little room on their stack.
+
+# function and profile, on a stack that has room for this hook but not for Rust. Nothing replaces a
+# return address there, so there are no times.
+.macro tap_small name clock event profile
+    .balign 64
+\name:
+    .cfi_startproc
+    .cfi_def_cfa rsp, 16
+    tap_save
+    .if \event
+        mov ecx, 0
+        tap_state 7f
+        tap_store \clock 0 1 1 7f
+    .endif
+3:
+    .if \profile
+        tap_profile_record 33f
+        inc qword ptr [r11 + {hits}]
+    .endif
+9:
+    .cfi_remember_state
+    tap_restore
+    ret
+    .cfi_restore_state
+    .if \event
+    7:
+        tap_load_slot rdx 0
+        tap_slow 0 1 calltap_small_record_shim
+        jmp 3b
+    .endif
+    .if \profile
+    33:
+        tap_profile_slow 0 calltap_small_profile_shim
+        jnz 3b
+        jmp 9b
+    .endif
+    .cfi_endproc
+.endm
+
+# What Rust is called through, on a stack of ours. Signals are blocked meanwhile: their handlers would find a stack pointer
+# that they do not know, and one that runs on the alternate stack would be overwritten by the next, as
+# the kernel sees by the stack pointer that it is in use.
+.macro tap_small_shim name function
+    .balign 16
+\name:
+    .cfi_startproc
+    push rbp; .cfi_def_cfa_offset 16; .cfi_offset rbp, -16
+    mov rbp, rsp; .cfi_def_cfa_register rbp
+    push rdi; push rsi; push r8; push r9; push r10
+    pushfq
+    cld
+    push rcx
+    push rax    # for the signals that are blocked now
+    mov r8d, eax
+    mov r9, rdx
+    mov eax, {sigprocmask}
+    mov edi, 2    # SIG_SETMASK
+    lea rsi, [rip + calltap_all_signals]
+    mov rdx, rsp
+    mov r10d, 8
+    syscall
+    mov rdi, qword ptr [rip + {private}]
+    add rdi, {stacks}
+    mov rsi, rsp    # (Others begin elsewhere.)
+    shr rsi, 11
+2:
+    inc esi
+    and esi, {stacks_mask}
+    mov eax, 1
+    xchg byte ptr [rdi + rsi], al
+    test al, al
+    jz 3f
+    pause
+    jmp 2b
+3:
+    lea rax, [rsi + 1]
+    shl rax, {stack_shift}
+    lea rax, [rdi + rax + {stack_memory}]
+    mov rdx, qword ptr [rsp + 8]
+    xchg rsp, rax
+    push rax
+    lea rax, [rdi + rsi]
+    push rax
+    sub rsp, 256
+    tap_vectors movups_out
+    mov edi, r8d
+    mov rsi, r9
+    call \function
+    tap_vectors movups_in
+    add rsp, 256
+    pop rdx
+    pop rsp
+    mov byte ptr [rdx], 0
+    mov r8d, eax
+    mov eax, {sigprocmask}
+    mov edi, 2
+    mov rsi, rsp
+    xor edx, edx
+    mov r10d, 8
+    syscall
+    mov eax, r8d
+    lea rsp, [rsp + 16]
+    popfq
+    pop r10; pop r9; pop r8; pop rsi; pop rdi
+    pop rbp; .cfi_def_cfa rsp, 8
+    ret
+    .cfi_endproc
+.endm
+
+.section .rodata.calltap_all_signals,"a"
+.balign 8
+calltap_all_signals: .quad -1

@@ -1,0 +1,23 @@
+# The stub region: twice its size, so that an aligned half can be chosen. One rule covers every stub, by the offset of the pc:
+# at 5 and 11: rsp = S+8, return address in mirror[S];  at 13 and 18: rsp = S-8;  elsewhere: rsp = S (or the site's own call), return address in [rsp].
+# CFA = rsp + 1 keeps it different from the CFA of the body's frame, which libgcc's phase 2 compares.
+.section .calltap.stubs,"ax",@nobits
+.globl calltap_stub
+.type calltap_stub, @function
+calltap_stub:
+    .cfi_startproc
+    .cfi_def_cfa rsp, 1
+# flag = ((rip & 31) == 5) | ((rip & 31) == 11)
+# deep = ((rip & 31) == 13) | ((rip & 31) == 18)
+# rsp = rsp + 8 - 8*flag + 8*deep
+    .cfi_escape 0x16, 0x07, 30, 0x77, 8, 0x80, 0, 0x4f, 0x1a, 0x12, 0x35, 0x29, 0x16, 0x3b, 0x29, 0x21, 0x33, 0x24, 0x1c, 0x80, 0, 0x4f, 0x1a, 0x12, 0x3d, 0x29, 0x16, 0x42, 0x29, 0x21, 0x33, 0x24, 0x22
+# RA at flag ? (rsp - 8) ^ 1<<44 : rsp + 8*deep
+    .cfi_escape 0x10, 0x10, 45, 0x80, 0, 0x4f, 0x1a, 0x12, 0x35, 0x29, 0x16, 0x3b, 0x29, 0x21, 0x28, 19, 0, 0x77, 0, 0x80, 0, 0x4f, 0x1a, 0x12, 0x3d, 0x29, 0x16, 0x42, 0x29, 0x21, 0x33, 0x24, 0x22, 0x2f, 12, 0, 0x77, 0x78, 0x0e, 0,0,0,0,0,0x10,0,0, 0x27
+    .skip 2 * {region}
+    .cfi_endproc
+.size calltap_stub, . - calltap_stub
+.section .calltap.mirror,"a",@nobits
+.globl calltap_mirror
+.hidden calltap_mirror
+calltap_mirror: .skip {mirror_size}
+.text
