@@ -7,9 +7,9 @@ use crate::journal::Entry;
 use crate::maps::Region;
 use crate::modules::Mapped;
 use crate::news::{NewSite, NewSites, News};
-use crate::stubs::{Added, HopRange, Stubs};
+use crate::stubs::{Added, Displaced, HopRange, Stubs};
 use crate::text::ProcessText;
-use calltap_patch::{Avma, Bias, Change, Demand, Fate, Site, State, Text, Wanted, calls_out, copy_room};
+use calltap_patch::{Avma, Bias, Change, Demand, Fate, Site, State, Text, Wanted, calls_out};
 use calltap_sites::types::Types;
 use calltap_sites::{Binary, Function, Hook, Returns, SiteForm, SiteKind, Svma};
 use calltap_trace::{Captured, Module, Record};
@@ -462,22 +462,8 @@ impl Loaded {
         let process = self.record.process;
         let inode = self.mapped.file.1;
         let copies = new.iter().map(|new| {
-            let leaves = |known: &[u8]| if new.wanted.returns() { known.len() } else { 0 };
-            let (at_entry, elsewhere) = match &binary.functions[new.function].returns {
-                Returns::Exits { at_entry, elsewhere } => (leaves(at_entry), &elsewhere[..]),
-                Returns::Stub(_) => (0, &[][..]),
-            };
-            let entry = match self.form(new.function) {
-                Some(
-                    SiteForm::Prologue { old, .. }
-                    | SiteForm::Beside { old, .. }
-                    | SiteForm::Checked { old, .. }
-                    | SiteForm::Trap { old, .. },
-                ) => copy_room(old, at_entry),
-                _ => 0,
-            };
-            let elsewhere = elsewhere.iter().filter(|_| new.wanted.returns());
-            entry + elsewhere.map(|exit| copy_room(&exit.old, exit.leaves.len())).sum::<usize>()
+            let returns = &binary.functions[new.function].returns;
+            self.form(new.function).map_or(0, |form| Displaced::new(form, returns, new.wanted).room())
         });
         let room = (new.len(), copies.sum());
         let mut batch = match stubs.begin(process, range, room, regions, &mut self.hops) {

@@ -6,8 +6,8 @@ use crate::news::News;
 use crate::programs::Programs;
 use crate::shm::Shared;
 use calltap_abi::stub;
-use calltap_patch::{Agent, Avma, Bias, Leaves, Site, Wanted, reaches};
-use calltap_sites::{Returns, SiteForm};
+use calltap_patch::{Agent, Avma, Bias, Leaves, Site, Wanted, copy_room, reaches};
+use calltap_sites::{Exit, Returns, SiteForm, Svma};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -189,6 +189,40 @@ impl<'a> Stubs<'a> {
     }
 }
 
+/// What of a function is run elsewhere while it is traced.
+pub struct Displaced<'a> {
+    /// At its entry: where that stands, and its bytes.
+    entry: Option<(Svma, &'a [u8])>,
+    /// Offsets of the instructions there that leave the function.
+    leaves: &'a [u8],
+    /// Its exits elsewhere.
+    exits: &'a [Exit],
+}
+
+impl<'a> Displaced<'a> {
+    /// Of a function that is patched so, where this is wanted.
+    pub fn new(form: &'a SiteForm, returns: &'a Returns, wanted: Wanted) -> Displaced<'a> {
+        let entry = match form {
+            SiteForm::Prologue { at, old }
+            | SiteForm::Beside { at, old, .. }
+            | SiteForm::Checked { at, old }
+            | SiteForm::Trap { at, old } => Some((*at, &old[..])),
+            SiteForm::Entry { .. } | SiteForm::Prefix { .. } | SiteForm::AfterPrologue { .. } => None,
+        };
+        let (leaves, exits) = match returns {
+            Returns::Exits { at_entry, elsewhere } if wanted.returns() => (&at_entry[..], &elsewhere[..]),
+            _ => Default::default(),
+        };
+        Displaced { entry, leaves, exits }
+    }
+
+    /// Bytes to set aside for the copies.
+    pub fn room(&self) -> usize {
+        let entry = self.entry.map_or(0, |(_, old)| copy_room(old, self.leaves.len()));
+        entry + self.exits.iter().map(|exit| copy_room(&exit.old, exit.leaves.len())).sum::<usize>()
+    }
+}
+
 /// A stub for a site.
 pub struct Added {
     /// Its number.
@@ -221,20 +255,16 @@ impl Batch<'_, '_> {
         let site = bias.apply(form.address());
         let at = self.owner.agent.stub(id);
         let call = Avma(at.0 + stub::LEAVE as u64);
-        let (at_entry, elsewhere) = match returns {
-            Returns::Exits { at_entry, elsewhere } if wanted.returns() => (&at_entry[..], &elsewhere[..]),
-            _ => Default::default(),
-        };
-        let mut copy = match form {
-            SiteForm::Prologue { at, old }
-            | SiteForm::Beside { at, old, .. }
-            | SiteForm::Trap { at, old } => {
-                Some(self.copy(old, Leaves { offsets: at_entry, call }, bias.apply(*at))?)
+        let displaced = Displaced::new(form, returns, wanted);
+        let is_checked = matches!(form, SiteForm::Checked { .. });
+        let mut copy = match displaced.entry.filter(|_| !is_checked) {
+            Some((at, old)) => {
+                Some(self.copy(old, Leaves { offsets: displaced.leaves, call }, bias.apply(at))?)
             }
-            _ => None,
+            None => None,
         };
-        let mut exits = Vec::with_capacity(elsewhere.len());
-        for exit in elsewhere {
+        let mut exits = Vec::with_capacity(displaced.exits.len());
+        for exit in displaced.exits {
             let leaves = Leaves { offsets: &exit.leaves, call };
             exits.push((Site::exit(exit, bias)?, self.copy(&exit.old, leaves, bias.apply(exit.at))?));
         }
@@ -245,9 +275,9 @@ impl Batch<'_, '_> {
         let jumps = !matches!(form, SiteForm::Trap { .. });
         let mut target =
             if self.near || !jumps { entry } else { self.put(&calltap_patch::hop_bytes(entry))? };
-        if let SiteForm::Checked { at, old } = form {
+        if let Some((at, old)) = displaced.entry.filter(|_| is_checked) {
             // It is run in front of the stub.
-            let (leaves, from) = (Leaves { offsets: &[], call }, bias.apply(*at));
+            let (leaves, from) = (Leaves { offsets: &[], call }, bias.apply(at));
             let code = calltap_patch::copy_before(old, leaves, from, self.place()?, target).ok()?;
             target = self.put(&code)?;
             copy = Some(target);
