@@ -21,7 +21,8 @@ pub fn grammar() -> clap::Command {
 }
 
 fn command(from: &Command) -> clap::Command {
-    let mut command = clap::Command::new(from.name).about(from.about).args(from.flags.iter().map(flag));
+    let mut command =
+        clap::Command::new(from.name).about(from.about).args(from.flags.iter().copied().flatten().map(flag));
     if !from.details.is_empty() {
         command = command.after_long_help(from.details);
     }
@@ -152,7 +153,7 @@ mod tests {
                 command.name
             );
             assert!(script.contains(command.name), "{} in the completions", command.name);
-            for flag in command.flags {
+            for flag in command.flags.iter().copied().flatten() {
                 assert!(script.contains(&format!("--{}", flag.long)), "--{} in the completions", flag.long);
             }
         }

@@ -75,6 +75,8 @@ pub fn table(bench: &Bench) -> Result<String> {
         .to_owned();
     let added: Vec<f64> = costs.iter().map(|costs| median(costs.clone()) - alone).collect();
     for ((_, _, name), added_here) in there.iter().zip(&added).skip(1) {
+        // (Less than nothing is noise.)
+        let added_here = added_here.max(0.0);
         writeln!(text, "| {name} | {added_here:.1} | {:.2} |", added_here / added[1])?;
     }
     writeln!(

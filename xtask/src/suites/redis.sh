@@ -3,7 +3,7 @@ server=$!
 until redis-cli -p 17011 ping > pong 2>&1; do kill -0 $server || exit 3; sleep 0.1; done
 if [ -n "$CALLTAP" ]; then
     while kill -0 $server 2> /dev/null; do
-        $CALLTAP record -q -F '*' --max-overhead none --duration 300ms -o /dev/null -p $server
+        $CALLTAP record -q -F '*' --max-overhead none --duration 300ms -o /dev/null -p $server && echo visited
     done > visits.log 2>&1 &
     visits=$!
 fi

@@ -1,0 +1,150 @@
+//! Flags that several commands have.
+
+use super::{Flag, Operand, Takes, choice, many, or, switch, value};
+
+pub const INPUT: Flag = or(value("input", Some('i'), "FILE", "The trace to read."), "./calltap.data");
+pub const OUTPUT: Flag = value("output", Some('o'), "FILE", "Write there instead of to standard output.");
+pub const LINKER_NAMES: Flag =
+    switch("linker-names", None, "Show symbols as the linker knows them, not demangled.");
+pub const THREAD: Flag = value("thread", None, "TID", "Only this thread (its kernel thread id).");
+pub const FUNCTION: Flag = many(value("function", Some('F'), "GLOB", "Only functions that match."));
+
+pub const FILTER: Flag =
+    many(value("filter", Some('F'), "GLOB", "Trace only functions that match (for every tracer)."));
+pub const NOTRACE: Flag = many(value(
+    "notrace",
+    Some('N'),
+    "GLOB",
+    "Do not trace functions that match (for every tracer); wins over filters.",
+));
+pub const TRACER: Flag = many(value(
+    "tracer",
+    None,
+    "NAME[:GLOB,...]",
+    "A tracer and its own filter: function (entry and caller), function_graph (entry, return, duration; the default), or profile (calls and times are summed up in the program, no events; see 'calltap stat').",
+));
+pub const ARGUMENTS: Flag = many(value(
+    "arguments",
+    Some('A'),
+    "FUNCTION[@ITEM,...]",
+    "Read arguments of its calls, as in 'open@arg1/s,arg2/x32' or 'send@req->size'; without items all that debugging information knows (docs/arguments.md).",
+));
+pub const RESULTS: Flag =
+    many(value("results", Some('R'), "FUNCTION[@retval/FORM]", "Read what it returns."));
+pub const IF: Flag = many(value(
+    "if",
+    None,
+    "[FUNCTION@]CONDITION",
+    "Record only calls for which it holds, as in 'write@arg3 > 4096'; conditions are joined by &&.",
+));
+pub const LATER: Flag = switch(
+    "later",
+    None,
+    "Accept globs that match nothing at the start: libraries opened later may have the functions.",
+);
+pub const PID: Flag = value("pid", Some('p'), "PID", "The process.");
+
+pub const INTERVAL: Flag = or(value("interval", None, "TIME", "From one look to the next (ms, s)."), "1s");
+
+pub const MAX_OVERHEAD: Flag = or(
+    value(
+        "max-overhead",
+        None,
+        "PERCENT",
+        "Switch off what is called most, so that tracing costs no more than this of the process's own time (none: no limit).",
+    ),
+    "5%",
+);
+
+pub const BUFFER_SIZE: Flag = or(
+    value(
+        "buffer-size",
+        None,
+        "SIZE",
+        "Ring memory for all threads together, at most (bytes, or with K, M, G).",
+    ),
+    "256M",
+);
+
+/// Of those who keep what is newest in the process.
+pub const KEPT_SIZE: Flag = or(
+    value(
+        "buffer-size",
+        None,
+        "SIZE",
+        "Ring memory in the process for all threads together (bytes, or with K, M, G).",
+    ),
+    "64M",
+);
+
+pub const PATCH_MODE: Flag = choice(
+    value(
+        "patch-mode",
+        None,
+        "MODE",
+        "How code that may be running is changed: live, while everything runs; jmp3f, the same through the short jump of 2008; breakpoint, the same through breakpoints and a handler of SIGTRAP in the program, which can never be as safe (whoever comes to block or take over SIGTRAP meanwhile is killed); stop_machine, while all threads are stopped (also where the kernel has no membarrier); before-start, before it runs (with -- PROGRAM, where it is so anyway).",
+    ),
+    &["live", "jmp3f", "breakpoint", "stop_machine", "before-start"],
+    "live",
+);
+
+pub const ALLOW_INT3: Flag = switch(
+    "allow-int3",
+    None,
+    "Trace also those functions that have no room for a jump, by breakpoints that stay: each call costs a signal, a microsecond or more, and a program that blocks or takes over SIGTRAP later is killed when it calls one (docs/safety.md).",
+);
+
+pub const DISCOVERY: Flag = choice(
+    value(
+        "discovery",
+        None,
+        "WHEN",
+        "When calls to mcount and __fentry__ are found that no list in the file names: at-load, by decoding it; first-call, when they are made, by a recorder in the place of mcount whose finds are converted once a second (also in code made at run time; see ftraced_enabled of 'calltap put').",
+    ),
+    &["at-load", "first-call"],
+    "at-load",
+);
+
+pub const PATCH_LOG: Flag = value(
+    "patch-log",
+    None,
+    "FILE",
+    "Write down every change of code, for 'calltap audit'. (Large: some hundred bytes per function and change.)",
+);
+
+/// Of the answers: a recording, and no default.
+pub const TRACE: Flag = value("input", Some('i'), "FILE", "A trace that was recorded before.");
+pub const ANSWER_PID: Flag = value("pid", Some('p'), "PID", "A running process; it is left as it was.");
+pub const ANSWER_DURATION: Flag =
+    value("duration", None, "TIME", "With -p: for how long (us, ms, s); else until Ctrl-C, or its end.");
+pub const ANSWER_OVERHEAD: Flag = or(
+    value(
+        "max-overhead",
+        None,
+        "PERCENT",
+        "With -p: switch off what is called most, so that tracing costs no more than this of the process's own time (none: no limit).",
+    ),
+    "5%",
+);
+pub const ANSWER_JSON: Flag = switch("json", None, "The answer as JSON.");
+
+/// What all questions have in common: whom they are asked, and how they are answered,
+pub const ASKED: &[Flag] = &[ANSWER_PID, TRACE, OUTPUT, ANSWER_JSON, ANSWER_DURATION];
+/// and how a process is traced for them.
+pub const ASKING: &[Flag] = &[NOTRACE, LATER, BUFFER_SIZE, PATCH_MODE, ALLOW_INT3, PATCH_LOG, LINKER_NAMES];
+/// How a process is traced while somebody looks.
+pub const LOOKING: &[Flag] =
+    &[FILTER, NOTRACE, LATER, PATCH_MODE, ALLOW_INT3, PATCH_LOG, INTERVAL, MAX_OVERHEAD, BUFFER_SIZE];
+
+pub const FUNCTIONS: Option<Operand> = Some(Operand {
+    name: "FUNCTION",
+    takes: Takes::ManyAndProgram,
+    optional: false,
+    help: "Functions, as globs.",
+});
+pub const SHOWN: Option<Operand> = Some(Operand {
+    name: "TRACE",
+    takes: Takes::One,
+    optional: true,
+    help: "The trace to show (./calltap.data).",
+});
