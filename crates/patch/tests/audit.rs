@@ -2,7 +2,7 @@
 
 use calltap_patch::log::Entry;
 use calltap_patch::{Audit, Avma, Bias, Change, Demand, Site, State, Text, Transition, carry_out};
-use calltap_sites::{SiteForm, Svma};
+use calltap_sites::{Exit, SiteForm, Svma};
 
 const BASE: u64 = 0x1000;
 const ON: State = State::On(Avma(0x9000));
@@ -70,7 +70,16 @@ fn sites() -> Vec<Site> {
             entry_old: vec![0x90, 0x90],
         },
     ];
-    forms.iter().map(|form| Site::new(form, Bias(0)).expect("a site")).collect()
+    let exit = |n: u64, old: &[u8]| {
+        let exit = Exit { at: at(n), old: old.to_vec(), leaves: vec![0], is_sled: true };
+        Site::exit(&exit, Bias(0))
+    };
+    let sleds = [
+        exit(4, &[0xEB, 9, 0x66, 0x0F, 0x1F, 0x84, 0, 0, 2, 0, 0]),
+        exit(5, &[0xC3, 0x2E, 0x66, 0x0F, 0x1F, 0x84, 0, 0, 2, 0, 0]),
+    ];
+    let room = forms.iter().map(|form| Site::new(form, Bias(0)));
+    room.chain(sleds).map(|site| site.expect("a site")).collect()
 }
 
 /// A log of batches that dress, switch on, and switch off all sites.
@@ -106,7 +115,7 @@ fn log_of(sites: &[Site], ways: &[(State, State, Demand)], transition: Transitio
 fn what_is_done_to_code_is_as_the_protocol_has_it() {
     let audit = Audit::of(log());
     assert_eq!(audit.faults, []);
-    assert_eq!((audit.batches, audit.cut_short, audit.changes), (12, 0, 48));
+    assert_eq!((audit.batches, audit.cut_short, audit.changes), (12, 0, 72));
     assert!(audit.refused > 0 && audit.writes > 6 && audit.syncs == audit.writes, "{audit:?}");
 }
 
