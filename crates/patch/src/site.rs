@@ -399,17 +399,15 @@ impl Site {
             return if same { Demand::Nothing } else { Demand::NobodyRuns };
         }
         let dressing = if from == State::Original { self.dressing } else { Demand::Nothing };
-        let undressing =
-            match (from, to) {
-                (_, State::Ready | State::On(_)) => Demand::Nothing,
-                // Behind A9 threads come inside, after step 0.
-                (State::On(_), State::Original)
-                    if matches!(self.kind, Kind::Jump | Kind::Call | Kind::Sled) =>
-                {
-                    if self.undressing == Demand::Nothing { Demand::Nothing } else { Demand::NobodyRuns }
-                }
-                (_, State::Original) => self.undressing,
-            };
+        let has_a9 = matches!(self.kind, Kind::Jump | Kind::Call | Kind::Sled);
+        let undressing = match (from, to) {
+            (_, State::Ready | State::On(_)) => Demand::Nothing,
+            // Behind A9 threads come inside, after step 0.
+            (State::On(_), State::Original) if has_a9 && self.undressing != Demand::Nothing => {
+                Demand::NobodyRuns
+            }
+            (_, State::Original) => self.undressing,
+        };
         dressing.max(undressing)
     }
 

@@ -8,7 +8,7 @@ use super::image::Image;
 use super::nops::{self, hex, skip_endbr};
 use crate::{Exit, Function, Returns, SiteForm, Svma};
 
-/// What functions the map is in.
+/// The section of the map.
 const MAP: &[u8] = b"xray_instr_map";
 /// Bytes of a record, and where in it is what.
 const RECORD: usize = 32;
