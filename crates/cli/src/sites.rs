@@ -5,7 +5,7 @@ use crate::output::Output;
 use anyhow::{Context, Result, bail};
 use calltap_analysis::demangle;
 use calltap_session::missing_names;
-use calltap_sites::{Binary, Function, Inlined, Returns, SiteForm, SiteKind};
+use calltap_sites::{Binary, Function, Inlined, Returns, SiteForm};
 use serde::Serialize;
 use std::fs;
 use std::io::Write;
@@ -115,7 +115,7 @@ fn returns(function: &Function) -> String {
 
 fn exits_reason(function: &Function) -> &str {
     match &function.returns {
-        Returns::Stub(reason) if function.kind == SiteKind::Prologue => reason,
+        Returns::Stub(reason) => reason,
         _ => "",
     }
 }

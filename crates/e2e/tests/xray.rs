@@ -72,6 +72,17 @@ fn rust_programs_with_panics_and_backtraces() {
     }
 }
 
+// The sled in front of a conditional jump is run by whoever stays, too, and may have the jump's flags to keep.
+#[test]
+fn functions_with_sleds_where_they_are_not_always_left() {
+    let Some(program) = program("exits.c", &["-Os"]) else { return };
+    let listed = calltap_run(&["sites", &program.path.display().to_string()]).stdout;
+    let said = "return stub: it is not always left behind XRay's sled";
+    assert!(listed.lines().any(|line| line.contains(" xray ") && line.contains(said)), "{listed}");
+    // (What is on demand has no room.)
+    assert!(listed.lines().filter(|line| line.contains("if a filter names it")).count() < 9, "{listed}");
+}
+
 // Two tracers cannot have one place; who comes second says so, and leaves it alone.
 #[test]
 fn what_xray_s_own_library_has_taken_is_left_to_it() {

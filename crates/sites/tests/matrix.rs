@@ -308,6 +308,16 @@ fn sleds_of_xray_at_entries_and_exits() {
             assert_eq!(found("never"), "", "{command}");
         }
     }
+    // Where functions have odd addresses, sleds have not.
+    let small_code = source.replace("if (a > 2) return leaf(a); return 3;", "return leaf(a) + 3;");
+    for flags in ["", "-fcf-protection"] {
+        let built = build(&format!("clang-16 -Os {flags} {XRAY}"), "c", &small_code);
+        let binary = built.read();
+        let behind = |function: &Function| function.form.as_ref().map(|form| form.address().0 & 1);
+        let odd = binary.functions.iter().filter(|f| f.kind == SiteKind::Xray && f.address.0 & 1 == 1);
+        assert!(odd.clone().count() > 0 && odd.clone().all(|function| behind(function) == Some(0)));
+        compare_sleds(&built.path, &binary);
+    }
     // Small functions have none, unless told so.
     let small = "-fxray-instrument -fnoxray-link-deps";
     check(&format!("clang-16 -O2 {small}"), "c", C, OFF);

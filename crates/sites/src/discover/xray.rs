@@ -22,6 +22,7 @@ const SLED: u64 = 11;
 /// A jump over the rest of it.
 const JUMP: [u8; 2] = [0xEB, 9];
 const RET: u8 = 0xC3;
+const NOP: u8 = 0x90;
 
 /// Where a function's sleds are.
 #[derive(Default)]
@@ -81,7 +82,10 @@ pub(super) fn read(
 /// The site at the entry of a function, or why there is none.
 pub(super) fn entry(image: &Image<'_>, function: u64, sleds: &Sleds) -> Result<SiteForm, String> {
     let at = sleds.entry.ok_or("XRay has no sled at its entry")?;
-    if at != function && at != skip_endbr(image, function) {
+    let first = skip_endbr(image, function);
+    // LLVM gives sleds even addresses, functions need not have any (-Os).
+    let is_aligned = at == first.wrapping_add(1) && image.bytes(first, 1) == Some(&[NOP]);
+    if at != function && at != first && !is_aligned {
         return Err(format!("XRay's sled at {at:#x} is not at its entry"));
     }
     Ok(SiteForm::Entry { at: Svma(at), old: jump(image, at)?.to_vec() })
