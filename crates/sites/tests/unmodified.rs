@@ -17,7 +17,7 @@ fn unwound(code: &str) -> String {
 /// Functions of these instructions, one right behind the other.
 fn functions(all: &[(&str, &str)]) -> String {
     let function = |(name, code): &(&str, &str)| {
-        format!(".type {name}, @function\n{name}: {code}\n.size {name}, . - {name}\n")
+        format!(".globl {name}\n.type {name}, @function\n{name}: {code}\n.size {name}, . - {name}\n")
     };
     let code: String = all.iter().map(function).collect();
     format!("__asm__(R\"(.text\n{code})\"); int main(void) {{ return 0; }}")
@@ -261,6 +261,30 @@ fn without_unwinding_information_the_return_address_is_left_alone() {
     assert!(moves.contains("no unwinding information says where its return address is"), "{moves}");
     let leaves = find(&binary, "leaves");
     assert!(matches!(leaves.returns, Returns::Exits { .. }), "{}", describe(leaves));
+}
+
+// As node, chromium and java do, whose functions are called by code that they have made.
+#[test]
+fn virtual_machines_find_no_return_address_but_their_own() {
+    for (text, reason) in [
+        ("CEntry_Return1_ArgvOnStack", "V8 may look up its return address"),
+        ("gHotSpotVMStructs", "HotSpot may look up its return address"),
+        ("CEntry", "prologue+0"),
+    ] {
+        let left = unwound("xor %eax, %eax; inc %eax; jz 1f; inc %eax; 1: ret");
+        let whole = unwound("xor %eax, %eax; inc %eax; inc %eax; ret");
+        let functions = functions(&[("left", &left), ("whole", &whole), ("behind", "nop; ret")]);
+        let built = build(
+            "gcc -O2 -no-pie -s -rdynamic",
+            "c",
+            &format!("const char *mark = \"{text}\"; {functions}"),
+        );
+        let mut binary = built.read();
+        find_prologues(&built.data(), &mut binary, false).expect("a program");
+        let found = describe(find(&binary, "left"));
+        assert!(found.contains(reason), "{text}: {found}");
+        assert!(describe(find(&binary, "whole")).contains("prologue+0"), "{text}");
+    }
 }
 
 #[test]

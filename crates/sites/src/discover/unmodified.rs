@@ -15,6 +15,7 @@ use super::frames;
 use super::functions;
 use super::go;
 use super::image::Image;
+use super::machines;
 use super::names;
 use super::nops::{self, skip_endbr};
 use super::pointers;
@@ -127,10 +128,11 @@ impl Finder<'_, '_> {
     }
 
     /// Finds out how returns are seen. A function that looks at its own return address is not traced if another one had to be there; nor is one of which the file's unwinding
-    /// information says nothing: no compiler has made it, and it may well move its return address, or have it looked up (as virtual machines do with their builtin code).
+    /// information says nothing: no compiler has made it, and it may well move its return address. And none of a virtual machine's that looks up return addresses is.
     fn find_exits(&self, functions: &mut [Function]) {
         let exits = Exits::new(self.image, &self.branches, &self.rows, functions, &self.frames);
         let found: Vec<(Returns, Option<SiteForm>)> = (0..functions.len()).map(|n| exits.find(n)).collect();
+        let machine = machines::inside(self.image);
         let own = |function: &&mut Function| {
             matches!(
                 function.form,
@@ -145,7 +147,8 @@ impl Finder<'_, '_> {
             let is_unwound = self.frames.is_empty() || self.frames.contains_key(&address);
             let refused = user
                 .map(|pc| format!("its own return address is looked at (at {pc:#x})"))
-                .or_else(|| (!is_unwound).then(|| UNKNOWN.to_owned()));
+                .or_else(|| (!is_unwound).then(|| UNKNOWN.to_owned()))
+                .or_else(|| machine.map(|name| format!("{name} may look up its return address")));
             if let (Returns::Stub(_), Some(reason)) = (&returns, refused) {
                 (function.kind, function.form, function.on_demand) = (SiteKind::None, None, false);
                 function.reason = reason;
