@@ -45,12 +45,17 @@ __attribute__((noinline, optimize("no-omit-frame-pointer", "no-optimize-sibling-
     return found;
 }
 
-// A function whose jump through a register may lead anywhere, for all that is known of it: its return address is replaced. It ends by jumping to one whose
-// exits are rewritten.
+// A function with no room for a jump where it is left: its return address is replaced. It ends by jumping to one whose exits are rewritten.
 TRACED int landed(int n) { HIT(landed); return n + 1; }
 int leaps(int n, int odd);
-__asm__(".text; .type leaps, @function; leaps: test %esi, %esi; jnz 1f; add $1, %edi; jmp landed; 1: lea landed(%rip), %rax; jmp *%rax;"
-        ".size leaps, . - leaps");
+__asm__(".text; .type leaps, @function; leaps: .cfi_startproc; lea landed(%rip), %rax; test %esi, %esi; js 2f; jnz 1f; add $1, %edi; jmp landed; "
+        "1: jmp *%rax; 2: ret; .cfi_endproc; .size leaps, . - leaps");
+
+// As the builtin functions of virtual machines: nothing tells of their stack, and they take their arguments away with the return address.
+int passes(int n, long more);
+__asm__(".text; .type passes, @function; passes: push %rsi; call takes; ret; .size passes, . - passes; "
+        ".type takes, @function; takes: mov %edi, %eax; nop; nop; jmp 2f; 1: pop %rcx; pop %rdx; add %edx, %eax; jmp *%rcx; 2: jmp 1b;"
+        ".size takes, . - takes");
 
 // Left without a return, at the same place of the stack again and again.
 static jmp_buf back;
@@ -59,7 +64,7 @@ TRACED int thrown(int n) { HIT(thrown); if (n & 1) longjmp(back, n); return n; }
 int main(void) {
     long sum = 0;
     for (int i = 0; i < 3000; i++) {
-        sum += many(i % 9, i) + perhaps(i % 5 - 2) + leaps(i, i % 2);
+        sum += many(i % 9, i) + perhaps(i % 5 - 2) + leaps(i, i % 2) + passes(i, 3);
         if (setjmp(back) == 0) sum += thrown(i);
         else sum += 1000;
     }

@@ -10,6 +10,7 @@ mod go;
 pub(crate) mod image;
 mod landing;
 mod lookup;
+mod machines;
 mod names;
 mod nops;
 mod pclntab;

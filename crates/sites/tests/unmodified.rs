@@ -5,10 +5,19 @@ mod support;
 use calltap_sites::{Returns, SiteForm, SiteKind, find_prologues, inlined};
 use support::{build, describe, find};
 
+/// As a compiler would have made it: unwinding information says that the return address is far away, once the first instruction has been run.
+fn unwound(code: &str) -> String {
+    if code.contains(".cfi_startproc") || code.starts_with('.') {
+        return code.to_owned();
+    }
+    let (first, rest) = code.split_once("; ").unwrap_or((code, ""));
+    format!(".cfi_startproc; {first}; .cfi_def_cfa_offset 512; {rest}; .cfi_endproc")
+}
+
 /// Functions of these instructions, one right behind the other.
 fn functions(all: &[(&str, &str)]) -> String {
     let function = |(name, code): &(&str, &str)| {
-        format!(".type {name}, @function\n{name}: {code}\n.size {name}, . - {name}\n")
+        format!(".globl {name}\n.type {name}, @function\n{name}: {code}\n.size {name}, . - {name}\n")
     };
     let code: String = all.iter().map(function).collect();
     format!("__asm__(R\"(.text\n{code})\"); int main(void) {{ return 0; }}")
@@ -19,7 +28,8 @@ fn check(name: &str, code: &str, expected: &str) {
 }
 
 fn check_allowing(int3: bool, name: &str, code: &str, expected: &str) {
-    let source = functions(&[("before", "ret"), (name, code), ("behind", "nop; nop; nop; nop; nop; ret")]);
+    let source =
+        functions(&[("before", "ret"), (name, &unwound(code)), ("behind", "nop; nop; nop; nop; nop; ret")]);
     let built = build("gcc -O2 -no-pie", "c", &source);
     let mut binary = built.read();
     find_prologues(&built.data(), &mut binary, int3).expect("a program");
@@ -78,6 +88,7 @@ fn one_byte_gives_way_where_there_is_no_room_for_a_jump() {
 fn padding_in_front_takes_the_jump_where_the_beginning_has_no_room() {
     let joined = "mov %rdi, %rax; 1: cmp $32, %rdx; ja 1b; ret";
     let near = |name: &str, gap: &str, code: &str| {
+        let code = unwound(code);
         let function =
             format!("ret; .skip {gap}; .type {name}, @function; {name}: {code}; .size {name}, . - {name}");
         let mut lines = functions(&[("early", &function), ("behind", "nop; nop; nop; nop; nop; ret")]);
@@ -92,9 +103,10 @@ fn padding_in_front_takes_the_jump_where_the_beginning_has_no_room() {
     let marked = format!("endbr64; {joined}");
     assert_eq!(near("marked", "15, 0xcc", &marked), "prologue beside-5 ccccccccccf30f1efa entry+4 4889f8");
     // Whoever is in front runs on through the padding.
+    let unwound = unwound(joined);
     let run_on = |padding: &str| {
         let function = format!(
-            "cmp %rdx, %rcx; jb early; 2: {padding}; .type falls, @function; falls: {joined}; .size falls, . - falls"
+            "cmp %rdx, %rcx; jb early; 2: {padding}; .type falls, @function; falls: {unwound}; .size falls, . - falls"
         );
         let lines =
             functions(&[("early", &function)]).replace(".size early, . - early", ".size early, 2b - early");
@@ -132,7 +144,9 @@ fn exits_among(name: &str, all: &[(&str, &str)]) -> String {
 }
 
 fn exits_of(compiler: &str, name: &str, all: &[(&str, &str)]) -> String {
-    let built = build(compiler, "c", &functions(all));
+    let codes: Vec<String> = all.iter().map(|(_, code)| unwound(code)).collect();
+    let all: Vec<(&str, &str)> = all.iter().zip(&codes).map(|((name, _), code)| (*name, &code[..])).collect();
+    let built = build(compiler, "c", &functions(&all));
     let mut binary = built.read();
     find_prologues(&built.data(), &mut binary, false).expect("a program");
     let function = find(&binary, name);
@@ -193,9 +207,7 @@ fn where_something_lands_nothing_gives_way() {
             assert!(found.contains("no room for a jump"), "{compiler}: {code}: {found}");
         }
     }
-    // Nobody knows where this leads, unless the stack says that it stays.
-    let nobody = format!("{ENTERS}; jmp *%rdi; pop %r15; pop %rbp; ret");
-    assert!(exits("nobody", &nobody).contains("nobody knows where its jump"), "{}", exits("nobody", &nobody));
+    // (The stack says that this jump stays.)
     let stays = "push %rbx; .cfi_adjust_cfa_offset 8; mov %rsi, %rax; push %r12; .cfi_adjust_cfa_offset 8; jmp *(%rax,%rdi,8)";
     let unknown = format!(".cfi_startproc; {stays}; inc %eax; pop %r12; pop %rbx; ret; .cfi_endproc");
     assert!(exits("unknown", &unknown).contains("no room for a jump"), "{}", exits("unknown", &unknown));
@@ -233,6 +245,45 @@ fn whoever_looks_at_the_return_address_keeps_it() {
             "{name}: {}",
             find(&binary, name).reason
         );
+    }
+}
+
+// As the builtin functions of virtual machines, which move their return addresses, and look up those of others.
+#[test]
+fn without_unwinding_information_the_return_address_is_left_alone() {
+    let moves =
+        "xor %eax, %eax; inc %eax; jmp 2f; 1: pop %rcx; push %rsi; push %rcx; jmp *%rdi; 2: inc %edi; jmp 1b";
+    let leaves = "xor %eax, %eax; inc %eax; jmp 2f; 1: ret; .skip 4, 0xcc; 2: pop %rcx; push %rcx; xor %eax, %eax; ret";
+    let built = build("gcc -O2 -no-pie", "c", &functions(&[("moves", moves), ("leaves", leaves)]));
+    let mut binary = built.read();
+    find_prologues(&built.data(), &mut binary, true).expect("a program");
+    let moves = describe(find(&binary, "moves"));
+    assert!(moves.contains("no unwinding information says where its return address is"), "{moves}");
+    let leaves = find(&binary, "leaves");
+    assert!(matches!(leaves.returns, Returns::Exits { .. }), "{}", describe(leaves));
+}
+
+// As node, chromium and java do, whose functions are called by code that they have made.
+#[test]
+fn virtual_machines_find_no_return_address_but_their_own() {
+    for (text, reason) in [
+        ("CEntry_Return1_ArgvOnStack", "V8 may look up its return address"),
+        ("gHotSpotVMStructs", "HotSpot may look up its return address"),
+        ("CEntry", "prologue+0"),
+    ] {
+        let left = unwound("xor %eax, %eax; inc %eax; jz 1f; inc %eax; 1: ret");
+        let whole = unwound("xor %eax, %eax; inc %eax; inc %eax; ret");
+        let functions = functions(&[("left", &left), ("whole", &whole), ("behind", "nop; ret")]);
+        let built = build(
+            "gcc -O2 -no-pie -s -rdynamic",
+            "c",
+            &format!("const char *mark = \"{text}\"; {functions}"),
+        );
+        let mut binary = built.read();
+        find_prologues(&built.data(), &mut binary, false).expect("a program");
+        let found = describe(find(&binary, "left"));
+        assert!(found.contains(reason), "{text}: {found}");
+        assert!(describe(find(&binary, "whole")).contains("prologue+0"), "{text}");
     }
 }
 

@@ -15,6 +15,7 @@ use super::frames;
 use super::functions;
 use super::go;
 use super::image::Image;
+use super::machines;
 use super::names;
 use super::nops::{self, skip_endbr};
 use super::pointers;
@@ -31,6 +32,8 @@ const FARTHEST: usize = 10;
 const LONGEST: u64 = 15;
 /// Behind the reason why there is no jump, where there could be a breakpoint.
 const WITH_INT3: &str = "; --allow-int3 would trace it";
+/// Why a function that needs a return stub has none.
+const UNKNOWN: &str = "no unwinding information says where its return address is";
 /// A write to code is whole within a page, should the writer be killed.
 pub(super) const PAGE: u64 = 4096;
 
@@ -124,10 +127,12 @@ impl Finder<'_, '_> {
         }
     }
 
-    /// Finds out how returns are seen. A function that looks at its own return address is not traced if another one had to be there.
+    /// Finds out how returns are seen. A function that looks at its own return address is not traced if another one had to be there; nor is one of which the file's unwinding
+    /// information says nothing: no compiler has made it, and it may well move its return address. And none of a virtual machine's that looks up return addresses is.
     fn find_exits(&self, functions: &mut [Function]) {
         let exits = Exits::new(self.image, &self.branches, &self.rows, functions, &self.frames);
         let found: Vec<(Returns, Option<SiteForm>)> = (0..functions.len()).map(|n| exits.find(n)).collect();
+        let machine = machines::inside(self.image);
         let own = |function: &&mut Function| {
             matches!(
                 function.form,
@@ -137,10 +142,16 @@ impl Finder<'_, '_> {
         for (function, (returns, form)) in
             functions.iter_mut().zip(found).filter(|(function, _)| own(function))
         {
-            let user = self.rows.users.get(&function.address.0);
-            if let (Returns::Stub(_), Some(pc)) = (&returns, user) {
+            let address = function.address.0;
+            let user = self.rows.users.get(&address);
+            let is_unwound = self.frames.is_empty() || self.frames.contains_key(&address);
+            let refused = user
+                .map(|pc| format!("its own return address is looked at (at {pc:#x})"))
+                .or_else(|| (!is_unwound).then(|| UNKNOWN.to_owned()))
+                .or_else(|| machine.map(|name| format!("{name} may look up its return address")));
+            if let (Returns::Stub(_), Some(reason)) = (&returns, refused) {
                 (function.kind, function.form, function.on_demand) = (SiteKind::None, None, false);
-                function.reason = format!("its own return address is looked at (at {pc:#x})");
+                function.reason = reason;
                 continue;
             }
             function.returns = returns;
