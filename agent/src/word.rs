@@ -51,18 +51,33 @@ pub fn offset() -> u64 {
 #[cfg(feature = "placed")]
 pub static OWNER_AT: AtomicU64 = AtomicU64::new(0);
 
-/// The thread's id, as far as its library knows it.
+/// The thread's id, as far as its library knows it; else 0.
 #[cfg(feature = "placed")]
-fn own_id() -> u32 {
+fn library_id() -> u32 {
     let id: u32;
     // SAFETY: reads four bytes of this thread's control block: the recorder has looked at that place before it let the session be joined.
     unsafe {
         asm!("mov {0:e}, dword ptr fs:[{1}]", out(reg) id, in(reg) OWNER_AT.load(Relaxed),
              options(nostack, readonly, preserves_flags));
     }
-    // (A thread of Go's runtime that has only begun: its hooks take the slow way until the runtime has asked
-    // for it, too.)
-    if id == 0 { sys::tid() } else { id }
+    id
+}
+
+#[cfg(feature = "placed")]
+fn own_id() -> u32 {
+    // (A thread of Go's runtime that has only begun, one of musl's at its end: its hooks take the slow way.)
+    match library_id() {
+        0 => sys::tid(),
+        id => id,
+    }
+}
+
+/// Do hooks find the calling thread's state, once it has one?
+pub fn is_found() -> bool {
+    #[cfg(feature = "placed")]
+    return library_id() != 0;
+    #[cfg(not(feature = "placed"))]
+    true
 }
 
 /// What the calling thread's word is.

@@ -1,6 +1,8 @@
 //! Attaching to threads that wait: no wait ends early, none for ever.
 
 use calltap_e2e::*;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -67,4 +69,22 @@ fn ignored_signals_end_no_wait() {
 #[ignore = "long: a window of some instructions is left in which the signal's end of the wait is lost"]
 fn pause_ends_when_its_signal_comes() {
     resident("pause", 6, Tolerate { changes: &["SigBlk"], refusals: true });
+}
+
+// Old return addresses stay in frames that are never left; what counts is which calls are open.
+#[test]
+fn what_the_dynamic_linker_has_left_on_a_stack_keeps_nobody_from_attaching() {
+    for build in installed(BUILDS) {
+        let program = compile(build, &["leftover.c"], &[]);
+        let mut child = Command::new(&program.path).stdout(Stdio::piped()).spawn().expect("the program");
+        let mut line = String::new();
+        let output = child.stdout.take().expect("its output");
+        BufReader::new(output).read_line(&mut line).expect("a line");
+        let run =
+            calltap_run(&["record", "-p", &child.id().to_string(), "--duration", "20ms", "-o", "/dev/null"]);
+        let runs = child.try_wait().expect("our own child").is_none();
+        child.kill().expect("our own child");
+        child.wait().expect("our own child");
+        assert!(runs && run.status.success(), "{}: {}", program.name, run.stderr);
+    }
 }

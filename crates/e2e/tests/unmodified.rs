@@ -35,6 +35,19 @@ fn threads_end_in_every_way() {
     every("threads.c", &[&["short"], &["exit"], &["cancel"], &["keys"]], Expect::default());
 }
 
+// (musl takes a thread's id away before its last functions have run.)
+#[test]
+fn calls_are_summed_up_until_a_thread_has_ended() {
+    for build in installed(BARE_PLACED) {
+        let program = compile(build, &["threads.c"], &[]);
+        for arguments in [&["exit"][..], &["short"]] {
+            let expect = Expect { arguments, ..Expect::default() };
+            let recording = record(&program, &["--tracer", "profile"], &expect);
+            assert!(recording.run.status.success(), "{}: {}", program.name, recording.run.stderr);
+        }
+    }
+}
+
 #[test]
 fn signals_are_handled_as_untraced() {
     every("signals.c", &[&["plain"], &["nested"]], Expect { may_lose: true, ..Expect::default() });

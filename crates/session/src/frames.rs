@@ -11,8 +11,10 @@ use crate::proc;
 use crate::target::{Symbols, is_libc};
 use crate::text::ProcessText;
 use crate::threads::Held;
+use crate::unwind::Unwinder;
 use calltap_abi::{profile, stub};
 use calltap_patch::{Avma, Text};
+use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -169,6 +171,9 @@ pub struct Guards {
     syscall: Option<(u64, u64)>,
     /// All there is.
     code: Vec<(u64, u64)>,
+    /// Of this process; its unwinding information, if it was needed.
+    pid: u32,
+    unwinder: OnceCell<Unwinder>,
 }
 
 /// All of the C library's allocator lies between these.
@@ -249,14 +254,22 @@ impl Guards {
         let linker = text_of(regions, |name| name.starts_with("ld-linux") || name.starts_with("ld-2"));
         let libc = text_of(regions, is_libc);
         allocator.sort();
-        Guards { linker, allocator, libc, syscall, code: text_of(regions, |_| true) }
+        let code = text_of(regions, |_| true);
+        Guards { linker, allocator, libc, syscall, code, pid, unwinder: OnceCell::new() }
     }
 
     /// What a stopped thread is in the middle of, if so.
     pub fn inside(&self, thread: &Held, text: &mut ProcessText, regions: &[Region]) -> Option<&'static str> {
         let stack = read_stack(thread, text, regions);
+        // What the words say may be left over from long ago, in a frame that stays: then it matters which calls are open, if that can be told.
+        let open = || {
+            let unwinder = self.unwinder.get_or_init(|| Unwinder::new(self.pid, regions));
+            unwinder.frames(thread, &stack)
+        };
         let at = |ranges: &[(u64, u64)]| {
-            find(ranges, thread.regs.rip) || words(&stack).any(|word| find(ranges, word))
+            let may_be = || words(&stack).any(|word| find(ranges, word));
+            let is = || open().is_none_or(|open| open.iter().any(|at| find(ranges, *at)));
+            find(ranges, thread.regs.rip) || may_be() && is()
         };
         let rip = thread.regs.rip;
         let calls = |all: &[u64]| thread.system_call.is_some_and(|call| all.contains(&call));

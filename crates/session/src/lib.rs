@@ -56,6 +56,7 @@ mod text;
 mod threads;
 mod trace_file;
 mod tracee;
+mod unwind;
 mod visit;
 mod watch;
 
