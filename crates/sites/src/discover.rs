@@ -22,6 +22,7 @@ mod prologue;
 mod records;
 mod resolvers;
 mod return_address;
+mod stack_depth;
 mod symbols;
 mod unmodified;
 mod xray;

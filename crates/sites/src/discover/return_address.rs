@@ -2,15 +2,15 @@
 //!
 //! Functions look at their own: setjmp, which keeps it, dlsym, which asks who calls. While their return is traced by a stub, another address is in its place.
 //!
-//! Where it is, the unwinding information says for every instruction. Without it, what is pushed and popped is followed as far as nothing returns there.
+//! (Of functions of which it says nothing, see `stack_depth.rs`.)
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use gimli::{
     BaseAddresses, CfaRule, CieOrFde, EhFrame, EhFrameHdr, LittleEndian, Pointer, UnwindContext,
     UnwindSection, X86_64,
 };
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 use object::elf;
 
 use super::image::Image;
@@ -23,6 +23,8 @@ pub(super) struct Rows {
     pub users: BTreeMap<u64, u64>,
     /// Where the stack is as at a function's entry, in order: first address and the one behind.
     bare: Vec<(u64, u64)>,
+    /// Jumps of functions of which nothing says it, where it is so, too.
+    pub handed: BTreeSet<u64>,
     /// Where exceptions land.
     pub landings: Vec<u64>,
     /// Functions of which that is not known.
@@ -33,7 +35,7 @@ impl Rows {
     /// Is the stack there as at a function's entry, as far as something says so?
     pub fn is_bare(&self, address: u64) -> bool {
         let after = self.bare.partition_point(|(start, _)| *start <= address);
-        after.checked_sub(1).is_some_and(|n| address < self.bare[n].1)
+        after.checked_sub(1).is_some_and(|n| address < self.bare[n].1) || self.handed.contains(&address)
     }
 }
 
@@ -87,34 +89,6 @@ fn read(image: &Image<'_>, found: &mut Rows) {
     }
 }
 
-/// The first instruction that does it of a function without unwinding information.
-pub(super) fn used_from(image: &Image<'_>, start: u64, size: u64) -> Option<u64> {
-    let mut slot = Slot { register: Register::RSP, offset: 0 };
-    let code = image.tail(start, if size == 0 { SEARCHED } else { size.min(SEARCHED) });
-    let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
-    for instruction in decoder.iter() {
-        if slot.is_used(&instruction) {
-            return Some(instruction.ip());
-        }
-        let goes_on =
-            matches!(instruction.flow_control(), FlowControl::Next | FlowControl::ConditionalBranch);
-        let moves_otherwise =
-            !instruction.is_stack_instruction() && instruction.op0_register() == Register::RSP;
-        let moved = match instruction.mnemonic() {
-            Mnemonic::Sub if moves_otherwise => instruction.try_immediate(1).map_or(0, |by| by as i64),
-            Mnemonic::Add if moves_otherwise => {
-                instruction.try_immediate(1).map_or(0, |by| (by as i64).wrapping_neg())
-            }
-            _ if moves_otherwise => return None,
-            _ => -i64::from(instruction.stack_pointer_increment()),
-        };
-        slot.offset = slot.offset.checked_add(moved).filter(|offset| goes_on && *offset >= 0)?;
-    }
-    None
-}
-
-/// How far without unwinding information.
-const SEARCHED: u64 = 256;
 /// Bytes of one function's exception table.
 const LONGEST_LSDA: u64 = 1 << 20;
 
@@ -131,22 +105,32 @@ fn frames<'d>(image: &Image<'d>) -> Option<(u64, &'d [u8])> {
 }
 
 /// Where the return address is.
-struct Slot {
-    register: Register,
-    offset: i64,
+pub(super) struct Slot {
+    pub register: Register,
+    pub offset: i64,
 }
 
 impl Slot {
-    fn is_used(&self, instruction: &Instruction) -> bool {
+    /// Is what is there used?
+    pub fn is_used(&self, instruction: &Instruction) -> bool {
         // (An address one behind a function's variables is that of the slot, too.)
-        let has_memory = (0..instruction.op_count()).any(|n| instruction.op_kind(n) == OpKind::Memory);
-        let reads = has_memory
-            && instruction.memory_base() == self.register
-            && instruction.memory_index() == Register::None
-            && instruction.memory_displacement64() as i64 == self.offset
-            && instruction.mnemonic() != Mnemonic::Lea;
+        let reads = self.is_named(instruction) && instruction.mnemonic() != Mnemonic::Lea;
         let pops =
             instruction.mnemonic() == Mnemonic::Pop && self.register == Register::RSP && self.offset == 0;
         reads || pops
+    }
+
+    /// Is its address taken?
+    pub fn is_taken(&self, instruction: &Instruction) -> bool {
+        self.is_named(instruction)
+            && instruction.mnemonic() == Mnemonic::Lea
+            && instruction.op0_register() != Register::RSP
+    }
+
+    fn is_named(&self, instruction: &Instruction) -> bool {
+        (0..instruction.op_count()).any(|n| instruction.op_kind(n) == OpKind::Memory)
+            && instruction.memory_base() == self.register
+            && instruction.memory_index() == Register::None
+            && instruction.memory_displacement64() as i64 == self.offset
     }
 }

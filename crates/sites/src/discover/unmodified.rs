@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::ops::Range;
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 use object::LittleEndian as Le;
@@ -20,6 +21,7 @@ use super::names;
 use super::nops::{self, skip_endbr};
 use super::pointers;
 use super::return_address::{self, Rows};
+use super::stack_depth::{self, Finding};
 use crate::{Binary, Error, Function, Returns, SiteForm, SiteKind, Svma};
 
 /// Bytes of the jump.
@@ -32,8 +34,6 @@ const FARTHEST: usize = 10;
 const LONGEST: u64 = 15;
 /// Behind the reason why there is no jump, where there could be a breakpoint.
 const WITH_INT3: &str = "; --allow-int3 would trace it";
-/// Why a function that needs a return stub has none.
-const UNKNOWN: &str = "no unwinding information says where its return address is";
 /// A write to code is whole within a page, should the writer be killed.
 pub(super) const PAGE: u64 = 4096;
 
@@ -67,10 +67,11 @@ pub fn find_prologues(data: &[u8], binary: &mut Binary, int3: bool) -> Result<()
             .map(|frame| (frame.address, frame.called))
             .collect(),
         rows,
+        lost: BTreeMap::new(),
         entry: image.header.e_entry.get(Le),
         image: &image,
     };
-    finder.find_users(&binary.functions, &sites);
+    finder.find_users(&binary.functions, &sites, &code_of_go);
     let nexts = starts.iter().skip(1).copied().chain([u64::MAX]);
     for (n, (site, next)) in sites.iter().zip(nexts).enumerate() {
         let (before, rest) = binary.functions.split_at_mut(n);
@@ -102,33 +103,59 @@ struct Finder<'a, 'd> {
     /// By address: are they entered by calls?
     frames: BTreeMap<u64, bool>,
     rows: Rows,
+    /// Functions of which nobody knows where their return address is, and from which instruction on.
+    lost: BTreeMap<u64, u64>,
     entry: u64,
 }
 
+/// Where a function ends, at the latest where the next one begins.
+fn end(function: &Function, next: u64) -> u64 {
+    if function.size == 0 { next } else { next.min(function.address.0.saturating_add(function.size)) }
+}
+
 impl Finder<'_, '_> {
-    /// The functions that look at their own return address, or jump to one that does.
-    fn find_users(&mut self, functions: &[Function], sites: &[u64]) {
-        let users = &mut self.rows.users;
-        for function in functions.iter().filter(|function| !self.frames.contains_key(&function.address.0)) {
+    /// The functions that look at their own return address, or may move it, or jump to one that does. Where a file has no unwinding information at all, compilers have made its
+    /// functions like any other's.
+    fn find_users(&mut self, functions: &[Function], sites: &[u64], code_of_go: &Range<u64>) {
+        let is_start =
+            |at: u64| functions.binary_search_by_key(&Svma(at), |function| function.address).is_ok();
+        for (n, function) in functions.iter().enumerate() {
             let start = function.address.0;
-            users.extend(return_address::used_from(self.image, start, function.size).map(|at| (start, at)));
-        }
-        let mut open: Vec<u64> = users.keys().copied().collect();
-        while let Some(user) = open.pop() {
-            let Ok(n) = functions.binary_search_by_key(&Svma(user), |function| function.address) else {
+            let is_known = self.frames.contains_key(&start) || code_of_go.contains(&start);
+            if is_known || functions::is_part(function) {
                 continue;
-            };
-            for function in self.branches.from(user, sites[n] - user + 1) {
-                if let Entry::Vacant(new) = users.entry(function) {
-                    new.insert(user);
-                    open.push(function);
+            }
+            let next = functions.get(n + 1).map_or(u64::MAX, |next| next.address.0);
+            match stack_depth::follow(self.image, start, end(function, next), is_start) {
+                Finding::Touched(pc) => drop(self.rows.users.insert(start, pc)),
+                Finding::Lost(pc) if !self.frames.is_empty() => drop(self.lost.insert(start, pc)),
+                Finding::Handed(jumps) => {
+                    if !self.frames.is_empty() {
+                        self.lost.extend(jumps.first().map(|pc| (start, *pc)));
+                    }
+                    self.rows.handed.extend(jumps);
+                }
+                Finding::Lost(_) | Finding::Untouched => {}
+            }
+        }
+        for found in [&mut self.rows.users, &mut self.lost] {
+            let mut open: Vec<u64> = found.keys().copied().collect();
+            while let Some(user) = open.pop() {
+                let Ok(n) = functions.binary_search_by_key(&Svma(user), |function| function.address) else {
+                    continue;
+                };
+                for function in self.branches.from(user, sites[n] - user + 1) {
+                    if let Entry::Vacant(new) = found.entry(function) {
+                        new.insert(user);
+                        open.push(function);
+                    }
                 }
             }
         }
     }
 
-    /// Finds out how returns are seen. A function that looks at its own return address is not traced if another one had to be there; nor is one of which the file's unwinding
-    /// information says nothing: no compiler has made it, and it may well move its return address. And none of a virtual machine's that looks up return addresses is.
+    /// Finds out how returns are seen. A function that looks at its own return address is not traced if another one had to be there; nor is one that may move it. And none of a
+    /// virtual machine's that looks up return addresses is.
     fn find_exits(&self, functions: &mut [Function]) {
         let exits = Exits::new(self.image, &self.branches, &self.rows, functions, &self.frames);
         let found: Vec<(Returns, Option<SiteForm>)> = (0..functions.len()).map(|n| exits.find(n)).collect();
@@ -144,10 +171,10 @@ impl Finder<'_, '_> {
         {
             let address = function.address.0;
             let user = self.rows.users.get(&address);
-            let is_unwound = self.frames.is_empty() || self.frames.contains_key(&address);
+            let lost = self.lost.get(&address);
             let refused = user
                 .map(|pc| format!("its own return address is looked at (at {pc:#x})"))
-                .or_else(|| (!is_unwound).then(|| UNKNOWN.to_owned()))
+                .or_else(|| lost.map(|pc| format!("it may move its return address (at {pc:#x})")))
                 .or_else(|| machine.map(|name| format!("{name} may look up its return address")));
             if let (Returns::Stub(_), Some(reason)) = (&returns, refused) {
                 (function.kind, function.form, function.on_demand) = (SiteKind::None, None, false);
@@ -174,7 +201,7 @@ impl Finder<'_, '_> {
         if self.frames.get(&address) == Some(&false) {
             return Err("entered with something else on the stack than a return address".to_owned());
         }
-        let end = if function.size == 0 { next } else { next.min(address.saturating_add(function.size)) };
+        let end = end(function, next);
         let whole = || {
             let old = self.displaced(at, end, next)?;
             if at % PAGE > PAGE - JUMP {

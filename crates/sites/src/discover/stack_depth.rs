@@ -1,0 +1,218 @@
+//! Where the return address is in functions of which no unwinding information says it: hand-written ones, and those of libraries built without.
+//!
+//! Every way through the function is followed, with how deep the stack is. A proof that nothing touches the return address is as good as unwinding information; without one,
+//! it stays where it is. (Virtual machines' builtin functions move theirs, to put arguments in between.)
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use iced_x86::{
+    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, InstructionInfoOptions,
+    Mnemonic, OpAccess, OpKind, Register,
+};
+
+use super::image::Image;
+use super::plt;
+use super::return_address::Slot;
+
+/// The most instructions of one function that are followed.
+const MOST: usize = 1 << 14;
+
+/// What is found about a function's return address.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Finding {
+    /// No instruction of the function touches it.
+    Untouched,
+    /// Nor here, but these jumps leave it to whoever they lead to, through a pointer.
+    Handed(Vec<u64>),
+    /// The instruction there does.
+    Touched(u64),
+    /// From the instruction there on, nobody knows where it is.
+    Lost(u64),
+}
+
+/// Follows the code between `start` and `end`. `is_start`: does a function begin there, to which this one may leave its return address?
+pub(super) fn follow(image: &Image<'_>, start: u64, end: u64, is_start: impl Fn(u64) -> bool) -> Finding {
+    let code = image.tail(start, end.saturating_sub(start));
+    let range = (start, start + code.len() as u64);
+    let mut walk = Walk {
+        decoder: Decoder::with_ip(64, code, start, DecoderOptions::NONE),
+        factory: InstructionInfoFactory::new(),
+        range,
+        seen: BTreeMap::new(),
+        open: Vec::new(),
+        handed: BTreeSet::new(),
+        lost: None,
+    };
+    walk.go_on(start, Stack { depth: 0, frame: None });
+    for _ in 0..MOST {
+        let Some(at) = walk.open.pop() else {
+            return match walk.lost {
+                Some(at) => Finding::Lost(at),
+                None if walk.handed.is_empty() => Finding::Untouched,
+                None => Finding::Handed(walk.handed.into_iter().collect()),
+            };
+        };
+        match walk.step(image, at, &is_start) {
+            Ok(()) => {}
+            Err(Trouble::Touched) => return Finding::Touched(at),
+            Err(Trouble::Lost) => drop(walk.lost.get_or_insert(at)),
+        }
+    }
+    Finding::Lost(start)
+}
+
+/// How far above the stack pointer the return address is, in bytes; and above the frame pointer, where that is one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Stack {
+    depth: i64,
+    frame: Option<i64>,
+}
+
+enum Trouble {
+    Touched,
+    Lost,
+}
+
+struct Walk<'a> {
+    decoder: Decoder<'a>,
+    factory: InstructionInfoFactory,
+    range: (u64, u64),
+    /// What the stack is in front of each instruction.
+    seen: BTreeMap<u64, Stack>,
+    /// Those not followed yet.
+    open: Vec<u64>,
+    /// Jumps through pointers while the stack is as at the entry.
+    handed: BTreeSet<u64>,
+    /// Where the first way was lost: another one may still touch it.
+    lost: Option<u64>,
+}
+
+impl Walk<'_> {
+    /// Somebody comes to an instruction.
+    fn go_on(&mut self, at: u64, stack: Stack) {
+        let known = self.seen.get(&at).copied();
+        let both = match known {
+            None => stack,
+            Some(known) if known.depth != stack.depth => {
+                self.lost.get_or_insert(at);
+                return;
+            }
+            Some(known) => Stack { frame: known.frame.filter(|_| known.frame == stack.frame), ..known },
+        };
+        if known != Some(both) {
+            self.seen.insert(at, both);
+            self.open.push(at);
+        }
+    }
+
+    fn step(&mut self, image: &Image<'_>, at: u64, is_start: &impl Fn(u64) -> bool) -> Result<(), Trouble> {
+        let stack = *self.seen.get(&at).ok_or(Trouble::Lost)?;
+        self.decoder.set_position((at - self.range.0) as usize).map_err(|_| Trouble::Lost)?;
+        self.decoder.set_ip(at);
+        if !self.decoder.can_decode() {
+            return Err(Trouble::Lost);
+        }
+        let instruction = self.decoder.decode();
+        let after = self.after(&instruction, stack)?;
+        let depth = after.depth;
+        let next = instruction.next_ip();
+        let (start, end) = self.range;
+        let target = match instruction.op0_kind() {
+            OpKind::NearBranch64 => Some(instruction.near_branch_target()),
+            _ => None,
+        };
+        let leaves = |target: u64| match depth == 0 && (is_start(target) || plt::is_stub(image, target)) {
+            true => Ok(()),
+            false => Err(Trouble::Lost),
+        };
+        match (instruction.flow_control(), target) {
+            // (A program cannot go on behind it.)
+            _ if instruction.mnemonic() == Mnemonic::Hlt => {}
+            (FlowControl::Next | FlowControl::Interrupt, _) => self.go_on(next, after),
+            (FlowControl::Call, Some(target)) if target != start && (start..end).contains(&target) => {
+                return Err(Trouble::Lost);
+            }
+            // (What a function ends with never returns.)
+            (FlowControl::Call | FlowControl::IndirectCall, _) if next == end => {}
+            (FlowControl::Call | FlowControl::IndirectCall, _) => self.go_on(next, after),
+            (FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch, Some(target)) => {
+                if instruction.flow_control() == FlowControl::ConditionalBranch {
+                    self.go_on(next, after);
+                }
+                match (start..end).contains(&target) {
+                    true => self.go_on(target, after),
+                    false => leaves(target)?,
+                }
+            }
+            (FlowControl::IndirectBranch, _) if depth == 0 => {
+                if !instruction.is_ip_rel_memory_operand() {
+                    self.handed.insert(at);
+                }
+            }
+            (FlowControl::Return, _) if depth == 0 => {}
+            (FlowControl::Exception, _) => {}
+            _ => return Err(Trouble::Lost),
+        }
+        Ok(())
+    }
+
+    /// The stack behind an instruction.
+    fn after(&mut self, instruction: &Instruction, stack: Stack) -> Result<Stack, Trouble> {
+        let Stack { depth, frame } = stack;
+        let slots = [(Register::RSP, Some(depth)), (Register::RBP, frame)];
+        let slots =
+            slots.into_iter().filter_map(|(register, offset)| Some(Slot { register, offset: offset? }));
+        if slots.into_iter().any(|slot| slot.is_used(instruction) || slot.is_taken(instruction)) {
+            return Err(Trouble::Touched);
+        }
+        let operands = (instruction.op0_register(), instruction.op1_register());
+        let immediate = || instruction.try_immediate(1).map(|value| value as i64).map_err(|_| Trouble::Lost);
+        // Where an address on the stack leads from.
+        let base = || match (instruction.memory_base(), instruction.memory_index()) {
+            (Register::RSP, Register::None) => Some(depth),
+            (Register::RBP, Register::None) => frame,
+            _ => None,
+        };
+        let address = || Some(base()?.wrapping_sub(instruction.memory_displacement64() as i64));
+        let after = match (instruction.mnemonic(), operands) {
+            (Mnemonic::Leave, _) => Stack { depth: frame.ok_or(Trouble::Lost)?.wrapping_sub(8), frame: None },
+            (Mnemonic::Mov, (Register::RSP, Register::RBP)) => {
+                Stack { depth: frame.ok_or(Trouble::Lost)?, frame }
+            }
+            (Mnemonic::Mov, (Register::RBP, Register::RSP)) => Stack { depth, frame: Some(depth) },
+            // The address of the return address goes elsewhere.
+            (Mnemonic::Mov, (_, Register::RSP)) if depth == 0 => return Err(Trouble::Lost),
+            (Mnemonic::Lea, (Register::RSP, _)) => Stack { depth: address().ok_or(Trouble::Lost)?, frame },
+            (Mnemonic::Lea, (Register::RBP, _)) => Stack { depth, frame: address() },
+            (Mnemonic::Sub, (Register::RSP, _)) => Stack { depth: depth.wrapping_add(immediate()?), frame },
+            (Mnemonic::Add, (Register::RSP, _)) => Stack { depth: depth.wrapping_sub(immediate()?), frame },
+            _ => {
+                let is_call =
+                    matches!(instruction.flow_control(), FlowControl::Call | FlowControl::IndirectCall);
+                let moved = match instruction.flow_control() {
+                    _ if is_call => 0,
+                    FlowControl::Return => 0,
+                    _ => i64::from(instruction.stack_pointer_increment()),
+                };
+                let is_pushed =
+                    instruction.is_stack_instruction() && instruction.mnemonic() != Mnemonic::Enter;
+                if self.writes(instruction, Register::RSP) && !(is_pushed || is_call)
+                    || instruction.mnemonic() == Mnemonic::Pop && operands.0 == Register::RSP
+                {
+                    return Err(Trouble::Lost);
+                }
+                let is_kept = is_call || !self.writes(instruction, Register::RBP);
+                Stack { depth: depth.wrapping_sub(moved), frame: frame.filter(|_| is_kept) }
+            }
+        };
+        if after.depth < 0 { Err(Trouble::Lost) } else { Ok(after) }
+    }
+
+    fn writes(&mut self, instruction: &Instruction, register: Register) -> bool {
+        let info = self.factory.info_options(instruction, InstructionInfoOptions::NO_MEMORY_USAGE);
+        info.used_registers().iter().any(|used| {
+            used.register().full_register() == register
+                && !matches!(used.access(), OpAccess::None | OpAccess::Read | OpAccess::CondRead)
+        })
+    }
+}
