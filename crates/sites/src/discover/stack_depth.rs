@@ -160,10 +160,15 @@ impl Walk<'_> {
     fn after(&mut self, instruction: &Instruction, stack: Stack) -> Result<Stack, Trouble> {
         let Stack { depth, frame } = stack;
         let slots = [(Register::RSP, Some(depth)), (Register::RBP, frame)];
-        let slots =
-            slots.into_iter().filter_map(|(register, offset)| Some(Slot { register, offset: offset? }));
-        if slots.into_iter().any(|slot| slot.is_used(instruction) || slot.is_taken(instruction)) {
-            return Err(Trouble::Touched);
+        for (register, offset) in slots {
+            let Some(slot) = offset.map(|offset| Slot { register, offset }) else { continue };
+            if slot.is_used(instruction) {
+                return Err(Trouble::Touched);
+            }
+            // (Or an address one behind a variable.)
+            if slot.is_taken(instruction) {
+                return Err(Trouble::Lost);
+            }
         }
         let operands = (instruction.op0_register(), instruction.op1_register());
         let immediate = || instruction.try_immediate(1).map(|value| value as i64).map_err(|_| Trouble::Lost);
