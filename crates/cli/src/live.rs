@@ -181,8 +181,8 @@ fn detach(pid: u32) -> Result<()> {
         eprintln!("calltap: who recorded it was asked to end, and has left it");
         return Ok(());
     }
-    let (stops, notes) = calltap_session::leave(pid)?;
-    say(&notes);
-    eprintln!("calltap: detached; stopped for {}", ms(stops.total));
-    if notes.is_empty() { Ok(()) } else { bail!("something was left behind: try again") }
+    let left = calltap_session::leave(pid)?;
+    say(&left.notes);
+    eprintln!("calltap: detached; stopped for {}", ms(left.stops.total));
+    if left.whole { Ok(()) } else { bail!("something was left behind: try again") }
 }

@@ -103,4 +103,16 @@ fn what_xray_s_own_library_has_taken_is_left_to_it() {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
     assert!(errors.contains("XRAY_OPTIONS has the program's own XRay"), "{errors}");
+    // Nor is that something of ours which would be left behind.
+    let resident = compile(&with_library, &["resident.c"], &[]);
+    let mut command = Command::new(&resident.path);
+    command.env("XRAY_OPTIONS", "patch_premain=true xray_mode=xray-basic").current_dir(resident.directory());
+    let mut resident = Resident::spawn(command, resident.directory().to_owned());
+    resident.wait_for("ready");
+    let pid = resident.pid.to_string();
+    for order in ["attach", "detach", "attach", "detach"] {
+        let run = calltap_run(&[order, "-p", &pid]);
+        assert!(run.status.success() && !run.stderr.contains("left behind"), "{order}: {}", run.stderr);
+    }
+    assert!(resident.end().0.success());
 }

@@ -443,6 +443,17 @@ impl Site {
         states.find(|state| self.is(*state, actual))
     }
 
+    /// Is something in these bytes, which somebody else has changed, that leads where one of these states does? (Its displacement, wherever in the site that is; or a breakpoint,
+    /// which hides what is behind it.)
+    pub fn leads_there(&self, actual: &[u8], states: impl IntoIterator<Item = State>) -> bool {
+        let bytes = |state| self.bytes(state).ok();
+        let holds = |on: Bytes| {
+            let mut windows = actual.windows(4).zip(on.windows(4)).zip(self.original.windows(4));
+            windows.any(|((actual, on), original)| actual == on && on != original)
+        };
+        actual.first() == Some(&INT3) || states.into_iter().filter_map(bytes).any(holds)
+    }
+
     /// Where a breakpoint is while it is switched through one.
     pub fn breakpoint(&self) -> Option<Avma> {
         let has = !self.is_displaced() && self.ready[0] != RET;

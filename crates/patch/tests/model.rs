@@ -567,3 +567,24 @@ fn a_batch_that_fails_anywhere_leaves_what_can_be_run_and_brought_back() {
         }
     }
 }
+
+#[test]
+fn who_has_changed_a_site_may_have_kept_where_it_leads() {
+    for case in sites::every_kind(PLACES[0]) {
+        let on = case.state(2);
+        let (original, ours) = (case.bytes(State::Original), case.bytes(on));
+        let elsewhere = case.bytes(case.state(3));
+        for at in 0..original.len() {
+            let changed = |bytes: &[u8]| {
+                let mut bytes = bytes.to_vec();
+                bytes[at] ^= 0x10;
+                bytes
+            };
+            assert!(!case.site.leads_there(&changed(&original), [on]), "{}: byte {at}", case.name);
+            // (What it leads by is another byte for every target.)
+            if ours[at] == elsewhere[at] && ours[at] == original[at] {
+                assert!(case.site.leads_there(&changed(&ours), [on]), "{}: byte {at}", case.name);
+            }
+        }
+    }
+}

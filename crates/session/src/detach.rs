@@ -45,6 +45,26 @@ const PAGE: u64 = 4096;
 /// A process that ends takes no longer to do so, once it has begun.
 const ENDING: Duration = Duration::from_millis(200);
 
+/// What leaving a process, or all of a session's, came to.
+#[derive(Default, Debug)]
+pub struct Left {
+    /// How long it was stopped for.
+    pub stops: Stops,
+    /// For people.
+    pub notes: Vec<String>,
+    /// Nothing of ours is left.
+    pub whole: bool,
+}
+
+/// What is told of a process that is left.
+#[derive(Default)]
+struct Told {
+    /// Something of ours stays there.
+    ours: Vec<String>,
+    /// What there is is somebody else's.
+    others: Vec<String>,
+}
+
 /// A site that was patched, and all that it may lead to.
 struct Mark {
     site: Site,
@@ -120,9 +140,9 @@ impl Past {
         which: impl Fn(&Mark) -> bool,
         granted: Demand,
         text: &mut ProcessText,
-        notes: &mut Vec<String>,
+        told: &mut Told,
     ) {
-        let mut found = Vec::new();
+        let (mut found, mut others) = (Vec::new(), Vec::new());
         // (They are in the order of their addresses.)
         let mut ahead = Ahead::new(text);
         for mark in self.marks.iter_mut().filter(|mark| which(mark)) {
@@ -133,6 +153,10 @@ impl Past {
                 Some(State::Original | State::Ready) => {}
                 // It is something else by now.
                 None if mark.inode == NO_FILE => mark.dressed = false,
+                None if !mark.site.leads_there(actual, mark.targets.iter().copied()) => {
+                    mark.dressed = false;
+                    others.push((mark.site.address(), actual.to_vec()));
+                }
                 Some(state) => found.push((mark.site, state, Vec::new())),
                 // A batch was cut short here.
                 None => {
@@ -144,7 +168,10 @@ impl Past {
             .iter()
             .map(|(site, from, recover)| Change { site, from: *from, to: State::Ready, recover })
             .collect();
-        report(carry_out(text, changes.iter().copied(), granted), &changes, notes);
+        report(carry_out(text, changes.iter().copied(), granted), &changes, &mut told.ours);
+        if let [(at, bytes), more @ ..] = &others[..] {
+            add(&mut told.others, changed(&places(*at, more.len()), bytes));
+        }
     }
 
     /// With nobody running, brings the file's bytes back. False if somebody is inside a site that demands more.
@@ -168,38 +195,49 @@ impl Past {
 
 /// One note for each way in which changes failed.
 fn report(failed: Failed<<ProcessText as Text>::Error>, changes: &[Change<'_>], notes: &mut Vec<String>) {
-    let (changed, lost): (Vec<_>, Vec<_>) =
+    let (surprised, lost): (Vec<_>, Vec<_>) =
         failed.into_iter().partition(|(_, fate)| matches!(fate, Fate::Surprise(_)));
     let mut note = |failed: &[(usize, Fate<_>)], what: &dyn Fn(&str, &Fate<_>) -> String| {
         let [(n, fate), more @ ..] = failed else { return };
-        let more = if more.is_empty() { String::new() } else { format!(" and {} other places", more.len()) };
-        let note = what(&format!("{:#x}{more}", changes[*n].site.address().0), fate);
-        // (Of two rounds.)
-        if !notes.contains(&note) {
-            notes.push(note);
-        }
+        add(notes, what(&places(changes[*n].site.address(), more.len()), fate));
     };
-    note(&changed, &|at, fate| {
+    note(&surprised, &|at, fate| {
         let found = if let Fate::Surprise(bytes) = fate { bytes.as_slice() } else { &[] };
-        format!("somebody else has changed the code at {at}, it is left alone: {found:02x?}")
+        changed(at, found)
     });
     note(&lost, &|at, fate| format!("the code at {at} could not be restored: {fate:?}"));
 }
 
-/// Leaves a process and its children as they were. What it took, what could not be undone, and whether nothing is left to do.
-pub fn go(target: &Target, directory: &Directory, shared: &Shared) -> (Stops, Vec<String>, bool) {
+fn changed(places: &str, found: &[u8]) -> String {
+    format!("somebody else has changed the code at {places}, it is left alone: {found:02x?}")
+}
+
+fn places(first: Avma, more: usize) -> String {
+    let more = if more == 0 { String::new() } else { format!(" and {more} other places") };
+    format!("{:#x}{more}", first.0)
+}
+
+/// What is found in two rounds is told once.
+fn add(notes: &mut Vec<String>, note: String) {
+    if !notes.contains(&note) {
+        notes.push(note);
+    }
+}
+
+/// Leaves a process and its children as they were.
+pub fn go(target: &Target, directory: &Directory, shared: &Shared) -> Left {
     // In a thread that ends: the kernel then lets go of whatever is still held.
     let work = || leave_all(target, directory, shared);
-    let failed = || (Stops::default(), vec![Error::thread().to_string()], false);
+    let failed = || Left { notes: vec![Error::thread().to_string()], ..Left::default() };
     thread::scope(|scope| scope.spawn(work).join()).unwrap_or_else(|_| failed())
 }
 
-fn leave_all(target: &Target, directory: &Directory, shared: &Shared) -> (Stops, Vec<String>, bool) {
-    let (mut stops, mut notes, mut whole) = (Stops::default(), Vec::new(), true);
+fn leave_all(target: &Target, directory: &Directory, shared: &Shared) -> Left {
+    let mut left = Left { whole: true, ..Left::default() };
     // A thread that somebody has sent there who was killed may be about to load the agent, and to join this session.
     if !await_tidy(target) {
-        whole = false;
-        notes.push("a thread still runs code of a calltap that was killed".into());
+        left.whole = false;
+        left.notes.push("a thread still runs code of a calltap that was killed".into());
     }
     let pid_of = |index: u32| shared.process(index).map(proc::pid_of);
     let all = 0..shared.control().process_bump.load(Acquire);
@@ -214,17 +252,16 @@ fn leave_all(target: &Target, directory: &Directory, shared: &Shared) -> (Stops,
     for pid in proc::who_maps(&directory.identity(), &known) {
         let Some(found) = Target::of_child(pid) else { continue };
         let index = registered(pid).or((pid == target.pid).then_some(0));
-        let left = match detach(directory, shared, index, &found, &mut stops) {
-            Ok(left) => left,
-            Err(error) => vec![format!("not detached: {error}")],
-        };
+        let failed = |error| Told { ours: vec![format!("not detached: {error}")], ..Told::default() };
+        let told = detach(directory, shared, index, &found, &mut left.stops).unwrap_or_else(failed);
+        left.notes.extend(told.others);
         // (Of what is at its end, only some is there any more.)
-        if !left.is_empty() && !ends(&found) {
-            whole = false;
-            notes.extend(left);
+        if !told.ours.is_empty() && !ends(&found) {
+            left.whole = false;
+            left.notes.extend(told.ours);
         }
     }
-    (stops, notes, whole)
+    left
 }
 
 /// Is a process at its end, in which something went wrong?
@@ -236,15 +273,15 @@ fn ends(target: &Target) -> bool {
     !target.lives()
 }
 
-/// Leaves a process of a session as it was: number `index` of its table, if it is there. What could not be undone, for people.
+/// Leaves a process of a session as it was: number `index` of its table, if it is there.
 fn detach(
     directory: &Directory,
     shared: &Shared,
     index: Option<u32>,
     target: &Target,
     stops: &mut Stops,
-) -> Result<Vec<String>, Error> {
-    let mut notes = Vec::new();
+) -> Result<Told, Error> {
+    let mut told = Told::default();
     let process = index.and_then(|index| shared.process(index));
     let mut patient = Patient::new(target)?;
     // (It may be another program by now; what was opened of it is then nobody's any more.)
@@ -265,7 +302,7 @@ fn detach(
         patient.regions = maps::read(target.pid).unwrap_or_default();
         past = past.what_is_left(&patient.regions);
         patient.text.sync = Sync::Barrier;
-        past.switch_off(|mark| !mark.needs_stop(), Demand::NobodyInside, &mut patient.text, &mut notes);
+        past.switch_off(|mark| !mark.needs_stop(), Demand::NobodyInside, &mut patient.text, &mut told);
         patient.text.sync = Sync::Quiet;
     }
     drop(kept);
@@ -297,7 +334,7 @@ fn detach(
                     |mark| !live || mark.needs_stop(),
                     Demand::NobodyRuns,
                     &mut patient.text,
-                    &mut notes,
+                    &mut told,
                 );
                 // (A thread that ends meanwhile: all are looked at again.)
                 let outside = match leave_hooks(&mut held, &mut patient, &ours) {
@@ -312,7 +349,7 @@ fn detach(
                     && Stacks::new(&held, &patient.regions).unwinding(&mut patient.text, &unwinders);
                 let left = outside
                     && !unwinding
-                    && leave(shared, target, &mut patient, &past, held, (stubs, word), &mut notes);
+                    && leave(shared, target, &mut patient, &past, held, (stubs, word), &mut told.ours);
                 stops.add(began + since.elapsed());
                 left
             }
@@ -320,14 +357,14 @@ fn detach(
             Err(why) => return Err(target.refuse(&say(why))),
         };
         if done {
-            return Ok(notes);
+            return Ok(told);
         }
         if start.elapsed() > TRY {
-            notes.push(format!(
+            told.ours.push(format!(
                 "process {}: threads are still in our code, or cannot be stopped: what is mapped stays, and nothing leads to it any more",
                 target.pid
             ));
-            return Ok(notes);
+            return Ok(told);
         }
     }
 }

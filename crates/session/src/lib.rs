@@ -68,6 +68,7 @@ pub use choice::{Choice, Parse, Selector, TracerWords, Words};
 pub use clock::{monotonic_ns, others_ns};
 pub use collector::Due;
 pub use debug_files::{inlined_functions, missing_names, name_functions};
+pub use detach::Left;
 pub use error::Error;
 pub use flight::{Flight, Trigger};
 pub use ftraced::Ftraced;

@@ -4,6 +4,7 @@
 use crate::attach::Stops;
 use crate::choice::{Choice, Parse, Words};
 use crate::collector::{Collector, Totals};
+use crate::detach::Left;
 use crate::directory::Directory;
 use crate::loaded::{Listed, Typed, Wish};
 use crate::news::News;
@@ -229,7 +230,7 @@ pub fn clear(target: &Target) -> Result<Vec<String>, Error> {
         directory.keep(false); // it was killed before anything was done
         return Ok(Vec::new());
     };
-    let (_, mut notes, whole) = detach::go(target, &directory, &shared);
+    let Left { mut notes, whole, .. } = detach::go(target, &directory, &shared);
     directory.keep(!whole);
     notes.push(format!("cleaned up what an earlier calltap had left in process {}", target.pid));
     Ok(notes)
@@ -264,8 +265,7 @@ impl Attached {
             });
         notes.extend(notes_in(&records));
         if let Err(error) = attached {
-            let (_, _, whole) = detach::go(&target, &directory, &shared);
-            directory.keep(!whole);
+            directory.keep(!detach::go(&target, &directory, &shared).whole);
             return Err(error);
         }
         settings.stage = Stage::Attached;
@@ -441,19 +441,19 @@ impl Attached {
     }
 }
 
-/// Leaves a process, whatever state its session is in. What it took, and what could not be undone.
-pub fn leave(pid: u32) -> Result<(Stops, Vec<String>), Error> {
+/// Leaves a process, whatever state its session is in.
+pub fn leave(pid: u32) -> Result<Left, Error> {
     let target = Target::known(pid)?;
     let Some(mut directory) = Directory::open_for(&target)? else {
         return Err(target.refuse("calltap is not attached to it"));
     };
     let Ok(shared) = Shared::open(&directory.control) else {
         directory.keep(false);
-        return Ok(Default::default());
+        return Ok(Left { whole: true, ..Left::default() });
     };
-    let (stops, notes, whole) = detach::go(&target, &directory, &shared);
-    directory.keep(!whole);
-    Ok((stops, notes))
+    let left = detach::go(&target, &directory, &shared);
+    directory.keep(!left.whole);
+    Ok(left)
 }
 
 fn copy(file: &File, bytes: u64) -> std::io::Result<File> {

@@ -3,6 +3,7 @@
 use crate::attach::Stops;
 use crate::choice::Words;
 use crate::collector::{Collector, Due, Live, Totals};
+use crate::detach::Left;
 use crate::directory::Directory;
 use crate::follow::Follow;
 use crate::ftraced::Alarm;
@@ -256,18 +257,18 @@ impl<'a> Visit<'a> {
         inside.see_cpu();
         let cpu = inside.cpu.saturating_sub(inside.settings.cpu);
         let (muted, warnings) = (inside.muted, inside.warnings);
-        let ((attached, sites, attaching), (detaching, left, whole)) = result;
-        self.directory.keep(!whole);
+        let ((attached, sites, attaching), left) = result;
+        self.directory.keep(!left.whole);
         attached?;
         let (totals, failed) = collected.map_err(|_| Error::thread())?;
         let mut notes = std::mem::take(&mut self.notes);
         notes.extend(record::trouble(&self.shared, &self.target.name, totals));
         notes.extend(warnings);
-        notes.extend(left);
+        notes.extend(left.notes);
         let ended = !self.target.lives();
         Ok(Visited {
             status: None,
-            stops: [attaching, detaching],
+            stops: [attaching, left.stops],
             muted,
             totals,
             sites,
@@ -281,8 +282,6 @@ impl<'a> Visit<'a> {
 
 /// How far attaching came, the functions that were switched on, and what it took.
 type Came = (Result<(), Error>, u32, Stops);
-/// What leaving took, what could not be undone, and whether nothing is left to do.
-type Gone = (Stops, Vec<String>, bool);
 
 /// While a process is attached to.
 struct Inside<'a> {
@@ -329,7 +328,7 @@ impl Inside<'_> {
         over: &(dyn Fn() -> bool + Sync),
         leaving: &dyn Fn(),
         alive: &AtomicBool,
-    ) -> (Came, Gone) {
+    ) -> (Came, Left) {
         let Visit { options, target, directory, shared, .. } = self.visit;
         let came = record::with_planner(shared, directory, options, &target.name, &|| {}, |planner| {
             let records = self.records.clone();
