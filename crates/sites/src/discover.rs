@@ -25,6 +25,7 @@ mod return_address;
 mod stack_depth;
 mod symbols;
 mod unmodified;
+mod workers;
 mod xray;
 
 use std::collections::HashMap;

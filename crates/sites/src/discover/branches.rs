@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use super::image::Image;
+use super::workers;
 
 /// A table has no more entries than this.
 const LONGEST_TABLE: u64 = 1 << 14;
@@ -102,33 +103,60 @@ impl Places<'_> {
 }
 
 impl Branches {
-    /// Goes through the code between each boundary (sorted) and the next. `others`: where something else may lead.
-    pub fn find(image: &Image<'_>, boundaries: &[u64], places: &Places<'_>, others: &[u64]) -> Branches {
-        let mut found = Branches { targets: others.to_vec(), ..Branches::default() };
-        let mut function = Function::default();
+    /// Goes through the code between each boundary (sorted) and the next.
+    pub fn find(image: &Image<'_>, boundaries: &[u64], places: &Places<'_>) -> Branches {
+        let mut functions = Vec::with_capacity(boundaries.len());
         for segment in image.segments.iter().filter(|segment| segment.executable && segment.file_size > 0) {
             let (first, end) = (segment.address.0, segment.address.0 + segment.file_size);
             let inside =
                 boundaries.partition_point(|at| *at <= first)..boundaries.partition_point(|at| *at < end);
             let starts = std::iter::once(first).chain(boundaries[inside].iter().copied());
             let ends = boundaries.iter().copied().filter(|at| *at > first && *at < end).chain([end]);
-            for (start, end) in starts.zip(ends) {
-                function.read(image, places, (start, end), &mut found);
-                found.targets.extend_from_slice(&function.calls);
-                let before = found.targets.len();
-                found.targets.extend(function.jumps(image, places));
-                let jumps = found.targets[before..].iter().copied();
-                for target in jumps.filter(|target| places.contain(*target)) {
-                    match places.first_in(start, end) == Some(target) {
-                        true => found.loops.insert(target),
-                        false => found.tails.insert((target, start)),
-                    };
-                }
+            functions.extend(starts.zip(ends));
+        }
+        let mut found = Branches::default();
+        for part in
+            workers::share(&functions, |(start, end)| end - start, |part| Branches::read(image, places, part))
+        {
+            found.add(part);
+        }
+        found
+    }
+
+    /// Something else may lead there.
+    pub fn add_targets(&mut self, others: impl IntoIterator<Item = u64>) {
+        self.targets.extend(others);
+        self.targets.sort_unstable();
+        self.targets.dedup();
+    }
+
+    /// Some of the functions, one after another.
+    fn read(image: &Image<'_>, places: &Places<'_>, functions: &[(u64, u64)]) -> Branches {
+        let (mut found, mut function) = (Branches::default(), Function::default());
+        for &(start, end) in functions {
+            function.read(image, places, (start, end), &mut found);
+            found.targets.extend_from_slice(&function.calls);
+            let before = found.targets.len();
+            found.targets.extend(function.jumps(image, places));
+            let jumps = found.targets[before..].iter().copied();
+            for target in jumps.filter(|target| places.contain(*target)) {
+                match places.first_in(start, end) == Some(target) {
+                    true => found.loops.insert(target),
+                    false => found.tails.insert((target, start)),
+                };
             }
         }
-        found.targets.sort_unstable();
-        found.targets.dedup();
         found
+    }
+
+    /// Adds those of functions that come behind.
+    fn add(&mut self, behind: Branches) {
+        self.targets.extend(behind.targets);
+        self.loops.extend(behind.loops);
+        self.tails.extend(behind.tails);
+        self.leavings.extend(behind.leavings);
+        self.unknown.extend(behind.unknown);
+        self.open_ended.extend(behind.open_ended);
     }
 
     /// Does something jump behind the first byte of these?

@@ -22,6 +22,7 @@ use super::nops::{self, skip_endbr};
 use super::pointers;
 use super::return_address::{self, Rows};
 use super::stack_depth::{self, Finding};
+use super::workers;
 use crate::{Binary, Error, Function, Returns, SiteForm, SiteKind, Svma};
 
 /// Bytes of the jump.
@@ -56,12 +57,16 @@ pub fn find_prologues(data: &[u8], binary: &mut Binary, int3: bool) -> Result<()
     };
     let starts: Vec<u64> = binary.functions.iter().map(|function| function.address.0).collect();
     let sites: Vec<u64> = starts.iter().map(|start| skip_endbr(&image, *start)).collect();
-    let rows = return_address::rows(&image);
-    let others = [pointers::into_code(&image), rows.landings.clone()].concat();
     let parts = functions::parts(&binary.functions);
     let places = Places { starts: &sites, width: JUMP, parts: &parts };
+    let (rows, mut branches) = workers::both(
+        data.len() as u64,
+        || return_address::rows(&image),
+        || Branches::find(&image, &starts, &places),
+    );
+    branches.add_targets(pointers::into_code(&image).into_iter().chain(rows.landings.iter().copied()));
     let mut finder = Finder {
-        branches: Branches::find(&image, &starts, &places, &others),
+        branches,
         frames: frames::frames(&image, |_| false, &mut Vec::new())
             .into_iter()
             .map(|frame| (frame.address, frame.called))
@@ -158,7 +163,9 @@ impl Finder<'_, '_> {
     /// virtual machine's that looks up return addresses is.
     fn find_exits(&self, functions: &mut [Function]) {
         let exits = Exits::new(self.image, &self.branches, &self.rows, functions, &self.frames);
-        let found: Vec<(Returns, Option<SiteForm>)> = (0..functions.len()).map(|n| exits.find(n)).collect();
+        let numbers: Vec<usize> = (0..functions.len()).collect();
+        let find = |numbers: &[usize]| Vec::from_iter(numbers.iter().map(|n| exits.find(*n)));
+        let found = workers::share(&numbers, |n| functions[*n].size, find).into_iter().flatten();
         let machine = machines::inside(self.image);
         let own = |function: &&mut Function| {
             matches!(

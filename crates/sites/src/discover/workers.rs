@@ -1,0 +1,50 @@
+//! Work that is shared between processors: a large library has a hundred thousand functions, and a program waits for all of them to be looked at.
+
+use std::panic;
+use std::thread;
+
+/// Less than this is done sooner than shared: bytes of code.
+const LEAST: u64 = 1 << 20;
+/// The program has work for some of them, too.
+const MOST: u64 = 4;
+
+/// What `work` makes of the items, in some parts of about the same weight (bytes), in order.
+pub(super) fn share<T: Sync, R: Send>(
+    items: &[T],
+    weight: impl Fn(&T) -> u64,
+    work: impl Fn(&[T]) -> R + Sync,
+) -> Vec<R> {
+    let all: u64 = items.iter().map(&weight).sum();
+    let processors = thread::available_parallelism().map_or(1, |count| count.get() as u64);
+    let part = all.div_ceil(processors.min(MOST)).max(LEAST);
+    let (mut parts, mut start, mut full) = (Vec::new(), 0, 0);
+    for (n, item) in items.iter().enumerate() {
+        full += weight(item);
+        if full >= part {
+            parts.push(&items[start..=n]);
+            (start, full) = (n + 1, 0);
+        }
+    }
+    let (last, work) = (&items[start..], &work);
+    thread::scope(|scope| {
+        let others: Vec<_> = parts.into_iter().map(|part| scope.spawn(move || work(part))).collect();
+        let last = work(last);
+        others.into_iter().map(joined).chain([last]).collect()
+    })
+}
+
+/// Two things at once, if there is much to look at: bytes of code.
+pub(super) fn both<A: Send, B>(weight: u64, a: impl FnOnce() -> A + Send, b: impl FnOnce() -> B) -> (A, B) {
+    if weight < LEAST {
+        return (a(), b());
+    }
+    thread::scope(|scope| {
+        let a = scope.spawn(a);
+        let b = b();
+        (joined(a), b)
+    })
+}
+
+fn joined<R>(worker: thread::ScopedJoinHandle<'_, R>) -> R {
+    worker.join().unwrap_or_else(|why| panic::resume_unwind(why))
+}
