@@ -1,0 +1,260 @@
+//! Which sites there are: of the forms found in files, and written down in the journal; and what each looks like when it is ready.
+
+use super::{Demand, JMP_SHORT, Kind, NOP1, NOP2, RET, SHORT, Site};
+use crate::steps::JUMP;
+use crate::{Avma, Bias, Bytes};
+use calltap_sites::{Exit, SiteForm};
+
+/// Five bytes that are one NOP, each suffix of which is a NOP too, as is every mixture with five NOPs of one byte.
+const NOP5: [u8; 5] = [0x66, 0x66, 0x66, 0x66, 0x90];
+/// Address size: changes nothing in an instruction without a memory operand, nor in a NOP.
+const PREFIX: u8 = 0x67;
+const NOP6: [u8; 6] = [PREFIX, 0x0F, 0x1F, 0x44, 0, 0];
+/// Bytes of a stack check that a site keeps.
+const CHECKED: usize = 16;
+/// The number of an exit among the kinds of sites,
+const EXIT: u8 = 128;
+/// of a breakpoint that stays,
+const TRAP: u8 = 129;
+/// and of an exit with room.
+const SLED: u8 = 130;
+
+/// Length of a NOP of one instruction, five bytes or more, of which those from the fifth on may have any value.
+fn nop_length(code: &[u8]) -> Option<usize> {
+    let length = match code {
+        [0x0F, 0x1F, 0x44, _, _, ..] => 5,
+        [0x66, 0x0F, 0x1F, 0x44, _, _, ..] => 6,
+        [0x0F, 0x1F, 0x80, _, _, _, _, ..] => 7,
+        [0x0F, 0x1F, 0x84, _, _, _, _, _, ..] => 8,
+        [0x66, 0x0F, 0x1F, 0x84, _, _, _, _, _, ..] => 9,
+        [0x66, 0x2E, 0x0F, 0x1F, 0x84, _, _, _, _, _, ..] => 10,
+        _ if code.starts_with(&NOP5) => 5,
+        _ => return None,
+    };
+    Some(length)
+}
+
+/// The ready form of five or more bytes, where it is switched, what dressing demands, and what undressing does.
+fn dress(original: Bytes) -> (Bytes, u8, Demand, Demand) {
+    let mut ready = original;
+    match *original {
+        // A call becomes a NOP by a switch like any other.
+        [0xE8, _, _, _, _] => {
+            ready.copy_from_slice(&NOP6[1..]);
+            return (ready, 0, Demand::Nothing, Demand::Nothing);
+        }
+        [PREFIX, 0xE8, _, _, _, _] => {
+            ready.copy_from_slice(&NOP6);
+            return (ready, 1, Demand::Nothing, Demand::Nothing);
+        }
+        // Another prefix in front of the same NOP.
+        [0x66, 0x0F, 0x1F, 0x44, _, _] => {
+            ready[0] = PREFIX;
+            return (ready, 1, Demand::Nothing, Demand::Nothing);
+        }
+        // A call through a pointer has no byte that could be the first to change.
+        [0xFF, 0x15, _, _, _, _] => {
+            ready.copy_from_slice(&NOP6);
+            return (ready, 1, Demand::NobodyRuns, Demand::NobodyRuns);
+        }
+        _ => {}
+    }
+    if let [RET, ..] = *original {
+        return (ready, 0, Demand::Nothing, Demand::Nothing);
+    }
+    // What is jumped over nobody runs, until A9 makes it instructions.
+    if let [JMP_SHORT, over, ..] = *original
+        && usize::from(over) + SHORT == original.len()
+    {
+        ready[JUMP..].fill(NOP1);
+        return (ready, 0, Demand::Nothing, Demand::NobodyInside);
+    }
+    if let Some(length) = nop_length(&original) {
+        // One instruction still: the NOPs are its operand, until A9 makes them instructions of their own.
+        ready[JUMP..length].fill(NOP1);
+        let back = if ready == original { Demand::Nothing } else { Demand::NobodyInside };
+        return (ready, 0, Demand::Nothing, back);
+    }
+    ready.fill(NOP1);
+    ready[..JUMP].copy_from_slice(&NOP5);
+    if original.iter().all(|byte| *byte == NOP1) {
+        return (ready, 0, Demand::NobodyInside, Demand::Nothing);
+    }
+    (ready, 0, Demand::NobodyRuns, Demand::NobodyRuns)
+}
+
+/// Does a site call the profiling function, as it is in the file?
+pub fn calls_out(form: &SiteForm) -> bool {
+    match form {
+        SiteForm::Entry { old, .. } | SiteForm::AfterPrologue { old, .. } => {
+            matches!(old[..], [0xE8, ..] | [PREFIX, 0xE8, ..] | [0xFF, 0x15, ..])
+        }
+        SiteForm::Prologue { .. }
+        | SiteForm::Checked { .. }
+        | SiteForm::Beside { .. }
+        | SiteForm::Trap { .. }
+        | SiteForm::Prefix { .. } => false,
+    }
+}
+
+/// What lies between the five bytes in front of a function and the two at its entry; it stays.
+fn between(gap: u64) -> Option<&'static [u8]> {
+    match gap {
+        0 => Some(&[]),
+        4 => Some(&[0xF3, 0x0F, 0x1E, 0xFA]), // endbr64
+        _ => None,
+    }
+}
+
+impl Site {
+    /// The site of a form in a module that the loader moved by `bias`.
+    pub fn new(form: &SiteForm, bias: Bias) -> Option<Site> {
+        let address = bias.apply(form.address());
+        match form {
+            SiteForm::Entry { old, .. } => Site::whole(address, old, Kind::Jump),
+            SiteForm::AfterPrologue { old, .. } => Site::whole(address, old, Kind::Call),
+            SiteForm::Prologue { old, .. } => Site::displacing(address, old, Kind::Prologue),
+            // (Compared as far as it can be written down; only the jump's bytes change.)
+            SiteForm::Checked { old, .. } => {
+                Site::displacing(address, &old[..old.len().min(CHECKED)], Kind::Prologue)
+            }
+            SiteForm::Trap { old, .. } => Site::displacing(address, old, Kind::Trap),
+            SiteForm::Beside { front_old, old, .. } => {
+                Site::beside(address, &[&front_old[..], old].concat(), front_old.len())
+            }
+            SiteForm::Prefix { prefix, prefix_old, entry, entry_old } => {
+                let between = between(entry.0.checked_sub(prefix.0 + JUMP as u64)?)?;
+                Site::prefixed(address, &[prefix_old, between, entry_old].concat())
+            }
+        }
+    }
+
+    /// The same site, made to *call* what it leads to: the body resumes behind the call, and the return address tells which site it was.
+    /// None for a jump in front of the function, which has no body behind it, and for one in the place of its first instructions.
+    pub fn calling(form: &SiteForm, bias: Bias) -> Option<Site> {
+        match form {
+            SiteForm::Entry { at, old } | SiteForm::AfterPrologue { at, old } => {
+                Site::whole(bias.apply(*at), old, Kind::Call)
+            }
+            SiteForm::Prologue { .. }
+            | SiteForm::Checked { .. }
+            | SiteForm::Beside { .. }
+            | SiteForm::Trap { .. }
+            | SiteForm::Prefix { .. } => None,
+        }
+    }
+
+    /// The site of a function's exit.
+    pub fn exit(exit: &Exit, bias: Bias) -> Option<Site> {
+        let at = bias.apply(exit.at);
+        if exit.is_sled {
+            Site::whole(at, &exit.old, Kind::Sled)
+        } else {
+            Site::displacing(at, &exit.old, Kind::Exit)
+        }
+    }
+
+    fn whole(address: Avma, original: &[u8], kind: Kind) -> Option<Site> {
+        let original = Bytes::new(original).filter(|bytes| bytes.len() >= JUMP)?;
+        let (ready, at, dressing, undressing) = dress(original);
+        Some(Site { address, original, ready, kind, at, dressing, undressing })
+    }
+
+    fn displacing(address: Avma, original: &[u8], kind: Kind) -> Option<Site> {
+        let width = if kind == Kind::Trap { 1 } else { JUMP };
+        let original = Bytes::new(original).filter(|bytes| bytes.len() >= width)?;
+        let (dressing, undressing) = (Demand::Nothing, Demand::Nothing);
+        Some(Site { address, original, ready: original, kind, at: 0, dressing, undressing })
+    }
+
+    fn beside(address: Avma, original: &[u8], at: usize) -> Option<Site> {
+        let has_room = at >= JUMP && original.len().checked_sub(at).is_some_and(|rest| rest >= SHORT);
+        let original = Bytes::new(original).filter(|_| has_room)?;
+        let (dressing, undressing) = (Demand::Nothing, Demand::Nothing);
+        let kind = Kind::Beside(at as u8);
+        Some(Site { address, original, ready: original, kind, at: 0, dressing, undressing })
+    }
+
+    fn prefixed(address: Avma, original: &[u8]) -> Option<Site> {
+        let gap = original.len().checked_sub(JUMP + NOP2.len())?;
+        let between = between(gap as u64)?;
+        // What is in front of a function runs only by way of the short jump, and whoever took it may be there for as long as it
+        // likes; whoever is between the two bytes at the entry finds, in every later state, something harmless.
+        Some(Site {
+            address,
+            original: Bytes::new(original)?,
+            ready: Bytes::join(&[&NOP5, between, &NOP2])?,
+            kind: Kind::Short((JUMP + gap) as u8),
+            at: 0,
+            dressing: Demand::Nothing,
+            undressing: Demand::NobodyInside,
+        })
+    }
+
+    /// What the site is made of besides its address, to write it down: a number for its kind, and the bytes of the file.
+    pub fn parts(&self) -> (u8, &[u8]) {
+        let kind = match self.kind {
+            Kind::Jump if self.original[0] == RET => 3,
+            Kind::Jump => 0,
+            Kind::Call => 1,
+            Kind::Short(_) => 2,
+            Kind::Function => 4,
+            Kind::Prologue => 5,
+            Kind::Exit => EXIT,
+            Kind::Trap => TRAP,
+            Kind::Sled => SLED,
+            // (How far its parts are from each other, the kind says.)
+            Kind::Beside(at) => 6 + at - JUMP as u8,
+        };
+        (kind, &self.original)
+    }
+
+    /// From its parts.
+    pub fn from_parts(address: Avma, kind: u8, original: &[u8]) -> Option<Site> {
+        match kind {
+            0 => Site::whole(address, original, Kind::Jump),
+            1 => Site::whole(address, original, Kind::Call),
+            2 => Site::prefixed(address, original),
+            3 => Site::empty_function(address, original.try_into().ok()?),
+            4 => Site::function(address, original.try_into().ok()?),
+            5 => Site::displacing(address, original, Kind::Prologue),
+            EXIT => Site::displacing(address, original, Kind::Exit),
+            TRAP => Site::displacing(address, original, Kind::Trap),
+            SLED => Site::whole(address, original, Kind::Sled),
+            6.. => Site::beside(address, original, JUMP + usize::from(kind - 6)),
+        }
+    }
+
+    /// An empty function (`ret` and padding behind it) that is to become a jump.
+    pub fn empty_function(address: Avma, bytes: [u8; JUMP]) -> Option<Site> {
+        let padding = matches!(bytes[1..], [0x66, ..] | [0x0F, 0x1F, ..] | [NOP1, ..] | [0xCC, ..]);
+        let bytes = Bytes::new(&bytes).filter(|_| bytes[0] == RET && padding)?;
+        Some(Site {
+            address,
+            original: bytes,
+            ready: bytes,
+            kind: Kind::Jump,
+            at: 0,
+            dressing: Demand::Nothing,
+            undressing: Demand::Nothing,
+        })
+    }
+
+    /// A function that shall become a jump to what takes its place, of which nothing is ever run again meanwhile: its first five bytes need not be whole
+    /// instructions. Ready, it returns at once, and only its first byte differs from the file's: so nobody who is inside it comes to harm, and it can
+    /// be brought back under running threads.
+    pub fn function(address: Avma, bytes: [u8; JUMP]) -> Option<Site> {
+        let original = Bytes::new(&bytes)?;
+        let mut ready = original;
+        ready[0] = RET;
+        Some(Site {
+            address,
+            original,
+            ready,
+            kind: Kind::Function,
+            at: 0,
+            dressing: Demand::NobodyInside,
+            undressing: Demand::Nothing,
+        })
+    }
+}
