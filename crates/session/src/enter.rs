@@ -260,8 +260,14 @@ fn await_registration(target: &Target, shared: &Shared, agent: Option<Loaded>) -
     while process.sync.load(Acquire) == plan::Sync::Pending as u32 && start.elapsed() < REGISTRATION {
         std::thread::sleep(Duration::from_millis(1));
         // (Only looked at when it takes long.)
-        let regions = if start.elapsed() > CALL / 20 { maps::read(target.pid).ok() } else { None };
-        if regions.is_some_and(|regions| !agent.is_some_and(|agent| agent.is_in(&regions))) {
+        if start.elapsed() < CALL / 20 {
+            continue;
+        }
+        let regions = maps::read(target.pid).unwrap_or_default();
+        if !target.lives() {
+            return Err(explain(target, Failed::Thread(NotHeld::Gone)));
+        }
+        if !agent.is_some_and(|agent| agent.is_in(&regions)) {
             return Err(explain(target, Failed::NoAgent));
         }
     }

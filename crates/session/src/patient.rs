@@ -117,6 +117,9 @@ impl<'a> Patient<'a> {
                     Err(why) => last = say(why),
                 }
             }
+            if !self.target.lives() {
+                return Err(self.target.refuse(&say(NotHeld::Gone)));
+            }
             std::thread::sleep(Duration::from_millis(1));
         }
         Err(self.target.refuse(&last))
