@@ -38,7 +38,7 @@ pub mod tree;
 pub mod units;
 mod values;
 
-pub use calltap_names::{Glob, GlobSet, demangle};
+pub use calltap_names::{Glob, GlobSet, demangle, is_named};
 pub use drive::{Progress, run_by_thread, run_in_file_order, run_threads};
 pub use error::Error;
 pub use memory::MemorySource;

@@ -1,6 +1,6 @@
 //! Names as users read them: demangled, cached by site.
 
-use calltap_names::demangle;
+use calltap_names::{Glob, demangle, is_named};
 use calltap_trace::{Meta, SiteId, ThreadId};
 use std::cell::OnceCell;
 
@@ -28,6 +28,12 @@ impl<'a> Names<'a> {
     /// The function's linker symbol; `[unknown]` when the trace does not describe it.
     pub fn linker(&self, site: SiteId) -> &'a str {
         self.meta.sites.get(site.0 as usize).map_or("[unknown]", |site| &site.name)
+    }
+
+    /// Whether a pattern names the function, as users read it or by one of its linker symbols.
+    pub fn is(&self, site: SiteId, glob: &Glob) -> bool {
+        let described = self.meta.sites.get(site.0 as usize);
+        glob.matches(self.function(site)) || described.is_some_and(|site| is_named(glob, site.names()))
     }
 
     /// The file name of the function's module, without directories.

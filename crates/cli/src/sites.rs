@@ -50,11 +50,13 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         return inlined(arguments, &path);
     }
     let data = fs::read(&path).with_context(|| shown.to_string())?;
-    let module = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+    // (A process has mapped what a link leads to, and is traced by that name.)
+    let file = fs::canonicalize(&path)?;
+    let module = file.file_name().unwrap_or(file.as_os_str()).to_string_lossy().into_owned();
     let mut binary = calltap_sites::read(&data, &module).with_context(|| shown.to_string())?;
     calltap_sites::find_prologues(&data, &mut binary, arguments.is_set("allow-int3"))
         .with_context(|| shown.to_string())?;
-    calltap_session::name_functions(&mut binary, &data, &fs::canonicalize(&path)?, Path::new("/"));
+    calltap_session::name_functions(&mut binary, &data, &file, Path::new("/"));
     for complaint in &binary.complaints {
         eprintln!("calltap: {shown}: {complaint}");
     }
@@ -160,10 +162,17 @@ fn inlined(arguments: &Arguments, path: &Path) -> Result<()> {
 fn text(out: &mut dyn Write, binary: &Binary, path: &Path, linker_names: bool) -> Result<()> {
     let functions = &binary.functions;
     let traceable = functions.iter().filter(|function| function.form.is_some()).count();
-    write!(out, "# {}: {} functions, {traceable} traceable", path.display(), functions.len())?;
+    // (They are listed, as they have addresses of their own, but nobody could call them.)
+    let parts = functions.iter().filter(|function| function.reason.starts_with("cold part")).count();
+    write!(out, "# {}: {} functions, {traceable} traceable", path.display(), functions.len() - parts)?;
     match functions.iter().filter(|function| exits(function).is_some()).count() {
+        0 => {}
+        rewritten => write!(out, ", {rewritten} of them with their exits rewritten")?,
+    }
+    match parts {
         0 => writeln!(out)?,
-        rewritten => writeln!(out, ", {rewritten} of them with their exits rewritten")?,
+        1 => writeln!(out, "; and 1 cold part of a function")?,
+        parts => writeln!(out, "; and {parts} cold parts of functions")?,
     }
     if let Some(names) = missing_names(binary, &fs::canonicalize(path)?) {
         writeln!(out, "# {names}")?;

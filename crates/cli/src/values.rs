@@ -21,20 +21,34 @@ pub fn size(text: &str) -> Result<u64> {
     }
 }
 
-/// `100ms`, `2s`, `500us`.
+/// `100ms`, `2s`, `500us`, `1.5s`.
 pub fn time(text: &str) -> Result<Duration> {
-    let (number, unit) = split(text);
-    let factor = match unit {
-        "ns" => 1,
-        "us" => 1_000,
-        "ms" => 1_000_000,
-        "s" => 1_000_000_000,
-        _ => bail!("'{text}' is not a time (a number with ns, us, ms or s)"),
+    let unit = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+    let number = text.strip_suffix(unit).unwrap_or_default();
+    let digits = match unit {
+        "ns" => Some(0),
+        "us" => Some(3),
+        "ms" => Some(6),
+        "s" => Some(9),
+        _ => None,
     };
-    match number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor)) {
+    match digits.and_then(|digits| scaled(number, digits)) {
         Some(ns) => Ok(Duration::from_nanos(ns)),
         None => bail!("'{text}' is not a time (a number with ns, us, ms or s)"),
     }
+}
+
+/// A decimal number, so many places farther left; what is behind those must not be anything.
+fn scaled(number: &str, places: usize) -> Option<u64> {
+    let (whole, part) = match number.split_once('.') {
+        Some((_, "")) => return None,
+        Some((whole, part)) => (whole, part.trim_end_matches('0')),
+        None => (number, ""),
+    };
+    if whole.is_empty() || part.len() > places {
+        return None;
+    }
+    format!("{whole}{part:0<places$}").parse().ok()
 }
 
 /// `--patch-mode`. A process that runs already is past its start.
@@ -82,11 +96,16 @@ mod tests {
         assert_eq!(size("64K").unwrap(), 65536);
         assert_eq!(size("2MiB").unwrap(), 2 << 20);
         assert_eq!(time("100ms").unwrap(), Duration::from_millis(100));
+        assert_eq!(time("0.3s").unwrap(), Duration::from_millis(300));
+        assert_eq!(time("1.50us").unwrap(), Duration::from_nanos(1500));
         assert_eq!(share("5%").unwrap(), Some(0.05));
         assert_eq!(share("none").unwrap(), None);
         assert!(share("-1%").is_err() && share("much").is_err());
         for bad in ["", "M", "1X", "-1", "99999999999999999999"] {
             assert!(size(bad).is_err(), "{bad}");
+            assert!(time(bad).is_err(), "{bad}");
+        }
+        for bad in ["5", "5.", "5.s", ".5s", "1.2.3s", "0.5ns", "-1s", "1 s", "99999999999999999999ns"] {
             assert!(time(bad).is_err(), "{bad}");
         }
     }

@@ -5,7 +5,7 @@ use crate::output::{Lines, Output};
 use crate::progress::Progress;
 use anyhow::{Result, anyhow, bail};
 use calltap_analysis::{
-    Glob, Only, Source, Totals, demangle, export, graph, info, nearest_names, replay, report, units,
+    Glob, Only, Source, Totals, demangle, export, graph, info, is_named, nearest_names, replay, report, units,
 };
 use calltap_trace::{Meta, TraceReader};
 use std::io::Write;
@@ -180,11 +180,11 @@ fn dataset(source: &dyn Source, arguments: &Arguments) -> Result<()> {
 /// A pattern that names nothing in the trace is a mistake, and the nearest names help.
 pub fn must_match(meta: &Meta, pattern: &str) -> Result<()> {
     let glob = Glob::new(pattern);
-    let names = function_names(meta);
-    if names.iter().any(|(linker, demangled)| glob.matches(linker) || glob.matches(demangled)) {
+    if meta.sites.iter().any(|site| is_named(&glob, site.names())) {
         return Ok(());
     }
-    let near = nearest_names(pattern, names.iter().map(|(_, demangled)| demangled.as_str()), 3);
+    let names: Vec<String> = meta.sites.iter().map(|site| demangle(&site.name)).collect();
+    let near = nearest_names(pattern, names.iter().map(String::as_str), 3);
     let hint = if near.is_empty() { String::new() } else { format!("; nearest: {}", near.join(", ")) };
     bail!("no function of the trace matches '{pattern}'{hint}")
 }
@@ -203,8 +203,4 @@ pub fn table_format(arguments: &Arguments) -> report::Format {
         Some("json") => report::Format::Json,
         _ => report::Format::Text,
     }
-}
-
-fn function_names(meta: &Meta) -> Vec<(&str, String)> {
-    meta.sites.iter().map(|site| (site.name.as_str(), demangle(&site.name))).collect()
 }

@@ -160,6 +160,12 @@ fn a_process_is_asked_and_left_as_it_was() {
     let count = calltap_run(&["count", "leaf", "handle", "-p", &pid, "--duration", "1s", "--json"]);
     let count = last(&count.stdout);
     assert!(sum(&rows(&count, "handle"), "calls") > 0, "{count}");
+    // What was asked about is named if it was switched off, however many others were.
+    // (No judgement is made of a millisecond of its time, and it mostly waits.)
+    let little = ["latency", "leaf", "--max-overhead", "0.01%", "--duration", "1s", "--json", "-p", &pid];
+    let is_told = |run: &Run| run.stderr.contains("leaf was switched off: of its later calls");
+    let little = (0..20).map(|_| calltap_run(&little)).find(is_told).expect("it costs more than nothing");
+    assert_eq!(last(&little.stdout)["switched_off"][0], "leaf", "{}", little.stdout);
     one_line(&calltap_run(&["count", "hendle", "-p", &pid]), &["hendle", "nearest: handle"]);
     one_line(&calltap_run(&["watch", "handle", "-N", "h*", "-p", &pid]), &["handle", "takes it away"]);
     assert_eq!(changed_text(resident.pid), [""; 0]);

@@ -166,6 +166,17 @@ fn what_cannot_be_traced_is_listed_with_the_reason() {
     assert_eq!(bad, [""; 0]);
     // A program's first instruction has nobody to return to.
     assert!(run.stdout.contains("nobody calls it"), "{}", run.stdout);
+    // What is no function is counted apart: else it would seem as if many could not be traced.
+    let (lines, is_part) = (run.stdout.lines().filter(|line| !line.starts_with('#')), |line: &&str| {
+        line.contains("cold part of")
+    });
+    let (parts, functions): (Vec<&str>, Vec<&str>) = lines.partition(is_part);
+    let head = run.stdout.lines().next().unwrap_or_default();
+    assert!(head.contains(&format!(": {} functions, ", functions.len())), "{head}");
+    assert!(
+        parts.is_empty() || head.ends_with(&format!("; and {} cold parts of functions", parts.len())),
+        "{head}"
+    );
 }
 
 #[test]
@@ -216,6 +227,10 @@ fn stripped_functions_have_the_names_of_their_debugging_file() {
     tool(&["objcopy", "--only-keep-debug", "tail", "tail.debug"]);
     tool(&["objcopy", "--add-gnu-debuglink=tail.debug", "bare", "linked"]);
     assert!(is_named(&of("linked")));
+    // What has no name is called as in a process, which has mapped what a link leads to.
+    std::os::unix::fs::symlink("bare", of("link")).expect("room for a link");
+    let listed = calltap_run(&["sites", &of("link")]).stdout;
+    assert!(listed.contains("  bare+0x") && !listed.contains("  link+0x"), "{listed}");
     let linked = Program::existing(&of("linked"));
     let recording = record(&linked, &["-F", "dispatch"], &Expect::default());
     assert!(recording.rows().iter().any(|row| row["function"] == "dispatch"), "{}", recording.run.stderr);
@@ -225,6 +240,21 @@ fn stripped_functions_have_the_names_of_their_debugging_file() {
     // Another build's names are none of its.
     tool(&["gcc", "-O1", "-Wl,--build-id", "-DOTHER", "-xc", "/dev/null", "-shared", "-o", "tail.debug"]);
     assert!(!is_named(&of("linked")));
+}
+
+// A function answers to each of its names, when it is recorded and when it is looked for.
+#[test]
+fn a_recorded_function_is_found_by_any_of_its_names() {
+    let program = compile(&BARE[0], &["tail.c"], &[]);
+    let recording = record(&program, &["-F", "printf"], &Expect::default());
+    let trace = recording.trace.to_string_lossy();
+    for name in ["printf", "_IO_printf"] {
+        for command in ["report", "graph"] {
+            let run = calltap_run(&[command, "-F", name, "-i", &trace]);
+            assert!(run.status.success(), "{command} {name}: {}", run.stderr);
+            assert!(run.stdout.contains("_IO_printf"), "{command} {name}: {}", run.stdout);
+        }
+    }
 }
 
 // Where nothing is left to be traced, the reason is said; where names are missing, where they would be.

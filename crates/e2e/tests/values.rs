@@ -231,7 +231,43 @@ fn what_cannot_be_read_is_told_in_one_line() {
         (&["-A", "integers@a/q"], "is no form"),
         (&["-A", "integers@a", "--clock", "sparse"], "no room for values"),
     ] {
-        let run = calltap_run(&[&["record"], flags, &["--", &path]].concat());
-        one_line(&run, &[why]);
+        let trace = program.directory().join("yesterday");
+        std::fs::write(&trace, "kept").expect("room for a file");
+        let output = ["record", "-o", &trace.to_string_lossy()];
+        one_line(&calltap_run(&[&output, flags, &["--", &path]].concat()), &[why]);
+        assert_eq!(std::fs::read_to_string(&trace).expect("the file"), "kept", "{flags:?}");
+    }
+    one_line(
+        &calltap_run(&["watch", "integers", "-A", "integers@a", "--", &path]),
+        &["'integers@a'", "named without them"],
+    );
+}
+
+// Where nothing of what was asked for can be read, a process is left alone: an empty answer would look like one.
+#[test]
+fn what_cannot_be_read_of_a_running_process_is_told_in_one_line() {
+    let bare = &BARE.iter().find(|build| build.name.contains("stripped")).expect("a stripped build");
+    for (build, why) in
+        [(GCC, "no parameter is called 'nothing'"), (*bare, "no debugging information tells which argument")]
+    {
+        let program = compile(build, &["requests.c"], if build.name == GCC.name { &["-g"] } else { &[] });
+        let resident = Resident::start(&program, &["forever"]);
+        let (pid, trace) = (resident.pid.to_string(), program.directory().join("yesterday"));
+        std::fs::write(&trace, "kept").expect("room for a file");
+        let place = trace.to_string_lossy();
+        for words in [
+            &["record", "-o", &place, "--if", "nothing > 1"][..],
+            &["record", "-o", &place, "-A", "poll@nothing_of_it"],
+            &["attach", "--if", "nothing > 1"],
+            &["count", "poll", "--if", "nothing > 1"],
+        ] {
+            let run = calltap_run(&[words, &["-p", &pid]].concat());
+            let why =
+                if words.contains(&"poll") || words.contains(&"poll@nothing_of_it") { "poll" } else { why };
+            one_line(&run, &[why]);
+            assert_eq!(changed_text(resident.pid), [""; 0], "{words:?}");
+        }
+        assert_eq!(std::fs::read_to_string(&trace).expect("the file"), "kept");
+        assert!(resident.end().0.success());
     }
 }

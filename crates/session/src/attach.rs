@@ -143,6 +143,9 @@ impl Planner<'_> {
     ) -> Result<(), Error> {
         let mut records = Vec::new();
         self.look(index, target.pid, false, &mut records);
+        if self.entering {
+            self.check_values()?;
+        }
         records.drain(..).for_each(&mut *emit);
         self.hand_over();
         let mapped = if self.stubs.to_map.is_empty() { Ok(()) } else { map(target, stops) };

@@ -83,6 +83,8 @@ pub struct Planner<'a> {
     choose: Box<Choose<'a>>,
     reach: Box<Reach<'a>>,
     check: &'a Check<'a>,
+    /// Is told when that, and the values asked for, make sense.
+    accepted: &'a (dyn Fn() + Send + Sync),
     checked: bool,
     /// Index of a process whose agent took its plan and was not through with it in time.
     stuck: Option<(u32, u32)>,
@@ -133,6 +135,7 @@ impl<'a> Planner<'a> {
             choose,
             reach: Box::new(|_| false),
             check,
+            accepted: &|| {},
             checked: false,
             stuck: None,
             processes: HashMap::new(),
@@ -154,6 +157,11 @@ impl<'a> Planner<'a> {
             candidates: Candidates::default(),
             tally: Tally::default(),
         }
+    }
+
+    /// Tells when what is asked for makes sense for what can be traced.
+    pub fn accepting(self, accepted: &'a (dyn Fn() + Send + Sync)) -> Self {
+        Planner { accepted, ..self }
     }
 
     /// Changes running code in this way.
@@ -292,7 +300,9 @@ impl<'a> Planner<'a> {
             return Ok(());
         }
         (self.check)(&self.candidates)?;
-        self.check_values()
+        self.check_values()?;
+        (self.accepted)();
+        Ok(())
     }
 
     /// Has an agent that waits in one phase do what the plan says, which is another; then it waits in a third. False if it does not.

@@ -469,17 +469,15 @@ pub fn with_planner<T>(
     let check = |candidates: &Candidates| {
         // What is found later cannot be known now.
         if options.discovery == Discovery::FirstCall || options.follow {
-            accepted();
             return Ok(());
         }
         if candidates.traceable().next().is_none() {
             return Err(no_sites(name, candidates));
         }
-        options.choice.selector.check(candidates)?;
-        accepted();
-        Ok(())
+        options.choice.selector.check(candidates)
     };
     let mut planner = Planner::new(shared, directory, Box::new(choose), &check)
+        .accepting(accepted)
         .by(options.patch_mode)
         .reaching(Box::new(|candidates| options.choice.selector.reach(candidates)))
         .discovering(options.discovery)

@@ -122,6 +122,14 @@ impl Known {
         }
     }
 
+    /// Is the function with this linker symbol one that is asked about by name?
+    pub fn is_asked(&self, linker: &str) -> bool {
+        let wanted =
+            |function: &Function| self.functions.get(*function as usize).is_some_and(|known| known.wanted);
+        !self.globs.is_empty()
+            && self.by_place.iter().any(|((.., name), function)| name == linker && wanted(function))
+    }
+
     /// The clocks were compared.
     pub fn now(&mut self, pair: ClockPair) {
         let first = *self.first.get_or_insert(pair);

@@ -167,7 +167,7 @@ fn matching(
             let (name, linker) = (names.function(site).to_owned(), names.linker(site));
             if name == condition.function || linker == condition.function {
                 exact.push(name.clone());
-            } else if glob.matches(&name) || glob.matches(linker) {
+            } else if names.is(site, &glob) {
                 globbed.push(name.clone());
             }
             all.push(name);

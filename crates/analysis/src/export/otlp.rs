@@ -27,11 +27,8 @@ pub fn otlp(
 ) -> Result<Totals, Error> {
     let meta = source.meta();
     let names = Names::new(meta, options.linker_names);
-    let demangled = Names::new(meta, false);
-    let is_chosen = |site: u32| {
-        let (linker, name) = (demangled.linker(SiteId(site)), demangled.function(SiteId(site)));
-        options.functions.iter().any(|glob| glob.matches(linker) || glob.matches(name))
-    };
+    let is_chosen = |site: u32| options.functions.iter().any(|glob| names.is(SiteId(site), glob));
+    let chosen = (0..meta.sites.len() as u32).map(is_chosen).collect();
     let session = meta.session.as_ref();
     let (realtime, monotonic) =
         session.map_or((0, 0), |session| (session.start_realtime_ns, session.start_monotonic_ns));
@@ -39,7 +36,7 @@ pub fn otlp(
     let seed = host.bytes().fold(realtime, |seed, byte| scatter(seed ^ u64::from(byte)));
     let mut exporter = Exporter {
         source,
-        chosen: (0..meta.sites.len() as u32).map(is_chosen).collect(),
+        chosen,
         names,
         out,
         buffer: Vec::new(),

@@ -52,7 +52,7 @@ pub fn write(
         }
         Some(glob) => {
             let is_target = |node| match paths.of(node) {
-                Of::Site(site) => glob.matches(names.function(site)) || glob.matches(names.linker(site)),
+                Of::Site(site) => names.is(site, glob),
                 _ => false,
             };
             let Some(found) = function::find(&paths, is_target) else {

@@ -2,8 +2,8 @@
 
 use super::Happening;
 use crate::units::percent;
-use crate::{Call, Glob, Source, demangle};
-use calltap_trace::SiteId;
+use crate::{Call, Glob, Source, is_named};
+use calltap_trace::{Site, SiteId};
 
 /// Shares that are said of one call, at most.
 const SAID: usize = 3;
@@ -32,12 +32,11 @@ impl Rules {
         let meta = source.meta();
         let rules: Vec<(Glob, u64)> =
             meta.slow.iter().map(|rule| (Glob::new(&rule.function), rule.ns)).collect();
-        let limit = |name: &str| {
-            let demangled = demangle(name);
-            let is = |glob: &Glob| glob.matches(name) || glob.matches(&demangled);
+        let limit = |site: &Site| {
+            let is = |glob: &Glob| is_named(glob, site.names());
             rules.iter().filter(|(glob, _)| is(glob)).map(|(_, ns)| *ns).min()
         };
-        let limits = || meta.sites.iter().map(|site| limit(&site.name)).collect();
+        let limits = || meta.sites.iter().map(limit).collect();
         (!rules.is_empty() && source.has_time()).then(|| Rules { limits: limits() })
     }
 }

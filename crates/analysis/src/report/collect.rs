@@ -101,7 +101,7 @@ fn shown(source: &dyn Source, options: &Options, names: &Names<'_>) -> Vec<bool>
     (0..=source.meta().sites.len() as u32)
         .map(SiteId)
         .map(|site| {
-            let matching = |g: &crate::Glob| g.matches(names.linker(site)) || g.matches(names.function(site));
+            let matching = |glob: &crate::Glob| names.is(site, glob);
             options.filter.is_empty() || options.filter.iter().any(matching)
         })
         .collect()

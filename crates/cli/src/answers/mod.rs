@@ -10,7 +10,7 @@ use crate::output::Output;
 use crate::{live, progress, record, select, values, views};
 use anyhow::{Context, Result, bail};
 use calltap_analysis::answers::{Known, Listener, Question};
-use calltap_analysis::{Glob, units};
+use calltap_analysis::{Glob, demangle, units};
 use calltap_session::{Clock, Discovery, Error, Options, Subject, Visited, Watch, watch};
 use calltap_trace::TraceReader;
 use feed::Feed;
@@ -139,15 +139,15 @@ fn of_process(
     };
     if kind.streams() {
         let mut last = Vec::new();
-        answer(&mut listener, kind, &mut last)?;
+        answer(&mut listener, kind, &visited.muted, &mut last)?;
         printer.finish(String::from_utf8_lossy(&last).into_owned());
     } else {
         drop(printer);
         let mut out = Output::create(arguments)?;
-        answer(&mut listener, kind, &mut out)?;
+        answer(&mut listener, kind, &visited.muted, &mut out)?;
         out.finish()?;
     }
-    say(&visited, attaches);
+    say(&visited, &listener.known, attaches);
     Ok(visited.status.map_or(ExitCode::SUCCESS, crate::end_as))
 }
 
@@ -185,16 +185,24 @@ fn of_file(
         eprintln!("calltap: only what lies beneath slow calls was recorded, and the answer is about that");
     }
     listener.question.sums(&listener.known, &reader.meta().profile);
-    answer(&mut listener, kind, &mut out)?;
+    answer(&mut listener, kind, &[], &mut out)?;
     out.finish()?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// The answer, at the end.
-fn answer(listener: &mut Listener<Asked>, kind: &Kind, out: &mut dyn Write) -> Result<()> {
+/// The answer, at the end; `muted` was switched off meanwhile.
+fn answer(
+    listener: &mut Listener<Asked>,
+    kind: &Kind,
+    muted: &[(String, f64)],
+    out: &mut dyn Write,
+) -> Result<()> {
     out.write_all(listener.question.take().as_bytes())?;
     if kind.json {
-        let object = listener.json(kind.name);
+        let mut object = listener.json(kind.name);
+        if !muted.is_empty() {
+            object["switched_off"] = muted.iter().map(|(name, _)| demangle(name)).collect();
+        }
         // Where lines come as it happens, it is one of them.
         let text = if kind.streams() { object.to_string() } else { serde_json::to_string_pretty(&object)? };
         writeln!(out, "{text}")?;
@@ -205,12 +213,19 @@ fn answer(listener: &mut Listener<Asked>, kind: &Kind, out: &mut dyn Write) -> R
 }
 
 /// What the user should know at the end.
-fn say(visited: &Visited, attaches: bool) {
+fn say(visited: &Visited, known: &Known, attaches: bool) {
     let mut notes = visited.notes.clone();
     let [attaching, detaching] = &visited.stops;
     notes.extend(attaches.then(|| record::stopped(attaching, detaching)));
     if !visited.muted.is_empty() {
         notes.push(record::muted(&visited.muted, ""));
+    }
+    // (They may not be among the few that are named there.)
+    let asked = visited.muted.iter().filter(|(name, _)| known.is_asked(name));
+    let asked: Vec<String> = asked.map(|(name, _)| demangle(name)).collect();
+    if let [first, others @ ..] = &asked[..] {
+        let more = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
+        notes.push(format!("{first}{more} was switched off: of its later calls the answer knows nothing"));
     }
     let lost = visited.totals.lost_entries + visited.totals.lost_exits;
     if lost > 0 {

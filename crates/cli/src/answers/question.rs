@@ -56,6 +56,9 @@ impl Kind {
         if functions.iter().any(String::is_empty) {
             bail!("a function without a name");
         }
+        if let Some(items) = arguments.texts("arguments").iter().find(|items| items.contains('@')) {
+            bail!("'{items}': what is read is of the functions watched, and named without them: '-A arg1/s'");
+        }
         let types = if name == "futures" { std::mem::take(&mut functions) } else { Vec::new() };
         let (json, limit) = (arguments.is_set("json"), arguments.number("limit")?);
         Ok(Kind { name, functions, json, what, limit, types })
