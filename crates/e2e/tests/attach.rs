@@ -471,3 +471,25 @@ fn the_processor_time_in_the_trace_is_that_of_the_process_meanwhile() {
     assert_eq!(info["end"]["status"], "ended");
     assert!(info["end"]["cpu_ns"].as_u64().is_some_and(|ns| ns > 10_000_000), "{}", info["end"]);
 }
+
+// A thread that has opened a library asks for what is new to be traced, and waits; nobody answers who is about to leave.
+#[test]
+fn a_program_that_opens_libraries_all_the_time_is_left_at_once() {
+    for build in [GCC, &BARE[0]] {
+        let program = compile(build, &["opens.c"], &["-Wl,--as-needed"]);
+        let resident = Resident::start(&program, &[]);
+        for round in 0..6 {
+            let start = Instant::now();
+            let run = resident.attach(&["--duration", "100ms"]);
+            let took = start.elapsed();
+            assert!(run.status.success(), "{}", run.stderr);
+            let notes = ["did not answer", "still in our code", "somebody else", "cleaned up"];
+            let told = notes.iter().find(|note| run.stderr.contains(**note));
+            assert_eq!(told, None, "{}, round {round}: {}", program.name, run.stderr);
+            assert!(took < Duration::from_secs(3), "{}, round {round}: {took:?}", program.name);
+        }
+        assert_eq!(changed_text(resident.pid), [""; 0]);
+        let (status, output, errors) = resident.end();
+        assert!(status.success() && output.contains("wrong 0"), "{output} {errors}");
+    }
+}

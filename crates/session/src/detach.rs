@@ -18,11 +18,12 @@ use crate::pages;
 use crate::patient::{Patient, await_tidy, explain, longest, say};
 use crate::planner::image_in;
 use crate::proc;
-use crate::shm::Shared;
+use crate::shm::{self, Shared};
 use crate::target::Target;
 use crate::text::{KeepMapped, ProcessText, Sync};
 use crate::threads::{Held, NotHeld};
-use calltap_abi::{plan, remote, stub};
+use calltap_abi::plan::Phase;
+use calltap_abi::{ProcessEntry, plan, remote, stub};
 use calltap_patch::{Avma, Change, Demand, Failed, Fate, Site, State, Text, carry_out};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -196,6 +197,8 @@ pub fn go(target: &Target, directory: &Directory, shared: &Shared) -> (Stops, Ve
 
 fn leave_all(target: &Target, directory: &Directory, shared: &Shared) -> (Stops, Vec<String>, bool) {
     let (mut stops, mut notes, mut whole) = (Stops::default(), Vec::new(), true);
+    // Nobody answers any more.
+    shared.control().listening.store(0, Release);
     // A thread that somebody has sent there who was killed may be about to load the agent, and to join this session.
     if !await_tidy(target) {
         whole = false;
@@ -285,6 +288,7 @@ fn detach(
     let unwinders = frames::unwinders(target.pid, &patient.regions);
     let start = Instant::now();
     loop {
+        process.into_iter().for_each(refuse_answer);
         thread::sleep(DRAIN);
         let done = match Held::take_all(target.pid) {
             Ok(mut held) => {
@@ -329,6 +333,15 @@ fn detach(
             ));
             return Ok(notes);
         }
+    }
+}
+
+/// Whoever has opened a library and asks for what is new to be traced goes on at once: nobody will answer. (Again and again, as it may have looked whether anybody listens
+/// just before.)
+fn refuse_answer(process: &ProcessEntry) {
+    let (asked, idle) = (Phase::Asked as u32, Phase::Idle as u32);
+    if process.phase.compare_exchange(asked, idle, AcqRel, Acquire).is_ok() {
+        shm::wake(&process.phase);
     }
 }
 
