@@ -1,4 +1,4 @@
-// Opens and closes a library all the time, from two threads, until its input ends.
+// Opens and closes libraries all the time, each from a thread of its own, until its input ends.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -6,22 +6,23 @@
 
 static volatile int wrong, over;
 
-__attribute__((noinline)) double work(const char *name, double n) {
+__attribute__((noinline)) int work(const char *name) {
     void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    double (*function)(double) = library ? (double (*)(double))dlsym(library, "cbrt") : NULL;
-    double found = function ? function(n) : 0;
-    if (library) dlclose(library);
-    return found;
+    if (!library) return 1;
+    double (*function)(double) = (double (*)(double))dlsym(library, "cbrt");
+    double found = function ? function(8) : 2;
+    return dlclose(library) != 0 || found != 2;
 }
 
 static void *opener(void *name) {
-    while (!over) if (work(name, 8) != 2) wrong = 1;
+    while (!over) if (work(name)) wrong = 1;
     return name;
 }
 
 int main(void) {
     pthread_t threads[2];
-    for (int i = 0; i < 2; i++) if (pthread_create(&threads[i], NULL, opener, "libm.so.6")) abort();
+    char *names[2] = { "libm.so.6", "libresolv.so.2" };
+    for (int i = 0; i < 2; i++) if (pthread_create(&threads[i], NULL, opener, names[i])) abort();
     printf("ready\n");
     fflush(stdout);
     while (getchar() != EOF) continue;

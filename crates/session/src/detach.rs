@@ -54,13 +54,21 @@ struct Mark {
     dressed: bool,
     /// Of the file it was in; 0 for the dynamic linker, which is never unloaded.
     inode: u64,
+    /// Where that file lies.
+    base: u64,
 }
 
 impl Mark {
     fn is_there(&self, regions: &[Region]) -> bool {
         let at = self.site.address().0;
         let region = regions.iter().find(|region| (region.start..region.end).contains(&at));
-        let is_file = |region: &Region| matches!(self.inode, 0 | NO_FILE) || region.file.1 == self.inode;
+        // (A file may have more than one piece of text.)
+        let is_where_it_was = |region: &Region| region.is_at(self.inode, self.base);
+        let is_file = |region: &Region| {
+            matches!(self.inode, 0 | NO_FILE)
+                || is_where_it_was(region)
+                || region.file.1 == self.inode && regions.iter().any(is_where_it_was)
+        };
         region.is_some_and(|region| region.executable && is_file(region))
     }
 
@@ -87,8 +95,8 @@ impl Past {
         let (mut marks, mut hops) = (BTreeMap::<Avma, Mark>::new(), Vec::new());
         for entry in entries {
             match entry {
-                Entry::Site { process, site, target, inode, .. } if ours(process) => {
-                    let fresh = || Mark { site, targets: Vec::new(), dressed: false, inode };
+                Entry::Site { process, site, target, inode, base, .. } if ours(process) => {
+                    let fresh = || Mark { site, targets: Vec::new(), dressed: false, inode, base };
                     if !fresh().is_there(regions) {
                         continue;
                     }
