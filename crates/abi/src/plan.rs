@@ -34,7 +34,7 @@ pub struct Map {
 pub enum Phase {
     /// No question. (Agent: to Asked.)
     Idle = 0,
-    /// "My modules have changed." (Recorder: to Planned. Agent, if it waits in vain: to Idle.)
+    /// "My modules have changed." (Recorder: to Planned, or to Idle, if it leaves. Agent, if it waits in vain: to Idle.)
     Asked = 1,
     /// The plan says what to map. (Agent: to Mapped.)
     Planned = 2,

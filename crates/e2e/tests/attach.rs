@@ -471,3 +471,28 @@ fn the_processor_time_in_the_trace_is_that_of_the_process_meanwhile() {
     assert_eq!(info["end"]["status"], "ended");
     assert!(info["end"]["cpu_ns"].as_u64().is_some_and(|ns| ns > 10_000_000), "{}", info["end"]);
 }
+
+// A thread that has opened a library asks for what is new to be traced, and waits; nobody answers who is about to leave. And libraries come to lie where others were, or where
+// they were themselves, but for some pages.
+#[test]
+fn a_program_that_opens_libraries_all_the_time_is_left_at_once() {
+    let globs =
+        ["--duration", "100ms", "--later", "-F", "work", "-F", "c*", "-F", "s*", "-F", "res_*", "-F", "ns_*"];
+    for (build, flags) in [(GCC, &globs[..2]), (GCC, &globs), (&BARE[0], &globs)] {
+        let program = compile(build, &["opens.c"], &["-Wl,--as-needed"]);
+        let resident = Resident::start(&program, &[]);
+        for round in 0..6 {
+            let start = Instant::now();
+            let run = resident.attach(flags);
+            let took = start.elapsed();
+            assert!(run.status.success(), "{}", run.stderr);
+            let notes = ["did not answer", "still in our code", "somebody else", "cleaned up"];
+            let told = notes.iter().find(|note| run.stderr.contains(**note));
+            assert_eq!(told, None, "{}, round {round}: {}", program.name, run.stderr);
+            assert!(took < Duration::from_secs(3), "{}, round {round}: {took:?}", program.name);
+        }
+        assert_eq!(changed_text(resident.pid), [""; 0]);
+        let (status, output, errors) = resident.end();
+        assert!(status.success() && output.contains("wrong 0"), "{output} {errors}");
+    }
+}

@@ -6,7 +6,7 @@ use crate::Avma;
 use calltap_sites::ends;
 use iced_x86::{
     BlockEncoder, BlockEncoderOptions, Code, Decoder, DecoderOptions, FlowControl, Instruction,
-    InstructionBlock, MemoryOperand, Register,
+    InstructionBlock, MemoryOperand, OpKind, Register,
 };
 
 /// `push imm32`, which extends the sign, and `mov dword ptr [rsp + 4], imm32`: no flag changes.
@@ -19,6 +19,9 @@ const GROWTH: usize = 9;
 const LEAVE: usize = 6 + 8 + 6 + 8;
 /// Copies begin at such addresses.
 const ALIGN: usize = 16;
+/// In the addresses of instructions in a copy, and of branches to them: no address of a process. What else means one of the originals (`lea` of the function itself, a call of it)
+/// goes on meaning that, where the encoder would take it for a place in the copy.
+const LABEL: u64 = 1 << 63;
 
 /// Why there is no copy at an address: something that it refers to is out of reach.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -60,31 +63,43 @@ pub fn copy_before(
     to: Avma,
     then: Avma,
 ) -> Result<Vec<u8>, Uncopied> {
+    let mut originals = decode(code, from);
+    let last = originals.iter().position(|original| ends(original) || is_call(original));
+    originals.truncate(last.map_or(originals.len(), |last| last + 1));
     let mut instructions = Vec::new();
-    let mut leads_back = true;
-    for instruction in decode(code, from) {
-        let offset = instruction.ip() - from.0;
+    for original in &originals {
+        let offset = original.ip() - from.0;
         let leaves_here = leaves.offsets.iter().any(|at| u64::from(*at) == offset);
-        match (instruction.flow_control(), leaves_here) {
-            (FlowControl::Call | FlowControl::IndirectCall, _) => {
-                instructions.extend(jump_as_call(&instruction)?);
-                leads_back = false;
-                break;
-            }
-            (_, true) => instructions.extend(leave(&instruction, leaves.call)?),
-            (_, false) => instructions.push(instruction),
-        }
-        if ends(&instruction) {
-            leads_back = false;
-            break;
+        let labelled = label(original, &originals);
+        match leaves_here {
+            _ if is_call(original) => instructions.extend(jump_as_call(original)?),
+            true => instructions.extend(leave(&labelled, leaves.call)?),
+            false => instructions.push(labelled),
         }
     }
-    if leads_back {
-        instructions.push(branch(then.0)?);
+    if last.is_none() {
+        let mut back = branch(then.0)?;
+        back.set_ip(LABEL | (from.0 + code.len() as u64));
+        instructions.push(back);
     }
     let block = InstructionBlock::new(&instructions, to.0);
     let encoded = BlockEncoder::encode(64, block, BlockEncoderOptions::NONE);
     Ok(encoded.map_err(|error| Uncopied(error.to_string()))?.code_buffer)
+}
+
+fn is_call(instruction: &Instruction) -> bool {
+    matches!(instruction.flow_control(), FlowControl::Call | FlowControl::IndirectCall)
+}
+
+/// An instruction whose address is a label, and which leads to one if that is among the others.
+fn label(instruction: &Instruction, others: &[Instruction]) -> Instruction {
+    let mut labelled = *instruction;
+    labelled.set_ip(LABEL | instruction.ip());
+    let target = instruction.near_branch_target();
+    if instruction.op0_kind() == OpKind::NearBranch64 && others.iter().any(|other| other.ip() == target) {
+        labelled.set_near_branch64(LABEL | target);
+    }
+    labelled
 }
 
 fn made(instruction: Result<Instruction, iced_x86::IcedError>) -> Result<Instruction, Uncopied> {

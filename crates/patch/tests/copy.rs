@@ -20,7 +20,7 @@ fn means(instruction: &Instruction) -> Option<u64> {
 }
 
 /// First instructions of functions, and how many of them a copy repeats one by one.
-const FUNCTIONS: [(&[u8], usize); 9] = [
+const FUNCTIONS: [(&[u8], usize); 12] = [
     (&[0x55, 0x48, 0x89, 0xE5, 0x41, 0x57], 3), // push rbp; mov rbp, rsp; push r15
     (&[0x48, 0x8D, 0x05, 0x10, 0x20, 0, 0], 1), // lea rax, [rip + 0x2010]
     (&[0x83, 0xFF, 0x01, 0x7E, 0x2B], 2),       // cmp edi, 1; jle +43
@@ -30,6 +30,10 @@ const FUNCTIONS: [(&[u8], usize); 9] = [
     (&[0xFF, 0x25, 0x10, 0x20, 0, 0], 1),       // jmp [rip + 0x2010]
     (&[0x50, 0xE8, 0x10, 0x20, 0, 0], 1),       // push rax; call
     (&[0x48, 0x83, 0xEC, 8, 0xFF, 0x15, 0x10, 0x20, 0, 0], 1), // sub rsp, 8; call [rip + 0x2010]
+    // What is meant is the function itself, not its copy (Python's subtype_traverse compares the address with a type's).
+    (&[0x41, 0x57, 0x48, 0x8D, 0x05, 0xF7, 0xFF, 0xFF, 0xFF], 2), // push r15; lea rax, [rip - 9]
+    (&[0x50, 0x48, 0x3B, 0x05, 0xF9, 0xFF, 0xFF, 0xFF], 2),       // push rax; cmp rax, [rip - 7]
+    (&[0x50, 0xE8, 0xFA, 0xFF, 0xFF, 0xFF], 1),                   // push rax; call to its beginning
 ];
 
 /// Nothing of it leaves its function.

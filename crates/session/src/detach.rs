@@ -18,11 +18,12 @@ use crate::pages;
 use crate::patient::{Patient, await_tidy, explain, longest, say};
 use crate::planner::image_in;
 use crate::proc;
-use crate::shm::Shared;
+use crate::shm::{self, Shared};
 use crate::target::Target;
 use crate::text::{KeepMapped, ProcessText, Sync};
 use crate::threads::{Held, NotHeld};
-use calltap_abi::{plan, remote, stub};
+use calltap_abi::plan::Phase;
+use calltap_abi::{ProcessEntry, plan, remote, stub};
 use calltap_patch::{Avma, Change, Demand, Failed, Fate, Site, State, Text, carry_out};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -73,13 +74,21 @@ struct Mark {
     dressed: bool,
     /// Of the file it was in; 0 for the dynamic linker, which is never unloaded.
     inode: u64,
+    /// Where that file lies.
+    base: u64,
 }
 
 impl Mark {
     fn is_there(&self, regions: &[Region]) -> bool {
         let at = self.site.address().0;
         let region = regions.iter().find(|region| (region.start..region.end).contains(&at));
-        let is_file = |region: &Region| matches!(self.inode, 0 | NO_FILE) || region.file.1 == self.inode;
+        // (A file may have more than one piece of text.)
+        let is_where_it_was = |region: &Region| region.is_at(self.inode, self.base);
+        let is_file = |region: &Region| {
+            matches!(self.inode, 0 | NO_FILE)
+                || is_where_it_was(region)
+                || region.file.1 == self.inode && regions.iter().any(is_where_it_was)
+        };
         region.is_some_and(|region| region.executable && is_file(region))
     }
 
@@ -106,8 +115,8 @@ impl Past {
         let (mut marks, mut hops) = (BTreeMap::<Avma, Mark>::new(), Vec::new());
         for entry in entries {
             match entry {
-                Entry::Site { process, site, target, inode, .. } if ours(process) => {
-                    let fresh = || Mark { site, targets: Vec::new(), dressed: false, inode };
+                Entry::Site { process, site, target, inode, base, .. } if ours(process) => {
+                    let fresh = || Mark { site, targets: Vec::new(), dressed: false, inode, base };
                     if !fresh().is_there(regions) {
                         continue;
                     }
@@ -234,6 +243,8 @@ pub fn go(target: &Target, directory: &Directory, shared: &Shared) -> Left {
 
 fn leave_all(target: &Target, directory: &Directory, shared: &Shared) -> Left {
     let mut left = Left { whole: true, ..Left::default() };
+    // Nobody answers any more.
+    shared.control().listening.store(0, Release);
     // A thread that somebody has sent there who was killed may be about to load the agent, and to join this session.
     if !await_tidy(target) {
         left.whole = false;
@@ -322,6 +333,7 @@ fn detach(
     let unwinders = frames::unwinders(target.pid, &patient.regions);
     let start = Instant::now();
     loop {
+        process.into_iter().for_each(refuse_answer);
         thread::sleep(DRAIN);
         let done = match Held::take_all(target.pid) {
             Ok(mut held) => {
@@ -366,6 +378,15 @@ fn detach(
             ));
             return Ok(told);
         }
+    }
+}
+
+/// Whoever has opened a library and asks for what is new to be traced goes on at once: nobody will answer. (Again and again, as it may have looked whether anybody listens
+/// just before.)
+fn refuse_answer(process: &ProcessEntry) {
+    let (asked, idle) = (Phase::Asked as u32, Phase::Idle as u32);
+    if process.phase.compare_exchange(asked, idle, AcqRel, Acquire).is_ok() {
+        shm::wake(&process.phase);
     }
 }
 

@@ -1,9 +1,8 @@
 //! What was done to the processes of a session, written down before it is done: every site with every stub it was ever led to, and every
 //! range of hops. It lies in the session directory, so that whoever comes after a killed controller can undo, or go on.
 //!
-//! Entries are 64 bytes, little-endian: kind, length, form, 0, process (4 bytes), address, target, file (8 each), stub and program (20 and
-//! 12 bits), bytes (24), distance from
-//! the site to its copy (4; 0: none).
+//! Entries are 72 bytes, little-endian: kind, length, form, 0, process (4 bytes), address, target, file (8 each), stub and program (20 and
+//! 12 bits), bytes (24), distance from the site to its copy (4; 0: none), where the file lies (8).
 
 use calltap_abi::{stub, values};
 use calltap_patch::{Avma, Site, Wanted};
@@ -26,8 +25,10 @@ pub enum Entry {
         copy: Option<Avma>,
         /// The stub's number and form; none for the dynamic linker's function, and for calls that only become NOPs.
         stub: Option<(u32, Wanted)>,
-        /// Inode of the file that is mapped there.
+        /// Inode of the file that is mapped there,
         inode: u64,
+        /// and where its first byte would be, going by its text: it may be mapped elsewhere when it is opened again, partly over where it was.
+        base: u64,
     },
     /// Hops.
     Hops {
@@ -64,7 +65,7 @@ pub const UNLISTED: u32 = 1 << 31;
 /// In the place of an inode: code that was made at run time, and may be something else at any moment.
 pub const NO_FILE: u64 = u64::MAX;
 
-const SIZE: usize = 64;
+const SIZE: usize = 72;
 const BYTES: usize = 24;
 const HOPS: u8 = 0xFF;
 const DRAINED: u8 = 0xFE;
@@ -160,7 +161,7 @@ fn encode(entry: &Entry) -> [u8; SIZE] {
     let mut out = [0; SIZE];
     let mut put = |at: usize, bytes: &[u8]| out[at..at + bytes.len()].copy_from_slice(bytes);
     match entry {
-        Entry::Site { process, site, target, copy, stub, inode } => {
+        Entry::Site { process, site, target, copy, stub, inode, base } => {
             let (kind, bytes) = site.parts();
             let bytes = &bytes[..bytes.len().min(BYTES)];
             let form = stub.map_or(NO_STUB, |(_, wanted)| wanted.number());
@@ -174,6 +175,7 @@ fn encode(entry: &Entry) -> [u8; SIZE] {
             put(36, bytes);
             let distance = copy.map_or(0, |copy| copy.0.wrapping_sub(site.address().0) as i32);
             put(60, &distance.to_le_bytes());
+            put(64, &base.to_le_bytes());
         }
         Entry::Hops { process, address, offset, length } => {
             put(0, &[HOPS]);
@@ -211,7 +213,8 @@ fn decode(bytes: &[u8]) -> Option<Entry> {
         0 => None,
         distance => Some(Avma(site.address().0.wrapping_add_signed(distance.into()))),
     };
-    Some(Entry::Site { process, site, target: Avma(word(16)?), copy, stub, inode: word(24)? })
+    let (target, inode, base) = (Avma(word(16)?), word(24)?, word(64)?);
+    Some(Entry::Site { process, site, target, copy, stub, inode, base })
 }
 
 #[cfg(test)]
@@ -250,12 +253,21 @@ mod tests {
                 copy: matches!(form, SiteForm::Prologue { .. }).then_some(Avma(0x5555_4000_0040)),
                 stub: Some((77, Wanted::GRAPH.reading(4095))),
                 inode: 12345,
+                base: 0x5555_0000_0000,
             })
             .collect();
         entries.push(Entry::Hops { process: 1, address: 0x4000, offset: 0x200_0000, length: 4096 });
         let site = Site::empty_function(Avma(0x7f00_0000_0010), [0xC3, 0x66, 0x2E, 0x0F, 0x1F]).unwrap();
         entries.push(Entry::Drained { process: 5 });
-        entries.push(Entry::Site { process: 0, site, target: Avma(9), copy: None, stub: None, inode: 1 });
+        entries.push(Entry::Site {
+            process: 0,
+            site,
+            target: Avma(9),
+            copy: None,
+            stub: None,
+            inode: 1,
+            base: 0,
+        });
         let file = tempfile::tempfile().unwrap();
         let journal = Journal::new(file.try_clone().unwrap());
         journal.add(&entries[..2].iter().collect()).unwrap();

@@ -161,8 +161,8 @@ impl Loaded {
 
     /// Has a site written down that has no stub, and what it leads to, if to anything.
     fn note_site(&self, site: Site, target: Avma, stubs: &mut Stubs<'_>) {
-        let (process, inode) = (self.record.process, self.mapped.file.1);
-        stubs.to_note.push(&Entry::Site { process, site, target, copy: None, stub: None, inode });
+        let (process, inode, base) = (self.record.process, self.mapped.file.1, self.mapped.base());
+        stubs.to_note.push(&Entry::Site { process, site, target, copy: None, stub: None, inode, base });
     }
 
     /// Where the site of a function is among the sites; it is put there if it is not yet.

@@ -83,6 +83,11 @@ impl Region {
             && self.offset + (address - self.start) == offset
     }
 
+    /// Is it text of a file whose first byte would be there?
+    pub fn is_at(&self, inode: u64, base: u64) -> bool {
+        self.executable && self.file.1 == inode && self.start.wrapping_sub(self.offset) == base
+    }
+
     /// A range that is spoken for.
     pub fn taken(start: u64, length: u64) -> Region {
         let (file, path) = ((String::new(), 0), PathBuf::new());

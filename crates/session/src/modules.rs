@@ -82,6 +82,11 @@ impl Mapped {
         Mapped { path, file: (String::new(), NO_FILE), range, text: (0, region.start), text_end: region.end }
     }
 
+    /// Where the file's first byte would be, going by its text.
+    pub fn base(&self) -> u64 {
+        self.text.1.wrapping_sub(self.text.0)
+    }
+
     /// The same file at the same place; its path may change (it was deleted), and what else is mapped of it.
     pub fn is_same(&self, other: &Mapped) -> bool {
         (&self.file, self.text) == (&other.file, other.text)

@@ -91,7 +91,7 @@ impl Loaded {
         }
         let range = self.mapped.range;
         let process = self.record.process;
-        let inode = self.mapped.file.1;
+        let (inode, base) = (self.mapped.file.1, self.mapped.base());
         let copies = new.iter().map(|new| {
             let returns = &binary.functions[new.function].returns;
             self.form(new.function).map_or(0, |form| Displaced::new(form, returns, new.wanted).room())
@@ -119,9 +119,9 @@ impl Loaded {
             let (captured, Added { id, target, copy, exits: left }) = (captured.clone(), added);
             placed.stubs.add(Stub { wanted: *wanted, id, target, copy, captured: captured.clone() });
             let (site, stub) = (placed.site, Some((id, *wanted)));
-            batch.note(&Entry::Site { process, site, target, copy, stub, inode });
+            batch.note(&Entry::Site { process, site, target, copy, stub, inode, base });
             for (site, target) in left {
-                batch.note(&Entry::Site { process, site, target, copy: None, stub, inode });
+                batch.note(&Entry::Site { process, site, target, copy: None, stub, inode, base });
                 let stub = Stub { wanted: *wanted, id, target, copy: None, captured: None };
                 exits.push((*function, site, stub));
             }

@@ -251,7 +251,7 @@ fn watch_loader(process: u32, text: &mut ProcessText, journal: &Journal, mut brk
     }
     // Its padding reaches to the next 16-byte boundary.
     let Some(site) = Site::empty_function(brk, first).filter(|_| brk.0 % 16 <= 11) else { return false };
-    let entry = Entry::Site { process, site, target: hook, copy: None, stub: None, inode: 0 };
+    let entry = Entry::Site { process, site, target: hook, copy: None, stub: None, inode: 0, base: 0 };
     let to = State::On(hook);
     let change = Change { site: &site, from: State::Original, to, recover: &[] };
     journal.add(&[entry].iter().collect()).is_ok() && carry_out(text, [change], Demand::Nothing).is_empty()
