@@ -36,6 +36,11 @@ impl Arguments {
         self.texts(name).pop()
     }
 
+    /// The trace to show, if one is named; as in other commands, `-i` may stand before it.
+    pub fn shown(&self) -> Option<PathBuf> {
+        self.path("operand").or(self.path("input"))
+    }
+
     /// The value of a flag as path.
     pub fn path(&self, name: &str) -> Option<PathBuf> {
         self.words(name).pop().map(PathBuf::from)

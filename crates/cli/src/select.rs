@@ -297,9 +297,12 @@ fn hint(glob: &Glob, candidates: &Candidates) -> String {
     }
     let names: Vec<String> = candidates.traceable().map(|function| demangle(&function.name)).collect();
     let near = nearest_names(glob.pattern(), names.iter().map(String::as_str), 3);
+    // (A library without names is no reason where something looks alike.)
+    let asked = if near.is_empty() { candidates.modules.len() } else { 1 };
     let near = if near.is_empty() { String::new() } else { format!("; nearest: {}", near.join(", ")) };
-    let mut files = candidates.modules.iter().zip(&candidates.files);
+    let files = candidates.modules.iter().zip(&candidates.files);
     let missing = files
+        .take(asked)
         .find_map(|((name, binary), (_, path))| Some(format!(" ({name}: {})", missing_names(binary, path)?)));
     near + &missing.unwrap_or_default()
 }

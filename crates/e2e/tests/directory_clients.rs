@@ -32,6 +32,9 @@ fn trace_cmd_works_on_a_process() {
     assert!(!mounted.cat("trace").contains("outer"));
     trace_cmd(&["reset"]);
     assert_eq!(mounted.cat("current_tracer"), "nop\n");
+    let run = calltap_run(&["exec", "-p", &pid, "--", "no-such-program"]);
+    assert_eq!(run.status.code(), Some(127));
+    one_line(&run, &["no-such-program", "no such program in PATH"]);
     mounted.end();
 }
 

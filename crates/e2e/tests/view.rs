@@ -233,7 +233,9 @@ fn what_cannot_be_shown_is_said_in_a_line() {
     let port = taken.local_addr().expect("its number").port().to_string();
     one_line(&calltap_run(&["view", &path, "--port", &port]), &[&port, "in use"]);
     one_line(&calltap_run(&["view", &path, "--port", "70000"]), &["--port", "'70000'"]);
-    one_line(&calltap_run(&["view", "/nonexistent.data"]), &["/nonexistent.data"]);
+    for words in [&["/nonexistent.data"][..], &["-i", "/nonexistent.data"]] {
+        one_line(&calltap_run(&[&["view"], words].concat()), &["/nonexistent.data"]);
+    }
     let text = program.directory().join("text");
     fs::write(&text, "this is no trace").expect("a file");
     one_line(&calltap_run(&["view", &text.display().to_string()]), &["text"]);

@@ -39,6 +39,7 @@ else
 fi 2>/dev/null
 # By these names they show what they have recorded.
 mount --bind "$directory/kallsyms" /proc/kallsyms 2>/dev/null
+command -v -- "$1" >/dev/null || { echo "calltap: $1: no such program in PATH" >&2; exit 127; }
 exec "$@"
 "#;
 

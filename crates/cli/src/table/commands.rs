@@ -274,7 +274,8 @@ pub const COMMANDS: &[Command] = &[
                   at Ctrl-C, at its end, or when no page has asked for --idle.",
         flags: &[
             &[
-                value("pid", Some('p'), "PID", "Watch this process instead of showing a trace."),
+                WATCHED,
+                TRACE,
                 value("port", None, "PORT", "Serve at this port; else at any that is free."),
                 or(
                     value(
@@ -296,10 +297,7 @@ pub const COMMANDS: &[Command] = &[
         details: "1 functions, with callers and callees of the chosen one: up, down, PgUp, PgDn, Home, End choose; tab goes to callers and callees, enter to the function that is selected there; \
                   s sorts by the next column; / searches. 2 timeline: left, right pan; + and - zoom; 0 shows all; up, down scroll; n and N go to the next and the previous call \
                   of the chosen function. With -p: space switches the chosen function off or on, p pauses the display. q quits.",
-        flags: &[
-            &[value("pid", Some('p'), "PID", "Watch this process instead of showing a trace.")],
-            LOOKING,
-        ],
+        flags: &[&[WATCHED, TRACE], LOOKING],
         operand: SHOWN,
     },
     Command {

@@ -142,6 +142,7 @@ pub const FUNCTIONS: Option<Operand> = Some(Operand {
     optional: false,
     help: "Functions, as globs.",
 });
+pub const WATCHED: Flag = value("pid", Some('p'), "PID", "Watch this process instead of showing a trace.");
 pub const SHOWN: Option<Operand> = Some(Operand {
     name: "TRACE",
     takes: Takes::One,

@@ -31,7 +31,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Shows it until somebody has seen enough.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let pid: Option<u32> = arguments.number("pid")?;
-    let path = arguments.path("operand");
+    let path = arguments.shown();
     if pid.is_some() && path.is_some() {
         bail!("a trace, or a process with -p: not both");
     }

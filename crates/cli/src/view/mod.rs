@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub fn run(arguments: &Arguments) -> Result<()> {
     let port: u16 = arguments.number("port")?.unwrap_or(0);
     let pid: Option<u32> = arguments.number("pid")?;
-    match (arguments.path("operand"), pid) {
+    match (arguments.shown(), pid) {
         (Some(_), Some(_)) => bail!("a trace, or a process with -p: not both"),
         (path, None) => file(path.unwrap_or_else(|| "calltap.data".into()), port),
         (None, Some(pid)) => process(pid, port, arguments),
