@@ -1,4 +1,4 @@
-//! Takes the agent's own path out of LD_PRELOAD, so that the program and its children see the environment they would have had.
+//! Takes the agent's own path out of LD_PRELOAD, and what the recorder has put in front of it, so that the program and its children see the environment they would have had.
 //!
 //! Unsafe because the environment is the program's: an array of pointers to strings on its initial stack. Nothing else runs yet.
 
@@ -6,7 +6,7 @@ use crate::mem::strlen;
 
 const NAME: &[u8] = b"LD_PRELOAD=";
 
-/// Removes `own` (a path) from the LD_PRELOAD entry of the environment at `environment`.
+/// Removes all up to `own` (a path) from the LD_PRELOAD entry of the environment at `environment`.
 ///
 /// # Safety
 /// `environment` is null, or the program's environment array before any other thread exists.
@@ -23,11 +23,13 @@ pub unsafe fn remove_preload(mut environment: *mut *mut u8, own: &[u8]) {
         // SAFETY: entries are terminated strings on the writable initial stack, and nobody else uses them now.
         let text = unsafe { core::slice::from_raw_parts_mut(string, strlen(string) + 1) };
         if let Some(rest) = text.strip_prefix_mut(NAME)
-            && rest.starts_with(own)
+            && let Some(start) =
+                (0..rest.len()).find(|at| rest.get(*at..).is_some_and(|rest| rest.starts_with(own)))
         {
-            match rest.get(own.len()) {
+            let end = start + own.len();
+            match rest.get(end) {
                 Some(b':') => {
-                    let keep = own.len() + 1;
+                    let keep = end + 1;
                     let length = rest.len() - keep;
                     rest.copy_within(keep.., 0);
                     rest[length..].fill(0);

@@ -1,6 +1,6 @@
 //! The program sees the surroundings it would see alone, and its end is seen as if it had run alone.
 
-use calltap_e2e::{Build, Expect, GCC, Program, calltap, check, compile, plain, run};
+use calltap_e2e::{BARE, Build, Expect, GCC, Program, calltap, calltap_run, check, compile, plain, run};
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
@@ -196,4 +196,28 @@ fn an_empty_preload_list_stays_in_the_environment() {
     let calltap = calltap();
     let recorded = output(&[&calltap.to_string_lossy(), "record", "-q", "-o", "/dev/null", "--"]);
     assert_eq!(recorded, output(&[]));
+}
+
+// Its runtime ends a program in which it is not the first library.
+#[test]
+fn programs_under_address_sanitizer_start_and_are_watched_over() {
+    for build in [GCC, &BARE[0]] {
+        let program = compile(build, &["poisoned.c"], &["-fsanitize=address"]);
+        check(&program, &plain(), &Expect { uncounted: true, ..Expect::default() });
+        let trace = program.directory().join("poisoned.ct").display().to_string();
+        // (Who is followed is traced, and so cannot have itself traced by what looks for leaks at its end.)
+        let recorded = |argument: &str| {
+            let mut command = Command::new(calltap());
+            command.env("ASAN_OPTIONS", "detect_leaks=0").args(["record", "--follow", "-F", "sum", "-o"]);
+            command.arg(&trace).arg("--").arg(&program.path).arg(argument);
+            run(command, b"")
+        };
+        let found = recorded("beyond");
+        assert!(!found.status.success() && found.stderr.contains("heap-buffer-overflow"), "{}", found.stderr);
+        let again = recorded("again");
+        assert!(again.status.success(), "{}", again.stderr);
+        assert_eq!(again.stdout, "532000 nothing\n".repeat(2));
+        let report = calltap_run(&["report", "-i", &trace, "--format", "csv"]).stdout;
+        assert!(report.lines().any(|line| line.contains("2000") && line.contains("sum")), "{report}");
+    }
 }

@@ -8,7 +8,7 @@ use crate::directory::Directory;
 use crate::launch;
 use crate::maps;
 use crate::news::{Followed, News};
-use crate::preload::Stack;
+use crate::preload::{self, Stack};
 use crate::proc;
 use crate::seccomp;
 use crate::target::{self, Target};
@@ -195,10 +195,13 @@ impl Follow<'_> {
         if !stack.is_dynamic() {
             return Err("statically linked: no dynamic linker loads the agent".into());
         }
-        if is_go_alone(pid) {
+        let program = std::fs::File::open(proc::place(pid).join("exe"));
+        let program =
+            program.and_then(|file| calltap_sites::load(&file)).map_err(|error| error.to_string())?;
+        if calltap_sites::is_go_alone(&program) {
             return Err("a Go program without C: it does not use the threads of the dynamic linker".into());
         }
-        let agent = self.directory.agent_to_preload();
+        let libraries = preload::list(&program, &self.directory.agent_to_preload());
         self.directory.is_seen_by(&target)?;
         if proc::is_filtered(pid) {
             let filters = Held::filters_of(pid);
@@ -212,7 +215,7 @@ impl Follow<'_> {
                 }
             }
         }
-        let (at, bytes) = stack.with(agent.as_os_str().as_encoded_bytes()).ok_or("its stack has no room")?;
+        let (at, bytes) = stack.with(libraries.as_encoded_bytes()).ok_or("its stack has no room")?;
         text.write(Avma(at), &bytes).map_err(|errno| format!("its stack could not be written: {errno}"))?;
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         let parent = proc::field(&status, "PPid").and_then(|pid| pid.parse().ok()).unwrap_or(0);
@@ -221,12 +224,6 @@ impl Follow<'_> {
         regs.rsp = at;
         ptrace::setregs(Pid::from_raw(pid as i32), regs).map_err(|errno| errno.to_string())
     }
-}
-
-/// Is it a Go program that no agent can be loaded into?
-fn is_go_alone(pid: u32) -> bool {
-    let data = std::fs::File::open(proc::place(pid).join("exe")).and_then(|file| calltap_sites::load(&file));
-    data.is_ok_and(|data| calltap_sites::is_go_alone(&data))
 }
 
 /// The file name of a process's program.

@@ -14,10 +14,9 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SI
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::siginfo::Cause;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -76,10 +75,10 @@ pub fn spawn_held(command: &[OsString]) -> Result<Child, Error> {
     })
 }
 
-/// Starts `command` with `agent` preloaded. Call before starting threads.
-pub fn spawn(command: &[OsString], agent: &Path) -> Result<Child, Error> {
+/// Starts `command` with these libraries [preloaded](crate::preload::list). Call before starting threads.
+pub fn spawn(command: &[OsString], libraries: &OsStr) -> Result<Child, Error> {
     let before = env::var_os(PRELOAD);
-    let mut value = agent.as_os_str().to_owned();
+    let mut value = libraries.to_owned();
     // Also if it is set and empty: then that is what the agent leaves.
     if let Some(before) = &before {
         value.push(":");

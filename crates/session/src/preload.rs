@@ -2,6 +2,8 @@
 //! what the kernel has put there, and the agent takes itself out again: the program and its children see what they would have seen.
 
 use calltap_patch::{Avma, Text};
+use std::ffi::OsString;
+use std::path::Path;
 
 /// Words of the auxiliary vector.
 const AT_NULL: u64 = 0;
@@ -9,6 +11,17 @@ const AT_BASE: u64 = 7;
 const AT_SECURE: u64 = 23;
 
 const NAME: &[u8] = b"LD_PRELOAD=";
+/// Runtimes of AddressSanitizer, gcc's and clang's: they end a program in which another library comes first.
+const FIRST: [&str; 2] = ["libasan.so", "libclang_rt.asan"];
+
+/// What is to be preloaded into a program (the bytes of its file). The agent takes all of it up to itself out again.
+pub fn list(program: &[u8], agent: &Path) -> OsString {
+    let needed = calltap_sites::needed(program);
+    let first = needed.into_iter().find(|name| FIRST.iter().any(|first| name.starts_with(first)));
+    let mut list = OsString::from(first.map_or(String::new(), |first| first + ":"));
+    list.push(agent);
+    list
+}
 
 /// What lies on the first stack of a program, from its stack pointer on.
 #[derive(Debug)]

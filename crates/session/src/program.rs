@@ -21,7 +21,8 @@ pub struct Program {
     pub is_static: bool,
     /// Is there none, or cannot it load the agent?
     pub is_alone: bool,
-    data: Vec<u8>,
+    /// The bytes of its file.
+    pub data: Vec<u8>,
 }
 
 impl Program {

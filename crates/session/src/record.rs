@@ -20,7 +20,7 @@ use crate::target::Target;
 use crate::threads::Held;
 use crate::trace_file::TraceFile;
 use crate::visit::{Controls, Stay, Visit, Visited};
-use crate::{Error, clock, first, flight};
+use crate::{Error, clock, first, flight, preload};
 use calltap_abi::plan::{Phase, Trouble};
 use calltap_abi::{CHUNK_SIZE, Clock, MAGIC, PATH_MAX, PROCESS_MAX, VERSION, stub};
 use calltap_sites::{Binary, Discovery, Function};
@@ -335,7 +335,7 @@ fn start_program(
     shared: &Shared,
 ) -> Result<(Child, Option<Held>), Error> {
     if !program.is_alone {
-        return Ok((launch::spawn(command, &directory.agent())?, None));
+        return Ok((launch::spawn(command, &preload::list(&program.data, &directory.agent()))?, None));
     }
     let mut child = launch::spawn_held(command)?;
     match first::hold(child.id(), directory, shared, program.is_static) {

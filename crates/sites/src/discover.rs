@@ -107,11 +107,16 @@ pub fn interpreter_of(data: &[u8]) -> Result<Option<String>, Error> {
     Ok(interpreter(&Image::parse(data, &mut Vec::new())?))
 }
 
+/// The libraries that a file says it needs, in order.
+pub fn needed(data: &[u8]) -> Vec<String> {
+    let read = |image| Dynamic::parse(&image, &mut Vec::new()).needed;
+    Image::parse(data, &mut Vec::new()).map(read).unwrap_or_default()
+}
+
 /// Is it a Go program without any C? Then its runtime makes threads itself, also where a dynamic linker has
 /// loaded it: no thread-local variable of another object exists in them.
 pub fn is_go_alone(data: &[u8]) -> bool {
-    Image::parse(data, &mut Vec::new())
-        .is_ok_and(|image| go::is_go(&image) && Dynamic::parse(&image, &mut Vec::new()).needed.is_empty())
+    needed(data).is_empty() && Image::parse(data, &mut Vec::new()).is_ok_and(|image| go::is_go(&image))
 }
 
 /// When calls of the profiling function are found that no list names.

@@ -237,7 +237,7 @@ pub mod types;
 pub use discover::{
     Binary, Discovery, Hook, Profiler, Resolver, Segment, add_names, beginning, build_id_of, called,
     debug_link, ends, find_polls, find_prologues, interpreter_of, is_go_alone, is_unnamed, lacks_names,
-    plt_slot, profilers, read, read_by,
+    needed, plt_slot, profilers, read, read_by,
 };
 pub use error::Error;
 pub use inlined::{Inlined, inlined};
