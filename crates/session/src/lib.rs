@@ -48,6 +48,7 @@ mod reader;
 mod record;
 mod requests;
 mod seccomp;
+mod setup;
 mod shm;
 mod slow;
 mod stubs;

@@ -10,11 +10,11 @@ use crate::loaded::{Listed, Typed, Wish};
 use crate::news::News;
 use crate::planner::{PatchMode, Planner, Tally};
 use crate::profile::{self, Sums};
-use crate::record::{self, Options};
+use crate::record::Options;
 use crate::shm::{self, Shared};
 use crate::target::Target;
 use crate::trace_file::TraceFile;
-use crate::{Error, attach, clock, detach, directory};
+use crate::{Error, attach, clock, detach, directory, setup};
 use calltap_abi::Clock;
 use calltap_sites::{Discovery, Function};
 use calltap_trace::{ClockPair, End, Profile, Record, Session, SiteId, TraceWriter, TracerInfo};
@@ -241,26 +241,26 @@ impl Attached {
     pub fn attach(options: &Options, pid: u32) -> Result<(Attached, Stops, Vec<String>), Error> {
         let target = Target::find(pid)?;
         let mut notes = clear(&target)?;
-        let (clock, clock_note) = match record::usable_clock(options.clock) {
+        let (clock, clock_note) = match setup::usable_clock(options.clock) {
             // Nobody would keep the tick.
             (Clock::Coarse, why) => (Clock::Counter, Some(why.unwrap_or_default() + " (order only)")),
             other => other,
         };
         notes.extend(clock_note.clone());
         let mut directory =
-            Directory::create_for(&target, shm::control_size(record::chunks(options)), record::CODE_SIZE)?;
-        let shared = record::map(&directory, options)?;
-        record::prepare(&shared, &directory, options, clock, Duration::ZERO);
+            Directory::create_for(&target, shm::control_size(setup::chunks(options)), setup::CODE_SIZE)?;
+        let shared = setup::map(&directory, options)?;
+        setup::prepare(&shared, &directory, options, clock, Duration::ZERO);
         shared.control().listening.store(0, Relaxed);
         shared.provide_all();
-        let session = record::session(options, target.command(), clock, clock_note);
+        let session = setup::session(options, target.command(), clock, clock_note);
         let mut settings =
             Settings::new(Stage::Coming, &target, session, options.choice.words.clone(), options.patch_mode);
         settings.save(&directory)?;
         directory.keep(true);
         let mut records = Vec::new();
         let (attached, stops) =
-            record::with_planner(&shared, &directory, options, &target.name, &|| {}, |planner| {
+            setup::with_planner(&shared, &directory, options, &target.name, &|| {}, |planner| {
                 attach::come(planner, &target, &mut |record| records.push(record))
             });
         notes.extend(notes_in(&records));

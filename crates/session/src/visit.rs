@@ -14,11 +14,11 @@ use crate::news::News;
 use crate::output::Consumer;
 use crate::planner::Planner;
 use crate::profile::{self, Sums};
-use crate::record::{self, Options};
+use crate::record::Options;
 use crate::requests::{Answer, Mailbox, Request, Requests};
 use crate::shm::{self, Shared};
 use crate::target::Target;
-use crate::{Error, attach, clock, detach};
+use crate::{Error, attach, clock, detach, setup};
 use calltap_abi::Clock;
 use calltap_trace::{ClockPair, Profile, Record, Session, SiteId, TracerInfo};
 use std::collections::HashSet;
@@ -151,17 +151,17 @@ impl<'a> Visit<'a> {
     pub fn new(options: &'a Options, pid: u32) -> Result<Visit<'a>, Error> {
         let target = Target::find(pid)?;
         let mut notes = live::clear(&target)?;
-        let size = shm::control_size(record::chunks(options));
-        let directory = Directory::create_for(&target, size, record::CODE_SIZE)?;
-        let shared = record::map(&directory, options)?;
-        let (clock, clock_note) = record::usable_clock(options.clock);
+        let size = shm::control_size(setup::chunks(options));
+        let directory = Directory::create_for(&target, size, setup::CODE_SIZE)?;
+        let shared = setup::map(&directory, options)?;
+        let (clock, clock_note) = setup::usable_clock(options.clock);
         // Who did not ask to be traced never waits for us.
-        record::prepare(&shared, &directory, options, clock, Duration::ZERO);
+        setup::prepare(&shared, &directory, options, clock, Duration::ZERO);
         if options.follow {
             directory.prepare_to_follow()?;
         }
         notes.extend(clock_note.clone());
-        let session = record::session(options, target.command(), clock, clock_note);
+        let session = setup::session(options, target.command(), clock, clock_note);
         Ok(Visit { options, target, directory, shared, clock, session, notes })
     }
 
@@ -197,7 +197,7 @@ impl<'a> Visit<'a> {
             warnings: Vec::new(),
             leave: false,
         };
-        record::answer_all(planner, &self.shared, &news, ended, &mut |planner| {
+        setup::answer_all(planner, &self.shared, &news, ended, &mut |planner| {
             inside.look(planner, None);
             inside.serve(planner);
             inside.wake(planner);
@@ -242,7 +242,7 @@ impl<'a> Visit<'a> {
         let (result, collected) = thread::scope(|scope| {
             let collecting = scope.spawn(|| collector.run(&|| stop.load(Acquire)));
             if self.clock == Clock::Coarse {
-                scope.spawn(|| record::tick(&self.shared, &stop));
+                scope.spawn(|| setup::tick(&self.shared, &stop));
             }
             let arrived = || {
                 (stay.arrived)();
@@ -262,7 +262,7 @@ impl<'a> Visit<'a> {
         attached?;
         let (totals, failed) = collected.map_err(|_| Error::thread())?;
         let mut notes = std::mem::take(&mut self.notes);
-        notes.extend(record::trouble(&self.shared, &self.target.name, totals));
+        notes.extend(setup::trouble(&self.shared, &self.target.name, totals));
         notes.extend(warnings);
         notes.extend(left.notes);
         let ended = !self.target.lives();
@@ -330,7 +330,7 @@ impl Inside<'_> {
         alive: &AtomicBool,
     ) -> (Came, Left) {
         let Visit { options, target, directory, shared, .. } = self.visit;
-        let came = record::with_planner(shared, directory, options, &target.name, &|| {}, |planner| {
+        let came = setup::with_planner(shared, directory, options, &target.name, &|| {}, |planner| {
             let records = self.records.clone();
             let (mut attached, stops) =
                 attach::come(planner, target, &mut |record| drop(records.send(record)));
@@ -385,9 +385,9 @@ impl Inside<'_> {
                         None => thread::sleep(LOOK),
                     }
                 }
-                record::end_planning(shared, &ended);
+                setup::end_planning(shared, &ended);
             });
-            let result = record::answer_all(planner, shared, &records, &ended, &mut |planner| {
+            let result = setup::answer_all(planner, shared, &records, &ended, &mut |planner| {
                 self.see_cpu();
                 if let Some(governor) = governor.as_mut()
                     && governor.due(self.cpu)

@@ -1,0 +1,197 @@
+//! What every session begins with, and what it is kept by: shared memory, a clock, a planner that answers the agents.
+
+use crate::collector::Totals;
+use crate::directory::Directory;
+use crate::loaded::Typed;
+use crate::modules::Candidates;
+use crate::news::News;
+use crate::planner::Planner;
+use crate::record::{Options, Subject};
+use crate::shm::{self, Shared};
+use crate::{Error, clock};
+use calltap_abi::plan::{Phase, Trouble};
+use calltap_abi::{CHUNK_SIZE, Clock, MAGIC, PATH_MAX, PROCESS_MAX, VERSION, stub};
+use calltap_sites::{Discovery, Function};
+use calltap_trace::Session;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+use std::{env, fs, thread};
+
+/// Bytes of the code file.
+pub const CODE_SIZE: u64 = (stub::REGION + stub::HOPS) as u64;
+
+/// Chunks of ring memory.
+pub fn chunks(options: &Options) -> u32 {
+    u32::try_from((options.buffer_size / CHUNK_SIZE as u64).max(4)).unwrap_or(u32::MAX)
+}
+
+/// Maps what is shared with the agents.
+pub fn map(directory: &Directory, options: &Options) -> Result<Shared, Error> {
+    let shared = Shared::map(&directory.control, chunks(options)).and_then(|shared| {
+        if options.discovery == Discovery::FirstCall {
+            shared.provide_first()?;
+        }
+        Ok(shared)
+    });
+    shared.map_err(|source| Error::System { what: "the session's shared memory", source })
+}
+
+/// The clock asked for, or the one that takes its place where the time stamp counter cannot be trusted.
+pub fn usable_clock(wanted: Clock) -> (Clock, Option<String>) {
+    match (wanted, clock::tsc_distrust()) {
+        (Clock::Tsc | Clock::Sparse, Some(why)) => (Clock::Coarse, Some(why)),
+        _ => (wanted, None),
+    }
+}
+
+/// Writes down there what is wanted: from now on an agent may join.
+pub fn prepare(shared: &Shared, directory: &Directory, options: &Options, clock: Clock, wait: Duration) {
+    let control = shared.control();
+    // (The last byte stays 0.)
+    let path = directory.agent();
+    let places = control.agent_path.iter().take(PATH_MAX - 1);
+    for (place, byte) in places.zip(path.as_os_str().as_encoded_bytes()) {
+        place.store(*byte, Relaxed);
+    }
+    control.clock.store(clock as u32, Relaxed);
+    control.recording.store(1, Relaxed);
+    control.listening.store(1, Relaxed);
+    control.overwrite.store(u32::from(options.overwrite), Relaxed);
+    control.wait_us.store(u32::try_from(wait.as_micros()).unwrap_or(u32::MAX), Relaxed);
+    control.tick.store(clock::monotonic_ns(), Relaxed);
+    control.counter.store(1, Relaxed);
+    control.version.store(VERSION, Relaxed);
+    control.magic.store(MAGIC, Release);
+}
+
+/// What the trace says of itself.
+pub fn session(options: &Options, command: Vec<String>, clock: Clock, clock_note: Option<String>) -> Session {
+    let line = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
+    Session {
+        calltap: options.version.to_owned(),
+        command,
+        host: line("/proc/sys/kernel/hostname"),
+        kernel: format!("{} {}", line("/proc/sys/kernel/osrelease"), env::consts::ARCH),
+        cpu: model.trim_start_matches([' ', '\t', ':']).to_owned(),
+        start_realtime_ns: clock::realtime_ns(),
+        start_monotonic_ns: clock::monotonic_ns(),
+        clock: clock::kind(clock),
+        clock_note,
+        tracers: options.choice.tracers.clone(),
+    }
+}
+
+/// Keeps the coarse clock.
+pub fn tick(shared: &Shared, stop: &AtomicBool) {
+    while !stop.load(Acquire) {
+        shared.control().tick.store(clock::monotonic_ns(), Relaxed);
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Lends out a planner for the tracers and filters asked for; `accepted` is told when they make sense for what can be traced.
+pub fn with_planner<T>(
+    shared: &Shared,
+    directory: &Directory,
+    options: &Options,
+    name: &str,
+    accepted: &(dyn Fn() + Send + Sync),
+    work: impl FnOnce(&mut Planner<'_>) -> T,
+) -> T {
+    let choose = |function: &Function, typed: Typed<'_>| options.choice.wish(function, typed);
+    let check = |candidates: &Candidates| {
+        // What is found later cannot be known now.
+        if options.discovery == Discovery::FirstCall || options.follow {
+            return Ok(());
+        }
+        if candidates.traceable().next().is_none() {
+            return Err(no_sites(name, candidates));
+        }
+        options.choice.selector.check(candidates)
+    };
+    let mut planner = Planner::new(shared, directory, Box::new(choose), &check)
+        .accepting(accepted)
+        .by(options.patch_mode)
+        .reaching(Box::new(|candidates| options.choice.selector.reach(candidates)))
+        .discovering(options.discovery)
+        .awaiting(options.choice.words.futures)
+        .allowing(options.choice.words.int3);
+    if matches!(options.subject, Subject::Program(_)) || options.follow {
+        planner = planner.quietly();
+    }
+    work(&mut planner)
+}
+
+/// Answers the agents' requests until `ended`; in between, something else.
+pub fn answer_all(
+    planner: &mut Planner<'_>,
+    shared: &Shared,
+    records: &Sender<News>,
+    ended: &AtomicBool,
+    meanwhile: &mut dyn FnMut(&mut Planner<'_>),
+) -> Result<(), Error> {
+    let control = shared.control();
+    let mut known = 0;
+    while !ended.load(Acquire) {
+        meanwhile(planner);
+        let bell = control.doorbell.load(Acquire);
+        for index in 0..control.process_bump.load(Acquire) {
+            let Some(process) = shared.process(index) else { break };
+            if process.pid.load(Acquire) == 0 {
+                break; // being filled in
+            }
+            if index >= known {
+                known = index + 1;
+                match process.parent.load(Relaxed).checked_sub(1) {
+                    Some(parent) => planner.fork(parent, index),
+                    None => planner.enter(index),
+                }
+            }
+            if process.phase.load(Acquire) == Phase::Asked as u32 {
+                planner.answer(index, &mut |record| drop(records.send(record)))?;
+            }
+        }
+        shm::wait(&control.doorbell, bell, Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+fn no_sites(program: &str, candidates: &Candidates) -> Error {
+    let functions = candidates.functions().count();
+    let advice = format!(
+        "none of its {functions} functions has room for tracing; compile with -fpatchable-function-entry=5 \
+         (gcc, clang), -Z patchable-function-entry=5 (rustc), or -pg"
+    );
+    Error::NoSites { program: program.to_owned(), advice }
+}
+
+/// What the agents had trouble with, for people.
+pub fn trouble(shared: &Shared, program: &str, totals: Totals) -> Vec<String> {
+    let mut notes = Vec::new();
+    if totals.processes == 0 {
+        notes.push(format!("{program}: the program ran untraced: the dynamic linker did not load the agent"));
+    }
+    if totals.processes as usize >= PROCESS_MAX {
+        notes.push(format!("there is room for {PROCESS_MAX} processes: what came later was not recorded"));
+    }
+    let all = (0..totals.processes).filter_map(|index| shared.process(index));
+    let bits = all.fold(0, |bits, process| bits | process.trouble.load(Relaxed));
+    let mut add = |trouble: Trouble, text: &str| {
+        if bits & trouble as u32 != 0 {
+            notes.push(text.to_owned());
+        }
+    };
+    add(Trouble::NoMirror, "some stacks could not be mirrored: calls on them are counted as lost");
+    add(Trouble::NoAnswer, "the recorder did not answer in time: some modules were not traced");
+    notes
+}
+
+/// Nobody will be [answered](answer_all) any more.
+pub fn end_planning(shared: &Shared, ended: &AtomicBool) {
+    ended.store(true, Release);
+    shared.control().doorbell.fetch_add(1, AcqRel);
+    shm::wake(&shared.control().doorbell);
+}
