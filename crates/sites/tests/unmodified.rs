@@ -267,6 +267,7 @@ fn without_unwinding_information_the_return_address_is_followed() {
         "push %rbx; inc %edi; inc %edi; inc %edi; jz 1f; mov %rdi, 8(%rsp); 1: pop %rbx; ret",
         "inc %edi; inc %edi; inc %edi; jz 1f; lea (%rsp), %rdi; 1: ret",
         "inc %edi; inc %edi; inc %edi; jz 1f; mov %rsp, (%rdi); 1: ret",
+        "inc %edi; inc %edi; inc %edi; jz 1f; push %rsp; pop %rdi; 1: ret",
         "inc %edi; inc %edi; inc %edi; jz 1f; mov %rdi, %rsp; 1: ret",
         "inc %edi; inc %edi; inc %edi; jz 1f; xchg %rdi, %rsp; 1: ret",
         "push %rbp; mov %rsp, %rbp; and $-16, %rsp; jz 1f; push %rax; 1: pop %rdx; pop %rbp; ret",

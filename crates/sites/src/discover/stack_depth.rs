@@ -186,19 +186,19 @@ impl Walk<'_> {
             }
             (Mnemonic::Mov, (Register::RBP, Register::RSP)) => Stack { depth, frame: Some(depth) },
             // The address of the return address goes elsewhere.
-            (Mnemonic::Mov, (_, Register::RSP)) if depth == 0 => return Err(Trouble::Lost),
+            (Mnemonic::Mov, (_, Register::RSP)) | (Mnemonic::Push, (Register::RSP, _)) if depth == 0 => {
+                return Err(Trouble::Lost);
+            }
             (Mnemonic::Lea, (Register::RSP, _)) => Stack { depth: address().ok_or(Trouble::Lost)?, frame },
             (Mnemonic::Lea, (Register::RBP, _)) => Stack { depth, frame: address() },
             (Mnemonic::Sub, (Register::RSP, _)) => Stack { depth: depth.wrapping_add(immediate()?), frame },
             (Mnemonic::Add, (Register::RSP, _)) => Stack { depth: depth.wrapping_sub(immediate()?), frame },
             _ => {
-                let is_call =
-                    matches!(instruction.flow_control(), FlowControl::Call | FlowControl::IndirectCall);
-                let moved = match instruction.flow_control() {
-                    _ if is_call => 0,
-                    FlowControl::Return => 0,
-                    _ => i64::from(instruction.stack_pointer_increment()),
-                };
+                let flow = instruction.flow_control();
+                let is_call = matches!(flow, FlowControl::Call | FlowControl::IndirectCall);
+                // (Who is called returns; where a return leads to, this stack is no more.)
+                let stays = is_call || flow == FlowControl::Return;
+                let moved = if stays { 0 } else { i64::from(instruction.stack_pointer_increment()) };
                 let is_pushed =
                     instruction.is_stack_instruction() && instruction.mnemonic() != Mnemonic::Enter;
                 if self.writes(instruction, Register::RSP) && !(is_pushed || is_call)
