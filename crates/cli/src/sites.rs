@@ -163,7 +163,7 @@ fn text(out: &mut dyn Write, binary: &Binary, path: &Path, linker_names: bool) -
     let functions = &binary.functions;
     let traceable = functions.iter().filter(|function| function.form.is_some()).count();
     // (They are listed, as they have addresses of their own, but nobody could call them.)
-    let parts = functions.iter().filter(|function| function.reason.starts_with("cold part")).count();
+    let parts = functions.iter().filter(|function| function.is_part()).count();
     write!(out, "# {}: {} functions, {traceable} traceable", path.display(), functions.len() - parts)?;
     match functions.iter().filter(|function| exits(function).is_some()).count() {
         0 => {}

@@ -195,6 +195,16 @@ pub struct Function {
     pub poll: Option<Poll>,
 }
 
+impl Function {
+    /// Is it a part of another one, which the compiler moved away, and no function?
+    pub fn is_part(&self) -> bool {
+        self.reason.starts_with(PART)
+    }
+}
+
+/// What the reason begins with, of such a part.
+const PART: &str = "cold part of ";
+
 /// How a function of a program in Rust polls a future.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Poll {

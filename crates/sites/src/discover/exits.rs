@@ -9,7 +9,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
 
 use super::branches::{Branches, Leaving, To};
-use super::functions;
 use super::image::Image;
 use super::nops;
 use super::plt;
@@ -102,7 +101,7 @@ impl<'a, 'd> Exits<'a, 'd> {
     }
 
     fn is_part(&self, n: usize) -> bool {
-        functions::is_part(&self.functions[n])
+        self.functions[n].is_part()
     }
 
     /// The function or part that an address is in, as far as their sizes tell.

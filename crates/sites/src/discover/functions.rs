@@ -3,7 +3,7 @@
 use super::frames::Frame;
 use super::lookup::Lookup;
 use super::symbols::{Symbol, cold_parent};
-use crate::{Function, SiteKind, Svma};
+use crate::{Function, PART, SiteKind, Svma};
 
 /// The functions that have a symbol, in address order, none with a site yet. `symbols` are sorted.
 ///
@@ -14,20 +14,12 @@ pub(super) fn named(symbols: &[Symbol<'_>]) -> Vec<Function> {
     functions
 }
 
-/// What the reason begins with, of a part of a function that the compiler moved away.
-const PART: &str = "cold part of ";
-
 /// What a resolver without a name of its own is called, behind the name of what it chooses: as gcc does.
 const RESOLVER: &str = ".resolver";
 
-/// Whether it is no function of its own.
-pub(super) fn is_part(function: &Function) -> bool {
-    function.reason.starts_with(PART)
-}
-
-/// The ranges of such parts, as far as their sizes are known.
+/// The ranges of [parts](Function::is_part), as far as their sizes are known.
 pub(super) fn parts(functions: &[Function]) -> Vec<(u64, u64)> {
-    let parts = functions.iter().filter(|function| is_part(function));
+    let parts = functions.iter().filter(|function| function.is_part());
     parts.map(|part| (part.address.0, part.address.0.saturating_add(part.size))).collect()
 }
 

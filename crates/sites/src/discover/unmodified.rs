@@ -81,8 +81,7 @@ pub fn find_prologues(data: &[u8], binary: &mut Binary, int3: bool) -> Result<()
     for (n, (site, next)) in sites.iter().zip(nexts).enumerate() {
         let (before, rest) = binary.functions.split_at_mut(n);
         let Some(function) = rest.first_mut() else { break };
-        if function.form.is_some() || functions::is_part(function) || code_of_go.contains(&function.address.0)
-        {
+        if function.form.is_some() || function.is_part() || code_of_go.contains(&function.address.0) {
             continue;
         }
         let found = finder.site(function, *site, next, before.last()).and_then(|form| match form {
@@ -127,7 +126,7 @@ impl Finder<'_, '_> {
         for (n, function) in functions.iter().enumerate() {
             let start = function.address.0;
             let is_known = self.frames.contains_key(&start) || code_of_go.contains(&start);
-            if is_known || functions::is_part(function) {
+            if is_known || function.is_part() {
                 continue;
             }
             let next = functions.get(n + 1).map_or(u64::MAX, |next| next.address.0);
