@@ -162,7 +162,7 @@ impl Past {
                 Some(State::Original | State::Ready) => {}
                 // It is something else by now.
                 None if mark.inode == NO_FILE => mark.dressed = false,
-                None if !mark.site.leads_there(actual, mark.targets.iter().copied()) => {
+                None if mark.site.is_foreign(actual, &mark.targets) => {
                     mark.dressed = false;
                     others.push((mark.site.address(), actual.to_vec()));
                 }

@@ -24,15 +24,18 @@ impl Site {
         states.find(|state| self.is(*state, actual))
     }
 
-    /// Is something in these bytes, which somebody else has changed, that leads where one of these states does? (Its displacement, wherever in the site that is; or a breakpoint,
-    /// which hides what is behind it.)
-    pub fn leads_there(&self, actual: &[u8], states: impl IntoIterator<Item = State>) -> bool {
-        let bytes = |state| self.bytes(state).ok();
+    /// Are these bytes all somebody else's: no state, nothing that batches between some states may have left, and nothing that leads where these do? (By a displacement, wherever
+    /// in the site that is; or a breakpoint, which hides what is behind it.)
+    pub fn is_foreign(&self, actual: &[u8], states: &[State]) -> bool {
+        let bytes = |state: &State| self.bytes(*state).ok();
         let holds = |on: Bytes| {
             let mut windows = actual.windows(4).zip(on.windows(4)).zip(self.original.windows(4));
             windows.any(|((actual, on), original)| actual == on && on != original)
         };
-        actual.first() == Some(&INT3) || states.into_iter().filter_map(bytes).any(holds)
+        let leads_there = actual.first() == Some(&INT3) || states.iter().filter_map(bytes).any(holds);
+        !leads_there
+            && self.state_of(actual, states.iter().copied()).is_none()
+            && self.recognise(actual, states, State::Original, true).is_none()
     }
 
     /// The state from which a change begins where batches between some states were cut short, if these bytes can be what they left. A breakpoint is believed to be

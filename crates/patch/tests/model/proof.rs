@@ -112,6 +112,8 @@ impl<'a> Proof<'a> {
         let (cut, to) = (cut.map(|n| self.case.state(n)), self.case.state(to));
         let int3 = self.case.ground.handled.is_some();
         let from = self.case.site.recognise(&memory.newest(), &cut, to, int3).unwrap();
+        // (Nor does whoever undoes all of it take it for somebody else's.)
+        assert!(!self.case.site.is_foreign(&memory.newest(), &[2, 3].map(|n| self.case.state(n))));
         let mut acts = self.case.acts(from, to, self.resuming);
         acts.insert(0, Act::Sync(0));
         acts
