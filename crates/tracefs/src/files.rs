@@ -204,8 +204,10 @@ impl Tracefs {
             let words = instance.words.clone();
             let mut model = Model { words, functions: symbols.functions(), profile };
             let effect = model.write(File::named(name)?, text, Open::Truncate)?;
+            let profiled = instance.profiles();
             instance.words = model.words;
             effects.resets_profile |= effect.resets_profile;
+            effects.ends_profile |= profiled && !instance.profiles();
             effects.selects = true;
             Ok(())
         };

@@ -265,6 +265,11 @@ impl Instance {
         Some((GlobSet::new(&tracer.filter), GlobSet::new(&tracer.notrace)))
     }
 
+    /// Are calls summed up?
+    pub fn profiles(&self) -> bool {
+        self.words.tracers.iter().any(|tracer| tracer.kind == Some(TracerKind::Profile))
+    }
+
     /// How many of its users a function has: tracer, profiler, triggers by command.
     pub fn users<'a>(&'a self) -> impl Fn(&Listed) -> usize + 'a {
         let sets: Vec<(GlobSet, GlobSet)> =

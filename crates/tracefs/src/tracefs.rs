@@ -39,6 +39,8 @@ pub struct Effects {
     pub selects: bool,
     /// What was summed up begins at nothing.
     pub resets_profile: bool,
+    /// It stays what it is once that is done, whatever call still returns.
+    pub ends_profile: bool,
 }
 
 /// The directory.
@@ -319,7 +321,9 @@ impl Tracefs {
     /// What has to be asked before a file is opened.
     pub fn refresh(&self, inode: u64) -> Option<Refresh> {
         match self.node(inode).ok()?.entry {
-            Entry::File(Kind::Stat, _) => Some(Refresh::Profile),
+            Entry::File(Kind::Stat, _) => {
+                self.instances.iter().any(Instance::profiles).then_some(Refresh::Profile)
+            }
             Entry::File(
                 Kind::Control(_)
                 | Kind::AvailableAddresses

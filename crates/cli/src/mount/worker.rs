@@ -104,5 +104,10 @@ pub fn carry_out(server: &Server) -> Result<(), Errno> {
     if effects.selects {
         ask(Request::Select(words))?;
     }
+    if effects.ends_profile
+        && let Some(Answer::Profile(profile)) = server.mailbox.ask(Request::Profile)
+    {
+        server.tracefs().set_profile(profile);
+    }
     Ok(())
 }
