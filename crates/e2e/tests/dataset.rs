@@ -159,8 +159,11 @@ fn the_queries_of_the_documentation_run() {
         assert_eq!(rows.is_empty(), statement.contains("'lost' GROUP BY"), "{statement}: {rows:?}");
     }
     let regressions = answers.iter().find(|rows| rows.iter().any(|row| row.get("slower").is_some()));
-    let worst = &regressions.expect("the query")[0];
-    assert!(worst["function"] == "leaf" && worst["slower"].as_f64().unwrap_or(0.0) > 2.0, "{worst}");
+    // (On a busy machine another one may have waited longer than that.)
+    let rows = regressions.expect("the query");
+    let is_leaf = |row: &&Value| row["function"] == "leaf";
+    let leaf = rows.iter().find(is_leaf).unwrap_or_else(|| panic!("{rows:?}"));
+    assert!(leaf["slower"].as_f64().unwrap_or(0.0) > 2.0, "{leaf}");
 }
 
 #[test]
