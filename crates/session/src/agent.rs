@@ -90,6 +90,14 @@ impl Loaded {
     }
 }
 
+/// The file that stubs and hops are mapped from, beside the agent's.
+pub const CODE: &str = "code";
+
+/// Is this the name of a mapping of stubs and hops?
+pub fn is_code(name: &str) -> bool {
+    name.trim_end_matches(" (deleted)") == CODE
+}
+
 /// Is this a mapping of an agent's file?
 pub fn is_mapped(region: &Region) -> bool {
     // (The file itself is deleted when its session ends.)

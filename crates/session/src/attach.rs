@@ -229,8 +229,11 @@ impl Planner<'_> {
             });
         }
         let regions = maps::read(target.pid).unwrap_or_default();
-        let words = Stacks::new(&held, &regions).words_in(text, &ranges);
-        let inside = |site: &Site| words.iter().any(|word| site.is_inside(*word));
+        let stacks = Stacks::new(&held, &regions);
+        let words = stacks.words_in(text, &ranges);
+        // A thread whose stack cannot be searched to its end may be inside any of them.
+        let is_known = stacks.are_whole(text);
+        let inside = |site: &Site| !is_known || words.iter().any(|word| site.is_inside(*word));
         text.lease();
         // (Nothing is unloaded now; what was unloaded before is left alone.)
         let now = mapped(&regions, session.parent().unwrap_or(Path::new("/")));
@@ -252,7 +255,7 @@ impl Planner<'_> {
         stops.add(longest(&held));
         drop(held);
         process.modules.iter_mut().for_each(|module| module.drain(&inside));
-        if words.is_empty() && index & UNLISTED == 0 {
+        if is_known && words.is_empty() && index & UNLISTED == 0 {
             // (If it cannot be written down, the next controller looks again.)
             let _ = self.directory.journal.add(&[Entry::Drained { process: index }].iter().collect());
         }

@@ -41,6 +41,8 @@ const MOMENT: Duration = Duration::from_micros(50);
 const ROUNDS: usize = 20;
 /// What was on its way through a hook is through it after this time, mostly.
 const DRAIN: Duration = Duration::from_millis(2);
+/// A handler that has interrupted a hook may take long: between two stops of all threads there is up to this.
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
 const PAGE: u64 = 4096;
 /// A process that ends takes no longer to do so, once it has begun.
@@ -331,10 +333,11 @@ fn detach(
     ours.extend(past.hops.iter().map(|(start, length)| (*start, start + length)));
     ours.sort();
     let unwinders = frames::unwinders(target.pid, &patient.regions);
-    let start = Instant::now();
+    let (start, mut whole, mut pause) = (Instant::now(), true, DRAIN);
     loop {
         process.into_iter().for_each(refuse_answer);
-        thread::sleep(DRAIN);
+        thread::sleep(pause);
+        pause = (pause * 2).min(LONGEST_PAUSE);
         let done = match Held::take_all(target.pid) {
             Ok(mut held) => {
                 let began = longest(&held);
@@ -348,6 +351,7 @@ fn detach(
                     &mut patient.text,
                     &mut told,
                 );
+                whole = Stacks::new(&held, &patient.regions).are_whole(&mut patient.text);
                 // (A thread that ends meanwhile: all are looked at again.)
                 let outside = match leave_hooks(&mut held, &mut patient, &ours) {
                     Err(NotHeld::Gone) => false,
@@ -360,6 +364,7 @@ fn detach(
                 let unwinding = start.elapsed() < UNWINDING
                     && Stacks::new(&held, &patient.regions).unwinding(&mut patient.text, &unwinders);
                 let left = outside
+                    && whole
                     && !unwinding
                     && leave(shared, target, &mut patient, &past, held, (stubs, word), &mut told.ours);
                 stops.add(began + since.elapsed());
@@ -369,6 +374,13 @@ fn detach(
             Err(why) => return Err(target.refuse(&say(why))),
         };
         if done {
+            return Ok(told);
+        }
+        if !whole && start.elapsed() > UNWINDING {
+            told.ours.push(format!(
+                "process {}: a thread's stack is too large to be searched for calltap's code: what is mapped stays, and nothing leads to it any more",
+                target.pid
+            ));
             return Ok(told);
         }
         if start.elapsed() > TRY {

@@ -6,10 +6,11 @@
 use crate::agent::Loaded;
 use crate::attach::Stops;
 use crate::directory::Directory;
-use crate::frames::{Guards, Stacks};
+use crate::frames::Stacks;
+use crate::guards::Guards;
 use crate::inject::{Call, Failed};
 use crate::maps;
-use crate::patient::{CALL, Patient, explain, say};
+use crate::patient::{CALL, Patient, TRY, explain, say};
 use crate::placed::{Frames, Placement, owner_word};
 use crate::shm::Shared;
 use crate::target::{Symbols, Target, is_libc};
@@ -26,6 +27,11 @@ const LOAD: Duration = Duration::from_secs(5);
 const REGISTRATION: Duration = Duration::from_secs(30);
 /// A program has loaded its libraries after this time, mostly.
 const STARTING: Duration = Duration::from_millis(200);
+/// How long a thread is looked for that may call the dynamic linker, where the agent can be placed instead.
+const UNLOCKED: Duration = Duration::from_secs(1);
+/// The signal by which glibc has every thread change its user or group (SIGSETXID): the thread that asks for it waits for all others, with a lock held that
+/// loading a library needs.
+const SETXID: u64 = 1 << (33 - 1);
 /// How often it is tried to place it.
 const PLACINGS: usize = 10;
 const RTLD_NOW: u64 = 2;
@@ -92,12 +98,11 @@ pub fn load(target: &Target, directory: &Directory, shared: &Shared) -> Result<S
 /// Brings the agent in. Where a dynamic linker has loaded it, it has joined the session already. The thread that was borrowed.
 fn bring_in(target: &Target, directory: &Directory, patient: &mut Patient<'_>) -> Result<Held, Error> {
     let libc = Symbols::of(target.pid, &patient.regions, is_libc, |name| LIBC.contains(&name));
-    let result =
-        match libc.as_ref().and_then(|libc| libc.address("dlopen").or(libc.address("__libc_dlopen_mode"))) {
-            Some(dlopen) => open(target, directory, patient, libc.as_ref(), dlopen),
-            None => place(target, directory, patient),
-        };
-    let (thread, done) = result?;
+    let dlopen = libc.as_ref().and_then(|libc| libc.address("dlopen").or(libc.address("__libc_dlopen_mode")));
+    let (thread, done) = match dlopen {
+        Some(dlopen) => open_or_place(target, directory, patient, libc.as_ref(), dlopen),
+        None => place(target, directory, patient),
+    }?;
     if let Err(error) = done {
         patient.put_back(&thread);
         return Err(error);
@@ -108,30 +113,51 @@ fn bring_in(target: &Target, directory: &Directory, patient: &mut Patient<'_>) -
 /// A thread that was borrowed, and what came of it.
 type Borrowed = (Held, Result<(), Error>);
 
-/// Has the dynamic linker load the agent.
-fn open(
+/// Has the dynamic linker load the agent; or places it, which takes no lock, if no thread is soon found that holds none.
+fn open_or_place(
     target: &Target,
     directory: &Directory,
     patient: &mut Patient<'_>,
     libc: Option<&Symbols>,
     dlopen: u64,
 ) -> Result<Borrowed, Error> {
-    let address = |name: &str| libc.and_then(|libc| libc.address(name));
     let guards = Guards::new(target.pid, &patient.regions);
-    let mut thread = patient.thread_outside(|thread, text, regions| guards.inside(thread, text, regions))?;
+    // An unwinder that cannot be told of a placed agent's frames leaves only the dynamic linker.
+    let can_place = Frames::of(target, &patient.regions).is_ok();
+    let patience = if can_place { UNLOCKED } else { TRY };
+    let found =
+        patient.thread_outside(patience, |thread, text, regions| guards.inside(thread, text, regions));
+    let thread = match found {
+        Err(_) if can_place && target.lives() => return place(target, directory, patient),
+        found => found?,
+    };
+    open(target, directory, patient, libc, dlopen, thread)
+}
+
+/// Has the dynamic linker load the agent, by a thread that holds no lock.
+fn open(
+    target: &Target,
+    directory: &Directory,
+    patient: &mut Patient<'_>,
+    libc: Option<&Symbols>,
+    dlopen: u64,
+    mut thread: Held,
+) -> Result<Borrowed, Error> {
+    let address = |name: &str| libc.and_then(|libc| libc.address(name));
     let path = directory.agent();
     let call = Call {
         function: dlopen,
         arguments: [patient.place.string_address(), RTLD_NOW],
         string: path.as_os_str().as_encoded_bytes(),
         complaint: address("dlerror").unwrap_or(0),
+        let_in: SETXID,
     };
     if let Err(failed) = patient.call(&mut thread, &call, LOAD) {
         return Ok((thread, Err(explain(target, failed))));
     }
     let complaint = patient.place.complaint(&mut patient.text);
     if let (Some((_, scratch)), Some(munmap)) = (&complaint, address("munmap")) {
-        let call = Call { function: munmap, arguments: *scratch, string: &[], complaint: 0 };
+        let call = Call { function: munmap, arguments: *scratch, string: &[], complaint: 0, let_in: 0 };
         let _ = patient.call(&mut thread, &call, CALL);
     }
     let refused = |why| target.refuse(&format!("its dynamic linker did not load the agent: {why}"));
@@ -148,7 +174,7 @@ fn place(target: &Target, directory: &Directory, patient: &mut Patient<'_>) -> R
 /// A thread that holds no lock of the unwinder.
 fn outside_unwinder(target: &Target, patient: &mut Patient<'_>) -> Result<Held, Error> {
     let frames = Frames::of(target, &patient.regions).map_err(|why| target.refuse(why))?;
-    patient.thread_outside(|thread, text, regions| {
+    patient.thread_outside(TRY, |thread, text, regions| {
         let stack = Stacks::new(std::slice::from_ref(thread), regions);
         (!stack.words_in(text, &frames.unwinder).is_empty()).then_some("the unwinder")
     })
@@ -180,7 +206,7 @@ fn make_frames_known(target: &Target, patient: &mut Patient<'_>, thread: &mut He
     if frames.are_known(arguments, &mut patient.text) {
         return Ok(());
     }
-    let call = Call { function, arguments, string: &[], complaint: 0 };
+    let call = Call { function, arguments, string: &[], complaint: 0, let_in: 0 };
     patient.call(thread, &call, CALL).map_err(|failed| explain(target, failed))?;
     if frames.are_known(arguments, &mut patient.text) {
         return Ok(());
@@ -197,7 +223,6 @@ pub fn start(
     mut thread: Held,
     owner_word: u64,
 ) -> Result<Held, Error> {
-    patient.hold = true;
     let done = place_by(target, directory, patient, &mut thread)
         .and_then(|()| join(target, directory, shared, patient, &mut thread, Some(owner_word)));
     patient.put_back(&thread);
@@ -219,7 +244,8 @@ fn map_agent(
     let path = directory.agent();
     let (function, arguments, string) =
         patient.place.mapping_call(path.as_os_str().as_encoded_bytes(), &placement.mappings);
-    let mapped = patient.call(thread, &Call { function, arguments, string: &string, complaint: 0 }, CALL);
+    let mapped =
+        patient.call(thread, &Call { function, arguments, string: &string, complaint: 0, let_in: 0 }, CALL);
     patient.regions = maps::read(target.pid).unwrap_or_default();
     patient.agent = Loaded::find(&patient.regions, &mut patient.text);
     mapped.map_err(|failed| explain(target, failed))

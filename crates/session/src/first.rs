@@ -42,7 +42,6 @@ pub fn hold(pid: u32, directory: &Directory, shared: &Shared, is_static: bool) -
 pub fn remote(pid: u32, thread: &mut Held, operation: u32) -> Result<(), Error> {
     let target = Target::known(pid)?;
     let mut patient = Patient::new(&target)?;
-    patient.hold = true;
     let done = patient.remote(thread, operation, Path::new(""));
     patient.put_back(thread);
     done.map_err(|failed| explain(&target, failed))

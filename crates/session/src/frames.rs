@@ -1,26 +1,32 @@
-//! What lies on the stacks of stopped threads.
+//! The stacks of stopped threads.
 //!
 //! Stacks are searched for words, not unwound: a return address, or the place where a signal handler will return to, is a word on some
-//! stack above its stack pointer. What is found may be left over from before; nothing is overlooked. Code that calls nothing but itself is
-//! left only by a signal handler, and those say in their frame where they return to.
+//! stack above its stack pointer. A word that is found may be left over from an earlier call; no open call is overlooked. Code that calls
+//! nothing but itself is left only by a signal handler, whose frame says where it returns to.
+//!
+//! A thread has more than one stack where a signal handler runs on an alternate stack, or has switched to another one: each signal frame
+//! leads to the stack that it interrupted, and names the alternate stack of its time. All of them are searched, each to its end. A stack
+//! that cannot be searched to its end makes the answer [unknown](Stacks::are_whole), never "nothing".
 
-use crate::agent::Loaded;
+use crate::agent::{self, Loaded};
 use crate::go;
 use crate::maps::{Region, text_of};
 use crate::proc;
-use crate::target::{Symbols, is_libc};
+use crate::target::Symbols;
 use crate::text::ProcessText;
 use crate::threads::Held;
-use crate::unwind::Unwinder;
 use calltap_abi::{profile, stub};
 use calltap_patch::{Avma, Text};
-use std::cell::OnceCell;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 /// A stack is searched this far up from its stack pointer.
-const DEPTH: u64 = 1 << 20;
+const LONGEST: u64 = 64 << 20;
+/// A thread has no more stacks than this.
+const SEGMENTS: usize = 64;
+/// Stacks are read in pieces, as most of what lies above may not be there.
+const PIECE: u64 = 1 << 20;
 const PAGE: u64 = 4096;
 const WORD: usize = 8;
 
@@ -30,7 +36,8 @@ pub struct Stacks<'a> {
     regions: &'a [Region],
 }
 
-fn words(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
+/// The words of a piece of memory that begins at a multiple of eight.
+pub fn words(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
     bytes.chunks_exact(WORD).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()))
 }
 
@@ -40,32 +47,229 @@ pub fn find(ranges: &[(u64, u64)], address: u64) -> bool {
     at > 0 && address < ranges[at - 1].1
 }
 
-fn read_stack(thread: &Held, text: &mut ProcessText, regions: &[Region]) -> Vec<u8> {
-    let from = thread.regs.rsp & !7;
-    // The first that ends above it: a stack may have grown downwards, or be a new one, since the mappings were read.
-    let end = regions.iter().map(|region| region.end).find(|end| from < *end).unwrap_or(u64::MAX);
-    let end = go::stack(thread, text).map_or(end, |[_, high]| end.min(high));
-    let end = end.min(from.saturating_add(DEPTH)).max(from);
-    let mut stack = vec![0; (end - from) as usize];
-    if text.read(Avma(from), &mut stack).is_err() {
-        // As far as it goes: what cannot be read holds no frame.
-        let mut read = 0;
-        while read < stack.len() {
-            let next = stack.len().min(read + (PAGE - (from + read as u64) % PAGE) as usize);
-            if text.read(Avma(from + read as u64), &mut stack[read..next]).is_err() {
-                break;
-            }
-            read = next;
-        }
-        stack.truncate(read);
+/// A piece of memory that holds stack frames.
+#[derive(Clone, Debug)]
+pub struct Segment {
+    /// Where it begins: at a stack pointer.
+    pub start: u64,
+    /// What lies there and above.
+    pub bytes: Vec<u8>,
+    /// There may be more of it than was read.
+    cut: bool,
+}
+
+impl Segment {
+    fn end(&self) -> u64 {
+        self.start + self.bytes.len() as u64
     }
-    stack
+
+    /// Where it is an alternate stack, as one of the signal frames on it says, it ends with that.
+    fn end_with_alternate(&mut self, frames: &[SignalFrame]) {
+        let own = frames.iter().map(|frame| frame.alternate).find(|[start, size]| {
+            *size <= LONGEST && (*start..start.saturating_add(*size)).contains(&self.start)
+        });
+        if let Some([start, size]) = own {
+            self.bytes.truncate((start + size - self.start) as usize);
+            self.cut = false;
+        }
+    }
+
+    fn word(&self, at: usize) -> Option<u64> {
+        Some(u64::from_le_bytes(*self.bytes.get(at..)?.first_chunk::<WORD>()?))
+    }
+}
+
+/// All stacks of a thread that hold open calls.
+#[derive(Clone, Default, Debug)]
+pub struct Stack {
+    /// First the one that the thread is on.
+    pub segments: Vec<Segment>,
+    /// There are more of them.
+    cut: bool,
+}
+
+impl Stack {
+    /// Reads the stacks of a thread; `regions` are the mappings of its process.
+    pub fn read(thread: &Held, text: &mut ProcessText, regions: &[Region]) -> Stack {
+        let (mut stack, handlers) = (Stack::default(), Handlers::new(regions));
+        let block = thread.regs.fs_base;
+        let limit = go::stack(thread, text).map(|[_, high]| high);
+        stack.add(thread.regs.rsp, limit, block, text, regions);
+        let mut next = 0;
+        while next < stack.segments.len() {
+            let frames = handlers.frames(&stack.segments[next], text);
+            stack.segments[next].end_with_alternate(&frames);
+            for frame in frames {
+                stack.add(frame.interrupted, None, block, text, regions);
+                let [start, size] = frame.alternate;
+                // Another handler may have left the alternate stack with calls open.
+                if size > 0 && size <= LONGEST && regions.iter().any(|region| region.contains(start)) {
+                    stack.add(start, Some(start + size), block, text, regions);
+                }
+            }
+            next += 1;
+        }
+        stack
+    }
+
+    /// Adds the stack above a stack pointer, unless it was read already. It ends at `limit` if that is known, and no later than the thread's
+    /// control block if that lies on it: thread libraries put the block above the stack.
+    fn add(
+        &mut self,
+        pointer: u64,
+        limit: Option<u64>,
+        block: u64,
+        text: &mut ProcessText,
+        regions: &[Region],
+    ) {
+        let start = pointer & !7;
+        if self.segments.iter().any(|known| (known.start..known.end()).contains(&start)) {
+            return;
+        }
+        if self.segments.len() == SEGMENTS {
+            self.cut = true;
+            return;
+        }
+        let end = limit.unwrap_or_else(|| end_of_stack(start, regions));
+        // What lies above was read already, as the stack of a frame further in.
+        let known = self.segments.iter().map(|known| known.start).filter(|known| *known > start).min();
+        let end = known.map_or(end, |known| end.min(known));
+        let end = if (start..end).contains(&block) { block } else { end };
+        let cut = end.saturating_sub(start) > LONGEST;
+        let bytes = read_up(start, end.min(start.saturating_add(LONGEST)), text);
+        self.segments.push(Segment { start, bytes, cut });
+    }
+
+    fn is_cut(&self) -> bool {
+        self.cut || self.segments.iter().any(|segment| segment.cut)
+    }
+
+    /// The words of all stacks: which, in which, and at which byte.
+    fn words(&self) -> impl Iterator<Item = (u64, &Segment, usize)> {
+        self.segments.iter().flat_map(|segment| {
+            words(&segment.bytes).enumerate().map(move |(n, word)| (word, segment, n * WORD))
+        })
+    }
+}
+
+/// Where the stack ends that has this address in it: where memory ends that can be written, whatever mappings it consists of.
+fn end_of_stack(start: u64, regions: &[Region]) -> u64 {
+    // The first that ends above it: a stack may have grown downwards, or be a new one, since the mappings were read.
+    let mut above = regions.iter().skip_while(|region| region.end <= start);
+    let Some(first) = above.next() else { return u64::MAX };
+    let is_more = |end: &u64, region: &Region| region.start == *end && region.writable && region.file.1 == 0;
+    above
+        .try_fold(first.end, |end, region| if is_more(&end, region) { Ok(region.end) } else { Err(end) })
+        .unwrap_or_else(|end| end)
+}
+
+/// The memory between two addresses, as far as it can be read.
+fn read_up(start: u64, end: u64, text: &mut ProcessText) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut at = start;
+    while at < end {
+        let next = end.min((at + PIECE) / PIECE * PIECE);
+        let from = bytes.len();
+        bytes.resize(from + (next - at) as usize, 0);
+        if text.read(Avma(at), &mut bytes[from..]).is_err() {
+            bytes.truncate(from);
+            read_pages(at, next, text, &mut bytes);
+            break;
+        }
+        at = next;
+    }
+    bytes
+}
+
+/// The same page by page: a page that cannot be read holds no frame.
+fn read_pages(mut at: u64, end: u64, text: &mut ProcessText, bytes: &mut Vec<u8>) {
+    while at < end {
+        let next = end.min((at + PAGE) / PAGE * PAGE);
+        let from = bytes.len();
+        bytes.resize(from + (next - at) as usize, 0);
+        if text.read(Avma(at), &mut bytes[from..]).is_err() {
+            bytes.truncate(from);
+            return;
+        }
+        at = next;
+    }
+}
+
+/// What a signal frame says.
+struct SignalFrame {
+    /// The stack pointer that the handler will return to.
+    interrupted: u64,
+    /// Address and size of the alternate stack.
+    alternate: [u64; 2],
+}
+
+/// The code that ends signal handlers, in a process.
+pub struct Handlers {
+    code: Vec<(u64, u64)>,
+    /// Where stubs are. The return address of a handler that is traced is one of these; the restorer's address is in the mirror.
+    stubs: Vec<(u64, u64)>,
+}
+
+impl Handlers {
+    /// Of a process with these mappings.
+    pub fn new(regions: &[Region]) -> Handlers {
+        Handlers { code: text_of(regions, |_| true), stubs: text_of(regions, agent::is_code) }
+    }
+
+    /// The signal frames on a stack. What was left there by an earlier handler is one as well: it leads to memory that is searched in vain.
+    fn frames(&self, segment: &Segment, text: &mut ProcessText) -> Vec<SignalFrame> {
+        let mut known: HashMap<u64, bool> = HashMap::new();
+        let mut frames = Vec::new();
+        for (n, word) in words(&segment.bytes).enumerate().filter(|(_, word)| find(&self.code, *word)) {
+            let field = |at: usize| segment.word(n * WORD + at);
+            let (Some(interrupted), Some(_)) = (field(SIGNAL_FRAME_SP), field(SIGNAL_FRAME_PC)) else {
+                continue;
+            };
+            let Some(returns_to) = self.return_address(word, segment.start + (n * WORD) as u64, text) else {
+                continue;
+            };
+            if *known.entry(returns_to).or_insert_with(|| is_restorer(text, returns_to)) {
+                let alternate = [SIGNAL_FRAME_ALTERNATE, SIGNAL_FRAME_ALTERNATE + 2 * WORD];
+                frames
+                    .push(SignalFrame { interrupted, alternate: alternate.map(|at| field(at).unwrap_or(0)) });
+            }
+        }
+        frames
+    }
+
+    /// What a return address is, or was before a stub took its place.
+    fn return_address(&self, word: u64, slot: u64, text: &mut ProcessText) -> Option<u64> {
+        if !find(&self.stubs, word) {
+            return Some(word);
+        }
+        let mut kept = [0; WORD];
+        text.read(Avma(slot ^ 1 << stub::MIRROR_BIT), &mut kept).ok()?;
+        Some(u64::from_le_bytes(kept))
+    }
+
+    /// Is a word on a stack the program counter of a signal frame?
+    fn is_interrupted(&self, segment: &Segment, at: usize, text: &mut ProcessText) -> bool {
+        let Some(at) = at.checked_sub(SIGNAL_FRAME_PC) else { return false };
+        let restorer =
+            segment.word(at).and_then(|word| self.return_address(word, segment.start + at as u64, text));
+        restorer.is_some_and(|restorer| is_restorer(text, restorer))
+    }
+
+    /// Does a signal handler run, as far as the stacks say?
+    pub fn run(&self, stack: &Stack, text: &mut ProcessText) -> bool {
+        stack.segments.iter().any(|segment| !self.frames(segment, text).is_empty())
+    }
 }
 
 impl<'a> Stacks<'a> {
     /// Of these threads; `regions` are the process's mappings.
     pub fn new(held: &'a [Held], regions: &'a [Region]) -> Stacks<'a> {
         Stacks { held, regions }
+    }
+
+    /// Could all stacks be read to their ends? If not, what is not found may be there all the same.
+    pub fn are_whole(&self, text: &mut ProcessText) -> bool {
+        self.held.iter().all(|thread| !Stack::read(thread, text, self.regions).is_cut())
     }
 
     /// Where threads are, will return to, or will be when a signal handler returns, as far as it lies in one of the (sorted) ranges.
@@ -75,11 +279,8 @@ impl<'a> Stacks<'a> {
 
     /// The same for code that calls nothing outside itself: where threads are, or will be when a signal handler returns.
     pub fn running_in(&self, text: &mut ProcessText, ranges: &[(u64, u64)]) -> Vec<u64> {
-        self.search(text, ranges, |text, stack, at| {
-            let frame = at.checked_sub(SIGNAL_FRAME_PC).and_then(|at| stack.get(at..at + WORD));
-            let restorer = frame.and_then(|word| word.try_into().ok()).map_or(0, u64::from_le_bytes);
-            is_restorer(text, restorer)
-        })
+        let handlers = Handlers::new(self.regions);
+        self.search(text, ranges, |text, segment, at| handlers.is_interrupted(segment, at, text))
     }
 
     /// Is a thread in one of the [unwinders]? It has copies of what it found in the slots of open calls.
@@ -92,7 +293,7 @@ impl<'a> Stacks<'a> {
         &self,
         text: &mut ProcessText,
         ranges: &[(u64, u64)],
-        counts: impl Fn(&mut ProcessText, &[u8], usize) -> bool,
+        counts: impl Fn(&mut ProcessText, &Segment, usize) -> bool,
     ) -> Vec<u64> {
         let Some((low, high)) = ranges.first().zip(ranges.last()).map(|(a, b)| (a.0, b.1)) else {
             return Vec::new();
@@ -101,9 +302,9 @@ impl<'a> Stacks<'a> {
         let mut found = Vec::new();
         for thread in self.held {
             found.extend(Some(thread.regs.rip).filter(hit));
-            let stack = read_stack(thread, text, self.regions);
-            for (n, word) in words(&stack).enumerate().filter(|(_, word)| hit(word)) {
-                if counts(text, &stack, n * WORD) {
+            let stack = Stack::read(thread, text, self.regions);
+            for (word, segment, at) in stack.words().filter(|(word, ..)| hit(word)) {
+                if counts(text, segment, at) {
                     found.push(word);
                 }
             }
@@ -141,159 +342,28 @@ pub fn unwinders(pid: u32, regions: &[Region]) -> Vec<(u64, u64)> {
     found
 }
 
+/// Is this the code that ends a signal handler: does it begin with the system call rt_sigreturn?
 fn is_restorer(text: &mut ProcessText, address: u64) -> bool {
-    let mut code = [0; RESTORER.len()];
-    text.read(Avma(address), &mut code).is_ok() && code == RESTORER
-}
-
-/// Is there the frame of a signal handler on a stack? `code` is all that can be run.
-fn has_signal_frame(stack: &[u8], text: &mut ProcessText, code: &[(u64, u64)]) -> bool {
-    let mut seen = HashSet::new();
-    words(stack).any(|word| find(code, word) && seen.insert(word) && is_restorer(text, word))
+    let mut code = [0; RESTORERS[0].len()];
+    text.read(Avma(address), &mut code).is_ok() && RESTORERS.iter().any(|restorer| code.starts_with(restorer))
 }
 
 /// An unwinder, and what it calls, needs no more stack than this.
 const UNWINDER: usize = 16 << 10;
-/// In a signal frame the interrupted program counter comes so many bytes behind the address of the code that ends the handler,
+/// A signal frame begins with the address of the code that ends the handler. So many bytes behind that come, in `struct ucontext`: the alternate stack (address, flags, size),
+const SIGNAL_FRAME_ALTERNATE: usize = 24;
+/// the interrupted stack pointer,
+const SIGNAL_FRAME_SP: usize = 168;
+/// and the interrupted program counter.
 const SIGNAL_FRAME_PC: usize = 176;
-/// which is: `mov $15, %rax; syscall` (rt_sigreturn).
-const RESTORER: [u8; 9] = [0x48, 0xC7, 0xC0, 0x0F, 0, 0, 0, 0x0F, 0x05];
-
-/// Code in which a thread may hold locks that loading the agent needs.
-pub struct Guards {
-    /// The dynamic linker.
-    linker: Vec<(u64, u64)>,
-    /// The allocator, and others that hold locks: fork, thread creation.
-    allocator: Vec<(u64, u64)>,
-    /// All of the C library.
-    libc: Vec<(u64, u64)>,
-    /// Its function by which others make system calls.
-    syscall: Option<(u64, u64)>,
-    /// All there is.
-    code: Vec<(u64, u64)>,
-    /// Of this process; its unwinding information, if it was needed.
-    pid: u32,
-    unwinder: OnceCell<Unwinder>,
-}
-
-/// All of the C library's allocator lies between these.
-const ALLOCATOR: &[&str] = &[
-    "malloc",
-    "free",
-    "calloc",
-    "realloc",
-    "memalign",
-    "aligned_alloc",
-    "posix_memalign",
-    "valloc",
-    "pvalloc",
-    "malloc_trim",
-    "malloc_usable_size",
-    "mallopt",
-    "malloc_stats",
-    "malloc_info",
-    "mallinfo",
-    "mallinfo2",
+/// Code that ends a handler, the longest first: `mov $15, %rax` (glibc, Go), `mov $15, %eax` (musl), `push $15; pop %rax`, and `xor %eax, %eax; mov $15, %al`, each
+/// followed by `syscall`.
+const RESTORERS: [&[u8]; 4] = [
+    &[0x48, 0xC7, 0xC0, 0x0F, 0, 0, 0, 0x0F, 0x05],
+    &[0xB8, 0x0F, 0, 0, 0, 0x0F, 0x05],
+    &[0x6A, 0x0F, 0x58, 0x0F, 0x05],
+    &[0x31, 0xC0, 0xB0, 0x0F, 0x0F, 0x05],
 ];
-
-/// Others that hold its locks, or the dynamic linker's.
-const LOCKING: &[&str] = &["fork", "_Fork", "dlopen", "dlclose", "dlsym", "pthread_create"];
-
-/// System calls in which a thread waits for something outside: neither the allocator nor the dynamic linker makes them, nor whoever holds a lock
-/// of the thread library, unless a signal handler does the waiting.
-const WAITING: &[u64] = &[
-    0,   // read
-    1,   // write
-    7,   // poll
-    23,  // select
-    34,  // pause
-    35,  // nanosleep
-    43,  // accept
-    44,  // sendto
-    45,  // recvfrom
-    46,  // sendmsg
-    47,  // recvmsg
-    61,  // wait4
-    65,  // semop
-    69,  // msgsnd
-    70,  // msgrcv
-    73,  // flock
-    128, // rt_sigtimedwait
-    130, // rt_sigsuspend
-    208, // io_getevents
-    220, // semtimedop
-    230, // clock_nanosleep
-    232, // epoll_wait
-    247, // waitid
-    270, // pselect6
-    271, // ppoll
-    281, // epoll_pwait
-    288, // accept4
-    299, // recvmmsg
-    307, // sendmmsg
-    426, // io_uring_enter
-    441, // epoll_pwait2
-];
-const FUTEX: u64 = 202;
-/// Locks that are not the C library's wait for a futex by this function of its, which it does not use itself: so do Rust's.
-const SYSCALL: &str = "syscall";
-
-impl Guards {
-    /// Of a process.
-    pub fn new(pid: u32, regions: &[Region]) -> Guards {
-        let mut allocator = text_of(regions, |name| name.contains("malloc"));
-        let wanted = |name: &str| ALLOCATOR.contains(&name) || LOCKING.contains(&name) || name == SYSCALL;
-        let mut syscall = None;
-        if let Some(libc) = Symbols::of(pid, regions, is_libc, wanted) {
-            let all: Vec<(u64, u64)> = ALLOCATOR.iter().filter_map(|name| libc.range(name)).collect();
-            let ends = all.iter().map(|range| range.0).min().zip(all.iter().map(|range| range.1).max());
-            allocator.extend(ends);
-            allocator.extend(LOCKING.iter().filter_map(|name| libc.range(name)));
-            syscall = libc.range(SYSCALL);
-        }
-        let linker = text_of(regions, |name| name.starts_with("ld-linux") || name.starts_with("ld-2"));
-        let libc = text_of(regions, is_libc);
-        allocator.sort();
-        let code = text_of(regions, |_| true);
-        Guards { linker, allocator, libc, syscall, code, pid, unwinder: OnceCell::new() }
-    }
-
-    /// What a stopped thread is in the middle of, if so.
-    pub fn inside(&self, thread: &Held, text: &mut ProcessText, regions: &[Region]) -> Option<&'static str> {
-        let stack = read_stack(thread, text, regions);
-        // What the words say may be left over from long ago, in a frame that stays: then it matters which calls are open, if that can be told.
-        let open = || {
-            let unwinder = self.unwinder.get_or_init(|| Unwinder::new(self.pid, regions));
-            unwinder.frames(thread, &stack)
-        };
-        let at = |ranges: &[(u64, u64)]| {
-            let may_be = || words(&stack).any(|word| find(ranges, word));
-            let is = || open().is_none_or(|open| open.iter().any(|at| find(ranges, *at)));
-            find(ranges, thread.regs.rip) || may_be() && is()
-        };
-        let rip = thread.regs.rip;
-        let calls = |all: &[u64]| thread.system_call.is_some_and(|call| all.contains(&call));
-        if calls(WAITING) && !find(&self.linker, rip) && !has_signal_frame(&stack, text, &self.code) {
-            return None;
-        }
-        // (Whoever waits for a futex waits for a lock, perhaps of these; or for anything else.)
-        if find(&self.libc, rip) && !calls(&[FUTEX]) {
-            return Some("the C library");
-        }
-        if at(&self.linker) {
-            return Some("the dynamic linker");
-        }
-        let caller = words(&stack).next().unwrap_or(0);
-        let own = [&self.libc, &self.linker, &self.allocator].into_iter().any(|code| find(code, caller));
-        let by_others = self.syscall.is_some_and(|(start, end)| (start..end).contains(&rip)) && !own;
-        // (Nothing that holds locks here calls anybody else meanwhile, but the dynamic linker: what its stack has of these is left over. A handler may
-        // have interrupted the allocator, though.)
-        if by_others && !has_signal_frame(&stack, text, &self.code) {
-            return None;
-        }
-        at(&self.allocator).then_some("the allocator")
-    }
-}
 
 /// Gives calls that are open their return addresses back: from the mirror, where a slot still holds a stub's. How many.
 ///

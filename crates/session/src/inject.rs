@@ -1,16 +1,20 @@
 //! A call of a function in another process, made by one of its threads.
 //!
-//! The thread's registers are changed once, by one system call, to run a piece of code that puts everything back by itself: before that
-//! nothing has happened to it, and afterwards it needs us no more. So we may be killed at any instant. The code and what it needs lie
-//! where nobody executes: behind the end of a library's text, in its last page. The thread's stack is not touched; signals wait.
+//! The thread's registers are changed once, by one system call, to run a piece of code that could put everything back by itself: before that
+//! nothing has happened to the thread, and afterwards it does not depend on this process, which may be killed at any instant. The code and its data lie
+//! behind the end of a library's text, in its last page, where nothing is executed otherwise. The thread's stack is not touched; signals wait.
+//!
+//! As long as this process lives, the code does not go its own way back: the thread is [stopped](Held::run_elsewhere) at the last system call before that,
+//! with all signals blocked, and gets back the registers and the mask that it was stopped with. So no signal frame leads into the code, which
+//! can be taken away or used for the next call at once. The code's own way back lets signals in while it is still executing: after this process was
+//! killed, the code stays until no stack leads there any more.
 //!
 //! Unsafe because the code is assembly.
 #![allow(unsafe_code)]
 
-use crate::frames::Stacks;
 use crate::maps::Region;
 use crate::text::ProcessText;
-use crate::threads::{Held, NotHeld};
+use crate::threads::{Held, Interrupted, NotHeld};
 use calltap_patch::{Avma, Text};
 use nix::libc::user_regs_struct;
 use std::arch::global_asm;
@@ -24,7 +28,11 @@ struct Block {
     /// Called if the function returns 0, to say why.
     complaint: u64,
     arguments: [u64; 2],
+    /// Signals that wait while the function runs,
+    waiting: u64,
+    /// while there is no stack for a handler,
     all_signals: u64,
+    /// and those that the thread blocks by itself.
     signals: u64,
     /// Signals that a handler of the program runs for, and that the thread does not block.
     handled: u64,
@@ -78,6 +86,8 @@ impl Mapping {
 
 /// Stack and room for the vector registers, mapped for the time of the call.
 const SCRATCH: u64 = 1 << 20;
+/// In r13 at the end, if the function was called: there was memory for the scratch area.
+const CALLED: u64 = 1;
 /// Where in it the address of a complaint is left.
 const RESULT: u64 = 1 << 17;
 /// Bytes behind the block, for strings.
@@ -116,11 +126,12 @@ global_asm!(
     "lea rsp, [rax + {scratch}]",
     "mov eax, {sigprocmask}",
     "mov edi, 2",
-    "lea rsi, [rip + calltap_call_end + {all_signals}]",
+    "lea rsi, [rip + calltap_call_end + {waiting}]",
     "xor edx, edx",
     "mov r10d, 8",
     "syscall",
     "cld",
+    "mov r13d, {called}",
     "mov eax, -1",
     "mov edx, -1",
     "xsave64 [rbx]",
@@ -141,6 +152,12 @@ global_asm!(
     "mov eax, -1",
     "mov edx, -1",
     "xrstor64 [rbx]",
+    "mov eax, {sigprocmask}",
+    "mov edi, 2",
+    "lea rsi, [rip + calltap_call_end + {all_signals}]",
+    "xor edx, edx",
+    "mov r10d, 8",
+    "syscall",
     "test r12, r12",
     "jz 8f",
     "mov eax, {munmap}",
@@ -150,6 +167,16 @@ global_asm!(
     "8:", // below the red zone of the thread's own stack there is some room
     "mov rsp, [rip + calltap_call_end + {rsp}]",
     "lea rsp, [rsp - {red_zone}]",
+    // The controller, if it lives, stops the thread at this call, which changes nothing.
+    "mov eax, {sigprocmask}",
+    "mov edi, 2",
+    "lea rsi, [rip + calltap_call_end + {all_signals}]",
+    "xor edx, edx",
+    "mov r10d, 8",
+    "syscall",
+    ".globl calltap_call_done",
+    ".hidden calltap_call_done",
+    "calltap_call_done:",
     // Which signals have come: the first eight bytes on the stack.
     "push 0",
     "mov eax, {sigpending}",
@@ -228,6 +255,7 @@ global_asm!(
     "calltap_call_end:",
     ".popsection",
     scratch = const SCRATCH,
+    called = const CALLED,
     sigprocmask = const libc::SYS_rt_sigprocmask,
     munmap = const libc::SYS_munmap,
     mmap = const libc::SYS_mmap,
@@ -246,6 +274,7 @@ global_asm!(
     function = const offset_of!(Block, function),
     complaint = const offset_of!(Block, complaint),
     arguments = const offset_of!(Block, arguments),
+    waiting = const offset_of!(Block, waiting),
     all_signals = const offset_of!(Block, all_signals),
     signals = const offset_of!(Block, signals),
     sigpending = const libc::SYS_rt_sigpending,
@@ -276,6 +305,7 @@ global_asm!(
 unsafe extern "C" {
     static calltap_call_start: u8;
     static calltap_call_map: u8;
+    static calltap_call_done: u8;
     static calltap_call_linger: u8;
     static calltap_call_lingered: u8;
     static calltap_call_end: u8;
@@ -300,6 +330,7 @@ impl Block {
             function: call.function,
             complaint: call.complaint,
             arguments: call.arguments,
+            waiting: !call.let_in | signals,
             all_signals: u64::MAX,
             signals,
             handled,
@@ -343,12 +374,19 @@ pub struct Call<'a> {
     pub string: &'a [u8],
     /// Called if that returns 0 (unless this is 0): it returns a string that says why.
     pub complaint: u64,
+    /// Signals that stay as they are during the call. Their handlers must return.
+    pub let_in: u64,
 }
 
 /// Bytes below a stack pointer that may be in use.
 const RED_ZONE: u64 = 128;
 /// A second or less.
 const LINGER: u64 = 1 << 24;
+
+/// Where in the code the last system call returns to before the way back.
+fn done() -> u64 {
+    &raw const calltap_call_done as u64 - &raw const calltap_call_start as u64
+}
 
 /// Where in the code a thread waits to be fetched.
 fn lingering() -> std::ops::Range<u64> {
@@ -379,6 +417,10 @@ pub enum Failed {
     Thread(NotHeld),
     /// The memory could not be written.
     Memory,
+    /// The process may map no more memory.
+    NoMemory,
+    /// The call was ended by a fault, with this signal.
+    Fault(i32),
     /// The call has not returned in time; the thread goes on with it.
     Late,
 }
@@ -389,8 +431,6 @@ impl From<NotHeld> for Failed {
     }
 }
 
-/// A handler that is defined to block no signals (SA_NODEFER) has returned after this time.
-const HANDLER: Duration = Duration::from_millis(20);
 const PAGE: u64 = 4096;
 /// A gap between mappings that nothing will grow into.
 const GAP: u64 = 64 << 20;
@@ -432,28 +472,6 @@ impl Place {
         (self.at, self.at + size() as u64)
     }
 
-    /// Is a thread still in the call, or will it be when a signal handler returns? `signals` are those it blocked before: a handler that runs blocks
-    /// more, and without that the frame of a handler is one that was left behind.
-    pub fn holds(
-        &self,
-        text: &mut ProcessText,
-        thread: &Held,
-        regions: &[Region],
-        signals: Option<u64>,
-    ) -> bool {
-        let (start, end) = self.range();
-        if (start..end).contains(&thread.regs.rip)
-            || (self.scratch..=self.scratch + SCRATCH).contains(&thread.regs.rsp)
-        {
-            return true;
-        }
-        let no_handler = signals.is_some() && thread.blocked_signals().ok() == signals;
-        !no_handler
-            && !Stacks::new(std::slice::from_ref(thread), regions)
-                .running_in(text, &[(start, end)])
-                .is_empty()
-    }
-
     /// Where a string handed to [`Place::call`] will be.
     pub fn string_address(&self) -> u64 {
         self.at + (code().len() + size_of::<Block>()) as u64
@@ -468,62 +486,46 @@ impl Place {
         (self.at + function as u64, [at, at + path.len() as u64 + 1], strings)
     }
 
-    /// Has the thread make a call, and waits until it is back where it was; on `hold`, it has not gone on from there. How long that took.
+    /// Has the thread make a call. Afterwards it stands where it stood. How long that took.
     pub fn call(
         &self,
         text: &mut ProcessText,
         thread: &mut Held,
-        regions: &[Region],
         call: &Call<'_>,
         limit: Duration,
-        hold: bool,
     ) -> Result<Duration, Failed> {
         let start = Instant::now();
         if call.string.len() >= STRINGS {
             return Err(Failed::Memory);
         }
+        thread.abort_sequence()?;
         let back = thread.resumption();
         let (blocked, interrupted) = (thread.blocked_signals()?, thread.interruption());
-        let (handled, linger) = (thread.handled_signals() & !blocked, if hold { LINGER } else { 0 });
-        let block = Block::new(call, blocked, handled, linger, interrupted, &back);
+        let handled = thread.handled_signals() & !blocked;
+        let block = Block::new(call, blocked, handled, 0, interrupted, &back);
         let all = [code(), block.bytes(), call.string, &[0]].concat();
         text.write(Avma(self.at), &all).map_err(|_| Failed::Memory)?;
         let mut regs = back;
         regs.rip = self.at;
-        (regs.rax, regs.orig_rax) = (libc::SYS_mmap as u64, u64::MAX);
+        (regs.rax, regs.orig_rax, regs.r13) = (libc::SYS_mmap as u64, u64::MAX, 0);
         (regs.rdi, regs.rsi, regs.rdx) = (self.scratch, SCRATCH, (libc::PROT_READ | libc::PROT_WRITE) as u64);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
         (regs.r10, regs.r8, regs.r9) = (flags as u64, u64::MAX, 0);
-        // From here on the thread finds its way back by itself.
-        thread.set(regs)?;
-        // Before the code does it itself: the handler of a signal that has come meanwhile must not run unseen.
-        thread.block_signals()?;
-        let mut pause = Duration::from_micros(50);
-        loop {
-            thread.run()?;
-            std::thread::sleep(pause);
-            match thread.halt() {
-                // Its way back is the only one to its end. (What the call has come to, its caller knows where to look.)
-                Err(NotHeld::Gone) => return Ok(start.elapsed()),
-                halted => halted?,
-            }
-            if hold && self.fetch(thread, back)? {
-                return Ok(start.elapsed());
-            }
-            if !self.holds(text, thread, regions, Some(blocked).filter(|_| start.elapsed() > HANDLER)) {
-                return Ok(start.elapsed());
-            }
-            if start.elapsed() > limit {
-                return Err(Failed::Late);
-            }
-            pause = (pause * 2).min(Duration::from_millis(2));
+        match thread.run_elsewhere(regs, self.at + done(), limit) {
+            Ok(end) if end.r13 == CALLED => Ok(start.elapsed()),
+            Ok(_) => Err(Failed::NoMemory),
+            // The code's way back is the only one to the thread's end. What the call came to can be seen elsewhere.
+            Err(Interrupted::Lost(NotHeld::Gone)) => Ok(start.elapsed()),
+            Err(Interrupted::Lost(why)) => Err(Failed::Thread(why)),
+            Err(Interrupted::Fault(signal)) => Err(Failed::Fault(signal)),
+            Err(Interrupted::Late) => Err(Failed::Late),
         }
     }
 
     /// Sends a thread to wait in the code, from where it goes on by itself if it is not [fetched](Place::fetch) soon.
     pub fn park(&self, text: &mut ProcessText, thread: &mut Held) -> Result<user_regs_struct, Failed> {
         let back = thread.resumption();
-        let nothing = Call { function: 0, arguments: [0; 2], string: &[], complaint: 0 };
+        let nothing = Call { function: 0, arguments: [0; 2], string: &[], complaint: 0, let_in: 0 };
         let block = Block::new(&nothing, 0, 0, LINGER, [back.rip, back.rax], &back);
         text.write(Avma(self.at), &[code(), block.bytes()].concat()).map_err(|_| Failed::Memory)?;
         // As if the code had come there: no signal was pending, and below its own stack there is some room.

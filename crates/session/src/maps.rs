@@ -63,6 +63,11 @@ pub fn text_of(regions: &[Region], passes: impl Fn(&str) -> bool) -> Vec<(u64, u
 }
 
 impl Region {
+    /// Is this address in it?
+    pub fn contains(&self, address: u64) -> bool {
+        (self.start..self.end).contains(&address)
+    }
+
     /// The file's name without directories, as far as it is one.
     pub fn name(&self) -> &str {
         self.path.file_name().and_then(|name| name.to_str()).unwrap_or_default()

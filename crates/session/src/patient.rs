@@ -14,6 +14,7 @@ use object::Endianness::{self, Little as LITTLE};
 use object::elf::FileHeader64;
 use object::read::ReadCache;
 use object::read::elf::FileHeader;
+use std::fmt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -21,7 +22,7 @@ use std::time::{Duration, Instant};
 /// How long a borrowed call may take.
 pub const CALL: Duration = Duration::from_secs(5);
 /// How long it is tried to find a thread at a point that will do.
-const TRY: Duration = Duration::from_secs(10);
+pub const TRY: Duration = Duration::from_secs(10);
 
 /// A process while it is being operated on.
 pub struct Patient<'a> {
@@ -35,8 +36,6 @@ pub struct Patient<'a> {
     pub agent: Option<Loaded>,
     /// A thread has not come back from a call.
     late: bool,
-    /// Threads stay where they are after a call, until they are let go.
-    pub hold: bool,
 }
 
 impl<'a> Patient<'a> {
@@ -50,7 +49,7 @@ impl<'a> Patient<'a> {
             "nothing that it has loaded has room behind its text for the code that brings the agent in";
         let place = places.into_iter().next().ok_or_else(|| refuse(none))?;
         let agent = Loaded::find(&regions, &mut text);
-        Ok(Patient { target, text, regions, place, agent, late: false, hold: false })
+        Ok(Patient { target, text, regions, place, agent, late: false })
     }
 
     /// Puts back the bytes at the place, unless the thread is late and still runs what is there.
@@ -63,7 +62,7 @@ impl<'a> Patient<'a> {
 
     /// Has a thread make a call.
     pub fn call(&mut self, thread: &mut Held, call: &Call<'_>, limit: Duration) -> Result<(), Failed> {
-        let done = self.place.call(&mut self.text, thread, &self.regions, call, limit, self.hold);
+        let done = self.place.call(&mut self.text, thread, call, limit);
         self.late |= matches!(done, Err(Failed::Late | Failed::Thread(_)));
         done.map(drop)
     }
@@ -76,6 +75,7 @@ impl<'a> Patient<'a> {
             arguments: [u64::from(operation), self.place.string_address()],
             string: path.as_os_str().as_encoded_bytes(),
             complaint: 0,
+            let_in: 0,
         };
         self.call(thread, &call, CALL)
     }
@@ -87,7 +87,7 @@ impl<'a> Patient<'a> {
             match Held::take(self.target.pid, tid) {
                 Ok(thread) if go::has_room(&thread, &mut self.text) => return Ok(thread),
                 // Another will do, or the same a moment later.
-                Ok(_) => return self.thread_outside(|_, _, _| None),
+                Ok(_) => return self.thread_outside(TRY, |_, _, _| None::<&str>),
                 Err(why) => last = why,
             }
         }
@@ -95,13 +95,14 @@ impl<'a> Patient<'a> {
     }
 
     /// A thread that is not in the middle of what `inside` names.
-    pub fn thread_outside(
+    pub fn thread_outside<Place: fmt::Display>(
         &mut self,
-        mut inside: impl FnMut(&Held, &mut ProcessText, &[Region]) -> Option<&'static str>,
+        patience: Duration,
+        mut inside: impl FnMut(&Held, &mut ProcessText, &[Region]) -> Option<Place>,
     ) -> Result<Held, Error> {
         let start = Instant::now();
         let mut last = "no thread".to_owned();
-        while start.elapsed() < TRY {
+        while start.elapsed() < patience {
             for tid in threads::list_politely(self.target.pid) {
                 match Held::take(self.target.pid, tid) {
                     Ok(thread) if !go::has_room(&thread, &mut self.text) => {
@@ -167,7 +168,11 @@ fn tidy(target: &Target, text: &mut ProcessText, regions: &[Region], places: &[P
     let Ok(held) = Held::take_all(target.pid) else { return };
     // On its scratch memory a thread in the call has the way back.
     let regions = maps::read(target.pid).unwrap_or_else(|_| regions.to_vec());
-    let inside = Stacks::new(&held, &regions).words_in(text, &ranges);
+    let stacks = Stacks::new(&held, &regions);
+    if !stacks.are_whole(text) {
+        return;
+    }
+    let inside = stacks.words_in(text, &ranges);
     for place in left {
         let (start, end) = place.range();
         if !inside.iter().any(|word| (start..end).contains(word)) {
@@ -197,6 +202,8 @@ pub fn explain(target: &Target, failed: Failed) -> Error {
         Failed::NoAgent => "the agent is not there any more: it runs another program by now".into(),
         Failed::Thread(why) => say(why),
         Failed::Memory => "its memory could not be written".into(),
+        Failed::NoMemory => "it may map no more memory".into(),
+        Failed::Fault(signal) => format!("the call that was to bring the agent in ended by signal {signal}"),
         Failed::Late => "a call in it did not return in time".into(),
     })
 }

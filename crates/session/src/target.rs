@@ -210,6 +210,26 @@ impl Symbols {
         is_it: impl Fn(&str) -> bool,
         wanted: impl Fn(&str) -> bool,
     ) -> Option<Symbols> {
+        Symbols::read(pid, regions, is_it, wanted, true)
+    }
+
+    /// The same of those that it shows to other objects.
+    pub fn exported(
+        pid: u32,
+        regions: &[Region],
+        is_it: impl Fn(&str) -> bool,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Option<Symbols> {
+        Symbols::read(pid, regions, is_it, wanted, false)
+    }
+
+    fn read(
+        pid: u32,
+        regions: &[Region],
+        is_it: impl Fn(&str) -> bool,
+        wanted: impl Fn(&str) -> bool,
+        all_tables: bool,
+    ) -> Option<Symbols> {
         let region = regions.iter().find(|region| region.executable && is_it(region.name()))?;
         let file = region.open(pid).ok()?;
         let data = ReadCache::new(&file);
@@ -219,7 +239,8 @@ impl Symbols {
         let object = ElfFile64::<Endianness, _>::parse(&data).ok()?;
         let (endian, sections) = (object.endian(), object.elf_section_table());
         let mut all = Vec::new();
-        for table in [object.elf_dynamic_symbol_table(), object.elf_symbol_table()] {
+        let tables = [object.elf_dynamic_symbol_table(), object.elf_symbol_table()];
+        for table in tables.into_iter().take(1 + usize::from(all_tables)) {
             // (As a whole: asked for one by one, each name is read from the file, thousands of them.)
             let names = sections.section(table.string_section()).and_then(|names| names.data(endian, &data));
             let names = names.unwrap_or_default();
@@ -249,6 +270,11 @@ impl Symbols {
     /// A symbol's address.
     pub fn address(&self, name: &str) -> Option<u64> {
         self.all.iter().find(|(own, ..)| own == name).map(|(_, address, _)| *address)
+    }
+
+    /// The ranges of all versions of a symbol.
+    pub fn ranges_of(&self, name: &str) -> impl Iterator<Item = (u64, u64)> {
+        self.all.iter().filter(move |(own, ..)| own == name).map(|(_, at, size)| (*at, at + size))
     }
 
     /// The range of a symbol.

@@ -10,11 +10,10 @@
 
 use crate::proc;
 use crate::seccomp::Instruction;
+use crate::wait::{self, Report};
 use nix::errno::Errno;
 use nix::libc::user_regs_struct;
 use nix::sys::ptrace;
-use nix::sys::signal::Signal;
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use std::collections::BTreeSet;
 use std::fs;
@@ -27,8 +26,12 @@ const PATIENCE: Duration = Duration::from_millis(300);
 const SHORT_PATIENCE: Duration = Duration::from_millis(20);
 /// One that only waits for a processor, on a busy machine, is given this time.
 const LONG_PATIENCE: Duration = Duration::from_secs(2);
-/// PTRACE_EVENT_STOP.
-const EVENT_STOP: i32 = 128;
+/// How long a thread that a request of ptrace no longer finds may take to end.
+const ENDING: Duration = Duration::from_millis(500);
+/// Pauses between two looks at a thread that is waited for grow from this
+const FIRST_PAUSE: Duration = Duration::from_micros(10);
+/// to this.
+const LAST_PAUSE: Duration = Duration::from_millis(1);
 /// `syscall` is two bytes long.
 const SYSCALL: u64 = 2;
 const RESTART_SYSCALL: u64 = 219;
@@ -93,6 +96,23 @@ pub enum NotHeld {
     Stopped,
 }
 
+/// Why a thread did not come to the end of code that it was to execute.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Interrupted {
+    /// It cannot be controlled any more.
+    Lost(NotHeld),
+    /// The code did this, and the thread stands where it stood before.
+    Fault(i32),
+    /// It takes too long; the thread goes on with it and finds its way back by itself.
+    Late,
+}
+
+impl From<NotHeld> for Interrupted {
+    fn from(why: NotHeld) -> Interrupted {
+        Interrupted::Lost(why)
+    }
+}
+
 /// A thread that stands still. Dropping this lets it go on as if nothing had been.
 #[derive(Debug)]
 pub struct Held {
@@ -133,7 +153,7 @@ pub fn list_politely(process: u32) -> Vec<u32> {
 
 /// Makes this thread the tracer of another; that one runs on.
 fn seize(tid: u32) -> Result<(), NotHeld> {
-    match ptrace::seize(pid(tid), ptrace::Options::empty()) {
+    match ptrace::seize(pid(tid), ptrace::Options::PTRACE_O_TRACESYSGOOD) {
         Err(Errno::ESRCH) => Err(NotHeld::Gone),
         Err(Errno::EPERM) if is_ours(tid) => Ok(()),
         Err(Errno::EPERM) if has_ended(tid) => Err(NotHeld::Gone),
@@ -205,7 +225,7 @@ impl Held {
     }
 
     fn new(process: u32, tid: u32, since: Instant) -> Result<Held, NotHeld> {
-        let regs = ptrace::getregs(pid(tid)).map_err(|_| NotHeld::Gone)?;
+        let regs = registers(tid)?;
         let (stopped, running) = (regs, false);
         let mut held = Held { tid, regs, system_call: None, stopped, process, since, running };
         held.settle()?;
@@ -214,29 +234,112 @@ impl Held {
 
     /// A child that has asked to be traced, at the first instruction of its program. (It cannot be run and halted: for that it has to be taken.)
     pub fn child(process: u32) -> Result<Held, NotHeld> {
-        match waitpid(pid(process), Some(WaitPidFlag::__WALL)) {
-            Ok(WaitStatus::Stopped(..)) => {
-                ptrace::setoptions(pid(process), ptrace::Options::PTRACE_O_TRACESYSGOOD)
-                    .map_err(NotHeld::Refused)?;
-                Held::new(process, process, Instant::now())
+        let since = Instant::now();
+        let mut pauses = Pauses::default();
+        loop {
+            match wait::poll(process) {
+                Report::Signal(_) => break,
+                Report::Ended => return Err(NotHeld::Gone),
+                _ => pauses.wait(),
             }
-            _ => Err(NotHeld::Gone),
+        }
+        ptrace::setoptions(pid(process), ptrace::Options::PTRACE_O_TRACESYSGOOD).map_err(NotHeld::Refused)?;
+        Held::new(process, process, since)
+    }
+
+    /// Lets such a child run to the next entry to or exit from a system call. Signals are delivered on the way.
+    pub fn run_to_system_call(&mut self) -> Result<(), NotHeld> {
+        let mut signal = 0;
+        loop {
+            resume(self.tid, Resume::ToSystemCall, signal)?;
+            match self.next_report(None)? {
+                Some(Report::SystemCall) => break,
+                Some(Report::Signal(other)) => signal = other,
+                _ => signal = 0,
+            }
+        }
+        self.regs = registers(self.tid)?;
+        Ok(())
+    }
+
+    /// Waits for the thread's next report. None: there was none until then.
+    fn next_report(&self, until: Option<Instant>) -> Result<Option<Report>, NotHeld> {
+        let mut pauses = Pauses::default();
+        loop {
+            match wait::poll(self.tid) {
+                Report::Runs if until.is_some_and(|until| Instant::now() > until) => return Ok(None),
+                Report::Runs => pauses.wait(),
+                Report::Ended => return Err(NotHeld::Gone),
+                report => return Ok(Some(report)),
+            }
         }
     }
 
-    /// Lets such a child run to the next entry to or exit from a system call.
-    pub fn run_to_system_call(&mut self) -> Result<(), NotHeld> {
-        let mut signal = None;
+    /// Has the thread execute the code that these registers lead to, up to the system call that ends at `last`. All signals stay blocked
+    /// meanwhile. Then the thread stands where it stood, with the registers and the signal mask that it had: no signal frame leads into
+    /// that code, and a signal that has become pending is delivered as if the thread had been stopped all the time.
+    ///
+    /// The code must find its way back by itself, for the case that this process is killed meanwhile. What the registers were at `last`.
+    pub fn run_elsewhere(
+        &mut self,
+        at: user_regs_struct,
+        last: u64,
+        limit: Duration,
+    ) -> Result<user_regs_struct, Interrupted> {
+        let (own, mask, until) = (self.regs, self.blocked_signals()?, Instant::now() + limit);
+        // From here on the thread finds its way back by itself.
+        self.set(at)?;
+        self.regs = own;
+        // Before the code does it itself: the handler of a signal that has come meanwhile must not run first.
+        self.block_signals()?;
+        let mut signal = 0;
         loop {
-            ptrace::syscall(pid(self.tid), signal).map_err(|_| NotHeld::Gone)?;
-            match waitpid(pid(self.tid), Some(WaitPidFlag::__WALL)) {
-                Ok(WaitStatus::PtraceSyscall(_)) => break,
-                Ok(WaitStatus::Stopped(_, other)) => signal = Some(other),
-                _ => return Err(NotHeld::Gone),
+            resume(self.tid, Resume::ToSystemCall, signal)?;
+            signal = 0;
+            match self.next_report(Some(until))? {
+                Some(Report::SystemCall) => {
+                    let regs = registers(self.tid)?;
+                    if regs.rip == last {
+                        self.stop_in_signal_path()?;
+                        self.put_back(own, mask)?;
+                        return Ok(regs);
+                    }
+                }
+                // Blocked signals are not delivered: this one is a fault of that very code.
+                Some(Report::Signal(fault)) if FAULTS.contains(&fault) => {
+                    self.put_back(own, mask)?;
+                    return Err(Interrupted::Fault(fault));
+                }
+                Some(Report::Signal(other)) => signal = other,
+                Some(_) => {}
+                None => {
+                    self.running = true;
+                    return Err(Interrupted::Late);
+                }
             }
         }
-        self.regs = ptrace::getregs(pid(self.tid)).map_err(|_| NotHeld::Gone)?;
-        Ok(())
+    }
+
+    /// From a stop at a system call to one in the kernel's signal path, where the kernel will look once more whether an interrupted
+    /// system call must be restarted. The thread executes nothing of its own in between.
+    fn stop_in_signal_path(&self) -> Result<(), NotHeld> {
+        interrupt(self.tid)?;
+        let mut signal = 0;
+        loop {
+            resume(self.tid, Resume::Freely, signal)?;
+            signal = 0;
+            match self.next_report(None)? {
+                Some(Report::Interrupted | Report::GroupStop(_)) => return Ok(()),
+                Some(Report::Signal(other)) => signal = other,
+                _ => {}
+            }
+        }
+    }
+
+    fn put_back(&mut self, own: user_regs_struct, mask: u64) -> Result<(), NotHeld> {
+        // In this order: should this process be killed in between, the code goes its own way back.
+        self.set_blocked_signals(mask)?;
+        self.set(own)
     }
 
     /// Notes the system call that was cut short, and has it begun again if the kernel does not.
@@ -252,6 +355,25 @@ impl Held {
         Ok(())
     }
 
+    /// Where it stands in a restartable sequence (rseq), moves it to where the sequence is aborted. The kernel does this to a thread that
+    /// was preempted there; once the thread executes other code, the kernel takes the sequence for left.
+    pub fn abort_sequence(&mut self) -> Result<(), NotHeld> {
+        match self.abort_address() {
+            Some(rip) => self.set(user_regs_struct { rip, ..self.regs }),
+            None => Ok(()),
+        }
+    }
+
+    fn abort_address(&self) -> Option<u64> {
+        let word =
+            |at: u64| ptrace::read(pid(self.tid), at as ptrace::AddressType).ok().map(|word| word as u64);
+        // `struct rseq`: processor (8 bytes), address of `struct rseq_cs`: version and flags (8 bytes), start, length, abort address.
+        let sequence = word(rseq_area(self.tid)? + 8).filter(|at| *at != 0)?;
+        let (start, length) = (word(sequence + 8)?, word(sequence + 16)?);
+        let is_inside = self.regs.rip.wrapping_sub(start) < length;
+        is_inside.then(|| word(sequence + 24))?
+    }
+
     /// Where it goes on, and with what in rax, if a handler of a signal has run meanwhile: some system calls are not begun again then.
     pub fn interruption(&self) -> [u64; 2] {
         const EINTR: u64 = -(libc::EINTR as i64) as u64;
@@ -265,7 +387,7 @@ impl Held {
 
     /// Lets it go on without letting go of it.
     pub fn run(&mut self) -> Result<(), NotHeld> {
-        ptrace::cont(pid(self.tid), None).map_err(|_| NotHeld::Gone)?;
+        resume(self.tid, Resume::Freely, 0)?;
         self.running = true;
         asked().remove(&self.tid);
         Ok(())
@@ -276,13 +398,13 @@ impl Held {
         interrupt(self.tid)?;
         await_stop(self.tid, Instant::now(), PATIENCE)?;
         self.running = false;
-        self.regs = ptrace::getregs(pid(self.tid)).map_err(|_| NotHeld::Gone)?;
+        self.regs = registers(self.tid)?;
         self.settle()
     }
 
     /// Sets all its registers at once.
     pub fn set(&mut self, regs: user_regs_struct) -> Result<(), NotHeld> {
-        ptrace::setregs(pid(self.tid), regs).map_err(|_| NotHeld::Gone)?;
+        ptrace::setregs(pid(self.tid), regs).map_err(|errno| lost(self.tid, errno))?;
         self.regs = regs;
         Ok(())
     }
@@ -308,11 +430,14 @@ impl Held {
 
     /// Has it block all signals, until it changes that itself.
     pub fn block_signals(&self) -> Result<(), NotHeld> {
+        self.set_blocked_signals(u64::MAX)
+    }
+
+    fn set_blocked_signals(&self, mask: u64) -> Result<(), NotHeld> {
         const SETSIGMASK: u32 = 0x420b;
-        let all = u64::MAX;
-        // SAFETY: the kernel reads 8 bytes from `all`.
-        let done = unsafe { libc::ptrace(SETSIGMASK, self.tid, size_of::<u64>(), &raw const all) };
-        if done == 0 { Ok(()) } else { Err(NotHeld::Gone) }
+        // SAFETY: the kernel reads 8 bytes from `mask`.
+        let done = unsafe { libc::ptrace(SETSIGMASK, self.tid, size_of::<u64>(), &raw const mask) };
+        if done == 0 { Ok(()) } else { Err(lost(self.tid, Errno::last())) }
     }
 
     /// A line of its status: a set of signals.
@@ -340,7 +465,7 @@ impl Held {
         let mut mask = 0u64;
         // SAFETY: the kernel writes 8 bytes to `mask`.
         let done = unsafe { libc::ptrace(GETSIGMASK, self.tid, size_of::<u64>(), &raw mut mask) };
-        if done == 0 { Ok(mask) } else { Err(NotHeld::Gone) }
+        if done == 0 { Ok(mask) } else { Err(lost(self.tid, Errno::last())) }
     }
 
     /// The seccomp filters that its system calls go through.
@@ -477,39 +602,101 @@ fn has_ended(tid: u32) -> bool {
     proc::state(tid).is_none_or(proc::is_end)
 }
 
-/// Is it not in the kernel, but waiting for its turn?
-fn wants_processor(tid: u32) -> bool {
-    proc::state(tid) == Some('R')
+/// Is it not in the kernel, but waiting for its turn; or does it stand still by now, which is yet to be reported?
+fn comes_out(tid: u32) -> bool {
+    matches!(proc::state(tid), Some('R' | 't'))
 }
 
 /// Waits until a thread that was asked to stands still; signals on their way are passed on.
 fn await_stop(tid: u32, start: Instant, patience: Duration) -> Result<(), NotHeld> {
+    let mut pauses = Pauses::default();
     loop {
-        match waitpid(pid(tid), Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG)) {
+        match wait::poll(tid) {
             // (Whatever runs next would be taken for the place of its breakpoint.)
-            Ok(WaitStatus::PtraceEvent(_, Signal::SIGTRAP, EVENT_STOP)) if has_trapped(tid) => {
-                let _ = ptrace::cont(pid(tid), None);
+            Report::Interrupted if has_trapped(tid) => {
+                resume(tid, Resume::Freely, 0)?;
                 interrupt(tid)?;
             }
-            Ok(WaitStatus::PtraceEvent(_, Signal::SIGTRAP, EVENT_STOP)) => return Ok(()),
-            Ok(WaitStatus::PtraceEvent(_, _, EVENT_STOP)) => {
+            Report::Interrupted => return Ok(()),
+            Report::GroupStop(_) => {
                 let _ = ptrace::detach(pid(tid), None);
                 return Err(NotHeld::Stopped);
             }
-            Ok(WaitStatus::Stopped(_, signal)) => {
-                let _ = ptrace::cont(pid(tid), signal);
-            }
-            Ok(WaitStatus::StillAlive)
-                if start.elapsed() > patience
-                    && (start.elapsed() > LONG_PATIENCE || !wants_processor(tid)) =>
+            Report::Signal(signal) => resume(tid, Resume::Freely, signal)?,
+            Report::Runs
+                if start.elapsed() > patience && (start.elapsed() > LONG_PATIENCE || !comes_out(tid)) =>
             {
                 return Err(NotHeld::Stuck);
             }
-            Ok(WaitStatus::StillAlive) => std::thread::sleep(Duration::from_micros(20)),
-            Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..)) | Err(_) => return Err(NotHeld::Gone),
-            Ok(_) => {
-                let _ = ptrace::cont(pid(tid), None);
-            }
+            Report::Runs => pauses.wait(),
+            Report::Ended => return Err(NotHeld::Gone),
+            Report::SystemCall | Report::Event(_) => resume(tid, Resume::Freely, 0)?,
         }
+    }
+}
+
+/// Signals that the kernel raises for what an instruction did.
+const FAULTS: [i32; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP];
+
+/// How a stopped thread goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Resume {
+    Freely,
+    /// Up to its next entry to or exit from a system call.
+    ToSystemCall,
+}
+
+/// Has a stopped thread go on, with this signal delivered (0: none).
+fn resume(tid: u32, how: Resume, signal: i32) -> Result<(), NotHeld> {
+    let request = if how == Resume::Freely { libc::PTRACE_CONT } else { libc::PTRACE_SYSCALL };
+    // SAFETY: no pointers.
+    match unsafe { libc::ptrace(request, tid as libc::pid_t, 0usize, signal as usize) } {
+        0 => Ok(()),
+        _ => Err(lost(tid, Errno::last())),
+    }
+}
+
+fn registers(tid: u32) -> Result<user_regs_struct, NotHeld> {
+    ptrace::getregs(pid(tid)).map_err(|errno| lost(tid, errno))
+}
+
+/// Where a thread's `struct rseq` is, if it has told the kernel.
+fn rseq_area(tid: u32) -> Option<u64> {
+    const GET_RSEQ_CONFIGURATION: u32 = 0x420f;
+    /// `struct ptrace_rseq_configuration`: address; size and signature; flags.
+    type Configuration = [u64; 3];
+    let mut configuration: Configuration = [0; 3];
+    // SAFETY: the kernel writes no more than these bytes.
+    let size = unsafe {
+        libc::ptrace(GET_RSEQ_CONFIGURATION, tid, size_of::<Configuration>(), &raw mut configuration)
+    };
+    Some(configuration[0]).filter(|at| size == size_of::<Configuration>() as i64 && *at != 0)
+}
+
+/// Why a request of ptrace failed on a thread that stood still. ESRCH is said of a thread that ends, and of one that does not stand still.
+fn lost(tid: u32, errno: Errno) -> NotHeld {
+    let start = Instant::now();
+    while errno == Errno::ESRCH && start.elapsed() < ENDING {
+        if has_ended(tid) {
+            return NotHeld::Gone;
+        }
+        std::thread::sleep(LAST_PAUSE);
+    }
+    NotHeld::Refused(errno)
+}
+
+/// Pauses between looks at a thread: short at first, as most wait for microseconds only.
+struct Pauses(Duration);
+
+impl Default for Pauses {
+    fn default() -> Pauses {
+        Pauses(FIRST_PAUSE)
+    }
+}
+
+impl Pauses {
+    fn wait(&mut self) {
+        std::thread::sleep(self.0);
+        self.0 = (self.0 * 5 / 4).min(LAST_PAUSE);
     }
 }
