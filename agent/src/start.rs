@@ -86,6 +86,7 @@ fn map_session(own: &[u8]) -> Option<()> {
     // SAFETY: just mapped; any bytes are a valid Control.
     let header = unsafe { &*(first as *const Control) };
     let known = header.magic.load(Acquire) == MAGIC && header.version.load(Relaxed) == VERSION;
+    sys::LOCKS_MEMORY.store(header.locked.load(Relaxed) != 0, Relaxed);
     let length = CHUNKS_AT + header.chunk_max.load(Relaxed) as usize * CHUNK_SIZE;
     // SAFETY: the mapping just made; `header` is not used again.
     unsafe { sys::unmap(first, PAGE) };

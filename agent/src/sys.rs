@@ -5,7 +5,7 @@
 
 use calltap_abi::plan::Sync;
 use core::arch::asm;
-use core::sync::atomic::{AtomicU32, Ordering::Release};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::Release};
 
 /// A negated result of a system call.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -17,12 +17,14 @@ const CLONE: usize = 56;
 const EXIT: usize = 60;
 const FSTAT: usize = 5;
 const MMAP: usize = 9;
+const MPROTECT: usize = 10;
 const MUNMAP: usize = 11;
 const RT_SIGACTION: usize = 13;
 pub const RT_SIGPROCMASK: usize = 14;
 const MADVISE: usize = 28;
 const GETPID: usize = 39;
 const SIGALTSTACK: usize = 131;
+const MUNLOCK: usize = 150;
 const PRCTL: usize = 157;
 const GETTID: usize = 186;
 const FUTEX: usize = 202;
@@ -110,9 +112,25 @@ pub unsafe fn map(
     file: Option<(&Fd, u64)>,
 ) -> Result<usize, Errno> {
     let (fd, offset) = file.map_or((usize::MAX, 0), |(fd, offset)| (fd.0, offset as usize));
-    // SAFETY: without MAP_FIXED the kernel chooses unused addresses; with it the caller owns the range.
-    unsafe { call(MMAP, [address, length, protection, flags, fd, offset]) }
+    if protection == 0 || length < LARGE || !LOCKS_MEMORY.load(Relaxed) {
+        // SAFETY: without MAP_FIXED the kernel chooses unused addresses; with it the caller owns the range.
+        return unsafe { call(MMAP, [address, length, protection, flags, fd, offset]) };
+    }
+    // What cannot be accessed is not brought in, and what is not locked stays out when it can be.
+    // SAFETY: as above; the later calls change the mapping just made.
+    unsafe {
+        let at = call(MMAP, [address, length, 0, flags, fd, offset])?;
+        let _ = call(MUNLOCK, [at, length, 0, 0, 0, 0]);
+        call(MPROTECT, [at, length, protection, 0, 0, 0])?;
+        Ok(at)
+    }
 }
+
+/// The program locks its memory (mlockall with MCL_FUTURE): every page of a new mapping would be brought in at once, hundreds of megabytes of which most are
+/// never used.
+pub static LOCKS_MEMORY: AtomicBool = AtomicBool::new(false);
+/// Smaller mappings are made as the program has asked for.
+const LARGE: usize = 1 << 16;
 
 /// # Safety
 /// The range is the caller's mapping, and nothing refers to it.

@@ -118,8 +118,10 @@ pub struct Control {
     pub lost_unregistered: AtomicU64,
     /// Chunks the control file has room for; what the agent maps.
     pub chunk_max: AtomicU32,
+    /// 1: the process locks its memory, so that new mappings are brought in whole.
+    pub locked: AtomicU32,
     #[doc(hidden)]
-    pub _pad0: [AtomicU32; 9],
+    pub _pad0: [AtomicU32; 8],
     /// Head of the list of free chunks, see [`Tagged`].
     pub chunk_free: AtomicU64,
     #[doc(hidden)]

@@ -83,6 +83,9 @@ impl State {
     }
 }
 
+/// The signals that a thread blocks while it begins, on a busy machine for long.
+const ALL_BLOCKED: &str = "fffffffffffbfeff";
+
 impl State {
     /// The same, when it has come to rest: a thread that begins blocks all signals for a moment.
     pub fn at_rest(pid: u32, but: &[&str]) -> State {
@@ -90,7 +93,8 @@ impl State {
         for _ in 0..100 {
             thread::sleep(Duration::from_millis(20));
             let now = State::of(pid, but);
-            if now.status == before.status && now.threads == before.threads {
+            let begins = now.status.values().any(|value| value == ALL_BLOCKED);
+            if !begins && now.status == before.status && now.threads == before.threads {
                 return now;
             }
             before = now;

@@ -402,7 +402,8 @@ fn refuse_answer(process: &ProcessEntry) {
     }
 }
 
-/// Lets those threads run for a moment that are in our code, until none is; the others stand still meanwhile. False if that does not help.
+/// Lets those threads run for a moment that are in the agent's code, until none is; the others stand still meanwhile. False if that does not help, as
+/// where a signal handler runs that has interrupted a hook.
 fn leave_hooks(held: &mut [Held], patient: &mut Patient<'_>, ours: &[(u64, u64)]) -> Result<bool, NotHeld> {
     for _ in 0..ROUNDS {
         let mut inside = false;
@@ -410,6 +411,9 @@ fn leave_hooks(held: &mut [Held], patient: &mut Patient<'_>, ours: &[(u64, u64)]
             let stack = Stacks::new(&held[n..=n], &patient.regions);
             if !stack.running_in(&mut patient.text, ours).is_empty() {
                 inside = true;
+                if !frames::find(ours, held[n].regs.rip) {
+                    return Ok(false);
+                }
                 held[n].run()?;
                 thread::sleep(MOMENT);
                 held[n].halt()?;

@@ -67,6 +67,7 @@ pub fn load(target: &Target, directory: &Directory, shared: &Shared) -> Result<S
     let mut stops = Stops { threads: threads::list(target.pid).len(), ..Stops::default() };
     let readable = check_filters(target, &mut stops)?;
     shared.control().unreadable.store(u32::from(!readable), Relaxed);
+    shared.control().locked.store(u32::from(target.locks_memory()), Relaxed);
     let start = Instant::now();
     loop {
         let mut patient = Patient::new(target);

@@ -32,6 +32,7 @@ struct Status {
     state: char,
     tracer: u32,
     seccomp: u32,
+    shadow_stack: bool,
 }
 
 impl Status {
@@ -42,6 +43,8 @@ impl Status {
             state: field("State").and_then(|word| word.chars().next()).unwrap_or('?'),
             tracer: number("TracerPid"),
             seccomp: number("Seccomp"),
+            shadow_stack: field("x86_Thread_features")
+                .is_some_and(|all| all.split_whitespace().any(|feature| feature == "shstk")),
         }
     }
 }
@@ -88,6 +91,10 @@ impl Target {
         if !is_64_bit(pid).map_err(|error| refuse(denied(&error)))? {
             return Err(refuse("a 32-bit program".into()));
         }
+        // The processor compares return addresses with copies of its own, which nothing can change.
+        if status.shadow_stack {
+            return Err(refuse("it has shadow stacks of the processor (x86_Thread_features: shstk): start it with GLIBC_TUNABLES=glibc.cpu.hwcaps=-SHSTK".into()));
+        }
         // (What filters allow is found out when its threads can be stopped.)
         if status.seccomp == STRICT {
             return Err(refuse("it runs under strict seccomp: it could not load the agent".into()));
@@ -117,6 +124,12 @@ impl Target {
     pub fn lives(&self) -> bool {
         start_time(self.pid) == Some(self.start_time)
             && proc::state(self.pid).is_some_and(|state| !proc::is_end(state) || has_living_thread(self.pid))
+    }
+
+    /// Does it keep memory from being swapped out?
+    pub fn locks_memory(&self) -> bool {
+        let text = fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
+        proc::field(&text, "VmLck").is_some_and(|size| !size.starts_with("0 "))
     }
 
     /// Processor time that it has used; unknown once it is gone.
@@ -291,6 +304,9 @@ mod tests {
     fn what_proc_says_is_understood() {
         let text =
             "Name:\tx y\nState:\tT (stopped)\nTgid:\t1\nTracerPid:\t12\nSeccomp:\t2\nSeccomp_filters:\t1\n";
-        assert_eq!(Status::parse(text), Status { state: 'T', tracer: 12, seccomp: 2 });
+        let expected = Status { state: 'T', tracer: 12, seccomp: 2, shadow_stack: false };
+        assert_eq!(Status::parse(text), expected);
+        let features = format!("{text}x86_Thread_features:\tshstk wrss \n");
+        assert_eq!(Status::parse(&features), Status { shadow_stack: true, ..expected });
     }
 }

@@ -15,9 +15,10 @@ use nix::errno::Errno;
 use nix::libc::user_regs_struct;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fs;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 /// A thread that is in the kernel, where it cannot be stopped, is given up after this time;
@@ -127,6 +128,7 @@ pub struct Held {
     process: u32,
     since: Instant,
     running: bool,
+    _urgent: Arc<Urgent>,
 }
 
 fn pid(tid: u32) -> Pid {
@@ -182,6 +184,7 @@ impl Held {
 
     /// Stops all threads of a process.
     pub fn take_all(process: u32) -> Result<Vec<Held>, NotHeld> {
+        let _urgent = Urgent::now();
         let mut held: Vec<Held> = Vec::new();
         loop {
             let new: Vec<u32> =
@@ -219,6 +222,7 @@ impl Held {
     }
 
     fn stop(process: u32, tid: u32, patience: Duration) -> Result<Held, NotHeld> {
+        let _urgent = Urgent::now();
         let since = Instant::now();
         await_stop(tid, since, patience)?;
         Held::new(process, tid, since)
@@ -227,7 +231,8 @@ impl Held {
     fn new(process: u32, tid: u32, since: Instant) -> Result<Held, NotHeld> {
         let regs = registers(tid)?;
         let (stopped, running) = (regs, false);
-        let mut held = Held { tid, regs, system_call: None, stopped, process, since, running };
+        let _urgent = Urgent::now();
+        let mut held = Held { tid, regs, system_call: None, stopped, process, since, running, _urgent };
         held.settle()?;
         Ok(held)
     }
@@ -698,5 +703,81 @@ impl Pauses {
     fn wait(&mut self) {
         std::thread::sleep(self.0);
         self.0 = (self.0 * 5 / 4).min(LAST_PAUSE);
+    }
+}
+
+/// While this exists, its thread runs before all others, as far as this process may have that: a program stands still until it is through.
+/// Otherwise it would wait for its turn on a busy machine, for tens of milliseconds each time.
+#[derive(Debug)]
+struct Urgent {
+    tid: i32,
+    /// The scheduling policy and priority that the thread had, or its niceness.
+    before: Before,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Before {
+    /// Policy and priority.
+    Policy(i32, i32),
+    Niceness(i32),
+    /// Neither may be changed.
+    Same,
+}
+
+thread_local! {
+    static URGENT: RefCell<Weak<Urgent>> = const { RefCell::new(Weak::new()) };
+}
+
+impl Urgent {
+    /// Of this thread, which may be urgent already.
+    fn now() -> Arc<Urgent> {
+        URGENT.with_borrow_mut(|urgent| {
+            urgent.upgrade().unwrap_or_else(|| {
+                let new = Arc::new(Urgent::raise());
+                *urgent = Arc::downgrade(&new);
+                new
+            })
+        })
+    }
+
+    fn raise() -> Urgent {
+        const HIGHEST: i32 = -20;
+        let tid = nix::unistd::gettid().as_raw();
+        let mut own = libc::sched_param { sched_priority: 0 };
+        let first = libc::sched_param { sched_priority: 1 };
+        // SAFETY: the calls write and read one `sched_param`, and are about this thread.
+        let before = unsafe {
+            let policy = libc::sched_getscheduler(tid);
+            let known = policy >= 0 && libc::sched_getparam(tid, &mut own) == 0;
+            let niceness = libc::getpriority(libc::PRIO_PROCESS, tid as u32);
+            if known
+                && libc::sched_setscheduler(tid, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &first) == 0
+            {
+                Before::Policy(policy, own.sched_priority)
+            } else if libc::setpriority(libc::PRIO_PROCESS, tid as u32, HIGHEST) == 0 {
+                Before::Niceness(niceness)
+            } else {
+                Before::Same
+            }
+        };
+        Urgent { tid, before }
+    }
+}
+
+impl Drop for Urgent {
+    fn drop(&mut self) {
+        // SAFETY: the calls read one `sched_param`, and are about one thread of this process.
+        unsafe {
+            match self.before {
+                Before::Policy(policy, priority) => {
+                    let own = libc::sched_param { sched_priority: priority };
+                    libc::sched_setscheduler(self.tid, policy, &own);
+                }
+                Before::Niceness(niceness) => {
+                    libc::setpriority(libc::PRIO_PROCESS, self.tid as u32, niceness);
+                }
+                Before::Same => {}
+            }
+        }
     }
 }
