@@ -366,8 +366,12 @@ fn detach(
                 let left = outside
                     && whole
                     && !unwinding
-                    && leave(shared, target, &mut patient, &past, held, (stubs, word), &mut told.ours);
+                    && leave(target, &mut patient, &past, &held, (stubs, word), &mut told.ours);
+                drop(held);
                 stops.add(began + since.elapsed());
+                if left {
+                    unmap(shared, target, &mut patient, &past, stops, &mut told.ours);
+                }
                 left
             }
             Err(NotHeld::Stuck) => false,
@@ -426,13 +430,12 @@ fn leave_hooks(held: &mut [Held], patient: &mut Patient<'_>, ours: &[(u64, u64)]
     Ok(false)
 }
 
-/// The last step, with all threads stopped outside our code. False if one is in the way.
+/// The last step with all threads stopped outside the agent's code: afterwards nothing leads there. False if a thread is in the way.
 fn leave(
-    shared: &Shared,
     target: &Target,
     patient: &mut Patient<'_>,
     past: &Past,
-    mut held: Vec<Held>,
+    held: &[Held],
     (stubs, word): ((u64, u64), u64),
     notes: &mut Vec<String>,
 ) -> bool {
@@ -440,7 +443,7 @@ fn leave(
     if !held.is_empty() && held.iter().all(|thread| !go::has_room(thread, &mut patient.text)) {
         return false;
     }
-    let stacks = Stacks::new(&held, &patient.regions);
+    let stacks = Stacks::new(held, &patient.regions);
     if !past.restore(&mut patient.text, &stacks, notes) {
         return false;
     }
@@ -450,16 +453,31 @@ fn leave(
         // A thread's pointer to its state.
         let _ = patient.text.write(Avma(thread.regs.fs_base.wrapping_add(word)), &[0; 8]);
     }
-    // Nothing leads into our code any more, and nobody is in it: the others need not wait for the unmapping.
-    // (The first thread of a process is the one least likely to end meanwhile.)
-    held.sort_by_key(|thread| (!go::has_room(thread, &mut patient.text), thread.tid != target.pid));
-    let Some(mut thread) = (!held.is_empty()).then(|| held.swap_remove(0)) else { return true };
-    drop(held);
+    true
+}
+
+/// Has a thread unmap what nothing leads to any more, while the others run.
+fn unmap(
+    shared: &Shared,
+    target: &Target,
+    patient: &mut Patient<'_>,
+    past: &Past,
+    stops: &mut Stops,
+    notes: &mut Vec<String>,
+) {
+    if patient.agent.is_none() {
+        return;
+    }
     let ends = |mark: &Mark| [mark.site.address().0, mark.site.address().0 + mark.site.len() as u64 - 1];
-    // (Not where the thread is now.)
+    // (Not where the thread will be.)
     let own = patient.place.range().0 / PAGE;
     let written = past.marks.iter().flat_map(ends).filter(|at| at / PAGE != own);
     let pages = pages::as_in_files(target, &mut patient.text, &patient.regions, written);
+    let mut thread = match patient.any_thread() {
+        Ok(thread) => thread,
+        Err(_) if !target.lives() => return,
+        Err(why) => return notes.push(why.to_string()),
+    };
     for (operation, ranges) in
         [(remote::UNMAP, &past.hops[..]), (remote::GIVE_BACK, &pages), (remote::LEAVE, &[])]
     {
@@ -472,7 +490,7 @@ fn leave(
         }
     }
     patient.put_back(&thread);
-    true
+    stops.add(thread.release());
 }
 
 /// Names ranges (address, length) to the agent. False if that cannot be done: there is no memory for it.

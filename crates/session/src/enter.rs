@@ -27,6 +27,8 @@ const LOAD: Duration = Duration::from_secs(5);
 const REGISTRATION: Duration = Duration::from_secs(30);
 /// A program has loaded its libraries after this time, mostly.
 const STARTING: Duration = Duration::from_millis(200);
+/// Every thread is looked at once.
+const ONCE: Duration = Duration::from_millis(1);
 /// How long a thread is looked for that may call the dynamic linker, where the agent can be placed instead.
 const UNLOCKED: Duration = Duration::from_secs(1);
 /// The signal by which glibc has every thread change its user or group (SIGSETXID): the thread that asks for it waits for all others, with a lock held that
@@ -126,8 +128,14 @@ fn open_or_place(
     // An unwinder that cannot be told of a placed agent's frames leaves only the dynamic linker.
     let can_place = Frames::of(target, &patient.regions).is_ok();
     let patience = if can_place { UNLOCKED } else { TRY };
-    let found =
-        patient.thread_outside(patience, |thread, text, regions| guards.inside(thread, text, regions));
+    let mut find = |patience| {
+        patient.thread_outside(patience, |thread, text, regions| guards.inside(thread, text, regions))
+    };
+    let mut found = find(ONCE);
+    if found.is_err() && target.lives() {
+        guards.read_unwinder(&maps::read(target.pid).unwrap_or_default());
+        found = find(patience);
+    }
     let thread = match found {
         Err(_) if can_place && target.lives() => return place(target, directory, patient),
         found => found?,

@@ -12,7 +12,7 @@ use crate::target::{Symbols, is_libc};
 use crate::text::ProcessText;
 use crate::threads::Held;
 use crate::unwind::Unwinder;
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::collections::HashSet;
 use std::fmt;
 
@@ -53,9 +53,11 @@ pub struct Guards {
     /// Its function by which other code makes system calls.
     syscall: Option<(u64, u64)>,
     handlers: Handlers,
-    /// Of this process; its unwinding information, if it was needed.
+    /// Of this process; its unwinding information, once it was [read](Guards::read_unwinder).
     pid: u32,
     unwinder: OnceCell<Unwinder>,
+    /// It was needed.
+    wants_unwinder: Cell<bool>,
 }
 
 /// All of the C library's allocator lies between these.
@@ -184,8 +186,28 @@ impl Guards {
         allocator.sort();
         waits.sort();
         let handlers = Handlers::new(regions);
-        let (other_allocators, unwinder) = (other_allocators(pid, regions), OnceCell::new());
-        Guards { linker, locks, allocator, other_allocators, libc, waits, syscall, handlers, pid, unwinder }
+        let (unwinder, wants_unwinder) = (OnceCell::new(), Cell::new(false));
+        let other_allocators = other_allocators(pid, regions);
+        Guards {
+            linker,
+            locks,
+            allocator,
+            other_allocators,
+            libc,
+            waits,
+            syscall,
+            handlers,
+            pid,
+            unwinder,
+            wants_unwinder,
+        }
+    }
+
+    /// Reads the unwinding information if a thread could not be judged without it. It takes long, so no thread is stopped meanwhile.
+    pub fn read_unwinder(&self, regions: &[Region]) {
+        if self.wants_unwinder.get() {
+            self.unwinder.get_or_init(|| Unwinder::new(self.pid, regions));
+        }
     }
 
     /// What a stopped thread may be in the middle of, if loading the agent could wait for it.
@@ -199,8 +221,8 @@ impl Guards {
         // What the words say may be left over from long ago, in a frame that stays: then it matters which calls are open, if that can be told.
         let open: OnceCell<Option<Vec<u64>>> = OnceCell::new();
         let open = || {
-            let unwinder = || self.unwinder.get_or_init(|| Unwinder::new(self.pid, regions));
-            open.get_or_init(|| unwinder().frames(thread, own)).as_deref()
+            self.wants_unwinder.set(true);
+            open.get_or_init(|| self.unwinder.get()?.frames(thread, own)).as_deref()
         };
         let at = |ranges: &[(u64, u64)]| {
             let may_be = || words(own).any(|word| find(ranges, word));

@@ -90,6 +90,10 @@ const SCRATCH: u64 = 1 << 20;
 const CALLED: u64 = 1;
 /// Where in it the address of a complaint is left.
 const RESULT: u64 = 1 << 17;
+/// Where in it the code says that the function has returned,
+const RETURNED: u64 = RESULT + 8;
+/// and where it is told to go on.
+const GO_ON: u64 = RESULT + 16;
 /// Bytes behind the block, for strings.
 const STRINGS: usize = 256;
 
@@ -158,6 +162,16 @@ global_asm!(
     "xor edx, edx",
     "mov r10d, 8",
     "syscall",
+    // The controller, if it lives, stops the thread here.
+    "mov qword ptr [rbx + {returned}], 1",
+    "mov ecx, {linger_rounds}",
+    "10:",
+    "cmp qword ptr [rbx + {go_on}], 0",
+    "jne 11f",
+    "pause",
+    "dec ecx",
+    "jnz 10b",
+    "11:",
     "test r12, r12",
     "jz 8f",
     "mov eax, {munmap}",
@@ -167,7 +181,7 @@ global_asm!(
     "8:", // below the red zone of the thread's own stack there is some room
     "mov rsp, [rip + calltap_call_end + {rsp}]",
     "lea rsp, [rsp - {red_zone}]",
-    // The controller, if it lives, stops the thread at this call, which changes nothing.
+    // And once more at this call, which changes nothing.
     "mov eax, {sigprocmask}",
     "mov edi, 2",
     "lea rsi, [rip + calltap_call_end + {all_signals}]",
@@ -256,6 +270,9 @@ global_asm!(
     ".popsection",
     scratch = const SCRATCH,
     called = const CALLED,
+    returned = const RETURNED,
+    go_on = const GO_ON,
+    linger_rounds = const LINGER,
     sigprocmask = const libc::SYS_rt_sigprocmask,
     munmap = const libc::SYS_munmap,
     mmap = const libc::SYS_mmap,
@@ -511,15 +528,47 @@ impl Place {
         (regs.rdi, regs.rsi, regs.rdx) = (self.scratch, SCRATCH, (libc::PROT_READ | libc::PROT_WRITE) as u64);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
         (regs.r10, regs.r8, regs.r9) = (flags as u64, u64::MAX, 0);
-        match thread.run_elsewhere(regs, self.at + done(), limit) {
-            Ok(end) if end.r13 == CALLED => Ok(start.elapsed()),
-            Ok(_) => Err(Failed::NoMemory),
+        let trip = thread.leave(regs)?;
+        match self.follow(text, thread, start + limit) {
+            Ok(called) => {
+                thread.come_back(trip)?;
+                if called { Ok(start.elapsed()) } else { Err(Failed::NoMemory) }
+            }
             // The code's way back is the only one to the thread's end. What the call came to can be seen elsewhere.
             Err(Interrupted::Lost(NotHeld::Gone)) => Ok(start.elapsed()),
             Err(Interrupted::Lost(why)) => Err(Failed::Thread(why)),
-            Err(Interrupted::Fault(signal)) => Err(Failed::Fault(signal)),
+            Err(Interrupted::Fault(signal)) => {
+                thread.put_back(trip)?;
+                Err(Failed::Fault(signal))
+            }
             Err(Interrupted::Late) => Err(Failed::Late),
         }
+    }
+
+    /// Follows a thread through the code, up to the last system call before its way back. Was the function called?
+    fn follow(&self, text: &mut ProcessText, thread: &mut Held, until: Instant) -> Result<bool, Interrupted> {
+        let (start, last) = (self.at, self.at + done());
+        loop {
+            let regs = thread.to_system_call(until)?;
+            if regs.rip == last {
+                return Ok(false);
+            }
+            if regs.rax == self.scratch {
+                break;
+            }
+        }
+        // It is not stopped while the function runs: on a busy machine each stop may cost it its turn.
+        let (mut flag, returned) = ([0; 8], Avma(self.scratch + RETURNED));
+        let regs = thread.run_until(until, || text.read(returned, &mut flag).is_ok() && flag != [0; 8])?;
+        if !(start..last).contains(&regs.rip) {
+            // It has waited in vain for this process, which had no turn for a second, and is on its own way back.
+            thread.let_run();
+            return Err(Interrupted::Late);
+        }
+        // (If it cannot be told, it goes on soon by itself.)
+        let _ = text.write(Avma(self.scratch + GO_ON), &1u64.to_le_bytes());
+        while thread.to_system_call(until)?.rip != last {}
+        Ok(true)
     }
 
     /// Sends a thread to wait in the code, from where it goes on by itself if it is not [fetched](Place::fetch) soon.
