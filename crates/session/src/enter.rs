@@ -64,6 +64,21 @@ fn check_filters(target: &Target, stops: &mut Stops) -> Result<bool, Error> {
     Ok(readable)
 }
 
+/// May the process read the time stamp counter, as far as one of its threads says? Threads have it from the one that has begun them. Under a seccomp
+/// filter, which might kill it for being asked, it is taken to.
+pub fn may_read_tsc(target: &Target) -> bool {
+    let forbidden = || {
+        let mut patient = Patient::new(target).ok()?;
+        let mut thread = patient.any_thread().ok()?;
+        let call = patient.place.tsc_call();
+        let answer = patient.call(&mut thread, &call, CALL);
+        patient.put_back(&thread);
+        Some(answer == Ok(libc::PR_TSC_SIGSEGV as u64))
+    };
+    let ask = || std::thread::scope(|scope| scope.spawn(forbidden).join()).unwrap_or_default();
+    proc::is_filtered(target.pid) || ask() != Some(true)
+}
+
 /// Loads the agent into a process, or finds it there from an earlier time, and has it join the session.
 pub fn load(target: &Target, directory: &Directory, shared: &Shared) -> Result<Stops, Error> {
     let mut stops = Stops { threads: threads::list(target.pid).len(), ..Stops::default() };
@@ -257,7 +272,7 @@ fn map_agent(
         patient.call(thread, &Call { function, arguments, string: &string, complaint: 0, let_in: 0 }, CALL);
     patient.regions = maps::read(target.pid).unwrap_or_default();
     patient.agent = Loaded::find(&patient.regions, &mut patient.text);
-    mapped.map_err(|failed| explain(target, failed))
+    mapped.map(drop).map_err(|failed| explain(target, failed))
 }
 
 /// Has the agent join the session, if it has not yet, and register the process with the kernel.

@@ -226,6 +226,17 @@ global_asm!(
     "9:",
     "popfq",
     "calltap_call_back {interrupted_rax} {interrupted_rip}",
+    // A function to call: may the thread read the time stamp counter? Returns PR_TSC_ENABLE or PR_TSC_SIGSEGV.
+    ".globl calltap_call_tsc",
+    ".hidden calltap_call_tsc",
+    "calltap_call_tsc:",
+    "push {tsc_enable}",
+    "mov eax, {prctl}",
+    "mov edi, {get_tsc}",
+    "mov rsi, rsp",
+    "syscall",
+    "pop rax",
+    "ret",
     // A function to call: opens the file at rdi and makes the mappings at rsi, of which the last has address 0. Returns 1.
     ".globl calltap_call_map",
     ".hidden calltap_call_map",
@@ -270,6 +281,9 @@ global_asm!(
     ".popsection",
     scratch = const SCRATCH,
     called = const CALLED,
+    prctl = const libc::SYS_prctl,
+    get_tsc = const libc::PR_GET_TSC,
+    tsc_enable = const libc::PR_TSC_ENABLE,
     returned = const RETURNED,
     go_on = const GO_ON,
     linger_rounds = const LINGER,
@@ -322,6 +336,7 @@ global_asm!(
 unsafe extern "C" {
     static calltap_call_start: u8;
     static calltap_call_map: u8;
+    static calltap_call_tsc: u8;
     static calltap_call_done: u8;
     static calltap_call_linger: u8;
     static calltap_call_lingered: u8;
@@ -494,6 +509,12 @@ impl Place {
         self.at + (code().len() + size_of::<Block>()) as u64
     }
 
+    /// What to call to learn whether the thread may read the time stamp counter.
+    pub fn tsc_call(&self) -> Call<'static> {
+        let function = &raw const calltap_call_tsc as usize - &raw const calltap_call_start as usize;
+        Call { function: self.at + function as u64, arguments: [0; 2], string: &[], complaint: 0, let_in: 0 }
+    }
+
     /// What to call for mappings of a file: function, arguments, and what has to be behind the code.
     pub fn mapping_call(&self, path: &[u8], mappings: &[Mapping]) -> (u64, [u64; 2], Vec<u8>) {
         let function = &raw const calltap_call_map as usize - &raw const calltap_call_start as usize;
@@ -503,14 +524,14 @@ impl Place {
         (self.at + function as u64, [at, at + path.len() as u64 + 1], strings)
     }
 
-    /// Has the thread make a call. Afterwards it stands where it stood. How long that took.
+    /// Has the thread make a call. Afterwards it stands where it stood. What the function returned; 0 if the thread has ended.
     pub fn call(
         &self,
         text: &mut ProcessText,
         thread: &mut Held,
         call: &Call<'_>,
         limit: Duration,
-    ) -> Result<Duration, Failed> {
+    ) -> Result<u64, Failed> {
         let start = Instant::now();
         if call.string.len() >= STRINGS {
             return Err(Failed::Memory);
@@ -530,12 +551,12 @@ impl Place {
         (regs.r10, regs.r8, regs.r9) = (flags as u64, u64::MAX, 0);
         let trip = thread.leave(regs)?;
         match self.follow(text, thread, start + limit) {
-            Ok(called) => {
+            Ok(result) => {
                 thread.come_back(trip)?;
-                if called { Ok(start.elapsed()) } else { Err(Failed::NoMemory) }
+                result.ok_or(Failed::NoMemory)
             }
             // The code's way back is the only one to the thread's end. What the call came to can be seen elsewhere.
-            Err(Interrupted::Lost(NotHeld::Gone)) => Ok(start.elapsed()),
+            Err(Interrupted::Lost(NotHeld::Gone)) => Ok(0),
             Err(Interrupted::Lost(why)) => Err(Failed::Thread(why)),
             Err(Interrupted::Fault(signal)) => {
                 thread.put_back(trip)?;
@@ -545,13 +566,18 @@ impl Place {
         }
     }
 
-    /// Follows a thread through the code, up to the last system call before its way back. Was the function called?
-    fn follow(&self, text: &mut ProcessText, thread: &mut Held, until: Instant) -> Result<bool, Interrupted> {
+    /// Follows a thread through the code, up to the last system call before its way back. What the function returned, if it was called.
+    fn follow(
+        &self,
+        text: &mut ProcessText,
+        thread: &mut Held,
+        until: Instant,
+    ) -> Result<Option<u64>, Interrupted> {
         let (start, last) = (self.at, self.at + done());
         loop {
             let regs = thread.to_system_call(until)?;
             if regs.rip == last {
-                return Ok(false);
+                return Ok(None);
             }
             if regs.rax == self.scratch {
                 break;
@@ -567,8 +593,12 @@ impl Place {
         }
         // (If it cannot be told, it goes on soon by itself.)
         let _ = text.write(Avma(self.scratch + GO_ON), &1u64.to_le_bytes());
-        while thread.to_system_call(until)?.rip != last {}
-        Ok(true)
+        loop {
+            let regs = thread.to_system_call(until)?;
+            if regs.rip == last {
+                return Ok(Some(regs.r12));
+            }
+        }
     }
 
     /// Sends a thread to wait in the code, from where it goes on by itself if it is not [fetched](Place::fetch) soon.

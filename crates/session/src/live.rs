@@ -241,7 +241,7 @@ impl Attached {
     pub fn attach(options: &Options, pid: u32) -> Result<(Attached, Stops, Vec<String>), Error> {
         let target = Target::find(pid)?;
         let mut notes = clear(&target)?;
-        let (clock, clock_note) = match setup::usable_clock(options.clock) {
+        let (clock, clock_note) = match setup::usable_clock_of(&target, options.clock) {
             // Nobody would keep the tick.
             (Clock::Coarse, why) => (Clock::Counter, Some(why.unwrap_or_default() + " (order only)")),
             other => other,

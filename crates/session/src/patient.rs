@@ -60,11 +60,11 @@ impl<'a> Patient<'a> {
         }
     }
 
-    /// Has a thread make a call.
-    pub fn call(&mut self, thread: &mut Held, call: &Call<'_>, limit: Duration) -> Result<(), Failed> {
+    /// Has a thread make a call. What the function returned.
+    pub fn call(&mut self, thread: &mut Held, call: &Call<'_>, limit: Duration) -> Result<u64, Failed> {
         let done = self.place.call(&mut self.text, thread, call, limit);
         self.late |= matches!(done, Err(Failed::Late | Failed::Thread(_)));
-        done.map(drop)
+        done
     }
 
     /// Has a thread call one of the agent's operations.
@@ -77,7 +77,7 @@ impl<'a> Patient<'a> {
             complaint: 0,
             let_in: 0,
         };
-        self.call(thread, &call, CALL)
+        self.call(thread, &call, CALL).map(drop)
     }
 
     /// Some thread that can be stopped.

@@ -8,7 +8,8 @@ use crate::news::News;
 use crate::planner::Planner;
 use crate::record::{Options, Subject};
 use crate::shm::{self, Shared};
-use crate::{Error, clock};
+use crate::target::Target;
+use crate::{Error, clock, enter};
 use calltap_abi::plan::{Phase, Trouble};
 use calltap_abi::{CHUNK_SIZE, Clock, MAGIC, PATH_MAX, PROCESS_MAX, VERSION, stub};
 use calltap_sites::{Discovery, Function};
@@ -42,6 +43,17 @@ pub fn usable_clock(wanted: Clock) -> (Clock, Option<String>) {
     match (wanted, clock::tsc_distrust()) {
         (Clock::Tsc | Clock::Sparse, Some(why)) => (Clock::Coarse, Some(why)),
         _ => (wanted, None),
+    }
+}
+
+/// The same for a process that runs already, which may have forbidden itself to read the time stamp counter.
+pub fn usable_clock_of(target: &Target, wanted: Clock) -> (Clock, Option<String>) {
+    match usable_clock(wanted) {
+        (Clock::Tsc | Clock::Sparse, _) if !enter::may_read_tsc(target) => (
+            Clock::Coarse,
+            Some("the process forbids itself to read the time stamp counter (PR_SET_TSC)".into()),
+        ),
+        usable => usable,
     }
 }
 

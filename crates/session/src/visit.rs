@@ -154,7 +154,7 @@ impl<'a> Visit<'a> {
         let size = shm::control_size(setup::chunks(options));
         let directory = Directory::create_for(&target, size, setup::CODE_SIZE)?;
         let shared = setup::map(&directory, options)?;
-        let (clock, clock_note) = setup::usable_clock(options.clock);
+        let (clock, clock_note) = setup::usable_clock_of(&target, options.clock);
         // Who did not ask to be traced never waits for us.
         setup::prepare(&shared, &directory, options, clock, Duration::ZERO);
         if options.follow {
