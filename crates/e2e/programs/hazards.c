@@ -1,0 +1,172 @@
+// Programs that are hard to attach to, each checking its own work. Says "ready"; ends when its input does. Argument: which.
+#define _GNU_SOURCE
+#include "e2e.h"
+#include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+COUNTED(work);
+static volatile int over;
+static int failures;
+#define FAIL(...) (fprintf(stderr, __VA_ARGS__), __atomic_fetch_add(&failures, 1, __ATOMIC_RELAXED))
+TRACED long work(long n) { HIT(work); KEEP(&n); return n * 5 + 1; }
+static void check(long n) { long got = work(n); if (got != n * 5 + 1) FAIL("work(%ld) = %ld\n", n, got); }
+static void *watch_input(void *p) { int c; while ((c = getchar()) != EOF) {} over = 1; return p; }
+static void rest(long us) { struct timespec t = {us / 1000000, us % 1000000 * 1000}; while (nanosleep(&t, &t)) {} }
+
+// Real-time signals, numbered, to one thread: each arrives once, in the order it was sent.
+static volatile long arrived;
+static void numbered(int signal, siginfo_t *info, void *context) {
+    (void)signal; (void)context;
+    if (info->si_value.sival_int != arrived) FAIL("signal %d came as number %ld\n", info->si_value.sival_int, arrived);
+    arrived++;
+    check(arrived);
+}
+static volatile long sent;
+static void *sends(void *to) {
+    for (; !over; rest(100)) {
+        union sigval value = {.sival_int = (int)sent};
+        if (pthread_sigqueue(*(pthread_t *)to, SIGRTMIN + 3, value) == 0) sent++;
+    }
+    return NULL;
+}
+static void queue(void) {
+    struct sigaction action = {.sa_sigaction = numbered, .sa_flags = SA_SIGINFO | SA_RESTART};
+    sigaction(SIGRTMIN + 3, &action, NULL);
+    pthread_t self = pthread_self(), sender;
+    pthread_create(&sender, NULL, sends, &self);
+    for (long i = 0; !over; i++) { check(i); if (i % 100 == 0) rest(50); }
+    pthread_join(sender, NULL);
+    rest(20000);
+    if (arrived != sent) FAIL("%ld of %ld signals came\n", arrived, sent);
+}
+
+// A timer that sends a real-time signal 20,000 times a second.
+static volatile long ticks;
+static void tick(int signal) { (void)signal; ticks++; check(ticks); }
+static void timer(void) {
+    struct sigaction action = {.sa_handler = tick, .sa_flags = SA_RESTART};
+    sigaction(SIGRTMIN, &action, NULL);
+    timer_t t;
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGRTMIN};
+    timer_create(CLOCK_MONOTONIC, &event, &t);
+    struct itimerspec often = {{0, 50000}, {0, 50000}}, never = {{0, 0}, {0, 0}};
+    timer_settime(t, 0, &often, NULL);
+    for (long i = 0; !over; i++) check(i);
+    timer_settime(t, 0, &never, NULL);
+    if (!ticks) FAIL("the timer never came\n");
+}
+
+// glibc has all threads change their user: by a signal of its own that every thread must answer.
+static void *busy(void *p) { for (long i = 0; !over; i++) { check(i); if (i % 1000 == 0) rest(500); } return p; }
+static void users(void) {
+    pthread_t t[3];
+    for (int i = 0; i < 3; i++) pthread_create(&t[i], NULL, busy, NULL);
+    while (!over) { if (seteuid(geteuid())) FAIL("seteuid\n"); rest(300); }
+    for (int i = 0; i < 3; i++) pthread_join(t[i], NULL);
+}
+
+// Handlers that rest: the first on the thread's stack, another one in it on the alternate stack, and one with a large frame.
+static void on_alternate(int signal) { (void)signal; check(2); rest(30000); }
+static void on_stack(int signal) { (void)signal; check(3); raise(SIGUSR2); check(4); }
+static void deep(int signal) { (void)signal; volatile char large[2 << 20]; large[0] = large[sizeof large - 1] = 1; rest(30000); check(large[0]); }
+static void stacks(void) {
+    stack_t alternate = {.ss_sp = malloc(1 << 16), .ss_size = 1 << 16};
+    sigaltstack(&alternate, NULL);
+    struct sigaction first = {.sa_handler = on_stack}, second = {.sa_handler = on_alternate, .sa_flags = SA_ONSTACK}, third = {.sa_handler = deep};
+    sigaddset(&second.sa_mask, SIGALRM); // its frame is too large for that stack
+    sigaction(SIGUSR1, &first, NULL);
+    sigaction(SIGUSR2, &second, NULL);
+    sigaction(SIGALRM, &third, NULL);
+    timer_t t[2];
+    int signals[2] = {SIGUSR1, SIGALRM};
+    for (int i = 0; i < 2; i++) {
+        struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = signals[i]};
+        timer_create(CLOCK_MONOTONIC, &event, &t[i]);
+        struct itimerspec often = {{0, 70000000 + i * 13000000}, {0, 50000000}};
+        timer_settime(t[i], 0, &often, NULL);
+    }
+    for (long i = 0; !over; i++) check(i);
+    struct itimerspec never = {{0, 0}, {0, 0}};
+    for (int i = 0; i < 2; i++) timer_settime(t[i], 0, &never, NULL);
+}
+
+#ifdef OWN_ALLOCATOR
+// An allocator of the program's own, whose lock is held most of the time.
+static volatile char locked;
+static char heap[64 << 20] __attribute__((aligned(16)));
+static size_t used;
+static volatile long spins;
+static void lock(void) { while (__atomic_test_and_set(&locked, __ATOMIC_ACQUIRE)) __builtin_ia32_pause(); for (int i = 0; i < 2000; i++) spins++; }
+static void unlock(void) { __atomic_clear(&locked, __ATOMIC_RELEASE); }
+void *malloc(size_t n) { lock(); n = (n + 31) & ~15ul; if (used + n > sizeof heap) used = 16 << 20; char *p = heap + used; used += n; *(size_t *)p = n; unlock(); return p + 16; }
+void free(void *p) { if (p) { lock(); unlock(); } }
+void *calloc(size_t a, size_t b) { void *p = malloc(a * b); return memset(p, 0, a * b); }
+void *realloc(void *p, size_t n) { void *q = malloc(n); if (p) { size_t old = *(size_t *)((char *)p - 16) - 16; memcpy(q, p, old < n ? old : n); } return q; }
+#endif
+static void allocator(void) { for (long i = 0; !over; i++) { void *volatile p = malloc(32); free(p); check(i); } }
+
+// Restartable sequences: a counter for each processor, raised without atomic instructions.
+int raise_counter(void *area, long *counters);
+__asm__(".section __rseq_cs,\"aw\"\n.balign 32\nsequence: .long 0,0\n.quad 1f\n.quad 2f-1f\n.quad 4f\n"
+        ".text\n.globl raise_counter\n.type raise_counter,@function\nraise_counter:\n.cfi_startproc\n"
+        "lea sequence(%rip),%rax\nmov %rax,8(%rdi)\n"
+        "1: mov 4(%rdi),%ecx\nshl $6,%rcx\nmov (%rsi,%rcx),%rdx\nmov $20000,%eax\n5: dec %eax\njnz 5b\ninc %rdx\nlea (%rsi,%rcx),%rsi\nxor %eax,%eax\nmov %rdx,(%rsi)\n2: ret\n"
+        ".cfi_endproc\n.size raise_counter,.-raise_counter\n"
+        ".balign 16\n.byte 0x0f,0xb9,0x3d\n.long 0x53053053\n4: mov $1,%eax\nret\n");
+static long counters[1024 * 8] __attribute__((aligned(64)));
+extern const long __rseq_offset __attribute__((weak));
+static void *raises(void *p) {
+    (void)p;
+    char *area = (char *)__builtin_thread_pointer() + __rseq_offset;
+    long raised = 0;
+    while (!over) if (!raise_counter(area, counters)) raised++;
+    return (void *)raised;
+}
+static void sequences(void) {
+    if (!&__rseq_offset) { while (!over) { check(1); rest(1000); } return; }
+    pthread_t t[4];
+    for (int i = 0; i < 4; i++) pthread_create(&t[i], NULL, raises, NULL);
+    while (!over) { check(1); rest(1000); }
+    long raised = 0, sum = 0;
+    for (int i = 0; i < 4; i++) { void *one; pthread_join(t[i], &one); raised += (long)one; }
+    for (int i = 0; i < 1024; i++) sum += counters[i * 8];
+    if (raised != sum) FAIL("%ld of %ld increments lost\n", raised - sum, raised);
+}
+
+// A library whose constructor takes its time, opened again and again: the dynamic linker's lock is held meanwhile.
+static void *opens(void *p) {
+    while (!over) { void *library = dlopen("./slow_library.so", RTLD_NOW); if (!library) { FAIL("%s\n", dlerror()); break; } dlclose(library); rest(30000); }
+    return p;
+}
+static volatile long beats;
+static void *beat(void *p) { while (!over) { check(beats); beats++; rest(1000); } return p; }
+static void linker(void) {
+    pthread_t t[2];
+    pthread_create(&t[0], NULL, opens, NULL);
+    pthread_create(&t[1], NULL, beat, NULL);
+    for (long last = -1; !over; rest(2000000)) { if (beats == last) FAIL("a thread stood still for 2 s\n"); last = beats; }
+    for (int i = 0; i < 2; i++) pthread_join(t[i], NULL);
+}
+
+// The time stamp counter may not be read.
+static void no_tsc(void) { prctl(PR_SET_TSC, PR_TSC_SIGSEGV); for (long i = 0; !over; i++) { check(i); if (i % 1000 == 0) rest(500); } }
+
+int main(int argc, char **argv) {
+    struct { const char *name; void (*run)(void); } all[] = {{"queue", queue}, {"timer", timer}, {"users", users}, {"stacks", stacks}, {"allocator", allocator}, {"sequences", sequences}, {"linker", linker}, {"no tsc", no_tsc}};
+    sigset_t every, none;
+    sigfillset(&every);
+    pthread_sigmask(SIG_BLOCK, &every, &none);
+    pthread_t input;
+    pthread_create(&input, NULL, watch_input, NULL);
+    pthread_sigmask(SIG_SETMASK, &none, NULL);
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    printf("ready\n");
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) if (argc > 1 && !strcmp(all[i].name, argv[1])) all[i].run();
+    printf("failures %d\n", failures);
+    return failures != 0;
+}

@@ -1,0 +1,52 @@
+//! Attaching to programs that are hard to attach to: they go on as untraced.
+
+use calltap_e2e::*;
+
+/// Attaches to a program that checks itself, built with room for tracing and without.
+fn hazard(which: &str, flags: &[&str], changes: &[&str]) {
+    for build in [GCC, &BARE[0]] {
+        let program = compile(build, &["hazards.c"], &[&["-lrt"], flags].concat());
+        program.add(build, &["slow_library.c"], "slow_library.so", &["-shared", "-fPIC"]);
+        goes_on(&program, &[which], 6, Tolerate { changes, ..Tolerate::default() });
+    }
+}
+
+#[test]
+fn queued_signals_arrive_once_and_in_order() {
+    hazard("queue", &[], &["SigBlk", "SigPnd", "ShdPnd"]);
+}
+
+#[test]
+fn a_real_time_timer_of_20_khz_goes_on() {
+    hazard("timer", &[], &["SigBlk", "SigPnd", "ShdPnd"]);
+}
+
+#[test]
+fn threads_that_change_their_user_are_not_waited_for() {
+    hazard("users", &[], &["SigBlk", "SigPnd", "ShdPnd"]);
+}
+
+#[test]
+fn nested_handlers_on_other_stacks_return() {
+    hazard("stacks", &[], &["SigBlk", "SigPnd", "ShdPnd"]);
+}
+
+#[test]
+fn no_thread_is_borrowed_from_the_programs_own_allocator() {
+    hazard("allocator", &["-DOWN_ALLOCATOR", "-fno-builtin"], &[]);
+}
+
+#[test]
+fn restartable_sequences_lose_nothing() {
+    hazard("sequences", &[], &[]);
+}
+
+#[test]
+fn no_thread_waits_for_a_library_that_another_opens() {
+    hazard("linker", &[], &[]);
+}
+
+#[test]
+fn the_time_stamp_counter_is_not_read_where_that_is_forbidden() {
+    hazard("no tsc", &[], &[]);
+}
