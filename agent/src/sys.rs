@@ -18,6 +18,7 @@ const EXIT: usize = 60;
 const FSTAT: usize = 5;
 const MMAP: usize = 9;
 const MUNMAP: usize = 11;
+const MREMAP: usize = 25;
 const RT_SIGACTION: usize = 13;
 pub const RT_SIGPROCMASK: usize = 14;
 const MADVISE: usize = 28;
@@ -112,6 +113,17 @@ pub unsafe fn map(
     let (fd, offset) = file.map_or((usize::MAX, 0), |(fd, offset)| (fd.0, offset as usize));
     // SAFETY: without MAP_FIXED the kernel chooses unused addresses; with it the caller owns the range.
     unsafe { call(MMAP, [address, length, protection, flags, fd, offset]) }
+}
+
+/// Maps what a shared mapping shows a second time, in the place of what is at `to`.
+///
+/// # Safety
+/// `from` lies in a shared mapping of at least that length, and the range at `to` is the caller's.
+pub unsafe fn duplicate(from: usize, to: usize, length: usize) -> Result<(), Errno> {
+    const MAYMOVE: usize = 1;
+    const FIXED: usize = 2;
+    // SAFETY: with an old length of 0 the kernel leaves a shared mapping as it is and makes another; the rest is the caller's promise.
+    unsafe { call(MREMAP, [from, 0, length, MAYMOVE | FIXED, to, 0]) }.map(drop)
 }
 
 /// # Safety

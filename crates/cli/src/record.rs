@@ -74,6 +74,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         flight,
         follow: arguments.is_set("follow"),
         version: env!("CARGO_PKG_VERSION"),
+        tell: if arguments.is_set("quiet") { crate::live::keep_quiet } else { crate::live::tell },
     };
     let outcome = match calltap_session::record(&options) {
         Ok(outcome) => outcome,

@@ -1,7 +1,8 @@
 //! The program that is to be started.
 
 use crate::Error;
-use crate::debug_files::name_functions;
+use crate::choice::MayChoose;
+use crate::debug_files::{may_choose_of, name_functions};
 use crate::modules::Identity;
 use calltap_sites::{Binary, Discovery};
 use std::ffi::OsString;
@@ -82,17 +83,29 @@ impl Program {
     }
 
     /// What can be traced in it; `futures`: also what polls these; `int3`: also by breakpoints. There is time for that while it is being loaded.
-    pub fn read(&self, discovery: Discovery, futures: bool, int3: bool) -> Result<Binary, Error> {
+    ///
+    /// What was not built for tracing is decoded if a function may be chosen by one of its names. None of it is decoded otherwise: then the second value is false.
+    pub fn read(
+        &self,
+        discovery: Discovery,
+        futures: bool,
+        int3: bool,
+        may_choose: &MayChoose<'_>,
+    ) -> Result<(Binary, bool), Error> {
         let read = || {
             let mut binary = calltap_sites::read_by(&self.data, &self.name, discovery)?;
+            let mut is_whole = true;
             if discovery == Discovery::AtLoad && binary.is_bare() {
-                calltap_sites::find_prologues(&self.data, &mut binary, int3)?;
                 name_functions(&mut binary, &self.data, &self.path, Path::new("/"));
+                is_whole = futures || may_choose_of(&binary, &self.data, may_choose);
+                if is_whole {
+                    calltap_sites::find_prologues(&self.data, &mut binary, int3)?;
+                }
             }
             if futures {
                 calltap_sites::find_polls(&self.data, &mut binary)?;
             }
-            Ok(binary)
+            Ok((binary, is_whole))
         };
         read().map_err(|error: calltap_sites::Error| Error::Program {
             program: self.name.clone(),

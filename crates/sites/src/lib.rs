@@ -252,4 +252,6 @@ pub use discover::{
 pub use error::Error;
 pub use inlined::{Inlined, inlined};
 pub use load::load;
-pub use quick::{file_defines_profiler, file_may_have_sites, may_have_sites};
+pub use quick::{
+    file_defines_profiler, file_may_define, file_may_have_sites, has_packed_names, may_have_sites,
+};

@@ -6,6 +6,8 @@
 use std::fs::File;
 
 use object::LittleEndian as Le;
+use object::Object as _;
+use object::elf;
 use object::read::elf::{ElfFile64, FileHeader as _, SectionHeader as _, Sym as _};
 use object::read::{ReadCache, ReadRef};
 
@@ -37,6 +39,53 @@ pub fn may_have_sites(data: &[u8]) -> bool {
 /// The same of a file, of which it reads only headers, and symbols where it must.
 pub fn file_may_have_sites(file: &File) -> bool {
     look(&ReadCache::new(file)).map_or(true, |found| found.may_have_sites)
+}
+
+/// Where names of functions may be besides the tables of symbols: packed, and in the tables of Go.
+const NAMES_ELSEWHERE: [&[u8]; 4] = [PACKED, b".gopclntab", b".data.rel.ro.gopclntab", b".go.buildinfo"];
+const PACKED: &[u8] = b".gnu_debugdata";
+/// Longer names are not looked at.
+const LONGEST: usize = 1 << 16;
+
+/// Are there names of functions in it that are packed?
+pub fn has_packed_names(data: &[u8]) -> bool {
+    let sections = |data| -> object::Result<bool> {
+        let file = ElfFile64::<Le, &[u8]>::parse(data)?;
+        Ok(file.section_by_name_bytes(PACKED).is_some())
+    };
+    sections(data).unwrap_or(false)
+}
+
+/// False only if no symbol that this file defines has a name that passes, and no names of its functions are elsewhere in it. Headers and
+/// tables of symbols are read.
+pub fn file_may_define(file: &File, mut passes: impl FnMut(&str) -> bool) -> bool {
+    let cache = ReadCache::new(file);
+    let mut defines = || -> object::Result<bool> {
+        let file = ElfFile64::<Le, _>::parse(&cache)?;
+        let sections = file.elf_section_table();
+        if sections.is_empty()
+            || NAMES_ELSEWHERE.iter().any(|name| file.section_by_name_bytes(name).is_some())
+        {
+            return Ok(true);
+        }
+        let tables = [file.elf_dynamic_symbol_table(), file.elf_symbol_table()];
+        for table in tables.into_iter().filter(|table| !table.is_empty()) {
+            // (As a whole: asked for one by one, each name is read from the file.)
+            let strings = sections.section(table.string_section())?.data(Le, &cache)?;
+            for symbol in table.symbols().iter().filter(|symbol| !symbol.is_undefined(Le)) {
+                if !matches!(symbol.st_type(), elf::STT_FUNC | elf::STT_GNU_IFUNC) {
+                    continue;
+                }
+                let name = string(strings, symbol.st_name.get(Le), LONGEST).unwrap_or_default();
+                let name = name.split(|byte| *byte == b'@').next().unwrap_or_default();
+                if passes(&String::from_utf8_lossy(name)) {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    };
+    defines().unwrap_or(true)
 }
 
 fn look<'d>(data: impl ReadRef<'d>) -> object::Result<Found> {

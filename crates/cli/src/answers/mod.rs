@@ -90,6 +90,7 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
         flight: None,
         follow: false,
         version: env!("CARGO_PKG_VERSION"),
+        tell: crate::live::tell,
     };
     of_process(Listener::new(known, kind.ask(true)), &kind, &options, arguments)
 }
