@@ -66,7 +66,7 @@ fn attach(pid: u32, arguments: &Arguments) -> Result<()> {
         flight: None,
         follow: false,
         version: env!("CARGO_PKG_VERSION"),
-        tell: tell,
+        tell,
     };
     let (attached, stops, notes) = Attached::attach(&options, pid)?;
     say(&notes);

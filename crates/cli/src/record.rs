@@ -187,6 +187,6 @@ pub fn bytes(n: u64) -> String {
 fn end_as(outcome: &Outcome) -> ExitCode {
     match outcome.status {
         Some(status) if !status.success() || outcome.failed.is_none() => crate::end_as(status),
-        _ => ExitCode::from(u8::from(outcome.failed.is_some())),
+        _ => ExitCode::from(u8::from(outcome.failed.is_some() || !outcome.whole)),
     }
 }

@@ -346,3 +346,23 @@ fn inlined(glob: &Glob, candidates: &Candidates) -> Option<String> {
     let (name, places) = (demangle(&found.name), found.places);
     Some(format!(" ({name} was inlined wherever it is called, in {places} places: it cannot be traced)"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether a pattern may match what has no name in `libz.so.1`. Where it may not, it matches no such name.
+    fn check(pattern: &str, expected: bool) {
+        assert_eq!(may_be_place(pattern, "libz.so.1"), expected, "{pattern}");
+        let matches = Glob::new(pattern).matches("libz.so.1+0xfade0");
+        assert!(expected || !matches, "{pattern}");
+    }
+
+    #[test]
+    fn functions_without_a_name_are_left_out_only_where_no_pattern_can_mean_them() {
+        ["libz.so.1+0xfade0", "libz*", "*", "*fade*", "*0xfa*", "lib?.so*", "l[hi]bz*", "*1+0xf*0"]
+            .map(|pattern| check(pattern, true));
+        ["malloc", "*alloc*", "inflate*", "*_init", "libm.so*", "libz.so.1+1"]
+            .map(|pattern| check(pattern, false));
+    }
+}

@@ -103,6 +103,8 @@ pub struct Outcome {
     pub snapshots: Option<Vec<PathBuf>>,
     /// Things the user should know, one sentence each.
     pub notes: Vec<String>,
+    /// Nothing was left behind in a process that was attached to.
+    pub whole: bool,
     /// Why the trace is not complete (full disk), if so.
     pub failed: Option<calltap_trace::Error>,
 }
@@ -139,6 +141,7 @@ fn record_program(options: &Options, command: &[OsString]) -> Result<Outcome, Er
     let status_text = launch::describe(status);
     let (dropped, file_size, failed) = finish(keeper, status_text, start, cpu_ns, failed, file.path());
     Ok(Outcome {
+        whole: true,
         status: Some(status),
         stops: None,
         muted: Vec::new(),
@@ -358,12 +361,13 @@ fn record_process(
         mailbox: None,
         due: None,
     })?;
-    let Visited { stops, muted, totals, sites, mut notes, failed, ended, cpu, .. } = visited;
+    let Visited { stops, muted, totals, sites, mut notes, failed, ended, whole, cpu, .. } = visited;
     notes.extend(file.note());
     let how = if ended { "ended" } else { "detached" };
     let cpu_ns = cpu.as_nanos() as u64;
     let (dropped, file_size, failed) = finish(keeper, how.to_owned(), start, cpu_ns, failed, file.path());
     Ok(Outcome {
+        whole,
         status: None,
         stops: Some(stops),
         muted,

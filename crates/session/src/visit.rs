@@ -98,6 +98,8 @@ pub struct Visited {
     pub failed: Option<calltap_trace::Error>,
     /// The process has ended by itself.
     pub ended: bool,
+    /// Nothing was left behind in it.
+    pub whole: bool,
     /// Processor time that it has used meanwhile.
     pub cpu: Duration,
 }
@@ -275,6 +277,12 @@ impl<'a> Visit<'a> {
         notes.extend(setup::trouble(&self.shared, &self.target.name, totals));
         notes.extend(warnings);
         notes.extend(left.notes);
+        if !left.whole {
+            notes.push(format!(
+                "something was left behind: 'calltap detach -p {}' tries again",
+                self.target.pid
+            ));
+        }
         let ended = !self.target.lives();
         Ok(Visited {
             status: None,
@@ -285,6 +293,7 @@ impl<'a> Visit<'a> {
             notes,
             failed,
             ended,
+            whole: left.whole,
             cpu,
         })
     }

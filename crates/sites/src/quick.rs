@@ -117,3 +117,29 @@ fn look<'d>(data: impl ReadRef<'d>) -> object::Result<Found> {
     }
     Ok(Found { may_have_sites: defined && !c_library, defines: defined })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether this test's own file, which has its symbols, may define a function of this name.
+    fn check(name: &str, expected: bool) {
+        let file = File::open(std::env::current_exe().expect("a test is a file")).expect("it can be read");
+        assert_eq!(file_may_define(&file, |symbol| symbol == name), expected, "{name}");
+    }
+
+    #[test]
+    fn a_file_defines_what_its_symbols_name() {
+        check("main", true);
+        check("_start", true);
+        check("no_function_of_this_name", false);
+        // It is called here, and defined elsewhere.
+        check("malloc", false);
+    }
+
+    #[test]
+    fn what_is_no_elf_file_may_define_anything() {
+        let file = tempfile::tempfile().expect("a temporary file");
+        assert!(file_may_define(&file, |_| false));
+    }
+}

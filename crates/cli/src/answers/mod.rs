@@ -149,7 +149,8 @@ fn of_process(
         out.finish()?;
     }
     say(&visited, &listener.known, attaches);
-    Ok(visited.status.map_or(ExitCode::SUCCESS, crate::end_as))
+    let left = ExitCode::from(u8::from(!visited.whole));
+    Ok(visited.status.map_or(left, crate::end_as))
 }
 
 fn of_file(

@@ -74,7 +74,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     });
     let visited = visited.map_err(|_| anyhow!("watching process {pid} failed"))??;
     say(&visited);
-    plain::finish(shown?, &visited, &desk, &show)
+    plain::finish(shown?, &visited, &desk, &show)?;
+    if visited.whole { Ok(()) } else { bail!("something was left behind in process {pid}") }
 }
 
 /// From one look to the next.
