@@ -6,8 +6,8 @@ use crate::modules::Mapped;
 use crate::proc;
 use calltap_sites::types::Types;
 use calltap_sites::{
-    Binary, Function, Inlined, add_names, build_id_of, debug_link, file_may_define, has_packed_names,
-    inlined, is_unnamed, lacks_names, load,
+    Binary, Inlined, add_names, build_id_of, debug_link, file_may_define, inlined, is_unnamed, lacks_names,
+    load,
 };
 use object::{Object, ReadCache};
 use std::ffi::OsStr;
@@ -53,16 +53,7 @@ pub fn name_functions(binary: &mut Binary, data: &[u8], path: &Path, root: &Path
     }
 }
 
-/// May a function be chosen, by the names that are known of it? (More are packed into some files.)
-pub fn may_choose_of(binary: &Binary, data: &[u8], may_choose: &MayChoose<'_>) -> bool {
-    let names = |function: &Function| {
-        let aliases = function.aliases.iter().map(String::as_str);
-        may_choose(Named::By(&aliases.chain([function.name.as_str()]).collect::<Vec<&str>>()))
-    };
-    lacks_names(binary) && has_packed_names(data) || binary.functions.iter().any(names)
-}
-
-/// The same of a file that was not read yet, by its tables of symbols. `path`: as for [`name_functions`].
+/// May a function of a file be chosen, by the names in its tables of symbols? The file was not read yet. `path`: as for [`name_functions`].
 pub fn may_choose_in(file: &File, path: &Path, root: &Path, may_choose: &MayChoose<'_>) -> bool {
     let module = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
     may_choose(Named::ByPlace(&module))

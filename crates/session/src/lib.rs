@@ -8,6 +8,7 @@ mod agent;
 mod ahead;
 mod attach;
 mod breakpoints;
+mod cache;
 mod choice;
 mod clock;
 mod collector;

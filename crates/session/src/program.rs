@@ -1,8 +1,9 @@
 //! The program that is to be started.
 
 use crate::Error;
+use crate::cache::{self, Decode, Search};
 use crate::choice::MayChoose;
-use crate::debug_files::{may_choose_of, name_functions};
+use crate::debug_files::{may_choose_in, name_functions};
 use crate::modules::Identity;
 use calltap_sites::{Binary, Discovery};
 use std::ffi::OsString;
@@ -93,14 +94,16 @@ impl Program {
         may_choose: &MayChoose<'_>,
     ) -> Result<(Binary, bool), Error> {
         let read = || {
-            let mut binary = calltap_sites::read_by(&self.data, &self.name, discovery)?;
-            let mut is_whole = true;
-            if discovery == Discovery::AtLoad && binary.is_bare() {
+            let is_bare = discovery == Discovery::AtLoad;
+            let is_whole = !is_bare || futures || {
+                let file = fs::File::open(&self.path);
+                file.map_or(true, |file| may_choose_in(&file, &self.path, Path::new("/"), may_choose))
+            };
+            let decode = if is_bare && is_whole { Decode::BareProgram } else { Decode::Nothing };
+            let search = Search { first_call: discovery == Discovery::FirstCall, decode, int3 };
+            let mut binary = cache::analyse(&self.data, &self.name, search)?;
+            if search.has_decoded(&binary) {
                 name_functions(&mut binary, &self.data, &self.path, Path::new("/"));
-                is_whole = futures || may_choose_of(&binary, &self.data, may_choose);
-                if is_whole {
-                    calltap_sites::find_prologues(&self.data, &mut binary, int3)?;
-                }
             }
             if futures {
                 calltap_sites::find_polls(&self.data, &mut binary)?;

@@ -42,19 +42,10 @@ pub fn file_may_have_sites(file: &File) -> bool {
 }
 
 /// Where names of functions may be besides the tables of symbols: packed, and in the tables of Go.
-const NAMES_ELSEWHERE: [&[u8]; 4] = [PACKED, b".gopclntab", b".data.rel.ro.gopclntab", b".go.buildinfo"];
-const PACKED: &[u8] = b".gnu_debugdata";
+const NAMES_ELSEWHERE: [&[u8]; 4] =
+    [b".gnu_debugdata", b".gopclntab", b".data.rel.ro.gopclntab", b".go.buildinfo"];
 /// Longer names are not looked at.
 const LONGEST: usize = 1 << 16;
-
-/// Are there names of functions in it that are packed?
-pub fn has_packed_names(data: &[u8]) -> bool {
-    let sections = |data| -> object::Result<bool> {
-        let file = ElfFile64::<Le, &[u8]>::parse(data)?;
-        Ok(file.section_by_name_bytes(PACKED).is_some())
-    };
-    sections(data).unwrap_or(false)
-}
 
 /// False only if no symbol that this file defines has a name that passes, and no names of its functions are elsewhere in it. Headers and
 /// tables of symbols are read.

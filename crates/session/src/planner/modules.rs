@@ -1,6 +1,7 @@
 //! What processes have loaded, and what is read of their files.
 
 use super::{Planner, Reach};
+use crate::cache::{self, Decode, Search};
 use crate::choice::Named;
 use crate::clock;
 use crate::debug_files::{may_choose_in, name_functions};
@@ -40,9 +41,15 @@ impl<'a> Planner<'a> {
             *passed_over |= !is_of_use;
             if may_be_bare && (is_program || is_of_use) || calltap_sites::file_may_have_sites(&file) {
                 let data = calltap_sites::load(&file).ok()?;
-                let mut binary = calltap_sites::read_by(&data, &mapped.name(), self.discovery).ok()?;
-                if is_of_use && (self.reaches_all || may_be_bare && binary.is_bare()) {
-                    calltap_sites::find_prologues(&data, &mut binary, self.int3).ok()?;
+                let decode = match (is_of_use, self.reaches_all, may_be_bare) {
+                    (true, true, _) => Decode::Everything,
+                    (true, false, true) => Decode::BareProgram,
+                    _ => Decode::Nothing,
+                };
+                let first_call = self.discovery == Discovery::FirstCall;
+                let search = Search { first_call, decode, int3: self.int3 };
+                let mut binary = cache::analyse(&data, &mapped.name(), search).ok()?;
+                if search.has_decoded(&binary) {
                     name_functions(&mut binary, &data, &mapped.path, &root);
                 }
                 if self.futures {
