@@ -6,6 +6,7 @@
 //!
 //! Unsafe because it walks the linker's own lists, which change only under the lock that is held while `r_brk` runs.
 
+use crate::state::Session;
 use crate::{start, sys};
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
@@ -78,8 +79,13 @@ unsafe extern "C" {
     static DYNAMIC: u8;
 }
 
-/// Finds `r_debug` through the program headers of the executable.
-fn find_debug() -> Option<&'static Debug> {
+/// The program headers of the executable: address and number. The recorder tells those of a process that it attaches to.
+fn program_headers() -> Option<(u64, u64)> {
+    let told = Session::get().map(Session::control);
+    let told = told.map(|control| (control.headers.load(Relaxed), control.header_count.load(Relaxed)));
+    if let Some(told) = told.filter(|(address, _)| *address != 0) {
+        return Some(told);
+    }
     let mut words = [0u64; 64];
     // SAFETY: any bytes are valid u64s; the slice covers the array.
     let bytes = unsafe { core::slice::from_raw_parts_mut(words.as_mut_ptr().cast::<u8>(), 512) };
@@ -88,7 +94,12 @@ fn find_debug() -> Option<&'static Debug> {
     let pairs = words.get(..read / 8)?.chunks_exact(2);
     let value =
         |key| pairs.clone().find(|pair| pair.first() == Some(&key)).and_then(|pair| pair.get(1)).copied();
-    let (headers, count) = (value(AT_PHDR)?, value(AT_PHNUM)?);
+    Some((value(AT_PHDR)?, value(AT_PHNUM)?))
+}
+
+/// Finds `r_debug` through the program headers of the executable.
+fn find_debug() -> Option<&'static Debug> {
+    let (headers, count) = program_headers()?;
     // SAFETY: the kernel says where the program headers are; each is 7 words: type and flags, offset, vaddr, paddr, ...
     let headers = unsafe { core::slice::from_raw_parts(headers as *const [u64; 7], count as usize) };
     let find = |kind| headers.iter().find(|header| header[0] as u32 as u64 == kind);

@@ -52,13 +52,18 @@ pub fn register_process(session: Session) -> Option<u32> {
     let process = session.process(index)?;
     let parent = PROCESS_BEFORE_FORK.swap(index + 1, Relaxed);
     process.parent.store(parent, Relaxed);
-    match parent.checked_sub(1).and_then(|parent| session.process(parent)) {
-        Some(parent) => inherit(&process.image, &parent.image),
-        None => tell(&process.image, control.clock.load(Relaxed) as usize),
-    }
-    let namespace =
-        sys::open(b"/proc/thread-self/ns/pid\0", sys::O_RDONLY).and_then(|file| file.inode()).unwrap_or(0);
-    process.pid_namespace.store(namespace, Relaxed);
+    let known = match parent.checked_sub(1).and_then(|parent| session.process(parent)) {
+        Some(parent) => {
+            inherit(&process.image, &parent.image);
+            &parent.pid_namespace
+        }
+        None => {
+            tell(&process.image, control.clock.load(Relaxed) as usize);
+            &control.pid_namespace
+        }
+    };
+    let own = sys::open(b"/proc/thread-self/ns/pid\0", sys::O_RDONLY).and_then(|file| file.inode());
+    process.pid_namespace.store(own.unwrap_or_else(|_| known.load(Relaxed)), Relaxed);
     process.pid.store(sys::pid(), Release);
     private.process.store(index + 1, Relaxed);
     Some(index)

@@ -11,11 +11,10 @@ use calltap_abi::remote::{GIVE_BACK, JOIN, LEAVE, MAP, REGISTER, TRAPS, UNMAP};
 use calltap_abi::{CHUNK_SIZE, CHUNKS_AT, Control, MAGIC, PATH_MAX, PLAN_SIZE, ProcessEntry, VERSION, stub};
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 
-/// How long the program's start, or a dlopen, waits for the recorder.
-const ANSWER_NS: u64 = 10_000_000_000;
-/// It is not waited for that long if it shows no sign of life for this long: it is stopped or gone.
+/// The program's start, or a dlopen, waits for the recorder as long as it works. A recorder whose heartbeat stands still for this long
+/// is stopped or gone.
 const SILENCE_NS: u64 = 2_000_000_000;
-/// The recorder is looked for this often meanwhile.
+/// The heartbeat is looked at this often meanwhile.
 const LOOK_NS: u64 = 50_000_000;
 
 /// A batch of writes is waited for in naps of this length.
@@ -54,7 +53,9 @@ fn open_beside(own: &[u8], name: &[u8]) -> Option<sys::Fd> {
 }
 
 /// Where the session's files are mapped, to unmap them: address, length.
-static MAPPINGS: [[AtomicUsize; 2]; 2] = [const { [AtomicUsize::new(0), AtomicUsize::new(0)] }; 2];
+static MAPPINGS: [[AtomicUsize; 2]; 3] = [const { [AtomicUsize::new(0), AtomicUsize::new(0)] }; 3];
+/// Which of them shows the veneers of the code file: a mapping to duplicate where the file cannot be opened.
+const VENEERS: usize = 2;
 
 fn remember(index: usize, address: usize, length: usize) {
     if let Some([at, bytes]) = MAPPINGS.get(index) {
@@ -108,6 +109,11 @@ fn map_session(own: &[u8]) -> Option<()> {
     // SAFETY: the range is the agent's own, reserved by link.ld for the stubs and used for nothing else.
     unsafe { sys::map(stubs, stub::REGION, sys::PROT_READ | sys::PROT_EXEC, fixed, Some((&code, 0))) }
         .ok()?;
+    let executable = sys::PROT_READ | sys::PROT_EXEC;
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let veneers =
+        unsafe { sys::map(0, stub::HOPS, executable, sys::MAP_SHARED, Some((&code, stub::REGION as u64))) };
+    remember(VENEERS, veneers.ok()?, stub::HOPS);
     mirror::prepare().ok()?;
 
     let size = size_of::<Private>();
@@ -192,7 +198,7 @@ fn ring(control: &Control) {
 
 /// Waits while the phase is one of `pending`; the phase then, or None if the recorder does not answer.
 fn await_recorder(control: &Control, process: &ProcessEntry, pending: &[Phase]) -> Option<u32> {
-    let (start, mut beat, mut since) = (sys::monotonic_ns(), u64::MAX, 0);
+    let (mut beat, mut since) = (u64::MAX, 0);
     loop {
         let phase = process.phase.load(Acquire);
         if !pending.iter().any(|pending| *pending as u32 == phase) {
@@ -203,24 +209,32 @@ fn await_recorder(control: &Control, process: &ProcessEntry, pending: &[Phase]) 
         if beating != beat {
             (beat, since) = (beating, now);
         }
-        let late = phase != Phase::Writing as u32 && now.wrapping_sub(start) > ANSWER_NS;
+        let is_silent = now.wrapping_sub(since) > SILENCE_NS;
+        // Its planner may have ended while its collector goes on.
+        let has_left = phase != Phase::Writing as u32 && control.listening.load(Acquire) == 0;
         // What it was writing is, at any moment, a valid program.
-        if (late || now.wrapping_sub(since) > SILENCE_NS)
+        if (has_left || is_silent)
             && process.phase.compare_exchange(phase, Phase::Idle as u32, AcqRel, Acquire).is_ok()
         {
-            process.trouble.fetch_or(Trouble::NoAnswer as u32, Relaxed);
-            control.listening.store(0, Relaxed);
+            if is_silent {
+                process.trouble.fetch_or(Trouble::NoAnswer as u32, Relaxed);
+                control.listening.store(0, Relaxed);
+            }
             return None;
         }
         sys::futex_wait(&process.phase, phase, LOOK_NS);
     }
 }
 
+/// The start of the plan.
+fn header(session: Session) -> &'static PlanHeader {
+    // SAFETY: the plan area begins here, aligned; any bytes are a valid header.
+    unsafe { &*(session.plan_area() as *const PlanHeader) }
+}
+
 /// The plan's list of mappings.
 fn planned(session: Session) -> &'static [Map] {
-    let at = session.plan_area();
-    // SAFETY: the plan area begins here, aligned; any bytes are a valid header.
-    let header = unsafe { &*(at as *const PlanHeader) };
+    let (at, header) = (session.plan_area(), header(session));
     let room = (PLAN_SIZE - size_of::<PlanHeader>()) / size_of::<Map>();
     let maps = (header.maps.load(Acquire) as usize).min(room);
     // SAFETY: inside the plan area by the line above; any bytes are valid.
@@ -238,23 +252,50 @@ fn map_planned(session: Session) {
         *place = byte.load(Relaxed);
     }
     let code = open_beside(&path, b"code\0");
+    let may_duplicate = header(session).may_duplicate.load(Relaxed) != 0;
     for map in maps {
         let (address, length) = (map.address.load(Relaxed) as usize, map.length.load(Relaxed) as usize);
-        let flags = sys::MAP_SHARED | sys::MAP_FIXED_NOREPLACE;
         let offset = map.offset.load(Relaxed);
-        let protection = sys::PROT_READ | sys::PROT_EXEC;
-        let errno = match &code {
-            // SAFETY: NOREPLACE: nothing that exists is touched.
-            Some(code) => match unsafe { sys::map(address, length, protection, flags, Some((code, offset))) }
-            {
-                Ok(at) if at == address => 0,
-                Ok(_) => sys::EEXIST.0,
-                Err(errno) => errno.0,
-            },
-            None => sys::ENOENT.0,
+        let mapped = match &code {
+            Some(code) => map_code(address, length, code, offset),
+            None if may_duplicate => duplicate(address, length, offset as usize),
+            None => Err(sys::ENOENT),
         };
-        map.errno.store(errno as u64, Relaxed);
+        map.errno.store(mapped.err().map_or(0, |errno| errno.0) as u64, Relaxed);
     }
+}
+
+/// Maps a piece of the code file where nothing is mapped.
+fn map_code(address: usize, length: usize, code: &sys::Fd, offset: u64) -> Result<(), sys::Errno> {
+    let flags = sys::MAP_SHARED | sys::MAP_FIXED_NOREPLACE;
+    // SAFETY: NOREPLACE: nothing that exists is touched.
+    let at =
+        unsafe { sys::map(address, length, sys::PROT_READ | sys::PROT_EXEC, flags, Some((code, offset))) }?;
+    if at == address { Ok(()) } else { Err(sys::EEXIST) }
+}
+
+/// The same without the file: a second mapping of what [`map_session`] has mapped.
+fn duplicate(address: usize, length: usize, offset: usize) -> Result<(), sys::Errno> {
+    let [veneers, bytes] = &MAPPINGS[VENEERS];
+    let (veneers, bytes) = (veneers.load(Relaxed), bytes.load(Relaxed));
+    let start = offset.checked_sub(stub::REGION).ok_or(sys::ENOENT)?;
+    if start.checked_add(length).is_none_or(|end| end > bytes) {
+        return Err(sys::ENOENT);
+    }
+    // SAFETY: NOREPLACE: nothing that exists is touched.
+    let at = unsafe { sys::map(address, length, 0, NONE | sys::MAP_FIXED_NOREPLACE, None) }?;
+    if at != address {
+        // SAFETY: the mapping just made; kernels before 4.17 take the address as a hint only.
+        unsafe { sys::unmap(at, length) };
+        return Err(sys::EEXIST);
+    }
+    // SAFETY: the source is the agent's own mapping, in its bounds by the check above; the target is the reservation just made.
+    let done = unsafe { sys::duplicate(veneers + start, address, length) };
+    if done.is_err() {
+        // SAFETY: that reservation; it is all that is there.
+        unsafe { sys::unmap(address, length) };
+    }
+    done
 }
 
 /// Handles SIGTRAP, also for the breakpoints that stay.

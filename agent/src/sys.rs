@@ -19,6 +19,7 @@ const FSTAT: usize = 5;
 const MMAP: usize = 9;
 const MPROTECT: usize = 10;
 const MUNMAP: usize = 11;
+const MREMAP: usize = 25;
 const RT_SIGACTION: usize = 13;
 pub const RT_SIGPROCMASK: usize = 14;
 const MADVISE: usize = 28;
@@ -131,6 +132,17 @@ pub unsafe fn map(
 pub static LOCKS_MEMORY: AtomicBool = AtomicBool::new(false);
 /// Smaller mappings are made as the program has asked for.
 const LARGE: usize = 1 << 16;
+
+/// Maps what a shared mapping shows a second time, in the place of what is at `to`.
+///
+/// # Safety
+/// `from` lies in a shared mapping of at least that length, and the range at `to` is the caller's.
+pub unsafe fn duplicate(from: usize, to: usize, length: usize) -> Result<(), Errno> {
+    const MAYMOVE: usize = 1;
+    const FIXED: usize = 2;
+    // SAFETY: with an old length of 0 the kernel leaves a shared mapping as it is and makes another; the rest is the caller's promise.
+    unsafe { call(MREMAP, [from, 0, length, MAYMOVE | FIXED, to, 0]) }.map(drop)
+}
 
 /// # Safety
 /// The range is the caller's mapping, and nothing refers to it.

@@ -7,7 +7,8 @@
 //! <session directory>/           0700, one per recording, on a file system that allows execution
 //!   agent.so                     the agent, as ld.so loads it
 //!   control                      Control | ProcessEntry[] | ThreadEntry[] | plan area | calls at first sight | breakpoints | values | chunks
-//!   code                         stubs (REGION) | near hops; written by the recorder, mapped r-x by the agent
+//!   code                         stubs (REGION) | near hops (HOPS); written by the recorder, mapped r-x by the agent: each part as a
+//!                                whole, and pieces of the hops near modules once more
 //! ```
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
@@ -26,7 +27,7 @@ pub mod values;
 /// First word of the control file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"calltap\0");
 /// Raised with every change of a layout in this crate, or of the journal's.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 
 /// Bytes of a path between the two sides.
 pub const PATH_MAX: usize = 256;
@@ -158,6 +159,13 @@ pub struct Control {
     pub programs: AtomicU32,
     /// 1: a seccomp filter forbids the system call by which memory is read for them.
     pub unreadable: AtomicU32,
+    /// Address of the program headers of a process that the recorder attaches to (AT_PHDR); 0: not told. The agent may be unable to
+    /// read its own `/proc`: a process that changed its user is not dumpable, and a chroot may have none.
+    pub headers: AtomicU64,
+    /// Number of these headers (AT_PHNUM).
+    pub header_count: AtomicU64,
+    /// Inode of the pid namespace of that process; 0: not told.
+    pub pid_namespace: AtomicU64,
     /// Path of the agent in the session directory, as the traced process sees it; ends with a 0.
     pub agent_path: [AtomicU8; PATH_MAX],
 }

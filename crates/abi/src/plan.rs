@@ -10,8 +10,9 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 pub struct PlanHeader {
     /// Number of [`Map`]s.
     pub maps: AtomicU32,
-    #[doc(hidden)]
-    pub _pad: AtomicU32,
+    /// 1: no seccomp filter forbids mremap. Where the agent cannot open the code file, as its process has changed its user or its
+    /// root, it duplicates the mapping of the veneers that it made when it joined.
+    pub may_duplicate: AtomicU32,
 }
 
 /// Map a piece of the code file (hops) at an address; existing mappings are never replaced. Or a breakpoint that stays, and (as its offset) what it leads to.

@@ -8,7 +8,7 @@ use crate::values;
 use anyhow::{Context, Result, bail};
 use calltap_analysis::units;
 use calltap_session::{Answer, Attached, Clock, Discovery, Ftraced, Options, Request, Status, Subject, ask};
-use std::io::Write;
+use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 /// Runs one of them.
@@ -29,6 +29,16 @@ pub fn say(notes: &[String]) {
         eprintln!("calltap: {note}");
     }
 }
+
+/// Tells the user something while it goes on, where stderr is a terminal.
+pub fn tell(text: &str) {
+    if io::stderr().is_terminal() {
+        eprintln!("calltap: {text}");
+    }
+}
+
+/// Tells nothing.
+pub fn keep_quiet(_: &str) {}
 
 /// Opens the session of a process that nobody is at.
 pub fn find(pid: u32) -> Result<Attached> {
@@ -56,6 +66,7 @@ fn attach(pid: u32, arguments: &Arguments) -> Result<()> {
         flight: None,
         follow: false,
         version: env!("CARGO_PKG_VERSION"),
+        tell,
     };
     let (attached, stops, notes) = Attached::attach(&options, pid)?;
     say(&notes);

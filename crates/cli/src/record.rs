@@ -74,6 +74,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         flight,
         follow: arguments.is_set("follow"),
         version: env!("CARGO_PKG_VERSION"),
+        tell: if arguments.is_set("quiet") { crate::live::keep_quiet } else { crate::live::tell },
     };
     let outcome = match calltap_session::record(&options) {
         Ok(outcome) => outcome,
@@ -186,6 +187,6 @@ pub fn bytes(n: u64) -> String {
 fn end_as(outcome: &Outcome) -> ExitCode {
     match outcome.status {
         Some(status) if !status.success() || outcome.failed.is_none() => crate::end_as(status),
-        _ => ExitCode::from(u8::from(outcome.failed.is_some())),
+        _ => ExitCode::from(u8::from(outcome.failed.is_some() || !outcome.whole)),
     }
 }

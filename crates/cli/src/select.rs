@@ -4,7 +4,8 @@ use crate::arguments::Arguments;
 use anyhow::{Error, Result, bail};
 use calltap_analysis::{Glob, GlobSet, demangle, nearest_names};
 use calltap_session::{
-    Candidates, Choice, Error as SessionError, Selector, TracerWords, Words, inlined_functions, missing_names,
+    Candidates, Choice, Error as SessionError, Named, Selector, TracerWords, Words, inlined_functions,
+    missing_names,
 };
 use calltap_sites::{Function, Inlined, SiteKind};
 use calltap_trace::{TracerInfo, TracerKind};
@@ -253,6 +254,22 @@ impl Selector for Selection {
         reached.filters.iter().any(|filter| !filter.is_empty())
     }
 
+    fn may_choose(&self, named: Named<'_>, library: bool) -> bool {
+        let may_be_in = |set: &GlobSet| match named {
+            Named::By(names) => names.iter().any(|name| {
+                let demangled = demangle(name);
+                set.has([*name].into_iter())
+                    || demangled != *name && set.has([demangled.as_str()].into_iter())
+            }),
+            Named::ByPlace(file) => set.globs().any(|glob| may_be_place(glob.pattern(), file)),
+        };
+        if !library {
+            let may_be = |(filter, _): &(GlobSet, GlobSet)| filter.is_empty() || may_be_in(filter);
+            return self.filters.is_empty() || self.filters.iter().any(may_be);
+        }
+        self.reached.get().is_none_or(|reached| reached.filters.iter().any(may_be_in))
+    }
+
     fn check(&self, candidates: &Candidates) -> Result<(), SessionError> {
         if self.later {
             return Ok(());
@@ -281,6 +298,18 @@ impl Selector for Selection {
         }
         Ok(())
     }
+}
+
+/// May a pattern match the name of a function that is called by its place in a file, as in `libz.so.1+0x2470`? False only if some literal part of it is in no such name.
+fn may_be_place(pattern: &str, file: &str) -> bool {
+    let start = format!("{file}+0x");
+    let is_hex = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let may_contain = |part: &str| {
+        let mut cuts = (0..=part.len()).filter(|cut| part.is_char_boundary(*cut));
+        start.contains(part) || cuts.any(|cut| start.ends_with(&part[..cut]) && is_hex(&part[cut..]))
+    };
+    // (What is in a class may be anything.)
+    pattern.contains(['[', '\\']) || pattern.trim_start_matches('!').split(['*', '?']).all(may_contain)
 }
 
 /// Why nothing matches: the function exists and cannot be traced, or names that look alike.
@@ -316,4 +345,28 @@ fn inlined(glob: &Glob, candidates: &Candidates) -> Option<String> {
     let found = all.flatten().find(is_it)?;
     let (name, places) = (demangle(&found.name), found.places);
     Some(format!(" ({name} was inlined wherever it is called, in {places} places: it cannot be traced)"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether a pattern may match what has no name in `libz.so.1`. Where it may not, it matches no such name.
+    fn check(pattern: &str, expected: bool) {
+        assert_eq!(may_be_place(pattern, "libz.so.1"), expected, "{pattern}");
+        let matches = Glob::new(pattern).matches("libz.so.1+0xfade0");
+        assert!(expected || !matches, "{pattern}");
+    }
+
+    #[test]
+    fn functions_without_a_name_are_left_out_only_where_no_pattern_can_mean_them() {
+        for pattern in
+            ["libz.so.1+0xfade0", "libz*", "*", "*fade*", "*0xfa*", "lib?.so*", "l[hi]bz*", "*1+0xf*0"]
+        {
+            check(pattern, true);
+        }
+        for pattern in ["malloc", "*alloc*", "inflate*", "*_init", "libm.so*", "libz.so.1+1"] {
+            check(pattern, false);
+        }
+    }
 }

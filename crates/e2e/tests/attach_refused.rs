@@ -4,7 +4,7 @@ use calltap_e2e::*;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[test]
 fn without_room_for_files_it_is_refused() {
@@ -181,4 +181,78 @@ fn attaching_to_what_is_being_recorded_does_no_harm() {
         "{}",
         info.stdout
     );
+}
+
+#[test]
+fn two_at_once_are_told_of_each_other() {
+    let program = compile(GCC, &["resident.c"], &[]);
+    let resident = Resident::start(&program, &["counted"]);
+    let mut first = resident.attach_beside(&["--duration", "6s"]);
+    resident.await_recorder();
+    one_line(&attach(resident.pid, &[]), &[&format!("already being attached to by PID {}", first.id())]);
+    // SAFETY: a signal to our own child.
+    unsafe { libc::kill(first.id() as i32, libc::SIGINT) };
+    assert!(first.wait().expect("our own child").success());
+    assert!(resident.end().0.success());
+}
+
+#[test]
+fn the_proc_of_another_pid_namespace_is_refused() {
+    // SAFETY: a system call without arguments.
+    if unsafe { libc::geteuid() } != 0 || !have("unshare") {
+        return skipped("not root, or no unshare");
+    }
+    let program = compile(GCC, &["resident.c"], &[]);
+    for arguments in [
+        &["record", "-o", "/dev/null", "--", "true"][..],
+        &["record", "-p", "1", "-o", "/dev/null"],
+        &["status", "-p", "1"],
+    ] {
+        let mut command = Command::new("unshare");
+        command
+            .args(["--pid", "--fork"])
+            .arg(calltap_e2e::calltap())
+            .args(arguments)
+            .current_dir(program.directory());
+        one_line(&run(command, b""), &["another PID namespace", "mount"]);
+    }
+}
+
+#[test]
+fn a_limit_of_file_sizes_is_told() {
+    let program = compile(GCC, &["resident.c"], &[]);
+    let resident = Resident::start(&program, &["counted"]);
+    let limited = |arguments: &[&str]| {
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", "ulimit -f 1000; exec \"$0\" \"$@\""])
+            .arg(calltap_e2e::calltap())
+            .args(arguments);
+        command.current_dir(program.directory());
+        run(command, b"")
+    };
+    one_line(&limited(&["record", "--", "true"]), &["RLIMIT_FSIZE", "ulimit"]);
+    one_line(&limited(&["record", "-p", &resident.pid.to_string()]), &["RLIMIT_FSIZE", "ulimit"]);
+    assert!(resident.attach(SHORT).status.success());
+    assert!(resident.end().0.success());
+}
+
+#[test]
+fn a_process_that_is_ending_is_no_kernel_thread() {
+    let program = compile(GCC, &["ending.c"], &[]);
+    let (mut said, start) = (String::new(), Instant::now());
+    while !said.contains("it is ending")
+        && !said.contains("it has ended")
+        && start.elapsed() < Duration::from_secs(30)
+    {
+        let mut resident = Resident::start(&program, &[]);
+        resident.kill();
+        for _ in 0..10 {
+            let run = attach(resident.pid, &[]);
+            assert!(!run.status.success(), "{}", run.stderr);
+            said += &run.stderr;
+        }
+    }
+    assert!(!said.contains("kernel thread"), "{said}");
+    assert!(said.contains("it is ending") || said.contains("it has ended"), "{said}");
 }

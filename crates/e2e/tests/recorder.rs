@@ -1,6 +1,6 @@
 //! A recorder that is stopped, killed, or out of room does not disturb the program.
 
-use calltap_e2e::{Expect, GCC, Program, calltap, calltap_run, check, compile, run};
+use calltap_e2e::{Expect, GCC, Program, calltap, calltap_run, check, compile, have, run};
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -93,4 +93,31 @@ fn the_flight_recorder_counts_what_it_drops() {
         let expect = Expect { arguments: &["busy"], may_lose: true, ..Expect::default() };
         check(&program, &[flags], &expect);
     }
+}
+
+// The planner is delayed while the rest of the recorder goes on: as where what a program loads is large and the machine is busy.
+#[test]
+fn a_program_waits_as_long_as_its_recorder_works() {
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("our own mappings");
+    let libc = maps
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(5))
+        .find(|path| path.ends_with("/libc.so.6"));
+    let (true, Some(libc)) = (have("strace"), libc) else { return };
+    let program = compile(GCC, &["slow.c"], &[]);
+    let mut strace = Command::new("strace");
+    strace.args(["-f", "-qq", "-o", "/dev/null", "-P", libc, "-e", "trace=statx"]);
+    strace.args(["-e", "inject=statx:delay_enter=11000000:when=1"]).arg(calltap());
+    strace
+        .args(["record", "-q", "-o"])
+        .arg(program.directory().join("trace"))
+        .arg("--")
+        .arg(&program.path)
+        .arg("2");
+    let start = Instant::now();
+    let run = run(strace, b"");
+    assert!(start.elapsed() > Duration::from_secs(11), "it was not delayed");
+    assert_eq!(run.status.code(), Some(21), "{}", run.stderr);
+    assert_eq!(run.stdout, alone(&program, "2"));
+    assert!(report(&program).contains("work"), "{}", run.stderr);
 }

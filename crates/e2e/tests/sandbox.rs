@@ -1,6 +1,6 @@
 //! Attaching to programs under seccomp filters: possible where the filter allows what the agent does, and else without a trace.
 
-use calltap_e2e::{GCC, Resident, changed_text, compile};
+use calltap_e2e::{GCC, Resident, changed_text, compile, one_line, skipped};
 
 /// A program under a filter: recorded if `refused` is None; else refused with these words. It lives on in any case.
 fn check(how: &str, refused: Option<&str>) {
@@ -45,4 +45,15 @@ fn a_filter_that_refuses_threads_is_no_hindrance() {
 #[test]
 fn where_membarrier_is_refused_the_threads_are_stopped_to_change_code() {
     check("no membarrier", None);
+}
+
+#[test]
+fn a_sandbox_without_files_is_refused_for_its_filter() {
+    // SAFETY: a system call without arguments.
+    if unsafe { libc::geteuid() } != 0 {
+        return skipped("not root: a root directory cannot be changed");
+    }
+    let program = compile(GCC, &["sandboxed.c"], &["-pthread"]);
+    let resident = Resident::start(&program, &["no openat", "rootless"]);
+    one_line(&resident.attach(&["--duration", "10ms"]), &["its seccomp filter does not allow openat"]);
 }

@@ -111,7 +111,7 @@ impl Planner<'_> {
         if let Ok(regions) = maps::read(target.pid) {
             self.see_modules(0, target.pid, false, &regions, &mut Vec::new());
         }
-        self.check_once()
+        self.check_once(target.pid).map(drop)
     }
 
     /// Makes the sites of all processes of a session what they are wanted to be, also of children that have called nothing since they were forked.
@@ -147,7 +147,7 @@ impl Planner<'_> {
             self.check_values()?;
         }
         records.drain(..).for_each(&mut *emit);
-        self.hand_over();
+        self.hand_over(target.pid);
         let mapped = if self.stubs.to_map.is_empty() { Ok(()) } else { map(target, stops) };
         // Also where that has failed: then nothing may lead there.
         self.take_mapped(index, &mut records);

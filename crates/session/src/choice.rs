@@ -14,6 +14,18 @@ use std::sync::Arc;
 /// What is in the names of functions that were altered for some of their callers.
 const ALTERED: [&str; 3] = [".isra.", ".constprop.", ".part."];
 
+/// What functions are known by.
+#[derive(Clone, Copy, Debug)]
+pub enum Named<'a> {
+    /// Some linker names of one.
+    By(&'a [&'a str]),
+    /// Any of a file of this name that have none: they are called `file+0x...`.
+    ByPlace(&'a str),
+}
+
+/// Whether functions may be chosen.
+pub type MayChoose<'a> = dyn Fn(Named<'_>) -> bool + 'a;
+
 /// Which functions are wanted, by whom.
 pub trait Selector: Send + Sync {
     /// The tracers that want a function (bit mask of [`TracerInfo::id`]s).
@@ -26,6 +38,9 @@ pub trait Selector: Send + Sync {
     ) -> Result<Option<Arc<Program>>, Trouble>;
     /// Given what there is to choose from: does it reach functions of libraries that were not built for tracing?
     fn reach(&self, candidates: &Candidates) -> bool;
+    /// May a function that is known by this be chosen, if it can be traced? `library`: among those of libraries that were not built for
+    /// tracing. Asked before a file is decoded.
+    fn may_choose(&self, named: Named<'_>, library: bool) -> bool;
     /// The reason not to run the program at all, given what can be chosen from at its start.
     fn check(&self, candidates: &Candidates) -> Result<(), Error>;
 }

@@ -1,14 +1,17 @@
 //! Separate debugging files, for the names of functions whose symbols were stripped: where distributions install them, by build-id, and where the file itself says.
 
+use crate::choice::{MayChoose, Named};
 use crate::maps::open_file;
 use crate::modules::Mapped;
 use crate::proc;
 use calltap_sites::types::Types;
 use calltap_sites::{
-    Binary, Inlined, add_names, build_id_of, debug_link, inlined, is_unnamed, lacks_names, load,
+    Binary, Inlined, add_names, build_id_of, debug_link, file_may_define, inlined, is_unnamed, lacks_names,
+    load,
 };
+use object::{Object, ReadCache};
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -50,6 +53,25 @@ pub fn name_functions(binary: &mut Binary, data: &[u8], path: &Path, root: &Path
     }
 }
 
+/// May a function of a file be chosen, by the names in its tables of symbols? The file was not read yet. `path`: as for [`name_functions`].
+pub fn may_choose_in(file: &File, path: &Path, root: &Path, may_choose: &MayChoose<'_>) -> bool {
+    let module = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+    may_choose(Named::ByPlace(&module))
+        || file_may_define(file, |name| may_choose(Named::By(&[name])))
+        || has_debugging_file(file, path, root)
+}
+
+fn has_debugging_file(file: &File, path: &Path, root: &Path) -> bool {
+    let cache = ReadCache::new(file);
+    let Ok(parsed) = object::File::parse(&cache) else { return true };
+    let id = parsed.build_id().ok().flatten();
+    let id = id.map(|id| id.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
+    let link = parsed.gnu_debuglink().ok().flatten().map(|(name, _)| name.to_vec());
+    let places = places(id.as_deref(), link, path);
+    let roots = [root, Path::new("/")];
+    roots.into_iter().any(|root| places.iter().any(|place| root.join(place).exists()))
+}
+
 /// Where it may be. (Debugging files are often installed on the host only, and not in a container.)
 fn candidates(
     build_id: Option<&str>,
@@ -57,7 +79,7 @@ fn candidates(
     path: &Path,
     root: &Path,
 ) -> impl Iterator<Item = PathBuf> + use<> {
-    let places = places(build_id, data, path);
+    let places = places(build_id, debug_link(data), path);
     let roots = [root.to_owned(), PathBuf::from("/")];
     roots.into_iter().flat_map(move |root| places.iter().map(|place| root.join(place)).collect::<Vec<_>>())
 }
@@ -108,10 +130,10 @@ fn of_build(id: &str) -> Option<PathBuf> {
 }
 
 /// Where it may be, without the `/` in front.
-fn places(build_id: Option<&str>, data: &[u8], path: &Path) -> Vec<PathBuf> {
+fn places(build_id: Option<&str>, link: Option<Vec<u8>>, path: &Path) -> Vec<PathBuf> {
     let mut places: Vec<PathBuf> = build_id.and_then(of_build).into_iter().collect();
     let directory = path.parent().and_then(|parent| parent.strip_prefix("/").ok());
-    let link = debug_link(data).filter(|link| !link.contains(&b'/'));
+    let link = link.filter(|link| !link.contains(&b'/'));
     if let Some((directory, link)) = directory.zip(link) {
         let name = Path::new(OsStr::from_bytes(&link));
         places.push(directory.join(name));

@@ -8,13 +8,15 @@ use crate::Error;
 use crate::agent::{self, ATTACHED, FOLLOWED};
 use crate::journal::Journal;
 use crate::maps;
+use crate::proc;
 use crate::target::Target;
+use calltap_abi::{PROCESS_MAX, PROCESSES_AT, ProcessEntry};
 use rustix::fs::{FlockOperation, Mode, OFlags, StatVfsMountFlags, flock, openat, statvfs};
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, chown, fchown, lchown};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, chown, fchown, lchown};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -26,7 +28,9 @@ const ENOUGH: u64 = 32 << 20;
 const PREFIX: &str = "calltap-";
 /// Before the id and the start time of a process that is attached to.
 const OF: &str = "calltap.";
-const FILES: [&str; 5] = ["lock", ATTACHED, "control", "code", "journal"];
+/// The file that names the process of a session whose directory does not: of a program that was started.
+const PROCESS: &str = "process";
+const FILES: [&str; 4] = ["lock", "control", "code", "journal"];
 /// All files of a directory are there after this time.
 const CREATION: Duration = Duration::from_millis(100);
 /// How often a directory is made anew that was removed meanwhile.
@@ -61,6 +65,8 @@ impl Base {
     }
 
     /// Those in a process's root. Nobody there is trusted: each directory is opened in the one before, and a link is none. (It would lead into ours.)
+    ///
+    /// A process that has changed its root may have none of them there: then it is that root.
     fn of(target: &Target) -> impl Iterator<Item = Base> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(target.path(Path::new("/")), flags, Mode::empty()).ok();
@@ -75,7 +81,14 @@ impl Base {
             let inside = [&["/"][..], names].concat().iter().collect();
             Some(Base { via, inside, _open: Some(open.into()) })
         });
-        all.into_iter().flatten()
+        let id = |meta: fs::Metadata| (meta.dev(), meta.ino());
+        let inside = target.path(Path::new("/"));
+        let is_own = fs::metadata(&inside).map(id).ok() == fs::metadata("/").map(id).ok();
+        let changed = root.filter(|_| !is_own).map(|root| {
+            let via = PathBuf::from(format!("/proc/self/fd/{}", root.as_raw_fd()));
+            Base { via, inside: "/".into(), _open: Some(root.into()) }
+        });
+        all.into_iter().flatten().chain(changed)
     }
 }
 
@@ -94,7 +107,10 @@ fn is_of_living(name: &str) -> bool {
 /// The processes that have a session in one of our own places. (One in a root of its own has it there.)
 pub fn of_living() -> Vec<u32> {
     let places = ["/dev/shm", "/tmp", "/var/tmp"].into_iter().flat_map(fs::read_dir);
-    let names = places.flatten().flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let names = places.flatten().flatten().filter_map(|entry| {
+        let name = entry.file_name().into_string().ok()?;
+        if name.starts_with(PREFIX) { read_small(&entry.path().join(PROCESS)).ok() } else { Some(name) }
+    });
     let own = names.filter(|name| is_of_living(name));
     own.filter_map(|name| name.strip_prefix(OF)?.split('.').next()?.parse().ok()).collect()
 }
@@ -156,10 +172,13 @@ impl Directory {
         let base = usable(Base::of(target), "the process's /dev/shm, /tmp, /var/tmp")?;
         remove_stale(&base.via, CREATION);
         let name = name_of(target);
-        DirBuilder::new()
-            .mode(0o700)
-            .create(base.via.join(&name))
-            .map_err(|source| Error::Directory { path: base.inside.join(&name), source })?;
+        DirBuilder::new().mode(0o700).create(base.via.join(&name)).map_err(|source| {
+            let is_there = source.kind() == io::ErrorKind::AlreadyExists;
+            match Directory::place_for(target).filter(|_| is_there) {
+                Some(place) => busy(target, &place),
+                None => Error::Directory { path: base.inside.join(&name), source },
+            }
+        })?;
         let directory = Directory::fill(base, &name, ATTACHED, control_size, code_size)?;
         let (uid, gid) = target.owner().map_err(|source| directory.place.error("", source))?;
         if uid != rustix::process::geteuid().as_raw() {
@@ -203,16 +222,24 @@ impl Directory {
         place.directory.metadata().is_ok_and(|meta| trusted.contains(&meta.uid())).then_some(place)
     }
 
+    /// The one of a process, however it came to have it.
+    fn place_of(target: &Target) -> Option<Place> {
+        Directory::place_for(target).or_else(|| Directory::place_of_started(target))
+    }
+
     /// Reads a small file of the one of a process, whoever is at it.
     pub fn peek(target: &Target, name: &str) -> Option<String> {
-        Directory::place_for(target)?.read(name).ok()
+        Directory::place_of(target)?.read(name).ok()
+    }
+
+    /// Notes which process was started with the agent inside: as long as that lives, the files stay, whatever becomes of this calltap.
+    pub fn belongs_to(&self, target: &Target) -> io::Result<()> {
+        self.place.write(PROCESS, name_of(target).as_bytes())
     }
 
     /// Comes to ask whoever is at the one of a process. None if nobody is; whoever asks already is waited for.
     pub fn knock(target: &Target, patience: Duration) -> Result<Option<Door>, Error> {
-        let Some(place) = Directory::place_for(target).or_else(|| Directory::place_of_started(target)) else {
-            return Ok(None);
-        };
+        let Some(place) = Directory::place_of(target) else { return Ok(None) };
         let Ok(lock) = place.file("lock") else { return Ok(None) };
         let bell = place.create("bell").or_else(|_| place.file("bell"));
         let bell = bell.map_err(|source| place.error("bell", source))?;
@@ -232,9 +259,10 @@ impl Directory {
 
     /// Opens the one that a process has, if it has one, and waits a little for whoever is at it.
     pub fn open_for(target: &Target) -> Result<Option<Directory>, Error> {
-        let Some(place) = Directory::place_for(target) else { return Ok(None) };
+        let Some(place) = Directory::place_of(target) else { return Ok(None) };
+        let agent = if place.via.join(agent::FILE).exists() { agent::FILE } else { ATTACHED };
         // Files that are not all there are of somebody who was killed before he did anything, or after he had undone everything.
-        let incomplete = || FILES.iter().any(|name| !place.via.join(name).exists());
+        let incomplete = || FILES.iter().chain([&agent]).any(|name| !place.via.join(name).exists());
         if incomplete() {
             std::thread::sleep(CREATION);
             if incomplete() {
@@ -247,13 +275,13 @@ impl Directory {
         let start = Instant::now();
         while flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             if start.elapsed() > PATIENCE {
-                return Err(target.refuse("calltap is at it already"));
+                return Err(busy(target, &place));
             }
             std::thread::sleep(Duration::from_millis(5));
         }
         let (control, code) = (open("control")?, open("code")?);
         let journal = Journal::new(open("journal")?);
-        Ok(Some(Directory { place, agent: ATTACHED, keep: true, _lock: lock, control, code, journal }))
+        Ok(Some(Directory { place, agent, keep: true, _lock: lock, control, code, journal }))
     }
 
     /// Leaves the files behind when this is dropped, for whoever comes next; or not any more.
@@ -278,6 +306,7 @@ impl Directory {
         control_size: u64,
         code_size: u64,
     ) -> Result<Directory, Error> {
+        check_size(control_size.max(code_size))?;
         let inside = base.inside.join(name);
         let place = match Place::open(base, name) {
             Ok(place) => place,
@@ -421,16 +450,81 @@ impl Place {
     }
 
     fn read(&self, name: &str) -> io::Result<String> {
-        // (Somebody may have put a pipe there, at which we would wait for ever.)
-        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-        let file = OpenOptions::new().read(true).custom_flags(flags).open(self.via.join(name))?;
-        if !file.metadata()?.is_file() {
-            return Err(io::Error::from(io::ErrorKind::InvalidData));
-        }
-        let mut text = String::new();
-        file.take(SMALL).read_to_string(&mut text)?;
-        Ok(text)
+        read_small(&self.via.join(name))
     }
+}
+
+/// Reads a small file, of which another user may have made anything.
+fn read_small(path: &Path) -> io::Result<String> {
+    // (A pipe would be waited at for ever.)
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::from(io::ErrorKind::InvalidData));
+    }
+    let mut text = String::new();
+    file.take(SMALL).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// Why the session of a process cannot be had: another calltap holds its lock.
+fn busy(target: &Target, place: &Place) -> Error {
+    // (The lock is taken right after it was made.)
+    let start = Instant::now();
+    let mut by = place.file("lock").ok().as_ref().and_then(holder);
+    while by.is_none() && start.elapsed() < CREATION {
+        std::thread::sleep(Duration::from_millis(5));
+        by = place.file("lock").ok().as_ref().and_then(holder);
+    }
+    let by = by.map_or_else(|| "another calltap".to_owned(), |pid| format!("PID {pid} (calltap)"));
+    target.refuse(&match place.via.join(PROCESS).exists() {
+        true => format!("it was started by {by}, which records it"),
+        false => format!("it is already being attached to by {by}"),
+    })
+}
+
+/// The process that holds the lock of a file, as the kernel lists it: `1: FLOCK  ADVISORY  WRITE 4711 00:1b:17 0 EOF`.
+fn holder(lock: &File) -> Option<u32> {
+    let meta = lock.metadata().ok()?;
+    let (major, minor) = (rustix::fs::major(meta.dev()), rustix::fs::minor(meta.dev()));
+    let file = format!("{major:02x}:{minor:02x}:{}", meta.ino());
+    let locks = fs::read_to_string("/proc/locks").ok()?;
+    locks.lines().find_map(|line| match line.split_whitespace().collect::<Vec<&str>>()[..] {
+        [_, "FLOCK", _, _, pid, of, ..] if of == file => pid.parse().ok(),
+        _ => None,
+    })
+}
+
+/// Is a session's file within the limit of file sizes?
+fn check_size(size: u64) -> Result<(), Error> {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+    let Some(limit) = limit.filter(|limit| *limit < size) else { return Ok(()) };
+    let why = format!(
+        "the limit of file sizes (RLIMIT_FSIZE) is {} MB, and the shared memory of a session takes {} MB: raise it (ulimit -f unlimited)",
+        limit >> 20,
+        size.div_ceil(1 << 20)
+    );
+    Err(Error::System { what: "cannot trace", source: io::Error::other(why) })
+}
+
+/// Does a process live that has mapped the files of a session whose controller is gone? Those of the first one's children that are in its table.
+fn has_living(inside: &Path, name: &str) -> bool {
+    let (Ok(control), Ok(own)) = (open_file(inside, "control"), read_small(&inside.join(PROCESS))) else {
+        return false;
+    };
+    if is_of_living(&own) {
+        return true;
+    }
+    let inode = control.metadata().map_or(0, |meta| meta.ino());
+    let identity = Identity { name: name.into(), control: inode };
+    let mut pid = [0; 4];
+    let pids = (0..PROCESS_MAX).map_while(|index| {
+        let at = PROCESSES_AT + index * size_of::<ProcessEntry>();
+        control.read_exact_at(&mut pid, at as u64).ok()?;
+        Some(u32::from_le_bytes(pid)).filter(|pid| *pid != 0)
+    });
+    let pids: Vec<u32> = pids.collect();
+    pids.into_iter().any(|pid| proc::has_mapped(pid, &identity))
 }
 
 fn open_file(directory: &Path, name: &str) -> io::Result<File> {
@@ -550,6 +644,7 @@ fn remove_stale(place: &Path, creation: Duration) {
             }
             Err(_) => name.starts_with(OF),
         };
+        let free = free && !has_living(&inside, &name);
         // The lock is held until all is gone: its maker may only have been slow, and sees it then.
         if free {
             for file in fs::read_dir(&inside).into_iter().flatten().flatten() {

@@ -79,6 +79,15 @@ pub fn may_read_tsc(target: &Target) -> bool {
     proc::is_filtered(target.pid) || ask() != Some(true)
 }
 
+/// Why a process that has no place for a session's files cannot be attached to. A sandboxed one has no file system to speak of, and what it lacks first is
+/// the right to load anything: its filter is the reason then.
+pub fn explain_no_place(target: &Target, no_place: Error) -> Error {
+    let work = || check_filters(target, &mut Stops::default()).err();
+    // In a thread that ends: the kernel then lets go of whatever is still held.
+    let filter = std::thread::scope(|scope| scope.spawn(work).join());
+    filter.ok().flatten().unwrap_or(no_place)
+}
+
 /// Loads the agent into a process, or finds it there from an earlier time, and has it join the session.
 pub fn load(target: &Target, directory: &Directory, shared: &Shared) -> Result<Stops, Error> {
     let mut stops = Stops { threads: threads::list(target.pid).len(), ..Stops::default() };
@@ -286,6 +295,12 @@ fn join(
 ) -> Result<(), Error> {
     let has_joined = || shared.process(0).is_some_and(|process| process.pid.load(Acquire) != 0);
     let explained = |failed: Failed| explain(target, failed);
+    describe_process(target, shared);
+    if patient.agent.is_none() && !has_joined() {
+        // Its initialiser finds its files by way of /proc, which a process that has changed its user may not read.
+        patient.regions = maps::read(target.pid).unwrap_or_default();
+        patient.agent = Loaded::find(&patient.regions, &mut patient.text);
+    }
     if let Some(agent) = patient.agent {
         if agent.is_placed() {
             let found = || owner_word(target, thread, &mut patient.text).map_err(|why| target.refuse(why));
@@ -301,6 +316,16 @@ fn join(
     patient.regions = maps::read(target.pid).unwrap_or_default();
     patient.agent = Loaded::find(&patient.regions, &mut patient.text);
     patient.remote(thread, remote::REGISTER, Path::new("")).map_err(explained)
+}
+
+/// Tells the agent what its process may be unable to read of itself.
+fn describe_process(target: &Target, shared: &Shared) {
+    let control = shared.control();
+    if let Some((headers, count)) = proc::program_headers(target.pid) {
+        control.header_count.store(count, Relaxed);
+        control.headers.store(headers, Relaxed);
+    }
+    control.pid_namespace.store(proc::pid_namespace(target.pid), Relaxed);
 }
 
 /// Waits until the kernel has registered the process.

@@ -342,6 +342,7 @@ pub fn record(options: &Options, flight: &Flight) -> Result<Outcome, Error> {
     }
     let ours = matches!(options.subject, Subject::Process { .. });
     Ok(Outcome {
+        whole: visited.whole,
         status: visited.status,
         stops: ours.then_some(visited.stops),
         muted: visited.muted,

@@ -9,7 +9,7 @@ use crate::{Error, proc};
 use nix::sys::resource::{Resource, UsageWho, getrusage, setrlimit};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, getpid, getppid, kill_process, pidfd_open};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
@@ -48,6 +48,18 @@ extern "C" fn remember() {
     }
 }
 
+/// Is SIGXFSZ ignored by this process only?
+static SIZE_SIGNAL_TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// From now on a write beyond the limit of file sizes fails, and does not kill this process. What it starts has what it had.
+pub fn survive_size_limit() {
+    // SAFETY: no handler is installed.
+    let before = unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+    if before == libc::SIG_DFL {
+        SIZE_SIGNAL_TAKEN.store(true, Relaxed);
+    }
+}
+
 /// In the child, last thing before exec: the dispositions of [`remember`].
 fn restore() -> io::Result<()> {
     let blocked = BLOCKED.load(Relaxed);
@@ -56,6 +68,9 @@ fn restore() -> io::Result<()> {
         if PIPE_IGNORED.load(Relaxed) {
             libc::signal(libc::SIGPIPE, libc::SIG_IGN);
         }
+        if SIZE_SIGNAL_TAKEN.load(Relaxed) {
+            libc::signal(libc::SIGXFSZ, libc::SIG_DFL);
+        }
         let (set, none) = ((&raw const blocked), std::ptr::null::<u64>());
         libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, set, none, 8);
     }
@@ -63,15 +78,29 @@ fn restore() -> io::Result<()> {
 }
 
 /// In the child: has its parent trace it.
-fn ask_to_be_traced() -> io::Result<()> {
-    Ok(nix::sys::ptrace::traceme()?)
+///
+/// Should the parent, `recorder`, be killed before that, the child's parent is another, which would trace it and never let it go on. So
+/// until it is traced it ends with its parent. From then on the kernel lets go of it when the recorder ends, and what ends with a
+/// parent would be the user's program: the wish is taken back.
+fn ask_to_be_traced(recorder: Pid) -> io::Result<()> {
+    use nix::sys::prctl::set_pdeathsig;
+    set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
+    if getppid() != Some(recorder) {
+        // It has ended before the wish; there is nothing to report an error to.
+        // SAFETY: async-signal-safe, and nothing of this process is needed any more.
+        unsafe { libc::_exit(1) };
+    }
+    nix::sys::ptrace::traceme()?;
+    set_pdeathsig(None)?;
+    Ok(())
 }
 
 /// Starts `command` and holds it at its first instruction: this thread traces it.
 pub fn spawn_held(command: &[OsString]) -> Result<Child, Error> {
+    let recorder = getpid();
     start(command, |command| {
-        // SAFETY: one system call.
-        unsafe { command.pre_exec(ask_to_be_traced) };
+        // SAFETY: async-signal-safe system calls.
+        unsafe { command.pre_exec(move || ask_to_be_traced(recorder)) };
     })
 }
 

@@ -8,6 +8,7 @@ mod agent;
 mod ahead;
 mod attach;
 mod breakpoints;
+mod cache;
 mod choice;
 mod clock;
 mod collector;
@@ -68,7 +69,7 @@ pub use agent::{Image as AgentImage, LIBRARY as AGENT_LIBRARY, PLACED as AGENT_P
 pub use attach::Stops;
 pub use calltap_abi::Clock;
 pub use calltap_sites::Discovery;
-pub use choice::{Choice, Parse, Selector, TracerWords, Words};
+pub use choice::{Choice, Named, Parse, Selector, TracerWords, Words};
 pub use clock::{monotonic_ns, others_ns};
 pub use collector::Due;
 pub use debug_files::{inlined_functions, missing_names, name_functions};

@@ -14,7 +14,7 @@ use crate::record::Options;
 use crate::shm::{self, Shared};
 use crate::target::Target;
 use crate::trace_file::TraceFile;
-use crate::{Error, attach, clock, detach, directory, setup};
+use crate::{Error, attach, clock, detach, directory, enter, launch, setup};
 use calltap_abi::Clock;
 use calltap_sites::{Discovery, Function};
 use calltap_trace::{ClockPair, End, Profile, Record, Session, SiteId, TraceWriter, TracerInfo};
@@ -239,6 +239,7 @@ pub fn clear(target: &Target) -> Result<Vec<String>, Error> {
 impl Attached {
     /// Attaches, and leaves the rings to themselves.
     pub fn attach(options: &Options, pid: u32) -> Result<(Attached, Stops, Vec<String>), Error> {
+        launch::survive_size_limit();
         let target = Target::find(pid)?;
         let mut notes = clear(&target)?;
         let (clock, clock_note) = match setup::usable_clock_of(&target, options.clock) {
@@ -248,7 +249,8 @@ impl Attached {
         };
         notes.extend(clock_note.clone());
         let mut directory =
-            Directory::create_for(&target, shm::control_size(setup::chunks(options)), setup::CODE_SIZE)?;
+            Directory::create_for(&target, shm::control_size(setup::chunks(options)), setup::CODE_SIZE)
+                .map_err(|error| enter::explain_no_place(&target, error))?;
         let shared = setup::map(&directory, options)?;
         setup::prepare(&shared, &directory, options, clock, Duration::ZERO);
         shared.control().listening.store(0, Relaxed);

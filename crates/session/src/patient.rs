@@ -189,7 +189,7 @@ pub fn longest(held: &[Held]) -> Duration {
 /// Why threads could not be held.
 pub fn say(why: NotHeld) -> String {
     match why {
-        NotHeld::Gone => "it has ended".into(),
+        NotHeld::Gone => "the thread that was chosen has ended".into(),
         NotHeld::Stuck => "its threads are in the kernel and do not come out".into(),
         NotHeld::Stopped => "it was stopped by a signal".into(),
         NotHeld::Refused(errno) => format!("its threads cannot be stopped: {errno}"),
@@ -222,8 +222,9 @@ fn behind_vdso(text: &mut ProcessText, region: &Region, size: usize) -> Option<(
 }
 
 impl Target {
-    /// An error about this process.
+    /// An error about this process. Of one that has ended, that is the reason.
     pub fn refuse(&self, reason: &str) -> Error {
+        let reason = if self.lives() { reason } else { "it has ended" };
         Error::Attach { pid: self.pid, name: self.name.clone(), reason: reason.to_owned() }
     }
 

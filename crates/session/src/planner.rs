@@ -11,6 +11,7 @@ pub use mode::PatchMode;
 pub use switch::{Tally, switch};
 
 use crate::attach::Stops;
+use crate::choice::Named;
 use crate::directory::Directory;
 use crate::journal::UNLISTED;
 use crate::loaded::{Listed, Loaded, Typed, Wish};
@@ -22,6 +23,7 @@ use crate::shm::{self, Shared};
 use crate::stubs::{HopRange, Stubs};
 use crate::target::Target;
 use crate::text::ProcessText;
+use crate::threads;
 use calltap_abi::plan::{self, Phase};
 use calltap_abi::{Image, remote};
 use calltap_sites::types::Types;
@@ -39,6 +41,9 @@ pub type Choose<'a> = dyn Fn(&Function, Typed<'_>) -> Option<Wish> + Send + std:
 
 /// Does the choice, given what there is to choose from, reach functions of libraries that were not built for tracing?
 pub type Reach<'a> = dyn Fn(&Candidates) -> bool + Send + std::marker::Sync + 'a;
+
+/// May a function that is known by this be chosen, of a library or of the program?
+pub type MayChoose<'a> = dyn Fn(Named<'_>, bool) -> bool + Send + std::marker::Sync + 'a;
 
 /// Looks at what can be chosen from before anything is patched: the reason not to run the program at all.
 pub type Check<'a> = dyn Fn(&Candidates) -> Result<(), Refusal> + Send + std::marker::Sync + 'a;
@@ -82,6 +87,10 @@ pub struct Planner<'a> {
     pub(crate) directory: &'a Directory,
     choose: Box<Choose<'a>>,
     reach: Box<Reach<'a>>,
+    /// Which files are decoded; None: all that the choice reaches.
+    may_choose: Option<Box<MayChoose<'a>>>,
+    /// Some was not decoded.
+    passed_over: bool,
     check: &'a Check<'a>,
     /// Is told when that, and the values asked for, make sense.
     accepted: &'a (dyn Fn() + Send + Sync),
@@ -134,6 +143,8 @@ impl<'a> Planner<'a> {
             directory,
             choose,
             reach: Box::new(|_| false),
+            may_choose: None,
+            passed_over: false,
             check,
             accepted: &|| {},
             checked: false,
@@ -199,6 +210,11 @@ impl<'a> Planner<'a> {
         Planner { reach, ..self }
     }
 
+    /// Only files are decoded of which a function may be chosen.
+    pub fn choosing_among(self, may_choose: Box<MayChoose<'a>>) -> Self {
+        Planner { may_choose: Some(may_choose), ..self }
+    }
+
     /// A forked child has what its parent had, unless we have met it before it was in the table.
     pub fn fork(&mut self, parent: u32, child: u32) {
         if self.processes.contains_key(&child) {
@@ -249,9 +265,11 @@ impl<'a> Planner<'a> {
         self.stuck = None;
         let mut records = Vec::new();
         self.look(index, pid, true, &mut records);
-        self.check_once()?;
+        if self.check_once(pid)? {
+            self.look(index, pid, true, &mut records);
+        }
         records.drain(..).for_each(&mut *emit);
-        self.hand_over();
+        self.hand_over(pid);
         if self.ask(index, pid, [Phase::Asked, Phase::Planned], Phase::Writing) {
             self.take_mapped(index, &mut records);
             self.keep_traps_waiting(index, pid, &mut records);
@@ -278,9 +296,11 @@ impl<'a> Planner<'a> {
     ) -> Result<(), Refusal> {
         let mut records = Vec::new();
         self.look(0, pid, true, &mut records);
-        self.check_once()?;
+        if self.check_once(pid)? {
+            self.look(0, pid, true, &mut records);
+        }
         records.drain(..).for_each(&mut *emit);
-        self.hand_over();
+        self.hand_over(pid);
         if !self.stubs.to_map.is_empty() {
             remote(remote::MAP)?;
         }
@@ -294,15 +314,20 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// Has what can be chosen from looked at, once.
-    pub(crate) fn check_once(&mut self) -> Result<(), Refusal> {
+    /// Has what can be chosen from looked at, once, and all of it where a part does not do. True if files were decoded for that: the process has to be looked at again.
+    pub(crate) fn check_once(&mut self, pid: u32) -> Result<bool, Refusal> {
         if std::mem::replace(&mut self.checked, true) {
-            return Ok(());
+            return Ok(false);
+        }
+        let mut again = false;
+        if (self.check)(&self.candidates).is_err() && self.passed_over {
+            self.decode_all(pid);
+            again = true;
         }
         (self.check)(&self.candidates)?;
         self.check_values()?;
         (self.accepted)();
-        Ok(())
+        Ok(again)
     }
 
     /// Has an agent that waits in one phase do what the plan says, which is another; then it waits in a third. False if it does not.
@@ -432,8 +457,8 @@ impl<'a> Planner<'a> {
         records.push(Record::Note { text: text.to_owned() }.into());
     }
 
-    /// Writes down what will be done, and what has to be mapped into the plan area.
-    pub(crate) fn hand_over(&mut self) {
+    /// Writes down what will be done, and what a process has to map into the plan area.
+    pub(crate) fn hand_over(&mut self, pid: u32) {
         // (If that fails, the file system is full: then stubs could not be written either.)
         let _ = self.directory.journal.add(&std::mem::take(&mut self.stubs.to_note));
         let ranges = &self.stubs.to_map;
@@ -449,6 +474,9 @@ impl<'a> Planner<'a> {
             map.length.store(range.length, Relaxed);
             map.errno.store(u64::MAX, Relaxed); // until the agent has come to it
         }
+        // (Reading a filter would take a stop; what it does to a call that it does not know may be the end of the process.)
+        let is_filtered = threads::list(pid).into_iter().any(proc::is_filtered);
+        header.may_duplicate.store(u32::from(!is_filtered), Relaxed);
         header.maps.store(maps.len() as u32, Release);
     }
 

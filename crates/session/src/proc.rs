@@ -1,14 +1,15 @@
 //! What `/proc` says of processes and threads, besides their [mappings](crate::maps).
 
+use crate::Error;
 use crate::agent;
 use crate::directory::Identity;
 use crate::maps::{self, Region};
 use calltap_abi::ProcessEntry;
 use std::collections::HashSet;
-use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
+use std::{fs, io};
 
 /// A field of a status file, by its name.
 pub fn field<'t>(status: &'t str, name: &str) -> Option<&'t str> {
@@ -42,6 +43,44 @@ pub fn state(tid: u32) -> Option<char> {
 /// When a process was started, in clock ticks since boot.
 pub fn start_time(pid: u32) -> Option<u64> {
     words(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?.nth(19)?.parse().ok()
+}
+
+/// Is it a thread of the kernel's own?
+pub fn is_kernel_thread(pid: u32) -> bool {
+    const PF_KTHREAD: u32 = 0x0020_0000;
+    let flags = || -> Option<u32> {
+        words(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?.nth(6)?.parse().ok()
+    };
+    flags().is_some_and(|flags| flags & PF_KTHREAD != 0)
+}
+
+/// Address and number of the program headers of a process's program, as the kernel told the program.
+pub fn program_headers(pid: u32) -> Option<(u64, u64)> {
+    const AT_PHDR: u64 = 3;
+    const AT_PHNUM: u64 = 5;
+    let bytes = fs::read(place(pid).join("auxv")).ok()?;
+    let words: Vec<u64> =
+        bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default())).collect();
+    let value = |key| words.chunks_exact(2).find(|pair| pair[0] == key).map(|pair| pair[1]);
+    Some((value(AT_PHDR)?, value(AT_PHNUM)?))
+}
+
+/// Inode of the pid namespace that a process is in; 0 if that cannot be seen.
+pub fn pid_namespace(pid: u32) -> u64 {
+    fs::metadata(place(pid).join("ns/pid")).map_or(0, |meta| meta.ino())
+}
+
+/// Does `/proc` show this process, and the others by the ids that they have for it?
+pub fn check() -> Result<(), Error> {
+    let error = |why: &str| Error::System { what: "cannot trace", source: io::Error::other(why.to_owned()) };
+    let own = fs::read_link("/proc/self")
+        .map_err(|_| error("there is no /proc here: mount it first (mount -t proc proc /proc)"))?;
+    if own.to_str().and_then(|own| own.parse().ok()) == Some(std::process::id()) {
+        return Ok(());
+    }
+    Err(error(
+        "/proc shows the processes of another PID namespace: mount that of this one first (mount -t proc proc /proc)",
+    ))
 }
 
 /// Do a thread's system calls go through seccomp filters?

@@ -1,7 +1,9 @@
 //! The program that is to be started.
 
 use crate::Error;
-use crate::debug_files::name_functions;
+use crate::cache::{self, Decode, Search};
+use crate::choice::MayChoose;
+use crate::debug_files::{may_choose_in, name_functions};
 use crate::modules::Identity;
 use calltap_sites::{Binary, Discovery};
 use std::ffi::OsString;
@@ -82,17 +84,31 @@ impl Program {
     }
 
     /// What can be traced in it; `futures`: also what polls these; `int3`: also by breakpoints. There is time for that while it is being loaded.
-    pub fn read(&self, discovery: Discovery, futures: bool, int3: bool) -> Result<Binary, Error> {
+    ///
+    /// What was not built for tracing is decoded if a function may be chosen by one of its names. None of it is decoded otherwise: then the second value is false.
+    pub fn read(
+        &self,
+        discovery: Discovery,
+        futures: bool,
+        int3: bool,
+        may_choose: &MayChoose<'_>,
+    ) -> Result<(Binary, bool), Error> {
         let read = || {
-            let mut binary = calltap_sites::read_by(&self.data, &self.name, discovery)?;
-            if discovery == Discovery::AtLoad && binary.is_bare() {
-                calltap_sites::find_prologues(&self.data, &mut binary, int3)?;
+            let is_bare = discovery == Discovery::AtLoad;
+            let is_whole = !is_bare || futures || {
+                let file = fs::File::open(&self.path);
+                file.map_or(true, |file| may_choose_in(&file, &self.path, Path::new("/"), may_choose))
+            };
+            let decode = if is_bare && is_whole { Decode::BareProgram } else { Decode::Nothing };
+            let search = Search { first_call: discovery == Discovery::FirstCall, decode, int3 };
+            let mut binary = cache::analyse(&self.data, &self.name, search)?;
+            if search.has_decoded(&binary) {
                 name_functions(&mut binary, &self.data, &self.path, Path::new("/"));
             }
             if futures {
                 calltap_sites::find_polls(&self.data, &mut binary)?;
             }
-            Ok(binary)
+            Ok((binary, is_whole))
         };
         read().map_err(|error: calltap_sites::Error| Error::Program {
             program: self.name.clone(),

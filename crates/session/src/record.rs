@@ -1,7 +1,7 @@
 //! `calltap record`: from the start of a program, or from when a running one is attached to, to the last byte of its trace.
 
 use crate::attach::Stops;
-use crate::choice::{Choice, Parse};
+use crate::choice::{Choice, Named, Parse};
 use crate::collector::{Collector, Live, Totals};
 use crate::directory::Directory;
 use crate::flight::Flight;
@@ -17,9 +17,9 @@ use crate::target::Target;
 use crate::threads::Held;
 use crate::trace_file::TraceFile;
 use crate::visit::{Controls, Stay, Visit, Visited};
-use crate::{Error, first, flight, preload, setup};
+use crate::{Error, first, flight, preload, proc, setup};
 use calltap_abi::Clock;
-use calltap_sites::{Binary, Discovery};
+use calltap_sites::Discovery;
 use calltap_trace::{End, Session, TraceWriter};
 use nix::sys::resource::UsageWho;
 use rustix::process::{Pid, Signal, kill_process};
@@ -31,7 +31,7 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
-use std::{fs, mem, thread};
+use std::{fs, thread};
 
 /// What to record.
 pub enum Subject {
@@ -78,6 +78,8 @@ pub struct Options {
     pub follow: bool,
     /// Version that goes into the trace.
     pub version: &'static str,
+    /// Tells the user a sentence while it goes on.
+    pub tell: fn(&str),
 }
 
 /// What came of a recording.
@@ -101,6 +103,8 @@ pub struct Outcome {
     pub snapshots: Option<Vec<PathBuf>>,
     /// Things the user should know, one sentence each.
     pub notes: Vec<String>,
+    /// Nothing was left behind in a process that was attached to.
+    pub whole: bool,
     /// Why the trace is not complete (full disk), if so.
     pub failed: Option<calltap_trace::Error>,
 }
@@ -137,6 +141,7 @@ fn record_program(options: &Options, command: &[OsString]) -> Result<Outcome, Er
     let status_text = launch::describe(status);
     let (dropped, file_size, failed) = finish(keeper, status_text, start, cpu_ns, failed, file.path());
     Ok(Outcome {
+        whole: true,
         status: Some(status),
         stops: None,
         muted: Vec::new(),
@@ -193,6 +198,8 @@ pub struct Ran {
 impl<'a> Prepared<'a> {
     /// Finds the program, and makes what its agent will share with us.
     pub fn new(options: &'a Options, command: &'a [OsString]) -> Result<Prepared<'a>, Error> {
+        proc::check()?;
+        launch::survive_size_limit();
         let program = Program::find(command.first())?;
         let directory = Directory::create(shm::control_size(setup::chunks(options)), setup::CODE_SIZE)?;
         let shared = setup::map(&directory, options)?;
@@ -220,6 +227,8 @@ impl<'a> Prepared<'a> {
             name: program.name.clone(),
             start_time: 0,
         });
+        // (Should that fail, there is no room for its trace either.)
+        let _ = directory.belongs_to(&target);
         let visit = Visit { options, target, directory, shared, clock, session, notes: Vec::new() };
         let (directory, shared, sums) =
             (&visit.directory, &visit.shared, Arc::new(Mutex::new(Sums::default())));
@@ -251,22 +260,25 @@ impl<'a> Prepared<'a> {
             let collecting = scope.spawn(|| collector.run(&|| stop.load(Acquire)));
             let planning = scope.spawn(|| {
                 setup::with_planner(shared, directory, options, &program.name, accepted, |planner| {
-                    let planned = program
-                        .read(options.discovery, futures, options.choice.words.int3)
-                        .and_then(|binary| {
-                            planner.know(program.file.clone(), &program.name, &program.path, leaked(binary));
-                            if is_held {
-                                // (Only who has started it can have it do something.)
-                                let remote = &mut |operation| {
-                                    let (done, answer) = mpsc::channel();
-                                    let _ = begun.send((operation, done));
-                                    answer.recv().unwrap_or_else(|_| Err(Error::thread()))
-                                };
-                                planner.begin(child_id, remote, &mut |news| drop(sender.send(news)))?;
-                            }
-                            drop(begun);
-                            visit.attend(planner, sender, sums, meanwhile, &ended)
-                        });
+                    let begun_well = setup::tell_if_long(options, &program.name, || {
+                        let may_choose = |named: Named<'_>| options.choice.selector.may_choose(named, false);
+                        let int3 = options.choice.words.int3;
+                        let read = program.read(options.discovery, futures, int3, &may_choose)?;
+                        planner.know(program.file.clone(), &program.name, &program.path, read);
+                        if is_held {
+                            // (Only who has started it can have it do something.)
+                            let remote = &mut |operation| {
+                                let (done, answer) = mpsc::channel();
+                                let _ = begun.send((operation, done));
+                                answer.recv().unwrap_or_else(|_| Err(Error::thread()))
+                            };
+                            planner.begin(child_id, remote, &mut |news| drop(sender.send(news)))?;
+                        }
+                        Ok(())
+                    });
+                    drop(begun);
+                    let planned =
+                        begun_well.and_then(|()| visit.attend(planner, sender, sums, meanwhile, &ended));
                     if planned.is_err() {
                         // The program has not run an instruction of its own.
                         pid.map(|pid| kill_process(pid, Signal::KILL));
@@ -349,12 +361,13 @@ fn record_process(
         mailbox: None,
         due: None,
     })?;
-    let Visited { stops, muted, totals, sites, mut notes, failed, ended, cpu, .. } = visited;
+    let Visited { stops, muted, totals, sites, mut notes, failed, ended, whole, cpu, .. } = visited;
     notes.extend(file.note());
     let how = if ended { "ended" } else { "detached" };
     let cpu_ns = cpu.as_nanos() as u64;
     let (dropped, file_size, failed) = finish(keeper, how.to_owned(), start, cpu_ns, failed, file.path());
     Ok(Outcome {
+        whole,
         status: None,
         stops: Some(stops),
         muted,
@@ -366,13 +379,6 @@ fn record_process(
         notes,
         failed,
     })
-}
-
-/// Is never taken apart, function by function: this process ends when it needs it no more.
-fn leaked(binary: Binary) -> Arc<Binary> {
-    let binary = Arc::new(binary);
-    mem::forget(Arc::clone(&binary));
-    binary
 }
 
 /// Writes everything, or what is slow.

@@ -15,7 +15,7 @@ use calltap_abi::{CHUNK_SIZE, Clock, MAGIC, PATH_MAX, PROCESS_MAX, VERSION, stub
 use calltap_sites::{Discovery, Function};
 use calltap_trace::Session;
 use std::sync::atomic::{AtomicBool, Ordering::*};
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::Duration;
 use std::{env, fs, thread};
 
@@ -104,6 +104,34 @@ pub fn tick(shared: &Shared, stop: &AtomicBool) {
     }
 }
 
+/// What a program waits for takes long, for people, after this time.
+const LONG: Duration = Duration::from_secs(2);
+
+/// Does what a program waits for, and tells the user if it takes long.
+pub fn tell_if_long<T>(options: &Options, name: &str, work: impl FnOnce() -> T) -> T {
+    let tell = options.tell;
+    thread::scope(|scope| {
+        let (done, waiting) = mpsc::channel::<()>();
+        scope.spawn(move || {
+            if waiting.recv_timeout(LONG) == Err(RecvTimeoutError::Timeout) {
+                tell(&format!("{name} waits: it is being found out what can be traced in it"));
+            }
+        });
+        let result = work();
+        drop(done);
+        result
+    })
+}
+
+/// Agents are answered, until this is dropped: then whoever waits goes on.
+struct Answering<'s>(&'s Shared);
+
+impl Drop for Answering<'_> {
+    fn drop(&mut self) {
+        self.0.control().listening.store(0, Release);
+    }
+}
+
 /// Lends out a planner for the tracers and filters asked for; `accepted` is told when they make sense for what can be traced.
 pub fn with_planner<T>(
     shared: &Shared,
@@ -113,6 +141,7 @@ pub fn with_planner<T>(
     accepted: &(dyn Fn() + Send + Sync),
     work: impl FnOnce(&mut Planner<'_>) -> T,
 ) -> T {
+    let _answering = Answering(shared);
     let choose = |function: &Function, typed: Typed<'_>| options.choice.wish(function, typed);
     let check = |candidates: &Candidates| {
         // What is found later cannot be known now.
@@ -128,6 +157,7 @@ pub fn with_planner<T>(
         .accepting(accepted)
         .by(options.patch_mode)
         .reaching(Box::new(|candidates| options.choice.selector.reach(candidates)))
+        .choosing_among(Box::new(|named, library| options.choice.selector.may_choose(named, library)))
         .discovering(options.discovery)
         .awaiting(options.choice.words.futures)
         .allowing(options.choice.words.int3);
@@ -140,6 +170,8 @@ pub fn with_planner<T>(
 /// Answers the agents' requests until `ended`; in between, something else.
 pub fn answer_all(
     planner: &mut Planner<'_>,
+    options: &Options,
+    name: &str,
     shared: &Shared,
     records: &Sender<News>,
     ended: &AtomicBool,
@@ -163,7 +195,9 @@ pub fn answer_all(
                 }
             }
             if process.phase.load(Acquire) == Phase::Asked as u32 {
-                planner.answer(index, &mut |record| drop(records.send(record)))?;
+                tell_if_long(options, name, || {
+                    planner.answer(index, &mut |record| drop(records.send(record)))
+                })?;
             }
         }
         shm::wait(&control.doorbell, bell, Duration::from_millis(20));

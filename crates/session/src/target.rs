@@ -67,6 +67,18 @@ fn comm(pid: u32) -> String {
 impl Target {
     /// Looks at a process. Nothing is done to it.
     pub fn find(pid: u32) -> Result<Target, Error> {
+        proc::check()?;
+        let existed = proc::exists(pid);
+        Target::look(pid).map_err(|error| match error {
+            // What it was refused for is how a process looks that ends.
+            Error::Attach { pid, name, .. } if existed && !proc::exists(pid) => {
+                Error::Attach { pid, name, reason: "it has ended".into() }
+            }
+            error => error,
+        })
+    }
+
+    fn look(pid: u32) -> Result<Target, Error> {
         let refuse = |reason: String| Error::Attach { pid, name: comm(pid), reason };
         let (Some(status), Some(start_time)) = (status(pid), start_time(pid)) else {
             return Err(refuse("no such process".into()));
@@ -85,7 +97,12 @@ impl Target {
         }
         let regions = maps::read(pid).map_err(|error| refuse(denied(&error)))?;
         if regions.is_empty() {
-            return Err(refuse("a kernel thread".into()));
+            let what = if proc::is_kernel_thread(pid) {
+                "a kernel thread"
+            } else {
+                "it is ending: its memory is gone"
+            };
+            return Err(refuse(what.into()));
         }
         ProcessText::open(pid).map_err(|error| refuse(denied(&error)))?;
         if !is_64_bit(pid).map_err(|error| refuse(denied(&error)))? {
@@ -104,6 +121,7 @@ impl Target {
 
     /// A process that exists; nothing else is looked at.
     pub fn known(pid: u32) -> Result<Target, Error> {
+        proc::check()?;
         let none = || Error::Attach { pid, name: String::new(), reason: "no such process".into() };
         Target::of_child(pid).filter(Target::lives).ok_or_else(none)
     }

@@ -18,7 +18,7 @@ use crate::record::Options;
 use crate::requests::{Answer, Mailbox, Request, Requests};
 use crate::shm::{self, Shared};
 use crate::target::Target;
-use crate::{Error, attach, clock, detach, setup};
+use crate::{Error, attach, clock, detach, enter, setup};
 use calltap_abi::Clock;
 use calltap_trace::{ClockPair, Profile, Record, Session, SiteId, TracerInfo};
 use std::collections::HashSet;
@@ -98,6 +98,8 @@ pub struct Visited {
     pub failed: Option<calltap_trace::Error>,
     /// The process has ended by itself.
     pub ended: bool,
+    /// Nothing was left behind in it.
+    pub whole: bool,
     /// Processor time that it has used meanwhile.
     pub cpu: Duration,
 }
@@ -149,10 +151,12 @@ impl Controls<'_, '_> {
 impl<'a> Visit<'a> {
     /// Finds the process, and undoes what a controller that was killed has left in it.
     pub fn new(options: &'a Options, pid: u32) -> Result<Visit<'a>, Error> {
+        launch::survive_size_limit();
         let target = Target::find(pid)?;
         let mut notes = live::clear(&target)?;
         let size = shm::control_size(setup::chunks(options));
-        let directory = Directory::create_for(&target, size, setup::CODE_SIZE)?;
+        let directory = Directory::create_for(&target, size, setup::CODE_SIZE)
+            .map_err(|error| enter::explain_no_place(&target, error))?;
         let shared = setup::map(&directory, options)?;
         let (clock, clock_note) = setup::usable_clock_of(&target, options.clock);
         // Who did not ask to be traced never waits for us.
@@ -197,11 +201,19 @@ impl<'a> Visit<'a> {
             warnings: Vec::new(),
             leave: false,
         };
-        setup::answer_all(planner, &self.shared, &news, ended, &mut |planner| {
-            inside.look(planner, None);
-            inside.serve(planner);
-            inside.wake(planner);
-        })
+        setup::answer_all(
+            planner,
+            self.options,
+            &self.target.name,
+            &self.shared,
+            &news,
+            ended,
+            &mut |planner| {
+                inside.look(planner, None);
+                inside.serve(planner);
+                inside.wake(planner);
+            },
+        )
     }
 
     /// Attaches, stays, and leaves the process as it was.
@@ -265,6 +277,12 @@ impl<'a> Visit<'a> {
         notes.extend(setup::trouble(&self.shared, &self.target.name, totals));
         notes.extend(warnings);
         notes.extend(left.notes);
+        if !left.whole {
+            notes.push(format!(
+                "something was left behind: 'calltap detach -p {}' tries again",
+                self.target.pid
+            ));
+        }
         let ended = !self.target.lives();
         Ok(Visited {
             status: None,
@@ -275,6 +293,7 @@ impl<'a> Visit<'a> {
             notes,
             failed,
             ended,
+            whole: left.whole,
             cpu,
         })
     }
@@ -387,19 +406,21 @@ impl Inside<'_> {
                 }
                 setup::end_planning(shared, &ended);
             });
-            let result = setup::answer_all(planner, shared, &records, &ended, &mut |planner| {
-                self.see_cpu();
-                if let Some(governor) = governor.as_mut()
-                    && governor.due(self.cpu)
-                {
-                    self.govern(governor, planner);
-                }
-                let cost = governor.as_ref().and_then(|governor| governor.cost);
-                self.look(planner, cost);
-                self.serve(planner);
-                self.wake(planner);
-                ended.fetch_or(self.leave, AcqRel);
-            });
+            let Visit { options, target, .. } = self.visit;
+            let result =
+                setup::answer_all(planner, options, &target.name, shared, &records, &ended, &mut |planner| {
+                    self.see_cpu();
+                    if let Some(governor) = governor.as_mut()
+                        && governor.due(self.cpu)
+                    {
+                        self.govern(governor, planner);
+                    }
+                    let cost = governor.as_ref().and_then(|governor| governor.cost);
+                    self.look(planner, cost);
+                    self.serve(planner);
+                    self.wake(planner);
+                    ended.fetch_or(self.leave, AcqRel);
+                });
             // Also where that has failed.
             ended.store(true, Release);
             result
@@ -441,7 +462,10 @@ impl Inside<'_> {
                 let rows = summed_up(&self.sums, shared, self.settings.clocks);
                 Answer::Profile(Profiled::name(planner, &rows))
             }
-            Request::Selection => Answer::Selection(self.settings.words.clone(), planner.list()),
+            Request::Selection => {
+                planner.decode_all(target.pid);
+                Answer::Selection(self.settings.words.clone(), planner.list())
+            }
             Request::Select(words) => {
                 let on = self.settings.on;
                 self.select(planner, words, on, true)

@@ -66,6 +66,7 @@ fn watch_program(options: &Options, command: &[OsString], watch: Watch<'_>) -> R
         meanwhile: watch.meanwhile,
     })?;
     Ok(Visited {
+        whole: true,
         status: Some(status),
         stops: Default::default(),
         muted: Vec::new(),

@@ -34,6 +34,7 @@ use std::fmt::Write as _;
 use object::LittleEndian as Le;
 use object::elf;
 use object::read::elf::ProgramHeader as _;
+use serde::{Deserialize, Serialize};
 
 use crate::{Error, Function, SiteKind, Svma};
 pub use names::{add_names, build_id_of, debug_link, is_unnamed, lacks_names};
@@ -49,7 +50,7 @@ use lookup::Lookup;
 use xray::Sleds;
 
 /// A part of the file that the loader maps (PT_LOAD).
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Segment {
     /// First byte in memory.
     pub address: Svma,
@@ -66,7 +67,7 @@ pub struct Segment {
 }
 
 /// What an ELF file says about itself.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Binary {
     /// The linker's identifier of this build, in hexadecimal.
     pub build_id: Option<String>,

@@ -4,14 +4,15 @@
 //! ([`Svma`], as the ELF file states them); the controller adds a module's load bias.
 #![forbid(unsafe_code)]
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// An address as the ELF file states it (stated virtual memory address), before the loader adds its bias.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct Svma(pub u64);
 
 /// How the compiler left room for tracing in a function.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum SiteKind {
     /// `-fpatchable-function-entry=N[,M]` (gcc, clang), `-Z patchable-function-entry` (rustc).
     Patchable,
@@ -51,7 +52,7 @@ impl fmt::Display for SiteKind {
 }
 
 /// What is patched, and what must be there before.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum SiteForm {
     /// Before the prologue, the first five bytes of `old` become a jump to the site's stub. The rest of `old` stays,
     /// is never run while the jump is there, and the body resumes at `at + old.len()`.
@@ -138,7 +139,7 @@ impl SiteForm {
 }
 
 /// How it is seen that a function returns.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Returns {
     /// While it runs, a stub's address is in the place of its return address. Why its exits are not rewritten instead; empty where the compiler left room at its entry.
     Stub(String),
@@ -158,7 +159,7 @@ impl Default for Returns {
 }
 
 /// Where a function is left.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Exit {
     /// First byte that gives way.
     pub at: Svma,
@@ -171,7 +172,7 @@ pub struct Exit {
 }
 
 /// One function of a binary, traceable or not.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Function {
     /// Linker symbol, or `module+0x...` when the binary has none for it.
     pub name: String,
@@ -206,7 +207,7 @@ impl Function {
 const PART: &str = "cold part of ";
 
 /// How a function of a program in Rust polls a future.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Poll {
     /// What it is.
     pub kind: PollKind,
@@ -215,7 +216,7 @@ pub struct Poll {
 }
 
 /// What polls a future.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum PollKind {
     /// The body of an `async fn` or an `async` block.
     Body,
@@ -230,7 +231,7 @@ pub enum PollKind {
 }
 
 /// A byte of a future: 0 before it is polled, 1 when it is done, 2 when it has panicked, else where it waits.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct StateByte {
     /// The argument that leads to it, counted from 0.
     pub argument: u8,
@@ -252,4 +253,4 @@ pub use discover::{
 pub use error::Error;
 pub use inlined::{Inlined, inlined};
 pub use load::load;
-pub use quick::{file_defines_profiler, file_may_have_sites, may_have_sites};
+pub use quick::{file_defines_profiler, file_may_define, file_may_have_sites, may_have_sites};

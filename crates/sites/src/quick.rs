@@ -6,6 +6,8 @@
 use std::fs::File;
 
 use object::LittleEndian as Le;
+use object::Object as _;
+use object::elf;
 use object::read::elf::{ElfFile64, FileHeader as _, SectionHeader as _, Sym as _};
 use object::read::{ReadCache, ReadRef};
 
@@ -39,6 +41,44 @@ pub fn file_may_have_sites(file: &File) -> bool {
     look(&ReadCache::new(file)).map_or(true, |found| found.may_have_sites)
 }
 
+/// Where names of functions may be besides the tables of symbols: packed, and in the tables of Go.
+const NAMES_ELSEWHERE: [&[u8]; 4] =
+    [b".gnu_debugdata", b".gopclntab", b".data.rel.ro.gopclntab", b".go.buildinfo"];
+/// Longer names are not looked at.
+const LONGEST: usize = 1 << 16;
+
+/// False only if no symbol that this file defines has a name that passes, and no names of its functions are elsewhere in it. Headers and
+/// tables of symbols are read.
+pub fn file_may_define(file: &File, mut passes: impl FnMut(&str) -> bool) -> bool {
+    let cache = ReadCache::new(file);
+    let mut defines = || -> object::Result<bool> {
+        let file = ElfFile64::<Le, _>::parse(&cache)?;
+        let sections = file.elf_section_table();
+        if sections.is_empty()
+            || NAMES_ELSEWHERE.iter().any(|name| file.section_by_name_bytes(name).is_some())
+        {
+            return Ok(true);
+        }
+        let tables = [file.elf_dynamic_symbol_table(), file.elf_symbol_table()];
+        for table in tables.into_iter().filter(|table| !table.is_empty()) {
+            // (As a whole: asked for one by one, each name is read from the file.)
+            let strings = sections.section(table.string_section())?.data(Le, &cache)?;
+            for symbol in table.symbols().iter().filter(|symbol| !symbol.is_undefined(Le)) {
+                if !matches!(symbol.st_type(), elf::STT_FUNC | elf::STT_GNU_IFUNC) {
+                    continue;
+                }
+                let name = string(strings, symbol.st_name.get(Le), LONGEST).unwrap_or_default();
+                let name = name.split(|byte| *byte == b'@').next().unwrap_or_default();
+                if passes(&String::from_utf8_lossy(name)) {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    };
+    defines().unwrap_or(true)
+}
+
 fn look<'d>(data: impl ReadRef<'d>) -> object::Result<Found> {
     let file = ElfFile64::<Le, _>::parse(data)?;
     let sections = file.elf_section_table();
@@ -67,4 +107,30 @@ fn look<'d>(data: impl ReadRef<'d>) -> object::Result<Found> {
         }
     }
     Ok(Found { may_have_sites: defined && !c_library, defines: defined })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether this test's own file, which has its symbols, may define a function of this name.
+    fn check(name: &str, expected: bool) {
+        let file = File::open(std::env::current_exe().expect("a test is a file")).expect("it can be read");
+        assert_eq!(file_may_define(&file, |symbol| symbol == name), expected, "{name}");
+    }
+
+    #[test]
+    fn a_file_defines_what_its_symbols_name() {
+        check("main", true);
+        check("_start", true);
+        check("no_function_of_this_name", false);
+        // It is called here, and defined elsewhere.
+        check("malloc", false);
+    }
+
+    #[test]
+    fn what_is_no_elf_file_may_define_anything() {
+        let file = tempfile::tempfile().expect("a temporary file");
+        assert!(file_may_define(&file, |_| false));
+    }
 }

@@ -90,6 +90,7 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
         flight: None,
         follow: false,
         version: env!("CARGO_PKG_VERSION"),
+        tell: crate::live::tell,
     };
     of_process(Listener::new(known, kind.ask(true)), &kind, &options, arguments)
 }
@@ -148,7 +149,8 @@ fn of_process(
         out.finish()?;
     }
     say(&visited, &listener.known, attaches);
-    Ok(visited.status.map_or(ExitCode::SUCCESS, crate::end_as))
+    let left = ExitCode::from(u8::from(!visited.whole));
+    Ok(visited.status.map_or(left, crate::end_as))
 }
 
 fn of_file(

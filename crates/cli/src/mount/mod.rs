@@ -173,6 +173,7 @@ fn options(pid: u32, words: &Words, buffer_size: u64, patch_mode: PatchMode) -> 
         flight: None,
         follow: false,
         version: env!("CARGO_PKG_VERSION"),
+        tell: crate::live::keep_quiet,
     })
 }
 

@@ -74,7 +74,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     });
     let visited = visited.map_err(|_| anyhow!("watching process {pid} failed"))??;
     say(&visited);
-    plain::finish(shown?, &visited, &desk, &show)
+    plain::finish(shown?, &visited, &desk, &show)?;
+    if visited.whole { Ok(()) } else { bail!("something was left behind in process {pid}") }
 }
 
 /// From one look to the next.
@@ -105,6 +106,7 @@ pub fn options(pid: u32, arguments: &Arguments) -> Result<Options> {
         flight: None,
         follow: false,
         version: env!("CARGO_PKG_VERSION"),
+        tell: crate::live::keep_quiet,
     })
 }
 

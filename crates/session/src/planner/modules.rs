@@ -1,8 +1,10 @@
 //! What processes have loaded, and what is read of their files.
 
 use super::{Planner, Reach};
+use crate::cache::{self, Decode, Search};
+use crate::choice::Named;
 use crate::clock;
-use crate::debug_files::name_functions;
+use crate::debug_files::{may_choose_in, name_functions};
 use crate::loaded::Loaded;
 use crate::maps::{self, Region};
 use crate::modules::{Candidates, Identity, Mapped, mapped};
@@ -11,6 +13,7 @@ use crate::proc;
 use crate::target::Target;
 use calltap_sites::{Binary, Discovery, SiteKind};
 use calltap_trace::{Module, Record};
+use std::mem;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -25,16 +28,29 @@ impl<'a> Planner<'a> {
         if let Some(known) = self.binaries.get(&identity) {
             return known.clone();
         }
-        let read = || {
+        let mut passed_over = false;
+        let read = |passed_over: &mut bool| {
             let file = mapped.open(pid)?;
             let is_program = program == Some(mapped.file.1);
             let may_be_bare = self.discovery == Discovery::AtLoad && (is_program || self.reaches_all);
-            if may_be_bare || calltap_sites::file_may_have_sites(&file) {
+            let root = proc::place(pid).join("root");
+            let is_of_use = self.may_choose.as_ref().filter(|_| !self.futures).is_none_or(|may_choose| {
+                let may_choose = |named: Named<'_>| may_choose(named, !is_program);
+                !may_be_bare || may_choose_in(&file, &mapped.path, &root, &may_choose)
+            });
+            *passed_over |= !is_of_use;
+            if may_be_bare && (is_program || is_of_use) || calltap_sites::file_may_have_sites(&file) {
                 let data = calltap_sites::load(&file).ok()?;
-                let mut binary = calltap_sites::read_by(&data, &mapped.name(), self.discovery).ok()?;
-                if self.reaches_all || may_be_bare && binary.is_bare() {
-                    calltap_sites::find_prologues(&data, &mut binary, self.int3).ok()?;
-                    name_functions(&mut binary, &data, &mapped.path, &proc::place(pid).join("root"));
+                let decode = match (is_of_use, self.reaches_all, may_be_bare) {
+                    (true, true, _) => Decode::Everything,
+                    (true, false, true) => Decode::BareProgram,
+                    _ => Decode::Nothing,
+                };
+                let first_call = self.discovery == Discovery::FirstCall;
+                let search = Search { first_call, decode, int3: self.int3 };
+                let mut binary = cache::analyse(&data, &mapped.name(), search).ok()?;
+                if search.has_decoded(&binary) {
+                    name_functions(&mut binary, &data, &mapped.path, &root);
                 }
                 if self.futures {
                     calltap_sites::find_polls(&data, &mut binary).ok()?;
@@ -47,7 +63,8 @@ impl<'a> Planner<'a> {
             matters
                 .then(|| calltap_sites::profilers(&calltap_sites::load(&file).ok()?, &mapped.name()).ok())?
         };
-        let binary = read().map(Arc::new);
+        let binary = read(&mut passed_over).map(Arc::new);
+        self.passed_over |= passed_over;
         if let Some(binary) = &binary {
             self.candidates.modules.push((mapped.name(), Arc::clone(binary)));
             self.candidates.files.push((proc::place(pid).join("root"), mapped.path.clone()));
@@ -57,14 +74,34 @@ impl<'a> Planner<'a> {
     }
 
     /// Knows a file already.
-    pub fn know(&mut self, file: Identity, name: &str, path: &Path, binary: Arc<Binary>) {
+    pub fn know(&mut self, file: Identity, name: &str, path: &Path, (binary, is_whole): (Binary, bool)) {
+        let binary = Arc::new(binary);
+        // Is never taken apart, function by function: this process ends when it needs it no more.
+        mem::forget(Arc::clone(&binary));
+        self.passed_over |= !is_whole;
         self.candidates.modules.push((name.to_owned(), Arc::clone(&binary)));
         self.candidates.files.push(("/".into(), path.to_owned()));
         self.binaries.insert(file, Some(binary));
     }
 
+    /// Has everything decoded that was passed over.
+    pub(crate) fn decode_all(&mut self, pid: u32) {
+        self.may_choose = None;
+        if std::mem::take(&mut self.passed_over) {
+            self.read_again(pid);
+            let known: Vec<u32> = self.processes.keys().copied().collect();
+            for index in known {
+                let pid = self.pid_of(index);
+                if let Ok(regions) = maps::read(pid) {
+                    self.see_modules(index, pid, false, &regions, &mut Vec::new());
+                }
+            }
+        }
+    }
+
     /// Before a choice is checked that was not known at first: has what it reaches looked at.
     pub fn widen(&mut self, first: &Target, reach: &Reach<'_>) {
+        self.decode_all(first.pid);
         if !reach(&self.candidates) || !self.reach_all(first.pid) {
             return;
         }

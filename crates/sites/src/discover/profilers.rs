@@ -15,7 +15,7 @@ const JUMP: u64 = 5;
 const LONGEST: u64 = 4096;
 
 /// Which profiling function a compiler has functions call.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub enum Hook {
     /// Before anything else.
     Fentry,
@@ -35,7 +35,7 @@ impl Hook {
 }
 
 /// A profiling function that a file defines.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Profiler {
     /// Which.
     pub hook: Hook,

@@ -9,7 +9,7 @@ use super::symbols::Symbol;
 use crate::{Function, Svma};
 
 /// A function that chooses others.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Resolver {
     /// Where it is.
     pub address: Svma,

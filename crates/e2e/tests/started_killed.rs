@@ -1,0 +1,104 @@
+//! `calltap record -- PROGRAM` that is killed: its session is found by the program's id, and the program is left as it was.
+
+use calltap_e2e::*;
+use std::fs;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+/// A recorder with a program that it has started.
+fn start(program: &Program) -> Resident {
+    let mut command = Command::new(calltap());
+    command.args(["record", "-q", "-o", "/dev/null", "--"]).arg(&program.path).arg("counted");
+    Resident::spawn(command, program.directory().to_owned())
+}
+
+/// The program that a recorder has started.
+fn child(recorder: u32) -> u32 {
+    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", recorder)).unwrap_or_default();
+    children.split_whitespace().next().and_then(|word| word.parse().ok()).expect("a program")
+}
+
+/// The recorder is killed; then the program's text is as in its file after this command, and the program goes on.
+fn check(build: &'static Build, command: &[&str]) {
+    let program = compile(build, &["resident.c"], &[]);
+    let mut recorder = start(&program);
+    recorder.wait_for("ready");
+    let pid = child(recorder.pid);
+    let what = format!("{} {command:?}", program.name);
+    assert_ne!(changed_text(pid), [""; 0], "{what}: nothing is traced");
+    recorder.kill();
+    while recorder.runs() {
+        thread::sleep(Duration::from_millis(5));
+    }
+    // Another calltap cleans up what is left of sessions, and not what is left of this one.
+    assert!(calltap_run(&["record", "-q", "-o", "/dev/null", "--", "true"]).status.success());
+    let pid_word = pid.to_string();
+    let status = calltap_run(&["status", "-p", &pid_word]);
+    one_line(&status, &["an earlier calltap was killed", "calltap detach"]);
+    let run = calltap_run(&[command, &["-p", &pid_word]].concat());
+    assert!(run.status.success(), "{what}: {}", run.stderr);
+    assert_eq!(changed_text(pid), [""; 0], "{what}: {}", run.stderr);
+    let again = calltap_run(&["status", "-p", &pid_word]);
+    one_line(&again, &["not attached"]);
+    recorder.tell();
+    recorder.wait_for("done");
+    recorder.end();
+}
+
+#[test]
+fn detach_finds_the_session_of_a_killed_recorder() {
+    for build in [GCC, &BARE[0], &PLACED[0], &BARE_PLACED[0]] {
+        check(build, &["detach"]);
+    }
+}
+
+#[test]
+fn record_finds_the_session_of_a_killed_recorder() {
+    for build in [GCC, &BARE_PLACED[0]] {
+        check(build, &["record", "-q", "--duration", "20ms", "-o", "/dev/null"]);
+    }
+}
+
+/// State and processor time of a process, as long as it is there.
+fn state(pid: u32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+/// The processes that run a program.
+fn running(program: &Program) -> Vec<u32> {
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter(|pid| fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == program.path))
+        .collect()
+}
+
+// A static program is traced for its first moments: there a recorder that is killed could leave it stopped for ever.
+#[test]
+fn killed_while_a_program_starts_it_leaves_none_that_stands_still() {
+    for build in [&PLACED[0], &BARE_PLACED[0]] {
+        let program = compile(build, &["resident.c"], &[]);
+        for step in 0..40u64 {
+            let mut recorder = start(&program);
+            thread::sleep(Duration::from_micros(step * 700));
+            recorder.kill();
+            while recorder.runs() {
+                thread::sleep(Duration::from_millis(1));
+            }
+            thread::sleep(Duration::from_millis(20));
+            // (What was killed before it began is as good as never started.)
+            for pid in
+                running(&program).into_iter().filter(|pid| state(*pid).is_some_and(|state| state != 'Z'))
+            {
+                assert!(
+                    !matches!(state(pid), Some('t' | 'T')),
+                    "{} {step}: {pid} stands still",
+                    program.name
+                );
+                recorder.wait_for("ready");
+            }
+            recorder.end();
+        }
+    }
+}
