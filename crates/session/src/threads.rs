@@ -14,7 +14,7 @@ use nix::errno::Errno;
 use nix::libc::user_regs_struct;
 use nix::sys::ptrace;
 use nix::sys::signal::Signal;
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::Pid;
 use std::collections::BTreeSet;
 use std::fs;
@@ -229,6 +229,14 @@ impl Held {
         let mut signal = None;
         loop {
             ptrace::syscall(pid(self.tid), signal).map_err(|_| NotHeld::Gone)?;
+            // (How it ended is left for whoever waits for the child.)
+            let looked = waitid(
+                Id::Pid(pid(self.tid)),
+                WaitPidFlag::WEXITED | WaitPidFlag::WSTOPPED | WaitPidFlag::WNOWAIT,
+            );
+            if matches!(looked, Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..))) {
+                return Err(NotHeld::Gone);
+            }
             match waitpid(pid(self.tid), Some(WaitPidFlag::__WALL)) {
                 Ok(WaitStatus::PtraceSyscall(_)) => break,
                 Ok(WaitStatus::Stopped(_, other)) => signal = Some(other),
