@@ -84,7 +84,7 @@ fn unnamed(binary: &Binary) -> usize {
 pub fn most_missing_names<'a>(
     files: impl Iterator<Item = (&'a str, &'a Binary, &'a Path)>,
 ) -> Option<(&'a str, String)> {
-    // (A few functions of the C compiler's own never have one.)
+    // A few functions of the C compiler's own never have a name.
     let lacks = |(_, binary, _): &(&str, &Binary, &Path)| unnamed(binary) * 10 >= binary.functions.len();
     let (name, binary, path) = files.filter(lacks).max_by_key(|(_, binary, _)| unnamed(binary))?;
     Some((name, where_names_are(binary, path)?))

@@ -352,7 +352,7 @@ impl<'a> Planner<'a> {
             let Some(entry) = self.shared.process(index) else { continue };
             let pid = proc::pid_of(entry);
             let mut records = Vec::new();
-            // (The id comes from the program's memory.)
+            // The id comes from the program's memory: only a process that has mapped the session is changed.
             let is_ours = |_: &Target| proc::has_mapped(pid, &self.directory.identity());
             let target = Target::of_child(pid).filter(is_ours);
             if let Some(target) = &target

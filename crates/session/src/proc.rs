@@ -125,7 +125,7 @@ pub fn pid_of(entry: &ProcessEntry) -> u32 {
     Ids::default().pid_of(entry)
 }
 
-/// The ids by which we know processes of other pid namespaces. `/proc` is searched once, when the first of them is looked up.
+/// The recorder's ids of processes in other pid namespaces. `/proc` is searched once, when the first of them is looked up.
 #[derive(Default)]
 pub struct Ids {
     /// By namespace and the id there.
@@ -133,7 +133,7 @@ pub struct Ids {
 }
 
 impl Ids {
-    /// The id by which we know a process of a session.
+    /// The recorder's id of a process of a session.
     pub fn pid_of(&self, entry: &ProcessEntry) -> u32 {
         let (pid, namespace) = (entry.pid.load(Acquire), entry.pid_namespace.load(Relaxed));
         if namespace == 0 || namespace == space_of("self") {

@@ -276,7 +276,7 @@ impl<'a> Prepared<'a> {
                             drop(begun);
                             visit.attend(planner, sender, sums, meanwhile, &ended)
                         });
-                    // (The program that has lost its trace runs on.)
+                    // A program that has lost its trace runs on.
                     let planned = match planned {
                         Err(Error::Truncated) => Ok(()),
                         planned => planned,

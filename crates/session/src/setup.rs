@@ -141,7 +141,7 @@ pub fn answer_all(
         shared.check()?;
         for index in shared.processes() {
             let Some(process) = shared.process(index) else { break };
-            // (Each may have to be waited for.)
+            // An answer may take seconds, and there may be thousands of entries.
             if ended.load(Acquire) || process.pid.load(Acquire) == 0 {
                 break; // told to end, or being filled in
             }

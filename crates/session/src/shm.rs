@@ -129,7 +129,7 @@ impl Shared {
 
     /// Allocates all chunks, where nobody will be there to do it as they are used.
     pub fn provide_all(&self) {
-        // (The program may change the count, but not how often it is raised.)
+        // The program may change the count, but not how often it is raised.
         for _ in 0..=self.chunks / STEP {
             let before = self.control().chunk_count.load(Relaxed);
             self.provide(u32::MAX);

@@ -229,7 +229,7 @@ impl Held {
         let mut signal = None;
         loop {
             ptrace::syscall(pid(self.tid), signal).map_err(|_| NotHeld::Gone)?;
-            // (How it ended is left for whoever waits for the child.)
+            // The exit status is left for the wait of the child's owner.
             let looked = waitid(
                 Id::Pid(pid(self.tid)),
                 WaitPidFlag::WEXITED | WaitPidFlag::WSTOPPED | WaitPidFlag::WNOWAIT,

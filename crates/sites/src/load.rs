@@ -1,6 +1,6 @@
 //! A file in memory, without what no view shows.
 //!
-//! Files belong to their users, who may have made them of any size. What is read of one is bounded: its length, the bytes that are read, and how little of it may be there.
+//! Files belong to their users, and may have any size. The length of a file, the bytes that are read of it, and the share of holes are bounded.
 
 use std::cell::Cell;
 use std::fs::{self, File, OpenOptions};
@@ -25,7 +25,7 @@ const MAY_BE_SPARSE: u64 = 64 << 20;
 pub fn open(path: &Path) -> io::Result<File> {
     const O_NONBLOCK: i32 = 0o4000;
     let no_file = || io::Error::new(io::ErrorKind::InvalidInput, "not a regular file");
-    // (To open a device may have an effect of its own.)
+    // Opening a device may have an effect of its own.
     if !fs::metadata(path)?.is_file() {
         return Err(no_file());
     }
@@ -59,7 +59,7 @@ fn load_but(file: &File, left_out: impl FnOnce(u64) -> Vec<Range<u64>>) -> io::R
         return Err(too_large(format!("more than {} MiB would have to be read of it", MOST >> 20)));
     }
     let length = usize::try_from(length).map_err(io::Error::other)?;
-    // (What cannot be had at all ends in an error here, and not in an abort below.)
+    // An allocation that cannot succeed is an error here, and would abort below.
     Vec::<u8>::new().try_reserve_exact(length).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
     // Pages of zeros that are never written take no memory.
     let mut data = vec![0; length];
@@ -82,7 +82,7 @@ fn checked_length(file: &File) -> io::Result<u64> {
     if length > LONGEST {
         return Err(too_large(format!("it is {} GiB long", length >> 30)));
     }
-    // (Some file systems do not tell what is allocated.)
+    // Some file systems report no allocated blocks.
     if length > MAY_BE_SPARSE && allocated > 0 && allocated < length / 16 {
         return Err(too_large(format!("it is {} MiB long, and nearly all of it is a hole", length >> 20)));
     }

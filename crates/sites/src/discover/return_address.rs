@@ -66,7 +66,7 @@ fn read(image: &Image<'_>, found: &mut Rows) {
                 None => found.unread.push(fde.initial_address()),
             }
         }
-        // (What frames have in common is evaluated for each.)
+        // What frames have in common is evaluated for each of them.
         let Some(left) = budget.checked_sub(fde.cie().entry_len() as u64) else { return };
         budget = left;
         let Ok(mut rows) = fde.rows(&section, &bases, &mut context) else { continue };
