@@ -84,7 +84,7 @@ fn a_truncated_session_leaves_the_others_of_a_mount_alone() {
 }
 
 #[test]
-fn counts_beyond_their_tables_hold_nobody_up() {
+fn counts_beyond_their_tables_are_clamped() {
     let program = compile(GCC, &["paced.c"], &[]);
     let resident = Resident::start(&program, &[]);
     let pid = resident.pid.to_string();
@@ -119,7 +119,7 @@ fn counts_beyond_their_tables_hold_nobody_up() {
 }
 
 #[test]
-fn a_name_that_another_user_has_taken_keeps_nobody_from_tracing() {
+fn a_name_that_another_user_has_taken_does_not_block_tracing() {
     // SAFETY: no arguments.
     if unsafe { libc::geteuid() } != 0 {
         return skipped("only root can make another user's directories");
@@ -181,7 +181,7 @@ fn view(program: &Program) -> (Server, String, String) {
 fn told(host: &str, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(host).expect("the server");
     stream.set_read_timeout(Some(Duration::from_secs(20))).expect("set");
-    // (It may be closed before all was written.)
+    // The server may close the connection before all was written.
     let _ = stream.write_all(bytes);
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
@@ -189,7 +189,7 @@ fn told(host: &str, bytes: &[u8]) -> String {
 }
 
 #[test]
-fn whoever_connects_to_the_page_without_its_token_does_nothing_to_it() {
+fn clients_without_the_token_cannot_exhaust_the_page_server() {
     let (mut server, host, path) = view(&compile(GCC, &["tail.c"], &[]));
     let page = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     let check = |what: &str| {

@@ -45,7 +45,7 @@ fn run(name: &str, body: Body, time: Duration, seed: u64, place: &Path) -> Resul
     fs::create_dir_all(&scratch)?;
     let seeds = seeds::of(name, &scratch).with_context(|| format!("{name}: making its seeds"))?;
     let (mut random, mut inputs, start) = (Random::new(seed), 0, Instant::now());
-    // (There first, should an input end this process.)
+    // Written before it is used: the input is there if it ends this process.
     let current = scratch.join("input");
     while start.elapsed() < time {
         let input = random.change(&seeds);

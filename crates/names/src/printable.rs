@@ -1,11 +1,11 @@
-//! Text from files and processes, as it may be shown: whoever made the file chose its names.
+//! Text from files and processes, made safe to show: the owner of a file chooses the names in it.
 
 use std::borrow::Cow;
 
 /// The text with escapes (`\n`, `\u{1b}`, `\u{202e}`) for control characters, and for those that change the direction or the lines of what is around them: a name cannot
 /// move the cursor, begin a line of its own or look like another.
 pub fn printable(text: &str) -> Cow<'_, str> {
-    // (Nearly every text is plain ASCII, and that is seen much faster.)
+    // Nearly every text is plain ASCII, which is checked much faster.
     if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) || !text.contains(is_unseen) {
         return text.into();
     }

@@ -293,7 +293,7 @@ impl<'a> Prepared<'a> {
             }
             // The other end is gone when the functions are on, or the program has been killed.
             while let Ok((operation, done)) = beginning.recv() {
-                let remote = |thread| first::remote(child_id, thread, operation);
+                let remote = |thread: &mut Box<Held>| first::remote(child_id, thread, operation);
                 let _ = done.send(held.as_mut().map_or(Ok(()), remote));
             }
             drop(held);
@@ -323,7 +323,7 @@ impl<'a> Prepared<'a> {
 /// What came of a start.
 enum Started {
     /// The program runs, or is held.
-    Runs(Child, Option<Held>),
+    Runs(Child, Option<Box<Held>>),
     /// It ended by itself before it could be held.
     Ended(ExitStatus),
 }
@@ -341,7 +341,7 @@ fn start_program(
     }
     let mut child = launch::spawn_held(command)?;
     match first::hold(child.id(), directory, shared, program.is_static) {
-        Ok(held) => Ok(Started::Runs(child, Some(held))),
+        Ok(held) => Ok(Started::Runs(child, Some(Box::new(held)))),
         Err(error) => {
             if let Ok(Some(status)) = child.try_wait() {
                 return Ok(Started::Ended(status));

@@ -49,7 +49,7 @@ fn load_but(file: &File, left_out: impl FnOnce(u64) -> Vec<Range<u64>>) -> io::R
     let length = checked_length(file)?;
     let mut wanted = Vec::new();
     let mut start = 0;
-    for range in left_out(length).into_iter().chain([length..length]) {
+    for range in left_out(length).into_iter().chain(std::iter::once(length..length)) {
         if start < range.start {
             wanted.push(start..range.start);
         }

@@ -59,7 +59,7 @@ pub fn serve(
             let Some(peer) = admit(&mut lock(&peers), stream) else { continue };
             let peers = &peers;
             scope.spawn(move || {
-                // (A browser that goes away in the middle of an answer is no error.)
+                // A browser that goes away in the middle of an answer is no error.
                 let _ = speak(&peer, over, answer);
                 lock(peers).retain(|other| !Arc::ptr_eq(other, &peer));
             });

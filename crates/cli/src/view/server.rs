@@ -112,7 +112,7 @@ impl Server {
         (with(answer, &HEADERS), within.is_some())
     }
 
-    /// The path below our token; none for those who do not know it.
+    /// The path below the token; None without the token.
     fn within<'a>(&self, path: &'a str) -> Option<&'a str> {
         let rest = path.strip_prefix('/')?;
         let (token, rest) = rest.split_once('/')?;
@@ -141,7 +141,7 @@ fn json(answer: Result<String, api::Refusal>) -> Answer {
 
 fn with(mut answer: Answer, headers: &[(&'static str, &'static str)]) -> Answer {
     for (name, value) in headers {
-        // (Names in the table are written as people write them.)
+        // HeaderName::from_static would refuse the capital letters of the table.
         if let Ok(name) = HeaderName::from_bytes(name.as_bytes()) {
             answer.headers_mut().insert(name, HeaderValue::from_static(value));
         }
