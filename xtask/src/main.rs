@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 use std::process::ExitCode;
-use xtask::{bench, coverage, demo, programs, server, suites, test};
+use xtask::{bench, coverage, demo, fuzz, programs, server, suites, test};
 
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
@@ -20,6 +20,8 @@ usage: cargo xtask COMMAND
                             into docs/coverage.md
   suites [NAME...]          unmodified programs run their own tests, alone and traced; outcomes are compared (bash, coreutils, git, lua, nginx, postgres,
                             python3.11, redis, ripgrep, sqlite3); installs nothing, says what it needs
+  fuzz [--seconds N] [--seed S]
+                            run every fuzz target on changed seeds, so many seconds each (30)
   server [--quick]          load nginx (with wrk) while calltap attaches, records, switches and detaches; every answer is compared
 ";
 
@@ -57,6 +59,7 @@ fn run(words: &[&str]) -> Result<()> {
             flags(&given, &["--write"])?;
             coverage::run(&files, given.contains(&"--write"))
         }
+        "fuzz" => fuzz::run(rest),
         "suites" => suites::run(rest),
         "server" => {
             flags(rest, &["--quick"])?;

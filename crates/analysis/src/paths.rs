@@ -1,5 +1,6 @@
 //! Calls merged by path: the tree behind call graphs, folded stacks and flame graphs.
 
+use crate::units::count;
 use crate::{Call, Enter, Error, Progress, Source, Totals, Visitor, run_by_thread};
 use calltap_trace::{SiteId, ThreadId};
 use std::collections::HashMap;
@@ -44,6 +45,8 @@ pub(crate) struct Paths {
     limit: usize,
     /// Calls that were merged into their caller because of a limit.
     pub(crate) merged: u64,
+    /// Which limits forbade a child: of their number, of depth.
+    met: (bool, bool),
 }
 
 impl Paths {
@@ -51,7 +54,18 @@ impl Paths {
         let root = Node { key: u32::MAX, parent: 0, recent: 0, depth: 0, calls: 0, total: 0, own: 0 };
         // Indices must leave the top bit free.
         let limit = limit.min(MERGED as usize - 2) + 1;
-        Self { nodes: vec![root], index: HashMap::default(), limit, merged: 0 }
+        Self { nodes: vec![root], index: HashMap::default(), limit, merged: 0, met: (false, false) }
+    }
+
+    /// The limits for which calls were merged, as a clause about paths.
+    pub(crate) fn limits_met(&self) -> String {
+        let number = || format!("more than {} paths", count(self.limit as u64 - 1));
+        let depth = || format!("paths deeper than {} calls", count(DEPTH as u64));
+        match self.met {
+            (true, true) => format!("{}, and {}", number(), depth()),
+            (false, true) => depth(),
+            _ => number(),
+        }
     }
 
     pub(crate) fn of(&self, node: u32) -> Of {
@@ -76,7 +90,14 @@ impl Paths {
         let place = u64::from(parent) << 32 | u64::from(key);
         let node = match self.index.get(&place) {
             Some(&node) => node,
-            None if self.nodes.len() >= self.limit || above.depth as usize >= DEPTH => return None,
+            None if above.depth as usize >= DEPTH => {
+                self.met.1 = true;
+                return None;
+            }
+            None if self.nodes.len() >= self.limit => {
+                self.met.0 = true;
+                return None;
+            }
             None => {
                 let node = self.nodes.len() as u32;
                 let depth = above.depth + 1;

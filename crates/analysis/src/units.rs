@@ -36,11 +36,8 @@ pub fn percent(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
 }
 
-/// Text for a terminal line: control characters replaced by `?`, so that a name cannot move the cursor or start
-/// a line of its own.
-pub fn one_line(text: &str) -> std::borrow::Cow<'_, str> {
-    if text.contains(char::is_control) { text.replace(char::is_control, "?").into() } else { text.into() }
-}
+/// Text for a line of its own.
+pub use calltap_names::printable as one_line;
 
 #[cfg(test)]
 mod tests {

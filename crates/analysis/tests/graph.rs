@@ -85,6 +85,24 @@ fn limits() {
 }
 
 #[test]
+fn the_limit_of_paths_that_was_met_is_named() {
+    let calls = |depth: usize| -> MemorySource {
+        let entries = (0..depth).map(|n| format!("E f @{n}; "));
+        let returns = (0..depth).map(|n| format!("X f @{}; ", depth + n));
+        recording(&format!("main: {}", entries.chain(returns).collect::<String>().trim_end_matches("; ")))
+    };
+    let note = |depth, max_paths| {
+        let text = graph(&calls(depth), &Options { max_paths, ..Options::default() });
+        text.lines().find(|line| line.contains("shown as part")).map(str::to_owned)
+    };
+    assert_eq!(note(2000, 0), None);
+    let deep = "# paths deeper than 2,048 calls: 2 calls shown as part of their callers";
+    assert_eq!(note(2050, 0).as_deref(), Some(deep));
+    let many = "# more than 10 paths: 10 calls shown as part of their callers";
+    assert_eq!(note(20, 10).as_deref(), Some(many));
+}
+
+#[test]
 fn callers_and_callees() {
     let function = Some(Glob::new("copy"));
     same(

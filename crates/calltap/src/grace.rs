@@ -3,7 +3,8 @@
 //! A thread that enters the trampoline counts itself in one of two columns, and takes itself out of the same one when it leaves. Whoever took something
 //! away (a combination from its cell, say) turns new threads to the other column and waits until the old one is empty, twice: a thread may have
 //! chosen its column long before it counted itself. Then all who are inside came after, and cannot have seen what was taken away. Nothing has to be known of
-//! threads, which come and go; each counts in a line of its own, as far as there are enough.
+//! threads, which come and go; each counts in a line of its own, as far as there are enough: it stores 1 and 0 there, so that a thread that leaves the trampoline for good at any instruction (siglongjmp
+//! out of a signal handler) can put its line right. A line stays its thread pointer's, which later threads have again. Threads without one count in a line together.
 //!
 //! A thread that has not come to its count yet (it was interrupted in a gate, or before the first instruction) is not waited for: it will find
 //! what is there *then*. That is why gates and cells are never freed, and why a cell is read after the count.
@@ -11,19 +12,33 @@
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::time::Duration;
 
-pub const LINES: usize = 64;
+pub const LINES: usize = 1024;
 
 /// Counters of the threads that fall on it.
 #[repr(C, align(64))]
 pub struct Line {
-    readers: [AtomicU64; 2],
+    pub readers: [AtomicU64; 2],
     /// Calls that were not reported.
     pub recursions: AtomicU64,
+    /// The pointer of the thread that alone counts here.
+    pub owner: AtomicU64,
 }
 
-pub static READERS: [Line; LINES] =
-    [const { Line { readers: [AtomicU64::new(0), AtomicU64::new(0)], recursions: AtomicU64::new(0) } };
-        LINES];
+impl Line {
+    const fn new() -> Line {
+        let [first, second, recursions, owner] = [const { AtomicU64::new(0) }; 4];
+        Line { readers: [first, second], recursions, owner }
+    }
+}
+
+pub static READERS: [Line; LINES] = [const { Line::new() }; LINES];
+
+/// Of threads whose line is another's.
+pub static SHARED: Line = Line::new();
+
+fn lines() -> impl Iterator<Item = &'static Line> {
+    READERS.iter().chain([&SHARED])
+}
 
 /// The column that threads count in: 0 or 1.
 pub static PHASE: AtomicU64 = AtomicU64::new(0);
@@ -33,7 +48,7 @@ pub struct Reader(&'static AtomicU64);
 
 impl Reader {
     pub fn enter() -> Reader {
-        let counter = &READERS[LINES - 1].readers[PHASE.load(SeqCst) as usize & 1];
+        let counter = &SHARED.readers[PHASE.load(SeqCst) as usize & 1];
         counter.fetch_add(1, SeqCst);
         Reader(counter)
     }
@@ -49,7 +64,7 @@ impl Drop for Reader {
 pub fn synchronize() {
     for _ in 0..2 {
         let old = PHASE.fetch_xor(1, SeqCst) as usize & 1;
-        for line in &READERS {
+        for line in lines() {
             let mut pause = 0;
             while line.readers[old].load(SeqCst) != 0 {
                 match pause {
@@ -64,12 +79,12 @@ pub fn synchronize() {
 
 /// Calls that were not reported, as they were made inside a callback or by this library itself.
 pub fn recursions() -> u64 {
-    READERS.iter().map(|line| line.recursions.load(Relaxed)).sum()
+    lines().map(|line| line.recursions.load(Relaxed)).sum()
 }
 
 /// In a forked child the other threads are gone.
 pub fn forget_threads() {
-    READERS.iter().flat_map(|line| &line.readers).for_each(|readers| readers.store(0, SeqCst));
+    lines().flat_map(|line| &line.readers).for_each(|readers| readers.store(0, SeqCst));
 }
 
 #[cfg(test)]

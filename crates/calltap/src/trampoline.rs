@@ -105,8 +105,10 @@ pub struct Cell {
 #[repr(C)]
 struct Local {
     state: u32,
-    /// Where it counts as a reader, while it is in a callback.
+    /// Where it counts as a reader, while it is in a callback; plus 1 where others do, too.
     counter: *const AtomicU64,
+    /// Where the stack was then. A call from there or further up shows that the callback was left, by siglongjmp out of a signal handler: it never returns.
+    stack: u64,
 }
 
 const IN_CALLBACK: u32 = 1;
@@ -130,8 +132,8 @@ global_asm!(
     ".globl calltap_local",
     ".hidden calltap_local",
     ".type calltap_local, @object",
-    ".size calltap_local, 16",
-    "calltap_local: .skip 16",
+    ".size calltap_local, 32",
+    "calltap_local: .skip 32",
 
     // r10 = this thread's line of counters. Threads' pointers are a stack apart, an odd number of pages.
     ".macro calltap_line",
@@ -178,13 +180,31 @@ global_asm!(
     "mov r11, qword ptr [rip + calltap_local@gottpoff]",
     "cmp dword ptr fs:[r11], 0",
     "jne 29f",
+    "40:",
     "mov dword ptr fs:[r11], {in_callback}",
+    "mov qword ptr fs:[r11 + {stack}], rsp",
     "cld",
     "calltap_line",
+    "mov rax, qword ptr fs:[0]",
+    "cmp rax, qword ptr [r10 + {owner}]",
+    "je 42f",
+    "mov r11, rax",
+    "xor eax, eax",
+    "lock cmpxchg qword ptr [r10 + {owner}], r11",
+    "je 42f",
+    "lea r10, [rip + {shared}]",
     "mov r11, qword ptr [rip + {phase}]",
     "lea r10, [r10 + 8 * r11]",
-    // From here on nobody frees what this thread finds. (A locked instruction: what follows is read after it.)
     "lock inc qword ptr [r10]",
+    "or r10, 1", // marks the shared line
+    "jmp 43f",
+    "42:",
+    "mov r11, qword ptr [rip + {phase}]",
+    "lea r10, [r10 + 8 * r11]",
+    "mov eax, 1",
+    // From here on what this thread finds is not freed. A locked instruction: what follows is read after it.
+    "xchg qword ptr [r10], rax",
+    "43:",
     "push r10",
     "mov r11, qword ptr [rip + calltap_local@gottpoff]",
     "mov qword ptr fs:[r11 + {counter}], r10",
@@ -299,7 +319,10 @@ global_asm!(
     ".endr",
     "32:",
     "mov r10, qword ptr [rbp - 48]",
-    "lock dec qword ptr [r10]",
+    "test r10, 1",
+    "jnz 44f",
+    "mov qword ptr [r10], 0",
+    "45:",
     "mov r11, qword ptr [rip + calltap_local@gottpoff]",
     "mov dword ptr fs:[r11], 0",
     "lea rsp, [rbp - 96]",
@@ -323,6 +346,9 @@ global_asm!(
     ".cfi_def_cfa rsp, 8",
     "ret",
     ".cfi_restore_state",
+    "44:",
+    "lock dec qword ptr [r10 - 1]",
+    "jmp 45b",
     "22:", // in the body there is no telling where the return address is
     "xor ecx, ecx",
     "xor edx, edx",
@@ -366,7 +392,47 @@ global_asm!(
     "mov word ptr [rsp + 296], 0xFFFF",
     "fldenv [rsp + 288]",
     "jmp 38b",
-    "29:", // recursion
+    "29:", // recursion, or the callback was left
+    "cmp dword ptr fs:[r11], {in_callback}",
+    "jne 41f",
+    "cmp rsp, qword ptr fs:[r11 + {stack}]",
+    "jb 41f",
+    // A signal handler on a stack of its own, which may lie above, has interrupted the callback.
+    "push rcx",
+    "push rdx",
+    "push rsi",
+    "push rdi",
+    "sub rsp, 24",
+    "xor edi, edi",
+    "mov rsi, rsp",
+    "mov eax, {sigaltstack}",
+    "syscall",
+    "mov ecx, dword ptr [rsp + 8]",
+    "add rsp, 24",
+    "pop rdi",
+    "pop rsi",
+    "test eax, eax",
+    "mov eax, ecx",
+    "pop rdx",
+    "pop rcx",
+    "jnz 41f",
+    "test eax, {on_stack}",
+    "jnz 41f",
+    "calltap_line",
+    "mov rax, qword ptr fs:[0]",
+    "cmp rax, qword ptr [r10 + {owner}]",
+    "mov r11, qword ptr [rip + calltap_local@gottpoff]",
+    "jne 46f",
+    "mov qword ptr [r10], 0",
+    "mov qword ptr [r10 + 8], 0",
+    "jmp 40b",
+    "46:",
+    "mov r10, qword ptr fs:[r11 + {counter}]",
+    "test r10, r10",
+    "jz 40b",
+    "lock dec qword ptr [r10 - 1]",
+    "jmp 40b",
+    "41:",
     "calltap_line",
     "lock inc qword ptr [r10 + {recursions}]",
     "jmp 30b",
@@ -387,8 +453,13 @@ global_asm!(
     readers = sym grace::READERS,
     phase = sym grace::PHASE,
     recursions = const offset_of!(grace::Line, recursions),
+    owner = const offset_of!(grace::Line, owner),
+    shared = sym grace::SHARED,
     in_callback = const IN_CALLBACK,
     counter = const offset_of!(Local, counter),
+    stack = const offset_of!(Local, stack),
+    sigaltstack = const libc::SYS_sigaltstack,
+    on_stack = const libc::SS_ONSTACK,
     kind = const offset_of!(Cell, kind),
     after_prologue = const Kind::AfterPrologue as u64,
     regs_kind = const offset_of!(Regs, kind),
@@ -413,7 +484,7 @@ global_asm!(
 const _: () = {
     assert!(size_of::<Regs>() == 88 && offset_of!(Regs, arguments) == 40);
     assert!(size_of::<Callee>() == 16 && offset_of!(Callee, data) == 8);
-    assert!(size_of::<Local>() == 16 && offset_of!(Cell, combination) == 0);
+    assert!(size_of::<Local>() == 24 && offset_of!(Cell, combination) == 0);
     assert!(grace::LINES.is_power_of_two() && size_of::<grace::Line>() == 64);
 };
 
@@ -447,12 +518,41 @@ fn local() -> *mut Local {
     local
 }
 
+/// If this thread has left a callback for good, it is in none any more: as the trampoline finds out at the next call.
+fn leave_callback() {
+    let mut stack = libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: 0, ss_size: 0 };
+    let here = (&raw const stack) as u64;
+    // SAFETY: variables of this thread, as below; sigaltstack writes to `stack`. In a callback the counter is one of the static ones.
+    unsafe {
+        let local = local();
+        let state = &raw mut (*local).state;
+        if state.read_volatile() != IN_CALLBACK
+            || here < (*local).stack
+            || libc::sigaltstack(std::ptr::null(), &mut stack) != 0
+            || stack.ss_flags & libc::SS_ONSTACK != 0
+        {
+            return;
+        }
+        match (*local).counter {
+            null if null.is_null() => {}
+            shared if shared.addr() & 1 == 1 => drop((*shared.byte_sub(1)).fetch_sub(1, SeqCst)),
+            own => {
+                // The two columns are the first words of a line, which is aligned to its size.
+                let line = own.map_addr(|at| at & !63).cast::<grace::Line>();
+                (*line).readers.iter().for_each(|column| column.store(0, SeqCst));
+            }
+        }
+        state.write_volatile(0);
+    }
+}
+
 /// While this exists, calls of its thread are not reported.
 pub struct InLibrary(());
 
 impl InLibrary {
     /// None inside a callback, or inside the library already.
     pub fn enter() -> Option<InLibrary> {
+        leave_callback();
         // SAFETY: a variable of this thread; nobody keeps a reference. A signal handler may use it in between, and puts it back.
         unsafe {
             let state = &raw mut (*local()).state;
@@ -481,7 +581,7 @@ pub fn enter_again() {
     unsafe {
         let local = local();
         if (*local).state == IN_CALLBACK
-            && let Some(counter) = (*local).counter.as_ref()
+            && let Some(counter) = (*local).counter.map_addr(|at| at & !1).as_ref()
         {
             counter.store(1, SeqCst);
         }

@@ -28,6 +28,7 @@ mod views;
 
 use anyhow::{Context, Result};
 use arguments::Arguments;
+use calltap_analysis::units::one_line;
 use output::Output;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -42,7 +43,7 @@ fn main() -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) if error.is::<mount::Said>() => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("calltap: {}", line(&error));
+            eprintln!("calltap: {}", one_line(&line(&error)));
             ExitCode::FAILURE
         }
     }

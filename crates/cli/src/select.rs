@@ -5,7 +5,7 @@ use anyhow::{Error, Result, bail};
 use calltap_analysis::{Glob, GlobSet, demangle, nearest_names};
 use calltap_session::{
     Candidates, Choice, Error as SessionError, Named, Selector, TracerWords, Words, inlined_functions,
-    missing_names,
+    most_missing_names,
 };
 use calltap_sites::{Function, Inlined, SiteKind};
 use calltap_trace::{TracerInfo, TracerKind};
@@ -329,10 +329,9 @@ fn hint(glob: &Glob, candidates: &Candidates) -> String {
     // (A library without names is no reason where something looks alike.)
     let asked = if near.is_empty() { candidates.modules.len() } else { 1 };
     let near = if near.is_empty() { String::new() } else { format!("; nearest: {}", near.join(", ")) };
-    let files = candidates.modules.iter().zip(&candidates.files);
-    let missing = files
-        .take(asked)
-        .find_map(|((name, binary), (_, path))| Some(format!(" ({name}: {})", missing_names(binary, path)?)));
+    let files = candidates.modules.iter().zip(&candidates.files).take(asked);
+    let files = files.map(|((name, binary), (_, path))| (name.as_str(), &**binary, path.as_path()));
+    let missing = most_missing_names(files).map(|(name, place)| format!(" ({name}: {place})"));
     near + &missing.unwrap_or_default()
 }
 

@@ -4,6 +4,7 @@ use crate::arguments::Arguments;
 use crate::output::Output;
 use anyhow::{Context, Result, bail};
 use calltap_analysis::demangle;
+use calltap_analysis::units::one_line;
 use calltap_session::missing_names;
 use calltap_sites::{Binary, Function, Inlined, Returns, SiteForm};
 use serde::Serialize;
@@ -45,14 +46,17 @@ struct InlinedRow {
 /// Lists the functions of the binary given as operand.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let path = arguments.path("operand").unwrap_or_default();
-    let shown = path.display();
+    let shown = one_line(&path.to_string_lossy()).into_owned();
     if arguments.is_set("inlined") {
         return inlined(arguments, &path);
     }
-    let data = fs::read(&path).with_context(|| shown.to_string())?;
+    let data = calltap_sites::open(&path)
+        .and_then(|file| calltap_sites::load(&file))
+        .with_context(|| shown.to_string())?;
     // (A process has mapped what a link leads to, and is traced by that name.)
     let file = fs::canonicalize(&path)?;
-    let module = file.file_name().unwrap_or(file.as_os_str()).to_string_lossy().into_owned();
+    let module = file.file_name().unwrap_or(file.as_os_str()).to_string_lossy();
+    let module = one_line(&module).into_owned();
     let mut binary = calltap_sites::read(&data, &module).with_context(|| shown.to_string())?;
     calltap_sites::find_prologues(&data, &mut binary, arguments.is_set("allow-int3"))
         .with_context(|| shown.to_string())?;
@@ -164,7 +168,12 @@ fn text(out: &mut dyn Write, binary: &Binary, path: &Path, linker_names: bool) -
     let traceable = functions.iter().filter(|function| function.form.is_some()).count();
     // (They are listed, as they have addresses of their own, but nobody could call them.)
     let parts = functions.iter().filter(|function| function.is_part()).count();
-    write!(out, "# {}: {} functions, {traceable} traceable", path.display(), functions.len() - parts)?;
+    write!(
+        out,
+        "# {}: {} functions, {traceable} traceable",
+        one_line(&path.to_string_lossy()),
+        functions.len() - parts
+    )?;
     match functions.iter().filter(|function| exits(function).is_some()).count() {
         0 => {}
         rewritten => write!(out, ", {rewritten} of them with their exits rewritten")?,

@@ -69,3 +69,12 @@ fn what_is_recorded_already_is_refused() {
     let rows = recording.rows();
     assert!(rows.iter().any(|row| row["function"] == "twice" && row["calls"] == 1), "{rows:?}");
 }
+
+#[test]
+fn callbacks_go_on_in_a_thread_that_has_left_one_by_siglongjmp() {
+    let program = compile_with_library(GCC, "left_callback.c");
+    let expected = "registered 0, of the last 1000 calls 1000, taken off 0\nbehind that 0\n";
+    for arguments in [&[][..], &["own stack"]] {
+        check_program(&program, arguments, expected);
+    }
+}

@@ -1,6 +1,7 @@
 //! Recording static programs, and those linked with musl, from their start: as every other.
 
 use calltap_e2e::*;
+use std::os::unix::process::ExitStatusExt;
 
 /// Every build of a source, with flags in turn.
 fn every(source: &str, how: &[&str]) {
@@ -75,4 +76,19 @@ fn a_recorder_that_is_killed_at_the_start_leaves_a_program_that_runs() {
             run.stderr
         );
     }
+}
+
+#[test]
+fn a_program_that_ends_before_its_first_thread_is_set_up_ends_as_it_does_alone() {
+    let ended = |flags: &[&str]| {
+        let program = compile(&PLACED[0], &["dies_early.c"], flags);
+        let alone = run(std::process::Command::new(&program.path), b"").status;
+        let output = program.directory().join("t").display().to_string();
+        let recorded = calltap_run(&["record", "-o", &output, "--", &program.path.display().to_string()]);
+        assert_eq!(recorded.status, alone, "{}", recorded.stderr);
+        assert!(recorded.stderr.contains("ended before its first thread was set up"), "{}", recorded.stderr);
+        (alone.code(), alone.signal())
+    };
+    assert_eq!(ended(&[]), (None, Some(libc::SIGSEGV)));
+    assert_eq!(ended(&["-DEXITS"]), (Some(7), None));
 }

@@ -4,11 +4,13 @@
 mod demangle;
 mod glob;
 mod polls;
+mod printable;
 mod set;
 
 pub use demangle::demangle;
 pub use glob::Glob;
 pub use polls::{Polled, dropped, first_parameter, is_type, poll, without_parameters};
+pub use printable::{printable, printable_bytes};
 pub use set::GlobSet;
 
 /// Does a pattern name a function that has these linker symbols, by one of them or as users read it?

@@ -12,6 +12,7 @@ use crate::profile::Sums;
 use crate::reader::{Extent, Reader};
 use crate::shm::{self, Shared};
 use calltap_abi::{Clock, ThreadEntry, ThreadState};
+use calltap_names::printable_bytes;
 use calltap_trace::{ClockPair, Error, Process, Record, Thread, ThreadId};
 use std::collections::HashMap;
 use std::fs;
@@ -281,8 +282,7 @@ impl<'a> Collector<'a> {
     }
 
     fn find_threads(&mut self) {
-        let control = self.shared.control();
-        for index in self.processes.len() as u32..control.process_bump.load(Acquire) {
+        for index in self.processes.len() as u32..self.shared.processes().end {
             let Some(process) = self.shared.process(index) else { break };
             let pid = process.pid.load(Acquire);
             if pid == 0 {
@@ -294,14 +294,14 @@ impl<'a> Collector<'a> {
             let parent = forked.or_else(|| self.parent_of(pid));
             self.processes.push(pid);
             self.replaced.push(false);
-            for (former, replaced) in (0..).zip(&mut self.replaced) {
-                *replaced |= self.processes[former as usize] == pid && self.shared.was_replaced(former);
+            for (former, replaced) in (0..index).zip(&mut self.replaced) {
+                *replaced |= self.shared.is_same_process(former, index);
             }
             self.totals.processes += 1;
             let comm = self.name_of(index, pid);
             self.output.record(&Record::Process(Process { id: index, pid, parent, comm }));
         }
-        for index in 0..control.thread_bump.load(Acquire) {
+        for index in self.shared.threads() {
             if self.readers.get(index as usize).is_some_and(Option::is_some) {
                 continue;
             }
@@ -323,8 +323,7 @@ impl<'a> Collector<'a> {
         let own = |entry: &&ThreadEntry| {
             entry.state.load(Acquire) == ThreadState::Live as u32 && entry.process.load(Relaxed) == process
         };
-        let all = 0..self.shared.control().thread_bump.load(Acquire);
-        let at_start = || all.filter_map(|index| self.shared.thread(index)).find(own).map(name_at_start);
+        let at_start = || self.shared.thread_entries().find(own).map(name_at_start);
         let told = || self.followed.get(&pid).map(|own| own.comm.clone());
         Some(comm(pid, pid))
             .filter(|comm| !comm.is_empty())
@@ -403,9 +402,10 @@ impl<'a> Collector<'a> {
 
     fn end(&mut self, mut reader: Reader) {
         reader.end(self.shared, &mut self.output);
-        self.totals.events += reader.totals.entries + reader.totals.exits;
-        self.totals.lost_entries += reader.totals.lost_entries;
-        self.totals.lost_exits += reader.totals.lost_exits;
+        let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
+        add(&mut self.totals.events, reader.totals.entries + reader.totals.exits);
+        add(&mut self.totals.lost_entries, reader.totals.lost_entries);
+        add(&mut self.totals.lost_exits, reader.totals.lost_exits);
         self.output.record(&Record::Loss(reader.totals));
         self.output.end(reader.totals.thread);
         let Some(entry) = self.shared.thread(reader.entry) else { return };
@@ -425,7 +425,7 @@ impl<'a> Collector<'a> {
             }
         }
         let losses = self.readers.iter().flatten().map(|reader| reader.totals);
-        for loss in losses.filter(|loss| loss.lost_entries + loss.lost_exits > 0) {
+        for loss in losses.filter(|loss| loss.lost_entries > 0 || loss.lost_exits > 0) {
             self.output.record(&Record::Loss(loss));
         }
         self.output.flush(now);
@@ -453,7 +453,7 @@ impl<'a> Collector<'a> {
     fn add_unregistered(&mut self) {
         let lost = self.shared.control().lost_unregistered.load(Relaxed);
         if lost > 0 {
-            self.totals.lost_entries += lost;
+            self.totals.lost_entries = self.totals.lost_entries.saturating_add(lost);
             let text = format!("{lost} calls or returns were lost in threads that could not be registered");
             self.output.record(&Record::Note { text });
         }
@@ -473,11 +473,11 @@ fn thread_exists(pid: u32, tid: u32) -> bool {
 }
 
 fn comm(pid: u32, tid: u32) -> String {
-    let read = |path: String| fs::read_to_string(path).ok().map(|text| text.trim_end().to_owned());
+    let read = |path: String| fs::read(path).ok().map(|text| printable_bytes(text.trim_ascii_end()));
     read(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default()
 }
 
 fn name_at_start(entry: &ThreadEntry) -> String {
     let bytes: Vec<u8> = entry.name.iter().flat_map(|word| word.load(Relaxed).to_le_bytes()).collect();
-    String::from_utf8_lossy(bytes.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned()
+    printable_bytes(bytes.split(|byte| *byte == 0).next().unwrap_or_default())
 }

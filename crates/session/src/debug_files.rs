@@ -7,11 +7,11 @@ use crate::proc;
 use calltap_sites::types::Types;
 use calltap_sites::{
     Binary, Inlined, add_names, build_id_of, debug_link, file_may_define, inlined, is_unnamed, lacks_names,
-    load,
+    load, load_all, open,
 };
 use object::{Object, ReadCache};
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -87,22 +87,39 @@ fn candidates(
 /// What a file says about itself that is not in memory: itself, if it has debugging information, else its debugging file.
 pub fn inlined_functions(path: &Path, root: &Path) -> Option<Vec<Inlined>> {
     let inside = root.join(path.strip_prefix("/").unwrap_or(path));
-    let data = fs::read(inside).ok()?;
+    let data = load_all(&open(&inside).ok()?).ok()?;
     if let Some(found) = inlined(&data) {
         return Some(found);
     }
     let id = build_id_of(&data)?;
-    let mut found = candidates(Some(&id), &data, path, root).filter_map(|place| fs::read(place).ok());
+    let mut found =
+        candidates(Some(&id), &data, path, root).filter_map(|place| load_all(&open_file(&place).ok()?).ok());
     inlined(&found.find(|data| build_id_of(data).is_some_and(|found| found == id))?)
+}
+
+/// How many functions of a file have no name.
+fn unnamed(binary: &Binary) -> usize {
+    binary.functions.iter().filter(|function| is_unnamed(function)).count()
+}
+
+/// Of several files, the one in which a function that is not found is most likely: the one with most functions without a name; and where these would be.
+pub fn most_missing_names<'a>(
+    files: impl Iterator<Item = (&'a str, &'a Binary, &'a Path)>,
+) -> Option<(&'a str, String)> {
+    // A few functions of the C compiler's own never have a name.
+    let lacks = |(_, binary, _): &(&str, &Binary, &Path)| unnamed(binary) * 10 >= binary.functions.len();
+    let (name, binary, path) = files.filter(lacks).max_by_key(|(_, binary, _)| unnamed(binary))?;
+    Some((name, where_names_are(binary, path)?))
 }
 
 /// Where the names of the functions would be, for people, if most have none.
 pub fn missing_names(binary: &Binary, path: &Path) -> Option<String> {
+    (unnamed(binary) * 2 >= binary.functions.len()).then(|| where_names_are(binary, path))?
+}
+
+fn where_names_are(binary: &Binary, path: &Path) -> Option<String> {
     let id = binary.build_id.as_deref().filter(|_| lacks_names(binary))?;
-    let unnamed = binary.functions.iter().filter(|function| is_unnamed(function)).count();
-    if unnamed * 2 < binary.functions.len() {
-        return None;
-    }
+    let unnamed = unnamed(binary);
     let file = Path::new("/").join(of_build(id)?);
     let package = package(path).map_or(String::new(), |name| format!(" (apt install {name}-dbgsym)"));
     Some(format!(

@@ -25,7 +25,7 @@ use crate::threads::{Held, NotHeld};
 use calltap_abi::plan::Phase;
 use calltap_abi::{ProcessEntry, plan, remote, stub};
 use calltap_patch::{Avma, Change, Demand, Failed, Fate, Site, State, Text, carry_out};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::sync::atomic::Ordering::*;
 use std::thread;
@@ -252,19 +252,16 @@ fn leave_all(target: &Target, directory: &Directory, shared: &Shared) -> Left {
         left.whole = false;
         left.notes.push("a thread still runs code of a calltap that was killed".into());
     }
-    let pid_of = |index: u32| shared.process(index).map(proc::pid_of);
-    let all = 0..shared.control().process_bump.load(Acquire);
-    let registered = |pid: u32| all.clone().rev().find(|index| pid_of(*index) == Some(pid));
-    let mut known = vec![target.pid];
-    for pid in all.clone().filter_map(pid_of) {
-        if !known.contains(&pid) {
-            known.push(pid);
-        }
-    }
+    let ids = proc::Ids::default();
+    let entries = shared.processes().filter_map(|index| Some((ids.pid_of(shared.process(index)?), index)));
+    let entries: Vec<(u32, u32)> = entries.collect();
+    let registered: HashMap<u32, u32> = entries.iter().copied().collect();
+    let (mut known, mut seen) = (vec![target.pid], HashSet::from([target.pid]));
+    known.extend(entries.iter().map(|(pid, _)| *pid).filter(|pid| seen.insert(*pid)));
     // Children that have called nothing since they were forked are in no table. And whatever has an id by now, only who has our memory is ours.
     for pid in proc::who_maps(&directory.identity(), &known) {
         let Some(found) = Target::of_child(pid) else { continue };
-        let index = registered(pid).or((pid == target.pid).then_some(0));
+        let index = registered.get(&pid).copied().or((pid == target.pid).then_some(0));
         let failed = |error| Told { ours: vec![format!("not detached: {error}")], ..Told::default() };
         let told = detach(directory, shared, index, &found, &mut left.stops).unwrap_or_else(failed);
         left.notes.extend(told.others);

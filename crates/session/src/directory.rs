@@ -12,6 +12,7 @@ use crate::proc;
 use crate::target::Target;
 use calltap_abi::{PROCESS_MAX, PROCESSES_AT, ProcessEntry};
 use rustix::fs::{FlockOperation, Mode, OFlags, StatVfsMountFlags, flock, openat, statvfs};
+use rustix::rand::{GetRandomFlags, getrandom};
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -38,8 +39,18 @@ const TRIES: usize = 100;
 /// How long somebody else's work on a session is waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-fn name_of(target: &Target) -> String {
-    format!("{OF}{}.{}.{}", target.pid, target.start_time, pid_namespace())
+/// What the name of a process's directory begins with. What follows cannot be foretold, so that no other user can take the name first.
+fn prefix_of(target: &Target) -> String {
+    format!("{OF}{}.{}.{}.", target.pid, target.start_time, pid_namespace())
+}
+
+/// What is behind that.
+fn unforeseen() -> Result<String, Error> {
+    let mut random = [0; 8];
+    let source = "the system's random numbers";
+    getrandom(&mut random, GetRandomFlags::empty())
+        .map_err(|errno| Error::System { what: source, source: errno.into() })?;
+    Ok(format!("{:016x}", u64::from_le_bytes(random)))
 }
 
 /// In which process ids are what they are to us.
@@ -62,6 +73,13 @@ impl Base {
     /// In our own root.
     fn own(path: PathBuf) -> Base {
         Base { via: path.clone(), inside: path, _open: None }
+    }
+
+    /// The same once more.
+    fn again(&self) -> io::Result<Base> {
+        let open = self._open.as_ref().map(File::try_clone).transpose()?;
+        let via = open.as_ref().map(|open| PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd())));
+        Ok(Base { via: via.unwrap_or_else(|| self.via.clone()), inside: self.inside.clone(), _open: open })
     }
 
     /// Those in a process's root. Nobody there is trusted: each directory is opened in the one before, and a link is none. (It would lead into ours.)
@@ -152,14 +170,11 @@ impl Directory {
     }
 
     fn create_in(base: Base, control_size: u64, code_size: u64) -> Result<Directory, Error> {
-        let own = rustix::process::getpid();
-        let name = (0..1000u32)
-            .map(|n| format!("{PREFIX}{own}-{n}"))
-            .find(|name| DirBuilder::new().mode(0o700).create(base.via.join(name)).is_ok())
-            .ok_or_else(|| Error::Directory {
-                path: base.inside.clone(),
-                source: io::Error::from(io::ErrorKind::PermissionDenied),
-            })?;
+        let name = format!("{PREFIX}{}-{}", rustix::process::getpid(), unforeseen()?);
+        DirBuilder::new()
+            .mode(0o700)
+            .create(base.via.join(&name))
+            .map_err(|source| Error::Directory { path: base.inside.join(&name), source })?;
         Directory::fill(base, &name, agent::FILE, control_size, code_size)
     }
 
@@ -171,15 +186,18 @@ impl Directory {
     fn create_once_for(target: &Target, control_size: u64, code_size: u64) -> Result<Directory, Error> {
         let base = usable(Base::of(target), "the process's /dev/shm, /tmp, /var/tmp")?;
         remove_stale(&base.via, CREATION);
-        let name = name_of(target);
-        DirBuilder::new().mode(0o700).create(base.via.join(&name)).map_err(|source| {
-            let is_there = source.kind() == io::ErrorKind::AlreadyExists;
-            match Directory::place_for(target).filter(|_| is_there) {
-                Some(place) => busy(target, &place),
-                None => Error::Directory { path: base.inside.join(&name), source },
-            }
-        })?;
+        let name = prefix_of(target) + &unforeseen()?;
+        DirBuilder::new()
+            .mode(0o700)
+            .create(base.via.join(&name))
+            .map_err(|source| Error::Directory { path: base.inside.join(&name), source })?;
         let directory = Directory::fill(base, &name, ATTACHED, control_size, code_size)?;
+        // Of two that attach at the same moment each sees the other, or one of them does: it is made before it is looked for.
+        if let Some(other) =
+            Directory::places_for(target).find(|place| place.inside != directory.place.inside)
+        {
+            return Err(busy(target, &other));
+        }
         let (uid, gid) = target.owner().map_err(|source| directory.place.error("", source))?;
         if uid != rustix::process::geteuid().as_raw() {
             // The directory last: from then on its owner can put anything there.
@@ -198,13 +216,24 @@ impl Directory {
 
     /// The one of a process, if it has one.
     fn place_for(target: &Target) -> Option<Place> {
-        let name = name_of(target);
-        // Its name can be guessed: what somebody else has put there is not trusted.
+        Directory::places_for(target).next()
+    }
+
+    /// All that may be. What another user has put there is not trusted.
+    fn places_for(target: &Target) -> impl Iterator<Item = Place> {
+        let prefix = prefix_of(target);
         let trusted = [target.owner().map_or(0, |(uid, _)| uid), rustix::process::geteuid().as_raw()];
         let is_trusted =
-            |place: &Place| place.directory.metadata().is_ok_and(|meta| trusted.contains(&meta.uid()));
-        let mut all = Base::of(target).filter_map(|base| Place::open(base, &name).ok());
-        all.find(is_trusted)
+            move |place: &Place| place.directory.metadata().is_ok_and(|meta| trusted.contains(&meta.uid()));
+        let named = move |base: Base| {
+            let names =
+                fs::read_dir(&base.via).into_iter().flatten().flatten().map(|entry| entry.file_name());
+            let own =
+                names.filter_map(|name| name.into_string().ok().filter(|name| name.starts_with(&prefix)));
+            let own: Vec<String> = own.collect();
+            own.into_iter().filter_map(move |name| Place::open(base.again().ok()?, &name).ok())
+        };
+        Base::of(target).flat_map(named).filter(is_trusted)
     }
 
     /// The one of a program that was started with the agent inside: its mappings say where it is.
@@ -234,7 +263,7 @@ impl Directory {
 
     /// Notes which process was started with the agent inside: as long as that lives, the files stay, whatever becomes of this calltap.
     pub fn belongs_to(&self, target: &Target) -> io::Result<()> {
-        self.place.write(PROCESS, name_of(target).as_bytes())
+        self.place.write(PROCESS, prefix_of(target).as_bytes())
     }
 
     /// Comes to ask whoever is at the one of a process. None if nobody is; whoever asks already is waited for.
@@ -530,7 +559,8 @@ fn has_living(inside: &Path, name: &str) -> bool {
 fn open_file(directory: &Path, name: &str) -> io::Result<File> {
     let mut options = OpenOptions::new();
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    options.read(true).write(true).custom_flags(flags).open(directory.join(name))
+    let file = options.read(true).write(true).custom_flags(flags).open(directory.join(name))?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::from(io::ErrorKind::InvalidData)) }
 }
 
 /// Where somebody stands who asks the controller of a session.

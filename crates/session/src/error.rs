@@ -69,6 +69,11 @@ pub enum Error {
     /// The trace could not be written.
     #[error(transparent)]
     Trace(#[from] calltap_trace::Error),
+    /// The session's files belong to the traced process's user.
+    #[error(
+        "the session's shared memory was truncated by another process: nothing more is traced; attach again to go on"
+    )]
+    Truncated,
     /// Anything else the system refused.
     #[error("{what}: {source}")]
     System {

@@ -230,5 +230,5 @@ impl Follow<'_> {
 fn program(pid: u32) -> String {
     let path = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
     let name = path.file_name().unwrap_or_else(|| Path::new("?").as_os_str());
-    name.to_string_lossy().replace(char::is_control, "?")
+    calltap_names::printable(&name.to_string_lossy()).into_owned()
 }

@@ -181,7 +181,7 @@ fn own(cost: f64, spent: Duration) -> f64 {
 
 /// Events that all threads have lost so far.
 pub fn lost(control: &Control, threads: impl Iterator<Item = u64>) -> u64 {
-    threads.sum::<u64>() + control.lost_unregistered.load(Relaxed)
+    threads.fold(control.lost_unregistered.load(Relaxed), u64::saturating_add)
 }
 
 #[cfg(test)]

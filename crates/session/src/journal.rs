@@ -66,6 +66,8 @@ pub const UNLISTED: u32 = 1 << 31;
 pub const NO_FILE: u64 = u64::MAX;
 
 const SIZE: usize = 72;
+/// A journal is no larger: some million changes.
+const LARGEST: u64 = 256 << 20;
 const BYTES: usize = 24;
 const HOPS: u8 = 0xFF;
 const DRAINED: u8 = 0xFE;
@@ -110,7 +112,7 @@ pub fn standing<'e>(
         Entry::Hops { process, address, offset, length } => {
             let ours = is_ours(process, line);
             if ours {
-                hops.push((address..address + length, shows(address, offset)));
+                hops.push((address..address.saturating_add(length), shows(address, offset)));
             }
             ours
         }
@@ -151,7 +153,11 @@ impl Journal {
 
     /// All entries that make sense.
     pub fn read(&self) -> io::Result<Vec<Entry>> {
-        let mut bytes = vec![0; self.0.metadata()?.len() as usize];
+        let length = self.0.metadata()?.len();
+        if length > LARGEST {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the session's journal is too large"));
+        }
+        let mut bytes = vec![0; length as usize];
         self.0.read_exact_at(&mut bytes, 0)?;
         Ok(bytes.chunks_exact(SIZE).filter_map(decode).collect())
     }

@@ -1,7 +1,7 @@
 //! One traced program: start it with the agent inside or attach to it, switch the wanted sites on, collect its rings into a trace, or for whoever watches.
 //!
 //! Data flows one way: [`modules`] (what is loaded) -> [`planner`] (what to patch) -> the agent -> [`raw`] (the words it wrote) ->
-//! [`pairing`] (whose return is this) -> the trace file or another [`Consumer`]. [`record`] and [`watch`] put them to work; everything but [`shm`], [`clock`] and [`launch`] is safe code.
+//! [`pairing`] (whose return is this) -> the trace file or another [`Consumer`]. [`record`] and [`watch`] put them to work; everything but [`shm`], [`fault`], [`clock`] and [`launch`] is safe code.
 #![deny(unsafe_code)]
 
 mod agent;
@@ -17,6 +17,7 @@ mod detach;
 mod directory;
 mod enter;
 mod error;
+mod fault;
 mod first;
 mod flight;
 mod follow;
@@ -72,7 +73,7 @@ pub use calltap_sites::Discovery;
 pub use choice::{Choice, Named, Parse, Selector, TracerWords, Words};
 pub use clock::{monotonic_ns, others_ns};
 pub use collector::Due;
-pub use debug_files::{inlined_functions, missing_names, name_functions};
+pub use debug_files::{inlined_functions, missing_names, most_missing_names, name_functions};
 pub use detach::Left;
 pub use error::Error;
 pub use flight::{Flight, Trigger};

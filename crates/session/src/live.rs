@@ -200,18 +200,17 @@ impl Status {
         settings: &Settings,
         planner: &Planner<'_>,
     ) -> Status {
-        let control = shared.control();
         let (sites_on, sites_known) = planner.count();
         Status {
             pid: target.pid,
             name: target.name.clone(),
             recording: settings.stage == Stage::Recording,
-            processes: control.process_bump.load(Relaxed),
-            threads: control.thread_bump.load(Relaxed),
+            processes: shared.processes().end,
+            threads: shared.threads().end,
             sites_on,
             sites_known,
             on: settings.on,
-            ring_bytes: u64::from(control.chunk_bump.load(Relaxed)) * calltap_abi::CHUNK_SIZE as u64,
+            ring_bytes: u64::from(shared.chunks_used()) * calltap_abi::CHUNK_SIZE as u64,
             code_bytes: planner.stubs.bytes(),
             age_ns: clock::monotonic_ns().saturating_sub(settings.session.start_monotonic_ns),
             patch_mode: settings.patch_mode,
@@ -460,11 +459,21 @@ pub fn leave(pid: u32) -> Result<Left, Error> {
 
 fn copy(file: &File, bytes: u64) -> std::io::Result<File> {
     use rustix::fs::{MemfdFlags, memfd_create};
-    use std::io::{Read, Seek, SeekFrom};
+    use rustix::fs::{SeekFrom, seek};
+    use std::io::{Read, Seek};
     let mut copy = File::from(memfd_create("calltap", MemfdFlags::CLOEXEC)?);
     let mut from = file.try_clone()?;
-    from.seek(SeekFrom::Start(0))?;
-    std::io::copy(&mut from.take(bytes), &mut copy)?;
+    // What is not allocated is not copied: its owner may have made the file of any size.
+    let mut at = 0;
+    while at < bytes
+        && let Ok(start) = seek(&from, SeekFrom::Data(at))
+    {
+        at = seek(&from, SeekFrom::Hole(start))?.min(bytes);
+        for file in [&mut from, &mut copy] {
+            file.seek(std::io::SeekFrom::Start(start))?;
+        }
+        std::io::copy(&mut (&from).take(at.saturating_sub(start)), &mut copy)?;
+    }
     copy.set_len(file.metadata()?.len())?;
     Ok(copy)
 }

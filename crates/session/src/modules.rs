@@ -3,6 +3,7 @@
 use crate::journal::NO_FILE;
 use crate::maps::{Region, open_file};
 use crate::proc;
+use calltap_names::printable;
 use calltap_patch::Bias;
 use calltap_sites::{Binary, Function};
 use std::fs::{self, File};
@@ -112,7 +113,7 @@ impl Mapped {
 
     /// File name without directories.
     pub fn name(&self) -> String {
-        self.path.file_name().unwrap_or(self.path.as_os_str()).to_string_lossy().into_owned()
+        printable(&self.path.file_name().unwrap_or(self.path.as_os_str()).to_string_lossy()).into_owned()
     }
 
     /// Opens the file: itself where that is permitted, also if it was deleted or replaced since; else by its name in the process's root directory (it

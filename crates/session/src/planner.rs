@@ -60,8 +60,7 @@ pub(crate) fn image_in<'s>(shared: &'s Shared, code: u64, regions: &[Region]) ->
         let stubs = image.stubs.load(Acquire);
         regions.iter().any(|region| region.shows(stubs, code, 0))
     };
-    let all = 0..shared.control().process_bump.load(Acquire);
-    all.filter_map(|index| Some(&shared.process(index)?.image)).find(is_its)
+    shared.processes().filter_map(|index| Some(&shared.process(index)?.image)).find(is_its)
 }
 
 /// What is told where breakpoints were asked for and cannot be.
@@ -378,7 +377,9 @@ impl<'a> Planner<'a> {
             let Some(entry) = self.shared.process(index) else { continue };
             let pid = proc::pid_of(entry);
             let mut records = Vec::new();
-            let target = Target::of_child(pid);
+            // The id comes from the program's memory: only a process that has mapped the session is changed.
+            let is_ours = |_: &Target| proc::has_mapped(pid, &self.directory.identity());
+            let target = Target::of_child(pid).filter(is_ours);
             if let Some(target) = &target
                 && let Err(why) = self.arm(index, target, &mut Stops::default())
             {

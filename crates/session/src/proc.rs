@@ -5,7 +5,8 @@ use crate::agent;
 use crate::directory::Identity;
 use crate::maps::{self, Region};
 use calltap_abi::ProcessEntry;
-use std::collections::HashSet;
+use std::cell::OnceCell;
+use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
@@ -160,19 +161,39 @@ pub fn exists(pid: u32) -> bool {
 
 /// The id by which we know a process of a session.
 pub fn pid_of(entry: &ProcessEntry) -> u32 {
-    host_pid(entry.pid.load(Acquire), entry.pid_namespace.load(Relaxed))
+    Ids::default().pid_of(entry)
 }
 
-/// The id by which we know a process that calls itself `pid` in the pid namespace with inode `namespace`.
-fn host_pid(pid: u32, namespace: u64) -> u32 {
-    let space = |pid: &str| fs::metadata(format!("/proc/{pid}/ns/pid")).map_or(0, |meta| meta.ino());
-    if namespace == 0 || namespace == space("self") {
-        return pid;
+/// The recorder's ids of processes in other pid namespaces. `/proc` is searched once, when the first of them is looked up.
+#[derive(Default)]
+pub struct Ids {
+    /// By namespace and the id there.
+    others: OnceCell<HashMap<(u64, u32), u32>>,
+}
+
+impl Ids {
+    /// The recorder's id of a process of a session.
+    pub fn pid_of(&self, entry: &ProcessEntry) -> u32 {
+        let (pid, namespace) = (entry.pid.load(Acquire), entry.pid_namespace.load(Relaxed));
+        if namespace == 0 || namespace == space_of("self") {
+            return pid;
+        }
+        *self.others.get_or_init(elsewhere).get(&(namespace, pid)).unwrap_or(&pid)
     }
+}
+
+/// Inode of a process's pid namespace.
+fn space_of(pid: &str) -> u64 {
+    fs::metadata(format!("/proc/{pid}/ns/pid")).map_or(0, |meta| meta.ino())
+}
+
+/// The processes of other pid namespaces, by namespace and the id there.
+fn elsewhere() -> HashMap<(u64, u32), u32> {
+    let own = space_of("self");
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let inside = |host: &u32| inner_id(*host, *host);
     all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
-        .filter(|host| space(&host.to_string()) == namespace)
-        .find(|host| inside(host) == Some(pid))
-        .unwrap_or(pid)
+        .map(|host| (space_of(&host.to_string()), host))
+        .filter(|(space, _)| *space != own)
+        .filter_map(|(space, host)| Some(((space, inner_id(host, host)?), host)))
+        .collect()
 }

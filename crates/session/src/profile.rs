@@ -68,9 +68,7 @@ impl Sums {
     /// Everything that is known now: of threads that have ended, and of those that live.
     pub fn with_living(&self, shared: &Shared) -> Sums {
         let mut sums = self.clone();
-        let threads =
-            (0..shared.control().thread_bump.load(Acquire)).filter_map(|index| shared.thread(index));
-        threads.for_each(|thread| sums.add(shared, thread));
+        shared.thread_entries().for_each(|thread| sums.add(shared, thread));
         sums
     }
 
@@ -99,22 +97,21 @@ impl Sums {
 
 /// Has all threads begin at nothing. (What is added meanwhile may be lost.)
 pub fn reset(shared: &Shared) {
-    let threads = (0..shared.control().thread_bump.load(Acquire)).filter_map(|index| shared.thread(index));
-    for chunk in threads.flat_map(|thread| chunks(shared, thread)) {
+    for chunk in shared.thread_entries().flat_map(|thread| chunks(shared, thread)) {
         for word in shared.chunk(chunk).into_iter().flat_map(|words| &words[CHUNK_DATA / 8..]) {
             word.store(0, Relaxed);
         }
     }
 }
 
-/// The chunks of a thread's records. (The program can write to the links: they may lead in a circle.)
+/// The chunks of a thread's records: no more than it can have, as the program can write to the links.
 fn chunks(shared: &Shared, thread: &ThreadEntry) -> Vec<u32> {
     let link = |word: u32| word.checked_sub(1);
     let mut next = link(thread.first_profile.load(Acquire));
     let mut chunks = Vec::new();
     while let Some(header) = next.and_then(|chunk| shared.chunk_header(chunk)) {
         chunks.extend(next);
-        if chunks.len() > shared.chunk_count() as usize {
+        if chunks.len() > CHUNKS {
             return Vec::new();
         }
         next = link(header.next.load(Acquire));

@@ -5,6 +5,7 @@ use crate::cache::{self, Decode, Search};
 use crate::choice::MayChoose;
 use crate::debug_files::{may_choose_in, name_functions};
 use crate::modules::Identity;
+use calltap_names::printable;
 use calltap_sites::{Binary, Discovery};
 use std::ffi::OsString;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -65,7 +66,7 @@ impl Program {
                 126,
             ));
         }
-        let short = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+        let short = printable(&path.file_name().unwrap_or(path.as_os_str()).to_string_lossy()).into_owned();
         let interpreter =
             calltap_sites::interpreter_of(&data).map_err(|error| refuse(&error.to_string(), 126))?;
         let is_static = interpreter.is_none();

@@ -229,7 +229,7 @@ impl Reader {
         let Some(entry) = shared.thread(self.entry) else { return };
         let (entries, exits) = self.lost(entry);
         let (more_entries, more_exits) = (entries - self.totals.lost_entries, exits - self.totals.lost_exits);
-        if more_entries + more_exits == 0 {
+        if (more_entries, more_exits) == (0, 0) {
             return;
         }
         (self.totals.lost_entries, self.totals.lost_exits) = (entries, exits);
@@ -239,7 +239,7 @@ impl Reader {
     }
 
     fn lost(&self, entry: &ThreadEntry) -> (u64, u64) {
-        let entries = entry.lost_entries.load(Relaxed) + self.torn;
+        let entries = entry.lost_entries.load(Relaxed).saturating_add(self.torn);
         (entries.max(self.totals.lost_entries), entry.lost_exits.load(Relaxed).max(self.totals.lost_exits))
     }
 }

@@ -218,7 +218,16 @@ impl<'a> Prepared<'a> {
         let Prepared { options, command, program, directory, shared, clock, session } = self;
         let (clock_note, futures) = (session.clock_note.clone(), options.choice.words.futures);
         let signals = Signals::take(flight::takes_signal(options.flight.as_ref()))?;
-        let (mut child, mut held) = start_program(&program, command, &directory, &shared)?;
+        let (mut child, mut held) = match start_program(&program, command, &directory, &shared)? {
+            Started::Runs(child, held) => (child, held),
+            Started::Ended(status) => {
+                let notes = vec![format!(
+                    "{} ended before its first thread was set up: nothing was traced",
+                    program.name
+                )];
+                return Ok(Ran { status, totals: Totals::default(), sites: 0, notes, failed: None });
+            }
+        };
         let (has_ended, let_go) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         signals.forward(&child, Arc::clone(&has_ended), Arc::clone(&let_go));
         let child_id = child.id();
@@ -279,6 +288,11 @@ impl<'a> Prepared<'a> {
                     drop(begun);
                     let planned =
                         begun_well.and_then(|()| visit.attend(planner, sender, sums, meanwhile, &ended));
+                    // A program that has lost its trace runs on.
+                    let planned = match planned {
+                        Err(Error::Truncated) => Ok(()),
+                        planned => planned,
+                    };
                     if planned.is_err() {
                         // The program has not run an instruction of its own.
                         pid.map(|pid| kill_process(pid, Signal::KILL));
@@ -291,7 +305,7 @@ impl<'a> Prepared<'a> {
             }
             // The other end is gone when the functions are on, or the program has been killed.
             while let Ok((operation, done)) = beginning.recv() {
-                let remote = |thread| first::remote(child_id, thread, operation);
+                let remote = |thread: &mut Box<Held>| first::remote(child_id, thread, operation);
                 let _ = done.send(held.as_mut().map_or(Ok(()), remote));
             }
             drop(held);
@@ -313,8 +327,17 @@ impl<'a> Prepared<'a> {
         let mut notes: Vec<String> = clock_note.into_iter().collect();
         notes.extend(setup::trouble(shared, &program.name, totals));
         notes.extend(warnings);
+        notes.extend(shared.check().err().map(|error| error.to_string()));
         Ok(Ran { status, totals, sites, notes, failed })
     }
+}
+
+/// What came of a start.
+enum Started {
+    /// The program runs, or is held.
+    Runs(Child, Option<Box<Held>>),
+    /// It ended by itself before it could be held.
+    Ended(ExitStatus),
 }
 
 /// Starts the program; a static one is held until its functions are switched on.
@@ -323,14 +346,18 @@ fn start_program(
     command: &[OsString],
     directory: &Directory,
     shared: &Shared,
-) -> Result<(Child, Option<Held>), Error> {
+) -> Result<Started, Error> {
     if !program.is_alone {
-        return Ok((launch::spawn(command, &preload::list(&program.data, &directory.agent()))?, None));
+        let libraries = preload::list(&program.data, &directory.agent());
+        return Ok(Started::Runs(launch::spawn(command, &libraries)?, None));
     }
     let mut child = launch::spawn_held(command)?;
     match first::hold(child.id(), directory, shared, program.is_static) {
-        Ok(held) => Ok((child, Some(held))),
+        Ok(held) => Ok(Started::Runs(child, Some(Box::new(held)))),
         Err(error) => {
+            if let Ok(Some(status)) = child.try_wait() {
+                return Ok(Started::Ended(status));
+            }
             // It has not run an instruction of its own.
             let _ = child.kill();
             let _ = child.wait();

@@ -182,10 +182,12 @@ pub fn answer_all(
     while !ended.load(Acquire) {
         meanwhile(planner);
         let bell = control.doorbell.load(Acquire);
-        for index in 0..control.process_bump.load(Acquire) {
+        shared.check()?;
+        for index in shared.processes() {
             let Some(process) = shared.process(index) else { break };
-            if process.pid.load(Acquire) == 0 {
-                break; // being filled in
+            // An answer may take seconds, and there may be thousands of entries.
+            if ended.load(Acquire) || process.pid.load(Acquire) == 0 {
+                break; // told to end, or being filled in
             }
             if index >= known {
                 known = index + 1;

@@ -4,6 +4,8 @@
 //! checked against the mapping, and the mapping lives as long as the value.
 #![allow(unsafe_code)]
 
+use crate::Error;
+use crate::fault::{self, Watched};
 use calltap_abi::first::{self, First};
 use calltap_abi::plan::{Map, PlanHeader};
 use calltap_abi::traps::{self, Traps};
@@ -19,6 +21,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::thread::futex;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use std::time::Duration;
@@ -32,6 +35,8 @@ pub fn control_size(chunks: u32) -> u64 {
 const STEP: u32 = 64;
 /// until so many are ahead of use: what a signal handler can fill before the recorder comes round again, as it must not wait.
 const AHEAD: u32 = 512;
+/// A control file that was found is taken for no larger than this, whatever its owner has made of it.
+const MOST_CHUNKS: u32 = 1 << 22;
 
 /// The mapped control file.
 #[derive(Debug)]
@@ -40,6 +45,7 @@ pub struct Shared {
     size: usize,
     chunks: u32,
     file: File,
+    watched: &'static Watched,
 }
 
 // SAFETY: the mapping belongs to the value, and is accessed through atomics only.
@@ -50,12 +56,7 @@ unsafe impl Sync for Shared {}
 impl Shared {
     /// Maps a control file of [`control_size`]`(chunks)` bytes.
     pub fn map(file: &File, chunks: u32) -> io::Result<Shared> {
-        let size = control_size(chunks) as usize;
-        // SAFETY: a new mapping at an address of the kernel's choice.
-        let base = unsafe {
-            mmap(ptr::null_mut(), size, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, file, 0)
-        }?;
-        let shared = Shared { base: base.cast(), size, chunks, file: file.try_clone()? };
+        let shared = Shared::over(file, chunks)?;
         // A sparse file on a full file system kills whoever touches it; an allocated one does not.
         shared.allocate(0, PLAN_AT)?;
         shared.control().chunk_max.store(chunks, Release);
@@ -72,15 +73,25 @@ impl Shared {
         let chunks = size.checked_sub(CHUNKS_AT).map(|bytes| bytes / CHUNK_SIZE).filter(|chunks| *chunks > 0);
         let chunks = chunks.and_then(|chunks| u32::try_from(chunks).ok());
         let chunks = chunks.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
-        let size = control_size(chunks) as usize;
-        // SAFETY: a new mapping at an address of the kernel's choice.
-        let base = unsafe {
-            mmap(ptr::null_mut(), size, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, file, 0)
-        }?;
-        let shared = Shared { base: base.cast(), size, chunks, file: file.try_clone()? };
+        let shared = Shared::over(file, chunks.min(MOST_CHUNKS))?;
         let control = shared.control();
         let known = control.magic.load(Acquire) == MAGIC && control.version.load(Relaxed) == VERSION;
         if known { Ok(shared) } else { Err(io::Error::from(io::ErrorKind::InvalidData)) }
+    }
+
+    fn over(file: &File, chunks: u32) -> io::Result<Shared> {
+        let (size, file) = (control_size(chunks) as usize, file.try_clone()?);
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let base = unsafe {
+            mmap(ptr::null_mut(), size, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0)
+        }?;
+        let watched = fault::watch(base.expose_provenance(), size);
+        Ok(Shared { base: base.cast(), size, chunks, file, watched })
+    }
+
+    /// An error once the file was truncated: what is read then is zeros.
+    pub fn check(&self) -> Result<(), Error> {
+        if self.watched.is_truncated() { Err(Error::Truncated) } else { Ok(()) }
     }
 
     fn allocate(&self, offset: usize, length: usize) -> io::Result<()> {
@@ -118,7 +129,8 @@ impl Shared {
 
     /// Allocates all chunks, where nobody will be there to do it as they are used.
     pub fn provide_all(&self) {
-        loop {
+        // The program may change the count, but not how often it is raised.
+        for _ in 0..=self.chunks / STEP {
             let before = self.control().chunk_count.load(Relaxed);
             self.provide(u32::MAX);
             if self.control().chunk_count.load(Relaxed) == before {
@@ -129,7 +141,29 @@ impl Shared {
 
     /// Bytes of the file up to the last chunk that was ever used.
     pub fn used(&self) -> u64 {
-        control_size(self.control().chunk_bump.load(Acquire).min(self.chunks))
+        control_size(self.chunks_used())
+    }
+
+    // The counts that the program writes, each within what there can be.
+
+    /// Chunks that were ever used.
+    pub fn chunks_used(&self) -> u32 {
+        self.control().chunk_bump.load(Acquire).min(self.chunks)
+    }
+
+    /// Indices of the process entries that were ever taken.
+    pub fn processes(&self) -> Range<u32> {
+        0..self.control().process_bump.load(Acquire).min(PROCESS_MAX as u32)
+    }
+
+    /// Indices of the thread entries that were ever taken.
+    pub fn threads(&self) -> Range<u32> {
+        0..self.control().thread_bump.load(Acquire).min(THREAD_MAX as u32)
+    }
+
+    /// Those entries.
+    pub fn thread_entries(&self) -> impl Iterator<Item = &ThreadEntry> {
+        self.threads().filter_map(|index| self.thread(index))
     }
 
     /// A `T` at an offset; `T` is one of the ABI's types, made of atomics.
@@ -154,13 +188,16 @@ impl Shared {
 
     /// Has a process become another program, which is in the table by itself? (Or its id another's.)
     pub fn was_replaced(&self, index: u32) -> bool {
-        let Some(own) = self.process(index) else { return false };
-        let is_same = |other: &ProcessEntry| {
-            other.pid.load(Acquire) == own.pid.load(Acquire)
-                && other.pid_namespace.load(Relaxed) == own.pid_namespace.load(Relaxed)
+        (index + 1..self.processes().end).any(|later| self.is_same_process(index, later))
+    }
+
+    /// Are two entries of one process?
+    pub fn is_same_process(&self, one: u32, other: u32) -> bool {
+        let of = |index| {
+            let entry = self.process(index)?;
+            Some((entry.pid.load(Acquire), entry.pid_namespace.load(Relaxed)))
         };
-        let later = index + 1..self.control().process_bump.load(Acquire);
-        later.filter_map(|index| self.process(index)).any(is_same)
+        of(one).is_some_and(|own| of(other) == Some(own))
     }
 
     /// A process and those it was forked from.
@@ -319,7 +356,8 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // SAFETY: the mapping made in `map`; no reference outlives self.
+        self.watched.release();
+        // SAFETY: the mapping made in `over`; no reference outlives self.
         let _ = unsafe { munmap(self.base.cast(), self.size) };
     }
 }

@@ -61,7 +61,7 @@ fn has_living_thread(pid: u32) -> bool {
 /// A process's name; it may have given itself any.
 fn comm(pid: u32) -> String {
     let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
-    String::from_utf8_lossy(&name).trim_end().replace(char::is_control, "?")
+    calltap_names::printable(String::from_utf8_lossy(&name).trim_end()).into_owned()
 }
 
 impl Target {
@@ -135,7 +135,7 @@ impl Target {
     pub fn command(&self) -> Vec<String> {
         let line = fs::read(format!("/proc/{}/cmdline", self.pid)).unwrap_or_default();
         let words = line.strip_suffix(&[0]).unwrap_or(&line).split(|byte| *byte == 0);
-        words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+        words.map(calltap_names::printable_bytes).collect()
     }
 
     /// Is it still the process it was?

@@ -272,6 +272,7 @@ impl<'a> Visit<'a> {
         let ((attached, sites, attaching), left) = result;
         self.directory.keep(!left.whole);
         attached?;
+        self.shared.check()?;
         let (totals, failed) = collected.map_err(|_| Error::thread())?;
         let mut notes = std::mem::take(&mut self.notes);
         notes.extend(setup::trouble(&self.shared, &self.target.name, totals));
@@ -596,8 +597,9 @@ impl Inside<'_> {
     /// Switches off what the governor says.
     fn govern(&mut self, governor: &mut Governor<'_>, planner: &mut Planner<'_>) {
         let (shared, control) = (&self.visit.shared, self.visit.shared.control());
-        let threads = (0..control.thread_bump.load(Acquire)).filter_map(|index| shared.thread(index));
-        let lost = threads.map(|entry| entry.lost_entries.load(Relaxed) + entry.lost_exits.load(Relaxed));
+        let lost = shared
+            .thread_entries()
+            .map(|entry| entry.lost_entries.load(Relaxed).saturating_add(entry.lost_exits.load(Relaxed)));
         let muted = governor.look(self.cpu, governor::lost(control, lost), &planner.trap_stubs());
         if muted.is_empty() {
             return;

@@ -1,12 +1,12 @@
-//! Reports of traced threads: what `waitpid` says of them, decoded from the raw status.
+//! Reports of traced threads: what `waitid` says of them, decoded from the raw status.
 //!
 //! The raw status is decoded here because the enums of the wrapper libraries have no value for real-time signals: they turn the
 //! stop for one into an error, which is indistinguishable from the end of the thread.
 
 use rustix::io::Errno;
-use rustix::process::{Pid, WaitOptions, waitpid};
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
-/// PTRACE_EVENT_STOP, in the upper half of a status.
+/// PTRACE_EVENT_STOP, in the second byte of a status.
 const EVENT_STOP: i32 = libc::PTRACE_EVENT_STOP;
 /// Set in the signal of a system-call stop (PTRACE_O_TRACESYSGOOD).
 const SYSTEM_CALL: i32 = 0x80;
@@ -30,25 +30,28 @@ pub enum Report {
     Event(i32),
 }
 
-/// The next report of a traced thread. Does not wait.
+/// The next report of a traced thread. Does not wait. How a thread ended is left for its parent to learn.
 pub fn poll(tid: u32) -> Report {
     let Some(pid) = i32::try_from(tid).ok().and_then(Pid::from_raw) else { return Report::Ended };
-    let options = WaitOptions::from_bits_retain(libc::__WALL as u32) | WaitOptions::NOHANG;
-    match waitpid(Some(pid), options) {
-        Ok(None) => Report::Runs,
-        Ok(Some((_, status))) => decode(status.as_raw()),
+    let any = WaitIdOptions::from_bits_retain(libc::__WALL as u32) | WaitIdOptions::NOHANG;
+    let look = any | WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    match waitid(WaitId::Pid(pid), look) {
+        Ok(None) => return Report::Runs,
+        Ok(Some(status)) if status.exited() || status.killed() || status.dumped() => return Report::Ended,
+        Ok(Some(_)) => {}
         // The thread is not, or no longer, one of this tracer's.
-        Err(Errno::CHILD) => Report::Ended,
-        Err(_) => Report::Runs,
+        Err(Errno::CHILD) => return Report::Ended,
+        Err(_) => return Report::Runs,
     }
+    // Only a stop is taken: the thread may have been killed since.
+    let stop = waitid(WaitId::Pid(pid), any | WaitIdOptions::STOPPED).ok().flatten();
+    let status = stop.and_then(|stop| stop.trapping_signal().or_else(|| stop.stopping_signal()));
+    status.map_or(Report::Runs, decode)
 }
 
-/// A raw status of `waitpid`.
+/// The status of a stop: its signal, and an event of ptrace in the byte above.
 fn decode(status: i32) -> Report {
-    if !libc::WIFSTOPPED(status) {
-        return Report::Ended;
-    }
-    match (status >> 16, libc::WSTOPSIG(status)) {
+    match (status >> 8, status & 0xff) {
         (EVENT_STOP, libc::SIGTRAP) => Report::Interrupted,
         (EVENT_STOP, signal) => Report::GroupStop(signal),
         (0, signal) if signal == libc::SIGTRAP | SYSTEM_CALL => Report::SystemCall,
@@ -62,7 +65,7 @@ mod tests {
     use super::*;
 
     fn check(event: i32, signal: i32, expected: Report) {
-        assert_eq!(decode(event << 16 | signal << 8 | 0x7f), expected);
+        assert_eq!(decode(event << 8 | signal), expected);
     }
 
     #[test]
@@ -79,9 +82,12 @@ mod tests {
     }
 
     #[test]
-    fn only_an_exit_and_a_death_by_signal_are_the_end() {
-        assert_eq!(decode(3 << 8), Report::Ended);
-        assert_eq!(decode(libc::SIGKILL), Report::Ended);
-        assert_eq!(decode(libc::SIGSEGV | 0x80), Report::Ended);
+    fn the_end_of_a_child_is_left_for_its_parent() {
+        let mut child = std::process::Command::new("sh").args(["-c", "exit 3"]).spawn().expect("a shell");
+        while poll(child.id()) == Report::Runs {
+            std::thread::yield_now();
+        }
+        assert_eq!(poll(child.id()), Report::Ended);
+        assert_eq!(child.wait().expect("not yet waited for").code(), Some(3));
     }
 }

@@ -13,6 +13,7 @@ mod lookup;
 mod machines;
 mod names;
 mod nops;
+mod owners;
 mod pclntab;
 mod plt;
 mod pointers;

@@ -92,7 +92,7 @@ impl Found {
         let Some(at) = global(unit, entry.offset()) else { return };
         let text = |name| {
             let value = dwarf.attr_string(unit, entry.attr_value(name)?).ok()?;
-            Some(value.to_string_lossy().into_owned())
+            Some(calltap_names::printable(&value.to_string_lossy()).into_owned())
         };
         let linkage = [constants::DW_AT_linkage_name, constants::DW_AT_MIPS_linkage_name];
         let name = linkage.into_iter().find_map(text).or_else(|| text(constants::DW_AT_name));

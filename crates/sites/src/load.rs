@@ -1,31 +1,121 @@
-//! A file in memory, without what nobody looks at.
+//! A file in memory, without what no view shows.
+//!
+//! Files belong to their users, and may have any size. The length of a file, the bytes that are read of it, and the share of holes are bounded.
 
-use std::fs::File;
+use std::cell::Cell;
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
 
 use object::LittleEndian as Le;
 use object::elf::{self, FileHeader64};
-use object::read::ReadCache;
 use object::read::elf::{FileHeader as _, SectionHeader as _};
+use object::read::{ReadCache, ReadRef};
+
+/// A longer file is not read.
+const LONGEST: u64 = 16 << 30;
+/// No more bytes of a file are read.
+pub(crate) const MOST: u64 = 2 << 30;
+/// A longer file is sparse if less than a sixteenth of it is allocated.
+const MAY_BE_SPARSE: u64 = 64 << 20;
+
+/// Opens a regular file to read. A pipe or a device under its name is refused and not waited for.
+pub fn open(path: &Path) -> io::Result<File> {
+    const O_NONBLOCK: i32 = 0o4000;
+    let no_file = || io::Error::new(io::ErrorKind::InvalidInput, "not a regular file");
+    // Opening a device may have an effect of its own.
+    if !fs::metadata(path)?.is_file() {
+        return Err(no_file());
+    }
+    let file = OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(no_file()) }
+}
 
 /// The bytes of an ELF file for [`crate::read`], with zeros for its debugging information, which may be many times as large
 /// as the program.
 pub fn load(file: &File) -> io::Result<Vec<u8>> {
-    let length = file.metadata()?.len();
-    // Pages of zeros that are never written take no memory.
-    let mut data = vec![0; usize::try_from(length).map_err(io::Error::other)?];
-    let mut left_out = for_debuggers(file, length).unwrap_or_default();
-    left_out.push(length..length);
+    load_but(file, |length| for_debuggers(file, length).unwrap_or_default())
+}
+
+/// All bytes of a file.
+pub fn load_all(file: &File) -> io::Result<Vec<u8>> {
+    load_but(file, |_| Vec::new())
+}
+
+/// The bytes of a file, with zeros in these places, which are sorted.
+fn load_but(file: &File, left_out: impl FnOnce(u64) -> Vec<Range<u64>>) -> io::Result<Vec<u8>> {
+    let length = checked_length(file)?;
+    let mut wanted = Vec::new();
     let mut start = 0;
-    for range in left_out {
-        if let Some(part) = data.get_mut(start as usize..range.start as usize) {
-            file.read_exact_at(part, start)?;
+    for range in left_out(length).into_iter().chain(std::iter::once(length..length)) {
+        if start < range.start {
+            wanted.push(start..range.start);
         }
         start = start.max(range.end);
     }
+    if wanted.iter().map(|range| range.end - range.start).sum::<u64>() > MOST {
+        return Err(too_large(format!("more than {} MiB would have to be read of it", MOST >> 20)));
+    }
+    let length = usize::try_from(length).map_err(io::Error::other)?;
+    // An allocation that cannot succeed is an error here, and would abort below.
+    Vec::<u8>::new().try_reserve_exact(length).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
+    // Pages of zeros that are never written take no memory.
+    let mut data = vec![0; length];
+    for range in wanted {
+        if let Some(part) = data.get_mut(range.start as usize..range.end as usize) {
+            file.read_exact_at(part, range.start)?;
+        }
+    }
     Ok(data)
+}
+
+fn too_large(why: String) -> io::Error {
+    io::Error::new(io::ErrorKind::FileTooLarge, format!("too large to be read: {why}"))
+}
+
+/// The length of a file that may be read.
+fn checked_length(file: &File) -> io::Result<u64> {
+    let meta = file.metadata()?;
+    let (length, allocated) = (meta.len(), meta.blocks().saturating_mul(512));
+    if length > LONGEST {
+        return Err(too_large(format!("it is {} GiB long", length >> 30)));
+    }
+    // Some file systems report no allocated blocks.
+    if length > MAY_BE_SPARSE && allocated > 0 && allocated < length / 16 {
+        return Err(too_large(format!("it is {} MiB long, and nearly all of it is a hole", length >> 20)));
+    }
+    Ok(length)
+}
+
+/// A file of which parts are read, [so much](MOST) in all.
+#[derive(Clone, Copy)]
+pub(crate) struct Parts<'f> {
+    cache: &'f ReadCache<&'f File>,
+    left: &'f Cell<u64>,
+}
+
+impl<'f> Parts<'f> {
+    /// With `left` bytes to be read.
+    pub fn new(cache: &'f ReadCache<&'f File>, left: &'f Cell<u64>) -> Parts<'f> {
+        Parts { cache, left }
+    }
+}
+
+impl<'f> ReadRef<'f> for Parts<'f> {
+    fn len(self) -> Result<u64, ()> {
+        self.cache.len()
+    }
+
+    fn read_bytes_at(self, offset: u64, size: u64) -> Result<&'f [u8], ()> {
+        self.left.set(self.left.get().checked_sub(size).ok_or(())?);
+        self.cache.read_bytes_at(offset, size)
+    }
+
+    fn read_bytes_at_until(self, range: Range<u64>, delimiter: u8) -> Result<&'f [u8], ()> {
+        self.cache.read_bytes_at_until(range, delimiter)
+    }
 }
 
 /// Where the names of stripped functions are, or where to find them.
@@ -33,7 +123,8 @@ const NAMES: [&[u8]; 2] = [b".gnu_debugdata", b".gnu_debuglink"];
 
 /// The places in the file, sorted, of what is not loaded and is no table of symbols or strings.
 fn for_debuggers(file: &File, length: u64) -> object::Result<Vec<Range<u64>>> {
-    let data = &ReadCache::new(file);
+    let (cache, left) = (ReadCache::new(file), Cell::new(MOST));
+    let data = Parts::new(&cache, &left);
     let sections = FileHeader64::<Le>::parse(data)?.sections(Le, data)?;
     let mut ranges: Vec<Range<u64>> = sections
         .iter()

@@ -3,6 +3,7 @@
 //! Most shared objects of a process have none, and listing their functions would be the larger part of a start; so would
 //! reading the whole of their files.
 
+use std::cell::Cell;
 use std::fs::File;
 
 use object::LittleEndian as Le;
@@ -12,6 +13,7 @@ use object::read::elf::{ElfFile64, FileHeader as _, SectionHeader as _, Sym as _
 use object::read::{ReadCache, ReadRef};
 
 use crate::discover::image::string;
+use crate::load::{MOST, Parts};
 
 const SECTIONS: [&[u8]; 3] = [b"__patchable_function_entries", b"__mcount_loc", b"xray_instr_map"];
 /// As they stand in a string table.
@@ -21,7 +23,7 @@ const C_LIBRARY: &[u8] = b"__libc_start_main\0";
 
 /// Does it define a profiling function for others, as a C library does? (Headers and symbols are read.)
 pub fn file_defines_profiler(file: &File) -> bool {
-    look(&ReadCache::new(file)).is_ok_and(|found| found.defines)
+    look_at(file).is_ok_and(|found| found.defines)
 }
 
 /// What a look at a file shows.
@@ -38,7 +40,12 @@ pub fn may_have_sites(data: &[u8]) -> bool {
 
 /// The same of a file, of which it reads only headers, and symbols where it must.
 pub fn file_may_have_sites(file: &File) -> bool {
-    look(&ReadCache::new(file)).map_or(true, |found| found.may_have_sites)
+    look_at(file).map_or(true, |found| found.may_have_sites)
+}
+
+fn look_at(file: &File) -> object::Result<Found> {
+    let (cache, left) = (ReadCache::new(file), Cell::new(MOST));
+    look(Parts::new(&cache, &left))
 }
 
 /// Where names of functions may be besides the tables of symbols: packed, and in the tables of Go.

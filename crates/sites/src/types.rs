@@ -1,16 +1,21 @@
 //! What debugging information (DWARF) says of a function's parameters and result: names, types, and by the calling convention of x86-64 where they are.
 
 mod cases;
+mod passing;
 
 pub use cases::Case;
+use passing::Next;
+pub use passing::{Passed, Unread};
 
 use crate::Svma;
+use crate::load::{MOST, Parts};
 use gimli::{
     AttributeValue, DW_AT_abstract_origin, DW_AT_bit_size, DW_AT_byte_size, DW_AT_calling_convention,
     DW_AT_count, DW_AT_data_member_location, DW_AT_encoding, DW_AT_name, DW_AT_specification, DW_AT_type,
     DW_AT_upper_bound, DwAt, DwTag, LittleEndian, Reader as _, UnitOffset,
 };
 use object::{Object, ObjectSection, ReadCache, ReadRef};
+use std::cell::Cell;
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
@@ -23,8 +28,8 @@ type Entry = gimli::DebuggingInformationEntry<Bytes>;
 const DEEPEST: usize = 32;
 /// Structures without a name in structures, and bases of bases.
 const NESTED: usize = 6;
-/// Parts of a structure that are looked at to find its class.
-const PARTS: u32 = 1000;
+/// Pieces of a function.
+const PIECES: usize = 64;
 /// Bytes of a word of the calling convention.
 const WORD: u64 = 8;
 
@@ -69,21 +74,6 @@ struct Place {
     offset: UnitOffset,
 }
 
-/// Where a parameter is when the function is entered.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Passed {
-    /// In an integer register, by its place among those of arguments.
-    Integer(u8),
-    /// In this and the next integer register.
-    Pair(u8),
-    /// In a vector register.
-    Vector(u8),
-    /// On the stack, so many words above the return address.
-    Stack(u8),
-    /// Nowhere as a whole.
-    Apart,
-}
-
 /// A parameter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Parameter {
@@ -102,8 +92,8 @@ pub struct Signature {
     pub parameters: Vec<Parameter>,
     /// None: it returns nothing.
     pub result: Option<Type>,
-    /// What it returns is in registers, and not where its caller has said.
-    pub result_in_registers: bool,
+    /// Where the result is, when the function returns.
+    pub returned: Option<Passed>,
 }
 
 /// The debugging information of a file.
@@ -115,19 +105,11 @@ pub struct Types {
     functions: Vec<(Svma, Place)>,
 }
 
-/// What the words of an argument are made of.
-#[derive(Clone, Copy, Default)]
-struct Classes {
-    integer: [bool; 2],
-    any: [bool; 2],
-    memory: bool,
-    parts: u32,
-}
-
 impl Types {
     /// Reads it from an ELF file. None: it has none.
     pub fn read(file: &File) -> io::Result<Option<Types>> {
-        Types::parse(&ReadCache::new(file))
+        let (cache, left) = (ReadCache::new(file), Cell::new(MOST));
+        Types::parse(Parts::new(&cache, &left))
     }
 
     /// The same of a file that is in memory.
@@ -136,8 +118,13 @@ impl Types {
         if object.section_by_name(".debug_info").is_none() {
             return Ok(None);
         }
+        let mut left = MOST;
         let section = |id: gimli::SectionId| -> Result<Bytes, gimli::Error> {
-            let data = object.section_by_name(id.name()).and_then(|section| section.uncompressed_data().ok());
+            let data = object.section_by_name(id.name()).and_then(|section| {
+                let packed = section.compressed_data().ok()?;
+                left = left.checked_sub(packed.uncompressed_size)?;
+                packed.decompress().ok()
+            });
             Ok(Bytes::new(Arc::from(data.unwrap_or_default()), LittleEndian))
         };
         let dwarf = gimli::Dwarf::load(section).map_err(io::Error::other)?;
@@ -157,18 +144,40 @@ impl Types {
                 if entry.tag() != gimli::DW_TAG_subprogram {
                     continue;
                 }
-                let address = entry
-                    .attr_value(gimli::DW_AT_low_pc)
-                    .and_then(|value| self.dwarf.attr_address(&unit, value).ok().flatten());
                 // (0: the linker has thrown it away.)
-                if let Some(address) = address.filter(|address| *address != 0) {
-                    self.functions.push((Svma(address), Place { unit: number, offset: entry.offset() }));
-                }
+                let place = Place { unit: number, offset: entry.offset() };
+                let begins = self.begins(&unit, entry).into_iter().filter(|address| *address != 0);
+                self.functions.extend(begins.map(|address| (Svma(address), place)));
             }
             self.units.push(unit);
         }
         self.functions.sort_by_key(|(address, _)| *address);
         Ok(())
+    }
+
+    /// Where the code of a function begins, and where the parts of it do that the compiler moved away.
+    fn begins(&self, unit: &Unit, entry: &Entry) -> Vec<u64> {
+        let altered = AttributeValue::CallingConvention(gimli::DW_CC_nocall);
+        if entry.attr_value(DW_AT_calling_convention) == Some(altered) {
+            // The compiler has changed its arguments.
+            return Vec::new();
+        }
+        let address = |value| self.dwarf.attr_address(unit, value).ok().flatten();
+        if let Some(start) = entry.attr_value(gimli::DW_AT_low_pc).and_then(address) {
+            return vec![start];
+        }
+        let ranges = entry.attr_value(gimli::DW_AT_ranges);
+        let Some(mut ranges) = ranges.and_then(|value| self.dwarf.attr_ranges(unit, value).ok().flatten())
+        else {
+            return Vec::new();
+        };
+        let mut begins = Vec::new();
+        while let Ok(Some(range)) = ranges.next()
+            && begins.len() < PIECES
+        {
+            begins.push(range.begin);
+        }
+        begins
     }
 
     /// The functions that it knows.
@@ -194,21 +203,18 @@ impl Types {
             Some((unit, value)) => Some(self.type_of(self.reference(unit, &value)?)),
             None => None,
         };
-        let rust = self.is_rust(place.unit);
-        let mut next = Next::default();
-        let result_in_registers = result.is_none_or(|result| !self.is_in_memory(result));
-        if !result_in_registers {
-            next.integer = 1;
-        }
+        let (rust, gcc) = (self.is_rust(place.unit), self.is_gcc(place.unit));
+        let returned = result.map(|result| self.returned(result, rust));
+        let mut next = Next::behind_result(returned);
         let mut parameters = Vec::new();
         for child in self.children(place, gimli::DW_TAG_formal_parameter) {
             let name = self.inherited(child, DW_AT_name).and_then(|(unit, value)| self.text(unit, value));
             let (unit, value) = self.inherited(child, DW_AT_type)?;
             let of = self.type_of(self.reference(unit, &value)?);
-            let passed = next.place(of, self.classes_of(of), rust);
+            let passed = next.place(of, self.classes_of(of), rust, gcc);
             parameters.push(Parameter { name, of, passed });
         }
-        Some(Signature { parameters, result, result_in_registers })
+        Some(Signature { parameters, result, returned: returned.map(|(passed, _)| passed) })
     }
 
     /// A member of the structure that a pointer leads to, or of a structure: how far from its beginning, and its type.
@@ -279,6 +285,13 @@ impl Types {
         language == Some(AttributeValue::Language(gimli::DW_LANG_Rust))
     }
 
+    fn is_gcc(&self, unit: usize) -> bool {
+        let root = self.units[unit].header.root_offset();
+        let producer =
+            self.entry(Place { unit, offset: root }).and_then(|root| root.attr_value(gimli::DW_AT_producer));
+        producer.and_then(|value| self.text(unit, value)).is_some_and(|text| text.starts_with("GNU "))
+    }
+
     fn entry(&self, place: Place) -> Option<Entry> {
         self.units.get(place.unit)?.entry(place.offset).ok()
     }
@@ -326,7 +339,7 @@ impl Types {
 
     fn text(&self, unit: usize, value: AttributeValue<Bytes>) -> Option<String> {
         let text = self.dwarf.attr_string(self.units.get(unit)?, value).ok()?;
-        Some(text.to_string_lossy().ok()?.into_owned())
+        Some(calltap_names::printable(&text.to_string_lossy().ok()?).into_owned())
     }
 
     /// Without its other names and qualifiers.
@@ -358,7 +371,13 @@ impl Types {
         match entry.tag() {
             gimli::DW_TAG_pointer_type
             | gimli::DW_TAG_reference_type
-            | gimli::DW_TAG_rvalue_reference_type => Some(WORD),
+            | gimli::DW_TAG_rvalue_reference_type
+            | gimli::DW_TAG_unspecified_type => Some(WORD),
+            gimli::DW_TAG_ptr_to_member_type => {
+                let of = self.plain(self.reference(place.unit, &entry.attr_value(DW_AT_type)?)?)?;
+                let is_function = self.entry(of)?.tag() == gimli::DW_TAG_subroutine_type;
+                Some(if is_function { 2 * WORD } else { WORD })
+            }
             gimli::DW_TAG_array_type if depth < DEEPEST => {
                 let element = self.reference(place.unit, &entry.attr_value(DW_AT_type)?)?;
                 Some(self.length(place)?.saturating_mul(self.size(element, depth + 1)?))
@@ -403,7 +422,7 @@ impl Types {
                 };
                 let size = u8::try_from(size?).ok().filter(|size| [1, 2, 4, 8].contains(size))?;
                 Some(match encoding {
-                    gimli::DW_ATE_boolean => Shape::Bool,
+                    gimli::DW_ATE_boolean if size == 1 => Shape::Bool,
                     gimli::DW_ATE_float => Shape::Float(Some(size).filter(|size| *size >= 4)?),
                     gimli::DW_ATE_signed_char | gimli::DW_ATE_unsigned_char if size == 1 => {
                         let name =
@@ -423,7 +442,12 @@ impl Types {
             }
             gimli::DW_TAG_enumeration_type => {
                 let size = u8::try_from(size?).ok().filter(|size| [1, 2, 4, 8].contains(size))?;
-                Some(if size < 8 { Shape::Signed(size) } else { Shape::Unsigned(size) })
+                let of = entry.attr_value(DW_AT_type).and_then(|value| self.reference(place.unit, &value));
+                match of.and_then(|of| self.shape(of)) {
+                    Some(known @ (Shape::Signed(_) | Shape::Unsigned(_))) => Some(known),
+                    _ if size < 8 => Some(Shape::Signed(size)),
+                    _ => Some(Shape::Unsigned(size)),
+                }
             }
             gimli::DW_TAG_pointer_type
             | gimli::DW_TAG_reference_type
@@ -449,133 +473,5 @@ impl Types {
             }
             _ => None,
         }
-    }
-
-    /// The classes of what something of a type is made of.
-    fn classes_of(&self, of: Type) -> Classes {
-        let mut classes = Classes::default();
-        match of.shape {
-            Shape::Float(_) => classes.any[0] = true,
-            Shape::Slice => classes = Classes { integer: [true; 2], any: [true; 2], ..classes },
-            Shape::Other(_) => match of.about {
-                Some(place) => self.classify(place, 0, &mut classes, 0),
-                None => classes.memory = true,
-            },
-            _ => (classes.integer[0], classes.any[0]) = (true, true),
-        }
-        classes
-    }
-
-    fn classify(&self, place: Place, offset: u64, classes: &mut Classes, depth: usize) {
-        let size = self.size(place, 0);
-        classes.parts += 1;
-        let ends = depth == DEEPEST || classes.parts > PARTS;
-        let (Some(place), Some(size), false) = (self.plain(place), size, ends) else {
-            classes.memory = true;
-            return;
-        };
-        let Some(entry) = self.entry(place) else { return };
-        if offset.saturating_add(size) > 2 * WORD {
-            classes.memory = true;
-            return;
-        }
-        match entry.tag() {
-            gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type | gimli::DW_TAG_union_type => {
-                // What has a copy constructor of its own is passed by its address.
-                let by_reference = AttributeValue::CallingConvention(gimli::DW_CC_pass_by_reference);
-                classes.memory |= entry.attr_value(DW_AT_calling_convention) == Some(by_reference);
-                if !self.children(place, gimli::DW_TAG_variant_part).is_empty() {
-                    classes.note(offset, size, true); // (an enum of Rust's: what it holds is one or two words)
-                }
-                let parts = [gimli::DW_TAG_member, gimli::DW_TAG_inheritance];
-                for child in parts.into_iter().flat_map(|tag| self.children(place, tag)) {
-                    let at = self.entry(child).and_then(|child| child.attr_value(DW_AT_data_member_location));
-                    let at = at.and_then(|value| value.udata_value()).unwrap_or(0);
-                    let kind = self.inherited(child, DW_AT_type);
-                    match kind.and_then(|(unit, value)| self.reference(unit, &value)) {
-                        Some(kind) => self.classify(kind, offset.saturating_add(at), classes, depth + 1),
-                        None => classes.memory = true,
-                    }
-                }
-            }
-            gimli::DW_TAG_array_type => {
-                let element =
-                    entry.attr_value(DW_AT_type).and_then(|value| self.reference(place.unit, &value));
-                let each = element.and_then(|element| self.size(element, 0)).filter(|each| *each > 0);
-                let (Some(element), Some(each)) = (element, each) else { return };
-                (0..size / each).for_each(|n| self.classify(element, offset + n * each, classes, depth + 1));
-            }
-            _ => classes.note(offset, size, !matches!(self.shape(place), Some(Shape::Float(_)))),
-        }
-    }
-
-    /// Is it returned where the caller says?
-    fn is_in_memory(&self, of: Type) -> bool {
-        matches!(of.shape, Shape::Other(size) if size > 0) && self.classes_of(of).memory
-    }
-}
-
-impl Classes {
-    fn note(&mut self, offset: u64, size: u64, integer: bool) {
-        for word in offset / WORD..offset.saturating_add(size).div_ceil(WORD).min(2) {
-            self.any[word as usize] = true;
-            self.integer[word as usize] |= integer;
-        }
-    }
-}
-
-/// The next free places for arguments.
-#[derive(Default)]
-struct Next {
-    integer: u8,
-    vector: u8,
-    stack: u8,
-}
-
-impl Next {
-    const INTEGERS: u8 = 6;
-    const VECTORS: u8 = 8;
-
-    /// Gives an argument its place.
-    fn place(&mut self, of: Type, classes: Classes, rust: bool) -> Passed {
-        let size = match of.shape {
-            Shape::Other(size) => size,
-            Shape::Slice => 2 * WORD,
-            _ => WORD,
-        };
-        if size == 0 {
-            return Passed::Apart;
-        }
-        if classes.memory && rust {
-            return self.integer_or_stack(); // (Rust passes its address)
-        }
-        let words: Vec<bool> =
-            (0..2).filter(|word| classes.any[*word]).map(|word| classes.integer[word]).collect();
-        let integers = words.iter().filter(|integer| **integer).count() as u8;
-        let vectors = words.len() as u8 - integers;
-        let fits = self.integer + integers <= Next::INTEGERS && self.vector + vectors <= Next::VECTORS;
-        if classes.memory || words.is_empty() || !fits {
-            let at = self.stack.saturating_add(1);
-            self.stack = self.stack.saturating_add(u8::try_from(size.div_ceil(WORD)).unwrap_or(u8::MAX));
-            return if size <= WORD { Passed::Stack(at) } else { Passed::Apart };
-        }
-        let (integer, vector) = (self.integer, self.vector);
-        self.integer += integers;
-        self.vector += vectors;
-        match words[..] {
-            [true] => Passed::Integer(integer),
-            [true, true] => Passed::Pair(integer),
-            [false] => Passed::Vector(vector),
-            _ => Passed::Apart,
-        }
-    }
-
-    fn integer_or_stack(&mut self) -> Passed {
-        if self.integer < Next::INTEGERS {
-            self.integer += 1;
-            return Passed::Integer(self.integer - 1);
-        }
-        self.stack = self.stack.saturating_add(1);
-        Passed::Stack(self.stack)
     }
 }

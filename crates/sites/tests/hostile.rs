@@ -139,3 +139,74 @@ proptest! {
         check(&data);
     }
 }
+
+/// Reads all there is to read of a file; within the time that a user would wait.
+#[track_caller]
+fn check_in_time(data: &[u8]) {
+    let start = Instant::now();
+    let mut binary = read(data, "fixture").unwrap();
+    find_prologues(data, &mut binary, false).unwrap();
+    let took = start.elapsed();
+    assert!(took < Duration::from_secs(10), "took {took:?}");
+}
+
+#[test]
+fn one_exception_table_of_many_functions_takes_no_more_than_its_own_memory() {
+    let functions: String = (0..20_000)
+        .map(|n| format!("f{n}: .cfi_startproc\n.cfi_lsda 0x1b, table\nret\n.cfi_endproc\n.skip 15, 0xcc\n"))
+        .collect();
+    let table = "table: .byte 0xff, 0xff, 1\n.uleb128 1000000\n.rept 250000\n.byte 0, 1, 1, 0\n.endr\n";
+    let source = format!(".text\n{functions}.section .gcc_except_table,\"a\"\n{table}");
+    check_in_time(&build("gcc -nostdlib -shared", "s", &source).data());
+}
+
+#[test]
+fn parts_of_parts_of_parts_are_followed_once() {
+    let part = |n: u32| {
+        format!(".type f{n}.cold, @function\nf{n}.cold: jmp f{}.cold\n.size f{n}.cold, .-f{n}.cold\n", n + 1)
+    };
+    let parts: String = (0..20_000).map(part).collect();
+    let last = "f20000.cold: jmp 1f\n.globl f\n.type f, @function\nf: push %rbx\n1: call f\npop %rbx\nret\n.size f, .-f\n";
+    check_in_time(&build("gcc -nostdlib -shared", "s", &format!(".text\n{parts}{last}")).data());
+}
+
+#[test]
+fn a_file_that_is_mostly_a_hole_or_endless_is_not_read() {
+    let check = |length: u64, expected: &str| {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&FILE).unwrap();
+        file.set_len(length).unwrap();
+        assert_eq!(load(&file).unwrap_err().to_string(), expected);
+        let _ = (file_may_have_sites(&file), calltap_sites::types::Types::read(&file));
+    };
+    check(2 << 40, "too large to be read: it is 2048 GiB long");
+    check(16 << 30, "too large to be read: it is 16384 MiB long, and nearly all of it is a hole");
+}
+
+#[test]
+fn a_section_that_is_larger_than_memory_is_not_read() {
+    let mut data = build("gcc -g", "c", C).data();
+    let word = |data: &[u8], at: usize| u64::from_le_bytes(data[at..at + 8].try_into().unwrap()) as usize;
+    let (headers, count) = (word(&data, 40), usize::from(u16::from_le_bytes([data[60], data[61]])));
+    // All sections but the first and the last, whose names are needed, say that they are 12 GiB long.
+    for header in (1..count - 1).map(|n| headers + n * 64) {
+        data[header + 24..header + 32].copy_from_slice(&0u64.to_le_bytes());
+        data[header + 32..header + 40].copy_from_slice(&(12u64 << 30).to_le_bytes());
+    }
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(&data).unwrap();
+    file.set_len(16 << 30).unwrap();
+    let start = Instant::now();
+    let _ = (file_may_have_sites(&file), calltap_sites::types::Types::read(&file));
+    assert!(start.elapsed() < Duration::from_secs(2));
+}
+
+#[test]
+fn what_is_no_regular_file_is_refused_at_once() {
+    let place = tempfile::tempdir().unwrap();
+    let pipe = place.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for path in [&*pipe, "/dev/zero".as_ref(), place.path()] {
+        assert_eq!(calltap_sites::open(path).unwrap_err().to_string(), "not a regular file");
+    }
+}

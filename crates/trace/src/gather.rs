@@ -1,8 +1,10 @@
 //! Records to [`Meta`]: every id that is used gets an entry, whatever the file says.
 
 use crate::survey::Complaints;
-use crate::{Loss, Meta, Module, Process, Record, Site, SiteId, Thread, ThreadId};
+use crate::{Loss, Meta, Module, Process, Record, Session, Site, SiteId, Thread, ThreadId};
+use calltap_names::printable;
 use serde::Deserialize;
+use std::borrow::Cow;
 
 /// Missing entries of one kind that are made up before ids are taken for nonsense.
 const MADE_UP: usize = 1 << 18;
@@ -72,6 +74,33 @@ fn parse(line: &[u8]) -> serde_json::Result<Record> {
     serde_json::from_slice(line)
 }
 
+/// Nothing that a trace says of itself does anything to a terminal, wherever it is shown.
+fn make_printable(record: &mut Record) {
+    let one = |text: &mut String| {
+        if let Cow::Owned(shown) = printable(text) {
+            *text = shown;
+        }
+    };
+    match record {
+        Record::Session(session) => {
+            let Session { calltap, command, host, kernel, cpu, clock_note, .. } = session;
+            command.iter_mut().chain(clock_note).chain([calltap, host, kernel, cpu]).for_each(one);
+        }
+        Record::Process(process) => one(&mut process.comm),
+        Record::Thread(thread) => one(&mut thread.comm),
+        Record::Module(module) => one(&mut module.path),
+        Record::Sites { sites } => {
+            let names = |site: &mut Site| {
+                site.aliases.iter_mut().chain([&mut site.name, &mut site.kind]).for_each(one);
+            };
+            sites.iter_mut().for_each(names);
+        }
+        Record::Note { text } => one(text),
+        Record::End(end) => one(&mut end.status),
+        _ => {}
+    }
+}
+
 /// Sums records up.
 pub(crate) struct Gather {
     meta: Meta,
@@ -106,7 +135,8 @@ impl Gather {
         }
     }
 
-    fn record(&mut self, record: Record, complaints: &mut Complaints) {
+    fn record(&mut self, mut record: Record, complaints: &mut Complaints) {
+        make_printable(&mut record);
         let placed = match record {
             Record::Session(session) => {
                 self.meta.session.get_or_insert(session);

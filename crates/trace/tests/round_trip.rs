@@ -279,7 +279,7 @@ fn records_come_back() {
     assert_eq!(meta.sites, sites);
     assert_eq!(meta.loss, [loss]);
     assert_eq!(meta.clock, pairs);
-    assert_eq!(meta.notes, ["a \n note"]);
+    assert_eq!(meta.notes, ["a \\n note"], "control characters are escaped when they are read");
     assert_eq!(meta.end, Some(end()));
     assert_eq!(reader.clock().to_ns(500), 1250);
 }

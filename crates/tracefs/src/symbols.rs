@@ -1,5 +1,6 @@
 //! Names: of sites, of return addresses, of threads.
 
+use calltap_names::printable;
 use calltap_session::Listed;
 use calltap_trace::{Module, Site};
 use std::collections::{BTreeMap, HashMap};
@@ -62,7 +63,7 @@ impl Symbols {
 
     /// A thread, its process, its name.
     pub fn add_thread(&mut self, tid: u32, group: u32, comm: &str) {
-        self.comms.insert(tid, comm.to_owned());
+        self.comms.insert(tid, printable(comm).into_owned());
         self.groups.insert(tid, group);
     }
 

@@ -26,6 +26,8 @@ pub struct Program {
     pub words: Vec<u64>,
     /// What the bytes mean.
     pub captured: Arc<Captured>,
+    /// Why some of what was asked for is not read, a clause each.
+    pub left_out: Vec<String>,
 }
 
 /// Why nothing can be read of a function.
@@ -76,7 +78,7 @@ pub fn compile(
     known: Option<&Known>,
 ) -> Result<Option<Program>, Trouble> {
     let (mut entry, mut exit) = (Vec::new(), Vec::new());
-    let mut captured = Captured::default();
+    let (mut captured, mut left_out) = (Captured::default(), Vec::new());
     for condition in conditions {
         for term in &condition.terms {
             decide(term, known, &mut entry).map_err(|why| Trouble { why, undecided: true })?;
@@ -101,7 +103,7 @@ pub fn compile(
             let named = rule.items.is_empty();
             match read(&item, known, &mut entry) {
                 Ok(form) => captured.arguments.push(Value { name: item.name, form }),
-                Err(_) if named => {}
+                Err(why) if named => left_out.push(why),
                 Err(why) => return Err(why.into()),
             }
         }
@@ -115,15 +117,18 @@ pub fn compile(
                 )
                 .into());
             }
-            let form = read(&item, known, &mut exit)?;
-            captured.results.push(Value { name: item.name, form });
+            match read(&item, known, &mut exit) {
+                Ok(form) => captured.results.push(Value { name: item.name, form }),
+                Err(why) if rule.items.is_empty() => left_out.push(why),
+                Err(why) => return Err(why.into()),
+            }
         }
     }
     if captured.arguments.len().max(captured.results.len()) > VALUES {
         return Err(format!("more than {VALUES} values of a call").into());
     }
     if entry.is_empty() && exit.is_empty() {
-        return Ok(None);
+        return if left_out.is_empty() { Ok(None) } else { Err(left_out.join("; ").into()) };
     }
     let behind = 1 + entry.len();
     let length = behind + exit.len();
@@ -134,7 +139,7 @@ pub fn compile(
     let mut words = vec![at << 8 | (length as u64) << 16];
     words.append(&mut entry);
     words.append(&mut exit);
-    Ok(Some(Program { words, captured: Arc::new(captured) }))
+    Ok(Some(Program { words, captured: Arc::new(captured), left_out }))
 }
 
 /// All parameters.
@@ -189,12 +194,15 @@ fn evaluate(operand: &Operand, known: Option<&Known>) -> Result<Have, String> {
             match known.map(|known| &known.signature) {
                 None => have(first, What::Plain),
                 Some(Signature { result: None, .. }) => Err("the function returns nothing".to_owned()),
-                Some(Signature { result: Some(of), result_in_registers, .. }) => match of.shape {
-                    Shape::Float(_) => have(vec![word(step::XMM, 0, 0)], What::Of(*of)),
-                    _ if !result_in_registers => have(first, What::AddressOf(*of)),
-                    Shape::Slice => have(first, What::Pair(second)),
-                    Shape::Other(_) => have(first, What::Plain),
-                    _ => have(first, What::Of(*of)),
+                Some(Signature { result: Some(of), returned, .. }) => match returned {
+                    Some(Passed::Integer(_)) => have(first, What::Of(*of)),
+                    Some(Passed::Pair(_)) => have(first, What::Pair(second)),
+                    Some(Passed::Vector(_)) => have(vec![word(step::XMM, 0, 0)], What::Of(*of)),
+                    Some(Passed::Address(_)) => have(first, What::AddressOf(*of)),
+                    Some(Passed::Unread(why)) => Err(format!("the result {why}")),
+                    Some(Passed::Stack(_) | Passed::AddressOnStack(_)) | None => {
+                        Err("it is not known where the result is".to_owned())
+                    }
                 },
             }
         }
@@ -224,17 +232,13 @@ fn evaluate(operand: &Operand, known: Option<&Known>) -> Result<Have, String> {
 fn passed(parameter: &Parameter, name: &str) -> Result<Have, String> {
     let of = What::Of(parameter.of);
     Ok(match parameter.passed {
-        Passed::Integer(n) => {
-            let is_moved = matches!(parameter.of.shape, Shape::Other(size) if size > u64::from(WORD));
-            Have { steps: register(n), what: if is_moved { What::AddressOf(parameter.of) } else { of } }
-        }
-        Passed::Pair(n) if parameter.of.shape == Shape::Slice => {
-            Have { steps: register(n), what: What::Pair(register(n + 1)) }
-        }
-        Passed::Pair(n) => Have { steps: register(n), what: What::Plain },
+        Passed::Integer(n) => Have { steps: register(n), what: of },
+        Passed::Pair(n) => Have { steps: register(n), what: What::Pair(register(n + 1)) },
         Passed::Vector(n) => Have { steps: vec![word(step::XMM, n, 0)], what: of },
         Passed::Stack(n) => Have { steps: stack(n), what: of },
-        Passed::Apart => return Err(format!("'{name}' is passed in several places, and cannot be read")),
+        Passed::Address(n) => Have { steps: register(n), what: What::AddressOf(parameter.of) },
+        Passed::AddressOnStack(n) => Have { steps: stack(n), what: What::AddressOf(parameter.of) },
+        Passed::Unread(why) => return Err(format!("'{name}' {why}")),
     })
 }
 
@@ -317,7 +321,7 @@ fn read(item: &Item, known: Option<&Known>, steps: &mut Vec<u64>) -> Result<Valu
     let have = evaluate(&item.operand, known)?;
     // A text may be what is there, or what that leads to.
     let is_text = matches!(item.form, Some(Form::Text(_)));
-    let Have { steps: made, what } =
+    let Have { steps: mut made, what } =
         if is_text && matches!(have.what, What::Address) { have } else { value(have)? };
     let shape = match (&what, item.form) {
         (_, Some(form)) => return Ok(store(form, made, steps)),
@@ -332,8 +336,9 @@ fn read(item: &Item, known: Option<&Known>, steps: &mut Vec<u64>) -> Result<Valu
         steps.push(word(step::SLICE, TEXT_BYTES.min(TEXT), 0));
         ValueForm::Text
     };
+    let base = made.clone();
     let at = |offset: i32| {
-        let mut steps = made.clone();
+        let mut steps = base.clone();
         steps.push(word(step::LOAD, WORD, offset));
         steps
     };
@@ -352,10 +357,15 @@ fn read(item: &Item, known: Option<&Known>, steps: &mut Vec<u64>) -> Result<Valu
             });
         }
         Shape::String => return Ok(slice(steps, at(i32::from(WORD)), at(0))),
-        Shape::Other(_) => match what {
-            What::AddressOf(_) => Form::Pointer,
-            _ => Form::Hex(WORD),
-        },
+        Shape::Other(_) if matches!(what, What::AddressOf(_)) => Form::Pointer,
+        Shape::Other(size @ (1 | 2 | 4)) => Form::Hex(size as u8),
+        Shape::Other(size) => {
+            // The rest of the register is undefined.
+            if size < WORD.into() {
+                made.extend([word(step::AND, 0, 0), (1 << (8 * size)) - 1]);
+            }
+            Form::Hex(WORD)
+        }
     };
     Ok(store(form, made, steps))
 }

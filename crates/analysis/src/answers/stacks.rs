@@ -99,7 +99,8 @@ impl Question for Stacks {
         }
         if self.paths.merged > 0 {
             let merged = counted(self.paths.merged, "call");
-            text += &format!("# of {merged} only the beginning of the path is known: there are too many\n");
+            let limits = self.paths.limits_met();
+            text += &format!("# {limits}: of {merged} only the beginning of the path is known\n");
         }
         if text.is_empty() { "no calls\n".to_owned() } else { text }
     }

@@ -48,7 +48,8 @@ pub fn flamegraph(
         note += &format!("; LOST {} and {}", counted(lost.entries, "call"), counted(lost.exits, "return"));
     }
     if paths.merged > 0 {
-        note += &format!("; {} calls by further paths are part of their callers", count(paths.merged));
+        let (limits, merged) = (paths.limits_met(), count(paths.merged));
+        note += &format!("; {limits}: {merged} calls are part of their callers");
     }
     Picture { heading: command(source), note, boxes }.write(out)?;
     Ok(totals)

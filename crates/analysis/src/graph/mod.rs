@@ -5,7 +5,7 @@ mod table;
 
 use crate::head::head;
 use crate::paths::{self, NODES, Of};
-use crate::units::{count, counted};
+use crate::units::counted;
 use crate::{Error, Glob, Names, Progress, Source, nearest_names};
 use std::io::Write;
 use table::Table;
@@ -43,7 +43,7 @@ pub fn write(
     let mut text = head(source, &totals).into_bytes();
     if paths.merged > 0 {
         let calls = counted(paths.merged, "call");
-        writeln!(text, "# more than {} paths: {calls} shown as part of their callers", count(limit as u64))?;
+        writeln!(text, "# {}: {calls} shown as part of their callers", paths.limits_met())?;
     }
     match &options.function {
         None => {

@@ -3,7 +3,7 @@
 use calltap_analysis::answers::Lookup;
 use calltap_trace::Module;
 use std::collections::HashMap;
-use std::fs::File;
+use std::path::Path;
 
 /// Functions of a file: address, size, name; ascending.
 type Functions = Vec<(u64, u64, String)>;
@@ -20,7 +20,8 @@ pub fn in_files(root: String) -> Lookup {
 }
 
 fn read(root: &str, path: &str) -> Functions {
-    let data = File::open(format!("{root}{path}")).and_then(|file| calltap_sites::load(&file));
+    let file = calltap_sites::open(Path::new(&format!("{root}{path}")));
+    let data = file.and_then(|file| calltap_sites::load(&file));
     // (Without it, a place in the module is all that can be said.)
     let binary = data.ok().and_then(|data| calltap_sites::read(&data, path).ok());
     let functions = binary.map(|binary| binary.functions).unwrap_or_default();

@@ -1,6 +1,7 @@
 //! `calltap view`: a recording, or a running process, as a page in a browser.
 
 mod api;
+mod connections;
 mod server;
 mod subject;
 

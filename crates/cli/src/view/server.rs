@@ -1,21 +1,19 @@
 //! The server of the page: to this machine only, and to those who know its token.
 
 use super::api;
+use super::connections::{self, Answer};
 use super::subject::Subject;
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::header::{HeaderName, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode};
 use rustix::rand::{GetRandomFlags, getrandom};
-use std::io::Cursor;
-use std::net::{Ipv4Addr, TcpStream};
+use std::net::{Ipv4Addr, TcpListener};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use tiny_http::{Header, Method, Request, Response};
-
-/// Requests that are answered at the same time.
-const WORKERS: usize = 4;
-/// How long a connection may wait that was forgotten.
-const NUDGE: Duration = Duration::from_millis(200);
 
 /// Files of the page, by name, with their types.
 const FILES: [(&str, &str, &str); 9] = [
@@ -45,7 +43,7 @@ const HEADERS: [(&str, &str); 5] = [
 
 /// A server that nobody knows of yet.
 pub struct Server {
-    http: tiny_http::Server,
+    listener: TcpListener,
     port: u16,
     token: String,
     /// When the page was last asked for anything.
@@ -55,13 +53,13 @@ pub struct Server {
 impl Server {
     /// At this port, or at any that is free for 0.
     pub fn new(port: u16) -> Result<Server> {
-        let http = tiny_http::Server::http((Ipv4Addr::LOCALHOST, port))
-            .map_err(|error| anyhow!("cannot serve the page at port {port}: {error}"))?;
-        let port = http.server_addr().to_ip().map_or(port, |address| address.port());
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))
+            .with_context(|| format!("cannot serve the page at port {port}"))?;
+        let port = listener.local_addr()?.port();
         let mut random = [0u8; 16];
         getrandom(&mut random, GetRandomFlags::empty())?;
         let token = random.iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok(Server { http, port, token, asked: Mutex::new(Instant::now()) })
+        Ok(Server { listener, port, token, asked: Mutex::new(Instant::now()) })
     }
 
     /// Says where the page is.
@@ -79,67 +77,58 @@ impl Server {
     pub fn serve(&self, subject: &dyn Subject, wait: &dyn Fn()) {
         let over = AtomicBool::new(false);
         thread::scope(|scope| {
-            // A browser opens several connections at once, and keeps them. Of two that come together, the pool of tiny_http may leave one without a thread, as both count on the same idle
-            // one, until another connection ends: so one comes and goes now and then.
             scope.spawn(|| {
-                while !over.load(Ordering::Acquire) {
-                    thread::sleep(NUDGE);
-                    let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
-                }
+                connections::serve(&self.listener, &over, &|request| self.answer(request, subject))
             });
-            for _ in 0..WORKERS {
-                scope.spawn(|| {
-                    // (An error: we are told to stop.)
-                    while let Ok(request) = self.http.recv() {
-                        self.answer(request, subject);
-                    }
-                });
-            }
             wait();
             over.store(true, Ordering::Release);
-            (0..WORKERS).for_each(|_| self.http.unblock());
         });
     }
 
-    fn answer(&self, request: Request, subject: &dyn Subject) {
-        let response = match self.within(request.url()) {
+    /// Answers a request; says whether it had the token.
+    fn answer(&self, request: &Request<Incoming>, subject: &dyn Subject) -> (Answer, bool) {
+        let within = self.within(request.uri().path());
+        let answer = match within {
             None => {
                 plain(404, "There is nothing here. The address that calltap printed has a token in it.\n")
             }
-            Some((path, query)) => {
+            Some(path) => {
+                let query = request.uri().query().unwrap_or_default();
                 if let Ok(mut asked) = self.asked.lock() {
                     *asked = Instant::now();
                 }
                 let file = FILES.iter().find(|(name, ..)| *name == path);
                 match (request.method(), file, path.strip_prefix("api/")) {
-                    (Method::Get, Some((_, kind, text)), _) => {
-                        with(Response::from_string(*text), &[("Content-Type", kind)])
+                    (&Method::GET, Some((_, kind, text)), _) => {
+                        with(Response::new(Full::from(*text)), &[("Content-Type", kind)])
                     }
                     (method, _, Some(name)) => {
-                        json(api::answer(subject, name, query, *method == Method::Post))
+                        json(api::answer(subject, name, query, *method == Method::POST))
                     }
                     _ => plain(404, "There is no such page.\n"),
                 }
             }
         };
-        // (The browser may have been closed.)
-        let _ = request.respond(with(response, &HEADERS));
+        (with(answer, &HEADERS), within.is_some())
     }
 
-    /// Path and query below our token; none for those who do not know it.
-    fn within<'a>(&self, url: &'a str) -> Option<(&'a str, &'a str)> {
-        let rest = url.strip_prefix('/')?;
+    /// The path below the token; None without the token.
+    fn within<'a>(&self, path: &'a str) -> Option<&'a str> {
+        let rest = path.strip_prefix('/')?;
         let (token, rest) = rest.split_once('/')?;
         let same = token.len() == self.token.len()
             && token.bytes().zip(self.token.bytes()).fold(0, |all, (a, b)| all | (a ^ b)) == 0;
-        same.then(|| rest.split_once('?').unwrap_or((rest, "")))
+        same.then_some(rest)
     }
 }
 
-type Answer = Response<Cursor<Vec<u8>>>;
+fn plain(code: u16, text: &'static str) -> Answer {
+    coded(code, Response::new(Full::from(text)))
+}
 
-fn plain(code: u16, text: &str) -> Answer {
-    Response::from_string(text).with_status_code(code)
+fn coded(code: u16, mut answer: Answer) -> Answer {
+    *answer.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    answer
 }
 
 fn json(answer: Result<String, api::Refusal>) -> Answer {
@@ -147,14 +136,15 @@ fn json(answer: Result<String, api::Refusal>) -> Answer {
         Ok(text) => (200, text),
         Err(api::Refusal { code, why }) => (code, serde_json::json!({ "error": why }).to_string()),
     };
-    with(Response::from_string(text).with_status_code(code), &[("Content-Type", "application/json")])
+    with(coded(code, Response::new(Full::from(text))), &[("Content-Type", "application/json")])
 }
 
-fn with(mut response: Answer, headers: &[(&str, &str)]) -> Answer {
+fn with(mut answer: Answer, headers: &[(&'static str, &'static str)]) -> Answer {
     for (name, value) in headers {
-        if let Ok(header) = Header::from_bytes(*name, *value) {
-            response.add_header(header);
+        // HeaderName::from_static would refuse the capital letters of the table.
+        if let Ok(name) = HeaderName::from_bytes(name.as_bytes()) {
+            answer.headers_mut().insert(name, HeaderValue::from_static(value));
         }
     }
-    response
+    answer
 }

@@ -8,7 +8,7 @@ use crate::target::Target;
 use crate::text::ProcessText;
 use crate::threads::shares_memory;
 use calltap_sites::Discovery;
-use std::sync::atomic::Ordering::*;
+use std::collections::HashMap;
 
 impl<'a> Planner<'a> {
     /// Finds out from the journal and the text what earlier controllers did to the process and its children.
@@ -62,19 +62,19 @@ impl<'a> Planner<'a> {
     /// are in no table, and have [another number](UNLISTED).
     pub fn living(&self, first: &Target) -> Vec<(u32, Target)> {
         let session = self.directory.identity();
+        let (ids, mut ours) = (proc::Ids::default(), HashMap::new());
         let living = |index: u32| {
             let entry = self.shared.process(index)?;
-            let own = proc::pid_of(entry);
-            let pid = if index == 0 { first.pid } else { own };
+            let pid = if index == 0 { first.pid } else { ids.pid_of(entry) };
             if self.shared.was_replaced(index) {
                 return None;
             }
             // (Whatever has the id by now, only who has our memory is ours.)
-            let target = Target::of_child(pid).filter(|_| proc::has_mapped(pid, &session))?;
+            let is_ours = ours.entry(pid).or_insert_with(|| proc::has_mapped(pid, &session));
+            let target = Target::of_child(pid).filter(|_| *is_ours)?;
             Some((index, target))
         };
-        let listed: Vec<(u32, Target)> =
-            (0..self.shared.control().process_bump.load(Acquire)).filter_map(living).collect();
+        let listed: Vec<(u32, Target)> = self.shared.processes().filter_map(living).collect();
         // (Whoever shares another's memory, after vfork, is changed with him.)
         let is_new =
             |pid: &u32| listed.iter().all(|(_, known)| known.pid != *pid && !shares_memory(known.pid, *pid));

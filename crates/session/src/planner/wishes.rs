@@ -21,6 +21,8 @@ pub(super) struct Values {
     read: bool,
     /// The first function of which they could not be, and why.
     trouble: Option<(String, String)>,
+    /// The first of which something is left out, and why.
+    left_out: Option<(String, String)>,
     /// There are functions of which only entries are traced, though more was asked for; the second: that was
     /// told.
     cut: (bool, bool),
@@ -30,6 +32,10 @@ impl Values {
     fn note(&mut self, wish: &Wish, function: &Function) {
         self.read |= wish.program.is_some();
         self.cut.0 |= wish.cut;
+        let left_out = wish.program.as_ref().and_then(|program| program.left_out.first());
+        if let (Some(why), None) = (left_out, &self.left_out) {
+            self.left_out = Some((function.name.clone(), why.clone()));
+        }
         if let (Some(trouble), None) = (&wish.trouble, &self.trouble) {
             self.trouble = Some((function.name.clone(), trouble.why.clone()));
         }
@@ -62,7 +68,14 @@ impl<'a> Planner<'a> {
     pub(crate) fn check_values(&mut self) -> Result<(), Refusal> {
         match self.values.trouble.take() {
             Some((name, why)) if !self.values.read => Err(Refusal::Values { name, why }),
-            _ => Ok(()),
+            _ => {
+                let left_out = self.values.left_out.take();
+                self.warnings.extend(
+                    left_out
+                        .map(|(name, why)| format!("of {name}, and perhaps others, not all is read: {why}")),
+                );
+                Ok(())
+            }
         }
     }
 

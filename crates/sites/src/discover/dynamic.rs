@@ -57,7 +57,7 @@ impl<'d> Dynamic<'d> {
         }
         let text = |entry: &Dyn64<Le>| {
             let name = string(dynamic.strings, u32::try_from(entry.d_val.get(Le)).ok()?, 4096)?;
-            Some(String::from_utf8_lossy(name).into_owned())
+            Some(calltap_names::printable_bytes(name))
         };
         let texts = |tag| entries.iter().filter(move |entry| entry.d_tag.get(Le) == tag).filter_map(text);
         // A hostile file may name one long string many times.

@@ -11,6 +11,7 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl};
 use super::branches::{Branches, Leaving, To};
 use super::image::Image;
 use super::nops;
+use super::owners::{self, Group};
 use super::plt;
 use super::return_address::Rows;
 use super::unmodified::{JUMP, PAGE};
@@ -29,6 +30,8 @@ pub(super) struct Exits<'a, 'd> {
     frames: &'a BTreeMap<u64, bool>,
     /// Of functions, the parts that the compiler moved away, in order; and whether another function has the same.
     parts: BTreeMap<usize, Vec<(usize, bool)>>,
+    /// Functions whose parts are not told apart.
+    entangled: BTreeSet<usize>,
 }
 
 /// What a jump leads to.
@@ -61,17 +64,35 @@ impl<'a, 'd> Exits<'a, 'd> {
         functions: &'a [Function],
         frames: &'a BTreeMap<u64, bool>,
     ) -> Exits<'a, 'd> {
-        let mut exits = Exits { image, branches, rows, functions, frames, parts: BTreeMap::new() };
-        for (part, owners) in exits.owners() {
-            for owner in &owners {
-                exits.parts.entry(*owner).or_default().push((part, owners.len() > 1));
+        let mut exits = Exits {
+            image,
+            branches,
+            rows,
+            functions,
+            frames,
+            parts: BTreeMap::new(),
+            entangled: BTreeSet::new(),
+        };
+        for group in exits.groups() {
+            if group.is_entangled() {
+                exits.entangled.extend(group.owners);
+                continue;
+            }
+            for owner in &group.owners {
+                let is_shared = group.owners.len() > 1;
+                exits
+                    .parts
+                    .entry(*owner)
+                    .or_default()
+                    .extend(group.parts.iter().map(|part| (*part, is_shared)));
             }
         }
+        exits.parts.values_mut().for_each(|parts| parts.sort_unstable());
         exits
     }
 
     /// To which functions the parts belong: those that jump to them, and those into which they jump.
-    fn owners(&self) -> BTreeMap<usize, BTreeSet<usize>> {
+    fn groups(&self) -> Vec<Group> {
         let mut links: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
         for leaving in &self.branches.leavings {
             let (To::If(target) | To::Address(target)) = leaving.to else { continue };
@@ -83,21 +104,7 @@ impl<'a, 'd> Exits<'a, 'd> {
                 }
             }
         }
-        // A part of a part belongs to whom that belongs to.
-        let whole = |part: usize| {
-            let (mut seen, mut open, mut found) = (BTreeSet::from([part]), vec![part], BTreeSet::new());
-            while let Some(part) = open.pop() {
-                for other in links.get(&part).into_iter().flatten() {
-                    match self.is_part(*other) {
-                        true if seen.insert(*other) => open.push(*other),
-                        true => {}
-                        false => drop(found.insert(*other)),
-                    }
-                }
-            }
-            found
-        };
-        links.keys().map(|part| (*part, whole(*part))).collect()
+        owners::groups(&links)
     }
 
     fn is_part(&self, n: usize) -> bool {
@@ -139,6 +146,9 @@ impl<'a, 'd> Exits<'a, 'd> {
             Some(SiteForm::Beside { at, old, .. } | SiteForm::Trap { at, old }) => (at.0, old, 0),
             _ => return Err("the compiler left room at its entry".to_owned()),
         };
+        if self.entangled.contains(&n) {
+            return Err("it shares parts with many functions".to_owned());
+        }
         let start = function.address.0;
         if self.branches.runs_on(start) {
             return Err("it leads on to what follows it".to_owned());

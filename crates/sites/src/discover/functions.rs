@@ -4,6 +4,7 @@ use super::frames::Frame;
 use super::lookup::Lookup;
 use super::symbols::{Symbol, cold_parent};
 use crate::{Function, PART, SiteKind, Svma};
+use calltap_names::{printable, printable_bytes};
 
 /// The functions that have a symbol, in address order, none with a site yet. `symbols` are sorted.
 ///
@@ -100,5 +101,5 @@ fn unnamed(functions: &[Function], frames: &[Frame], module: &str) -> Vec<Functi
 
 /// (Nearly every name is ASCII: the check for that is much faster than a lossy conversion.)
 fn text(name: &[u8]) -> String {
-    str::from_utf8(name).map_or_else(|_| String::from_utf8_lossy(name).into_owned(), str::to_owned)
+    str::from_utf8(name).map_or_else(|_| printable_bytes(name), |name| printable(name).into_owned())
 }

@@ -77,7 +77,7 @@ pub(super) fn add_functions(image: &Image<'_>, dynamic: &Dynamic<'_>, functions:
 
 fn function(entry: &Entry<'_>) -> Function {
     Function {
-        name: String::from_utf8_lossy(entry.name).into_owned(),
+        name: calltap_names::printable_bytes(entry.name),
         aliases: Vec::new(),
         address: Svma(entry.address),
         size: entry.size,

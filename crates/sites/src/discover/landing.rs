@@ -2,8 +2,9 @@
 
 use gimli::{DwEhPe, constants};
 
-/// The landing pads of the function that begins at `start`, of its data `lsda` (there may be more behind). What is written otherwise says nothing: None.
-pub(super) fn pads(lsda: &[u8], start: u64) -> Option<Vec<u64>> {
+/// The landing pads of the function that begins at `start`, of its data `lsda` (there may be more behind). What is written otherwise says nothing: None. `budget`: so many
+/// calls are read, of all functions; a hostile file may have all of them name one long table.
+pub(super) fn pads(lsda: &[u8], start: u64, budget: &mut u64) -> Option<Vec<u64>> {
     let mut reader = Reader(lsda);
     // (A beginning of its own for landing pads is what no compiler writes for this machine.)
     if DwEhPe(reader.byte()?) != constants::DW_EH_PE_omit {
@@ -17,6 +18,7 @@ pub(super) fn pads(lsda: &[u8], start: u64) -> Option<Vec<u64>> {
     let mut calls = Reader(reader.0.get(..length)?);
     let mut pads = Vec::new();
     while !calls.0.is_empty() {
+        *budget = budget.checked_sub(1)?;
         let _begins = calls.number(encoding)?;
         let _length = calls.number(encoding)?;
         let pad = calls.number(encoding)?;
@@ -78,8 +80,10 @@ mod tests {
         let whole = [&table[..], &[0; 8]].concat();
         let mut counted = whole.clone();
         counted[4] = 13;
-        assert_eq!(pads(&counted, 0x1000), Some(vec![0x1040, 0x1088]));
-        assert_eq!(pads(&counted[..10], 0x1000), None);
-        assert_eq!(pads(&[0x00], 0x1000), None);
+        let pads = |table, calls| pads(table, 0x1000, &mut { calls });
+        assert_eq!(pads(&counted, 3), Some(vec![0x1040, 0x1088]));
+        assert_eq!(pads(&counted, 2), None, "too many calls");
+        assert_eq!(pads(&counted[..10], 3), None);
+        assert_eq!(pads(&[0x00], 3), None);
     }
 }

@@ -66,9 +66,7 @@ fn names(data: &[u8]) -> object::Result<BTreeMap<u64, Vec<(u8, String)>>> {
             elf::STB_WEAK => 1,
             _ => 2,
         };
-        all.entry(symbol.st_value.get(Le))
-            .or_default()
-            .push((rank, String::from_utf8_lossy(name).into_owned()));
+        all.entry(symbol.st_value.get(Le)).or_default().push((rank, calltap_names::printable_bytes(name)));
     }
     all.values_mut().for_each(|names| names.sort());
     Ok(all)

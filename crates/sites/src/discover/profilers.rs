@@ -57,7 +57,7 @@ pub(super) fn defined(image: &Image<'_>, symbols: &[Symbol<'_>]) -> Vec<Profiler
         }
         let next = symbols[n..].iter().map(|other| other.address).find(|address| *address > symbol.address);
         let next = next.unwrap_or(u64::MAX);
-        let name = String::from_utf8_lossy(symbol.name).into_owned();
+        let name = calltap_names::printable_bytes(symbol.name);
         let place = place(image, symbol, next);
         found.push(Profiler { hook, name, address: Svma(symbol.address), place });
     }

@@ -33,7 +33,7 @@ pub(super) fn find(
     for symbols in symbols.chunk_by(|a, b| a.address == b.address) {
         let chosen = symbols.iter().filter(|symbol| symbol.is_chosen());
         let mut names: Vec<String> =
-            chosen.map(|symbol| String::from_utf8_lossy(symbol.name).into_owned()).collect();
+            chosen.map(|symbol| calltap_names::printable_bytes(symbol.name)).collect();
         if names.is_empty() {
             continue;
         }

@@ -55,16 +55,20 @@ fn read(image: &Image<'_>, found: &mut Rows) {
     let mut context = UnwindContext::new();
     let mut entries = section.entries(&bases);
     // Every byte of code is in one frame; a hostile file may say that all of it is in each.
-    let mut budget = image.data.len() as u64 * 2;
+    let mut budget = image.data.len() as u64 * 3;
+    let mut calls = image.data.len() as u64;
     while let Ok(Some(entry)) = entries.next() {
         let CieOrFde::Fde(partial) = entry else { continue };
         let Ok(fde) = partial.parse(EhFrame::cie_from_offset) else { continue };
         if let Some(Pointer::Direct(lsda)) = fde.lsda() {
-            match landing::pads(image.tail(lsda, LONGEST_LSDA), fde.initial_address()) {
+            match landing::pads(image.tail(lsda, LONGEST_LSDA), fde.initial_address(), &mut calls) {
                 Some(pads) => found.landings.extend(pads),
                 None => found.unread.push(fde.initial_address()),
             }
         }
+        // What frames have in common is evaluated for each of them.
+        let Some(left) = budget.checked_sub(fde.cie().entry_len() as u64) else { return };
+        budget = left;
         let Ok(mut rows) = fde.rows(&section, &bases, &mut context) else { continue };
         while let Ok(Some(row)) = rows.next_row() {
             let CfaRule::RegisterAndOffset { register, offset } = *row.cfa() else { continue };

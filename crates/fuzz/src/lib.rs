@@ -1,0 +1,81 @@
+//! The bodies of the fuzz targets: any bytes may come to each of them. `fuzz/` runs them under libFuzzer, `main.rs` on changed seeds with a stable compiler.
+#![forbid(unsafe_code)]
+
+pub mod mutate;
+pub mod seeds;
+
+use calltap_analysis::report;
+use calltap_sites::types::Types;
+use calltap_values::{Known, Rules};
+use std::io::Write;
+use std::sync::Arc;
+
+/// Takes any bytes.
+pub type Body = fn(&[u8]);
+
+/// All targets, by name.
+pub const TARGETS: [(&str, Body); 6] =
+    [("elf", elf), ("object", object), ("trace", trace), ("glob", glob), ("log", log), ("values", values)];
+
+/// Any bytes as an ELF file.
+pub fn elf(data: &[u8]) {
+    let _ = calltap_sites::may_have_sites(data);
+    if let Ok(mut binary) = calltap_sites::read(data, "fuzz") {
+        let _ = calltap_sites::find_prologues(data, &mut binary, true);
+        assert!(binary.functions.is_sorted_by_key(|function| function.address), "in address order");
+    }
+}
+
+/// Any bytes as an object file.
+pub fn object(data: &[u8]) {
+    if let Ok(Some(new)) = calltap_recordmcount::add(data) {
+        assert!(new.len() > data.len() / 2, "nothing is taken away");
+        let _ = calltap_recordmcount::add(&new);
+    }
+}
+
+/// Any bytes as a trace file, through the reader and a view.
+pub fn trace(data: &[u8]) {
+    let Ok(mut file) = tempfile::NamedTempFile::new() else { return };
+    if file.write_all(data).is_err() {
+        return;
+    }
+    if let Ok(reader) = calltap_trace::TraceReader::open(file.path()) {
+        let _ = report::collect(&reader, &report::Options::default(), None);
+    }
+}
+
+/// Any pattern, and behind a zero any name.
+pub fn glob(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let (pattern, name) = text.split_once('\0').unwrap_or((&text, &text));
+    let _ = calltap_analysis::Glob::new(pattern).matches(name);
+}
+
+/// Any lines as a log of code changes.
+pub fn log(data: &[u8]) {
+    let lines = String::from_utf8_lossy(data);
+    let _ = calltap_patch::Audit::of(lines.lines().filter_map(|line| line.parse().ok()));
+}
+
+/// What users write after -A, -R and --if: the first 64 bytes; and behind that a file with what it says of its functions.
+pub fn values(data: &[u8]) {
+    let (text, file) = data.split_at(data.len().min(TEXT));
+    let text = [String::from_utf8_lossy(text).trim_end_matches('\0').to_owned()];
+    let types = Types::parse(file).ok().flatten().map(Arc::new);
+    for words in [[&text[..], &[], &[]], [&[], &text, &[]], [&[], &[], &text]] {
+        let Ok(rules) = Rules::new(words[0], words[1], words[2]) else { continue };
+        let _ = rules.of(&|_| true, None, &|| None);
+        for address in types.iter().flat_map(|types| types.functions()).take(100) {
+            let known = || {
+                let types = types.clone()?;
+                let signature = types.signature(address)?;
+                Some(Known { types, signature, name: None })
+            };
+            let _ = rules.of(&|_| true, None, &known);
+        }
+    }
+}
+
+/// Bytes of the words in front of the file that [`values`] takes.
+pub const TEXT: usize = 64;
