@@ -109,7 +109,7 @@ fn killed_while_a_program_starts_it_leaves_none_that_stands_still() {
                 thread::sleep(Duration::from_millis(1));
             }
             thread::sleep(Duration::from_millis(20));
-            // (What was killed before it began is as good as never started.)
+            // What was killed before it began is as good as never started.
             for pid in
                 running(&program).into_iter().filter(|pid| state(*pid).is_some_and(|state| state != 'Z'))
             {
