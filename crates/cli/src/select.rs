@@ -308,7 +308,7 @@ fn may_be_place(pattern: &str, file: &str) -> bool {
         let mut cuts = (0..=part.len()).filter(|cut| part.is_char_boundary(*cut));
         start.contains(part) || cuts.any(|cut| start.ends_with(&part[..cut]) && is_hex(&part[cut..]))
     };
-    // (What is in a class may be anything.)
+    // What a class or an escape stands for is not worked out: it may be anything.
     pattern.contains(['[', '\\']) || pattern.trim_start_matches('!').split(['*', '?']).all(may_contain)
 }
 

@@ -22,7 +22,7 @@ fn no_rarer_wait_ends_with_eintr() {
 }
 
 #[test]
-#[ignore = "a call that has transferred something already returns that, short"]
+#[ignore = "cannot hold, see docs/safety.md: a call that has transferred something already returns that, short"]
 fn no_transfer_is_cut_short() {
     waits(&["recv_all", "write_big"], 4);
 }
@@ -66,7 +66,7 @@ fn ignored_signals_end_no_wait() {
 }
 
 #[test]
-#[ignore = "long: a window of some instructions is left in which the signal's end of the wait is lost"]
+#[ignore = "see docs/safety.md: a window of some instructions is left in which the end of the wait is lost"]
 fn pause_ends_when_its_signal_comes() {
     resident("pause", 6, Tolerate { changes: &["SigBlk"], refusals: true });
 }

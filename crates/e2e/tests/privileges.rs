@@ -51,7 +51,7 @@ fn attaches(root: &str) {
         let is_ours = |name: &std::ffi::OsString| name.to_string_lossy().starts_with("calltap.");
         assert!(!left.iter().any(is_ours), "attach {n} leaves {left:?}");
     }
-    // (Its text can be compared with its files where these have the same names.)
+    // Its text can be compared with its files where these have the same names.
     if root == "-" {
         assert_eq!(changed_text(resident.pid), [""; 0]);
     }

@@ -74,6 +74,28 @@ fn running(program: &Program) -> Vec<u32> {
         .collect()
 }
 
+// Until a child has asked to be traced, and has got another parent, it must not: that one would never let it go on.
+#[test]
+fn killed_right_after_fork_it_leaves_no_program_that_stands_still() {
+    let program = compile(&PLACED[0], &["resident.c"], &[]);
+    for round in 0..60 {
+        let mut recorder = start(&program);
+        let children = format!("/proc/{0}/task/{0}/children", recorder.pid);
+        while recorder.runs() && fs::read_to_string(&children).is_ok_and(|children| children.is_empty()) {}
+        recorder.kill();
+        while recorder.runs() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        thread::sleep(Duration::from_millis(30));
+        for pid in running(&program) {
+            let stands = matches!(state(pid), Some('t' | 'T'));
+            // SAFETY: a signal to a process that runs this test's own program.
+            unsafe { libc::kill(pid as i32, libc::SIGKILL) };
+            assert!(!stands, "{round}: {pid} stands still");
+        }
+    }
+}
+
 // A static program is traced for its first moments: there a recorder that is killed could leave it stopped for ever.
 #[test]
 fn killed_while_a_program_starts_it_leaves_none_that_stands_still() {
@@ -87,7 +109,7 @@ fn killed_while_a_program_starts_it_leaves_none_that_stands_still() {
                 thread::sleep(Duration::from_millis(1));
             }
             thread::sleep(Duration::from_millis(20));
-            // (What was killed before it began is as good as never started.)
+            // What was killed before it began is as good as never started.
             for pid in
                 running(&program).into_iter().filter(|pid| state(*pid).is_some_and(|state| state != 'Z'))
             {

@@ -134,7 +134,7 @@ impl Cache {
         let start = Instant::now();
         let binary = search.run(data, name)?;
         if let Some((path, label)) = place.filter(|_| start.elapsed() >= self.worth) {
-            // (A full disk is no reason to fail: it is looked for anew the next time.)
+            // A full disk is no reason to fail: the file is searched again the next time.
             let _ = self.keep(&path, label, &binary);
         }
         Ok(binary)

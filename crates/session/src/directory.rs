@@ -485,7 +485,7 @@ impl Place {
 
 /// Reads a small file, of which another user may have made anything.
 fn read_small(path: &Path) -> io::Result<String> {
-    // (A pipe would be waited at for ever.)
+    // Opening a pipe to read would wait for ever.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     if !file.metadata()?.is_file() {
@@ -498,7 +498,7 @@ fn read_small(path: &Path) -> io::Result<String> {
 
 /// Why the session of a process cannot be had: another calltap holds its lock.
 fn busy(target: &Target, place: &Place) -> Error {
-    // (The lock is taken right after it was made.)
+    // The lock is taken right after its file was made.
     let start = Instant::now();
     let mut by = place.file("lock").ok().as_ref().and_then(holder);
     while by.is_none() && start.elapsed() < CREATION {

@@ -475,9 +475,9 @@ impl<'a> Planner<'a> {
             map.length.store(range.length, Relaxed);
             map.errno.store(u64::MAX, Relaxed); // until the agent has come to it
         }
-        // (Reading a filter would take a stop; what it does to a call that it does not know may be the end of the process.)
-        let is_filtered = threads::list(pid).into_iter().any(proc::is_filtered);
-        header.may_duplicate.store(u32::from(!is_filtered), Relaxed);
+        // Reading a filter would take a stop, and a filter may kill the process for a call that it does not know.
+        let may_duplicate = || !threads::list(pid).into_iter().any(proc::is_filtered);
+        header.may_duplicate.store(u32::from(!ranges.is_empty() && may_duplicate()), Relaxed);
         header.maps.store(maps.len() as u32, Release);
     }
 

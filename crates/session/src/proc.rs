@@ -46,13 +46,21 @@ pub fn start_time(pid: u32) -> Option<u64> {
     words(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?.nth(19)?.parse().ok()
 }
 
+/// The kernel's flags of a process.
+fn flags(pid: u32) -> Option<u32> {
+    words(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?.nth(6)?.parse().ok()
+}
+
 /// Is it a thread of the kernel's own?
 pub fn is_kernel_thread(pid: u32) -> bool {
     const PF_KTHREAD: u32 = 0x0020_0000;
-    let flags = || -> Option<u32> {
-        words(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?.nth(6)?.parse().ok()
-    };
-    flags().is_some_and(|flags| flags & PF_KTHREAD != 0)
+    flags(pid).is_some_and(|flags| flags & PF_KTHREAD != 0)
+}
+
+/// Is the kernel taking it down? Then its memory and files may be gone, and it is no zombie yet.
+pub fn is_ending(pid: u32) -> bool {
+    const PF_EXITING: u32 = 0x4;
+    flags(pid).is_some_and(|flags| flags & PF_EXITING != 0) && state(pid).is_some_and(|state| !is_end(state))
 }
 
 /// Address and number of the program headers of a process's program, as the kernel told the program.

@@ -236,7 +236,7 @@ impl<'a> Prepared<'a> {
             name: program.name.clone(),
             start_time: 0,
         });
-        // (Should that fail, there is no room for its trace either.)
+        // Should that fail, there is no room for the trace either.
         let _ = directory.belongs_to(&target);
         let visit = Visit { options, target, directory, shared, clock, session, notes: Vec::new() };
         let (directory, shared, sums) =
@@ -275,7 +275,7 @@ impl<'a> Prepared<'a> {
                         let read = program.read(options.discovery, futures, int3, &may_choose)?;
                         planner.know(program.file.clone(), &program.name, &program.path, read);
                         if is_held {
-                            // (Only who has started it can have it do something.)
+                            // Only the thread that has started it can have it do something.
                             let remote = &mut |operation| {
                                 let (done, answer) = mpsc::channel();
                                 let _ = begun.send((operation, done));

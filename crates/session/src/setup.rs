@@ -123,7 +123,7 @@ pub fn tell_if_long<T>(options: &Options, name: &str, work: impl FnOnce() -> T) 
     })
 }
 
-/// Agents are answered, until this is dropped: then whoever waits goes on.
+/// Agents are answered until this is dropped; then those that wait go on.
 struct Answering<'s>(&'s Shared);
 
 impl Drop for Answering<'_> {

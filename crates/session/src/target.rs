@@ -58,6 +58,14 @@ fn has_living_thread(pid: u32) -> bool {
     threads::list(pid).into_iter().any(|tid| proc::state(tid).is_some_and(|state| !proc::is_end(state)))
 }
 
+/// Is it being taken down, and not a zombie yet?
+fn is_ending(pid: u32) -> bool {
+    let threads = threads::list(pid);
+    let has_ended = |tid: &u32| proc::state(*tid).is_none_or(proc::is_end);
+    threads.iter().any(|tid| proc::is_ending(*tid))
+        && threads.iter().all(|tid| proc::is_ending(*tid) || has_ended(tid))
+}
+
 /// A process's name; it may have given itself any.
 fn comm(pid: u32) -> String {
     let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
@@ -73,6 +81,9 @@ impl Target {
             // What it was refused for is how a process looks that ends.
             Error::Attach { pid, name, .. } if existed && !proc::exists(pid) => {
                 Error::Attach { pid, name, reason: "it has ended".into() }
+            }
+            Error::Attach { pid, name, .. } if is_ending(pid) => {
+                Error::Attach { pid, name, reason: "it is ending".into() }
             }
             error => error,
         })
@@ -97,11 +108,7 @@ impl Target {
         }
         let regions = maps::read(pid).map_err(|error| refuse(denied(&error)))?;
         if regions.is_empty() {
-            let what = if proc::is_kernel_thread(pid) {
-                "a kernel thread"
-            } else {
-                "it is ending: its memory is gone"
-            };
+            let what = if proc::is_kernel_thread(pid) { "a kernel thread" } else { "it is ending" };
             return Err(refuse(what.into()));
         }
         ProcessText::open(pid).map_err(|error| refuse(denied(&error)))?;

@@ -68,7 +68,7 @@ pub fn file_may_define(file: &File, mut passes: impl FnMut(&str) -> bool) -> boo
         }
         let tables = [file.elf_dynamic_symbol_table(), file.elf_symbol_table()];
         for table in tables.into_iter().filter(|table| !table.is_empty()) {
-            // (As a whole: asked for one by one, each name is read from the file.)
+            // As a whole: asked for one by one, each name is read from the file.
             let strings = sections.section(table.string_section())?.data(Le, &cache)?;
             for symbol in table.symbols().iter().filter(|symbol| !symbol.is_undefined(Le)) {
                 if !matches!(symbol.st_type(), elf::STT_FUNC | elf::STT_GNU_IFUNC) {
