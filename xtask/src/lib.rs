@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod coverage;
 pub mod demo;
+pub mod fuzz;
 pub mod programs;
 pub mod server;
 pub mod shell;
