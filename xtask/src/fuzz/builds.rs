@@ -40,12 +40,21 @@ impl Build {
             false => perhaps(&["-fno-asynchronous-unwind-tables"], 12),
         }
         perhaps(&["-static"], 10);
+        // (Of a static program without symbols, the unwinder cannot be told of frames: it is refused.)
+        if flags.contains(&"-static") {
+            flags.retain(|flag| *flag != "-s");
+        }
         Build { compiler, flags, is_trained: !is_clang && random.below(4) == 0 }
     }
 
     /// Are its programs C++?
     pub fn is_cpp(&self) -> bool {
         self.compiler.contains("++")
+    }
+
+    /// Have blocks sections of their own, so that differences of labels cannot be represented?
+    pub fn has_sections(&self) -> bool {
+        self.flags.contains(&"-fbasic-block-sections=all")
     }
 
     /// Can what is recorded be compared by name?

@@ -101,6 +101,11 @@ impl Piece {
         self.kind == Kind::Threads
     }
 
+    /// Does it have differences of labels?
+    pub fn has_differences(&self) -> bool {
+        self.kind == Kind::Differences
+    }
+
     /// Are frames left by other ways than returns?
     pub fn leaves_frames(&self) -> bool {
         matches!(self.kind, Kind::Longjmp | Kind::Exceptions)
@@ -164,7 +169,7 @@ fn differences(random: &mut Random) -> String {
     let table: String = (0..count).map(|n| format!("(char *)&&l{n} - (char *)&&l{base}, ")).collect();
     let next = format!("if (!left--) return x; goto *(void *)((char *)&&l{base} + table[x % {count}]);");
     let blocks: String = (0..count).map(|n| format!("l{n}: {} {next}\n", steps(random, 3))).collect();
-    // (C++ and sections for blocks have no such constants: they are written down at run time there.)
+    // (In C++ and for clang they are no constants: they are written down at run time there.)
     format!(
         "#if defined(__cplusplus) || defined(__clang__)\n#define KEEP_@\n#else\n#define KEEP_@ static const\n#endif\n\
          FUNCTION word @_run(word x) {{\nint left = 9;\nKEEP_@ {kind} table[] = {{{table}}};\n{next}\n{blocks}}}\n"
@@ -247,7 +252,7 @@ fn tiny(random: &mut Random) -> String {
 fn loops(random: &mut Random) -> String {
     let body = steps(random, 3);
     format!(
-        "FUNCTION word @_first(word x) {{ do {{ {body} }} while (x % 3 && x++ % 7); return x; }}\n\
+        "FUNCTION word @_first(word x) {{ int left = 20; do {{ {body} }} while (--left && x % 3 && x++ % 7); return x; }}\n\
          FUNCTION word @_second(word *p, word n) {{ word s = 0; while (n--) s += *p++; return s; }}\n\
          FUNCTION void @_third(volatile word *p, word n) {{ do *p += n; while (--n); }}\n\
          FUNCTION word @_run(word x) {{ word t[4] = {{x, x + 1, x * 2, 3}}; @_third(&sink, x % 5 + 1); return @_first(x) + @_second(t, 4); }}\n"
