@@ -57,6 +57,11 @@ impl Build {
         self.flags.contains(&"-fbasic-block-sections=all")
     }
 
+    /// Without a dynamic linker?
+    pub fn is_static(&self) -> bool {
+        self.flags.contains(&"-static")
+    }
+
     /// Can what is recorded be compared by name?
     pub fn has_names(&self) -> bool {
         !self.flags.contains(&"-s") && !self.flags.contains(&"-static")

@@ -118,6 +118,8 @@ impl Case {
         let count = 2 + random.below(7);
         let mut pieces: Vec<Piece> = (0..count).map(|_| Piece::choose(&mut random, build.is_cpp())).collect();
         pieces.retain(|piece| !build.has_sections() || !piece.has_differences());
+        // (A second C library in a static program is left out.)
+        pieces.retain(|piece| !build.is_static() || !piece.opens_libraries());
         Case { seed, pieces, build, mode: MODES[0] }
     }
 

@@ -106,6 +106,11 @@ impl Piece {
         self.kind == Kind::Differences
     }
 
+    /// Does it open a library?
+    pub fn opens_libraries(&self) -> bool {
+        self.kind == Kind::Library
+    }
+
     /// Are frames left by other ways than returns?
     pub fn leaves_frames(&self) -> bool {
         matches!(self.kind, Kind::Longjmp | Kind::Exceptions)

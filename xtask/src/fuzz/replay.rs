@@ -9,7 +9,12 @@ fn names(functions: &[Function]) -> BTreeSet<&str> {
     functions.iter().filter(|function| function.is_traced).map(|function| &function.name[..]).collect()
 }
 
-/// A name without arguments and suffixes of parts.
+/// A name without arguments.
+fn exact(name: &str) -> String {
+    plain(name.split('(').next().unwrap_or(name).trim())
+}
+
+/// The same without suffixes of parts and clones.
 fn whole(name: &str) -> String {
     let name = name.split('(').next().unwrap_or(name).trim();
     plain(name.split('.').next().unwrap_or(name))
@@ -21,7 +26,7 @@ pub fn compare_callers(replayed: &str, calls: &[Call], functions: &[Function]) -
     let lines = replayed.lines().filter(|line| !line.starts_with('#'));
     let seen = lines.filter_map(|line| {
         let (function, caller) = line.rsplit_once(": ")?.1.split_once(" <-")?;
-        Some((whole(function), whole(caller)))
+        Some((exact(function), whole(caller)))
     });
     let seen: Vec<(String, String)> = seen.filter(|(function, _)| names.contains(&function[..])).collect();
     for (n, call) in calls.iter().enumerate() {
@@ -32,8 +37,9 @@ pub fn compare_callers(replayed: &str, calls: &[Call], functions: &[Function]) -
         if function != name {
             bail!("call {n}: {function} instead of {name}");
         }
-        let known = call.caller.map(|caller| whole(&functions[caller].name));
-        if let Some(known) = known.filter(|known| known != caller) {
+        // (Places in parts have no name in a trace.)
+        let known = call.caller.map(|caller| &functions[caller].name).filter(|name| !name.contains('.'));
+        if let Some(known) = known.filter(|known| *known != caller) {
             bail!("call {n}: {name} is called by {caller} instead of {known}");
         }
     }
@@ -43,8 +49,8 @@ pub fn compare_callers(replayed: &str, calls: &[Call], functions: &[Function]) -
     Ok(())
 }
 
-/// Lines of the call tree: the same calls in the same order, as deep. (Behind a tail call it depends on the function whether it is still open; so it does where frames
-/// were left by other ways than returns.)
+/// Lines of the call tree: the same calls in the same order, as deep. (A tail call takes over slot and return address; it depends on the function whether that
+/// is still open. Where frames are left by other ways than returns, depths are not compared.)
 pub fn compare_depths(
     replayed: &str,
     calls: &[Call],
@@ -60,7 +66,7 @@ pub fn compare_depths(
         let text = tree.trim();
         let is_entry = text.ends_with("();") || text.ends_with("() {");
         if is_entry {
-            let name = whole(text);
+            let name = exact(text);
             let is_compared = names.contains(&name[..]);
             if is_compared {
                 seen.push((name, open.iter().filter(|compared| **compared).count()));
@@ -72,7 +78,8 @@ pub fn compare_depths(
             open.pop();
         }
     }
-    let mut slots: Vec<(u64, bool)> = Vec::new();
+    // Frames that may be open: slot, return address, how many calls may share them, function.
+    let mut frames: Vec<(u64, u64, usize, usize)> = Vec::new();
     for (n, call) in calls.iter().enumerate() {
         let name = &functions[call.function].name;
         let Some((function, depth)) = seen.get(n) else {
@@ -81,18 +88,58 @@ pub fn compare_depths(
         if function != name {
             bail!("call {n}: {function} instead of {name}");
         }
-        while slots.last().is_some_and(|(slot, _)| *slot < call.slot) {
-            slots.pop();
+        while frames.last().is_some_and(|(slot, ..)| *slot < call.slot) {
+            frames.pop();
         }
-        let is_tail = slots.pop_if(|(slot, _)| *slot == call.slot).is_some();
-        let is_unsure = leaves_frames || is_tail || slots.last().is_some_and(|(_, unsure)| *unsure);
-        if !is_unsure && *depth != slots.len() {
-            bail!("call {n}: {name} is {depth} deep instead of {}", slots.len());
+        let shared = frames.pop_if(|(slot, ..)| *slot == call.slot);
+        let sharing =
+            shared.filter(|(_, back, ..)| *back == call.back).map_or(0, |(_, _, sharing, _)| sharing);
+        // What lies between the caller's frame and this one has returned. (Where the caller is a library's, that is not known.)
+        let caller = call.caller.filter(|caller| functions[*caller].is_traced);
+        let open = caller.and_then(|caller| frames.iter().rposition(|(.., function)| *function == caller));
+        let least = open.map_or(0, |open| {
+            frames.truncate(open + 1);
+            open + 1
+        });
+        frames.push((call.slot, call.back, sharing + 1, call.function));
+        let most = frames.iter().map(|(_, _, sharing, _)| sharing).sum::<usize>() - 1;
+        if !leaves_frames && !(least..=most).contains(depth) {
+            bail!("call {n}: {name} is {depth} deep instead of {least} to {most}");
         }
-        slots.push((call.slot, is_unsure));
     }
     if seen.len() > calls.len() {
         bail!("call {}: {} is too many", calls.len(), seen[calls.len()].0);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn function(name: &str) -> Function {
+        Function::named(name)
+    }
+
+    #[test]
+    fn what_is_missing_too_much_or_elsewhere_is_found() {
+        let functions = [function("main"), function("p0_run"), function("p0_leaf")];
+        let call = |function, caller, slot, back| Call { function, caller: Some(caller), slot, back };
+        let calls = [call(1, 0, 100, 1), call(2, 1, 90, 2), call(2, 1, 90, 3)];
+        let callers = |lines: &[&str]| {
+            let text: Vec<String> = lines.iter().map(|line| format!("p-1 1.5: {line}")).collect();
+            compare_callers(&text.join("\n"), &calls, &functions).map_err(|error| error.to_string())
+        };
+        let (run, leaf) = ("p0_run <-main", "p0_leaf <-p0_run");
+        assert_eq!(callers(&[run, leaf, leaf]), Ok(()));
+        assert!(callers(&[run, leaf]).is_err_and(|what| what.contains("missing")));
+        assert!(callers(&[run, leaf, leaf, leaf]).is_err_and(|what| what.contains("too many")));
+        assert!(callers(&[leaf, run, leaf]).is_err_and(|what| what.contains("instead of")));
+        assert!(callers(&[run, "p0_leaf <-main", leaf]).is_err_and(|what| what.contains("called by")));
+        let depths =
+            |text: &str| compare_depths(text, &calls, &functions, false).map_err(|error| error.to_string());
+        assert_eq!(depths("1 | | p0_run() {\n1 | | p0_leaf();\n1 | | p0_leaf();\n1 | | }"), Ok(()));
+        let flat = depths("1 | | p0_run() {\n1 | | p0_leaf();\n1 | | }\n1 | | p0_leaf();");
+        assert!(flat.is_err_and(|what| what.contains("0 deep instead of 1 to 1")));
+    }
 }

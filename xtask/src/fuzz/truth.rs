@@ -27,14 +27,24 @@ pub struct Function {
     pub is_traced: bool,
 }
 
+#[cfg(test)]
+impl Function {
+    /// One that is traced.
+    pub fn named(name: &str) -> Function {
+        Function { name: name.to_owned(), address: 0, size: 0, is_traced: name != "main" }
+    }
+}
+
 /// An entry.
 pub struct Call {
     /// The function, by index.
     pub function: usize,
     /// The function that it returns to, if that is one of the program's.
     pub caller: Option<usize>,
-    /// Where its return address is.
+    /// Where its return address is,
     pub slot: u64,
+    /// and that address.
+    pub back: u64,
 }
 
 /// The functions of a program, in address order.
@@ -170,7 +180,8 @@ impl Text {
         let first = self.first_bytes.get(&address).context("the program stopped at no breakpoint")?;
         let mut back = [0; 8];
         self.memory.read_exact_at(&mut back, registers.rsp)?;
-        let caller = at(functions, u64::from_le_bytes(back).wrapping_sub(self.bias));
+        let back = u64::from_le_bytes(back);
+        let caller = at(functions, back.wrapping_sub(self.bias));
         let function = at(functions, address).context("no function begins there")?;
         self.memory.write_all_at(&[*first], registers.rip)?;
         ptrace::setregs(pid, registers)?;
@@ -180,6 +191,6 @@ impl Text {
             bail!("a step ended with {stepped:?}");
         }
         self.memory.write_all_at(&[BREAKPOINT], registers.rip)?;
-        Ok(Call { function, caller, slot: registers.rsp })
+        Ok(Call { function, caller, slot: registers.rsp, back })
     }
 }
