@@ -1,4 +1,4 @@
-//! Places in code whose addresses are stored in data: functions, and labels (a table of a computed `goto`) where somebody may land.
+//! Places in code whose addresses are stored in data: functions, and labels (a table of a computed `goto`) where control may land.
 
 use object::elf;
 use object::{LittleEndian as Le, U64};
