@@ -27,9 +27,10 @@
 //!   enter:  mirror[S] = stub+7; ret                       -> stub+7: jmp body
 //! exit:     jmp copy
 //! copy:     (instructions in front of the exit)              rsp = S
-//!           call stub+13         [S-8] = back into the copy
-//! stub+13:  call leave           [S-16] = stub+18
-//!   leave:  mirror[S] is the mark? mirror[S] = 0; ret     -> stub+18: ret
+//!           lea rsp, [rsp-128]                               the red zone stays as it is
+//!           call stub+13         [S-136] = back into the copy
+//! stub+13:  call leave           [S-144] = stub+18
+//!   leave:  mirror[S] is the mark? mirror[S] = 0; ret     -> stub+18: ret 128
 //! copy:     ret, or jmp          with [S] as it always was
 //! ```
 //!
@@ -108,6 +109,7 @@ global_asm!(
     squares_high = const CHUNK_DATA + offset_of!(abi_profile::Record, squares_high),
     timed_bit = const abi_profile::TIMED,
     region = const stub::REGION,
+    red_zone = const stub::RED_ZONE,
     granule = const stub::MIRROR_GRANULE,
     mirror_bit = const stub::MIRROR_BIT,
     mirror_size = const mirror::GRANULES,

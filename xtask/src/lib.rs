@@ -4,6 +4,7 @@ pub mod bench;
 pub mod coverage;
 pub mod demo;
 pub mod fuzz;
+pub mod fuzz_targets;
 pub mod programs;
 pub mod server;
 pub mod shell;

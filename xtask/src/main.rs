@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 use std::process::ExitCode;
-use xtask::{bench, coverage, demo, fuzz, programs, server, suites, test};
+use xtask::{bench, coverage, demo, fuzz, fuzz_targets, programs, server, suites, test};
 
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
@@ -22,6 +22,9 @@ usage: cargo xtask COMMAND
                             python3.11, redis, ripgrep, sqlite3); installs nothing, says what it needs
   fuzz [--seconds N] [--seed S]
                             run every fuzz target on changed seeds, so many seconds each (30)
+  fuzz-programs [--seconds N] [--seed S]
+                            generated programs, alone and traced: same output and end; calls, callers and depths compared with a debugger's; one that
+                            fails is made smaller and printed with how to build and run it (CALLTAP_BIN: this calltap, else it is built)
   server [--quick]          load nginx (with wrk) while calltap attaches, records, switches and detaches; every answer is compared
 ";
 
@@ -59,7 +62,8 @@ fn run(words: &[&str]) -> Result<()> {
             flags(&given, &["--write"])?;
             coverage::run(&files, given.contains(&"--write"))
         }
-        "fuzz" => fuzz::run(rest),
+        "fuzz" => fuzz_targets::run(rest),
+        "fuzz-programs" => fuzz::run(number(rest, "--seconds", 60)?, number(rest, "--seed", 1)?),
         "suites" => suites::run(rest),
         "server" => {
             flags(rest, &["--quick"])?;
@@ -71,6 +75,21 @@ fn run(words: &[&str]) -> Result<()> {
         }
         other => bail!("no command '{other}'\n\n{USAGE}"),
     }
+}
+
+/// The value of an option that is a number.
+fn number(words: &[&str], name: &str, default: u64) -> Result<u64> {
+    let known = ["--seconds", "--seed"];
+    let mut found = default;
+    for pair in words.chunks(2) {
+        let &[option, value] = pair else { bail!("{} has no value\n\n{USAGE}", pair[0]) };
+        flags(&[option], &known)?;
+        let value = value.parse().map_err(|_| anyhow::anyhow!("{option} {value}: no number\n\n{USAGE}"))?;
+        if option == name {
+            found = value;
+        }
+    }
+    Ok(found)
 }
 
 fn flags(given: &[&str], known: &[&str]) -> Result<()> {

@@ -70,7 +70,7 @@
     .balign 64
 \name:
     .cfi_startproc
-    .cfi_def_cfa rsp, 24
+    .cfi_def_cfa rsp, 24 + {red_zone}
     tap_save
     tap_is_marked 9f
     mov qword ptr [rdx], 0

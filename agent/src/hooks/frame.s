@@ -21,9 +21,9 @@
     pop rax; .cfi_adjust_cfa_offset -8
 .endm
 
-# The address of S, by kind of site (2: where a function is left, one call deeper).
+# The address of S, by kind of site (2: where a function is left, one call deeper, and below the red zone).
 .macro tap_slot reg mcount
-    .if \mcount == 1; lea \reg, [rbp + 8]; .elseif \mcount == 2; lea \reg, [rsp + 56]; .else; lea \reg, [rsp + 48]; .endif
+    .if \mcount == 1; lea \reg, [rbp + 8]; .elseif \mcount == 2; lea \reg, [rsp + 56 + {red_zone}]; .else; lea \reg, [rsp + 48]; .endif
 .endm
 
 .macro tap_load_slot reg mcount

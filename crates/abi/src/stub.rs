@@ -16,7 +16,7 @@
 //!  2:  call enter
 //!  7:  jmp body
 //! 13:  call leave     called by the copies of its exits
-//! 18:  ret
+//! 18:  ret 128         back above the red zone
 //! 24:  address of the body
 //! ```
 //!
@@ -42,6 +42,9 @@ pub const AFTER_EXIT: usize = 16;
 pub const LEAVE: usize = 13;
 /// Where `call leave` returns.
 pub const AFTER_LEAVE: usize = 18;
+/// Bytes below the stack pointer that a function may use without moving it. Where a function is left, they are skipped before anything is pushed: should the place be
+/// none of its exits after all, they may be in use.
+pub const RED_ZONE: usize = 128;
 /// The way into the body that leaves the return address alone.
 pub const TAIL: usize = 17;
 /// The body's address.

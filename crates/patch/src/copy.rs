@@ -3,6 +3,7 @@
 //! Nothing ever returns into a copy: a call among them becomes a push of the address that it would return to, and a jump.
 
 use crate::Avma;
+use calltap_abi::stub;
 use calltap_sites::ends;
 use iced_x86::{
     BlockEncoder, BlockEncoderOptions, Code, Decoder, DecoderOptions, FlowControl, Instruction,
@@ -15,8 +16,8 @@ const PUSH: usize = 5 + 8;
 const JUMP: usize = 6;
 /// What a short branch may grow by: those by rcx have no long form.
 const GROWTH: usize = 9;
-/// A call in front of an instruction, with its address where that is far; and a jump behind a branch past both.
-const LEAVE: usize = 6 + 8 + 6 + 8;
+/// `lea rsp, [rsp - 128]`, and a call in front of an instruction, with its address where that is far; and a jump behind a branch past them.
+const LEAVE: usize = 5 + 6 + 8 + 6 + 8;
 /// Copies begin at such addresses.
 const ALIGN: usize = 16;
 /// In the addresses of instructions in a copy, and of branches to them: no address of a process. What else means one of the originals (`lea` of the function itself, a call of it)
@@ -46,7 +47,7 @@ pub fn copy_room(code: &[u8], leaves: usize) -> usize {
 pub struct Leaves<'a> {
     /// Where they are: offsets.
     pub offsets: &'a [u8],
-    /// What is called before one is run.
+    /// What is called before one is run, below the red zone; it returns above.
     pub call: Avma,
 }
 
@@ -110,21 +111,23 @@ fn branch(target: u64) -> Result<Instruction, Uncopied> {
     made(Instruction::with_branch(Code::Jmp_rel32_64, target))
 }
 
-/// An instruction that leaves its function, with a call in front of it; if it leaves on a condition, past both where that is not met.
+/// An instruction that leaves its function, with a call in front of it, below the red zone: no flag changes. If it leaves on a condition, past all of that where that is not met.
 fn leave(instruction: &Instruction, call: Avma) -> Result<Vec<Instruction>, Uncopied> {
-    let mut first = made(Instruction::with_branch(Code::Call_rel32_64, call.0))?;
+    let below = MemoryOperand::with_base_displ(Register::RSP, -(stub::RED_ZONE as i64));
+    let mut first = made(Instruction::with2(Code::Lea_r64_m, Register::RSP, below))?;
+    let call = made(Instruction::with_branch(Code::Call_rel32_64, call.0))?;
     if instruction.flow_control() != FlowControl::ConditionalBranch {
-        // (Whoever branches to it comes to the call.)
+        // (A branch to it comes to the call.)
         first.set_ip(instruction.ip());
         let mut last = *instruction;
         last.set_ip(0);
-        return Ok(vec![first, last]);
+        return Ok(vec![first, call, last]);
     }
     let mut past = *instruction;
     past.negate_condition_code();
     past.as_near_branch();
     past.set_near_branch64(instruction.next_ip());
-    Ok(vec![past, first, branch(instruction.near_branch_target())?])
+    Ok(vec![past, first, call, branch(instruction.near_branch_target())?])
 }
 
 /// A call that returns behind the original.

@@ -144,6 +144,8 @@ const JMP6: &[u8] = &[0x67, 0xE9];
 const CALL_INDIRECT: &[u8] = &[0xFF, 0x15];
 const JMP_INDIRECT: &[u8] = &[0xFF, 0x25];
 const RET: u8 = 0xC3;
+/// `ret 128`: back above the red zone, which the copy of an exit has skipped.
+const RET_RED_ZONE: [u8; 3] = [0xC2, stub::RED_ZONE as u8, 0];
 
 /// `opcode rel32` at `at`, to `target`.
 fn relative(opcode: &[u8], at: Avma, target: Avma) -> Result<Bytes, OutOfReach> {
@@ -199,7 +201,10 @@ pub fn stub_bytes(
             Style::CallThrough | Style::AfterPrologue => (stub::LANDING, stub::AFTER_EXIT),
         };
         put(landing, &to(CALL, landing, exit)?);
-        put(after, &[RET]);
+        match style {
+            Style::Exits => put(after, &RET_RED_ZONE),
+            Style::CallThrough | Style::AfterPrologue => put(after, &[RET]),
+        }
         if style == Style::CallThrough {
             put(stub::TAIL, &body_at(JMP6, JMP_INDIRECT, stub::TAIL)?);
         }

@@ -81,7 +81,8 @@ fn where_exits_are_rewritten_a_stub_jumps_into_the_body_and_is_called_when_it_is
         let leave = decode(&bytes[stub::LEAVE..], at + stub::LEAVE as u64);
         assert_eq!(leave.near_branch_target(), agent().hooks[23].0);
         assert_eq!(stub::LEAVE + leave.len(), stub::AFTER_LEAVE);
-        assert_eq!(decode(&bytes[stub::AFTER_LEAVE..], at).code(), Code::Retnq);
+        let back = decode(&bytes[stub::AFTER_LEAVE..], at);
+        assert_eq!((back.code(), usize::from(back.immediate16())), (Code::Retnq_imm16, stub::RED_ZONE));
     }
 }
 

@@ -182,6 +182,8 @@ pub struct Function {
     pub address: Svma,
     /// Bytes, 0 when unknown.
     pub size: u64,
+    /// A function, or a part of one.
+    pub role: Role,
     /// What the compiler left at it.
     pub kind: SiteKind,
     /// What to patch, when it can be traced.
@@ -199,12 +201,35 @@ pub struct Function {
 impl Function {
     /// Is it a part of another one, which the compiler moved away, and no function?
     pub fn is_part(&self) -> bool {
-        self.reason.starts_with(PART)
+        matches!(self.role, Role::ColdPart(_))
+    }
+
+    pub(crate) fn set_role(&mut self, role: Role) {
+        self.reason = role.reason();
+        self.role = role;
     }
 }
 
-/// What the reason begins with, of such a part.
-const PART: &str = "cold part of ";
+/// What is listed.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum Role {
+    /// A function.
+    #[default]
+    Function,
+    /// Code that the compiler moved out of a function, entered by jumps only: of this one, if that is known.
+    ColdPart(Option<String>),
+}
+
+impl Role {
+    /// Why it cannot be traced for that.
+    fn reason(&self) -> String {
+        match self {
+            Role::Function => String::new(),
+            Role::ColdPart(Some(function)) => format!("cold part of {function}, not a function"),
+            Role::ColdPart(None) => "cold part of a function, not a function".to_owned(),
+        }
+    }
+}
 
 /// How a function of a program in Rust polls a future.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -208,12 +208,15 @@ fn where_something_lands_nothing_gives_way() {
         }
     }
     // (The stack says that this jump stays.)
-    let stays = "push %rbx; .cfi_adjust_cfa_offset 8; mov %rsi, %rax; push %r12; .cfi_adjust_cfa_offset 8; jmp *(%rax,%rdi,8)";
+    let stays = "lea -64(%rsp), %rsp; .cfi_adjust_cfa_offset 64; mov %rsi, %rax; push %r12; .cfi_adjust_cfa_offset 8; jmp *(%rax,%rdi,8)";
     let unknown = format!(".cfi_startproc; {stays}; inc %eax; pop %r12; pop %rbx; ret; .cfi_endproc");
     assert!(exits("unknown", &unknown).contains("no room for a jump"), "{}", exits("unknown", &unknown));
     let padded =
         format!(".cfi_startproc; {stays}; inc %eax; pop %r12; pop %rbx; ret; .skip 4, 0xcc; .cfi_endproc");
-    assert_eq!(exits("padded", &padded), "at entry []; +14 c3cccccccc [0]");
+    assert_eq!(exits("padded", &padded), "at entry []; +18 c3cccccccc [0]");
+    // Of its first instructions, only one that has room for the jump alone may give way.
+    let late = unknown.replacen("lea -64(%rsp), %rsp", "push %rbx; nop; nop; nop; nop", 1);
+    check("late", &late, "may lead behind its first instruction");
 }
 
 #[test]

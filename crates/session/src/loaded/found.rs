@@ -7,7 +7,7 @@ use crate::news::News;
 use crate::stubs::Stubs;
 use crate::text::ProcessText;
 use calltap_patch::{Avma, Demand, Site, State, Text, calls_out};
-use calltap_sites::{Function, Hook, Returns, SiteForm, SiteKind, Svma};
+use calltap_sites::{Function, Hook, Returns, Role, SiteForm, SiteKind, Svma};
 use calltap_trace::Record;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -94,9 +94,20 @@ impl Loaded {
             let (kind, form, reason) = (SiteKind::None, None, String::new());
             let (name, aliases) = (format!("{start:#x}"), Vec::new());
             let (address, on_demand, poll) = (Svma(start), false, None);
-            let returns = Returns::default();
-            let function =
-                Function { name, aliases, address, size: 0, kind, form, returns, reason, on_demand, poll };
+            let (returns, role) = (Returns::default(), Role::Function);
+            let function = Function {
+                name,
+                aliases,
+                address,
+                size: 0,
+                role,
+                kind,
+                form,
+                returns,
+                reason,
+                on_demand,
+                poll,
+            };
             Arc::make_mut(&mut self.binary).functions.push(function);
             self.places.push(0);
             self.places.len() - 1

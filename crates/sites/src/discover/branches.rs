@@ -1,22 +1,23 @@
-//! Where code jumps to, so that nothing is put where somebody lands.
+//! Where code jumps to, so that nothing is overwritten where control may land.
 //!
-//! All code of a file is decoded once, one function after another. Jumps through tables are followed as far as compilers lay tables out: distances
-//! from the table's beginning, or addresses. (Exceptions land behind calls, and a function's first bytes have none in front of them.)
+//! All code of a file is decoded once, one function after another. Where indirect jumps lead is decided behind that, in `tables.rs`: it takes what the whole file refers to.
+//! (Exceptions land behind calls, and a function's first bytes have none in front of them.)
 
 use std::collections::BTreeSet;
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
+use object::LittleEndian as Le;
+use object::elf;
 
 use super::image::Image;
+use super::pointers::Pointer;
+use super::switches::{self, Indirect};
 use super::workers;
-
-/// A table has no more entries than this.
-const LONGEST_TABLE: u64 = 1 << 14;
 
 /// How the code of a file branches.
 #[derive(Default)]
 pub(super) struct Branches {
-    /// Where somebody may land: jumped to, called, or taken the address of, in order.
+    /// Where control may land: jumped to, called, or with an address that is taken, in order.
     targets: Vec<u64>,
     /// Beginnings that their own functions jump to.
     loops: BTreeSet<u64>,
@@ -24,10 +25,31 @@ pub(super) struct Branches {
     tails: BTreeSet<(u64, u64)>,
     /// What may leave a function, in order.
     pub leavings: Vec<Leaving>,
-    /// Jumps of which nobody knows where they lead, by address.
-    pub unknown: Vec<u64>,
+    /// Indirect jumps, in order; all of them are among the leavings, too, until it is known which stay.
+    pub indirect: Vec<Indirect>,
+    /// Addresses that instructions form, in the order of the instructions.
+    pub formed: Vec<Formed>,
+    /// Addresses of data that instructions name, in order: no table goes on behind the next one.
+    pub data: Vec<u64>,
+    /// What is called directly, in order.
+    called: Vec<u64>,
+    /// Functions that call something, in order.
+    calling: Vec<u64>,
+    /// Returns that take arguments from the stack, in order.
+    pub pops: Vec<u64>,
+    /// Indirect jumps that may lead to any instruction of their function, in order.
+    pub unresolved: Vec<u64>,
     /// Functions whose last instruction leads on to what follows them, in order.
     open_ended: Vec<u64>,
+}
+
+/// An address that an instruction forms.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Formed {
+    /// The instruction.
+    pub at: u64,
+    /// The address.
+    pub to: u64,
 }
 
 /// An instruction that may leave its function.
@@ -65,8 +87,10 @@ pub(super) enum To {
     If(u64),
     /// or always.
     Address(u64),
-    /// Through a pointer: to another function, or to any place in this one.
+    /// Through a pointer: to another function,
     Pointer,
+    /// or to another function or a known place in this one.
+    PointerOrWithin,
     /// Outside, as no compiler does (`jrcxz`, `xbegin`).
     Oddly,
 }
@@ -75,10 +99,10 @@ pub(super) enum To {
 pub(super) struct Places<'a> {
     /// Where functions begin.
     pub starts: &'a [u64],
-    /// Bytes behind each that are looked after.
+    /// Bytes behind each that are of interest.
     pub width: u64,
-    /// Parts that were moved away from their functions, whose tables lead there, too: first byte and the one behind, in order.
-    pub parts: &'a [(u64, u64)],
+    /// Where addresses of code are stored, sorted.
+    pub pointers: &'a [Pointer],
 }
 
 impl Places<'_> {
@@ -88,9 +112,10 @@ impl Places<'_> {
         Some(*first).filter(|first| *first < end)
     }
 
-    fn is_part(&self, address: u64) -> bool {
-        let after = self.parts.partition_point(|(start, _)| *start <= address);
-        after.checked_sub(1).and_then(|n| self.parts.get(n)).is_some_and(|(_, end)| address < *end)
+    /// Is an address of code stored in these bytes?
+    fn hold_pointer(&self, address: u64, size: u64) -> bool {
+        let next = self.pointers.get(self.pointers.partition_point(|pointer| pointer.at < address));
+        next.is_some_and(|pointer| pointer.at - address < size)
     }
 
     fn contain(&self, address: u64) -> bool {
@@ -120,10 +145,14 @@ impl Branches {
         {
             found.add(part);
         }
+        for list in [&mut found.data, &mut found.called] {
+            list.sort_unstable();
+            list.dedup();
+        }
         found
     }
 
-    /// Something else may lead there.
+    /// Control may land there, too.
     pub fn add_targets(&mut self, others: impl IntoIterator<Item = u64>) {
         self.targets.extend(others);
         self.targets.sort_unstable();
@@ -135,18 +164,22 @@ impl Branches {
         let (mut found, mut function) = (Branches::default(), Function::default());
         for &(start, end) in functions {
             function.read(image, places, (start, end), &mut found);
-            found.targets.extend_from_slice(&function.calls);
-            let before = found.targets.len();
-            found.targets.extend(function.jumps(image, places));
-            let jumps = found.targets[before..].iter().copied();
-            for target in jumps.filter(|target| places.contain(*target)) {
-                match places.first_in(start, end) == Some(target) {
-                    true => found.loops.insert(target),
-                    false => found.tails.insert((target, start)),
-                };
+            for target in &function.direct {
+                found.add_jump(places, (start, end), *target);
             }
         }
         found
+    }
+
+    /// A jump of the function between `start` and `end` may lead to `target`.
+    pub fn add_jump(&mut self, places: &Places<'_>, (start, end): (u64, u64), target: u64) {
+        self.targets.push(target);
+        if places.contain(target) {
+            match places.first_in(start, end) == Some(target) {
+                true => self.loops.insert(target),
+                false => self.tails.insert((target, start)),
+            };
+        }
     }
 
     /// Adds those of functions that come behind.
@@ -155,7 +188,12 @@ impl Branches {
         self.loops.extend(behind.loops);
         self.tails.extend(behind.tails);
         self.leavings.extend(behind.leavings);
-        self.unknown.extend(behind.unknown);
+        self.indirect.extend(behind.indirect);
+        self.formed.extend(behind.formed);
+        self.data.extend(behind.data);
+        self.called.extend(behind.called);
+        self.calling.extend(behind.calling);
+        self.pops.extend(behind.pops);
         self.open_ended.extend(behind.open_ended);
     }
 
@@ -175,17 +213,29 @@ impl Branches {
         self.loops.contains(&at)
     }
 
-    /// What may leave the code from `start` to `end`.
-    pub fn leavings(&self, start: u64, end: u64) -> &[Leaving] {
-        let first = self.leavings.partition_point(|leaving| leaving.at < start);
-        let rest = &self.leavings[first..];
-        &rest[..rest.partition_point(|leaving| leaving.at < end)]
+    /// Is it called directly?
+    pub fn is_called(&self, at: u64) -> bool {
+        self.called.binary_search(&at).is_ok()
     }
 
-    /// Does a jump between these lead nobody knows where?
-    pub fn is_unknown(&self, start: u64, end: u64) -> Option<u64> {
-        let first = self.unknown.partition_point(|at| *at < start);
-        self.unknown.get(first).copied().filter(|at| *at < end)
+    /// Does the function that begins there call anything? Then compilers keep nothing below its stack pointer.
+    pub fn calls(&self, start: u64) -> bool {
+        self.calling.binary_search(&start).is_ok()
+    }
+
+    /// What may leave the code from `start` to `end`.
+    pub fn leavings(&self, start: u64, end: u64) -> &[Leaving] {
+        between(&self.leavings, start, end, |leaving| leaving.at)
+    }
+
+    /// Addresses that instructions from `start` to `end` form.
+    pub fn formed(&self, start: u64, end: u64) -> &[Formed] {
+        between(&self.formed, start, end, |formed| formed.at)
+    }
+
+    /// An indirect jump between these that may lead to any instruction of its function.
+    pub fn unresolved(&self, start: u64, end: u64) -> Option<u64> {
+        between(&self.unresolved, start, end, |at| *at).first().copied()
     }
 
     /// Does the function that begins there lead on to what follows it?
@@ -194,27 +244,21 @@ impl Branches {
     }
 }
 
+/// Those of a sorted list that lie from `start` to `end`.
+pub(super) fn between<T>(all: &[T], start: u64, end: u64, place: impl Fn(&T) -> u64) -> &[T] {
+    let first = all.partition_point(|item| place(item) < start);
+    let rest = &all[first..];
+    &rest[..rest.partition_point(|item| place(item) < end)]
+}
+
 /// What one function's code says about where it jumps.
 #[derive(Default)]
 struct Function {
-    range: (u64, u64),
     direct: Vec<u64>,
-    calls: Vec<u64>,
-    /// It has jumps through registers or memory.
-    indirect: bool,
-    /// Addresses it takes of what is no code: tables of distances perhaps,
-    near: Vec<u64>,
-    /// and tables of addresses.
-    far: Vec<u64>,
-    /// Its jumps through tables: where they are, and what their tables hold.
-    switches: Vec<(u64, Table)>,
-}
-
-/// What a jump through a table takes from it.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Table {
-    Distances,
-    Addresses,
+    /// Indirect jumps, with what is found about their targets.
+    indirect: Vec<(u64, switches::Found)>,
+    /// Lengths of the instructions that control runs through one after another, the last one's last.
+    trail: Vec<u8>,
 }
 
 /// Instructions that could be run elsewhere one after the other, as their lengths: the last one's first.
@@ -235,28 +279,26 @@ impl Function {
         (start, end): (u64, u64),
         found: &mut Branches,
     ) {
-        (self.range, self.indirect) = ((start, end), false);
-        for list in [&mut self.direct, &mut self.calls, &mut self.near, &mut self.far] {
-            list.clear();
-        }
-        self.switches.clear();
+        self.direct.clear();
+        self.indirect.clear();
+        self.trail.clear();
         let code = image.tail(start, end - start);
         let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
         let mut instruction = Instruction::default();
-        let (mut run, mut goes_on) = (Run::default(), false);
+        let is_fixed = image.header.e_type.get(Le) == elf::ET_EXEC;
+        let (mut run, mut goes_on, mut calls) = (Run::default(), false, false);
         while decoder.can_decode() {
             decoder.decode_out(&mut instruction);
             let is_near = instruction.op0_kind() == OpKind::NearBranch64;
             let target = instruction.near_branch_target();
             let flow = instruction.flow_control();
             let leads_out = is_near && !(start..end).contains(&target);
+            calls |= matches!(flow, FlowControl::Call | FlowControl::IndirectCall);
+            note_addresses(image, places, &instruction, is_fixed, found);
             let to = match flow {
-                FlowControl::Next => {
-                    self.note_table(image, &instruction);
-                    None
-                }
                 FlowControl::Call if is_near => {
-                    self.calls.push(target);
+                    found.targets.push(target);
+                    found.called.push(target);
                     None
                 }
                 FlowControl::ConditionalBranch
@@ -272,15 +314,16 @@ impl Function {
                     })
                 }
                 FlowControl::IndirectBranch => {
-                    self.note_table(image, &instruction);
-                    let table = (instruction.memory_base() != Register::RIP)
-                        .then(|| table(image, &instruction, run.0))
-                        .flatten();
-                    self.indirect |= instruction.memory_base() != Register::RIP;
-                    self.switches.extend(table.map(|table| (instruction.ip(), table)));
-                    table.is_none().then_some(To::Pointer)
+                    let origin = switches::origin(image, &instruction, &self.trail);
+                    self.indirect.push((instruction.ip(), origin));
+                    Some(To::Pointer)
                 }
-                FlowControl::Return => Some(To::Caller),
+                FlowControl::Return => {
+                    if instruction.op_count() > 0 && instruction.immediate16() != 0 {
+                        found.pops.push(instruction.ip());
+                    }
+                    Some(To::Caller)
+                }
                 _ => None,
             };
             if let Some(to) = to {
@@ -293,110 +336,81 @@ impl Function {
             if !is_filler {
                 goes_on = matches!(flow, FlowControl::Next | FlowControl::ConditionalBranch);
             }
-            match (flow, to) {
-                _ if instruction.is_invalid() => run = Run::default(),
-                // Somebody lands there, through a register.
-                _ if instruction.code() == Code::Endbr64 => {
-                    run = Run::default();
-                    self.calls.push(instruction.ip());
+            let is_landed_on = instruction.code() == Code::Endbr64;
+            if is_landed_on {
+                // Control lands there through a register.
+                found.targets.push(instruction.ip());
+            }
+            let is_followed = matches!(flow, FlowControl::Next | FlowControl::ConditionalBranch);
+            if instruction.is_invalid() || is_landed_on || !is_followed {
+                run = Run::default();
+                self.trail.clear();
+            } else {
+                self.trail.push(instruction.len() as u8);
+                match to {
+                    None => run.add(&instruction),
+                    Some(_) => run = Run::default(),
                 }
-                (FlowControl::Next | FlowControl::ConditionalBranch, None) => run.add(&instruction),
-                _ => run = Run::default(),
             }
         }
         if goes_on {
             found.open_ended.push(start);
         }
-        // A table that was not found may lead anywhere.
-        let has_distances =
-            self.near.iter().any(|table| self.distances(image, places, *table).next().is_some());
-        let has_addresses =
-            self.far.iter().any(|table| self.addresses(image, places, *table).next().is_some());
-        let unknown = self.switches.iter().filter(|(_, table)| match table {
-            Table::Distances => !has_distances,
-            Table::Addresses => !has_addresses,
-        });
-        found.unknown.extend(unknown.map(|(at, _)| *at));
-    }
-
-    fn note_table(&mut self, image: &Image<'_>, instruction: &Instruction) {
-        if instruction.is_ip_rel_memory_operand() {
-            let at = instruction.ip_rel_memory_address();
-            match image.is_code(at) {
-                _ if instruction.mnemonic() != Mnemonic::Lea => {}
-                // A function, or a label to be jumped to.
-                true => self.calls.push(at),
-                false => self.near.push(at),
-            }
-        } else if is_table_of_addresses(instruction) {
-            self.far.push(instruction.memory_displacement64());
+        if calls {
+            found.calling.push(start);
         }
-    }
-
-    /// The entries of a table of distances, as far as they are its own.
-    fn distances<'i>(
-        &self,
-        image: &Image<'i>,
-        places: &'i Places<'_>,
-        table: u64,
-    ) -> impl Iterator<Item = u64> + use<'i> {
-        let words = image.tail(table, LONGEST_TABLE * 4).as_chunks::<4>().0.iter();
-        let entry = move |word: &[u8; 4]| table.wrapping_add_signed(i32::from_le_bytes(*word).into());
-        words.map(entry).take_while(self.owns(places))
-    }
-
-    /// Those of a table of addresses.
-    fn addresses<'i>(
-        &self,
-        image: &Image<'i>,
-        places: &'i Places<'_>,
-        table: u64,
-    ) -> impl Iterator<Item = u64> + use<'i> {
-        let words = image.tail(table, LONGEST_TABLE * 8).as_chunks::<8>().0.iter();
-        words.map(|word| u64::from_le_bytes(*word)).take_while(self.owns(places))
-    }
-
-    /// Does a place lie in the function, or in a part that may be its own?
-    fn owns<'i>(&self, places: &'i Places<'_>) -> impl Fn(&u64) -> bool + use<'i> {
-        let (start, end) = self.range;
-        move |target| (start..end).contains(target) || places.is_part(*target)
-    }
-
-    fn jumps<'a>(&'a self, image: &'a Image<'_>, places: &'a Places<'_>) -> impl Iterator<Item = u64> + 'a {
-        let near = self.near.iter().flat_map(|table| self.distances(image, places, *table));
-        let far = self.far.iter().flat_map(|table| self.addresses(image, places, *table));
-        let tables = near.chain(far).filter(|_| self.indirect);
-        self.direct.iter().copied().chain(tables)
+        let indirect = self.indirect.iter();
+        let origins =
+            indirect.map(|(at, found)| Indirect { at: *at, origin: found.entered_at(*at, &self.direct) });
+        found.indirect.extend(origins);
     }
 }
 
-/// `(, %index, 8)` and a distance from nothing.
-fn is_table_of_addresses(instruction: &Instruction) -> bool {
-    instruction.memory_index() != Register::None
-        && instruction.memory_index_scale() == 8
-        && instruction.memory_base() == Register::None
-}
-
-/// The table that a jump goes through, if it does: a jump through what was added up, or through what came from the middle of something. What comes from a fixed place in a
-/// structure, or as an argument, is a function.
-fn table(image: &Image<'_>, jump: &Instruction, before: u64) -> Option<Table> {
-    if jump.op0_kind() == OpKind::Memory {
-        return (jump.memory_index() != Register::None).then_some(Table::Addresses);
-    }
-    let wanted = jump.op0_register();
-    let mut at = jump.ip();
-    for length in before.to_le_bytes().into_iter().take_while(|length| *length > 0) {
-        at -= u64::from(length);
-        let source = Decoder::with_ip(64, image.tail(at, length.into()), at, DecoderOptions::NONE).decode();
-        if source.op0_kind() != OpKind::Register || source.op0_register().full_register() != wanted {
-            continue;
+/// Notes the addresses that an instruction forms, or names. Where the file is not loaded elsewhere (`is_fixed`), constants may be addresses.
+fn note_addresses(
+    image: &Image<'_>,
+    places: &Places<'_>,
+    instruction: &Instruction,
+    is_fixed: bool,
+    found: &mut Branches,
+) {
+    let at = instruction.ip();
+    let mut note = |to: u64, is_formed: bool| {
+        let is_code = image.is_code(to);
+        match is_code {
+            true if is_formed => found.targets.push(to),
+            true => {}
+            false => found.data.push(to),
         }
-        return match source.mnemonic() {
-            Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Push => continue,
-            Mnemonic::Add | Mnemonic::Sub | Mnemonic::Movsxd => Some(Table::Distances),
-            _ if source.memory_index() != Register::None => Some(Table::Addresses),
-            _ => None,
+        if is_formed {
+            found.formed.push(Formed { at, to });
+        }
+    };
+    if instruction.is_ip_rel_memory_operand() {
+        let to = instruction.ip_rel_memory_address();
+        // (Or loaded from there, with others.)
+        let is_taken = instruction.mnemonic() == Mnemonic::Lea
+            || places.hold_pointer(to, instruction.memory_size().size() as u64);
+        if is_taken || !image.is_writable(to) {
+            note(to, is_taken);
+        }
+        return;
+    }
+    if !is_fixed {
+        return;
+    }
+    for operand in 0..instruction.op_count() {
+        let constant = match instruction.op_kind(operand) {
+            OpKind::Immediate32 => instruction.immediate32().into(),
+            OpKind::Immediate32to64 => instruction.immediate32to64() as u64,
+            OpKind::Immediate64 => instruction.immediate64(),
+            OpKind::Memory if instruction.memory_displ_size() >= 4 => instruction.memory_displacement64(),
+            _ => continue,
         };
+        let is_branched_through =
+            instruction.memory_index() == Register::None && instruction.memory_base() == Register::None;
+        if image.is_constant(constant) {
+            note(constant, !is_branched_through || instruction.op_kind(operand) != OpKind::Memory);
+        }
     }
-    None
 }

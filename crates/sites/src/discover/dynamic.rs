@@ -117,9 +117,9 @@ impl<'d> Dynamic<'d> {
     }
 
     /// The link-time addresses that relocations state.
-    pub fn addends(&self) -> impl Iterator<Item = u64> + '_ {
+    pub fn addends(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let relative = self.relocations.iter().filter(|relocation| relocation.kind == RELATIVE);
-        relative.map(|relocation| relocation.addend)
+        relative.map(|relocation| (relocation.at, relocation.addend))
     }
 
     /// The words to which RELR relocations add the bias, as far as they are in the file.

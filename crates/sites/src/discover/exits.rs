@@ -4,14 +4,14 @@
 //! An exit is a `ret`, or a jump to another function while the stack is as at the entry. It gives way together with instructions in front of it and padding behind it, as
 //! many as a jump needs, if nothing lands among them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
 
 use super::branches::{Branches, Leaving, To};
 use super::image::Image;
 use super::nops;
-use super::owners::{self, Group};
+use super::parts::{self, Parts};
 use super::plt;
 use super::return_address::Rows;
 use super::unmodified::{JUMP, PAGE};
@@ -28,10 +28,7 @@ pub(super) struct Exits<'a, 'd> {
     functions: &'a [Function],
     /// By address: are they entered by calls?
     frames: &'a BTreeMap<u64, bool>,
-    /// Of functions, the parts that the compiler moved away, in order; and whether another function has the same.
-    parts: BTreeMap<usize, Vec<(usize, bool)>>,
-    /// Functions whose parts are not told apart.
-    entangled: BTreeSet<usize>,
+    parts: &'a Parts,
 }
 
 /// What a jump leads to.
@@ -63,65 +60,21 @@ impl<'a, 'd> Exits<'a, 'd> {
         rows: &'a Rows,
         functions: &'a [Function],
         frames: &'a BTreeMap<u64, bool>,
+        parts: &'a Parts,
     ) -> Exits<'a, 'd> {
-        let mut exits = Exits {
-            image,
-            branches,
-            rows,
-            functions,
-            frames,
-            parts: BTreeMap::new(),
-            entangled: BTreeSet::new(),
-        };
-        for group in exits.groups() {
-            if group.is_entangled() {
-                exits.entangled.extend(group.owners);
-                continue;
-            }
-            for owner in &group.owners {
-                let is_shared = group.owners.len() > 1;
-                exits
-                    .parts
-                    .entry(*owner)
-                    .or_default()
-                    .extend(group.parts.iter().map(|part| (*part, is_shared)));
-            }
-        }
-        exits.parts.values_mut().for_each(|parts| parts.sort_unstable());
-        exits
-    }
-
-    /// To which functions the parts belong: those that jump to them, and those into which they jump.
-    fn groups(&self) -> Vec<Group> {
-        let mut links: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
-        for leaving in &self.branches.leavings {
-            let (To::If(target) | To::Address(target)) = leaving.to else { continue };
-            let Some(from) = self.index_at(leaving.at) else { continue };
-            let Place::Inside(to) = self.place(target) else { continue };
-            for (part, other) in [(from, to), (to, from)] {
-                if self.is_part(part) && part != other {
-                    links.entry(part).or_default().insert(other);
-                }
-            }
-        }
-        owners::groups(&links)
+        Exits { image, branches, rows, functions, frames, parts }
     }
 
     fn is_part(&self, n: usize) -> bool {
         self.functions[n].is_part()
     }
 
-    /// The function or part that an address is in, as far as their sizes tell.
     fn index_at(&self, address: u64) -> Option<usize> {
-        let n = self.functions.partition_point(|function| function.address.0 <= address).checked_sub(1)?;
-        (address < self.end(n)).then_some(n)
+        parts::index_at(self.functions, address)
     }
 
-    /// Where a function ends.
     fn end(&self, n: usize) -> u64 {
-        let next = self.functions.get(n + 1).map_or(u64::MAX, |next| next.address.0);
-        let function = &self.functions[n];
-        if function.size == 0 { next } else { next.min(function.address.0.saturating_add(function.size)) }
+        parts::end(self.functions, n)
     }
 
     fn place(&self, target: u64) -> Place {
@@ -146,7 +99,7 @@ impl<'a, 'd> Exits<'a, 'd> {
             Some(SiteForm::Beside { at, old, .. } | SiteForm::Trap { at, old }) => (at.0, old, 0),
             _ => return Err("the compiler left room at its entry".to_owned()),
         };
-        if self.entangled.contains(&n) {
+        if self.parts.are_entangled(n) {
             return Err("it shares parts with many functions".to_owned());
         }
         let start = function.address.0;
@@ -155,12 +108,15 @@ impl<'a, 'd> Exits<'a, 'd> {
         }
         let end = at + old.len() as u64;
         let entry = Region { start: at, end, free: end.max(at + width), leaves: Vec::new() };
-        let parts = self.parts.get(&n).map_or(&[][..], Vec::as_slice);
-        let is_known = self.is_known(n)? && parts.iter().all(|(part, _)| self.is_known(*part) == Ok(true));
+        let parts: Vec<(usize, bool)> = self.parts.of(n).collect();
+        let mut is_known = self.is_known(n)?;
+        for (part, _) in &parts {
+            is_known &= self.is_known(*part)?;
+        }
         let mut regions = self.regions(n, Some(entry), is_known)?;
         for (part, is_shared) in parts {
-            let more = self.regions(*part, None, is_known)?;
-            if *is_shared && !more.is_empty() {
+            let more = self.regions(part, None, is_known)?;
+            if is_shared && !more.is_empty() {
                 return Err("it shares a part with another function".to_owned());
             }
             regions.extend(more);
@@ -196,23 +152,20 @@ impl<'a, 'd> Exits<'a, 'd> {
         bytes.map(<[u8]>::to_vec).ok_or_else(|| format!("no room for a jump at {start:#x}"))
     }
 
-    /// Is it known where all jumps of a function or part lead, and exceptions land? Not known at all is an error: a jump may leave the function, or not.
+    /// Is it known where in a function or part all its jumps lead, and exceptions land? Whether a jump leaves it must be known: that is an error otherwise.
     fn is_known(&self, n: usize) -> Result<bool, String> {
         let (start, end) = (self.functions[n].address.0, self.end(n));
         let stays = |at: u64| match !self.rows.is_bare(at) && self.frames.contains_key(&start) {
             true => Ok(()),
-            false => Err(format!("nobody knows where its jump at {at:#x} leads")),
+            false => Err(format!("unresolved indirect jump at {at:#x}")),
         };
-        let unknown = self.branches.is_unknown(start, end);
-        unknown.map_or(Ok(()), stays)?;
-        let mut pointers = self
-            .branches
-            .leavings(start, end)
-            .iter()
-            .filter(|leaving| leaving.to == To::Pointer && !self.rows.is_bare(leaving.at));
-        let pointer = pointers.next().map(|leaving| leaving.at);
-        pointer.map_or(Ok(()), stays)?;
-        Ok(unknown.is_none() && pointer.is_none() && self.rows.unread.binary_search(&start).is_err())
+        let unresolved = self.branches.unresolved(start, end);
+        unresolved.map_or(Ok(()), stays)?;
+        let leavings = self.branches.leavings(start, end).iter();
+        leavings
+            .filter(|leaving| leaving.to == To::PointerOrWithin)
+            .try_for_each(|leaving| stays(leaving.at))?;
+        Ok(unresolved.is_none() && self.rows.unread.binary_search(&start).is_err())
     }
 
     /// All that gives way in a function or part.
@@ -222,9 +175,9 @@ impl<'a, 'd> Exits<'a, 'd> {
         for leaving in self.branches.leavings(start, end) {
             match leaving.to {
                 To::Caller => leavings.push(leaving),
-                To::Pointer if self.rows.is_bare(leaving.at) => leavings.push(leaving),
+                To::Pointer => leavings.push(leaving),
                 // (It stays.)
-                To::Pointer => {}
+                To::PointerOrWithin => {}
                 To::Oddly => return Err(format!("no compiler jumps as it does at {:#x}", leaving.at)),
                 To::If(target) | To::Address(target) => match self.place(target) {
                     Place::Entry => leavings.push(leaving),

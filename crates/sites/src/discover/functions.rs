@@ -3,7 +3,7 @@
 use super::frames::Frame;
 use super::lookup::Lookup;
 use super::symbols::{Symbol, cold_parent};
-use crate::{Function, PART, SiteKind, Svma};
+use crate::{Function, Role, SiteKind, Svma};
 use calltap_names::{printable, printable_bytes};
 
 /// The functions that have a symbol, in address order, none with a site yet. `symbols` are sorted.
@@ -17,12 +17,6 @@ pub(super) fn named(symbols: &[Symbol<'_>]) -> Vec<Function> {
 
 /// What a resolver without a name of its own is called, behind the name of what it chooses: as gcc does.
 const RESOLVER: &str = ".resolver";
-
-/// The ranges of [parts](Function::is_part), as far as their sizes are known.
-pub(super) fn parts(functions: &[Function]) -> Vec<(u64, u64)> {
-    let parts = functions.iter().filter(|function| function.is_part());
-    parts.map(|part| (part.address.0, part.address.0.saturating_add(part.size))).collect()
-}
 
 /// Whether it is a function at all, and no part of one (in a fresh list).
 pub(super) fn is_whole(function: &Function) -> bool {
@@ -50,18 +44,16 @@ fn function(names: &[Symbol<'_>]) -> Function {
     // (What a resolver is called for is the name of what it chooses.)
     let own = names.iter().take_while(|symbol| !symbol.is_chosen()).count();
     let name = if own == 0 { text(best.name) + RESOLVER } else { text(best.name) };
-    let reason = match cold_parent(best.name) {
-        Some(parent) => format!("{PART}{}, not a function", text(parent)),
-        None => String::new(),
-    };
+    let role = cold_parent(best.name).map_or(Role::Function, |parent| Role::ColdPart(Some(text(parent))));
     Function {
         name,
         aliases: aliases(best.name, names.get(1..own).unwrap_or_default()),
         address: Svma(best.address),
         size: names.iter().map(|symbol| symbol.size).find(|&size| size != 0).unwrap_or(0),
+        reason: role.reason(),
+        role,
         kind: SiteKind::None,
         form: None,
-        reason,
         on_demand: false,
         returns: Default::default(),
         poll: None,
@@ -84,6 +76,7 @@ fn unnamed(functions: &[Function], frames: &[Frame], module: &str) -> Vec<Functi
     let mut named = Lookup::new(functions);
     let mut covered =
         |frame: &Frame| named.at(frame.address).is_some() || is_settled(&mut named, frame.address);
+    let role = |frame: &Frame| if frame.called { Role::Function } else { Role::ColdPart(None) };
     let function = |frame: &Frame| Function {
         name: format!("{module}+{:#x}", frame.address),
         aliases: Vec::new(),
@@ -91,7 +84,8 @@ fn unnamed(functions: &[Function], frames: &[Frame], module: &str) -> Vec<Functi
         size: frame.size,
         kind: SiteKind::None,
         form: None,
-        reason: if frame.called { String::new() } else { format!("{PART}a function, not a function") },
+        reason: role(frame).reason(),
+        role: role(frame),
         on_demand: false,
         returns: Default::default(),
         poll: None,

@@ -84,6 +84,7 @@ fn function(entry: &Entry<'_>) -> Function {
         kind: SiteKind::None,
         form: None,
         reason: String::new(),
+        role: Default::default(),
         on_demand: false,
         returns: Default::default(),
         poll: None,

@@ -114,6 +114,16 @@ impl<'d> Image<'d> {
         self.segment(address).is_some_and(|segment| segment.executable)
     }
 
+    /// Whether the program may write to `address`.
+    pub fn is_writable(&self, address: u64) -> bool {
+        self.segment(address).is_some_and(|segment| segment.writable)
+    }
+
+    /// Whether something lies at `address` that the program does not write to.
+    pub fn is_constant(&self, address: u64) -> bool {
+        self.segment(address).is_some_and(|segment| !segment.writable)
+    }
+
     /// The bytes the file gives for `address` and what follows in its segment, at most `most`.
     pub fn tail(&self, address: u64, most: u64) -> &'d [u8] {
         let bytes = self.segment(address).and_then(|segment| {

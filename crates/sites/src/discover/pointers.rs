@@ -1,4 +1,4 @@
-//! Places in code whose addresses are stored in data: functions, and labels (a table of a computed `goto`) where somebody may land.
+//! Places in code whose addresses are stored in data: functions, and labels (a table of a computed `goto`) where control may land.
 
 use object::elf;
 use object::{LittleEndian as Le, U64};
@@ -6,20 +6,34 @@ use object::{LittleEndian as Le, U64};
 use super::dynamic::{Dynamic, whole};
 use super::image::Image;
 
-/// All of them, in no order.
-pub(super) fn into_code(image: &Image<'_>) -> Vec<u64> {
+/// An address of code that is stored in data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Pointer {
+    /// Where it is stored.
+    pub at: u64,
+    /// The address.
+    pub to: u64,
+}
+
+/// All of them, by where they are stored.
+pub(super) fn into_code(image: &Image<'_>) -> Vec<Pointer> {
     let dynamic = Dynamic::parse(image, &mut Vec::new());
-    let mut found: Vec<u64> = dynamic.addends().collect();
-    let word = |at: u64| image.bytes(at, 8)?.try_into().ok().map(u64::from_le_bytes);
+    let mut found: Vec<Pointer> = dynamic.addends().map(|(at, to)| Pointer { at, to }).collect();
+    let word = |at: u64| {
+        let word = image.bytes(at, 8)?.try_into().ok()?;
+        Some(Pointer { at, to: u64::from_le_bytes(word) })
+    };
     found.extend(dynamic.packed(image).into_iter().filter_map(word));
     if image.header.e_type.get(Le) == elf::ET_EXEC {
-        // Nothing says what is an address where nothing is moved.
+        // Without relocations, any word may be an address.
         for segment in image.segments.iter().filter(|segment| !segment.executable) {
             let start = segment.address.0.next_multiple_of(8);
             let words: &[U64<Le>] = whole(image.tail(start, segment.file_size));
-            found.extend(words.iter().map(|word| word.get(Le)));
+            let addresses = (start..).step_by(8);
+            found.extend(addresses.zip(words).map(|(at, word)| Pointer { at, to: word.get(Le) }));
         }
     }
-    found.retain(|at| image.is_code(*at));
+    found.retain(|pointer| image.is_code(pointer.to));
+    found.sort_unstable_by_key(|pointer| pointer.at);
     found
 }

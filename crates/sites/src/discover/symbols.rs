@@ -71,9 +71,10 @@ impl Symbol<'_> {
     }
 }
 
+/// Has it the type of a function's symbol? Of those without a type, [`named`] takes the parts.
 fn is_function(image: &Image<'_>, symbol: &Sym64<Le>) -> bool {
     let index = symbol.st_shndx.get(Le);
-    if !matches!(symbol.st_type(), elf::STT_FUNC | elf::STT_GNU_IFUNC)
+    if !matches!(symbol.st_type(), elf::STT_FUNC | elf::STT_GNU_IFUNC | elf::STT_NOTYPE)
         || index == elf::SHN_UNDEF
         || !image.is_code(symbol.st_value.get(Le))
     {
@@ -86,6 +87,9 @@ fn is_function(image: &Image<'_>, symbol: &Sym64<Le>) -> bool {
 
 fn named<'d>(symbol: &Sym64<Le>, name: &'d [u8], order: u32) -> Option<Symbol<'d>> {
     let name = base_name(name);
+    if symbol.st_type() == elf::STT_NOTYPE && section_part(name).is_none() {
+        return None;
+    }
     let rank = match symbol.st_bind() {
         _ if symbol.st_type() == elf::STT_GNU_IFUNC => CHOSEN,
         elf::STB_GLOBAL | elf::STB_GNU_UNIQUE => 0,
@@ -109,8 +113,18 @@ pub(super) fn is_cold(name: &[u8]) -> bool {
     cold_parent(name).is_some()
 }
 
-/// `foo` for `foo.cold` and `foo.cold.N`.
+/// `foo` for `foo.__part.N`: what clang calls a block of foo in a section of its own. Their symbols have no type.
+fn section_part(name: &[u8]) -> Option<&[u8]> {
+    let digits = name.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+    let parent = name[..name.len() - digits].strip_suffix(b".__part.")?;
+    Some(parent).filter(|parent| digits > 0 && !parent.is_empty())
+}
+
+/// `foo` for `foo.cold`, `foo.cold.N` and `foo.__part.N`.
 pub(super) fn cold_parent(name: &[u8]) -> Option<&[u8]> {
+    if let Some(parent) = section_part(name) {
+        return Some(parent);
+    }
     let digits = name.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
     let stem = &name[..name.len() - digits];
     let stem = if digits == 0 { name } else { stem.strip_suffix(b".")? };

@@ -13,15 +13,16 @@ use super::branches::{Branches, Places};
 use super::dynamic::Dynamic;
 use super::exits::Exits;
 use super::frames;
-use super::functions;
 use super::go;
 use super::image::Image;
 use super::machines;
 use super::names;
 use super::nops::{self, skip_endbr};
+use super::parts::{self, Parts, Unproven};
 use super::pointers;
 use super::return_address::{self, Rows};
 use super::stack_depth::{self, Finding};
+use super::tables;
 use super::workers;
 use crate::{Binary, Error, Function, Returns, SiteForm, SiteKind, Svma};
 
@@ -57,26 +58,34 @@ pub fn find_prologues(data: &[u8], binary: &mut Binary, int3: bool) -> Result<()
     };
     let starts: Vec<u64> = binary.functions.iter().map(|function| function.address.0).collect();
     let sites: Vec<u64> = starts.iter().map(|start| skip_endbr(&image, *start)).collect();
-    let parts = functions::parts(&binary.functions);
-    let places = Places { starts: &sites, width: JUMP, parts: &parts };
+    let pointers = pointers::into_code(&image);
+    let places = Places { starts: &sites, width: JUMP, pointers: &pointers };
     let (rows, mut branches) = workers::both(
         data.len() as u64,
         || return_address::rows(&image),
         || Branches::find(&image, &starts, &places),
     );
-    branches.add_targets(pointers::into_code(&image).into_iter().chain(rows.landings.iter().copied()));
+    let frames: BTreeMap<u64, bool> = frames::frames(&image, |_| false, &mut Vec::new())
+        .into_iter()
+        .map(|frame| (frame.address, frame.called))
+        .collect();
+    let parts = Parts::find(&image, &mut binary.functions, &branches, (&frames, &rows), &pointers);
+    branches.add_targets(pointers.iter().map(|pointer| pointer.to).chain(rows.landings.iter().copied()));
     let mut finder = Finder {
         branches,
-        frames: frames::frames(&image, |_| false, &mut Vec::new())
-            .into_iter()
-            .map(|frame| (frame.address, frame.called))
-            .collect(),
+        frames,
         rows,
+        parts,
+        ranges: starts.iter().copied().zip(starts.iter().skip(1).copied().chain([u64::MAX])).collect(),
         lost: BTreeMap::new(),
+        pops: BTreeMap::new(),
         entry: image.header.e_entry.get(Le),
         image: &image,
     };
-    finder.find_users(&binary.functions, &sites, &code_of_go);
+    finder.find_users(&binary.functions, &code_of_go);
+    let Finder { branches, parts, rows, .. } = &mut finder;
+    tables::resolve(&image, branches, (&binary.functions, parts), (&places, rows), &pointers);
+    finder.find_tail_callers(&binary.functions, &sites);
     let nexts = starts.iter().skip(1).copied().chain([u64::MAX]);
     for (n, (site, next)) in sites.iter().zip(nexts).enumerate() {
         let (before, rest) = binary.functions.split_at_mut(n);
@@ -84,7 +93,7 @@ pub fn find_prologues(data: &[u8], binary: &mut Binary, int3: bool) -> Result<()
         if function.form.is_some() || function.is_part() || code_of_go.contains(&function.address.0) {
             continue;
         }
-        let found = finder.site(function, *site, next, before.last()).and_then(|form| match form {
+        let found = finder.site(n, function, *site, next, before.last()).and_then(|form| match form {
             (SiteForm::Trap { .. }, reason) if !int3 => Err(format!("{reason}{WITH_INT3}")),
             (form, _) => Ok(form),
         });
@@ -107,8 +116,13 @@ struct Finder<'a, 'd> {
     /// By address: are they entered by calls?
     frames: BTreeMap<u64, bool>,
     rows: Rows,
-    /// Functions of which nobody knows where their return address is, and from which instruction on.
+    parts: Parts,
+    /// From each function's beginning to the next one's.
+    ranges: Vec<(u64, u64)>,
+    /// Functions that may move their return address, and the instruction from which on that is not known.
     lost: BTreeMap<u64, u64>,
+    /// Functions that take arguments from the stack when they return, and the instruction that does.
+    pops: BTreeMap<u64, u64>,
     entry: u64,
 }
 
@@ -118,9 +132,9 @@ fn end(function: &Function, next: u64) -> u64 {
 }
 
 impl Finder<'_, '_> {
-    /// The functions that look at their own return address, or may move it, or jump to one that does. Where a file has no unwinding information at all, compilers have made its
+    /// The functions that look at their own return address, or may move it. Where a file has no unwinding information at all, compilers have made its
     /// functions like any other's.
-    fn find_users(&mut self, functions: &[Function], sites: &[u64], code_of_go: &Range<u64>) {
+    fn find_users(&mut self, functions: &[Function], code_of_go: &Range<u64>) {
         let is_start =
             |at: u64| functions.binary_search_by_key(&Svma(at), |function| function.address).is_ok();
         for (n, function) in functions.iter().enumerate() {
@@ -142,7 +156,18 @@ impl Finder<'_, '_> {
                 Finding::Lost(_) | Finding::Untouched => {}
             }
         }
-        for found in [&mut self.rows.users, &mut self.lost] {
+    }
+
+    /// What holds of a function holds of those that jump to it: their return address becomes its own.
+    fn find_tail_callers(&mut self, functions: &[Function], sites: &[u64]) {
+        for at in &self.branches.pops {
+            if let Some(n) = parts::index_at(functions, *at) {
+                for member in self.parts.group(n) {
+                    self.pops.entry(functions[member].address.0).or_insert(*at);
+                }
+            }
+        }
+        for found in [&mut self.rows.users, &mut self.lost, &mut self.pops] {
             let mut open: Vec<u64> = found.keys().copied().collect();
             while let Some(user) = open.pop() {
                 let Ok(n) = functions.binary_search_by_key(&Svma(user), |function| function.address) else {
@@ -161,7 +186,7 @@ impl Finder<'_, '_> {
     /// Finds out how returns are seen. A function that looks at its own return address is not traced if another one had to be there; nor is one that may move it. And none of a
     /// virtual machine's that looks up return addresses is.
     fn find_exits(&self, functions: &mut [Function]) {
-        let exits = Exits::new(self.image, &self.branches, &self.rows, functions, &self.frames);
+        let exits = Exits::new(self.image, &self.branches, &self.rows, functions, &self.frames, &self.parts);
         let numbers: Vec<usize> = (0..functions.len()).collect();
         let find = |numbers: &[usize]| Vec::from_iter(numbers.iter().map(|n| exits.find(*n)));
         let found = workers::share(&numbers, |n| functions[*n].size, find).into_iter().flatten();
@@ -178,9 +203,13 @@ impl Finder<'_, '_> {
             let address = function.address.0;
             let user = self.rows.users.get(&address);
             let lost = self.lost.get(&address);
+            let pops = self.pops.get(&address);
             let refused = user
                 .map(|pc| format!("its own return address is looked at (at {pc:#x})"))
                 .or_else(|| lost.map(|pc| format!("it may move its return address (at {pc:#x})")))
+                .or_else(|| {
+                    pops.map(|pc| format!("a return takes its arguments from the stack (at {pc:#x})"))
+                })
                 .or_else(|| machine.map(|name| format!("{name} may look up its return address")));
             if let (Returns::Stub(_), Some(reason)) = (&returns, refused) {
                 (function.kind, function.form, function.on_demand) = (SiteKind::None, None, false);
@@ -195,6 +224,7 @@ impl Finder<'_, '_> {
     /// The form of a function's site; if that is a breakpoint, also why it is no jump.
     fn site(
         &self,
+        n: usize,
         function: &Function,
         at: u64,
         next: u64,
@@ -207,9 +237,16 @@ impl Finder<'_, '_> {
         if self.frames.get(&address) == Some(&false) {
             return Err("entered with something else on the stack than a return address".to_owned());
         }
+        // What nothing leads to is not run, unless an unresolved jump leads there.
+        let is_dead =
+            |unproven: &&Unproven| **unproven == Unproven::Unreached && self.branches.unresolved.is_empty();
+        if let Some(unproven) = self.parts.unproven.get(&n).filter(|unproven| !is_dead(unproven)) {
+            return Err(unproven.reason().to_owned());
+        }
         let end = end(function, next);
         let whole = || {
             let old = self.displaced(at, end, next)?;
+            self.check_landing(n, at)?;
             if at % PAGE > PAGE - JUMP {
                 return Err("its first five bytes lie in two pages".to_owned());
             }
@@ -232,6 +269,22 @@ impl Finder<'_, '_> {
             return Err("it jumps back to its own beginning, which would count as a call".to_owned());
         }
         Ok(form)
+    }
+
+    /// Where an indirect jump may lead to any instruction, only the first one may give way.
+    fn check_landing(&self, n: usize, at: u64) -> Result<(), String> {
+        let first = Decoder::with_ip(64, self.image.tail(at, LONGEST), at, DecoderOptions::NONE).decode();
+        let mut members = self.parts.group(n).into_iter();
+        let unresolved = members.find_map(|member| {
+            let (start, end) = self.ranges[member];
+            self.branches.unresolved(start, end)
+        });
+        match unresolved.filter(|_| (first.len() as u64) < JUMP) {
+            Some(jump) => {
+                Err(format!("its indirect jump at {jump:#x} may lead behind its first instruction"))
+            }
+            None => Ok(()),
+        }
     }
 
     /// A breakpoint, if its first instruction can be run elsewhere. What is behind its first byte stays, so it does not matter who lands there.

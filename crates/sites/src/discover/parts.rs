@@ -1,0 +1,356 @@
+//! Cold parts: code that a compiler moved out of a function. They are known by their names, by unwinding information that begins with a frame already set up, or, where
+//! they have neither, by what leads to them: only jumps of one function, or jumps into the middle of one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::branches::{Branches, Formed, To, between};
+use super::image::Image;
+use super::names;
+use super::pointers::Pointer;
+use super::return_address::Rows;
+use super::switches::Origin;
+use super::tables::{self, Tables};
+use crate::{Function, Role};
+
+/// What a part without a name is called, behind the name of its function: as gcc does.
+const COLD: &str = ".cold";
+/// The most functions that share a part: no compiler makes one for two.
+const MOST_OWNERS: usize = 64;
+
+/// Which functions the parts belong to, and the beginnings of what may be parts.
+#[derive(Default)]
+pub(super) struct Parts {
+    /// Of parts, by index, the functions.
+    owners: BTreeMap<usize, BTreeSet<usize>>,
+    /// Of functions, the parts.
+    parts: BTreeMap<usize, BTreeSet<usize>>,
+    /// Functions that may jump to a candidate through a pointer.
+    pub takers: BTreeSet<usize>,
+    /// Why what has no name is not proven to be a function.
+    pub unproven: BTreeMap<usize, Unproven>,
+}
+
+/// Why it is not known whether a function begins at an entry of the unwinding information.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Unproven {
+    /// Only jumps lead there, of several functions.
+    Jumps,
+    /// Nothing leads there.
+    Unreached,
+    /// Only a function that could jump there, its stack being as at a call, takes its address.
+    Label,
+}
+
+impl Unproven {
+    pub fn reason(self) -> &'static str {
+        match self {
+            Unproven::Jumps => "only jumps of other functions lead to it: it may be a part that they share",
+            Unproven::Label => {
+                "only a function that may jump to it through a pointer has its address: it may be a label"
+            }
+            Unproven::Unreached => {
+                "no call, jump or pointer of the file leads to it: it may be a part of a function"
+            }
+        }
+    }
+}
+
+impl Parts {
+    /// Finds the parts among the functions, and marks them. `frames`: entries of the unwinding information, and whether they begin as at a call.
+    pub fn find(
+        image: &Image<'_>,
+        functions: &mut [Function],
+        branches: &Branches,
+        (frames, rows): (&BTreeMap<u64, bool>, &Rows),
+        pointers: &[Pointer],
+    ) -> Parts {
+        let links = Links::find(image, functions, branches, (frames, rows), pointers);
+        let entry = image.header.e_entry.get(object::LittleEndian);
+        let entry = functions.binary_search_by_key(&entry, |function| function.address.0).ok();
+        let is_proven = |n: &usize| links.proven.contains(n) || entry == Some(*n);
+        let is_open = |n: &usize| links.candidates.contains(n) && !is_proven(n);
+        let is_label = |n: &usize| links.labels.contains_key(n) && is_open(n);
+        let mut is_part: Vec<bool> = functions.iter().map(Function::is_part).collect();
+        // What shares code with a function without being called is a part of it,
+        for (n, other) in &links.joined {
+            if links.candidates.contains(n) && !functions[*other].is_part() && !is_open(other) {
+                is_part[*n] |= !links.candidates.contains(other) || is_open(n);
+            }
+        }
+        // and so is what only jumps of one function lead to.
+        let leads_on = |n: usize| is_part[n] || is_open(&n);
+        let sources = links.sources_of(functions.len(), leads_on);
+        let alone: Vec<usize> = links
+            .candidates
+            .iter()
+            .copied()
+            .filter(|n| is_open(n) && !is_label(n) && sources[*n].len() == 1)
+            .collect();
+        // (What calls something has no live data below its stack pointer: whatever leads to it, its entry can be traced.)
+        let is_leaf = |n: &usize| !branches.calls(functions[*n].address.0);
+        let open: Vec<usize> =
+            links.candidates.iter().copied().filter(|n| is_open(n) && is_leaf(n)).collect();
+        for n in alone {
+            is_part[n] = true;
+        }
+        let owners = links.sources_of(functions.len(), |n| is_part[n]);
+        let mut found = Parts::default();
+        for n in (0..functions.len()).filter(|n| is_part[*n]) {
+            for owner in &owners[n] {
+                found.parts.entry(*owner).or_default().insert(n);
+            }
+            if let Some(owner) = owners[n].first().filter(|_| names::is_unnamed(&functions[n])) {
+                let owner = functions[*owner].name.clone();
+                functions[n].name = format!("{owner}{COLD}");
+                functions[n].set_role(Role::ColdPart(Some(owner)));
+            }
+            found.owners.insert(n, owners[n].clone());
+        }
+        found.takers = links
+            .labels
+            .iter()
+            .filter(|(n, _)| is_label(n))
+            .flat_map(|(_, takers)| takers)
+            .copied()
+            .collect();
+        let unproven = |n: usize| match sources[n].is_empty() {
+            _ if is_label(&n) => (n, Unproven::Label),
+            false => (n, Unproven::Jumps),
+            true => (n, Unproven::Unreached),
+        };
+        found.unproven = open.into_iter().filter(|n| !is_part[*n]).map(unproven).collect();
+        found
+    }
+
+    /// The parts of a function, and whether another function has the same.
+    pub fn of(&self, function: usize) -> impl Iterator<Item = (usize, bool)> {
+        let parts = self.parts.get(&function).into_iter().flatten();
+        parts.map(|part| (*part, self.owners.get(part).is_some_and(|owners| owners.len() > 1)))
+    }
+
+    /// Does a function share a part with more functions than are told apart?
+    pub fn are_entangled(&self, function: usize) -> bool {
+        let parts = self.parts.get(&function).into_iter().flatten();
+        parts.filter_map(|part| self.owners.get(part)).any(|owners| owners.len() >= MOST_OWNERS)
+    }
+
+    /// A function with its parts; of a part, those of all its functions.
+    pub fn group(&self, n: usize) -> BTreeSet<usize> {
+        let alone = BTreeSet::from([n]);
+        let owners = self.owners.get(&n).unwrap_or(&alone);
+        owners
+            .iter()
+            .flat_map(|owner| [*owner].into_iter().chain(self.of(*owner).map(|(part, _)| part)))
+            .chain([n])
+            .collect()
+    }
+}
+
+/// What leads from where to where, by index.
+#[derive(Default)]
+struct Links {
+    /// Entries of the unwinding information without a name that nothing calls.
+    candidates: BTreeSet<usize>,
+    /// Candidates and parts, and what jumps to them or into them, or is jumped into by them.
+    sources: BTreeMap<usize, BTreeSet<usize>>,
+    /// What jumps into another one's middle, or the other way round.
+    joined: BTreeSet<(usize, usize)>,
+    /// Candidates whose address is taken by what could not jump there.
+    proven: BTreeSet<usize>,
+    /// Those whose address is taken by functions that could.
+    labels: BTreeMap<usize, BTreeSet<usize>>,
+}
+
+impl Links {
+    fn find(
+        image: &Image<'_>,
+        functions: &[Function],
+        branches: &Branches,
+        (frames, rows): (&BTreeMap<u64, bool>, &Rows),
+        pointers: &[Pointer],
+    ) -> Links {
+        let is_candidate = |function: &Function| {
+            names::is_unnamed(function)
+                && !function.is_part()
+                && frames.contains_key(&function.address.0)
+                && !branches.is_called(function.address.0)
+        };
+        let mut links = Links {
+            candidates: (0..functions.len()).filter(|n| is_candidate(&functions[*n])).collect(),
+            ..Links::default()
+        };
+        for leaving in &branches.leavings {
+            let (To::If(target) | To::Address(target)) = leaving.to else { continue };
+            let (Some(from), Some(to)) = (index_at(functions, leaving.at), index_at(functions, target))
+            else {
+                continue;
+            };
+            links.add(functions, from, to, functions[to].address.0 != target);
+        }
+        let tables = Tables::new(image, branches, functions);
+        for jump in &branches.indirect {
+            let Some(from) = index_at(functions, jump.at) else { continue };
+            let (start, end) = tables.range(from);
+            let formed = branches.formed(start, end).iter().map(|formed| formed.to);
+            let listed: Vec<u64> = match jump.origin {
+                Origin::Distances(Some(table)) => tables.distances(table, table).collect(),
+                Origin::Distances(None) | Origin::Unclear => {
+                    formed.flat_map(|table| tables.distances(table, table)).collect()
+                }
+                Origin::Addresses(table) => tables.addresses(table).map(|(_, to)| to).collect(),
+                Origin::Stored | Origin::Computed => continue,
+            };
+            for target in listed {
+                if let Some(to) = index_at(functions, target)
+                    && (links.candidates.contains(&to) || functions[to].is_part())
+                {
+                    links.add(functions, from, to, functions[to].address.0 != target);
+                }
+            }
+        }
+        links.find_takers(branches, rows, &tables, pointers);
+        links
+    }
+
+    /// Sorts out whose address is taken, and by what: a computed `goto` of a leaf may lead to the beginning of a part, by a pointer that looks like a function's.
+    fn find_takers(
+        &mut self,
+        branches: &Branches,
+        rows: &Rows,
+        tables: &Tables<'_, '_>,
+        pointers: &[Pointer],
+    ) {
+        let functions = tables.functions;
+        let candidate = |links: &Links, address: u64| {
+            let found = functions.binary_search_by_key(&address, |function| function.address.0);
+            found.ok().filter(|n| links.candidates.contains(n))
+        };
+        let goes_through_pointer =
+            |origin| matches!(origin, Origin::Stored | Origin::Addresses(_) | Origin::Unclear);
+        let jumps = branches.indirect.iter();
+        let is_leaf = |n: &usize| !branches.calls(functions[*n].address.0);
+        let through_pointers: Vec<(usize, bool)> = jumps
+            .filter(|jump| goes_through_pointer(jump.origin))
+            .filter_map(|jump| Some((index_at(functions, jump.at)?, rows.is_bare(jump.at))))
+            .collect();
+        // With what jumps to them.
+        let with_sources = |links: &Links, jumping: BTreeSet<usize>| {
+            let sources = jumping.iter().filter_map(|n| links.sources.get(n)).flatten().copied();
+            sources.chain(jumping.iter().copied()).collect::<BTreeSet<usize>>()
+        };
+        let jumping = with_sources(self, through_pointers.iter().map(|(n, _)| *n).collect());
+        let bare = through_pointers.iter().filter(|(n, is_bare)| *is_bare && is_leaf(n));
+        let bare = with_sources(self, bare.map(|(n, _)| *n).collect());
+        let claimed = tables::claimed(tables, branches);
+        let stored: Vec<Pointer> =
+            pointers.iter().filter(|pointer| !tables::is_in(&claimed, pointer.at)).copied().collect();
+        let mut in_tables = BTreeSet::new();
+        // (A hostile file may have every instruction name the same table.)
+        let mut budget = (stored.len() + branches.formed.len()).saturating_mul(64);
+        for formed in branches.formed.iter().filter(|formed| !is_own(functions, formed)) {
+            let Some(taker) = index_at(functions, formed.at) else { continue };
+            if !jumping.contains(&taker) {
+                self.proven.extend(candidate(self, formed.to));
+                continue;
+            }
+            let may_jump = is_leaf(&taker) && bare.contains(&taker);
+            self.add_label(functions, taker, formed.to, may_jump);
+            match candidate(self, formed.to) {
+                Some(n) if may_jump && is_leaf(&n) => drop(self.labels.entry(n).or_default().insert(taker)),
+                Some(n) => drop(self.proven.insert(n)),
+                None => {}
+            }
+            let end = formed.to.saturating_add(tables.room(formed.to));
+            let pointers = between(&stored, formed.to, end, |pointer| pointer.at);
+            let Some(left) = budget.checked_sub(pointers.len()) else {
+                self.proven.clear();
+                return;
+            };
+            budget = left;
+            for pointer in pointers {
+                self.add_label(functions, taker, pointer.to, may_jump);
+                if let Some(n) = candidate(self, pointer.to).filter(|n| may_jump && is_leaf(n)) {
+                    self.labels.entry(n).or_default().insert(taker);
+                    in_tables.insert(pointer.at);
+                }
+            }
+        }
+        for pointer in stored.iter().filter(|pointer| !in_tables.contains(&pointer.at)) {
+            self.proven.extend(candidate(self, pointer.to));
+        }
+    }
+
+    /// A function has an address in a part, or, if it `may_jump` there, in the middle of a candidate: that belongs to it.
+    fn add_label(&mut self, functions: &[Function], taker: usize, address: u64, may_jump: bool) {
+        if let Some(n) = index_at(functions, address) {
+            let is_inside = functions[n].address.0 != address;
+            if functions[n].is_part() || is_inside && may_jump && self.candidates.contains(&n) {
+                self.add(functions, taker, n, is_inside);
+            }
+        }
+    }
+
+    /// Something leads from one function to another, to its beginning or into it.
+    fn add(&mut self, functions: &[Function], from: usize, to: usize, is_inside: bool) {
+        let may_be_part = |n: &usize| functions[*n].is_part() || self.candidates.contains(n);
+        if from == to {
+            return;
+        }
+        let (from_part, to_part) = (may_be_part(&from), may_be_part(&to));
+        if to_part {
+            self.sources.entry(to).or_default().insert(from);
+        }
+        if from_part && (is_inside || functions[to].is_part()) {
+            self.sources.entry(from).or_default().insert(to);
+        }
+        if is_inside {
+            self.joined.extend([(from, to), (to, from)]);
+        }
+    }
+
+    /// The functions that each part belongs to: what leads to it, or to another part that `leads_on` to it.
+    fn sources_of(&self, count: usize, leads_on: impl Fn(usize) -> bool) -> Vec<BTreeSet<usize>> {
+        let mut found = vec![BTreeSet::new(); count];
+        let mut targets: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for (target, sources) in &self.sources {
+            for source in sources {
+                targets.entry(*source).or_default().push(*target);
+            }
+        }
+        let mut open = Vec::new();
+        for (source, targets) in targets.iter().filter(|(source, _)| !leads_on(**source)) {
+            for target in targets {
+                found[*target].insert(*source);
+                open.push(*target);
+            }
+        }
+        while let Some(part) = open.pop() {
+            for target in targets.get(&part).filter(|_| leads_on(part)).into_iter().flatten() {
+                let new: Vec<usize> = found[part].difference(&found[*target]).copied().collect();
+                if *target != part && !new.is_empty() && found[*target].len() < MOST_OWNERS {
+                    found[*target].extend(new);
+                    open.push(*target);
+                }
+            }
+        }
+        found
+    }
+}
+
+/// Does a function form its own address? (That says nothing about whether it is one.)
+fn is_own(functions: &[Function], formed: &Formed) -> bool {
+    index_at(functions, formed.at).is_some_and(|n| functions[n].address.0 == formed.to)
+}
+
+/// The function or part that an address is in, as far as their sizes tell.
+pub(super) fn index_at(functions: &[Function], address: u64) -> Option<usize> {
+    let n = functions.partition_point(|function| function.address.0 <= address).checked_sub(1)?;
+    (address < end(functions, n)).then_some(n)
+}
+
+/// Where a function ends.
+pub(super) fn end(functions: &[Function], n: usize) -> u64 {
+    let next = functions.get(n + 1).map_or(u64::MAX, |next| next.address.0);
+    let function = &functions[n];
+    if function.size == 0 { next } else { next.min(function.address.0.saturating_add(function.size)) }
+}

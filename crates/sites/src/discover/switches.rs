@@ -1,0 +1,195 @@
+//! Indirect jumps: where the address that each one jumps to comes from, as far as the instructions in front of it tell.
+
+use iced_x86::{
+    Decoder, DecoderOptions, Instruction, InstructionInfoFactory, InstructionInfoOptions, Mnemonic, OpAccess,
+    OpKind, Register,
+};
+
+use super::image::Image;
+
+/// An indirect jump.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Indirect {
+    pub at: u64,
+    pub origin: Origin,
+}
+
+/// Where the target of an indirect jump comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Origin {
+    /// A word in memory: an address that data or an instruction of the file holds.
+    Stored,
+    /// A word of the table of addresses there, chosen by an index.
+    Addresses(u64),
+    /// An entry of 32 bits of a table, added to a base; the table, if it begins at the base and an instruction in front names it.
+    Distances(Option<u64>),
+    /// Other arithmetic.
+    Computed,
+    /// The instructions in front do not tell.
+    Unclear,
+}
+
+/// What is found about a jump, and the instructions that it follows from.
+pub(super) struct Found {
+    pub origin: Origin,
+    /// The first instruction that defines the target.
+    pub since: u64,
+    /// The one that names the table, if another does.
+    pub named: u64,
+}
+
+impl Found {
+    /// The origin if control may also enter at `targets`, between the instructions that it follows from.
+    pub fn entered_at(&self, at: u64, targets: &[u64]) -> Origin {
+        let enters = |since: u64| targets.iter().any(|target| since < *target && *target <= at);
+        match self.origin {
+            _ if enters(self.since) => Origin::Unclear,
+            Origin::Distances(Some(_)) if enters(self.named) => Origin::Distances(None),
+            origin => origin,
+        }
+    }
+}
+
+/// Follows the target of `jump` back through the instructions in front of it, whose lengths are `before`, the nearest last.
+pub(super) fn origin(image: &Image<'_>, jump: &Instruction, before: &[u8]) -> Found {
+    let at = jump.ip();
+    let found = |origin, since| Found { origin, since, named: since };
+    if jump.op0_kind() == OpKind::Memory {
+        return found(loaded(jump), at);
+    }
+    let mut trail = Trail { image, lengths: before, at, factory: InstructionInfoFactory::new() };
+    let mut wanted = jump.op0_register();
+    while let Some(source) = trail.writer(&[wanted]) {
+        let at = source.ip();
+        let is_register = |operand| source.op_kind(operand) == OpKind::Register;
+        let is_whole = is_register(0) && source.op0_register() == wanted;
+        match source.mnemonic() {
+            Mnemonic::Mov if is_whole && is_register(1) => wanted = source.op1_register(),
+            Mnemonic::Mov if is_whole && source.op1_kind() == OpKind::Memory => {
+                return found(loaded(&source), at);
+            }
+            Mnemonic::Lea if is_whole && source.is_ip_rel_memory_operand() => {
+                return found(Origin::Stored, at);
+            }
+            Mnemonic::Cmove | Mnemonic::Cmovne => return found(Origin::Unclear, at),
+            _ => {
+                return match is_whole.then(|| terms(&source)).flatten() {
+                    Some(terms) => sum(trail, terms),
+                    None => found(Origin::Computed, at),
+                };
+            }
+        }
+    }
+    found(Origin::Unclear, at)
+}
+
+/// What a load of 64 bits takes.
+fn loaded(instruction: &Instruction) -> Origin {
+    let is_indexed = instruction.memory_index() != Register::None;
+    match instruction.memory_base() {
+        Register::None if is_indexed => Origin::Addresses(instruction.memory_displacement64()),
+        _ => Origin::Stored,
+    }
+}
+
+/// The registers whose sum an instruction makes; one, if a constant is added.
+fn terms(instruction: &Instruction) -> Option<[Register; 2]> {
+    match instruction.mnemonic() {
+        Mnemonic::Add if instruction.op1_kind() == OpKind::Register => {
+            Some([instruction.op0_register(), instruction.op1_register()])
+        }
+        Mnemonic::Add if instruction.op1_kind() != OpKind::Memory => {
+            Some([instruction.op0_register(), Register::None])
+        }
+        Mnemonic::Lea if instruction.memory_index_scale() == 1 => {
+            Some([instruction.memory_base(), instruction.memory_index()])
+        }
+        _ => None,
+    }
+}
+
+/// A sum is an entry of a table and a base if one of its terms is loaded as one; the other may be a constant address.
+fn sum(mut trail: Trail<'_, '_>, mut terms: [Register; 2]) -> Found {
+    let found = |origin, since| Found { origin, since, named: since };
+    let (mut constant, mut is_extended) = (None, false);
+    while let Some(source) = trail.writer(&terms) {
+        let n = usize::from(source.op0_register().full_register() != terms[0]);
+        let (from, at) = (source.op1_register(), source.ip());
+        let is_whole = source.op0_register() == terms[n];
+        match source.mnemonic() {
+            Mnemonic::Cdqe => is_extended = true,
+            Mnemonic::Lea if source.is_ip_rel_memory_operand() && is_whole && constant.is_none() => {
+                constant = Some((at, source.op0_register(), source.ip_rel_memory_address()));
+                terms[n] = Register::None;
+            }
+            Mnemonic::Mov if is_whole && source.op1_kind() == OpKind::Register => terms[n] = from,
+            Mnemonic::Movsxd if is_whole && source.op1_kind() == OpKind::Register => {
+                (terms[n], is_extended) = (from.full_register(), true);
+            }
+            Mnemonic::Movsxd if is_whole && source.op1_kind() == OpKind::Memory => {
+                return entry(trail, terms[1 - n], &source, constant);
+            }
+            Mnemonic::Mov if is_extended && source.op0_register().size() == 4 => {
+                return found(Origin::Distances(None), at);
+            }
+            _ => return found(Origin::Computed, at),
+        }
+    }
+    found(Origin::Unclear, trail.at)
+}
+
+/// What a jump goes through whose target is the sum of `base` and what `load` takes from a table.
+fn entry(
+    mut trail: Trail<'_, '_>,
+    base: Register,
+    load: &Instruction,
+    constant: Option<(u64, Register, u64)>,
+) -> Found {
+    let since = load.ip();
+    let is_named = |(_, register, _): &(u64, Register, u64)| {
+        load.memory_base() == *register
+            && load.memory_index() != *register
+            && load.memory_index_scale() == 4
+            && load.memory_displacement64() == 0
+    };
+    let names = |named: Instruction| {
+        let is_address = named.mnemonic() == Mnemonic::Lea && named.is_ip_rel_memory_operand();
+        (is_address && named.op0_register() == base)
+            .then(|| (named.ip(), base, named.ip_rel_memory_address()))
+    };
+    // (Named behind the load, it may not be what the load was from.)
+    let named = match constant {
+        None if base != Register::None => trail.writer(&[base]).and_then(names).filter(is_named),
+        _ => None,
+    };
+    let table = named.map(|(_, _, table)| table);
+    Found { origin: Origin::Distances(table), since, named: named.map_or(since, |(at, ..)| at) }
+}
+
+/// Goes back through instructions that control runs through one after another.
+struct Trail<'a, 'd> {
+    image: &'a Image<'d>,
+    lengths: &'a [u8],
+    at: u64,
+    factory: InstructionInfoFactory,
+}
+
+impl Trail<'_, '_> {
+    /// The nearest instruction in front that writes one of these registers, or a part of one.
+    fn writer(&mut self, registers: &[Register]) -> Option<Instruction> {
+        while let Some((length, rest)) = self.lengths.split_last() {
+            self.lengths = rest;
+            let length = u64::from(*length);
+            self.at -= length;
+            let code = self.image.tail(self.at, length);
+            let instruction = Decoder::with_ip(64, code, self.at, DecoderOptions::NONE).decode();
+            let info = self.factory.info_options(&instruction, InstructionInfoOptions::NO_MEMORY_USAGE);
+            let writes = |access| !matches!(access, OpAccess::None | OpAccess::Read | OpAccess::CondRead);
+            let is_wanted = |register: Register| registers.contains(&register.full_register());
+            if info.used_registers().iter().any(|used| is_wanted(used.register()) && writes(used.access())) {
+                return Some(instruction);
+            }
+        }
+        None
+    }
+}

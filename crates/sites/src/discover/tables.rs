@@ -1,0 +1,268 @@
+//! Where indirect jumps lead.
+//!
+//! An instruction can jump into the middle of a function only by an address that the file holds: a label whose address an instruction or data has, or an entry of a table, as an
+//! address or as a distance from an address that the function forms. All of these are collected. A jump for which they do not account is *unresolved*: it may lead to any
+//! instruction of its function.
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+
+use super::branches::{Branches, Places, To, between};
+use super::image::{Image, Section};
+use super::parts::{self, Parts};
+use super::pointers::Pointer;
+use super::return_address::Rows;
+use super::switches::Origin;
+use crate::Function;
+
+/// A table has no more entries than this.
+const LONGEST: u64 = 1 << 14;
+/// The most pairs of a base and a table of label differences that are tried in one function.
+const MOST_PAIRS: usize = 1 << 10;
+
+/// The tables of a file.
+pub(super) struct Tables<'a, 'd> {
+    image: &'a Image<'d>,
+    data: &'a [u64],
+    /// Where sections begin and end, in order.
+    sections: Vec<u64>,
+    pub functions: &'a [Function],
+    /// Entries that may still be read: a hostile file may name as many tables as it has instructions.
+    budget: Cell<u64>,
+}
+
+impl<'a, 'd> Tables<'a, 'd> {
+    pub fn new(image: &'a Image<'d>, branches: &'a Branches, functions: &'a [Function]) -> Tables<'a, 'd> {
+        let budget = Cell::new((image.data.len() as u64).saturating_mul(8));
+        let sections = image.sections.iter().filter(|section| section.address != 0);
+        let ends = |section: &Section<'_>| [section.address, section.address.saturating_add(section.size)];
+        let mut sections: Vec<u64> = sections.flat_map(ends).collect();
+        sections.sort_unstable();
+        Tables { image, data: &branches.data, sections, functions, budget }
+    }
+
+    /// From a function's beginning to the next one's.
+    pub fn range(&self, n: usize) -> (u64, u64) {
+        let next = self.functions.get(n + 1).map_or(u64::MAX, |next| next.address.0);
+        (self.functions[n].address.0, next)
+    }
+
+    /// How many bytes a table has at most: up to the next datum, function or section.
+    pub fn room(&self, table: u64) -> u64 {
+        let begins = |n: usize| self.functions.get(n).map(|function| function.address.0);
+        let n = self.functions.partition_point(|function| function.address.0 <= table);
+        if n.checked_sub(1).and_then(begins) == Some(table) {
+            return 0;
+        }
+        let behind = |all: &[u64]| all.get(all.partition_point(|at| *at <= table)).copied();
+        let nexts = [behind(self.data), behind(&self.sections), begins(n)];
+        let next = nexts.into_iter().flatten().min().unwrap_or(u64::MAX);
+        next - table
+    }
+
+    /// What the entries of what may be a table of distances from `base` lead to. Some of them are holes, which lead elsewhere; what leads to no code is none.
+    pub fn distances(&self, table: u64, base: u64) -> impl Iterator<Item = u64> {
+        self.words(table, base).take_while(|target| self.is_entry(*target))
+    }
+
+    /// The same of a table that a jump goes through, where holes may lead to no code either. (Without sections, what follows it may be anything.)
+    pub fn entries(&self, table: u64) -> impl Iterator<Item = u64> {
+        let has_holes = !self.sections.is_empty();
+        let entry = move |target| (self.is_entry(target) || has_holes).then_some(target);
+        self.words(table, table).map_while(entry).filter(|target| self.image.is_code(*target))
+    }
+
+    fn words(&self, table: u64, base: u64) -> impl Iterator<Item = u64> + use<'d> {
+        let words = self.image.tail(table, self.room(table).min(LONGEST * 4)).as_chunks::<4>().0.iter();
+        words.map(move |word| base.wrapping_add_signed(i32::from_le_bytes(*word).into()))
+    }
+
+    /// The entries of a table of addresses, and what they lead to.
+    pub fn addresses(&self, table: u64) -> impl Iterator<Item = (u64, u64)> {
+        let words = self.image.tail(table, self.room(table).min(LONGEST * 8)).as_chunks::<8>().0.iter();
+        let entries = (table..).step_by(8).zip(words.map(|word| u64::from_le_bytes(*word)));
+        entries.take_while(|(_, target)| self.is_entry(*target))
+    }
+
+    fn is_entry(&self, target: u64) -> bool {
+        let left = self.budget.get();
+        self.budget.set(left.saturating_sub(1));
+        left > 0 && self.image.is_code(target)
+    }
+
+    /// Were all of them read to their ends?
+    fn is_complete(&self) -> bool {
+        self.budget.get() > 0
+    }
+}
+
+/// The words of tables of addresses that indirect jumps go through: first byte and the one behind, in order. They are no labels whose address is taken.
+pub(super) fn claimed(tables: &Tables<'_, '_>, branches: &Branches) -> Vec<(u64, u64)> {
+    let mut claimed = BTreeSet::new();
+    for jump in &branches.indirect {
+        if let Origin::Addresses(table) = jump.origin
+            && let Some((last, _)) = tables.addresses(table).last()
+        {
+            claimed.insert((table, last + 8));
+        }
+    }
+    claimed.into_iter().collect()
+}
+
+/// Does an address lie in one of these ranges?
+pub(super) fn is_in(ranges: &[(u64, u64)], address: u64) -> bool {
+    let after = ranges.partition_point(|(start, _)| *start <= address);
+    after.checked_sub(1).and_then(|n| ranges.get(n)).is_some_and(|(_, end)| address < *end)
+}
+
+/// What is known about a function and its parts.
+struct Group {
+    /// First byte of each, and the one behind.
+    ranges: Vec<(u64, u64)>,
+    /// Is the address of a label taken, but by tables that jumps go through? And does an instruction take one, so that others may be counted from there?
+    has_labels: bool,
+    has_base: bool,
+    /// What the tables lead to within; all of it, unless there were too many.
+    entries: BTreeSet<u64>,
+    is_complete: bool,
+}
+
+/// Where a jump leads.
+enum Outcome {
+    /// Out of the function,
+    Leaves,
+    /// or to known places in it,
+    Stays,
+    /// or one of these,
+    LeavesOrStays,
+    /// or anywhere in it.
+    Unresolved,
+}
+
+/// Decides about all indirect jumps: the places to which they lead become targets; those that stay are no exits.
+pub(super) fn resolve(
+    image: &Image<'_>,
+    branches: &mut Branches,
+    (functions, parts): (&[Function], &Parts),
+    (places, rows): (&Places<'_>, &Rows),
+    pointers: &[Pointer],
+) {
+    let (mut jumps, mut stays, mut perhaps, mut unresolved) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let tables = Tables::new(image, branches, functions);
+    let claimed = claimed(&tables, branches);
+    let mut stored: Vec<u64> =
+        pointers.iter().filter(|pointer| !is_in(&claimed, pointer.at)).map(|pointer| pointer.to).collect();
+    stored.sort_unstable();
+    let mut last: Option<(usize, Group)> = None;
+    for jump in &branches.indirect {
+        let Some(n) = functions.partition_point(|function| function.address.0 <= jump.at).checked_sub(1)
+        else {
+            continue;
+        };
+        let group = match &mut last {
+            Some((of, group)) if *of == n => group,
+            _ => {
+                let group = Group::find(&tables, branches, parts, n, &stored);
+                let range = tables.range(n);
+                jumps.extend(group.entries.iter().map(|target| (range, *target)));
+                &mut last.insert((n, group)).1
+            }
+        };
+        match group.outcome(&tables, jump.origin, rows.is_bare(jump.at)) {
+            _ if !tables.is_complete() => unresolved.push(jump.at),
+            Outcome::Leaves => {}
+            Outcome::Stays => stays.push(jump.at),
+            Outcome::LeavesOrStays => perhaps.push(jump.at),
+            Outcome::Unresolved => unresolved.push(jump.at),
+        }
+    }
+    for (range, target) in jumps {
+        branches.add_jump(places, range, target);
+    }
+    branches.add_targets([]);
+    let is_among = |list: &[u64], at: u64| list.binary_search(&at).is_ok();
+    branches.leavings.retain(|leaving| !is_among(&stays, leaving.at) && !is_among(&unresolved, leaving.at));
+    for leaving in branches.leavings.iter_mut().filter(|leaving| is_among(&perhaps, leaving.at)) {
+        leaving.to = To::PointerOrWithin;
+    }
+    branches.unresolved = unresolved;
+}
+
+impl Group {
+    fn find(tables: &Tables<'_, '_>, branches: &Branches, parts: &Parts, n: usize, stored: &[u64]) -> Group {
+        let members = parts.group(n);
+        let ranges: Vec<(u64, u64)> = members.iter().map(|n| tables.range(*n)).collect();
+        let is_label = |address: &u64| {
+            let function = parts::index_at(tables.functions, *address);
+            is_in(&ranges, *address)
+                && function.is_none_or(|n| {
+                    tables.functions[n].address.0 != *address || tables.functions[n].is_part()
+                })
+        };
+        let formed: BTreeSet<u64> = ranges
+            .iter()
+            .flat_map(|(start, end)| branches.formed(*start, *end))
+            .map(|formed| formed.to)
+            .collect();
+        let has_labels = !parts.takers.is_disjoint(&members)
+            || ranges
+                .iter()
+                .flat_map(|(start, end)| between(stored, *start, *end, |at| *at))
+                .chain(&formed)
+                .any(is_label);
+        // (A function's own beginning is a base, too, if not a label.)
+        let bases: Vec<u64> = formed.iter().copied().filter(|address| is_in(&ranges, *address)).collect();
+        let mut entries = BTreeSet::new();
+        let is_complete = bases.len() * formed.len() <= MOST_PAIRS;
+        for (start, end) in &ranges {
+            let jumps = between(&branches.indirect, *start, *end, |jump| jump.at);
+            entries.extend(jumps.iter().flat_map(|jump| match jump.origin {
+                Origin::Distances(Some(table)) => tables.entries(table).collect(),
+                Origin::Addresses(table) => tables.addresses(table).map(|(_, target)| target).collect(),
+                _ => Vec::new(),
+            }));
+        }
+        for table in &formed {
+            entries.extend(tables.distances(*table, *table));
+            entries.extend(tables.addresses(*table).map(|(_, target)| target));
+            if is_complete {
+                entries.extend(bases.iter().flat_map(|base| tables.distances(*table, *base)));
+            }
+        }
+        entries.retain(|target| is_in(&ranges, *target));
+        let has_base = !bases.is_empty();
+        Group { ranges, has_labels, has_base, entries, is_complete }
+    }
+
+    fn outcome(&self, tables: &Tables<'_, '_>, origin: Origin, is_bare: bool) -> Outcome {
+        let is_own = |target: u64| is_in(&self.ranges, target);
+        match origin {
+            Origin::Addresses(table) if tables.addresses(table).any(|(_, target)| is_own(target)) => {
+                Outcome::Stays
+            }
+            Origin::Distances(Some(table)) => {
+                let mut targets = tables.entries(table).peekable();
+                let is_empty = targets.peek().is_none();
+                match targets.any(is_own) {
+                    true => Outcome::Stays,
+                    // A table of other functions.
+                    false if is_bare && !is_empty => Outcome::Leaves,
+                    false => Outcome::Unresolved,
+                }
+            }
+            Origin::Distances(None) if self.is_complete && !self.entries.is_empty() => Outcome::Stays,
+            Origin::Distances(None) | Origin::Computed => Outcome::Unresolved,
+            Origin::Unclear if self.has_base => Outcome::Unresolved,
+            Origin::Stored | Origin::Addresses(_) | Origin::Unclear => {
+                let has_entries = origin == Origin::Unclear && !self.entries.is_empty();
+                match (self.has_labels || has_entries, is_bare) {
+                    (false, true) => Outcome::Leaves,
+                    (false, false) => Outcome::Unresolved,
+                    (true, true) => Outcome::LeavesOrStays,
+                    (true, false) => Outcome::Stays,
+                }
+            }
+        }
+    }
+}

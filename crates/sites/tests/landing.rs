@@ -1,0 +1,211 @@
+//! Indirect jumps and cold parts: what they lead to is never overwritten, and is no exit and no function.
+
+mod support;
+
+use calltap_sites::{Binary, Function, Returns, find_prologues};
+use support::{build, describe, find};
+
+fn read(compiler: &str, source: &str) -> Binary {
+    let built = build(compiler, "c", source);
+    let data = built.data();
+    let mut binary = calltap_sites::read(&data, "fixture").expect("a program");
+    find_prologues(&data, &mut binary, false).expect("a program");
+    binary
+}
+
+/// How a function is entered and left, or why not: offsets from its beginning.
+fn sites(function: &Function) -> String {
+    let returns = match &function.returns {
+        Returns::Stub(reason) => reason.clone(),
+        Returns::Exits { at_entry, elsewhere } => {
+            let elsewhere = elsewhere.iter().map(|exit| exit.at.0 - function.address.0);
+            format!("exits at entry {at_entry:?}, elsewhere {:?}", elsewhere.collect::<Vec<_>>())
+        }
+    };
+    format!("{}; {returns}", describe(function))
+}
+
+/// The function `f` of this assembly, with a function behind it.
+fn check(code: &str, expected: &str) {
+    let code = code.replace("lea 9b", "lea .Lt").replace("9: ", ".Lt: ").replace("9b", ".Lt");
+    let source = format!(
+        "__asm__(R\"(.text\n.globl f\n.type f, @function\nf: .cfi_startproc\n{code}\n.cfi_endproc\n.size f, . - f\n\
+         .globl g\n.type g, @function\ng: .cfi_startproc\nxor %eax, %eax; nop; nop; nop; nop; ret\n.cfi_endproc\n.size g, . - g)\"); \
+         int main(void) {{ return 0; }}"
+    );
+    for compiler in ["gcc -O2 -pie -fPIE", "gcc -O2 -no-pie"] {
+        let binary = read(compiler, &source);
+        let found = sites(find(&binary, "f"));
+        assert!(found.contains(expected), "{compiler}: {code}: {found}, not {expected}");
+    }
+}
+
+/// `f` switches over a table of distances from its beginning.
+fn switch(table: &str, cases: &str) -> String {
+    format!(
+        "mov %edi, %edi; lea 9b(%rip), %rdx; movslq (%rdx,%rdi,4), %rcx; add %rdx, %rcx; jmp *%rcx; {cases}; \
+         .pushsection .rodata; .balign 4; 9: .long {table}; .popsection"
+    )
+}
+
+#[test]
+fn a_computed_goto_on_a_bare_stack_is_no_exit() {
+    let labels = ".pushsection .data.rel.ro, \"aw\"; .balign 8; .quad 1f, 2f; .popsection; ";
+    for jump in
+        ["jmp *(%rdi)", "mov (%rdi), %rax; jmp *%rax", "mov (%rdi,%rsi,8), %rcx; mov %rcx, %rax; jmp *%rax"]
+    {
+        let code = format!(
+            "{labels} mov $1, %eax; {jump}; 1: inc %eax; nop; nop; nop; ret; 2: dec %eax; nop; nop; nop; ret"
+        );
+        check(&code, "unresolved indirect jump");
+    }
+    // A label whose address an instruction takes.
+    check(
+        "lea 1f(%rip), %rax; mov %rax, (%rsi); jmp *(%rdi); 1: inc %eax; nop; nop; nop; ret",
+        "unresolved indirect jump",
+    );
+    // Without any, the jump can only leave.
+    check("mov (%rdi), %rax; xor %esi, %esi; xor %edx, %edx; jmp *%rax", "exits at entry [7], elsewhere []");
+}
+
+#[test]
+fn holes_of_a_table_do_not_end_it() {
+    // (Case 2 falls into case 1, behind an exit that needs the room of both.)
+    let cases = "1: mov $100, %eax; nop; ret; 3: inc %eax; 2: add $1, %eax; ret";
+    for hole in [".Lend", "g", "f - 0x1000", "9b"] {
+        let table = format!("1b - 9b, {hole} - 9b, 2b - 9b, 3b - 9b");
+        let cases = format!("{cases}; .Lend:");
+        check(
+            &switch(&table.replace("f - 0x1000 - 9b", "f - 9b - 0x1000"), &cases),
+            "no room for a jump where it is left",
+        );
+    }
+    let all = switch("1b - 9b, 2b - 9b", "1: mov $100, %eax; nop; ret; 2: mov $200, %eax; nop; ret");
+    check(&all, "exits at entry []");
+}
+
+#[test]
+fn tables_are_found_wherever_and_however_they_are_read() {
+    const EARLY: &str = "xor %eax, %eax; 1: inc %eax; nop; nop; nop; nop; ";
+    const BEHIND: &str = "2: nop; nop; nop; nop; ret; ";
+    let data = "; .pushsection .rodata; .balign 4; 9: .long 1b - 9b, 2b - 9b; .popsection";
+    let entered = "jumps to its byte 2";
+    for read in [
+        // Loaded behind the base, added the other way round, through another register, without optimisation, by an address.
+        "lea 9b(%rip), %rdx; movslq (%rdx,%rdi,4), %rcx; add %rcx, %rdx; jmp *%rdx; ",
+        "lea 9b(%rip), %rdx; movslq (%rdx,%rdi,4), %rcx; lea (%rdx,%rcx), %rcx; jmp *%rcx; ",
+        "lea 9b(%rip), %rdx; movslq (%rdx,%rdi,4), %rcx; add %rdx, %rcx; mov %rcx, %rax; jmp *%rax; ",
+        "lea 0(,%rdi,4), %rdx; lea 9b(%rip), %rax; mov (%rdx,%rax), %eax; cltq; lea 9b(%rip), %rdx; add %rdx, %rax; jmp *%rax; ",
+    ] {
+        check(&format!("{EARLY}{read}{BEHIND}{data}"), entered);
+    }
+    // In front of a loop, in .text, and counted from a label.
+    let far = "lea 9b(%rip), %rdx; test %edi, %edi; jz 3f; call g; 3: movslq (%rdx,%rdi,4), %rcx; add %rdx, %rcx; jmp *%rcx; ";
+    check(&format!("{EARLY}{far}{BEHIND}{data}"), entered);
+    let own = "lea 9b(%rip), %rdx; movslq (%rdx,%rdi,4), %rcx; add %rdx, %rcx; jmp *%rcx; 9: .long 1b - 9b, 2f - 9b; ";
+    check(&format!("{EARLY}{own}{BEHIND}"), entered);
+    let label =
+        "lea 9b(%rip), %rsi; lea 2f(%rip), %rdx; movslq (%rsi,%rdi,4), %rcx; add %rdx, %rcx; jmp *%rcx; ";
+    check(
+        &format!(
+            "{EARLY}{label}{BEHIND}; .pushsection .rodata; .balign 4; 9: .long 1b - 2b, 2b - 2b; .popsection"
+        ),
+        entered,
+    );
+}
+
+#[test]
+fn where_a_jump_is_unresolved_only_a_first_instruction_with_room_gives_way() {
+    let narrow = "lea 9b(%rip), %rsi; lea 2f(%rip), %rdx; movswq (%rsi,%rdi,2), %rcx; add %rdx, %rcx; jmp *%rcx; 1: inc %eax; 2: nop; nop; nop; nop; ret; \
+                  .pushsection .rodata; 9: .short 1b - 2b, 0; .popsection";
+    check(&format!("xor %eax, %eax; {narrow}"), "may lead behind its first instruction");
+    check(&format!("mov $0, %eax; {narrow}"), "prologue+0 b800000000; unresolved indirect jump");
+}
+
+#[test]
+fn what_takes_arguments_from_the_stack_gets_no_return_stub() {
+    check(
+        "mov 8(%rsp), %rax; test %edi, %edi; jz 1f; inc %eax; 1: ret $8",
+        "takes its arguments from the stack",
+    );
+    check("mov 8(%rsp), %rax; mov $1, %ecx; ret $8", "exits at entry []");
+}
+
+const COLD: &str = r#"
+    #include <stdio.h>
+    __attribute__((cold, noinline)) void bad(int x) { fprintf(stderr, "bad %d\n", x); }
+    volatile int g;
+    __attribute__((noinline)) int f(int x) { g = x; if (__builtin_expect(x == 3, 0)) { bad(x); bad(x + 1); g = 9; return -1; } return x * 2; }
+    __attribute__((noinline)) int h(int x) { if (__builtin_expect(x == 3, 0)) { bad(x); g = 7; return f(x + 1); } g = x; return x; }
+    int main(void) { int r = 0; for (int i = 0; i < 5; i++) r += f(i) + h(i); printf("%d\n", r); }
+"#;
+
+#[test]
+fn outlined_code_without_a_name_is_a_part() {
+    for compiler in ["gcc -O2", "gcc -O2 -no-pie", "gcc -O3 -fcf-protection"] {
+        let named = read(compiler, COLD);
+        let parts: Vec<u64> =
+            named.functions.iter().filter(|function| function.is_part()).map(|part| part.address.0).collect();
+        assert!(parts.len() >= 2, "{compiler}: {:?}", named.functions);
+        let stripped = read(&format!("{compiler} -s"), COLD);
+        for function in &stripped.functions {
+            let is_part = parts.contains(&function.address.0);
+            assert_eq!(function.is_part(), is_part, "{compiler}: {}: {}", function.name, sites(function));
+            let is_listed =
+                function.is_part() && function.form.is_none() && function.reason.starts_with("cold part of ");
+            assert!(!is_part || is_listed, "{compiler}: {}", sites(function));
+        }
+    }
+    // Sections for parts: their symbols are no functions'.
+    if support::have("clang-16") {
+        let binary = read("clang-16 -O2 -fbasic-block-sections=all", COLD);
+        for function in &binary.functions {
+            let is_own = !function.name.starts_with("fixture+");
+            assert!(
+                is_own || function.is_part() || function.form.is_none(),
+                "{}: {}",
+                function.name,
+                sites(function)
+            );
+        }
+    }
+}
+
+// A label may be where a block begins that has a section, and unwinding information, of its own: its address looks like a function's.
+#[test]
+fn a_label_at_the_beginning_of_an_outlined_block_is_no_function() {
+    if !support::have("clang-16") {
+        return;
+    }
+    let source = "#include <stdio.h>
+        __attribute__((noinline)) int f(unsigned u) { static void *const op[] = {&&inc, &&triple, &&end}; void *code[6], **ip = code;
+        for (int i = 0; i < 5; i++, u /= 2) code[i] = op[u % 2]; code[5] = op[2]; int s = 0; goto **ip++;
+        inc: s += 1; goto **ip++; triple: s *= 3; goto **ip++; end: return s; }
+        int main(void) { int r = 0; for (int i = 0; i < 4; i++) r += f(i * 7); printf(\"%d\\n\", r); }";
+    for flags in ["", " -s", " -no-pie -fno-pie -s"] {
+        let binary = read(&format!("clang-16 -O2 -fbasic-block-sections=all -rdynamic{flags}"), source);
+        let f = find(&binary, "f");
+        assert!(sites(f).contains("unresolved indirect jump"), "{flags}: {}", sites(f));
+        let end = find(&binary, "main").address.0;
+        let between = |function: &&Function| (f.address.0 + 1..end).contains(&function.address.0);
+        for block in binary.functions.iter().filter(between) {
+            assert!(block.form.is_none(), "{flags}: {}: {}", block.name, sites(block));
+        }
+    }
+}
+
+// A function that others only jump to is one, if it has a name; without, it may be a part that they share.
+#[test]
+fn what_several_functions_jump_to_is_no_function_without_a_name() {
+    let source = "volatile int v; __attribute__((noinline)) static int shared(int x) { v = x; v += x; v *= 3; return x * 7; } \
+                  __attribute__((noinline)) int a(int x) { v = 1; return shared(x + 1); } \
+                  __attribute__((noinline)) int b(int x) { v = 2; return shared(x + 2); } \
+                  int main(int c, char **v) { return a(c) + b(c); }";
+    let named = read("gcc -O2 -fno-ipa-cp -rdynamic", source);
+    let shared = find(&named, "shared");
+    assert!(shared.form.is_some(), "{}", sites(shared));
+    let stripped = read("gcc -O2 -fno-ipa-cp -rdynamic -s", source);
+    let found =
+        stripped.functions.iter().find(|function| function.address == shared.address).expect("a function");
+    assert!(!found.is_part() && found.reason.contains("only jumps of other functions"), "{}", sites(found));
+}

@@ -1,0 +1,276 @@
+//! `cargo xtask fuzz-programs`: generated programs run alone and traced, and must do the same; what is recorded of them is compared with what a debugger sees.
+//!
+//! A program is a list of pieces, so one that fails is made smaller by leaving pieces out. All choices follow from a seed.
+
+mod builds;
+mod pieces;
+mod random;
+mod replay;
+mod truth;
+
+use crate::shell;
+use anyhow::{Context, Result, bail};
+use builds::Build;
+use pieces::Piece;
+use random::Random;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Longer than any generated program runs, on a loaded machine.
+const LONGEST: &str = "60";
+/// Rounds of a program that is attached to.
+const ROUNDS: u32 = 4_000;
+
+/// A generated program and how it is built and run.
+#[derive(Clone)]
+struct Case {
+    seed: u64,
+    pieces: Vec<Piece>,
+    build: Build,
+    mode: Mode,
+}
+
+/// How a program is traced.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Mode {
+    /// From its start, with these tracers; the events of the first two are compared with what a debugger sees.
+    Start(&'static [&'static str]),
+    /// Attached to and left again, some times, while it runs.
+    Attached,
+}
+
+const MODES: [Mode; 5] = [
+    Mode::Start(&["function_graph"]),
+    Mode::Start(&["function"]),
+    Mode::Start(&["profile"]),
+    Mode::Start(&["profile", "function_graph"]),
+    Mode::Attached,
+];
+
+/// How a program ended and what it said.
+#[derive(PartialEq, Eq)]
+struct Outcome {
+    status: String,
+    output: String,
+}
+
+impl Outcome {
+    /// Was it ended as it took too long?
+    fn is_cut(&self) -> bool {
+        self.status == format!("{:?}", Some(128 + 9))
+    }
+}
+
+/// What was done.
+#[derive(Default)]
+struct Counts {
+    programs: u32,
+    runs: u32,
+    compared: u64,
+}
+
+/// Runs programs from `seed` on for so many seconds.
+pub fn run(seconds: u64, seed: u64) -> Result<()> {
+    let calltap = match std::env::var_os("CALLTAP_BIN") {
+        Some(given) => PathBuf::from(given),
+        None => shell::build_calltap()?,
+    };
+    let place = shell::target().join("fuzz-programs");
+    let begin = Instant::now();
+    let (mut counts, mut failed, mut seed) = (Counts::default(), Vec::new(), seed);
+    while begin.elapsed() < Duration::from_secs(seconds) {
+        let directory = place.join(seed.to_string());
+        let mut case = Case::generate(seed);
+        counts.programs += 1;
+        case.build(&directory)?;
+        for mode in MODES {
+            case.mode = mode;
+            let Err(what) = case.check(&calltap, &directory, &mut counts) else { continue };
+            let small = case.reduce(&calltap, &directory);
+            small.build(&directory)?;
+            let last = small.check(&calltap, &directory, &mut counts);
+            let what = last.err().unwrap_or(what);
+            println!("{}", small.report(&directory, &calltap, &format!("{what:#}")));
+            failed.push(seed);
+            break;
+        }
+        if failed.last() != Some(&seed) {
+            fs::remove_dir_all(&directory)?;
+        }
+        seed += 1;
+    }
+    println!(
+        "{} programs, {} runs traced, {} calls compared with a debugger's; seeds up to {}",
+        counts.programs,
+        counts.runs,
+        counts.compared,
+        seed - 1
+    );
+    if failed.is_empty() { Ok(()) } else { bail!("{} programs fail: seeds {failed:?}", failed.len()) }
+}
+
+impl Case {
+    fn generate(seed: u64) -> Case {
+        let mut random = Random::new(seed);
+        let build = Build::choose(&mut random);
+        let count = 2 + random.below(7);
+        let mut pieces: Vec<Piece> = (0..count).map(|_| Piece::choose(&mut random, build.is_cpp())).collect();
+        pieces.retain(|piece| !build.has_sections() || !piece.has_differences());
+        // (A second C library in a static program is left out.)
+        pieces.retain(|piece| !build.is_static() || !piece.opens_libraries());
+        Case { seed, pieces, build, mode: MODES[0] }
+    }
+
+    fn build(&self, directory: &Path) -> Result<()> {
+        fs::create_dir_all(directory)?;
+        fs::write(directory.join(self.source()), pieces::program(&self.pieces))?;
+        self.build.compile(directory, self.source())
+    }
+
+    /// Runs it alone and traced; an error says how they differ.
+    fn check(&self, calltap: &Path, directory: &Path, counts: &mut Counts) -> Result<()> {
+        counts.runs += 1;
+        match self.mode {
+            Mode::Start(tracers) => self.check_start(calltap, directory, tracers, counts),
+            Mode::Attached => self.check_attached(calltap, directory),
+        }
+    }
+
+    fn source(&self) -> &'static str {
+        if self.build.is_cpp() { "program.cpp" } else { "program.c" }
+    }
+
+    fn check_start(
+        &self,
+        calltap: &Path,
+        directory: &Path,
+        tracers: &[&str],
+        counts: &mut Counts,
+    ) -> Result<()> {
+        let alone = finish(&mut limited(directory, &["./program", "3"]))?;
+        let calltap = calltap.to_string_lossy();
+        let mut record = vec![&*calltap, "record", "-q", "--max-wait", "20s", "-o", "trace"];
+        record.extend(tracers.iter().flat_map(|tracer| ["--tracer", tracer]));
+        record.extend(["--", "./program", "3"]);
+        let traced = finish(&mut limited(directory, &record))?;
+        compare(&alone, &traced)?;
+        let is_compared = matches!(tracers, ["function" | "function_graph"]);
+        if !is_compared || !self.build.has_names() || self.pieces.iter().any(Piece::has_threads) {
+            return Ok(());
+        }
+        let functions = truth::functions(&directory.join("program"), &calltap)?;
+        let calls = truth::calls(&directory.join("program"), &functions)?;
+        let replayed = shell::output(Command::new(&*calltap).current_dir(directory).args([
+            "replay",
+            "--linker-names",
+            "-i",
+            "trace",
+        ]))?;
+        let replayed = String::from_utf8_lossy(&replayed.stdout).into_owned();
+        counts.compared += calls.len() as u64;
+        match tracers {
+            ["function"] => replay::compare_callers(&replayed, &calls, &functions),
+            _ => replay::compare_depths(
+                &replayed,
+                &calls,
+                &functions,
+                self.pieces.iter().any(Piece::leaves_frames),
+            ),
+        }
+    }
+
+    fn check_attached(&self, calltap: &Path, directory: &Path) -> Result<()> {
+        let rounds = ROUNDS.to_string();
+        let alone = finish(&mut limited(directory, &["./program", &rounds]))?;
+        if alone.is_cut() {
+            return Ok(());
+        }
+        let mut program = Command::new("./program");
+        program.arg(&rounds).current_dir(directory).stdin(Stdio::null());
+        program.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut program = program.spawn().context("cannot start the program")?;
+        let id = program.id().to_string();
+        for _ in 0..3 {
+            if program.try_wait()?.is_some() {
+                break;
+            }
+            let mut visit = limited(
+                directory,
+                &[&calltap.to_string_lossy(), "record", "-q", "--duration", "50ms", "-o", "visit", "-p", &id],
+            );
+            // (It may have ended meanwhile.)
+            visit.stdin(Stdio::null()).output()?;
+        }
+        let output = program.wait_with_output()?;
+        compare(&alone, &outcome(&output))
+    }
+
+    /// The same with as few pieces as still fail.
+    fn reduce(&self, calltap: &Path, directory: &Path) -> Case {
+        let mut small = self.clone();
+        let mut n = 0;
+        while n < small.pieces.len() {
+            let mut smaller = small.clone();
+            smaller.pieces.remove(n);
+            let is_built = smaller.build(directory).is_ok();
+            match smaller.check(calltap, directory, &mut Counts::default()) {
+                Err(_) if is_built => small = smaller,
+                _ => n += 1,
+            }
+        }
+        small
+    }
+
+    fn report(&self, directory: &Path, calltap: &Path, what: &str) -> String {
+        let run = match self.mode {
+            Mode::Start(tracers) => {
+                format!("{} record --tracer {} -- ./program 3", calltap.display(), tracers.join(" --tracer "))
+            }
+            Mode::Attached => {
+                format!("./program {ROUNDS} & {} record --duration 50ms -p $!", calltap.display())
+            }
+        };
+        format!(
+            "FAILED: seed {}: {what}\n  cd {}\n  {}\n  {run}\n  pieces: {:?}\n  again: cargo xtask fuzz-programs --seconds 1 --seed {}",
+            self.seed,
+            directory.display(),
+            self.build.line(self.source()),
+            self.pieces,
+            self.seed
+        )
+    }
+}
+
+/// A command in a directory that is ended when it takes too long.
+fn limited(directory: &Path, words: &[&str]) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["-s", "KILL", LONGEST]).args(words).current_dir(directory);
+    command
+}
+
+fn finish(command: &mut Command) -> Result<Outcome> {
+    let output = command.stdin(Stdio::null()).output();
+    Ok(outcome(&output.with_context(|| format!("cannot start {}", shell::line(command)))?))
+}
+
+fn outcome(output: &std::process::Output) -> Outcome {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    // (`timeout` reports a signal as its number and 128; so does calltap.)
+    use std::os::unix::process::ExitStatusExt;
+    let status = output.status.code().or(output.status.signal().map(|signal| 128 + signal));
+    Outcome { status: format!("{status:?}"), output: text(&output.stdout) + &text(&output.stderr) }
+}
+
+fn compare(alone: &Outcome, traced: &Outcome) -> Result<()> {
+    if alone.status != traced.status {
+        bail!("it ends with {} alone and {} traced: {}", alone.status, traced.status, traced.output);
+    }
+    let mut lines = alone.output.lines().zip(traced.output.lines());
+    match lines.find(|(alone, traced)| alone != traced) {
+        Some((alone, traced)) => bail!("it prints '{alone}' alone and '{traced}' traced"),
+        None if alone.output != traced.output => bail!("it prints more or less when it is traced"),
+        None => Ok(()),
+    }
+}

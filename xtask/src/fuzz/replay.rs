@@ -1,0 +1,145 @@
+//! What `calltap replay` prints, against what a debugger sees.
+
+use super::truth::{Call, Function, plain};
+use anyhow::{Result, bail};
+use std::collections::BTreeSet;
+
+/// The names of compared functions.
+fn names(functions: &[Function]) -> BTreeSet<&str> {
+    functions.iter().filter(|function| function.is_traced).map(|function| &function.name[..]).collect()
+}
+
+/// A name without arguments.
+fn exact(name: &str) -> String {
+    plain(name.split('(').next().unwrap_or(name).trim())
+}
+
+/// The same without suffixes of parts and clones.
+fn whole(name: &str) -> String {
+    let name = name.split('(').next().unwrap_or(name).trim();
+    plain(name.split('.').next().unwrap_or(name))
+}
+
+/// Lines `function <-caller`: the same calls in the same order, by the same callers.
+pub fn compare_callers(replayed: &str, calls: &[Call], functions: &[Function]) -> Result<()> {
+    let names = names(functions);
+    let lines = replayed.lines().filter(|line| !line.starts_with('#'));
+    let seen = lines.filter_map(|line| {
+        let (function, caller) = line.rsplit_once(": ")?.1.split_once(" <-")?;
+        Some((exact(function), whole(caller)))
+    });
+    let seen: Vec<(String, String)> = seen.filter(|(function, _)| names.contains(&function[..])).collect();
+    for (n, call) in calls.iter().enumerate() {
+        let name = &functions[call.function].name;
+        let Some((function, caller)) = seen.get(n) else {
+            bail!("call {n}: {name} is missing: {} calls instead of {}", seen.len(), calls.len());
+        };
+        if function != name {
+            bail!("call {n}: {function} instead of {name}");
+        }
+        // (Places in parts have no name in a trace.)
+        let known = call.caller.map(|caller| &functions[caller].name).filter(|name| !name.contains('.'));
+        if let Some(known) = known.filter(|known| *known != caller) {
+            bail!("call {n}: {name} is called by {caller} instead of {known}");
+        }
+    }
+    if seen.len() > calls.len() {
+        bail!("call {}: {} is too many", calls.len(), seen[calls.len()].0);
+    }
+    Ok(())
+}
+
+/// Lines of the call tree: the same calls in the same order, as deep. (A tail call takes over slot and return address; it depends on the function whether that
+/// is still open. Where frames are left by other ways than returns, depths are not compared.)
+pub fn compare_depths(
+    replayed: &str,
+    calls: &[Call],
+    functions: &[Function],
+    leaves_frames: bool,
+) -> Result<()> {
+    let names = names(functions);
+    let lines = replayed.lines().filter(|line| !line.starts_with('#'));
+    let mut open: Vec<bool> = Vec::new();
+    let mut seen = Vec::new();
+    for line in lines {
+        let Some((_, tree)) = line.rsplit_once('|') else { continue };
+        let text = tree.trim();
+        let is_entry = text.ends_with("();") || text.ends_with("() {");
+        if is_entry {
+            let name = exact(text);
+            let is_compared = names.contains(&name[..]);
+            if is_compared {
+                seen.push((name, open.iter().filter(|compared| **compared).count()));
+            }
+            if text.ends_with('{') {
+                open.push(is_compared);
+            }
+        } else if text.starts_with('}') {
+            open.pop();
+        }
+    }
+    // Frames that may be open: slot, return address, how many calls may share them, function.
+    let mut frames: Vec<(u64, u64, usize, usize)> = Vec::new();
+    for (n, call) in calls.iter().enumerate() {
+        let name = &functions[call.function].name;
+        let Some((function, depth)) = seen.get(n) else {
+            bail!("call {n}: {name} is missing: {} calls instead of {}", seen.len(), calls.len());
+        };
+        if function != name {
+            bail!("call {n}: {function} instead of {name}");
+        }
+        while frames.last().is_some_and(|(slot, ..)| *slot < call.slot) {
+            frames.pop();
+        }
+        let shared = frames.pop_if(|(slot, ..)| *slot == call.slot);
+        let sharing =
+            shared.filter(|(_, back, ..)| *back == call.back).map_or(0, |(_, _, sharing, _)| sharing);
+        // What lies between the caller's frame and this one has returned. (Where the caller is a library's, that is not known.)
+        let caller = call.caller.filter(|caller| functions[*caller].is_traced);
+        let open = caller.and_then(|caller| frames.iter().rposition(|(.., function)| *function == caller));
+        let least = open.map_or(0, |open| {
+            frames.truncate(open + 1);
+            open + 1
+        });
+        frames.push((call.slot, call.back, sharing + 1, call.function));
+        let most = frames.iter().map(|(_, _, sharing, _)| sharing).sum::<usize>() - 1;
+        if !leaves_frames && !(least..=most).contains(depth) {
+            bail!("call {n}: {name} is {depth} deep instead of {least} to {most}");
+        }
+    }
+    if seen.len() > calls.len() {
+        bail!("call {}: {} is too many", calls.len(), seen[calls.len()].0);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn function(name: &str) -> Function {
+        Function::named(name)
+    }
+
+    #[test]
+    fn what_is_missing_too_much_or_elsewhere_is_found() {
+        let functions = [function("main"), function("p0_run"), function("p0_leaf")];
+        let call = |function, caller, slot, back| Call { function, caller: Some(caller), slot, back };
+        let calls = [call(1, 0, 100, 1), call(2, 1, 90, 2), call(2, 1, 90, 3)];
+        let callers = |lines: &[&str]| {
+            let text: Vec<String> = lines.iter().map(|line| format!("p-1 1.5: {line}")).collect();
+            compare_callers(&text.join("\n"), &calls, &functions).map_err(|error| error.to_string())
+        };
+        let (run, leaf) = ("p0_run <-main", "p0_leaf <-p0_run");
+        assert_eq!(callers(&[run, leaf, leaf]), Ok(()));
+        assert!(callers(&[run, leaf]).is_err_and(|what| what.contains("missing")));
+        assert!(callers(&[run, leaf, leaf, leaf]).is_err_and(|what| what.contains("too many")));
+        assert!(callers(&[leaf, run, leaf]).is_err_and(|what| what.contains("instead of")));
+        assert!(callers(&[run, "p0_leaf <-main", leaf]).is_err_and(|what| what.contains("called by")));
+        let depths =
+            |text: &str| compare_depths(text, &calls, &functions, false).map_err(|error| error.to_string());
+        assert_eq!(depths("1 | | p0_run() {\n1 | | p0_leaf();\n1 | | p0_leaf();\n1 | | }"), Ok(()));
+        let flat = depths("1 | | p0_run() {\n1 | | p0_leaf();\n1 | | }\n1 | | p0_leaf();");
+        assert!(flat.is_err_and(|what| what.contains("0 deep instead of 1 to 1")));
+    }
+}
