@@ -275,9 +275,9 @@ fn cpp_and_hostile_names() {
     same(
         &replay(&source, &Options { no_header: true, ..Options::default() }),
         "
-          x\\ny-100     |               |  std::swap<int>(int&, int&) {
-          x\\ny-100     |   0.001 us    |    a\\nb\\u{1b}[2J();
-          x\\ny-100     |   0.003 us    |  }
+           x\\ny-100    |               |  std::swap<int>(int&, int&) {
+           x\\ny-100    |   0.001 us    |    a\\nb\\u{1b}[2J();
+           x\\ny-100    |   0.003 us    |  }
     ",
     );
 }
