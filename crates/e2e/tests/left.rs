@@ -1,6 +1,8 @@
 //! Calls that are left without returning: what comes after them has the right caller, depth and time.
 
-use calltap_e2e::{BARE, Expect, Flags, Program, calltap_run, check, compile, installed, matrix};
+use calltap_e2e::{
+    BARE, Build, Expect, Flags, GCC, Program, Resident, calltap_run, check, compile, installed, kill, matrix,
+};
 use std::collections::BTreeMap;
 
 /// Of every function, depth and caller as many calls as the program has noted, in the words of the export.
@@ -52,4 +54,43 @@ fn in_programs_of_every_kind_that_were_not_built_for_tracing() {
     for build in installed(BARE).filter(|build| !build.flags.contains(&"-s")) {
         check_callers(&compile(build, &["left.cpp"], &["-pthread"]), &[]);
     }
+}
+
+/// A function is switched off while a call of it is open. `end`: how that call ends in the recording.
+fn check_switched_off(build: &Build, end: &str) {
+    let program = compile(build, &["switched_off.c"], &[]);
+    let mut resident = Resident::start(&program, &[]);
+    let pid = resident.pid;
+    let recorder = resident.attach_beside(&[]);
+    resident.await_recorder();
+    resident.tell();
+    resident.wait_for("inside");
+    let set = calltap_run(&["set", "-p", &pid.to_string(), "--notrace", "outer"]);
+    assert!(set.status.success(), "{}: {}", build.name, set.stderr);
+    resident.tell();
+    resident.wait_for("left");
+    kill(recorder.id(), 2);
+    let output = recorder.wait_with_output().expect("the recorder");
+    assert!(output.status.success(), "{}: {}", build.name, String::from_utf8_lossy(&output.stderr));
+    let trace = resident.trace().to_string_lossy().into_owned();
+    let replay = calltap_run(&["replay", "-i", &trace]).stdout;
+    let calls: Vec<&str> = replay
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| Some(line.rsplit_once("|  ")?.1.trim_end()))
+        .collect();
+    let ending = if end == "returned" { "}".to_owned() } else { format!("}} /* {end} */") };
+    assert_eq!(calls, ["outer() {", "  inner();", "  inner();", &ending, "after();"], "{}", build.name);
+    let rows = resident.view("report");
+    let outer = rows.as_array().and_then(|rows| rows.iter().find(|row| row["function"] == "outer"));
+    let outer = outer.unwrap_or_else(|| panic!("{}: {rows}", build.name));
+    assert_eq!(outer["calls"], 1, "{}: {outer}", build.name);
+    assert_eq!(outer["total_ns"].is_null(), end != "returned", "{}: {outer}", build.name);
+}
+
+#[test]
+fn a_call_of_a_function_that_is_switched_off_has_no_end_unless_its_return_is_seen() {
+    // The return address leads to the stub; exits that were rewritten are written back.
+    check_switched_off(GCC, "returned");
+    check_switched_off(&BARE[0], "switched_off");
 }

@@ -341,7 +341,7 @@ mod tests {
 
     #[test]
     fn file_header_is_as_drawn() {
-        assert_eq!(file_header(), *b"\x89calltp\n\x01\0\0\0\x10\x4d\xb2\xad");
+        assert_eq!(file_header(), *b"\x89calltp\n\x02\0\0\0\xfe\xe2\x07\xbf");
         assert_eq!(start(&file_header()), Start::Version(2));
         assert_eq!(start(b"\x89ca"), Start::Damaged);
         assert_eq!(start(b"\x7fELF"), Start::Foreign);
