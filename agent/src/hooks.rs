@@ -42,7 +42,7 @@
 //! instruction that changes the rule.
 
 use crate::{mirror, profile, record, state, sys, values};
-use calltap_abi::event::code;
+use calltap_abi::event::{self, code};
 use calltap_abi::profile as abi_profile;
 use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, Control, FIRST_AT, first, stub};
 use core::arch::global_asm;
@@ -116,6 +116,10 @@ global_asm!(
     data = const CHUNK_DATA,
     room = const CHUNK_LIMIT - CHUNK_DATA,
     epoch = const offset_of!(state::Thread, epoch),
+    window = const offset_of!(state::Thread, window),
+    window_size = const event::WINDOW,
+    window_bits = const event::WINDOW.ilog2(),
+    clock_bits = const event::CLOCK_BITS,
     parent_code = const code::PARENT,
     parent_high_code = const code::PARENT_HIGH,
     tick = const offset_of!(Control, tick),

@@ -5,9 +5,14 @@
 //! the cursor.
 
 use crate::ring::{self, Full};
-use crate::state::{self, PARKED, PROCESS_BEFORE_FORK, Session, Thread, exchange_cursor, reserve};
+use crate::state::{
+    self, NOWHERE, PARKED, PROCESS_BEFORE_FORK, Session, Thread, exchange, exchange_cursor, reserve,
+};
 use crate::{hooks, loader, profile, sys, word};
-use calltap_abi::event::{SPARSE_BLOCK, SPARSE_HIGH, code, has_parent, parent_halves, parent_word};
+use calltap_abi::event::{
+    CLOCK_BITS, SPARSE_BLOCK, SPARSE_HIGH, WINDOW, code, epoch_word, event_word, has_parent, parent_halves,
+    parent_word, stack_word,
+};
 use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE, Clock, Control};
 use calltap_abi::{Image, PROCESS_MAX, ProcessEntry, THREAD_MAX, ThreadState};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
@@ -130,7 +135,7 @@ pub fn register_thread(session: Session) -> Option<&'static Thread> {
     entry.lost_entries.store(0, Relaxed);
     entry.lost_exits.store(0, Relaxed);
     thread.cursor.store(PARKED, Relaxed);
-    thread.epoch.store(u32::MAX, Relaxed);
+    forget_context(thread);
     thread.busy.store(0, Relaxed);
     thread.waited.store(0, Relaxed);
     thread.blocked.store(sys::blocked_signals(), Relaxed);
@@ -166,10 +171,17 @@ fn store_half(address: u64, word: u32) {
     unsafe { &*(address as *const AtomicU32) }.store(word, Relaxed);
 }
 
+/// The next event writes EPOCH and STACK words of its own.
+pub fn forget_context(thread: &Thread) {
+    thread.epoch.store(u64::MAX, Relaxed);
+    thread.window.store(NOWHERE, Relaxed);
+}
+
 /// Records one event: `low` is its low half, `parent` the return address in the caller where the event has one, `reserved` the address a
-/// fast path reserved and did not use (0: none). 1 if recorded, 0 if counted as lost.
-pub extern "C" fn record_slow(low: u32, parent: u64, reserved: u64) -> u8 {
-    match try_record(low, parent, reserved) {
+/// fast path reserved and did not use (0: none), `slot` the address of its return address (0: not to be recorded). 1 if recorded, 0 if
+/// counted as lost.
+pub extern "C" fn record_slow(low: u32, parent: u64, reserved: u64, slot: u64) -> u8 {
+    match try_record(low, parent, reserved, slot) {
         Ok(()) => 1,
         Err(Full) => {
             lose(low);
@@ -197,7 +209,7 @@ pub fn thread(session: Session) -> Result<&'static Thread, Full> {
     known.or_else(|| register_thread(session)).ok_or(Full)
 }
 
-fn try_record(low: u32, parent: u64, reserved: u64) -> Result<(), Full> {
+fn try_record(low: u32, parent: u64, reserved: u64, slot: u64) -> Result<(), Full> {
     let session = Session::get().ok_or(Full)?;
     let control = session.control();
     let sparse = control.clock.load(Relaxed) == Clock::Sparse as u32;
@@ -209,7 +221,7 @@ fn try_record(low: u32, parent: u64, reserved: u64) -> Result<(), Full> {
     if sparse {
         record_sparse(session, thread, low, parent, words)
     } else {
-        record_words(session, thread, low, parent, words)
+        record_words(session, thread, low, parent, words, slot)
     }
 }
 
@@ -219,24 +231,43 @@ pub fn pad(address: u64, words: u64) {
     }
 }
 
-/// An event, always with its EPOCH word in front.
-fn record_words(session: Session, thread: &Thread, low: u32, parent: u64, words: u64) -> Result<(), Full> {
+/// An event, always with its EPOCH word in front; and in front of that a STACK word, if its slot is to be recorded.
+fn record_words(
+    session: Session,
+    thread: &Thread,
+    low: u32,
+    parent: u64,
+    words: u64,
+    slot: u64,
+) -> Result<(), Full> {
     let ticks = stamp(session.control());
+    let placed = u64::from(slot != 0);
+    // This call's own, so that it is seen below whether a signal handler has come by, whatever that has left.
+    let unplaced = NOWHERE | &raw const ticks as u64;
     let address = loop {
-        // No value of the clock's high half equals this: a signal handler from here on writes an EPOCH of its own.
-        thread.epoch.store(u32::MAX, Relaxed);
-        let address = reserve(thread, 8 * (words + 1));
+        // No clock and no stack equal these: a signal handler from here on writes an EPOCH and a STACK of its own.
+        thread.epoch.store(u64::MAX, Relaxed);
+        thread.window.store(unplaced, Relaxed);
+        let address = reserve(thread, 8 * (words + 1 + placed));
         if in_data(address) {
             break address;
         }
         ring::advance(session, thread)?;
     };
+    let event = address + 8 * (1 + placed);
     if words == 2 {
-        store(address + 16, parent_word(parent));
+        store(event + 8, parent_word(parent));
     }
-    store(address + 8, ticks << 32 | u64::from(low));
-    store(address, ticks >> 32 << 32 | u64::from(code::EPOCH));
-    thread.epoch.store((ticks >> 32) as u32, Relaxed);
+    store(event, event_word(ticks, slot, low));
+    store(event - 8, epoch_word(ticks));
+    if slot != 0 {
+        store(address, stack_word(slot, low));
+    }
+    thread.epoch.store(ticks >> CLOCK_BITS, Relaxed);
+    // After a signal handler it is not known whose STACK word is the last.
+    if slot == 0 || !exchange(&thread.window, unplaced, slot.wrapping_sub(WINDOW / 2)) {
+        thread.window.store(NOWHERE, Relaxed);
+    }
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 //! All steps are idempotent or compare-and-exchange, so that a signal handler that interrupts one at any point can carry it through itself,
 //! and a handler that never returns (siglongjmp) leaves nothing half done.
 
-use crate::record::{clamp_cursor, in_data};
+use crate::record::{clamp_cursor, forget_context, in_data};
 use crate::state::{Session, Thread, exchange_cursor};
 use crate::sys;
 use calltap_abi::event::{SPARSE_BLOCK, code};
@@ -218,6 +218,8 @@ fn try_advance(session: Session, thread: &Thread) -> Result<(), Full> {
         }
     }
     let next = link.load(Acquire).checked_sub(1).and_then(|index| session.chunk(index)).ok_or(Full)?;
+    // A chunk is read by itself where the ones before it are overwritten: its first event says when and where it happened.
+    forget_context(thread);
     // Fails only if a signal handler has moved the cursor since it was read: then there is room, or the caller comes again.
     exchange_cursor(thread, seen, (next + CHUNK_DATA) as u64);
     Ok(())

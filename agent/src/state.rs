@@ -4,6 +4,8 @@
 //! memory is unmapped only when no thread is inside a hook, and no code leads into one any more.
 
 use crate::word;
+#[cfg(doc)]
+use calltap_abi::event;
 use calltap_abi::first::{self, First};
 use calltap_abi::traps::{self, Traps};
 use calltap_abi::values::{self, Program};
@@ -55,8 +57,10 @@ pub const STACK_SIZE: usize = 16 << 10;
 pub struct Thread {
     /// Address of the next event. The single `xadd` that moves it is what makes an event safe from signal handlers.
     pub cursor: AtomicU64,
-    /// High half of the clock at the last event.
-    pub epoch: AtomicU32,
+    /// The clock at the last EPOCH word, without its [`event::CLOCK_BITS`] lower bits.
+    pub epoch: AtomicU64,
+    /// The lowest stack position that an event may name by its lower bits, see the STACK word; where no stack is, if none may.
+    pub window: AtomicU64,
     /// Set while this thread rearranges its chunks in overwrite mode.
     pub busy: AtomicU32,
     /// Index of the thread entry plus one; 0 before registration and in a forked child.
@@ -70,6 +74,9 @@ pub struct Thread {
     /// Address of its [table of profile chunks](crate::profile); 0 while it has none.
     pub profiles: AtomicU64,
 }
+
+/// Where no stack is: [`Thread::window`] before the first STACK word. User addresses are below.
+pub const NOWHERE: u64 = 1 << 63;
 
 /// Where the cursor of a thread without a chunk stands: in no chunk, and where every event finds no room.
 pub const PARKED: u64 = CHUNK_LIMIT as u64;
@@ -197,12 +204,17 @@ pub fn reserve(thread: &Thread, bytes: u64) -> u64 {
     at
 }
 
-/// Compare-and-exchange against this thread's own signal handlers (not `lock`ed).
+/// Compare-and-exchange of the cursor against this thread's own signal handlers.
 pub fn exchange_cursor(thread: &Thread, seen: u64, new: u64) -> bool {
+    exchange(&thread.cursor, seen, new)
+}
+
+/// Compare-and-exchange of a word of this thread against its own signal handlers (not `lock`ed).
+pub fn exchange(word: &AtomicU64, seen: u64, new: u64) -> bool {
     let found: u64;
     // SAFETY: as in `reserve`.
     unsafe {
-        asm!("cmpxchg qword ptr [{0}], {1}", in(reg) thread.cursor.as_ptr(), in(reg) new,
+        asm!("cmpxchg qword ptr [{0}], {1}", in(reg) word.as_ptr(), in(reg) new,
              inout("rax") seen => found, options(nostack));
     }
     found == seen

@@ -2,8 +2,9 @@
 
 # Stores an event for the thread in r11. Falls through when done; else jumps to `slow` with rcx = what was reserved.
 # The epoch is compared after the reservation: only then is the order of this event among the thread's others fixed, and a
-# match proves that the last EPOCH word in front of it is this event's own.
-.macro tap_store clock mcount fix parent slow
+# match proves that the last EPOCH word in front of it is this event's own. The same holds for the stack position, which is
+# compared where placed = 1: an event of a call that returns lies within the window of the last STACK word in front of it.
+.macro tap_store clock mcount fix parent slow placed=1
     .if \clock == 1
     771:
         .if \parent; mov ecx, 12; .else; mov ecx, 4; .endif
@@ -53,13 +54,28 @@
         .endif
     .else
         tap_clock \clock
-        tap_code \mcount \fix
-        shl rax, 32
+        shl rdx, 32
+        or rax, rdx
+        mov rdx, rax
+        shr rdx, {clock_bits}
+        shl rax, 64 - {clock_bits}
+        tap_slot rcx \mcount
+        shl rcx, 64 - {window_bits}    # the bits of the position, and nothing above them
+        shr rcx, {clock_bits}
         or rax, rcx
+        mov ecx, dword ptr [rsp + 40]
+        .if \fix; xor ecx, \fix; .endif
+        xor rax, rcx
         .if \parent; mov ecx, 16; .else; mov ecx, 8; .endif
         xadd qword ptr [r11], rcx
-        cmp edx, dword ptr [r11 + {epoch}]
+        cmp rdx, qword ptr [r11 + {epoch}]
         jne \slow
+        .if \placed
+            tap_slot rdx \mcount
+            sub rdx, qword ptr [r11 + {window}]
+            cmp rdx, {window_size}
+            jae \slow
+        .endif
         lea edx, [rcx - {data}]
         movzx edx, dx
         cmp edx, {room}
@@ -74,12 +90,13 @@
     .endif
 .endm
 
-# The slow way: eax = low half of the event, rdx = caller, rcx = what was reserved. al = 1 if it was recorded.
+# The slow way: eax = low half of the event, rdx = caller, rcx = what was reserved, r11 = the slot. al = 1 if it was recorded.
 .macro tap_slow mcount fix shim=calltap_record_shim
     mov r11, rcx
     tap_code \mcount \fix
     mov eax, ecx
     mov rcx, r11
+    tap_slot r11 \mcount
     call \shim
     test al, al
 .endm

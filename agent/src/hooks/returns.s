@@ -73,7 +73,7 @@
     mov ecx, 0
     jb 5f
     tap_state 7f
-    tap_store \clock \mcount \fix 1 7f
+    tap_store \clock \mcount \fix 1 7f 0
 9:
     .cfi_remember_state
     tap_restore
@@ -85,7 +85,7 @@
     jmp 9b
 5:    # entered by a jump from a function of the graph tracer
     tap_state 8f
-    tap_store \clock \mcount \fix 2 8f
+    tap_store \clock \mcount \fix 2 8f 0
     jmp 9b
 8:
     tap_load_parent \mcount 2

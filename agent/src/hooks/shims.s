@@ -32,6 +32,7 @@
         mov edi, eax
         mov rsi, rdx
         mov rdx, rcx
+        mov rcx, r11
     .endif
     call \function
     tap_vectors movups_in

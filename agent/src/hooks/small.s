@@ -11,7 +11,7 @@
     .if \event
         mov ecx, 0
         tap_state 7f
-        tap_store \clock 0 1 1 7f
+        tap_store \clock 0 1 1 7f 0
     .endif
 3:
     .if \profile
@@ -86,6 +86,7 @@
     tap_vectors movups_out
     mov edi, r8d
     mov rsi, r9
+    xor ecx, ecx    # no stack position
     call \function
     tap_vectors movups_in
     add rsp, 256

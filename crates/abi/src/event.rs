@@ -3,13 +3,15 @@
 //! Clocks `tsc`, `coarse` and `counter` write 8-byte words, never 0 (0 is "not yet written"):
 //!
 //! ```text
-//!  63            32 31     25 24          5 4    0
-//! +----------------+---------+-------------+------+
-//! | low ticks      | tag^top | site        | code |   one event
-//! +----------------+---------+-------------+------+
+//!  63       40 39          25 24          5 4    0
+//! +-----------+--------------+-------------+------+
+//! | low ticks | position^top | site        | code |   one event
+//! +-----------+--------------+-------------+------+
 //! | return address in the caller           | PARENT|   second word of Call, EntryFrom and TailEntryFrom
 //! +-----------------------------------------------+
-//! | high ticks     | 0                     | EPOCH|   the next event's high ticks, and all later ones'
+//! | high ticks | 0                         | EPOCH|   the next event's high ticks, and all later ones'
+//! +------------------------+----------------+-----+
+//! | slot / 8               | top            |STACK|   the next event's slot, and about where all later ones' are
 //! +----------------+---------+-------------+------+
 //! | bytes          | tag^top | site        | ARGUMENTS, RESULTS|   values of the call whose entry or return comes next
 //! +----------------+---------+----------+--+------+
@@ -19,8 +21,13 @@
 //!
 //! The low half is the return address of the hook's own call in the site's stub, xor the address of the frame's
 //! return slot shifted left by 22: stubs are 32 bytes in a region aligned to 32 MiB, so the address *is* site and code, and seven
-//! bits of the stack position (the *tag*) fall into the bits that are the same for all stubs. The tag tells
-//! activations of one function apart when frames were left by longjmp or an exception.
+//! bits of the stack position (the *tag*) fall into the bits that are the same for all stubs (*top*). Eight more bits of the position
+//! lie above. The position tells activations of one function apart, and which frames were left by longjmp or an exception when
+//! another function is entered.
+//!
+//! The position has the lower bits of the slot only. An event of a call that returns lies in the window of [`WINDOW`] bytes around the
+//! slot of the last STACK word, so all of its slot is known; else it has a STACK word of its own. One lies in front of every
+//! EPOCH word, but not where no stack positions are recorded: function alone, and small stacks.
 //!
 //! Clock `sparse` writes 4-byte words in 64-byte blocks: low ticks, high ticks with bit 31 set, then 14 event
 //! words as above; Call, EntryFrom and TailEntryFrom take three words, the second and third 27 bits of the return address each, above
@@ -50,6 +57,8 @@ pub mod code {
     pub const PARENT: u32 = 29;
     /// Sparse clock: third word, with the upper bits of the return address.
     pub const PARENT_HIGH: u32 = 28;
+    /// Where the next event's return address lies.
+    pub const STACK: u32 = 26;
     /// A reserved slot that holds nothing.
     pub const PAD: u32 = 30;
     /// High ticks.
@@ -61,6 +70,65 @@ pub mod code {
 /// Does an event of this code carry its caller?
 pub fn has_parent(code: u32) -> bool {
     matches!(code, code::CALL | code::ENTRY_FROM | code::TAIL_ENTRY_FROM)
+}
+
+/// Bits of the clock in an event.
+pub const CLOCK_BITS: u32 = 24;
+/// Bytes of stack that the position of an event can tell apart.
+pub const WINDOW: u64 = 1 << POSITION_BITS << 3;
+/// Bits of an event's position, which counts in units of 8 bytes.
+pub const POSITION_BITS: u32 = 15;
+/// Where they are.
+const POSITION_AT: u32 = 25;
+/// Bits of the position that are xor the same ones of the stub region's address.
+const TOP: u64 = 0x7f;
+
+/// An event, given the low half.
+pub fn event_word(ticks: u64, slot: u64, low: u32) -> u64 {
+    let upper = slot >> 3 << POSITION_AT & ((1 << (POSITION_AT + POSITION_BITS)) - 1) & !0xffff_ffff;
+    ticks << (64 - CLOCK_BITS) | upper | u64::from(low)
+}
+
+/// An EPOCH word.
+pub fn epoch_word(ticks: u64) -> u64 {
+    ticks >> CLOCK_BITS << CLOCK_BITS | code::EPOCH as u64
+}
+
+/// A STACK word for a slot, given the low half of an event of it.
+pub fn stack_word(slot: u64, low: u32) -> u64 {
+    let top = (u64::from(low >> POSITION_AT) ^ slot >> 3) & TOP;
+    slot >> 3 << 20 | top << 5 | code::STACK as u64
+}
+
+/// What the last EPOCH and STACK words say of an event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Context {
+    /// The upper bits of the clock.
+    pub high: u64,
+    /// The lowest slot of the window, in units of 8 bytes.
+    window: u64,
+    top: u64,
+}
+
+impl Context {
+    /// Takes a STACK word.
+    pub fn set_stack(&mut self, word: u64) {
+        self.window = (word >> 20).wrapping_sub(WINDOW >> 4);
+        self.top = word >> 5 & TOP;
+    }
+
+    /// The time of an event.
+    #[inline(always)]
+    pub fn ticks(&self, word: u64) -> u64 {
+        self.high | word >> (64 - CLOCK_BITS)
+    }
+
+    /// Where its return address lies, in units of 8 bytes.
+    #[inline(always)]
+    pub fn slot(&self, word: u64) -> u64 {
+        let lower = word >> POSITION_AT ^ self.top;
+        self.window.wrapping_add(lower.wrapping_sub(self.window) & ((1 << POSITION_BITS) - 1))
+    }
 }
 
 /// The second word of an event that carries its caller.
@@ -96,3 +164,29 @@ pub fn parent_of_halves([low, high]: [u32; 2]) -> u64 {
 pub const SPARSE_BLOCK: usize = 64;
 /// Sparse clock: set in the word that holds the high ticks, so that it is never 0.
 pub const SPARSE_HIGH: u32 = 1 << 31;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The slot and the time that a reader finds in an event, of a window around `placed`.
+    fn check(placed: u64, slot: u64, ticks: u64) {
+        let region = 0x7f12_3456_0000_u64 & !((32 << 20) - 1);
+        let low = |slot: u64| (slot as u32) << 22 ^ (region as u32 | 77 << 5 | code::ENTRY);
+        let mut context = Context { high: epoch_word(ticks) & !u64::from(code::MASK), ..Context::default() };
+        context.set_stack(stack_word(placed, low(placed)));
+        let word = event_word(ticks, slot, low(slot));
+        assert_eq!((context.slot(word), context.ticks(word)), (slot >> 3, ticks), "{placed:x} {slot:x}");
+    }
+
+    #[test]
+    fn slots_within_the_window_are_known_whole() {
+        for placed in [0x7fff_ffff_e008_u64, 0x55e0_0000_0000, 0x7f00_0003_fff8, 0x4_0000] {
+            for offset in [0, 8, 1 << 10, 0xffff & !7, (WINDOW / 2) - 8] {
+                check(placed, placed + offset, 0x1234_5678_9abc);
+                check(placed, placed - offset, u64::MAX - offset);
+            }
+            check(placed, placed - WINDOW / 2, 1 << CLOCK_BITS);
+        }
+    }
+}

@@ -27,7 +27,7 @@ pub mod values;
 /// First word of the control file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"calltap\0");
 /// Raised with every change of a layout in this crate, or of the journal's.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 
 /// Bytes of a path between the two sides.
 pub const PATH_MAX: usize = 256;
@@ -44,7 +44,7 @@ pub const CHUNK_SIZE: usize = 0x10000;
 /// Events are stored from this offset in a chunk, behind [`ChunkHeader`].
 pub const CHUNK_DATA: usize = 64;
 /// No event starts at or behind this offset. What lies behind takes the tail of the last event, and the cursor of a thread that
-/// found the chunk full: a failed reservation moves the cursor up to 24 bytes, and signal handlers can nest some.
+/// found the chunk full: a failed reservation moves the cursor up to 32 bytes, and signal handlers can nest some.
 pub const CHUNK_LIMIT: usize = 0xF800;
 
 /// Offset of the process table in the control file.

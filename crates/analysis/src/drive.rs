@@ -59,7 +59,7 @@ pub fn run_threads<V: Visitor>(
             visitor.batch_end()?;
             tell(&mut progress, totals.events);
         }
-        stack.finish(thread, visitor, &mut totals);
+        stack.finish(thread, source.meta().open_at_end(), visitor, &mut totals);
         visitor.thread_end(thread)?;
     }
     damage.report(&mut totals);
@@ -93,7 +93,7 @@ pub fn run_in_file_order<V: Visitor>(
     for (index, stack) in stacks.iter_mut().enumerate() {
         if let Some(stack) = stack {
             let thread = ThreadId(index as u32);
-            stack.finish(thread, visitor, &mut totals);
+            stack.finish(thread, source.meta().open_at_end(), visitor, &mut totals);
             visitor.thread_end(thread)?;
         }
     }

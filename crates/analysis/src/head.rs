@@ -46,10 +46,16 @@ pub(crate) fn head(source: &dyn Source, totals: &Totals) -> String {
     let mut notes = Vec::new();
     if totals.unfinished > 0 {
         let calls = counted(totals.unfinished, "call");
-        notes.push(format!("{calls} unfinished (time up to the thread's last event)"));
+        notes.push(format!("{calls} unfinished"));
     }
-    if totals.skipped > 0 {
-        notes.push(format!("{} left without returning", counted(totals.skipped, "call")));
+    if totals.left > 0 {
+        notes.push(format!("{} left without returning", counted(totals.left, "call")));
+    }
+    if totals.cut > 0 {
+        notes.push(format!(
+            "{} cut by lost events or by switching functions off",
+            counted(totals.cut, "call")
+        ));
     }
     if totals.orphans > 0 {
         notes.push(format!("{} without an entry", counted(totals.orphans, "return")));

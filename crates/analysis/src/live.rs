@@ -7,7 +7,7 @@
 use crate::demangle;
 use crate::drive::feed_batch;
 use crate::names::base_name;
-use crate::tree::{Call, Ending, Enter, Stack, Totals, Visitor};
+use crate::tree::{Call, Ending, Enter, Open, Stack, Totals, Visitor};
 use calltap_trace::{Batch, ClockKind, ClockMap, ClockPair, Record, Site, SiteId, ThreadId};
 use std::collections::HashMap;
 use std::str::FromStr;
@@ -181,19 +181,19 @@ impl Adder {
     /// The thread becomes the current one.
     fn enter_thread(&mut self, thread: &Thread) {
         self.until = thread.until;
-        thread.stack.open().for_each(|(site, _)| self.open[site.0 as usize] += 1);
+        thread.stack.open().for_each(|open| self.open[open.site.0 as usize] += 1);
     }
 
     /// None is the current one any more.
     fn leave_thread(&mut self, thread: &Thread) {
-        thread.stack.open().for_each(|(site, _)| self.open[site.0 as usize] = 0);
+        thread.stack.open().for_each(|open| self.open[open.site.0 as usize] = 0);
     }
 
     /// The interval ends at `now`: adds the time of the calls of a thread that go on.
     fn spend_open(&mut self, thread: &mut Thread, now: u64) {
         let now = if std::mem::take(&mut thread.behind) { thread.stack.now() } else { now };
         self.until = thread.until;
-        for (site, start) in thread.stack.open() {
+        for Open { site, start, .. } in thread.stack.open().filter(|open| open.cut.is_none()) {
             if std::mem::replace(&mut self.open[site.0 as usize], 1) == 0 {
                 self.spend(site, start, now);
             }
@@ -217,7 +217,7 @@ impl Visitor for Adder {
         if *open == 0 {
             self.spend(call.site, call.start, call.end);
         }
-        if call.ending != Ending::Unfinished {
+        if !call.ending.is_cut() {
             let sums = &mut self.sums[call.site.0 as usize];
             sums.ended += 1;
             sums.durations = sums.durations.saturating_add(call.total);
@@ -311,7 +311,7 @@ impl Live {
     pub fn end(&mut self, thread: ThreadId) {
         let Some(mut ended) = self.threads.remove(&thread) else { return };
         self.adder.enter_thread(&ended);
-        ended.stack.finish(thread, &mut self.adder, &mut self.totals);
+        ended.stack.finish(thread, Ending::Running, &mut self.adder, &mut self.totals);
     }
 
     /// Everything up to `at` was taken: what has happened since this was last said. None the first time, which begins the first interval.

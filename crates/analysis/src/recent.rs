@@ -104,7 +104,8 @@ impl Recent {
     /// A thread, and what was open in it before.
     fn open(&self, thread: ThreadId) -> Held {
         let open = self.before.get(&thread).into_iter().flat_map(Stack::open);
-        let events = open.map(|(site, ticks)| Event { ticks, site, kind: EventKind::Entry }).collect();
+        let events =
+            open.map(|open| Event { ticks: open.start, site: open.site, kind: EventKind::Entry }).collect();
         Held { open: Batch { thread, events, ..Batch::default() }, batches: Vec::new() }
     }
 }

@@ -132,6 +132,9 @@ impl<E: Extra> Visitor for Collector<E> {
         let open = &mut self.open[at];
         *open -= 1;
         let outermost = *open == 0;
+        if call.ending.is_cut() {
+            return self.count(at);
+        }
         if stats.calls == 0 {
             self.touched.push(call.site.0);
         }
@@ -147,11 +150,7 @@ impl<E: Extra> Visitor for Collector<E> {
 
     #[inline(always)]
     fn mark(&mut self, _: ThreadId, enter: &Enter) {
-        let marks = &mut self.marks[enter.site.0 as usize];
-        if *marks == 0 {
-            self.touched.push(enter.site.0);
-        }
-        *marks += 1;
+        self.count(enter.site.0 as usize);
     }
 
     fn thread_end(&mut self, thread: ThreadId) -> io::Result<()> {
@@ -163,6 +162,16 @@ impl<E: Extra> Visitor for Collector<E> {
 }
 
 impl<E: Extra> Collector<E> {
+    /// A call that has no time.
+    #[inline]
+    fn count(&mut self, site: usize) {
+        let marks = &mut self.marks[site];
+        if *marks == 0 {
+            self.touched.push(site as u32);
+        }
+        *marks += 1;
+    }
+
     fn flush(&mut self, thread: ThreadId) {
         self.touched.sort_unstable();
         for at in self.touched.drain(..) {

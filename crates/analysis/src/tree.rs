@@ -1,30 +1,15 @@
-//! The call-tree engine: pairs entries with returns, one thread at a time.
+//! The call-tree engine: times and callers of calls, one thread at a time. Which calls an event ends, and how, [`Calls`] decides.
 //!
-//! A return closes the newest `pops` open frames if the deepest of those belongs to the returning function;
-//! otherwise the newest open frame of that function that has a frame of its own (not a tail entry) and everything
-//! above it; otherwise it is an orphan. Time never runs backwards: an event older than its predecessor is taken to
-//! happen at the predecessor's time.
+//! Time never runs backwards: an event older than its predecessor is taken to happen at the predecessor's time. A call whose end is
+//! not known ends here when it was last known to run: at the thread's last event before the one that tells.
 
-use calltap_trace::{Event, EventKind, SiteId, ThreadId};
+use calltap_trace::{Calls, Closing, Event, EventKind, OpenCall, SiteId, ThreadId};
 use std::io;
 
-/// How many open frames are searched for the frame of a return that does not fit.
-const SEARCH_LIMIT: usize = 4096;
+pub use calltap_trace::Ending;
+
 /// Open frames kept per thread; a call beyond is counted, without a duration.
 const DEPTH_LIMIT: usize = 1 << 22;
-
-/// Why a call is over.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Ending {
-    /// It returned.
-    Returned,
-    /// It was entered by a tail call and ended when the frame it shares returned.
-    Tail,
-    /// It was left by longjmp or an exception (or its return was lost) and ended with the return of a caller.
-    Skipped,
-    /// It was still open at the thread's last event.
-    Unfinished,
-}
 
 /// A call that is over. Times are in clock ticks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,9 +20,9 @@ pub struct Call {
     pub caller: Option<SiteId>,
     /// When it was entered.
     pub start: u64,
-    /// When it ended.
+    /// When it ended; if it was cut, until when it is known to have run.
     pub end: u64,
-    /// `end - start`.
+    /// `end - start`: its duration, or if it was cut a part of it.
     pub total: u64,
     /// `total` less the time of the calls made from it.
     pub self_ticks: u64,
@@ -109,7 +94,9 @@ pub struct Totals {
     /// Calls still open at their thread's end.
     pub unfinished: u64,
     /// Calls left without returning.
-    pub skipped: u64,
+    pub left: u64,
+    /// Calls whose end is not known for another reason.
+    pub cut: u64,
     /// Returns without an entry.
     pub orphans: u64,
     /// Entries lost, as marked in the events.
@@ -130,26 +117,36 @@ pub struct Totals {
     pub first_damage: Option<String>,
 }
 
+/// Times of an open call.
 #[derive(Clone, Copy, Debug)]
-struct Frame {
+struct Span {
     start: u64,
     /// Ticks spent in calls made from here.
     children: u64,
-    site: SiteId,
-    tail: bool,
 }
 
 /// The open frames of one thread.
 #[derive(Clone, Debug, Default)]
 pub struct Stack {
-    frames: Vec<Frame>,
+    calls: Calls<Span>,
     last: u64,
+}
+
+/// An open call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Open {
+    /// The function.
+    pub site: SiteId,
+    /// When it was entered, ticks.
+    pub start: u64,
+    /// It may have ended already, for this reason.
+    pub cut: Option<Ending>,
 }
 
 impl Stack {
     /// Number of open frames.
     pub fn depth(&self) -> usize {
-        self.frames.len()
+        self.calls.depth()
     }
 
     /// The time of the newest event, ticks.
@@ -159,29 +156,17 @@ impl Stack {
 
     /// The innermost open function.
     pub fn top(&self) -> Option<SiteId> {
-        self.frames.last().map(|frame| frame.site)
+        self.calls.open().last().map(|open| open.site)
     }
 
-    /// The open calls, outermost first: the function, and when it was entered in ticks.
-    pub fn open(&self) -> impl Iterator<Item = (SiteId, u64)> {
-        self.frames.iter().map(|frame| (frame.site, frame.start))
+    /// The open calls, outermost first.
+    pub fn open(&self) -> impl Iterator<Item = Open> {
+        self.calls.open().iter().map(|open| Open { site: open.site, start: open.data.start, cut: open.cut })
     }
 
-    /// How many frames a return of `site` that claims `pops` closes; 0 = it is an orphan.
-    #[inline]
-    pub fn closed_by(&self, site: SiteId, pops: u32) -> usize {
-        let pops = pops as usize;
-        match self.frames.len().checked_sub(pops).and_then(|at| self.frames.get(at)) {
-            Some(frame) if frame.site == site => pops,
-            _ if pops == 0 => 0,
-            _ => self.search(site),
-        }
-    }
-
-    #[cold]
-    fn search(&self, site: SiteId) -> usize {
-        let newest_first = self.frames.iter().rev().take(SEARCH_LIMIT);
-        newest_first.enumerate().find(|(_, f)| f.site == site && !f.tail).map_or(0, |(above, _)| above + 1)
+    /// Does a return of `site` that claims to end `pops` calls end the innermost open one, at a time that is known?
+    pub fn is_ended_by(&self, site: SiteId, pops: u32) -> bool {
+        self.calls.exit(site, pops).is_some_and(|closing| self.calls.is_innermost_known(&closing))
     }
 
     /// Takes in the thread's next event. `event.site` must have been made valid by the caller.
@@ -193,53 +178,73 @@ impl Stack {
         visitor: &mut V,
         totals: &mut Totals,
     ) {
-        if event.ticks < self.last {
-            totals.backwards += 1;
-        } else {
-            self.last = event.ticks;
-        }
+        let now = event.ticks.max(self.last);
+        totals.backwards += u64::from(event.ticks < self.last);
         match event.kind {
-            EventKind::Entry => self.push(thread, event.site, 0, false, visitor, totals),
-            EventKind::Exit { pops } => self.exit(thread, event.site, pops, visitor, totals),
-            EventKind::TailEntry => self.push(thread, event.site, 0, true, visitor, totals),
-            EventKind::EntryFrom { parent } => self.push(thread, event.site, parent, false, visitor, totals),
+            EventKind::Entry => self.push(thread, event.site, now, 0, false, visitor, totals),
+            EventKind::Exit { pops } => self.exit(thread, event.site, now, pops, visitor, totals),
+            EventKind::TailEntry => self.push(thread, event.site, now, 0, true, visitor, totals),
+            EventKind::EntryFrom { parent } => {
+                self.push(thread, event.site, now, parent, false, visitor, totals)
+            }
             EventKind::TailEntryFrom { parent } => {
-                self.push(thread, event.site, parent, true, visitor, totals)
+                self.push(thread, event.site, now, parent, true, visitor, totals)
             }
             EventKind::Call { parent } => {
+                self.last = now;
                 totals.calls += 1;
-                let depth = self.frames.len() as u32;
-                visitor
-                    .mark(thread, &Enter { site: event.site, ticks: self.last, depth, parent, tail: false });
+                let depth = self.depth() as u32;
+                visitor.mark(thread, &Enter { site: event.site, ticks: now, depth, parent, tail: false });
             }
-            EventKind::Lost { entries, exits } => {
-                totals.lost_entries += u64::from(entries);
-                totals.lost_exits += u64::from(exits);
-                visitor.lost(thread, self.last, entries, exits);
+            EventKind::Left { .. } | EventKind::SwitchedOff | EventKind::Lost { .. } => {
+                self.rare(thread, event, now, visitor, totals)
             }
         }
     }
 
+    #[cold]
+    fn rare<V: Visitor>(
+        &mut self,
+        thread: ThreadId,
+        event: &Event,
+        now: u64,
+        visitor: &mut V,
+        totals: &mut Totals,
+    ) {
+        if let Some(closing) = self.calls.end(event) {
+            self.end(thread, &closing, self.last, visitor, totals);
+        }
+        if let EventKind::Lost { entries, exits } = event.kind {
+            self.last = now;
+            totals.lost_entries += u64::from(entries);
+            totals.lost_exits += u64::from(exits);
+            visitor.lost(thread, now, entries, exits);
+        }
+    }
+
     #[inline(always)]
+    #[expect(clippy::too_many_arguments)]
     fn push<V: Visitor>(
         &mut self,
         thread: ThreadId,
         site: SiteId,
+        now: u64,
         parent: u64,
         tail: bool,
         visitor: &mut V,
         totals: &mut Totals,
     ) {
+        self.last = now;
         totals.calls += 1;
-        let depth = self.frames.len() as u32;
-        let enter = Enter { site, ticks: self.last, depth, parent, tail };
-        if self.frames.len() >= DEPTH_LIMIT {
+        let depth = self.depth() as u32;
+        let enter = Enter { site, ticks: now, depth, parent, tail };
+        if self.depth() >= DEPTH_LIMIT {
             totals.too_deep += 1;
             visitor.mark(thread, &enter);
             return;
         }
         visitor.enter(thread, &enter);
-        self.frames.push(Frame { start: self.last, children: 0, site, tail });
+        self.calls.enter(site, tail, Span { start: now, children: 0 });
     }
 
     #[inline(always)]
@@ -247,69 +252,76 @@ impl Stack {
         &mut self,
         thread: ThreadId,
         site: SiteId,
+        now: u64,
         pops: u32,
         visitor: &mut V,
         totals: &mut Totals,
     ) {
-        let closed = self.closed_by(site, pops);
-        if closed == 1 {
-            self.pop(thread, Ending::Returned, visitor);
-        } else {
-            self.exit_many(thread, site, closed, visitor, totals);
+        match self.calls.exit(site, pops) {
+            Some(closing) => self.end(thread, &closing, now, visitor, totals),
+            None => {
+                self.last = now;
+                totals.orphans += 1;
+                visitor.orphan(thread, site, now, self.depth() as u32);
+            }
         }
     }
 
-    fn exit_many<V: Visitor>(
+    /// Ends calls: those that are cut at the time of the last event, the others at `now`.
+    #[inline(always)]
+    fn end<V: Visitor>(
         &mut self,
         thread: ThreadId,
-        site: SiteId,
-        closed: usize,
+        closing: &Closing,
+        now: u64,
         visitor: &mut V,
         totals: &mut Totals,
     ) {
-        if closed == 0 {
-            totals.orphans += 1;
-            visitor.orphan(thread, site, self.last, self.frames.len() as u32);
-            return;
+        while let Some((call, ending)) = self.calls.close(closing) {
+            match ending {
+                Ending::Left => totals.left += 1,
+                ending if ending.is_cut() => totals.cut += 1,
+                _ => self.last = now,
+            }
+            self.close(thread, &call, ending, visitor);
         }
-        for _ in 1..closed {
-            let tail = self.frames.last().is_some_and(|frame| frame.tail);
-            totals.skipped += u64::from(!tail);
-            self.pop(thread, if tail { Ending::Tail } else { Ending::Skipped }, visitor);
-        }
-        self.pop(thread, Ending::Returned, visitor);
     }
 
-    /// Closes everything that is still open at the time of the last event, and forgets the thread.
-    pub fn finish<V: Visitor>(&mut self, thread: ThreadId, visitor: &mut V, totals: &mut Totals) {
-        totals.unfinished += self.frames.len() as u64;
-        while !self.frames.is_empty() {
-            self.pop(thread, Ending::Unfinished, visitor);
+    /// Closes everything that is still open at the time of the last event, and forgets the thread. `otherwise`: why it is open.
+    pub fn finish<V: Visitor>(
+        &mut self,
+        thread: ThreadId,
+        otherwise: Ending,
+        visitor: &mut V,
+        totals: &mut Totals,
+    ) {
+        totals.unfinished += self.depth() as u64;
+        let closing = self.calls.finish(otherwise);
+        while let Some((call, ending)) = self.calls.close(&closing) {
+            self.close(thread, &call, ending, visitor);
         }
         self.last = 0;
     }
 
     #[inline(always)]
-    fn pop<V: Visitor>(&mut self, thread: ThreadId, ending: Ending, visitor: &mut V) {
-        let Some(frame) = self.frames.pop() else { return };
+    fn close<V: Visitor>(
+        &mut self,
+        thread: ThreadId,
+        call: &OpenCall<Span>,
+        ending: Ending,
+        visitor: &mut V,
+    ) {
+        let Span { start, children } = call.data;
         // Never underflows: `last` only grows, and children ran one after the other within the frame.
-        let total = self.last - frame.start;
-        let caller = self.frames.last_mut().map(|caller| {
-            caller.children += total;
+        let total = self.last - start;
+        let depth = self.depth() as u32;
+        let caller = self.calls.innermost().map(|caller| {
+            caller.data.children += total;
             caller.site
         });
-        visitor.close(
-            thread,
-            &Call {
-                site: frame.site,
-                caller,
-                start: frame.start,
-                end: self.last,
-                total,
-                self_ticks: total - frame.children,
-                depth: self.frames.len() as u32,
-                ending,
-            },
-        );
+        let self_ticks = total - children;
+        let end = self.last;
+        visitor
+            .close(thread, &Call { site: call.site, caller, start, end, total, self_ticks, depth, ending });
     }
 }

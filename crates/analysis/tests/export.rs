@@ -33,14 +33,14 @@ fn chrome_json() {
         {"name":"LOST","ph":"i","s":"t","ts":1.600,"pid":100,"tid":100,"args":{"entries":4,"exits":3}},
         {"name":"run","ph":"B","ts":0.100,"pid":100,"tid":101},
         {"name":"leave","ph":"B","ts":0.200,"pid":100,"tid":101},
-        {"ph":"E","ts":2.000,"pid":100,"tid":101},
+        {"ph":"E","ts":0.200,"pid":100,"tid":101,"args":{"end":"left"}},
         {"ph":"E","ts":2.000,"pid":100,"tid":101},
         {"name":"tick","ph":"i","s":"t","ts":2.100,"pid":100,"tid":101},
         {"name":"hang","ph":"B","ts":3.000,"pid":100,"tid":100},
         {"name":"f","ph":"B","ts":3.001,"pid":100,"tid":100},
         {"ph":"E","ts":4.001,"pid":100,"tid":100},
-        {"ph":"E","ts":4.001,"pid":100,"tid":100,"args":{"unfinished":true}},
-        {"ph":"E","ts":4.001,"pid":100,"tid":100,"args":{"unfinished":true}}
+        {"ph":"E","ts":4.001,"pid":100,"tid":100,"args":{"end":"running"}},
+        {"ph":"E","ts":4.001,"pid":100,"tid":100,"args":{"end":"lost"}}
         ],"displayTimeUnit":"ns","otherData":{"clock":null,"command":""}}
     "#,
     );
@@ -54,10 +54,10 @@ fn csv_lines() {
         thread,tid,function,module,depth,start_ns,total_ns,self_ns,caller
         main,100,"std::swap<int>(int&, int&)",app,1,1000,500,500,main
         main,100,f,app,2,3001,1000,1000,hang
-        main,100,hang,app,1,3000,1001,1,main
-        main,100,main,app,0,0,4001,2500,
-        worker,101,leave,app,1,200,1800,1800,run
-        worker,101,run,app,0,100,1900,100,
+        main,100,hang,app,1,3000,,,main
+        main,100,main,app,0,0,,,
+        worker,101,leave,app,1,200,,,run
+        worker,101,run,app,0,100,1900,1900,
         worker,101,tick,app,0,2100,,,
     "#,
     );
@@ -72,8 +72,7 @@ fn folded_stacks() {
         main;hang 1
         main;hang;f 1000
         main;std::swap<int>(int&, int&) 500
-        run 100
-        run;leave 1800
+        run 1900
     ",
     );
     let options = Options { by_thread: true, ..Options::default() };
@@ -84,8 +83,7 @@ fn folded_stacks() {
         main-100;main;hang 1
         main-100;main;hang;f 1000
         main-100;main;std::swap<int>(int&, int&) 500
-        worker-101;run 100
-        worker-101;run;leave 1800
+        worker-101;run 1900
     ",
     );
 }
@@ -118,7 +116,8 @@ fn flame_graph() {
     ] {
         assert!(text.contains(part), "no {part} in {text}");
     }
-    assert_eq!(text.matches("<g data-x=").count(), 7);
+    // Of the call that was left no time is known.
+    assert_eq!(text.matches("<g data-x=").count(), 6);
     assert_eq!(text.matches("<title>").count(), text.matches("</title>").count());
 }
 

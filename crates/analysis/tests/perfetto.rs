@@ -153,21 +153,21 @@ fn packets() {
         3: cleared thread 100/101 worker, clock 3
         3: new name, begin run @100
         3: new name, begin f @150
-        3: end @300000
+        3: end left=1 @150
         3: end @300000
         3: new name, instant tick @300001
         2: begin f @3000
         2: new name, begin g @3001
         2: end @4001
-        2: end unfinished=1 @4001
-        2: end unfinished=1 @4001
+        2: end running=1 @4001
+        2: end lost=1 @4001
     ",
     );
 }
 
 #[test]
 fn calls_deeper_than_perfetto_can_show_are_counted() {
-    let deep = format!("main: {}X f/514 @2", "E f @1; ".repeat(514));
+    let deep = format!("main: {}{}X f @2", "E f @1; ".repeat(514), "X f @2; ".repeat(513));
     let lines = decode(&export(&deep));
     let count = |text: &str| lines.matches(text).count();
     assert_eq!((count("begin f"), count(": end "), count("end deeper calls=3 @2")), (511, 511, 1), "{lines}");

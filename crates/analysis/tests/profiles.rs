@@ -2,7 +2,8 @@
 
 mod common;
 use calltap_analysis::export::{Options, callgrind, firefox, pprof, speedscope};
-use calltap_analysis::{MemorySource, report};
+use calltap_analysis::{Call, Enter, MemorySource, Visitor, demangle, run_by_thread};
+use calltap_trace::{SiteId, ThreadId};
 use common::{output, recording, same};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -19,14 +20,36 @@ const RECURSION: &str = "
     main: E even @0; E odd @10; E even @20; E odd @25; E odd @27; X odd @33; X odd @40; X even @45; X odd @70; E leaf @80; X leaf @90; X even @100
     other: E odd @0; X odd @7";
 
-/// By function: calls, total and own time, as `report` has them.
-fn reported(source: &MemorySource) -> BTreeMap<String, [u64; 3]> {
-    let rows = report::collect(source, &report::Options::default(), None).unwrap().rows;
-    let numbers = |row: &report::Row| {
-        let times = row.times.unwrap_or_default();
-        [row.calls, times.total_ns, times.self_ns]
-    };
-    rows.iter().map(|row| (row.function.clone(), numbers(row))).collect()
+/// By function: calls, total and own time, as far as calls that were cut are known to have run.
+#[derive(Default)]
+struct Spent {
+    sums: BTreeMap<SiteId, [u64; 3]>,
+    open: Vec<SiteId>,
+}
+
+impl Visitor for Spent {
+    fn enter(&mut self, _: ThreadId, enter: &Enter) {
+        self.open.push(enter.site);
+    }
+
+    fn close(&mut self, _: ThreadId, call: &Call) {
+        self.open.pop();
+        let outermost = !self.open.contains(&call.site);
+        let [calls, total, own] = self.sums.entry(call.site).or_default();
+        (*calls, *own) = (*calls + 1, *own + call.self_ticks);
+        *total += if outermost { call.total } else { 0 };
+    }
+
+    fn mark(&mut self, _: ThreadId, enter: &Enter) {
+        self.sums.entry(enter.site).or_default()[0] += 1;
+    }
+}
+
+fn spent(source: &MemorySource) -> BTreeMap<String, [u64; 3]> {
+    let mut spent = Spent::default();
+    run_by_thread(source, &mut spent, None).unwrap();
+    let named = |(site, sums): (SiteId, _)| (demangle(&source.meta.sites[site.0 as usize].name), sums);
+    spent.sums.into_iter().map(named).collect()
 }
 
 #[test]
@@ -54,7 +77,7 @@ fn speedscope_gets_events_of_each_thread() {
         {"type":"evented","name":"worker-101","unit":"nanoseconds","events":[
         {"type":"O","frame":5,"at":100},
         {"type":"O","frame":6,"at":200},
-        {"type":"C","frame":6,"at":2000},
+        {"type":"C","frame":6,"at":200},
         {"type":"C","frame":5,"at":2000},
         {"type":"O","frame":7,"at":2100},
         {"type":"C","frame":7,"at":2100}
@@ -84,7 +107,7 @@ fn callgrind_gets_own_costs_and_those_of_calls() {
         pid: 100
         cmd:
         desc: calltap: 11 events, 2 threads; LOST 4 calls (36.4 % of entries) and 3 returns
-        desc: calltap: 2 calls unfinished (time up to the thread's last event), 1 call left without returning
+        desc: calltap: 2 calls unfinished, 1 call left without returning
         positions: line
         event: ns : Nanoseconds
         events: ns
@@ -110,15 +133,15 @@ fn callgrind_gets_own_costs_and_those_of_calls() {
 
         ob=(1)
         fn=(5) run
-        0 100
+        0 1900
         cob=(1)
         cfn=(6) leave
         calls=1 0
-        0 1800
+        0 0
 
         ob=(1)
         fn=(6)
-        0 1800
+        0 0
 
         ob=(1)
         fn=(7) tick
@@ -194,7 +217,7 @@ fn recursion_is_counted_once_in_callgrinds_inclusive_costs() {
     for program in [PROGRAM, RECURSION] {
         let source = recording(program);
         let text = output(|out| callgrind(&source, &Options::default(), out, None).map(drop));
-        assert_eq!(of_callgrind(&text), reported(&source), "{text}");
+        assert_eq!(of_callgrind(&text), spent(&source), "{text}");
     }
 }
 
@@ -310,12 +333,12 @@ fn pprof_gets_calls_and_own_time_by_path() {
         main;std::swap<int>(int&, int&) [1, 500]
         main;hang [1, 1]
         main;hang;f [1, 1000]
-        run [1, 100]
-        run;leave [1, 1800]
+        run [1, 1900]
+        run;leave [1, 0]
         tick [1, 0]
         #
         # 11 events, 2 threads; LOST 4 calls (36.4 % of entries) and 3 returns
-        # 2 calls unfinished (time up to the thread's last event), 1 call left without returning
+        # 2 calls unfinished, 1 call left without returning
     ",
     );
     let options = Options { by_thread: true, ..Options::default() };
@@ -362,7 +385,7 @@ fn of_firefox(source: &MemorySource) -> (BTreeMap<String, [u64; 2]>, Value) {
 fn firefox_gets_samples_that_add_up() {
     for program in [PROGRAM, RECURSION] {
         let source = recording(program);
-        let expected = reported(&source).into_iter().map(|(name, [_, total, own])| (name, [total, own]));
+        let expected = spent(&source).into_iter().map(|(name, [_, total, own])| (name, [total, own]));
         let (sums, profile) = of_firefox(&source);
         assert_eq!(sums, expected.collect(), "{profile}");
     }

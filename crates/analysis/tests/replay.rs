@@ -82,9 +82,10 @@ fn longjmp() {
            main-100    |               |  main() {
            main-100    |               |    parse() {
            main-100    |               |      expr() {
-           main-100    |   0.060 us    |        fail();
-           main-100    |   0.070 us    |      }
-           main-100    |   0.080 us    |    }
+           main-100    |               |        fail() {
+           main-100    |   ~           |        } /* left */
+           main-100    |   ~           |      } /* left */
+           main-100    |   ~           |    } /* left */
            main-100    |   0.090 us    |  }
            main-100    |   0.001 us    |  after();
     ",
@@ -113,6 +114,24 @@ fn unfinished() {
            main-100    |               |    wait() {
            main-100    |   0.030 us    |      f();
         # 2 calls unfinished
+    ",
+    );
+}
+
+#[test]
+fn calls_that_were_cut_have_no_duration() {
+    check(
+        "main: E main @0; E f @10; E g @20; < f/2 @50; E f @50; X f @60; E g @70; off g @75; X main/2 @100",
+        "
+           main-100    |               |  main() {
+           main-100    |               |    f() {
+           main-100    |               |      g() {
+           main-100    |   ~           |      } /* left */
+           main-100    |   ~           |    } /* left */
+           main-100    |   0.010 us    |    f();
+           main-100    |               |    g() {
+           main-100    |   ~           |    } /* switched_off */
+           main-100    |   0.100 us    |  }
     ",
     );
 }

@@ -78,17 +78,17 @@ fn tail_calls_end_with_the_frame_they_share() {
 }
 
 #[test]
-fn longjmp_ends_the_calls_it_leaves() {
+fn longjmp_cuts_the_calls_it_leaves() {
     check(
         "main: E main @0; E parse @10; E expr @20; E fail @30; X main/4 @90",
         "
         # 5 events, 1 thread
         # 3 calls left without returning
         TOTAL   SELF  CALLS    AVG    MIN    MAX  STDEV  MODULE  FUNCTION
-        90 ns  10 ns      1  90 ns  90 ns  90 ns   0 ns  app     main
-        80 ns  10 ns      1  80 ns  80 ns  80 ns   0 ns  app     parse
-        70 ns  10 ns      1  70 ns  70 ns  70 ns   0 ns  app     expr
-        60 ns  60 ns      1  60 ns  60 ns  60 ns   0 ns  app     fail
+        90 ns  70 ns      1  90 ns  90 ns  90 ns   0 ns  app     main
+            -      -      1      -      -      -      -  app     expr
+            -      -      1      -      -      -      -  app     fail
+            -      -      1      -      -      -      -  app     parse
     ",
     );
 }
@@ -102,8 +102,8 @@ fn a_return_that_does_not_fit_closes_the_newest_frame_of_its_function() {
         # 1 call left without returning
         TOTAL   SELF  CALLS    AVG    MIN    MAX  STDEV  MODULE  FUNCTION
         60 ns  20 ns      1  60 ns  60 ns  60 ns   0 ns  app     main
-        40 ns  10 ns      1  40 ns  40 ns  40 ns   0 ns  app     f
-        30 ns  30 ns      1  30 ns  30 ns  30 ns   0 ns  app     g
+        40 ns  40 ns      1  40 ns  40 ns  40 ns   0 ns  app     f
+            -      -      1      -      -      -      -  app     g
     ",
     );
 }
@@ -122,16 +122,38 @@ fn returns_without_entry_are_orphans() {
 }
 
 #[test]
-fn unfinished_calls_last_until_the_last_event() {
+fn calls_that_were_cut_are_counted_and_have_no_duration() {
     check(
         "main: E main @0; E wait @10; E f @20; X f @50",
         "
         # 4 events, 1 thread
-        # 2 calls unfinished (time up to the thread's last event)
+        # 2 calls unfinished
         TOTAL   SELF  CALLS    AVG    MIN    MAX  STDEV  MODULE  FUNCTION
-        50 ns  10 ns      1  50 ns  50 ns  50 ns   0 ns  app     main
-        40 ns  10 ns      1  40 ns  40 ns  40 ns   0 ns  app     wait
         30 ns  30 ns      1  30 ns  30 ns  30 ns   0 ns  app     f
+            -      -      1      -      -      -      -  app     main
+            -      -      1      -      -      -      -  app     wait
+    ",
+    );
+    check(
+        "main: E main @0; E f @10; E g @20; < main/2 @900; E f @900; X f @930; X main @1000",
+        "
+        # 7 events, 1 thread
+        # 2 calls left without returning
+           TOTAL    SELF  CALLS       AVG       MIN       MAX  STDEV  MODULE  FUNCTION
+        1.000 us  960 ns      1  1.000 us  1.000 us  1.000 us   0 ns  app     main
+           30 ns   30 ns      2     30 ns     30 ns     30 ns   0 ns  app     f
+               -       -      1         -         -         -      -  app     g
+    ",
+    );
+    check(
+        "main: E main @0; E f @10; off f @15; E g @20; X g @25; X main/2 @100",
+        "
+        # 6 events, 1 thread
+        # 1 call cut by lost events or by switching functions off
+         TOTAL   SELF  CALLS     AVG     MIN     MAX  STDEV  MODULE  FUNCTION
+        100 ns  85 ns      1  100 ns  100 ns  100 ns   0 ns  app     main
+          5 ns   5 ns      1    5 ns    5 ns    5 ns   0 ns  app     g
+             -      -      1       -       -       -      -  app     f
     ",
     );
 }

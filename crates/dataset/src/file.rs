@@ -59,7 +59,7 @@ pub struct Texts {
     /// Of losses.
     lost: Function,
     threads: Vec<ByteArray>,
-    endings: [ByteArray; 6],
+    endings: [ByteArray; 7],
 }
 
 impl Texts {
@@ -83,7 +83,8 @@ impl Texts {
             unknown: nameless("[unknown]"),
             lost: nameless("[LOST]"),
             threads: meta.threads.iter().map(|thread| thread.comm.as_str().into()).collect(),
-            endings: ["returned", "tail", "left", "unfinished", "unknown", "lost"].map(ByteArray::from),
+            endings: ["returned", "tail", "left", "unfinished", "unknown", "lost", "switched_off"]
+                .map(ByteArray::from),
         }
     }
 
@@ -108,8 +109,10 @@ impl Texts {
             (None, _) => 5,
             (_, Some(Ending::Returned)) => 0,
             (_, Some(Ending::Tail)) => 1,
-            (_, Some(Ending::Skipped)) => 2,
-            (_, Some(Ending::Unfinished)) => 3,
+            (_, Some(Ending::Left)) => 2,
+            (_, Some(Ending::Running | Ending::Detached)) => 3,
+            (_, Some(Ending::Lost)) => 5,
+            (_, Some(Ending::SwitchedOff)) => 6,
             (_, None) => 4,
         };
         self.endings[number].clone()

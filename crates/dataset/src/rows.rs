@@ -178,7 +178,7 @@ impl Visitor for Rows<'_> {
         self.add(Row {
             site: Some(call.site),
             caller: call.caller,
-            times: self.source.has_time().then_some(times),
+            times: Some(times).filter(|_| self.source.has_time() && !call.ending.is_cut()),
             depth: call.depth,
             ending: Some(call.ending),
             arguments: arguments.map(|(_, values)| values),

@@ -260,6 +260,9 @@ impl<'a> Collector<'a> {
             if let News::Followed(followed) = &news {
                 self.followed.insert(followed.pid, followed.clone());
             }
+            if let News::SwitchedOff(off) = &news {
+                self.readers.iter_mut().flatten().for_each(|reader| reader.switch_off(off));
+            }
             news.tell(&mut |record| self.output.record(record));
         }
     }

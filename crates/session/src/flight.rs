@@ -12,8 +12,7 @@ use crate::watch::{Watch, watch};
 use crate::{Error, clock, launch};
 use calltap_names::{Glob, demangle, is_named};
 use calltap_trace::{
-    Batch, ClockPair, End, Event, EventKind, History, Record, Session, SiteId, SlowRule, ThreadEncoder,
-    ThreadId,
+    Batch, Calls, ClockPair, End, Event, History, Record, Session, SiteId, SlowRule, ThreadEncoder, ThreadId,
 };
 use nix::sys::resource::UsageWho;
 use std::collections::HashMap;
@@ -73,10 +72,8 @@ impl Asked {
     }
 }
 
-/// An open call of a function that there is a rule for.
+/// What is kept of an open call of a function that there is a rule for.
 struct Mark {
-    site: SiteId,
-    depth: u64,
     start: u64,
     /// Nanoseconds.
     limit: u64,
@@ -84,11 +81,10 @@ struct Mark {
     told: bool,
 }
 
-/// The open calls of a thread, as far as they matter.
+/// The open calls of a thread.
 #[derive(Default)]
 struct Lane {
-    depth: u64,
-    marks: Vec<Mark>,
+    calls: Calls<Option<Mark>>,
     behind: bool,
 }
 
@@ -100,28 +96,21 @@ impl Lane {
         limit: Option<u64>,
         is_slow: &dyn Fn(u64, u64) -> bool,
     ) -> Option<(SiteId, u64)> {
-        match event.kind {
-            EventKind::Exit { pops } => {
-                self.depth = self.depth.saturating_sub(u64::from(pops));
-                let mut slow = None;
-                while let Some(mark) = self.marks.pop_if(|mark| pops > 0 && mark.depth >= self.depth) {
-                    let took = event.ticks.saturating_sub(mark.start);
-                    if !mark.told && is_slow(took, mark.limit) {
-                        slow = Some((mark.site, took));
-                    }
-                }
-                return slow;
-            }
-            EventKind::Call { .. } | EventKind::Lost { .. } => {}
-            _ => {
-                if let Some(limit) = limit {
-                    let (site, depth, start) = (event.site, self.depth, event.ticks);
-                    self.marks.push(Mark { site, depth, start, limit, told: false });
-                }
-                self.depth += 1;
+        if let Some(tail) = event.kind.enters() {
+            let mark = limit.map(|limit| Mark { start: event.ticks, limit, told: false });
+            self.calls.enter(event.site, tail, mark);
+            return None;
+        }
+        let closing = self.calls.end(event)?;
+        let mut slow = None;
+        while let Some((call, ending)) = self.calls.close(&closing) {
+            let Some(mark) = call.data.filter(|mark| !mark.told && !ending.is_cut()) else { continue };
+            let took = event.ticks.saturating_sub(mark.start);
+            if is_slow(took, mark.limit) {
+                slow = Some((call.site, took));
             }
         }
-        None
+        slow
     }
 }
 
@@ -228,12 +217,14 @@ impl<'a> Recorder<'a> {
             if std::mem::take(&mut lane.behind) {
                 continue;
             }
-            for mark in lane.marks.iter_mut().filter(|mark| !mark.told) {
+            // A call that may have ended already is not reported as running.
+            for call in lane.calls.open_mut().iter_mut().filter(|call| call.cut.is_none()) {
+                let Some(mark) = call.data.as_mut().filter(|mark| !mark.told) else { continue };
                 let ns = now.saturating_sub(mark.start) as f64 * self.ns_per_tick;
                 // (It will end, most likely, and is then there as a whole.)
                 if ns > mark.limit as f64 + LOOK.as_nanos() as f64 {
                     mark.told = true;
-                    let name = self.names.get(&mark.site).map_or("?", String::as_str);
+                    let name = self.names.get(&call.site).map_or("?", String::as_str);
                     self.asked.ask(format!("snapshot: {name} has been running for {:.3} ms", ns / 1e6));
                 }
             }

@@ -428,7 +428,7 @@ impl Attached {
         let (totals, failed) =
             Collector::new(&copy, &mut writer, records, clock).since(self.settings.clocks).run(&|| true);
         let end = End {
-            status: "snapshot".into(),
+            status: End::SNAPSHOT.into(),
             wall_ns: clock::monotonic_ns().saturating_sub(self.settings.session.start_monotonic_ns),
             cpu_ns: self.target.cpu().unwrap_or_default().saturating_sub(self.settings.cpu).as_nanos() as u64,
             recorder_cpu_ns: 0,

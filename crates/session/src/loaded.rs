@@ -245,6 +245,15 @@ impl Loaded {
         (on.count(), ever.count())
     }
 
+    /// The stubs that its sites lead to now.
+    pub fn stubs_on(&self) -> impl Iterator<Item = u32> {
+        let stub_of = |placed: &Placed| match placed.state {
+            State::On(target) => placed.stubs.all().find(|stub| stub.target == target).map(|stub| stub.id),
+            _ => None,
+        };
+        self.sites.iter().filter_map(stub_of)
+    }
+
     /// A range of hops could not be mapped: no site may lead there.
     pub fn lose_hops(&mut self, start: u64, end: u64) {
         self.hops.retain(|range| range.address != start);

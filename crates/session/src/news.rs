@@ -2,6 +2,7 @@
 
 use calltap_sites::{Binary, Function, SiteKind};
 use calltap_trace::{Captured, Record, Site, SiteId};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Explains events that come later.
@@ -13,6 +14,17 @@ pub enum News {
     Sites(NewSites),
     /// A process that will be one of the session.
     Followed(Followed),
+    /// Functions were switched off.
+    SwitchedOff(Arc<SwitchedOff>),
+}
+
+/// Functions that were switched off: their calls that are open then may return without a record of it.
+#[derive(Debug)]
+pub struct SwitchedOff {
+    /// By their stubs.
+    pub sites: HashSet<SiteId>,
+    /// When, in ticks of the events' clock.
+    pub ticks: u64,
 }
 
 /// A process that will be one of the session: it has to be told, as it may be gone when somebody looks.
@@ -67,7 +79,7 @@ impl News {
     pub fn tell(self, take: &mut dyn FnMut(&Record)) {
         match self {
             News::Record(record) => take(&record),
-            News::Followed(_) => {}
+            News::Followed(_) | News::SwitchedOff(_) => {}
             News::Sites(NewSites { module, binary, sites }) => {
                 for sites in sites.chunks(AT_A_TIME) {
                     let record =

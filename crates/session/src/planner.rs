@@ -12,12 +12,13 @@ pub use switch::{Tally, switch};
 
 use crate::attach::Stops;
 use crate::choice::Named;
+use crate::clock;
 use crate::directory::Directory;
 use crate::journal::UNLISTED;
 use crate::loaded::{Listed, Loaded, Typed, Wish};
 use crate::maps::{self, Region};
 use crate::modules::{Candidates, Identity};
-use crate::news::News;
+use crate::news::{News, SwitchedOff};
 use crate::proc;
 use crate::shm::{self, Shared};
 use crate::stubs::{HopRange, Stubs};
@@ -25,10 +26,10 @@ use crate::target::Target;
 use crate::text::ProcessText;
 use crate::threads;
 use calltap_abi::plan::{self, Phase};
-use calltap_abi::{Image, remote};
+use calltap_abi::{Clock, Image, remote};
 use calltap_sites::types::Types;
 use calltap_sites::{Binary, Discovery, Function};
-use calltap_trace::Record;
+use calltap_trace::{Record, SiteId};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -369,7 +370,7 @@ impl<'a> Planner<'a> {
         muted: bool,
         emit: &mut dyn FnMut(News),
     ) -> HashMap<u32, String> {
-        let mut names = HashMap::new();
+        let (mut names, before) = (HashMap::new(), self.sites_on());
         let indices: Vec<u32> = self.processes.keys().copied().collect();
         for index in indices {
             let Some(process) = self.processes.get_mut(&index) else { continue };
@@ -397,7 +398,33 @@ impl<'a> Planner<'a> {
             }
             records.into_iter().for_each(&mut *emit);
         }
+        self.report_switched_off(&before, emit);
         names
+    }
+
+    /// The sites that record calls now.
+    pub fn sites_on(&self) -> HashSet<SiteId> {
+        let modules = self.processes.values().flat_map(|process| &process.modules);
+        modules.flat_map(Loaded::stubs_on).map(SiteId).collect()
+    }
+
+    /// Reports the sites that recorded calls before and do not now.
+    pub fn report_switched_off(&self, before: &HashSet<SiteId>, emit: &mut dyn FnMut(News)) {
+        let ticks = self.event_ticks();
+        let sites: HashSet<SiteId> = before.difference(&self.sites_on()).copied().collect();
+        if !sites.is_empty() {
+            emit(News::SwitchedOff(SwitchedOff { sites, ticks }.into()));
+        }
+    }
+
+    /// This moment, by the clock of the events.
+    fn event_ticks(&self) -> u64 {
+        let control = self.shared.control();
+        match control.clock.load(Relaxed) {
+            clock if clock == Clock::Coarse as u32 => control.tick.load(Relaxed),
+            clock if clock == Clock::Counter as u32 => control.counter.load(Relaxed),
+            _ => clock::pair().ticks,
+        }
     }
 
     /// Describes all modules and sites that were ever wanted, for a trace of their events.

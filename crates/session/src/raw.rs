@@ -4,7 +4,7 @@
 //! emptied chunk is ready for its next owner.
 
 use calltap_abi::event::{
-    DATA_BYTES, SPARSE_BLOCK, SPARSE_HIGH, code, data_of_word, has_parent, parent_of_halves,
+    Context, DATA_BYTES, SPARSE_BLOCK, SPARSE_HIGH, code, data_of_word, has_parent, parent_of_halves,
 };
 use calltap_abi::values::STORED;
 use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE, stub};
@@ -12,6 +12,8 @@ use calltap_trace::SiteId;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
+/// Words of an event's that may lie behind [`CHUNK_LIMIT`]: EPOCH and its first one.
+const OWED: usize = 2;
 /// Words that are fetched together.
 const FETCH: usize = 512;
 
@@ -22,6 +24,8 @@ pub struct RawEvent {
     pub ticks: u64,
     /// Site, tag and code, as stored.
     pub low: u32,
+    /// Where its return address lies, in units of 8 bytes; with the sparse clock, only the tag.
+    pub slot: u64,
     /// Return address in the caller, or 0.
     pub parent: u64,
 }
@@ -39,25 +43,20 @@ pub trait Sink {
     fn take_calls<T>(&mut self, words: &[T], event: impl Fn(&T) -> RawEvent) -> usize;
 }
 
-#[inline(always)]
-fn event(low: u32, ticks: u64, parent: u64) -> RawEvent {
-    RawEvent { ticks, low, parent }
-}
-
 impl RawEvent {
-    /// An event of one word; `high` is the upper half of its clock.
+    /// An event of one word.
     #[inline(always)]
-    fn of_word(high: u64, word: &AtomicU64) -> RawEvent {
+    fn of_word(context: Context, word: &AtomicU64) -> RawEvent {
         let word = word.load(Relaxed);
-        event(word as u32, high | word >> 32, 0)
+        RawEvent { ticks: context.ticks(word), low: word as u32, slot: context.slot(word), parent: 0 }
     }
 
     /// An event of two words, or padding if the second is not there.
     #[inline(always)]
-    fn of_words(high: u64, [word, parent]: &[AtomicU64; 2]) -> RawEvent {
-        let (first, parent) = (RawEvent::of_word(high, word), parent.load(Relaxed));
+    fn of_words(context: Context, [word, parent]: &[AtomicU64; 2]) -> RawEvent {
+        let (first, parent) = (RawEvent::of_word(context, word), parent.load(Relaxed));
         let whole = parent as u32 & code::MASK == code::PARENT;
-        event(if whole { first.low } else { code::PAD }, first.ticks, parent >> 5)
+        RawEvent { low: if whole { first.low } else { code::PAD }, parent: parent >> 5, ..first }
     }
 
     /// Stub index.
@@ -84,9 +83,9 @@ impl RawEvent {
 pub struct Cursor {
     /// Byte offset in the chunk.
     pub offset: usize,
-    /// High half of the clock, as of the last EPOCH word.
-    high: u64,
-    /// An EPOCH word was read and its event not yet. That may lie behind [`CHUNK_LIMIT`], as they were reserved together.
+    /// As of the last EPOCH and STACK words.
+    context: Context,
+    /// An EPOCH or STACK word was read and its event not yet. That may lie behind [`CHUNK_LIMIT`], as they were reserved together.
     owed: bool,
     last: u64,
     /// Values whose events were not read yet.
@@ -121,7 +120,7 @@ impl Default for Cursor {
     fn default() -> Cursor {
         Cursor {
             offset: CHUNK_DATA,
-            high: 0,
+            context: Context::default(),
             owed: false,
             last: 0,
             ahead: Vec::new(),
@@ -138,7 +137,7 @@ impl Cursor {
 
     /// Is the chunk read to its end?
     pub fn at_end(&self) -> bool {
-        self.offset >= CHUNK_LIMIT + 8 * usize::from(self.owed)
+        self.offset >= CHUNK_LIMIT + 8 * OWED * usize::from(self.owed)
     }
 
     /// To the start of the next chunk.
@@ -173,27 +172,27 @@ impl Cursor {
     pub fn read(&mut self, chunk: &[AtomicU64; CHUNK_SIZE / 8], sink: &mut impl Sink) {
         let mut at = self.offset / 8;
         let mut fetched = at;
-        while at < CHUNK_LIMIT / 8 + usize::from(self.owed) {
+        while at < CHUNK_LIMIT / 8 + OWED * usize::from(self.owed) {
             if at >= fetched {
                 fetched = (at + FETCH).min(CHUNK_LIMIT / 8);
                 fetch(&chunk[at.min(fetched)..fetched]);
             }
-            // What an epoch word belongs to may lie behind the limit: it is read by itself.
+            // What an EPOCH or STACK word belongs to may lie behind the limit: it is read by itself.
             // So are events that may be those of values.
             let row = if self.owed || !self.ahead.is_empty() { &[] } else { &chunk[at..fetched] };
             let kind = row.first().map_or(0, |word| word.load(Relaxed) as u32 & code::MASK);
-            let high = self.high;
+            let context = self.context;
             let (mut words, size) = match kind {
                 code::ENTRY | code::EXIT | code::TAIL_ENTRY => {
-                    (sink.take_graph(row, |word| RawEvent::of_word(high, word)), 1)
+                    (sink.take_graph(row, |word| RawEvent::of_word(context, word)), 1)
                 }
                 code::CALL => {
-                    (2 * sink.take_calls(row.as_chunks().0, |words| RawEvent::of_words(high, words)), 2)
+                    (2 * sink.take_calls(row.as_chunks().0, |words| RawEvent::of_words(context, words)), 2)
                 }
                 _ => (0, 0),
             };
             if words > 0 {
-                self.last = RawEvent::of_word(high, &row[words - size]).ticks;
+                self.last = RawEvent::of_word(context, &row[words - size]).ticks;
             } else {
                 words = self.read_one(&chunk[at..], sink);
                 if words == 0 {
@@ -217,7 +216,12 @@ impl Cursor {
         match low & code::MASK {
             _ if word == 0 => return 0,
             code::EPOCH => {
-                self.high = word >> 32 << 32;
+                self.context.high = word & !u64::from(code::MASK);
+                self.owed = true;
+                return 1;
+            }
+            code::STACK => {
+                self.context.set_stack(word);
                 self.owed = true;
                 return 1;
             }
@@ -234,8 +238,9 @@ impl Cursor {
             _ => {}
         }
         self.owed = false;
-        self.last = self.high | word >> 32;
-        let event = event(low, self.last, parent.unwrap_or(0));
+        self.last = self.context.ticks(word);
+        let slot = self.context.slot(word);
+        let event = RawEvent { ticks: self.last, low, slot, parent: parent.unwrap_or(0) };
         sink.take(event, &self.values_of(event));
         1 + usize::from(parent.is_some())
     }
@@ -305,7 +310,8 @@ impl Cursor {
                                 parent = parent_of_halves(halves);
                             }
                         }
-                        self.sparse.waiting.push(event(word, 0, parent));
+                        let slot = u64::from(word >> stub::REGION.ilog2());
+                        self.sparse.waiting.push(RawEvent { ticks: 0, low: word, slot, parent });
                     }
                 },
             }

@@ -1,13 +1,15 @@
 //! Reads one thread: follows its chunks, and encodes what is in them.
 
 use crate::governor::Rates;
+use crate::news::SwitchedOff;
 use crate::output::Output;
-use crate::pairing::OpenCalls;
+use crate::pairing::{self, OpenCalls};
 use crate::raw::{Cursor, RawEvent, Sink};
 use crate::shm::Shared;
 use calltap_abi::event::code;
 use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE, ThreadEntry};
 use calltap_trace::{Event, EventKind, Loss, ThreadEncoder, ThreadId};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
@@ -60,6 +62,8 @@ pub struct Reader {
     torn: u64,
     /// Events are counted by site.
     rates: Option<Arc<Rates>>,
+    /// Functions that were switched off, oldest first, at times that are not read up to yet.
+    off: VecDeque<Arc<SwitchedOff>>,
 }
 
 impl Reader {
@@ -82,7 +86,7 @@ impl Reader {
             sparse,
             chunk: None,
             cursor: Cursor::default(),
-            open: OpenCalls::default(),
+            open: OpenCalls::new(!sparse),
             encoder: ThreadEncoder::new(id),
             hole: None,
             settled: None,
@@ -90,7 +94,13 @@ impl Reader {
             kept: Vec::new(),
             torn: 0,
             rates,
+            off: VecDeque::new(),
         }
+    }
+
+    /// Functions were switched off in its process: what is open of them is cut when everything before that is read.
+    pub fn switch_off(&mut self, off: &Arc<SwitchedOff>) {
+        self.off.push_back(Arc::clone(off));
     }
 
     /// Reads what there is, but no more than so many chunks; true if anything came.
@@ -156,7 +166,7 @@ impl Reader {
     }
 
     fn take(&mut self, shared: &Shared, chunk: u32) {
-        let mut sink = Encode::new(&mut self.open, &mut self.encoder, self.rates.as_deref());
+        let mut sink = Encode::new(&mut self.open, &mut self.encoder, self.rates.as_deref(), &mut self.off);
         if self.sparse {
             if let Some(words) = shared.chunk_halves(chunk) {
                 self.cursor.read_sparse(words, &mut sink);
@@ -208,10 +218,12 @@ impl Reader {
     /// Encodes what is left of a thread that has ended, and gives its chunks back.
     pub fn end(&mut self, shared: &Shared, output: &mut Output<'_>) {
         if self.sparse {
-            let mut sink = Encode::new(&mut self.open, &mut self.encoder, self.rates.as_deref());
+            let mut sink =
+                Encode::new(&mut self.open, &mut self.encoder, self.rates.as_deref(), &mut self.off);
             self.cursor.flush_sparse(&mut sink);
             sink.count(&mut self.totals);
         }
+        self.active = false;
         self.flush(shared, output);
         // The last chunk, which no link leads out of.
         for chunk in self.chunk.into_iter().chain(self.kept.iter().copied()) {
@@ -222,6 +234,10 @@ impl Reader {
     /// Writes what is encoded, losses included.
     pub fn flush(&mut self, shared: &Shared, output: &mut Output<'_>) {
         self.note_loss(shared);
+        // All of a thread that is quiet is read.
+        if !self.active {
+            Encode::new(&mut self.open, &mut self.encoder, None, &mut self.off).cut_before(u64::MAX);
+        }
         output.events(&mut self.encoder);
     }
 
@@ -263,13 +279,29 @@ struct Encode<'a> {
     open: &'a mut OpenCalls,
     encoder: &'a mut ThreadEncoder,
     rates: Option<&'a Rates>,
+    off: &'a mut VecDeque<Arc<SwitchedOff>>,
     events: u64,
     exits: u64,
 }
 
 impl<'a> Encode<'a> {
-    fn new(open: &'a mut OpenCalls, encoder: &'a mut ThreadEncoder, rates: Option<&'a Rates>) -> Self {
-        Encode { open, encoder, rates, events: 0, exits: 0 }
+    fn new(
+        open: &'a mut OpenCalls,
+        encoder: &'a mut ThreadEncoder,
+        rates: Option<&'a Rates>,
+        off: &'a mut VecDeque<Arc<SwitchedOff>>,
+    ) -> Self {
+        Encode { open, encoder, rates, off, events: 0, exits: 0 }
+    }
+
+    /// Cuts what is open of functions that were switched off before that.
+    fn cut_before(&mut self, ticks: u64) {
+        while self.off.front().is_some_and(|off| off.ticks < ticks) {
+            let Some(off) = self.off.pop_front() else { return };
+            for site in self.open.open_of(&off.sites) {
+                self.encoder.push(Event { ticks: off.ticks, site, kind: EventKind::SwitchedOff });
+            }
+        }
     }
 
     fn count_rates<T>(&self, words: &[T], event: impl Fn(&T) -> RawEvent) {
@@ -287,6 +319,9 @@ impl<'a> Encode<'a> {
 /// The two loops are functions of their own: inside the loop over a chunk, they have not enough registers.
 impl Sink for Encode<'_> {
     fn take(&mut self, raw: RawEvent, values: &[u8]) {
+        if !self.off.is_empty() {
+            self.cut_before(raw.ticks);
+        }
         self.exits += u64::from(self.open.pair(raw, values, self.encoder));
         self.events += 1;
         self.count_rates(&[raw], |raw| *raw);
@@ -294,6 +329,11 @@ impl Sink for Encode<'_> {
 
     #[inline(never)]
     fn take_graph<T>(&mut self, words: &[T], event: impl Fn(&T) -> RawEvent) -> usize {
+        if !self.off.is_empty() {
+            // One by one, until that was. What is no event of calls is not for this function.
+            let first = words.first().map(&event).filter(|first| pairing::is_graph(first.code()));
+            return first.map(|first| self.take(first, &[])).is_some().into();
+        }
         let (count, exits) = self.open.pair_graph(words, &event, self.encoder);
         self.count_rates(&words[..count], event);
         self.exits += exits as u64;

@@ -390,7 +390,7 @@ fn record_process(
     })?;
     let Visited { stops, muted, totals, sites, mut notes, failed, ended, whole, cpu, .. } = visited;
     notes.extend(file.note());
-    let how = if ended { "ended" } else { "detached" };
+    let how = if ended { "ended" } else { End::DETACHED };
     let cpu_ns = cpu.as_nanos() as u64;
     let (dropped, file_size, failed) = finish(keeper, how.to_owned(), start, cpu_ns, failed, file.path());
     Ok(Outcome {

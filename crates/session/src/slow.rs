@@ -8,8 +8,8 @@
 use crate::output::Consumer;
 use calltap_names::{Glob, is_named};
 use calltap_trace::{
-    Batch, ClockPair, Error, Event, EventKind, Loss, Record, SiteId, SlowRule, ThreadEncoder, ThreadId,
-    TraceWriter, Unpacker,
+    Batch, Calls, ClockPair, Closing, Error, Event, EventKind, Loss, Record, SiteId, SlowRule, ThreadEncoder,
+    ThreadId, TraceWriter, Unpacker,
 };
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -77,7 +77,7 @@ impl Counts {
     fn add(&mut self, event: &Event) {
         match event.kind {
             EventKind::Exit { .. } => self.exits += 1,
-            EventKind::Lost { .. } => {}
+            EventKind::Lost { .. } | EventKind::Left { .. } | EventKind::SwitchedOff => {}
             _ => self.entries += 1,
         }
     }
@@ -106,7 +106,7 @@ struct Part {
 /// One thread.
 #[derive(Default)]
 struct Lane {
-    depth: u64,
+    calls: Calls<()>,
     last: u64,
     /// Open calls that there are rules for, outermost first.
     marks: Vec<Mark>,
@@ -128,25 +128,43 @@ impl Lane {
     /// The next event; if it enters a function with a rule, with its limit. What goes on is handed to `out`. `room` events may still be held back.
     fn take(&mut self, event: Told, limit: Option<u64>, room: &mut usize, out: &mut dyn FnMut(Told)) {
         self.read.add(&event);
-        self.last = self.last.max(event.ticks);
-        self.judge(self.last, room, out);
-        match event.kind {
-            EventKind::Exit { pops } => self.exit(event, u64::from(pops), room, out),
-            EventKind::Call { .. } | EventKind::Lost { .. } => self.inside(event, room, out),
-            _ => {
-                if let Some(limit) = limit.filter(|_| !self.slow) {
-                    let (depth, at) = (self.depth, self.held.len());
-                    self.marks.push(Mark { site: event.site, depth, start: self.last, limit, at });
-                }
-                self.depth += 1;
-                self.inside(event, room, out);
+        if let Some(tail) = event.kind.enters() {
+            self.last = self.last.max(event.ticks);
+            self.judge(self.last, room, out);
+            if let Some(limit) = limit.filter(|_| !self.slow) {
+                let (depth, at) = (self.depth(), self.held.len());
+                self.marks.push(Mark { site: event.site, depth, start: self.last, limit, at });
+            }
+            self.calls.enter(event.site, tail, ());
+            return self.inside(event, room, out);
+        }
+        let before = self.depth();
+        let closing = self.calls.end(&event);
+        // What is cut was over at some time before.
+        let cut = |mark: &Mark| closing.is_some_and(|closing| closing.is_cut(mark.depth as usize));
+        let outermost_lives = !self.marks.first().is_some_and(cut);
+        if !matches!(event.kind, EventKind::Left { .. }) {
+            self.last = self.last.max(event.ticks);
+            if outermost_lives {
+                self.judge(self.last, room, out);
             }
         }
+        match closing {
+            Some(closing) => self.end_calls(event, before, &closing, room, out),
+            None => self.inside(event, room, out),
+        }
+    }
+
+    fn depth(&self) -> u64 {
+        self.calls.depth() as u64
     }
 
     /// Has the outermost call taken longer by now?
     fn judge(&mut self, now: u64, room: &mut usize, out: &mut dyn FnMut(Told)) {
-        let is_slow = |mark: &Mark| now.saturating_sub(mark.start) > mark.limit;
+        // What may have ended already has not been seen to take so long.
+        let is_open =
+            |mark: &Mark| self.calls.open().get(mark.depth as usize).is_none_or(|call| call.cut.is_none());
+        let is_slow = |mark: &Mark| now.saturating_sub(mark.start) > mark.limit && is_open(mark);
         if !self.slow && self.marks.first().is_some_and(is_slow) {
             self.slow = true;
             *room += self.held.len();
@@ -233,17 +251,26 @@ impl Lane {
         self.marks.iter_mut().for_each(|mark| mark.at -= end);
     }
 
-    fn exit(&mut self, told: Told, pops: u64, room: &mut usize, out: &mut dyn FnMut(Told)) {
-        let (event, before) = (told.event, self.depth);
-        self.depth = before.saturating_sub(pops);
-        let depth = self.depth;
-        let closes = move |mark: &Mark| pops > 0 && mark.depth >= depth;
+    /// An event ends calls, of `before` that were open.
+    fn end_calls(
+        &mut self,
+        told: Told,
+        before: u64,
+        closing: &Closing,
+        room: &mut usize,
+        out: &mut dyn FnMut(Told),
+    ) {
+        let event = told.event;
+        while self.calls.close(closing).is_some() {}
+        let depth = self.depth();
+        let closes = move |mark: &Mark| mark.depth >= depth;
+        let cut = |mark: &Mark| closing.is_cut(mark.depth as usize);
         // The return of a caller ends calls that were left by longjmp, an exception, or entered by a jump.
         let own = |mark: &Mark| mark.depth == depth;
-        let its = |mark: &Mark| Event {
-            kind: EventKind::Exit { pops: u32::try_from(before - mark.depth).unwrap_or(u32::MAX) },
-            site: mark.site,
-            ..event
+        let its = |mark: &Mark| {
+            let pops = u32::try_from(before - mark.depth).unwrap_or(u32::MAX);
+            let kind = if cut(mark) { EventKind::Left { pops } } else { EventKind::Exit { pops } };
+            Event { kind, site: mark.site, ..event }
         };
         match self.marks.first().copied().filter(closes) {
             Some(outermost) if self.slow => {
@@ -255,7 +282,7 @@ impl Lane {
         // (What was held back may be given up now: then nothing is left of it.)
         while let Some(mark) = self.marks.last().copied().filter(closes) {
             self.marks.pop();
-            if self.last.saturating_sub(mark.start) > mark.limit {
+            if !cut(&mark) && self.last.saturating_sub(mark.start) > mark.limit {
                 while self.parts.pop_if(|part| part.from >= mark.at).is_some() {}
                 let (to, end) = match own(&mark) {
                     true => (self.held.len(), None),
@@ -268,7 +295,8 @@ impl Lane {
             }
         }
         while let Some(given_up) = self.given_up.pop_if(|given_up| closes(&given_up.mark)) {
-            self.settle(given_up, self.last, event.ticks, out);
+            let now = if cut(&given_up.mark) { given_up.mark.start } else { self.last };
+            self.settle(given_up, now, event.ticks, out);
         }
     }
 

@@ -558,9 +558,10 @@ impl Inside<'_> {
         self.settings.session.tracers.clone_from(&choice.tracers);
         planner
             .choose_by(Box::new(move |function, typed| if on { choice.wish(function, typed) } else { None }));
-        let (before, mut records) = (planner.tally, Vec::new());
+        let (before, recording, mut records) = (planner.tally, planner.sites_on(), Vec::new());
         let work = || planner.come_to_terms_with_all(target, &mut |record| records.push(record));
         thread::scope(|scope| scope.spawn(work).join()).map_err(|_| Error::thread())??;
+        planner.report_switched_off(&recording, &mut |news| records.push(news));
         let tally = planner.tally;
         let state = if on { "on" } else { "off" };
         let text = format!(

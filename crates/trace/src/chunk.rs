@@ -9,7 +9,7 @@ use zstd::bulk::Compressor;
 use zstd::zstd_safe::{CParameter, ParamSwitch, Strategy};
 
 /// The format this crate writes, and the newest it reads.
-pub(crate) const VERSION: u16 = 1;
+pub(crate) const VERSION: u16 = 2;
 /// Start of a file: a byte no text has, the name, and line ends that a text-mode copy would change.
 const FILE_MAGIC: [u8; 8] = *b"\x89calltp\n";
 /// Start of a chunk.
@@ -341,8 +341,8 @@ mod tests {
 
     #[test]
     fn file_header_is_as_drawn() {
-        assert_eq!(file_header(), *b"\x89calltp\n\x01\0\0\0\x10\x4d\xb2\xad");
-        assert_eq!(start(&file_header()), Start::Version(1));
+        assert_eq!(file_header(), *b"\x89calltp\n\x02\0\0\0\xfe\xe2\x07\xbf");
+        assert_eq!(start(&file_header()), Start::Version(2));
         assert_eq!(start(b"\x89ca"), Start::Damaged);
         assert_eq!(start(b"\x7fELF"), Start::Foreign);
     }

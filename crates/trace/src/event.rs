@@ -44,6 +44,14 @@ pub enum EventKind {
         /// How many open frames end here.
         pops: u32,
     },
+    /// The newest `pops` open frames of the thread ended at some time before this without returning: longjmp, an exception or a switch to
+    /// another stack left them, and the entry that follows (of the same site) lies where they cannot be any more.
+    Left {
+        /// How many open frames were left.
+        pops: u32,
+    },
+    /// Tracing of this function was switched off: its open calls in this thread may have returned since without a record of it.
+    SwitchedOff,
     /// This many calls were lost right here (the buffer was full): `entries` and `exits` not recorded.
     Lost {
         /// Entries not recorded.
@@ -51,6 +59,22 @@ pub enum EventKind {
         /// Exits not recorded.
         exits: u32,
     },
+}
+
+impl EventKind {
+    /// Of an event that opens a call: was it entered by a jump?
+    #[inline(always)]
+    pub fn enters(self) -> Option<bool> {
+        match self {
+            EventKind::Entry | EventKind::EntryFrom { .. } => Some(false),
+            EventKind::TailEntry | EventKind::TailEntryFrom { .. } => Some(true),
+            EventKind::Call { .. }
+            | EventKind::Exit { .. }
+            | EventKind::Left { .. }
+            | EventKind::SwitchedOff
+            | EventKind::Lost { .. } => None,
+        }
+    }
 }
 
 /// Events of one thread, in order, as one chunk of the file held them.

@@ -134,7 +134,7 @@ impl History {
             for event in &self.batch.events {
                 match event.kind {
                     EventKind::Exit { .. } => counts.exits += 1,
-                    EventKind::Lost { .. } => {}
+                    EventKind::Lost { .. } | EventKind::Left { .. } | EventKind::SwitchedOff => {}
                     _ => counts.entries += 1,
                 }
             }

@@ -5,6 +5,7 @@
 //! refusal. Nothing read from a file is trusted.
 #![forbid(unsafe_code)]
 
+mod calls;
 mod chunk;
 mod clock;
 mod codec;
@@ -20,6 +21,7 @@ mod unpack;
 mod values;
 mod writer;
 
+pub use calls::{Calls, Closing, Ending, OpenCall};
 pub use clock::ClockMap;
 pub use error::Error;
 pub use event::{Batch, Event, EventKind, Values};

@@ -3,6 +3,7 @@
 //! Each [`Record`] is one JSON object in a metadata chunk, so that a reader of any version can skip what it does
 //! not know; [`Meta`] is their sum.
 
+use crate::Ending;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -327,6 +328,23 @@ impl Profile {
         let (n, total) = (self.timed as f64, self.total_ns as f64);
         ((self.squares_ns2 - total * total / n) / (n - 1.0)).max(0.0)
     }
+}
+
+impl Meta {
+    /// Why calls are open that are open at the end.
+    pub fn open_at_end(&self) -> Ending {
+        match &self.end {
+            Some(end) if matches!(end.status.as_str(), End::DETACHED | End::SNAPSHOT) => Ending::Detached,
+            _ => Ending::Running,
+        }
+    }
+}
+
+impl End {
+    /// The status of a recording that was over before the program was.
+    pub const DETACHED: &str = "detached";
+    /// The status of what the rings held at some moment.
+    pub const SNAPSHOT: &str = "snapshot";
 }
 
 /// The last record of a complete file.

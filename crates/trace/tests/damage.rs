@@ -165,10 +165,10 @@ fn other_files_are_refused_by_name() {
     assert_eq!(message(b""), "not a calltap trace: the file is empty");
     assert_eq!(message(b"\x7fELF\x02\x01\x01"), "not a calltap trace");
     assert_eq!(message(b"#!/bin/sh\n"), "not a calltap trace");
-    let mut newer = *b"\x89calltp\n\x02\0\0\0\0\0\0\0";
+    let mut newer = *b"\x89calltp\n\x03\0\0\0\0\0\0\0";
     let sum = crc32fast::hash(&newer[..12]);
     newer[12..].copy_from_slice(&sum.to_le_bytes());
-    assert_eq!(message(&newer), "trace format 2 is newer than this calltap reads (1)");
+    assert_eq!(message(&newer), "trace format 3 is newer than this calltap reads (2)");
     let text = TraceReader::open(folder.path()).err().unwrap().to_string();
     assert_eq!(text, format!("{}: not a calltap trace: not a regular file", folder.path().display()));
     let text = TraceReader::open(&folder.path().join("none")).err().unwrap().to_string();

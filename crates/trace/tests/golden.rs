@@ -1,6 +1,6 @@
-//! A file recorded once is read for ever: `data/v1.calltap` and what is in it.
+//! A file recorded once is read for ever: `data/v1.calltap`, `data/v2.calltap` and what is in them.
 //!
-//! `BLESS=1` records it anew, which is only right while no version 1 has been released.
+//! `BLESS=1` records the newest anew, which is only right while no version 2 has been released.
 #![allow(missing_docs)]
 
 #[allow(dead_code)]
@@ -29,6 +29,21 @@ fn events() -> Vec<Event> {
     events
 }
 
+/// What version 2 has besides.
+fn newer_events() -> Vec<Event> {
+    let mut events = events();
+    let kinds = [
+        EventKind::Left { pops: 1 },
+        EventKind::Entry,
+        EventKind::Left { pops: u32::MAX },
+        EventKind::SwitchedOff,
+        EventKind::Lost { entries: 0, exits: 1 },
+        EventKind::Exit { pops: 1 },
+    ];
+    events.extend(kinds.map(|kind| Event { ticks: 1_000, site: SiteId(9), kind }));
+    events
+}
+
 fn record(path: &Path) {
     let mut writer = TraceWriter::create(path, session(ClockKind::Tsc)).unwrap();
     writer
@@ -36,24 +51,33 @@ fn record(path: &Path) {
         .unwrap();
     writer.record(&Record::Clock(ClockPair { ticks: 1 << 44, monotonic_ns: 5_000_000_000 })).unwrap();
     let mut encoder = ThreadEncoder::new(ThreadId(0));
-    events().into_iter().for_each(|event| encoder.push(event));
+    newer_events().into_iter().for_each(|event| encoder.push(event));
     writer.events(&mut encoder).unwrap();
     writer.record(&Record::Clock(ClockPair { ticks: 1 << 45, monotonic_ns: 6_000_000_000 })).unwrap();
     writer.finish(End { status: "exit 0".to_owned(), wall_ns: 1, cpu_ns: 2, recorder_cpu_ns: 3 }).unwrap();
 }
 
-#[test]
-fn version_1_is_readable() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/v1.calltap");
-    if std::env::var_os("BLESS").is_some() {
-        record(&path);
-    }
-    assert_eq!(crc32fast::hash(&std::fs::read(&path).unwrap()), 3360397142, "the file itself has changed");
+fn check(name: &str, crc: u32, events: &[Event]) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name);
+    assert_eq!(crc32fast::hash(&std::fs::read(&path).unwrap()), crc, "the file itself has changed");
     let reader = TraceReader::open(&path).unwrap();
     let meta = reader.meta();
     assert_eq!(meta.session, Some(session(ClockKind::Tsc)));
     assert_eq!((meta.threads[0].tid, meta.clock.len()), (7, 2));
     assert_eq!(meta.end.as_ref().unwrap().recorder_cpu_ns, 3);
     let back: Vec<Event> = reader.batches().flat_map(|batch| batch.unwrap().events).collect();
-    assert!(back == events());
+    assert!(back == events);
+}
+
+#[test]
+fn version_1_is_readable() {
+    check("v1.calltap", 3360397142, &events());
+}
+
+#[test]
+fn version_2_is_readable() {
+    if std::env::var_os("BLESS").is_some() {
+        record(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/v2.calltap"));
+    }
+    check("v2.calltap", 2015430677, &newer_events());
 }

@@ -9,11 +9,11 @@ use crate::symbols::Symbols;
 use calltap_control::TRACE;
 use calltap_names::GlobSet;
 use calltap_session::Listed;
-use calltap_trace::{Batch, Event, EventKind, ThreadId, TracerKind};
+use calltap_trace::{Batch, Calls, Event, EventKind, ThreadId, TracerKind};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-/// An open call.
+/// What is kept of an open call.
 #[derive(Clone, Copy, Default, Debug)]
 struct Frame {
     call: Call,
@@ -29,7 +29,7 @@ struct Frame {
 #[derive(Default, Debug)]
 struct Task {
     tid: u32,
-    frames: Vec<Frame>,
+    calls: Calls<Frame>,
     /// By place of the instance.
     counts: Vec<Counts>,
     /// Where its stack is; as long as nobody knows, somewhere in it.
@@ -163,7 +163,7 @@ impl Ingest {
     pub fn forget(&mut self, place: usize) {
         let shut = |mask: &mut u32| *mask = *mask & ((1 << place) - 1) | *mask >> 1 & !((1u32 << place) - 1);
         for task in self.tasks.values_mut() {
-            for frame in &mut task.frames {
+            for frame in task.calls.open_mut().iter_mut().map(|call| &mut call.data) {
                 [&mut frame.recorded, &mut frame.begins, &mut frame.hides].into_iter().for_each(shut);
             }
             if place < task.counts.len() {
@@ -271,9 +271,12 @@ impl Ingest {
             EventKind::EntryFrom { parent } => (Some(parent), true, false),
             EventKind::TailEntryFrom { parent } => (Some(parent), true, true),
             EventKind::Call { parent } => (Some(parent), false, false),
-            EventKind::Exit { pops } => return task.leave(pops, when, instances),
+            EventKind::Exit { .. } | EventKind::Left { .. } | EventKind::SwitchedOff => {
+                return task.end_calls(&event, when, instances);
+            }
             EventKind::Lost { entries, exits } => {
                 let lost = u64::from(entries) + u64::from(exits);
+                task.end_calls(&event, when, instances);
                 return instances.iter_mut().for_each(|instance| instance.ring.lose(lost));
             }
         };
@@ -326,7 +329,7 @@ impl Ingest {
             }
         }
         if graph {
-            task.frames.push(frame);
+            task.calls.enter(event.site, tail, frame);
         }
     }
 }
@@ -334,7 +337,7 @@ impl Ingest {
 impl Task {
     /// Its open calls, innermost first.
     fn open(&self) -> impl Iterator<Item = Call> {
-        self.frames.iter().rev().map(|frame| frame.call)
+        self.calls.open().iter().rev().map(|call| call.data.call)
     }
 
     fn counts(&mut self, place: usize) -> &mut Counts {
@@ -344,10 +347,11 @@ impl Task {
         &mut self.counts[place]
     }
 
-    /// Calls return.
-    fn leave(&mut self, pops: u32, when: When, instances: &mut [Instance]) {
-        for _ in 0..pops {
-            let Some(frame) = self.frames.pop() else { break };
+    /// Calls end. Of one that was cut nothing is recorded: how long it took is not known.
+    fn end_calls(&mut self, event: &Event, when: When, instances: &mut [Instance]) {
+        let Some(closing) = self.calls.end(event) else { return };
+        while let Some((call, ending)) = self.calls.close(&closing) {
+            let frame = call.data;
             for place in places(frame.recorded | frame.begins | frame.hides) {
                 let Some(instance) = instances.get_mut(place) else { break };
                 let (bit, tid) = (1 << place, self.tid);
@@ -356,9 +360,11 @@ impl Task {
                 counts.hidden -= u32::from(frame.hides & bit != 0);
                 if frame.recorded & bit != 0 {
                     counts.depth = counts.depth.saturating_sub(1);
-                    let ns = when.ns.saturating_sub(frame.start_ns);
-                    let what = What::Exit { site: frame.call.site, depth: counts.depth, ns };
-                    instance.record(when, tid, what);
+                    let depth = counts.depth;
+                    if !ending.is_cut() {
+                        let ns = when.ns.saturating_sub(frame.start_ns);
+                        instance.record(when, tid, What::Exit { site: frame.call.site, depth, ns });
+                    }
                 }
             }
         }

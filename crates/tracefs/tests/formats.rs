@@ -6,6 +6,7 @@ use calltap_trace::{
 };
 use calltap_tracefs::{Moment, Read, Tracefs};
 use rustix::fs::OFlags;
+use std::collections::HashMap;
 
 /// Functions and where they are.
 const FUNCTIONS: [(&str, u64, u64); 9] = [
@@ -96,7 +97,7 @@ fn cat(tracefs: &mut Tracefs, path: &str) -> String {
 }
 
 /// `SECONDS TASK-PID WHAT`: tells the directory, and says when it was.
-fn happen(tracefs: &mut Tracefs, words: &str) -> u64 {
+fn happen(tracefs: &mut Tracefs, open: &mut HashMap<u32, Vec<SiteId>>, words: &str) -> u64 {
     let mut words = words.splitn(3, ' ');
     let (time, task, what) =
         (words.next().expect("a time"), words.next().expect("a task"), words.next().expect("what"));
@@ -111,8 +112,9 @@ fn happen(tracefs: &mut Tracefs, words: &str) -> u64 {
     let (site, kind) = match (what.strip_prefix('+'), what.split_once(" <-")) {
         (Some(name), _) => (site(name), EventKind::Entry),
         (_, Some((name, _))) => (site(name), EventKind::Call { parent: RETURN }),
-        _ => (SiteId(0), EventKind::Exit { pops: 1 }),
+        _ => (open.entry(tid).or_default().pop().unwrap_or_default(), EventKind::Exit { pops: 1 }),
     };
+    open.entry(tid).or_default().extend(kind.enters().map(|_| site));
     tracefs.events(&Batch { thread, events: vec![Event { ticks: now, site, kind }], ..Batch::default() });
     now
 }
@@ -121,10 +123,10 @@ fn happen(tracefs: &mut Tracefs, words: &str) -> u64 {
 fn records_are_printed_as_the_kernel_prints_them() {
     let tracefs = &mut directory();
     let (mut lines, mut shown) = (include_str!("kernel/formats.txt").lines().skip(3).peekable(), 0);
-    let mut now = 12_000_000_000;
+    let (mut now, mut open) = (12_000_000_000, HashMap::new());
     while let Some(line) = lines.next() {
         if let Some(event) = line.strip_prefix("@ ") {
-            now = happen(tracefs, event);
+            now = happen(tracefs, &mut open, event);
             continue;
         }
         let command = line.strip_prefix("$ ").unwrap_or_else(|| panic!("what is this: {line}"));

@@ -7,6 +7,7 @@ use calltap_trace::{
 };
 use calltap_tracefs::{Moment, Read, Tracefs};
 use rustix::fs::OFlags;
+use std::collections::HashMap;
 use std::ops::Range;
 
 /// Functions by number of their sites.
@@ -18,6 +19,8 @@ const STACK: Range<u64> = 0x7000_0000..0x7001_0000;
 struct World {
     tracefs: Tracefs,
     now: u64,
+    /// The functions that are open in each thread.
+    open: HashMap<u32, Vec<u32>>,
 }
 
 impl World {
@@ -69,7 +72,7 @@ impl World {
             tracers: 0,
         };
         tracefs.record(&Record::Sites { sites: FUNCTIONS.iter().enumerate().map(site).collect() });
-        World { tracefs, now: 5_000_000_000 }
+        World { tracefs, now: 5_000_000_000, open: HashMap::new() }
     }
 
     /// After all this: values are written to files (`VALUE > FILE`), things happen in threads (`0: ...`), instances are made (`mkdir NAME`), processes fork
@@ -162,6 +165,7 @@ impl World {
         let number = |name: &str| FUNCTIONS.iter().position(|known| *known == name).expect(name) as u32;
         let parent = |name: &str| BASE + 0x1010 + 0x100 * u64::from(number(name));
         let mut values = Values::default();
+        let open = self.open.entry(thread).or_default();
         let events = events.split_whitespace().enumerate().map(|(n, word)| {
             self.now += 1000;
             let (word, below) = word.split_once('@').unwrap_or((word, ""));
@@ -170,6 +174,7 @@ impl World {
             }
             if let Some((name, from)) = word.strip_prefix('~').and_then(|word| word.split_once('<')) {
                 let kind = EventKind::TailEntryFrom { parent: parent(from) };
+                open.push(number(name));
                 return Event { ticks: self.now, site: SiteId(number(name)), kind };
             }
             let (site, kind) = match word.strip_prefix('+') {
@@ -179,9 +184,15 @@ impl World {
                 },
                 None => match word.split_once('<') {
                     Some((name, from)) => (number(name), EventKind::Call { parent: parent(from) }),
-                    None => (0, EventKind::Exit { pops: word.len() as u32 }),
+                    None => {
+                        // The outermost of those that end is the one that returns.
+                        let first = open.len().saturating_sub(word.len());
+                        let returns = open.drain(first..).next().unwrap_or(0);
+                        (returns, EventKind::Exit { pops: word.len() as u32 })
+                    }
                 },
             };
+            open.extend(kind.enters().map(|_| site));
             Event { ticks: self.now, site: SiteId(site), kind }
         });
         let events = events.collect();
@@ -353,15 +364,14 @@ fn graph_functions_depth_and_threshold_choose_calls() {
 }
 
 #[test]
-fn frames_that_are_left_at_once_are_all_closed() {
+fn frames_that_are_left_have_no_end() {
     check(
         "function_graph > current_tracer
          0: +main +parse +lex --- +emit -",
         "
             | 0)               |  main() {
             | 0)               |    parse() {
-            | 0)   1.000 us    |      lex();
-            | 0)   2.000 us    |    }
+            | 0)               |      lex() {
             | 0)   3.000 us    |  }
             | 0)   1.000 us    |  emit();",
     );

@@ -145,7 +145,7 @@ pub(crate) fn seen(known: &Known, over: &Over<'_>, role: u32) -> Seen {
         role,
         ticks: (over.call.start, over.call.end),
         depth: over.call.depth,
-        unwound: over.call.ending == Ending::Skipped,
+        unwound: over.call.ending == Ending::Left,
         before: [argument(0), argument(1)],
         after: over.results.first().and_then(number),
         told: over.results.get(1).and_then(number),

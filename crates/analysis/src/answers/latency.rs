@@ -1,7 +1,6 @@
 //! How long calls take: a histogram for each function, or for each of its threads or callers.
 
 use super::{Function, Known, Over, Question};
-use crate::Ending;
 use crate::units::{count, counted, duration, one_line};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
@@ -104,7 +103,7 @@ impl Question for Latency {
             By::Caller => known.caller(over),
         };
         let row = self.rows.entry((over.function, who)).or_default();
-        if over.call.ending == Ending::Unfinished {
+        if over.call.ending.is_cut() {
             row.unfinished += 1;
             return;
         }

@@ -69,14 +69,19 @@ impl Question for Lines {
     fn over(&mut self, known: &mut Known, over: &Over<'_>) {
         let ns = known.ns(over.call.total);
         let sum = self.functions.entry(over.function).or_default();
-        let unfinished = over.call.ending == Ending::Unfinished;
+        let ending = over.call.ending;
         sum.calls += 1;
-        if self.threshold.is_some_and(|threshold| ns <= threshold) {
+        // A call that goes on has taken that long already; of others that were cut nothing is known but when they began.
+        let goes_on = matches!(ending, Ending::Running | Ending::Detached);
+        let is_known = goes_on || !ending.is_cut();
+        if self.threshold.is_some_and(|threshold| !is_known || ns <= threshold) {
             return;
         }
         sum.shown += 1;
-        sum.total = sum.total.saturating_add(ns);
-        sum.longest = sum.longest.max(ns);
+        if !ending.is_cut() {
+            sum.total = sum.total.saturating_add(ns);
+            sum.longest = sum.longest.max(ns);
+        }
         if self.is_full() {
             return;
         }
@@ -88,9 +93,13 @@ impl Question for Lines {
         match self.form {
             Form::Text => {
                 let caller = caller.map(|caller| format!("  <- {caller}")).unwrap_or_default();
-                let mark = if unfinished { ">" } else { "" };
+
                 let time = format!("{}.{:06}", start / 1_000_000_000, start / 1000 % 1_000_000);
-                let took = format!("{mark}{}", duration(ns));
+                let took = match (is_known, ending.is_cut()) {
+                    (true, false) => duration(ns),
+                    (true, true) => format!(">{}", duration(ns)),
+                    (false, _) => format!("~{}", ending.name()),
+                };
                 let call = values::call(name, over.arguments);
                 let results = if results.is_empty() { results } else { format!("  {results}") };
                 let line = format!("{time:>12}  {task:<22} {took:>13}  {call}{results}{caller}");
@@ -100,8 +109,9 @@ impl Question for Lines {
             Form::Json(version) => {
                 let mut object = json!({
                     "start_ns": start,
-                    "duration_ns": ns,
-                    "unfinished": unfinished,
+                    "duration_ns": is_known.then_some(ns),
+                    "end": ending.name(),
+                    "unfinished": goes_on,
                     "tid": known.tid(over.thread),
                     "thread": task,
                     "function": name,

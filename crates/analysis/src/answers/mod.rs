@@ -62,7 +62,7 @@ pub trait Question: Send {
     /// A function that was asked about is entered.
     fn enter(&mut self, _function: Function) {}
 
-    /// A call of it is over, or goes on at the end ([`crate::Ending::Unfinished`]).
+    /// A call of it is over, or was cut ([`Ending::is_cut`]).
     fn over(&mut self, _known: &mut Known, _over: &Over<'_>) {}
 
     /// Nothing more will come.
@@ -178,19 +178,27 @@ impl<Q: Question> Listener<Q> {
 
     /// A thread has ended.
     pub fn end(&mut self, thread: ThreadId) {
+        self.end_with(thread, Ending::Running);
+    }
+
+    fn end_with(&mut self, thread: ThreadId, otherwise: Ending) {
         if let Some(Lane { mut stack, mut frames, mut values }) = self.lanes.remove(&thread) {
             let (frames, values) = (&mut frames, &mut values);
             let mut ear = Ear { known: &mut self.known, question: &mut self.question, frames, values };
-            stack.finish(thread, &mut ear, &mut self.totals);
+            stack.finish(thread, otherwise, &mut ear, &mut self.totals);
         }
         self.known.forget(thread);
     }
 
-    /// Nothing more will come.
+    /// Nothing more will come, and the program goes on.
     pub fn finish(&mut self) {
+        self.finish_with(Ending::Detached);
+    }
+
+    fn finish_with(&mut self, otherwise: Ending) {
         let mut left: Vec<ThreadId> = self.lanes.keys().copied().collect();
         left.sort_unstable();
-        left.into_iter().for_each(|thread| self.end(thread));
+        left.into_iter().for_each(|thread| self.end_with(thread, otherwise));
         self.question.finish(&self.known);
     }
 
@@ -207,7 +215,7 @@ impl<Q: Question> Listener<Q> {
             self.events(&batch);
             crate::drive::tell(&mut progress, self.totals.events);
         }
-        self.finish();
+        self.finish_with(source.meta().open_at_end());
         let mut totals = self.totals.clone();
         damage.report(&mut totals);
         totals

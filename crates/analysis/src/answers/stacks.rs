@@ -66,7 +66,7 @@ impl Question for Stacks {
         }
         self.sums.resize(self.paths.nodes.len(), Sum::default());
         let sum = &mut self.sums[node as usize];
-        if over.call.ending == crate::Ending::Unfinished {
+        if over.call.ending.is_cut() {
             sum.unfinished += 1;
             return;
         }

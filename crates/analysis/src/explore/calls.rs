@@ -52,7 +52,9 @@ impl Visitor for Slowest {
     fn close(&mut self, thread: ThreadId, call: &Call) {
         let heap = &mut self.sites[call.site.0 as usize];
         let full = heap.len() >= KEPT;
-        if full && heap.peek().is_some_and(|Reverse((least, ..))| call.total <= *least)
+        let unfinished = matches!(call.ending, Ending::Running | Ending::Detached);
+        if call.ending.is_cut() && !unfinished
+            || full && heap.peek().is_some_and(|Reverse((least, ..))| call.total <= *least)
             || !(self.range.0..=self.range.1).contains(&call.total)
             || self.only.as_ref().is_some_and(|only| !only.contains(&call.site))
         {
@@ -61,7 +63,6 @@ impl Visitor for Slowest {
         if full {
             heap.pop();
         }
-        let unfinished = call.ending == Ending::Unfinished;
         heap.push(Reverse((call.total, Reverse(call.start), thread, call.depth, unfinished)));
     }
 }

@@ -72,9 +72,12 @@ impl Visitor for Exporter<'_> {
         self.buffer.extend_from_slice(b"{\"ph\":\"E\"");
         self.at(thread, call.end);
         match call.ending {
-            Ending::Unfinished => self.buffer.extend_from_slice(b",\"args\":{\"unfinished\":true}"),
             Ending::Returned => self.arguments(),
-            Ending::Tail | Ending::Skipped => {}
+            Ending::Tail => {}
+            cut => {
+                let args = json!({ "end": cut.name() });
+                self.buffer.extend_from_slice(format!(",\"args\":{args}").as_bytes());
+            }
         }
         self.buffer.push(b'}');
     }

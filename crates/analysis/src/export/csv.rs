@@ -34,7 +34,7 @@ struct Exporter<'a> {
 
 impl Visitor for Exporter<'_> {
     fn close(&mut self, thread: ThreadId, call: &Call) {
-        let durations = Some((call.total, call.self_ticks));
+        let durations = (!call.ending.is_cut()).then_some((call.total, call.self_ticks));
         self.line(thread, call.site, call.depth, call.start, durations, call.caller);
     }
 

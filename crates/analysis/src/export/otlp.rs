@@ -218,8 +218,7 @@ impl Visitor for Exporter<'_> {
         ];
         match call.ending {
             Ending::Returned | Ending::Tail => {}
-            Ending::Skipped => attributes.push(text("calltap.ending", "left")),
-            Ending::Unfinished => attributes.push(text("calltap.ending", "unfinished")),
+            cut => attributes.push(text("calltap.ending", cut.name())),
         }
         for Shown { name, json, text: shown } in own.arguments.iter().chain(&results) {
             attributes.push(attribute(&format!("calltap.value.{name}"), json, shown));

@@ -135,10 +135,10 @@ impl Visitor for Exporter<'_> {
                 bytes(annotation, annotation::NAME, b"deeper calls");
             });
         }
-        if call.ending == Ending::Unfinished {
+        if call.ending.is_cut() {
             message(&mut self.event, field::ANNOTATION, |annotation| {
                 number(annotation, annotation::BOOL, 1);
-                bytes(annotation, annotation::NAME, b"unfinished");
+                bytes(annotation, annotation::NAME, call.ending.name().as_bytes());
             });
         }
         if call.ending == Ending::Returned {

@@ -6,7 +6,7 @@ use crate::bytes::push_decimal;
 use crate::symbols::Symbols;
 use crate::units::one_line;
 use crate::values::{self, Shown};
-use crate::{Ending, Enter, Names, Source};
+use crate::{Call, Ending, Enter, Names, Source};
 use calltap_trace::{SiteId, ThreadId};
 
 const BAR: &[u8] = b" ------------------------------------------\n";
@@ -98,13 +98,15 @@ impl<'a> GraphText<'a> {
                 self.caller(buffer, thread, enter);
             }
             Happening::Close(call) => {
-                self.duration(buffer, Some(call.total));
+                self.end(buffer, call);
                 indent(buffer, call.depth);
                 buffer.push(b'}');
                 if self.tail {
                     self.comment(buffer, call.site);
                 }
-                if call.ending == Ending::Returned {
+                if call.ending.is_cut() {
+                    buffer.extend_from_slice(format!(" /* {} */", call.ending.name()).as_bytes());
+                } else if call.ending == Ending::Returned {
                     let results = self.values(thread, call.end, call.site, true, values);
                     push_results(buffer, &results);
                 }
@@ -218,6 +220,15 @@ impl<'a> GraphText<'a> {
             let caller = self.symbols.caller(thread, enter.ticks, enter.parent);
             buffer.extend_from_slice(one_line(caller).as_bytes());
             buffer.extend_from_slice(b" */");
+        }
+    }
+
+    /// The duration of a call that is over; of one that was cut there is none.
+    fn end(&self, buffer: &mut Vec<u8>, call: &Call) {
+        if self.durations && call.ending.is_cut() {
+            buffer.extend_from_slice(b"  ~           |  ");
+        } else {
+            self.duration(buffer, Some(call.total));
         }
     }
 

@@ -177,7 +177,7 @@ pub fn write(
 fn leaf_end<'a>(stack: &Stack, next: Option<&'a (Event, Vec<u8>)>, sites: u32) -> Option<(u64, &'a [u8])> {
     let (next, results) = next?;
     let EventKind::Exit { pops } = next.kind else { return None };
-    let ends = stack.closed_by(checked_site(next.site, sites), pops) > 0;
+    let ends = stack.is_ended_by(checked_site(next.site, sites), pops);
     ends.then(|| (next.ticks.max(stack.now()), &results[..]))
 }
 

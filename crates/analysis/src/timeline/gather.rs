@@ -2,7 +2,7 @@
 
 use super::block::{Block, push};
 use crate::Source;
-use crate::tree::{Call, Enter, Visitor};
+use crate::tree::{Call, Enter, Open, Visitor};
 use calltap_trace::{SiteId, ThreadId};
 use std::sync::Arc;
 
@@ -76,8 +76,8 @@ impl Gather<'_> {
     }
 
     /// So many calls of the thread are open that are kept.
-    pub(super) fn begin(&mut self, open: impl Iterator<Item = (SiteId, u64)>) {
-        self.open = open.filter(|(site, _)| self.is_kept(*site)).count() as u32;
+    pub(super) fn begin(&mut self, open: impl Iterator<Item = Open>) {
+        self.open = open.filter(|open| self.is_kept(open.site)).count() as u32;
     }
 }
 

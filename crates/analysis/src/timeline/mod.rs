@@ -187,7 +187,7 @@ impl Timeline {
             tell(progress, totals.events);
         }
         let end = source.to_ns(stack.now()).saturating_sub(self.origin);
-        stack.finish(thread, &mut gather, totals);
+        stack.finish(thread, source.meta().open_at_end(), &mut gather, totals);
         let lane = &mut self.lanes[at];
         (lane.lost, lane.deeper, lane.end) = (gather.lost, gather.deeper, end);
         lane.levels = vec![(0, gather.tracks)];
@@ -329,7 +329,7 @@ impl Timeline {
                     feed_batch(&mut stack, lane.thread, &batch, sites, &mut gather, &mut totals);
                 }
                 Ok(false) => {
-                    stack.finish(lane.thread, &mut gather, &mut totals);
+                    stack.finish(lane.thread, source.meta().open_at_end(), &mut gather, &mut totals);
                     break;
                 }
                 Err(error) => gather.leave_out(stack.now(), damage.add(&error)),
@@ -347,12 +347,12 @@ impl Timeline {
 
     /// Calls that go on after what was read: their ends are those of the blocks they are in.
     fn close_known(&self, lane: &Lane, stack: &Stack, gather: &mut Gather<'_>) {
-        let open = stack.open().filter(|(site, _)| gather.is_kept(*site));
+        let open = stack.open().filter(|open| gather.is_kept(open.site));
         let levels = match self.kept {
             Kept::Levels(levels) => levels,
             Kept::Only(_) => 1,
         };
-        let open: Vec<(SiteId, u64)> = open.take(levels).collect();
+        let open: Vec<(SiteId, u64)> = open.take(levels).map(|open| (open.site, open.start)).collect();
         for (level, (site, start)) in open.into_iter().enumerate() {
             let start = gather.source.to_ns(start).saturating_sub(self.origin);
             let known = lane.levels.first().and_then(|(_, tracks)| tracks.get(level));

@@ -2,7 +2,7 @@
 //!
 //! One batch per line: `thread: event; event; ...`. Events: `E f @10` entry, `T f @10` tail entry, `C f @10` call
 //! seen by a function tracer, `X f @30` return (`X f/3 @30` closes 3 frames), `L 4/3 @50` 4 entries and 3 exits
-//! lost. `E f <-0x1234 @10` knows its return address. Times are nanoseconds, or with a unit (`us`, `ms`, `s`).
+//! lost, `< f/2 @50` the entry of f that follows shows that 2 calls were left, `off f @50` f was switched off. `E f <-0x1234 @10` knows its return address. Times are nanoseconds, or with a unit (`us`, `ms`, `s`).
 //! Threads get the ids 100, 101, ... and functions the addresses 0x1000, 0x1100, ... (size 0x40) of `app`, loaded
 //! at 0x400000.
 #![allow(dead_code)]
@@ -78,6 +78,8 @@ fn parse(source: &mut MemorySource, text: &str) -> Event {
         ("T", Some(parent)) => EventKind::TailEntryFrom { parent },
         ("C", parent) => EventKind::Call { parent: parent.unwrap_or(0) },
         ("X", _) => EventKind::Exit { pops: number },
+        ("<", _) => EventKind::Left { pops: number },
+        ("off", _) => EventKind::SwitchedOff,
         ("L", _) => EventKind::Lost { entries: name.parse().unwrap(), exits: number },
         other => panic!("no such event: {other:?}"),
     };

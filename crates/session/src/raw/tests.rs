@@ -1,7 +1,7 @@
 //! Chunks written by hand, read back.
 
 use super::*;
-use calltap_abi::event::{parent_halves, parent_word};
+use calltap_abi::event::{CLOCK_BITS, epoch_word, event_word, parent_halves, parent_word, stack_word};
 
 /// `words` at the start of a chunk's data.
 fn chunk(words: &[u64]) -> Box<[AtomicU64; CHUNK_SIZE / 8]> {
@@ -38,7 +38,12 @@ impl Taken {
 }
 
 fn word(ticks: u64, site: u32, code: u32) -> u64 {
-    ticks << 32 | u64::from(site << 5 | code)
+    event_word(ticks, 0, site << 5 | code)
+}
+
+/// The head of values: so many bytes.
+fn head(bytes: u64, site: u32, code: u32) -> u64 {
+    bytes << 32 | u64::from(site << 5 | code)
 }
 
 #[test]
@@ -96,18 +101,18 @@ fn epochs_to_the_end_of_the_chunk_do_no_harm() {
 }
 
 #[test]
-fn an_epoch_word_sets_the_high_half_from_its_event_on() {
+fn an_epoch_word_sets_the_upper_bits_from_its_event_on() {
     let words = [
-        word(7, 0, code::EPOCH),
+        epoch_word(7 << CLOCK_BITS),
         word(5, 1, code::ENTRY),
         word(9, 1, code::EXIT),
-        word(8, 0, code::EPOCH),
+        epoch_word(8 << CLOCK_BITS),
         word(1, 1, code::ENTRY),
     ];
     let (mut cursor, mut taken) = (Cursor::default(), Taken::default());
     cursor.read(&chunk(&words), &mut taken);
     let ticks: Vec<u64> = taken.0.iter().map(|event| event.0).collect();
-    assert_eq!(ticks, [7 << 32 | 5, 7 << 32 | 9, 8 << 32 | 1]);
+    assert_eq!(ticks, [7 << CLOCK_BITS | 5, 7 << CLOCK_BITS | 9, 8 << CLOCK_BITS | 1]);
 }
 
 #[test]
@@ -117,16 +122,19 @@ fn an_event_reserved_with_its_epoch_may_lie_behind_the_limit() {
     for filled in &chunk[CHUNK_DATA / 8..last] {
         filled.store(u64::from(code::PAD), Relaxed);
     }
-    chunk[last].store(word(1, 0, code::EPOCH), Relaxed);
+    chunk[last].store(stack_word(0x7000, 0), Relaxed);
     let (mut cursor, mut taken) = (Cursor::default(), Taken::default());
     cursor.read(&chunk, &mut taken);
+    assert!(taken.0.is_empty() && !cursor.at_end(), "its epoch is owed");
+    chunk[last + 1].store(epoch_word(1 << CLOCK_BITS), Relaxed);
+    cursor.read(&chunk, &mut taken);
     assert!(taken.0.is_empty() && !cursor.at_end(), "its event is owed");
-    chunk[last + 1].store(word(2, 9, code::CALL), Relaxed);
+    chunk[last + 2].store(word(2, 9, code::CALL), Relaxed);
     cursor.read(&chunk, &mut taken);
     assert!(taken.0.is_empty() && !cursor.at_end(), "its caller is owed");
-    chunk[last + 2].store(parent_word(0x1234), Relaxed);
+    chunk[last + 3].store(parent_word(0x1234), Relaxed);
     cursor.read(&chunk, &mut taken);
-    assert_eq!(taken.0, [(1 << 32 | 2, 9, code::CALL, 0x1234)]);
+    assert_eq!(taken.0, [(1 << CLOCK_BITS | 2, 9, code::CALL, 0x1234)]);
     assert!(cursor.at_end());
 }
 
@@ -196,7 +204,7 @@ fn check_values(words: &str, expected: &[&str]) {
         let (what, site) = (&text[..1], text[1..2].parse().unwrap());
         let values = |code: u32| {
             let bytes = &text.as_bytes()[2..];
-            let head = word(bytes.len() as u64, site, code);
+            let head = head(bytes.len() as u64, site, code);
             std::iter::once(head).chain(bytes.chunks(7).map(calltap_abi::event::data_word)).collect()
         };
         let words: Vec<u64> = match what {

@@ -14,6 +14,10 @@ fn lane(room: usize, text: &str, end: Option<u64>) -> (String, Lane, usize) {
                 let (exit, pops) = exit.split_once('/').unwrap_or((exit, "1"));
                 (name(exit), EventKind::Exit { pops: pops.parse().expect("a number") })
             }
+            None if what.starts_with("left") => {
+                (SiteId(0), EventKind::Left { pops: what[5..].parse().expect("a number") })
+            }
+            None if what.starts_with("off:") => (name(&what[4..]), EventKind::SwitchedOff),
             None if what == "lost" => (SiteId(0), EventKind::Lost { entries: 7, exits: 6 }),
             None => (name(what), EventKind::Entry),
         };
@@ -38,6 +42,8 @@ fn show(event: &Told) -> String {
         EventKind::Exit { pops: 1 } => format!(".{name}@{ticks}"),
         EventKind::Exit { pops } => format!(".{name}/{pops}@{ticks}"),
         EventKind::Lost { entries, exits } => format!("lost-{entries}-{exits}@{ticks}"),
+        EventKind::Left { pops } => format!("left/{pops}@{ticks}"),
+        EventKind::SwitchedOff => format!("off:{name}@{ticks}"),
         _ => format!("{name}@{ticks}"),
     }
 }
@@ -47,7 +53,8 @@ fn check(text: &str, expected: &str) {
     let (kept, lane, room) = lane(1000, text, None);
     assert_eq!(kept, expected, "{text}");
     assert_eq!((room, lane.held.len(), lane.marks.len()), (1000, 0, 0), "everything was let go: {text}");
-    let of = |text: &str| text.split_whitespace().filter(|word| !word.starts_with("lost")).count() as u64;
+    let is_call = |word: &&str| !["lost", "left", "off"].iter().any(|other| word.starts_with(other));
+    let of = |text: &str| text.split_whitespace().filter(is_call).count() as u64;
     assert_eq!(
         (lane.read.entries + lane.read.exits, lane.kept.entries + lane.kept.exits),
         (of(text), of(&kept))
@@ -78,12 +85,23 @@ fn recursion() {
 }
 
 #[test]
-fn calls_that_never_return_end_with_the_return_of_a_caller() {
-    check("a@1 f@2 b@3 .a/3@9", "f@2 b@3 .f/2@9");
-    check("a@1 f@2 b@3 .a/3@4", "");
-    // Inside another that is not slow.
-    check("m@1 a@1 g@2 b@3 .a/3@9 .m@10", "g@2 b@3 .g/2@9");
-    check("m@1 g@2 b@3 .m/3@9", "g@2 b@3 .g/2@9");
+fn a_call_that_was_left_is_slow_only_if_it_was_seen_to_be() {
+    // Nothing says when it ended: not by the return of a caller, nor by an entry that shows that it is dead.
+    check("a@1 f@2 b@3 .a/3@9", "");
+    check("a@1 f@2 b@3 left/2@900 c@900 .c@901 .a@902", "");
+    check("m@1 a@1 g@2 b@3 .a/3@9 .m@10", "");
+    // It went on for longer than its limit before it was left.
+    check("a@1 f@2 b@3 .b@9 .a/2@10", "f@2 b@3 .b@9 left/1@10");
+    check("a@1 f@2 b@3 b@9 left/3@10 .a@11", "f@2 b@3 b@9 left/3@10");
+    check("f@1 g@2 b@9 left/2@10 c@10 .c@11 .f@12", "f@1 g@2 b@9 left/2@10 c@10 .c@11 .f@12");
+    // What is slow in it all the same.
+    check("m@1 a@2 g@3 b@4 .b@5 .g@8 .m/2@20", "g@3 b@4 .b@5 .g@8");
+}
+
+#[test]
+fn a_call_of_a_function_that_was_switched_off_is_slow_only_if_it_returns() {
+    check("a@1 f@2 off:f@4 b@30 .b@31 .a/2@40", "");
+    check("a@1 f@2 off:f@4 b@30 .b@31 .f@32 .a@40", "f@2 off:f@4 b@30 .b@31 .f@32");
 }
 
 #[test]

@@ -137,7 +137,7 @@ fn event<const SLOTS: usize>(
         match spelt(streams)? {
             Spelt::Symbol(symbol) => predictor.learn(symbol),
             Spelt::Alone(site, kind) => {
-                if let EventKind::Exit { pops } = kind {
+                if let EventKind::Exit { pops } | EventKind::Left { pops } = kind {
                     predictor.close(pops);
                 }
                 return Ok((site, kind));
@@ -202,7 +202,15 @@ fn spelt(streams: &mut Streams) -> Result<Spelt, Damage> {
             LOST => {
                 let entries = number(streams.details.varint()?)?;
                 let exits = number(streams.details.varint()?)?;
-                return Ok(Spelt::Alone(site, EventKind::Lost { entries, exits }));
+                let kind = match (entries, exits) {
+                    (0, 0) => match streams.details.varint()? {
+                        NOTHING_LOST => EventKind::Lost { entries, exits },
+                        SWITCHED_OFF => EventKind::SwitchedOff,
+                        left => EventKind::Left { pops: number(left - FIRST_LEFT)? },
+                    },
+                    _ => EventKind::Lost { entries, exits },
+                };
+                return Ok(Spelt::Alone(site, kind));
             }
             _ => {
                 let caller = streams.details.varint()?;

@@ -119,7 +119,10 @@ impl ThreadEncoder {
             EventKind::Call { parent } => symbol(site, CALL, self.callers.place(parent)),
             EventKind::EntryFrom { parent } => symbol(site, ENTRY_FROM, self.callers.place(parent)),
             EventKind::TailEntryFrom { parent } => symbol(site, TAIL_ENTRY_FROM, self.callers.place(parent)),
-            EventKind::Exit { .. } | EventKind::Lost { .. } => return self.push_rare(event),
+            EventKind::Exit { .. }
+            | EventKind::Left { .. }
+            | EventKind::SwitchedOff
+            | EventKind::Lost { .. } => return self.push_rare(event),
         };
         let count = stage(&mut self.stage).fill(self.waiting, &[()], |()| Some((event.ticks, symbol)));
         self.added(count);
@@ -190,12 +193,24 @@ impl ThreadEncoder {
                 put_varint(&mut self.streams.details, u64::from(pops));
                 self.tables.close(pops);
             }
-            EventKind::Lost { entries, exits } => {
+            EventKind::Lost { entries, exits } if entries | exits != 0 => {
                 self.spell_head(site, LOST);
                 put_varint(&mut self.streams.details, u64::from(entries));
                 put_varint(&mut self.streams.details, u64::from(exits));
             }
-            _ => {}
+            kind => {
+                let number = match kind {
+                    EventKind::Left { pops } => FIRST_LEFT + u64::from(pops),
+                    EventKind::SwitchedOff => SWITCHED_OFF,
+                    _ => NOTHING_LOST,
+                };
+                self.spell_head(site, LOST);
+                self.streams.details.extend([0, 0]);
+                put_varint(&mut self.streams.details, number);
+                if let EventKind::Left { pops } = kind {
+                    self.tables.close(pops);
+                }
+            }
         }
         self.seal_if_full();
     }

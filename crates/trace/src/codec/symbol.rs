@@ -19,6 +19,12 @@ pub(crate) const ENTRY_FROM: u64 = 3;
 pub(crate) const TAIL_ENTRY_FROM: u64 = 4;
 pub(crate) const EXIT: u64 = 5;
 pub(crate) const LOST: u64 = 6;
+/// Behind a [`LOST`] of no entries and no exits: that is all,
+pub(crate) const NOTHING_LOST: u64 = 0;
+/// tracing of the site was switched off,
+pub(crate) const SWITCHED_OFF: u64 = 1;
+/// or this and the number of frames that were left.
+pub(crate) const FIRST_LEFT: u64 = 2;
 const TOP: u64 = 7;
 /// Where symbols are spelt out, the number of [`TOP`] is free to say: what this caller last called.
 pub(crate) const USUAL: u64 = TOP;

@@ -116,7 +116,7 @@ impl Visitor for Exporter<'_> {
     }
 
     fn close(&mut self, thread: ThreadId, call: &Call) {
-        if call.ending != Ending::Unfinished {
+        if !matches!(call.ending, Ending::Running | Ending::Detached) {
             let function = self.addresses.function(call.site);
             let (start, end) = (self.source.to_ns(call.start), self.source.to_ns(call.end));
             let depth = call.depth.min(DEEPEST);

@@ -1,0 +1,26 @@
+// A function that is open while it is switched off: it waits for a line in the middle.
+#include "e2e.h"
+
+static volatile long sink;
+TRACED void inner(long n) { sink += n; }
+TRACED void outer(long n) {
+    inner(n);
+    puts("inside");
+    fflush(stdout);
+    getchar();
+    inner(n + 1);
+    sink++;
+}
+TRACED void after(long n) { sink -= n; }
+
+int main(void) {
+    puts("ready");
+    fflush(stdout);
+    getchar();
+    outer(1);
+    after(2);
+    puts("left");
+    fflush(stdout);
+    getchar();
+    return 0;
+}

@@ -1,0 +1,96 @@
+//! Calls that are left without returning: what comes after them has the right caller, depth and time.
+
+use calltap_e2e::{
+    BARE, Build, Expect, Flags, GCC, Program, Resident, calltap_run, check, compile, installed, kill, matrix,
+};
+use std::collections::BTreeMap;
+
+/// Of every function, depth and caller as many calls as the program has noted, in the words of the export.
+fn check_callers(program: &Program, flags: &[&'static str]) {
+    let flags: Vec<Flags> = vec![flags.to_vec()];
+    let recording = check(program, &flags, &Expect { uncounted: true, ..Expect::default() });
+    let noted: BTreeMap<String, u64> = recording
+        .run
+        .stdout
+        .lines()
+        .filter_map(|line| line.strip_prefix("call ")?.rsplit_once(' '))
+        .map(|(call, count)| (call.to_owned(), count.parse().expect("a number")))
+        .collect();
+    assert!(noted.len() > 10, "{}: {noted:?}", recording.what);
+    let functions: Vec<&str> = noted.keys().filter_map(|call| call.split(',').next()).collect();
+    let trace = recording.trace.to_string_lossy().into_owned();
+    let run = calltap_run(&["export", "--to", "csv", "-i", &trace]);
+    assert!(run.status.success(), "{}: {}", recording.what, run.stderr);
+    let mut lines = run.stdout.lines();
+    let header: Vec<&str> = lines.next().expect("a header").split(',').collect();
+    let column = |name: &str| header.iter().position(|column| *column == name).expect("the column");
+    let [function, depth, caller, duration] = ["function", "depth", "caller", "total_ns"].map(column);
+    let mut seen: BTreeMap<String, u64> = BTreeMap::new();
+    for line in lines {
+        let cells: Vec<&str> = line.split(',').collect();
+        // The program notes no caller that is not one of its own functions.
+        let caller = Some(cells[caller]).filter(|caller| functions.contains(caller)).unwrap_or("");
+        if functions.contains(&cells[function]) {
+            *seen.entry(format!("{},{},{caller}", cells[function], cells[depth])).or_default() += 1;
+        }
+        // The loops last as long as the program; what they call, for moments.
+        if ["handle", "fail", "step", "jump"].contains(&cells[function]) && !cells[duration].is_empty() {
+            let ns: u64 = cells[duration].parse().expect("a duration");
+            assert!(ns < 100_000_000, "{}: {line}", recording.what);
+        }
+    }
+    assert_eq!(seen, noted, "{}", recording.what);
+}
+
+#[test]
+fn every_call_has_its_caller_and_depth_after_others_were_left() {
+    for (_, build) in matrix() {
+        check_callers(&compile(build, &["left.cpp"], &["-pthread"]), &[]);
+    }
+}
+
+#[test]
+fn in_programs_of_every_kind_that_were_not_built_for_tracing() {
+    for build in installed(BARE).filter(|build| !build.flags.contains(&"-s")) {
+        check_callers(&compile(build, &["left.cpp"], &["-pthread"]), &[]);
+    }
+}
+
+/// A function is switched off while a call of it is open. `end`: how that call ends in the recording.
+fn check_switched_off(build: &Build, end: &str) {
+    let program = compile(build, &["switched_off.c"], &[]);
+    let mut resident = Resident::start(&program, &[]);
+    let pid = resident.pid;
+    let recorder = resident.attach_beside(&[]);
+    resident.await_recorder();
+    resident.tell();
+    resident.wait_for("inside");
+    let set = calltap_run(&["set", "-p", &pid.to_string(), "--notrace", "outer"]);
+    assert!(set.status.success(), "{}: {}", build.name, set.stderr);
+    resident.tell();
+    resident.wait_for("left");
+    kill(recorder.id(), 2);
+    let output = recorder.wait_with_output().expect("the recorder");
+    assert!(output.status.success(), "{}: {}", build.name, String::from_utf8_lossy(&output.stderr));
+    let trace = resident.trace().to_string_lossy().into_owned();
+    let replay = calltap_run(&["replay", "-i", &trace]).stdout;
+    let calls: Vec<&str> = replay
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| Some(line.rsplit_once("|  ")?.1.trim_end()))
+        .collect();
+    let ending = if end == "returned" { "}".to_owned() } else { format!("}} /* {end} */") };
+    assert_eq!(calls, ["outer() {", "  inner();", "  inner();", &ending, "after();"], "{}", build.name);
+    let rows = resident.view("report");
+    let outer = rows.as_array().and_then(|rows| rows.iter().find(|row| row["function"] == "outer"));
+    let outer = outer.unwrap_or_else(|| panic!("{}: {rows}", build.name));
+    assert_eq!(outer["calls"], 1, "{}: {outer}", build.name);
+    assert_eq!(outer["total_ns"].is_null(), end != "returned", "{}: {outer}", build.name);
+}
+
+#[test]
+fn a_call_of_a_function_that_is_switched_off_has_no_end_unless_its_return_is_seen() {
+    // The return address leads to the stub; exits that were rewritten are written back.
+    check_switched_off(GCC, "returned");
+    check_switched_off(&BARE[0], "switched_off");
+}

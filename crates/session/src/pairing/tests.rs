@@ -1,0 +1,240 @@
+//! Calls written as texts, and random programs that note their own calls.
+
+use super::*;
+use calltap_trace::{ClockKind, Session, TraceWriter};
+use proptest::prelude::*;
+
+/// `f@N` enters f with its slot N bytes below the top of the stack, `~f@N` by a jump, `/f@N` returns. What is expected: how many
+/// calls each return closes, and in front of an entry `-n`, if it proves n frames dead.
+fn check(calls: &str, expected: &str) {
+    let mut open = OpenCalls::new(true);
+    let mut got = Vec::new();
+    for word in calls.split_whitespace() {
+        let (code, call) = match word.as_bytes()[0] {
+            b'/' => (code::EXIT, &word[1..]),
+            b'~' => (code::TAIL_ENTRY, &word[1..]),
+            _ => (code::ENTRY, word),
+        };
+        let (name, at) = call.split_once('@').expect("f@N");
+        let slot = (0x7fff_0000_0000 - 8 * at.parse::<u64>().expect("a number")) >> 3;
+        let (left, kind) = open.kind(code, slot << SLOT | u64::from(name.as_bytes()[0]), 0);
+        got.extend((left > 0).then(|| format!("-{left}")));
+        if let EventKind::Exit { pops } = kind {
+            got.push(pops.to_string());
+        }
+    }
+    assert_eq!(got.join(" "), expected, "{calls}");
+}
+
+#[test]
+fn nested_calls_close_one_by_one() {
+    check("f@1 g@2 /g@2 g@2 /g@2 /f@1", "1 1 1");
+}
+
+#[test]
+fn a_return_closes_the_tail_calls_that_share_its_frame() {
+    check("f@1 ~g@1 /f@1", "2");
+    check("f@1 ~g@1 ~f@1 /f@1", "3");
+    check("m@1 f@2 ~g@2 h@3 /h@3 /f@2 /m@1", "1 2 1");
+}
+
+#[test]
+fn frames_left_by_longjmp_are_closed_by_the_frame_below() {
+    check("m@1 f@2 g@3 h@4 /m@1", "4");
+    check("m@1 f@2 g@3 f@4 g@5 /m@1", "5");
+}
+
+#[test]
+fn recursion_is_told_apart_by_stack_position() {
+    check("f@1 f@2 f@3 /f@1", "3");
+    check("f@1 f@2 f@3 /f@2 /f@1", "2 1");
+}
+
+#[test]
+fn a_return_without_its_entry_closes_nothing() {
+    check("/f@1 g@1 /g@1", "0 1");
+    check("g@1 /f@1 /g@1", "0 1");
+}
+
+#[test]
+fn an_entry_at_or_above_a_frame_proves_it_dead() {
+    // The loop that catches: the same function again, another one at the same place, another one a little above.
+    check("m@1 h@9 f@20 h@9 /h@9 l@9 /l@9 /m@1", "-2 1 1 1");
+    check("m@1 h@9 f@20 l@5 /l@5 /m@1", "-2 1 1");
+    check("m@1 h@9 f@20 l@15 /l@15 /h@9 /m@1", "-1 1 1 1");
+    // Far below the frame that catches.
+    check("m@1 h@20000 f@20010 l@19 /l@19 /m@1", "-2 1 1");
+    check("m@1 s@2 h@40000 h@40000 l@40002 /l@40002 /h@40000 /s@2", "-1 1 1 1");
+}
+
+#[test]
+fn the_outermost_frames_are_left_too() {
+    check("h@9 f@20 h@9 /h@9", "-2 1");
+    check("h@9 f@20 l@1 /l@1", "-2 1");
+    check("h@900 l@1 h@900 /h@900 /l@1", "-1 1 1");
+}
+
+#[test]
+fn a_tail_call_is_no_proof() {
+    check("m@1 f@2 ~g@2 ~h@2 /f@2 /m@1", "3 1");
+    check("m@1 f@2 x@3 ~g@2 /f@2", "-1 2");
+}
+
+/// Slot 900000 and around is another stack, and so is 1 from there.
+#[test]
+fn what_runs_on_another_stack_is_a_call_and_no_proof() {
+    // A handler on the alternate stack, above or below.
+    check("m@1 f@2 s@900000 t@900001 /t@900001 /s@900000 /f@2 /m@1", "1 1 1 1");
+    check("m@900000 f@900001 s@1 /s@1 /f@900001 /m@900000", "1 1 1");
+    // A coroutine, left by a switch and entered anew.
+    check("m@1 r@2 c@900000 y@900001 g@2 /g@2 r@2 c@900000 /c@900000 /r@2", "-3 1 1 1");
+}
+
+#[test]
+fn a_handler_that_jumps_out_of_its_stack_is_left() {
+    check("m@1 f@2 s@900000 g@2 /g@2 /m@1", "-2 1 1");
+}
+
+/// What a random program does: calls, jumps to functions, returns, and long jumps back to a frame further down. `frame`: what a
+/// function takes of the stack, which is where those that it calls begin.
+#[derive(Clone, Debug)]
+enum Step {
+    Call { site: u32, frame: u64 },
+    Tail { site: u32, frame: u64 },
+    Return,
+    Jump { to: usize },
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let frame = || prop_oneof![9 => 1..20_u64, 1 => 1..NEAR];
+    let step = prop_oneof![
+        6 => (0..5_u32, frame()).prop_map(|(site, frame)| Step::Call { site, frame }),
+        1 => (0..5_u32, frame()).prop_map(|(site, frame)| Step::Tail { site, frame }),
+        4 => Just(Step::Return),
+        1 => (0..30_usize).prop_map(|to| Step::Jump { to }),
+    ];
+    prop::collection::vec(step, 0..300)
+}
+
+/// A frame of that program: the functions that share its slot, those that were jumped to last.
+struct Live {
+    slot: u64,
+    size: u64,
+    sites: Vec<u32>,
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Of every call the depth that the events tell is the one that the program knows, whatever was left before.
+    #[test]
+    fn every_call_has_the_depth_the_program_knows(steps in steps()) {
+        let mut stack = vec![Live { slot: 0x7fff_0000_0000 >> 3, size: 2, sites: vec![9] }];
+        let mut open = OpenCalls::new(true);
+        let frame = |slot: u64, site: u32| slot << SLOT | u64::from(site);
+        open.kind(code::ENTRY, frame(stack[0].slot, 9), 0);
+        for step in steps {
+            let top = stack.last_mut().expect("the outermost one never returns");
+            match step {
+                Step::Call { site, frame: size } => {
+                    let slot = top.slot - top.size;
+                    stack.push(Live { slot, size, sites: vec![site] });
+                    open.kind(code::ENTRY, frame(slot, site), 0);
+                }
+                Step::Tail { site, frame: size } => {
+                    top.sites.push(site);
+                    top.size = size;
+                    open.kind(code::TAIL_ENTRY, frame(top.slot, site), 0);
+                }
+                Step::Return if stack.len() > 1 => {
+                    let Live { slot, sites, .. } = stack.pop().expect("there are two");
+                    let (left, kind) = open.kind(code::EXIT, frame(slot, sites[0]), 0);
+                    prop_assert_eq!(left, 0);
+                    let EventKind::Exit { pops } = kind else { unreachable!() };
+                    prop_assert!(pops as usize >= sites.len());
+                }
+                Step::Return => continue,
+                Step::Jump { to } => {
+                    // The next event is the first to tell.
+                    stack.truncate(1 + to);
+                    continue;
+                }
+            }
+            let depth: usize = stack.iter().map(|live| live.sites.len()).sum();
+            prop_assert_eq!(open.depth, depth);
+        }
+    }
+}
+
+fn session() -> Session {
+    Session {
+        calltap: String::new(),
+        command: Vec::new(),
+        host: String::new(),
+        kernel: String::new(),
+        cpu: String::new(),
+        start_realtime_ns: 0,
+        start_monotonic_ns: 0,
+        clock: ClockKind::Tsc,
+        clock_note: None,
+        tracers: Vec::new(),
+    }
+}
+
+/// Rows of events and events one by one come to the same trace.
+type Feed<'a> = dyn Fn(&[RawEvent], &mut OpenCalls, &mut ThreadEncoder) -> (usize, usize) + 'a;
+
+#[test]
+fn rows_are_paired_like_single_events() {
+    let mut random = 1_u64;
+    let mut stack: Vec<(u64, u32)> = Vec::new();
+    let mut events = Vec::new();
+    for ticks in 0..200_000_u64 {
+        random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        let (dice, site) = (random >> 40 & 0xff, (random >> 50) as u32 % 40);
+        let next = 0xfff_0000_0000 - 4 * stack.len() as u64;
+        // Now and then a return of something else, and long jumps, also beyond what a row can hold.
+        let ((slot, site), code) = match dice {
+            0 => ((0, site), code::EXIT),
+            1 => ((next, site), code::ENTRY_FROM),
+            2 => ((next + 400, site), code::ENTRY),
+            3..30 => ((next + 4, site), code::TAIL_ENTRY),
+            30..160 if stack.len() < 700 => ((next, site), code::ENTRY),
+            _ => {
+                let jump = if dice == 255 { stack.len() / 2 } else { 0 };
+                stack.truncate(stack.len() - jump);
+                (stack.pop().unwrap_or((0, 0)), code::EXIT)
+            }
+        };
+        if code == code::ENTRY {
+            stack.push((slot, site));
+        }
+        events.push(RawEvent { ticks: ticks * 50, low: site << 5 | code, slot, parent: 0 });
+    }
+    for placed in [true, false] {
+        let folder = tempfile::tempdir().unwrap();
+        let trace = |name: &str, feed: &Feed<'_>| {
+            let path = folder.path().join(name);
+            let mut writer = TraceWriter::create(&path, session()).unwrap();
+            let (mut open, mut encoder) = (OpenCalls::new(placed), ThreadEncoder::new(Default::default()));
+            let (mut at, mut exits) = (0, 0);
+            while at < events.len() {
+                let (count, returns) = feed(&events[at..], &mut open, &mut encoder);
+                (at, exits) = (at + count, exits + returns);
+            }
+            writer.events(&mut encoder).unwrap();
+            writer.flush().unwrap();
+            (std::fs::read(path).unwrap(), exits)
+        };
+        let one = |events: &[RawEvent], open: &mut OpenCalls, encoder: &mut ThreadEncoder| {
+            (1, usize::from(open.pair(events[0], &[], encoder)))
+        };
+        let many = |events: &[RawEvent], open: &mut OpenCalls, encoder: &mut ThreadEncoder| match open
+            .pair_graph(events, |event| *event, encoder)
+        {
+            (0, _) => one(events, open, encoder),
+            row => row,
+        };
+        assert!(trace("many", &many) == trace("one", &one));
+    }
+}

@@ -1,0 +1,315 @@
+//! From the events of a thread to its calls: which are open, when each ends, and how.
+//!
+//! This is the only place that keeps open calls. Every view, the slow-call filter, the flight recorder and the control directory feed it the
+//! events of a thread in order and keep what they need of a call beside it. The recorder has decided already which frames an event
+//! ends, from their places on the stack; here that is applied, and checked against what is open.
+
+use crate::{Event, EventKind, SiteId};
+
+/// How many open calls are searched for the one of a return that does not fit.
+const SEARCH_LIMIT: usize = 4096;
+
+/// How a call ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ending {
+    /// It returned.
+    Returned,
+    /// It was entered by a tail call and ended when the frame it shares returned.
+    Tail,
+    /// Cut: longjmp, an exception or a switch to another stack left it.
+    Left,
+    /// Cut: tracing of the function was switched off while the call was open.
+    SwitchedOff,
+    /// Cut: events were lost while it was open, and its return was not recorded.
+    Lost,
+    /// Cut: the recording ended, and the program went on.
+    Detached,
+    /// Cut: it was open when its thread or the program ended.
+    Running,
+}
+
+impl Ending {
+    /// The time of its end is not known: it has no duration.
+    #[inline(always)]
+    pub fn is_cut(self) -> bool {
+        !matches!(self, Ending::Returned | Ending::Tail)
+    }
+
+    /// As views and exports write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Ending::Returned => "returned",
+            Ending::Tail => "tail",
+            Ending::Left => "left",
+            Ending::SwitchedOff => "switched_off",
+            Ending::Lost => "lost",
+            Ending::Detached => "detached",
+            Ending::Running => "running",
+        }
+    }
+}
+
+/// An open call.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenCall<T> {
+    /// What the user of [`Calls`] keeps of it.
+    pub data: T,
+    /// The function.
+    pub site: SiteId,
+    /// Entered by a tail call.
+    pub tail: bool,
+    /// It may have ended already, for this reason; if its return comes all the same, it has not.
+    pub cut: Option<Ending>,
+}
+
+/// The open calls of a thread, outermost first.
+#[derive(Clone, Debug)]
+pub struct Calls<T> {
+    open: Vec<OpenCall<T>>,
+}
+
+impl<T> Default for Calls<T> {
+    fn default() -> Calls<T> {
+        Calls { open: Vec::new() }
+    }
+}
+
+/// The calls that an event ends: taken one by one with [`Calls::close`], innermost first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Closing {
+    /// So many calls stay open.
+    depth: usize,
+    /// Calls from `depth` up to here end with the return.
+    returned: usize,
+    /// How the others ended, if nothing else is known of them.
+    otherwise: Ending,
+}
+
+impl Closing {
+    /// How many calls stay open.
+    pub fn depth(&self) -> usize {
+        self.depth
+    }
+
+    /// Is the call that has so many below it cut, rather than ended by the return?
+    pub fn is_cut(&self, depth: usize) -> bool {
+        depth >= self.returned
+    }
+}
+
+impl<T> Calls<T> {
+    /// How many are open.
+    #[inline(always)]
+    pub fn depth(&self) -> usize {
+        self.open.len()
+    }
+
+    /// The open calls, outermost first.
+    pub fn open(&self) -> &[OpenCall<T>] {
+        &self.open
+    }
+
+    /// The same; what is kept of them may be changed.
+    pub fn open_mut(&mut self) -> &mut [OpenCall<T>] {
+        &mut self.open
+    }
+
+    /// The innermost open call.
+    #[inline(always)]
+    pub fn innermost(&mut self) -> Option<&mut OpenCall<T>> {
+        self.open.last_mut()
+    }
+
+    /// A call begins.
+    #[inline(always)]
+    pub fn enter(&mut self, site: SiteId, tail: bool, data: T) {
+        self.open.push(OpenCall { data, site, tail, cut: None });
+    }
+
+    /// What an event other than an entry ends; None if that is nothing.
+    pub fn end(&mut self, event: &Event) -> Option<Closing> {
+        match event.kind {
+            EventKind::Exit { pops } => self.exit(event.site, pops),
+            EventKind::Left { pops } => {
+                let depth = self.open.len().saturating_sub(pops as usize);
+                let closing = Closing { depth, returned: depth, otherwise: Ending::Left };
+                (depth < self.open.len()).then_some(closing)
+            }
+            EventKind::SwitchedOff => {
+                self.cut(Ending::SwitchedOff, |open| open.site == event.site);
+                None
+            }
+            EventKind::Lost { .. } => {
+                self.cut(Ending::Lost, |_| true);
+                None
+            }
+            EventKind::Entry
+            | EventKind::TailEntry
+            | EventKind::EntryFrom { .. }
+            | EventKind::TailEntryFrom { .. }
+            | EventKind::Call { .. } => None,
+        }
+    }
+
+    /// What a return ends that claims to end `pops` calls: as many, if the outermost of them is of that function; else the newest call
+    /// of the function that has a frame of its own, and everything above it; else it belongs to no open call.
+    #[inline(always)]
+    pub fn exit(&self, site: SiteId, pops: u32) -> Option<Closing> {
+        let top = self.open.len();
+        match top.checked_sub(pops as usize).and_then(|depth| Some((depth, self.open.get(depth)?))) {
+            Some((depth, open)) if open.site == site && pops == 1 => {
+                Some(Closing { depth, returned: top, otherwise: Ending::Left })
+            }
+            Some((depth, open)) if open.site == site => Some(self.closing(depth)),
+            _ if pops == 0 => None,
+            _ => self.search(site),
+        }
+    }
+
+    #[cold]
+    fn search(&self, site: SiteId) -> Option<Closing> {
+        let newest_first = self.open.iter().enumerate().rev().take(SEARCH_LIMIT);
+        let own = |(_, open): &(usize, &OpenCall<T>)| open.site == site && !open.tail;
+        newest_first.into_iter().find(own).map(|(depth, _)| self.closing(depth))
+    }
+
+    /// The call at `depth` returns: with it end the tail calls that share its frame.
+    fn closing(&self, depth: usize) -> Closing {
+        let shared = self.open[depth + 1..].iter().take_while(|open| open.tail).count();
+        Closing { depth, returned: depth + 1 + shared, otherwise: Ending::Left }
+    }
+
+    /// Does the innermost open call end with the return, so that the time of its end is known?
+    pub fn is_innermost_known(&self, closing: &Closing) -> bool {
+        (closing.depth + 1..=closing.returned).contains(&self.open.len())
+    }
+
+    /// The thread has no more events: everything ends.
+    pub fn finish(&self, otherwise: Ending) -> Closing {
+        Closing { depth: 0, returned: 0, otherwise }
+    }
+
+    /// The next call that ends, and how.
+    #[inline(always)]
+    pub fn close(&mut self, closing: &Closing) -> Option<(OpenCall<T>, Ending)> {
+        let top = self.open.len();
+        if top <= closing.depth {
+            return None;
+        }
+        let call = self.open.pop()?;
+        let ending = if top > closing.returned {
+            call.cut.unwrap_or(closing.otherwise)
+        } else if top == closing.depth + 1 {
+            Ending::Returned
+        } else {
+            Ending::Tail
+        };
+        Some((call, ending))
+    }
+
+    fn cut(&mut self, ending: Ending, which: impl Fn(&OpenCall<T>) -> bool) {
+        for open in self.open.iter_mut().filter(|open| open.cut.is_none() && which(open)) {
+            open.cut = Some(ending);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// `f` enters, `~f` by a jump, `/f` returns and ends one call, `/f3` three; `left2`, `off:f`, `lost`, `end`. What is expected: the
+    /// calls as they end.
+    fn check(events: &str, expected: &str) {
+        let mut calls = Calls::default();
+        let mut got = Vec::new();
+        for word in events.split_whitespace() {
+            let site = |name: &str| SiteId(u32::from(name.as_bytes()[0]));
+            let number = |text: &str| text.parse().unwrap_or(1);
+            let (site, kind) = match word {
+                "lost" => (SiteId(0), EventKind::Lost { entries: 1, exits: 1 }),
+                "end" => (SiteId(0), EventKind::Entry),
+                _ => match (word.strip_prefix("left"), word.strip_prefix("off:"), word.strip_prefix('/')) {
+                    (Some(pops), ..) => (SiteId(0), EventKind::Left { pops: number(pops) }),
+                    (_, Some(name), _) => (site(name), EventKind::SwitchedOff),
+                    (.., Some(name)) => (site(name), EventKind::Exit { pops: number(&name[1..]) }),
+                    _ => {
+                        calls.enter(site(word.trim_start_matches('~')), word.starts_with('~'), ());
+                        continue;
+                    }
+                },
+            };
+            let closing = match word {
+                "end" => Some(calls.finish(Ending::Running)),
+                _ => calls.end(&Event { ticks: 0, site, kind }),
+            };
+            while let Some((call, ending)) = closing.and_then(|closing| calls.close(&closing)) {
+                got.push(format!("{}:{}", call.site.0 as u8 as char, ending.name()));
+            }
+        }
+        assert_eq!(got.join(" "), expected, "{events}");
+    }
+
+    #[test]
+    fn a_return_ends_its_call_and_the_tail_calls_in_its_frame() {
+        check("f g /g /f", "g:returned f:returned");
+        check("f ~g /f2", "g:tail f:returned");
+        check("f g ~h /f3", "h:left g:left f:returned");
+        check("f ~g h /f3", "h:left g:tail f:returned");
+    }
+
+    #[test]
+    fn a_return_that_does_not_fit_ends_the_newest_call_of_its_function() {
+        check("f g h /g", "h:left g:returned");
+        check("f ~f g /f", "g:left f:tail f:returned");
+        check("f /g f /g0 /f", "f:returned");
+    }
+
+    #[test]
+    fn cuts_name_their_reason() {
+        check("f g h left2 /f", "h:left g:left f:returned");
+        check("f g h off:g left2 /f", "h:left g:switched_off f:returned");
+        check("f g lost h left2 /f", "h:left g:lost f:returned");
+        check("f g off:g lost end", "g:switched_off f:lost");
+        check("f g end", "g:running f:running");
+        check("f left9", "f:left");
+    }
+
+    #[test]
+    fn a_call_that_returns_after_all_was_not_cut() {
+        check("f g off:g /g lost /f", "g:returned f:returned");
+    }
+
+    proptest! {
+        /// Whatever the events are, every call that begins ends once.
+        #[test]
+        fn every_call_ends_once(events in prop::collection::vec((0..7_u8, 0..4_u32, 0..5_u32), 0..200)) {
+            let mut calls = Calls::default();
+            let (mut begun, mut ended) = (0_usize, 0_usize);
+            for (kind, site, pops) in events {
+                let kind = match kind {
+                    0..3 => EventKind::Exit { pops },
+                    3 => EventKind::Left { pops },
+                    4 => EventKind::SwitchedOff,
+                    5 => EventKind::Lost { entries: 1, exits: pops },
+                    _ => EventKind::Entry,
+                };
+                if kind == EventKind::Entry || pops == 4 {
+                    calls.enter(SiteId(site), pops == 3, ());
+                    begun += 1;
+                } else if let Some(closing) = calls.end(&Event { ticks: 0, site: SiteId(site), kind }) {
+                    while calls.close(&closing).is_some() {
+                        ended += 1;
+                    }
+                }
+                prop_assert_eq!(calls.depth(), begun - ended);
+            }
+            let closing = calls.finish(Ending::Running);
+            while calls.close(&closing).is_some() {
+                ended += 1;
+            }
+            prop_assert_eq!(begun, ended);
+        }
+    }
+}
