@@ -222,9 +222,11 @@ impl Handlers {
         let mut frames = Vec::new();
         for (n, word) in words(&segment.bytes).enumerate().filter(|(_, word)| find(&self.code, *word)) {
             let field = |at: usize| segment.word(n * WORD + at);
-            let (Some(interrupted), Some(_)) = (field(SIGNAL_FRAME_SP), field(SIGNAL_FRAME_PC)) else {
+            let Some(interrupted) = field(SIGNAL_FRAME_SP) else { continue };
+            // (`sigaction` leaves the restorer's address on the stack as well.)
+            if field(SIGNAL_FRAME_SEGMENTS).is_none_or(|segments| segments as u16 != USER_CODE) {
                 continue;
-            };
+            }
             let Some(returns_to) = self.return_address(word, segment.start + (n * WORD) as u64, text) else {
                 continue;
             };
@@ -354,8 +356,12 @@ const UNWINDER: usize = 16 << 10;
 const SIGNAL_FRAME_ALTERNATE: usize = 24;
 /// the interrupted stack pointer,
 const SIGNAL_FRAME_SP: usize = 168;
-/// and the interrupted program counter.
+/// the interrupted program counter,
 const SIGNAL_FRAME_PC: usize = 176;
+/// and the segment registers, of which the first is that of code.
+const SIGNAL_FRAME_SEGMENTS: usize = 192;
+/// What it is in a thread that runs code of 64 bits.
+const USER_CODE: u16 = 0x33;
 /// Code that ends a handler, the longest first: `mov $15, %rax` (glibc, Go), `mov $15, %eax` (musl), `push $15; pop %rax`, and `xor %eax, %eax; mov $15, %al`, each
 /// followed by `syscall`.
 const RESTORERS: [&[u8]; 4] = [
