@@ -611,15 +611,13 @@ mod tests {
 
     #[test]
     fn files_of_sessions_that_are_over_are_known() {
-        let cases = [
-            ("/dev/shm/calltap.7.9.4026531836.00ff/calltap-attached.so (deleted)", ATTACHED),
-            ("/tmp/calltap-7-00ff/agent.so", agent::FILE),
-            ("/dev/shm/calltap.7.9.4026531836.00ff/code (deleted)", "code"),
-        ];
-        for (path, file) in cases {
-            let deleted = if path.ends_with(')') { " (deleted)" } else { "" };
-            let path = Path::new(path).with_file_name(format!("{file}{deleted}"));
-            assert!(is_session_file(&path), "{}", path.display());
+        for directory in ["/dev/shm/calltap.7.9.4026531836.00ff", "/tmp/calltap-7-00ff"] {
+            for file in [agent::FILE, ATTACHED, FOLLOWED, "control", "code"] {
+                for deleted in ["", " (deleted)"] {
+                    let path = format!("{directory}/{file}{deleted}");
+                    assert!(is_session_file(Path::new(&path)), "{path}");
+                }
+            }
         }
         assert!(!is_session_file(Path::new("/usr/lib/calltap-plugin/libm.so.6")));
         assert!(!is_session_file(Path::new("/home/user/code")));
