@@ -133,6 +133,16 @@ pub fn of_living() -> Vec<u32> {
     own.filter_map(|name| name.strip_prefix(OF)?.split('.').next()?.parse().ok()).collect()
 }
 
+/// Is it a file of a session that a process maps, perhaps of one that is over? The agent stays loaded from the directory of the first.
+pub fn is_session_file(path: &Path) -> bool {
+    let name = |path: Option<&Path>| Some(path?.file_name()?.to_string_lossy().into_owned());
+    let directory = name(path.parent()).unwrap_or_default();
+    let file = name(Some(path)).unwrap_or_default();
+    let files = [agent::FILE, ATTACHED, FOLLOWED, "control", "code"];
+    (directory.starts_with(OF) || directory.starts_with(PREFIX))
+        && files.contains(&file.trim_end_matches(" (deleted)"))
+}
+
 /// What tells a session from others.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Identity {
@@ -692,6 +702,20 @@ fn remove_stale(place: &Path, creation: Duration) {
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[test]
+    fn files_of_sessions_that_are_over_are_known() {
+        for directory in ["/dev/shm/calltap.7.9.4026531836.00ff", "/tmp/calltap-7-00ff"] {
+            for file in [agent::FILE, ATTACHED, FOLLOWED, "control", "code"] {
+                for deleted in ["", " (deleted)"] {
+                    let path = format!("{directory}/{file}{deleted}");
+                    assert!(is_session_file(Path::new(&path)), "{path}");
+                }
+            }
+        }
+        assert!(!is_session_file(Path::new("/usr/lib/calltap-plugin/libm.so.6")));
+        assert!(!is_session_file(Path::new("/home/user/code")));
+    }
 
     // On a loaded machine, a maker may be kept from going on for any time.
     #[test]

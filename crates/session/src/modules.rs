@@ -1,5 +1,6 @@
 //! What a process has loaded, and what can be traced in it.
 
+use crate::directory::is_session_file;
 use crate::journal::NO_FILE;
 use crate::maps::{Region, open_file};
 use crate::proc;
@@ -47,10 +48,11 @@ const MADE: &str = "[jit]";
 /// Between two segments of one object lies no more than this.
 const GAP: u64 = 64 << 20;
 
-/// The files a process has mapped executable, by address. `session` is the session's own directory, whose files do not count.
+/// The files a process has mapped executable, by address. `session` is the session's own directory: its files, and those of [earlier sessions](is_session_file), do not count.
 pub fn mapped(regions: &[Region], session: &Path) -> Vec<Mapped> {
     let mut found: Vec<Mapped> = Vec::new();
-    for region in regions.iter().filter(|region| region.file.1 != 0 && !region.path.starts_with(session)) {
+    let is_own = |region: &Region| region.path.starts_with(session) || is_session_file(&region.path);
+    for region in regions.iter().filter(|region| region.file.1 != 0 && !is_own(region)) {
         let same = |mapped: &&mut Mapped| {
             // Not what the program maps of the same file for itself, somewhere else.
             mapped.file == region.file && region.start - mapped.range.1 <= GAP
