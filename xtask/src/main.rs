@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 use std::process::ExitCode;
-use xtask::{bench, coverage, demo, programs, server, suites, test};
+use xtask::{bench, chaos, coverage, demo, programs, server, suites, test};
 
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
@@ -20,6 +20,9 @@ usage: cargo xtask COMMAND
                             into docs/coverage.md
   suites [NAME...]          unmodified programs run their own tests, alone and traced; outcomes are compared (bash, coreutils, git, lua, nginx, postgres,
                             python3.11, redis, ripgrep, sqlite3); installs nothing, says what it needs
+  chaos [--seconds N] [--seed S] [--round R]
+                            programs that check their own work are attached to, switched and left at random, and calltap is killed meanwhile;
+                            --round: only this round of the seed
   server [--quick]          load nginx (with wrk) while calltap attaches, records, switches and detaches; every answer is compared
 ";
 
@@ -57,6 +60,7 @@ fn run(words: &[&str]) -> Result<()> {
             flags(&given, &["--write"])?;
             coverage::run(&files, given.contains(&"--write"))
         }
+        "chaos" => chaos::run(chaos_options(rest)?),
         "suites" => suites::run(rest),
         "server" => {
             flags(rest, &["--quick"])?;
@@ -68,6 +72,21 @@ fn run(words: &[&str]) -> Result<()> {
         }
         other => bail!("no command '{other}'\n\n{USAGE}"),
     }
+}
+
+fn chaos_options(words: &[&str]) -> Result<chaos::Options> {
+    let mut options = chaos::Options { seconds: 60, seed: 1, round: None };
+    for pair in words.chunks(2) {
+        let [name, value] = pair else { bail!("'{}' needs a number\n\n{USAGE}", pair[0]) };
+        let Ok(number) = value.parse() else { bail!("'{name}' needs a number, not '{value}'\n\n{USAGE}") };
+        match *name {
+            "--seconds" => options.seconds = number,
+            "--seed" => options.seed = number,
+            "--round" => options.round = Some(number),
+            other => bail!("unknown argument '{other}'\n\n{USAGE}"),
+        }
+    }
+    Ok(options)
 }
 
 fn flags(given: &[&str], known: &[&str]) -> Result<()> {
