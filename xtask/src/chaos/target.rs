@@ -105,9 +105,10 @@ impl Target {
         // Handlers are the process's: a second thread with another would take the first one's away.
         modes.sort();
         modes.dedup_by_key(|mode| mode.split(':').next().unwrap_or_default().to_owned());
-        // The signal by which the C library changes users ends waits for good, and its own handler must not be left by a jump.
+        // The signal by which the C library changes users ends waits for good, and its own handler must not be left by a jump. Where a
+        // thread is cancelled meanwhile, the C library waits for ever by itself.
         if modes.iter().any(|mode| mode == "setid") {
-            modes.retain(|mode| mode != "waits" && !mode.starts_with("jumps"));
+            modes.retain(|mode| mode != "waits" && mode != "cancel" && !mode.starts_with("jumps"));
         }
         Target { build, kind, modes }
     }
@@ -264,7 +265,10 @@ impl Running {
     fn places(&self) -> String {
         let place = |task: &Path| {
             let call = fs::read_to_string(task.join("syscall")).ok()?;
-            Some(format!("{}: {}", task.file_name()?.to_str()?, call.trim()))
+            let status = fs::read_to_string(task.join("status")).ok()?;
+            let sets = status.lines().filter(|line| line.starts_with("SigPnd") || line.starts_with("SigBlk"));
+            let sets = sets.collect::<Vec<_>>().join(" ").replace('\t', " ");
+            Some(format!("{}: {}; {sets}", task.file_name()?.to_str()?, call.trim()))
         };
         self.threads(place).join("; ")
     }
