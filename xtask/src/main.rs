@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 use std::process::ExitCode;
-use xtask::{bench, coverage, demo, fuzz, fuzz_targets, programs, server, suites, test};
+use xtask::{bench, chaos, coverage, demo, fuzz, fuzz_targets, programs, server, suites, test};
 
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
@@ -25,6 +25,9 @@ usage: cargo xtask COMMAND
   fuzz-programs [--seconds N] [--seed S]
                             generated programs, alone and traced: same output and end; calls, callers and depths compared with a debugger's; one that
                             fails is made smaller and printed with how to build and run it (CALLTAP_BIN: this calltap, else it is built)
+  chaos [--seconds N] [--seed S] [--round R]
+                            programs that check their own work are attached to, switched and left at random, and calltap is killed meanwhile;
+                            --round: only this round of the seed
   server [--quick]          load nginx (with wrk) while calltap attaches, records, switches and detaches; every answer is compared
 ";
 
@@ -64,6 +67,7 @@ fn run(words: &[&str]) -> Result<()> {
         }
         "fuzz" => fuzz_targets::run(rest),
         "fuzz-programs" => fuzz::run(number(rest, "--seconds", 60)?, number(rest, "--seed", 1)?),
+        "chaos" => chaos::run(chaos_options(rest)?),
         "suites" => suites::run(rest),
         "server" => {
             flags(rest, &["--quick"])?;
@@ -90,6 +94,21 @@ fn number(words: &[&str], name: &str, default: u64) -> Result<u64> {
         }
     }
     Ok(found)
+}
+
+fn chaos_options(words: &[&str]) -> Result<chaos::Options> {
+    let mut options = chaos::Options { seconds: 60, seed: 1, round: None };
+    for pair in words.chunks(2) {
+        let [name, value] = pair else { bail!("'{}' needs a number\n\n{USAGE}", pair[0]) };
+        let Ok(number) = value.parse() else { bail!("'{name}' needs a number, not '{value}'\n\n{USAGE}") };
+        match *name {
+            "--seconds" => options.seconds = number,
+            "--seed" => options.seed = number,
+            "--round" => options.round = Some(number),
+            other => bail!("unknown argument '{other}'\n\n{USAGE}"),
+        }
+    }
+    Ok(options)
 }
 
 fn flags(given: &[&str], known: &[&str]) -> Result<()> {

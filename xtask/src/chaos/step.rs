@@ -1,0 +1,213 @@
+//! What is done to a program: one command of calltap, which may be killed.
+
+use super::target::Place;
+use anyhow::{Result, bail};
+use fastrand::Rng;
+use std::fmt;
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// What the driver runs.
+pub struct Tools {
+    calltap: PathBuf,
+    has_strace: bool,
+}
+
+impl Tools {
+    /// This calltap, and strace if it is there.
+    pub fn new(calltap: PathBuf) -> Result<Tools> {
+        if !crate::shell::have("gcc") || !crate::shell::have("clang-16") {
+            bail!("no gcc or no clang-16: the targets are compiled with both");
+        }
+        let has_strace = crate::shell::have("strace");
+        if !has_strace {
+            println!("SKIPPED: no strace here: calltap is killed at random times only");
+        }
+        Ok(Tools { calltap, has_strace })
+    }
+}
+
+/// Commands, without the process's id. `DURATION` is replaced by a time at random.
+const COMMANDS: [&[&str]; 14] = [
+    &["record", "-q", "--max-overhead", "none", "--duration", "DURATION", "-o", "OUTPUT"],
+    &[
+        "record",
+        "-q",
+        "--max-overhead",
+        "none",
+        "--duration",
+        "DURATION",
+        "-o",
+        "OUTPUT",
+        "--tracer",
+        "function",
+    ],
+    &[
+        "record",
+        "-q",
+        "--max-overhead",
+        "none",
+        "--duration",
+        "DURATION",
+        "-o",
+        "OUTPUT",
+        "--tracer",
+        "profile",
+    ],
+    &["record", "-q", "--max-overhead", "none", "--duration", "DURATION", "-o", "OUTPUT"],
+    &["attach"],
+    &["attach"],
+    &["attach", "--patch-mode", "stop_machine"],
+    &["set", "--off"],
+    &["set", "--on"],
+    &["set", "--tracer", "function", "--tracer", "function_graph"],
+    &["snapshot", "-o", "OUTPUT"],
+    &["status"],
+    &["detach"],
+    &["detach"],
+];
+
+/// The first of them attach.
+const ATTACHING: usize = 7;
+
+/// System calls at which calltap is killed: those by which it changes something, and all.
+const CALLS: [&str; 8] = ["ptrace", "ptrace", "ptrace", "pwrite64", "wait4", "openat", "mmap", "all"];
+
+/// When a command is killed.
+#[derive(Clone, Copy, Debug)]
+enum Kill {
+    Never,
+    After(Duration),
+    At { call: &'static str, when: u32 },
+}
+
+/// One command.
+pub struct Step {
+    words: Vec<String>,
+    kill: Kill,
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Done {
+    /// With status 0.
+    Fully,
+    /// It has said why not.
+    Refused,
+    /// It was killed.
+    Killed,
+}
+
+/// A command that takes longer hangs.
+const LIMIT: Duration = Duration::from_secs(60);
+/// How often the last `detach` is tried.
+const DETACHES: usize = 3;
+
+impl Step {
+    /// One at random; the first of a round attaches.
+    pub fn draw(random: &mut Rng, is_first: bool, tools: &Tools) -> Step {
+        let among = if is_first { &COMMANDS[..ATTACHING] } else { &COMMANDS };
+        let command = among[random.usize(..among.len())];
+        let duration = format!("{}ms", random.u32(1..60));
+        let word = |word: &&str| if *word == "DURATION" { duration.clone() } else { (*word).to_owned() };
+        let kill = match random.u8(..10) {
+            0..=4 => Kill::Never,
+            5..=7 => {
+                let longest = 1 << random.u32(10..19);
+                Kill::After(Duration::from_micros(random.u64(..longest)))
+            }
+            // Drawn in any case, so that a round is the same with and without strace.
+            _ => {
+                let call = CALLS[random.usize(..CALLS.len())];
+                let latest = 1 << random.u32(1..9);
+                let when = random.u32(1..=latest);
+                if tools.has_strace { Kill::At { call, when } } else { Kill::Never }
+            }
+        };
+        Step { words: command.iter().map(word).collect(), kill }
+    }
+
+    /// Does it attach?
+    pub fn attaches(&self) -> bool {
+        matches!(self.words[0].as_str(), "record" | "attach")
+    }
+
+    /// Runs it to its end, or kills it.
+    pub fn take(&self, pid: u32, place: &Place, tools: &Tools) -> Result<Done, String> {
+        let mut command = match self.kill {
+            Kill::At { call, when } => {
+                let mut strace = Command::new("strace");
+                strace.args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={call}")]);
+                strace.args(["-e", &format!("inject={call}:signal=SIGKILL:when={when}")]).arg(&tools.calltap);
+                strace
+            }
+            _ => Command::new(&tools.calltap),
+        };
+        let output = place.file("trace").to_string_lossy().into_owned();
+        command.args(self.words.iter().map(|word| if word == "OUTPUT" { &output } else { word }));
+        command.args(["-p", &pid.to_string()]);
+        let log = place.file("calltap.log");
+        let file = || File::create(&log).map_err(|error| error.to_string());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file()?);
+        let mut child = command.spawn().map_err(|error| error.to_string())?;
+        let status = match self.kill {
+            Kill::After(time) => {
+                sleep(time);
+                // It may have ended by itself.
+                let _ = child.kill();
+                child.wait().map_err(|error| error.to_string())?
+            }
+            _ => await_end(&mut child).ok_or(format!("calltap does not end in {LIMIT:?}"))?,
+        };
+        let said = fs::read_to_string(&log).unwrap_or_default();
+        if said.contains("panicked") {
+            return Err(format!("calltap panicked: {}", said.trim()));
+        }
+        Ok(match status.code() {
+            Some(0) => Done::Fully,
+            Some(137) | None => Done::Killed,
+            Some(_) => Done::Refused,
+        })
+    }
+}
+
+fn await_end(child: &mut Child) -> Option<ExitStatus> {
+    let start = Instant::now();
+    while start.elapsed() < LIMIT {
+        if let Ok(Some(status)) = child.try_wait() {
+            return Some(status);
+        }
+        sleep(Duration::from_millis(1));
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+    None
+}
+
+/// Detaches for good. An error if that fails though there is something to leave.
+pub fn leave(pid: u32, place: &Place, tools: &Tools) -> Result<(), String> {
+    let detach = Step { words: vec!["detach".into()], kill: Kill::Never };
+    for _ in 0..DETACHES {
+        match detach.take(pid, place, tools)? {
+            Done::Fully => return Ok(()),
+            _ => sleep(Duration::from_millis(20)),
+        }
+    }
+    let said = fs::read_to_string(place.file("calltap.log")).unwrap_or_default();
+    // Where no session was begun, none can be left.
+    if said.contains("is not attached to") { Ok(()) } else { Err(format!("detach fails: {}", said.trim())) }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.words.join(" "))?;
+        match self.kill {
+            Kill::Never => Ok(()),
+            Kill::After(time) => write!(f, " (killed after {time:?})"),
+            Kill::At { call, when } => write!(f, " (killed at {call} {when})"),
+        }
+    }
+}
