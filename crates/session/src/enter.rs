@@ -125,7 +125,10 @@ pub fn load(target: &Target, directory: &Directory, shared: &Shared) -> Result<S
 /// Brings the agent in. Where a dynamic linker has loaded it, it has joined the session already. The thread that was borrowed.
 fn bring_in(target: &Target, directory: &Directory, patient: &mut Patient<'_>) -> Result<Held, Error> {
     let libc = Symbols::of(target.pid, &patient.regions, is_libc, |name| LIBC.contains(&name));
-    let dlopen = libc.as_ref().and_then(|libc| libc.address("dlopen").or(libc.address("__libc_dlopen_mode")));
+    let dlopen = libc
+        .as_ref()
+        .filter(|_| proc::has_dynamic_linker(target.pid))
+        .and_then(|libc| libc.address("dlopen").or(libc.address("__libc_dlopen_mode")));
     let (thread, done) = match dlopen {
         Some(dlopen) => open_or_place(target, directory, patient, libc.as_ref(), dlopen),
         None => place(target, directory, patient),

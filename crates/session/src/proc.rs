@@ -67,11 +67,27 @@ pub fn is_ending(pid: u32) -> bool {
 pub fn program_headers(pid: u32) -> Option<(u64, u64)> {
     const AT_PHDR: u64 = 3;
     const AT_PHNUM: u64 = 5;
+    let value = auxiliary(pid)?;
+    Some((value(AT_PHDR)?, value(AT_PHNUM)?))
+}
+
+/// Was the program started by a dynamic linker? A static one may load libraries all the same, the C library among them, which is a second one then.
+pub fn has_dynamic_linker(pid: u32) -> bool {
+    const AT_BASE: u64 = 7;
+    let is_linker = || {
+        let program = fs::read_link(place(pid).join("exe")).unwrap_or_default();
+        program.file_name().is_some_and(|name| name.to_string_lossy().starts_with("ld-"))
+    };
+    let told = auxiliary(pid).and_then(|value| value(AT_BASE));
+    told.is_none_or(|base| base != 0) || is_linker()
+}
+
+/// The values that the kernel told a program at its start, by their keys.
+fn auxiliary(pid: u32) -> Option<impl Fn(u64) -> Option<u64>> {
     let bytes = fs::read(place(pid).join("auxv")).ok()?;
     let words: Vec<u64> =
         bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default())).collect();
-    let value = |key| words.chunks_exact(2).find(|pair| pair[0] == key).map(|pair| pair[1]);
-    Some((value(AT_PHDR)?, value(AT_PHNUM)?))
+    Some(move |key| words.chunks_exact(2).find(|pair| pair[0] == key).map(|pair| pair[1]))
 }
 
 /// Inode of the pid namespace that a process is in; 0 if that cannot be seen.

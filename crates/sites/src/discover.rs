@@ -23,6 +23,7 @@ mod prologue;
 mod records;
 mod resolvers;
 mod return_address;
+mod rseq;
 mod stack_depth;
 mod switches;
 mod symbols;

@@ -21,6 +21,7 @@ use super::nops::{self, skip_endbr};
 use super::parts::{self, Parts, Unproven};
 use super::pointers;
 use super::return_address::{self, Rows};
+use super::rseq;
 use super::stack_depth::{self, Finding};
 use super::tables;
 use super::workers;
@@ -71,6 +72,7 @@ pub fn find_prologues(data: &[u8], binary: &mut Binary, int3: bool) -> Result<()
         .collect();
     let parts = Parts::find(&image, &mut binary.functions, &branches, (&frames, &rows), &pointers);
     branches.add_targets(pointers.iter().map(|pointer| pointer.to).chain(rows.landings.iter().copied()));
+    branches.add_targets(rseq::kept(&image, &pointers));
     let mut finder = Finder {
         branches,
         frames,

@@ -1,0 +1,38 @@
+//! Restartable sequences (rseq): code that the kernel takes a thread out of when it was preempted there. The kernel knows a sequence by its
+//! addresses, so no instruction of one may be executed elsewhere.
+//!
+//! Their descriptors, `struct rseq_cs`, lie in a section of their own, by the convention of the kernel's own examples, librseq and tcmalloc.
+
+use super::image::Image;
+use super::pointers::Pointer;
+
+const SECTION: &[u8] = b"__rseq_cs";
+/// Version and flags; start, length, and where an aborted sequence goes on, 8 bytes each.
+const DESCRIPTOR: u64 = 32;
+const START: u64 = 8;
+const LENGTH: u64 = 16;
+const ABORT: u64 = 24;
+/// In front of where an aborted sequence goes on.
+const SIGNATURE: u64 = 4;
+/// A longer one is none: they are some ten instructions long.
+const LONGEST: u64 = 4096;
+/// No file has more.
+const MOST: u64 = 4096;
+
+/// Addresses in front of which no instruction may give way together with what is there: those of the sequences, of their ends, and of what
+/// the kernel looks at where they are aborted. `pointers`, by where they are stored, are the addresses that are filled in at load time.
+pub(super) fn kept(image: &Image<'_>, pointers: &[Pointer]) -> Vec<u64> {
+    let Some(section) = image.section(SECTION) else { return Vec::new() };
+    let word = |at: u64| Some(u64::from_le_bytes(image.bytes(at, 8)?.try_into().ok()?));
+    let address = |at: u64| match pointers.binary_search_by_key(&at, |pointer| pointer.at) {
+        Ok(n) => Some(pointers[n].to),
+        Err(_) => word(at),
+    };
+    let of = |n: u64| {
+        let at = section.address.checked_add(n * DESCRIPTOR)?;
+        let (start, abort) = (address(at + START)?, address(at + ABORT)?);
+        let end = start.checked_add(word(at + LENGTH)?.min(LONGEST))?;
+        Some((start..=end).chain(abort.checked_sub(SIGNATURE)?..=abort))
+    };
+    (0..(section.size / DESCRIPTOR).min(MOST)).filter_map(of).flatten().collect()
+}
