@@ -575,7 +575,7 @@ impl Place {
     ) -> Result<Option<u64>, Interrupted> {
         let (start, last) = (self.at, self.at + done());
         loop {
-            let regs = thread.to_system_call(until)?;
+            let regs = thread.follow_to_system_call(until)?;
             if regs.rip == last {
                 return Ok(None);
             }
@@ -594,7 +594,7 @@ impl Place {
         // (If it cannot be told, it goes on soon by itself.)
         let _ = text.write(Avma(self.scratch + GO_ON), &1u64.to_le_bytes());
         loop {
-            let regs = thread.to_system_call(until)?;
+            let regs = thread.follow_to_system_call(until)?;
             if regs.rip == last {
                 return Ok(Some(regs.r12));
             }

@@ -309,7 +309,7 @@ impl Held {
     }
 
     /// Lets a thread that was sent away run to the next entry to or exit from a system call. Its registers there.
-    pub fn to_system_call(&mut self, until: Instant) -> Result<user_regs_struct, Interrupted> {
+    pub fn follow_to_system_call(&mut self, until: Instant) -> Result<user_regs_struct, Interrupted> {
         let mut signal = 0;
         loop {
             resume(self.tid, Resume::ToSystemCall, signal)?;
@@ -357,15 +357,17 @@ impl Held {
     /// From a stop at a system call to one in the kernel's signal path, where the kernel will look once more whether an interrupted
     /// system call must be restarted. The thread executes nothing of its own in between.
     fn stop_in_signal_path(&self) -> Result<(), NotHeld> {
+        let until = Instant::now() + LONG_PATIENCE;
         interrupt(self.tid)?;
         let mut signal = 0;
         loop {
             resume(self.tid, Resume::Freely, signal)?;
             signal = 0;
-            match self.next_report(None)? {
+            match self.next_report(Some(until))? {
                 Some(Report::Interrupted | Report::GroupStop(_)) => return Ok(()),
                 Some(Report::Signal(other)) => signal = other,
-                _ => {}
+                Some(_) => {}
+                None => return Err(NotHeld::Stuck),
             }
         }
     }
