@@ -126,7 +126,7 @@ const REPLACED: &[&str] = &["malloc", "calloc", "realloc", "free"];
 /// System calls of [`WAITING`] that an allocator of unknown code may make while it holds its lock: to back off from another one, or to print.
 const BACKING_OFF: &[u64] = &[1, 20, 23, 35, 44, 46, 230, 270];
 
-/// System calls in which a thread waits for something outside: neither the allocator nor the dynamic linker makes them, nor whoever holds a lock
+/// System calls in which a thread waits for something outside: neither the allocator nor the dynamic linker makes them, nor a thread that holds a lock
 /// of the thread library, unless a signal handler does the waiting.
 const WAITING: &[u64] = &[
     0,   // read

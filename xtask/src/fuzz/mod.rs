@@ -57,6 +57,11 @@ struct Outcome {
 }
 
 impl Outcome {
+    /// Was the program not run, as it has no function that can be traced? Small ones without names and unwinding information may have none.
+    fn is_refused(&self) -> bool {
+        self.output.starts_with("calltap: ") && self.output.contains(": no traceable function: ")
+    }
+
     /// Was it ended as it took too long?
     fn is_cut(&self) -> bool {
         self.status == format!("{:?}", Some(128 + 9))
@@ -68,6 +73,7 @@ impl Outcome {
 struct Counts {
     programs: u32,
     runs: u32,
+    refused: u32,
     compared: u64,
 }
 
@@ -102,9 +108,10 @@ pub fn run(seconds: u64, seed: u64) -> Result<()> {
         seed += 1;
     }
     println!(
-        "{} programs, {} runs traced, {} calls compared with a debugger's; seeds up to {}",
+        "{} programs, {} runs traced, {} refused, {} calls compared with a debugger's; seeds up to {}",
         counts.programs,
         counts.runs,
+        counts.refused,
         counts.compared,
         seed - 1
     );
@@ -155,6 +162,10 @@ impl Case {
         record.extend(tracers.iter().flat_map(|tracer| ["--tracer", tracer]));
         record.extend(["--", "./program", "3"]);
         let traced = finish(&mut limited(directory, &record))?;
+        if traced.is_refused() {
+            counts.refused += 1;
+            return Ok(());
+        }
         compare(&alone, &traced)?;
         let is_compared = matches!(tracers, ["function" | "function_graph"]);
         if !is_compared || !self.build.has_names() || self.pieces.iter().any(Piece::has_threads) {
