@@ -67,6 +67,9 @@ fn sorted(mut slices: Vec<Slice>) -> Vec<Slice> {
     slices
 }
 
+/// The duration of a call whose end is not known. A timeline shows it as far as it is known.
+const UNKNOWN: i64 = -1;
+
 /// The calls that calltap itself says there were.
 fn calls(recording: &Recording) -> Vec<Slice> {
     let csv = std::fs::read_to_string(export(recording, "csv")).expect("just written");
@@ -74,14 +77,15 @@ fn calls(recording: &Recording) -> Vec<Slice> {
         let words: Vec<&str> = line.split(',').collect();
         let [_, tid, name, _, depth, start, duration, _, caller] = words[..] else { panic!("{line}") };
         let number = |text: &str| text.parse().unwrap_or_default();
-        (number(tid), number(start), number(depth), name.to_owned(), caller.to_owned(), number(duration))
+        let duration = duration.parse().unwrap_or(UNKNOWN);
+        (number(tid), number(start), number(depth), name.to_owned(), caller.to_owned(), duration)
     };
     sorted(csv.lines().skip(1).map(call).collect())
 }
 
 /// The same, but that a difference of times was rounded before it was taken or after.
 fn same(a: &Slice, b: &Slice) -> bool {
-    (a.0, a.1, a.2, &a.3, &a.4) == (b.0, b.1, b.2, &b.3, &b.4) && a.5.abs_diff(b.5) <= 1
+    (a.0, a.1, a.2, &a.3, &a.4) == (b.0, b.1, b.2, &b.3, &b.4) && (a.5.abs_diff(b.5) <= 1 || b.5 == UNKNOWN)
 }
 
 /// The threads that have calls, with their processes.
@@ -105,7 +109,11 @@ const DEEPEST: i64 = 511;
 fn displayed(recording: &Recording, forms: &[&str]) {
     let Some(directory) = perfetto() else { return };
     let (what, info, calls) = (&recording.what, recording.info(), calls(recording));
-    let (calls, deeper): (Vec<Slice>, Vec<Slice>) = calls.into_iter().partition(|call| call.2 < DEEPEST);
+    let (mut calls, deeper): (Vec<Slice>, Vec<Slice>) = calls.into_iter().partition(|call| call.2 < DEEPEST);
+    if calls.iter().all(|call| call.5 == UNKNOWN) {
+        // Without returns, or without times, they are instants.
+        calls.iter_mut().for_each(|call| call.5 = 0);
+    }
     assert!(!calls.is_empty(), "{what}");
     for &to in forms {
         let answers = ask(&directory, &export(recording, to), &[SLICES, LOST, DEEPER, THREADS, TROUBLE]);

@@ -61,7 +61,8 @@ fn obstacle_in(pid: u32, tid: u32, ours: Ours) -> Option<(String, bool)> {
     let has = |set| proc::signals(&status, set).is_none_or(|signals| signals & SIGTRAP != 0);
     let is_not = |name, nothing| proc::field(&status, name).is_some_and(|value| value != nothing);
     let lasting = match () {
-        () if ours != Ours::Tracer && is_not("TracerPid", "0") => {
+        // (A thread that could not be stopped in time is let go of when the thread of ours ends that has tried.)
+        () if ours != Ours::Tracer && is_not("TracerPid", "0") && !is_own_thread(&status) => {
             "a debugger is attached to it, which takes SIGTRAP"
         }
         () if is_not("Seccomp", "0") => {
@@ -73,6 +74,11 @@ fn obstacle_in(pid: u32, tid: u32, ours: Ours) -> Option<(String, bool)> {
         () => return None,
     };
     Some((lasting.to_owned(), false))
+}
+
+/// Is the tracer a thread of this process?
+fn is_own_thread(status: &str) -> bool {
+    proc::field(status, "TracerPid").is_some_and(|tid| Path::new("/proc/self/task").join(tid).exists())
 }
 
 /// What the agent has answered.

@@ -85,7 +85,9 @@ pub fn explain_no_place(target: &Target, no_place: Error) -> Error {
     let work = || check_filters(target, &mut Stops::default()).err();
     // In a thread that ends: the kernel then lets go of whatever is still held.
     let filter = std::thread::scope(|scope| scope.spawn(work).join());
-    filter.ok().flatten().unwrap_or(no_place)
+    // (One that is ending has no file system any more.)
+    let ending = || proc::is_ending(target.pid) || !target.lives();
+    filter.ok().flatten().unwrap_or_else(|| if ending() { target.refuse("it is ending") } else { no_place })
 }
 
 /// Loads the agent into a process, or finds it there from an earlier time, and has it join the session.

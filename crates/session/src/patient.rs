@@ -6,6 +6,7 @@ use crate::frames::Stacks;
 use crate::go;
 use crate::inject::{Call, Failed, Place};
 use crate::maps::{self, Region};
+use crate::proc;
 use crate::target::{Target, TextSegment};
 use crate::text::{ProcessText, Sync};
 use crate::threads::{self, Held, NotHeld};
@@ -224,7 +225,11 @@ fn behind_vdso(text: &mut ProcessText, region: &Region, size: usize) -> Option<(
 impl Target {
     /// An error about this process. Of one that has ended, that is the reason.
     pub fn refuse(&self, reason: &str) -> Error {
-        let reason = if self.lives() { reason } else { "it has ended" };
+        let reason = match self.lives() {
+            true if proc::is_ending(self.pid) => "it is ending",
+            true => reason,
+            false => "it has ended",
+        };
         Error::Attach { pid: self.pid, name: self.name.clone(), reason: reason.to_owned() }
     }
 

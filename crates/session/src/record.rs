@@ -355,7 +355,10 @@ fn start_program(
     match first::hold(child.id(), directory, shared, program.is_static) {
         Ok(held) => Ok(Started::Runs(child, Some(Box::new(held)))),
         Err(error) => {
-            if let Ok(Some(status)) = child.try_wait() {
+            // One that ran to its end without a thread library is none that can be traced; any other end is told by its status.
+            if let Ok(Some(status)) = child.try_wait()
+                && !status.success()
+            {
                 return Ok(Started::Ended(status));
             }
             // It has not run an instruction of its own.

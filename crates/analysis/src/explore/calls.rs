@@ -1,7 +1,7 @@
-//! Single calls: the slowest of each function, and those that took so long.
+//! Single calls: the slowest of each function, and those that took so long. A call whose end is not known has no duration, and is not among them.
 
 use super::{Bar, Explorer, Function};
-use crate::tree::{Call, Ending, Visitor};
+use crate::tree::{Call, Visitor};
 use crate::{Error, Source, run_by_thread};
 use calltap_trace::{SiteId, ThreadId};
 use std::cmp::Reverse;
@@ -11,7 +11,7 @@ use std::collections::BinaryHeap;
 const KEPT: usize = 64;
 
 /// A call. Times are in ticks.
-type Kept = (u64, Reverse<u64>, ThreadId, u32, bool);
+type Kept = (u64, Reverse<u64>, ThreadId, u32);
 
 /// A call that took long.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,8 +24,6 @@ pub struct SlowCall {
     pub duration_ns: u64,
     /// Calls above it.
     pub depth: u32,
-    /// It had not returned when the recording ended.
-    pub unfinished: bool,
 }
 
 /// The slowest calls, by site.
@@ -52,8 +50,7 @@ impl Visitor for Slowest {
     fn close(&mut self, thread: ThreadId, call: &Call) {
         let heap = &mut self.sites[call.site.0 as usize];
         let full = heap.len() >= KEPT;
-        let unfinished = matches!(call.ending, Ending::Running | Ending::Detached);
-        if call.ending.is_cut() && !unfinished
+        if call.ending.is_cut()
             || full && heap.peek().is_some_and(|Reverse((least, ..))| call.total <= *least)
             || !(self.range.0..=self.range.1).contains(&call.total)
             || self.only.as_ref().is_some_and(|only| !only.contains(&call.site))
@@ -63,7 +60,7 @@ impl Visitor for Slowest {
         if full {
             heap.pop();
         }
-        heap.push(Reverse((call.total, Reverse(call.start), thread, call.depth, unfinished)));
+        heap.push(Reverse((call.total, Reverse(call.start), thread, call.depth)));
     }
 }
 
@@ -86,12 +83,11 @@ impl<S: Source> Explorer<S> {
         let heaps = sites.iter().filter_map(|site| slowest.sites.get(site.0 as usize));
         let mut calls: Vec<Kept> = heaps.flatten().map(|Reverse(kept)| *kept).collect();
         calls.sort_by(|a, b| b.cmp(a));
-        let call = |(ticks, Reverse(start), thread, depth, unfinished): Kept| SlowCall {
+        let call = |(ticks, Reverse(start), thread, depth): Kept| SlowCall {
             thread,
             start_ns: self.source.to_ns(start).saturating_sub(self.timeline.origin()),
             duration_ns: self.source.duration_ns(ticks),
             depth,
-            unfinished,
         };
         calls.into_iter().take(KEPT).map(call).collect()
     }

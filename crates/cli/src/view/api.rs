@@ -267,7 +267,7 @@ fn function<S: Source>(explorer: &Explorer<S>, query: &Query<'_>) -> Result<Valu
 }
 
 fn slow(calls: Vec<SlowCall>) -> Vec<Value> {
-    let call = |c: SlowCall| json!([c.thread.0, c.start_ns, c.duration_ns, c.depth, c.unfinished]);
+    let call = |c: SlowCall| json!([c.thread.0, c.start_ns, c.duration_ns, c.depth]);
     calls.into_iter().map(call).collect()
 }
 

@@ -13,7 +13,7 @@ pub use head::Version;
 use super::Options;
 use crate::bytes::drain;
 use crate::drive::run_threads;
-use crate::{Call, Ending, Enter, Error, Names, Progress, Source, Totals, Visitor};
+use crate::{Call, Enter, Error, Names, Progress, Source, Totals, Visitor};
 use addresses::Addresses;
 use calltap_ringbuffer::{Stream, record};
 use calltap_trace::ThreadId;
@@ -116,7 +116,8 @@ impl Visitor for Exporter<'_> {
     }
 
     fn close(&mut self, thread: ThreadId, call: &Call) {
-        if !matches!(call.ending, Ending::Running | Ending::Detached) {
+        // (An exit has a duration here: a call whose end is not known gets none.)
+        if !call.ending.is_cut() {
             let function = self.addresses.function(call.site);
             let (start, end) = (self.source.to_ns(call.start), self.source.to_ns(call.end));
             let depth = call.depth.min(DEEPEST);

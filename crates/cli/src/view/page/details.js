@@ -52,10 +52,10 @@ async function inBar(f, at, again) {
 }
 
 function slow(f, calls, title) {
-  const rows = calls.map(([thread, start, length, depth, unfinished]) => {
+  const rows = calls.map(([thread, start, length, depth]) => {
     const { name, tid } = threadOf(thread) || { name: "?", tid: "" };
     const go = () => tell("jump", { thread, start, length, depth, f });
-    return make("tr", {}, make("td", {}, make("button", { onclick: go, title: "show it in the timeline" }, time(length) + (unfinished ? " …" : ""))),
+    return make("tr", {}, make("td", {}, make("button", { onclick: go, title: "show it in the timeline" }, time(length))),
       make("td", {}, time(start)), make("td", { class: "soft" }, `${name} ${tid}`));
   });
   const table = rows.length ? make("table", {}, make("tr", {}, make("th", { scope: "col" }, "took"), make("th", { scope: "col" }, "began at"), make("th", { scope: "col" }, "thread")), ...rows.slice(0, 20)) : make("p", { class: "soft" }, "None has a duration.");
