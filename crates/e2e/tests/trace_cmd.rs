@@ -151,6 +151,10 @@ impl Report {
         let (duration, text) = info.split_once('|').expect("a column");
         let (text, depth) = depth(text);
         let open = self.open.entry(tid).or_default();
+        // Calls whose end is not known have no exit.
+        while open.len() > depth + 1 && depth < DEEPEST {
+            self.calls.entry(tid).or_default().extend(open.pop());
+        }
         let call = open.pop().expect("an open call");
         assert_eq!(
             (depth, text.trim()),

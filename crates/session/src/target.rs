@@ -189,6 +189,9 @@ fn elf_class(path: &Path) -> io::Result<u8> {
 }
 
 fn denied(error: &io::Error) -> String {
+    if error.raw_os_error() == Some(libc::ESRCH) {
+        return "it is ending".to_owned();
+    }
     if !matches!(error.kind(), io::ErrorKind::PermissionDenied) {
         return error.to_string();
     }
