@@ -43,8 +43,14 @@ impl<'a> Patient<'a> {
     /// Looks at it.
     pub fn new(target: &'a Target) -> Result<Self, Error> {
         let refuse = |reason: &str| target.refuse(reason);
-        let (mut text, regions, mut places) = look(target)?;
-        tidy(target, &mut text, &regions, &places);
+        let (mut text, mut regions, mut places) = look(target)?;
+        // A thread in such code is not borrowed: its way back would lead there, and only the new code would know.
+        if places.iter().any(|place| place.is_left(&mut text)) {
+            if !await_tidy(target) {
+                return Err(refuse("a thread still runs code of a calltap that was killed"));
+            }
+            (text, regions, places) = look(target)?;
+        }
         places.retain(|place| !place.is_used(&mut text));
         let none =
             "nothing that it has loaded has room behind its text for the code that brings the agent in";
