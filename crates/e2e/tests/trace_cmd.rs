@@ -245,7 +245,7 @@ fn same(shown: &Call, real: &Call, has_time: bool, last: u64) -> bool {
         (Some(shown), Some(real)) => same_duration(shown, real),
         // Going on at the end: calltap gives it the time until then.
         (None, Some(real)) => shown.start.is_some_and(|start| start + real + 1 >= last),
-        // A call whose end is not known has no exit: trace-cmd may take a later one of the same function for its own.
+        // A call that ended at an unknown moment is shown as far as it is known.
         (Some(_), None) => true,
         (shown, real) => shown == real,
     };

@@ -13,7 +13,7 @@ pub use head::Version;
 use super::Options;
 use crate::bytes::drain;
 use crate::drive::run_threads;
-use crate::{Call, Enter, Error, Names, Progress, Source, Totals, Visitor};
+use crate::{Call, Ending, Enter, Error, Names, Progress, Source, Totals, Visitor};
 use addresses::Addresses;
 use calltap_ringbuffer::{Stream, record};
 use calltap_trace::ThreadId;
@@ -116,8 +116,9 @@ impl Visitor for Exporter<'_> {
     }
 
     fn close(&mut self, thread: ThreadId, call: &Call) {
-        // (An exit has a duration here: a call whose end is not known gets none.)
-        if !call.ending.is_cut() {
+        // An exit has a duration here, so a call that may be open still gets none. One that has ended, at an unknown moment, gets one at the last moment when it is
+        // known to have run: trace-cmd would take a later return of the same function for its own.
+        if !call.ending.is_cut() || matches!(call.ending, Ending::Left | Ending::SwitchedOff) {
             let function = self.addresses.function(call.site);
             let (start, end) = (self.source.to_ns(call.start), self.source.to_ns(call.end));
             let depth = call.depth.min(DEEPEST);
