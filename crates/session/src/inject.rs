@@ -4,7 +4,7 @@
 //! nothing has happened to the thread, and afterwards it does not depend on this process, which may be killed at any instant. The code and its data lie
 //! behind the end of a library's text, in its last page, where nothing is executed otherwise. The thread's stack is not touched; signals wait.
 //!
-//! As long as this process lives, the code does not go its own way back: the thread is [stopped](Held::run_elsewhere) at the last system call before that,
+//! As long as this process lives, the code does not go its own way back: the thread is [stopped](Held::come_back) at the last system call before that,
 //! with all signals blocked, and gets back the registers and the mask that it was stopped with. So no signal frame leads into the code, which
 //! can be taken away or used for the next call at once. The code's own way back lets signals in while it is still executing: after this process was
 //! killed, the code stays until no stack leads there any more.
