@@ -206,7 +206,7 @@ pub fn counts_exactly(build: &Build) {
     let mut resident = Resident::start(&program, &["counted"]);
     for (tracer, view) in [("function", "report"), ("function_graph", "report"), ("profile", "stat")] {
         let mut calltap = resident.attach_beside(&["--tracer", tracer]);
-        resident.await_changed_text(4);
+        resident.await_recorder();
         resident.tell();
         resident.wait_for("done");
         // SAFETY: a signal to our own child.

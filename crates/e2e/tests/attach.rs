@@ -461,6 +461,7 @@ fn the_processor_time_in_the_trace_is_that_of_the_process_meanwhile() {
     assert!(told > all / 4 && told < all + Duration::from_millis(20), "{told:?} of {all:?}");
     // The same of a process that ends while it is recorded.
     let beside = resident.attach_beside(&[]);
+    resident.await_recorder();
     thread::sleep(Duration::from_millis(300));
     let trace = resident.trace();
     let (status, _, errors) = resident.end();

@@ -106,7 +106,7 @@ fn a_snapshot_is_taken_when_a_signal_asks_for_it() {
     let mut command = Command::new(calltap());
     command.args(["record", "-o", &text, "--snapshot-on", "signal", "-p", &resident.pid.to_string()]);
     let mut calltap = command.stderr(Stdio::null()).spawn().expect("calltap");
-    resident.await_changed_text(4);
+    resident.await_recorder();
     // SAFETY: signals to our own child.
     let kill = |signal| unsafe { libc::kill(calltap.id() as i32, signal) };
     kill(libc::SIGUSR1);

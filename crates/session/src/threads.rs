@@ -339,7 +339,11 @@ impl Held {
                 Report::Runs => pauses.wait(),
                 Report::Ended => return Err(NotHeld::Gone.into()),
                 Report::Interrupted if asked => return Ok(registers(self.tid)?),
-                report => resume(self.tid, Resume::Freely, passed_on(report)?)?,
+                report => {
+                    // Every stop uses up the request to stop.
+                    asked.then(|| interrupt(self.tid)).transpose()?;
+                    resume(self.tid, Resume::Freely, passed_on(report)?)?;
+                }
             }
         }
     }
@@ -358,9 +362,10 @@ impl Held {
     /// system call must be restarted. The thread executes nothing of its own in between.
     fn stop_in_signal_path(&self) -> Result<(), NotHeld> {
         let until = Instant::now() + LONG_PATIENCE;
-        interrupt(self.tid)?;
         let mut signal = 0;
         loop {
+            // Every stop uses up the request to stop.
+            interrupt(self.tid)?;
             resume(self.tid, Resume::Freely, signal)?;
             signal = 0;
             match self.next_report(Some(until))? {
@@ -649,17 +654,19 @@ fn await_stop(tid: u32, start: Instant, patience: Duration) -> Result<(), NotHel
     let mut pauses = Pauses::default();
     loop {
         match wait::poll(tid) {
-            // (Whatever runs next would be taken for the place of its breakpoint.)
-            Report::Interrupted if has_trapped(tid) => {
-                resume(tid, Resume::Freely, 0)?;
-                interrupt(tid)?;
-            }
+            // Its handler takes the next instruction for the place of the breakpoint, so it has to begin first. The signal is reported, and
+            // the thread asked again then: it would answer a request made here before it looks at its signals.
+            Report::Interrupted if has_trapped(tid) => resume(tid, Resume::Freely, 0)?,
             Report::Interrupted => return Ok(()),
             Report::GroupStop(_) => {
                 let _ = ptrace::detach(pid(tid), None);
                 return Err(NotHeld::Stopped);
             }
-            Report::Signal(signal) => resume(tid, Resume::Freely, signal)?,
+            // Every stop uses up the request to stop. Asked once more, the thread stands at the first instruction of the signal's handler.
+            Report::Signal(signal) => {
+                interrupt(tid)?;
+                resume(tid, Resume::Freely, signal)?;
+            }
             Report::Runs
                 if start.elapsed() > patience && (start.elapsed() > LONG_PATIENCE || !comes_out(tid)) =>
             {
@@ -667,7 +674,10 @@ fn await_stop(tid: u32, start: Instant, patience: Duration) -> Result<(), NotHel
             }
             Report::Runs => pauses.wait(),
             Report::Ended => return Err(NotHeld::Gone),
-            Report::SystemCall | Report::Event(_) => resume(tid, Resume::Freely, 0)?,
+            Report::SystemCall | Report::Event(_) => {
+                interrupt(tid)?;
+                resume(tid, Resume::Freely, 0)?;
+            }
         }
     }
 }
