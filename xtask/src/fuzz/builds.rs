@@ -187,5 +187,4 @@ fn choose_go(random: &mut Random, flags: &mut Vec<&str>) {
     perhaps("-buildmode=pie", 3);
     perhaps("-ldflags=-w", 3);
     perhaps("-gcflags=-N", 4);
-    perhaps("-race", 50);
 }
