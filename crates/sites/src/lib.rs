@@ -271,9 +271,9 @@ mod load;
 mod quick;
 pub mod types;
 pub use discover::{
-    Binary, Discovery, Hook, Profiler, Resolver, Segment, add_names, beginning, build_id_of, called,
-    debug_link, ends, find_polls, find_prologues, interpreter_of, is_go_alone, is_unnamed, lacks_names,
-    needed, plt_slot, profilers, read, read_by,
+    Binary, Contradiction, Discovery, Hook, Landings, Profiler, Resolver, Segment, add_names, beginning,
+    build_id_of, called, debug_link, ends, find_landings, find_polls, find_prologues, interpreter_of,
+    is_go_alone, is_unnamed, lacks_names, needed, plt_slot, profilers, read, read_by,
 };
 pub use error::Error;
 pub use inlined::{Inlined, inlined};

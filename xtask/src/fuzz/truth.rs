@@ -83,6 +83,10 @@ pub fn plain(name: &str) -> String {
     let Some(rest) = name.strip_prefix("_Z") else { return name.to_owned() };
     let rest = rest.strip_prefix('L').unwrap_or(rest);
     let digits = rest.chars().take_while(char::is_ascii_digit).count();
+    // (Other names of C++, and those of Rust, are taken as they are.)
+    if digits == 0 {
+        return name.to_owned();
+    }
     let length: usize = rest[..digits].parse().unwrap_or(0);
     let whole = rest.get(digits..digits + length).unwrap_or(name).to_owned();
     match name.split_once('.') {

@@ -15,6 +15,7 @@ use super::exits::Exits;
 use super::frames;
 use super::go;
 use super::image::Image;
+use super::landings::Landings;
 use super::machines;
 use super::names;
 use super::nops::{self, skip_endbr};
@@ -43,6 +44,16 @@ pub(super) const PAGE: u64 = 4096;
 /// Finds a site for every function that has none yet, in the same file. Those of a program are traced like any other where nothing was built for tracing; else
 /// they are [on demand](Function::on_demand). If `int3`, what has no room for a jump gives way to a [breakpoint](SiteForm::Trap).
 pub fn find_prologues(data: &[u8], binary: &mut Binary, int3: bool) -> Result<(), Error> {
+    find_sites(data, binary, int3).map(drop)
+}
+
+/// The same, for the places where the file's jumps may land.
+pub fn find_landings(data: &[u8], binary: &mut Binary) -> Result<Landings, Error> {
+    Ok(Landings::new(find_sites(data, binary, false)?, &binary.functions))
+}
+
+/// Finds the sites, and how the code of the file branches.
+fn find_sites(data: &[u8], binary: &mut Binary, int3: bool) -> Result<Branches, Error> {
     let image = Image::parse(data, &mut Vec::new())?;
     if names::lacks_names(binary)
         && let Some(table) = names::packed(&image)
@@ -109,7 +120,7 @@ pub fn find_prologues(data: &[u8], binary: &mut Binary, int3: bool) -> Result<()
         }
     }
     finder.find_exits(&mut binary.functions);
-    Ok(())
+    Ok(finder.branches)
 }
 
 struct Finder<'a, 'd> {
