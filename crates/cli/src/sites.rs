@@ -28,6 +28,8 @@ struct Row<'a> {
     exits: Option<usize>,
     /// Why they are not.
     exits_reason: &'a str,
+    /// Why the end of a call is not seen that leaves by a tail call.
+    unseen_reason: &'a str,
     /// Its other names.
     aliases: &'a [String],
     /// What it chooses from, if it is a resolver (IFUNC).
@@ -84,6 +86,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
                     reason: &function.reason,
                     exits: exits(function),
                     exits_reason: exits_reason(function),
+                    unseen_reason: unseen_reason(function),
                     aliases: &function.aliases,
                     choices: choices(&binary, function).collect(),
                 }
@@ -100,7 +103,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 /// How many exits of a function are rewritten.
 fn exits(function: &Function) -> Option<usize> {
     match &function.returns {
-        Returns::Exits { at_entry, elsewhere } => {
+        Returns::Exits { at_entry, elsewhere, .. } => {
             let others: usize = elsewhere.iter().map(|exit| exit.leaves.len()).sum();
             Some(at_entry.len() + others)
         }
@@ -123,6 +126,13 @@ fn exits_reason(function: &Function) -> &str {
     match &function.returns {
         Returns::Stub(reason) => reason,
         _ => "",
+    }
+}
+
+fn unseen_reason(function: &Function) -> &str {
+    match &function.returns {
+        Returns::Exits { unseen, .. } => unseen,
+        Returns::Stub(_) => "",
     }
 }
 
@@ -206,10 +216,11 @@ fn text(out: &mut dyn Write, binary: &Binary, path: &Path, linker_names: bool) -
         if choices > 0 {
             write!(out, "  (chooses one of {choices} functions)")?;
         }
-        match (&function.reason[..], exits_reason(function)) {
-            ("", "") => {}
-            ("", reason) => write!(out, "  # return stub: {reason}")?,
-            (reason, _) => write!(out, "  # {reason}")?,
+        match (&function.reason[..], exits_reason(function), unseen_reason(function)) {
+            ("", "", "") => {}
+            ("", "", reason) => write!(out, "  # end not seen: {reason}")?,
+            ("", reason, _) => write!(out, "  # return stub: {reason}")?,
+            (reason, ..) => write!(out, "  # {reason}")?,
         }
         writeln!(out)?;
     }
