@@ -28,7 +28,7 @@ struct Row<'a> {
     exits: Option<usize>,
     /// Why they are not.
     exits_reason: &'a str,
-    /// Why the end of a call is not seen that leaves by a tail call.
+    /// Why only its entry is traced, though it has exits: the end of a call is not seen that leaves by a tail call.
     unseen_reason: &'a str,
     /// Its other names.
     aliases: &'a [String],
@@ -113,8 +113,9 @@ fn exits(function: &Function) -> Option<usize> {
 
 /// How it is seen that a function returns, in one word.
 fn returns(function: &Function) -> String {
-    match exits(function) {
+    match exits(function).filter(|_| unseen_reason(function).is_empty()) {
         Some(exits) => format!("exits:{exits}"),
+        None if !unseen_reason(function).is_empty() => "none".to_owned(),
         // (Of Go's functions there are entries only.)
         None if matches!(function.form, Some(SiteForm::Checked { .. })) => "none".to_owned(),
         None if function.form.is_some() => "stub".to_owned(),
@@ -184,7 +185,7 @@ fn text(out: &mut dyn Write, binary: &Binary, path: &Path, linker_names: bool) -
         one_line(&path.to_string_lossy()),
         functions.len() - parts
     )?;
-    match functions.iter().filter(|function| exits(function).is_some()).count() {
+    match functions.iter().filter(|function| returns(function).starts_with("exits")).count() {
         0 => {}
         rewritten => write!(out, ", {rewritten} of them with their exits rewritten")?,
     }
@@ -218,7 +219,7 @@ fn text(out: &mut dyn Write, binary: &Binary, path: &Path, linker_names: bool) -
         }
         match (&function.reason[..], exits_reason(function), unseen_reason(function)) {
             ("", "", "") => {}
-            ("", "", reason) => write!(out, "  # end not seen: {reason}")?,
+            ("", "", reason) => write!(out, "  # only its entry: {reason}")?,
             ("", reason, _) => write!(out, "  # return stub: {reason}")?,
             (reason, ..) => write!(out, "  # {reason}")?,
         }
