@@ -9,9 +9,10 @@ use std::ops::Range;
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 use object::LittleEndian as Le;
 
+use super::askers;
 use super::branches::{Branches, Places};
 use super::dynamic::Dynamic;
-use super::exits::Exits;
+use super::exits::{Exits, TailCalls};
 use super::frames;
 use super::go;
 use super::image::Image;
@@ -180,6 +181,13 @@ impl Finder<'_, '_> {
                 }
             }
         }
+        for at in askers::jumps(self.image, &self.branches) {
+            if let Some(n) = parts::index_at(functions, at) {
+                for member in self.parts.group(n) {
+                    self.rows.users.entry(functions[member].address.0).or_insert(at);
+                }
+            }
+        }
         for found in [&mut self.rows.users, &mut self.lost, &mut self.pops] {
             let mut open: Vec<u64> = found.keys().copied().collect();
             while let Some(user) = open.pop() {
@@ -201,29 +209,22 @@ impl Finder<'_, '_> {
     fn find_exits(&self, functions: &mut [Function]) {
         let exits = Exits::new(self.image, &self.branches, &self.rows, functions, &self.frames, &self.parts);
         let numbers: Vec<usize> = (0..functions.len()).collect();
-        let find = |numbers: &[usize]| Vec::from_iter(numbers.iter().map(|n| exits.find(*n)));
-        let found = workers::share(&numbers, |n| functions[*n].size, find).into_iter().flatten();
         let machine = machines::inside(self.image);
+        let find_one = |n: usize| {
+            let refused = self.refusal(functions[n].address.0, machine);
+            (exits.find(n, &refused.clone().map_or(TailCalls::Stub, TailCalls::Unseen)), refused)
+        };
+        let find = |numbers: &[usize]| Vec::from_iter(numbers.iter().map(|n| find_one(*n)));
+        let found = workers::share(&numbers, |n| functions[*n].size, find).into_iter().flatten();
         let own = |function: &&mut Function| {
             matches!(
                 function.form,
                 Some(SiteForm::Prologue { .. } | SiteForm::Beside { .. } | SiteForm::Trap { .. })
             )
         };
-        for (function, (returns, form)) in
+        for (function, ((returns, form), refused)) in
             functions.iter_mut().zip(found).filter(|(function, _)| own(function))
         {
-            let address = function.address.0;
-            let user = self.rows.users.get(&address);
-            let lost = self.lost.get(&address);
-            let pops = self.pops.get(&address);
-            let refused = user
-                .map(|pc| format!("its own return address is looked at (at {pc:#x})"))
-                .or_else(|| lost.map(|pc| format!("it may move its return address (at {pc:#x})")))
-                .or_else(|| {
-                    pops.map(|pc| format!("a return takes its arguments from the stack (at {pc:#x})"))
-                })
-                .or_else(|| machine.map(|name| format!("{name} may look up its return address")));
             if let (Returns::Stub(_), Some(reason)) = (&returns, refused) {
                 (function.kind, function.form, function.on_demand) = (SiteKind::None, None, false);
                 function.reason = reason;
@@ -232,6 +233,17 @@ impl Finder<'_, '_> {
             function.returns = returns;
             function.form = form.or(function.form.take());
         }
+    }
+
+    /// Why a function must have no return stub.
+    fn refusal(&self, address: u64, machine: Option<&str>) -> Option<String> {
+        let user = self.rows.users.get(&address);
+        let lost = self.lost.get(&address);
+        let pops = self.pops.get(&address);
+        user.map(|pc| format!("its own return address is looked at (at {pc:#x})"))
+            .or_else(|| lost.map(|pc| format!("it may move its return address (at {pc:#x})")))
+            .or_else(|| pops.map(|pc| format!("a return takes its arguments from the stack (at {pc:#x})")))
+            .or_else(|| machine.map(|name| format!("{name} may look up its return address")))
     }
 
     /// The form of a function's site; if that is a breakpoint, also why it is no jump.
