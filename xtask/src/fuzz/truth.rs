@@ -52,8 +52,10 @@ pub fn functions(program: &Path, calltap: &str) -> Result<Vec<Function>> {
     let listed = shell::output(Command::new(calltap).args(["sites", "--format", "json"]).arg(program))?;
     let listed: serde_json::Value = serde_json::from_slice(&listed.stdout)?;
     let listed = listed.as_array().into_iter().flatten();
+    // What only a filter switches on is not traced by default.
+    let is_on = |row: &serde_json::Value| Some(row["traceable"].as_bool()? && !row["on_demand"].as_bool()?);
     let traceable: BTreeMap<u64, bool> =
-        listed.filter_map(|row| Some((row["address"].as_u64()?, row["traceable"].as_bool()?))).collect();
+        listed.filter_map(|row| Some((row["address"].as_u64()?, is_on(row)?))).collect();
     // (The names are the linker's own list, not calltap's.)
     let symbols = shell::output(Command::new("nm").args(["-n", "-S", "--defined-only"]).arg(program))?;
     let mut functions: Vec<Function> = Vec::new();
