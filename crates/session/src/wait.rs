@@ -5,7 +5,7 @@
 
 use crate::proc;
 use rustix::io::Errno;
-use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, waitid};
 
 /// PTRACE_EVENT_STOP, in the second byte of a status.
 const EVENT_STOP: i32 = libc::PTRACE_EVENT_STOP;
@@ -38,7 +38,7 @@ pub fn poll(tid: u32) -> Report {
     let look = any | WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     match waitid(WaitId::Pid(pid), look) {
         Ok(None) => return Report::Runs,
-        Ok(Some(status)) if status.exited() || status.killed() || status.dumped() => {
+        Ok(Some(status)) if is_end(&status) => {
             release_ended(tid);
             return Report::Ended;
         }
@@ -53,13 +53,19 @@ pub fn poll(tid: u32) -> Report {
     status.map_or(Report::Runs, decode)
 }
 
+fn is_end(status: &WaitIdStatus) -> bool {
+    status.exited() || status.killed() || status.dumped()
+}
+
 /// Releases a traced thread if it has ended. Until its tracer does so, an execve of its process waits for it, and so do the end of its process
 /// and the parent of that. How a process ended is left for its parent to learn.
 pub fn release_ended(tid: u32) {
     let Some(pid) = i32::try_from(tid).ok().and_then(Pid::from_raw) else { return };
     let ended =
         WaitIdOptions::from_bits_retain(libc::__WALL as u32) | WaitIdOptions::NOHANG | WaitIdOptions::EXITED;
-    let has_ended = matches!(waitid(WaitId::Pid(pid), ended | WaitIdOptions::NOWAIT), Ok(Some(_)));
+    // The stop of a traced thread is reported even where only ends are asked for, and must be left for the thread that waits for it.
+    let status = waitid(WaitId::Pid(pid), ended | WaitIdOptions::NOWAIT);
+    let has_ended = status.is_ok_and(|status| status.is_some_and(|status| is_end(&status)));
     if has_ended && proc::is_first_thread(tid) == Some(false) {
         let _ = waitid(WaitId::Pid(pid), ended);
     }
