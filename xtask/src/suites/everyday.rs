@@ -1,4 +1,4 @@
-//! What more than sixty programs of a distribution are used for: short scripts, with all functions of the program and of its libraries traced.
+//! What more than sixty programs of a distribution are used for: short scripts, with all functions of the program traced.
 
 use super::{Suite, Test, wrap};
 use anyhow::{Context, Result};
@@ -9,7 +9,7 @@ pub(super) const SUITE: Suite = Suite {
     name: "everyday",
     needs: &[],
     commands,
-    // (A star alone would leave the libraries out.)
+    // Also those that only a filter switches on.
     flags: "-F '?*'",
     tests: |_| Ok(tests()),
     compared: |_| true,
