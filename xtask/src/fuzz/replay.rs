@@ -142,6 +142,8 @@ mod tests {
         let depths =
             |text: &str| compare_depths(text, &calls, &functions, false).map_err(|error| error.to_string());
         assert_eq!(depths("1 | | p0_run() {\n1 | | p0_leaf();\n1 | | p0_leaf();\n1 | | }"), Ok(()));
+        let entry = "1 | | p0_run() {\n1 | | /* p0_leaf <-p0_run */\n1 | | p0_leaf();\n1 | | }";
+        assert_eq!(depths(entry), Ok(()));
         let flat = depths("1 | | p0_run() {\n1 | | p0_leaf();\n1 | | }\n1 | | p0_leaf();");
         assert!(flat.is_err_and(|what| what.contains("0 deep instead of 1 to 1")));
     }
