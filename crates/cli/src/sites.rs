@@ -113,9 +113,9 @@ fn exits(function: &Function) -> Option<usize> {
 
 /// How it is seen that a function returns, in one word.
 fn returns(function: &Function) -> String {
-    match exits(function).filter(|_| unseen_reason(function).is_empty()) {
-        Some(exits) => format!("exits:{exits}"),
-        None if !unseen_reason(function).is_empty() => "none".to_owned(),
+    match exits(function) {
+        Some(exits) if unseen_reason(function).is_empty() => format!("exits:{exits}"),
+        Some(_) => "none".to_owned(),
         // (Of Go's functions there are entries only.)
         None if matches!(function.form, Some(SiteForm::Checked { .. })) => "none".to_owned(),
         None if function.form.is_some() => "stub".to_owned(),
