@@ -166,25 +166,25 @@ fn choose_c(random: &mut Random, is_clang: bool, flags: &mut Vec<&str>) {
 
 fn choose_rust(random: &mut Random, flags: &mut Vec<&str>) {
     flags.push(random.one(&["-Copt-level=0", "-Copt-level=2", "-Copt-level=3", "-Copt-level=s"]));
-    let mut perhaps = |flag: &'static str, of: u64| {
-        if random.below(of) == 0 {
-            flags.push(flag);
-        }
-    };
-    perhaps("-Crelocation-model=static", 4);
-    perhaps("-Cforce-frame-pointers=yes", 4);
-    perhaps("-Ccodegen-units=1", 3);
-    perhaps("-Cstrip=symbols", 4);
-    perhaps("-Cprefer-dynamic", 6);
+    const PERHAPS: [(&str, u64); 5] = [
+        ("-Crelocation-model=static", 4),
+        ("-Cforce-frame-pointers=yes", 4),
+        ("-Ccodegen-units=1", 3),
+        ("-Cstrip=symbols", 4),
+        ("-Cprefer-dynamic", 6),
+    ];
+    choose_some(random, flags, &PERHAPS);
 }
 
 fn choose_go(random: &mut Random, flags: &mut Vec<&str>) {
-    let mut perhaps = |flag: &'static str, of: u64| {
-        if random.below(of) == 0 {
+    choose_some(random, flags, &[("-buildmode=pie", 3), ("-ldflags=-w", 3), ("-gcflags=-N", 4)]);
+}
+
+/// Each flag once in so many programs.
+fn choose_some<'f>(random: &mut Random, flags: &mut Vec<&'f str>, perhaps: &[(&'f str, u64)]) {
+    for (flag, of) in perhaps {
+        if random.below(*of) == 0 {
             flags.push(flag);
         }
-    };
-    perhaps("-buildmode=pie", 3);
-    perhaps("-ldflags=-w", 3);
-    perhaps("-gcflags=-N", 4);
+    }
 }
