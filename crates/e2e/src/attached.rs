@@ -294,6 +294,13 @@ impl Resident {
     }
 }
 
+/// Waits for the end of a calltap, which has to succeed.
+#[track_caller]
+pub fn succeeds(calltap: &mut Child) {
+    let status = calltap.wait().expect("our own child");
+    assert!(status.success(), "calltap ended with {status}");
+}
+
 impl Drop for Resident {
     fn drop(&mut self) {
         let _ = self.child.kill();

@@ -1,6 +1,6 @@
 //! Programs that are attached to while they run: they go on as if nothing had been.
 
-use crate::{Build, Program, Resident, Run, State, calltap_run, changed_text, compile, run};
+use crate::{Build, Program, Resident, Run, State, calltap_run, changed_text, compile, run, succeeds};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -211,7 +211,7 @@ pub fn counts_exactly(build: &Build) {
         resident.wait_for("done");
         // SAFETY: a signal to our own child.
         unsafe { libc::kill(calltap.id() as i32, libc::SIGINT) };
-        assert!(calltap.wait().expect("our own child").success());
+        succeeds(&mut calltap);
         let rows = resident.view(view);
         let of = |name: &str| {
             let row = rows.as_array().and_then(|rows| rows.iter().find(|row| row["function"] == name));

@@ -1,6 +1,8 @@
 //! The flight recorder: nothing is written before something happens, then what happened last.
 
-use calltap_e2e::{GCC, Program, Resident, Run, calltap, calltap_run, changed_text, compile, one_line};
+use calltap_e2e::{
+    GCC, Program, Resident, Run, calltap, calltap_run, changed_text, compile, one_line, succeeds,
+};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -85,7 +87,7 @@ fn slow_calls_are_written_as_often_as_files_are_allowed() {
     thread::sleep(Duration::from_millis(200));
     // SAFETY: a signal to our own child.
     unsafe { libc::kill(calltap.id() as i32, libc::SIGINT) };
-    assert!(calltap.wait().expect("our own child").success());
+    succeeds(&mut calltap);
     assert!(!file(3).exists());
     for number in [1, 2] {
         let info = sound(&file(number));
@@ -112,7 +114,7 @@ fn a_snapshot_is_taken_when_a_signal_asks_for_it() {
     kill(libc::SIGUSR1);
     wait_until("the snapshot", || file.exists());
     kill(libc::SIGTERM);
-    assert!(calltap.wait().expect("our own child").success());
+    succeeds(&mut calltap);
     assert!(sound(&file)["end"]["status"].to_string().contains("SIGUSR1"));
     assert!(resident.runs() && resident.end().0.success());
 }

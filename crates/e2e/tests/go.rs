@@ -77,7 +77,7 @@ fn calls_made_while_we_are_there_are_counted_exactly() {
         resident.wait_for("done");
         // SAFETY: a signal to our own child.
         unsafe { libc::kill(calltap.id() as i32, libc::SIGINT) };
-        assert!(calltap.wait().expect("our own child").success());
+        succeeds(&mut calltap);
         let rows = resident.view("report");
         assert_eq!(rows[0]["function"], "main.counted");
         assert_eq!(rows[0]["calls"], 12_345, "{tracer}");
