@@ -84,10 +84,13 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             return Ok(ExitCode::from(code));
         }
     };
-    if !arguments.is_set("quiet") {
+    // Why something stays in the process is told in spite of --quiet: the exit status says no more than that it does.
+    if !arguments.is_set("quiet") || !outcome.whole {
         for note in &outcome.notes {
             eprintln!("calltap: {note}");
         }
+    }
+    if !arguments.is_set("quiet") {
         if let Some([attaching, detaching]) = &outcome.stops {
             eprintln!("calltap: {}", stopped(attaching, detaching));
         }
