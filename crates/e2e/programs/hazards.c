@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <sys/prctl.h>
 #include <time.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 COUNTED(work);
@@ -156,8 +157,25 @@ static void linker(void) {
 // The time stamp counter may not be read.
 static void no_tsc(void) { prctl(PR_SET_TSC, PR_TSC_SIGSEGV); for (long i = 0; !over; i++) { check(i); if (i % 1000 == 0) rest(500); } }
 
+// What is left on a stack may look like a signal frame whose handler returns to a stack that is not there.
+static char frame[8 + sizeof(ucontext_t)];
+static void keeps_frame(int signal, siginfo_t *info, void *context) {
+    (void)signal; (void)info;
+    memcpy(frame, (char *)context - 8, sizeof frame);
+}
+static void leftovers(void) {
+    struct sigaction action = {.sa_sigaction = keeps_frame, .sa_flags = SA_SIGINFO};
+    sigaction(SIGUSR1, &action, NULL);
+    raise(SIGUSR1);
+    char left[sizeof frame] __attribute__((aligned(16)));
+    memcpy(left, frame, sizeof frame);
+    ((ucontext_t *)(left + 8))->uc_mcontext.gregs[REG_RSP] = 8;
+    for (long i = 0; !over; i++) { KEEP(left); check(i); if (i % 100 == 0) rest(50); }
+}
+
 int main(int argc, char **argv) {
-    struct { const char *name; void (*run)(void); } all[] = {{"queue", queue}, {"timer", timer}, {"users", users}, {"stacks", stacks}, {"allocator", allocator}, {"sequences", sequences}, {"linker", linker}, {"no tsc", no_tsc}};
+    struct { const char *name; void (*run)(void); } all[] = {{"queue", queue}, {"timer", timer}, {"users", users}, {"stacks", stacks}, {"allocator", allocator}, {"sequences", sequences}, {"linker", linker}, {"no tsc", no_tsc},
+        {"leftovers", leftovers}};
     sigset_t every, none;
     sigfillset(&every);
     pthread_sigmask(SIG_BLOCK, &every, &none);

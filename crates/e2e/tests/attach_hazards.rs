@@ -50,3 +50,8 @@ fn no_thread_waits_for_a_library_that_another_opens() {
 fn the_time_stamp_counter_is_not_read_where_that_is_forbidden() {
     hazard("no tsc", &[], &[]);
 }
+
+#[test]
+fn what_looks_like_a_signal_frame_keeps_nothing_in_the_process() {
+    hazard("leftovers", &[], &[]);
+}

@@ -135,8 +135,9 @@ impl Stack {
         let known = self.segments.iter().map(|known| known.start).filter(|known| *known > start).min();
         let end = known.map_or(end, |known| end.min(known));
         let end = if (start..end).contains(&block) { block } else { end };
-        let cut = end.saturating_sub(start) > LONGEST;
         let bytes = read_up(start, end.min(start.saturating_add(LONGEST)), text);
+        // A stack ends where memory ends: what only looks like a signal frame leads to where nothing is.
+        let cut = bytes.len() as u64 == LONGEST && end - start > LONGEST;
         self.segments.push(Segment { start, bytes, cut });
     }
 
