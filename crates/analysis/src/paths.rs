@@ -28,6 +28,16 @@ pub(crate) struct Node {
     pub(crate) calls: u64,
     pub(crate) total: u64,
     pub(crate) own: u64,
+    /// Calls of them whose end is not known.
+    pub(crate) cut: u64,
+    /// Events that were lost while such a call was the innermost one.
+    pub(crate) lost: u64,
+}
+
+impl Node {
+    fn new(key: u32, parent: u32, depth: u32) -> Node {
+        Node { key, parent, recent: 0, depth, calls: 0, total: 0, own: 0, cut: 0, lost: 0 }
+    }
 }
 
 /// What a node stands for.
@@ -51,7 +61,7 @@ pub(crate) struct Paths {
 
 impl Paths {
     pub(crate) fn new(limit: usize) -> Self {
-        let root = Node { key: u32::MAX, parent: 0, recent: 0, depth: 0, calls: 0, total: 0, own: 0 };
+        let root = Node::new(u32::MAX, 0, 0);
         // Indices must leave the top bit free.
         let limit = limit.min(MERGED as usize - 2) + 1;
         Self { nodes: vec![root], index: HashMap::default(), limit, merged: 0, met: (false, false) }
@@ -101,7 +111,7 @@ impl Paths {
             None => {
                 let node = self.nodes.len() as u32;
                 let depth = above.depth + 1;
-                self.nodes.push(Node { key, parent, recent: 0, depth, calls: 0, total: 0, own: 0 });
+                self.nodes.push(Node::new(key, parent, depth));
                 self.index.insert(place, node);
                 node
             }
@@ -205,6 +215,7 @@ impl<F: FnMut(u32, &Call)> Visitor for Collector<F> {
         node.own = node.own.saturating_add(call.self_ticks);
         if open & MERGED == 0 {
             node.total = node.total.saturating_add(call.total);
+            node.cut += u64::from(call.ending.is_cut());
             (self.each)(open, call);
         }
     }
@@ -216,6 +227,12 @@ impl<F: FnMut(u32, &Call)> Visitor for Collector<F> {
             Some(node) => self.paths.nodes[node as usize].calls += 1,
             None => self.paths.merged += 1,
         }
+    }
+
+    fn lost(&mut self, thread: ThreadId, _: u64, entries: u32, exits: u32) {
+        let top = self.top(thread);
+        let lost = &mut self.paths.nodes[top as usize].lost;
+        *lost = lost.saturating_add(u64::from(entries) + u64::from(exits));
     }
 
     fn thread_end(&mut self, _: ThreadId) -> io::Result<()> {

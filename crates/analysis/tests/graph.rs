@@ -190,3 +190,41 @@ fn a_function_that_was_not_recorded() {
     let error = write(&recording(PROGRAM), &options, &mut Vec::new(), None).unwrap_err();
     assert_eq!(error.to_string(), "no recorded function matches 'cpy'; similar: copy");
 }
+
+#[test]
+fn a_path_says_how_many_of_its_calls_have_no_known_end_and_what_was_lost_on_it() {
+    let source = recording(
+        "
+        main: E main @0; E read @100; E copy @150; L 2/3 @180; X main @300
+        main: E main @400; E read @500; off read @550; X main @600; E main @700; E read @800",
+    );
+    same(
+        &graph(&source, &Options::default()),
+        "
+        # 11 events, 1 thread; LOST 2 calls (22.2 % of entries) and 3 returns
+        # 2 calls unfinished, 3 calls cut by lost events or by switching functions off
+              TOTAL        SELF       %       CALLS  FUNCTION
+             600 ns      520 ns  100.00           3  main  [1 cut]
+              80 ns       50 ns   13.33           3    read  [3 cut]
+              30 ns       30 ns    5.00           1      copy  [1 cut]  [LOST 5 EVENTS]
+    ",
+    );
+    let function = Some(Glob::new("read"));
+    same(
+        &graph(&source, &Options { function, ..Options::default() }),
+        "
+        # 11 events, 1 thread; LOST 2 calls (22.2 % of entries) and 3 returns
+        # 2 calls unfinished, 3 calls cut by lost events or by switching functions off
+        # read: 3 calls
+
+        callers of read, innermost first:
+              TOTAL       %       CALLS  FUNCTION
+              80 ns  100.00           3  main
+
+        read and what it calls:
+              TOTAL        SELF       %       CALLS  FUNCTION
+              80 ns       50 ns  100.00           3  read  [3 cut]
+              30 ns       30 ns   37.50           1    copy  [1 cut]  [LOST 5 EVENTS]
+    ",
+    );
+}

@@ -43,8 +43,10 @@ pub(crate) fn find(paths: &Paths, is_target: impl Fn(u32) -> bool) -> Option<Fou
             images[at as usize] = Some(child.unwrap_or(parent));
             let image = &mut found.callees.nodes[child.unwrap_or(parent) as usize];
             image.own = image.own.saturating_add(node.own);
+            image.lost = image.lost.saturating_add(node.lost);
             if child.is_some() {
                 image.calls += node.calls;
+                image.cut += node.cut;
                 image.total = image.total.saturating_add(node.total);
             }
         }

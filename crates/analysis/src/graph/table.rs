@@ -59,7 +59,14 @@ impl<'a> Table<'a> {
                 Of::Root => String::new(),
             };
             let indent = 2 * depth as usize;
-            writeln!(out, "{gap}{:>11}  {:indent$}{}", count(numbers.calls), "", one_line(&name))?;
+            write!(out, "{gap}{:>11}  {:indent$}{}", count(numbers.calls), "", one_line(&name))?;
+            if numbers.cut > 0 && !callers {
+                write!(out, "  [{} cut]", count(numbers.cut))?;
+            }
+            if numbers.lost > 0 && !callers {
+                write!(out, "  [LOST {} EVENTS]", count(numbers.lost))?;
+            }
+            writeln!(out)?;
             self.push_children(paths, children.of(node), depth + 1, &mut pending);
         }
         Ok(())
