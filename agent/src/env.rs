@@ -20,7 +20,7 @@ pub unsafe fn remove_preload(mut environment: *mut *mut u8, own: &[u8]) {
         if string.is_null() {
             return;
         }
-        // SAFETY: entries are terminated strings on the writable initial stack, and nobody else uses them now.
+        // SAFETY: entries are terminated strings on the writable initial stack, and no other code uses them now.
         let text = unsafe { core::slice::from_raw_parts_mut(string, strlen(string) + 1) };
         if let Some(rest) = text.strip_prefix_mut(NAME)
             && let Some(start) =

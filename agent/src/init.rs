@@ -8,7 +8,7 @@ use core::arch::global_asm;
 use core::sync::atomic::Ordering::Relaxed;
 
 // DT_INIT. glibc calls it with (argc, argv, envp), first of all initialisers (-z initfirst). musl calls it without arguments: then the
-// environment is in `environ`, a weak reference that is null where nobody defines it.
+// environment is in `environ`, a weak reference that is null where no library defines it.
 global_asm!(
     ".text",
     ".weak environ",

@@ -32,7 +32,7 @@ fn tables() -> Option<usize> {
     if wiped.is_ok() && TABLES.compare_exchange(0, new, AcqRel, Acquire).is_ok() {
         return Some(new);
     }
-    // SAFETY: nobody else has seen it.
+    // SAFETY: no other thread has seen it.
     unsafe { sys::unmap(new, SIZE) };
     Some(TABLES.load(Acquire)).filter(|known| *known != 0)
 }
@@ -55,7 +55,7 @@ pub fn forget(thread: &Thread, index: u32) {
 pub fn give_back() {
     let tables = TABLES.swap(0, AcqRel);
     if tables != 0 {
-        // SAFETY: mapped above; no hook runs, so nobody refers to it.
+        // SAFETY: mapped above; no hook runs, so nothing refers to it.
         unsafe { sys::unmap(tables, SIZE) };
     }
 }
@@ -91,7 +91,7 @@ fn provide(session: Session, site: u32) -> Option<()> {
         return None;
     };
     header.part.store(part as u32, Relaxed);
-    // Listed before it is used, so that nothing is counted where nobody looks. (A signal handler in between provides another for the same sites: their sum counts.)
+    // Listed before it is used, so that every count is read. A signal handler in between provides another for the same sites: their sum counts.
     let mut first = entry.first_profile.load(Relaxed);
     loop {
         header.next.store(first, Relaxed);

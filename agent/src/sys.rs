@@ -267,7 +267,7 @@ pub fn futex_wake(word: &AtomicU32) {
     let _ = unsafe { call(FUTEX, [word.as_ptr() as usize, 1, i32::MAX as usize, 0, 0, 0]) };
 }
 
-/// The two registrations that live patching from outside needs: to be interrupted when somebody asks for it
+/// The two registrations that live patching from outside needs: to be interrupted when the recorder asks for it
 /// (MEMBARRIER_CMD_GLOBAL_EXPEDITED), and to serialise where the kernel returns to the program without an interrupt (SYNC_CORE).
 const REGISTRATIONS: [usize; 2] = [1 << 2, 1 << 6];
 

@@ -1,7 +1,7 @@
-//! Breakpoints that the recorder writes to sites while it changes them (`--patch-mode breakpoint`): whoever meets one resumes behind the site. And those that stay, where there is no
-//! room for a jump (`--allow-int3`): whoever meets one goes on where a jump would lead.
+//! Breakpoints that the recorder writes to sites while it changes them (`--patch-mode breakpoint`): a thread that meets one resumes behind the site. And those that stay, where there is no
+//! room for a jump (`--allow-int3`): a thread that meets one goes on where a jump would lead.
 //!
-//! The handler is there from the first such batch until the recorder leaves, so whoever is killed meanwhile leaves breakpoints that harm nobody. It takes no lock,
+//! The handler is there from the first such batch until the recorder detaches, so breakpoints of a recorder that was killed do no harm. It takes no lock,
 //! reads no code, and looks up one address in shared memory. What it does not know ends the program as it would have without us.
 //!
 //! Unsafe because it is a signal handler: it reads and changes what the kernel hands it. And because the list of those that stay lies in memory that it maps.
@@ -33,7 +33,7 @@ const SA_NODEFER: u64 = 0x4000_0000;
 global_asm!(
     ".text",
     ".balign 16",
-    "nop", // so that the byte before is nobody's, either
+    "nop", // so that the byte before belongs to no other function, either
     "__restore_rt:",
     "mov rax, {sigreturn}",
     "syscall",
@@ -63,7 +63,7 @@ struct Context {
 /// Address of a [`Table`]; 0 while there is none. Private like the program's text: a forked child has the list that its breakpoints need.
 static KEPT: AtomicUsize = AtomicUsize::new(0);
 
-/// In front of a list of [`Kept`]. Nobody waits for handlers that are reading it, so it is never changed: another takes its place, and all are unmapped when the session is left.
+/// In front of a list of [`Kept`]. No writer waits for handlers that are reading it, so it is never changed: another takes its place, and all are unmapped when calltap detaches.
 #[repr(C)]
 struct Table {
     /// Address of the one before.
@@ -83,7 +83,7 @@ impl Table {
     }
 
     fn list(&self) -> &[Kept] {
-        // SAFETY: `keep` has written so many behind it, aligned, and nobody writes there again.
+        // SAFETY: `keep` has written so many behind it, aligned, and nothing writes there again.
         unsafe { slice::from_raw_parts((&raw const *self).add(1).cast(), self.count) }
     }
 }
@@ -102,7 +102,7 @@ fn keep(listed: &[Map]) -> bool {
         return false;
     };
     let table = at as *mut Table;
-    // SAFETY: just mapped, of that length, and nobody else knows of it.
+    // SAFETY: just mapped, of that length, and no other code knows of it.
     let list = unsafe {
         table.write(Table { before: KEPT.load(Relaxed), count: listed.len() });
         slice::from_raw_parts_mut(table.add(1).cast::<Kept>(), listed.len())
@@ -126,7 +126,7 @@ extern "C" fn handle(_: i32, info: *const Info, context: *mut Context) {
         context.rip = next;
         return;
     }
-    // Nobody but us handles it: the program ends when this handler has returned, at the instruction where it would have ended.
+    // No handler but this one handles it: the program ends when this handler has returned, at the instruction where it would have ended.
     sys::block_signal(SIGTRAP);
     let _ = sys::set_action(SIGTRAP, Some(&Action::default()));
     sys::send_to_self(SIGTRAP, info.cast());
@@ -168,7 +168,7 @@ pub fn leave() {
         let _ = sys::set_action(SIGTRAP, Some(&Action::default()));
     }
     let mut table = KEPT.swap(0, Relaxed) as *const Table;
-    // SAFETY: null, or made by `keep`; nobody reads it any more.
+    // SAFETY: null, or made by `keep`; no handler reads it any more.
     while let Some(Table { before, count }) = unsafe { table.as_ref() } {
         let (at, bytes) = (table as usize, Table::bytes(*count));
         table = *before as *const Table;

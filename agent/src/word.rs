@@ -4,7 +4,7 @@
 //! a new thread is told from an old one on a recycled stack.
 //!
 //! Placed by the recorder, it has none. Then the word is one of the thread library's own, `sysinfo` in the thread's control block: glibc and musl
-//! alike have it, and use it on other processors only. Nobody clears it for a new thread: musl copies it from the thread's creator, glibc leaves what
+//! alike have it, and use it on other processors only. No thread library clears it for a new thread: musl copies it from the thread's creator, glibc leaves what
 //! was there in the stack of a thread that has ended, perhaps of an earlier session. So it holds no address but a number, the state's index plus
 //! one, and the state has a note of its owner, the thread id that the library keeps in the same block; the hooks compare.
 //!

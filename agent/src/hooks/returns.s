@@ -1,4 +1,4 @@
-# Hooks of functions whose return address is put aside, or that nobody sees return.
+# Hooks of functions whose return address is kept on the shadow stack, or whose return is not seen.
 
 # With a return: function_graph and profile, and function beside them. event: one is stored.
 .macro tap_entry name clock mcount event profile parent fix tailfix

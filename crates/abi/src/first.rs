@@ -7,7 +7,7 @@
 //!
 //! Any number of threads, and signal handlers in the middle of that, [record](First::record): they take a record that is there already, fill it in, and put it in front of
 //! its chain by one compare-and-exchange; who loses looks again at what came before him. One controller [takes](First::take) whole chains. Records are taken once and
-//! never given back, so what somebody still walks along is never anything else.
+//! never given back, so memory that a thread still reads is never anything else.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
@@ -31,7 +31,7 @@ pub const BUCKETS_SIZE: usize = BUCKETS * size_of::<AtomicU32>();
 pub const SIZE: usize = BUCKETS_SIZE + PAGES * PAGE;
 /// Fibonacci hashing: the golden ratio times 2^64.
 pub const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
-/// Nobody follows a chain for longer: the memory is the program's, and may be anything.
+/// No chain is followed for longer: the memory is the program's, and may be anything.
 pub const LONGEST: u32 = 8192;
 
 /// How it is going: part of [`crate::Control`].
@@ -142,7 +142,7 @@ impl First<'_> {
         Err(())
     }
 
-    /// A record that nobody has, of those whose memory is there.
+    /// A free record, of those whose memory is there.
     fn allocate(&self) -> Option<(u32, &Record)> {
         let limit = (self.counters.limit.load(Acquire) as usize).min(RECORDS) as u32;
         let next = |index: u32| (index < limit).then_some(index + 1);
@@ -318,7 +318,7 @@ mod tests {
             let missing: Vec<u64> = (0..CALLS).map(ip).filter(|ip| !all.contains_key(ip)).collect();
             assert!(missing.is_empty(), "round {round}: {missing:x?}");
             assert_eq!(all.len() as u64, CALLS);
-            // Where nobody takes meanwhile, a chain never has a call twice, whoever comes at the same time.
+            // Where no record is taken meanwhile, a chain never has a call twice, whichever threads add calls at the same time.
             if round % 2 == 1 {
                 let linked = room.records.iter().filter(|record| record.ip.load(Relaxed) != 0).count() as u64;
                 assert!(all.values().all(|times| *times == 1) && linked >= CALLS);

@@ -1,6 +1,6 @@
 //! Sites that may be breakpoints while they are changed: what the agent's handler of SIGTRAP resumes behind.
 //!
-//! Two lists of addresses, and one word that says which of them holds, and how long it is. The controller fills the other, then stores the word: whoever looks
+//! Two lists of addresses, and one word that says which of them holds, and how long it is. The controller fills the other, then stores the word: a handler that looks
 //! something up meanwhile, and whenever the controller is killed, finds the one or the other.
 //!
 //! Breakpoints that stay have a list of their own, with what each leads to. That differs from process to process, so the agent keeps it in private memory.
@@ -29,11 +29,11 @@ const TRIES: usize = 1000;
 pub struct Kept {
     /// Where it is,
     pub site: u64,
-    /// and where whoever meets it goes on.
+    /// and where a thread that meets it goes on.
     pub target: u64,
 }
 
-/// Where whoever meets a breakpoint goes on, by a list in the order of their places.
+/// Where a thread that meets a breakpoint goes on, by a list in the order of their places.
 pub fn target(list: &[Kept], site: u64) -> Option<u64> {
     let at = list.partition_point(|kept| kept.site < site);
     list.get(at).filter(|kept| kept.site == site).map(|kept| kept.target)

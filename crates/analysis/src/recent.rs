@@ -21,9 +21,9 @@ pub struct Recent {
     forgotten: u64,
 }
 
-struct Nobody;
+struct Ignore;
 
-impl Visitor for Nobody {}
+impl Visitor for Ignore {}
 
 impl Recent {
     /// Keeps so many events, and not more than another batch.
@@ -68,7 +68,7 @@ impl Recent {
             self.forgotten += old.events.len() as u64;
             let sites = self.meta.sites.len() as u32;
             let stack = self.before.entry(old.thread).or_default();
-            feed_batch(stack, old.thread, &old, sites, &mut Nobody, &mut Totals::default());
+            feed_batch(stack, old.thread, &old, sites, &mut Ignore, &mut Totals::default());
             if stack.depth() == 0 {
                 self.before.remove(&old.thread);
             }

@@ -117,7 +117,7 @@ pub unsafe extern "C" fn calltap_unregister_function(ops: *mut CalltapOps) -> c_
     }
     let registration = std::mem::replace(&mut given.registration, ptr::null_mut());
     (given.id, given.mask) = (0, 0);
-    // SAFETY: made by `calltap_register_function`, and taken out: nobody else gets it.
+    // SAFETY: made by `calltap_register_function`, and taken out: no other call gets it.
     let registration = unsafe { Box::from_raw(registration.cast::<Registration>()) };
     code(registration.unregister())
 }

@@ -4,8 +4,8 @@
 //! carried out in three steps:
 //!
 //! 1. Every site's cell gets the combination that wants it now. From here on it counts.
-//! 2. Sites that nobody wanted and somebody does, and the other way round, are switched, all in one batch. The others stay as they are.
-//! 3. Combinations that nobody wants any more are freed after a grace period.
+//! 2. Sites that no ops wanted and some do now, and the other way round, are switched, all in one batch. The others stay as they are.
+//! 3. Combinations that no ops want any more are freed after a grace period.
 //!
 //! After step 3 no thread runs a callback for a function that does not want it, whether step 2 could change the site or not.
 
@@ -212,7 +212,7 @@ impl Control {
         }
     }
 
-    /// Makes one instruction of the sites that are several, while there is nobody who could be between them.
+    /// Makes one instruction of the sites that are several, while no thread can be between them.
     fn dress(&mut self, text: &mut LocalText) {
         let mut all = Vec::new();
         for (m, mapped) in self.modules.iter().enumerate() {
@@ -348,7 +348,7 @@ impl Control {
         done
     }
 
-    /// Switches sites on that somebody wants, and the others off.
+    /// Switches sites on that some ops want, and the others off.
     fn switch(&mut self, text: &mut LocalText) {
         let mut changes = Vec::new();
         // They stay mapped until the batch is done.

@@ -1,7 +1,7 @@
 //! Fork: in the child everything that was registered goes on working.
 //!
-//! The child has a copy of text, gates and combinations. A fork waits for whoever is changing them, so that the copy is whole; the child has one thread, so
-//! the counts of the others are forgotten. A callback may fork, too: it cannot wait (somebody may be waiting for the callback), and if somebody is in the middle of a
+//! The child has a copy of text, gates and combinations. A fork waits for the thread that is changing them, so that the copy is whole; the child has one thread, so
+//! the counts of the others are forgotten. A callback may fork, too: it cannot wait, as another thread may be waiting for the callback, and if a thread is in the middle of a
 //! change then, the child goes on tracing as it is and refuses changes.
 //!
 //! Unsafe because pthread_atfork is C, and because the lock is held from one of its handlers to the next.

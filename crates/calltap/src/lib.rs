@@ -45,7 +45,7 @@
 //! allocates may wait for a lock that its own thread holds. Atomics, `write`, reading [`Call`] are safe everywhere.
 //!
 //! - Calls made inside a callback are not reported, in that thread: recursion is cut, and counted ([`recursions`]). So are those of signal handlers that interrupt a callback.
-//! - A callback must return. It may block, but then holds up whoever unregisters. A panic aborts the program, with its message; `longjmp`, `pthread_exit`, cancellation
+//! - A callback must return. It may block, but then holds up the thread that unregisters. A panic aborts the program, with its message; `longjmp`, `pthread_exit`, cancellation
 //!   and exceptions must not leave it, nor may a signal handler that interrupted it leave by `siglongjmp`: the thread would count as inside for ever.
 //! - [`register`], [`Registration::set_filter`], [`Registration::unregister`] and the like are errors inside a callback ([`Error::InCallback`]), and not for signal handlers.
 //! - It needs stack: 2 to 3 KB for the registers where AVX-512 is in use, and its own. Alternate signal stacks of minimal size do not have that.
@@ -58,7 +58,7 @@
 //!
 //! # Together with `calltap record -p`
 //!
-//! Each of the two compares the bytes of a site with what it expects and leaves the site alone for good if somebody else has changed it.
+//! Each of the two compares the bytes of a site with what it expects and leaves the site alone for good if another tool has changed it.
 #![deny(unsafe_code)]
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]

@@ -101,7 +101,7 @@ pub fn publish(mut modules: Table) {
     let old = TABLE.swap(Box::into_raw(Box::new(modules)), SeqCst);
     if !old.is_null() {
         grace::synchronize();
-        // SAFETY: it came from a Box, and nobody can have seen it any more.
+        // SAFETY: it came from a Box, and no thread can have seen it any more.
         drop(unsafe { Box::from_raw(old) });
     }
 }

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A site's *cell* points to its combination of ops, of which there is one for all sites that the same ops are interested in. So when an ops comes or goes, sites that are on
-//! for others are not rewritten: their word is exchanged, and whoever stays misses no call. (With one gate for each combination they were rewritten, and off while they
+//! for others are not rewritten: their word is exchanged, and ops that stay miss no call. (With one gate for each combination they were rewritten, and off while they
 //! were: of nine million calls fifty thousand were missed.)
 //!
 //! Only the gate is generated. All that has a frame is this one static body, so that its unwind table is in the file like any other: exceptions,
@@ -266,7 +266,7 @@ global_asm!(
     "25:",
     "mov rcx, qword ptr [rbx]",
     "test rcx, rcx",
-    "jz 28f", // nobody is interested any more
+    "jz 28f", // no ops want it any more
     "mov rax, qword ptr [rcx + {mask}]",
     "mov qword ptr [rbp - 136 + {regs_mask}], rax",
     "mov rbx, qword ptr [rcx + {end}]",
@@ -553,7 +553,7 @@ impl InLibrary {
     /// None inside a callback, or inside the library already.
     pub fn enter() -> Option<InLibrary> {
         leave_callback();
-        // SAFETY: a variable of this thread; nobody keeps a reference. A signal handler may use it in between, and puts it back.
+        // SAFETY: a variable of this thread; no code keeps a reference. A signal handler may use it in between, and puts it back.
         unsafe {
             let state = &raw mut (*local()).state;
             (state.read_volatile() == 0).then(|| state.write_volatile(IN_LIBRARY))?;

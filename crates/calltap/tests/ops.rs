@@ -184,7 +184,7 @@ fn inside_a_callback_nothing_can_be_changed() {
     let busy = register(ops.filter(["*::some::add"])).expect("registered");
     some::add(1, 1);
     assert_eq!(*RESULT.lock().expect("a lock"), Some([true; 4]));
-    // What was given up inside is on until somebody comes in from outside.
+    // What was given up inside is on until a call comes in from outside.
     some::double(1);
     check_calls(&calls, 1);
     check_calls(&third_calls, 1);

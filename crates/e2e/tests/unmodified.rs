@@ -165,7 +165,7 @@ fn what_cannot_be_traced_is_listed_with_the_reason() {
     let bad: Vec<&str> = run.stdout.lines().filter(|line| !is_explained(line)).collect();
     assert_eq!(bad, [""; 0]);
     // A program's first instruction has nobody to return to.
-    assert!(run.stdout.contains("nobody calls it"), "{}", run.stdout);
+    assert!(run.stdout.contains("the program's entry point: not called"), "{}", run.stdout);
     // What is no function is counted apart: else it would seem as if many could not be traced.
     let (lines, is_part) = (run.stdout.lines().filter(|line| !line.starts_with('#')), |line: &&str| {
         line.contains("cold part of")

@@ -2,7 +2,7 @@
 //!
 //! - every site of a batch is read, and found as expected, before anything is written;
 //! - of each site exactly the stores of its next step are written, and of what lies between sites nothing;
-//! - between two steps of a site lies a core sync, unless nobody runs it, and behind the last one another;
+//! - between two steps of a site lies a core sync, unless no thread runs it, and behind the last one another;
 //! - a batch that ends has every site in its new state that was as expected, or has written nothing;
 //! - no change is made that demands more of the threads than was seen to;
 //! - what is written outside of batches is no site.
@@ -275,7 +275,7 @@ impl Batch {
                 ));
                 continue;
             };
-            // (Sites that overlap, in a log that somebody has made up, count twice.)
+            // Sites that overlap, in a log that was made up, count twice.
             changed = changed.saturating_sub(was.iter().zip(&is).filter(|(a, b)| a != b).count());
             if let Some(what) = way.write(&was, &is, self.quiet) {
                 faults.push(format!("the site at {start:#x}: {what}"));

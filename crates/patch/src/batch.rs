@@ -27,7 +27,7 @@ pub trait Text {
     fn after_int3(&self) -> bool {
         self.transition() == Transition::Int3
     }
-    /// A batch begins: these changes, with this seen to. (For whoever keeps a [log](crate::log), as the next.)
+    /// A batch begins: these changes, with this seen to. A [log](crate::log) notes it, and the next.
     fn begin(&mut self, _changes: &mut dyn Iterator<Item = Change<'_>>, _granted: Demand) {}
     /// It is over.
     fn end(&mut self) {}
@@ -197,7 +197,7 @@ impl<E: Clone> Plan<E> {
 
     /// Has all sites take all steps.
     fn take_all<T: Text<Error = E>>(&mut self, text: &mut T) -> Result<(), E> {
-        // Whoever was cut short may not have come to its core sync.
+        // A writer that was cut short may not have come to its core sync.
         if self.torn {
             text.sync()?;
         }

@@ -8,7 +8,7 @@
 //! write ADDRESS BYTES
 //! sync
 //! end                                                          of the batch
-//! poke PID ADDRESS BYTES                                       a write that belongs to no batch: to where nobody executes
+//! poke PID ADDRESS BYTES                                       a write that belongs to no batch: to where no thread executes
 //! ```
 
 use crate::{Avma, Change, Demand, Site, State, Transition};
@@ -22,7 +22,7 @@ pub enum Entry {
     Batch {
         /// Of which process.
         pid: u32,
-        /// Nobody runs what is written: syncs do nothing.
+        /// No thread runs what is written: syncs do nothing.
         quiet: bool,
         /// What was seen to.
         granted: Demand,

@@ -10,7 +10,7 @@
 //! one is called. Then the other four bytes are written - an operand, so in any order and torn at will - and last the first
 //! byte of what shall be there. Between the three, every processor that runs the program is made to serialise. Every store that matters is
 //! *one byte*, so that alignment plays no part and `/proc/PID/mem`, which promises no more, will do; and every state
-//! in between is a valid program, so whoever writes may be killed at any instant.
+//! in between is a valid program, so the writer may be killed at any instant.
 //!
 //! Two other instructions can be chosen to stand there meanwhile ([`Transition`]). The seeds' own `jmp 3f`, `EB 03`, needs a store of two bytes at once where it is
 //! written for the old ones; behind A9 the 03 is part of an operand, so one byte after the other will do. A breakpoint, `CC`, needs a signal handler in the program, which resumes
@@ -39,7 +39,7 @@
 //!
 //! Where there is room for two bytes only, those lead to a jump in the padding in front of the function; both are written in the same step.
 //!
-//! Where there is no room for any jump, the function's first byte may become a breakpoint that stays (`int3`): one store, in step 0, at any time, and nobody is ever inside. Where it
+//! Where there is no room for any jump, the function's first byte may become a breakpoint that stays (`int3`): one store, in step 0, at any time, and no thread is ever inside. Where it
 //! leads, the program's handler of SIGTRAP knows.
 //!
 //! A function that is replaced as a whole (the profiling function, the dynamic linker's empty one) has a `ret` where the others have A9, whichever is chosen: off, it

@@ -50,7 +50,7 @@ pub struct Steps {
     switches: Vec<Switch>,
     /// Those that are `jmp 3f` meanwhile.
     jumps: Vec<Switch>,
-    /// Those that are done a step before the others: whoever comes in by a site that leads to a stub leaves by sites that do.
+    /// Those that are done a step before the others: a thread that comes in by a site that leads to a stub leaves by sites that do.
     exits: Vec<Switch>,
     pokes: [Vec<Poke>; STEPS],
 }
@@ -114,7 +114,7 @@ impl Steps {
                 1 => store(jump.at, &[jump.during]),
                 2 => store(jump.at + 1, &JMP_3F[1..]),
                 3 => store(jump.at, &JMP_3F[..1]),
-                // Whoever still jumps, jumps over what is written; who does not, has it for an operand.
+                // A thread that still jumps, jumps over what is written; one that does not, has it for an operand.
                 4 => {
                     store(jump.at, &[jump.during]);
                     store(jump.at + 2, &jump.new[2..]);

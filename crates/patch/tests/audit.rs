@@ -167,7 +167,7 @@ fn without(log: &[Entry], at: usize) -> Vec<Entry> {
 }
 
 /// Is this in a batch in which all sites take all steps? (Where some are through with theirs, they do not miss a sync; and a write that is missing at the
-/// beginning, while others follow, looks as if somebody else had changed the site.)
+/// beginning, while others follow, looks as if another tool had changed the site.)
 fn all_take_part(log: &[Entry], at: usize) -> bool {
     log[..at].iter().filter(|entry| **entry == Entry::End).count() % WAYS >= 2
 }

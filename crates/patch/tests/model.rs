@@ -104,7 +104,7 @@ fn a_breakpoint_that_stays_is_written_at_any_time_and_needs_its_handler() {
         cases
     };
     check_mutant("no handler", unhandled, &|_, acts| acts);
-    // What is behind its first byte stays: whoever lands there finds what he always found.
+    // What is behind its first byte stays: a thread that lands there finds what it always found.
     check_mutant("all of its bytes", |place| sites::traps(place).split_off(1), &|_, acts| {
         let whole = |act| match act {
             Act::Store(0, 0, bytes) if bytes[..] == [0xCC] => Act::Store(0, 0, vec![0xCC, 0xF4]),
@@ -128,7 +128,7 @@ fn check_recoveries(targets: &[usize], twice: bool) {
     let both = TRANSITIONS.map(|other| [(other, test), (test, other)]);
     for (first, second) in both.as_flattened()[1..].iter().copied() {
         for mut case in sites::through(second, sites::every_kind(PLACES[0])) {
-            // (Whoever handles breakpoints stays.)
+            // The handler of breakpoints stays.
             let handled = case.ground.handled;
             case = sites::through(first, vec![case]).remove(0);
             case.ground.handled = case.ground.handled.or(handled);
@@ -393,7 +393,7 @@ fn an_empty_function_s_return_must_not_become_a9() {
 
 const START: u64 = 0x40_0000;
 
-/// The text of a program that nobody runs, of which one operation may fail.
+/// The text of a program that no thread runs, of which one operation may fail.
 struct Simulated {
     bytes: Vec<u8>,
     done: usize,

@@ -14,7 +14,7 @@ use std::time::Duration;
 const FUNCTIONS: usize = 20_000;
 const ROUNDS: usize = 30;
 
-/// Processor time of this thread: what reading costs, whoever else uses the machine.
+/// Processor time of this thread: what reading costs, whatever else runs on the machine.
 fn now() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)

@@ -194,7 +194,7 @@ pub struct Function {
     pub returns: Returns,
     /// Why it cannot be traced: one clause a user can act on. Empty when it can.
     pub reason: String,
-    /// It is traced only where a filter names it: nobody has built it to be traced, and there are thousands like it.
+    /// It is traced only where a filter names it: it was not built to be traced, and there are thousands like it.
     pub on_demand: bool,
     /// It polls a future, or drops one, as far as that was [looked for](find_polls).
     pub poll: Option<Poll>,

@@ -1,4 +1,4 @@
-//! Functions that nobody built for tracing: whose first instructions may give way, and whose may not.
+//! Functions not built for tracing: whose prologue may be overwritten, and whose may not.
 
 mod support;
 
@@ -102,7 +102,7 @@ fn padding_in_front_takes_the_jump_where_the_beginning_has_no_room() {
     assert_eq!(near("short", "15, 0x90", "xor %eax, %eax; ret"), "prologue beside-5 9090909090 entry+0 31c0");
     let marked = format!("endbr64; {joined}");
     assert_eq!(near("marked", "15, 0xcc", &marked), "prologue beside-5 ccccccccccf30f1efa entry+4 4889f8");
-    // Whoever is in front runs on through the padding.
+    // The function in front runs on through the padding.
     let unwound = unwound(joined);
     let run_on = |padding: &str| {
         let function = format!(
@@ -376,7 +376,7 @@ fn where_there_is_room_it_is_used_and_the_others_wait_to_be_asked_for() {
     assert!(!find(&binary, "other").on_demand);
 }
 
-// The symbol's address is that of whoever chooses; what was asked for is what is chosen.
+// The symbol's address is that of the resolver; what was asked for is what it chooses.
 #[test]
 fn the_name_of_what_is_chosen_at_run_time_means_all_that_may_be() {
     let source = r#"

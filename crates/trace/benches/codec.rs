@@ -20,7 +20,7 @@ use synthetic::{Machine, Tracer};
 const EVENTS: usize = 1_000_000;
 const ROUNDS: u32 = 15;
 
-/// Processor time of this thread: what the recorder costs, whoever else uses the machine.
+/// Processor time of this thread: what the recorder costs, whatever else runs on the machine.
 fn now() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)

@@ -32,7 +32,7 @@ impl Scratch {
     }
 }
 
-/// Scratches nobody is using. They are lent chunk by chunk, not kept by each reading loop: a recording of thousands of threads is read by as
+/// Scratches that are not in use. They are lent chunk by chunk, not kept by each reading loop: a recording of thousands of threads is read by as
 /// many loops, and a new one costs as much as a thousand events (a decompressor asks what processor it runs on, and in a virtual machine
 /// each such question stops it), besides a quarter of a megabyte.
 pub(crate) struct Spares(Mutex<Vec<Scratch>>);
@@ -42,7 +42,7 @@ impl Spares {
         Self(Mutex::new(vec![first]))
     }
 
-    /// Does `work` with a scratch that nobody else has meanwhile.
+    /// Does `work` with a scratch that no other thread has meanwhile.
     pub(crate) fn lend<T>(
         &self,
         source: &Source,

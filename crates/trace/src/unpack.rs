@@ -1,4 +1,4 @@
-//! The events of an encoder, without a file in between: for whoever looks at them as they come.
+//! The events of an encoder, without a file in between: for views that read them as they come.
 
 use crate::codec::Damage;
 use crate::codec::decode::Decoder;

@@ -53,7 +53,7 @@ fn all_there_is_while_it_fits() {
     let all: Vec<(u32, u64)> = (0..30).map(|n| (n % THREADS, 1000 * u64::from(n))).collect();
     all.iter().for_each(|(thread, ticks)| call(&mut history, *thread, *ticks));
     let reader = written(&history);
-    // (One site is used, and nobody has described it.)
+    // One site is used without a description.
     assert_eq!(ticks(&reader), all.iter().map(|(thread, ticks)| (100 + thread, *ticks)).collect::<Vec<_>>());
     assert!(reader.meta().loss.iter().all(|loss| (loss.entries, loss.dropped_entries) == (10, 0)));
     // It stays, to be written again.

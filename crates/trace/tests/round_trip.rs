@@ -202,7 +202,7 @@ fn three_thousand_threads_of_two_events() {
     assert_eq!(reader.thread_span(ThreadId(3000)), None);
 }
 
-/// Loops share what reading takes; whoever reads in between, each gets the events of its own thread.
+/// Loops share what reading takes; whichever loop reads in between, each gets the events of its own thread.
 #[test]
 fn many_loops_at_once() {
     let folder = tempfile::tempdir().unwrap();

@@ -169,7 +169,7 @@ impl Tracefs {
         }
     }
 
-    /// `name (2)` and whoever is led there: functions that have users now, or ever had.
+    /// `name (2)` and the tracers it leads to: functions that have users now, or ever had.
     fn users(&self, ever: bool) -> String {
         let all: Vec<_> = self.instances.iter().map(Instance::users).collect();
         let measured = self.stack_tracer.sets();
@@ -217,7 +217,7 @@ impl Tracefs {
                     return Ok(());
                 }
                 if busy && ["function", "function_graph", "nop"].contains(&text.trim()) {
-                    let why = "somebody has trace_pipe open".into();
+                    let why = "trace_pipe is open".into();
                     return Err(Wrong { errno: Errno::BUSY, why, at: 0 });
                 }
                 control(instance, "current_tracer")?;

@@ -32,7 +32,7 @@ struct Task {
     calls: Calls<Frame>,
     /// By place of the instance.
     counts: Vec<Counts>,
-    /// Where its stack is; as long as nobody knows, somewhere in it.
+    /// Where its stack is; as long as that is not known, an address somewhere in it.
     stack: Option<Range<u64>>,
     within: u64,
 }
@@ -73,7 +73,7 @@ struct Selection<'a> {
     sets: Option<(GlobSet, GlobSet)>,
 }
 
-/// What somebody wrote to an instance's `trace_marker`.
+/// What was written to an instance's `trace_marker`.
 #[derive(Debug)]
 struct Mark {
     instance: u32,
@@ -87,7 +87,7 @@ struct Mark {
 struct Met {
     thread: ThreadId,
     event: Event,
-    /// Where its return address lies, 0 if nobody asked.
+    /// Where its return address lies, 0 if that was not asked for.
     slot: u64,
 }
 
@@ -147,14 +147,14 @@ impl Ingest {
         tasks.map(|(thread, task)| (*thread, task.tid, task.within)).collect()
     }
 
-    /// There it is, or nobody knows.
+    /// There it is, or it is not known.
     pub fn set_stack(&mut self, thread: ThreadId, stack: Option<Range<u64>>) {
         if let Some(task) = self.tasks.get_mut(&thread) {
             (task.stack, task.within) = (stack, 0);
         }
     }
 
-    /// Somebody wrote to the `trace_marker` of an instance.
+    /// A process wrote to the `trace_marker` of an instance.
     pub fn mark(&mut self, instance: u32, ns: u64, tid: u32, what: What) {
         self.marks.push(Mark { instance, ns, tid, what });
     }

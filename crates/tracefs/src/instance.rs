@@ -70,7 +70,7 @@ pub struct Instance {
     pub errors: ErrorLog,
     /// What triggers have written out.
     pub dumped: String,
-    /// `tracing_cpumask`. Events are on processor 0, as nobody records which one it was.
+    /// `tracing_cpumask`. Events are on processor 0, as the agent does not record which one it was.
     pub mask: u64,
     /// `tracing_thresh`, microseconds.
     pub threshold_us: u64,

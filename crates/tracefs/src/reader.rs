@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 /// Records of other threads between an entry and its return that still make one line.
 const AHEAD: usize = 64;
-/// Bytes kept of what was read already, for whoever reads it once more.
+/// Bytes kept of what was read already, for a second read of them.
 const BEHIND: usize = 1 << 20;
 
 /// A reader that changes nothing.
@@ -23,7 +23,7 @@ pub struct Reader {
     /// What was made of it, from this offset on.
     window: String,
     start: u64,
-    /// Where in it whoever read last has come to.
+    /// Where in it the last read has come to.
     reached: usize,
 }
 

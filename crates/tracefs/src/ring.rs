@@ -57,7 +57,7 @@ pub enum What {
     },
     /// Who called, innermost first.
     Stack(Arc<[Level]>),
-    /// Somebody wrote to `trace_marker`,
+    /// A process wrote to `trace_marker`,
     Mark(Arc<str>),
     /// or to `trace_marker_raw`.
     RawMark(Arc<[u8]>),

@@ -1,6 +1,6 @@
 //! Who called whom, at a call: what `func_stack_trace` and the trigger `stacktrace` record.
 //!
-//! Nobody walks the stack of a running thread. The open calls of a thread are known from its events, and each has said where it returns to; so a function
+//! The stack of a running thread is not walked. The open calls of a thread are known from its events, and each has said where it returns to; so a function
 //! that is not traced is seen where it called one that is, and not where it only called another such.
 
 use crate::symbols::Symbols;
@@ -33,16 +33,16 @@ impl Level {
 pub struct Call {
     /// The function.
     pub site: u32,
-    /// Where it returns to, 0 if nobody said.
+    /// Where it returns to, 0 if that is not known.
     pub parent: u64,
     /// It was jumped to by the one before, which is on the stack no more.
     pub tail: bool,
-    /// Where its return address lies, 0 if nobody said.
+    /// Where its return address lies, 0 if that is not known.
     pub slot: u64,
 }
 
 impl Call {
-    /// The top of its stack as it begins: whoever looks was called, too.
+    /// The top of its stack as it begins: the function that looks was called, too.
     pub fn top(&self) -> u64 {
         self.slot.saturating_sub(8)
     }
@@ -53,7 +53,7 @@ pub fn levels(call: Call, open: impl Iterator<Item = Call>, symbols: &Symbols) -
     places(call, open, symbols).into_iter().map(|(level, _)| level).collect()
 }
 
-/// The same, each with the address of the word where his frame ends, 0 if nobody said: there lies where his callee returns to.
+/// The same, each with the address of the word where its frame ends, 0 if that is not known: there lies where its callee returns to.
 pub fn places(call: Call, open: impl Iterator<Item = Call>, symbols: &Symbols) -> Vec<(Level, u64)> {
     let mut levels = vec![(Level::In(call.site), call.top())];
     let Call { mut parent, mut tail, mut slot, .. } = call;
@@ -62,13 +62,13 @@ pub fn places(call: Call, open: impl Iterator<Item = Call>, symbols: &Symbols) -
             break;
         }
         if tail {
-            // Whoever jumped has left its own way back behind.
+            // A function that jumped has left its own return address behind.
             parent = if parent == 0 { outer.parent } else { parent };
             slot = if slot == 0 { outer.slot } else { slot };
         } else {
             let within = symbols.begin(parent) == Some(symbols.code(outer.site));
             levels.extend((parent != 0).then_some((Level::Return(parent), slot)));
-            // (How much of it is his and how much that of those who are not traced, nobody knows.)
+            // How much of it is its own and how much that of functions that are not traced is not known.
             levels.extend((!within).then_some((Level::In(outer.site), outer.slot)));
             (parent, slot) = (outer.parent, outer.slot);
         }

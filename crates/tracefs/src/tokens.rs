@@ -36,7 +36,7 @@ pub struct Draft {
     good: bool,
     /// or refused.
     failed: bool,
-    /// The last that was, until somebody asks.
+    /// The last that was, until it is read.
     wrong: Option<(String, Wrong)>,
 }
 
@@ -79,7 +79,7 @@ impl Draft {
         Ok((start + end + blank, triggered))
     }
 
-    /// The file is closed: what is left is a word. (Its error has nobody to go to.)
+    /// The file is closed: what is left is a word. No write is left to return its error.
     pub fn finish(&mut self, functions: &[Listed], triggers: &mut Triggers) -> bool {
         let word = std::mem::take(&mut self.partial);
         !word.is_empty() && self.add(&word, functions, triggers).unwrap_or(false)
@@ -101,7 +101,7 @@ impl Draft {
         errno
     }
 
-    /// What was wrong last, if nobody has asked yet: the word, and why.
+    /// What was wrong last, if that was not read yet: the word, and why.
     pub fn take_wrong(&mut self) -> Option<(String, Wrong)> {
         self.wrong.take()
     }

@@ -51,7 +51,7 @@ pub struct Tracefs {
     pub(crate) profile: Vec<Profiled>,
     pub(crate) effects: Effects,
     pub(crate) processors: usize,
-    /// Every tracer has its own sets. The kernel's have the same; whoever opens `function_tracers` knows of several.
+    /// Every tracer has its own sets. The kernel's have the same; a client that opens `function_tracers` knows of several.
     pub(crate) separate: bool,
     /// What the ticks of events are.
     pub(crate) clock: ClockKind,
@@ -143,7 +143,7 @@ impl Tracefs {
         }
     }
 
-    /// With `function-fork`, a new thread is listed where those are from whose process it comes: who of them has made it, nobody knows.
+    /// With `function-fork`, a new thread is listed where those are from whose process it comes: which of them has made it is not known.
     fn follow(&mut self, process: u32, group: u32, tid: u32) {
         if !self.is_stranger(tid) {
             return;
@@ -174,7 +174,7 @@ impl Tracefs {
         sought.filter_map(|(id, tid, within)| Some((id, self.symbols.group(tid)?, tid, within))).collect()
     }
 
-    /// There is a thread's stack. None: nobody knows.
+    /// There is a thread's stack. None: not known.
     pub fn set_stack(&mut self, thread: ThreadId, stack: Option<Range<u64>>) {
         self.ingest.set_stack(thread, stack);
     }
@@ -347,7 +347,7 @@ impl Tracefs {
         sets.any(|set| waiting(set).next().is_some()) || waiting(&self.stack_tracer.filter).next().is_some()
     }
 
-    /// Is it written to by whoever marks what happens?
+    /// Is it a file for markers?
     pub fn is_marker(&self, inode: u64) -> bool {
         let node = self.node(inode);
         node.is_ok_and(|node| matches!(node.entry, Entry::File(Kind::Marker | Kind::RawMarker, _)))

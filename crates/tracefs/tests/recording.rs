@@ -482,7 +482,7 @@ fn the_pipe_takes_out_what_it_reads_and_belongs_to_one() {
     assert_eq!(world.tracefs.open(again, OFlags::RDONLY), Err(rustix::io::Errno::BUSY));
     let busy = world.open("current_tracer", OFlags::WRONLY | OFlags::TRUNC);
     assert_eq!(world.tracefs.write(busy, b"nop\n", 1, "sh", 0), Err(rustix::io::Errno::BUSY));
-    // With tracing off, whoever has read something has seen all.
+    // With tracing off, a reader that has read something has seen all.
     world.echo("0", "tracing_on");
     assert_eq!(world.tracefs.read(pipe, 0, 4096, true), Ok(Read::Data(Vec::new())));
     world.tracefs.release(pipe);
@@ -597,7 +597,7 @@ fn pages_have_what_was_recorded_once_and_kallsyms_names_it() {
     let raw = world.open("per_cpu/cpu0/trace_pipe_raw", OFlags::RDONLY);
     let busy = world.open("current_tracer", OFlags::WRONLY | OFlags::TRUNC);
     assert_eq!(world.tracefs.write(busy, b"nop\n", 1, "sh", 0), Err(rustix::io::Errno::BUSY));
-    // Whoever wants several pages, and waits, gets full ones.
+    // A reader that wants several pages, and waits, gets full ones.
     assert_eq!(world.tracefs.read(raw, 0, 65536, true), Ok(Read::Wait));
     let mut pages = Vec::new();
     // (Pieces of a page come one after the other.)
@@ -710,13 +710,13 @@ fn clocks_show_their_own_times() {
     let clocks = world.cat("trace_clock");
     assert_eq!(clocks, "local global [counter] uptime perf mono mono_raw boot tai\n");
     let handle = world.open("trace_clock", OFlags::WRONLY);
-    // Nobody has read the processor's clock here.
+    // The processor's clock was not read here.
     assert_eq!(world.tracefs.write(handle, b"x86-tsc\n", 1, "sh", 0), Err(rustix::io::Errno::INVAL));
 }
 
 #[test]
 fn stacks_are_the_open_calls_around_a_call() {
-    // (Of main nobody knows who called it; parse is called by somebody who is not traced.)
+    // The caller of main is not known; parse is called by a function that is not traced.
     check(
         "function > current_tracer
          lex > set_ftrace_filter
@@ -734,7 +734,7 @@ fn stacks_are_the_open_calls_around_a_call() {
             | => lex
             | => main",
     );
-    // Whoever jumps to another function is on the stack no more.
+    // A function that jumps to another is on the stack no more.
     check(
         "lex:stacktrace > set_ftrace_filter
          1 > options/sym-offset
@@ -814,7 +814,7 @@ fn the_stack_tracer_looks_at_filtered_functions_on_their_own_stack() {
     assert_eq!(world.cat("enabled_functions"), "parse (1)\n");
     // A signal handler's stack, above and below.
     check_stack(&format!("{on}\n0: +parse<main@200 +lex<parse@70000 - -\n0: +emit<main@0"), &parse);
-    // Whoever jumped is on the stack no more; what is between two of which one called somebody untraced is of both.
+    // A function that jumped is on the stack no more; what is between two of which one called an untraced function is of both.
     check_stack(
         &format!("{on}\n0: +main@100 +emit<main@200 ~parse<main@200 +lex<parse@300"),
         &[

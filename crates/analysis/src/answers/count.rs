@@ -17,7 +17,7 @@ struct Counted {
 }
 
 impl Counted {
-    /// Whoever was traced in both ways was counted twice.
+    /// A function that was traced in both ways was counted twice.
     fn calls(self) -> u64 {
         self.events.max(self.sums)
     }

@@ -27,7 +27,7 @@ pub struct Futures {
     /// How much later than others something of a thread may come. None: whatever comes, nothing is joined before the end.
     late: Option<u64>,
     made: Vec<Span>,
-    /// Kernel thread ids: those who are gone are nobody's any more.
+    /// Kernel thread ids: those of threads that have ended belong to no thread any more.
     tids: HashMap<ThreadId, u32>,
     /// Ticks: the end of the newest poll, also when polls were last joined.
     newest: [u64; 2],
@@ -51,7 +51,7 @@ impl Futures {
         }
     }
 
-    /// Whole lines that nobody has taken yet.
+    /// Whole lines that were not taken yet.
     pub fn take(&mut self) -> String {
         std::mem::take(&mut self.text)
     }

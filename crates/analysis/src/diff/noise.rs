@@ -42,7 +42,7 @@ pub enum Verdict {
     More,
     /// Less in B.
     Less,
-    /// Nobody can tell.
+    /// Not known: too few calls to tell.
     Unknown,
 }
 

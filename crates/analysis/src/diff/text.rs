@@ -101,7 +101,7 @@ impl Diff {
     }
 }
 
-/// `+12.3 %`; `~` in front within the noise, `?` where nobody can tell.
+/// `+12.3 %`; `~` in front within the noise, `?` where that is not known.
 fn change(a: u64, b: u64, verdict: Option<Verdict>) -> String {
     let text = match (a, b) {
         _ if a == b => return "=".to_owned(),

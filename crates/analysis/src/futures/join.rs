@@ -116,7 +116,7 @@ impl Joiner {
         for Open { mut span, left, waits, .. } in left {
             span.how = match left {
                 _ if !waits => End::Unknown,
-                // (Who owned it is over, and nobody has polled it since.)
+                // Its owner is over, and no task has polled it since.
                 Some(_) => End::Dropped,
                 None => End::Waiting,
             };
@@ -299,7 +299,7 @@ impl Joiner {
         Open { kind, span, children: Vec::new(), left: None, waits: false }
     }
 
-    /// A future is over; so are those that it owned, and what these owned, unless somebody else polls them once more.
+    /// A future is over; so are those that it owned, and what these owned, unless another task polls them once more.
     fn close(&mut self, over: Open, ended: &mut dyn FnMut(Span)) {
         let (id, end) = (over.span.id, over.span.end);
         let mut owned: Vec<((u32, u64), u64)> = over.children.into_iter().map(|place| (place, id)).collect();

@@ -1,4 +1,4 @@
-//! What happened when, for whoever zooms: built once, answers at any zoom level at once.
+//! The calls of all threads by time: built once, answers at any zoom level at once.
 //!
 //! A thread has a track of [`Block`]s for each depth. While the events are read, short calls that lie next to each other become one block as soon as
 //! there are too many; what remains is kept at several levels, each at most half as large as the one before. A window is answered from the level that

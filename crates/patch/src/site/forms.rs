@@ -62,7 +62,7 @@ fn dress(original: Bytes) -> (Bytes, u8, Demand, Demand) {
     if let [RET, ..] = *original {
         return (ready, 0, Demand::Nothing, Demand::Nothing);
     }
-    // What is jumped over nobody runs, until A9 makes it instructions.
+    // No thread runs what is jumped over, until A9 makes it instructions.
     if let [JMP_SHORT, over, ..] = *original
         && usize::from(over) + SHORT == original.len()
     {
@@ -178,8 +178,8 @@ impl Site {
     fn prefixed(address: Avma, original: &[u8]) -> Option<Site> {
         let gap = original.len().checked_sub(JUMP + NOP2.len())?;
         let between = between(gap as u64)?;
-        // What is in front of a function runs only by way of the short jump, and whoever took it may be there for as long as it
-        // likes; whoever is between the two bytes at the entry finds, in every later state, something harmless.
+        // What is in front of a function runs only by way of the short jump, and a thread that took it may be there for as long as it
+        // likes; a thread between the two bytes at the entry finds, in every later state, something harmless.
         Some(Site {
             address,
             original: Bytes::new(original)?,
@@ -241,7 +241,7 @@ impl Site {
     }
 
     /// A function that shall become a jump to what takes its place, of which nothing is ever run again meanwhile: its first five bytes need not be whole
-    /// instructions. Ready, it returns at once, and only its first byte differs from the file's: so nobody who is inside it comes to harm, and it can
+    /// instructions. Ready, it returns at once, and only its first byte differs from the file's: so no thread inside it comes to harm, and it can
     /// be brought back under running threads.
     pub fn function(address: Avma, bytes: [u8; JUMP]) -> Option<Site> {
         let original = Bytes::new(&bytes)?;

@@ -1,4 +1,4 @@
-//! What is found in a site: one of its states, what a writer that was killed has left, or somebody else's.
+//! What is found in a site: one of its states, what a writer that was killed has left, or another tool's bytes.
 
 use super::{Kind, NOP2, Site, State, short_jump};
 use crate::Bytes;
@@ -24,7 +24,7 @@ impl Site {
         states.find(|state| self.is(*state, actual))
     }
 
-    /// Are these bytes all somebody else's: no state, nothing that batches between some states may have left, and nothing that leads where these do? (By a displacement, wherever
+    /// Are these bytes all another tool's: no state, nothing that batches between some states may have left, and nothing that leads where these do? (By a displacement, wherever
     /// in the site that is; or a breakpoint, which hides what is behind it.)
     pub fn is_foreign(&self, actual: &[u8], states: &[State]) -> bool {
         let bytes = |state: &State| self.bytes(*state).ok();

@@ -211,7 +211,7 @@ impl World {
                     let Some((_, next)) = ground.handled.filter(|(known, _)| *known == at) else {
                         let before = Trail::tell(&trail);
                         return Err(format!(
-                            "  {before}\n  {}: nobody handles the breakpoint at +{at}",
+                            "  {before}\n  {}: no handler for the breakpoint at +{at}",
                             self.now
                         ));
                     };

@@ -46,7 +46,7 @@ impl<'a> Proof<'a> {
         world.run(&self.case.ground, &allowed, &mut self.fetches)
     }
 
-    /// Whoever was inside has been waited for.
+    /// Threads that were inside have been waited for.
     fn drain(&self, world: &mut World, look: Look) {
         if look == Look::Nowhere {
             return;
@@ -79,7 +79,7 @@ impl<'a> Proof<'a> {
                 world.stopped = true;
             }
             Act::Continue => {
-                // Whoever was stopped comes out of the kernel, which serialises.
+                // A thread that was stopped comes out of the kernel, which serialises.
                 world.memory.sync();
                 world.stopped = false;
                 world.now = now("all continue".to_owned());
@@ -112,7 +112,7 @@ impl<'a> Proof<'a> {
         let (cut, to) = (cut.map(|n| self.case.state(n)), self.case.state(to));
         let int3 = self.case.ground.handled.is_some();
         let from = self.case.site.recognise(&memory.newest(), &cut, to, int3).unwrap();
-        // (Nor does whoever undoes all of it take it for somebody else's.)
+        // Nor does a writer that undoes all of it take it for another tool's.
         assert!(!self.case.site.is_foreign(&memory.newest(), &[2, 3].map(|n| self.case.state(n))));
         let mut acts = self.case.acts(from, to, self.resuming);
         acts.insert(0, Act::Sync(0));
@@ -232,7 +232,7 @@ fn join<K: Ord>(worlds: &mut BTreeMap<K, World>, key: K, world: World) -> bool {
     }
 }
 
-/// Can these bytes be executed by whoever comes in, while the site is on its way between states?
+/// Can these bytes be executed by a thread that comes in, while the site is on its way between states?
 pub fn is_valid(case: &Case, bytes: &[u8], states: &[State]) -> Result<(), Harm> {
     let mut proof = Proof::new(case, &|_, acts| acts)?;
     proof.run(&mut World::new(bytes), states)

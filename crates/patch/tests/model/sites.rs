@@ -39,9 +39,9 @@ pub enum Act {
     /// Step, offset, bytes.
     Store(usize, usize, Vec<u8>),
     Sync(usize),
-    /// Waits until nobody is inside.
+    /// Waits until no thread is inside.
     Drain(Look),
-    /// Stops all, with nobody inside.
+    /// Stops all, with no thread inside.
     Stop(Look),
     Continue,
 }
@@ -300,7 +300,7 @@ pub fn traps(place: u64) -> Vec<Case> {
         let form = SiteForm::Trap { at: Svma(place), old: old.to_vec() };
         let name = format!("a breakpoint on {old:02x?}");
         let case = whole(&name, place, old, vec![], Site::new(&form, Bias(0)), false);
-        // (Nobody who has trapped comes back here.)
+        // No thread that has trapped comes back here.
         let ground = Ground { handled: Some((0, usize::MAX)), ..case.ground };
         Case { ground, ..case }
     };

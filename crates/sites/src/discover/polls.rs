@@ -1,6 +1,6 @@
 //! Which functions poll futures, in programs written in Rust.
 //!
-//! A future that somebody has written is polled by a function of that name. The body of an `async fn` or an `async` block has the name of a closure; what tells it from one is that it panics,
+//! A future written by hand is polled by a function of that name. The body of an `async fn` or an `async` block has the name of a closure; what tells it from one is that it panics,
 //! by a function of its own, if it is polled once more when it is done. And it begins with a look at its *state*, a byte of the future: 0 before the first poll, 1 when it is done, 2 when it has
 //! panicked, and from 3 on the place where it waits. Where that byte is, the code says.
 

@@ -69,7 +69,7 @@ fn place(image: &Image<'_>, symbol: &Symbol<'_>, next: u64) -> Result<(Svma, [u8
     let bytes = image.bytes(at, JUMP).and_then(|bytes| bytes.try_into().ok());
     let bytes = bytes.filter(|_| next.checked_sub(at).is_some_and(|room| room >= JUMP));
     let Some(bytes) = bytes else { return Err(format!("{at:#x} has no room for a jump")) };
-    // Nobody who is further on in it may come back to where the jump is.
+    // No thread that is further on in it may come back to where the jump is.
     let end = if symbol.size == 0 { next } else { symbol.address.saturating_add(symbol.size) };
     let code = image.tail(at, end.saturating_sub(at).min(LONGEST));
     let comes_back = instructions(code, at).any(|instruction| {

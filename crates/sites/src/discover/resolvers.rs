@@ -1,5 +1,5 @@
 //! Functions that are chosen when the program is linked at run time (IFUNC). The symbol's address is that of a resolver; what it chooses from are
-//! functions of their own, whose addresses it takes. Whoever asks for the symbol means those.
+//! functions of their own, whose addresses it takes. A user who asks for the symbol means those.
 
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind};
 

@@ -22,11 +22,11 @@ const MOST: usize = 1 << 14;
 pub(super) enum Finding {
     /// No instruction of the function touches it.
     Untouched,
-    /// Nor here, but these jumps leave it to whoever they lead to, through a pointer.
+    /// Nor here, but these jumps leave it to the code they lead to, through a pointer.
     Handed(Vec<u64>),
     /// The instruction there does.
     Touched(u64),
-    /// From the instruction there on, nobody knows where it is.
+    /// From the instruction there on, it is not known where it is.
     Lost(u64),
 }
 
@@ -88,7 +88,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Somebody comes to an instruction.
+    /// A path comes to an instruction.
     fn go_on(&mut self, at: u64, stack: Stack) {
         let known = self.seen.get(&at).copied();
         let both = match known {

@@ -1,4 +1,4 @@
-//! Functions in which nobody has left room: their first instructions give way to a jump, and are run from a copy.
+//! Functions compiled without room for a call: the prologue is overwritten with a jump and executed out of line.
 //!
 //! What is decided here is whether that can be done without anybody noticing, function by function, with a reason where it cannot.
 
@@ -257,7 +257,7 @@ impl Finder<'_, '_> {
     ) -> Result<(SiteForm, String), String> {
         let address = function.address.0;
         if address == self.entry {
-            return Err("where the program starts: nobody calls it".to_owned());
+            return Err("the program's entry point: not called".to_owned());
         }
         if self.frames.get(&address) == Some(&false) {
             return Err("entered with something else on the stack than a return address".to_owned());
@@ -334,7 +334,7 @@ impl Finder<'_, '_> {
         let is_filler = between.iter().all(|byte| matches!(byte, 0xCC | 0x00)) || nops::all(between);
         let code = self.image.bytes(before.address.0, before.size)?;
         let last = Decoder::with_ip(64, code, before.address.0, DecoderOptions::NONE).into_iter().last()?;
-        // Whoever runs on through the padding executes a NOP still, if the jump lies in its operand.
+        // A thread that runs on through the padding executes a NOP still, if the jump lies in its operand.
         let gap = if ends(&last) { Some(0) } else { nops::behind_operand(between) };
         let front = address.checked_sub(JUMP + gap.filter(|gap| is_filler && *gap <= FARTHEST)? as u64)?;
         let is_whole = front / PAGE == (at + SHORT - 1) / PAGE && self.branches.behind(at, length).is_none();
@@ -379,7 +379,7 @@ impl Finder<'_, '_> {
     /// Is there nothing but padding between a function's end and that of the jump?
     fn check_padding(&self, from: u64, to: u64, next: u64) -> Result<(), String> {
         let short = || format!("only {} bytes long, a jump needs 5", JUMP - (to - from));
-        // The last NOP may be cut in two: nobody runs it.
+        // The last NOP may be cut in two: no thread runs it.
         let room = next.saturating_sub(from).min(JUMP + LONGEST);
         let padding = self.image.tail(from, room);
         let is_filler = |code: &[u8]| code.iter().all(|byte| matches!(byte, 0xCC | 0x00));

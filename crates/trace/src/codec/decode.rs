@@ -1,4 +1,4 @@
-//! Streams to events. The bytes are nobody's friend: every length, index and number is checked.
+//! Streams to events. The bytes are not trusted: every length, index and number is checked.
 
 use super::predictor::{FULL_SLOTS, Predictor, SMALL_EVENTS, SMALL_SLOTS, SPELT, Tables};
 use super::sealed::Span;

@@ -146,7 +146,7 @@ impl ThreadEncoder {
     /// Adds what `event` makes of `words` until it makes nothing, or until as many events wait as are encoded together. Returns how many it
     /// added.
     ///
-    /// The same as [`Self::push`] for whoever has many events: one loop, with what `event` captures in registers.
+    /// The same as [`Self::push`] for many events: one loop, with what `event` captures in registers.
     #[inline(always)]
     pub fn push_graph<T>(&mut self, words: &[T], mut event: impl FnMut(&T) -> Option<GraphEvent>) -> usize {
         let count = stage(&mut self.stage).fill(self.waiting, words, |word| {
@@ -316,7 +316,7 @@ impl ThreadEncoder {
         chunks
     }
 
-    /// The buffers of a chunk that is in the file. Whoever filled them will again, the others give all memory back.
+    /// The buffers of a chunk that is in the file. Those that were full will be again, the others give all memory back.
     pub(crate) fn recycle(&mut self, Sealed { span, structure, ticks }: Sealed) {
         if span.events as usize > CHUNK_EVENTS - WAITING {
             (self.structure, self.streams.ticks) = (structure, ticks);

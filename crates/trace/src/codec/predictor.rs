@@ -6,7 +6,7 @@
 
 use super::symbol::{CALL, EXIT, EXIT_ONE, EXIT_TOP, Symbol, aux_of, kind_of, site_of};
 
-/// The token of a symbol nobody guessed. The others: 0, the symbol seen last in this context; 1, the one before;
+/// The token of a symbol that was not predicted. The others: 0, the symbol seen last in this context; 1, the one before;
 /// [`TOP_RETURNED`].
 pub(crate) const SPELT: u8 = 3;
 /// Neither, but the top frame returned.

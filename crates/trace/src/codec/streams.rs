@@ -1,4 +1,4 @@
-//! Variable-length numbers, and a cursor over bytes nobody vouches for.
+//! Variable-length numbers, and a cursor over untrusted bytes.
 
 use super::Damage;
 

@@ -180,7 +180,7 @@ impl Tracefs {
         }
     }
 
-    /// Makes ready what whoever reads a file will ask for next: while he does something with what he has, there is time for it.
+    /// Makes ready what the reader of a file will ask for next, while it handles what it has.
     pub fn read_ahead(&mut self, handle: u64, size: usize) {
         if let Some(Handle { content: Content::Records(reader), .. }) = self.handles.get_mut(&handle) {
             reader.read_ahead(&self.symbols, size);
@@ -274,7 +274,7 @@ impl Tracefs {
     }
 
     /// Does it take something over if this thread closes a file? Else it shall not wait for anything: a child that has inherited the file closes it as it
-    /// becomes another program, with its memory locked, which whoever looks for our processes waits for.
+    /// becomes another program, with its memory locked, which a search for calltap's processes waits for.
     pub fn is_written(&self, handle: u64, tid: u32) -> bool {
         let written = |open: &Handle| open.written && open.writer == tid;
         self.handles
@@ -282,7 +282,7 @@ impl Tracefs {
             .is_some_and(|open| written(open) && matches!(open.content, Content::Draft(_)))
     }
 
-    /// Somebody has closed the file; others may have it open still.
+    /// A process has closed the file; others may have it open still.
     pub fn flush(&mut self, handle: u64) -> Result<(), Errno> {
         let written = self.handles.get_mut(&handle).is_some_and(|open| std::mem::take(&mut open.written));
         if written {
