@@ -1,4 +1,4 @@
-//! `cargo xtask demo`: the main job on a real program, for somebody with nothing but Rust and gcc.
+//! `cargo xtask demo`: the main job on a real program, on a machine with nothing but Rust and gcc.
 
 use crate::programs::{Build, Origin, Program, Variant, build_all};
 use crate::shell;

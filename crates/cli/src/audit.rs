@@ -25,7 +25,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         lines += 1;
         match line.parse::<Entry>() {
             Ok(entry) => audit.add(entry),
-            // Whoever wrote it was killed.
+            // Its writer was killed.
             Err(_) if lines_of_file.peek().is_none() && lines > 1 => {}
             Err(_) => bail!("{name}: line {lines} is not of a log of code changes"),
         }

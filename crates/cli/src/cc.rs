@@ -78,7 +78,7 @@ fn wait(mut child: Child) -> io::Result<ExitStatus> {
             }
         }
     });
-    // Its number stays its own until nobody sends signals to it any more.
+    // Its number stays its own until no signals are sent to it any more.
     let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     while waitid(WaitId::Pid(pid), ended).is_err_and(|error| error == Errno::INTR) {}
     handle.close();

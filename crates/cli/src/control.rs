@@ -18,7 +18,7 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
     }
 }
 
-/// What the process is asked for: by whoever is at it, or by us.
+/// What the process is asked for: through its controller, or by this calltap.
 enum Session {
     Theirs,
     Ours(Box<Attached>),
@@ -76,7 +76,7 @@ fn put(arguments: &Arguments) -> Result<()> {
         Session::Theirs => match ask(pid, &Request::Select(model.words))? {
             Some(Answer::Set { notes, .. }) => say(&notes),
             Some(Answer::Refused(why)) => bail!("{}", units::one_line(&why)),
-            _ => bail!("whoever was at it is gone"),
+            _ => bail!("the calltap that controlled it has ended; ask again"),
         },
         Session::Ours(mut attached) => {
             if effect.resets_profile {

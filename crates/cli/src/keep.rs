@@ -51,7 +51,7 @@ pub fn flight(arguments: &Arguments, subject: &Subject) -> Result<Option<Flight>
             "signal" => Trigger::Signal,
             "crash" if matches!(subject, Subject::Process { .. }) => {
                 bail!(
-                    "--snapshot-on crash: nobody tells us how a process ends that others have started; 'exit' works with -p"
+                    "--snapshot-on crash: only the parent of a process learns how it ends; 'exit' works with -p"
                 )
             }
             "crash" => Trigger::Crash,

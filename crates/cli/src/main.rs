@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     let Some((name, matches)) = matches.subcommand() else { return ExitCode::from(2) };
     match run(name, &Arguments::new(matches.clone())) {
         Ok(code) => code,
-        // Whoever read our output has seen enough.
+        // The reader of the output has seen enough.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) if error.is::<mount::Said>() => ExitCode::FAILURE,
         Err(error) => {

@@ -60,7 +60,7 @@ impl Seen {
     }
 
     fn content(&self) -> MutexGuard<'_, Content> {
-        // Whoever panicked left whole values behind.
+        // A thread that panicked left whole values behind.
         self.content.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -76,7 +76,7 @@ impl Seen {
 
     /// The newest events up to the last interval; if it need not be `fresh`, up to where that was asked for last.
     pub fn explorer(&self, fresh: bool) -> Result<Arc<Explorer<Snapshot>>> {
-        // (Locked all the time: nobody reads what another reads already.)
+        // Locked all the time: no thread reads what another reads already.
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         let (intervals, snapshot) = {
             let content = self.content();

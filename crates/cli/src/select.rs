@@ -21,7 +21,7 @@ struct Selection {
     later: bool,
     /// Of each of these a function must be traced.
     about: Vec<Glob>,
-    /// What polls futures is traced, also if nobody names it.
+    /// What polls futures is traced, also if no filter names it.
     futures: bool,
     /// Nothing else is.
     only_futures: bool,
@@ -121,7 +121,7 @@ pub fn choice_about(words: &Words, later: bool, about: &[String]) -> Result<Choi
     Ok(Choice { words: words.clone(), tracers: selection.tracers.clone(), selector: Box::new(selection) })
 }
 
-/// Has functions traced besides those that are chosen: also those that are traced only if somebody names them.
+/// Has functions traced besides those that are chosen: also those that are traced only if a filter names them.
 pub fn add(words: &mut Words, globs: &[String]) {
     if globs.is_empty() {
         return;
@@ -157,7 +157,7 @@ pub fn tracers(kinds: &[TracerKind]) -> Vec<TracerWords> {
     all
 }
 
-/// The same for whoever needs the reason as text.
+/// The same, with the reason as text.
 pub fn parse(words: &Words, later: bool) -> Result<Choice, String> {
     choice(words, later).map_err(|error| error.to_string())
 }

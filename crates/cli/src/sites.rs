@@ -177,7 +177,7 @@ fn inlined(arguments: &Arguments, path: &Path) -> Result<()> {
 fn text(out: &mut dyn Write, binary: &Binary, path: &Path, linker_names: bool) -> Result<()> {
     let functions = &binary.functions;
     let traceable = functions.iter().filter(|function| function.form.is_some()).count();
-    // (They are listed, as they have addresses of their own, but nobody could call them.)
+    // They are listed, as they have addresses of their own, but nothing can call them.
     let parts = functions.iter().filter(|function| function.is_part()).count();
     write!(
         out,

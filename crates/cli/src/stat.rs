@@ -59,7 +59,7 @@ fn of_trace(arguments: &Arguments) -> Result<Vec<stat::Row>> {
     Ok(stat::rows(meta))
 }
 
-/// Whoever did not ask for sums finds none, and should know why.
+/// Says why there are no sums where none were asked for.
 fn must_profile(mut tracers: impl Iterator<Item = TracerKind>, what: &str) -> Result<()> {
     if tracers.any(|kind| kind == TracerKind::Profile) {
         return Ok(());

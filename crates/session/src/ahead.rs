@@ -7,7 +7,7 @@ use rustix::io::Errno;
 const AHEAD: usize = 1 << 16;
 const PAGE: u64 = 4096;
 
-/// Reads a process's text ahead, while nobody writes it.
+/// Reads a process's text ahead, while nothing writes it.
 pub struct Ahead<'a> {
     text: &'a mut ProcessText,
     start: u64,

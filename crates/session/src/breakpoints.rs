@@ -1,10 +1,10 @@
 //! `--patch-mode breakpoint` and `--allow-int3`: what has to be so before breakpoints may be written to a program's code, and who steps over them.
 //!
 //! The agent handles SIGTRAP from the first such batch until we leave, and knows the sites from a list in shared memory. Both outlive a controller that is killed, so
-//! what he leaves harms nobody, and the next one takes it away. A site stays in the list for as long as its module is loaded: a child that was forked in the middle of a batch has
+//! what it leaves does no harm, and the next one takes it away. A site stays in the list for as long as its module is loaded: a child that was forked in the middle of a batch has
 //! breakpoints of its own. Those that stay are in a list of their own, which the agent has in private memory, for as long.
 //!
-//! The kernel kills whoever meets a breakpoint with SIGTRAP blocked, ignored or not handled. That can be seen, and is looked at before every batch; it cannot be kept
+//! The kernel kills a process of which a thread meets a breakpoint with SIGTRAP blocked, ignored or not handled. That can be seen, and is looked at before every batch; it cannot be kept
 //! from becoming so meanwhile. `docs/safety.md` says what is left.
 
 use crate::attach::Stops;
@@ -34,7 +34,7 @@ const MOMENT: Duration = Duration::from_millis(300);
 /// What there is of us in a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ours {
-    /// Nothing yet: nobody of us handles SIGTRAP.
+    /// Nothing yet: no agent handles SIGTRAP.
     Nothing,
     /// The agent, which says itself what it finds.
     Agent,
@@ -254,7 +254,7 @@ impl Planner<'_> {
         self.shared.list_traps(&all)
     }
 
-    /// Modules are gone, and what lies there now is nobody's site.
+    /// Modules are gone, and what lies there now is no site.
     pub(crate) fn forget_traps(&self) {
         if self.shared.has_traps() {
             // (It is never longer than it was.)

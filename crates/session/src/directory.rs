@@ -36,7 +36,7 @@ const FILES: [&str; 4] = ["lock", "control", "code", "journal"];
 const CREATION: Duration = Duration::from_millis(100);
 /// How often a directory is made anew that was removed meanwhile.
 const TRIES: usize = 100;
-/// How long somebody else's work on a session is waited for.
+/// How long another controller's work on a session is waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What the name of a process's directory begins with. What follows cannot be foretold, so that no other user can take the name first.
@@ -82,7 +82,7 @@ impl Base {
         Ok(Base { via: via.unwrap_or_else(|| self.via.clone()), inside: self.inside.clone(), _open: open })
     }
 
-    /// Those in a process's root. Nobody there is trusted: each directory is opened in the one before, and a link is none. (It would lead into ours.)
+    /// Those in a process's root. The process's root is not trusted: each directory is opened in the one before, and a symbolic link is refused, as it would lead into calltap's own root.
     ///
     /// A process that has changed its root may have none of them there: then it is that root.
     fn of(target: &Target) -> impl Iterator<Item = Base> {
@@ -266,7 +266,7 @@ impl Directory {
         Directory::place_for(target).or_else(|| Directory::place_of_started(target))
     }
 
-    /// Reads a small file of the one of a process, whoever is at it.
+    /// Reads a small file of the one of a process, whichever controller it has.
     pub fn peek(target: &Target, name: &str) -> Option<String> {
         Directory::place_of(target)?.read(name).ok()
     }
@@ -276,7 +276,7 @@ impl Directory {
         self.place.write(PROCESS, prefix_of(target).as_bytes())
     }
 
-    /// Comes to ask whoever is at the one of a process. None if nobody is; whoever asks already is waited for.
+    /// Prepares to ask the controller of a process's session. None if it has none; another calltap that asks already is waited for.
     pub fn knock(target: &Target, patience: Duration) -> Result<Option<Door>, Error> {
         let Some(place) = Directory::place_of(target) else { return Ok(None) };
         let Ok(lock) = place.file("lock") else { return Ok(None) };
@@ -289,18 +289,20 @@ impl Directory {
                 return Ok(Some(door));
             }
             if start.elapsed() > patience {
-                return Err(target.refuse("somebody else asks the calltap that is at it, and gets no answer"));
+                return Err(
+                    target.refuse("another calltap has asked the one that controls it, and gets no answer")
+                );
             }
             std::thread::sleep(Duration::from_millis(2));
         }
         Ok(None)
     }
 
-    /// Opens the one that a process has, if it has one, and waits a little for whoever is at it.
+    /// Opens the one that a process has, if it has one, and waits a little for its controller.
     pub fn open_for(target: &Target) -> Result<Option<Directory>, Error> {
         let Some(place) = Directory::place_of(target) else { return Ok(None) };
         let agent = if place.via.join(agent::FILE).exists() { agent::FILE } else { ATTACHED };
-        // Files that are not all there are of somebody who was killed before he did anything, or after he had undone everything.
+        // Incomplete files are of a controller that was killed before it did anything, or after it had undone everything.
         let incomplete = || FILES.iter().chain([&agent]).any(|name| !place.via.join(name).exists());
         if incomplete() {
             std::thread::sleep(CREATION);
@@ -323,7 +325,7 @@ impl Directory {
         Ok(Some(Directory { place, agent, keep: true, _lock: lock, control, code, journal }))
     }
 
-    /// Leaves the files behind when this is dropped, for whoever comes next; or not any more.
+    /// Leaves the files behind when this is dropped, for the next controller; or not any more.
     pub fn keep(&mut self, keep: bool) {
         self.keep = keep;
     }
@@ -358,11 +360,11 @@ impl Directory {
         };
         let lock = file("lock", 0o600).inspect_err(|_| drop(fs::remove_dir(&place.path)))?;
         flock(&lock, FlockOperation::LockExclusive).map_err(|errno| place.error("lock", errno.into()))?;
-        // Who was kept from going on for long may have been taken for dead: then the lock was somebody else's, who has removed all.
+        // A controller that was kept from going on for long may have been taken for dead: then another had the lock, and has removed all.
         if lock.metadata().is_ok_and(|meta| meta.nlink() == 0) {
             return Err(place.error("lock", io::ErrorKind::NotFound.into()));
         }
-        // (Not before: under that name there may be somebody else's by now.)
+        // Not before: under that name there may be another session's by now.
         let guard = RemoveOnError(Some(&place.path));
         file(agent, 0o700)?.write_all(agent::LIBRARY.bytes).map_err(|source| place.error(agent, source))?;
         let (control, code) = (file("control", 0o600)?, file("code", 0o700)?);
@@ -374,7 +376,7 @@ impl Directory {
         Ok(Directory { place, agent, keep: false, _lock: lock, control, code, journal })
     }
 
-    /// Puts another agent there. Nobody has loaded it yet.
+    /// Puts another agent there. No process has loaded it yet.
     pub fn replace_agent(&self, image: &[u8]) -> Result<(), Error> {
         self.place.write(self.agent, image).map_err(|source| self.place.error(self.agent, source))
     }
@@ -573,7 +575,7 @@ fn open_file(directory: &Path, name: &str) -> io::Result<File> {
     if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::from(io::ErrorKind::InvalidData)) }
 }
 
-/// Where somebody stands who asks the controller of a session.
+/// How far a request to the controller of a session has come.
 #[derive(Debug)]
 pub struct Door {
     place: Place,
@@ -583,7 +585,7 @@ pub struct Door {
 }
 
 impl Door {
-    /// Is somebody at the session?
+    /// Has the session a controller?
     pub fn is_busy(&self) -> bool {
         match flock(&self.lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {
@@ -644,7 +646,7 @@ fn usable(mut candidates: impl Iterator<Item = Base>, tried: &str) -> Result<Bas
     })
 }
 
-/// Makes a directory that somebody may remove before it is locked.
+/// Makes a directory that another calltap may remove before it is locked.
 fn again(mut make: impl FnMut() -> Result<Directory, Error>) -> Result<Directory, Error> {
     let is_gone = |made: &Result<Directory, Error>| matches!(made, Err(Error::Directory { source, .. }) if source.kind() == io::ErrorKind::NotFound);
     let mut made = make();
@@ -657,26 +659,26 @@ fn again(mut make: impl FnMut() -> Result<Directory, Error>) -> Result<Directory
     made
 }
 
-/// Was a file made so recently that whoever made it may not have come further yet?
+/// Was a file made so recently that its maker may not have come further yet?
 fn is_new(file: &File, creation: Duration) -> bool {
     let age = file.metadata().and_then(|meta| meta.modified()).ok().and_then(|made| made.elapsed().ok());
     age.is_none_or(|age| age < creation)
 }
 
-/// Removes directories of our own whose lock nobody holds.
+/// Removes directories of this user whose lock no process holds.
 fn remove_stale(place: &Path, creation: Duration) {
     for entry in fs::read_dir(place).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         if !name.starts_with(PREFIX) && !name.starts_with(OF) || is_of_living(&name) {
             continue;
         }
-        // Whatever comes under that name, this is the directory that is looked at. (Somebody else may have put anything there.)
+        // Whatever comes under that name, this is the directory that is looked at. Another user may have put anything there.
         let mut options = OpenOptions::new();
         options.read(true).custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW);
         let Ok(directory) = options.open(entry.path()) else { continue };
         let inside = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
         let lock = open_file(&inside, "lock");
-        // Without a lock it is of somebody who was killed, if it is of somebody who has ended.
+        // Without a lock its maker was killed, if that has ended.
         let free = match &lock {
             // (A new one its maker is just about to lock.)
             Ok(lock) => {

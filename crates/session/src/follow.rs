@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 
 /// We are told of everything by a signal; should one be lost, after this time.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
-/// A child of ours is waited for by somebody else, who needs no longer than this.
+/// A child of this process is waited for by another thread, which needs no longer than this.
 const MOMENT: Duration = Duration::from_millis(1);
 /// The kernel has let go of everything after this time.
 const RELEASE: Duration = Duration::from_secs(2);
@@ -47,14 +47,14 @@ pub struct Follow<'a> {
     pub first: u32,
     /// which we have started.
     pub started: bool,
-    /// True from when everybody is followed until nobody is left.
+    /// True from when all are followed until none is left.
     pub alive: &'a AtomicBool,
     /// Lets go of everybody.
     pub stop: &'a AtomicBool,
 }
 
 impl Follow<'_> {
-    /// Follows until nobody is left, or it is told to let go. When this returns, everything that happens from then on is seen.
+    /// Follows until no process is left, or it is told to let go. When this returns, everything that happens from then on is seen.
     pub fn begin<'s>(self, scope: &'s Scope<'s, '_>) -> ScopedJoinHandle<'s, ()>
     where
         Self: 's,
@@ -101,7 +101,7 @@ impl Follow<'_> {
         let failed = seized.is_err();
         self.alive.store(!failed, Release);
         let _ = begun.send(seized);
-        let mut quiet = if failed { Quiet::Nobody } else { Quiet::Yet };
+        let mut quiet = if failed { Quiet::None } else { Quiet::Yet };
         while quiet == Quiet::Yet && !self.stop.load(Acquire) {
             let _ = poll(&mut [PollFd::new(&bell, PollFlags::IN)], Some(&LOOK));
             let mut rung = [0; 64];
@@ -109,7 +109,7 @@ impl Follow<'_> {
             let child = self.started.then_some(self.first);
             quiet = loop {
                 match tracee::next(child) {
-                    // (It is there until whoever has started it has seen it.)
+                    // It is there until its parent has seen it.
                     Ok((_, Event::ChildEnded)) => thread::sleep(MOMENT),
                     Ok((tid, event)) => self.pass(tid, event, &mut followed, &mut told),
                     Err(quiet) => break quiet,

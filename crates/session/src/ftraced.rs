@@ -1,4 +1,4 @@
-//! `ftraced`: the daemon that converts calls which were recorded when they were first made. It is a thought of whoever is at a session: once a second he looks whether
+//! `ftraced`: the daemon that converts calls which were recorded when they were first made. It is a timer of a session's controller: once a second it looks whether
 //! there are any. Here are its books; [the work](crate::planner) is done elsewhere.
 
 use serde::{Deserialize, Serialize};

@@ -25,7 +25,7 @@ const LEAST: Duration = Duration::from_millis(1);
 /// Events by site. One thread counts, others read.
 pub struct Rates {
     sites: Box<[AtomicU32]>,
-    /// Somebody waits for what was written and not yet counted.
+    /// Another thread waits for what was written and not yet counted.
     wanted: AtomicBool,
 }
 

@@ -1,5 +1,5 @@
 //! What was done to the processes of a session, written down before it is done: every site with every stub it was ever led to, and every
-//! range of hops. It lies in the session directory, so that whoever comes after a killed controller can undo, or go on.
+//! range of hops. It lies in the session directory, so that the controller after a killed one can undo, or go on.
 //!
 //! Entries are 72 bytes, little-endian: kind, length, form, 0, process (4 bytes), address, target, file (8 each), stub and program (20 and
 //! 12 bits), bytes (24), distance from the site to its copy (4; 0: none), where the file lies (8).
@@ -41,7 +41,7 @@ pub enum Entry {
         /// Bytes.
         length: u64,
     },
-    /// Nobody is inside the sites of a process that come before.
+    /// No thread is inside the sites of a process that come before.
     Drained {
         /// Index of the process.
         process: u32,
@@ -100,7 +100,7 @@ impl<'a> FromIterator<&'a Entry> for Entries {
 /// What of it holds for a process. `line`: itself and those it was forked from, unless it is in no table: then it may be anybody's child;
 /// `shows(address, offset)`: is this byte of the code file mapped there?
 ///
-/// Hops are written down before they are mapped, so whoever came before may have failed, or been killed, in between: sites that were to lead
+/// Hops are written down before they are mapped, so an earlier controller may have failed, or been killed, in between: sites that were to lead
 /// there have no such stub.
 pub fn standing<'e>(
     entries: &'e [Entry],

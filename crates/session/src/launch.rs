@@ -143,7 +143,7 @@ fn start(command: &[OsString], prepare: impl FnOnce(&mut Command)) -> Result<Chi
     })
 }
 
-/// Becomes true when we are told to end (SIGINT, SIGTERM, SIGHUP) while we record somebody who runs by himself.
+/// Becomes true when we are told to end (SIGINT, SIGTERM, SIGHUP) while a process is recorded that another has started.
 pub fn interruption() -> Result<Arc<AtomicBool>, Error> {
     let told = Arc::new(AtomicBool::new(false));
     let ignored = ignored_signals();
@@ -154,7 +154,7 @@ pub fn interruption() -> Result<Arc<AtomicBool>, Error> {
     Ok(told)
 }
 
-/// Becomes true when somebody wants a snapshot (SIGUSR1), if that is `wanted`.
+/// Becomes true when a snapshot is asked for (SIGUSR1), if that is `wanted`.
 pub fn flag_for_snapshots(wanted: bool) -> Result<Arc<AtomicBool>, Error> {
     let sent = Arc::new(AtomicBool::new(false));
     if wanted {

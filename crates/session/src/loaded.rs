@@ -49,7 +49,7 @@ pub struct Loaded {
     pub record: Module,
     /// The record is in the trace: something of the module was chosen.
     pub recorded: bool,
-    /// Nobody can be running it yet: it was mapped while the dynamic linker waits for us.
+    /// No thread can be running it yet: it was mapped while the dynamic linker waits for the planner.
     pub fresh: bool,
     binary: Arc<Binary>,
     bias: Bias,
@@ -274,7 +274,7 @@ impl Loaded {
         self.sites.iter().filter_map(|placed| Some(placed.site.breakpoint()?.0))
     }
 
-    /// Its breakpoints that stay: where they are, and what whoever meets one is led to. Also those that are off: somebody may have met one before.
+    /// Its breakpoints that stay: where they are, and what a thread that meets one is led to. Also those that are off: a thread may have met one before.
     pub fn traps(&self) -> impl Iterator<Item = (u64, u64)> {
         let traps = self.sites.iter().filter(|placed| placed.site.is_trap());
         traps.filter_map(|placed| Some((placed.site.address().0, placed.leads()?.0)))
@@ -318,7 +318,7 @@ impl Loaded {
             let name = names.get(n).unwrap_or_else(|| &self.binary.functions[placed.function].name);
             report(name, change, fate.as_ref());
             placed.settle(to, fate.as_ref());
-            // (It is somebody's memory that he may have protected from us.)
+            // The program may have protected its memory.
             placed.refused |= self.made.is_some() && matches!(fate, Some(Fate::Torn(_) | Fate::Unread(_)));
         }
     }
@@ -336,10 +336,10 @@ impl Loaded {
         names
     }
 
-    /// The sites that wait for proof that nobody is inside.
+    /// The sites that wait for proof that no thread is inside.
     pub fn undrained(&self) -> impl Iterator<Item = &Site> {
         let meant = |placed: &Placed| placed.wanted.is_some() || placed.quiet || placed.lead.is_some();
-        // (What was made at run time is changed only while all threads are stopped: whoever made it may unmake it.)
+        // (What was made at run time is changed only while all threads are stopped: the program may unmake it.)
         let stops = |change: Change<'_>| {
             self.is_made() || change.site.demand(change.from, change.to) == Demand::NobodyRuns
         };
@@ -364,7 +364,7 @@ impl Loaded {
         }
     }
 
-    /// Nobody is inside those for which `inside` is false.
+    /// No thread is inside those for which `inside` is false.
     pub fn drain(&mut self, inside: &dyn Fn(&Site) -> bool) {
         for placed in self.sites.iter_mut().filter(|placed| !placed.drained) {
             placed.drained = placed.state == State::Ready && !inside(&placed.site);

@@ -2,7 +2,7 @@
 
 use calltap_trace::{ClockPair, Error, Record, ThreadEncoder, ThreadId, TraceWriter};
 
-/// Takes what is collected, in order: a trace file, or somebody who watches. Called for thousands of events at a time.
+/// Takes what is collected, in order: a trace file, or a live view. Called for thousands of events at a time.
 pub trait Consumer: Send {
     /// Takes a record; it explains events that come later.
     fn record(&mut self, record: &Record) -> Result<(), Error>;

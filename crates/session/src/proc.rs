@@ -151,7 +151,7 @@ pub fn place(pid: u32) -> PathBuf {
 }
 
 /// The processes in which an agent has mapped the control file of a session: of those that are known, which come first, and of those that run the program of one of them, as
-/// a forked child does. Whoever is in the middle of execve locks his mappings, and may be there for long (his files may be on a dead server): the mappings of others are none of our business.
+/// a forked child does. A process in the middle of execve locks its mappings, and may be there for long, as on a dead file server: the mappings of unrelated processes are not read.
 pub fn who_maps(session: &Identity, known: &[u32]) -> Vec<u32> {
     let programs: HashSet<PathBuf> = known.iter().filter_map(|pid| program(*pid)).collect();
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();

@@ -15,7 +15,7 @@ pub struct Programs {
 impl Programs {
     /// The number of a program; 0 if there is no room for one more.
     pub fn number(&mut self, shared: &Shared, words: &[u64], records: &mut Vec<News>) -> u16 {
-        // (Whoever came before may have left some.)
+        // An earlier controller may have left some.
         let numbers = self.numbers.get_or_insert_with(|| shared.programs().zip(1..).collect());
         if let Some(number) = numbers.get(words) {
             return *number;

@@ -1,4 +1,4 @@
-//! Asking whoever is at a session. One controller has a session at a time (it holds the lock); others that want something leave a request in the
+//! Asking the controller of a session. One controller has a session at a time (it holds the lock); others that want something leave a request in the
 //! session directory, and find the answer there.
 
 use crate::Error;
@@ -67,7 +67,7 @@ pub enum Answer {
     Refused(String),
 }
 
-/// Requests of whoever watches in the same process as the controller: no files, no waiting for the next look.
+/// Requests of a view in the same process as the controller: no files, no waiting for the next look.
 #[derive(Debug, Default)]
 pub struct Mailbox {
     letters: Mutex<Letters>,
@@ -81,7 +81,7 @@ struct Letters {
 }
 
 impl Mailbox {
-    /// Asks, and waits for the answer. None: nobody is there any more.
+    /// Asks, and waits for the answer. None: the controller has ended.
     pub fn ask(&self, request: Request) -> Option<Answer> {
         let (sender, answer) = mpsc::channel();
         {
@@ -96,7 +96,7 @@ impl Mailbox {
     }
 
     fn letters(&self) -> MutexGuard<'_, Letters> {
-        // Whoever panicked left whole letters behind.
+        // A thread that panicked left whole letters behind.
         self.letters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -112,7 +112,7 @@ impl Mailbox {
         !waited.unwrap_or_else(PoisonError::into_inner).0.waiting.is_empty()
     }
 
-    /// Nobody will answer any more.
+    /// No answer comes any more.
     pub fn close(&self) {
         let mut letters = self.letters();
         letters.closed = true;
@@ -135,7 +135,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const LEAVING: Duration = Duration::from_secs(15);
 const LOOK: Duration = Duration::from_millis(2);
 
-/// Asks whoever is at the session of a process. None: nobody is.
+/// Asks the controller of a process's session. None: it has none.
 pub fn ask(pid: u32, request: &Request) -> Result<Option<Answer>, Error> {
     let target = Target::known(pid)?;
     let start = Instant::now();
@@ -157,7 +157,7 @@ pub fn ask(pid: u32, request: &Request) -> Result<Option<Answer>, Error> {
         }
         std::thread::sleep(LOOK);
     }
-    // What nobody waits for shall not be done.
+    // A request that is not waited for any more shall not be done.
     door.remove(REQUEST);
     Err(target.refuse("calltap is at it already, and does not answer"))
 }

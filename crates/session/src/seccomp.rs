@@ -91,7 +91,7 @@ const LOG: u32 = libc::SECCOMP_RET_LOG;
 const ERRNO: u32 = libc::SECCOMP_RET_ERRNO;
 const ACTION: u32 = libc::SECCOMP_RET_ACTION_FULL;
 
-/// Made only where somebody wants to know what a pointer leads to.
+/// Made only where what a pointer leads to is asked for.
 const READING: Call = perhaps("process_vm_readv", libc::SYS_process_vm_readv, &[]);
 
 /// The first call that one of these filters does not let pass.

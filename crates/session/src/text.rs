@@ -45,7 +45,7 @@ pub struct ProcessText {
     until: Option<Instant>,
 }
 
-/// The agent gives a controller up that shows no sign of life for two seconds: then modules may be unmapped. Whoever was stopped for that long in the
+/// The agent gives a controller up that shows no sign of life for two seconds: then modules may be unmapped. A controller that was stopped for that long in the
 /// middle must not write on as if nothing had been.
 const LEASE: Duration = Duration::from_millis(1500);
 

@@ -16,7 +16,7 @@ const EVENT_STOP: i32 = libc::PTRACE_EVENT_STOP;
 pub enum Event {
     /// It has ended.
     Ended,
-    /// It is our own child, and has ended: whoever has started it is to be told.
+    /// It is this process's child, and has ended: the thread that started it is to be told.
     ChildEnded,
     /// It runs another program, of which nothing was run yet. It had this id before.
     Exec(u32),
@@ -38,21 +38,21 @@ pub fn seize(tid: u32) -> Result<(), Errno> {
 /// Nothing has happened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Quiet {
-    /// Nobody is left to whom anything could.
-    Nobody,
+    /// No tracee is left to which anything could.
+    None,
     /// Not yet.
     Yet,
 }
 
-/// What has happened to one of this thread's, which is somebody else's child, or `child`.
+/// What has happened to one of this thread's, which is another process's child, or `child`.
 pub fn next(child: Option<u32>) -> Result<(u32, Event), Quiet> {
     const OPTIONS: i32 = libc::WEXITED | libc::WSTOPPED | libc::WNOHANG | libc::__WALL | libc::__WNOTHREAD;
     // SAFETY: zeros are a valid siginfo_t, which the call fills in; the accessors read what waitid sets.
     let (tid, has_ended) = unsafe {
         let mut info: libc::siginfo_t = std::mem::zeroed();
-        // (A child of our own is left for whoever has started it.)
+        // A child of this process is left for the thread that started it.
         if libc::waitid(libc::P_ALL, 0, &mut info, OPTIONS | libc::WNOWAIT) != 0 {
-            return Err(if Errno::last() == Errno::ECHILD { Quiet::Nobody } else { Quiet::Yet });
+            return Err(if Errno::last() == Errno::ECHILD { Quiet::None } else { Quiet::Yet });
         }
         if info.si_pid() == 0 {
             return Err(Quiet::Yet);
@@ -88,7 +88,7 @@ fn event(tid: i32, status: i32) -> Event {
 
 /// Lets it run, with this signal (0: none).
 pub fn run(tid: u32, signal: i32) {
-    // SAFETY: no pointers. (Whoever has ended meanwhile needs nothing.)
+    // SAFETY: no pointers. A tracee that has ended meanwhile needs nothing.
     unsafe { libc::ptrace(libc::PTRACE_CONT, tid as libc::pid_t, 0usize, signal as usize) };
 }
 

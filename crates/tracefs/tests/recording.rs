@@ -832,7 +832,7 @@ fn the_stack_tracer_looks_at_filtered_functions_on_their_own_stack() {
             "  3)       96      96   emit+0x10/0x80",
         ],
     );
-    // Nobody's triggers.
+    // Triggers of no process.
     let handle = world.open("stack_trace_filter", OFlags::WRONLY);
     let written = world.tracefs.write(handle, b"parse:traceoff\n", 100, "cc", 0);
     assert_eq!(written, Err(rustix::io::Errno::NODEV));
@@ -866,7 +866,7 @@ fn children_of_listed_tasks_are_listed_if_that_is_wanted() {
          9: lex<main
          end 9";
     let mut world = World::after(script);
-    // Of the threads of one process, nobody knows who has made which: both lists grow, and notrace wins.
+    // Of the threads of one process, it is not known which has made which: both lists grow, and notrace wins.
     assert_eq!(world.cat("set_ftrace_pid"), "100\n108\n");
     assert_eq!(world.cat("set_ftrace_notrace_pid"), "101\n108\n");
     let mut world = World::after(&script.replace("101 >", "55 >"));
@@ -920,7 +920,7 @@ fn the_log_says_what_was_wrong_and_where() {
     assert_eq!(world.cat("instances/mine/error_log").lines().count(), 3);
     world.echo("", "error_log");
     assert_eq!(world.cat("error_log"), "");
-    // What is only understood when the file is closed has nobody else to tell.
+    // What is only understood when the file is closed can only be reported there.
     let handle = world.open("set_ftrace_filter", OFlags::WRONLY | OFlags::TRUNC);
     assert_eq!(world.tracefs.write(handle, b"bad", 100, "cc", 0), Ok(3));
     world.tracefs.release(handle);

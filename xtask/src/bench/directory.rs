@@ -18,7 +18,7 @@ const CALLS: usize = 1_000_000;
 /// For the same reason.
 const MEMORY: &str = "64M";
 
-/// Calls `work` so often for every line that it reads, and gives whoever records that time to follow: none shall be lost.
+/// Calls `work` so often for every line that it reads, and gives the recorder that time to follow: none shall be lost.
 const MAIN: &str = r#"
 #include <stdio.h>
 #include <unistd.h>
@@ -116,7 +116,7 @@ pub fn table(bench: &Bench) -> Result<String> {
         record.args(["--buffer-size", MEMORY]);
         record.args(["--max-overhead", "none", "-o"]).arg(&trace);
         let mut record = record.stderr(Stdio::null()).spawn()?;
-        // (Whoever is there answers.)
+        // Any answer will do.
         while !Command::new(&bench.calltap)
             .args(["status", "-p", &pid])
             .stdout(Stdio::null())

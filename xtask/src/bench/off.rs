@@ -1,4 +1,4 @@
-//! What the room for tracing costs while nobody traces.
+//! What the room for tracing costs while nothing is traced.
 
 use super::measure::{least, median};
 use super::subjects::Subject;

@@ -1,4 +1,4 @@
-//! Functions that nobody built for tracing: calltap beside what a user would take instead, in one interleaved run.
+//! Functions not built for tracing: calltap beside what a user would take instead, in one interleaved run.
 
 use super::Bench;
 use super::measure::median;
@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 
 /// How long each is measured, a round.
 const WINDOW: Duration = Duration::from_millis(400);
-/// Whoever needs longer to come and go is not waited for.
+/// A tracer that needs longer to attach and detach is not waited for.
 const PATIENCE: &str = "60";
-/// Milliseconds after which nobody is asked for twenty times as much.
+/// Milliseconds after which a tracer is not asked for twenty times as much.
 const SLOW: f64 = 10_000.0;
 /// How many functions, as a glob and as a regular expression.
 const MANY: [(&str, &str, &str); 3] =
@@ -26,7 +26,7 @@ const MANY: [(&str, &str, &str); 3] =
 /// Who traces.
 #[derive(Clone, Copy, PartialEq)]
 enum Tracer {
-    Nobody,
+    None,
     Calltap(&'static str),
     Left,
     Uprobes,
@@ -44,7 +44,7 @@ enum Build {
 
 /// Who traces which build, and for people.
 const SUBJECTS: [(Tracer, Build, &str); 10] = [
-    (Tracer::Nobody, Build::Nothing, "alone"),
+    (Tracer::None, Build::Nothing, "alone"),
     (Tracer::Calltap("function_graph"), Build::Nothing, "**calltap, function_graph**"),
     (Tracer::Calltap("function"), Build::Nothing, "**calltap, function**"),
     (Tracer::Calltap("profile"), Build::Nothing, "**calltap, profile**"),
@@ -98,7 +98,7 @@ pub fn table(bench: &Bench) -> Result<String> {
         let mut cells = Vec::new();
         let mut slow = false;
         for (_, glob, expression) in MANY {
-            // (To take uprobes away takes the kernel as long for each, and nobody can interrupt that.)
+            // To take uprobes away takes the kernel as long for each, and nothing can interrupt that.
             if slow {
                 cells.push("not tried".to_owned());
                 continue;
@@ -129,7 +129,7 @@ impl Tracer {
             Tracer::Uprobes => shell::have("bpftrace"),
             Tracer::Frida => frida().is_some(),
             Tracer::Uftrace => shell::have("uftrace"),
-            Tracer::Nobody | Tracer::Calltap(_) | Tracer::Left => true,
+            Tracer::None | Tracer::Calltap(_) | Tracer::Left => true,
         }
     }
 }
@@ -237,7 +237,7 @@ fn cost(bench: &Bench, tracer: Tracer, program: &Path) -> Result<f64> {
     let mut calltap = Command::new(&bench.calltap);
     calltap.args(["record", "-q", "-p", &pid, "-F", "leaf", "--max-overhead", "none", "-o", "/dev/null"]);
     let mut command = match tracer {
-        Tracer::Nobody | Tracer::Uftrace => return running.cost(),
+        Tracer::None | Tracer::Uftrace => return running.cost(),
         Tracer::Left => {
             shell::output(calltap.args(["--duration", "100ms"]))?;
             return running.cost();

@@ -1,4 +1,4 @@
-//! How much of programs that nobody has built for tracing can be traced: function by function, in programs and libraries as distributions ship them.
+//! How much of programs not built for tracing can be traced: function by function, in programs and libraries as distributions ship them.
 
 mod calls;
 

@@ -1,4 +1,4 @@
-//! Load, and somebody who compares answers.
+//! Load, and a client that compares answers.
 
 use super::nginx::{LARGE, PORT, SMALL};
 use crate::shell;

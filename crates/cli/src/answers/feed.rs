@@ -7,12 +7,12 @@ use calltap_session::Consumer;
 use calltap_trace::{ClockPair, Error, Profile, Record, ThreadEncoder, ThreadId, Unpacker};
 use std::sync::{Arc, Mutex};
 
-/// What the program has summed up, as of when somebody last looked.
+/// What the program has summed up, as of the last look at it.
 #[derive(Clone, Default)]
 pub struct SumsSeen(Arc<Mutex<Option<Vec<Profile>>>>);
 
 impl SumsSeen {
-    /// Somebody has looked.
+    /// It was looked at.
     pub fn set(&self, rows: Vec<Profile>) {
         if let Ok(mut seen) = self.0.lock() {
             *seen = Some(rows);

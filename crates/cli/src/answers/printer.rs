@@ -1,4 +1,4 @@
-//! Prints in a thread of its own: whoever collects never waits for a terminal or a pager.
+//! Prints in a thread of its own: the collector never waits for a terminal or a pager.
 
 use anyhow::{Context, Result};
 use ratatui::crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, size};
@@ -19,7 +19,7 @@ enum Message {
     Screen(String),
 }
 
-/// Whoever prints. The thread begins with the first thing to print: a program that is started wants none before.
+/// The thread that prints. It begins with the first thing to print: a program that is started wants none before.
 pub struct Printer {
     /// Else to standard output.
     file: Option<Arc<File>>,
@@ -60,7 +60,7 @@ impl Printer {
         self.over.store(true, Release);
     }
 
-    /// Enough was printed, or nobody reads it.
+    /// Enough was printed, or its reader is gone.
     pub fn is_over(&self) -> bool {
         self.over.load(Acquire)
     }

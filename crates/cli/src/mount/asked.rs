@@ -1,6 +1,6 @@
-//! What somebody waits for, and must not while we wait for him.
+//! Requests of a process that is asked to stop meanwhile.
 //!
-//! Whoever uses a process's directory may be a thread of that process. Inside a request to us it is in the kernel, where it cannot be stopped; while it
+//! The user of a process's directory may be a thread of that process. Inside a request to the server it is in the kernel, where it cannot be stopped; while it
 //! becomes another program, which closes its files, its memory is locked; and a thread that is killed because another does that keeps the
 //! other waiting. So who is to be stopped is answered at once: it then stands still before it sees the answer, until what it has asked for is done.
 //! If that was not even begun the answer is EINTR, and the call is made again when the thread is let go, as with every call that a stop has cut short.
@@ -86,7 +86,7 @@ impl Status {
         self.0.lines().find_map(|line| Some(line.strip_prefix(name)?.trim()))
     }
 
-    /// Is it being stopped by us? (Whoever has asked it to stop may have given up.)
+    /// Is it being stopped by calltap? The thread that asked it to stop may have given up.
     fn is_held(&self, tid: u32) -> bool {
         let tracer = self.field("TracerPid:").filter(|tracer| *tracer != "0");
         is_asked_to_stop(tid)
@@ -110,7 +110,7 @@ pub fn is_held(tid: u32) -> bool {
     Status::of(tid).is_held(tid)
 }
 
-/// Is somebody else waiting for it, who will not let go of it?
+/// Is another tracer waiting for it, which will not let go of it?
 fn is_wanted(tid: u32) -> bool {
     let status = Status::of(tid);
     status.is_held(tid) || status.is_killed() || status.is_becoming()

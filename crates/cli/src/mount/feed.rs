@@ -26,7 +26,7 @@ impl Consumer for Feed<'_> {
     }
 
     fn events(&mut self, encoder: &mut ThreadEncoder) -> Result<(), Error> {
-        // (Once it is over nobody can read what a busy program still has in its rings, and leaving it waits for us.)
+        // Once it is over nothing can read what a busy program still has in its rings, and detaching waits for this.
         if self.server.over.load(Acquire) {
             self.unpacker.events(encoder, |_| {});
             return Ok(());
@@ -47,7 +47,7 @@ impl Consumer for Feed<'_> {
         }
         let sought = self.server.tracefs().stacks_sought();
         for (thread, pid, tid, address) in sought {
-            // (Nobody shall wait for the directory meanwhile.)
+            // No request waits for the directory meanwhile.
             let stack = stack_around(pid, tid, address);
             self.server.tracefs().set_stack(thread, stack);
         }

@@ -417,7 +417,7 @@ impl Filesystem for Files {
         let (own, rooms) = (Arc::clone(&room), Arc::clone(&self.rooms));
         room.worker.send(move |server| {
             server.tracefs().release(handle);
-            // (Nobody is told of errors here.)
+            // Errors are reported to no process here.
             let _ = worker::carry_out(server);
             rooms.close(&own);
             reply.ok();

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// While it exists, somebody looks after the mount.
+/// While it exists, a process looks after the mount.
 pub struct Guard(Option<Child>);
 
 impl Guard {
@@ -35,7 +35,7 @@ impl Guard {
 }
 
 impl Drop for Guard {
-    /// Whoever has files open keeps them, but nothing stays mounted.
+    /// Open files stay open, but nothing stays mounted.
     fn drop(&mut self) {
         self.end(b"");
     }

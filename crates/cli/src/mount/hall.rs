@@ -1,6 +1,6 @@
 //! `calltap mount DIR` without a process: a hall, with a room for every process that is attached to.
 //!
-//! `mkdir DIR/PID` attaches, `rmdir DIR/PID` leaves. A process that somebody else has attached to, and left to itself (`calltap attach`), gets a room
+//! `mkdir DIR/PID` attaches, `rmdir DIR/PID` leaves. A process that another calltap has attached to, and left to itself (`calltap attach`), gets a room
 //! with the tracers and filters that it has. Why one could not be entered is in `error_log`.
 
 use super::rooms::{Room, Rooms};
@@ -173,7 +173,7 @@ impl Hall {
         let (own, hall) = (Arc::clone(&server), Arc::clone(self));
         let attendant = thread::spawn(move || {
             let visited = attend(&own, &options).map_err(|error| error.to_string());
-            // Whoever has files open gets to their end.
+            // Readers with open files get to their end.
             if let Some(room) = hall.rooms.of(pid) {
                 hall.rooms.leave(&room);
             }

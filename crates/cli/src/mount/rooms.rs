@@ -114,7 +114,7 @@ impl Rooms {
         self.listed().into_iter().find(|room| room.server.pid == pid)
     }
 
-    /// Nobody enters it any more.
+    /// It is entered no more.
     pub fn leave(&self, room: &Room) {
         room.gone.store(true, Release);
         self.tidy(room);

@@ -22,7 +22,7 @@ pub struct Server {
     pub mailbox: Mailbox,
     /// Asks for what has happened.
     pub due: Due,
-    /// Nobody is needed any more.
+    /// No server is needed any more.
     pub over: AtomicBool,
     begun: AtomicBool,
     ended: AtomicBool,
@@ -31,7 +31,7 @@ pub struct Server {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Whoever panicked left whole values behind.
+    // A thread that panicked left whole values behind.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -106,7 +106,7 @@ impl Server {
         drop(self.settled.wait_timeout(self.tracefs(), limit));
     }
 
-    /// Nobody is at the process any more.
+    /// The process has no controller any more.
     pub fn end(&self) {
         self.over.store(true, Release);
         self.ended.store(true, Release);
@@ -122,12 +122,12 @@ impl Server {
         }
     }
 
-    /// Is nobody at it any more?
+    /// Has it no controller any more?
     pub fn has_ended(&self) -> bool {
         self.ended.load(Acquire)
     }
 
-    /// Somebody polls.
+    /// A reader polls.
     pub fn poll(&self, handle: u64, notifier: PollNotifier) {
         lock(&self.polling).insert(handle, notifier);
     }

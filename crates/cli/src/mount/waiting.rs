@@ -1,4 +1,4 @@
-//! Those who wait: readers of `trace_pipe` for something to come, and whoever asks for something that the process has to be asked for.
+//! Waiting requests: readers of `trace_pipe` for something to come, and requests that the process has to be asked for.
 //!
 //! A thread inside a request to us cannot be interrupted by the kernel alone: the library that we talk to it by answers that it knows of no
 //! interrupts, and even SIGKILL then waits for our reply. So it is looked whether a signal is pending for a reader, and if so, the read fails with
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 /// How often signals are looked for,
 const LOOK: Duration = Duration::from_millis(10);
-/// and how often while an answer is due: somebody may stand still until it is given.
+/// and how often while an answer is due: a thread may stand still until it is given.
 const SHORT_LOOK: Duration = Duration::from_millis(2);
 
 enum Waiter {
@@ -51,12 +51,12 @@ impl Waiting {
         waiting
     }
 
-    /// Somebody reads.
+    /// A request reads.
     pub fn read(&self, handle: u64, size: usize, tid: u32, reply: ReplyData) {
         self.add(Waiter::Reader(Reader { handle, size, tid, reply }));
     }
 
-    /// Somebody asks, and is answered like this.
+    /// A request asks, and is answered like this.
     pub fn ask<T: Copy + Send + 'static>(
         &self,
         tid: u32,
@@ -74,7 +74,7 @@ impl Waiting {
         self.came.notify_all();
     }
 
-    /// Nobody comes any more.
+    /// No request comes any more.
     pub fn close(&self) {
         let _waiters = self.waiters.lock().unwrap_or_else(PoisonError::into_inner);
         self.closed.store(true, Release);

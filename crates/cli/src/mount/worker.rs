@@ -1,4 +1,4 @@
-//! Operations in the order in which they came, one after the other: some need the process, and nobody else shall wait for that.
+//! Operations in the order in which they came, one after the other: some need the process, and other requests do not wait for that.
 
 use super::server::Server;
 use calltap_session::{Answer, Request, monotonic_ns};

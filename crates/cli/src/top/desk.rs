@@ -80,7 +80,7 @@ impl Desk {
     }
 
     fn content(&self) -> MutexGuard<'_, Content> {
-        // Whoever panicked left whole values behind.
+        // A thread that panicked left whole values behind.
         self.content.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -144,7 +144,7 @@ impl Desk {
     /// Does what was asked for, and looks how things are.
     pub fn serve(&self, controls: &mut Controls<'_, '_>) {
         let requests = std::mem::take(&mut self.content().requests);
-        // (Without the lock: whoever shows does not wait for the process.)
+        // Without the lock: the thread that draws does not wait for the process.
         for (sites, on) in &requests {
             controls.switch(sites, *on);
         }

@@ -46,7 +46,7 @@ impl Consumer for Feed<'_> {
     }
 
     fn flush(&mut self, at: ClockPair) -> Result<(), Error> {
-        // (Nobody may be looking any more.)
+        // The reader may be gone.
         let _ = self.intervals.send(self.live.interval(at));
         Ok(())
     }

@@ -73,7 +73,7 @@ fn write(interval: &Interval, desk: &Desk, limit: Option<usize>, out: &mut dyn W
             };
         }
     }
-    // One write: whoever reads sees whole blocks.
+    // One write: the reader sees whole blocks.
     out.write_all((text + "\n").as_bytes())
 }
 

@@ -28,7 +28,7 @@ use std::time::Duration;
 /// Between two looks at what has come; keys are answered at once.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Shows it until somebody has seen enough.
+/// Shows it until the user ends it.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let pid: Option<u32> = arguments.number("pid")?;
     let path = arguments.shown();

@@ -148,7 +148,7 @@ fn functions<S: Source>(explorer: &Explorer<S>) -> Value {
 /// `lanes=THREAD.FIRST.LAST,...`: these threads, at these depths.
 fn timeline<S: Source + Sync>(explorer: &Explorer<S>, query: &Query<'_>) -> Result<String, Refusal> {
     let (from, to): (u64, u64) = (query.number("from")?, query.number("to")?);
-    // (Nobody has a screen for all calls of a long time.)
+    // No screen shows all calls of a long time.
     let resolution = query.number::<u64>("resolution")?.max(to.saturating_sub(from) / FINEST);
     let focus = match query.text("focus") {
         Some(_) => Some(only(explorer, query_function(explorer, query, "focus")?)?),

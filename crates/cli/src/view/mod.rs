@@ -25,7 +25,7 @@ use subject::{File, Process, Subject};
 /// Between two looks whether it is time to go.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Serves the page until somebody has seen enough.
+/// Serves the page until the user ends it.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let port: u16 = arguments.number("port")?.unwrap_or(0);
     let pid: Option<u32> = arguments.number("pid")?;
@@ -122,7 +122,7 @@ fn end_flag() -> Result<Arc<AtomicBool>> {
     Ok(over)
 }
 
-/// Says something to whoever started us, if there is anybody.
+/// Says something to the process that started calltap, if there is one.
 fn say(line: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{line}").and_then(|()| out.flush()).context("cannot say where the page is")

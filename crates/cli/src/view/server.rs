@@ -29,7 +29,7 @@ const FILES: [(&str, &str, &str); 9] = [
 ];
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
-/// Nothing but what we send ourselves, for nobody else to frame, to keep or to learn the address of.
+/// Only what this server sends; no other page may frame it, keep it or learn its address.
 const HEADERS: [(&str, &str); 5] = [
     (
         "Content-Security-Policy",
@@ -41,7 +41,7 @@ const HEADERS: [(&str, &str); 5] = [
     ("Cache-Control", "no-store"),
 ];
 
-/// A server that nobody knows of yet.
+/// A server whose address was not told yet.
 pub struct Server {
     listener: TcpListener,
     port: u16,
@@ -67,7 +67,7 @@ impl Server {
         super::say(&format!("http://127.0.0.1:{}/{}/", self.port, self.token))
     }
 
-    /// Has nobody asked for so long?
+    /// Did no request come for so long?
     pub fn is_forgotten(&self, idle: Option<Duration>) -> bool {
         let asked = self.asked.lock().map(|asked| asked.elapsed());
         idle.is_some_and(|idle| asked.is_ok_and(|since| since > idle))

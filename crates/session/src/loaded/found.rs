@@ -185,7 +185,7 @@ impl Loaded {
         failed.map(|placed| format!("{:#x} [{}]", placed.site.address().0, self.mapped.name()))
     }
 
-    /// Calls to the profiling function become NOPs, wanted or not, in code that nobody can be running yet.
+    /// Calls to the profiling function become NOPs, wanted or not, in code that no thread can be running yet.
     pub fn quieten(&mut self, stubs: &mut Stubs<'_>) {
         if !self.fresh {
             return;

@@ -18,13 +18,13 @@ pub(super) struct Placed {
     pub torn: Vec<State>,
     /// Other bytes were found than expected: never touched again.
     pub refused: bool,
-    /// Nobody is inside it, so it may be switched.
+    /// No thread is inside it, so it may be switched.
     pub drained: bool,
     /// The stubs it has.
     pub stubs: Given,
     /// What it shall lead to.
     pub wanted: Option<Wanted>,
-    /// It shall not: it is called too often, or whoever watches has switched it off.
+    /// It shall not: it is called too often, or the user has switched it off.
     pub muted: bool,
     /// If it leads nowhere, it shall be a NOP: what it calls otherwise is for us alone.
     pub quiet: bool,
@@ -34,9 +34,9 @@ pub(super) struct Placed {
     pub apart: bool,
     /// It was found when it was first called.
     pub seen: bool,
-    /// Somebody is inside it: not now.
+    /// A thread is inside it: not now.
     pub held_back: bool,
-    /// It is a breakpoint that stays, and nobody handles those in its process: it shall be off.
+    /// It is a breakpoint that stays, and no handler for those is in its process: it shall be off.
     pub unhandled: bool,
 }
 
@@ -126,7 +126,7 @@ impl Placed {
         self.wanted.filter(|_| !self.muted).and_then(|wanted| self.stubs.of(wanted))
     }
 
-    /// What whoever meets it is led to, or was before it was switched off.
+    /// What a thread that meets it is led to, or was before it was switched off.
     pub fn leads(&self) -> Option<Avma> {
         let now = if let State::On(target) = self.state { Some(target) } else { None };
         let wanted = self.stub().map(|stub| stub.target);
@@ -166,7 +166,7 @@ impl Placed {
             Some(state) => self.state = state,
             None => (self.state, self.torn) = (State::Ready, targets().chain([State::Original]).collect()),
         }
-        // Whoever switched it on had seen to that; what is as in the file has to be dressed again.
+        // The controller that switched it on had seen to that; what is as in the file has to be dressed again.
         self.drained &= self.state != State::Original;
         self.drained |= matches!(self.state, State::On(_))
             || self.site.demand(State::Original, State::Ready) == Demand::Nothing;

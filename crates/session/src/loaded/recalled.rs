@@ -45,7 +45,7 @@ impl Loaded {
         self.look(text);
     }
 
-    /// Finds out what is read of calls through stubs that somebody else has made, as far as it is what is wanted now.
+    /// Finds out what is read of calls through stubs of an earlier controller, as far as it is what is wanted now.
     pub fn recall_values(&mut self, wish: &dyn Fn(&Function) -> Option<Wish>, stubs: &mut Stubs<'_>) {
         let binary = Arc::clone(&self.binary);
         for placed in &mut self.sites {

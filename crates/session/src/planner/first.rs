@@ -227,7 +227,7 @@ fn see_call(
     ip: u64,
 ) -> Result<Option<(usize, Call)>, String> {
     let region = code_at(look.regions, ip).ok_or("the code is gone")?;
-    // It was converted while somebody was on the way from it.
+    // It was converted while a thread was on the way from it.
     let sites = [ip.wrapping_sub(5), ip.wrapping_sub(6)].map(Avma);
     if modules.iter().any(|module| sites.iter().any(|at| module.is_known(*at, look.text))) {
         return Ok(None);

@@ -57,7 +57,7 @@ impl<'a> Planner<'a> {
                 }
                 return Some(binary);
             }
-            // Whoever defines the profiling function for others matters where that is led to us.
+            // The module that defines the profiling function for others matters where that is led to the agent.
             let matters =
                 self.discovery == Discovery::FirstCall && calltap_sites::file_defines_profiler(&file);
             matters

@@ -75,7 +75,7 @@ impl<'a> Planner<'a> {
             Some((index, target))
         };
         let listed: Vec<(u32, Target)> = self.shared.processes().filter_map(living).collect();
-        // (Whoever shares another's memory, after vfork, is changed with him.)
+        // A process that shares another's memory, after vfork, is changed with it.
         let is_new =
             |pid: &u32| listed.iter().all(|(_, known)| known.pid != *pid && !shares_memory(known.pid, *pid));
         let known: Vec<u32> =
@@ -86,7 +86,7 @@ impl<'a> Planner<'a> {
         listed.into_iter().chain(others).collect()
     }
 
-    /// Finds out what is read of calls through stubs that somebody else has made.
+    /// Finds out what is read of calls through stubs of an earlier controller.
     pub fn recall_values(&mut self) {
         let indices: Vec<u32> = self.processes.keys().copied().collect();
         for index in indices {

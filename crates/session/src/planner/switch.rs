@@ -34,7 +34,7 @@ impl Planner<'_> {
         let can_sync = registered.is_some_and(|entry| entry.sync.load(Acquire) == plan::Sync::Works as u32);
         let Some(process) = self.processes.get_mut(&index) else { return };
         let Some(text) = &mut process.text else { return };
-        // Whoever asks us holds the dynamic linker's lock; else it must be kept from unmapping what we write to.
+        // A thread that asks holds the dynamic linker's lock; else the linker must be kept from unmapping what is written to.
         text.lease();
         let asked = entry.is_some_and(|entry| entry.phase.load(Acquire) == Phase::Writing as u32);
         let _kept = if let (Some(entry), false) = (entry, asked) {
@@ -55,7 +55,7 @@ impl Planner<'_> {
         let how = match entry {
             Some(_) if can_sync && self.mode.is_live() => How::Live,
             Some(_) => How::Stopped,
-            // Nobody could tell it to unmap nothing meanwhile.
+            // Nothing could tell it to unmap nothing meanwhile.
             None => How::StoppedAndSeen(self.directory.agent()),
         };
         let (tally, found) = switch_all(&mut process.modules, text, pid, &how);
@@ -87,7 +87,7 @@ impl Planner<'_> {
             return Ok(());
         };
         let text = ProcessText::open(pid);
-        // The id comes from the program's memory, and what has it may be another program by now. Whoever has our memory after his was opened is ours.
+        // The id comes from the program's memory, and what has it may be another program by now. A process that maps the session's memory after its own was opened is of this session.
         if !proc::has_mapped(pid, &self.directory.identity()) {
             return Err(format!("process {pid} is none of this session's: nothing was changed in it"));
         }
@@ -115,13 +115,13 @@ enum How {
     StoppedAndSeen(PathBuf),
 }
 
-/// Switches the sites of all modules: those that nobody can be running yet, and the others.
+/// Switches the sites of all modules: those that no thread can be running yet, and the others.
 fn switch_all(modules: &mut [Loaded], text: &mut ProcessText, pid: u32, how: &How) -> (Tally, Vec<String>) {
     let (mut tally, mut notes) = (Tally::default(), Vec::new());
     let (fresh, mut running): (Vec<&mut Loaded>, Vec<&mut Loaded>) =
         modules.iter_mut().filter(|module| !module.is_made()).partition(|module| module.fresh);
     notes.extend(switch(fresh, text, Demand::NobodyRuns, &mut tally));
-    // (What is dressed while it runs is not switched before it was seen that nobody is inside.)
+    // What is dressed while it runs is not switched before it was seen that no thread is inside.
     let waiting: usize = running.iter().map(|module| module.changes().count()).sum();
     if let How::Live = how {
         notes.extend(switch(running, text, Demand::NobodyInside, &mut tally));

@@ -102,7 +102,7 @@ async function draw() {
     numbers(one),
     ...(shown.bars.length && state.summary.timed ? [make("h3", {}, "How long its calls take"), histogram(f, shown.bars)] : []),
     slow(f, state.summary.timed ? shown.slowest : [], "Slowest calls"),
-    relatives("Called by", shown.callers, "Nobody that is traced."),
+    relatives("Called by", shown.callers, "No traced function."),
     relatives("Calls", shown.callees, "Nothing that is traced."));
   panel.scrollTop = at;
 }
