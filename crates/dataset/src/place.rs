@@ -58,7 +58,7 @@ impl Place {
     pub fn part(&self, process: &str, day: i64, number: u32) -> Part {
         let directory = self.host.join(partition("process", process)).join(partition("day", &day::text(day)));
         let name = format!("{}-{number}.parquet", self.trace);
-        // (What begins with a dot is in nobody's dataset.)
+        // What begins with a dot is in no dataset.
         let now = directory.join(format!(".{name}.{}.part", std::process::id()));
         Part { now, then: directory.join(name), rows: 0 }
     }

@@ -52,7 +52,7 @@ int main(int argc, char **argv) {
         return 1;
     }
     if (!strcmp(how, "wait")) {
-        // For whoever attaches; then others are run.
+        // Time to attach; then others are run.
         setvbuf(stdout, NULL, _IOLBF, 0);
         puts("ready");
         for (char line[16]; fgets(line, sizeof line, stdin);) {

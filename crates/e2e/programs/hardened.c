@@ -43,7 +43,7 @@ int main(int argc, char **argv) {
     printf("ready\n");
     for (int c; (c = getchar()) != EOF;) {
         if (c != '\n') continue;
-        // What a program with a thread of somebody else's in it could not do.
+        // What a program with another tool's thread in it could not do.
         if (!strcmp(how, "namespace")) printf("unshare %s\n", unshare(CLONE_NEWUSER) ? strerror(errno) : "ok");
         printf("done %ld\n", work(10));
     }

@@ -1,4 +1,4 @@
-// Frames that are open while somebody attaches and detaches, left afterwards in every way. For each line of input it goes down, says "down",
+// Frames that are open while calltap attaches and detaches, left afterwards in every way. For each line of input it goes down, says "down",
 // and comes up at the next line. Argument: how.
 #include "e2e.h"
 #include <csetjmp>

@@ -65,7 +65,7 @@ static void *waits_semop(void *p) {
     return NULL;
 }
 static volatile long pauses;
-static void *watch(void *p) { // that nobody sleeps for ever
+static void *watch(void *p) { // so that no thread sleeps for ever
     for (long last = -1; !over; last = pauses) { sleep(3); if (!over && pauses == last) { fprintf(stderr, "hangs in pause after %ld\n", last); abort(); } }
     return p;
 }

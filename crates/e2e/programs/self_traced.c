@@ -58,7 +58,7 @@ UNTRACED int main(int count_of_arguments, char **arguments) {
     EXPECT(calltap_register_function(&one) == 0 && calltap_register_function(&one) == -EBUSY);
     one.data = (void *)"sum";
     int works = calltap_failures(failure, NULL) == 0;
-    if (!works) { // somebody else has these sites
+    if (!works) { // another tool has these sites
         printf("refused\n");
         return twice(21) == 42 ? 7 : 8;
     }

@@ -313,7 +313,7 @@ static void *thread(void *p) {
     int failed = wait_in(kind, own, 5);
     double took = now() - start;
     if (kind->timed && took < SECONDS) failed = bad("too early, ms", took * 1000);
-    if (!kind->timed && !awake && kind->wait != w_vfork && kind->wait != w_spawns && !(kind->wait == w_mq && own->id < 0)) failed = bad("woken by nobody", 0);
+    if (!kind->timed && !awake && kind->wait != w_vfork && kind->wait != w_spawns && !(kind->wait == w_mq && own->id < 0)) failed = bad("woken without a reason", 0);
     if (failed) { fprintf(stderr, "FAILED: %s\n", kind->name); __atomic_fetch_add(&failures, 1, __ATOMIC_RELAXED); }
     return NULL;
 }
@@ -332,7 +332,7 @@ int main(int argc, char **argv) { // -bN: N busy threads; -xN: so often each wai
     sigaction(SIGUSR1, &action, NULL);
     sigaction(SIGUSR2, &action, NULL);
     signal(SIGCHLD, SIG_DFL);
-    sigset_t set = only(SIGUSR2); // blocked in main, so that nobody else gets it
+    sigset_t set = only(SIGUSR2); // blocked in main, so that no other thread gets it
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     for (unsigned i = 0; i < KINDS; i++) if (wanted(argc, argv, kinds[i].name)) kinds[i].make(&all[i]);
     for (unsigned i = 0; i < KINDS; i++) if (wanted(argc, argv, kinds[i].name)) pthread_create(&all[i].thread, NULL, thread, &kinds[i]);

@@ -22,7 +22,7 @@ pub struct Resident {
     input: Option<ChildStdin>,
     lines: Receiver<String>,
     errors: Option<JoinHandle<String>>,
-    /// What it has printed that nobody waited for.
+    /// What it has printed that was not waited for.
     pub output: String,
 }
 
@@ -236,7 +236,7 @@ impl Resident {
     pub fn await_recorder(&self) {
         let start = Instant::now();
         while !calltap_run(&["status", "-p", &self.pid.to_string()]).status.success() {
-            assert!(start.elapsed() < Duration::from_secs(20), "nobody records {}", self.pid);
+            assert!(start.elapsed() < Duration::from_secs(20), "no recorder of {} answers", self.pid);
             thread::sleep(Duration::from_millis(20));
         }
     }
@@ -273,7 +273,7 @@ impl Resident {
         command.spawn().expect("calltap")
     }
 
-    /// Ends its input, and waits for its end: output that nobody waited for, errors, and how it ended.
+    /// Ends its input, and waits for its end: output that was not waited for, errors, and how it ended.
     pub fn end(mut self) -> (ExitStatus, String, String) {
         self.input = None;
         let start = Instant::now();

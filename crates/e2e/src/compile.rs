@@ -64,7 +64,7 @@ pub const PLACED: &[Build] = &[
     },
 ];
 
-/// Programs that nobody has built for tracing.
+/// Programs not built for tracing.
 pub const BARE: &[Build] = &[
     Build { name: "bare gcc", compilers: GNU, flags: &["-O2"] },
     Build { name: "bare -Os", compilers: GNU, flags: &["-Os"] },

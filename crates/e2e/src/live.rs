@@ -76,12 +76,12 @@ pub fn again(build: &Build, source: &str, flags: &[&str]) -> Program {
     compile(build, &[source, "again.c"], &all)
 }
 
-/// A program alone, and while somebody attaches and detaches all the time: output, errors and end.
+/// A program alone, and while calltap attaches and detaches all the time: output, errors and end.
 pub fn transparent(program: &Program, arguments: &[&str]) {
     undisturbed(program, arguments, &come_and_go);
 }
 
-/// The same while somebody is attached and switches its functions all the time.
+/// The same while calltap is attached and switches its functions all the time.
 pub fn transparent_while_switched(program: &Program, arguments: &[&str]) {
     transparent_while_switched_by(program, arguments, "live");
 }

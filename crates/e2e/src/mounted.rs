@@ -73,7 +73,7 @@ impl Mounted {
         assert!(status.success(), "{status}: {output}{errors}");
     }
 
-    /// Whoever serves the directory.
+    /// The process that serves the directory.
     pub fn server(&self) -> u32 {
         let own = format!("mount\0--foreground\0-p\0{}\0", self.resident.pid);
         let processes = fs::read_dir("/proc").expect("/proc").flatten();
@@ -81,7 +81,7 @@ impl Mounted {
         let serves = |pid: &u32| {
             fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.contains(&own))
         };
-        ids.find(serves).expect("somebody serves it")
+        ids.find(serves).expect("a process serves it")
     }
 }
 

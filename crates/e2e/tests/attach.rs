@@ -473,7 +473,7 @@ fn the_processor_time_in_the_trace_is_that_of_the_process_meanwhile() {
     assert!(info["end"]["cpu_ns"].as_u64().is_some_and(|ns| ns > 10_000_000), "{}", info["end"]);
 }
 
-// A thread that has opened a library asks for what is new to be traced, and waits; nobody answers who is about to leave. And libraries come to lie where others were, or where
+// A thread that has opened a library asks for what is new to be traced, and waits; a calltap that is about to detach does not answer. And libraries come to lie where others were, or where
 // they were themselves, but for some pages.
 #[test]
 fn a_program_that_opens_libraries_all_the_time_is_left_at_once() {

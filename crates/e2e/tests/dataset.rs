@@ -115,7 +115,7 @@ fn a_second_export_replaces_its_own_files_only() {
     export(&second, &dataset);
     let of_both = files(&dataset);
     assert!(of_first.len() == 1 && of_both.len() == 2 && of_first.is_subset(&of_both), "{of_both:?}");
-    // One that an earlier export has left, with more files than now; and somebody else's.
+    // One that an earlier export has left, with more files than now; and another program's.
     let own = of_first.first().expect("a file");
     let name = own.file_name().and_then(|name| name.to_str()).expect("a name");
     let stale = own.with_file_name(name.replace("-0.parquet", "-7.parquet"));

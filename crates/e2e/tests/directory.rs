@@ -97,7 +97,7 @@ fn nothing_stays_mounted_whoever_ends() {
     if !have_fuse() {
         return;
     }
-    // Whoever serves it is killed.
+    // Its server is killed.
     let mut mounted = Mounted::new("busy");
     let mut cat = reader(&mounted.path("trace_pipe"));
     thread::sleep(Duration::from_millis(200));
@@ -135,7 +135,7 @@ fn a_program_that_becomes_another_or_ends_keeps_nobody_waiting() {
     let open = File::open(mounted.path("trace")).expect("opens");
     mounted.resident.tell();
     mounted.resident.wait_for("replaced");
-    // What it was is still there to be read; what it is now has nothing that could be switched, and nobody tries.
+    // What it was is still there to be read; what it is now has nothing that could be switched, and that is not tried.
     assert!(mounted.cat("trace").starts_with("# tracer: function\n"));
     let _ = mounted.try_echo("nop", "current_tracer");
     assert_eq!(changed_text(mounted.resident.pid), [""; 0]);
@@ -197,7 +197,7 @@ fn stacks_are_those_that_the_program_has() {
     // (The program is in main since before it was traced; that is where check returns to.)
     let strange = stacks.iter().find(|stack| stack[..] != ["outer", "check", "main"]);
     assert_eq!(strange, None);
-    // Of work, too, which outer calls, and to which nobody is in the way that is not traced.
+    // Of work, too, which outer calls, and between which no untraced function lies.
     mounted.echo("work", "set_ftrace_filter");
     mounted.echo("x", "trace");
     mounted.echo("200000", "buffer_size_kb");
@@ -217,7 +217,7 @@ fn who_has_no_privileges_has_the_directories_of_his_own_processes() {
     }
     // SAFETY: it asks for a number.
     if unsafe { libc::geteuid() } != 0 {
-        return skipped("only root can become somebody else");
+        return skipped("only root can become another user");
     }
     let program = compile(GCC, &["resident.c"], &[]);
     let place = Place(tempfile::tempdir().expect("a directory"));
@@ -230,28 +230,30 @@ fn who_has_no_privileges_has_the_directories_of_his_own_processes() {
     // (Where only root may come to it, a copy will do.)
     let copy = place.path("calltap");
     fs::copy(calltap(), &copy).expect("a copy");
-    let nobody = |words: &[&str]| {
+    let unprivileged = |words: &[&str]| {
         let mut command = Command::new("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).args(words).current_dir("/");
         command
     };
-    let command = nobody(&[&program.path.to_string_lossy(), "counted"]);
+    let command = unprivileged(&[&program.path.to_string_lossy(), "counted"]);
     let mut resident = Resident::spawn(command, program.directory().to_owned());
     resident.wait_for("ready");
     let (pid, own) = (resident.pid.to_string(), own.to_string_lossy().into_owned());
     let copy = copy.to_string_lossy().into_owned();
-    let mounted = run(nobody(&[&copy, "mount", "-p", &pid, &own]), b"");
+    let mounted = run(unprivileged(&[&copy, "mount", "-p", &pid, &own]), b"");
     assert!(mounted.status.success() && mounted.stderr.is_empty(), "{}", mounted.stderr);
-    let shell = |script: &str| run(nobody(&["sh", "-c", &format!("cd {own} && {script}")]), b"");
+    let shell = |script: &str| run(unprivileged(&["sh", "-c", &format!("cd {own} && {script}")]), b"");
     let set = shell("echo outer > set_ftrace_filter && echo function > current_tracer");
     assert!(set.status.success(), "{}", set.stderr);
     resident.tell();
     resident.wait_for("done");
     assert_eq!(shell("grep -c ': outer <-check' trace").stdout, "12345\n");
-    let client =
-        run(nobody(&[&copy, "exec", "-p", &pid, "--", "cat", "/sys/kernel/tracing/enabled_functions"]), b"");
+    let client = run(
+        unprivileged(&[&copy, "exec", "-p", &pid, "--", "cat", "/sys/kernel/tracing/enabled_functions"]),
+        b"",
+    );
     assert_eq!(client.stdout, "outer (1)\n", "{}", client.stderr);
-    let left = run(nobody(&["fusermount3", "-u", &own]), b"");
+    let left = run(unprivileged(&["fusermount3", "-u", &own]), b"");
     assert!(left.status.success(), "{}", left.stderr);
     await_that("it is left", || changed_text(resident.pid).is_empty());
     assert!(resident.end().0.success());
@@ -284,7 +286,7 @@ fn children_of_listed_tasks_are_traced_if_that_is_wanted() {
         .map(|entry| entry.expect("a thread").file_name().to_string_lossy().into_owned())
         .collect();
     assert!(!found.iter().any(|id| tasks.contains(id) && *id != pid), "{found:?} {tasks:?}");
-    // Whoever ends is no longer listed.
+    // A process that ends is no longer listed.
     await_that("they end", || {
         let listed = mounted.cat("set_ftrace_pid");
         listed.lines().any(|line| line == pid) && !listed.lines().any(|line| line == found[0])

@@ -486,7 +486,7 @@ fn a_program_whose_recorder_is_killed_runs_on() {
         started.round();
         started.round();
         let pid: i32 = started.pid.parse().expect("a number");
-        // SAFETY: a signal to the program, which nobody waits for any more.
+        // SAFETY: a signal to the program, which is not waited for any more.
         assert_eq!(unsafe { libc::kill(pid, libc::SIGKILL) }, 0, "{}: it has ended", build.name);
     }
 }

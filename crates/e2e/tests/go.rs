@@ -7,7 +7,7 @@ use std::process::Command;
 /// Static, stripped, position independent, and both.
 const BUILDS: [&[&str]; 4] =
     [&[], &["-ldflags=-s -w"], &["-buildmode=pie"], &["-buildmode=pie", "-ldflags=-s -w"]];
-/// With C: a dynamic linker loads the agent, or nobody can.
+/// With C: a dynamic linker loads the agent, or nothing can.
 const WITH_C: [&[&str]; 2] = [&[], &["-ldflags=-linkmode external -extldflags -static"]];
 
 /// What is asked for: entries with every clock, and more than can be had.

@@ -1,4 +1,4 @@
-//! The ways of changing code that runs (`--patch-mode`): programs go on under each, whoever changes them is killed or not; and where breakpoints cannot be, that is told.
+//! The ways of changing code that runs (`--patch-mode`): programs go on under each, also when the calltap that changes them is killed; where breakpoints cannot be, that is told.
 
 use calltap_e2e::*;
 use std::os::unix::process::ExitStatusExt;

@@ -48,7 +48,7 @@ fn static_programs_choose_too() {
     }
 }
 
-// Whoever names the symbol means what is chosen, and not who chooses.
+// The name of the symbol means the function that is chosen, and not the one that chooses.
 #[test]
 fn the_symbol_s_name_reaches_what_was_chosen() {
     for build in [GCC, &BARE[0]] {

@@ -13,7 +13,7 @@ fn stack(mounted: &Mounted) -> Vec<(u64, u64, String)> {
     text.lines().skip(2).filter(|line| !line.starts_with('#')).map(line).collect()
 }
 
-/// What these functions have, as the program says: where its stack ends, and where return addresses lie. Whoever is entered has the eight bytes of a call.
+/// What these functions have, as the program says: where its stack ends, and where return addresses lie. A function that is entered has the eight bytes of a call.
 fn said(line: &str, functions: &[&str]) -> Vec<(u64, u64, String)> {
     let numbers: Vec<u64> = line.split_whitespace().map(|word| word.parse().expect(word)).collect();
     let (end, slots) = numbers.split_first().expect("it says something");

@@ -155,8 +155,8 @@ fn what_makes_no_sense_is_refused_in_a_line_and_the_process_untouched() {
     refused(&["--interval", "1ms"], "--interval: at least 10ms");
     refused(&["--count", "0"], "--count: at least 1");
     refused(&["--max-overhead", "little"], "'little' is not a percentage");
-    let nobody = calltap_run(&["top", "-p", "4194305"]);
-    assert_eq!(nobody.stderr, "calltap: process 4194305: no such process\n");
+    let absent = calltap_run(&["top", "-p", "4194305"]);
+    assert_eq!(absent.stderr, "calltap: process 4194305: no such process\n");
     whole(resident, &before);
 }
 

@@ -73,7 +73,7 @@ fn a_profile_is_seen_while_it_is_recorded() {
     let program = program();
     let mut resident = Resident::start(&program, &["counted"]);
     let mut calltap =
-        resident.attach_beside(&["--tracer", "profile", "--tracer", "function:nobody", "--later"]);
+        resident.attach_beside(&["--tracer", "profile", "--tracer", "function:absent", "--later"]);
     resident.await_recorder();
     resident.tell();
     resident.wait_for("done");

@@ -1,4 +1,4 @@
-//! Programs that nobody has built for tracing: recorded and attached to as they are.
+//! Programs not built for tracing: recorded and attached to as they are.
 
 use calltap_e2e::*;
 use std::process::Command;
@@ -164,7 +164,7 @@ fn what_cannot_be_traced_is_listed_with_the_reason() {
         |line: &&str| line.starts_with('#') || line.contains(" prologue ") || line.contains("  # ");
     let bad: Vec<&str> = run.stdout.lines().filter(|line| !is_explained(line)).collect();
     assert_eq!(bad, [""; 0]);
-    // A program's first instruction has nobody to return to.
+    // A program's first instruction has no caller to return to.
     assert!(run.stdout.contains("the program's entry point: not called"), "{}", run.stdout);
     // What is no function is counted apart: else it would seem as if many could not be traced.
     let (lines, is_part) = (run.stdout.lines().filter(|line| !line.starts_with('#')), |line: &&str| {
@@ -197,7 +197,7 @@ fn a_controller_that_is_killed_in_the_middle_leaves_a_program_that_runs() {
             assert!(resident.runs(), "{call} {when}");
         }
     }
-    // Whoever comes next cleans up, and leaves it as it was.
+    // The next calltap cleans up, and leaves it as it was.
     let run = resident.attach(SHORT);
     assert!(run.status.success(), "{}", run.stderr);
     assert_eq!(changed_text(resident.pid), [""; 0]);
@@ -284,7 +284,7 @@ fn what_was_inlined_and_what_has_no_name_is_told() {
     one_line(&calltap_run(&["sites", "--inlined", &file("bare")]), &["no debugging information"]);
 }
 
-// However a function is left: by returns, by jumps to others, by longjmp; and nobody who looks at return addresses sees any but the program's.
+// However a function is left: by returns, by jumps to others, by longjmp; and code that looks at return addresses sees none but the program's.
 #[test]
 fn functions_are_left_through_their_own_exits() {
     // (-Os leaves no padding: some of these have return stubs.)

@@ -166,7 +166,7 @@ fn only_who_knows_the_token_sees_anything_and_only_from_here() {
         assert_eq!(status, 404, "{path}: {body}");
         assert!(!body.contains("paced") && !body.contains(token), "{path}: {body}");
     }
-    // Nobody else's address leads to it.
+    // No other address leads to it.
     let port: u16 = host.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
     let listens = |line: &&str| line.contains(&format!(":{port:04X} 00000000:0000 0A"));
     let tcp = fs::read_to_string("/proc/net/tcp").expect("the kernel's list");

@@ -19,7 +19,7 @@ fn functions_are_left_through_their_sleds() {
     assert!(listed.contains(" xray "), "{listed}");
     for turn in 0..4 {
         let recording = check(&program, &diagonal(turn), &Expect::default());
-        // Nobody sees another return address than the program's.
+        // No code sees another return address than the program's.
         let seen = recording.run.stdout.lines().next().and_then(|line| line.split(' ').nth(1));
         assert_eq!(seen, Some("12"), "{}", recording.run.stdout);
     }

@@ -72,7 +72,7 @@ impl<'o> Edited<'o> {
     /// Gives a section another content of the same length.
     pub fn overwrite(&mut self, section: usize, content: &[u8]) {
         let at = self.headers[section].offset as usize;
-        // (Where an empty one lies, nobody looks.)
+        // Where an empty one lies does not matter.
         if let Some(old) = self.data.get_mut(at..).and_then(|rest| rest.get_mut(..content.len())) {
             old.copy_from_slice(content);
         }

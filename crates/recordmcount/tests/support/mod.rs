@@ -21,7 +21,7 @@ int (*volatile pointer)(int) = local;
 int start(int a) { return pointer(a) + cold(a) + off(a) + another(a) + from_two(a); }
 "#;
 
-/// Another unit, with a function of the same name as one in the first, and one that nobody calls.
+/// Another unit, with a function of the same name as one in the first, and one that is not called.
 pub const TWO: &str = r#"
 __attribute__((noinline)) static int local(int a) { return a * 5; }
 int dead(int a) { return local(a) + 1; }

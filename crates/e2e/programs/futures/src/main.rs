@@ -138,7 +138,7 @@ async fn serving() -> u32 {
     yielding(3).await
 }
 
-/// Serves until nobody can ask any more.
+/// Serves until no sender is left.
 fn serve() {
     let over = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&over);
