@@ -1,7 +1,7 @@
 //! The lines above a text view that say what it was made from and what is missing.
 
 use crate::units::{counted, percent};
-use crate::{Source, Totals};
+use crate::{Names, Source, Totals, limited};
 
 /// Entries and exits lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -29,9 +29,10 @@ impl Lost {
     }
 }
 
-/// `# 8 events, 2 threads` and what is missing; each line ends with a newline.
+/// What was disabled while recording, if anything was; `# 8 events, 2 threads`; and what is missing. Each line ends with a newline.
 pub(crate) fn head(source: &dyn Source, totals: &Totals) -> String {
-    let mut text = format!("# {}, {}", counted(totals.events, "event"), counted(totals.threads, "thread"));
+    let mut text = limited(source);
+    text += &format!("# {}, {}", counted(totals.events, "event"), counted(totals.threads, "thread"));
     let lost = Lost::of(source, totals);
     if lost != Lost::default() {
         let entered = totals.calls.saturating_add(lost.entries);
@@ -78,6 +79,12 @@ pub(crate) fn head(source: &dyn Source, totals: &Totals) -> String {
         text += &format!("# {}\n", crate::units::one_line(complaint));
     }
     text
+}
+
+/// A line about functions that were disabled while recording, if there are any.
+pub(crate) fn limited(source: &dyn Source) -> String {
+    let names = Names::new(source.meta(), false);
+    limited::of_trace(source.meta(), &names).map(|line| format!("# {line}\n")).unwrap_or_default()
 }
 
 /// A line about parts of the file that could not be read, if there are any.

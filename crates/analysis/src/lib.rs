@@ -19,6 +19,7 @@ pub mod graph;
 mod head;
 mod histogram;
 pub mod info;
+pub mod limited;
 pub mod live;
 mod memory;
 mod names;

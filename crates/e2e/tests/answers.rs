@@ -174,6 +174,29 @@ fn a_process_is_asked_and_left_as_it_was() {
 }
 
 #[test]
+fn what_the_overhead_limit_disabled_is_the_first_line_of_every_answer() {
+    let program = program();
+    let resident = Resident::start(&program, &["forever"]);
+    let pid = resident.pid.to_string();
+    let trace = program.directory().join("limited.calltap").display().to_string();
+    let record =
+        ["record", "-F", "leaf", "--max-overhead", "0.01%", "--duration", "1s", "-o", &trace, "-p", &pid];
+    // A process that had little time on a processor is not judged.
+    let is_limited = |run: &Run| run.stderr.contains("leaf (");
+    (0..20).map(|_| calltap_run(&record)).find(is_limited).expect("it costs more than nothing");
+    for words in [&["report"][..], &["replay"], &["graph"], &["latency", "leaf"], &["stacks", "leaf"]] {
+        let run = calltap_run(&[words, &["-i", &trace]].concat());
+        let first = run.stdout.lines().next().unwrap_or_default();
+        assert!(first.contains(" disabled by --max-overhead (leaf): "), "{words:?}: {first}\n{}", run.stderr);
+    }
+    let live = ["latency", "leaf", "--max-overhead", "0.01%", "--duration", "1s", "-p", &pid];
+    let is_first = |run: &Run| run.stdout.starts_with("# 1 of ");
+    let live = (0..20).map(|_| calltap_run(&live)).find(is_first).expect("it costs more than nothing");
+    assert!(live.stdout.contains(" disabled by --max-overhead (leaf): "), "{}", live.stdout);
+    assert!(resident.end().0.success());
+}
+
+#[test]
 fn the_exit_status_is_the_programs() {
     let program = program();
     let path = program.path.to_string_lossy().into_owned();

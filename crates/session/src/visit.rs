@@ -20,7 +20,7 @@ use crate::shm::{self, Shared};
 use crate::target::Target;
 use crate::{Error, attach, clock, detach, enter, setup};
 use calltap_abi::Clock;
-use calltap_trace::{ClockPair, Profile, Record, Session, SiteId, TracerInfo};
+use calltap_trace::{ClockPair, Limited, Profile, Record, Session, SiteId, TracerInfo};
 use std::collections::HashSet;
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, Ordering::*};
@@ -608,11 +608,12 @@ impl Inside<'_> {
         let stubs = muted.iter().map(|muted| muted.site.0).collect();
         let names = planner.mute(&stubs, &mut |record| drop(self.records.send(record)));
         let named = |muted: &Muted| Some((muted.site, names.get(&muted.site.0)?.clone(), muted.rate));
+        let mut functions = Vec::new();
         for (site, name, rate) in muted.iter().filter_map(named) {
-            let text = format!("{name} was switched off: {rate:.0} events a second cost more than allowed");
-            let _ = self.records.send(Record::Note { text }.into());
+            functions.push(Limited { site, events_per_s: rate as u64 });
             self.governed.insert(site);
             self.muted.push((name, rate));
         }
+        let _ = self.records.send(Record::Limited { functions }.into());
     }
 }

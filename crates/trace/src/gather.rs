@@ -165,6 +165,12 @@ impl Gather {
                 self.meta.slow.extend(rules);
                 true
             }
+            Record::Limited { functions } => {
+                // A file that says nonsense of many sites must not take memory for them.
+                let placed = functions.iter().all(|function| self.sites.reach(function.site.0).is_some());
+                self.meta.limited.extend(functions.into_iter().filter(|_| placed));
+                placed
+            }
             Record::Note { text } => {
                 self.meta.notes.push(text);
                 true

@@ -6,8 +6,8 @@
 use crate::chunk::{self, Kind};
 use crate::codec::decode::Decoder;
 use crate::{
-    Batch, ClockPair, End, Error, EventKind, Loss, Module, Process, Profile, Record, Session, Site, Thread,
-    ThreadEncoder, ThreadId, TraceWriter,
+    Batch, ClockPair, End, Error, EventKind, Limited, Loss, Module, Process, Profile, Record, Session, Site,
+    Thread, ThreadEncoder, ThreadId, TraceWriter,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -58,6 +58,7 @@ pub struct History {
     sites: Vec<Site>,
     clocks: VecDeque<ClockPair>,
     profile: Vec<Profile>,
+    limited: Vec<Limited>,
     notes: VecDeque<String>,
     press: chunk::Press,
     decoder: Decoder,
@@ -82,6 +83,7 @@ impl History {
             sites: Vec::new(),
             clocks: VecDeque::new(),
             profile: Vec::new(),
+            limited: Vec::new(),
             notes: VecDeque::new(),
             press,
             decoder: Decoder::default(),
@@ -106,6 +108,7 @@ impl History {
                 }
             }
             Record::Profile { rows } => self.profile.clone_from(rows),
+            Record::Limited { functions } => self.limited.extend_from_slice(functions),
             Record::Note { text } => {
                 self.notes.push_back(text.clone());
                 if self.notes.len() > NOTES {
@@ -214,6 +217,7 @@ impl History {
         self.modules.values().cloned().try_for_each(|module| record(Record::Module(module)))?;
         record(Record::Sites { sites: self.sites.clone() })?;
         self.clocks.iter().try_for_each(|pair| record(Record::Clock(*pair)))?;
+        record(Record::Limited { functions: self.limited.clone() })?;
         self.notes.iter().try_for_each(|text| record(Record::Note { text: text.clone() }))?;
         let (threads, calls) = self.forgotten;
         if threads > 0 {

@@ -27,8 +27,8 @@ pub use error::Error;
 pub use event::{Batch, Event, EventKind, Values};
 pub use history::History;
 pub use meta::{
-    Captured, ClockKind, ClockPair, End, Future, FutureValues, Loss, Meta, Module, Process, Profile, Record,
-    Session, Site, SiteId, SlowRule, Thread, ThreadId, TracerInfo, TracerKind, Value, ValueForm,
+    Captured, ClockKind, ClockPair, End, Future, FutureValues, Limited, Loss, Meta, Module, Process, Profile,
+    Record, Session, Site, SiteId, SlowRule, Thread, ThreadId, TracerInfo, TracerKind, Value, ValueForm,
 };
 pub use reader::{Batches, ThreadBatches, TraceReader};
 pub use unpack::Unpacker;

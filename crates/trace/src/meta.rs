@@ -360,6 +360,17 @@ pub struct End {
     pub recorder_cpu_ns: u64,
 }
 
+/// A function that the recorder disabled while it recorded, as its events cost more than allowed (`--max-overhead`).
+///
+/// Its later calls have no events; their time counts as their callers' own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Limited {
+    /// The function.
+    pub site: SiteId,
+    /// Its events a second, when it was disabled.
+    pub events_per_s: u64,
+}
+
 /// One metadata record.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
@@ -390,6 +401,11 @@ pub enum Record {
     Profile {
         /// By process and function.
         rows: Vec<Profile>,
+    },
+    /// Functions disabled by the overhead limit, many at a time.
+    Limited {
+        /// In the order in which they were disabled.
+        functions: Vec<Limited>,
     },
     /// Something the user should know about this recording.
     Note {
@@ -432,6 +448,8 @@ pub struct Meta {
     pub profile: Vec<Profile>,
     /// Only slow calls were kept, those of any of these rules; if there are any.
     pub slow: Vec<SlowRule>,
+    /// Functions disabled by the overhead limit.
+    pub limited: Vec<Limited>,
     /// Notes.
     pub notes: Vec<String>,
     /// How it ended; absent in a cut-off file.

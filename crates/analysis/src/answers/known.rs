@@ -206,6 +206,11 @@ impl Known {
         all.filter(|(function, _)| function.wanted).map(|(_, number)| number)
     }
 
+    /// How many functions were traced.
+    pub fn traced(&self) -> usize {
+        self.functions.len()
+    }
+
     /// A function's name.
     pub fn name(&self, function: Function) -> &str {
         self.functions.get(function as usize).map_or("[unknown]", |function| &function.name)

@@ -128,7 +128,7 @@ impl<S: Source + Sync> Explorer<S> {
 fn list<S: Source>(source: &S, sums: Vec<sums::Sum<Counts>>) -> (Vec<Function>, Vec<Option<u32>>) {
     let names = Names::new(source.meta(), false);
     let same = same_functions(source, &names);
-    let merged = merged::<Histograms>(source, &report::Options::default(), &names, sums);
+    let merged = merged::<Histograms>(source, &report::Options::default(), &names, &same, sums);
     let mut functions: Vec<Function> = merged
         .into_iter()
         .map(|sum| {

@@ -45,6 +45,7 @@ pub(super) fn write(source: &dyn Source, options: &Options, out: &mut dyn Write)
         "threads": threads,
         "modules": modules,
         "slow": meta.slow,
+        "limited": meta.limited,
         "notes": meta.notes,
         "complaints": source.complaints(),
         "end": meta.end,

@@ -28,6 +28,12 @@ pub(super) fn write(source: &dyn Source, options: &Options, out: &mut dyn Write)
     for rule in &meta.slow {
         line(out, "kept", &format!("{}, if longer than {}", rule.function, duration(rule.ns)))?;
     }
+    let names = Names::new(meta, options.linker_names);
+    for limited in &meta.limited {
+        let function = one_line(names.function(limited.site));
+        let rate = count(limited.events_per_s);
+        line(out, "disabled", &format!("{function}, by --max-overhead: {rate} events a second"))?;
+    }
     for note in &meta.notes {
         line(out, "note", note)?;
     }

@@ -9,7 +9,7 @@ mod merge;
 mod spent;
 
 use crate::drive::{checked_site, tell};
-use crate::head::damage;
+use crate::head::{damage, limited};
 use crate::tree::{Stack, Totals};
 use crate::{Call, Enter, Error, Names, Progress, Source, Visitor};
 use calltap_trace::{Event, EventKind, SiteId, ThreadId, TracerKind};
@@ -118,6 +118,7 @@ pub fn write(
     let rules = Rules::of(source);
     let mut buffer = Vec::new();
     if !options.no_header {
+        buffer.extend_from_slice(limited(source).as_bytes());
         match &text {
             Text::Graph(text) => text.header(&mut buffer),
             Text::Function(text) => text.header(&mut buffer),

@@ -7,7 +7,7 @@ use crate::sums::{self, Extra, Stats, Sum};
 use crate::{Error, Names, Progress, Source};
 use calltap_trace::{SiteId, ThreadId};
 use std::cmp::Ordering;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 pub(super) fn collect(
     source: &dyn Source,
@@ -33,7 +33,10 @@ fn collect_with<E: Extra>(
 ) -> Result<Report, Error> {
     let (sums, totals) = sums::collect(source, options.by_thread, extra, progress)?;
     let names = Names::new(source.meta(), options.linker_names);
-    let merged = merged::<E>(source, options, &names, sums);
+    let functions = same_functions(source, &names);
+    let limited: HashSet<usize> =
+        source.meta().limited.iter().map(|limited| functions[limited.site.0 as usize]).collect();
+    let merged = merged::<E>(source, options, &names, &functions, sums);
     let mut rows: Vec<(ThreadId, Row)> = merged
         .into_iter()
         .map(|sum| {
@@ -42,6 +45,7 @@ fn collect_with<E: Extra>(
                 module: names.module(sum.site).to_owned(),
                 thread: options.by_thread.then(|| (names.comm(sum.thread).to_owned(), names.tid(sum.thread))),
                 calls: sum.stats.calls + sum.marks,
+                limited: limited.contains(&functions[sum.site.0 as usize]),
                 times: times(source, &sum.stats, percentiles(&sum.extra)),
             };
             (sum.thread, row)
@@ -55,14 +59,15 @@ fn collect_with<E: Extra>(
     Ok(Report { rows, totals, cut, head, timed, by_thread, columns: options.all_columns() })
 }
 
-/// Those that are shown, one for each function (and thread).
+/// Those that are shown, one for each function (and thread); `functions` says which sites are the same one.
 pub(crate) fn merged<E: Extra>(
     source: &dyn Source,
     options: &Options,
     names: &Names<'_>,
+    functions: &[usize],
     sums: Vec<Sum<E::Of>>,
 ) -> Vec<Sum<E::Of>> {
-    let (functions, shown) = (same_functions(source, names), shown(source, options, names));
+    let shown = shown(source, options, names);
     let mut index = HashMap::new();
     let mut merged: Vec<Sum<E::Of>> = Vec::new();
     for sum in sums {

@@ -64,6 +64,8 @@ pub struct Row {
     pub thread: Option<(String, u32)>,
     /// Number of calls.
     pub calls: u64,
+    /// Was it disabled by the overhead limit while it was recorded? Then it had more calls than these.
+    pub limited: bool,
     /// Times; absent when no call of it was timed or the clock has no time.
     pub times: Option<Times>,
 }

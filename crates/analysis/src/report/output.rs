@@ -99,6 +99,9 @@ impl Report {
                     None => write!(out, ",\"{key}\":null")?,
                 }
             }
+            if row.limited {
+                out.write_all(b",\"limited\":true")?;
+            }
             out.write_all(b"}")?;
         }
         writeln!(out, "{}]", if self.rows.is_empty() { "" } else { "\n" })

@@ -10,7 +10,7 @@ use crate::output::Output;
 use crate::{live, progress, record, select, values, views};
 use anyhow::{Context, Result, bail};
 use calltap_analysis::answers::{Known, Listener, Question};
-use calltap_analysis::{Glob, demangle, units};
+use calltap_analysis::{Glob, Names, demangle, limited, units};
 use calltap_session::{Clock, Discovery, Error, Options, Subject, Visited, Watch, watch};
 use calltap_trace::TraceReader;
 use feed::Feed;
@@ -138,14 +138,15 @@ fn of_process(
             return Ok(ExitCode::from(code));
         }
     };
+    let limited = visited.muted.iter().map(|(name, _)| demangle(name)).collect();
     if kind.streams() {
         let mut last = Vec::new();
-        answer(&mut listener, kind, &visited.muted, &mut last)?;
+        answer(&mut listener, kind, limited, &mut last)?;
         printer.finish(String::from_utf8_lossy(&last).into_owned());
     } else {
         drop(printer);
         let mut out = Output::create(arguments)?;
-        answer(&mut listener, kind, &visited.muted, &mut out)?;
+        answer(&mut listener, kind, limited, &mut out)?;
         out.finish()?;
     }
     say(&visited, &listener.known, attaches);
@@ -187,28 +188,33 @@ fn of_file(
         eprintln!("calltap: only what lies beneath slow calls was recorded, and the answer is about that");
     }
     listener.question.sums(&listener.known, &reader.meta().profile);
-    answer(&mut listener, kind, &[], &mut out)?;
+    let names = Names::new(reader.meta(), false);
+    let limited = reader.meta().limited.iter().map(|limited| names.function(limited.site).to_owned());
+    answer(&mut listener, kind, limited.collect(), &mut out)?;
     out.finish()?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// The answer, at the end; `muted` was switched off meanwhile.
+/// The answer, at the end; `limited` was disabled by the overhead limit meanwhile.
 fn answer(
     listener: &mut Listener<Asked>,
     kind: &Kind,
-    muted: &[(String, f64)],
+    limited: Vec<String>,
     out: &mut dyn Write,
 ) -> Result<()> {
     out.write_all(listener.question.take().as_bytes())?;
     if kind.json {
         let mut object = listener.json(kind.name);
-        if !muted.is_empty() {
-            object["switched_off"] = muted.iter().map(|(name, _)| demangle(name)).collect();
+        if !limited.is_empty() {
+            object["switched_off"] = limited.into();
         }
         // Where lines come as it happens, it is one of them.
         let text = if kind.streams() { object.to_string() } else { serde_json::to_string_pretty(&object)? };
         writeln!(out, "{text}")?;
     } else if !kind.bare() {
+        if let Some(line) = limited::sentence(limited, listener.known.traced()) {
+            writeln!(out, "# {line}")?;
+        }
         out.write_all(listener.question.text(&listener.known).as_bytes())?;
     }
     Ok(())

@@ -3,7 +3,7 @@
 use super::subject::Subject;
 use calltap_analysis::explore::{Around, Explorer, Flame, Function, SlowCall};
 use calltap_analysis::timeline::{Block, Timeline};
-use calltap_analysis::{Names, Source};
+use calltap_analysis::{Names, Source, limited};
 use calltap_trace::{SiteId, ThreadId};
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -109,7 +109,8 @@ fn summary<S: Source + Sync>(explorer: &Explorer<S>, title: &str) -> Value {
         .loss
         .iter()
         .fold((0, 0), |(entries, exits), loss| (entries + loss.lost_entries, exits + loss.lost_exits));
-    let mut notes = explorer.source.complaints().to_vec();
+    let mut notes: Vec<String> = limited::of_trace(meta, &names).into_iter().collect();
+    notes.extend_from_slice(explorer.source.complaints());
     notes.extend(meta.notes.iter().cloned());
     notes.extend(totals.first_damage.iter().map(|first| {
         format!("{} parts of the file are unreadable and left out; the first: {first}", totals.damaged)

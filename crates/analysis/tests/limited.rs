@@ -1,0 +1,70 @@
+//! What was disabled by the overhead limit is said before anything else.
+
+mod common;
+use calltap_analysis::{MemorySource, graph, info, limited, replay, report};
+use calltap_trace::{Limited, SiteId};
+use common::{output, recording};
+
+const FIRST: &str = "1 of 2 functions was disabled by --max-overhead (leaf): later calls are missing, and callers' times include them; '--max-overhead none' keeps all";
+
+fn source() -> MemorySource {
+    let mut source = recording("main: E main @0; E leaf @100; X leaf @200; X main @1000");
+    // It was enabled again by hand, and disabled once more.
+    source.meta.limited = vec![Limited { site: SiteId(1), events_per_s: 12_300_000 }; 2];
+    source
+}
+
+#[test]
+fn every_view_says_so_first() {
+    let source = source();
+    let first = format!("# {FIRST}\n");
+    let collected = report::collect(&source, &report::Options::default(), None).unwrap();
+    let views = [
+        output(|out| graph::write(&source, &graph::Options::default(), out, None)),
+        output(|out| replay::write(&source, &replay::Options::default(), out, None).map(drop)),
+        output(|out| {
+            collected.write(report::Format::Text, out).unwrap();
+            Ok(())
+        }),
+    ];
+    for view in views {
+        assert!(view.starts_with(&first), "{view}");
+    }
+}
+
+#[test]
+fn rows_for_programs_say_of_which_functions_calls_are_missing() {
+    let source = source();
+    let collected = report::collect(&source, &report::Options::default(), None).unwrap();
+    let json = output(|out| {
+        collected.write(report::Format::Json, out).unwrap();
+        Ok(())
+    });
+    let rows: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let limited: Vec<(&str, bool)> = rows
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| (row["function"].as_str().unwrap(), row["limited"] == true))
+        .collect();
+    assert_eq!(limited, [("main", false), ("leaf", true)]);
+}
+
+#[test]
+fn info_has_all_of_them_with_their_rates() {
+    let text = output(|out| info::write(&source(), &info::Options::default(), out));
+    assert!(text.contains("leaf, by --max-overhead: 12,300,000 events a second"), "{text}");
+}
+
+#[test]
+fn the_first_few_are_named() {
+    let names = |n: usize| (0..n).map(|n| format!("f{n}")).collect::<Vec<_>>();
+    assert_eq!(limited::sentence(names(0), 7), None);
+    let many = limited::sentence(names(1842), 2000).unwrap();
+    assert!(
+        many.starts_with(
+            "1,842 of 2,000 functions were disabled by --max-overhead (f0, f1, f2, f3, f4 and 1,837 more)"
+        ),
+        "{many}"
+    );
+}
