@@ -7,6 +7,7 @@
 //! All of it runs in a thread that ends soon (see [`crate::threads`]).
 
 use crate::Error;
+use crate::agent::Loaded;
 use crate::ahead::Ahead;
 use crate::attach::Stops;
 use crate::directory::Directory;
@@ -43,6 +44,8 @@ const ROUNDS: usize = 20;
 const DRAIN: Duration = Duration::from_millis(2);
 /// A handler that has interrupted a hook may take long: between two stops of all threads there is up to this.
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+
+const OTHER_BUILD: &str = "the agent in it is not this build's, or its code was changed: use the 'calltap detach' of the build that attached";
 
 const PAGE: u64 = 4096;
 /// A process that ends takes no longer to do so, once it has begun.
@@ -298,6 +301,7 @@ fn detach(
     if !proc::has_mapped(target.pid, &directory.identity()) {
         return Err(target.refuse("it runs another program by now"));
     }
+    let agent = patient.agent.ok_or_else(|| target.refuse(OTHER_BUILD))?;
     let entries = directory.journal.read().map_err(|error| target.refuse(&error.to_string()))?;
     patient.text.after_int3 = shared.has_traps();
     let mut past = Past::new(entries, shared, index, &patient.regions, directory.code_inode());
@@ -322,9 +326,9 @@ fn detach(
     let stubs = image.map_or(0, |image| image.stubs.load(Acquire));
     let word = image.map_or(0, |image| image.thread_word.load(Relaxed));
     let stubs = (stubs, stubs.wrapping_add(stub::REGION as u64));
-    let agent =
-        patient.agent.and_then(|agent| patient.regions.iter().find(|region| region.start == agent.base));
-    let mut ours: Vec<(u64, u64)> = agent.map(|region| (region.start, region.end)).into_iter().collect();
+    let is_agent = |region: &&Region| region.start == agent.base;
+    let mut ours: Vec<(u64, u64)> =
+        patient.regions.iter().find(is_agent).map(|region| (region.start, region.end)).into_iter().collect();
     // (Not told: it never joined.)
     ours.extend(Some(stubs).filter(|(start, _)| *start != 0));
     ours.extend(past.hops.iter().map(|(start, length)| (*start, start + length)));
@@ -363,7 +367,7 @@ fn detach(
                 let left = outside
                     && whole
                     && !unwinding
-                    && leave(target, &mut patient, &past, &held, (stubs, word), &mut told.ours);
+                    && leave(target, &mut patient, &past, &held, (&agent, stubs, word), &mut told.ours);
                 drop(held);
                 stops.add(began + since.elapsed());
                 if left {
@@ -433,7 +437,7 @@ fn leave(
     patient: &mut Patient<'_>,
     past: &Past,
     held: &[Held],
-    (stubs, word): ((u64, u64), u64),
+    (agent, stubs, word): (&Loaded, (u64, u64), u64),
     notes: &mut Vec<String>,
 ) -> bool {
     // One of them will be borrowed.
@@ -444,8 +448,7 @@ fn leave(
     if !past.restore(&mut patient.text, &stacks, notes) {
         return false;
     }
-    let Some(agent) = patient.agent else { return true };
-    frames::close_calls(&mut patient.text, target.pid, &agent, stubs);
+    frames::close_calls(&mut patient.text, target.pid, agent, stubs);
     for thread in held.iter().filter(|_| word != 0) {
         // A thread's pointer to its state.
         let _ = patient.text.write(Avma(thread.regs.fs_base.wrapping_add(word)), &[0; 8]);
@@ -462,9 +465,6 @@ fn unmap(
     stops: &mut Stops,
     notes: &mut Vec<String>,
 ) {
-    if patient.agent.is_none() {
-        return;
-    }
     let ends = |mark: &Mark| [mark.site.address().0, mark.site.address().0 + mark.site.len() as u64 - 1];
     // (Not where the thread will be.)
     let own = patient.place.range().0 / PAGE;
