@@ -85,8 +85,7 @@ struct Mark {
 
 impl Mark {
     fn is_there(&self, regions: &[Region]) -> bool {
-        let at = self.site.address().0;
-        let region = regions.iter().find(|region| (region.start..region.end).contains(&at));
+        let region = maps::at(regions, self.site.address().0);
         // (A file may have more than one piece of text.)
         let is_where_it_was = |region: &Region| region.is_at(self.inode, self.base);
         let is_file = |region: &Region| {
@@ -189,13 +188,13 @@ impl Past {
     }
 
     /// With nobody running, brings the file's bytes back. False if somebody is inside a site that demands more.
-    fn restore(&self, text: &mut ProcessText, stacks: &Stacks<'_>, notes: &mut Vec<String>) -> bool {
+    fn restore(&self, text: &mut ProcessText, stacks: &Stacks, notes: &mut Vec<String>) -> bool {
         let dressed: Vec<&Mark> = self.marks.iter().filter(|mark| mark.dressed).collect();
         let demands = |mark: &&&Mark| mark.site.demand(State::Ready, State::Original) > Demand::Nothing;
         let mut ranges: Vec<(u64, u64)> =
             dressed.iter().filter(demands).map(|mark| mark.site.inside()).collect();
         ranges.sort();
-        if !stacks.words_in(text, &ranges).is_empty() {
+        if !stacks.words_in(&ranges).is_empty() {
             return false;
         }
         let changes: Vec<Change<'_>> = dressed
@@ -352,22 +351,28 @@ fn detach(
                     &mut patient.text,
                     &mut told,
                 );
-                whole = Stacks::new(&held, &patient.regions).are_whole(&mut patient.text);
-                // (A thread that ends meanwhile: all are looked at again.)
-                let outside = match leave_hooks(&mut held, &mut patient, &ours) {
+                let mut stacks = Stacks::read(&held, &mut patient.text, &patient.regions);
+                // A thread has ended meanwhile: all are looked at again.
+                let outside = match leave_hooks(target, &mut held, &mut stacks, &mut patient, &ours) {
                     Err(NotHeld::Gone) => false,
                     other => other.map_err(|why| target.refuse(&say(why)))?,
                 };
-                // (Those that were let run may have unmapped something; and it may have taken long.)
-                patient.regions = maps::read(target.pid).unwrap_or_default();
+                whole = stacks.are_whole();
+                // Threads that ran may have unmapped something, and it may have taken long.
                 past = past.what_is_left(&patient.regions);
                 patient.text.lease();
-                let unwinding = start.elapsed() < UNWINDING
-                    && Stacks::new(&held, &patient.regions).unwinding(&mut patient.text, &unwinders);
+                let unwinding = start.elapsed() < UNWINDING && stacks.unwinding(&unwinders);
                 let left = outside
                     && whole
                     && !unwinding
-                    && leave(target, &mut patient, &past, &held, (&agent, stubs, word), &mut told.ours);
+                    && leave(
+                        target,
+                        &mut patient,
+                        &past,
+                        (&held, &stacks),
+                        (&agent, stubs, word),
+                        &mut told.ours,
+                    );
                 drop(held);
                 stops.add(began + since.elapsed());
                 if left {
@@ -408,25 +413,34 @@ fn refuse_answer(process: &ProcessEntry) {
 }
 
 /// Lets those threads run for a moment that are in the agent's code, until none is; the others stand still meanwhile. False if that does not help, as
-/// where a signal handler runs that has interrupted a hook.
-fn leave_hooks(held: &mut [Held], patient: &mut Patient<'_>, ours: &[(u64, u64)]) -> Result<bool, NotHeld> {
+/// where a signal handler runs that has interrupted a hook. Mappings, and the stacks of the threads that ran, are read again.
+fn leave_hooks(
+    target: &Target,
+    held: &mut [Held],
+    stacks: &mut Stacks,
+    patient: &mut Patient<'_>,
+    ours: &[(u64, u64)],
+) -> Result<bool, NotHeld> {
     for _ in 0..ROUNDS {
-        let mut inside = false;
-        for n in 0..held.len() {
-            let stack = Stacks::new(&held[n..=n], &patient.regions);
-            if !stack.running_in(&mut patient.text, ours).is_empty() {
-                inside = true;
-                if !frames::find(ours, held[n].regs.rip) {
-                    return Ok(false);
-                }
-                held[n].run()?;
-                thread::sleep(MOMENT);
-                held[n].halt()?;
-            }
-        }
-        if !inside {
+        let inside: Vec<usize> = (0..held.len()).filter(|n| stacks.runs_in(*n, ours)).collect();
+        if inside.is_empty() {
             return Ok(true);
         }
+        for n in &inside {
+            let thread = &mut held[*n];
+            if !frames::find(ours, thread.regs.rip) {
+                return Ok(false);
+            }
+            thread.run()?;
+            thread::sleep(MOMENT);
+            thread.halt()?;
+        }
+        // A thread that ran may have started others, which are not stopped.
+        if !Held::are_all(target.pid, held) {
+            return Ok(false);
+        }
+        patient.regions = maps::read(target.pid).unwrap_or_default();
+        stacks.read_again(&inside, held, &mut patient.text, &patient.regions);
     }
     Ok(false)
 }
@@ -436,7 +450,7 @@ fn leave(
     target: &Target,
     patient: &mut Patient<'_>,
     past: &Past,
-    held: &[Held],
+    (held, stacks): (&[Held], &Stacks),
     (agent, stubs, word): (&Loaded, (u64, u64), u64),
     notes: &mut Vec<String>,
 ) -> bool {
@@ -444,8 +458,7 @@ fn leave(
     if !held.is_empty() && held.iter().all(|thread| !go::has_room(thread, &mut patient.text)) {
         return false;
     }
-    let stacks = Stacks::new(held, &patient.regions);
-    if !past.restore(&mut patient.text, &stacks, notes) {
+    if !past.restore(&mut patient.text, stacks, notes) {
         return false;
     }
     frames::close_calls(&mut patient.text, target.pid, agent, stubs);

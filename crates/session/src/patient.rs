@@ -175,11 +175,11 @@ fn tidy(target: &Target, text: &mut ProcessText, regions: &[Region], places: &[P
     let Ok(held) = Held::take_all(target.pid) else { return };
     // On its scratch memory a thread in the call has the way back.
     let regions = maps::read(target.pid).unwrap_or_else(|_| regions.to_vec());
-    let stacks = Stacks::new(&held, &regions);
-    if !stacks.are_whole(text) {
+    let stacks = Stacks::read(&held, text, &regions);
+    if !stacks.are_whole() {
         return;
     }
-    let inside = stacks.words_in(text, &ranges);
+    let inside = stacks.words_in(&ranges);
     for place in left {
         let (start, end) = place.range();
         if !inside.iter().any(|word| (start..end).contains(word)) {
