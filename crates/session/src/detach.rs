@@ -16,7 +16,7 @@ use crate::go;
 use crate::journal::{self, Entry, NO_FILE};
 use crate::maps::{self, Region};
 use crate::pages;
-use crate::patient::{Patient, await_tidy, explain, longest, say};
+use crate::patient::{Injected, Patient, STILL_RUNS, await_tidy, explain, longest, say};
 use crate::planner::image_in;
 use crate::proc;
 use crate::shm::{self, Shared};
@@ -187,7 +187,7 @@ impl Past {
         }
     }
 
-    /// With nobody running, brings the file's bytes back. False if somebody is inside a site that demands more.
+    /// With all threads stopped, restores the file's bytes. False if a thread is inside a site that demands more.
     fn restore(&self, text: &mut ProcessText, stacks: &Stacks, notes: &mut Vec<String>) -> bool {
         let dressed: Vec<&Mark> = self.marks.iter().filter(|mark| mark.dressed).collect();
         let demands = |mark: &&&Mark| mark.site.demand(State::Ready, State::Original) > Demand::Nothing;
@@ -239,21 +239,36 @@ fn add(notes: &mut Vec<String>, note: String) {
 
 /// Leaves a process and its children as they were.
 pub fn go(target: &Target, directory: &Directory, shared: &Shared) -> Left {
-    // In a thread that ends: the kernel then lets go of whatever is still held.
-    let work = || leave_all(target, directory, shared);
+    in_thread(|| leave_all(target, directory, shared))
+}
+
+/// Removes the code that a calltap has injected which was killed while it asked for the clock, before its session existed. `None` if there is none.
+pub fn remove_injected(target: &Target) -> Option<Left> {
+    let mut injected = Injected::Absent;
+    let left = in_thread(|| {
+        injected = await_tidy(target);
+        left_with(injected)
+    });
+    (injected != Injected::Absent || !left.whole).then_some(left)
+}
+
+/// Works in a thread that ends: the kernel then lets go of all threads that are still held.
+fn in_thread(work: impl FnOnce() -> Left + Send) -> Left {
     let failed = || Left { notes: vec![Error::thread().to_string()], ..Left::default() };
     thread::scope(|scope| scope.spawn(work).join()).unwrap_or_else(|_| failed())
 }
 
+fn left_with(injected: Injected) -> Left {
+    let whole = injected != Injected::Runs;
+    let notes = if whole { Vec::new() } else { vec![STILL_RUNS.into()] };
+    Left { whole, notes, ..Left::default() }
+}
+
 fn leave_all(target: &Target, directory: &Directory, shared: &Shared) -> Left {
-    let mut left = Left { whole: true, ..Left::default() };
-    // Nobody answers any more.
+    // From now on no request of the agent is answered.
     shared.control().listening.store(0, Release);
-    // A thread that somebody has sent there who was killed may be about to load the agent, and to join this session.
-    if !await_tidy(target) {
-        left.whole = false;
-        left.notes.push("a thread still runs code of a calltap that was killed".into());
-    }
+    // A thread that a killed calltap has sent there may be about to load the agent, and to join this session.
+    let mut left = left_with(await_tidy(target));
     let ids = proc::Ids::default();
     let entries = shared.processes().filter_map(|index| Some((ids.pid_of(shared.process(index)?), index)));
     let entries: Vec<(u32, u32)> = entries.collect();

@@ -240,7 +240,8 @@ pub fn clear(target: &Target) -> Result<Vec<String>, Error> {
         return Err(target.refuse("it is attached to already: see 'calltap status', 'calltap detach'"));
     }
     let Some(shared) = open_shared(target, &directory)? else {
-        directory.keep(false); // it was killed before anything was done
+        // The code that it has injected is removed, or waited for, by `Patient::new`.
+        directory.keep(false);
         return Ok(Vec::new());
     };
     let Left { mut notes, whole, .. } = detach::go(target, &directory, &shared);
@@ -459,12 +460,14 @@ impl Attached {
 /// Leaves a process, whatever state its session is in.
 pub fn leave(pid: u32) -> Result<Left, Error> {
     let target = Target::known(pid)?;
+    let not_attached = || target.refuse("calltap is not attached to it");
     let Some(mut directory) = Directory::open_for(&target)? else {
-        return Err(target.refuse("calltap is not attached to it"));
+        return detach::remove_injected(&target).ok_or_else(not_attached);
     };
     let Some(shared) = open_shared(&target, &directory)? else {
-        directory.keep(false);
-        return Ok(Left { whole: true, ..Left::default() });
+        let left = detach::remove_injected(&target).unwrap_or(Left { whole: true, ..Left::default() });
+        directory.keep(!left.whole);
+        return Ok(left);
     };
     let left = detach::go(&target, &directory, &shared);
     directory.keep(!left.whole);
