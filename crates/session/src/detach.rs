@@ -45,6 +45,9 @@ const DRAIN: Duration = Duration::from_millis(2);
 /// A handler that has interrupted a hook may take long: between two stops of all threads there is up to this.
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
+/// How long children are looked for that are forked while processes are left.
+const FORKING: Duration = Duration::from_secs(60);
+
 const OTHER_BUILD: &str = "the agent in it is not this build's, or its code was changed: use the 'calltap detach' of the build that attached";
 
 const PAGE: u64 = 4096;
@@ -269,26 +272,47 @@ fn leave_all(target: &Target, directory: &Directory, shared: &Shared) -> Left {
     shared.control().listening.store(0, Release);
     // A thread that a killed calltap has sent there may be about to load the agent, and to join this session.
     let mut left = left_with(await_tidy(target));
+    let (start, mut done) = (Instant::now(), HashSet::new());
+    loop {
+        let mut new = processes_of(target, directory, shared);
+        new.retain(|(found, _)| done.insert((found.pid, found.start_time)));
+        for (found, index) in &new {
+            let failed = |error| Told { ours: vec![format!("not detached: {error}")], ..Told::default() };
+            let told = detach(directory, shared, *index, found, &mut left.stops).unwrap_or_else(failed);
+            left.notes.extend(told.others);
+            // Of a process at its end, only some is there any more.
+            if !told.ours.is_empty() && !ends(found) {
+                left.whole = false;
+                left.notes.extend(told.ours);
+            }
+        }
+        // A process may have forked between the list and its stop.
+        if new.is_empty() {
+            return left;
+        }
+        if start.elapsed() > FORKING {
+            left.whole = false;
+            left.notes.push(format!(
+                "process {}: processes that it forks are still traced, as it forks all the time: stop it, and detach again",
+                target.pid
+            ));
+            return left;
+        }
+    }
+}
+
+/// The processes that have the agent of a session, with their numbers in its table.
+fn processes_of(target: &Target, directory: &Directory, shared: &Shared) -> Vec<(Target, Option<u32>)> {
     let ids = proc::Ids::default();
     let entries = shared.processes().filter_map(|index| Some((ids.pid_of(shared.process(index)?), index)));
     let entries: Vec<(u32, u32)> = entries.collect();
     let registered: HashMap<u32, u32> = entries.iter().copied().collect();
     let (mut known, mut seen) = (vec![target.pid], HashSet::from([target.pid]));
     known.extend(entries.iter().map(|(pid, _)| *pid).filter(|pid| seen.insert(*pid)));
-    // Children that have called nothing since they were forked are in no table. And whatever has an id by now, only who has our memory is ours.
-    for pid in proc::who_maps(&directory.identity(), &known) {
-        let Some(found) = Target::of_child(pid) else { continue };
-        let index = registered.get(&pid).copied().or((pid == target.pid).then_some(0));
-        let failed = |error| Told { ours: vec![format!("not detached: {error}")], ..Told::default() };
-        let told = detach(directory, shared, index, &found, &mut left.stops).unwrap_or_else(failed);
-        left.notes.extend(told.others);
-        // (Of what is at its end, only some is there any more.)
-        if !told.ours.is_empty() && !ends(&found) {
-            left.whole = false;
-            left.notes.extend(told.ours);
-        }
-    }
-    left
+    // Children that have called nothing since they were forked are in no table. An id may be another process's by now: those count that map the session's files.
+    let all = proc::who_maps(&directory.identity(), &known);
+    let index = |pid: u32| registered.get(&pid).copied().or((pid == target.pid).then_some(0));
+    all.into_iter().filter_map(|pid| Some((Target::of_child(pid)?, index(pid)))).collect()
 }
 
 /// Is a process at its end, in which something went wrong?
