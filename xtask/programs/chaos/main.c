@@ -38,7 +38,10 @@ void step(struct worker *worker) {
 }
 pthread_t start(void *(*routine)(void *), void *argument) {
     pthread_t thread;
-    if (pthread_create(&thread, NULL, routine, argument)) { FAIL("pthread_create\n"); abort(); }
+    int error;
+    // While another thread is in execve, the kernel begins none.
+    for (int n = 0; (error = pthread_create(&thread, NULL, routine, argument)) == EAGAIN && n < 5000; n++) usleep(1000);
+    if (error) { FAIL("pthread_create: %s\n", strerror(error)); abort(); }
     return thread;
 }
 void join_at_end(pthread_t thread) { threads[thread_count++] = thread; }
@@ -103,6 +106,8 @@ int main(int argc, char **argv) {
             sigset_t none;
             sigemptyset(&none);
             pthread_sigmask(SIG_SETMASK, &none, NULL);
+            // The interval timer of a program compiled with -pg goes on, and gprof's handler is not there at once.
+            signal(SIGPROF, SIG_IGN);
             execv("/proc/self/exe", argv);
         }
     }
