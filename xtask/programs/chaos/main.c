@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/time.h>
 
 struct shared *shared;
 volatile int over;
@@ -79,6 +80,8 @@ static const struct mode modes[] = {
 
 int main(int argc, char **argv) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    // The timer of gprof, in a program compiled with -pg: its signals are none of ours, and it goes on over execve.
+    setitimer(ITIMER_PROF, &(struct itimerval){0}, NULL);
     self = argv[0];
     int fd = open(argv[1], O_RDWR | O_CLOEXEC), execs = 0;
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -106,8 +109,6 @@ int main(int argc, char **argv) {
             sigset_t none;
             sigemptyset(&none);
             pthread_sigmask(SIG_SETMASK, &none, NULL);
-            // The interval timer of a program compiled with -pg goes on, and gprof's handler is not there at once.
-            signal(SIGPROF, SIG_IGN);
             execv("/proc/self/exe", argv);
         }
     }
