@@ -47,23 +47,34 @@ fn killed_at_any_time_it_leaves_a_program_that_runs_on() {
 
 #[test]
 fn killed_at_any_system_call_it_leaves_a_program_that_runs_on() {
+    every_call_kills(&["record", "-q", "--duration", "5ms", "-o", "/dev/null"], &[1, 2, 3, 5, 8, 13, 21, 34]);
+}
+
+#[test]
+fn killed_at_any_system_call_attach_leaves_nothing_that_detach_cannot_remove() {
+    every_call_kills(&["attach"], &[1, 2, 3, 4, 5, 6, 8, 13]);
+}
+
+/// Kills a command at system calls by which it changes a process, and detaches.
+fn every_call_kills(command: &[&str], times: &[u32]) {
     if !have("strace") {
         return;
     }
     let program = compile(GCC, &["resident.c"], &[]);
     for call in ["ptrace", "pwrite64", "wait4"] {
-        for when in [1, 2, 3, 5, 8, 13, 21, 34] {
+        for when in times {
             let mut resident = Resident::start(&program, &["counted"]);
             let mut strace = Command::new("strace");
             strace.args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={call}")]);
-            strace
-                .args(["-e", &format!("inject={call}:signal=SIGKILL:when={when}")])
-                .arg(calltap_e2e::calltap());
-            strace.args(["record", "-q", "-p", &resident.pid.to_string(), "--duration", "5ms", "-o"]);
-            strace.arg(resident.trace());
+            strace.args(["-e", &format!("inject={call}:signal=SIGKILL:when={when}")]);
+            strace.arg(calltap_e2e::calltap()).args(command).args(["-p", &resident.pid.to_string()]);
             let _ = run(strace, b"");
             resident.tell();
             resident.wait_for("done");
+            // Whether or not there is something to leave, nothing is left afterwards.
+            let left = calltap_run(&["detach", "-p", &resident.pid.to_string()]);
+            assert!(!left.stderr.contains("panicked"), "{call} {when}: {}", left.stderr);
+            assert_eq!(changed_text(resident.pid), [""; 0], "{call} {when}: {}", left.stderr);
             let (status, output, errors) = resident.end();
             assert!(status.success(), "{call} {when}: {status} {output}{errors}");
         }

@@ -133,3 +133,24 @@ fn children_that_call_nothing_for_a_while_are_switched_with_the_others() {
         assert_eq!(idle_children(&program, false), 20 + 30, "{}, recorded", build.name);
     }
 }
+
+#[test]
+fn children_that_are_forked_while_their_parent_is_left_are_left_too() {
+    let program = compile(&BUILDS[0], &["forks_on.c"], &[]);
+    let mut resident = Resident::start(&program, &[]);
+    let pid = resident.pid.to_string();
+    let attached = calltap_run(&["attach", "-p", &pid]);
+    assert!(attached.status.success(), "{}", attached.stderr);
+    resident.tell();
+    let left = calltap_run(&["detach", "-p", &pid]);
+    assert!(left.status.success(), "{}", left.stderr);
+    resident.tell();
+    resident.wait_for("done");
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("its children");
+    for process in children.split_whitespace().chain([&*pid]) {
+        let process = process.parse().expect("a process id");
+        assert_eq!(changed_text(process), [""; 0], "process {process} of {pid}");
+    }
+    let (status, output, errors) = resident.end();
+    assert!(status.success(), "{status} {output}{errors}");
+}

@@ -5,7 +5,7 @@ use crate::maps::Region;
 use crate::text::ProcessText;
 use calltap_patch::{Avma, Text};
 use object::read::elf::ElfFile64;
-use object::{Endianness, Object, ObjectSection, ObjectSymbol};
+use object::{Endianness, Object, ObjectSection, ObjectSegment, ObjectSymbol};
 
 /// One of them.
 #[derive(Debug)]
@@ -26,9 +26,6 @@ pub const ATTACHED: &str = "attached.so";
 /// and of a program that one of the session's processes has become: both may be in one session, and the one may be placed.
 pub const FOLLOWED: &str = "followed.so";
 
-/// Bytes at its start that tell it from others.
-const HEAD: usize = 4096;
-
 impl Image {
     /// Parsed.
     pub fn file(&self) -> Option<ElfFile64<'static, Endianness>> {
@@ -40,6 +37,19 @@ impl Image {
         let file = self.file()?;
         let found = file.symbols().find(|symbol| symbol.name() == Ok(name) && symbol.is_definition());
         found.map(|symbol| symbol.address())
+    }
+
+    /// Its code, with all that is never written.
+    fn text(&self) -> Option<&'static [u8]> {
+        let file = self.file()?;
+        let code = file.segments().next().filter(|code| code.address() == 0)?;
+        code.data().ok()
+    }
+
+    /// Is it this build that is mapped at an address?
+    fn is_at(&self, address: u64, text: &mut ProcessText) -> bool {
+        let mut mapped = vec![0; self.text().map_or(0, <[u8]>::len)];
+        text.read(Avma(address), &mut mapped).is_ok() && self.text() == Some(&mapped)
     }
 
     /// Where a section is, likewise.
@@ -57,13 +67,10 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// Looks for it in a process: this build of it, whatever session it came with.
+    /// Looks for it in a process: this build of it, of any session. Another build stays where it is, inert, and is not used.
     pub fn find(regions: &[Region], text: &mut ProcessText) -> Option<Loaded> {
-        let mut which = |region: &Region| {
-            let mut head = [0; HEAD];
-            text.read(Avma(region.start), &mut head).ok()?;
-            [&LIBRARY, &PLACED].into_iter().find(|image| image.bytes.starts_with(&head))
-        };
+        let mut which =
+            |region: &Region| [&LIBRARY, &PLACED].into_iter().find(|image| image.is_at(region.start, text));
         let first = |region: &&Region| region.offset == 0 && is_mapped(region);
         let all = regions.iter().filter(first);
         all.filter_map(|region| Some(Loaded { base: region.start, image: which(region)? })).next()

@@ -229,10 +229,10 @@ impl Planner<'_> {
             });
         }
         let regions = maps::read(target.pid).unwrap_or_default();
-        let stacks = Stacks::new(&held, &regions);
-        let words = stacks.words_in(text, &ranges);
+        let stacks = Stacks::read(&held, text, &regions);
+        let words = stacks.words_in(&ranges);
         // A thread whose stack cannot be searched to its end may be inside any of them.
-        let is_known = stacks.are_whole(text);
+        let is_known = stacks.are_whole();
         let inside = |site: &Site| !is_known || words.iter().any(|word| site.is_inside(*word));
         text.lease();
         // (Nothing is unloaded now; what was unloaded before is left alone.)

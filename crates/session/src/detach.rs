@@ -7,25 +7,25 @@
 //! All of it runs in a thread that ends soon (see [`crate::threads`]).
 
 use crate::Error;
-use crate::ahead::Ahead;
+use crate::agent::Loaded;
 use crate::attach::Stops;
 use crate::directory::Directory;
 use crate::frames::{self, Stacks};
 use crate::go;
-use crate::journal::{self, Entry, NO_FILE};
 use crate::maps::{self, Region};
 use crate::pages;
-use crate::patient::{Patient, await_tidy, explain, longest, say};
+use crate::past::{Mark, Past, Told};
+use crate::patient::{Injected, Patient, STILL_RUNS, await_tidy, explain, longest, say};
 use crate::planner::image_in;
 use crate::proc;
 use crate::shm::{self, Shared};
 use crate::target::Target;
-use crate::text::{KeepMapped, ProcessText, Sync};
+use crate::text::{KeepMapped, Sync};
 use crate::threads::{Held, NotHeld};
 use calltap_abi::plan::Phase;
 use calltap_abi::{ProcessEntry, plan, remote, stub};
-use calltap_patch::{Avma, Change, Demand, Failed, Fate, Site, State, Text, carry_out};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use calltap_patch::{Avma, Demand, Text};
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::atomic::Ordering::*;
 use std::thread;
@@ -44,6 +44,11 @@ const DRAIN: Duration = Duration::from_millis(2);
 /// A handler that has interrupted a hook may take long: between two stops of all threads there is up to this.
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
+/// How long children are looked for that are forked while processes are left.
+const FORKING: Duration = Duration::from_secs(60);
+
+const OTHER_BUILD: &str = "the agent in it is not this build's, or its code was changed: use the 'calltap detach' of the build that attached";
+
 const PAGE: u64 = 4096;
 /// A process that ends takes no longer to do so, once it has begun.
 const ENDING: Duration = Duration::from_millis(200);
@@ -59,219 +64,79 @@ pub struct Left {
     pub whole: bool,
 }
 
-/// What is told of a process that is left.
-#[derive(Default)]
-struct Told {
-    /// Something of ours stays there.
-    ours: Vec<String>,
-    /// What there is is somebody else's.
-    others: Vec<String>,
-}
-
-/// A site that was patched, and all that it may lead to.
-struct Mark {
-    site: Site,
-    targets: Vec<State>,
-    /// It was switched off, and its bytes are not the file's yet.
-    dressed: bool,
-    /// Of the file it was in; 0 for the dynamic linker, which is never unloaded.
-    inode: u64,
-    /// Where that file lies.
-    base: u64,
-}
-
-impl Mark {
-    fn is_there(&self, regions: &[Region]) -> bool {
-        let at = self.site.address().0;
-        let region = regions.iter().find(|region| (region.start..region.end).contains(&at));
-        // (A file may have more than one piece of text.)
-        let is_where_it_was = |region: &Region| region.is_at(self.inode, self.base);
-        let is_file = |region: &Region| {
-            matches!(self.inode, 0 | NO_FILE)
-                || is_where_it_was(region)
-                || region.file.1 == self.inode && regions.iter().any(is_where_it_was)
-        };
-        region.is_some_and(|region| region.executable && is_file(region))
-    }
-
-    /// It is written only while all threads stand still: by its form, or as whoever made this code may unmake it at any moment.
-    fn needs_stop(&self) -> bool {
-        let demand = |target: &State| self.site.demand(*target, State::Ready);
-        self.inode == NO_FILE || self.targets.iter().map(demand).max() == Some(Demand::NobodyRuns)
-    }
-}
-
-/// What the journal says of one process.
-struct Past {
-    marks: Vec<Mark>,
-    /// Hops that are mapped: address, length.
-    hops: Vec<(u64, u64)>,
-}
-
-impl Past {
-    /// Of process `index`: what was done to it, and to those it was forked from (not known: to any). What is mapped no more, or is another file's by now, is forgotten.
-    fn new(entries: Vec<Entry>, shared: &Shared, index: Option<u32>, regions: &[Region], code: u64) -> Past {
-        let line = index.map(|index| shared.line(index));
-        let ours = |process: u32| journal::is_ours(process, line.as_deref());
-        let shows = |address, offset| regions.iter().any(|region| region.shows(address, code, offset));
-        let (mut marks, mut hops) = (BTreeMap::<Avma, Mark>::new(), Vec::new());
-        for entry in entries {
-            match entry {
-                Entry::Site { process, site, target, inode, base, .. } if ours(process) => {
-                    let fresh = || Mark { site, targets: Vec::new(), dressed: false, inode, base };
-                    if !fresh().is_there(regions) {
-                        continue;
-                    }
-                    let mark = marks.entry(site.address()).or_insert_with(fresh);
-                    if mark.site != site {
-                        // Another library was loaded there since.
-                        *mark = fresh();
-                    }
-                    mark.targets.push(State::On(target));
-                }
-                Entry::Hops { process, address, offset, length }
-                    if ours(process) && shows(address, offset) =>
-                {
-                    hops.push((address, length));
-                }
-                _ => {}
-            }
-        }
-        Past { marks: marks.into_values().collect(), hops }
-    }
-
-    fn what_is_left(mut self, regions: &[Region]) -> Past {
-        self.marks.retain(|mark| mark.is_there(regions));
-        self
-    }
-
-    /// Switches off what is to be, with this seen to.
-    fn switch_off(
-        &mut self,
-        which: impl Fn(&Mark) -> bool,
-        granted: Demand,
-        text: &mut ProcessText,
-        told: &mut Told,
-    ) {
-        let (mut found, mut others) = (Vec::new(), Vec::new());
-        // (They are in the order of their addresses.)
-        let mut ahead = Ahead::new(text);
-        for mark in self.marks.iter_mut().filter(|mark| which(mark)) {
-            let Ok(actual) = ahead.at(mark.site.address(), mark.site.len()) else { continue };
-            let state = mark.site.state_of(actual, mark.targets.iter().copied());
-            mark.dressed = state != Some(State::Original);
-            match state {
-                Some(State::Original | State::Ready) => {}
-                // It is something else by now.
-                None if mark.inode == NO_FILE => mark.dressed = false,
-                None if mark.site.is_foreign(actual, &mark.targets) => {
-                    mark.dressed = false;
-                    others.push((mark.site.address(), actual.to_vec()));
-                }
-                Some(state) => found.push((mark.site, state, Vec::new())),
-                // A batch was cut short here.
-                None => {
-                    found.push((mark.site, State::Ready, [&mark.targets[..], &[State::Original]].concat()))
-                }
-            }
-        }
-        let changes: Vec<Change<'_>> = found
-            .iter()
-            .map(|(site, from, recover)| Change { site, from: *from, to: State::Ready, recover })
-            .collect();
-        report(carry_out(text, changes.iter().copied(), granted), &changes, &mut told.ours);
-        if let [(at, bytes), more @ ..] = &others[..] {
-            add(&mut told.others, changed(&places(*at, more.len()), bytes));
-        }
-    }
-
-    /// With nobody running, brings the file's bytes back. False if somebody is inside a site that demands more.
-    fn restore(&self, text: &mut ProcessText, stacks: &Stacks<'_>, notes: &mut Vec<String>) -> bool {
-        let dressed: Vec<&Mark> = self.marks.iter().filter(|mark| mark.dressed).collect();
-        let demands = |mark: &&&Mark| mark.site.demand(State::Ready, State::Original) > Demand::Nothing;
-        let mut ranges: Vec<(u64, u64)> =
-            dressed.iter().filter(demands).map(|mark| mark.site.inside()).collect();
-        ranges.sort();
-        if !stacks.words_in(text, &ranges).is_empty() {
-            return false;
-        }
-        let changes: Vec<Change<'_>> = dressed
-            .iter()
-            .map(|mark| Change { site: &mark.site, from: State::Ready, to: State::Original, recover: &[] })
-            .collect();
-        report(carry_out(text, changes.iter().copied(), Demand::NobodyRuns), &changes, notes);
-        true
-    }
-}
-
-/// One note for each way in which changes failed.
-fn report(failed: Failed<<ProcessText as Text>::Error>, changes: &[Change<'_>], notes: &mut Vec<String>) {
-    let (surprised, lost): (Vec<_>, Vec<_>) =
-        failed.into_iter().partition(|(_, fate)| matches!(fate, Fate::Surprise(_)));
-    let mut note = |failed: &[(usize, Fate<_>)], what: &dyn Fn(&str, &Fate<_>) -> String| {
-        let [(n, fate), more @ ..] = failed else { return };
-        add(notes, what(&places(changes[*n].site.address(), more.len()), fate));
-    };
-    note(&surprised, &|at, fate| {
-        let found = if let Fate::Surprise(bytes) = fate { bytes.as_slice() } else { &[] };
-        changed(at, found)
-    });
-    note(&lost, &|at, fate| format!("the code at {at} could not be restored: {fate:?}"));
-}
-
-fn changed(places: &str, found: &[u8]) -> String {
-    format!("somebody else has changed the code at {places}, it is left alone: {found:02x?}")
-}
-
-fn places(first: Avma, more: usize) -> String {
-    let more = if more == 0 { String::new() } else { format!(" and {more} other places") };
-    format!("{:#x}{more}", first.0)
-}
-
-/// What is found in two rounds is told once.
-fn add(notes: &mut Vec<String>, note: String) {
-    if !notes.contains(&note) {
-        notes.push(note);
-    }
-}
-
 /// Leaves a process and its children as they were.
 pub fn go(target: &Target, directory: &Directory, shared: &Shared) -> Left {
-    // In a thread that ends: the kernel then lets go of whatever is still held.
-    let work = || leave_all(target, directory, shared);
+    in_thread(|| leave_all(target, directory, shared))
+}
+
+/// Removes the code that a calltap has injected which was killed while it asked for the clock, before its session existed. `None` if there is none.
+pub fn remove_injected(target: &Target) -> Option<Left> {
+    let mut injected = Injected::Absent;
+    let left = in_thread(|| {
+        injected = await_tidy(target);
+        left_with(injected)
+    });
+    (injected != Injected::Absent || !left.whole).then_some(left)
+}
+
+/// Works in a thread that ends: the kernel then lets go of all threads that are still held.
+fn in_thread(work: impl FnOnce() -> Left + Send) -> Left {
     let failed = || Left { notes: vec![Error::thread().to_string()], ..Left::default() };
     thread::scope(|scope| scope.spawn(work).join()).unwrap_or_else(|_| failed())
 }
 
+fn left_with(injected: Injected) -> Left {
+    let whole = injected != Injected::Runs;
+    let notes = if whole { Vec::new() } else { vec![STILL_RUNS.into()] };
+    Left { whole, notes, ..Left::default() }
+}
+
 fn leave_all(target: &Target, directory: &Directory, shared: &Shared) -> Left {
-    let mut left = Left { whole: true, ..Left::default() };
-    // Nobody answers any more.
+    // From now on no request of the agent is answered.
     shared.control().listening.store(0, Release);
-    // A thread that somebody has sent there who was killed may be about to load the agent, and to join this session.
-    if !await_tidy(target) {
-        left.whole = false;
-        left.notes.push("a thread still runs code of a calltap that was killed".into());
+    // A thread that a killed calltap has sent there may be about to load the agent, and to join this session.
+    let mut left = left_with(await_tidy(target));
+    let (start, mut done) = (Instant::now(), HashSet::new());
+    loop {
+        let mut new = processes_of(target, directory, shared);
+        new.retain(|(found, _)| done.insert((found.pid, found.start_time)));
+        for (found, index) in &new {
+            let failed = |error| Told { ours: vec![format!("not detached: {error}")], ..Told::default() };
+            let told = detach(directory, shared, *index, found, &mut left.stops).unwrap_or_else(failed);
+            left.notes.extend(told.others);
+            // Of a process at its end, only some is there any more.
+            if !told.ours.is_empty() && !ends(found) {
+                left.whole = false;
+                left.notes.extend(told.ours);
+            }
+        }
+        // A process may have forked between the list and its stop.
+        if new.is_empty() {
+            return left;
+        }
+        if start.elapsed() > FORKING {
+            left.whole = false;
+            left.notes.push(format!(
+                "process {}: processes that it forks are still traced, as it forks all the time: stop it, and detach again",
+                target.pid
+            ));
+            return left;
+        }
     }
+}
+
+/// The processes that have the agent of a session, with their numbers in its table.
+fn processes_of(target: &Target, directory: &Directory, shared: &Shared) -> Vec<(Target, Option<u32>)> {
     let ids = proc::Ids::default();
     let entries = shared.processes().filter_map(|index| Some((ids.pid_of(shared.process(index)?), index)));
     let entries: Vec<(u32, u32)> = entries.collect();
     let registered: HashMap<u32, u32> = entries.iter().copied().collect();
     let (mut known, mut seen) = (vec![target.pid], HashSet::from([target.pid]));
     known.extend(entries.iter().map(|(pid, _)| *pid).filter(|pid| seen.insert(*pid)));
-    // Children that have called nothing since they were forked are in no table. And whatever has an id by now, only who has our memory is ours.
-    for pid in proc::who_maps(&directory.identity(), &known) {
-        let Some(found) = Target::of_child(pid) else { continue };
-        let index = registered.get(&pid).copied().or((pid == target.pid).then_some(0));
-        let failed = |error| Told { ours: vec![format!("not detached: {error}")], ..Told::default() };
-        let told = detach(directory, shared, index, &found, &mut left.stops).unwrap_or_else(failed);
-        left.notes.extend(told.others);
-        // (Of what is at its end, only some is there any more.)
-        if !told.ours.is_empty() && !ends(&found) {
-            left.whole = false;
-            left.notes.extend(told.ours);
-        }
-    }
-    left
+    // Children that have called nothing since they were forked are in no table. An id may be another process's by now: those count that map the session's files.
+    let all = proc::who_maps(&directory.identity(), &known);
+    let index = |pid: u32| registered.get(&pid).copied().or((pid == target.pid).then_some(0));
+    all.into_iter().filter_map(|pid| Some((Target::of_child(pid)?, index(pid)))).collect()
 }
 
 /// Is a process at its end, in which something went wrong?
@@ -298,6 +163,7 @@ fn detach(
     if !proc::has_mapped(target.pid, &directory.identity()) {
         return Err(target.refuse("it runs another program by now"));
     }
+    let agent = patient.agent.ok_or_else(|| target.refuse(OTHER_BUILD))?;
     let entries = directory.journal.read().map_err(|error| target.refuse(&error.to_string()))?;
     patient.text.after_int3 = shared.has_traps();
     let mut past = Past::new(entries, shared, index, &patient.regions, directory.code_inode());
@@ -322,9 +188,9 @@ fn detach(
     let stubs = image.map_or(0, |image| image.stubs.load(Acquire));
     let word = image.map_or(0, |image| image.thread_word.load(Relaxed));
     let stubs = (stubs, stubs.wrapping_add(stub::REGION as u64));
-    let agent =
-        patient.agent.and_then(|agent| patient.regions.iter().find(|region| region.start == agent.base));
-    let mut ours: Vec<(u64, u64)> = agent.map(|region| (region.start, region.end)).into_iter().collect();
+    let is_agent = |region: &&Region| region.start == agent.base;
+    let mut ours: Vec<(u64, u64)> =
+        patient.regions.iter().find(is_agent).map(|region| (region.start, region.end)).into_iter().collect();
     // (Not told: it never joined.)
     ours.extend(Some(stubs).filter(|(start, _)| *start != 0));
     ours.extend(past.hops.iter().map(|(start, length)| (*start, start + length)));
@@ -348,22 +214,28 @@ fn detach(
                     &mut patient.text,
                     &mut told,
                 );
-                whole = Stacks::new(&held, &patient.regions).are_whole(&mut patient.text);
-                // (A thread that ends meanwhile: all are looked at again.)
-                let outside = match leave_hooks(&mut held, &mut patient, &ours) {
+                let mut stacks = Stacks::read(&held, &mut patient.text, &patient.regions);
+                // A thread has ended meanwhile: all are looked at again.
+                let outside = match leave_hooks(target, &mut held, &mut stacks, &mut patient, &ours) {
                     Err(NotHeld::Gone) => false,
                     other => other.map_err(|why| target.refuse(&say(why)))?,
                 };
-                // (Those that were let run may have unmapped something; and it may have taken long.)
-                patient.regions = maps::read(target.pid).unwrap_or_default();
+                whole = stacks.are_whole();
+                // Threads that ran may have unmapped something, and it may have taken long.
                 past = past.what_is_left(&patient.regions);
                 patient.text.lease();
-                let unwinding = start.elapsed() < UNWINDING
-                    && Stacks::new(&held, &patient.regions).unwinding(&mut patient.text, &unwinders);
+                let unwinding = start.elapsed() < UNWINDING && stacks.unwinding(&unwinders);
                 let left = outside
                     && whole
                     && !unwinding
-                    && leave(target, &mut patient, &past, &held, (stubs, word), &mut told.ours);
+                    && leave(
+                        target,
+                        &mut patient,
+                        &past,
+                        (&held, &stacks),
+                        (&agent, stubs, word),
+                        &mut told.ours,
+                    );
                 drop(held);
                 stops.add(began + since.elapsed());
                 if left {
@@ -404,25 +276,34 @@ fn refuse_answer(process: &ProcessEntry) {
 }
 
 /// Lets those threads run for a moment that are in the agent's code, until none is; the others stand still meanwhile. False if that does not help, as
-/// where a signal handler runs that has interrupted a hook.
-fn leave_hooks(held: &mut [Held], patient: &mut Patient<'_>, ours: &[(u64, u64)]) -> Result<bool, NotHeld> {
+/// where a signal handler runs that has interrupted a hook. Mappings, and the stacks of the threads that ran, are read again.
+fn leave_hooks(
+    target: &Target,
+    held: &mut [Held],
+    stacks: &mut Stacks,
+    patient: &mut Patient<'_>,
+    ours: &[(u64, u64)],
+) -> Result<bool, NotHeld> {
     for _ in 0..ROUNDS {
-        let mut inside = false;
-        for n in 0..held.len() {
-            let stack = Stacks::new(&held[n..=n], &patient.regions);
-            if !stack.running_in(&mut patient.text, ours).is_empty() {
-                inside = true;
-                if !frames::find(ours, held[n].regs.rip) {
-                    return Ok(false);
-                }
-                held[n].run()?;
-                thread::sleep(MOMENT);
-                held[n].halt()?;
-            }
-        }
-        if !inside {
+        let inside: Vec<usize> = (0..held.len()).filter(|n| stacks.runs_in(*n, ours)).collect();
+        if inside.is_empty() {
             return Ok(true);
         }
+        for n in &inside {
+            let thread = &mut held[*n];
+            if !frames::find(ours, thread.regs.rip) {
+                return Ok(false);
+            }
+            thread.run()?;
+            thread::sleep(MOMENT);
+            thread.halt()?;
+        }
+        // A thread that ran may have started others, which are not stopped.
+        if !Held::are_all(target.pid, held) {
+            return Ok(false);
+        }
+        patient.regions = maps::read(target.pid).unwrap_or_default();
+        stacks.read_again(&inside, held, &mut patient.text, &patient.regions);
     }
     Ok(false)
 }
@@ -432,20 +313,18 @@ fn leave(
     target: &Target,
     patient: &mut Patient<'_>,
     past: &Past,
-    held: &[Held],
-    (stubs, word): ((u64, u64), u64),
+    (held, stacks): (&[Held], &Stacks),
+    (agent, stubs, word): (&Loaded, (u64, u64), u64),
     notes: &mut Vec<String>,
 ) -> bool {
     // One of them will be borrowed.
     if !held.is_empty() && held.iter().all(|thread| !go::has_room(thread, &mut patient.text)) {
         return false;
     }
-    let stacks = Stacks::new(held, &patient.regions);
-    if !past.restore(&mut patient.text, &stacks, notes) {
+    if !past.restore(&mut patient.text, stacks, notes) {
         return false;
     }
-    let Some(agent) = patient.agent else { return true };
-    frames::close_calls(&mut patient.text, target.pid, &agent, stubs);
+    frames::close_calls(&mut patient.text, target.pid, agent, stubs);
     for thread in held.iter().filter(|_| word != 0) {
         // A thread's pointer to its state.
         let _ = patient.text.write(Avma(thread.regs.fs_base.wrapping_add(word)), &[0; 8]);
@@ -462,9 +341,6 @@ fn unmap(
     stops: &mut Stops,
     notes: &mut Vec<String>,
 ) {
-    if patient.agent.is_none() {
-        return;
-    }
     let ends = |mark: &Mark| [mark.site.address().0, mark.site.address().0 + mark.site.len() as u64 - 1];
     // (Not where the thread will be.)
     let own = patient.place.range().0 / PAGE;

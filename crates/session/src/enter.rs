@@ -213,8 +213,8 @@ fn place(target: &Target, directory: &Directory, patient: &mut Patient<'_>) -> R
 fn outside_unwinder(target: &Target, patient: &mut Patient<'_>) -> Result<Held, Error> {
     let frames = Frames::of(target, &patient.regions).map_err(|why| target.refuse(why))?;
     patient.thread_outside(TRY, |thread, text, regions| {
-        let stack = Stacks::new(std::slice::from_ref(thread), regions);
-        (!stack.words_in(text, &frames.unwinder).is_empty()).then_some("the unwinder")
+        let stack = Stacks::read(std::slice::from_ref(thread), text, regions);
+        (!stack.words_in(&frames.unwinder).is_empty()).then_some("the unwinder")
     })
 }
 

@@ -30,10 +30,53 @@ const PIECE: u64 = 1 << 20;
 const PAGE: u64 = 4096;
 const WORD: usize = 8;
 
-/// The stacks of stopped threads.
-pub struct Stacks<'a> {
-    held: &'a [Held],
-    regions: &'a [Region],
+/// The stacks of stopped threads, as they were when the threads were stopped.
+pub struct Stacks {
+    threads: Vec<Whereabouts>,
+}
+
+/// Where a thread is, will return to, or will be when a signal handler returns.
+struct Whereabouts {
+    rip: u64,
+    words: Vec<CodeWord>,
+    /// Its stack could not be read to its end.
+    is_cut: bool,
+}
+
+/// A word on a stack that is the address of executable memory.
+struct CodeWord {
+    value: u64,
+    /// It lies near the stack pointer.
+    is_near: bool,
+    /// A signal handler returns there.
+    is_interrupted: bool,
+}
+
+impl Whereabouts {
+    fn read(
+        thread: &Held,
+        text: &mut ProcessText,
+        regions: &[Region],
+        handlers: &mut Handlers,
+    ) -> Whereabouts {
+        let stack = Stack::read(thread, text, regions, handlers);
+        let is_code = |(value, ..): &(u64, &Segment, usize)| find(&handlers.code, *value);
+        let word = |(value, segment, at): (u64, &Segment, usize)| {
+            let is_interrupted = segment.interrupted.contains(&at);
+            CodeWord { value, is_near: at < UNWINDER, is_interrupted }
+        };
+        let words = stack.words().filter(is_code).map(word).collect();
+        Whereabouts { rip: thread.regs.rip, words, is_cut: stack.is_cut() }
+    }
+
+    fn in_ranges<'a>(
+        &'a self,
+        ranges: &'a [(u64, u64)],
+        counts: impl Fn(&CodeWord) -> bool + 'a,
+    ) -> impl Iterator<Item = u64> + 'a {
+        let words = self.words.iter().filter(move |word| counts(word)).map(|word| word.value);
+        [self.rip].into_iter().chain(words).filter(|word| find(ranges, *word))
+    }
 }
 
 /// The words of a piece of memory that begins at a multiple of eight.
@@ -56,6 +99,8 @@ pub struct Segment {
     pub bytes: Vec<u8>,
     /// There may be more of it than was read.
     cut: bool,
+    /// Offsets of the interrupted program counters in its signal frames.
+    interrupted: Vec<usize>,
 }
 
 impl Segment {
@@ -63,8 +108,8 @@ impl Segment {
         self.start + self.bytes.len() as u64
     }
 
-    /// Where it is an alternate stack, as one of the signal frames on it says, it ends with that.
-    fn end_with_alternate(&mut self, frames: &[SignalFrame]) {
+    /// Notes the signal frames on it. An alternate stack, as one of them says, ends where that one says.
+    fn note_frames(&mut self, frames: &[SignalFrame]) {
         let own = frames.iter().map(|frame| frame.alternate).find(|[start, size]| {
             *size <= LONGEST && (*start..start.saturating_add(*size)).contains(&self.start)
         });
@@ -72,6 +117,8 @@ impl Segment {
             self.bytes.truncate((start + size - self.start) as usize);
             self.cut = false;
         }
+        let interrupted = frames.iter().map(|frame| frame.at + SIGNAL_FRAME_PC);
+        self.interrupted = interrupted.filter(|at| *at < self.bytes.len()).collect();
     }
 
     fn word(&self, at: usize) -> Option<u64> {
@@ -90,15 +137,15 @@ pub struct Stack {
 
 impl Stack {
     /// Reads the stacks of a thread; `regions` are the mappings of its process.
-    pub fn read(thread: &Held, text: &mut ProcessText, regions: &[Region]) -> Stack {
-        let (mut stack, handlers) = (Stack::default(), Handlers::new(regions));
+    pub fn read(thread: &Held, text: &mut ProcessText, regions: &[Region], handlers: &mut Handlers) -> Stack {
+        let mut stack = Stack::default();
         let block = thread.regs.fs_base;
         let limit = go::stack(thread, text).map(|[_, high]| high);
         stack.add(thread.regs.rsp, limit, block, text, regions);
         let mut next = 0;
         while next < stack.segments.len() {
             let frames = handlers.frames(&stack.segments[next], text);
-            stack.segments[next].end_with_alternate(&frames);
+            stack.segments[next].note_frames(&frames);
             for frame in frames {
                 stack.add(frame.interrupted, None, block, text, regions);
                 let [start, size] = frame.alternate;
@@ -138,11 +185,16 @@ impl Stack {
         let bytes = read_up(start, end.min(start.saturating_add(LONGEST)), text);
         // A stack ends where memory ends: what only looks like a signal frame leads to where nothing is.
         let cut = bytes.len() as u64 == LONGEST && end - start > LONGEST;
-        self.segments.push(Segment { start, bytes, cut });
+        self.segments.push(Segment { start, bytes, cut, interrupted: Vec::new() });
     }
 
     fn is_cut(&self) -> bool {
         self.cut || self.segments.iter().any(|segment| segment.cut)
+    }
+
+    /// Does a signal handler run, as far as the stacks say?
+    pub fn is_in_handler(&self) -> bool {
+        self.segments.iter().any(|segment| !segment.interrupted.is_empty())
     }
 
     /// The words of all stacks: which, in which, and at which byte.
@@ -156,7 +208,7 @@ impl Stack {
 /// Where the stack ends that has this address in it: where memory ends that can be written, whatever mappings it consists of.
 fn end_of_stack(start: u64, regions: &[Region]) -> u64 {
     // The first that ends above it: a stack may have grown downwards, or be a new one, since the mappings were read.
-    let mut above = regions.iter().skip_while(|region| region.end <= start);
+    let mut above = regions[regions.partition_point(|region| region.end <= start)..].iter();
     let Some(first) = above.next() else { return u64::MAX };
     let is_more = |end: &u64, region: &Region| region.start == *end && region.writable && region.file.1 == 0;
     above
@@ -198,6 +250,8 @@ fn read_pages(mut at: u64, end: u64, text: &mut ProcessText, bytes: &mut Vec<u8>
 
 /// What a signal frame says.
 struct SignalFrame {
+    /// At which byte of its segment it begins.
+    at: usize,
     /// The stack pointer that the handler will return to.
     interrupted: u64,
     /// Address and size of the alternate stack.
@@ -209,17 +263,19 @@ pub struct Handlers {
     code: Vec<(u64, u64)>,
     /// Where stubs are. The return address of a handler that is traced is one of these; the restorer's address is in the mirror.
     stubs: Vec<(u64, u64)>,
+    /// Addresses that were read: is the code there a restorer?
+    restorers: HashMap<u64, bool>,
 }
 
 impl Handlers {
     /// Of a process with these mappings.
     pub fn new(regions: &[Region]) -> Handlers {
-        Handlers { code: text_of(regions, |_| true), stubs: text_of(regions, agent::is_code) }
+        let (code, stubs) = (text_of(regions, |_| true), text_of(regions, agent::is_code));
+        Handlers { code, stubs, restorers: HashMap::new() }
     }
 
     /// The signal frames on a stack. What was left there by an earlier handler is one as well: it leads to memory that is searched in vain.
-    fn frames(&self, segment: &Segment, text: &mut ProcessText) -> Vec<SignalFrame> {
-        let mut known: HashMap<u64, bool> = HashMap::new();
+    fn frames(&mut self, segment: &Segment, text: &mut ProcessText) -> Vec<SignalFrame> {
         let mut frames = Vec::new();
         for (n, word) in words(&segment.bytes).enumerate().filter(|(_, word)| find(&self.code, *word)) {
             let field = |at: usize| segment.word(n * WORD + at);
@@ -231,10 +287,10 @@ impl Handlers {
             let Some(returns_to) = self.return_address(word, segment.start + (n * WORD) as u64, text) else {
                 continue;
             };
-            if *known.entry(returns_to).or_insert_with(|| is_restorer(text, returns_to)) {
+            if *self.restorers.entry(returns_to).or_insert_with(|| is_restorer(text, returns_to)) {
                 let alternate = [SIGNAL_FRAME_ALTERNATE, SIGNAL_FRAME_ALTERNATE + 2 * WORD];
-                frames
-                    .push(SignalFrame { interrupted, alternate: alternate.map(|at| field(at).unwrap_or(0)) });
+                let alternate = alternate.map(|at| field(at).unwrap_or(0));
+                frames.push(SignalFrame { at: n * WORD, interrupted, alternate });
             }
         }
         frames
@@ -249,70 +305,43 @@ impl Handlers {
         text.read(Avma(slot ^ 1 << stub::MIRROR_BIT), &mut kept).ok()?;
         Some(u64::from_le_bytes(kept))
     }
-
-    /// Is a word on a stack the program counter of a signal frame?
-    fn is_interrupted(&self, segment: &Segment, at: usize, text: &mut ProcessText) -> bool {
-        let Some(at) = at.checked_sub(SIGNAL_FRAME_PC) else { return false };
-        let restorer =
-            segment.word(at).and_then(|word| self.return_address(word, segment.start + at as u64, text));
-        restorer.is_some_and(|restorer| is_restorer(text, restorer))
-    }
-
-    /// Does a signal handler run, as far as the stacks say?
-    pub fn run(&self, stack: &Stack, text: &mut ProcessText) -> bool {
-        stack.segments.iter().any(|segment| !self.frames(segment, text).is_empty())
-    }
 }
 
-impl<'a> Stacks<'a> {
-    /// Of these threads; `regions` are the process's mappings.
-    pub fn new(held: &'a [Held], regions: &'a [Region]) -> Stacks<'a> {
-        Stacks { held, regions }
+impl Stacks {
+    /// Reads the stacks of threads; `regions` are the mappings of their process.
+    pub fn read(held: &[Held], text: &mut ProcessText, regions: &[Region]) -> Stacks {
+        let mut handlers = Handlers::new(regions);
+        let mut read = |thread| Whereabouts::read(thread, text, regions, &mut handlers);
+        Stacks { threads: held.iter().map(&mut read).collect() }
+    }
+
+    /// Reads the stacks of those threads again that have run, by their numbers; `regions` are the mappings since then.
+    pub fn read_again(&mut self, ran: &[usize], held: &[Held], text: &mut ProcessText, regions: &[Region]) {
+        let mut handlers = Handlers::new(regions);
+        for n in ran {
+            self.threads[*n] = Whereabouts::read(&held[*n], text, regions, &mut handlers);
+        }
     }
 
     /// Could all stacks be read to their ends? If not, what is not found may be there all the same.
-    pub fn are_whole(&self, text: &mut ProcessText) -> bool {
-        self.held.iter().all(|thread| !Stack::read(thread, text, self.regions).is_cut())
+    pub fn are_whole(&self) -> bool {
+        self.threads.iter().all(|thread| !thread.is_cut)
     }
 
     /// Where threads are, will return to, or will be when a signal handler returns, as far as it lies in one of the (sorted) ranges.
-    pub fn words_in(&self, text: &mut ProcessText, ranges: &[(u64, u64)]) -> Vec<u64> {
-        self.search(text, ranges, |_, _, _| true)
+    pub fn words_in(&self, ranges: &[(u64, u64)]) -> Vec<u64> {
+        self.threads.iter().flat_map(|thread| thread.in_ranges(ranges, |_| true)).collect()
     }
 
-    /// The same for code that calls nothing outside itself: where threads are, or will be when a signal handler returns.
-    pub fn running_in(&self, text: &mut ProcessText, ranges: &[(u64, u64)]) -> Vec<u64> {
-        let handlers = Handlers::new(self.regions);
-        self.search(text, ranges, |text, segment, at| handlers.is_interrupted(segment, at, text))
+    /// Does thread number `n` run code that calls nothing outside itself: is it there, or will it be when a signal handler returns?
+    pub fn runs_in(&self, n: usize, ranges: &[(u64, u64)]) -> bool {
+        self.threads[n].in_ranges(ranges, |word| word.is_interrupted).next().is_some()
     }
 
     /// Is a thread in one of the [unwinders]? It has copies of what it found in the slots of open calls.
-    pub fn unwinding(&self, text: &mut ProcessText, ranges: &[(u64, u64)]) -> bool {
+    pub fn unwinding(&self, ranges: &[(u64, u64)]) -> bool {
         // Not far up: what is there is more often left over from an earlier time.
-        !self.search(text, ranges, |_, _, at| at < UNWINDER).is_empty()
-    }
-
-    fn search(
-        &self,
-        text: &mut ProcessText,
-        ranges: &[(u64, u64)],
-        counts: impl Fn(&mut ProcessText, &Segment, usize) -> bool,
-    ) -> Vec<u64> {
-        let Some((low, high)) = ranges.first().zip(ranges.last()).map(|(a, b)| (a.0, b.1)) else {
-            return Vec::new();
-        };
-        let hit = |word: &u64| (low..high).contains(word) && find(ranges, *word);
-        let mut found = Vec::new();
-        for thread in self.held {
-            found.extend(Some(thread.regs.rip).filter(hit));
-            let stack = Stack::read(thread, text, self.regions);
-            for (word, segment, at) in stack.words().filter(|(word, ..)| hit(word)) {
-                if counts(text, segment, at) {
-                    found.push(word);
-                }
-            }
-        }
-        found
+        self.threads.iter().any(|thread| thread.in_ranges(ranges, |word| word.is_near).next().is_some())
     }
 }
 

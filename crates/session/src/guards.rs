@@ -52,7 +52,6 @@ pub struct Guards {
     waits: Vec<(u64, u64)>,
     /// Its function by which other code makes system calls.
     syscall: Option<(u64, u64)>,
-    handlers: Handlers,
     /// Of this process; its unwinding information, once it was [read](Guards::read_unwinder).
     pid: u32,
     unwinder: OnceCell<Unwinder>,
@@ -185,7 +184,6 @@ impl Guards {
         let libc = text_of(regions, is_libc);
         allocator.sort();
         waits.sort();
-        let handlers = Handlers::new(regions);
         let (unwinder, wants_unwinder) = (OnceCell::new(), Cell::new(false));
         let other_allocators = other_allocators(pid, regions);
         Guards {
@@ -196,7 +194,6 @@ impl Guards {
             libc,
             waits,
             syscall,
-            handlers,
             pid,
             unwinder,
             wants_unwinder,
@@ -215,8 +212,8 @@ impl Guards {
         if self.locks.are_held(text) {
             return Some(Inside::Linker);
         }
-        let stack = Stack::read(thread, text, regions);
-        let in_handler = self.handlers.run(&stack, text);
+        let stack = Stack::read(thread, text, regions, &mut Handlers::new(regions));
+        let in_handler = stack.is_in_handler();
         let own = stack.segments.first().map_or(&[][..], |segment| &segment.bytes);
         // What the words say may be left over from long ago, in a frame that stays: then it matters which calls are open, if that can be told.
         let open: OnceCell<Option<Vec<u64>>> = OnceCell::new();

@@ -38,6 +38,7 @@ mod news;
 mod output;
 mod pages;
 mod pairing;
+mod past;
 mod patch_log;
 mod patient;
 mod placed;

@@ -21,6 +21,7 @@ use calltap_trace::{ClockPair, End, Profile, Record, Session, SiteId, TraceWrite
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::atomic::Ordering::*;
 use std::sync::mpsc;
@@ -219,14 +220,28 @@ impl Status {
     }
 }
 
+/// Maps a session's control file. `None` if a calltap was killed before it had written that.
+fn open_shared(target: &Target, directory: &Directory) -> Result<Option<Shared>, Error> {
+    match Shared::open(&directory.control) {
+        Ok(shared) => Ok(Some(shared)),
+        Err(error) if error.kind() == ErrorKind::InvalidData => Ok(None),
+        Err(error) if error.kind() == ErrorKind::Unsupported => {
+            Err(target
+                .refuse("another version of calltap is attached to it: use that one's 'calltap detach'"))
+        }
+        Err(error) => Err(target.refuse(&format!("its session's control file cannot be mapped: {error}"))),
+    }
+}
+
 /// Makes room for a session: undoes what a controller that was killed has left. An error if somebody is attached deliberately.
 pub fn clear(target: &Target) -> Result<Vec<String>, Error> {
     let Some(mut directory) = Directory::open_for(target)? else { return Ok(Vec::new()) };
     if Settings::load(&directory).is_some_and(|settings| settings.stage == Stage::Attached) {
         return Err(target.refuse("it is attached to already: see 'calltap status', 'calltap detach'"));
     }
-    let Ok(shared) = Shared::open(&directory.control) else {
-        directory.keep(false); // it was killed before anything was done
+    let Some(shared) = open_shared(target, &directory)? else {
+        // The code that it has injected is removed, or waited for, by `Patient::new`.
+        directory.keep(false);
         return Ok(Vec::new());
     };
     let Left { mut notes, whole, .. } = detach::go(target, &directory, &shared);
@@ -280,7 +295,7 @@ impl Attached {
         let none = || target.refuse("calltap is not attached to it");
         let directory = Directory::open_for(&target)?.ok_or_else(none)?;
         let settings = Settings::load(&directory).filter(|settings| settings.stage == Stage::Attached);
-        let shared = Shared::open(&directory.control).ok();
+        let shared = open_shared(&target, &directory)?;
         match (settings, shared) {
             (Some(settings), Some(shared)) => {
                 let mut attached = Attached { target, directory, shared, settings, notes: Vec::new() };
@@ -445,12 +460,14 @@ impl Attached {
 /// Leaves a process, whatever state its session is in.
 pub fn leave(pid: u32) -> Result<Left, Error> {
     let target = Target::known(pid)?;
+    let not_attached = || target.refuse("calltap is not attached to it");
     let Some(mut directory) = Directory::open_for(&target)? else {
-        return Err(target.refuse("calltap is not attached to it"));
+        return detach::remove_injected(&target).ok_or_else(not_attached);
     };
-    let Ok(shared) = Shared::open(&directory.control) else {
-        directory.keep(false);
-        return Ok(Left { whole: true, ..Left::default() });
+    let Some(shared) = open_shared(&target, &directory)? else {
+        let left = detach::remove_injected(&target).unwrap_or(Left { whole: true, ..Left::default() });
+        directory.keep(!left.whole);
+        return Ok(left);
     };
     let left = detach::go(&target, &directory, &shared);
     directory.keep(!left.whole);

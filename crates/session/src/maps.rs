@@ -100,6 +100,12 @@ impl Region {
     }
 }
 
+/// The mapping that an address lies in, among those of a process, which are in the order of their addresses.
+pub fn at(regions: &[Region], address: u64) -> Option<&Region> {
+    let next = regions.partition_point(|region| region.end <= address);
+    regions.get(next).filter(|region| region.contains(address))
+}
+
 /// Opens a regular file to read. Under its name there may be anything: a link, or a pipe at which we would wait for ever.
 pub fn open_file(path: &Path) -> io::Result<File> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;

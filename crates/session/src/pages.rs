@@ -1,6 +1,6 @@
 //! Pages of text that were written to, and are as in their files again: private copies, which the kernel can have back.
 
-use crate::maps::Region;
+use crate::maps::{self, Region};
 use crate::target::Target;
 use crate::text::ProcessText;
 use calltap_patch::{Avma, Text};
@@ -22,9 +22,7 @@ pub fn as_in_files(
         if runs.last().is_some_and(|(start, length)| page < start + length) {
             continue;
         }
-        let Some(region) = regions.iter().find(|region| (region.start..region.end).contains(&page)) else {
-            continue;
-        };
+        let Some(region) = maps::at(regions, page) else { continue };
         if file.as_ref().is_none_or(|(start, _)| *start != region.start) {
             file = Some((region.start, open(target, region)));
         }

@@ -46,8 +46,8 @@ impl<'a> Patient<'a> {
         let (mut text, mut regions, mut places) = look(target)?;
         // A thread in such code is not borrowed: its way back would lead there, and only the new code would know.
         if places.iter().any(|place| place.is_left(&mut text)) {
-            if !await_tidy(target) {
-                return Err(refuse("a thread still runs code of a calltap that was killed"));
+            if await_tidy(target) == Injected::Runs {
+                return Err(refuse(STILL_RUNS));
             }
             (text, regions, places) = look(target)?;
         }
@@ -148,23 +148,38 @@ fn look(target: &Target) -> Result<(ProcessText, Vec<Region>, Vec<Place>), Error
     Ok((text, regions, places))
 }
 
-/// Waits until no code is left of somebody who was killed: the thread that he had sent there may not have had its turn yet. False if that takes too long.
-pub fn await_tidy(target: &Target) -> bool {
-    let start = Instant::now();
+/// Code that a calltap had injected which was killed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Injected {
+    /// There was none.
+    Absent,
+    /// It was removed.
+    Removed,
+    /// A thread runs it still.
+    Runs,
+}
+
+/// Reported of [`Injected::Runs`].
+pub const STILL_RUNS: &str = "a thread still runs code of a calltap that was killed";
+
+/// Removes code that a killed calltap has injected. The thread that was to run it may not have had its turn yet: it is waited for, up to [`TRY`].
+pub fn await_tidy(target: &Target) -> Injected {
+    let (start, mut done) = (Instant::now(), Injected::Absent);
     while let Ok((mut text, regions, places)) = look(target) {
         if !places.iter().any(|place| place.is_left(&mut text)) {
-            return true;
+            return done;
         }
         if start.elapsed() > TRY {
-            return false;
+            return Injected::Runs;
         }
+        done = Injected::Removed;
         tidy(target, &mut text, &regions, &places);
         std::thread::sleep(Duration::from_millis(5));
     }
-    true
+    done
 }
 
-/// Takes away code that somebody has left who was killed, unless a thread is running it still.
+/// Removes code that a killed calltap has injected, unless a thread runs it still.
 fn tidy(target: &Target, text: &mut ProcessText, regions: &[Region], places: &[Place]) {
     let mut left: Vec<&Place> = places.iter().filter(|place| place.is_left(text)).collect();
     if left.is_empty() {
@@ -175,11 +190,11 @@ fn tidy(target: &Target, text: &mut ProcessText, regions: &[Region], places: &[P
     let Ok(held) = Held::take_all(target.pid) else { return };
     // On its scratch memory a thread in the call has the way back.
     let regions = maps::read(target.pid).unwrap_or_else(|_| regions.to_vec());
-    let stacks = Stacks::new(&held, &regions);
-    if !stacks.are_whole(text) {
+    let stacks = Stacks::read(&held, text, &regions);
+    if !stacks.are_whole() {
         return;
     }
-    let inside = stacks.words_in(text, &ranges);
+    let inside = stacks.words_in(&ranges);
     for place in left {
         let (start, end) = place.range();
         if !inside.iter().any(|word| (start..end).contains(word)) {

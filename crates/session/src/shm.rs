@@ -67,7 +67,7 @@ impl Shared {
         Ok(shared)
     }
 
-    /// Maps the control file of a session that exists.
+    /// Maps the control file of a session that exists. `InvalidData`: its calltap was killed before it was written; `Unsupported`: it is another version's.
     pub fn open(file: &File) -> io::Result<Shared> {
         let size = file.metadata()?.len() as usize;
         let chunks = size.checked_sub(CHUNKS_AT).map(|bytes| bytes / CHUNK_SIZE).filter(|chunks| *chunks > 0);
@@ -75,8 +75,13 @@ impl Shared {
         let chunks = chunks.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
         let shared = Shared::over(file, chunks.min(MOST_CHUNKS))?;
         let control = shared.control();
-        let known = control.magic.load(Acquire) == MAGIC && control.version.load(Relaxed) == VERSION;
-        if known { Ok(shared) } else { Err(io::Error::from(io::ErrorKind::InvalidData)) }
+        let (magic, version) = (control.magic.load(Acquire), control.version.load(Relaxed));
+        let unknown = |kind| Err(io::Error::from(kind));
+        match (magic, version) {
+            (MAGIC, VERSION) => Ok(shared),
+            (MAGIC, _) => unknown(io::ErrorKind::Unsupported),
+            _ => unknown(io::ErrorKind::InvalidData),
+        }
     }
 
     fn over(file: &File, chunks: u32) -> io::Result<Shared> {

@@ -17,6 +17,7 @@ use nix::errno::Errno;
 use nix::libc::user_regs_struct;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
+use std::collections::HashSet;
 use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -215,6 +216,12 @@ impl Held {
                 return Ok(held);
             }
         }
+    }
+
+    /// Are these all threads of a process?
+    pub fn are_all(process: u32, held: &[Held]) -> bool {
+        let known: HashSet<u32> = held.iter().map(|thread| thread.tid).collect();
+        list(process).into_iter().all(|tid| known.contains(&tid) || has_ended(tid))
     }
 
     fn stop(process: u32, tid: u32, patience: Duration) -> Result<Held, NotHeld> {
@@ -470,23 +477,25 @@ impl Held {
         if done == 0 { Ok(()) } else { Err(lost(self.tid, Errno::last())) }
     }
 
-    /// A line of its status: a set of signals.
-    fn signals(&self, names: &[&str]) -> Option<u64> {
+    /// Sets of signals: lines of its status.
+    fn signals<const N: usize>(&self, names: [&str; N]) -> Option<[u64; N]> {
         let status = fs::read_to_string(format!("/proc/{}/task/{}/status", self.process, self.tid)).ok()?;
-        names.iter().try_fold(0, |all, name| Some(all | proc::signals(&status, name)?))
+        let mut sets = [0; N];
+        for (set, name) in sets.iter_mut().zip(names) {
+            *set = proc::signals(&status, name)?;
+        }
+        Some(sets)
     }
 
     /// Signals that the program has handlers for.
     pub fn handled_signals(&self) -> u64 {
-        self.signals(&["SigCgt"]).unwrap_or(0)
+        self.signals(["SigCgt"]).map_or(0, |[handled]| handled)
     }
 
     /// Has a signal come that a handler will run for? (A traced thread is sent those that it ignores, too: they end no call.)
     fn signal_pending(&self) -> bool {
-        let sets =
-            (self.signals(&["SigPnd", "ShdPnd"]), self.signals(&["SigBlk"]), self.signals(&["SigCgt"]));
-        let (Some(pending), Some(blocked), Some(handled)) = sets else { return true };
-        pending & !blocked & handled != 0
+        let sets = self.signals(["SigPnd", "ShdPnd", "SigBlk", "SigCgt"]);
+        sets.is_none_or(|[own, shared, blocked, handled]| (own | shared) & !blocked & handled != 0)
     }
 
     /// The signals it blocks (in a call that changes them for its own time: those it will block afterwards).

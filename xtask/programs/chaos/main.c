@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/time.h>
 
 struct shared *shared;
 volatile int over;
@@ -38,7 +39,10 @@ void step(struct worker *worker) {
 }
 pthread_t start(void *(*routine)(void *), void *argument) {
     pthread_t thread;
-    if (pthread_create(&thread, NULL, routine, argument)) { FAIL("pthread_create\n"); abort(); }
+    int error;
+    // While another thread is in execve, the kernel begins none.
+    for (int n = 0; (error = pthread_create(&thread, NULL, routine, argument)) == EAGAIN && n < 5000; n++) usleep(1000);
+    if (error) { FAIL("pthread_create: %s\n", strerror(error)); abort(); }
     return thread;
 }
 void join_at_end(pthread_t thread) { threads[thread_count++] = thread; }
@@ -76,6 +80,8 @@ static const struct mode modes[] = {
 
 int main(int argc, char **argv) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    // The timer of gprof, in a program compiled with -pg: its signals are none of ours, and it goes on over execve.
+    setitimer(ITIMER_PROF, &(struct itimerval){0}, NULL);
     self = argv[0];
     int fd = open(argv[1], O_RDWR | O_CLOEXEC), execs = 0;
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

@@ -105,6 +105,10 @@ impl Target {
         // Handlers are the process's: a second thread with another would take the first one's away.
         modes.sort();
         modes.dedup_by_key(|mode| mode.split(':').next().unwrap_or_default().to_owned());
+        // The C library's signal for setuid ends a program that is replaced while it is pending, untraced as well.
+        if modes.iter().any(|mode| mode == "exec") {
+            modes.retain(|mode| mode != "setid");
+        }
         // The signal by which the C library changes users ends waits for good, and its own handler must not be left by a jump. Where a
         // thread is cancelled meanwhile, the C library waits for ever by itself.
         if modes.iter().any(|mode| mode == "setid") {
