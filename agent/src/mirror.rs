@@ -20,9 +20,14 @@ const MAPPED: u8 = 1; // the value the hooks compare with
 const MAPPING: u8 = 2;
 const FAILED: u8 = 3;
 
-/// A thread that finds another mapping the piece it needs sleeps so often, for so long.
+/// A thread that finds another mapping the piece it needs sleeps so often, for so long;
 const PATIENCE: u32 = 1000;
 const NAP_NS: u64 = 100_000;
+/// and where that one has mapped it and not had its turn since, so often more.
+const TURN: u32 = 50_000;
+
+/// Threads that map pieces, by the number of the piece.
+static MAPPING_THREADS: [AtomicU32; 64] = [const { AtomicU32::new(0) }; 64];
 
 static TABLE: AtomicUsize = AtomicUsize::new(0);
 
@@ -65,7 +70,13 @@ pub extern "C" fn mirror_slow(low: u32, slot: u64, _: u64) -> u8 {
 fn is_there(slot: u64) -> bool {
     let Some(entry) = entry(slot) else { return false };
     match entry.compare_exchange(UNMAPPED, MAPPING, AcqRel, Acquire) {
-        Ok(_) => map_piece(entry, slot),
+        Ok(_) => {
+            mapping_thread(slot).store(sys::tid(), Relaxed);
+            if map_piece(entry, slot).is_err() {
+                fail(entry);
+            }
+            mapping_thread(slot).store(0, Relaxed);
+        }
         // Another thread is at it, for the time of one mmap.
         Err(MAPPING) => wait(entry, slot),
         Err(_) => {}
@@ -96,16 +107,24 @@ pub fn kept(slot: u64) -> Option<u64> {
     word(slot).map(|word| word.load(Relaxed) & !OTHER)
 }
 
-fn map_piece(entry: &AtomicU8, slot: u64) {
+fn mapping_thread(slot: u64) -> &'static AtomicU32 {
+    &MAPPING_THREADS[(slot >> stub::MIRROR_GRANULE) as usize % MAPPING_THREADS.len()]
+}
+
+fn map_piece(entry: &AtomicU8, slot: u64) -> Result<(), sys::Errno> {
     let at = (slot as usize & !(GRANULE - 1)) ^ (1 << stub::MIRROR_BIT);
     let flags = sys::MAP_PRIVATE | sys::MAP_ANONYMOUS | sys::MAP_NORESERVE | sys::MAP_FIXED_NOREPLACE;
     // SAFETY: NOREPLACE: nothing that exists is touched. (Kernels before 4.17 take the address as a hint only: compared below.)
     let mapped = unsafe { sys::map(at, GRANULE, sys::PROT_READ | sys::PROT_WRITE, flags, None) };
-    if mapped == Ok(at) {
-        list(slot);
-        entry.store(MAPPED, Release);
-        return;
+    if mapped? != at {
+        return Err(sys::EEXIST);
     }
+    list(slot);
+    entry.store(MAPPED, Release);
+    Ok(())
+}
+
+fn fail(entry: &AtomicU8) {
     // Not if a thread that was waited for in vain has done it after all.
     let _ = entry.compare_exchange(MAPPING, FAILED, AcqRel, Relaxed);
     if let Some(process) = Session::get().and_then(record::process) {
@@ -135,13 +154,27 @@ pub fn give_back() {
     TABLE.store(0, Release);
 }
 
-/// Bounded: who is mapping may be this thread, interrupted, or have stayed behind in the parent of a fork.
+/// Bounded: the thread that maps may be this one, interrupted, or have stayed behind in the parent of a fork.
 fn wait(entry: &AtomicU8, slot: u64) {
-    for _ in 0..PATIENCE {
-        if entry.load(Acquire) != MAPPING {
-            return;
-        }
-        sys::nap(NAP_NS);
+    let is_own = mapping_thread(slot).load(Relaxed) == sys::tid();
+    if !is_own && is_mapped_after(entry, PATIENCE) {
+        return;
     }
-    map_piece(entry, slot);
+    match map_piece(entry, slot) {
+        Ok(()) => {}
+        // It is mapped, and the thread that has done so is about to say so; if another mapping is in the way, that it has failed.
+        Err(sys::EEXIST) if !is_own && is_mapped_after(entry, TURN) => {}
+        Err(_) => fail(entry),
+    }
+}
+
+/// Has the thread that maps come to an end, before so many naps?
+fn is_mapped_after(entry: &AtomicU8, naps: u32) -> bool {
+    (0..naps).any(|_| {
+        let is_over = entry.load(Acquire) != MAPPING;
+        if !is_over {
+            sys::nap(NAP_NS);
+        }
+        is_over
+    })
 }

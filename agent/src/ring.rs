@@ -7,14 +7,18 @@ use crate::record::{clamp_cursor, forget_context, in_data};
 use crate::state::{Session, Thread, exchange_cursor};
 use crate::sys;
 use calltap_abi::event::{SPARSE_BLOCK, code};
-use calltap_abi::{CHUNK_DATA, CHUNK_SIZE, Control, ThreadEntry, pop, push};
+use calltap_abi::{CHUNK_DATA, CHUNK_SIZE, Control, THREAD_MAX, ThreadEntry, pop, push};
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
 /// There is no room for the event.
 pub struct Full;
 
-/// One wait is cut into pieces of this length, in case a wake-up is missed.
-const WAIT_PIECE_NS: u64 = 5_000_000;
+/// A wait is cut into pieces of this length, to look at the recorder's heartbeat. Threads may wait by thousands.
+const WAIT_PIECE_NS: u64 = 50_000_000;
+/// A recorder whose heartbeat stands still for this long is stopped or gone,
+const SILENCE_NS: u64 = 1_000_000_000;
+/// and for each thread of the session this much longer: that many may have to run before it has its turn.
+const SILENCE_PER_THREAD_NS: u64 = 1_000_000;
 
 /// A free thread entry.
 pub fn pop_thread(session: Session) -> Option<u32> {
@@ -66,7 +70,7 @@ fn obtain(session: Session, thread: &Thread, entry: &ThreadEntry) -> Result<u32,
     await_free(session, thread, entry)
 }
 
-/// A free chunk, perhaps after a wait.
+/// A free chunk, perhaps after a wait: as long as the recorder's heartbeat shows that it works, but no longer than the session allows.
 pub fn await_free(session: Session, thread: &Thread, entry: &ThreadEntry) -> Result<u32, Full> {
     let control = session.control();
     if let Some(index) = retry_pop(session) {
@@ -84,7 +88,10 @@ pub fn await_free(session: Session, thread: &Thread, entry: &ThreadEntry) -> Res
     if thread.waited.load(Relaxed) == control.chunks_returned.load(Relaxed).wrapping_add(1) {
         return Err(Full);
     }
-    let (start, beat) = (sys::monotonic_ns(), control.heartbeat.load(Relaxed));
+    let start = sys::monotonic_ns();
+    let (mut beat, mut since) = (control.heartbeat.load(Relaxed), start);
+    let threads = u64::from(control.thread_bump.load(Relaxed)).min(THREAD_MAX as u64);
+    let silence = SILENCE_NS + threads * SILENCE_PER_THREAD_NS;
     loop {
         let returned = control.chunks_returned.load(Acquire);
         if let Some(index) = retry_pop(session) {
@@ -93,15 +100,20 @@ pub fn await_free(session: Session, thread: &Thread, entry: &ThreadEntry) -> Res
         if control.recording.load(Relaxed) == 0 {
             return Err(Full);
         }
-        let waited = sys::monotonic_ns().wrapping_sub(start);
-        if waited >= u64::from(wait_us) * 1000 {
-            if control.heartbeat.load(Relaxed) == beat {
-                control.recording.store(0, Relaxed); // stopped or gone; it sets this again when it comes back
-            }
+        let (now, beating) = (sys::monotonic_ns(), control.heartbeat.load(Relaxed));
+        if beating != beat {
+            (beat, since) = (beating, now);
+        }
+        let left = (u64::from(wait_us) * 1000).saturating_sub(now.wrapping_sub(start));
+        let is_silent = now.wrapping_sub(since) >= silence || left == 0 && since == start;
+        if is_silent {
+            control.recording.store(0, Relaxed); // it sets this again when it comes back
+        }
+        if is_silent || left == 0 {
             thread.waited.store(returned.wrapping_add(1), Relaxed);
             return Err(Full);
         }
-        sys::futex_wait(&control.chunks_returned, returned, WAIT_PIECE_NS);
+        sys::futex_wait(&control.chunks_returned, returned, left.min(WAIT_PIECE_NS));
     }
 }
 

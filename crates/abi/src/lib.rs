@@ -99,9 +99,9 @@ pub struct Control {
     pub recording: AtomicU32,
     /// 1: a thread that finds no free chunk reuses its own oldest (flight recorder).
     pub overwrite: AtomicU32,
-    /// How long, in microseconds, a full buffer may hold up the thread that meets it. 0 while attached to a process.
+    /// How long, in microseconds, a full buffer may hold up the thread that meets it, while the recorder's heart beats. 0 while attached to a process.
     pub wait_us: AtomicU32,
-    /// Raised by the recorder at every pass; standing still means stopped or dead.
+    /// Raised by a thread of the recorder's, many times a second; standing still means stopped or dead.
     pub heartbeat: AtomicU64,
     /// Futex: raised by the agent when a process has a request.
     pub doorbell: AtomicU32,
