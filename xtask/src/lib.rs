@@ -6,6 +6,7 @@ pub mod coverage;
 pub mod demo;
 pub mod fuzz;
 pub mod fuzz_targets;
+pub mod landing;
 pub mod programs;
 pub mod server;
 pub mod shell;

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 use std::process::ExitCode;
-use xtask::{bench, chaos, coverage, demo, fuzz, fuzz_targets, programs, server, suites, test};
+use xtask::{bench, chaos, coverage, demo, fuzz, fuzz_targets, landing, programs, server, suites, test};
 
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
@@ -18,13 +18,16 @@ usage: cargo xtask COMMAND
   coverage [--write] [FILE...]
                             how much of programs and libraries can be traced as they are: as distributions ship them, or in these files; --write:
                             into docs/coverage.md
-  suites [NAME...]          unmodified programs run their own tests, alone and traced; outcomes are compared (bash, coreutils, git, lua, nginx, postgres,
+  suites [NAME...]          unmodified programs run their own tests, alone and traced; outcomes are compared (bash, coreutils, everyday, git, lua, nginx, postgres,
                             python3.11, redis, ripgrep, sqlite3); installs nothing, says what it needs
   fuzz [--seconds N] [--seed S]
                             run every fuzz target on changed seeds, so many seconds each (30)
   fuzz-programs [--seconds N] [--seed S]
                             generated programs, alone and traced: same output and end; calls, callers and depths compared with a debugger's; one that
                             fails is made smaller and printed with how to build and run it (CALLTAP_BIN: this calltap, else it is built)
+  landing [--seconds N] [--seed S] | --installed [NAME...]
+                            where jumps of generated programs, or of the distribution's as the suite `everyday` uses them, land under callgrind, against
+                            what is known of their code: none may land on what a site overwrites
   chaos [--seconds N] [--seed S] [--round R]
                             programs that check their own work are attached to, switched and left at random, and calltap is killed meanwhile;
                             --round: only this round of the seed
@@ -67,6 +70,13 @@ fn run(words: &[&str]) -> Result<()> {
         }
         "fuzz" => fuzz_targets::run(rest),
         "fuzz-programs" => fuzz::run(number(rest, "--seconds", 60)?, number(rest, "--seed", 1)?),
+        "landing" => landing::run(&match rest.split_first() {
+            Some((&"--installed", names)) => landing::Programs::Installed(names),
+            _ => landing::Programs::Generated {
+                seconds: number(rest, "--seconds", 60)?,
+                seed: number(rest, "--seed", 1)?,
+            },
+        }),
         "chaos" => chaos::run(chaos_options(rest)?),
         "suites" => suites::run(rest),
         "server" => {

@@ -29,6 +29,11 @@ pub fn have(tool: &str) -> bool {
     env::split_paths(&env::var_os("PATH").unwrap_or_default()).any(|directory| directory.join(tool).is_file())
 }
 
+/// The calltap that `CALLTAP_BIN` names, or the one that is built now.
+pub fn calltap() -> Result<PathBuf> {
+    env::var_os("CALLTAP_BIN").map_or_else(build_calltap, |given| Ok(PathBuf::from(given)))
+}
+
 /// Builds calltap in release; returns its path.
 pub fn build_calltap() -> Result<PathBuf> {
     let mut build = cargo();

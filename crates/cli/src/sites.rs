@@ -28,6 +28,8 @@ struct Row<'a> {
     exits: Option<usize>,
     /// Why they are not.
     exits_reason: &'a str,
+    /// Why only its entry is traced, though it has exits: the end of a call is not seen that leaves by a tail call.
+    unseen_reason: &'a str,
     /// Its other names.
     aliases: &'a [String],
     /// What it chooses from, if it is a resolver (IFUNC).
@@ -84,6 +86,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
                     reason: &function.reason,
                     exits: exits(function),
                     exits_reason: exits_reason(function),
+                    unseen_reason: unseen_reason(function),
                     aliases: &function.aliases,
                     choices: choices(&binary, function).collect(),
                 }
@@ -100,7 +103,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 /// How many exits of a function are rewritten.
 fn exits(function: &Function) -> Option<usize> {
     match &function.returns {
-        Returns::Exits { at_entry, elsewhere } => {
+        Returns::Exits { at_entry, elsewhere, .. } => {
             let others: usize = elsewhere.iter().map(|exit| exit.leaves.len()).sum();
             Some(at_entry.len() + others)
         }
@@ -111,7 +114,8 @@ fn exits(function: &Function) -> Option<usize> {
 /// How it is seen that a function returns, in one word.
 fn returns(function: &Function) -> String {
     match exits(function) {
-        Some(exits) => format!("exits:{exits}"),
+        Some(exits) if unseen_reason(function).is_empty() => format!("exits:{exits}"),
+        Some(_) => "none".to_owned(),
         // (Of Go's functions there are entries only.)
         None if matches!(function.form, Some(SiteForm::Checked { .. })) => "none".to_owned(),
         None if function.form.is_some() => "stub".to_owned(),
@@ -123,6 +127,13 @@ fn exits_reason(function: &Function) -> &str {
     match &function.returns {
         Returns::Stub(reason) => reason,
         _ => "",
+    }
+}
+
+fn unseen_reason(function: &Function) -> &str {
+    match &function.returns {
+        Returns::Exits { unseen, .. } => unseen,
+        Returns::Stub(_) => "",
     }
 }
 
@@ -174,7 +185,7 @@ fn text(out: &mut dyn Write, binary: &Binary, path: &Path, linker_names: bool) -
         one_line(&path.to_string_lossy()),
         functions.len() - parts
     )?;
-    match functions.iter().filter(|function| exits(function).is_some()).count() {
+    match functions.iter().filter(|function| returns(function).starts_with("exits")).count() {
         0 => {}
         rewritten => write!(out, ", {rewritten} of them with their exits rewritten")?,
     }
@@ -206,10 +217,11 @@ fn text(out: &mut dyn Write, binary: &Binary, path: &Path, linker_names: bool) -
         if choices > 0 {
             write!(out, "  (chooses one of {choices} functions)")?;
         }
-        match (&function.reason[..], exits_reason(function)) {
-            ("", "") => {}
-            ("", reason) => write!(out, "  # return stub: {reason}")?,
-            (reason, _) => write!(out, "  # {reason}")?,
+        match (&function.reason[..], exits_reason(function), unseen_reason(function)) {
+            ("", "", "") => {}
+            ("", "", reason) => write!(out, "  # only its entry: {reason}")?,
+            ("", reason, _) => write!(out, "  # return stub: {reason}")?,
+            (reason, ..) => write!(out, "  # {reason}")?,
         }
         writeln!(out)?;
     }

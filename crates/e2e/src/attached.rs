@@ -232,16 +232,7 @@ impl Resident {
         calltap_run(&all)
     }
 
-    /// Waits until somebody who attaches beside us has changed its text in so many places, and is through with that.
-    pub fn await_changed_text(&self, places: usize) {
-        let start = Instant::now();
-        while changed_text(self.pid).len() < places && start.elapsed() < Duration::from_secs(60) {
-            thread::sleep(Duration::from_millis(5));
-        }
-        thread::sleep(Duration::from_millis(100));
-    }
-
-    /// Waits until somebody who records beside us has switched everything on, and answers.
+    /// Waits until the calltap that records beside the test has switched everything on, and answers.
     pub fn await_recorder(&self) {
         let start = Instant::now();
         while !calltap_run(&["status", "-p", &self.pid.to_string()]).status.success() {
@@ -301,6 +292,13 @@ impl Resident {
         assert!(status.is_some(), "{} did not end: {late}\n{}\n{errors}", self.pid, self.output);
         (status.unwrap_or(late), std::mem::take(&mut self.output), errors)
     }
+}
+
+/// Waits for the end of a calltap, which has to succeed.
+#[track_caller]
+pub fn succeeds(calltap: &mut Child) {
+    let status = calltap.wait().expect("our own child");
+    assert!(status.success(), "calltap ended with {status}");
 }
 
 impl Drop for Resident {

@@ -1,6 +1,6 @@
 //! Programs that are attached to while they run: they go on as if nothing had been.
 
-use crate::{Build, Program, Resident, Run, State, calltap_run, changed_text, compile, run};
+use crate::{Build, Program, Resident, Run, State, calltap_run, changed_text, compile, run, succeeds};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -206,12 +206,12 @@ pub fn counts_exactly(build: &Build) {
     let mut resident = Resident::start(&program, &["counted"]);
     for (tracer, view) in [("function", "report"), ("function_graph", "report"), ("profile", "stat")] {
         let mut calltap = resident.attach_beside(&["--tracer", tracer]);
-        resident.await_changed_text(4);
+        resident.await_recorder();
         resident.tell();
         resident.wait_for("done");
         // SAFETY: a signal to our own child.
         unsafe { libc::kill(calltap.id() as i32, libc::SIGINT) };
-        assert!(calltap.wait().expect("our own child").success());
+        succeeds(&mut calltap);
         let rows = resident.view(view);
         let of = |name: &str| {
             let row = rows.as_array().and_then(|rows| rows.iter().find(|row| row["function"] == name));

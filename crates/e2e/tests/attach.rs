@@ -263,7 +263,7 @@ fn open_frames(how: &str, build: &Build) {
                     resident.wait_for("down");
                 }
                 if let Some(calltap) = &mut calltap {
-                    assert!(calltap.wait().expect("our own child").success());
+                    succeeds(calltap);
                     assert_eq!(changed_text(resident.pid), [""; 0]);
                 }
                 if !inside {
@@ -352,7 +352,7 @@ fn what_is_recorded_can_be_set_asked_about_and_ended_by_others() {
         one_line(&run, &[says]);
     }
     assert!(calltap(&["detach"]).status.success());
-    assert!(recorder.wait().expect("our own child").success());
+    succeeds(&mut recorder);
     assert_eq!(changed_text(resident.pid), [""; 0]);
     let rows = resident.view("report");
     let calls = |name: &str| {
@@ -404,7 +404,7 @@ fn forked_children_that_rest_are_left_as_they_were() {
     resident.tell();
     let children: Vec<u32> =
         (0..3).map(|_| resident.wait_for("child").parse().expect("a process id")).collect();
-    assert!(calltap.wait().expect("our own child").success());
+    succeeds(&mut calltap);
     let changed: Vec<_> = children.iter().map(|child| changed_text(*child)).collect();
     let parent = changed_text(resident.pid);
     let (status, output, errors) = resident.end();
@@ -461,6 +461,7 @@ fn the_processor_time_in_the_trace_is_that_of_the_process_meanwhile() {
     assert!(told > all / 4 && told < all + Duration::from_millis(20), "{told:?} of {all:?}");
     // The same of a process that ends while it is recorded.
     let beside = resident.attach_beside(&[]);
+    resident.await_recorder();
     thread::sleep(Duration::from_millis(300));
     let trace = resident.trace();
     let (status, _, errors) = resident.end();

@@ -52,7 +52,7 @@ fn a_zombie_is_refused() {
     let mut child = Command::new("true").spawn().expect("true");
     thread::sleep(Duration::from_millis(100));
     one_line(&attach(child.id(), &[]), &["zombie"]);
-    assert!(child.wait().expect("our own child").success());
+    succeeds(&mut child);
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn two_at_once_are_told_of_each_other() {
     one_line(&attach(resident.pid, &[]), &[&format!("already being attached to by PID {}", first.id())]);
     // SAFETY: a signal to our own child.
     unsafe { libc::kill(first.id() as i32, libc::SIGINT) };
-    assert!(first.wait().expect("our own child").success());
+    succeeds(&mut first);
     assert!(resident.end().0.success());
 }
 

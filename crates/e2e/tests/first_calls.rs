@@ -1,6 +1,6 @@
 //! Calls of mcount that are found when they are made for the first time (`--discovery first-call`): recorded, converted, traced from then on.
 
-use calltap_e2e::{Build, Program, Resident, calltap, calltap_run, compile};
+use calltap_e2e::{Build, Program, Resident, calltap, calltap_run, compile, succeeds};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -347,7 +347,7 @@ fn a_running_process_is_recorded_at_first_call_and_left_as_it_was() {
         resident.wait_for("done");
         // SAFETY: a signal to our own child.
         unsafe { libc::kill(calltap.id() as i32, libc::SIGINT) };
-        assert!(calltap.wait().expect("our own child").success());
+        succeeds(&mut calltap);
         assert_eq!(calltap_e2e::changed_text(resident.pid), text, "{}", build.name);
         let rows = resident.view("report");
         let work = rows.as_array().expect("rows").iter().find(|row| row["function"] == "work");

@@ -1,6 +1,8 @@
 //! The flight recorder: nothing is written before something happens, then what happened last.
 
-use calltap_e2e::{GCC, Program, Resident, Run, calltap, calltap_run, changed_text, compile, one_line};
+use calltap_e2e::{
+    GCC, Program, Resident, Run, calltap, calltap_run, changed_text, compile, one_line, succeeds,
+};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -85,7 +87,7 @@ fn slow_calls_are_written_as_often_as_files_are_allowed() {
     thread::sleep(Duration::from_millis(200));
     // SAFETY: a signal to our own child.
     unsafe { libc::kill(calltap.id() as i32, libc::SIGINT) };
-    assert!(calltap.wait().expect("our own child").success());
+    succeeds(&mut calltap);
     assert!(!file(3).exists());
     for number in [1, 2] {
         let info = sound(&file(number));
@@ -106,13 +108,13 @@ fn a_snapshot_is_taken_when_a_signal_asks_for_it() {
     let mut command = Command::new(calltap());
     command.args(["record", "-o", &text, "--snapshot-on", "signal", "-p", &resident.pid.to_string()]);
     let mut calltap = command.stderr(Stdio::null()).spawn().expect("calltap");
-    resident.await_changed_text(4);
+    resident.await_recorder();
     // SAFETY: signals to our own child.
     let kill = |signal| unsafe { libc::kill(calltap.id() as i32, signal) };
     kill(libc::SIGUSR1);
     wait_until("the snapshot", || file.exists());
     kill(libc::SIGTERM);
-    assert!(calltap.wait().expect("our own child").success());
+    succeeds(&mut calltap);
     assert!(sound(&file)["end"]["status"].to_string().contains("SIGUSR1"));
     assert!(resident.runs() && resident.end().0.success());
 }

@@ -191,7 +191,7 @@ fn children_of_a_process_that_was_attached_to_are_followed_and_left() {
     let trace = resident.trace();
     let pid = resident.pid;
     assert!(calltap_run(&["detach", "-p", &pid.to_string()]).status.success());
-    assert!(recorder.wait().expect("our own child").success());
+    succeeds(&mut recorder);
     assert_eq!(changed_text(pid), [""; 0]);
     resident.tell();
     assert_eq!(resident.wait_for("done"), "0");

@@ -1,6 +1,6 @@
 //! Futures of programs in Rust: what is shown of them is what the program counted, however it was built.
 
-use calltap_e2e::{Expect, GCC, Program, calltap_run, compile, compile_cargo, one_line, record};
+use calltap_e2e::{Expect, GCC, Program, calltap_run, compile, compile_cargo, one_line, record, succeeds};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -169,7 +169,7 @@ fn of_a_process_that_runs_and_waits_most_of_the_time() {
         line.clear();
         output.read_line(&mut line).expect("a line");
         assert_eq!(line, "served\n");
-        assert!(child.wait().expect("our own child").success());
+        succeeds(&mut child);
     }
 }
 

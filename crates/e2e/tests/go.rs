@@ -72,12 +72,12 @@ fn calls_made_while_we_are_there_are_counted_exactly() {
     let mut resident = Resident::start(&program, &[]);
     for tracer in ["function", "function_graph"] {
         let mut calltap = resident.attach_beside(&["--tracer", tracer, "-F", "main.counted"]);
-        resident.await_changed_text(1);
+        resident.await_recorder();
         resident.tell();
         resident.wait_for("done");
         // SAFETY: a signal to our own child.
         unsafe { libc::kill(calltap.id() as i32, libc::SIGINT) };
-        assert!(calltap.wait().expect("our own child").success());
+        succeeds(&mut calltap);
         let rows = resident.view("report");
         assert_eq!(rows[0]["function"], "main.counted");
         assert_eq!(rows[0]["calls"], 12_345, "{tracer}");

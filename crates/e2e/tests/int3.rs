@@ -210,7 +210,7 @@ fn what_breakpoints_would_kill_is_told_and_the_rest_is_traced() {
         assert!(!traps(resident.pid), "{how}");
         does_its_work(&mut resident);
         assert!(calltap_run(&["detach", "-p", &resident.pid.to_string()]).status.success());
-        assert!(recorder.wait().expect("our own child").success());
+        succeeds(&mut recorder);
         assert_eq!(State::at_rest(resident.pid, &["State"]), before, "{how}");
         let rows = resident.view("report").to_string();
         assert!(rows.contains("tiny_first") && !rows.contains("tiny_same"), "{how}: {rows}");

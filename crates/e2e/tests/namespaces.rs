@@ -25,6 +25,7 @@ fn they_are_attached_to_and_closed_while_recorded() {
     assert_eq!(changed_text(resident.pid), [""; 0]);
     // From here on 49 libraries are opened, called into and closed while it is recorded.
     let beside = resident.attach_beside(&[]);
+    resident.await_recorder();
     std::thread::sleep(Duration::from_millis(300));
     assert!(resident.runs());
     let trace = resident.trace();

@@ -2,7 +2,7 @@
 
 use calltap_e2e::{
     BUILDS, Expect, Program, Resident, calltap_run, changed_text, check, clocks, compile, diagonal, matrix,
-    plain, with_libraries,
+    plain, succeeds, with_libraries,
 };
 
 fn processes(how: &str, children: usize) {
@@ -112,7 +112,7 @@ fn idle_children(program: &Program, attached: bool) -> u64 {
     let table = on(&["stat", "--format", "json"]);
     on(&["detach"]);
     if let Some(mut recorder) = recorder {
-        assert!(recorder.wait().expect("our own child").success());
+        succeeds(&mut recorder);
     }
     for pid in [resident.pid, first, second] {
         assert_eq!(changed_text(pid), Vec::<String>::new());

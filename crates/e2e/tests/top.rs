@@ -195,7 +195,7 @@ fn it_ends_when_the_process_does_and_shows_what_it_did_last() {
     command.args(["top", "-p", &resident.pid.to_string(), "--interval", "1000s"]);
     command.stdout(File::create(&path).expect("a file for the output")).stderr(Stdio::null());
     let child = command.spawn().expect("calltap");
-    wait_until("its being there", || !changed_text(resident.pid).is_empty());
+    resident.await_recorder();
     thread::sleep(Duration::from_millis(500));
     let directory = resident.directory.clone();
     assert!(resident.end().0.success());

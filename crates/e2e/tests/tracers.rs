@@ -1,6 +1,6 @@
 //! Several tracers at once, each with its own functions, in a process that runs on.
 
-use calltap_e2e::{GCC, Program, Resident, calltap_run, changed_text, compile, plain};
+use calltap_e2e::{GCC, Program, Resident, calltap_run, changed_text, compile, plain, succeeds};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -83,7 +83,7 @@ fn a_profile_is_seen_while_it_is_recorded() {
     assert!(!refused.status.success() && refused.stderr.contains("tracers stay"), "{}", refused.stderr);
     // SAFETY: a signal to our own child.
     unsafe { libc::kill(calltap.id() as i32, libc::SIGINT) };
-    assert!(calltap.wait().expect("our own child").success());
+    succeeds(&mut calltap);
     assert!(resident.end().0.success());
 }
 

@@ -2,7 +2,7 @@
 
 use calltap_e2e::{
     GCC, Program, Resident, Run, State, calltap, calltap_run, changed_text, compile, end_of, have, jumps,
-    one_line, run_timeout, skipped, wait_until,
+    one_line, run_timeout, skipped, succeeds, wait_until,
 };
 use serde_json::Value;
 use std::fs;
@@ -300,7 +300,7 @@ fn in_a_browser_a_click_switches_a_function_of_a_running_process() {
     let mut rest = String::new();
     output.read_to_string(&mut rest).expect("its output");
     assert_eq!((rest.as_str(), jumps(resident.pid)), ("fine\n", all));
-    assert!(child.wait().expect("our own child").success());
+    succeeds(&mut child);
     assert!(view.end().success());
     whole(resident, &before);
 }

@@ -5,7 +5,7 @@ use crate::ftraced::Ftraced;
 use crate::loaded::{Typed, Wish};
 use crate::modules::Candidates;
 use calltap_patch::Wanted;
-use calltap_sites::{Function, SiteForm};
+use calltap_sites::{Function, Returns, SiteForm};
 use calltap_trace::{TracerInfo, TracerKind};
 use calltap_values::{Known, Program, Trouble};
 use serde::{Deserialize, Serialize};
@@ -141,7 +141,14 @@ impl Choice {
         });
         let wanted = wanted.reduce(Wanted::and)?;
         if let Some(SiteForm::Checked { .. }) = function.form {
-            return Some(self.entry(function, tracers, wanted));
+            return Some(self.entry(function, tracers, wanted, NOT_READ));
+        }
+        // A call that leaves by a tail call would stay open, with what its caller calls next inside it.
+        if let Returns::Exits { unseen, .. } = &function.returns
+            && !unseen.is_empty()
+            && wanted.returns()
+        {
+            return Some(Wish { cut: false, ..self.entry(function, tracers, wanted, unseen) });
         }
         let known = || {
             // (What a compiler has made of a function for some of its callers takes other arguments than it says.)
@@ -159,9 +166,9 @@ impl Choice {
     }
 
     /// What can be had of it where only its entry can be traced: nothing is read.
-    fn entry(&self, function: &Function, tracers: u32, wanted: Wanted) -> Wish {
+    fn entry(&self, function: &Function, tracers: u32, wanted: Wanted, why: &str) -> Wish {
         let reads = !matches!(self.selector.values(function, &|| None), Ok(None));
-        let trouble = reads.then(|| Trouble::from(NOT_READ.to_owned()));
+        let trouble = reads.then(|| Trouble::from(why.to_owned()));
         let cut = wanted != Wanted::FUNCTION;
         Wish { tracers, wanted: wanted.on_small_stack(), program: None, trouble, cut }
     }

@@ -14,6 +14,7 @@ use crate::seccomp;
 use crate::target::{self, Target};
 use crate::text::ProcessText;
 use crate::threads::{self, Held};
+use crate::traced::{self, Reaper};
 use crate::tracee::{self, Event, Quiet};
 use calltap_patch::{Avma, Text};
 use calltap_trace::Record;
@@ -118,8 +119,15 @@ impl Follow<'_> {
         followed
     }
 
-    /// All threads of the first process. (Those that they begin meanwhile are ours by then, or found.)
+    /// Seizes all threads of the first process, also those that they begin meanwhile.
     fn seize_all(&self, followed: &mut HashSet<u32>) -> Result<(), String> {
+        let _reaper = Reaper::start();
+        let seized = self.seize_listed(followed);
+        followed.iter().copied().for_each(traced::remove);
+        seized
+    }
+
+    fn seize_listed(&self, followed: &mut HashSet<u32>) -> Result<(), String> {
         loop {
             let new: Vec<u32> =
                 threads::list(self.first).into_iter().filter(|tid| !followed.contains(tid)).collect();
@@ -128,7 +136,10 @@ impl Follow<'_> {
             }
             for tid in new {
                 match tracee::seize(tid) {
-                    Ok(()) => drop(followed.insert(tid)),
+                    Ok(()) => {
+                        traced::add(tid);
+                        followed.insert(tid);
+                    }
                     // Begun by one that was ours already.
                     Err(nix::errno::Errno::EPERM) if !followed.is_empty() => drop(followed.insert(tid)),
                     // It has ended.

@@ -116,6 +116,12 @@ pub fn check() -> Result<(), Error> {
     ))
 }
 
+/// Is a thread the first of its process, whose end is that of the process? None: it does not exist.
+pub fn is_first_thread(tid: u32) -> Option<bool> {
+    let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    Some(field(&status, "Tgid")? == tid.to_string())
+}
+
 /// Do a thread's system calls go through seccomp filters?
 pub fn is_filtered(tid: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();

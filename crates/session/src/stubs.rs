@@ -210,7 +210,7 @@ impl<'a> Displaced<'a> {
             SiteForm::Entry { .. } | SiteForm::Prefix { .. } | SiteForm::AfterPrologue { .. } => None,
         };
         let (leaves, exits) = match returns {
-            Returns::Exits { at_entry, elsewhere } if wanted.returns() => (&at_entry[..], &elsewhere[..]),
+            Returns::Exits { at_entry, elsewhere, .. } if wanted.returns() => (&at_entry[..], &elsewhere[..]),
             _ => Default::default(),
         };
         Displaced { entry, leaves, exits }

@@ -10,15 +10,15 @@
 
 use crate::proc;
 use crate::seccomp::Instruction;
+use crate::traced::{self, Reaper};
+use crate::urgent::Urgent;
 use crate::wait::{self, Report};
 use nix::errno::Errno;
 use nix::libc::user_regs_struct;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
-use std::cell::RefCell;
-use std::collections::BTreeSet;
 use std::fs;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A thread that is in the kernel, where it cannot be stopped, is given up after this time;
@@ -70,19 +70,6 @@ const RESTARTABLE: &[u64] = &[
     426, // io_uring_enter
     441, // epoll_pwait2
 ];
-
-/// Threads that were asked to stop, until they are let go.
-static ASKED: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
-
-fn asked() -> MutexGuard<'static, BTreeSet<u32>> {
-    ASKED.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Was this thread, if this process traces it, asked to stop? Then it does so before it returns from a system call that this process answers, and one that
-/// fails with EINTR is made again.
-pub fn is_asked_to_stop(tid: u32) -> bool {
-    asked().contains(&tid)
-}
 
 /// Why a thread could not be held.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -168,9 +155,8 @@ fn seize(tid: u32) -> Result<(), NotHeld> {
         Err(Errno::EPERM) if is_ours(tid) => Ok(()),
         Err(Errno::EPERM) if has_ended(tid) => Err(NotHeld::Gone),
         Err(errno) => Err(NotHeld::Refused(errno)),
-        // (If it was asked earlier, whoever has asked is gone.)
         Ok(()) => {
-            asked().remove(&tid);
+            traced::add(tid);
             Ok(())
         }
     }
@@ -185,6 +171,7 @@ fn is_ours(tid: u32) -> bool {
 impl Held {
     /// Stops a thread.
     pub fn take(process: u32, tid: u32) -> Result<Held, NotHeld> {
+        let _reaper = traced::is_any().then(Reaper::start);
         seize(tid)?;
         interrupt(tid)?;
         Held::stop(process, tid, PATIENCE)
@@ -192,6 +179,7 @@ impl Held {
 
     /// Stops all threads of a process.
     pub fn take_all(process: u32) -> Result<Vec<Held>, NotHeld> {
+        let _reaper = Reaper::start();
         let _urgent = Urgent::now();
         let mut held: Vec<Held> = Vec::new();
         loop {
@@ -339,7 +327,11 @@ impl Held {
                 Report::Runs => pauses.wait(),
                 Report::Ended => return Err(NotHeld::Gone.into()),
                 Report::Interrupted if asked => return Ok(registers(self.tid)?),
-                report => resume(self.tid, Resume::Freely, passed_on(report)?)?,
+                report => {
+                    // Every stop uses up the request to stop.
+                    asked.then(|| interrupt(self.tid)).transpose()?;
+                    resume(self.tid, Resume::Freely, passed_on(report)?)?;
+                }
             }
         }
     }
@@ -358,9 +350,10 @@ impl Held {
     /// system call must be restarted. The thread executes nothing of its own in between.
     fn stop_in_signal_path(&self) -> Result<(), NotHeld> {
         let until = Instant::now() + LONG_PATIENCE;
-        interrupt(self.tid)?;
         let mut signal = 0;
         loop {
+            // Every stop uses up the request to stop.
+            interrupt(self.tid)?;
             resume(self.tid, Resume::Freely, signal)?;
             signal = 0;
             match self.next_report(Some(until))? {
@@ -426,7 +419,7 @@ impl Held {
     pub fn run(&mut self) -> Result<(), NotHeld> {
         resume(self.tid, Resume::Freely, 0)?;
         self.running = true;
-        asked().remove(&self.tid);
+        traced::set_asked(self.tid, false);
         Ok(())
     }
 
@@ -564,8 +557,7 @@ impl Held {
         if again && self.regs.rsp == self.stopped.rsp && self.signal_pending() {
             let _ = ptrace::setregs(pid(self.tid), self.stopped);
         }
-        asked().remove(&self.tid);
-        let _ = ptrace::detach(pid(self.tid), None);
+        detach(self.tid);
     }
 }
 
@@ -612,8 +604,16 @@ fn interrupt(tid: u32) -> Result<(), NotHeld> {
         Errno::ESRCH => NotHeld::Gone,
         errno => NotHeld::Refused(errno),
     })?;
-    asked().insert(tid);
+    traced::set_asked(tid, true);
     Ok(())
+}
+
+/// Lets go of a stopped thread. One that has ended meanwhile is released.
+fn detach(tid: u32) {
+    if ptrace::detach(pid(tid), None).is_err() {
+        wait::release_ended(tid);
+    }
+    traced::remove(tid);
 }
 
 /// Has a stopped thread executed a breakpoint whose handler has not begun?
@@ -649,17 +649,19 @@ fn await_stop(tid: u32, start: Instant, patience: Duration) -> Result<(), NotHel
     let mut pauses = Pauses::default();
     loop {
         match wait::poll(tid) {
-            // (Whatever runs next would be taken for the place of its breakpoint.)
-            Report::Interrupted if has_trapped(tid) => {
-                resume(tid, Resume::Freely, 0)?;
-                interrupt(tid)?;
-            }
+            // Its handler takes the next instruction for the place of the breakpoint, so it has to begin first. The signal is reported, and
+            // the thread asked again then: it would answer a request made here before it looks at its signals.
+            Report::Interrupted if has_trapped(tid) => resume(tid, Resume::Freely, 0)?,
             Report::Interrupted => return Ok(()),
             Report::GroupStop(_) => {
-                let _ = ptrace::detach(pid(tid), None);
+                detach(tid);
                 return Err(NotHeld::Stopped);
             }
-            Report::Signal(signal) => resume(tid, Resume::Freely, signal)?,
+            // Every stop uses up the request to stop. Asked once more, the thread stands at the first instruction of the signal's handler.
+            Report::Signal(signal) => {
+                interrupt(tid)?;
+                resume(tid, Resume::Freely, signal)?;
+            }
             Report::Runs
                 if start.elapsed() > patience && (start.elapsed() > LONG_PATIENCE || !comes_out(tid)) =>
             {
@@ -667,7 +669,10 @@ fn await_stop(tid: u32, start: Instant, patience: Duration) -> Result<(), NotHel
             }
             Report::Runs => pauses.wait(),
             Report::Ended => return Err(NotHeld::Gone),
-            Report::SystemCall | Report::Event(_) => resume(tid, Resume::Freely, 0)?,
+            Report::SystemCall | Report::Event(_) => {
+                interrupt(tid)?;
+                resume(tid, Resume::Freely, 0)?;
+            }
         }
     }
 }
@@ -748,78 +753,5 @@ impl Pauses {
     }
 }
 
-/// While this exists, its thread runs before all others, as far as this process may have that: a program stands still until it is through.
-/// Otherwise it would wait for its turn on a busy machine, for tens of milliseconds each time.
-#[derive(Debug)]
-struct Urgent {
-    tid: i32,
-    /// The scheduling policy and priority that the thread had, or its niceness.
-    before: Before,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Before {
-    /// Policy and priority.
-    Policy(i32, i32),
-    Niceness(i32),
-    /// Neither may be changed.
-    Same,
-}
-
-thread_local! {
-    static URGENT: RefCell<Weak<Urgent>> = const { RefCell::new(Weak::new()) };
-}
-
-impl Urgent {
-    /// Of this thread, which may be urgent already.
-    fn now() -> Arc<Urgent> {
-        URGENT.with_borrow_mut(|urgent| {
-            urgent.upgrade().unwrap_or_else(|| {
-                let new = Arc::new(Urgent::raise());
-                *urgent = Arc::downgrade(&new);
-                new
-            })
-        })
-    }
-
-    fn raise() -> Urgent {
-        const HIGHEST: i32 = -20;
-        let tid = nix::unistd::gettid().as_raw();
-        let mut own = libc::sched_param { sched_priority: 0 };
-        let first = libc::sched_param { sched_priority: 1 };
-        // SAFETY: the calls write and read one `sched_param`, and are about this thread.
-        let before = unsafe {
-            let policy = libc::sched_getscheduler(tid);
-            let known = policy >= 0 && libc::sched_getparam(tid, &mut own) == 0;
-            let niceness = libc::getpriority(libc::PRIO_PROCESS, tid as u32);
-            if known
-                && libc::sched_setscheduler(tid, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &first) == 0
-            {
-                Before::Policy(policy, own.sched_priority)
-            } else if libc::setpriority(libc::PRIO_PROCESS, tid as u32, HIGHEST) == 0 {
-                Before::Niceness(niceness)
-            } else {
-                Before::Same
-            }
-        };
-        Urgent { tid, before }
-    }
-}
-
-impl Drop for Urgent {
-    fn drop(&mut self) {
-        // SAFETY: the calls read one `sched_param`, and are about one thread of this process.
-        unsafe {
-            match self.before {
-                Before::Policy(policy, priority) => {
-                    let own = libc::sched_param { sched_priority: priority };
-                    libc::sched_setscheduler(self.tid, policy, &own);
-                }
-                Before::Niceness(niceness) => {
-                    libc::setpriority(libc::PRIO_PROCESS, self.tid as u32, niceness);
-                }
-                Before::Same => {}
-            }
-        }
-    }
-}
+#[cfg(test)]
+mod tests;

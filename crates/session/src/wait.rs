@@ -3,8 +3,9 @@
 //! The raw status is decoded here because the enums of the wrapper libraries have no value for real-time signals: they turn the
 //! stop for one into an error, which is indistinguishable from the end of the thread.
 
+use crate::proc;
 use rustix::io::Errno;
-use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, waitid};
 
 /// PTRACE_EVENT_STOP, in the second byte of a status.
 const EVENT_STOP: i32 = libc::PTRACE_EVENT_STOP;
@@ -30,14 +31,17 @@ pub enum Report {
     Event(i32),
 }
 
-/// The next report of a traced thread. Does not wait. How a thread ended is left for its parent to learn.
+/// The next report of a traced thread. Does not wait. A thread that has ended is [released](release_ended).
 pub fn poll(tid: u32) -> Report {
     let Some(pid) = i32::try_from(tid).ok().and_then(Pid::from_raw) else { return Report::Ended };
     let any = WaitIdOptions::from_bits_retain(libc::__WALL as u32) | WaitIdOptions::NOHANG;
     let look = any | WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     match waitid(WaitId::Pid(pid), look) {
         Ok(None) => return Report::Runs,
-        Ok(Some(status)) if status.exited() || status.killed() || status.dumped() => return Report::Ended,
+        Ok(Some(status)) if is_end(&status) => {
+            release_ended(tid);
+            return Report::Ended;
+        }
         Ok(Some(_)) => {}
         // The thread is not, or no longer, one of this tracer's.
         Err(Errno::CHILD) => return Report::Ended,
@@ -47,6 +51,24 @@ pub fn poll(tid: u32) -> Report {
     let stop = waitid(WaitId::Pid(pid), any | WaitIdOptions::STOPPED).ok().flatten();
     let status = stop.and_then(|stop| stop.trapping_signal().or_else(|| stop.stopping_signal()));
     status.map_or(Report::Runs, decode)
+}
+
+fn is_end(status: &WaitIdStatus) -> bool {
+    status.exited() || status.killed() || status.dumped()
+}
+
+/// Releases a traced thread if it has ended. Until its tracer does so, an execve of its process waits for it, and so do the end of its process
+/// and the parent of that. How a process ended is left for its parent to learn.
+pub fn release_ended(tid: u32) {
+    let Some(pid) = i32::try_from(tid).ok().and_then(Pid::from_raw) else { return };
+    let ended =
+        WaitIdOptions::from_bits_retain(libc::__WALL as u32) | WaitIdOptions::NOHANG | WaitIdOptions::EXITED;
+    // The stop of a traced thread is reported even where only ends are asked for, and must be left for the thread that waits for it.
+    let status = waitid(WaitId::Pid(pid), ended | WaitIdOptions::NOWAIT);
+    let has_ended = status.is_ok_and(|status| status.is_some_and(|status| is_end(&status)));
+    if has_ended && proc::is_first_thread(tid) == Some(false) {
+        let _ = waitid(WaitId::Pid(pid), ended);
+    }
 }
 
 /// The status of a stop: its signal, and an event of ptrace in the byte above.

@@ -1,5 +1,6 @@
 //! Reads an ELF file: what a tracer must know of the binary, and every function with its site.
 
+mod askers;
 mod branches;
 mod calls;
 mod dynamic;
@@ -9,6 +10,7 @@ mod functions;
 mod go;
 pub(crate) mod image;
 mod landing;
+mod landings;
 mod lookup;
 mod machines;
 mod names;
@@ -41,12 +43,13 @@ use object::read::elf::ProgramHeader as _;
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Function, SiteKind, Svma};
+pub use landings::{Contradiction, Landings};
 pub use names::{add_names, build_id_of, debug_link, is_unnamed, lacks_names};
 pub use plt::slot_of as plt_slot;
 pub use polls::find_polls;
 pub use profilers::{Hook, Profiler, beginning, called};
 pub use resolvers::Resolver;
-pub use unmodified::{ends, find_prologues};
+pub use unmodified::{ends, find_landings, find_prologues};
 
 use dynamic::Dynamic;
 use image::Image;

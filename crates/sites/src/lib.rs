@@ -149,6 +149,8 @@ pub enum Returns {
         at_entry: Vec<u8>,
         /// and those elsewhere.
         elsewhere: Vec<Exit>,
+        /// Why the end of a call is not seen that leaves by a tail call, a jump to another function; empty if there is none.
+        unseen: String,
     },
 }
 
@@ -165,7 +167,7 @@ pub struct Exit {
     pub at: Svma,
     /// Whole instructions, and perhaps padding: five bytes or more.
     pub old: Vec<u8>,
-    /// Offsets of the instructions that leave: returns, and jumps to other functions.
+    /// Offsets of the instructions that leave.
     pub leaves: Vec<u8>,
     /// The compiler left it room: it is a `ret` with padding behind it, or a short jump to the end of `old`, behind which the function is left.
     pub is_sled: bool,
@@ -271,9 +273,9 @@ mod load;
 mod quick;
 pub mod types;
 pub use discover::{
-    Binary, Discovery, Hook, Profiler, Resolver, Segment, add_names, beginning, build_id_of, called,
-    debug_link, ends, find_polls, find_prologues, interpreter_of, is_go_alone, is_unnamed, lacks_names,
-    needed, plt_slot, profilers, read, read_by,
+    Binary, Contradiction, Discovery, Hook, Landings, Profiler, Resolver, Segment, add_names, beginning,
+    build_id_of, called, debug_link, ends, find_landings, find_polls, find_prologues, interpreter_of,
+    is_go_alone, is_unnamed, lacks_names, needed, plt_slot, profilers, read, read_by,
 };
 pub use error::Error;
 pub use inlined::{Inlined, inlined};

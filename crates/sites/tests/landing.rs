@@ -17,7 +17,7 @@ fn read(compiler: &str, source: &str) -> Binary {
 fn sites(function: &Function) -> String {
     let returns = match &function.returns {
         Returns::Stub(reason) => reason.clone(),
-        Returns::Exits { at_entry, elsewhere } => {
+        Returns::Exits { at_entry, elsewhere, .. } => {
             let elsewhere = elsewhere.iter().map(|exit| exit.at.0 - function.address.0);
             format!("exits at entry {at_entry:?}, elsewhere {:?}", elsewhere.collect::<Vec<_>>())
         }
@@ -65,7 +65,7 @@ fn a_computed_goto_on_a_bare_stack_is_no_exit() {
         "unresolved indirect jump",
     );
     // Without any, the jump can only leave.
-    check("mov (%rdi), %rax; xor %esi, %esi; xor %edx, %edx; jmp *%rax", "exits at entry [7], elsewhere []");
+    check("mov (%rdi), %rax; xor %esi, %esi; xor %edx, %edx; jmp *%rax", "ends with a tail call");
 }
 
 #[test]
@@ -114,12 +114,30 @@ fn tables_are_found_wherever_and_however_they_are_read() {
     );
 }
 
+// Distances of 8 and 16 bits, counted from a label or from the table, added or subtracted: no place that they could lead to is overwritten.
 #[test]
 fn where_a_jump_is_unresolved_only_a_first_instruction_with_room_gives_way() {
-    let narrow = "lea 9b(%rip), %rsi; lea 2f(%rip), %rdx; movswq (%rsi,%rdi,2), %rcx; add %rdx, %rcx; jmp *%rcx; 1: inc %eax; 2: nop; nop; nop; nop; ret; \
-                  .pushsection .rodata; 9: .short 1b - 2b, 0; .popsection";
-    check(&format!("xor %eax, %eax; {narrow}"), "may lead behind its first instruction");
-    check(&format!("mov $0, %eax; {narrow}"), "prologue+0 b800000000; unresolved indirect jump");
+    const BASES: &str = "lea 9b(%rip), %rsi; lea 2f(%rip), %rdx; ";
+    const ENDS: &str = "; jmp *%rdx; 1: inc %eax; 2: nop; nop; nop; nop; ret; ";
+    let reads = [
+        ("movswq (%rsi,%rdi,2), %rcx; add %rcx, %rdx", ".short 1b - 2b, 0"),
+        ("movzwl (%rsi,%rdi,2), %ecx; lea (%rdx,%rcx), %rdx", ".short 0, 1"),
+        ("movsbq (%rsi,%rdi), %rcx; add %rcx, %rdx", ".byte 1b - 2b, 0"),
+        ("movzbl (%rsi,%rdi), %ecx; lea (%rdx,%rcx,2), %rdx", ".byte 0, 1"),
+        ("movzbl (%rsi,%rdi), %ecx; shl $1, %ecx; movslq %ecx, %rcx; add %rcx, %rdx", ".byte 0, 1"),
+        ("movzbl (%rsi,%rdi), %ecx; sub %rcx, %rdx", ".byte 0, 2b - 1b"),
+        ("movzbl (%rsi,%rdi), %ecx; test %edi, %edi; jz 3f; neg %rcx; 3: add %rcx, %rdx", ".byte 0, 1"),
+        ("xor %ecx, %ecx; mov (%rsi,%rdi), %cl; add %rcx, %rdx", ".byte 0, 1"),
+    ];
+    for (read, table) in reads {
+        let data = format!(".pushsection .rodata; 9: {table}; .popsection");
+        let narrow = format!("{BASES}{read}{ENDS}{data}");
+        check(&format!("xor %eax, %eax; {narrow}"), "may lead behind its first instruction");
+        check(&format!("mov $0, %eax; {narrow}"), "prologue+0 b800000000; unresolved indirect jump");
+    }
+    // In .text, counted from itself.
+    let own = "lea 9b(%rip), %rdx; movzbl (%rdx,%rdi), %ecx; sub %rcx, %rdx; jmp *%rdx; 1: inc %eax; 2: nop; nop; nop; nop; ret; 9: .byte 9b - 1b, 9b - 2b; ";
+    check(&format!("xor %eax, %eax; {own}"), "may lead behind its first instruction");
 }
 
 #[test]

@@ -6,95 +6,185 @@ use anyhow::{Context, Result, bail};
 use std::path::Path;
 use std::process::Command;
 
+/// What a program is written in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Language {
+    C,
+    Cpp,
+    Rust,
+    Go,
+}
+
+/// Flags of every program.
+const COMMON: [&str; 4] = ["-lm", "-ldl", "-pthread", "-w"];
+/// Sums of generated programs wrap in Rust, too.
+const RUST: [&str; 4] = ["--edition=2024", "-Coverflow-checks=off", "-Awarnings", "--crate-name=program"];
+/// The compiler writes down that a program's layout follows a profile of an earlier run.
+const TRAINED: &str = "-fprofile-use";
+
 /// How a program is compiled.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Build {
-    compiler: &'static str,
-    flags: Vec<&'static str>,
-    /// Its layout follows a profile of an earlier run.
-    is_trained: bool,
+    compiler: String,
+    flags: Vec<String>,
 }
 
 impl Build {
     /// One that this machine has.
     pub fn choose(random: &mut Random) -> Build {
-        let compilers = ["gcc", "g++", "clang-16", "clang++-16"];
-        let compilers: Vec<&str> = compilers.into_iter().filter(|compiler| shell::have(compiler)).collect();
+        let (c, others) = (["gcc", "g++", "clang-16", "clang++-16"], ["rustc", "go"]);
+        let compilers: Vec<&str> =
+            c.into_iter().chain(c).chain(others).filter(|compiler| shell::have(compiler)).collect();
         let compiler = random.one(&compilers);
-        let is_clang = compiler.starts_with("clang");
-        let mut flags = vec![random.one(&["-O0", "-O1", "-O2", "-O2", "-O3", "-Os"])];
-        let mut perhaps = |flag: &[&'static str], of: u64| {
-            if random.below(of) == 0 {
-                flags.extend(flag);
-            }
-        };
-        perhaps(&["-fno-pie", "-no-pie"], 3);
-        perhaps(&["-fcf-protection"], 5);
-        perhaps(&["-fno-omit-frame-pointer"], 5);
-        perhaps(&["-fpatchable-function-entry=5"], 6);
-        perhaps(&["-ffunction-sections", "-Wl,--gc-sections"], 6);
-        perhaps(&["-fno-plt"], 6);
-        perhaps(&["-s"], 4);
-        match is_clang {
-            true => perhaps(&["-fbasic-block-sections=all"], 5),
-            false => perhaps(&["-fno-asynchronous-unwind-tables"], 12),
+        let mut flags = Vec::new();
+        match compiler {
+            "rustc" => choose_rust(random, &mut flags),
+            "go" => choose_go(random, &mut flags),
+            _ => choose_c(random, compiler.starts_with("clang"), &mut flags),
         }
-        perhaps(&["-static"], 10);
-        // (Of a static program without symbols, the unwinder cannot be told of frames: it is refused.)
-        if flags.contains(&"-static") {
-            flags.retain(|flag| *flag != "-s");
-        }
-        Build { compiler, flags, is_trained: !is_clang && random.below(4) == 0 }
+        Build { compiler: compiler.to_owned(), flags: flags.into_iter().map(str::to_owned).collect() }
     }
 
-    /// Are its programs C++?
-    pub fn is_cpp(&self) -> bool {
-        self.compiler.contains("++")
+    /// What [`Self::line`] has written.
+    pub fn parse(line: &str) -> Option<Build> {
+        let (compiler, flags) = line.split_once(' ').unwrap_or((line, ""));
+        let flags = flags.split(' ').filter(|flag| !flag.is_empty()).map(str::to_owned).collect();
+        (!compiler.is_empty()).then(|| Build { compiler: compiler.to_owned(), flags })
+    }
+
+    /// Compiler and flags.
+    pub fn line(&self) -> String {
+        std::iter::once(&self.compiler).chain(&self.flags).map(String::as_str).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Does this machine have the compiler?
+    pub fn is_installed(&self) -> bool {
+        shell::have(&self.compiler)
+    }
+
+    /// What it compiles.
+    pub fn language(&self) -> Language {
+        match &*self.compiler {
+            "rustc" => Language::Rust,
+            "go" => Language::Go,
+            compiler if compiler.contains("++") => Language::Cpp,
+            _ => Language::C,
+        }
+    }
+
+    /// The name of the source file.
+    pub fn source(&self) -> &'static str {
+        match self.language() {
+            Language::C => "program.c",
+            Language::Cpp => "program.cpp",
+            Language::Rust => "program.rs",
+            Language::Go => "program.go",
+        }
+    }
+
+    fn has(&self, flag: &str) -> bool {
+        self.flags.iter().any(|own| own == flag)
     }
 
     /// Have blocks sections of their own, so that differences of labels cannot be represented?
     pub fn has_sections(&self) -> bool {
-        self.flags.contains(&"-fbasic-block-sections=all")
+        self.has("-fbasic-block-sections=all")
     }
 
     /// Without a dynamic linker?
     pub fn is_static(&self) -> bool {
-        self.flags.contains(&"-static")
+        self.has("-static") || self.has("-Ctarget-feature=+crt-static")
     }
 
     /// Can what is recorded be compared by name?
     pub fn has_names(&self) -> bool {
-        !self.flags.contains(&"-s") && !self.flags.contains(&"-static")
+        self.language() != Language::Go
+            && !self.has("-s")
+            && !self.has("-Cstrip=symbols")
+            && !self.is_static()
     }
 
-    /// The command.
-    pub fn line(&self, source: &str) -> String {
-        let trained = if self.is_trained { " -fprofile-use (of a run with -fprofile-generate)" } else { "" };
-        format!(
-            "{} {} {source} -o program -lm -ldl -pthread -w{trained}",
-            self.compiler,
-            self.flags.join(" ")
-        )
-    }
-
-    /// Compiles a source file to `program`.
-    pub fn compile(&self, directory: &Path, source: &str) -> Result<()> {
-        if self.is_trained {
-            self.call(directory, source, &["-fprofile-generate", "-fprofile-update=single"])?;
+    /// Compiles the source file to `program`.
+    pub fn compile(&self, directory: &Path) -> Result<()> {
+        if self.has(TRAINED) {
+            self.call(directory, &["-fprofile-generate", "-fprofile-update=single"])?;
             let trained = Command::new("./program").arg("2").current_dir(directory).output();
             trained.context("cannot run the program for its profile")?;
-            return self.call(directory, source, &["-fprofile-use", "-fprofile-partial-training"]);
+            return self.call(directory, &[TRAINED, "-fprofile-partial-training"]);
         }
-        self.call(directory, source, &[])
+        self.call(directory, &[])
     }
 
-    fn call(&self, directory: &Path, source: &str, more: &[&str]) -> Result<()> {
-        let mut command = Command::new(self.compiler);
-        command.args(&self.flags).args(more).args([source, "-o", "program", "-lm", "-ldl", "-pthread", "-w"]);
+    fn call(&self, directory: &Path, more: &[&str]) -> Result<()> {
+        let mut command = Command::new(&self.compiler);
+        let flags = self.flags.iter().filter(|flag| *flag != TRAINED);
+        match self.language() {
+            Language::Go => command
+                .arg("build")
+                .args(flags)
+                .args(["-o", "program", self.source()])
+                .env("GO111MODULE", "off"),
+            Language::Rust => command.args(flags).args(RUST).args([self.source(), "-o", "program"]),
+            _ => command.args(flags).args(more).args([self.source(), "-o", "program"]).args(COMMON),
+        };
         let output = command.current_dir(directory).output().context("cannot start the compiler")?;
         if !output.status.success() {
             bail!("{}: {}", shell::line(&command), String::from_utf8_lossy(&output.stderr));
         }
         Ok(())
+    }
+}
+
+fn choose_c(random: &mut Random, is_clang: bool, flags: &mut Vec<&str>) {
+    flags.push(random.one(&["-O0", "-O1", "-O2", "-O2", "-O3", "-Os", "-Og"]));
+    let mut perhaps = |flag: &[&'static str], of: u64| {
+        if random.below(of) == 0 {
+            flags.extend(flag);
+        }
+    };
+    perhaps(&["-fno-pie", "-no-pie"], 3);
+    perhaps(&["-fcf-protection"], 5);
+    perhaps(&["-fno-omit-frame-pointer"], 5);
+    perhaps(&["-fno-jump-tables"], 8);
+    perhaps(&["-fpatchable-function-entry=5"], 6);
+    perhaps(&["-ffunction-sections", "-Wl,--gc-sections"], 6);
+    perhaps(&["-fno-plt"], 6);
+    perhaps(&["-s"], 4);
+    match is_clang {
+        true => perhaps(&["-fbasic-block-sections=all"], 5),
+        false => perhaps(&["-fno-asynchronous-unwind-tables"], 12),
+    }
+    perhaps(&["-static"], 10);
+    if !is_clang {
+        perhaps(&[TRAINED], 4);
+    }
+    // (Of a static program without symbols, the unwinder cannot be told of frames: it is refused.)
+    if flags.contains(&"-static") {
+        flags.retain(|flag| *flag != "-s");
+    }
+}
+
+fn choose_rust(random: &mut Random, flags: &mut Vec<&str>) {
+    flags.push(random.one(&["-Copt-level=0", "-Copt-level=2", "-Copt-level=3", "-Copt-level=s"]));
+    const PERHAPS: [(&str, u64); 5] = [
+        ("-Crelocation-model=static", 4),
+        ("-Cforce-frame-pointers=yes", 4),
+        ("-Ccodegen-units=1", 3),
+        ("-Cstrip=symbols", 4),
+        ("-Cprefer-dynamic", 6),
+    ];
+    choose_some(random, flags, &PERHAPS);
+}
+
+fn choose_go(random: &mut Random, flags: &mut Vec<&str>) {
+    choose_some(random, flags, &[("-buildmode=pie", 3), ("-ldflags=-w", 3), ("-gcflags=-N", 4)]);
+}
+
+/// Each flag once in so many programs.
+fn choose_some<'f>(random: &mut Random, flags: &mut Vec<&'f str>, perhaps: &[(&'f str, u64)]) {
+    for (flag, of) in perhaps {
+        if random.below(*of) == 0 {
+            flags.push(flag);
+        }
     }
 }

@@ -1,12 +1,18 @@
 //! `cargo xtask fuzz-programs`: generated programs run alone and traced, and must do the same; what is recorded of them is compared with what a debugger sees.
 //!
-//! A program is a list of pieces, so one that fails is made smaller by leaving pieces out. All choices follow from a seed.
+//! A program is a list of pieces, so one that fails is made smaller by leaving pieces out, and kept among the programs of `xtask/regressions`, which a test runs. All choices
+//! follow from a seed.
 
 mod builds;
+mod go;
 mod pieces;
 mod random;
+mod regressions;
 mod replay;
+mod rust;
 mod truth;
+
+pub use regressions::run as run_regressions;
 
 use crate::shell;
 use anyhow::{Context, Result, bail};
@@ -23,13 +29,19 @@ const LONGEST: &str = "60";
 /// Rounds of a program that is attached to.
 const ROUNDS: u32 = 4_000;
 
-/// A generated program and how it is built and run.
+/// A generated program.
 #[derive(Clone)]
 struct Case {
     seed: u64,
     pieces: Vec<Piece>,
     build: Build,
-    mode: Mode,
+}
+
+/// A program and how it is built.
+struct Program {
+    text: String,
+    build: Build,
+    directory: PathBuf,
 }
 
 /// How a program is traced.
@@ -41,6 +53,7 @@ enum Mode {
     Attached,
 }
 
+/// Every way.
 const MODES: [Mode; 5] = [
     Mode::Start(&["function_graph"]),
     Mode::Start(&["function"]),
@@ -79,31 +92,30 @@ struct Counts {
 
 /// Runs programs from `seed` on for so many seconds.
 pub fn run(seconds: u64, seed: u64) -> Result<()> {
-    let calltap = match std::env::var_os("CALLTAP_BIN") {
-        Some(given) => PathBuf::from(given),
-        None => shell::build_calltap()?,
-    };
+    let calltap = shell::calltap()?;
     let place = shell::target().join("fuzz-programs");
     let begin = Instant::now();
     let (mut counts, mut failed, mut seed) = (Counts::default(), Vec::new(), seed);
     while begin.elapsed() < Duration::from_secs(seconds) {
         let directory = place.join(seed.to_string());
-        let mut case = Case::generate(seed);
+        let case = Case::generate(seed);
         counts.programs += 1;
-        case.build(&directory)?;
-        for mode in MODES {
-            case.mode = mode;
-            let Err(what) = case.check(&calltap, &directory, &mut counts) else { continue };
-            let small = case.reduce(&calltap, &directory);
-            small.build(&directory)?;
-            let last = small.check(&calltap, &directory, &mut counts);
-            let what = last.err().unwrap_or(what);
-            println!("{}", small.report(&directory, &calltap, &format!("{what:#}")));
-            failed.push(seed);
-            break;
-        }
-        if failed.last() != Some(&seed) {
-            fs::remove_dir_all(&directory)?;
+        let program = case.program(&directory);
+        program.build()?;
+        match MODES
+            .into_iter()
+            .find_map(|mode| Some((mode, program.check(mode, &calltap, &mut counts).err()?)))
+        {
+            None => fs::remove_dir_all(&directory)?,
+            Some((mode, what)) => {
+                let small = case.reduce(mode, &calltap, &directory);
+                let program = small.program(&directory);
+                program.build()?;
+                let what = program.check(mode, &calltap, &mut counts).err().unwrap_or(what);
+                println!("{}", small.report(&program, mode, &calltap, &format!("{what:#}")));
+                println!("  kept: {}", regressions::keep(&program, seed, mode, &what)?.display());
+                failed.push(seed);
+            }
         }
         seed += 1;
     }
@@ -118,44 +130,97 @@ pub fn run(seconds: u64, seed: u64) -> Result<()> {
     if failed.is_empty() { Ok(()) } else { bail!("{} programs fail: seeds {failed:?}", failed.len()) }
 }
 
+/// Builds the program of a seed in a directory; how that was done.
+pub fn build(seed: u64, directory: &Path) -> Result<String> {
+    let program = Case::generate(seed).program(directory);
+    program.build()?;
+    Ok(program.build.line())
+}
+
 impl Case {
     fn generate(seed: u64) -> Case {
         let mut random = Random::new(seed);
         let build = Build::choose(&mut random);
         let count = 2 + random.below(7);
-        let mut pieces: Vec<Piece> = (0..count).map(|_| Piece::choose(&mut random, build.is_cpp())).collect();
+        let mut pieces: Vec<Piece> =
+            (0..count).map(|_| Piece::choose(&mut random, build.language())).collect();
         pieces.retain(|piece| !build.has_sections() || !piece.has_differences());
         // (A second C library in a static program is left out.)
         pieces.retain(|piece| !build.is_static() || !piece.opens_libraries());
-        Case { seed, pieces, build, mode: MODES[0] }
+        Case { seed, pieces, build }
     }
 
-    fn build(&self, directory: &Path) -> Result<()> {
-        fs::create_dir_all(directory)?;
-        fs::write(directory.join(self.source()), pieces::program(&self.pieces))?;
-        self.build.compile(directory, self.source())
+    fn program(&self, directory: &Path) -> Program {
+        let text = pieces::program(self.build.language(), &self.pieces);
+        Program { text, build: self.build.clone(), directory: directory.to_owned() }
+    }
+
+    /// The same with as few pieces as still fail.
+    fn reduce(&self, mode: Mode, calltap: &Path, directory: &Path) -> Case {
+        let mut small = self.clone();
+        let mut n = 0;
+        while n < small.pieces.len() {
+            let mut smaller = small.clone();
+            smaller.pieces.remove(n);
+            let program = smaller.program(directory);
+            let is_built = program.build().is_ok();
+            match program.check(mode, calltap, &mut Counts::default()) {
+                Err(_) if is_built => small = smaller,
+                _ => n += 1,
+            }
+        }
+        small
+    }
+
+    fn report(&self, program: &Program, mode: Mode, calltap: &Path, what: &str) -> String {
+        let run = match mode {
+            Mode::Start(tracers) => {
+                format!("{} record --tracer {} -- ./program 3", calltap.display(), tracers.join(" --tracer "))
+            }
+            Mode::Attached => {
+                format!("./program {ROUNDS} & {} record --duration 50ms -p $!", calltap.display())
+            }
+        };
+        format!(
+            "FAILED: seed {}: {what}\n  cd {}\n  {}: {}\n  {run}\n  pieces: {:?}\n  again: cargo xtask fuzz-programs --seconds 1 --seed {}",
+            self.seed,
+            program.directory.display(),
+            self.build.source(),
+            self.build.line(),
+            self.pieces,
+            self.seed
+        )
+    }
+}
+
+impl Program {
+    fn build(&self) -> Result<()> {
+        fs::create_dir_all(&self.directory)?;
+        fs::write(self.directory.join(self.build.source()), &self.text)?;
+        self.build.compile(&self.directory)
+    }
+
+    /// Is the order of its calls not determined?
+    fn has_threads(&self) -> bool {
+        ["pthread_create", "thread::spawn"].iter().any(|word| self.text.contains(word))
+    }
+
+    /// Are frames left by other ways than returns?
+    fn leaves_frames(&self) -> bool {
+        ["longjmp(", "throw ", "panic!("].iter().any(|word| self.text.contains(word))
     }
 
     /// Runs it alone and traced; an error says how they differ.
-    fn check(&self, calltap: &Path, directory: &Path, counts: &mut Counts) -> Result<()> {
+    fn check(&self, mode: Mode, calltap: &Path, counts: &mut Counts) -> Result<()> {
         counts.runs += 1;
-        match self.mode {
-            Mode::Start(tracers) => self.check_start(calltap, directory, tracers, counts),
-            Mode::Attached => self.check_attached(calltap, directory),
+        match mode {
+            Mode::Start(tracers) => self.check_start(calltap, tracers, counts),
+            Mode::Attached => self.check_attached(calltap),
         }
     }
 
-    fn source(&self) -> &'static str {
-        if self.build.is_cpp() { "program.cpp" } else { "program.c" }
-    }
-
-    fn check_start(
-        &self,
-        calltap: &Path,
-        directory: &Path,
-        tracers: &[&str],
-        counts: &mut Counts,
-    ) -> Result<()> {
+    fn check_start(&self, calltap: &Path, tracers: &[&str], counts: &mut Counts) -> Result<()> {
+        let directory = &self.directory;
         let alone = finish(&mut limited(directory, &["./program", "3"]))?;
         let calltap = calltap.to_string_lossy();
         let mut record = vec![&*calltap, "record", "-q", "--max-wait", "20s", "-o", "trace"];
@@ -168,7 +233,7 @@ impl Case {
         }
         compare(&alone, &traced)?;
         let is_compared = matches!(tracers, ["function" | "function_graph"]);
-        if !is_compared || !self.build.has_names() || self.pieces.iter().any(Piece::has_threads) {
+        if !is_compared || !self.build.has_names() || self.has_threads() {
             return Ok(());
         }
         let functions = truth::functions(&directory.join("program"), &calltap)?;
@@ -183,16 +248,12 @@ impl Case {
         counts.compared += calls.len() as u64;
         match tracers {
             ["function"] => replay::compare_callers(&replayed, &calls, &functions),
-            _ => replay::compare_depths(
-                &replayed,
-                &calls,
-                &functions,
-                self.pieces.iter().any(Piece::leaves_frames),
-            ),
+            _ => replay::compare_depths(&replayed, &calls, &functions, self.leaves_frames()),
         }
     }
 
-    fn check_attached(&self, calltap: &Path, directory: &Path) -> Result<()> {
+    fn check_attached(&self, calltap: &Path) -> Result<()> {
+        let directory = &self.directory;
         let rounds = ROUNDS.to_string();
         let alone = finish(&mut limited(directory, &["./program", &rounds]))?;
         if alone.is_cut() {
@@ -216,41 +277,6 @@ impl Case {
         }
         let output = program.wait_with_output()?;
         compare(&alone, &outcome(&output))
-    }
-
-    /// The same with as few pieces as still fail.
-    fn reduce(&self, calltap: &Path, directory: &Path) -> Case {
-        let mut small = self.clone();
-        let mut n = 0;
-        while n < small.pieces.len() {
-            let mut smaller = small.clone();
-            smaller.pieces.remove(n);
-            let is_built = smaller.build(directory).is_ok();
-            match smaller.check(calltap, directory, &mut Counts::default()) {
-                Err(_) if is_built => small = smaller,
-                _ => n += 1,
-            }
-        }
-        small
-    }
-
-    fn report(&self, directory: &Path, calltap: &Path, what: &str) -> String {
-        let run = match self.mode {
-            Mode::Start(tracers) => {
-                format!("{} record --tracer {} -- ./program 3", calltap.display(), tracers.join(" --tracer "))
-            }
-            Mode::Attached => {
-                format!("./program {ROUNDS} & {} record --duration 50ms -p $!", calltap.display())
-            }
-        };
-        format!(
-            "FAILED: seed {}: {what}\n  cd {}\n  {}\n  {run}\n  pieces: {:?}\n  again: cargo xtask fuzz-programs --seconds 1 --seed {}",
-            self.seed,
-            directory.display(),
-            self.build.line(self.source()),
-            self.pieces,
-            self.seed
-        )
     }
 }
 

@@ -1,6 +1,8 @@
 //! What programs are made of: each piece is some functions and an expression that runs them. The functions of piece N are called `pN_...`.
 
+use super::builds::Language;
 use super::random::Random;
+use super::{go, rust};
 use std::fmt::Write as _;
 
 /// One piece: its kind, and numbers that its code depends on.
@@ -40,9 +42,13 @@ enum Kind {
     Library,
     /// Exceptions through frames with destructors.
     Exceptions,
+    /// In assembly: a jump by distances of 8 or 16 bits, also to the first bytes behind the function's beginning.
+    Narrow,
+    /// In Rust or Go: the code is this text, with computations and numbers put in.
+    Text(&'static str),
 }
 
-const KINDS: [Kind; 13] = [
+const KINDS: [Kind; 14] = [
     Kind::Labels,
     Kind::Differences,
     Kind::Switch,
@@ -56,6 +62,7 @@ const KINDS: [Kind; 13] = [
     Kind::Signals,
     Kind::Callbacks,
     Kind::Library,
+    Kind::Narrow,
 ];
 
 const HEAD: &str = "\
@@ -71,34 +78,40 @@ static volatile word sink;
 ";
 
 /// The source of a program.
-pub fn program(pieces: &[Piece]) -> String {
-    let (mut text, mut calls) = (HEAD.to_owned(), String::new());
-    for (n, piece) in pieces.iter().enumerate() {
-        text += &piece.code(&format!("p{n}"));
-        // Writing to a String cannot fail.
-        let _ = writeln!(calls, "        sum = sum * 31 + p{n}_run(round + {});", piece.seed % 5);
+pub fn program(language: Language, pieces: &[Piece]) -> String {
+    let named = |(n, piece): (usize, &Piece)| piece.code(&format!("p{n}"));
+    let code: String = pieces.iter().enumerate().map(named).collect();
+    let calls = |line: &str| -> String {
+        let call = |(n, piece): (usize, &Piece)| {
+            line.replace('@', &format!("p{n}")).replace("NUMBER", &(piece.seed % 5).to_string())
+        };
+        pieces.iter().enumerate().map(call).collect()
+    };
+    match language {
+        Language::Rust => rust::program(&code, &calls("        sum = sum * 31 + @_run(round + NUMBER);\n")),
+        Language::Go => go::program(&code, &calls("\t\tsum = sum*31 + @_run(round+NUMBER)\n")),
+        Language::C | Language::Cpp => {
+            let calls = calls("        sum = sum * 31 + @_run(round + NUMBER);\n");
+            format!(
+                "{HEAD}{code}int main(int count, char **words)\n{{\n    word sum = 0, rounds = count > 1 ? strtoul(words[1], 0, 10) : 1;\n    \
+                 for (word round = 0; round < rounds; round++) {{\n{calls}        if (rounds < 100) printf(\"%lu\\n\", sum);\n    }}\n    \
+                 printf(\"%lu\\n\", sum);\n    return (int)(sum % 7);\n}}\n"
+            )
+        }
     }
-    text + &format!(
-        "int main(int count, char **words)\n{{\n    word sum = 0, rounds = count > 1 ? strtoul(words[1], 0, 10) : 1;\n    \
-         for (word round = 0; round < rounds; round++) {{\n{calls}        if (rounds < 100) printf(\"%lu\\n\", sum);\n    }}\n    \
-         printf(\"%lu\\n\", sum);\n    return (int)(sum % 7);\n}}\n"
-    )
 }
 
 impl Piece {
     /// Any piece that the language has.
-    pub fn choose(random: &mut Random, is_cpp: bool) -> Piece {
-        let kind = match random.below(20) {
-            0 => Kind::Threads,
-            1..=3 if is_cpp => Kind::Exceptions,
+    pub fn choose(random: &mut Random, language: Language) -> Piece {
+        let kind = match (language, random.below(20)) {
+            (Language::Rust, _) => Kind::Text(random.one(&rust::PIECES)),
+            (Language::Go, _) => Kind::Text(random.one(&go::PIECES)),
+            (_, 0) => Kind::Threads,
+            (Language::Cpp, 1..=3) => Kind::Exceptions,
             _ => random.one(&KINDS),
         };
         Piece { kind, seed: random.next() }
-    }
-
-    /// Is the order of its calls not determined?
-    pub fn has_threads(&self) -> bool {
-        self.kind == Kind::Threads
     }
 
     /// Does it have differences of labels?
@@ -109,11 +122,6 @@ impl Piece {
     /// Does it open a library?
     pub fn opens_libraries(&self) -> bool {
         self.kind == Kind::Library
-    }
-
-    /// Are frames left by other ways than returns?
-    pub fn leaves_frames(&self) -> bool {
-        matches!(self.kind, Kind::Longjmp | Kind::Exceptions)
     }
 
     fn code(&self, name: &str) -> String {
@@ -133,8 +141,30 @@ impl Piece {
             Kind::Threads => THREADS.to_owned(),
             Kind::Library => LIBRARY.to_owned(),
             Kind::Exceptions => EXCEPTIONS.to_owned(),
+            Kind::Narrow => narrow(random),
+            Kind::Text(text) => filled(random, text),
         };
         text.replace('@', name)
+    }
+}
+
+/// Text with a computation for each `STEPS`, and a number for each `NUMBER`.
+fn filled(random: &mut Random, text: &str) -> String {
+    let mut words = text.split_inclusive(' ').map(|word| match word.trim_end() {
+        "STEPS" => (0..=random.below(3)).map(|_| arithmetic(random) + " ").collect(),
+        _ => word.replace("NUMBER", &(2 + random.below(40)).to_string()),
+    });
+    words.by_ref().collect()
+}
+
+/// A short computation on `x`, in any of the languages.
+fn arithmetic(random: &mut Random) -> String {
+    let n = random.below(1 << 10);
+    match random.below(4) {
+        0 => format!("x += {n};"),
+        1 => format!("x *= {};", n | 1),
+        2 => format!("x ^= x >> {};", 1 + n % 31),
+        _ => format!("x = x%{} + {n};", n + 7),
     }
 }
 
@@ -186,6 +216,27 @@ fn differences(random: &mut Random) -> String {
 fn narrowed(table: &str, kind: &str) -> String {
     let entries = table.split(", ").filter(|entry| !entry.is_empty());
     format!("{{{}}}", entries.map(|entry| format!("({kind})({entry})")).collect::<Vec<_>>().join(", "))
+}
+
+fn narrow(random: &mut Random) -> String {
+    let (entry, load, size) = random.one(&[
+        (".byte", "movzbl (%r8,%rcx), %ecx", 1),
+        (".byte", "movsbq (%r8,%rcx), %rcx", 1),
+        (".short", "movzwl (%r8,%rcx,2), %ecx", 2),
+        (".short", "movswq (%r8,%rcx,2), %rcx", 2),
+    ]);
+    let first = random.one(&["xor %eax, %eax", "mov $0, %eax", "xor %eax, %eax; nop"]);
+    let section = random.one(&[".section .rodata", ".text"]);
+    let table = format!("{entry} .L@_a - .L@_a, .L@_b - .L@_a, .L@_c - .L@_a, .L@_b - .L@_a");
+    let blocks = "\".L@_a: lea 5(%rax), %rax; jmp .L@_n\\n\"\n\".L@_b: imul $3, %rax, %rax; mov %rax, -16(%rsp); add -16(%rsp), %rax; jmp .L@_n\\n\"\n\
+         \".L@_c: lea 1(%rax,%rdi), %rax\\n\"\n\".L@_n: dec %esi; js .L@_e; mov %edi, %ecx; and $3, %ecx; shr $2, %rdi\\n\"";
+    format!(
+        "__asm__(\".text\\n.globl @_leaf\\n.type @_leaf, STT_FUNC\\n@_leaf: .cfi_startproc\\n{first}\\n\"\n{blocks}\n\
+         \"lea .L@_t(%rip), %r8; lea .L@_a(%rip), %r9; {load}; add %r9, %rcx; jmp *%rcx\\n\"\n\
+         \".L@_e: ret\\n.cfi_endproc\\n.size @_leaf, . - @_leaf\\n{section}\\n.balign {size}\\n.L@_t: {table}\\n.text\\n\");\n\
+         #ifdef __cplusplus\nextern \"C\"\n#endif\nword @_leaf(word x, int n);\n\
+         FUNCTION word @_run(word x) {{ word sum = 0; for (word i = 0; i < 9; i++) sum = sum * 7 + @_leaf(x * 2654435761UL + i * 77, (int)i % 7); return sum; }}\n"
+    )
 }
 
 fn switch(random: &mut Random) -> String {

@@ -52,8 +52,10 @@ pub fn functions(program: &Path, calltap: &str) -> Result<Vec<Function>> {
     let listed = shell::output(Command::new(calltap).args(["sites", "--format", "json"]).arg(program))?;
     let listed: serde_json::Value = serde_json::from_slice(&listed.stdout)?;
     let listed = listed.as_array().into_iter().flatten();
+    // What only a filter switches on is not traced by default.
+    let is_on = |row: &serde_json::Value| Some(row["traceable"].as_bool()? && !row["on_demand"].as_bool()?);
     let traceable: BTreeMap<u64, bool> =
-        listed.filter_map(|row| Some((row["address"].as_u64()?, row["traceable"].as_bool()?))).collect();
+        listed.filter_map(|row| Some((row["address"].as_u64()?, is_on(row)?))).collect();
     // (The names are the linker's own list, not calltap's.)
     let symbols = shell::output(Command::new("nm").args(["-n", "-S", "--defined-only"]).arg(program))?;
     let mut functions: Vec<Function> = Vec::new();
@@ -83,6 +85,10 @@ pub fn plain(name: &str) -> String {
     let Some(rest) = name.strip_prefix("_Z") else { return name.to_owned() };
     let rest = rest.strip_prefix('L').unwrap_or(rest);
     let digits = rest.chars().take_while(char::is_ascii_digit).count();
+    // (Other names of C++, and those of Rust, are taken as they are.)
+    if digits == 0 {
+        return name.to_owned();
+    }
     let length: usize = rest[..digits].parse().unwrap_or(0);
     let whole = rest.get(digits..digits + length).unwrap_or(name).to_owned();
     match name.split_once('.') {

@@ -1,13 +1,13 @@
 //! The suites.
 
-use super::{Suite, Test, upstream};
+use super::{Suite, Test, everyday, upstream};
 use crate::shell;
 use anyhow::{Context, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-pub(super) const ALL: [Suite; 10] = [
+pub(super) const ALL: [Suite; 11] = [
     Suite {
         name: "bash",
         needs: &[("/bin/bash", "apt-get install bash")],
@@ -25,6 +25,7 @@ pub(super) const ALL: [Suite; 10] = [
         // (The shell's trace has process ids in it.)
         compared: |_| false,
     },
+    everyday::SUITE,
     Suite {
         name: "git",
         needs: &[("/usr/bin/git", "apt-get install git")],

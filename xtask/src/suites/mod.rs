@@ -4,6 +4,7 @@
 //! Both ways lie at the same paths, and every test begins in an empty directory, so what they say can be compared as it is. A test that says
 //! something else the second time it is run alone shows nothing: it is counted, and left out.
 
+pub mod everyday;
 mod list;
 
 use crate::{programs, shell};
@@ -43,7 +44,7 @@ pub fn run(only: &[&str]) -> Result<()> {
         let known: Vec<&str> = list::ALL.iter().map(|suite| suite.name).collect();
         bail!("no suite '{unknown}' (there are: {})", known.join(", "));
     }
-    let calltap = shell::build_calltap()?;
+    let calltap = shell::calltap()?;
     let place = shell::target().join("suites");
     let mut rows =
         "| program | tests | same outcome | differ alone, too | different |\n|---|--:|--:|--:|---|\n"
@@ -80,8 +81,9 @@ fn compare(suite: &Suite, calltap: &Path, place: &Path) -> Result<Outcome> {
     let place = place.join(suite.name);
     fs::create_dir_all(&place)?;
     let tests = (suite.tests)(&place.join("source"))?;
-    for (directory, tracer) in [("alone", None), ("traced", Some(calltap))] {
-        wrap(suite, &place.join(directory), tracer)?;
+    let record = format!("{} record -q --max-wait 20s {} -o /dev/null --", calltap.display(), suite.flags);
+    for (directory, under) in [("alone", ""), ("traced", &*record)] {
+        wrap(suite, &place.join(directory), under)?;
     }
     let mut result = Outcome { tests: tests.len(), same: 0, unsteady: 0, different: Vec::new() };
     for test in tests {
@@ -99,21 +101,12 @@ fn compare(suite: &Suite, calltap: &Path, place: &Path) -> Result<Outcome> {
     Ok(result)
 }
 
-/// Commands that run programs, traced or not.
-fn wrap(suite: &Suite, directory: &Path, tracer: Option<&Path>) -> Result<()> {
+/// Commands that run programs, each under this command.
+fn wrap(suite: &Suite, directory: &Path, under: &str) -> Result<()> {
     fs::create_dir_all(directory)?;
     for (name, program) in (suite.commands)() {
-        let program = program.display();
-        let line = match tracer {
-            Some(calltap) => format!(
-                "exec {} record -q --max-wait 20s {} -o /dev/null -- {program} \"$@\"",
-                calltap.display(),
-                suite.flags
-            ),
-            None => format!("exec {program} \"$@\""),
-        };
         let path = directory.join(name);
-        fs::write(&path, format!("#!/bin/sh\n{line}\n"))?;
+        fs::write(&path, format!("#!/bin/sh\nexec {under} {} \"$@\"\n", program.display()))?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
     }
     Ok(())

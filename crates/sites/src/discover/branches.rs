@@ -159,6 +159,11 @@ impl Branches {
         self.targets.dedup();
     }
 
+    /// Where control may land, in order.
+    pub fn targets(&self) -> &[u64] {
+        &self.targets
+    }
+
     /// Some of the functions, one after another.
     fn read(image: &Image<'_>, places: &Places<'_>, functions: &[(u64, u64)]) -> Branches {
         let (mut found, mut function) = (Branches::default(), Function::default());

@@ -1,8 +1,10 @@
 //! Where a function is left, and whether each of these places can give way to a jump: then its return is seen without another address in the place of its return
 //! address.
 //!
-//! An exit is a `ret`, or a jump to another function while the stack is as at the entry. It gives way together with instructions in front of it and padding behind it, as
-//! many as a jump needs, if nothing lands among them.
+//! An exit is a `ret`. It gives way together with instructions in front of it and padding behind it, as many as a jump needs, if nothing lands among them.
+//!
+//! A call lasts until control is back at its caller. Where a function ends with a jump to another one, a tail call, that happens elsewhere: such a function gets a
+//! return stub. Where its return address must not be replaced, the jump stays as it is, and a call that leaves by it has no known end.
 
 use std::collections::BTreeMap;
 
@@ -29,6 +31,15 @@ pub(super) struct Exits<'a, 'd> {
     /// By address: are they entered by calls?
     frames: &'a BTreeMap<u64, bool>,
     parts: &'a Parts,
+}
+
+/// How a call of a function ends that leaves it by a tail call.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum TailCalls {
+    /// By a return stub.
+    Stub,
+    /// Unseen: why the function must have no return stub.
+    Unseen(String),
 }
 
 /// What a jump leads to.
@@ -78,21 +89,25 @@ impl<'a, 'd> Exits<'a, 'd> {
     }
 
     fn place(&self, target: u64) -> Place {
+        let is_entry = |n: &usize| {
+            let start = self.functions[*n].address.0;
+            start == target && !self.is_part(*n) && self.frames.get(&start) != Some(&false)
+        };
+        // All of the linker's stubs together have one entry in the unwinding information.
         match self.index_at(target) {
-            Some(n) if self.functions[n].address.0 != target || self.is_part(n) => Place::Inside(n),
-            Some(n) if self.frames.get(&self.functions[n].address.0) == Some(&false) => Place::Inside(n),
-            Some(_) => Place::Entry,
-            None if plt::is_stub(self.image, target) => Place::Entry,
+            Some(n) if is_entry(&n) => Place::Entry,
+            _ if plt::is_stub(self.image, target) => Place::Entry,
+            Some(n) => Place::Inside(n),
             None => Place::Nowhere,
         }
     }
 
     /// How the return of a function is traced, and the form of its site: more of its beginning gives way where an exit is near.
-    pub fn find(&self, n: usize) -> (Returns, Option<SiteForm>) {
-        self.try_find(n).unwrap_or_else(|reason| (Returns::Stub(reason), None))
+    pub fn find(&self, n: usize, tail_calls: &TailCalls) -> (Returns, Option<SiteForm>) {
+        self.try_find(n, tail_calls).unwrap_or_else(|reason| (Returns::Stub(reason), None))
     }
 
-    fn try_find(&self, n: usize) -> Result<(Returns, Option<SiteForm>), String> {
+    fn try_find(&self, n: usize, tail_calls: &TailCalls) -> Result<(Returns, Option<SiteForm>), String> {
         let function = &self.functions[n];
         let (at, old, width) = match &function.form {
             Some(SiteForm::Prologue { at, old }) => (at.0, old, JUMP),
@@ -113,6 +128,13 @@ impl<'a, 'd> Exits<'a, 'd> {
         for (part, _) in &parts {
             is_known &= self.is_known(*part)?;
         }
+        let tail_call =
+            std::iter::once(n).chain(parts.iter().map(|(part, _)| *part)).find_map(|n| self.tail_call(n));
+        let unseen = match (tail_call, tail_calls) {
+            (None, _) => String::new(),
+            (Some(at), TailCalls::Stub) => return Err(format!("it ends with a tail call (at {at:#x})")),
+            (Some(at), TailCalls::Unseen(reason)) => format!("tail call (at {at:#x}): {reason}"),
+        };
         let mut regions = self.regions(n, Some(entry), is_known)?;
         for (part, is_shared) in parts {
             let more = self.regions(part, None, is_known)?;
@@ -144,7 +166,18 @@ impl<'a, 'd> Exits<'a, 'd> {
         if matches!(function.form, Some(SiteForm::Trap { .. })) && !elsewhere.is_empty() {
             return Err("the breakpoint at its entry comes and goes at another time than jumps".to_owned());
         }
-        Ok((Returns::Exits { at_entry: offsets(&entry), elsewhere }, form))
+        Ok((Returns::Exits { at_entry: offsets(&entry), elsewhere, unseen }, form))
+    }
+
+    /// The first instruction of a function or part that leads to another function.
+    fn tail_call(&self, n: usize) -> Option<u64> {
+        let leavings = self.branches.leavings(self.functions[n].address.0, self.end(n)).iter();
+        let leads_out = |leaving: &&Leaving| match leaving.to {
+            To::Pointer => true,
+            To::If(target) | To::Address(target) => self.place(target) == Place::Entry,
+            To::Caller | To::PointerOrWithin | To::Oddly => false,
+        };
+        leavings.filter(leads_out).map(|leaving| leaving.at).next()
     }
 
     fn bytes(&self, start: u64, end: u64) -> Result<Vec<u8>, String> {
@@ -175,12 +208,11 @@ impl<'a, 'd> Exits<'a, 'd> {
         for leaving in self.branches.leavings(start, end) {
             match leaving.to {
                 To::Caller => leavings.push(leaving),
-                To::Pointer => leavings.push(leaving),
-                // (It stays.)
-                To::PointerOrWithin => {}
+                // Tail calls stay as they are.
+                To::Pointer | To::PointerOrWithin => {}
                 To::Oddly => return Err(format!("no compiler jumps as it does at {:#x}", leaving.at)),
                 To::If(target) | To::Address(target) => match self.place(target) {
-                    Place::Entry => leavings.push(leaving),
+                    Place::Entry => {}
                     Place::Inside(to) if self.is_part(n) || self.is_part(to) => {}
                     Place::Inside(_) => {
                         return Err(format!("it jumps into another function at {:#x}", leaving.at));
@@ -219,10 +251,7 @@ impl<'a, 'd> Exits<'a, 'd> {
     ) -> Option<Region> {
         let free = before.map_or(start, |before| before.free);
         let end = leaving.end();
-        let padding = match leaving.to {
-            To::If(_) => 0,
-            _ => self.padding(end, limit),
-        };
+        let padding = self.padding(end, limit);
         let may_begin = |at: &u64| *at >= free && end - at <= LONGEST && (*at == leaving.at || is_known);
         let gives_way = |at: &u64| {
             let behind = (at + JUMP).max(end);

@@ -9,12 +9,14 @@ use std::ops::Range;
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 use object::LittleEndian as Le;
 
+use super::askers;
 use super::branches::{Branches, Places};
 use super::dynamic::Dynamic;
-use super::exits::Exits;
+use super::exits::{Exits, TailCalls};
 use super::frames;
 use super::go;
 use super::image::Image;
+use super::landings::Landings;
 use super::machines;
 use super::names;
 use super::nops::{self, skip_endbr};
@@ -43,6 +45,16 @@ pub(super) const PAGE: u64 = 4096;
 /// Finds a site for every function that has none yet, in the same file. Those of a program are traced like any other where nothing was built for tracing; else
 /// they are [on demand](Function::on_demand). If `int3`, what has no room for a jump gives way to a [breakpoint](SiteForm::Trap).
 pub fn find_prologues(data: &[u8], binary: &mut Binary, int3: bool) -> Result<(), Error> {
+    find_sites(data, binary, int3).map(drop)
+}
+
+/// The same, for the places where the file's jumps may land.
+pub fn find_landings(data: &[u8], binary: &mut Binary) -> Result<Landings, Error> {
+    Ok(Landings::new(find_sites(data, binary, false)?, &binary.functions))
+}
+
+/// Finds the sites, and how the code of the file branches.
+fn find_sites(data: &[u8], binary: &mut Binary, int3: bool) -> Result<Branches, Error> {
     let image = Image::parse(data, &mut Vec::new())?;
     if names::lacks_names(binary)
         && let Some(table) = names::packed(&image)
@@ -109,7 +121,7 @@ pub fn find_prologues(data: &[u8], binary: &mut Binary, int3: bool) -> Result<()
         }
     }
     finder.find_exits(&mut binary.functions);
-    Ok(())
+    Ok(finder.branches)
 }
 
 struct Finder<'a, 'd> {
@@ -169,6 +181,13 @@ impl Finder<'_, '_> {
                 }
             }
         }
+        for at in askers::jumps(self.image, &self.branches) {
+            if let Some(n) = parts::index_at(functions, at) {
+                for member in self.parts.group(n) {
+                    self.rows.users.entry(functions[member].address.0).or_insert(at);
+                }
+            }
+        }
         for found in [&mut self.rows.users, &mut self.lost, &mut self.pops] {
             let mut open: Vec<u64> = found.keys().copied().collect();
             while let Some(user) = open.pop() {
@@ -190,29 +209,22 @@ impl Finder<'_, '_> {
     fn find_exits(&self, functions: &mut [Function]) {
         let exits = Exits::new(self.image, &self.branches, &self.rows, functions, &self.frames, &self.parts);
         let numbers: Vec<usize> = (0..functions.len()).collect();
-        let find = |numbers: &[usize]| Vec::from_iter(numbers.iter().map(|n| exits.find(*n)));
-        let found = workers::share(&numbers, |n| functions[*n].size, find).into_iter().flatten();
         let machine = machines::inside(self.image);
+        let find_one = |n: usize| {
+            let refused = self.refusal(functions[n].address.0, machine);
+            (exits.find(n, &refused.clone().map_or(TailCalls::Stub, TailCalls::Unseen)), refused)
+        };
+        let find = |numbers: &[usize]| Vec::from_iter(numbers.iter().map(|n| find_one(*n)));
+        let found = workers::share(&numbers, |n| functions[*n].size, find).into_iter().flatten();
         let own = |function: &&mut Function| {
             matches!(
                 function.form,
                 Some(SiteForm::Prologue { .. } | SiteForm::Beside { .. } | SiteForm::Trap { .. })
             )
         };
-        for (function, (returns, form)) in
+        for (function, ((returns, form), refused)) in
             functions.iter_mut().zip(found).filter(|(function, _)| own(function))
         {
-            let address = function.address.0;
-            let user = self.rows.users.get(&address);
-            let lost = self.lost.get(&address);
-            let pops = self.pops.get(&address);
-            let refused = user
-                .map(|pc| format!("its own return address is looked at (at {pc:#x})"))
-                .or_else(|| lost.map(|pc| format!("it may move its return address (at {pc:#x})")))
-                .or_else(|| {
-                    pops.map(|pc| format!("a return takes its arguments from the stack (at {pc:#x})"))
-                })
-                .or_else(|| machine.map(|name| format!("{name} may look up its return address")));
             if let (Returns::Stub(_), Some(reason)) = (&returns, refused) {
                 (function.kind, function.form, function.on_demand) = (SiteKind::None, None, false);
                 function.reason = reason;
@@ -221,6 +233,17 @@ impl Finder<'_, '_> {
             function.returns = returns;
             function.form = form.or(function.form.take());
         }
+    }
+
+    /// Why a function must have no return stub.
+    fn refusal(&self, address: u64, machine: Option<&str>) -> Option<String> {
+        let user = self.rows.users.get(&address);
+        let lost = self.lost.get(&address);
+        let pops = self.pops.get(&address);
+        user.map(|pc| format!("its own return address is looked at (at {pc:#x})"))
+            .or_else(|| lost.map(|pc| format!("it may move its return address (at {pc:#x})")))
+            .or_else(|| pops.map(|pc| format!("a return takes its arguments from the stack (at {pc:#x})")))
+            .or_else(|| machine.map(|name| format!("{name} may look up its return address")))
     }
 
     /// The form of a function's site; if that is a breakpoint, also why it is no jump.

@@ -1,0 +1,52 @@
+//! Jumps to functions of other files that look at their return address: a return stub of the function that jumps would be what they find there.
+
+use std::collections::BTreeSet;
+
+use iced_x86::{Decoder, DecoderOptions};
+
+use super::branches::{Branches, To};
+use super::dynamic::Dynamic;
+use super::image::Image;
+use super::plt;
+
+/// Functions of C libraries that keep their return address, or find out by it who calls. Of those in the same file, the code says it.
+const NAMES: [&[u8]; 13] = [
+    b"dlopen",
+    b"dlmopen",
+    b"dlsym",
+    b"dlvsym",
+    b"dl_iterate_phdr",
+    b"setjmp",
+    b"_setjmp",
+    b"__sigsetjmp",
+    b"sigsetjmp",
+    b"getcontext",
+    b"swapcontext",
+    b"vfork",
+    b"__vfork",
+];
+/// The longest of these names.
+const LONGEST_NAME: usize = 15;
+/// The longest instruction.
+const LONGEST: u64 = 15;
+
+/// The jumps of a file that lead to one of them, through the linker's stubs or a pointer that the loader fills in.
+pub(super) fn jumps(image: &Image<'_>, branches: &Branches) -> Vec<u64> {
+    let dynamic = Dynamic::parse(image, &mut Vec::new());
+    let imports = dynamic.imports(LONGEST_NAME).filter(|(_, name)| NAMES.contains(name));
+    let slots: BTreeSet<u64> = imports.map(|(slot, _)| slot).collect();
+    if slots.is_empty() {
+        return Vec::new();
+    }
+    let slot = |at: u64, to: To| match to {
+        To::If(target) | To::Address(target) => plt::slot(image, target),
+        To::Pointer | To::PointerOrWithin => {
+            let jump = Decoder::with_ip(64, image.tail(at, LONGEST), at, DecoderOptions::NONE).decode();
+            jump.is_ip_rel_memory_operand().then(|| jump.ip_rel_memory_address())
+        }
+        To::Caller | To::Oddly => None,
+    };
+    let leads_there = |at, to| slot(at, to).is_some_and(|slot| slots.contains(&slot));
+    let leavings = branches.leavings.iter().filter(|leaving| leads_there(leaving.at, leaving.to));
+    leavings.map(|leaving| leaving.at).collect()
+}

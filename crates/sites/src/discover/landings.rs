@@ -1,0 +1,140 @@
+//! Where jumps of a file may land, as far as its code tells: for a comparison with the jumps that a run takes.
+
+use std::ops::Range;
+
+use super::branches::{Branches, To};
+use super::parts::index_at;
+use crate::{Binary, Function, Returns, SiteForm};
+
+/// Bytes of the jump at a site.
+const JUMP: u64 = 5;
+/// Bytes of the short jump at a site beside padding.
+const SHORT: u64 = 2;
+
+/// The known landing places of a file, and the bytes that sites overwrite.
+#[derive(Debug, Default)]
+pub struct Landings {
+    /// Known places, in order.
+    targets: Vec<u64>,
+    /// Indirect jumps, in order, each with how it was resolved.
+    indirect: Vec<(u64, Resolution)>,
+    /// Bytes behind the first of each overwritten place, in order.
+    displaced: Vec<Range<u64>>,
+}
+
+/// How an indirect jump was resolved.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Resolution {
+    /// It leaves its function.
+    Leaves,
+    /// It leads to known places.
+    Known,
+    /// It may lead to any instruction of its function.
+    Unresolved,
+}
+
+/// How a jump that was taken contradicts what is known.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Contradiction {
+    /// It lands behind the first of the bytes that a site overwrites.
+    LandsOnDisplaced,
+    /// It is resolved, and lands in a function at a place that is not among the known ones.
+    UnknownTarget,
+    /// It is taken for an exit, and stays in its function.
+    Stays,
+}
+
+impl Contradiction {
+    /// In words.
+    pub fn text(self) -> &'static str {
+        match self {
+            Contradiction::LandsOnDisplaced => "lands on displaced bytes",
+            Contradiction::UnknownTarget => "is resolved, and leads to an unknown place",
+            Contradiction::Stays => "is taken for an exit, and stays",
+        }
+    }
+}
+
+impl Landings {
+    pub(super) fn new(branches: Branches, functions: &[Function]) -> Landings {
+        let leaves = |at: &u64| {
+            let n = branches.leavings.partition_point(|leaving| leaving.at < *at);
+            branches.leavings.get(n).is_some_and(|leaving| leaving.at == *at && leaving.to == To::Pointer)
+        };
+        let resolution = |at: u64| match () {
+            () if branches.unresolved.binary_search(&at).is_ok() => Resolution::Unresolved,
+            () if leaves(&at) => Resolution::Leaves,
+            () => Resolution::Known,
+        };
+        let indirect = branches.indirect.iter().map(|jump| (jump.at, resolution(jump.at))).collect();
+        let mut displaced: Vec<Range<u64>> = functions.iter().flat_map(displaced).collect();
+        displaced.retain(|range| !range.is_empty());
+        displaced.sort_unstable_by_key(|range| range.start);
+        Landings { targets: branches.targets().to_vec(), indirect, displaced }
+    }
+
+    /// How many indirect jumps the file has.
+    pub fn jumps(&self) -> usize {
+        self.indirect.len()
+    }
+
+    /// Is it an indirect jump?
+    pub fn is_indirect(&self, at: u64) -> bool {
+        self.resolution(at).is_some()
+    }
+
+    /// Is it an indirect jump that may lead to any instruction of its function?
+    pub fn is_unresolved(&self, at: u64) -> bool {
+        self.resolution(at) == Some(Resolution::Unresolved)
+    }
+
+    fn resolution(&self, at: u64) -> Option<Resolution> {
+        let n = self.indirect.binary_search_by_key(&at, |(at, _)| *at).ok()?;
+        Some(self.indirect[n].1)
+    }
+
+    /// What a transfer of control contradicts, if anything: the instruction at `from`, if that is in the file, led to `to`.
+    pub fn check(&self, binary: &Binary, from: Option<u64>, to: u64) -> Option<Contradiction> {
+        let n = self.displaced.partition_point(|range| range.start <= to);
+        if n.checked_sub(1).is_some_and(|n| self.displaced[n].contains(&to)) {
+            return Some(Contradiction::LandsOnDisplaced);
+        }
+        let from = from?;
+        let at = index_at(&binary.functions, to)?;
+        let function = &binary.functions[at];
+        let is_inside = function.address.0 != to;
+        match self.resolution(from)? {
+            Resolution::Leaves if is_inside && index_at(&binary.functions, from) == Some(at) => {
+                Some(Contradiction::Stays)
+            }
+            Resolution::Unresolved => None,
+            _ => (is_inside && self.targets.binary_search(&to).is_err())
+                .then_some(Contradiction::UnknownTarget),
+        }
+    }
+}
+
+/// What sites of a function overwrite or run elsewhere, without the first byte of each.
+fn displaced(function: &Function) -> Vec<Range<u64>> {
+    let behind = |at: u64, length: u64| at + 1..at + length;
+    let mut all = match &function.form {
+        None => return Vec::new(),
+        Some(SiteForm::Entry { at, .. }) => vec![behind(at.0, JUMP)],
+        Some(SiteForm::Prefix { prefix, entry, .. }) => {
+            vec![behind(prefix.0, JUMP), behind(entry.0, SHORT)]
+        }
+        Some(SiteForm::Beside { front, at, old, .. }) => {
+            vec![behind(front.0, JUMP), behind(at.0, old.len() as u64)]
+        }
+        Some(SiteForm::Trap { at, .. }) => vec![behind(at.0, 1)],
+        Some(
+            SiteForm::Prologue { at, old }
+            | SiteForm::Checked { at, old }
+            | SiteForm::AfterPrologue { at, old },
+        ) => vec![behind(at.0, old.len() as u64)],
+    };
+    if let Returns::Exits { elsewhere, .. } = &function.returns {
+        all.extend(elsewhere.iter().map(|exit| behind(exit.at.0, exit.old.len() as u64)));
+    }
+    all
+}

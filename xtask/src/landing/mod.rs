@@ -1,0 +1,185 @@
+//! `cargo xtask landing`: where jumps land in a run, as callgrind sees every one, against what is known of the files by their code.
+//!
+//! No jump may land behind the first byte of what a site overwrites; a resolved jump may only lead to known places; and what is taken for an exit must leave its function.
+
+mod taken;
+
+use crate::suites::everyday;
+use crate::{fuzz, shell};
+use anyhow::{Context, Result, bail, ensure};
+use calltap_sites::{Binary, Contradiction, Landings};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use taken::Transfer;
+
+/// Longer than any program runs under callgrind.
+const LONGEST: &str = "600";
+const CALLGRIND: [&str; 8] = [
+    "valgrind",
+    "--tool=callgrind",
+    "-q",
+    "--dump-instr=yes",
+    "--compress-pos=no",
+    "--compress-strings=no",
+    "--collect-jumps=yes",
+    "--log-file=/dev/null",
+];
+
+/// What is run.
+pub enum Programs<'a> {
+    /// Generated ones, from this seed on for so many seconds.
+    Generated {
+        /// How long.
+        seconds: u64,
+        /// The first.
+        seed: u64,
+    },
+    /// These of the distribution's, or all.
+    Installed(&'a [&'a str]),
+}
+
+/// Compares jumps of these programs.
+pub fn run(programs: &Programs<'_>) -> Result<()> {
+    ensure!(shell::have("valgrind"), "landing needs valgrind: apt-get install valgrind");
+    let place = shell::target().join("landing");
+    fs::create_dir_all(&place)?;
+    let mut sum = Sum::default();
+    match programs {
+        Programs::Generated { seconds, seed } => generated(&place, *seconds, *seed, &mut sum)?,
+        Programs::Installed(only) => installed(&place, only, &mut sum)?,
+    }
+    println!("{}", sum.text());
+    match sum.wrong.is_empty() {
+        true => Ok(()),
+        false => bail!("{} jumps contradict what is known of their files", sum.wrong.len()),
+    }
+}
+
+fn generated(place: &Path, seconds: u64, seed: u64, sum: &mut Sum) -> Result<()> {
+    let begin = Instant::now();
+    let mut seeds = seed..;
+    while begin.elapsed() < Duration::from_secs(seconds) {
+        let Some(seed) = seeds.next() else { break };
+        let directory = place.join(seed.to_string());
+        let line = fuzz::build(seed, &directory)?;
+        let profile = directory.join("profile");
+        let mut run = Command::new("timeout");
+        run.arg(LONGEST).args(CALLGRIND).arg(format!("--callgrind-out-file={}", profile.display()));
+        // (Programs end with any status.)
+        run.args(["./program", "3"]).current_dir(&directory).output().context("cannot start valgrind")?;
+        let wrong = sum.wrong.len();
+        sum.add(&fs::read_to_string(&profile).with_context(|| shell::line(&run))?)?;
+        match sum.wrong.len() == wrong {
+            true => fs::remove_dir_all(&directory)?,
+            false => println!("seed {seed}: {line}"),
+        }
+        // The next seed's program lies at another path.
+        sum.files.retain(|path, _| !path.starts_with(place));
+    }
+    Ok(())
+}
+
+fn installed(place: &Path, only: &[&str], sum: &mut Sum) -> Result<()> {
+    let profiles = place.join("profiles");
+    fs::create_dir_all(&profiles)?;
+    let under = format!("{} --callgrind-out-file={}/%p", CALLGRIND.join(" "), profiles.display());
+    everyday::run_under(&under, only, &place.join("work"), |name| {
+        let before = (sum.programs, sum.wrong.len());
+        for profile in fs::read_dir(&profiles)?.flatten() {
+            sum.add(&String::from_utf8_lossy(&fs::read(profile.path())?))?;
+            fs::remove_file(profile.path())?;
+        }
+        ensure!(sum.programs > before.0, "{name}: nothing was run");
+        println!("{name}: {} runs, {} contradictions", sum.programs - before.0, sum.wrong.len() - before.1);
+        Ok(())
+    })
+}
+
+/// A file, and what is known of its jumps.
+struct Known {
+    binary: Binary,
+    landings: Landings,
+    /// Indirect jumps that were run,
+    run: BTreeSet<u64>,
+    /// and how many places they led to.
+    led: BTreeSet<(u64, u64)>,
+}
+
+/// What was compared.
+#[derive(Default)]
+struct Sum {
+    programs: usize,
+    files: BTreeMap<PathBuf, Option<Known>>,
+    /// Of files that are not kept.
+    all: Counts,
+    wrong: BTreeSet<(PathBuf, Contradiction, u64, u64)>,
+}
+
+/// Counts of a file.
+#[derive(Default)]
+struct Counts {
+    transfers: usize,
+    jumps: usize,
+    places: usize,
+    unresolved: usize,
+}
+
+impl Sum {
+    /// Compares the transfers of a profile.
+    fn add(&mut self, profile: &str) -> Result<()> {
+        self.programs += 1;
+        for transfer in taken::transfers(profile) {
+            self.check(&transfer);
+        }
+        Ok(())
+    }
+
+    fn check(&mut self, transfer: &Transfer<'_>) {
+        // callgrind has a turn of `rep movs` as a jump to itself; the processor does not.
+        if transfer.from == transfer.to {
+            return;
+        }
+        let path = Path::new(transfer.to.object);
+        if !self.files.contains_key(path) {
+            self.files.insert(path.to_owned(), read(path));
+        }
+        let Some(Some(known)) = self.files.get_mut(path) else { return };
+        self.all.transfers += 1;
+        let from = (transfer.from.object == transfer.to.object).then_some(transfer.from.address);
+        let to = transfer.to.address;
+        if let Some(from) = from.filter(|from| known.landings.is_indirect(*from)) {
+            self.all.places += usize::from(known.led.insert((from, to)));
+            if known.run.insert(from) {
+                self.all.jumps += 1;
+                self.all.unresolved += usize::from(known.landings.is_unresolved(from));
+            }
+        }
+        if let Some(wrong) = known.landings.check(&known.binary, from, to) {
+            let from = transfer.from.address;
+            if self.wrong.insert((path.to_owned(), wrong, from, to)) {
+                println!("{}: the jump at {from:#x} {}: {to:#x}", path.display(), wrong.text());
+            }
+        }
+    }
+
+    fn text(&self) -> String {
+        let Counts { transfers, jumps, places, unresolved } = self.all;
+        format!(
+            "{} runs: {transfers} transfers of control; {jumps} indirect jumps were taken, to {places} places; {unresolved} of them are unresolved; \
+             {} contradictions",
+            self.programs,
+            self.wrong.len()
+        )
+    }
+}
+
+/// What is known of a file; nothing of what is none.
+fn read(path: &Path) -> Option<Known> {
+    let data = calltap_sites::load(&calltap_sites::open(path).ok()?).ok()?;
+    let mut binary = calltap_sites::read(&data, "module").ok()?;
+    let landings = calltap_sites::find_landings(&data, &mut binary).ok()?;
+    Some(Known { binary, landings, run: BTreeSet::new(), led: BTreeSet::new() })
+}
