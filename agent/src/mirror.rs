@@ -20,14 +20,10 @@ const MAPPED: u8 = 1; // the value the hooks compare with
 const MAPPING: u8 = 2;
 const FAILED: u8 = 3;
 
-/// A thread that finds another mapping the piece it needs sleeps so often, for so long;
-const PATIENCE: u32 = 1000;
-const NAP_NS: u64 = 100_000;
-/// and where that one has mapped it and not had its turn since, so often more.
-const TURN: u32 = 50_000;
-
-/// Threads that map pieces, by the number of the piece.
-static MAPPING_THREADS: [AtomicU32; 64] = [const { AtomicU32::new(0) }; 64];
+/// How often a thread sleeps, and how long each time, that needs a piece which another thread maps.
+const MAPPING_NAPS: (u32, u64) = (1000, 100_000);
+/// The same where that thread has mapped the piece and has not run since. Threads may wait by thousands.
+const TURN_NAPS: (u32, u64) = (1000, 5_000_000);
 
 static TABLE: AtomicUsize = AtomicUsize::new(0);
 
@@ -71,11 +67,13 @@ fn is_there(slot: u64) -> bool {
     let Some(entry) = entry(slot) else { return false };
     match entry.compare_exchange(UNMAPPED, MAPPING, AcqRel, Acquire) {
         Ok(_) => {
-            mapping_thread(slot).store(sys::tid(), Relaxed);
+            let (mapper, own) = (mapper(slot), sys::tid());
+            mapper.inspect(|mapper| mapper.store(own, Relaxed));
             if map_piece(entry, slot).is_err() {
                 fail(entry);
             }
-            mapping_thread(slot).store(0, Relaxed);
+            // Another piece's mapper may have taken the place.
+            let _ = mapper.map(|mapper| mapper.compare_exchange(own, 0, Relaxed, Relaxed));
         }
         // Another thread is at it, for the time of one mmap.
         Err(MAPPING) => wait(entry, slot),
@@ -107,8 +105,10 @@ pub fn kept(slot: u64) -> Option<u64> {
     word(slot).map(|word| word.load(Relaxed) & !OTHER)
 }
 
-fn mapping_thread(slot: u64) -> &'static AtomicU32 {
-    &MAPPING_THREADS[(slot >> stub::MIRROR_GRANULE) as usize % MAPPING_THREADS.len()]
+/// Where the thread that maps the piece of a slot leaves its id. A forked child, which has no such thread, finds 0 there.
+fn mapper(slot: u64) -> Option<&'static AtomicU32> {
+    let mappers = &Session::get()?.private().mappers;
+    mappers.get((slot >> stub::MIRROR_GRANULE) as usize % mappers.len())
 }
 
 fn map_piece(entry: &AtomicU8, slot: u64) -> Result<(), sys::Errno> {
@@ -156,24 +156,27 @@ pub fn give_back() {
 
 /// Bounded: the thread that maps may be this one, interrupted, or have stayed behind in the parent of a fork.
 fn wait(entry: &AtomicU8, slot: u64) {
-    let is_own = mapping_thread(slot).load(Relaxed) == sys::tid();
-    if !is_own && is_mapped_after(entry, PATIENCE) {
+    let id = || mapper(slot).map_or(0, |mapper| mapper.load(Relaxed));
+    let is_own = id() == sys::tid();
+    if !is_own && is_mapped_after(entry, MAPPING_NAPS) {
         return;
     }
+    // A process that was attached to is not held up longer.
+    let may_wait = || Session::get().is_some_and(|session| session.control().wait_us.load(Relaxed) > 0);
     match map_piece(entry, slot) {
         Ok(()) => {}
-        // It is mapped, and the thread that has done so is about to say so; if another mapping is in the way, that it has failed.
-        Err(sys::EEXIST) if !is_own && is_mapped_after(entry, TURN) => {}
+        // The other thread has mapped it and is about to say so; if another mapping is in the way, that it has failed.
+        Err(sys::EEXIST) if !is_own && id() != 0 && may_wait() && is_mapped_after(entry, TURN_NAPS) => {}
         Err(_) => fail(entry),
     }
 }
 
-/// Has the thread that maps come to an end, before so many naps?
-fn is_mapped_after(entry: &AtomicU8, naps: u32) -> bool {
+/// Whether the thread that maps comes to an end before so many naps of so many nanoseconds.
+fn is_mapped_after(entry: &AtomicU8, (naps, ns): (u32, u64)) -> bool {
     (0..naps).any(|_| {
         let is_over = entry.load(Acquire) != MAPPING;
         if !is_over {
-            sys::nap(NAP_NS);
+            sys::nap(ns);
         }
         is_over
     })

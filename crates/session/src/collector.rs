@@ -374,7 +374,7 @@ impl<'a> Collector<'a> {
 
     /// Reads every thread. True if anything came.
     fn pass(&mut self, extent: Extent) -> bool {
-        let mut got = false;
+        let (mut got, mut has_memory) = (false, true);
         let most = if extent == Extent::Rest { u32::MAX } else { MOST_CHUNKS };
         for reader in self.readers.iter_mut().flatten() {
             let freed = reader.freed;
@@ -384,8 +384,8 @@ impl<'a> Collector<'a> {
                 self.shared.tell_returned((reader.freed - freed) as u32);
             }
             // A pass over many threads takes long, and others take chunks meanwhile.
-            if came && extent != Extent::Rest {
-                self.shared.provide_chunks(self.threads);
+            if came && has_memory && extent != Extent::Rest {
+                has_memory = self.shared.provide_chunks(self.threads);
             }
         }
         got

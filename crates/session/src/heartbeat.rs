@@ -1,7 +1,7 @@
 //! The recorder's sign of life, and its priority.
 //!
-//! Threads of the program wait for chunks, and for answers, as long as the heartbeat goes on. It is a thread's of its own: a collector that reads
-//! thousands of threads, or waits for a disk, lives.
+//! Threads of the program wait for chunks and for answers as long as the heartbeat goes on. A thread of its own raises it, as a pass of the collector
+//! over thousands of threads may take longer than the silence that an agent takes for death.
 
 use crate::shm::Shared;
 use rustix::process::setpriority_process;
@@ -15,8 +15,8 @@ const BEAT: Duration = Duration::from_millis(20);
 /// The highest first: which of them is allowed depends on privileges and RLIMIT_NICE.
 const NICENESS: [i32; 3] = [-20, -10, -5];
 
-/// Has the calling thread run before others, as far as this process may have that: what it is late for, the program waits for or loses. Threads
-/// and processes that it begins would inherit it.
+/// Raises the priority of the calling thread as far as this process is allowed to: the program waits for what the thread is late for, or loses it.
+/// Threads and processes that it begins would inherit the priority.
 pub fn hurry() {
     let _ = NICENESS.iter().find(|niceness| setpriority_process(Some(gettid()), **niceness).is_ok());
 }

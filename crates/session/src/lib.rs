@@ -35,6 +35,7 @@ mod live;
 mod living;
 mod loaded;
 mod maps;
+mod memory;
 mod modules;
 mod news;
 mod output;

@@ -11,7 +11,7 @@ pub struct Living {
 }
 
 impl Living {
-    /// Does the thread exist? While threads end, the kernel may leave out others of the list: one that is not in it is looked up.
+    /// Whether the thread exists. While threads end, the kernel may leave out others of the list: one that is not in it is looked up.
     pub fn has(&mut self, pid: u32, tid: u32) -> bool {
         // The first thread is listed as long as the process exists, though it may have ended.
         let listed = || threads::list(pid).into_iter().filter(|tid| *tid != pid).collect();
@@ -19,7 +19,7 @@ impl Living {
     }
 }
 
-/// Only if the system says that there is no such thread is there none: any other error (no descriptors left, hidepid) says nothing.
+/// Whether the system says that there is such a thread, or cannot say: without descriptors or with hidepid, an error is no proof that there is none.
 fn exists(pid: u32, tid: u32) -> bool {
     match fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")) {
         // A zombie's directory exists, but it runs no more.
@@ -51,7 +51,7 @@ mod tests {
         assert!(living.has(own, own) && living.has(own, tid));
         drop(end);
         other.join().unwrap();
-        // The kernel wakes who joins a thread before it takes the thread out of the list.
+        // The kernel wakes the joining thread before it takes the other out of the list.
         while fs::metadata(format!("/proc/self/task/{tid}")).is_ok() {
             thread::yield_now();
         }

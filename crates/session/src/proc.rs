@@ -36,14 +36,6 @@ pub fn state_of(stat: &str) -> Option<char> {
     words(stat)?.next()?.chars().next()
 }
 
-/// Bytes of memory that can be had without swapping, as far as the kernel says.
-pub fn available_memory() -> u64 {
-    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
-    let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-    kilobytes.map_or(u64::MAX, |kilobytes| kilobytes.saturating_mul(1024))
-}
-
 /// The state of a thread.
 pub fn state(tid: u32) -> Option<char> {
     state_of(&fs::read_to_string(format!("/proc/{tid}/stat")).ok()?)

@@ -27,22 +27,19 @@ pub const CODE_SIZE: u64 = (stub::REGION + stub::HOPS) as u64;
 const BY_FEW: u64 = 256 << 20;
 /// Threads of a program that is about to start that may then add a chunk each.
 const PROGRAM_THREADS: u32 = 12 << 10;
-/// A running process of more threads than this may have as many again.
+/// Threads of a running process from which on it may have twice as many chunks more.
 const MANY_THREADS: u32 = 64;
 
-/// Chunks that there is room for in the control file.
+/// Chunks that there is room for in the control file. Room is address space of the program and of the recorder, and the length of a file.
 pub fn chunks(options: &Options) -> u32 {
+    let is_limited = [Resource::As, Resource::Fsize].into_iter().any(|of| getrlimit(of).current.is_some());
     let threads = match options.subject {
-        _ if options.buffer_size.is_some() => 0,
+        _ if options.buffer_size.is_some() || is_limited => 0,
         Subject::Process { pid, .. } => match threads::list(pid).len() as u32 {
             0..MANY_THREADS => 0,
             threads => 2 * threads,
         },
-        // The room is address space of the program's, and the length of a file.
-        Subject::Program(_) => {
-            let is_free = |resource| getrlimit(resource).current.is_none();
-            if is_free(Resource::As) && is_free(Resource::Fsize) { PROGRAM_THREADS } else { 0 }
-        }
+        Subject::Program(_) => PROGRAM_THREADS,
     };
     by_few(options).saturating_add(threads)
 }

@@ -5,7 +5,7 @@
 #![allow(unsafe_code)]
 
 use crate::fault::{self, Watched};
-use crate::{Error, proc};
+use crate::{Error, memory};
 use calltap_abi::first::{self, First};
 use calltap_abi::plan::{Map, PlanHeader};
 use calltap_abi::traps::{self, Traps};
@@ -37,17 +37,31 @@ pub fn chunks_in(size: u64) -> u32 {
     u32::try_from(bytes / CHUNK_SIZE as u64).unwrap_or(u32::MAX).min(MOST_CHUNKS)
 }
 
-/// Chunks are allocated so many at a time,
+/// Chunks that are allocated at a time.
 const STEP: u32 = 64;
-/// until so many are ahead of use, as a signal handler must not wait for one,
+/// Chunks that are kept ahead of use: a signal handler must not wait for one.
 const AHEAD: u32 = 512;
-/// and one more for so many threads; but no more than so many steps at once: the recorder has to read, too.
+/// Threads for which one chunk more is kept ahead.
 const THREADS_AHEAD: u32 = 4;
+/// Steps in one go: the recorder has to read, too.
 const STEPS: u32 = 16;
-/// A step's memory must be available so many times, where few threads would not need it.
+/// How many times a step's memory must be available,
+const SPARE: u64 = 4;
+/// and how many times where few threads would not need it.
 const PLENTY: u64 = 64;
 /// A control file that was found is taken for no larger than this, whatever its owner has made of it.
 const MOST_CHUNKS: u32 = 1 << 22;
+
+/// What became of a step's chunks.
+#[derive(PartialEq, Eq)]
+enum Provided {
+    /// They can be used.
+    Step,
+    /// They are not needed, or more than there may be.
+    Enough,
+    /// There is no memory for them.
+    Nothing,
+}
 
 /// The mapped control file.
 #[derive(Debug)]
@@ -111,40 +125,41 @@ impl Shared {
         Ok(fallocate(&self.file, FallocateFlags::empty(), offset as u64, length as u64)?)
     }
 
-    /// Allocates more chunks when those that were are nearly all in use by so many threads. A full file system ends the growth.
-    pub fn provide_chunks(&self, threads: u32) {
+    /// Allocates more chunks when those that were are nearly all in use by so many threads. False if there is no memory for them.
+    pub fn provide_chunks(&self, threads: u32) -> bool {
         // A program that has taken none yet may hardly call anything, or is still being started.
         let any_taken = self.control().chunk_bump.load(Relaxed) > 0;
         let ahead = if any_taken { AHEAD + threads / THREADS_AHEAD } else { 0 };
-        let most = self.by_few.saturating_add(threads).min(self.chunks);
-        for _ in 0..STEPS {
-            if !self.provide(ahead, most) {
-                return;
-            }
-        }
+        let most = self.by_few.saturating_add(threads);
+        let last = (0..STEPS).map(|_| self.provide(ahead, most)).find(|step| *step != Provided::Step);
+        last != Some(Provided::Nothing)
     }
 
-    /// Allocates a step's chunks, of so many at most, unless enough are ahead of use. True if it did.
-    fn provide(&self, ahead: u32, most: u32) -> bool {
+    /// Allocates a step's chunks, of so many at most, unless enough are ahead of use.
+    fn provide(&self, ahead: u32, most: u32) -> Provided {
         let control = self.control();
+        let most = most.min(self.chunks).min(control.chunk_max.load(Relaxed));
         let count = control.chunk_count.load(Relaxed);
         let step = STEP.min(most.saturating_sub(count));
         if step == 0 || control.chunk_bump.load(Relaxed).saturating_add(ahead) < count {
-            return false;
+            return Provided::Enough;
         }
-        // No more than half of what is free: the program may need the rest.
         let offset = CHUNKS_AT + count as usize * CHUNK_SIZE;
         let length = step as usize * CHUNK_SIZE;
-        let free = fstatvfs(&self.file).map_or(0, |fs| fs.f_bavail * fs.f_frsize);
-        // What many threads may use besides is taken while the machine has plenty.
-        let is_scarce = count + step > self.by_few
-            && proc::available_memory() / PLENTY < u64::from(step) * CHUNK_SIZE as u64;
-        if count > 0 && free / 2 < length as u64 || is_scarce || self.allocate(offset, length).is_err() {
-            return false;
+        if count > 0 && !self.can_spare(length as u64, count + step > self.by_few)
+            || self.allocate(offset, length).is_err()
+        {
+            return Provided::Nothing;
         }
         control.chunk_count.store(count + step, Release);
         self.tell_returned(step);
-        true
+        Provided::Step
+    }
+
+    /// Whether so many bytes leave enough to the program: half of what the file system has, and a part of the memory.
+    fn can_spare(&self, bytes: u64, beyond_few: bool) -> bool {
+        let free = fstatvfs(&self.file).map_or(0, |fs| fs.f_bavail * fs.f_frsize);
+        free / 2 >= bytes && memory::available() / if beyond_few { PLENTY } else { SPARE } >= bytes
     }
 
     /// So many threads that wait for a chunk can go on.
@@ -157,7 +172,7 @@ impl Shared {
     /// Allocates all chunks, where nobody will be there to do it as they are used.
     pub fn provide_all(&self) {
         // The program may change the count, but not how often it is raised.
-        (0..=self.chunks / STEP).all(|_| self.provide(u32::MAX, self.chunks));
+        let _ = (0..=self.chunks / STEP).all(|_| self.provide(u32::MAX, self.chunks) == Provided::Step);
     }
 
     /// Bytes of the file up to the last chunk that was ever used.
