@@ -113,7 +113,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     if let Some(error) = &outcome.failed {
         eprintln!("calltap: the trace is not complete: {error}");
     }
-    let lost = loss(&outcome.totals).filter(|_| counts_loss);
+    // A recording that failed has lost the rest for the reason just given.
+    let lost = loss(&outcome.totals).filter(|_| counts_loss && outcome.failed.is_none());
     if let Some(text) = &lost {
         eprintln!("calltap: {text}");
     }
@@ -206,12 +207,12 @@ pub fn bytes(n: u64) -> String {
     }
 }
 
-/// Ends as the program ended, unless only the recording failed, or `lost` events that it must not lose.
+/// Exit status of the program, unless the recording alone failed or has `lost` events that it must not lose.
 fn end_as(outcome: &Outcome, lost: bool) -> ExitCode {
     let failed = outcome.failed.is_some() || lost;
     match outcome.status {
         Some(status) if !status.success() || !failed => crate::end_as(status),
-        _ if outcome.failed.is_none() && lost => ExitCode::from(LOST),
+        _ if lost => ExitCode::from(LOST),
         _ => ExitCode::from(u8::from(outcome.failed.is_some() || !outcome.whole)),
     }
 }

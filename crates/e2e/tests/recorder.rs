@@ -86,6 +86,14 @@ fn a_killed_recorder_leaves_a_readable_trace_and_a_running_program() {
 }
 
 #[test]
+fn handlers_do_not_nest_while_a_thread_waits() {
+    let program = compile(GCC, &["nested_handlers.c"], &[]);
+    let expect = Expect { may_lose: true, uncounted: true, ..Expect::default() };
+    let recording = check(&program, &[vec!["--buffer-size", "256K"]], &expect);
+    assert!(recording.run.stderr.contains("LOST"), "the buffer was never full: {}", recording.run.stderr);
+}
+
+#[test]
 fn the_flight_recorder_counts_what_it_drops() {
     let program = compile(GCC, &["threads.c"], &[]);
     for clock in ["tsc", "sparse"] {

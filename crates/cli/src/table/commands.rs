@@ -103,7 +103,7 @@ pub const COMMANDS: &[Command] = &[
             DISCOVERY,
             PATCH_LOG,
             LATER,
-            switch("quiet", Some('q'), "No summary; what was lost is said all the same."),
+            switch("quiet", Some('q'), "No summary; losses are reported all the same."),
         ]],
         operand: Some(Operand {
             name: "PROGRAM",
