@@ -20,9 +20,10 @@ const MAPPED: u8 = 1; // the value the hooks compare with
 const MAPPING: u8 = 2;
 const FAILED: u8 = 3;
 
-/// A thread that finds another mapping the piece it needs sleeps so often, for so long.
-const PATIENCE: u32 = 1000;
-const NAP_NS: u64 = 100_000;
+/// How often a thread sleeps, and how long each time, that needs a piece which another thread maps.
+const MAPPING_NAPS: (u32, u64) = (1000, 100_000);
+/// The same where that thread has mapped the piece and has not run since. Threads may wait by thousands.
+const TURN_NAPS: (u32, u64) = (1000, 5_000_000);
 
 static TABLE: AtomicUsize = AtomicUsize::new(0);
 
@@ -65,7 +66,15 @@ pub extern "C" fn mirror_slow(low: u32, slot: u64, _: u64) -> u8 {
 fn is_there(slot: u64) -> bool {
     let Some(entry) = entry(slot) else { return false };
     match entry.compare_exchange(UNMAPPED, MAPPING, AcqRel, Acquire) {
-        Ok(_) => map_piece(entry, slot),
+        Ok(_) => {
+            let (mapper, own) = (mapper(slot), sys::tid());
+            mapper.inspect(|mapper| mapper.store(own, Relaxed));
+            if map_piece(entry, slot).is_err() {
+                fail(entry);
+            }
+            // Another piece's mapper may have taken the place.
+            let _ = mapper.map(|mapper| mapper.compare_exchange(own, 0, Relaxed, Relaxed));
+        }
         // Another thread is at it, for the time of one mmap.
         Err(MAPPING) => wait(entry, slot),
         Err(_) => {}
@@ -96,16 +105,26 @@ pub fn kept(slot: u64) -> Option<u64> {
     word(slot).map(|word| word.load(Relaxed) & !OTHER)
 }
 
-fn map_piece(entry: &AtomicU8, slot: u64) {
+/// Where the thread that maps the piece of a slot leaves its id. A forked child, which has no such thread, finds 0 there.
+fn mapper(slot: u64) -> Option<&'static AtomicU32> {
+    let mappers = &Session::get()?.private().mappers;
+    mappers.get((slot >> stub::MIRROR_GRANULE) as usize % mappers.len())
+}
+
+fn map_piece(entry: &AtomicU8, slot: u64) -> Result<(), sys::Errno> {
     let at = (slot as usize & !(GRANULE - 1)) ^ (1 << stub::MIRROR_BIT);
     let flags = sys::MAP_PRIVATE | sys::MAP_ANONYMOUS | sys::MAP_NORESERVE | sys::MAP_FIXED_NOREPLACE;
     // SAFETY: NOREPLACE: nothing that exists is touched. (Kernels before 4.17 take the address as a hint only: compared below.)
     let mapped = unsafe { sys::map(at, GRANULE, sys::PROT_READ | sys::PROT_WRITE, flags, None) };
-    if mapped == Ok(at) {
-        list(slot);
-        entry.store(MAPPED, Release);
-        return;
+    if mapped? != at {
+        return Err(sys::EEXIST);
     }
+    list(slot);
+    entry.store(MAPPED, Release);
+    Ok(())
+}
+
+fn fail(entry: &AtomicU8) {
     // Not if a thread that was waited for in vain has done it after all.
     let _ = entry.compare_exchange(MAPPING, FAILED, AcqRel, Relaxed);
     if let Some(process) = Session::get().and_then(record::process) {
@@ -135,13 +154,30 @@ pub fn give_back() {
     TABLE.store(0, Release);
 }
 
-/// Bounded: who is mapping may be this thread, interrupted, or have stayed behind in the parent of a fork.
+/// Bounded: the thread that maps may be this one, interrupted, or have stayed behind in the parent of a fork.
 fn wait(entry: &AtomicU8, slot: u64) {
-    for _ in 0..PATIENCE {
-        if entry.load(Acquire) != MAPPING {
-            return;
-        }
-        sys::nap(NAP_NS);
+    let id = || mapper(slot).map_or(0, |mapper| mapper.load(Relaxed));
+    let is_own = id() == sys::tid();
+    if !is_own && is_mapped_after(entry, MAPPING_NAPS) {
+        return;
     }
-    map_piece(entry, slot);
+    // A process that was attached to is not held up longer.
+    let may_wait = || Session::get().is_some_and(|session| session.control().wait_us.load(Relaxed) > 0);
+    match map_piece(entry, slot) {
+        Ok(()) => {}
+        // The other thread has mapped it and is about to say so; if another mapping is in the way, that it has failed.
+        Err(sys::EEXIST) if !is_own && id() != 0 && may_wait() && is_mapped_after(entry, TURN_NAPS) => {}
+        Err(_) => fail(entry),
+    }
+}
+
+/// Whether the thread that maps comes to an end before so many naps of so many nanoseconds.
+fn is_mapped_after(entry: &AtomicU8, (naps, ns): (u32, u64)) -> bool {
+    (0..naps).any(|_| {
+        let is_over = entry.load(Acquire) != MAPPING;
+        if !is_over {
+            sys::nap(ns);
+        }
+        is_over
+    })
 }

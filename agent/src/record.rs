@@ -137,7 +137,7 @@ pub fn register_thread(session: Session) -> Option<&'static Thread> {
     thread.cursor.store(PARKED, Relaxed);
     forget_context(thread);
     thread.busy.store(0, Relaxed);
-    thread.waited.store(0, Relaxed);
+    thread.waiting.store(0, Relaxed);
     thread.blocked.store(sys::blocked_signals(), Relaxed);
     thread.entry.store(index + 1, Relaxed);
     word::sign(thread);

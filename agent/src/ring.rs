@@ -4,17 +4,21 @@
 //! and a handler that never returns (siglongjmp) leaves nothing half done.
 
 use crate::record::{clamp_cursor, forget_context, in_data};
-use crate::state::{Session, Thread, exchange_cursor};
+use crate::state::{CHUNKS, Session, Thread, exchange_cursor};
 use crate::sys;
 use calltap_abi::event::{SPARSE_BLOCK, code};
-use calltap_abi::{CHUNK_DATA, CHUNK_SIZE, Control, ThreadEntry, pop, push};
+use calltap_abi::{CHUNK_DATA, CHUNK_SIZE, Control, THREAD_MAX, ThreadEntry, pop, push};
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
 /// There is no room for the event.
 pub struct Full;
 
-/// One wait is cut into pieces of this length, in case a wake-up is missed.
-const WAIT_PIECE_NS: u64 = 5_000_000;
+/// A wait is cut into pieces of this length, to look at the recorder's heartbeat. Threads may wait by thousands.
+const WAIT_PIECE_NS: u64 = 50_000_000;
+/// A recorder whose heartbeat stands still for this long is stopped or gone,
+const SILENCE_NS: u64 = 1_000_000_000;
+/// and for each thread of the session this much longer: that many may have to run before it has its turn.
+const SILENCE_PER_THREAD_NS: u64 = 1_000_000;
 
 /// A free thread entry.
 pub fn pop_thread(session: Session) -> Option<u32> {
@@ -26,7 +30,7 @@ fn pop_chunk(session: Session) -> Option<u32> {
     pop(&control.chunk_free, |index| Some(session.chunk_header(index)?.next.load(Relaxed))).or_else(|| {
         let fresh = control.chunk_bump.load(Relaxed);
         // Not fetch_add: the counter must not run away while nothing is free.
-        if fresh >= control.chunk_count.load(Relaxed) {
+        if fresh >= control.chunk_count.load(Relaxed).min(CHUNKS.load(Relaxed)) {
             return None;
         }
         control.chunk_bump.compare_exchange(fresh, fresh + 1, Relaxed, Relaxed).is_ok().then_some(fresh)
@@ -72,19 +76,29 @@ pub fn await_free(session: Session, thread: &Thread, entry: &ThreadEntry) -> Res
     if let Some(index) = retry_pop(session) {
         return Ok(index);
     }
-    let wait_us = control.wait_us.load(Relaxed);
-    if wait_us == 0 {
+    let wait_ns = u64::from(control.wait_us.load(Relaxed)) * 1000;
+    let is_in_vain = control.in_vain.load(Relaxed) == control.chunks_returned.load(Relaxed).wrapping_add(1);
+    if wait_ns == 0 || is_in_vain {
         give_up_on_the_dead(control, entry);
         return Err(Full);
     }
-    if in_signal_handler(thread) {
+    let start = sys::monotonic_ns();
+    if in_signal_handler(thread) || is_waiting(thread, start) {
         return Err(Full);
     }
-    // Having waited in vain, a thread waits again only when something has been returned.
-    if thread.waited.load(Relaxed) == control.chunks_returned.load(Relaxed).wrapping_add(1) {
-        return Err(Full);
-    }
-    let (start, beat) = (sys::monotonic_ns(), control.heartbeat.load(Relaxed));
+    thread.waiting.store(milliseconds(start + wait_ns) | 1, Relaxed);
+    let result = await_returned(session, start, wait_ns);
+    thread.waiting.store(0, Relaxed);
+    result
+}
+
+/// A chunk that the recorder returns or provides, as long as its heartbeat shows that it works, but no longer than the session allows.
+fn await_returned(session: Session, start: u64, wait_ns: u64) -> Result<u32, Full> {
+    let control = session.control();
+    let before = control.chunks_returned.load(Relaxed);
+    let (mut beat, mut since) = (control.heartbeat.load(Relaxed), start);
+    let threads = u64::from(control.thread_bump.load(Relaxed)).min(THREAD_MAX as u64);
+    let silence = SILENCE_NS + threads * SILENCE_PER_THREAD_NS;
     loop {
         let returned = control.chunks_returned.load(Acquire);
         if let Some(index) = retry_pop(session) {
@@ -93,27 +107,46 @@ pub fn await_free(session: Session, thread: &Thread, entry: &ThreadEntry) -> Res
         if control.recording.load(Relaxed) == 0 {
             return Err(Full);
         }
-        let waited = sys::monotonic_ns().wrapping_sub(start);
-        if waited >= u64::from(wait_us) * 1000 {
-            if control.heartbeat.load(Relaxed) == beat {
-                control.recording.store(0, Relaxed); // stopped or gone; it sets this again when it comes back
-            }
-            thread.waited.store(returned.wrapping_add(1), Relaxed);
+        let (now, beating) = (sys::monotonic_ns(), control.heartbeat.load(Relaxed));
+        if beating != beat {
+            (beat, since) = (beating, now);
+        }
+        if now.wrapping_sub(since) >= silence {
+            control.recording.store(0, Relaxed); // the recorder sets it again when it goes on
             return Err(Full);
         }
-        sys::futex_wait(&control.chunks_returned, returned, WAIT_PIECE_NS);
+        let left = wait_ns.saturating_sub(now.wrapping_sub(start));
+        if left == 0 {
+            if returned == before {
+                control.in_vain.store(returned.wrapping_add(1), Relaxed);
+            }
+            return Err(Full);
+        }
+        sys::futex_wait(&control.chunks_returned, returned, left.min(WAIT_PIECE_NS));
     }
+}
+
+fn milliseconds(ns: u64) -> u32 {
+    (ns / 1_000_000) as u32
+}
+
+/// Whether this is a signal handler of a thread that waits: handlers that wait likewise would nest as long as signals come. A handler that left a wait by
+/// siglongjmp is forgotten when that wait would have ended.
+fn is_waiting(thread: &Thread, now: u64) -> bool {
+    let until = thread.waiting.load(Relaxed);
+    until != 0 && until.wrapping_sub(milliseconds(now)).cast_signed() > 0
 }
 
 /// A lost race for a fresh chunk is no reason to give up.
 fn retry_pop(session: Session) -> Option<u32> {
     let control = session.control();
-    let left = || control.chunk_bump.load(Relaxed) < control.chunk_count.load(Relaxed);
+    let count = || control.chunk_count.load(Relaxed).min(CHUNKS.load(Relaxed));
+    let left = || control.chunk_bump.load(Relaxed) < count();
     pop_chunk(session).or_else(|| (0..64).take_while(|_| left()).find_map(|_| pop_chunk(session)))
 }
 
-/// Nobody waits for a recorder that is attached to a process; but when the rings are full and it has shown no sign of life for a while, events
-/// are not worth the attempt to record them. It is looked at once in so many losses.
+/// Ends recording when the rings are full and the recorder has shown no sign of life for a while: for threads that do not wait, of a process that was attached to
+/// or where a wait was in vain. The heartbeat is looked at once in so many losses.
 fn give_up_on_the_dead(control: &Control, entry: &ThreadEntry) {
     const LOOK: u64 = 1024;
     const DEAD_NS: u64 = 1_000_000_000;
@@ -121,8 +154,10 @@ fn give_up_on_the_dead(control: &Control, entry: &ThreadEntry) {
         return;
     }
     let (now, beat) = (sys::monotonic_ns(), control.heartbeat.load(Relaxed));
-    if control.last_beat.swap(beat, Relaxed) != beat {
-        control.last_beat_ns.store(now, Relaxed);
+    // The time first and never backwards: another thread that finds the beat finds a time that belongs to it or to a later one.
+    if control.last_beat.load(Acquire) != beat {
+        control.last_beat_ns.fetch_max(now, Relaxed);
+        control.last_beat.store(beat, Release);
     } else if now.wrapping_sub(control.last_beat_ns.load(Relaxed)) > DEAD_NS {
         control.recording.store(0, Relaxed);
     }

@@ -64,6 +64,9 @@ fn remember(index: usize, address: usize, length: usize) {
     }
 }
 
+/// Where there is no address space for so many chunks, this part of them is tried.
+const FEWER: u32 = 4;
+
 const NONE: usize = sys::MAP_PRIVATE | sys::MAP_ANONYMOUS | sys::MAP_NORESERVE;
 
 /// Joins the session whose files lie beside the agent, or leaves nothing of it.
@@ -78,6 +81,33 @@ pub fn join(own: &[u8]) -> Option<()> {
     joined
 }
 
+/// Reserves address space for the control file, as far as the program can spare it: address and length.
+///
+/// Under a limit of address space (RLIMIT_AS) there is room for fewer chunks; for as much again is left to the program.
+fn reserve(control: &Control) -> Option<(usize, usize)> {
+    let mut chunks = control.chunk_max.load(Relaxed);
+    loop {
+        let length = CHUNKS_AT + chunks as usize * CHUNK_SIZE;
+        // Chunks are aligned to their size, so that a cursor tells its place in its chunk: an aligned part is mapped over.
+        let reserved = length + CHUNK_SIZE;
+        // SAFETY: a new reservation without access.
+        if let Ok(reservation) = unsafe { sys::map(0, 2 * reserved, 0, NONE, None) } {
+            // SAFETY: the second half of the reservation just made.
+            unsafe { sys::unmap(reservation + reserved, reserved) };
+            remember(0, reservation, reserved);
+            state::CHUNKS.store(chunks, Relaxed);
+            control.chunk_max.fetch_min(chunks, Relaxed);
+            return Some((reservation, length));
+        }
+        // Chunks that may be in use already must lie within.
+        let fewer = (chunks / FEWER).max(control.chunk_count.load(Relaxed));
+        if fewer >= chunks {
+            return None;
+        }
+        chunks = fewer;
+    }
+}
+
 fn map_session(own: &[u8]) -> Option<()> {
     let (control, code) = (open_beside(own, b"control\0")?, open_beside(own, b"code\0")?);
     let rw = sys::PROT_READ | sys::PROT_WRITE;
@@ -88,18 +118,10 @@ fn map_session(own: &[u8]) -> Option<()> {
     let header = unsafe { &*(first as *const Control) };
     let known = header.magic.load(Acquire) == MAGIC && header.version.load(Relaxed) == VERSION;
     sys::LOCKS_MEMORY.store(header.locked.load(Relaxed) != 0, Relaxed);
-    let length = CHUNKS_AT + header.chunk_max.load(Relaxed) as usize * CHUNK_SIZE;
+    let room = if known { reserve(header) } else { None };
     // SAFETY: the mapping just made; `header` is not used again.
     unsafe { sys::unmap(first, PAGE) };
-    if !known {
-        return None;
-    }
-
-    // Chunks are aligned to their size, so that a cursor tells its place in its chunk: reserve more and map over an aligned part.
-    let reserved = length + CHUNK_SIZE;
-    // SAFETY: a new reservation without access.
-    let reservation = unsafe { sys::map(0, reserved, 0, NONE, None) }.ok()?;
-    remember(0, reservation, reserved);
+    let (reservation, length) = room?;
     let base = reservation.next_multiple_of(CHUNK_SIZE);
     // SAFETY: inside the reservation just made.
     unsafe { sys::map(base, length, rw, sys::MAP_SHARED | sys::MAP_FIXED, Some((&control, 0))) }.ok()?;

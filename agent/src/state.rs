@@ -20,6 +20,8 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::
 
 /// Address of the control mapping; 0 until the session is joined.
 pub static CONTROL: AtomicUsize = AtomicUsize::new(0);
+/// Chunks that this process has mapped.
+pub static CHUNKS: AtomicU32 = AtomicU32::new(0);
 /// Address of the stub region.
 pub static STUBS: AtomicUsize = AtomicUsize::new(0);
 /// Address of the private memory described by [`Private`].
@@ -31,7 +33,8 @@ pub static PRIVATE: AtomicUsize = AtomicUsize::new(0);
 pub struct Private {
     /// Index of the process plus one; 0 in a forked child that has not registered yet.
     pub process: AtomicU32,
-    _pad: [AtomicU32; 15],
+    /// Ids of the threads that map pieces of the shadow stack, by the number of the piece.
+    pub mappers: [AtomicU32; 63],
     /// By index of the thread entry.
     pub threads: [Thread; THREAD_MAX],
     /// Where Rust runs that is called from a small stack.
@@ -65,8 +68,8 @@ pub struct Thread {
     pub busy: AtomicU32,
     /// Index of the thread entry plus one; 0 before registration and in a forked child.
     pub entry: AtomicU32,
-    /// `Control::chunks_returned` when this thread last waited in vain, plus one.
-    pub waited: AtomicU32,
+    /// While the thread waits for a chunk: until when at most, in milliseconds of CLOCK_MONOTONIC, and odd. 0 otherwise.
+    pub waiting: AtomicU32,
     /// Signals blocked when the thread registered.
     pub blocked: AtomicU64,
     /// Whose this is, see [`word`].
@@ -155,8 +158,7 @@ impl Session {
 
     /// Address of a chunk.
     pub fn chunk(self, index: u32) -> Option<usize> {
-        (index < self.control().chunk_max.load(Relaxed))
-            .then(|| self.0 + CHUNKS_AT + index as usize * CHUNK_SIZE)
+        (index < CHUNKS.load(Relaxed)).then(|| self.0 + CHUNKS_AT + index as usize * CHUNK_SIZE)
     }
 
     pub fn chunk_header(self, index: u32) -> Option<&'static ChunkHeader> {
@@ -168,7 +170,7 @@ impl Session {
     pub fn chunk_index(self, address: u64) -> Option<u32> {
         let offset = (address as usize).checked_sub(self.0 + CHUNKS_AT)?;
         let index = u32::try_from(offset / CHUNK_SIZE).ok()?;
-        (index < self.control().chunk_max.load(Relaxed)).then_some(index)
+        (index < CHUNKS.load(Relaxed)).then_some(index)
     }
 
     pub fn private(self) -> &'static Private {

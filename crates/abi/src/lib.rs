@@ -27,7 +27,7 @@ pub mod values;
 /// First word of the control file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"calltap\0");
 /// Raised with every change of a layout in this crate, or of the journal's.
-pub const VERSION: u32 = 11;
+pub const VERSION: u32 = 12;
 
 /// Bytes of a path between the two sides.
 pub const PATH_MAX: usize = 256;
@@ -99,9 +99,9 @@ pub struct Control {
     pub recording: AtomicU32,
     /// 1: a thread that finds no free chunk reuses its own oldest (flight recorder).
     pub overwrite: AtomicU32,
-    /// How long, in microseconds, a full buffer may hold up the thread that meets it. 0 while attached to a process.
+    /// How long, in microseconds, a full buffer may hold up the thread that meets it while the recorder works. 0 while attached to a process.
     pub wait_us: AtomicU32,
-    /// Raised by the recorder at every pass; standing still means stopped or dead.
+    /// Raised by a thread of the recorder many times a second; standing still means stopped or dead.
     pub heartbeat: AtomicU64,
     /// Futex: raised by the agent when a process has a request.
     pub doorbell: AtomicU32,
@@ -117,12 +117,14 @@ pub struct Control {
     pub process_bump: AtomicU32,
     /// Entries and exits lost by threads that got no entry in the thread table.
     pub lost_unregistered: AtomicU64,
-    /// Chunks the control file has room for; what the agent maps.
+    /// Chunks that may ever be used: those that the control file has room for. An agent that can map fewer lowers it.
     pub chunk_max: AtomicU32,
     /// 1: the process locks its memory, so that new mappings are brought in whole.
     pub locked: AtomicU32,
+    /// Agent: [`Control::chunks_returned`] when a thread had waited in vain, plus one. Until the recorder returns a chunk, no thread waits again.
+    pub in_vain: AtomicU32,
     #[doc(hidden)]
-    pub _pad0: [AtomicU32; 8],
+    pub _pad0: [AtomicU32; 7],
     /// Head of the list of free chunks, see [`Tagged`].
     pub chunk_free: AtomicU64,
     #[doc(hidden)]

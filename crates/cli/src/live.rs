@@ -57,7 +57,7 @@ fn attach(pid: u32, arguments: &Arguments) -> Result<()> {
         choice: select::choice(&words, arguments.is_set("later"))?,
         parse: select::parse,
         clock: Clock::Tsc,
-        buffer_size: values::size(&arguments.text("buffer-size").unwrap_or_default())?,
+        buffer_size: values::buffer_size(arguments)?,
         overwrite: true,
         wait: Duration::ZERO,
         patch_mode: values::patch_mode(arguments, false)?,

@@ -3,10 +3,13 @@
 use crate::{arguments::Arguments, keep, select, values};
 use anyhow::{Result, bail};
 use calltap_analysis::{demangle, units};
-use calltap_session::{Clock, Discovery, Error, Ftraced, Options, Outcome, Stops, Subject};
+use calltap_session::{Clock, Discovery, Error, Ftraced, Options, Outcome, Stops, Subject, Totals};
 use calltap_trace::TracerKind;
 use std::process::ExitCode;
 use std::time::Duration;
+
+/// Exit status with --fail-on-loss.
+const LOST: u8 = 3;
 
 /// The program, or the process.
 fn subject(arguments: &Arguments) -> Result<Subject> {
@@ -65,7 +68,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         choice,
         parse: select::parse,
         clock,
-        buffer_size: values::size(&arguments.text("buffer-size").unwrap_or_default())?,
+        buffer_size: values::buffer_size(arguments)?,
         overwrite: arguments.is_set("overwrite"),
         wait: values::time(&arguments.text("max-wait").unwrap_or_default())?,
         patch_mode: values::patch_mode(arguments, !arguments.words("operand").is_empty())?,
@@ -76,6 +79,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         version: env!("CARGO_PKG_VERSION"),
         tell: if arguments.is_set("quiet") { crate::live::keep_quiet } else { crate::live::tell },
     };
+    let (counts_loss, fails) = (!options.overwrite, arguments.is_set("fail-on-loss"));
+    if fails && !counts_loss {
+        bail!("--fail-on-loss and --overwrite exclude each other: events are overwritten on purpose");
+    }
     let outcome = match calltap_session::record(&options) {
         Ok(outcome) => outcome,
         Err(error) => {
@@ -109,7 +116,24 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     if let Some(error) = &outcome.failed {
         eprintln!("calltap: the trace is not complete: {error}");
     }
-    Ok(end_as(&outcome))
+    // A recording that failed has lost the rest for the reason just given.
+    let lost = loss(&outcome.totals).filter(|_| counts_loss && outcome.failed.is_none());
+    if let Some(text) = &lost {
+        eprintln!("calltap: {text}");
+    }
+    Ok(end_as(&outcome, fails && lost.is_some()))
+}
+
+/// `LOST 815,269 calls and 40 returns: ...`
+fn loss(totals: &Totals) -> Option<String> {
+    let (calls, returns) = (totals.lost_entries, totals.lost_exits);
+    (calls > 0 || returns > 0).then(|| {
+        format!(
+            "LOST {} and {}: the trace is not complete; see --buffer-size and --max-wait",
+            units::counted(calls, "call"),
+            units::counted(returns, "return"),
+        )
+    })
 }
 
 /// `1,234,567 events from 8 threads, 0 lost, 1.2 MB in ./calltap.data`
@@ -186,10 +210,12 @@ pub fn bytes(n: u64) -> String {
     }
 }
 
-/// Ends as the program ended, unless only the recording failed.
-fn end_as(outcome: &Outcome) -> ExitCode {
+/// Exit status of the program, unless the recording alone failed or has `lost` events that it must not lose.
+fn end_as(outcome: &Outcome, lost: bool) -> ExitCode {
+    let failed = outcome.failed.is_some() || lost;
     match outcome.status {
-        Some(status) if !status.success() || outcome.failed.is_none() => crate::end_as(status),
+        Some(status) if !status.success() || !failed => crate::end_as(status),
+        _ if lost => ExitCode::from(LOST),
         _ => ExitCode::from(u8::from(outcome.failed.is_some() || !outcome.whole)),
     }
 }

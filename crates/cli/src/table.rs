@@ -4,6 +4,7 @@ mod commands;
 mod flags;
 
 pub use commands::COMMANDS;
+pub use flags::MAX_WAIT;
 
 /// A command.
 pub struct Command {

@@ -21,6 +21,14 @@ pub fn size(text: &str) -> Result<u64> {
     }
 }
 
+/// `--buffer-size`; None: as many threads need.
+pub fn buffer_size(arguments: &Arguments) -> Result<Option<u64>> {
+    match arguments.text("buffer-size").as_deref() {
+        None | Some("auto") => Ok(None),
+        Some(text) => size(text).map(Some),
+    }
+}
+
 /// `100ms`, `2s`, `500us`, `1.5s`.
 pub fn time(text: &str) -> Result<Duration> {
     let unit = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');

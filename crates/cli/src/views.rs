@@ -28,6 +28,11 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
     if name == "export" && arguments.text("to").as_deref() == Some("parquet") {
         return dataset(source, arguments);
     }
+    let format = arguments.text("format");
+    let is_text = matches!(format.as_deref(), None | Some("text")) && name != "export";
+    if !is_text && name != "info" {
+        warn_of_loss(source.meta());
+    }
     let mut out = Output::create(arguments)?;
     let mut progress = Progress::new(source.event_count());
     let view = View { source, arguments, linker_names: arguments.is_set("linker-names") };
@@ -153,6 +158,14 @@ impl View<'_> {
     }
 }
 
+/// Where the output has no line for it.
+fn warn_of_loss(meta: &Meta) {
+    let lost: u64 = meta.loss.iter().map(|loss| loss.lost_entries.saturating_add(loss.lost_exits)).sum();
+    if lost > 0 {
+        eprintln!("calltap: {} lost: what follows is not complete", units::counted(lost, "event"));
+    }
+}
+
 fn warn(totals: &Totals) {
     if let Some(first) = &totals.first_damage {
         eprintln!(
@@ -164,6 +177,7 @@ fn warn(totals: &Totals) {
 
 /// Into a directory rather than a file.
 fn dataset(source: &dyn Source, arguments: &Arguments) -> Result<()> {
+    warn_of_loss(source.meta());
     let Some(directory) = arguments.path("output").filter(|path| path != Path::new("-")) else {
         bail!("--to parquet writes into a directory: name it with -o");
     };

@@ -1,6 +1,6 @@
 //! Where a table or the buffer of a recording is full, calls are lost and counted, and the program goes on.
 
-use calltap_e2e::{Expect, GCC, Program, check, compile, run};
+use calltap_e2e::{Expect, GCC, Program, calltap, calltap_run, check, compile, run};
 use std::process::Command;
 
 fn program() -> Program {
@@ -28,7 +28,7 @@ fn handlers_in_threads_that_found_no_room_for_their_first_call() {
 #[test]
 fn a_small_shared_memory_file_system_means_a_smaller_buffer() {
     let program = compile(GCC, &["threads.c"], &[]);
-    let calltap = calltap_e2e::calltap();
+    let calltap = calltap();
     let script = format!(
         "mount -t tmpfs -o size=48m tmpfs /dev/shm && exec {} record -q -o {}/trace -- {} busy",
         calltap.display(),
@@ -44,4 +44,20 @@ fn a_small_shared_memory_file_system_means_a_smaller_buffer() {
         return calltap_e2e::skipped("no private mounts here");
     }
     assert_eq!((recorded.stdout, recorded.status), (alone.stdout, alone.status), "{}", recorded.stderr);
+}
+
+#[test]
+fn a_small_address_space_means_a_smaller_buffer() {
+    let program = compile(GCC, &["many_threads.c"], &["-pthread"]);
+    let trace = program.directory().join("trace");
+    for bytes in ["1200000000", "600000000", "300000000"] {
+        let mut record = Command::new(calltap());
+        record.args(["record", "-q", "--fail-on-loss", "--follow", "-F", "leaf", "-o"]).arg(&trace);
+        record.args(["--", "prlimit", &format!("--as={bytes}")]).arg(&program.path).args(["8", "100"]);
+        let recorded = run(record, b"");
+        assert!(recorded.status.success() && recorded.stderr.is_empty(), "{bytes}: {}", recorded.stderr);
+        let info = calltap_run(&["info", "--format", "json", "-i", &trace.to_string_lossy()]).stdout;
+        let info: serde_json::Value = serde_json::from_str(&info).expect("json");
+        assert_eq!(info["calls"]["recorded"].as_u64(), Some(8 * 200), "{bytes}: {}", info["calls"]);
+    }
 }

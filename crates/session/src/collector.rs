@@ -5,9 +5,10 @@
 
 use crate::clock;
 use crate::governor::Rates;
+use crate::heartbeat::Heartbeat;
+use crate::living::Living;
 use crate::news::{Followed, News};
 use crate::output::{Consumer, Output};
-use crate::proc;
 use crate::profile::Sums;
 use crate::reader::{Extent, Reader};
 use crate::shm::{self, Shared};
@@ -25,17 +26,19 @@ use std::time::{Duration, Instant};
 const BUSY_PAUSE: Duration = Duration::from_micros(500);
 /// one that found none after this.
 const IDLE_PAUSE: Duration = Duration::from_millis(4);
-/// Unfilled chunks are read, ended threads looked for, this often.
+/// Unfilled chunks are read, ended threads looked for, this often,
 const SWEEP: Duration = Duration::from_millis(50);
+/// but after so many times what that took, at least: there may be thousands of threads.
+const SWEEP_SHARE: u32 = 8;
 /// Events reach the file after this time at the latest, and the clocks are compared.
 const FLUSH: Duration = Duration::from_secs(1);
 
 /// Two comparisons of the clocks that lie so far apart tell how long a tick is to about a hundred thousandth.
 const SETTLE: Duration = Duration::from_millis(10);
 
-/// Of one thread, so many chunks are read in a pass while somebody watches: else intervals would not end where a thread fills chunks as fast as they
-/// are read.
-const LIVE_CHUNKS: u32 = 64;
+/// Of one thread, so many chunks are read in a pass: others wait for theirs, and where a thread fills chunks as fast as they are read, intervals would
+/// not end.
+const MOST_CHUNKS: u32 = 64;
 
 /// Rows of a profile in a record.
 const ROWS: usize = 1024;
@@ -102,6 +105,8 @@ pub struct Collector<'a> {
     /// The newest of those who were followed, by their ids.
     followed: HashMap<u32, Followed>,
     next_thread: u32,
+    /// Threads that are read.
+    threads: u32,
     totals: Totals,
     namespace: u64,
     rates: Option<Arc<Rates>>,
@@ -137,6 +142,7 @@ impl<'a> Collector<'a> {
             replaced: Vec::new(),
             followed: HashMap::new(),
             next_thread: 0,
+            threads: 0,
             totals: Totals::default(),
             namespace: fs::metadata("/proc/self/ns/pid").map_or(0, |meta| meta.ino()),
             rates: None,
@@ -174,9 +180,16 @@ impl<'a> Collector<'a> {
     }
 
     /// Collects until `stop` says so and everything is read. What the consumer failed at, if it did.
-    pub fn run(mut self, stop: &dyn Fn() -> bool) -> (Totals, Option<Error>) {
-        let control = self.shared.control();
-        let mut swept = Instant::now();
+    pub fn run(self, stop: &dyn Fn() -> bool) -> (Totals, Option<Error>) {
+        let (shared, over) = (self.shared, AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let _heartbeat = Heartbeat::begin(scope, shared, &over);
+            self.collect(stop)
+        })
+    }
+
+    fn collect(mut self, stop: &dyn Fn() -> bool) -> (Totals, Option<Error>) {
+        let (mut swept, mut until) = (Instant::now(), SWEEP);
         self.flushed = self.live.is_none().then_some(swept);
         let now = self.compare_clocks();
         self.began.get_or_insert(now);
@@ -189,17 +202,19 @@ impl<'a> Collector<'a> {
             if last {
                 self.output.over(self.this_moment());
             }
-            control.heartbeat.fetch_add(1, Relaxed);
-            // The agent clears this when we were stopped for too long.
-            control.recording.store(u32::from(!last && self.output.failed.is_none()), Relaxed);
-            self.shared.provide_chunks();
+            // The agent clears this when the recorder was stopped for too long.
+            let accepts = !last && self.output.failed.is_none();
+            self.shared.control().recording.store(accepts.into(), Relaxed);
+            self.shared.provide_chunks(self.threads);
             self.take_records();
             self.find_threads();
-            let sweep = last || swept.elapsed() >= SWEEP;
+            let sweep = last || swept.elapsed() >= until;
             let got = (last || !self.overwrite) && self.pass(if last { Extent::Rest } else { Extent::Full });
             if sweep {
-                swept = Instant::now();
+                let began = Instant::now();
                 self.sweep(last);
+                swept = Instant::now();
+                until = SWEEP.max(SWEEP_SHARE * began.elapsed());
             }
             if self.is_due(last) {
                 self.hand_over(last);
@@ -345,6 +360,7 @@ impl<'a> Collector<'a> {
         let id = ThreadId(self.next_thread);
         self.next_thread += 1;
         self.totals.threads += 1;
+        self.threads += 1;
         let pid = self.processes.get(process as usize).copied().unwrap_or(0);
         // The name of now, or if the thread is gone the name it began with.
         let name = self.shared.thread(entry).map(name_at_start).unwrap_or_default();
@@ -358,21 +374,26 @@ impl<'a> Collector<'a> {
 
     /// Reads every thread. True if anything came.
     fn pass(&mut self, extent: Extent) -> bool {
-        let mut got = false;
-        let most = if self.live.is_some() && extent != Extent::Rest { LIVE_CHUNKS } else { u32::MAX };
+        let (mut got, mut has_memory) = (false, true);
+        let most = if extent == Extent::Rest { u32::MAX } else { MOST_CHUNKS };
         for reader in self.readers.iter_mut().flatten() {
-            got |= reader.read(self.shared, extent, most, &mut self.output);
-        }
-        if got {
-            self.shared.control().chunks_returned.fetch_add(1, AcqRel);
-            shm::wake(&self.shared.control().chunks_returned);
+            let freed = reader.freed;
+            let came = reader.read(self.shared, extent, most, &mut self.output);
+            got |= came;
+            if reader.freed != freed {
+                self.shared.tell_returned((reader.freed - freed) as u32);
+            }
+            // A pass over many threads takes long, and others take chunks meanwhile.
+            if came && has_memory && extent != Extent::Rest {
+                has_memory = self.shared.provide_chunks(self.threads);
+            }
         }
         got
     }
 
     /// Reads the unfilled chunks of quiet threads, and lets go of those that have ended (at the end: of all).
     fn sweep(&mut self, last: bool) {
-        let mut ended = Vec::new();
+        let (mut ended, mut living) = (Vec::new(), Living::default());
         for reader in self.readers.iter_mut().flatten() {
             if reader.active && !last && !self.overwrite {
                 reader.active = false;
@@ -385,7 +406,7 @@ impl<'a> Collector<'a> {
                     let foreign =
                         self.shared.process(reader.process).map_or(0, |p| p.pid_namespace.load(Relaxed));
                     // Ids of another pid namespace cannot be looked up: such threads end with their process, at the end.
-                    foreign == self.namespace && !thread_exists(*pid, reader.tid)
+                    foreign == self.namespace && !living.has(*pid, reader.tid)
                 });
             if !over && self.overwrite {
                 continue;
@@ -404,7 +425,10 @@ impl<'a> Collector<'a> {
     }
 
     fn end(&mut self, mut reader: Reader) {
+        self.threads -= 1;
+        let freed = reader.freed;
         reader.end(self.shared, &mut self.output);
+        self.shared.tell_returned((reader.freed - freed) as u32);
         let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
         add(&mut self.totals.events, reader.totals.entries + reader.totals.exits);
         add(&mut self.totals.lost_entries, reader.totals.lost_entries);
@@ -459,18 +483,6 @@ impl<'a> Collector<'a> {
             self.totals.lost_entries = self.totals.lost_entries.saturating_add(lost);
             let text = format!("{lost} calls or returns were lost in threads that could not be registered");
             self.output.record(&Record::Note { text });
-        }
-    }
-}
-
-/// Only if the system says that there is no such thread is there none: any other error (no descriptors left, hidepid) says nothing.
-fn thread_exists(pid: u32, tid: u32) -> bool {
-    match fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")) {
-        // A zombie's directory exists, but it runs no more.
-        Ok(text) => proc::state_of(&text).is_some_and(|state| !proc::is_end(state)),
-        Err(error) => {
-            let gone = matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH));
-            !(gone && fs::metadata("/proc/self").is_ok())
         }
     }
 }

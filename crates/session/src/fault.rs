@@ -132,9 +132,9 @@ mod tests {
     fn a_file_that_is_truncated_between_a_check_and_a_use_reads_as_zeros_and_is_reported() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(control_size(8)).unwrap();
-        let (shared, other) = (Shared::map(&file, 8).unwrap(), tempfile::tempfile().unwrap());
+        let (shared, other) = (Shared::map(&file, 8, 8).unwrap(), tempfile::tempfile().unwrap());
         other.set_len(control_size(8)).unwrap();
-        let other = Shared::map(&other, 8).unwrap();
+        let other = Shared::map(&other, 8, 8).unwrap();
         let chunk = shared.chunk(0).unwrap();
         chunk[1].store(7, std::sync::atomic::Ordering::Relaxed);
         assert!(shared.check().is_ok());

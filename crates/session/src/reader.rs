@@ -45,6 +45,8 @@ pub struct Reader {
     pub active: bool,
     /// More was there than could be read the last time.
     pub behind: bool,
+    /// Chunks that were given back.
+    pub freed: u64,
     sparse: bool,
     chunk: Option<u32>,
     cursor: Cursor,
@@ -83,6 +85,7 @@ impl Reader {
             totals: Loss { thread: id, ..Loss::default() },
             active: true,
             behind: false,
+            freed: 0,
             sparse,
             chunk: None,
             cursor: Cursor::default(),
@@ -204,7 +207,7 @@ impl Reader {
         enough
     }
 
-    fn free(&self, shared: &Shared, chunk: u32) {
+    fn free(&mut self, shared: &Shared, chunk: u32) {
         // What reading left: the room behind the limit, and in a chunk that was kept a late word.
         if let Some(words) = shared.chunk(chunk) {
             let from = if self.kept.contains(&chunk) || self.skipped { CHUNK_DATA } else { CHUNK_LIMIT };
@@ -213,6 +216,7 @@ impl Reader {
             }
         }
         shared.free_chunk(chunk);
+        self.freed += 1;
     }
 
     /// Encodes what is left of a thread that has ended, and gives its chunks back.
@@ -226,9 +230,8 @@ impl Reader {
         self.active = false;
         self.flush(shared, output);
         // The last chunk, which no link leads out of.
-        for chunk in self.chunk.into_iter().chain(self.kept.iter().copied()) {
-            self.free(shared, chunk);
-        }
+        let kept = self.kept.clone();
+        self.chunk.into_iter().chain(kept).for_each(|chunk| self.free(shared, chunk));
     }
 
     /// Writes what is encoded, losses included.

@@ -17,7 +17,7 @@ use crate::target::Target;
 use crate::threads::Held;
 use crate::trace_file::TraceFile;
 use crate::visit::{Controls, Stay, Visit, Visited};
-use crate::{Error, first, flight, preload, proc, setup};
+use crate::{Error, first, flight, heartbeat, preload, proc, setup};
 use calltap_abi::Clock;
 use calltap_sites::Discovery;
 use calltap_trace::{End, Session, TraceWriter};
@@ -60,8 +60,8 @@ pub struct Options {
     pub parse: Parse,
     /// Where times come from.
     pub clock: Clock,
-    /// Bytes of ring memory, for all threads together.
-    pub buffer_size: u64,
+    /// Bytes of ring memory for all threads together, at most; None: as many threads need.
+    pub buffer_size: Option<u64>,
     /// Keep the newest events instead of waiting for the recorder (flight recorder).
     pub overwrite: bool,
     /// How long a full buffer may hold up the program.
@@ -266,7 +266,10 @@ impl<'a> Prepared<'a> {
             let (early, late) = if is_held { (None, follow) } else { (follow, None) };
             // (Before it is answered, it runs nothing of its own.)
             let mut following = early.map(|follow| follow.begin(scope));
-            let collecting = scope.spawn(|| collector.run(&|| stop.load(Acquire)));
+            let collecting = scope.spawn(|| {
+                heartbeat::hurry();
+                collector.run(&|| stop.load(Acquire))
+            });
             let planning = scope.spawn(|| {
                 setup::with_planner(shared, directory, options, &program.name, accepted, |planner| {
                     let begun_well = setup::tell_if_long(options, &program.name, || {

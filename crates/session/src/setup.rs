@@ -9,11 +9,12 @@ use crate::planner::Planner;
 use crate::record::{Options, Subject};
 use crate::shm::{self, Shared};
 use crate::target::Target;
-use crate::{Error, clock, enter};
+use crate::{Error, clock, enter, threads};
 use calltap_abi::plan::{Phase, Trouble};
 use calltap_abi::{CHUNK_SIZE, Clock, MAGIC, PATH_MAX, PROCESS_MAX, VERSION, stub};
 use calltap_sites::{Discovery, Function};
 use calltap_trace::Session;
+use rustix::process::{Resource, getrlimit};
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::Duration;
@@ -22,14 +23,37 @@ use std::{env, fs, thread};
 /// Bytes of the code file.
 pub const CODE_SIZE: u64 = (stub::REGION + stub::HOPS) as u64;
 
-/// Chunks of ring memory.
+/// Bytes of ring memory that few threads may use, unless the user says otherwise.
+const BY_FEW: u64 = 256 << 20;
+/// Threads of a program that is about to start that may then add a chunk each.
+const PROGRAM_THREADS: u32 = 12 << 10;
+/// Threads of a running process from which on it may have twice as many chunks more.
+const MANY_THREADS: u32 = 64;
+
+/// Chunks that there is room for in the control file. Room is address space of the program and of the recorder, and the length of a file.
 pub fn chunks(options: &Options) -> u32 {
-    u32::try_from((options.buffer_size / CHUNK_SIZE as u64).max(4)).unwrap_or(u32::MAX)
+    let is_limited = [Resource::As, Resource::Fsize].into_iter().any(|of| getrlimit(of).current.is_some());
+    let threads = match options.subject {
+        _ if options.buffer_size.is_some() || is_limited => 0,
+        Subject::Process { pid, .. } => match threads::list(pid).len() as u32 {
+            0..MANY_THREADS => 0,
+            threads => 2 * threads,
+        },
+        Subject::Program(_) => PROGRAM_THREADS,
+    };
+    by_few(options).saturating_add(threads)
+}
+
+/// Those that may be used however few threads there are.
+fn by_few(options: &Options) -> u32 {
+    let bytes = options.buffer_size.unwrap_or(BY_FEW);
+    u32::try_from((bytes / CHUNK_SIZE as u64).max(4)).unwrap_or(u32::MAX)
 }
 
 /// Maps what is shared with the agents.
 pub fn map(directory: &Directory, options: &Options) -> Result<Shared, Error> {
-    let shared = Shared::map(&directory.control, chunks(options)).and_then(|shared| {
+    let room = directory.control.metadata().map_or(0, |meta| shm::chunks_in(meta.len()));
+    let shared = Shared::map(&directory.control, room, by_few(options)).and_then(|shared| {
         if options.discovery == Discovery::FirstCall {
             shared.provide_first()?;
         }

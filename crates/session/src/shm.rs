@@ -4,8 +4,8 @@
 //! checked against the mapping, and the mapping lives as long as the value.
 #![allow(unsafe_code)]
 
-use crate::Error;
 use crate::fault::{self, Watched};
+use crate::{Error, memory};
 use calltap_abi::first::{self, First};
 use calltap_abi::plan::{Map, PlanHeader};
 use calltap_abi::traps::{self, Traps};
@@ -31,19 +31,47 @@ pub fn control_size(chunks: u32) -> u64 {
     CHUNKS_AT as u64 + u64::from(chunks) * CHUNK_SIZE as u64
 }
 
-/// Chunks are allocated so many at a time,
+/// Chunks that there is room for in a control file of so many bytes.
+pub fn chunks_in(size: u64) -> u32 {
+    let bytes = size.saturating_sub(CHUNKS_AT as u64);
+    u32::try_from(bytes / CHUNK_SIZE as u64).unwrap_or(u32::MAX).min(MOST_CHUNKS)
+}
+
+/// Chunks that are allocated at a time.
 const STEP: u32 = 64;
-/// until so many are ahead of use: what a signal handler can fill before the recorder comes round again, as it must not wait.
+/// Chunks that are kept ahead of use: a signal handler must not wait for one.
 const AHEAD: u32 = 512;
+/// Threads for which one chunk more is kept ahead.
+const THREADS_AHEAD: u32 = 4;
+/// Steps in one go: the recorder has to read, too.
+const STEPS: u32 = 16;
+/// How many times a step's memory must be available,
+const SPARE: u64 = 4;
+/// and how many times where few threads would not need it.
+const PLENTY: u64 = 64;
 /// A control file that was found is taken for no larger than this, whatever its owner has made of it.
 const MOST_CHUNKS: u32 = 1 << 22;
+
+/// What became of a step's chunks.
+#[derive(PartialEq, Eq)]
+enum Provided {
+    /// They can be used.
+    Step,
+    /// They are not needed, or more than there may be.
+    Enough,
+    /// There is no memory for them.
+    Nothing,
+}
 
 /// The mapped control file.
 #[derive(Debug)]
 pub struct Shared {
     base: *mut u8,
     size: usize,
+    /// Chunks that there is room for,
     chunks: u32,
+    /// and those of them that may be used however few threads there are; each thread adds one.
+    by_few: u32,
     file: File,
     watched: &'static Watched,
 }
@@ -54,13 +82,14 @@ unsafe impl Send for Shared {}
 unsafe impl Sync for Shared {}
 
 impl Shared {
-    /// Maps a control file of [`control_size`]`(chunks)` bytes.
-    pub fn map(file: &File, chunks: u32) -> io::Result<Shared> {
-        let shared = Shared::over(file, chunks)?;
+    /// Maps a control file of [`control_size`]`(chunks)` bytes. So many of the chunks may be used by few threads; each thread adds one.
+    pub fn map(file: &File, chunks: u32, by_few: u32) -> io::Result<Shared> {
+        let mut shared = Shared::over(file, chunks)?;
+        shared.by_few = by_few.min(chunks);
         // A sparse file on a full file system kills whoever touches it; an allocated one does not.
         shared.allocate(0, PLAN_AT)?;
         shared.control().chunk_max.store(chunks, Release);
-        shared.provide_chunks();
+        shared.provide_chunks(0);
         if shared.control().chunk_count.load(Relaxed) == 0 {
             return Err(io::Error::from(io::ErrorKind::StorageFull));
         }
@@ -69,11 +98,9 @@ impl Shared {
 
     /// Maps the control file of a session that exists. `InvalidData`: its calltap was killed before it was written; `Unsupported`: it is another version's.
     pub fn open(file: &File) -> io::Result<Shared> {
-        let size = file.metadata()?.len() as usize;
-        let chunks = size.checked_sub(CHUNKS_AT).map(|bytes| bytes / CHUNK_SIZE).filter(|chunks| *chunks > 0);
-        let chunks = chunks.and_then(|chunks| u32::try_from(chunks).ok());
+        let chunks = Some(chunks_in(file.metadata()?.len())).filter(|chunks| *chunks > 0);
         let chunks = chunks.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
-        let shared = Shared::over(file, chunks.min(MOST_CHUNKS))?;
+        let shared = Shared::over(file, chunks)?;
         let control = shared.control();
         let (magic, version) = (control.magic.load(Acquire), control.version.load(Relaxed));
         let unknown = |kind| Err(io::Error::from(kind));
@@ -91,7 +118,7 @@ impl Shared {
             mmap(ptr::null_mut(), size, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0)
         }?;
         let watched = fault::watch(base.expose_provenance(), size);
-        Ok(Shared { base: base.cast(), size, chunks, file, watched })
+        Ok(Shared { base: base.cast(), size, chunks, by_few: chunks, file, watched })
     }
 
     /// An error once the file was truncated: what is read then is zeros.
@@ -103,45 +130,54 @@ impl Shared {
         Ok(fallocate(&self.file, FallocateFlags::empty(), offset as u64, length as u64)?)
     }
 
-    /// Allocates more chunks when those that were are nearly all in use. A full file system ends the growth.
-    pub fn provide_chunks(&self) {
-        // Who has taken none yet may be a program that hardly calls anything, or is still being started.
+    /// Allocates more chunks when those that were are nearly all in use by so many threads. False if there is no memory for them.
+    pub fn provide_chunks(&self, threads: u32) -> bool {
+        // A program that has taken none yet may hardly call anything, or is still being started.
         let any_taken = self.control().chunk_bump.load(Relaxed) > 0;
-        self.provide(if any_taken { AHEAD } else { 0 });
+        let ahead = if any_taken { AHEAD + threads / THREADS_AHEAD } else { 0 };
+        let most = self.by_few.saturating_add(threads);
+        let last = (0..STEPS).map(|_| self.provide(ahead, most)).find(|step| *step != Provided::Step);
+        last != Some(Provided::Nothing)
     }
 
-    fn provide(&self, ahead: u32) {
+    /// Allocates a step's chunks, of so many at most, unless enough are ahead of use.
+    fn provide(&self, ahead: u32, most: u32) -> Provided {
         let control = self.control();
+        let most = most.min(self.chunks).min(control.chunk_max.load(Relaxed));
         let count = control.chunk_count.load(Relaxed);
-        let step = STEP.min(self.chunks.saturating_sub(count));
+        let step = STEP.min(most.saturating_sub(count));
         if step == 0 || control.chunk_bump.load(Relaxed).saturating_add(ahead) < count {
-            return;
+            return Provided::Enough;
         }
-        // No more than half of what is free: the program may need the rest.
         let offset = CHUNKS_AT + count as usize * CHUNK_SIZE;
         let length = step as usize * CHUNK_SIZE;
+        if count > 0 && !self.can_spare(length as u64, count + step > self.by_few)
+            || self.allocate(offset, length).is_err()
+        {
+            return Provided::Nothing;
+        }
+        control.chunk_count.store(count + step, Release);
+        self.tell_returned(step);
+        Provided::Step
+    }
+
+    /// Whether so many bytes leave enough to the program: half of what the file system has, and a part of the memory.
+    fn can_spare(&self, bytes: u64, beyond_few: bool) -> bool {
         let free = fstatvfs(&self.file).map_or(0, |fs| fs.f_bavail * fs.f_frsize);
-        if count > 0 && free / 2 < length as u64 {
-            return;
-        }
-        if self.allocate(offset, length).is_ok() {
-            control.chunk_count.store(count + step, Release);
-            // Whoever waits for a chunk can go on.
-            control.chunks_returned.fetch_add(1, AcqRel);
-            wake(&control.chunks_returned);
-        }
+        free / 2 >= bytes && memory::available() / if beyond_few { PLENTY } else { SPARE } >= bytes
+    }
+
+    /// So many threads that wait for a chunk can go on.
+    pub fn tell_returned(&self, chunks: u32) {
+        let word = &self.control().chunks_returned;
+        word.fetch_add(1, AcqRel);
+        let _ = futex::wake(word, futex::Flags::empty(), chunks.min(i32::MAX as u32));
     }
 
     /// Allocates all chunks, where nobody will be there to do it as they are used.
     pub fn provide_all(&self) {
         // The program may change the count, but not how often it is raised.
-        for _ in 0..=self.chunks / STEP {
-            let before = self.control().chunk_count.load(Relaxed);
-            self.provide(u32::MAX);
-            if self.control().chunk_count.load(Relaxed) == before {
-                return;
-            }
-        }
+        let _ = (0..=self.chunks / STEP).all(|_| self.provide(u32::MAX, self.chunks) == Provided::Step);
     }
 
     /// Bytes of the file up to the last chunk that was ever used.

@@ -18,7 +18,7 @@ use crate::record::Options;
 use crate::requests::{Answer, Mailbox, Request, Requests};
 use crate::shm::{self, Shared};
 use crate::target::Target;
-use crate::{Error, attach, clock, detach, enter, setup};
+use crate::{Error, attach, clock, detach, enter, heartbeat, setup};
 use calltap_abi::Clock;
 use calltap_trace::{ClockPair, Limited, Profile, Record, Session, SiteId, TracerInfo};
 use std::collections::HashSet;
@@ -252,7 +252,10 @@ impl<'a> Visit<'a> {
         };
         let stop = AtomicBool::new(false);
         let (result, collected) = thread::scope(|scope| {
-            let collecting = scope.spawn(|| collector.run(&|| stop.load(Acquire)));
+            let collecting = scope.spawn(|| {
+                heartbeat::hurry();
+                collector.run(&|| stop.load(Acquire))
+            });
             if self.clock == Clock::Coarse {
                 scope.spawn(|| setup::tick(&self.shared, &stop));
             }

@@ -7,6 +7,7 @@ mod question;
 
 use crate::arguments::Arguments;
 use crate::output::Output;
+use crate::table::MAX_WAIT;
 use crate::{live, progress, record, select, values, views};
 use anyhow::{Context, Result, bail};
 use calltap_analysis::answers::{Known, Listener, Question};
@@ -81,9 +82,9 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
         choice: select::choice_about(&kind.words(arguments), arguments.is_set("later"), &kind.functions)?,
         parse: select::parse,
         clock: Clock::Tsc,
-        buffer_size: values::size(&arguments.text("buffer-size").unwrap_or_default())?,
+        buffer_size: values::buffer_size(arguments)?,
         overwrite: false,
-        wait: values::time("100ms")?,
+        wait: values::time(MAX_WAIT)?,
         patch_mode: values::patch_mode(arguments, starts)?,
         discovery: Discovery::AtLoad,
         slow: None,

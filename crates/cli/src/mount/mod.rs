@@ -153,11 +153,7 @@ fn nothing() -> Words {
     Words { tracers: vec![nop], ..Words::default() }
 }
 
-fn buffer_size(arguments: &Arguments) -> Result<u64> {
-    values::size(&arguments.text("buffer-size").unwrap_or_default())
-}
-
-fn options(pid: u32, words: &Words, buffer_size: u64, patch_mode: PatchMode) -> Result<Options> {
+fn options(pid: u32, words: &Words, buffer_size: Option<u64>, patch_mode: PatchMode) -> Result<Options> {
     Ok(Options {
         subject: Subject::Process { pid, duration: None, max_overhead: None },
         output: PathBuf::new(),
@@ -199,7 +195,8 @@ fn attend(server: &Server, options: &Options) -> Result<Visited> {
 /// Serves the directory until the process ends, it is unmounted, or we are told to end.
 fn serve(pid: u32, place: &Path, arguments: &Arguments) -> Result<()> {
     let words = Words { int3: arguments.is_set("allow-int3"), ..nothing() };
-    let options = options(pid, &words, buffer_size(arguments)?, values::patch_mode(arguments, false)?)?;
+    let options =
+        options(pid, &words, values::buffer_size(arguments)?, values::patch_mode(arguments, false)?)?;
     let (server, told) = (Arc::new(Server::new(pid)), interruption()?);
     thread::scope(|scope| {
         let watching = scope.spawn(|| attend(&server, &options));
@@ -220,7 +217,7 @@ fn serve(pid: u32, place: &Path, arguments: &Arguments) -> Result<()> {
 
 /// Serves a directory of directories until it is unmounted, or we are told to end.
 fn serve_all(place: &Path, arguments: &Arguments) -> Result<()> {
-    let (memory, mode) = (buffer_size(arguments)?, values::patch_mode(arguments, false)?);
+    let (memory, mode) = (values::buffer_size(arguments)?, values::patch_mode(arguments, false)?);
     let int3 = arguments.is_set("allow-int3");
     let hall = Hall::new(Box::new(move |pid, words| {
         options(pid, &Words { int3: int3 || words.int3, ..words }, memory, mode)

@@ -52,9 +52,14 @@ pub const COMMANDS: &[Command] = &[
                     "max-wait",
                     None,
                     "TIME",
-                    "How long a full buffer may hold up the program before calls are counted as lost (us, ms, s).",
+                    "With -- PROGRAM: how long a full buffer may hold up a thread while the recorder works, before calls are counted as lost (us, ms, s). A process that is attached to is never held up.",
                 ),
-                "100ms",
+                MAX_WAIT,
+            ),
+            switch(
+                "fail-on-loss",
+                None,
+                "Exit with status 3 if events were lost and the program itself has not failed.",
             ),
             many(value(
                 "slow",
@@ -98,7 +103,7 @@ pub const COMMANDS: &[Command] = &[
             DISCOVERY,
             PATCH_LOG,
             LATER,
-            switch("quiet", Some('q'), "No summary."),
+            switch("quiet", Some('q'), "No summary; losses are reported all the same."),
         ]],
         operand: Some(Operand {
             name: "PROGRAM",

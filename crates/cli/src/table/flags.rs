@@ -56,14 +56,17 @@ pub const MAX_OVERHEAD: Flag = or(
     "5%",
 );
 
+/// How long a full buffer may hold up a program that was started.
+pub const MAX_WAIT: &str = "10s";
+
 pub const BUFFER_SIZE: Flag = or(
     value(
         "buffer-size",
         None,
         "SIZE",
-        "Ring memory for all threads together, at most (bytes, or with K, M, G).",
+        "Ring memory for all threads together, at most (bytes, or with K, M, G); auto: 256M, and 64K more for each thread.",
     ),
-    "256M",
+    "auto",
 );
 
 /// Of those who keep what is newest in the process.

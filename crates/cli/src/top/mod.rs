@@ -97,7 +97,7 @@ pub fn options(pid: u32, arguments: &Arguments) -> Result<Options> {
         choice,
         parse: select::parse,
         clock: Clock::Tsc,
-        buffer_size: values::size(&arguments.text("buffer-size").unwrap_or_default())?,
+        buffer_size: values::buffer_size(arguments)?,
         overwrite: false,
         wait: Duration::ZERO,
         patch_mode: values::patch_mode(arguments, false)?,

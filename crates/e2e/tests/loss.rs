@@ -1,0 +1,104 @@
+//! Nothing is lost by default while there is memory for it, however many threads there are and however busy the machine is; and what is lost is said
+//! everywhere.
+
+use calltap_e2e::{Expect, GCC, Program, calltap, calltap_run, check, compile, plain, run, skipped};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+fn program() -> Program {
+    compile(GCC, &["many_threads.c"], &["-pthread"])
+}
+
+/// Threads, and calls of each.
+const ALIVE: [[&str; 2]; 3] = [["100", "3000"], ["1000", "300"], ["5000", "60"]];
+
+fn nothing_is_lost() {
+    let program = program();
+    for arguments in ALIVE {
+        let mut alone = Command::new(&program.path);
+        alone.args(arguments);
+        if run(alone, b"").status.code() == Some(77) {
+            return skipped(&format!("this system has no room for {} threads", arguments[0]));
+        }
+        check(&program, &plain(), &Expect { arguments: &arguments, ..Expect::default() });
+    }
+}
+
+#[test]
+fn thousands_of_threads_lose_nothing() {
+    nothing_is_lost();
+}
+
+#[test]
+fn thousands_of_threads_lose_nothing_on_a_busy_machine() {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..14 * std::thread::available_parallelism().map_or(2, usize::from) {
+            scope.spawn(|| {
+                while !over.load(Relaxed) {
+                    std::hint::spin_loop()
+                }
+            });
+        }
+        let result = std::panic::catch_unwind(nothing_is_lost);
+        over.store(true, Relaxed);
+        if let Err(why) = result {
+            std::panic::resume_unwind(why);
+        }
+    });
+}
+
+/// Eight threads and main are alive, and there are four chunks: five lose their first call, whenever the recorder has its turn.
+fn record_with_loss(program: &Program, flags: &[&str]) -> (calltap_e2e::Run, String) {
+    let trace = program.directory().join("lossy").to_string_lossy().into_owned();
+    let mut command = Command::new(calltap());
+    command.args(["record", "-q", "-o", &trace, "--buffer-size", "256K", "--max-wait", "1us"]).args(flags);
+    command.arg("--").arg(&program.path).args(["8", "100"]);
+    (run(command, b""), trace)
+}
+
+#[test]
+fn loss_is_said_by_every_view() {
+    let program = program();
+    let (recorded, trace) = record_with_loss(&program, &[]);
+    assert!(recorded.status.success(), "{}", recorded.stderr);
+    assert!(recorded.stderr.contains("calltap: LOST "), "--quiet hides it: {}", recorded.stderr);
+    let views: [&[&str]; 18] = [
+        &["report"],
+        &["report", "--format", "json"],
+        &["report", "--format", "csv"],
+        &["graph"],
+        &["replay"],
+        &["info"],
+        &["info", "--format", "json"],
+        &["diff", &trace, &trace],
+        &["latency", "leaf"],
+        &["count", "leaf"],
+        &["slower", "1s", "leaf"],
+        &["stacks", "leaf"],
+        &["watch", "leaf"],
+        &["export", "--to", "perfetto", "-o", "/dev/null"],
+        &["export", "--to", "chrome", "-o", "/dev/null"],
+        &["export", "--to", "folded", "-o", "/dev/null"],
+        &["export", "--to", "csv", "-o", "/dev/null"],
+        &["export", "--to", "pprof", "-o", "/dev/null"],
+    ];
+    for view in views {
+        let input: &[&str] = if view[0] == "diff" { &[] } else { &["-i", &trace] };
+        let shown = calltap_run(&[view, input].concat());
+        assert!(shown.status.success(), "{view:?}: {}", shown.stderr);
+        let said = (shown.stdout + &shown.stderr).to_lowercase();
+        assert!(said.contains("lost"), "{view:?}:\n{said}");
+    }
+}
+
+#[test]
+fn loss_fails_a_recording_that_must_not_lose() {
+    let program = program();
+    let (recorded, _) = record_with_loss(&program, &["--fail-on-loss"]);
+    assert_eq!(recorded.status.code(), Some(3), "{}", recorded.stderr);
+    let trace = program.directory().join("whole").to_string_lossy().into_owned();
+    let path = program.path.to_string_lossy().into_owned();
+    let whole = calltap_run(&["record", "-q", "--fail-on-loss", "-o", &trace, "--", &path, "8", "100"]);
+    assert_eq!((whole.status.code(), whole.stderr.as_str()), (Some(0), ""));
+}

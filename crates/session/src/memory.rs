@@ -1,0 +1,131 @@
+//! Memory that can be had without swapping: the machine's, within the limits of this process's control group and of those above it.
+
+use std::fs;
+use std::path::Path;
+
+/// A version of control groups: where its memory controller is mounted, its line of `/proc/self/cgroup`, its files, and its word for pages of files that
+/// were not used lately.
+struct Version {
+    mount: &'static str,
+    line: fn(&str) -> Option<&str>,
+    limit: &'static str,
+    used: &'static str,
+    inactive: &'static str,
+}
+
+const VERSIONS: [Version; 2] = [
+    Version {
+        mount: "",
+        line: |line| line.strip_prefix("0::"),
+        limit: "memory.max",
+        used: "memory.current",
+        inactive: "inactive_file ",
+    },
+    Version {
+        mount: "memory",
+        line: |line| line.split_once(":memory:").map(|(_, path)| path),
+        limit: "memory.limit_in_bytes",
+        used: "memory.usage_in_bytes",
+        inactive: "total_inactive_file ",
+    },
+];
+
+/// Bytes that are available, as far as the kernel says; the greatest number where it does not.
+pub fn available() -> u64 {
+    available_in(Path::new("/proc"), Path::new("/sys/fs/cgroup"))
+}
+
+fn available_in(proc: &Path, groups: &Path) -> u64 {
+    let machine = number_behind(&proc.join("meminfo"), "MemAvailable:").map(|kilobytes| kilobytes << 10);
+    let own = fs::read_to_string(proc.join("self/cgroup")).unwrap_or_default();
+    let groups = VERSIONS.iter().filter_map(|version| {
+        let path = own.lines().find_map(version.line)?.trim_start_matches('/');
+        Path::new(path)
+            .ancestors()
+            .filter_map(|path| version.room(&groups.join(version.mount).join(path)))
+            .min()
+    });
+    groups.chain(machine).min().unwrap_or(u64::MAX)
+}
+
+impl Version {
+    /// Bytes that a group may still use; None if it has no limit.
+    fn room(&self, group: &Path) -> Option<u64> {
+        let number = |name| fs::read_to_string(group.join(name)).ok()?.trim().parse::<u64>().ok();
+        let (limit, used) = (number(self.limit)?, number(self.used)?);
+        let inactive = number_behind(&group.join("memory.stat"), self.inactive).unwrap_or(0);
+        Some(limit.saturating_sub(used.saturating_sub(inactive)))
+    }
+}
+
+/// The number in the line of a file that begins with a word.
+fn number_behind(file: &Path, word: &str) -> Option<u64> {
+    let text = fs::read_to_string(file).ok()?;
+    text.lines().find_map(|line| line.strip_prefix(word))?.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes available where these are the files.
+    fn check(files: &[(&str, &str)], expected: u64) {
+        let root = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let path = root.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        assert_eq!(
+            available_in(&root.path().join("proc"), &root.path().join("groups")),
+            expected,
+            "{files:?}"
+        );
+    }
+
+    const MACHINE: (&str, &str) = ("proc/meminfo", "MemTotal: 9000 kB\nMemAvailable:    4000 kB\n");
+
+    #[test]
+    fn a_machine_without_groups_has_what_it_says() {
+        check(&[MACHINE], 4000 << 10);
+        check(&[], u64::MAX);
+        check(&[MACHINE, ("proc/self/cgroup", "0::/\n")], 4000 << 10);
+    }
+
+    #[test]
+    fn the_tightest_group_counts() {
+        let groups = [
+            MACHINE,
+            ("proc/self/cgroup", "0::/a/b\n"),
+            ("groups/a/memory.max", "1000000\n"),
+            ("groups/a/memory.current", "900000\n"),
+            ("groups/a/memory.stat", "anon 100\ninactive_file 250000\nactive_file 7\n"),
+            ("groups/a/b/memory.max", "max\n"),
+            ("groups/a/b/memory.current", "5\n"),
+        ];
+        check(&groups, 350_000);
+    }
+
+    #[test]
+    fn a_group_over_its_limit_has_nothing() {
+        let groups = [
+            MACHINE,
+            ("proc/self/cgroup", "0::/\n"),
+            ("groups/memory.max", "5\n"),
+            ("groups/memory.current", "9\n"),
+        ];
+        check(&groups, 0);
+    }
+
+    #[test]
+    fn groups_of_the_first_version_count() {
+        let groups = [
+            MACHINE,
+            ("proc/self/cgroup", "5:cpu:/x\n4:memory:/box\n0::/\n"),
+            ("groups/memory/box/memory.limit_in_bytes", "2000000\n"),
+            ("groups/memory/box/memory.usage_in_bytes", "1500000\n"),
+            ("groups/memory/box/memory.stat", "inactive_file 1\ntotal_inactive_file 200000\n"),
+        ];
+        check(&groups, 700_000);
+    }
+}
