@@ -1,7 +1,7 @@
 //! The first moments of a static program. No dynamic linker loads the agent into it, so it is held when its C library has set up the first thread,
 //! before anything of the program's own has run, until the agent is there and its functions are switched on.
 //!
-//! It asked to be traced itself: should we be killed, it runs on, as if nothing had been.
+//! Should the recorder be killed, the program runs on as untraced.
 
 use crate::directory::Directory;
 use crate::patient::{Patient, explain, say};
@@ -17,16 +17,25 @@ use std::path::Path;
 const CALLS: usize = 2000;
 
 /// Waits until the program is so far, and brings the agent in. It goes on when what is returned is dropped; by the thread that has started it.
-pub fn hold(pid: u32, directory: &Directory, shared: &Shared, is_static: bool) -> Result<Held, Error> {
+///
+/// Once it is traced, `begin` lets it go on to its execve.
+pub fn hold(
+    pid: u32,
+    begin: &mut dyn FnMut(),
+    directory: &Directory,
+    shared: &Shared,
+    is_static: bool,
+) -> Result<Held, Error> {
+    let held = Held::child(pid, begin);
     let target = Target::known(pid)?;
     let refuse = |why: &str| target.refuse(why);
-    let mut thread = Held::child(pid).map_err(|why| refuse(&say(why)))?;
+    let mut thread = held.map_err(|why| refuse(&say(why)))?;
     let mut text = ProcessText::open(pid).map_err(|error| refuse(&error.to_string()))?;
     let owner_word = await_thread(&mut thread, &mut text, is_static).map_err(|why| match why {
         Some(why) => refuse(&say(why)),
         None => refuse("statically linked, and it does not begin as programs of glibc, musl or Go do"),
     })?;
-    // What asked to be traced can be halted by a signal only, which would stay if we were killed. So it is let go, to wait in a loop, and taken again.
+    // At a system call it cannot execute injected code. So it is let go, to wait in a loop, and stopped there.
     let mut patient = Patient::new(&target)?;
     let back = patient.place.park(&mut text, &mut thread).map_err(|failed| explain(&target, failed))?;
     drop(thread);

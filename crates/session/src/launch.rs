@@ -9,18 +9,20 @@ use crate::{Error, proc};
 use nix::sys::resource::{Resource, UsageWho, getrusage, setrlimit};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, getpid, getppid, kill_process, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, getpid, kill_process, pidfd_open};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::siginfo::Cause;
 use std::ffi::{OsStr, OsString};
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::{env, fs, io};
+use std::{env, fs, io, thread};
 
 const PRELOAD: &str = "LD_PRELOAD";
 
@@ -77,30 +79,50 @@ fn restore() -> io::Result<()> {
     Ok(())
 }
 
-/// In the child: has its parent trace it.
-///
-/// Should the parent, `recorder`, be killed before that, the child's parent is another, which would trace it and never let it go on. So
-/// until it is traced it ends with its parent. From then on the kernel lets go of it when the recorder ends, and what ends with a
-/// parent would be the user's program: the wish is taken back.
-fn ask_to_be_traced(recorder: Pid) -> io::Result<()> {
-    use nix::sys::prctl::set_pdeathsig;
-    set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
-    if getppid() != Some(recorder) {
-        // It has ended before the wish; there is nothing to report an error to.
+/// In the child: says which process it is, and waits until it is traced. Should the recorder be killed before that, it ends: the last copy of the
+/// recorder's end of the socket, number `other`, is closed then.
+fn await_tracer(mut recorder: &UnixStream, other: RawFd) -> io::Result<()> {
+    // SAFETY: the child's copy of it, which nothing in the child uses.
+    unsafe { libc::close(other) };
+    let pid = getpid().as_raw_nonzero().get();
+    let is_traced = recorder.write_all(&pid.to_ne_bytes()).and_then(|()| recorder.read_exact(&mut [0]));
+    if is_traced.is_err() {
+        // No process is left to report an error to.
         // SAFETY: async-signal-safe, and nothing of this process is needed any more.
         unsafe { libc::_exit(1) };
     }
-    nix::sys::ptrace::traceme()?;
-    set_pdeathsig(None)?;
     Ok(())
 }
 
-/// Starts `command` and holds it at its first instruction: this thread traces it.
-pub fn spawn_held(command: &[OsString]) -> Result<Child, Error> {
-    let recorder = getpid();
-    start(command, |command| {
-        // SAFETY: async-signal-safe system calls.
-        unsafe { command.pre_exec(move || ask_to_be_traced(recorder)) };
+/// Starts `command`; `hold` traces it. Its second argument lets the child go on to its execve, once it is traced.
+///
+/// The recorder attaches (PTRACE_SEIZE). Had the child asked to be traced (PTRACE_TRACEME), its execve would raise SIGTRAP, which ends the program should the
+/// recorder be killed just then.
+pub fn spawn_held<T>(
+    command: &[OsString],
+    hold: impl FnOnce(u32, &mut dyn FnMut()) -> T,
+) -> Result<(Child, T), Error> {
+    let (mut here, there) = UnixStream::pair().map_err(|_| Error::thread())?;
+    let other = here.as_raw_fd();
+    thread::scope(|scope| {
+        let spawn = || {
+            start(command, |command| {
+                // SAFETY: async-signal-safe system calls.
+                unsafe { command.pre_exec(move || await_tracer(&there, other)) };
+            })
+        };
+        // It returns when the child has become its program, for which that has to be traced.
+        let spawning = scope.spawn(spawn);
+        let mut pid = [0; 4];
+        // Where there is no child, its end of the socket is closed.
+        let held = here.read_exact(&mut pid).ok().map(|()| {
+            // A child that has ended takes nothing.
+            hold(u32::from_ne_bytes(pid), &mut || drop(here.write_all(&[0])))
+        });
+        // A child that is not traced ends.
+        drop(here);
+        let child = spawning.join().unwrap_or_else(|_| Err(Error::thread()))?;
+        held.map(|held| (child, held)).ok_or_else(Error::thread)
     })
 }
 

@@ -354,8 +354,9 @@ fn start_program(
         let libraries = preload::list(&program.data, &directory.agent());
         return Ok(Started::Runs(launch::spawn(command, &libraries)?, None));
     }
-    let mut child = launch::spawn_held(command)?;
-    match first::hold(child.id(), directory, shared, program.is_static) {
+    let hold = |pid, begin: &mut dyn FnMut()| first::hold(pid, begin, directory, shared, program.is_static);
+    let (mut child, held) = launch::spawn_held(command, hold)?;
+    match held {
         Ok(held) => Ok(Started::Runs(child, Some(Box::new(held)))),
         Err(error) => {
             // One that ran to its end without a thread library is none that can be traced; any other end is told by its status.

@@ -151,7 +151,11 @@ pub fn list_politely(process: u32) -> Vec<u32> {
 
 /// Makes this thread the tracer of another; that one runs on.
 fn seize(tid: u32) -> Result<(), NotHeld> {
-    match ptrace::seize(pid(tid), ptrace::Options::PTRACE_O_TRACESYSGOOD) {
+    seize_with(tid, ptrace::Options::PTRACE_O_TRACESYSGOOD)
+}
+
+fn seize_with(tid: u32, options: ptrace::Options) -> Result<(), NotHeld> {
+    match ptrace::seize(pid(tid), options) {
         Err(Errno::ESRCH) => Err(NotHeld::Gone),
         Err(Errno::EPERM) if is_ours(tid) => Ok(()),
         Err(Errno::EPERM) if has_ended(tid) => Err(NotHeld::Gone),
@@ -240,18 +244,28 @@ impl Held {
         Ok(held)
     }
 
-    /// A child that has asked to be traced, at the first instruction of its program. (It cannot be run and halted: for that it has to be taken.)
-    pub fn child(process: u32) -> Result<Held, NotHeld> {
-        let since = Instant::now();
-        let mut pauses = Pauses::default();
+    /// A new child, from before its execve, for which `begin` lets it go on, to the first instruction of its program.
+    pub fn child(process: u32, begin: &mut dyn FnMut()) -> Result<Held, NotHeld> {
+        const EXEC: i32 = libc::PTRACE_EVENT_EXEC;
+        let (since, mut pauses, mut is_program) = (Instant::now(), Pauses::default(), false);
+        let options = ptrace::Options::PTRACE_O_TRACESYSGOOD;
+        seize_with(process, options | ptrace::Options::PTRACE_O_TRACEEXEC)?;
+        begin();
         loop {
             match wait::poll(process) {
-                Report::Signal(_) => break,
+                Report::Runs => pauses.wait(),
                 Report::Ended => return Err(NotHeld::Gone),
-                _ => pauses.wait(),
+                Report::Interrupted if is_program => break,
+                report => {
+                    is_program |= report == Report::Event(EXEC);
+                    // From within the execve it goes on to its end. Every stop uses up the request to stop.
+                    is_program.then(|| interrupt(process)).transpose()?;
+                    let signal = if let Report::Signal(signal) = report { signal } else { 0 };
+                    resume(process, Resume::Freely, signal)?;
+                }
             }
         }
-        ptrace::setoptions(pid(process), ptrace::Options::PTRACE_O_TRACESYSGOOD).map_err(NotHeld::Refused)?;
+        ptrace::setoptions(pid(process), options).map_err(NotHeld::Refused)?;
         Held::new(process, process, since)
     }
 
