@@ -3,6 +3,7 @@
 //! A chunk is read when it is full: reading where a thread is writing would cost it a cache miss per event. What lies in unfilled chunks is
 //! read when a thread has been quiet for a while, has ended, or the recording ends.
 
+use crate::callers::Unwinding;
 use crate::clock;
 use crate::governor::Rates;
 use crate::news::{Followed, News};
@@ -114,6 +115,8 @@ pub struct Collector<'a> {
     sums: Arc<Mutex<Sums>>,
     /// The clocks when it began.
     began: Option<ClockPair>,
+    /// Finds callers in copies of stacks.
+    unwinding: Unwinding,
 }
 
 impl<'a> Collector<'a> {
@@ -145,6 +148,7 @@ impl<'a> Collector<'a> {
             flushed: None,
             sums: Arc::default(),
             began: None,
+            unwinding: Unwinding::default(),
         }
     }
 
@@ -260,6 +264,9 @@ impl<'a> Collector<'a> {
             if let News::Followed(followed) = &news {
                 self.followed.insert(followed.pid, followed.clone());
             }
+            if let News::Mapped(mapped) = &news {
+                self.unwinding.map(mapped);
+            }
             if let News::SwitchedOff(off) = &news {
                 self.readers.iter_mut().flatten().for_each(|reader| reader.switch_off(off));
             }
@@ -296,6 +303,7 @@ impl<'a> Collector<'a> {
             let forked = process.parent.load(Relaxed).checked_sub(1);
             let parent = forked.or_else(|| self.parent_of(pid));
             self.processes.push(pid);
+            parent.into_iter().for_each(|parent| self.unwinding.fork(parent, index));
             self.replaced.push(false);
             for (former, replaced) in (0..index).zip(&mut self.replaced) {
                 *replaced |= self.shared.is_same_process(former, index);
@@ -361,7 +369,7 @@ impl<'a> Collector<'a> {
         let mut got = false;
         let most = if self.live.is_some() && extent != Extent::Rest { LIVE_CHUNKS } else { u32::MAX };
         for reader in self.readers.iter_mut().flatten() {
-            got |= reader.read(self.shared, extent, most, &mut self.output);
+            got |= reader.read(self.shared, extent, most, &mut self.output, &mut self.unwinding);
         }
         if got {
             self.shared.control().chunks_returned.fetch_add(1, AcqRel);
@@ -391,7 +399,7 @@ impl<'a> Collector<'a> {
                 continue;
             }
             let extent = if over { Extent::Rest } else { Extent::Partial };
-            reader.read(self.shared, extent, u32::MAX, &mut self.output);
+            reader.read(self.shared, extent, u32::MAX, &mut self.output, &mut self.unwinding);
             if over {
                 ended.push(reader.entry);
             }
