@@ -57,7 +57,8 @@ fn named(binary: Binary) -> Functions {
             Role::ColdPart(None) => whole(&function.name).to_owned(),
             Role::Function => function.name.clone(),
         };
-        if !(is_unnamed(&function) && name == function.name) && !is_place(&name) {
+        let has_name = !is_unnamed(&function) || name != function.name;
+        if has_name && !is_place(&name) {
             functions.push((function.address.0, function.size, name));
         }
     }
