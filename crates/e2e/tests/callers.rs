@@ -1,8 +1,12 @@
 //! Callers that are unwound, of a program that notes its own: all of them and in order, and `[unknown]` where a path cannot be followed.
 
-use calltap_e2e::{BARE, Build, Program, calltap_run, compile, installed, matrix};
+use calltap_e2e::{
+    BARE, Build, GCC, Program, Resident, calltap_run, changed_text, compile, installed, matrix,
+};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::thread;
+use std::time::Duration;
 
 /// Functions of the program by which a path is known: others are the C library's.
 const OWN: [&str; 13] = [
@@ -92,4 +96,37 @@ fn a_copy_that_ends_early_makes_a_path_unknown_and_not_another() {
             && names.skip(1).all(|name| ["recursive", "leaf"].contains(&name.as_str().unwrap_or("")))
     });
     assert_eq!(recursive.count(), 1, "{answer}");
+}
+
+#[test]
+fn a_snapshot_has_the_callers_of_calls_that_were_made_before() {
+    let program = compile(GCC, &["requests.c"], &[]);
+    let resident = Resident::start(&program, &["forever"]);
+    let (pid, trace) = (resident.pid.to_string(), program.directory().join("snapshot.calltap"));
+    let trace = trace.to_string_lossy();
+    let attached = calltap_run(&["attach", "-p", &pid, "-F", "disk", "-A", "disk@$callers"]);
+    assert!(attached.status.success(), "{}", attached.stderr);
+    let look = || {
+        let snapshot = calltap_run(&["snapshot", "-p", &pid, "-o", &trace]);
+        assert!(snapshot.status.success(), "{}", snapshot.stderr);
+        let answer = calltap_run(&["stacks", "disk", "--json", "-i", &trace]);
+        let answer: Option<Value> = serde_json::from_str(&answer.stdout).ok();
+        // Until it was called for the first time.
+        answer.filter(|answer| answer["unwound_calls"].as_u64() > Some(0))
+    };
+    let again = || {
+        thread::sleep(Duration::from_millis(100));
+        look()
+    };
+    let answer = (0..100).find_map(|_| again()).expect("calls of disk");
+    for path in answer["paths"].as_array().expect("paths") {
+        let names: Vec<&str> =
+            path["path"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        assert!(names.ends_with(&["handle", "disk"]) && names.contains(&"work"), "{answer}");
+        assert_ne!(names[0], "[unknown]", "{answer}");
+    }
+    let detached = calltap_run(&["detach", "-p", &pid]);
+    assert!(detached.status.success(), "{}", detached.stderr);
+    assert_eq!(changed_text(resident.pid), [""; 0]);
+    assert!(resident.end().0.success());
 }
