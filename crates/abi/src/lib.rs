@@ -28,7 +28,7 @@ pub mod values;
 /// First word of the control file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"calltap\0");
 /// Raised with every change of a layout in this crate, or of the journal's.
-pub const VERSION: u32 = 11;
+pub const VERSION: u32 = 12;
 
 /// Bytes of a path between the two sides.
 pub const PATH_MAX: usize = 256;

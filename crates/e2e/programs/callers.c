@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <ucontext.h>
 
 #define FUNCTION __attribute__((noinline, noclone))
 #ifdef __clang__
@@ -109,6 +111,28 @@ FUNCTION void elsewhere(int n)
     active = before;
 }
 
+static ucontext_t back, there;
+
+// Its stack ends at a page that cannot be read, and nothing says what has called it.
+FUNCTION void coroutine(void)
+{
+    const char *before = active;
+    active = " [unknown] coroutine";
+    leaf(1);
+    active = before;
+}
+
+FUNCTION void run_coroutine(size_t size)
+{
+    char *stack = mmap(NULL, 2 * size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    mprotect(stack + size, size, PROT_NONE);
+    getcontext(&there);
+    there.uc_stack = (stack_t){ .ss_sp = stack, .ss_size = size };
+    there.uc_link = &back;
+    makecontext(&there, coroutine, 0);
+    swapcontext(&back, &there);
+}
+
 FUNCTION void *thread(void *argument)
 {
     ENTER;
@@ -133,6 +157,7 @@ int main(int argc, char **argv)
     struct sigaction action = { .sa_handler = elsewhere, .sa_flags = SA_ONSTACK };
     sigaction(SIGUSR2, &action, NULL);
     raise(SIGUSR2);
+    run_coroutine(16384);
     pthread_t other;
     pthread_create(&other, NULL, thread, &argc);
     pthread_join(other, NULL);

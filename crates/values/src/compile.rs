@@ -139,16 +139,21 @@ pub fn compile(
     if entry.is_empty() && exit.is_empty() {
         return if left_out.is_empty() { Ok(None) } else { Err(left_out.join("; ").into()) };
     }
+    Ok(Some(Program { words: assemble(entry, exit)?, captured: Arc::new(captured), left_out }))
+}
+
+/// The words of a program, from its steps at the entry and at the exit.
+fn assemble(mut entry: Vec<u64>, mut exit: Vec<u64>) -> Result<Vec<u64>, String> {
     let behind = 1 + entry.len();
     let length = behind + exit.len();
     if length > WORDS {
-        return Err("this is too much to read of one call".to_owned().into());
+        return Err("this is too much to read of one call".to_owned());
     }
     let at = if exit.is_empty() { 0 } else { behind as u64 };
     let mut words = vec![at << 8 | (length as u64) << 16];
     words.append(&mut entry);
     words.append(&mut exit);
-    Ok(Some(Program { words, captured: Arc::new(captured), left_out }))
+    Ok(words)
 }
 
 /// All parameters.
