@@ -5,12 +5,11 @@
 use crate::mirror;
 use crate::record::{self, in_data};
 use crate::ring::{self, Full};
-use crate::state::{Session, Thread, exchange_cursor};
+use crate::state::{STUBS, Session, Thread, exchange_cursor};
 use crate::sys;
 use calltap_abi::event::{DATA_BYTES, code, data_word};
-use calltap_abi::values::{self, Stored};
-use calltap_abi::{CHUNK_LIMIT, CHUNK_SIZE, stub};
-use core::sync::atomic::Ordering::Relaxed;
+use calltap_abi::{CHUNK_LIMIT, CHUNK_SIZE, frames, stub, values};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// What lies on the stack when [`read_values`] is called, from the shim's last push upwards.
 #[repr(C)]
@@ -68,6 +67,89 @@ impl values::Call for Met<'_> {
     fn recall(&self) -> Option<u64> {
         mirror::kept(below(self.slot))
     }
+
+    /// Ends at the first word that cannot be read: the end of the stack is not known here. Not inlined, so that
+    /// values without callers take no more of the thread's stack.
+    #[inline(never)]
+    fn copy_stack(&self, bytes: u32) {
+        let mut at = self.slot & !7;
+        let Some(end) = at.checked_add(bytes.into()) else { return };
+        for number in 0..=u8::MAX {
+            if at >= end {
+                return;
+            }
+            let count = words_between(at, end);
+            let written = self.stack_words(at, count).and_then(|words| self.write_piece(number, at, &words));
+            if written.is_none() {
+                return;
+            }
+            at += 8 * count;
+        }
+    }
+}
+
+const PAGE: u64 = 4096;
+
+/// How many words the piece from `at` on has: up to the next boundary of a piece, so that none crosses a page.
+fn words_between(at: u64, end: u64) -> u64 {
+    const SIZE: u64 = 8 * frames::PIECE as u64;
+    let boundary = (at | (SIZE - 1)) + 1;
+    (boundary.min(end) - at).div_ceil(8)
+}
+
+impl Met<'_> {
+    /// So many words of the stack, which lie in one page; 0 behind them. None if they cannot be read.
+    fn stack_words(&self, at: u64, count: u64) -> Option<[u64; frames::PIECE]> {
+        let mut words = [0; frames::PIECE];
+        let wanted = words.iter_mut().take(count as usize);
+        if at / PAGE == self.slot / PAGE {
+            for (place, word) in wanted.zip((at..).step_by(8)) {
+                // SAFETY: the word is aligned, and lies in the page of the return address, which this thread
+                // returns through and which is mapped therefore, whatever stack this is; any bytes are a valid word.
+                *place = unsafe { &*(word as *const AtomicU64) }.load(Relaxed);
+            }
+            return Some(words);
+        }
+        // Another page may be a guard page, or another thread may unmap it: the kernel copies it or says that it cannot.
+        let mut bytes = [0; 8 * frames::PIECE];
+        let copied = bytes.get_mut(..8 * count as usize)?;
+        if !values::Call::read(self, at, copied) {
+            return None;
+        }
+        wanted.zip(copied.as_chunks().0).for_each(|(place, bytes)| *place = u64::from_le_bytes(*bytes));
+        Some(words)
+    }
+
+    /// Writes a piece of the stack. None if there is no room for it.
+    fn write_piece(&self, number: u8, at: u64, words: &[u64]) -> Option<()> {
+        let own = STUBS.load(Relaxed) as u64;
+        let is_own = |word: u64| word.wrapping_sub(own) < stub::REGION as u64;
+        // A function that was entered by a jump finds a stub's address in its own slot, too.
+        let true_word = |(at, word): (u64, &u64)| match is_own(*word) {
+            true => mirror::kept(at).unwrap_or(0),
+            false => *word,
+        };
+        let words = (at..).step_by(8).zip(words).map(true_word);
+        let piece = frames::Piece::new(number, at, self.caller_rbp(), words);
+        write(self.session, self.low(code::FRAMES), piece.bytes()).ok()
+    }
+
+    /// What rbp was in the caller: behind a prologue, the function has saved it.
+    fn caller_rbp(&self) -> u64 {
+        let rbp = self.saved.rbp;
+        let behind_prologue = self.saved.stub as usize % stub::SIZE == stub::AFTER_MCOUNT;
+        if !behind_prologue || !rbp.is_multiple_of(8) {
+            return rbp;
+        }
+        // SAFETY: such a site lies behind `push rbp; mov rbp, rsp`, and its hook has found the return address at
+        // rbp + 8: rbp leads to the function's own frame, which is mapped; any bytes are a valid word.
+        unsafe { &*(rbp as *const AtomicU64) }.load(Relaxed)
+    }
+
+    /// The low half of the head of a record of this call.
+    fn low(&self, code: u32) -> u32 {
+        (self.slot as u32) << 22 ^ (self.saved.stub as u32 & !code::MASK) | code
+    }
 }
 
 /// The word below the return address is a part of the call's own frame: nothing else keeps anything in its mirror (but the hooks that profile, when something began).
@@ -85,18 +167,16 @@ pub unsafe extern "C" fn read_values(slot: u64, saved: *const Saved, vectors: *c
     let Some(session) = Session::get() else { return 1 };
     let Some(program) = session.program_of(saved.stub) else { return 1 };
     let exit = matches!(saved.stub as usize % stub::SIZE, stub::AFTER_EXIT | stub::AFTER_LEAVE);
-    let Some(stored) = values::run(program, exit, &Met { session, saved, vectors, slot }) else { return 0 };
+    let met = Met { session, saved, vectors, slot };
+    let Some(stored) = values::run(program, exit, &met) else { return 0 };
     if !stored.bytes().is_empty() {
-        let code = if exit { code::RESULTS } else { code::ARGUMENTS };
-        let low = (slot as u32) << 22 ^ (saved.stub as u32 & !code::MASK) | code;
         // (Without room they are lost; the event will not find any either, and is counted.)
-        let _ = write(session, low, &stored);
+        let _ = write(session, met.low(if exit { code::RESULTS } else { code::ARGUMENTS }), stored.bytes());
     }
     1
 }
 
-fn write(session: Session, low: u32, stored: &Stored) -> Result<(), Full> {
-    let bytes = stored.bytes();
+fn write(session: Session, low: u32, bytes: &[u8]) -> Result<(), Full> {
     let words = 1 + bytes.len().div_ceil(DATA_BYTES) as u64;
     let thread = record::thread(session)?;
     let address = reserve(session, thread, 8 * words)?;

@@ -13,7 +13,7 @@
 //! +------------------------+----------------+-----+
 //! | slot / 8               | top            |STACK|   the next event's slot, and about where all later ones' are
 //! +----------------+---------+-------------+------+
-//! | bytes          | tag^top | site        | ARGUMENTS, RESULTS|   values of the call whose entry or return comes next
+//! | bytes          | tag^top | site        | ARGUMENTS, RESULTS, FRAMES|   values of the call whose entry or return comes next
 //! +----------------+---------+----------+--+------+
 //! | seven of these bytes                |  DATA   |   as many words as they take, which directly follow
 //! +-------------------------------------+---------+
@@ -51,6 +51,8 @@ pub mod code {
     pub const ARGUMENTS: u32 = 8;
     /// Results, in front of the return likewise.
     pub const RESULTS: u32 = 9;
+    /// A piece of a copy of the stack ([`frames`](crate::frames)), in front of the arguments of the same site and tag.
+    pub const FRAMES: u32 = 10;
     /// A word of the bytes of either.
     pub const DATA: u32 = 27;
     /// Second word of an event: a return address above these bits.

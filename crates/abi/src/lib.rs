@@ -17,6 +17,7 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 
 pub mod event;
 pub mod first;
+pub mod frames;
 pub mod plan;
 pub mod profile;
 pub mod remote;

@@ -16,7 +16,7 @@
 //!
 //! What a program stores begins with two bytes: a bit for each value that could not be read, in their order. Such a value takes no more room.
 
-use crate::stub;
+use crate::{frames, stub};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Words of a program.
@@ -71,6 +71,8 @@ pub mod step {
     pub const RECALL: u8 = 14;
     /// value = the address of the return address.
     pub const SLOT: u8 = 15;
+    /// Copies so many bytes of the stack, from the return address on ([`frames`](crate::frames)).
+    pub const FRAMES: u8 = 16;
 }
 
 /// General registers.
@@ -123,6 +125,8 @@ pub trait Call {
     fn remember(&self, address: u64);
     /// The address that was kept.
     fn recall(&self) -> Option<u64>;
+    /// Copies so many bytes of the stack into the ring.
+    fn copy_stack(&self, bytes: u32);
 }
 
 /// What a program has stored.
@@ -246,6 +250,7 @@ pub fn run(program: &Program, exit: bool, call: &impl Call) -> Option<Stored> {
             step::REMEMBER => call.remember(value.unwrap_or(0)),
             step::RECALL => value = call.recall(),
             step::SLOT => value = Some(call.slot()),
+            step::FRAMES => call.copy_stack(offset.unsigned_abs().min(frames::MOST)),
             step::IF => {
                 if !value.is_some_and(|value| holds(width, value, at(n))) {
                     return None;
@@ -321,6 +326,9 @@ mod tests {
         }
         fn recall(&self) -> Option<u64> {
             self.1.get()
+        }
+        fn copy_stack(&self, bytes: u32) {
+            self.1.set(Some(bytes.into()));
         }
     }
 
@@ -403,6 +411,18 @@ mod tests {
         assert_eq!(bytes(true), Some(vec![1, 0])); // (nothing was kept yet)
         assert_eq!(bytes(false), Some(vec![]));
         assert_eq!(bytes(true), Some(vec![0, 0, b'd']));
+    }
+
+    #[test]
+    fn no_more_of_the_stack_is_copied_than_a_row_of_pieces_holds() {
+        for (asked, copied) in [(4096, 4096), (i32::MAX, frames::MOST), (-512, 512)] {
+            let words = [2 << 16, word(step::FRAMES, 0, asked)];
+            let program: Program =
+                core::array::from_fn(|n| AtomicU64::new(words.get(n).copied().unwrap_or(0)));
+            let call = Made::new(b"");
+            assert!(run(&program, false, &call).is_some_and(|stored| stored.bytes().is_empty()));
+            assert_eq!(call.recall(), Some(copied.into()));
+        }
     }
 
     #[test]

@@ -71,6 +71,7 @@ impl BatchStream for Slice<'_> {
                 batch.thread = first.thread;
                 batch.events.clear();
                 batch.events.extend_from_slice(&first.events);
+                batch.values.clone_from(&first.values);
                 return Ok(true);
             }
         }

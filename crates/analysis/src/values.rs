@@ -16,7 +16,7 @@ pub struct Shown {
     pub json: Value,
 }
 
-/// The values of an entry or a return. `code` names the function at an address, if one begins there.
+/// The values of an entry or a return; callers are none of them. `code` names the function at an address, if one begins there.
 pub(crate) fn read(
     captured: &Captured,
     returns: bool,
@@ -37,11 +37,12 @@ pub(crate) fn read(
             Datum::Bool(truth) => truth.into(),
             Datum::Text(text, _) => String::from_utf8_lossy(text).into(),
             Datum::Char(c) => char::from(c).to_string().into(),
+            Datum::Callers(..) => return None,
             Datum::Hex(_) | Datum::Pointer(_) => text.clone().into(),
         };
-        Shown { name: name.to_owned(), text, json }
+        Some(Shown { name: name.to_owned(), text, json })
     };
-    captured.read(returns, bytes).map(shown).collect()
+    captured.read(returns, bytes).filter_map(shown).collect()
 }
 
 /// The same of a site of a trace.

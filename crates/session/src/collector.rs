@@ -3,6 +3,7 @@
 //! A chunk is read when it is full: reading where a thread is writing would cost it a cache miss per event. What lies in unfilled chunks is
 //! read when a thread has been quiet for a while, has ended, or the recording ends.
 
+use crate::callers::Unwinding;
 use crate::clock;
 use crate::governor::Rates;
 use crate::heartbeat::Heartbeat;
@@ -119,6 +120,8 @@ pub struct Collector<'a> {
     sums: Arc<Mutex<Sums>>,
     /// The clocks when it began.
     began: Option<ClockPair>,
+    /// Finds callers in copies of stacks.
+    unwinding: Unwinding,
 }
 
 impl<'a> Collector<'a> {
@@ -151,6 +154,7 @@ impl<'a> Collector<'a> {
             flushed: None,
             sums: Arc::default(),
             began: None,
+            unwinding: Unwinding::default(),
         }
     }
 
@@ -275,6 +279,9 @@ impl<'a> Collector<'a> {
             if let News::Followed(followed) = &news {
                 self.followed.insert(followed.pid, followed.clone());
             }
+            if let News::Mapped(mapped) = &news {
+                self.unwinding.map(mapped);
+            }
             if let News::SwitchedOff(off) = &news {
                 self.readers.iter_mut().flatten().for_each(|reader| reader.switch_off(off));
             }
@@ -311,6 +318,7 @@ impl<'a> Collector<'a> {
             let forked = process.parent.load(Relaxed).checked_sub(1);
             let parent = forked.or_else(|| self.parent_of(pid));
             self.processes.push(pid);
+            parent.into_iter().for_each(|parent| self.unwinding.fork(parent, index));
             self.replaced.push(false);
             for (former, replaced) in (0..index).zip(&mut self.replaced) {
                 *replaced |= self.shared.is_same_process(former, index);
@@ -378,7 +386,7 @@ impl<'a> Collector<'a> {
         let most = if extent == Extent::Rest { u32::MAX } else { MOST_CHUNKS };
         for reader in self.readers.iter_mut().flatten() {
             let freed = reader.freed;
-            let came = reader.read(self.shared, extent, most, &mut self.output);
+            let came = reader.read(self.shared, extent, most, &mut self.output, &mut self.unwinding);
             got |= came;
             if reader.freed != freed {
                 self.shared.tell_returned((reader.freed - freed) as u32);
@@ -412,7 +420,7 @@ impl<'a> Collector<'a> {
                 continue;
             }
             let extent = if over { Extent::Rest } else { Extent::Partial };
-            reader.read(self.shared, extent, u32::MAX, &mut self.output);
+            reader.read(self.shared, extent, u32::MAX, &mut self.output, &mut self.unwinding);
             if over {
                 ended.push(reader.entry);
             }

@@ -9,6 +9,7 @@ mod ahead;
 mod attach;
 mod breakpoints;
 mod cache;
+mod callers;
 mod choice;
 mod clock;
 mod collector;

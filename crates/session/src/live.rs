@@ -421,6 +421,7 @@ impl Attached {
                 planner.choose_by(Box::new(choose));
                 planner.recall_values();
                 planner.describe(&mut |record| drop(sender.send(record)));
+                planner.map_all(&mut |record| drop(sender.send(record)));
                 planner.choose_by(Box::new(|_, _| None));
                 let start = Instant::now();
                 planner.come_to_terms_with_all(&self.target, &mut |_| {})?;

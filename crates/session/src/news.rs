@@ -1,5 +1,6 @@
 //! What a planner has to say for the trace: records, and sites that become records where they are written.
 
+use crate::callers::Mapped;
 use calltap_sites::{Binary, Function, SiteKind};
 use calltap_trace::{Captured, Record, Site, SiteId};
 use std::collections::HashSet;
@@ -16,6 +17,8 @@ pub enum News {
     Followed(Followed),
     /// Functions were switched off.
     SwitchedOff(Arc<SwitchedOff>),
+    /// What a process has mapped by which its stacks are unwound.
+    Mapped(Mapped),
 }
 
 /// Functions that were switched off: their calls that are open then may return without a record of it.
@@ -79,7 +82,7 @@ impl News {
     pub fn tell(self, take: &mut dyn FnMut(&Record)) {
         match self {
             News::Record(record) => take(&record),
-            News::Followed(_) | News::SwitchedOff(_) => {}
+            News::Followed(_) | News::SwitchedOff(_) | News::Mapped(_) => {}
             News::Sites(NewSites { module, binary, sites }) => {
                 for sites in sites.chunks(AT_A_TIME) {
                     let record =

@@ -5,6 +5,7 @@ mod mode;
 mod modules;
 mod processes;
 mod switch;
+mod unwinding;
 mod wishes;
 
 pub use mode::PatchMode;
@@ -17,7 +18,7 @@ use crate::directory::Directory;
 use crate::journal::UNLISTED;
 use crate::loaded::{Listed, Loaded, Typed, Wish};
 use crate::maps::{self, Region};
-use crate::modules::{Candidates, Identity};
+use crate::modules::{Candidates, Identity, Mapped};
 use crate::news::{News, SwitchedOff};
 use crate::proc;
 use crate::shm::{self, Shared};
@@ -76,6 +77,8 @@ pub(crate) struct Process {
     pub(crate) modules: Vec<Loaded>,
     /// The dynamic linker tells when its list of objects changes.
     watched: bool,
+    /// Files that the trace has named besides the modules.
+    named: Vec<Mapped>,
     /// It has what its parent has by now, who may have changed since it was forked: what its sites are has to be looked at.
     forked: bool,
     pub(crate) text: Option<ProcessText>,
@@ -224,7 +227,7 @@ impl<'a> Planner<'a> {
         let inherited = || {
             let Some(parent) = self.processes.get(&parent) else { return Process::default() };
             let (modules, watched) = (parent.modules.iter().map(Loaded::inherited).collect(), parent.watched);
-            Process { modules, watched, forked: true, text: None }
+            Process { modules, watched, named: parent.named.clone(), forked: true, text: None }
         };
         let process = met.unwrap_or_else(inherited);
         self.processes.insert(child, process);
@@ -461,6 +464,7 @@ impl<'a> Planner<'a> {
             Ok(regions) => {
                 self.see_modules(index, pid, fresh, &regions, records);
                 self.want(index, &regions, records);
+                self.map_out(index, pid, &regions, records);
             }
             Err(error) => records.push(News::Record(Record::Note {
                 text: format!(

@@ -6,6 +6,7 @@
 use calltap_abi::event::{
     Context, DATA_BYTES, SPARSE_BLOCK, SPARSE_HIGH, code, data_of_word, has_parent, parent_of_halves,
 };
+use calltap_abi::frames::PIECE_BYTES;
 use calltap_abi::values::STORED;
 use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE, stub};
 use calltap_trace::SiteId;
@@ -33,8 +34,8 @@ pub struct RawEvent {
 /// Takes events. The two that take many are what makes reading fast: most events come in rows of one sort, and a loop over these
 /// alone keeps all it needs in registers. They say how many they took; `event` reads one.
 pub trait Sink {
-    /// The next event of the thread, with what was read of it besides.
-    fn take(&mut self, event: RawEvent, values: &[u8]);
+    /// The next event of the thread, with what was read of it besides, and the pieces of its stack that were copied.
+    fn take(&mut self, event: RawEvent, values: &[u8], stack: &[u8]);
 
     /// The next events, as long as they are entries and returns without anything behind them.
     fn take_graph<T>(&mut self, words: &[T], event: impl Fn(&T) -> RawEvent) -> usize;
@@ -105,6 +106,8 @@ struct Ahead {
 
 /// So many, and the event was lost: there was no room for it.
 const LOST_BEHIND: u32 = 10_000;
+/// Bytes of all pieces of a copy of the stack.
+const LONGEST_COPY: usize = 256 * PIECE_BYTES;
 /// Handlers interrupt each other no deeper.
 const AHEAD: usize = 64;
 
@@ -227,7 +230,7 @@ impl Cursor {
             }
             // (A word of an event or of values comes alone only behind a slot that was skipped.)
             code::PAD | code::PARENT | code::DATA => return 1,
-            code::ARGUMENTS | code::RESULTS => return self.read_values(word, &words[1..]),
+            code::ARGUMENTS | code::RESULTS | code::FRAMES => return self.read_values(word, &words[1..]),
             kind if has_parent(kind) => {
                 let second = words[1].load(Relaxed);
                 if second == 0 {
@@ -241,7 +244,10 @@ impl Cursor {
         self.last = self.context.ticks(word);
         let slot = self.context.slot(word);
         let event = RawEvent { ticks: self.last, low, slot, parent: parent.unwrap_or(0) };
-        sink.take(event, &self.values_of(event));
+        let code = if event.code() == code::EXIT { code::RESULTS } else { code::ARGUMENTS };
+        let (stack, values) = (self.ahead_of(event, code::FRAMES), self.ahead_of(event, code));
+        self.pass_one();
+        sink.take(event, &values, &stack);
         1 + usize::from(parent.is_some())
     }
 
@@ -261,24 +267,36 @@ impl Cursor {
             return 1;
         }
         bytes.truncate(length);
-        if self.ahead.len() == AHEAD {
-            self.ahead.remove(0);
-        }
-        self.ahead.push(Ahead { low: head as u32, bytes, others: 0 });
+        self.keep(head as u32, bytes);
         1 + count
     }
 
-    /// Takes the values of an event.
-    fn values_of(&mut self, event: RawEvent) -> Vec<u8> {
-        if self.ahead.is_empty() {
-            return Vec::new();
+    /// Keeps what was read until its event comes. Pieces of a stack become one: the first begins it, another goes on.
+    fn keep(&mut self, low: u32, bytes: Vec<u8>) {
+        if low & code::MASK == code::FRAMES && bytes.first().is_some_and(|number| *number > 0) {
+            let begun = self.ahead.iter_mut().rfind(|ahead| ahead.low == low);
+            // The program can write to the rings: no more is kept than the agent would write.
+            let begun =
+                begun.filter(|begun| begun.bytes.len() <= LONGEST_COPY - bytes.len().min(LONGEST_COPY));
+            begun.into_iter().for_each(|begun| begun.bytes.extend_from_slice(&bytes));
+            return;
         }
-        let code = if event.code() == code::EXIT { code::RESULTS } else { code::ARGUMENTS };
+        if self.ahead.len() == AHEAD {
+            self.ahead.remove(0);
+        }
+        self.ahead.push(Ahead { low, bytes, others: 0 });
+    }
+
+    /// Takes what was read of an event.
+    fn ahead_of(&mut self, event: RawEvent, code: u32) -> Vec<u8> {
         let found = self.ahead.iter().rposition(|ahead| ahead.low == event.frame() | code);
-        let values = found.map(|at| self.ahead.remove(at).bytes);
+        found.map(|at| self.ahead.remove(at).bytes).unwrap_or_default()
+    }
+
+    /// What is left is of other events; some of them will never come.
+    fn pass_one(&mut self) {
         self.ahead.iter_mut().for_each(|ahead| ahead.others += 1);
         self.ahead.retain(|ahead| ahead.others < LOST_BEHIND);
-        values.unwrap_or_default()
     }
 
     /// Reads the 4-byte words of the sparse clock likewise.
@@ -347,7 +365,7 @@ impl Sparse {
                 _ => sink.take_graph(rest, |event| *event),
             };
             if taken == 0 {
-                sink.take(*first, &[]);
+                sink.take(*first, &[], &[]);
             }
             rest = &rest[taken.max(1)..];
         }

@@ -1,5 +1,6 @@
 //! Reads one thread: follows its chunks, and encodes what is in them.
 
+use crate::callers::Unwinding;
 use crate::governor::Rates;
 use crate::news::SwitchedOff;
 use crate::output::Output;
@@ -107,7 +108,14 @@ impl Reader {
     }
 
     /// Reads what there is, but no more than so many chunks; true if anything came.
-    pub fn read(&mut self, shared: &Shared, extent: Extent, most: u32, output: &mut Output<'_>) -> bool {
+    pub fn read(
+        &mut self,
+        shared: &Shared,
+        extent: Extent,
+        most: u32,
+        output: &mut Output<'_>,
+        unwinding: &mut Unwinding,
+    ) -> bool {
         let mut got = false;
         self.behind = false;
         // No more chunks than there are: links that make a circle (the program can write to them) end somewhere.
@@ -127,7 +135,7 @@ impl Reader {
                 return got;
             }
             let before = self.cursor.offset;
-            self.take(shared, chunk);
+            self.take(shared, chunk, unwinding);
             if self.cursor.offset != before {
                 got = true;
                 self.hole = None;
@@ -168,8 +176,9 @@ impl Reader {
         }
     }
 
-    fn take(&mut self, shared: &Shared, chunk: u32) {
-        let mut sink = Encode::new(&mut self.open, &mut self.encoder, self.rates.as_deref(), &mut self.off);
+    fn take(&mut self, shared: &Shared, chunk: u32, unwinding: &mut Unwinding) {
+        let sink = Encode::new(&mut self.open, &mut self.encoder, self.rates.as_deref(), &mut self.off);
+        let mut sink = Encode { unwinding: Some((unwinding, self.process)), ..sink };
         if self.sparse {
             if let Some(words) = shared.chunk_halves(chunk) {
                 self.cursor.read_sparse(words, &mut sink);
@@ -283,6 +292,8 @@ struct Encode<'a> {
     encoder: &'a mut ThreadEncoder,
     rates: Option<&'a Rates>,
     off: &'a mut VecDeque<Arc<SwitchedOff>>,
+    /// What unwinds stacks of a process, by its index.
+    unwinding: Option<(&'a mut Unwinding, u32)>,
     events: u64,
     exits: u64,
 }
@@ -294,7 +305,7 @@ impl<'a> Encode<'a> {
         rates: Option<&'a Rates>,
         off: &'a mut VecDeque<Arc<SwitchedOff>>,
     ) -> Self {
-        Encode { open, encoder, rates, off, events: 0, exits: 0 }
+        Encode { open, encoder, rates, off, unwinding: None, events: 0, exits: 0 }
     }
 
     /// Cuts what is open of functions that were switched off before that.
@@ -321,11 +332,18 @@ impl<'a> Encode<'a> {
 
 /// The two loops are functions of their own: inside the loop over a chunk, they have not enough registers.
 impl Sink for Encode<'_> {
-    fn take(&mut self, raw: RawEvent, values: &[u8]) {
+    fn take(&mut self, raw: RawEvent, values: &[u8], stack: &[u8]) {
         if !self.off.is_empty() {
             self.cut_before(raw.ticks);
         }
-        self.exits += u64::from(self.open.pair(raw, values, self.encoder));
+        if let Some((unwinding, process)) = self.unwinding.as_mut().filter(|_| !stack.is_empty()) {
+            // Without other values there is no mask of those that could not be read, either.
+            let mut values = if values.is_empty() { vec![0; 2] } else { values.to_vec() };
+            unwinding.callers(*process, stack).write(&mut values);
+            self.exits += u64::from(self.open.pair(raw, &values, self.encoder));
+        } else {
+            self.exits += u64::from(self.open.pair(raw, values, self.encoder));
+        }
         self.events += 1;
         self.count_rates(&[raw], |raw| *raw);
     }
@@ -335,7 +353,7 @@ impl Sink for Encode<'_> {
         if !self.off.is_empty() {
             // One by one, until that was. What is no event of calls is not for this function.
             let first = words.first().map(&event).filter(|first| pairing::is_graph(first.code()));
-            return first.map(|first| self.take(first, &[])).is_some().into();
+            return first.map(|first| self.take(first, &[], &[])).is_some().into();
         }
         let (count, exits) = self.open.pair_graph(words, &event, self.encoder);
         self.count_rates(&words[..count], event);

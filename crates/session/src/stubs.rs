@@ -42,6 +42,8 @@ pub struct Stubs<'a> {
     pub to_note: Entries,
     /// Programs that read values, with their numbers.
     programs: Programs,
+    /// Some of them copy stacks.
+    pub unwinds: bool,
 }
 
 const PAGE: u64 = 4096;
@@ -61,6 +63,7 @@ impl<'a> Stubs<'a> {
             to_map: Vec::new(),
             to_note: Entries::default(),
             programs: Programs::default(),
+            unwinds: false,
         }
     }
 

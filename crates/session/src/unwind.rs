@@ -6,11 +6,12 @@ use crate::maps::Region;
 use crate::target::TextSegment;
 use crate::threads::Held;
 use gimli::{
-    BaseAddresses, CfaRule, EhFrame, EhFrameHdr, EndianSlice, LittleEndian, Register, RegisterRule,
-    UnwindContext, UnwindSection, UnwindTableRow, X86_64,
+    BaseAddresses, CfaRule, EhFrame, EhFrameHdr, EndianSlice, FrameDescriptionEntry, LittleEndian, Register,
+    RegisterRule, UnwindContext, UnwindSection, UnwindTableRow, X86_64,
 };
 use object::read::ReadCache;
 use object::{Object, ObjectSection};
+use std::fs::File;
 
 /// Deeper stacks are not followed.
 const DEEPEST: usize = 1000;
@@ -19,7 +20,8 @@ const WORD: usize = 8;
 const RETURN: usize = 16;
 const CFA: usize = X86_64::RSP.0 as usize;
 
-type Bytes<'a> = EndianSlice<'a, LittleEndian>;
+pub(crate) type Bytes<'a> = EndianSlice<'a, LittleEndian>;
+pub(crate) type Description<'a> = FrameDescriptionEntry<Bytes<'a>>;
 
 /// Unwinding information of what a process has mapped.
 pub struct Unwinder {
@@ -27,11 +29,11 @@ pub struct Unwinder {
 }
 
 /// Of one file.
-struct Module {
+pub(crate) struct Module {
     /// Its text in the process.
     text: (u64, u64),
     /// What the loader added to addresses in the file.
-    bias: u64,
+    pub(crate) bias: u64,
     /// Section and address, in the file.
     frames: (Vec<u8>, u64),
     index: (Vec<u8>, u64),
@@ -41,7 +43,8 @@ impl Unwinder {
     /// Of a process.
     pub fn new(pid: u32, regions: &[Region]) -> Unwinder {
         let text = regions.iter().filter(|region| region.executable && region.file.1 != 0);
-        Unwinder { modules: text.filter_map(|region| Module::new(pid, region)).collect() }
+        let module = |region: &Region| Module::read(&region.open(pid).ok()?, region);
+        Unwinder { modules: text.filter_map(module).collect() }
     }
 
     /// Where a thread stands, and where its calls return to; `stack` is what lies from its stack pointer upwards. None if that is not known to the end:
@@ -92,14 +95,14 @@ impl Unwinder {
 
     fn row(&self, at: u64) -> Option<UnwindTableRow<usize>> {
         let module = self.modules.iter().find(|module| (module.text.0..module.text.1).contains(&at))?;
-        module.row(at.wrapping_sub(module.bias))
+        module.unwind(at, |_, _, row| row.clone())
     }
 }
 
 impl Module {
-    fn new(pid: u32, region: &Region) -> Option<Module> {
-        let file = region.open(pid).ok()?;
-        let data = ReadCache::new(&file);
+    /// Reads what unwinding needs of the file that a region shows.
+    pub(crate) fn read(file: &File, region: &Region) -> Option<Module> {
+        let data = ReadCache::new(file);
         let text = TextSegment::of(&data)?;
         let at = text.address.wrapping_sub(text.offset).wrapping_add(region.offset);
         let object = object::read::elf::ElfFile64::<object::Endianness, _>::parse(&data).ok()?;
@@ -111,19 +114,19 @@ impl Module {
         Some(Module { text: (region.start, region.end), bias: region.start.wrapping_sub(at), frames, index })
     }
 
-    /// How the frame is undone of a function that has come to an address in the file.
-    fn row(&self, at: u64) -> Option<UnwindTableRow<usize>> {
+    /// Asks how the frame is undone of a function that has come to an address in the process.
+    pub(crate) fn unwind<T>(
+        &self,
+        at: u64,
+        ask: impl FnOnce(&EhFrame<Bytes<'_>>, &Description<'_>, &UnwindTableRow<usize>) -> T,
+    ) -> Option<T> {
+        let at = at.wrapping_sub(self.bias);
         let bases = BaseAddresses::default().set_eh_frame(self.frames.1).set_eh_frame_hdr(self.index.1);
         let frames: EhFrame<Bytes<'_>> = EhFrame::new(&self.frames.0, LittleEndian);
         let index = EhFrameHdr::new(&self.index.0, LittleEndian).parse(&bases, WORD as u8).ok()?;
+        let found = index.table()?.fde_for_address(&frames, &bases, at, EhFrame::cie_from_offset).ok()?;
         let mut context = UnwindContext::new();
-        let row = index.table()?.unwind_info_for_address(
-            &frames,
-            &bases,
-            &mut context,
-            at,
-            EhFrame::cie_from_offset,
-        );
-        row.ok().cloned()
+        let row = found.unwind_info_for_address(&frames, &bases, &mut context, at).ok()?;
+        Some(ask(&frames, &found, row))
     }
 }

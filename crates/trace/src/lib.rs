@@ -32,5 +32,5 @@ pub use meta::{
 };
 pub use reader::{Batches, ThreadBatches, TraceReader};
 pub use unpack::Unpacker;
-pub use values::Datum;
+pub use values::{Callers, Datum};
 pub use writer::{GraphEvent, ThreadEncoder, TraceWriter};

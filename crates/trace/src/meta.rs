@@ -241,6 +241,9 @@ pub enum ValueForm {
     Char,
     /// A text: a byte with its length, of which the top bit says that there was more (alone: that its address is 0), then as many bytes.
     Text,
+    /// The callers ([`crate::Callers`]), behind all other values: two bytes with their number and, in the lowest bit, whether they are
+    /// all of them; then eight for each, innermost first.
+    Callers,
 }
 
 /// One moment read on both clocks.

@@ -26,6 +26,31 @@ pub enum Datum<'a> {
     Null,
     /// A text, and whether there was more of it.
     Text(&'a [u8], bool),
+    /// Callers: eight bytes each, and whether they are all of them.
+    Callers(&'a [u8], bool),
+}
+
+/// The callers of a call, unwound when it was made.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Callers {
+    /// Where each goes on, innermost first. Of one that a signal interrupted, one byte behind that instruction's first: so each lies
+    /// behind an address that belongs to its function.
+    pub addresses: Vec<u64>,
+    /// The last is where the thread began. Otherwise it is not known what has called the last.
+    pub whole: bool,
+}
+
+impl Callers {
+    /// The most that are kept of a call.
+    const MOST: usize = 1 << 15;
+
+    /// Adds them behind the bytes of other values.
+    pub fn write(&self, bytes: &mut Vec<u8>) {
+        let kept = &self.addresses[..self.addresses.len().min(Self::MOST - 1)];
+        let whole = self.whole && kept.len() == self.addresses.len();
+        bytes.extend_from_slice(&((kept.len() as u16) << 1 | u16::from(whole)).to_le_bytes());
+        kept.iter().for_each(|address| bytes.extend_from_slice(&address.to_le_bytes()));
+    }
 }
 
 impl Captured {
@@ -38,6 +63,25 @@ impl Captured {
         known.map_while(move |(Value { name, form }, n)| {
             let datum = if mask >> (n % 16) & 1 == 1 { Datum::Unreadable } else { form.take(&mut rest)? };
             Some((name.as_str(), datum))
+        })
+    }
+}
+
+impl Captured {
+    /// Are callers unwound when the function is entered?
+    pub fn unwinds(&self) -> bool {
+        self.arguments.iter().any(|value| value.form == ValueForm::Callers)
+    }
+
+    /// The callers that come with an entry.
+    pub fn callers(&self, bytes: &[u8]) -> Option<Callers> {
+        self.read(false, bytes).find_map(|(_, datum)| match datum {
+            Datum::Callers(all, whole) => {
+                let addresses =
+                    all.as_chunks().0.iter().map(|address| u64::from_le_bytes(*address)).collect();
+                Some(Callers { addresses, whole })
+            }
+            _ => None,
         })
     }
 }
@@ -72,6 +116,10 @@ impl ValueForm {
                 }
                 Datum::Text(bytes(head as usize & 0x7F)?, head & 0x80 != 0)
             }
+            ValueForm::Callers => {
+                let head = number(2)?;
+                Datum::Callers(bytes(8 * (head as usize >> 1))?, head & 1 != 0)
+            }
             _ => return None,
         })
     }
@@ -91,6 +139,12 @@ impl fmt::Display for Datum<'_> {
             Datum::Text(text, more) => {
                 let text = String::from_utf8_lossy(text);
                 write!(out, "\"{}\"{}", text.escape_debug(), if more { "..." } else { "" })
+            }
+            Datum::Callers(all, whole) => {
+                let addresses = all.as_chunks::<8>().0.iter().map(|address| u64::from_le_bytes(*address));
+                let mut all: Vec<String> = addresses.map(|address| format!("{address:#x}")).collect();
+                all.extend((!whole).then(|| "[unknown]".to_owned()));
+                out.write_str(&all.join(" <- "))
             }
         }
     }
@@ -120,6 +174,32 @@ mod tests {
             &[Float(8), Float(4)],
             &[&[0, 0][..], &1.5f64.to_le_bytes(), &0.25f32.to_le_bytes()].concat(),
             "1.5 0.25",
+        );
+    }
+
+    #[test]
+    fn callers_come_back_as_they_were_written() {
+        let value = |name: &str, form| Value { name: name.to_owned(), form };
+        let arguments = vec![value("n", ValueForm::Unsigned(1)), value("callers", ValueForm::Callers)];
+        let captured = Captured { arguments, results: Vec::new(), future: None };
+        for (addresses, whole, shown) in [
+            (vec![0x5555_0000_1234, 0x7fff_0000_0001], true, "0x555500001234 <- 0x7fff00000001"),
+            (vec![0x40_1000], false, "0x401000 <- [unknown]"),
+            (vec![], false, "[unknown]"),
+        ] {
+            let (callers, mut bytes) = (Callers { addresses, whole }, vec![0, 0, 7]);
+            callers.write(&mut bytes);
+            assert_eq!(captured.callers(&bytes), Some(callers));
+            let all: Vec<String> = captured.read(false, &bytes).map(|(_, datum)| datum.to_string()).collect();
+            assert_eq!(all, ["7", shown]);
+            // A copy that was lost leaves the other values as they are.
+            assert_eq!((captured.callers(&bytes[..3]), captured.read(false, &bytes[..3]).count()), (None, 1));
+        }
+        let deep = Callers { addresses: vec![1; 40_000], whole: true };
+        let mut bytes = vec![0, 0, 7];
+        deep.write(&mut bytes);
+        assert!(
+            captured.callers(&bytes).is_some_and(|found| !found.whole && found.addresses.len() == 32_767)
         );
     }
 

@@ -78,7 +78,7 @@ pub fn compile(
     known: Option<&Known>,
 ) -> Result<Option<Program>, Trouble> {
     let (mut entry, mut exit) = (Vec::new(), Vec::new());
-    let (mut captured, mut left_out) = (Captured::default(), Vec::new());
+    let (mut captured, mut left_out, mut copied) = (Captured::default(), Vec::new(), None::<u32>);
     for condition in conditions {
         for term in &condition.terms {
             decide(term, known, &mut entry).map_err(|why| Trouble { why, undecided: true })?;
@@ -93,6 +93,10 @@ pub fn compile(
             return Err(why.to_owned().into());
         }
         for item in if rule.items.is_empty() { parameters(known) } else { rule.items.clone() } {
+            if let Operand::Callers(bytes) = item.operand {
+                copied = copied.max(Some(bytes));
+                continue;
+            }
             if is_result(&item.operand) {
                 return Err(format!(
                     "'{}' is known when the function returns only: it belongs to -R",
@@ -124,22 +128,32 @@ pub fn compile(
             }
         }
     }
+    if let Some(bytes) = copied {
+        // The recorder adds them behind all other values.
+        captured.arguments.push(Value { name: "callers".to_owned(), form: ValueForm::Callers });
+        entry.push(word(step::FRAMES, 0, bytes as i32));
+    }
     if captured.arguments.len().max(captured.results.len()) > VALUES {
         return Err(format!("more than {VALUES} values of a call").into());
     }
     if entry.is_empty() && exit.is_empty() {
         return if left_out.is_empty() { Ok(None) } else { Err(left_out.join("; ").into()) };
     }
+    Ok(Some(Program { words: assemble(entry, exit)?, captured: Arc::new(captured), left_out }))
+}
+
+/// The words of a program, from its steps at the entry and at the exit.
+fn assemble(mut entry: Vec<u64>, mut exit: Vec<u64>) -> Result<Vec<u64>, String> {
     let behind = 1 + entry.len();
     let length = behind + exit.len();
     if length > WORDS {
-        return Err("this is too much to read of one call".to_owned().into());
+        return Err("this is too much to read of one call".to_owned());
     }
     let at = if exit.is_empty() { 0 } else { behind as u64 };
     let mut words = vec![at << 8 | (length as u64) << 16];
     words.append(&mut entry);
     words.append(&mut exit);
-    Ok(Some(Program { words, captured: Arc::new(captured), left_out }))
+    Ok(words)
 }
 
 /// All parameters.
@@ -189,6 +203,9 @@ fn evaluate(operand: &Operand, known: Option<&Known>) -> Result<Have, String> {
         Operand::Vector(n) => have(vec![word(step::XMM, n - 1, 0)], What::Plain),
         Operand::VectorResult => have(vec![word(step::XMM, 0, 0)], What::Plain),
         Operand::Stack => have(vec![word(step::SLOT, 0, 0)], What::Plain),
+        Operand::Callers(_) => {
+            Err("callers are no number: '-A FUNCTION@$callers' has them recorded".to_owned())
+        }
         Operand::Result => {
             let [first, second] = register::RESULTS.map(|register| vec![word(step::REGISTER, register, 0)]);
             match known.map(|known| &known.signature) {

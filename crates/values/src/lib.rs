@@ -67,7 +67,9 @@ impl Rules {
         }
         let tells = |poll: &Poll| !matches!(poll.kind, PollKind::Body | PollKind::Drop);
         // (What is read of every function shall not have all debugging information read.)
-        let plain = |rule: &&Rule| matches!(&rule.items[..], [Item { operand: Operand::Stack, .. }]);
+        let plain = |rule: &&Rule| {
+            matches!(&rule.items[..], [Item { operand: Operand::Stack | Operand::Callers(_), .. }])
+        };
         let plain = conditions.is_empty() && results.is_empty() && arguments.iter().all(plain);
         let known = if plain && !poll.is_some_and(tells) { None } else { known() };
         let program = compile::compile(poll, &arguments, &results, &conditions, known.as_ref())?;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! rule      = GLOB [ "@" item { "," item } ]
-//! item      = operand [ "/" form ]
+//! item      = operand [ "/" form ] | "$callers" [ "/" BYTES ]
 //! operand   = "argN" | "fpargN" | "retval" | "fpretval" | "$stack" | parameter | operand "->" field | operand "." field
 //!           | ("+" | "-") NUMBER "(" operand ")"                     what lies in memory there, as the kernel's probes write it
 //! form      = ("d" | "u" | "x" | "f") [ bits ] | "s" [ bytes ] | "c" | "b" | "p"
@@ -10,6 +10,7 @@
 //! term      = operand [ "/" form ] [ "&" number ] [ ("==" | "!=" | "<" | "<=" | ">" | ">=") number ]
 //! ```
 
+use calltap_abi::frames::MOST;
 use calltap_abi::values::{TEXT, compare};
 use calltap_names::Glob;
 
@@ -26,6 +27,8 @@ pub enum Operand {
     VectorResult,
     /// The stack pointer: where the return address lies.
     Stack,
+    /// The callers, unwound from a copy of so many bytes of the stack.
+    Callers(u32),
     /// A parameter by its name.
     Named(String),
     /// A member of the structure that the operand is, or leads to.
@@ -99,6 +102,10 @@ pub struct Condition {
 
 /// Text that is shown of texts, unless somebody says how much.
 const TEXT_BYTES: u8 = 64;
+/// Fewer bytes of stack are not worth a copy.
+const STACK_LEAST: u32 = 64;
+/// Bytes of stack that are copied to find the callers of a call, unless the user says how many.
+pub const STACK_BYTES: u32 = 4096;
 /// Operands in operands.
 const DEEPEST: usize = 16;
 
@@ -128,6 +135,10 @@ pub fn condition(text: &str) -> Result<Condition, String> {
 
 fn item(text: &str) -> Result<Item, String> {
     let text = text.trim();
+    if let Some(bytes) = text.strip_prefix("$callers") {
+        let operand = Operand::Callers(stack_bytes(bytes)?);
+        return Ok(Item { name: "callers".to_owned(), operand, form: None });
+    }
     let (name, form) = match text.rsplit_once('/') {
         Some((name, form)) => (name.trim(), Some(self::form(form.trim())?)),
         None => (text, None),
@@ -139,6 +150,17 @@ fn item(text: &str) -> Result<Item, String> {
         _ => None,
     });
     Ok(Item { name: name.to_owned(), operand, form })
+}
+
+/// `/BYTES`, or nothing.
+fn stack_bytes(text: &str) -> Result<u32, String> {
+    if text.is_empty() {
+        return Ok(STACK_BYTES);
+    }
+    let bytes = text.strip_prefix('/').and_then(|bytes| bytes.trim().parse().ok());
+    bytes.filter(|bytes| (STACK_LEAST..=MOST).contains(bytes)).ok_or_else(|| {
+        format!("'$callers{text}': of a stack {STACK_LEAST} to {MOST} bytes can be copied ($callers/4096)")
+    })
 }
 
 fn form(text: &str) -> Result<Form, String> {
@@ -295,6 +317,8 @@ mod tests {
         check("f@req->head.size", Ok("[(Field(Field(Named(\"req\"), \"head\"), \"size\"), None)]"));
         check("f@+16(arg1)/u8", Ok("[(At(16, Argument(1)), Some(Unsigned(1)))]"));
         check("f@$stack,+8($stack)", Ok("[(Stack, Some(Hex(8))), (At(8, Stack), None)]"));
+        check("f@$callers,arg1", Ok("[(Callers(4096), None), (Argument(1), None)]"));
+        check("f@$callers/512", Ok("[(Callers(512), None)]"));
         check("f@-0x8(+0(arg2))", Ok("[(At(-8, At(0, Argument(2))), None)]"));
     }
 
@@ -305,6 +329,9 @@ mod tests {
         check("f@arg1/z", Err("is no form"));
         check("f@arg1->", Err("nothing that can be read"));
         check("f@1a", Err("nothing that can be read"));
+        check("f@$callers/9", Err("64 to 131072 bytes"));
+        check("f@$callersx", Err("bytes can be copied"));
+        check("f@+0($callers)", Err("nothing that can be read"));
         check("f@+x(arg1)", Err("nothing that can be read"));
     }
 

@@ -2,12 +2,13 @@
 
 use calltap_abi::values::{Call, Program, run};
 use calltap_values::Rules;
+use std::cell::Cell;
 use std::sync::atomic::AtomicU64;
 
 const MEMORY: u64 = 0x1000;
 
-/// arg1 is the address of `memory`; arg2 is -2 in 32 bits, with something above; argN is N otherwise.
-struct Made(Vec<u8>);
+/// arg1 is the address of `memory`; arg2 is -2 in 32 bits, with something above; argN is N otherwise. And how much of its stack was copied.
+struct Made(Vec<u8>, Cell<u32>);
 
 impl Call for Made {
     fn register(&self, n: usize) -> u64 {
@@ -35,6 +36,10 @@ impl Call for Made {
     fn recall(&self) -> Option<u64> {
         None
     }
+
+    fn copy_stack(&self, bytes: u32) {
+        self.1.set(bytes);
+    }
 }
 
 /// A pointer to what is 16 bytes behind it, a text there, and words of the stack from 64 on.
@@ -45,7 +50,7 @@ fn made() -> Made {
     for n in 0..8_u8 {
         memory[64 + 8 * usize::from(n)] = 100 + n;
     }
-    Made(memory)
+    Made(memory, Cell::new(0))
 }
 
 fn compiled(words: [&str; 3]) -> Result<std::sync::Arc<calltap_values::Program>, String> {
@@ -73,6 +78,24 @@ fn check(words: [&str; 3], expected: Result<&str, &str>) {
         (Err(why), Err(expected)) => assert!(why.contains(expected), "{words:?}: {why}"),
         _ => panic!("{words:?}: {shown:?}"),
     }
+}
+
+#[test]
+fn the_stack_is_copied_of_calls_that_are_recorded() {
+    let copied = |condition: &str| {
+        let program = compiled(["f@$callers/512,arg3,$callers/64", "", condition]).expect("a program");
+        let names: Vec<&str> = program.captured.arguments.iter().map(|value| value.name.as_str()).collect();
+        assert_eq!(names, ["arg3", "callers"]);
+        let words: Program =
+            std::array::from_fn(|n| AtomicU64::new(program.words.get(n).copied().unwrap_or(0)));
+        let call = made();
+        run(&words, false, &call);
+        call.1.get()
+    };
+    assert_eq!(copied(""), 512);
+    assert_eq!(copied("arg3 == 3"), 512);
+    assert_eq!(copied("arg3 == 4"), 0);
+    check(["", "", "$callers == 1"], Err("callers are no number"));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What is known besides events: functions by their sites, threads, callers by their addresses, how long a tick is.
 
-use super::{Frame, Function, Over};
+use super::{Function, Over};
 use crate::futures::Role;
 use crate::names::base_name;
 use crate::values::{self, Shown};
@@ -20,6 +20,15 @@ const CACHE: usize = 1 << 18;
 /// Words that are kept; the rest is `(others)`.
 const WORDS: usize = 1 << 16;
 const OTHERS: &str = "(others)";
+/// The word in the place of functions that are not known, by its number.
+const UNKNOWN: &str = "[unknown]";
+const UNKNOWN_WORD: u32 = 1;
+
+/// Is a function called by its place in a file, as it has no symbol?
+pub fn is_place(name: &str) -> bool {
+    let digits = name.rsplit_once("+0x").map(|(_, digits)| digits.strip_suffix(".cold").unwrap_or(digits));
+    digits.is_some_and(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
+}
 
 /// A function that is traced.
 struct Described {
@@ -56,6 +65,7 @@ pub struct Known {
     callers: HashMap<(u32, u64), u32>,
     words: Vec<String>,
     by_word: HashMap<String, u32>,
+    function_words: HashMap<Function, u32>,
 }
 
 impl Known {
@@ -81,8 +91,9 @@ impl Known {
             threads: HashMap::new(),
             parents: HashMap::new(),
             callers: HashMap::new(),
-            words: vec![OTHERS.to_owned()],
-            by_word: HashMap::new(),
+            words: vec![OTHERS.to_owned(), UNKNOWN.to_owned()],
+            by_word: HashMap::from([(UNKNOWN.to_owned(), UNKNOWN_WORD)]),
+            function_words: HashMap::new(),
         }
     }
 
@@ -174,6 +185,11 @@ impl Known {
         values::read(captured, returns, bytes, &mut |address| self.function_at(process, address))
     }
 
+    /// What is read of the calls of a site.
+    pub(super) fn captured_of(&self, site: SiteId) -> Option<&Captured> {
+        self.captured.get(&site).map(|captured| &**captured)
+    }
+
     /// The traced function that begins at an address.
     fn function_at(&self, process: u32, address: u64) -> Option<String> {
         let here = |module: &&Module| {
@@ -213,12 +229,12 @@ impl Known {
 
     /// A function's name.
     pub fn name(&self, function: Function) -> &str {
-        self.functions.get(function as usize).map_or("[unknown]", |function| &function.name)
+        self.functions.get(function as usize).map_or(UNKNOWN, |function| &function.name)
     }
 
     /// The file name of its module.
     pub fn module(&self, function: Function) -> &str {
-        self.functions.get(function as usize).map_or("[unknown]", |function| &function.module)
+        self.functions.get(function as usize).map_or(UNKNOWN, |function| &function.module)
     }
 
     /// What it does to futures.
@@ -288,27 +304,62 @@ impl Known {
         self.words.get(number as usize).map_or(OTHERS, String::as_str)
     }
 
-    /// Who made a call: the function that it returns to, or if that is not known the traced function around it. As a number.
+    /// The function that made a call: the one that it returns to, or if that is not known the traced function around it. As a number.
     pub(super) fn caller(&mut self, over: &Over<'_>) -> Option<u32> {
-        if over.parent == 0 {
-            let Frame { function, .. } = over.below.last()?;
-            let name = self.name(*function).to_owned();
-            return Some(self.number_of(name));
+        let address = over.callers.and_then(|callers| callers.addresses.first().copied());
+        match address.unwrap_or(over.parent) {
+            0 if over.callers.is_some() => Some(UNKNOWN_WORD),
+            0 => over
+                .below
+                .last()
+                .map(|frame| frame.function)
+                .map(|function| self.number_of_function(function)),
+            address => Some(self.number_at(self.process_of(over.thread), address)),
         }
-        let process = self.threads.get(&over.thread).map_or(0, |thread| thread.process);
-        if let Some(known) = self.callers.get(&(process, over.parent)) {
-            return Some(*known);
+    }
+
+    /// The functions that a call was made in, outermost first, and itself, as numbers. Where they were not unwound: those that are traced.
+    pub(super) fn path(&mut self, over: &Over<'_>) -> Vec<u32> {
+        let mut path = Vec::new();
+        match over.callers {
+            Some(callers) => {
+                let process = self.process_of(over.thread);
+                if !callers.whole {
+                    path.push(UNKNOWN_WORD);
+                }
+                path.extend(callers.addresses.iter().rev().map(|address| self.number_at(process, *address)));
+            }
+            None => path.extend(over.below.iter().map(|frame| self.number_of_function(frame.function))),
         }
-        let name = self.name_at(process, over.parent);
+        path.push(self.number_of_function(over.function));
+        path
+    }
+
+    /// A number for the name of a function that is traced.
+    fn number_of_function(&mut self, function: Function) -> u32 {
+        if let Some(number) = self.function_words.get(&function) {
+            return *number;
+        }
+        let number = self.number_of(self.name(function).to_owned());
+        self.function_words.insert(function, number);
+        number
+    }
+
+    /// A number for the name of the function that an address goes on in.
+    fn number_at(&mut self, process: u32, address: u64) -> u32 {
+        if let Some(known) = self.callers.get(&(process, address)) {
+            return *known;
+        }
+        let name = self.name_at(process, address);
         if self.callers.len() >= CACHE {
             self.callers.clear();
         }
         let number = self.number_of(name);
-        self.callers.insert((process, over.parent), number);
-        Some(number)
+        self.callers.insert((process, address), number);
+        number
     }
 
-    /// The function that `address` returns to: one that is traced, or one of the module's file; else a place in the module.
+    /// The function that `address` returns to: as the module's file names it, or one that is traced; else a place in the module.
     fn name_at(&mut self, process: u32, address: u64) -> String {
         let here = |module: &&Module| {
             (module.range.0..module.range.1).contains(&address) && module.unloaded_ticks.is_none()
@@ -322,14 +373,17 @@ impl Known {
         // A return address can lie right behind a function whose last instruction is the call.
         let call = address.wrapping_sub(module.bias).wrapping_sub(1);
         let below = self.by_address.range((module.id, 0)..=(module.id, call)).next_back();
-        if let Some((&(_, start), &(size, function))) = below
-            && call - start < size
-        {
+        let traced =
+            below.filter(|((_, start), (size, _))| call - start < *size).map(|(_, (_, function))| *function);
+        // A function without a symbol is known by its place, which may lie in one that the file names.
+        if let Some(function) = traced.filter(|function| !is_place(self.name(*function))) {
             return self.name(function).to_owned();
         }
         let found = self.lookup.as_mut().and_then(|lookup| lookup(module, call));
         let name = |name: String| if self.linker_names { name } else { demangle(&name) };
-        found.map(name).unwrap_or_else(|| format!("{}+0x{:x}", base_name(&module.path), call + 1))
+        let traced = || traced.map(|function| self.name(function).to_owned());
+        let place = || format!("{}+0x{:x}", base_name(&module.path), call + 1);
+        found.map(name).or_else(traced).unwrap_or_else(place)
     }
 
     fn generations(&self, process: u32, ancestor: u32) -> u32 {

@@ -1,6 +1,6 @@
 //! How long calls take: a histogram for each function, or for each of its threads or callers.
 
-use super::{Function, Known, Over, Question};
+use super::{AROUND, Function, Known, Over, Question};
 use crate::units::{count, counted, duration, one_line};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
@@ -64,12 +64,14 @@ pub struct Latency {
     buckets: Buckets,
     by: By,
     rows: HashMap<(Function, Option<u32>), Row>,
+    /// Calls that count for the traced function around them.
+    around: u64,
 }
 
 impl Latency {
     /// Empty ones.
     pub fn new(buckets: Buckets, by: By) -> Latency {
-        Latency { buckets, by, rows: HashMap::new() }
+        Latency { buckets, by, rows: HashMap::new(), around: 0 }
     }
 
     /// The longest in sum first.
@@ -100,7 +102,10 @@ impl Question for Latency {
                 let task = known.task(over.thread);
                 Some(known.number_of(task))
             }
-            By::Caller => known.caller(over),
+            By::Caller => {
+                self.around += u64::from(!over.has_caller());
+                known.caller(over)
+            }
         };
         let row = self.rows.entry((over.function, who)).or_default();
         if over.call.ending.is_cut() {
@@ -116,7 +121,7 @@ impl Question for Latency {
     }
 
     fn text(&self, known: &Known) -> String {
-        let mut text = String::new();
+        let mut text = if self.around > 0 { AROUND.to_owned() } else { String::new() };
         for (function, who, row) in self.rows(known) {
             let who = who.map(|who| match self.by {
                 By::Thread => format!(", thread {who}"),
@@ -170,7 +175,7 @@ impl Question for Latency {
                 object
             })
             .collect();
-        json!({ "functions": rows })
+        json!({ "functions": rows, "traced_callers_only": self.around })
     }
 }
 

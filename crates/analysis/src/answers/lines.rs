@@ -1,6 +1,6 @@
 //! Calls as they end, a line each: all of them, or those that took longer than some time.
 
-use super::{Function, Known, Over, Question};
+use super::{AROUND, Function, Known, Over, Question};
 use crate::Ending;
 use crate::columns;
 use crate::units::{count, duration, one_line};
@@ -32,6 +32,8 @@ pub struct Lines {
     threshold: Option<u64>,
     /// At most so many lines.
     limit: Option<u64>,
+    /// It is said that callers are the traced functions around.
+    warned: bool,
     made: u64,
     /// Lines that nobody has taken yet.
     lines: String,
@@ -41,7 +43,15 @@ pub struct Lines {
 impl Lines {
     /// Of calls that take longer than `threshold`, at most `limit`.
     pub fn new(form: Form, threshold: Option<u64>, limit: Option<u64>) -> Lines {
-        Lines { form, threshold, limit, made: 0, lines: String::new(), functions: HashMap::new() }
+        Lines {
+            form,
+            threshold,
+            limit,
+            warned: false,
+            made: 0,
+            lines: String::new(),
+            functions: HashMap::new(),
+        }
     }
 
     /// What has come since this was last asked for: whole lines.
@@ -65,6 +75,15 @@ impl Lines {
     }
 }
 
+/// The callers of a call, innermost first: all that were unwound, else one.
+fn callers(known: &mut Known, over: &Over<'_>) -> Vec<String> {
+    let numbers: Vec<u32> = match over.callers {
+        Some(_) => known.path(over).into_iter().rev().skip(1).collect(),
+        None => known.caller(over).into_iter().collect(),
+    };
+    numbers.into_iter().map(|caller| known.word(caller).to_owned()).collect()
+}
+
 impl Question for Lines {
     fn over(&mut self, known: &mut Known, over: &Over<'_>) {
         let ns = known.ns(over.call.total);
@@ -86,14 +105,16 @@ impl Question for Lines {
             return;
         }
         self.made += 1;
-        let caller = known.caller(over).map(|caller| known.word(caller).to_owned());
+        let callers = callers(known, over);
         let (name, task) = (known.name(over.function), known.task(over.thread));
         let results = values::results(over.results);
         let start = known.since_start(over.call.start);
         match self.form {
             Form::Text => {
-                let caller = caller.map(|caller| format!("  <- {caller}")).unwrap_or_default();
-
+                if !over.has_caller() && !callers.is_empty() && !std::mem::replace(&mut self.warned, true) {
+                    self.lines += AROUND;
+                }
+                let caller: String = callers.iter().map(|caller| format!("  <- {caller}")).collect();
                 let time = format!("{}.{:06}", start / 1_000_000_000, start / 1000 % 1_000_000);
                 let took = match (is_known, ending.is_cut()) {
                     (true, false) => duration(ns),
@@ -116,8 +137,12 @@ impl Question for Lines {
                     "thread": task,
                     "function": name,
                     "module": known.module(over.function),
-                    "caller": caller,
+                    "caller": callers.first(),
+                    "caller_is_around": !over.has_caller(),
                 });
+                if over.callers.is_some() {
+                    object["callers"] = callers.clone().into();
+                }
                 if !over.arguments.is_empty() {
                     object["arguments"] = values::object(over.arguments);
                 }

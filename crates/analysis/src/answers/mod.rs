@@ -12,7 +12,7 @@ mod stacks;
 pub use count::Count;
 pub use futures::Futures;
 pub(crate) use futures::seen as seen_future;
-pub use known::{Known, Lookup};
+pub use known::{Known, Lookup, is_place};
 pub use latency::{Buckets, By, Latency};
 pub use lines::{Form, Lines};
 pub use stacks::Stacks;
@@ -23,7 +23,7 @@ use crate::source::{Damage, next_readable};
 use crate::tree::{Call, Enter, Stack, Totals, Visitor};
 use crate::values::Shown;
 use crate::{Progress, Source};
-use calltap_trace::{Batch, Record, SiteId, ThreadId};
+use calltap_trace::{Batch, Callers, Record, SiteId, ThreadId};
 use serde_json::Value;
 use std::collections::HashMap;
 
@@ -54,7 +54,19 @@ pub struct Over<'a> {
     pub arguments: &'a [Shown],
     /// and when it returned.
     pub results: &'a [Shown],
+    /// Its callers, if they were to be unwound.
+    pub callers: Option<&'a Callers>,
     parent: u64,
+}
+
+/// What is said first where the caller of a call is the traced function around it.
+pub(super) const AROUND: &str = "# callers are the traced functions around a call: functions between them that were not traced are left out\n";
+
+impl Over<'_> {
+    /// Is its caller the function that it returns to, if it is known at all?
+    fn has_caller(&self) -> bool {
+        self.parent != 0 || self.callers.is_some()
+    }
 }
 
 /// What was asked.
@@ -88,8 +100,10 @@ struct Lane {
 struct Values {
     /// Of the event that comes next.
     next: Vec<Shown>,
-    /// Arguments of open calls, by their depth.
-    open: Vec<(usize, Vec<Shown>)>,
+    /// And its callers.
+    callers: Option<Callers>,
+    /// Arguments and callers of open calls, by their depth.
+    open: Vec<(usize, Vec<Shown>, Option<Callers>)>,
 }
 
 /// Hears what happens, and passes on what was asked about.
@@ -103,12 +117,17 @@ struct Ear<'a> {
 impl Visitor for Ear<'_> {
     fn values(&mut self, thread: ThreadId, site: SiteId, returns: bool, bytes: &[u8]) {
         self.values.next = self.known.values(thread, site, returns, bytes);
+        self.values.callers =
+            self.known.captured_of(site).filter(|_| !returns).and_then(|captured| captured.callers(bytes));
     }
 
     fn enter(&mut self, _: ThreadId, enter: &Enter) {
         let (function, wanted) = self.known.function_of(enter.site);
-        if !self.values.next.is_empty() {
-            self.values.open.push((self.frames.len(), std::mem::take(&mut self.values.next)));
+        // Those of a copy that was lost are not known.
+        let unwinds = self.known.captured_of(enter.site).is_some_and(|captured| captured.unwinds());
+        let callers = self.values.callers.take().or_else(|| unwinds.then(Callers::default));
+        if !self.values.next.is_empty() || callers.is_some() {
+            self.values.open.push((self.frames.len(), std::mem::take(&mut self.values.next), callers));
         }
         self.frames.push(Frame { function, parent: enter.parent, wanted });
         if wanted {
@@ -118,13 +137,13 @@ impl Visitor for Ear<'_> {
 
     fn close(&mut self, thread: ThreadId, call: &Call) {
         let frame = self.frames.pop();
-        let arguments = self.values.open.pop_if(|(depth, _)| *depth >= self.frames.len());
+        let arguments = self.values.open.pop_if(|(depth, ..)| *depth >= self.frames.len());
         let results = match call.ending {
             Ending::Returned => std::mem::take(&mut self.values.next),
             _ => Vec::new(),
         };
         let Some(Frame { function, parent, wanted: true }) = frame else { return };
-        let arguments = arguments.map(|(_, arguments)| arguments).unwrap_or_default();
+        let (_, arguments, callers) = arguments.unwrap_or_default();
         let over = Over {
             thread,
             function,
@@ -132,6 +151,7 @@ impl Visitor for Ear<'_> {
             below: self.frames,
             arguments: &arguments,
             results: &results,
+            callers: callers.as_ref(),
             parent,
         };
         self.question.over(self.known, &over);

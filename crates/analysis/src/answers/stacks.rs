@@ -1,4 +1,4 @@
-//! Who calls: the paths of calls that lead to a function, with counts and times.
+//! The paths of calls that lead to a function, with counts and times.
 
 use super::{Known, Over, Question};
 use crate::paths::{NODES, Of, Paths};
@@ -17,17 +17,33 @@ struct Sum {
 
 /// Keeps paths.
 pub struct Stacks {
-    /// Of functions; a site here is a [`super::Function`].
+    /// Of functions; a site here is the number of a name.
     paths: Paths,
     /// By node, ticks.
     sums: Vec<Sum>,
     limit: Option<usize>,
+    /// Calls whose callers were unwound, and calls of which only the traced ones are known.
+    unwound: u64,
+    traced: u64,
 }
 
 impl Stacks {
     /// None yet; at most so many are shown.
     pub fn new(limit: Option<usize>) -> Stacks {
-        Stacks { paths: Paths::new(NODES), sums: Vec::new(), limit }
+        Stacks { paths: Paths::new(NODES), sums: Vec::new(), limit, unwound: 0, traced: 0 }
+    }
+
+    /// What is said first where functions may be missing in paths.
+    fn warning(&self) -> Option<String> {
+        let what = match (self.traced, self.unwound) {
+            (0, _) => return None,
+            (_, 0) => "these paths have".to_owned(),
+            (traced, _) => format!("the paths of {} have", counted(traced, "call")),
+        };
+        Some(format!(
+            "# {what} the traced functions only, others are left out: name the functions ('stacks FUNCTION', or \
+             'record -A FUNCTION@$callers') to have their callers unwound\n\n"
+        ))
     }
 
     /// Paths with calls, those that took longest first.
@@ -42,8 +58,8 @@ impl Stacks {
     /// Outermost first.
     fn path(&self, mut node: u32) -> Vec<u32> {
         let mut path = Vec::new();
-        while let Of::Site(SiteId(function)) = self.paths.of(node) {
-            path.push(function);
+        while let Of::Site(SiteId(name)) = self.paths.of(node) {
+            path.push(name);
             node = self.paths.nodes[node as usize].parent;
         }
         path.reverse();
@@ -52,11 +68,11 @@ impl Stacks {
 }
 
 impl Question for Stacks {
-    fn over(&mut self, _: &mut Known, over: &Over<'_>) {
-        let functions = over.below.iter().map(|frame| frame.function).chain([over.function]);
+    fn over(&mut self, known: &mut Known, over: &Over<'_>) {
+        *if over.callers.is_some() { &mut self.unwound } else { &mut self.traced } += 1;
         let mut node = 0;
-        for function in functions {
-            match self.paths.child(node, SiteId(function)) {
+        for name in known.path(over) {
+            match self.paths.child(node, SiteId(name)) {
                 Some(child) => node = child,
                 None => {
                     self.paths.merged += 1;
@@ -78,7 +94,7 @@ impl Question for Stacks {
     fn text(&self, known: &Known) -> String {
         let rows = self.rows();
         let shown = self.limit.unwrap_or(rows.len()).min(rows.len());
-        let mut text = String::new();
+        let mut text = self.warning().unwrap_or_default();
         for (path, sum) in &rows[..shown] {
             let (total, max) = (known.ns(sum.total), known.ns(sum.max));
             let average = total.checked_div(sum.calls).unwrap_or(0);
@@ -89,8 +105,8 @@ impl Question for Stacks {
                 text += &format!("; {} not over", count(sum.unfinished));
             }
             text += "\n";
-            for function in path {
-                text += &format!("    {}\n", one_line(known.name(*function)));
+            for name in path {
+                text += &format!("    {}\n", one_line(known.word(*name)));
             }
             text += "\n";
         }
@@ -112,7 +128,7 @@ impl Question for Stacks {
             .take(self.limit.unwrap_or(usize::MAX))
             .map(|(path, sum)| {
                 json!({
-                    "path": path.iter().map(|function| known.name(*function)).collect::<Vec<_>>(),
+                    "path": path.iter().map(|name| known.word(*name)).collect::<Vec<_>>(),
                     "calls": sum.calls,
                     "unfinished": sum.unfinished,
                     "total_ns": known.ns(sum.total),
@@ -120,6 +136,6 @@ impl Question for Stacks {
                 })
             })
             .collect();
-        json!({ "paths": rows, "cut_calls": self.paths.merged })
+        json!({ "paths": rows, "cut_calls": self.paths.merged, "unwound_calls": self.unwound, "traced_callers_only": self.traced })
     }
 }

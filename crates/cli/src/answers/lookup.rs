@@ -1,32 +1,105 @@
 //! Names of functions that are not traced, from the files of a process.
 
-use calltap_analysis::answers::Lookup;
+use calltap_analysis::answers::{Lookup, is_place};
+use calltap_session::name_functions;
+use calltap_sites::{Binary, Role, is_unnamed};
 use calltap_trace::Module;
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// Functions of a file: address, size, name; ascending.
+/// Functions that may hold an address, and begin in front of it: they are searched for the one that does.
+const SEARCHED: usize = 64;
+
+/// Functions of a file that have names: address, size, name; ascending. Those without a size reach up to the next.
 type Functions = Vec<(u64, u64, String)>;
 
 /// Looks in the files below `root`, where the process sees them. Each is read when it is first asked about.
 pub fn in_files(root: String) -> Lookup {
-    let mut files: HashMap<String, Functions> = HashMap::new();
+    let mut files: HashMap<(String, Option<String>), Functions> = HashMap::new();
     Box::new(move |module: &Module, address: u64| {
-        let functions = files.entry(module.path.clone()).or_insert_with_key(|path| read(&root, path));
-        let below = functions.partition_point(|(start, ..)| *start <= address);
-        let (start, size, name) = functions.get(below.checked_sub(1)?)?;
-        (*size == 0 || address - start < *size).then(|| name.clone())
+        let key = (module.path.clone(), module.build_id.clone());
+        let functions = files.entry(key).or_insert_with(|| read(&root, module));
+        find(functions, address).map(str::to_owned)
     })
 }
 
-fn read(root: &str, path: &str) -> Functions {
-    let file = calltap_sites::open(Path::new(&format!("{root}{path}")));
-    let data = file.and_then(|file| calltap_sites::load(&file));
-    // (Without it, a place in the module is all that can be said.)
-    let binary = data.ok().and_then(|data| calltap_sites::read(&data, path).ok());
-    let functions = binary.map(|binary| binary.functions).unwrap_or_default();
-    let mut functions: Functions =
-        functions.into_iter().map(|function| (function.address.0, function.size, function.name)).collect();
+fn find(functions: &Functions, address: u64) -> Option<&str> {
+    let before = functions.partition_point(|(start, ..)| *start <= address);
+    let candidates = functions[..before].iter().rev().take(SEARCHED);
+    let last = candidates.clone().next().map(|(start, ..)| *start);
+    let holds = |(start, size, _): &&(u64, u64, String)| match size {
+        0 => Some(*start) == last,
+        size => address - start < *size,
+    };
+    candidates.into_iter().find(holds).map(|(.., name)| name.as_str())
+}
+
+/// The file of a module: where the process sees it, or, once that has ended, by its name. Another build of it says nothing.
+fn read(root: &str, module: &Module) -> Functions {
+    let path = Path::new(&module.path);
+    let inside = PathBuf::from(format!("{root}{}", module.path));
+    let of_file = |place: &Path| {
+        let data = calltap_sites::load(&calltap_sites::open(place).ok()?).ok()?;
+        let mut binary = calltap_sites::read(&data, &module.path).ok()?;
+        let is_it = module.build_id.is_none() || binary.build_id == module.build_id;
+        name_functions(&mut binary, &data, path, Path::new(if root.is_empty() { "/" } else { root }));
+        is_it.then_some(binary)
+    };
+    [inside.as_path(), path].into_iter().find_map(of_file).map(named).unwrap_or_default()
+}
+
+/// A part of a function has that function's name.
+fn named(binary: Binary) -> Functions {
+    let mut functions: Functions = Vec::new();
+    for function in binary.functions {
+        let name = match &function.role {
+            Role::ColdPart(Some(owner)) => owner.clone(),
+            Role::ColdPart(None) => whole(&function.name).to_owned(),
+            Role::Function => function.name.clone(),
+        };
+        let has_name = !is_unnamed(&function) || name != function.name;
+        if has_name && !is_place(&name) {
+            functions.push((function.address.0, function.size, name));
+        }
+    }
     functions.sort_unstable();
     functions
+}
+
+/// `f` for `f.cold` and `f.cold.1`.
+fn whole(name: &str) -> &str {
+    let stem = name.trim_end_matches(|c: char| c.is_ascii_digit()).trim_end_matches('.');
+    name.strip_suffix(".cold").or_else(|| stem.strip_suffix(".cold")).unwrap_or(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(address: u64, expected: Option<&str>) {
+        let function = |start, size, name: &str| (start, size, name.to_owned());
+        let functions =
+            vec![function(0x100, 0x80, "outer"), function(0x120, 0x10, "inner"), function(0x200, 0, "last")];
+        assert_eq!(find(&functions, address), expected, "{address:#x}");
+    }
+
+    #[test]
+    fn an_address_belongs_to_the_innermost_function_that_holds_it() {
+        check(0xff, None);
+        check(0x100, Some("outer"));
+        check(0x125, Some("inner"));
+        check(0x130, Some("outer"));
+        check(0x17f, Some("outer"));
+        check(0x180, None);
+        check(0x1_0000, Some("last"));
+    }
+
+    #[test]
+    fn a_cold_part_has_the_name_of_its_function() {
+        for (name, expected) in
+            [("f", "f"), ("f.cold", "f"), ("f.cold.12", "f"), ("f.part.0", "f.part.0"), ("f2", "f2")]
+        {
+            assert_eq!(whole(name), expected);
+        }
+    }
 }

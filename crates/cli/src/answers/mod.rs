@@ -58,7 +58,7 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
     }
     let subject = match of {
         Of::File(path) => {
-            let known = Known::new(globs, linker_names, None);
+            let known = Known::new(globs, linker_names, Some(lookup::in_files(String::new())));
             return of_file(Listener::new(known, kind.ask(false)), &kind, &path, arguments);
         }
         Of::Program(command) => Subject::Program(command),

@@ -24,6 +24,8 @@ pub struct Kind {
     limit: Option<usize>,
     /// Of futures: globs.
     types: Vec<String>,
+    /// Callers are unwound from so many bytes of the stack. None: they are not.
+    stack_bytes: Option<u64>,
 }
 
 #[derive(Clone, Copy)]
@@ -61,7 +63,15 @@ impl Kind {
         }
         let types = if name == "futures" { std::mem::take(&mut functions) } else { Vec::new() };
         let (json, limit) = (arguments.is_set("json"), arguments.number("limit")?);
-        Ok(Kind { name, functions, json, what, limit, types })
+        let stack_size = || values::size(&arguments.text("stack-size").unwrap_or_default());
+        let stack_bytes = match what {
+            // Where every function is asked about, or the user says which lead there, these are traced.
+            What::Stacks if functions.is_empty() || !arguments.texts("filter").is_empty() => None,
+            What::Stacks => Some(stack_size()?),
+            What::Watch if arguments.is_set("callers") => Some(stack_size()?),
+            _ => None,
+        };
+        Ok(Kind { name, functions, json, what, limit, types, stack_bytes })
     }
 
     /// Nothing is known yet. `live`: what there is is shown before the end.
@@ -101,14 +111,11 @@ impl Kind {
     pub fn words(&self, arguments: &Arguments) -> Words {
         let tracers = match self.what {
             What::Count => vec![TracerKind::Profile],
-            What::Slower(_)
-            | What::Stacks
-            | What::Futures(_)
-            | What::Latency(_, By::Function | By::Thread) => {
+            What::Stacks | What::Futures(_) | What::Latency(_, By::Function | By::Thread) => {
                 vec![TracerKind::FunctionGraph]
             }
-            // The return address of a call tells who made it: its caller need not be traced.
-            What::Watch | What::Latency(_, By::Caller) => {
+            // The return address of a call tells its caller, which need not be traced.
+            What::Slower(_) | What::Watch | What::Latency(_, By::Caller) => {
                 vec![TracerKind::Function, TracerKind::FunctionGraph]
             }
         };
@@ -127,9 +134,13 @@ impl Kind {
                 words.results.clone_from(&self.functions);
             }
         }
+        if let Some(bytes) = self.stack_bytes {
+            let functions = if self.functions.is_empty() { &["*".to_owned()][..] } else { &self.functions };
+            words.arguments.extend(functions.iter().map(|glob| format!("{glob}@$callers/{bytes}")));
+        }
         match self.what {
             // Whatever may lead there is traced.
-            What::Stacks => select::add(&mut words, &self.functions),
+            What::Stacks if self.stack_bytes.is_none() => select::add(&mut words, &self.functions),
             _ => words.filter.clone_from(&self.functions),
         }
         words

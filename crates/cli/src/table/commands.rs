@@ -180,7 +180,7 @@ pub const COMMANDS: &[Command] = &[
         name: "slower",
         about: "Show calls that take longer than some time, as they end",
         details: "calltap slower 10ms handle_request -p 4711\n\n\
-                  A line each: when it began (seconds since we look), thread, duration, function, and the traced function around it; at the end a table by function. Without functions all are traced. A call that \
+                  A line each: when it began (seconds since the beginning), thread, duration, function, and the function that it returns to; at the end a table by function. Without functions all are traced. A call that \
                   is not over at the end has a > before the time it has taken.",
         flags: &[
             ASKED,
@@ -201,8 +201,11 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "stacks",
         about: "Show by which paths of calls some functions are called, how often, and how long that takes",
-        details: "A path has the traced functions that are open when the call begins. So everything is traced that may lead there: every function, unless -F says which; the governor may take some of them away \
-                  with -p, and says which: they are then missing in paths.",
+        details: "calltap stacks malloc -p 4711\n\n\
+                  At each call of these functions a piece of the stack is copied (--stack-size), and unwound by calltap: a path has all functions that are active, whether they can be traced or not. It begins \
+                  with [unknown] where it could not be followed to the beginning. Only these functions are traced.\n\n\
+                  Without functions, and with -F, nothing is copied: a path has the traced functions that are active, and the first line says so. A file has the callers that were \
+                  recorded: 'record -A FUNCTION@$callers'.",
         flags: &[
             ASKED,
             &[
@@ -211,8 +214,9 @@ pub const COMMANDS: &[Command] = &[
                     "filter",
                     Some('F'),
                     "GLOB",
-                    "Of what leads there, trace only functions that match.",
+                    "Unwind nothing: paths have the traced functions that match.",
                 )),
+                STACK_SIZE,
                 IF,
                 ANSWER_OVERHEAD,
             ],
@@ -263,6 +267,12 @@ pub const COMMANDS: &[Command] = &[
                     "Show arguments, as in 'arg1/s,arg2/x32,req->size'; 'all': what debugging information knows (docs/arguments.md).",
                 )),
                 switch("results", Some('R'), "Show what they return."),
+                switch(
+                    "callers",
+                    None,
+                    "Show all callers of a call, unwound, not only the one that it returns to.",
+                ),
+                STACK_SIZE,
                 IF,
                 ANSWER_OVERHEAD,
             ],

@@ -69,6 +69,16 @@ pub const BUFFER_SIZE: Flag = or(
     "auto",
 );
 
+pub const STACK_SIZE: Flag = or(
+    value(
+        "stack-size",
+        None,
+        "SIZE",
+        "Bytes of stack that are copied at a call, at most (128K is the limit).",
+    ),
+    "4K",
+);
+
 /// Of those who keep what is newest in the process.
 pub const KEPT_SIZE: Flag = or(
     value(

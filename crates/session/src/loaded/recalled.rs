@@ -53,6 +53,7 @@ impl Loaded {
             let function = binary.functions.get(placed.function).filter(|_| reads && !placed.apart);
             let Some(Wish { wanted, program: Some(program), .. }) = function.and_then(wish) else { continue };
             let wanted = wanted.reading(stubs.number_program(&program.words, &mut Vec::new()));
+            stubs.unwinds |= program.captured.unwinds();
             if let Some(stub) = placed.stubs.of_mut(wanted) {
                 stub.captured = Some(Arc::clone(&program.captured));
             }

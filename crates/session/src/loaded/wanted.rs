@@ -48,6 +48,7 @@ impl Loaded {
         for (function, Wish { tracers, mut wanted, program, .. }) in wishes {
             let captured = program.as_ref().map(|program| Arc::clone(&program.captured));
             if let Some(program) = program {
+                stubs.unwinds |= program.captured.unwinds();
                 wanted = wanted.reading(stubs.number_program(&program.words, records));
             }
             let found = self.found.get(&function).map(|(_, form)| form.clone());

@@ -16,7 +16,7 @@ fn chunk(words: &[u64]) -> Box<[AtomicU64; CHUNK_SIZE / 8]> {
 struct Taken(Vec<(u64, u32, u32, u64)>);
 
 impl Sink for Taken {
-    fn take(&mut self, event: RawEvent, _: &[u8]) {
+    fn take(&mut self, event: RawEvent, _: &[u8], _: &[u8]) {
         self.0.push((event.ticks, event.site().0, event.code(), event.parent));
     }
 
@@ -33,7 +33,7 @@ impl Taken {
     /// Not all at once: reading goes on where the sink left off.
     fn row<T>(&mut self, words: &[T], event: impl Fn(&T) -> RawEvent, codes: &[u32]) -> usize {
         let row = words.iter().map(event).take(2).take_while(|event| codes.contains(&event.code()));
-        row.map(|event| self.take(event, &[])).count()
+        row.map(|event| self.take(event, &[], &[])).count()
     }
 }
 
@@ -181,19 +181,21 @@ fn a_slot_that_stays_empty_is_stepped_over_with_all_its_words() {
     assert_eq!(taken.0, [(1, 1, code::ENTRY, 0), (6, 6, code::ENTRY, 0)]);
 }
 
-/// `a` in front of an entry, `r` in front of a return, `e` and `x`; with the site. What is expected: each event with its values.
+/// `a` in front of an entry, `r` in front of a return, `s` a piece of the stack with its number, `e` and `x`; with the site. What is expected: each event with its values.
 fn check_values(words: &str, expected: &[&str]) {
     #[derive(Default)]
     struct Valued(Vec<String>);
     impl Sink for Valued {
-        fn take(&mut self, event: RawEvent, values: &[u8]) {
-            let values = String::from_utf8_lossy(values);
-            self.0.push(format!("{} {} {values}", event.code(), event.site().0).trim_end().to_owned());
+        fn take(&mut self, event: RawEvent, values: &[u8], stack: &[u8]) {
+            let values = [values, stack].map(String::from_utf8_lossy).join(" ");
+            let values = values.replace('\0', "0").replace('\x01', "1");
+            self.0
+                .push(format!("{} {} {}", event.code(), event.site().0, values.trim()).trim_end().to_owned());
         }
         fn take_graph<T>(&mut self, words: &[T], event: impl Fn(&T) -> RawEvent) -> usize {
             let event =
                 words.first().map(event).filter(|event| [code::ENTRY, code::EXIT].contains(&event.code()));
-            event.map(|event| self.take(event, &[])).is_some().into()
+            event.map(|event| self.take(event, &[], &[])).is_some().into()
         }
         fn take_calls<T>(&mut self, _: &[T], _: impl Fn(&T) -> RawEvent) -> usize {
             0
@@ -203,13 +205,15 @@ fn check_values(words: &str, expected: &[&str]) {
     for (n, text) in (1..).zip(words.split_whitespace()) {
         let (what, site) = (&text[..1], text[1..2].parse().unwrap());
         let values = |code: u32| {
-            let bytes = &text.as_bytes()[2..];
+            let mut bytes = text.as_bytes()[2..].to_vec();
+            bytes.iter_mut().take(usize::from(code == code::FRAMES)).for_each(|number| *number -= b'0');
             let head = head(bytes.len() as u64, site, code);
             std::iter::once(head).chain(bytes.chunks(7).map(calltap_abi::event::data_word)).collect()
         };
         let words: Vec<u64> = match what {
             "a" => values(code::ARGUMENTS),
             "r" => values(code::RESULTS),
+            "s" => values(code::FRAMES),
             "e" => vec![word(n, site, code::ENTRY)],
             "x" => vec![word(n, site, code::EXIT)],
             "d" => vec![calltap_abi::event::data_word(b"stray")],
@@ -242,4 +246,14 @@ fn values_are_those_of_the_next_event_of_their_call() {
     check_values("e1 a2torn ?0 e2 x2", &["5 1", "5 2 torn", "16 2"]);
     // What belongs to a slot that was skipped is nobody's.
     check_values("d0 e1", &["5 1"]);
+}
+
+#[test]
+fn pieces_of_a_stack_are_those_of_the_next_entry_of_their_call() {
+    check_values("s10up s11per a1xyz e1 s10lower e1 r1b x1", &["5 1 xyz 0up1per", "5 1 0lower", "16 1 b"]);
+    // A signal handler came in between.
+    check_values("s10up s20in s21ner e2 s11per e1", &["5 2 0in1ner", "5 1 0up1per"]);
+    // The entry behind the first pieces was lost: another call has pieces of its own. A piece without a first one is none.
+    check_values("s10lost s10own e1", &["5 1 0own"]);
+    check_values("s11per e1", &["5 1"]);
 }
