@@ -27,7 +27,7 @@ const TURN_NAPS: (u32, u64) = (1000, 5_000_000);
 
 static TABLE: AtomicUsize = AtomicUsize::new(0);
 
-/// Pieces that are mapped, for whoever ends the session: their number, then the pieces. What is mapped beyond these stays.
+/// Pieces that are mapped, for the calltap that ends the session: their number, then the pieces. What is mapped beyond these stays.
 #[unsafe(no_mangle)]
 static calltap_mirrors: [AtomicU32; 1 + LISTED] = [const { AtomicU32::new(0) }; 1 + LISTED];
 const LISTED: usize = 8191;
@@ -90,7 +90,7 @@ fn word(slot: u64) -> Option<&'static AtomicU64> {
     (is_whole && is_there(slot)).then(|| unsafe { &*(at as *const AtomicU64) })
 }
 
-/// What is kept here besides return addresses has this bit, which no address has: so nobody takes it for one.
+/// What is kept here besides return addresses has this bit, which no address has: so it is never taken for one.
 const OTHER: u64 = 1 << profile::TIMED;
 
 /// Keeps an address in the mirror of a stack slot.

@@ -94,7 +94,7 @@ fn tell(image: &Image, clock: usize) {
     image.thread_word.store(word::offset(), Relaxed);
 }
 
-/// A call of the profiling function that is not recorded yet, at `ip`: it is, unless there is no room. (What this calls is no program's, and waits for nobody.)
+/// A call of the profiling function that is not recorded yet, at `ip`: it is, unless there is no room. What this calls is no program's, and waits for no thread.
 pub extern "C" fn first_slow(_: u32, ip: u64, _: u64) -> u8 {
     let Some(session) = Session::get() else { return 0 };
     let Some(process) = register_process(session) else { return 0 };

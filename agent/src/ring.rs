@@ -221,7 +221,7 @@ pub fn clamp(thread: &Thread) {
 /// Gives the thread a chunk with room. After `Err` the cursor is back at the limit.
 ///
 /// Clamps before it waits, too: while it waits, signal handlers may come by thousands, each of them one deeper and waiting likewise, and
-/// together they would push the cursor through the room behind the chunk into somebody else's.
+/// together they would push the cursor through the room behind the chunk into another thread's.
 pub fn advance(session: Session, thread: &Thread) -> Result<(), Full> {
     clamp(thread);
     let result = try_advance(session, thread);

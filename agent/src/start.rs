@@ -169,7 +169,7 @@ fn leave() -> Option<()> {
     for [at, bytes] in &MAPPINGS {
         let (at, bytes) = (at.swap(0, Relaxed), bytes.swap(0, Relaxed));
         if bytes != 0 {
-            // SAFETY: mapped by `join`; no hook runs, so nobody refers to it.
+            // SAFETY: mapped by `join`; no hook runs, so nothing refers to it.
             unsafe { sys::unmap(at, bytes) };
         }
     }
@@ -199,7 +199,7 @@ pub fn modules_changed() {
     }
 }
 
-/// The dynamic linker is about to unmap something, or is through with it. Waits for a batch of writes that has begun; whoever begins
+/// The dynamic linker is about to unmap something, or is through with it. Waits for a batch of writes that has begun; a writer that begins
 /// one later sees that we are at it.
 pub fn unloading(begins: bool) {
     let Some(process) = Session::get().and_then(record::process) else { return };
@@ -207,7 +207,7 @@ pub fn unloading(begins: bool) {
     let start = sys::monotonic_ns();
     while begins && process.writing.load(SeqCst) != 0 {
         if sys::monotonic_ns().wrapping_sub(start) > SILENCE_NS {
-            process.writing.store(0, SeqCst); // whoever was at it was killed
+            process.writing.store(0, SeqCst); // the writer was killed
         }
         sys::nap(NAP_NS);
     }
@@ -337,7 +337,7 @@ fn unmap_planned(session: Session) {
 fn give_back_planned(session: Session) {
     for map in planned(session) {
         let (address, length) = (map.address.load(Relaxed) as usize, map.length.load(Relaxed) as usize);
-        // SAFETY: the recorder names pages of text that it has found to be as in their files: whoever runs them finds the same there again.
+        // SAFETY: the recorder names pages of text that it has found to be as in their files: a thread that runs them finds the same there again.
         let _ = unsafe { sys::advise(address, length, sys::MADV_DONTNEED) };
     }
 }

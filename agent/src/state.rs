@@ -41,7 +41,7 @@ pub struct Private {
     pub stacks: Stacks,
 }
 
-/// Stacks for whoever has none that is large enough, each for the time of one call with all signals blocked.
+/// Stacks for threads that have none that is large enough, each for the time of one call with all signals blocked.
 #[repr(C, align(4096))]
 pub struct Stacks {
     /// Those that are in use. Who finds none free waits: they are for moments.

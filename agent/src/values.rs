@@ -1,4 +1,4 @@
-//! Reads arguments and results, in front of the hooks that record: only where somebody asked for them.
+//! Reads arguments and results, in front of the hooks that record: only where they were asked for.
 //!
 //! Called through a shim, from any point of any thread. Unsafe because it reads the registers that the shim has saved, by their places on the stack.
 

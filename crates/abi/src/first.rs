@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_that_somebody_has_made_a_ring_holds_nobody_up() {
+    fn a_chain_made_a_ring_holds_no_thread_up() {
         let room = room(AT_START);
         let first = of(&room);
         first.record(0x1000, 1);

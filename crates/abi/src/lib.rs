@@ -158,7 +158,7 @@ pub struct Control {
     pub traps: AtomicU64,
     /// Whether the agent handles them: one of [`traps::answer`].
     pub trap_answer: AtomicU32,
-    /// [Programs](values) that were written; those behind are nobody's.
+    /// [Programs](values) that were written; those behind are unused.
     pub programs: AtomicU32,
     /// 1: a seccomp filter forbids the system call by which memory is read for them.
     pub unreadable: AtomicU32,
@@ -256,7 +256,7 @@ pub struct ThreadEntry {
     pub next_free: AtomicU32,
     /// Chunks this thread holds (overwrite mode).
     pub chunks: AtomicU32,
-    /// Its name when it registered: up to 16 bytes, zeros behind. It may have ended when somebody wants to know.
+    /// Its name when it registered: up to 16 bytes, zeros behind. It may have ended when the recorder wants to know.
     pub name: [AtomicU64; 2],
     /// First chunk of [profile records](profile), plus one; the others follow by [`ChunkHeader::next`].
     pub first_profile: AtomicU32,
@@ -268,7 +268,7 @@ pub struct ThreadEntry {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum ThreadState {
-    /// Nobody's.
+    /// Unused.
     Free = 0,
     /// A thread writes to it.
     Live = 1,
@@ -320,7 +320,7 @@ pub fn pop(head: &AtomicU64, next: impl Fn(u32) -> Option<u32>) -> Option<u32> {
     let mut seen = Tagged(head.load(Acquire));
     loop {
         let index = seen.index()?;
-        // The link may be stale if somebody takes this element now; the tag makes the exchange fail then.
+        // The link may be stale if another thread takes this element now; the tag makes the exchange fail then.
         let new = seen.with(next(index)?);
         match head.compare_exchange_weak(seen.0, new.0, AcqRel, Acquire) {
             Ok(_) => return Some(index),

@@ -1,7 +1,7 @@
 //! What is read of a call besides that it happened: arguments, results, and the condition on which it is recorded at all.
 //!
 //! A site's stub has a number in [`TABLE`](TABLE_AT), which names a program of some words; the hook runs it ([`run`]) against the registers of the
-//! call. Programs are written once and never changed, so nobody can meet half of one.
+//! call. Programs are written once and never changed, so no hook can meet half of one.
 //!
 //! ```text
 //! word 0:   63       24 23   16 15    8 7      0
@@ -280,7 +280,7 @@ pub fn run(program: &Program, exit: bool, call: &impl Call) -> Option<Stored> {
                 }
                 Some(())
             }),
-            _ => return Some(stored), // a program of nobody's: the memory is shared
+            _ => return Some(stored), // a program that was never written: the memory is shared
         }
     }
     Some(stored)

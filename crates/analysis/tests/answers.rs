@@ -25,7 +25,7 @@ const NESTED: &str =
 
 #[test]
 fn calls_are_counted_also_those_that_are_not_over() {
-    let counted = ask(NESTED, &["f", "nobody*"], Count::new(None));
+    let counted = ask(NESTED, &["f", "absent*"], Count::new(None));
     assert_eq!(counted.json("count")["functions"], json!([{ "function": "f", "module": "app", "calls": 3 }]));
     assert_eq!(
         (&counted.json("count")["lost"], &counted.json("count")["calltap_count"]),

@@ -217,7 +217,7 @@ fn conditions_hold_or_not() {
 }
 
 #[test]
-fn a_condition_on_a_function_that_nobody_knows_names_the_nearest() {
+fn a_condition_on_an_unknown_function_names_the_nearest() {
     let source = calls(&[("parse_line", 10, 100), ("parse_lines", 10, 100)]);
     let error = tried(&source, &source, &["total(parse_lnie)>1x"]).unwrap_err();
     assert_eq!(error, "no recorded function matches 'parse_lnie'; similar: parse_line, parse_lines");

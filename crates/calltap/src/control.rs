@@ -388,7 +388,7 @@ impl Control {
             return;
         }
         // A thread alone is here, and so in no site.
-        let granted = if is_single_threaded() { Demand::NobodyRuns } else { Demand::Nothing };
+        let granted = if is_single_threaded() { Demand::Stopped } else { Demand::Nothing };
         let change = |(m, n, to): &(usize, usize, State)| {
             let Mapped { module, places } = &self.modules[*m];
             Change { site: &module.sites[*n], from: places[*n].state, to: *to, recover: &[] }

@@ -93,7 +93,7 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     #[test]
-    fn waits_for_whoever_is_inside() {
+    fn waits_for_threads_inside() {
         static LEFT: AtomicBool = AtomicBool::new(false);
         synchronize();
         let reader = Reader::enter();

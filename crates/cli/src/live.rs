@@ -1,4 +1,4 @@
-//! `calltap attach`, `set`, `status`, `detach`, `snapshot`: a running process with nobody at it.
+//! `calltap attach`, `set`, `status`, `detach`, `snapshot`: a running process without a controller.
 
 use crate::arguments::Arguments;
 use crate::output::Output;
@@ -40,7 +40,7 @@ pub fn tell(text: &str) {
 /// Tells nothing.
 pub fn keep_quiet(_: &str) {}
 
-/// Opens the session of a process that nobody is at.
+/// Opens the session of a process that has no controller.
 pub fn find(pid: u32) -> Result<Attached> {
     let attached = Attached::find(pid, select::parse)?;
     say(&attached.notes);

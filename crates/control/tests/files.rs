@@ -98,7 +98,7 @@ fn two_tracers_with_filters_of_their_own() {
         # cat set_ftrace_filter
         [ trace] sys_write
         [ trace_profile] sys_read
-        # echo nobody > function_tracers
+        # echo absent > function_tracers
         EINVAL
         ",
     );

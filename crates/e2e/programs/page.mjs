@@ -1,4 +1,4 @@
-// Uses the page of `calltap view` as somebody with a browser would: node page.mjs ADDRESS CHROMIUM WHAT. Says what went wrong, and ends with 1.
+// Uses the page of `calltap view` as a user with a browser would: node page.mjs ADDRESS CHROMIUM WHAT. Says what went wrong, and ends with 1.
 import { spawn } from "node:child_process";
 import { mkdtempSync } from "node:fs";
 import { tmpdir } from "node:os";

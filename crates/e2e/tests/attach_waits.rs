@@ -73,7 +73,7 @@ fn pause_ends_when_its_signal_comes() {
 
 // Old return addresses stay in frames that are never left; what counts is which calls are open.
 #[test]
-fn what_the_dynamic_linker_has_left_on_a_stack_keeps_nobody_from_attaching() {
+fn stale_linker_addresses_on_a_stack_do_not_keep_calltap_from_attaching() {
     for build in installed(BUILDS) {
         let program = compile(build, &["leftover.c"], &[]);
         let mut child = Command::new(&program.path).stdout(Stdio::piped()).spawn().expect("the program");

@@ -93,7 +93,7 @@ fn readers_that_wait_die_of_signals_and_get_what_comes() {
 }
 
 #[test]
-fn nothing_stays_mounted_whoever_ends() {
+fn nothing_stays_mounted_whichever_process_ends() {
     if !have_fuse() {
         return;
     }
@@ -125,7 +125,7 @@ fn nothing_stays_mounted_whoever_ends() {
 }
 
 #[test]
-fn a_program_that_becomes_another_or_ends_keeps_nobody_waiting() {
+fn a_program_that_becomes_another_or_ends_keeps_no_reader_waiting() {
     if !have_fuse() {
         return;
     }
@@ -148,7 +148,7 @@ fn a_program_that_becomes_another_or_ends_keeps_nobody_waiting() {
 }
 
 #[test]
-fn who_never_reads_trace_pipe_is_in_nobodys_way() {
+fn a_reader_that_never_reads_trace_pipe_holds_no_other_up() {
     if !have_fuse() {
         return;
     }
@@ -296,7 +296,7 @@ fn children_of_listed_tasks_are_traced_if_that_is_wanted() {
 }
 
 #[test]
-fn a_filter_waits_for_its_library_whoever_looks() {
+fn a_filter_waits_for_its_library_whichever_process_looks() {
     if !have_fuse() {
         return;
     }

@@ -63,7 +63,7 @@ fn a_program_becomes_another_while_all_its_threads_switch_tracers() {
 }
 
 #[test]
-fn who_reads_the_pipe_of_his_own_process_keeps_nobody_from_changing_filters() {
+fn a_process_that_reads_its_own_pipe_does_not_keep_filters_from_changing() {
     if !have_fuse() {
         return;
     }

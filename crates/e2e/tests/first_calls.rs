@@ -121,7 +121,7 @@ fn what_was_called_is_traced_from_its_conversion_on_and_counted_exactly() {
 }
 
 #[test]
-fn filters_by_name_hold_when_it_is_converted_and_what_nobody_wants_becomes_a_nop() {
+fn filters_by_name_hold_when_it_is_converted_and_the_others_become_nops() {
     for build in &BUILDS[..3] {
         let program = program(build);
         let mut started = Started::new(&program, &["plain"], &["-F", "work"]);
@@ -357,7 +357,7 @@ fn a_running_process_is_recorded_at_first_call_and_left_as_it_was() {
 }
 
 #[test]
-fn attached_with_nobody_there_whoever_comes_has_calls_converted() {
+fn attached_without_a_controller_calls_are_converted_by_the_next_command() {
     for build in &BUILDS {
         let program = program(build);
         let mut resident = Resident::start(&program, &["plain"]);
@@ -403,7 +403,7 @@ fn attached_with_nobody_there_whoever_comes_has_calls_converted() {
 }
 
 #[test]
-fn attached_with_nobody_there_a_disabled_daemon_is_not_woken_but_by_a_write() {
+fn attached_without_a_controller_a_disabled_daemon_is_not_woken_but_by_a_write() {
     let program = program(&BUILDS[2]);
     let mut resident = Resident::start(&program, &["plain"]);
     let pid = resident.pid.to_string();

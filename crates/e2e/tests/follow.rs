@@ -95,7 +95,7 @@ fn a_daemon_is_recorded_to_its_end_after_who_has_started_it() {
 }
 
 #[test]
-fn programs_that_nobody_built_for_tracing_are_recorded_too() {
+fn programs_not_built_for_tracing_are_recorded_too() {
     let program = compile(&BARE[0], &["followed.c"], &[]);
     let (_kept, recording) =
         followed(&program, &["/bin/sh", "-c", &format!("{} steps 8; true", path(&program))]);

@@ -165,7 +165,7 @@ fn children_live_on_while_their_parent_is_traced_by_other_stubs() {
 }
 
 #[test]
-fn whoever_is_killed_leaves_a_program_that_runs_on_and_the_next_one_repairs_it() {
+fn a_killed_recorder_leaves_a_program_that_runs_on_and_the_next_one_repairs_it() {
     for round in 0..2 {
         let program = tiny();
         let mut resident = Resident::start(&program, &["busy"]);

@@ -80,7 +80,7 @@ fn kill_at(call: &str, when: usize, arguments: &[&str]) {
 }
 
 #[test]
-fn whoever_comes_after_a_recorder_that_was_killed_cleans_up() {
+fn the_next_calltap_cleans_up_after_a_recorder_that_was_killed() {
     if !have("strace") {
         return;
     }
@@ -107,7 +107,7 @@ fn whoever_comes_after_a_recorder_that_was_killed_cleans_up() {
 }
 
 #[test]
-fn whoever_is_killed_in_the_middle_leaves_a_program_that_runs_on_and_the_next_one_goes_on() {
+fn a_calltap_killed_in_the_middle_leaves_a_program_that_runs_on_and_the_next_one_goes_on() {
     if !have("strace") {
         return;
     }

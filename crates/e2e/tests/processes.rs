@@ -66,7 +66,7 @@ fn functions_the_c_library_also_has() {
     }
 }
 
-/// Forks children that call nothing before something else is switched on. `attached`: nobody is there meanwhile. What was called of `work`.
+/// Forks children that call nothing before something else is switched on. `attached`: there is no controller meanwhile. What was called of `work`.
 fn idle_children(program: &Program, attached: bool) -> u64 {
     let mut resident = Resident::start(program, &[]);
     let pid = resident.pid.to_string();

@@ -338,7 +338,7 @@ fn a_process_is_seen_as_it_runs_and_left_as_it_was() {
 }
 
 #[test]
-fn a_page_that_nobody_looks_at_leaves_the_process() {
+fn a_page_that_is_not_looked_at_leaves_the_process() {
     let program = compile(GCC, &["paced.c"], &[]);
     let resident = Resident::start(&program, &[]);
     let before = State::at_rest(resident.pid, &["State"]);

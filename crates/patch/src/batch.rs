@@ -206,7 +206,7 @@ impl<E: Clone> Plan<E> {
                 continue;
             }
             for span in &self.spans {
-                span.take(step, text, &mut self.bytes, self.granted == Demand::NobodyRuns)?;
+                span.take(step, text, &mut self.bytes, self.granted == Demand::Stopped)?;
             }
             text.sync()?;
         }

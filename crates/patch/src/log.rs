@@ -1,7 +1,7 @@
 //! A log of all that was read and written of a program's code, in lines of text:
 //!
 //! ```text
-//! batch PID barrier|quiet nothing|nobody_inside|nobody_runs [jmp3f|int3] [after_int3]
+//! batch PID barrier|quiet nothing|outside|stopped [jmp3f|int3] [after_int3]
 //!                     a batch begins: how it syncs, what was seen to, through what, and whether those that were cut short may have left breakpoints
 //! site ADDRESS KIND BYTES FROM TO [RECOVER...]                 one of its changes; states are original, ready, on:TARGET
 //! read ADDRESS BYTES
@@ -83,11 +83,8 @@ impl Display for State {
     }
 }
 
-const DEMANDS: [(Demand, &str); 3] = [
-    (Demand::Nothing, "nothing"),
-    (Demand::NobodyInside, "nobody_inside"),
-    (Demand::NobodyRuns, "nobody_runs"),
-];
+const DEMANDS: [(Demand, &str); 3] =
+    [(Demand::Nothing, "nothing"), (Demand::Outside, "outside"), (Demand::Stopped, "stopped")];
 
 /// Those that are told: the others are what is meant by none.
 const TRANSITIONS: [(Transition, &str); 2] = [(Transition::Jmp3f, "jmp3f"), (Transition::Int3, "int3")];

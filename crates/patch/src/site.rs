@@ -77,9 +77,9 @@ pub enum Demand {
     /// Nothing: they may run.
     Nothing,
     /// That none is inside when step 0 is done.
-    NobodyInside,
+    Outside,
     /// That none is inside, and all are stopped.
-    NobodyRuns,
+    Stopped,
 }
 
 /// A site in a running program. It fills a cache line: a batch goes through a hundred thousand of them.
@@ -148,7 +148,7 @@ impl Site {
         if self.is_displaced() {
             let is_off = |state| !matches!(state, State::On(_));
             let same = from == to || is_off(from) && is_off(to);
-            return if same { Demand::Nothing } else { Demand::NobodyRuns };
+            return if same { Demand::Nothing } else { Demand::Stopped };
         }
         let dressing = if from == State::Original { self.dressing } else { Demand::Nothing };
         let has_a9 = matches!(self.kind, Kind::Jump | Kind::Call | Kind::Sled);
@@ -156,7 +156,7 @@ impl Site {
             (_, State::Ready | State::On(_)) => Demand::Nothing,
             // Behind A9 threads come inside, after step 0.
             (State::On(_), State::Original) if has_a9 && self.undressing != Demand::Nothing => {
-                Demand::NobodyRuns
+                Demand::Stopped
             }
             (_, State::Original) => self.undressing,
         };

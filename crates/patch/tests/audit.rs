@@ -90,9 +90,9 @@ fn log() -> Vec<Entry> {
 fn log_through(transition: Transition) -> Vec<Entry> {
     let ways: [_; WAYS] = [
         (State::Original, State::Ready, Demand::Nothing),
-        (State::Original, State::Ready, Demand::NobodyInside),
-        (State::Ready, ON, Demand::NobodyInside),
-        (ON, State::Ready, Demand::NobodyInside),
+        (State::Original, State::Ready, Demand::Outside),
+        (State::Ready, ON, Demand::Outside),
+        (ON, State::Ready, Demand::Outside),
     ];
     log_of(&sites(), &ways, transition)
 }

@@ -153,7 +153,7 @@ fn check_exit(code: &[u8], offsets: &[u8], is_met: bool, expected: &[&str]) {
 }
 
 #[test]
-fn whoever_leaves_from_a_copy_says_so_first() {
+fn an_exit_from_a_copy_is_recorded_first() {
     // Below the red zone, which may be in use where the place is no exit after all.
     let made = copy(&[0xC3], Leaves { offsets: &[0], call: Avma(0x2000) }, Avma(0x1000), Avma(0x1800));
     assert_eq!(made.expect("within reach")[..5], [0x48, 0x8D, 0x64, 0x24, 0x80]);

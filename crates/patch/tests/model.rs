@@ -35,7 +35,7 @@ fn a_nop_of_any_length_is_switched_under_running_threads() {
 }
 
 #[test]
-fn five_nops_become_one_instruction_once_nobody_is_between_them() {
+fn five_nops_become_one_instruction_once_no_thread_is_between_them() {
     check(|place| vec![sites::single_nops(place)]);
 }
 
@@ -77,7 +77,7 @@ fn who_is_seen_to_come_in_is_seen_to_leave() {
 }
 
 #[test]
-fn a_function_is_replaced_as_a_whole_once_nobody_is_at_its_beginning() {
+fn a_function_is_replaced_as_a_whole_once_no_thread_is_at_its_beginning() {
     check(sites::functions);
     check_mutant("no drain", between_instructions, &|_, acts| without(acts, is_drain));
 }
@@ -287,7 +287,7 @@ fn a_breakpoint_needs_a_handler_that_resumes_behind_the_site() {
 }
 
 #[test]
-fn a_breakpoint_that_nobody_of_us_has_left_is_a_surprise() {
+fn a_breakpoint_of_another_tool_is_a_surprise() {
     for case in sites::through(Transition::Int3, sites::every_kind(PLACES[0])) {
         let Some(at) = case.site.breakpoint() else { continue };
         let between = [case.state(1), case.state(2)];
@@ -331,7 +331,7 @@ fn a_short_jump_that_stays_while_the_jump_it_leads_to_goes_runs_in_circles() {
 }
 
 #[test]
-fn whoever_is_between_five_nops_must_be_waited_for() {
+fn a_thread_between_five_nops_must_be_waited_for() {
     check_mutant("no drain", |place| vec![sites::single_nops(place)], &|_, acts| without(acts, is_drain));
 }
 
@@ -345,7 +345,7 @@ fn undressed(place: u64) -> Vec<Case> {
 }
 
 #[test]
-fn whoever_is_inside_must_be_waited_for_before_the_file_s_bytes_come_back() {
+fn a_thread_inside_must_be_waited_for_before_the_file_s_bytes_come_back() {
     check_mutant("no drain", undressed, &|_, acts| without(acts, is_drain));
     // Once is not enough where threads come in again behind A9.
     let long_nops = |place| undressed(place).into_iter().filter(|case| case.ground.entries == [0]).collect();
@@ -365,7 +365,7 @@ fn long_calls(place: u64) -> Vec<Case> {
 }
 
 #[test]
-fn whoever_will_return_into_a_site_is_inside() {
+fn a_thread_that_will_return_into_a_site_is_inside() {
     check_mutant("return addresses not looked at", long_calls, &|_, acts| {
         let here = |act| match act {
             Act::Drain(_) => Act::Drain(Look::Here),
@@ -474,7 +474,7 @@ fn a_program(transition: Transition) -> Vec<Case> {
 }
 
 #[test]
-fn a_site_whose_bytes_somebody_else_changed_is_refused_and_the_others_are_not() {
+fn a_site_whose_bytes_another_tool_changed_is_refused_and_the_others_are_not() {
     let cases = a_program(Transition::Test);
     for (stale, case) in cases.iter().enumerate() {
         for offset in 0..case.site.len() {
@@ -484,14 +484,14 @@ fn a_site_whose_bytes_somebody_else_changed_is_refused_and_the_others_are_not() 
                 put(&mut text.bytes, case.ground.base + offset as u64, &[0x06]);
                 let (actual, before) = (text.site(&case.site).to_vec(), text.bytes.clone());
                 let only = change(case, 0, 3, recover);
-                let failed = carry_out(&mut text, [only], Demand::NobodyRuns);
+                let failed = carry_out(&mut text, [only], Demand::Stopped);
                 assert_eq!(failed, [(0, Fate::Surprise(actual.clone()))], "{}", case.name);
                 assert_eq!((text.writes, &text.bytes), (0, &before), "{}", case.name);
                 if !recover.is_empty() {
                     continue;
                 }
                 let changes = cases.iter().map(|case| change(case, 0, 2, &[]));
-                let failed = carry_out(&mut text, changes, Demand::NobodyRuns);
+                let failed = carry_out(&mut text, changes, Demand::Stopped);
                 assert_eq!(failed, [(stale, Fate::Surprise(actual.clone()))]);
                 assert_eq!(text.site(&case.site), actual);
                 assert!(cases.iter().enumerate().all(|(n, case)| is_in(&text, case, 2) == (n != stale)));
@@ -504,7 +504,7 @@ fn a_site_whose_bytes_somebody_else_changed_is_refused_and_the_others_are_not() 
 fn what_demands_more_than_was_seen_to_is_not_written() {
     for case in sites::every_kind(PLACES[0]) {
         for (from, to) in [(0, 1), (0, 2), (1, 0), (2, 0), (1, 2), (2, 3)] {
-            for granted in [Demand::Nothing, Demand::NobodyInside, Demand::NobodyRuns] {
+            for granted in [Demand::Nothing, Demand::Outside, Demand::Stopped] {
                 let mut text = Simulated::new(&[]);
                 put(&mut text.bytes, case.ground.base, &case.bytes(case.state(from)));
                 let demand = case.site.demand(case.state(from), case.state(to));
@@ -531,14 +531,14 @@ fn check_failures(transition: Transition, from: usize, to: usize, one_of: Option
         }
         (text.fails, text.one_of) = (fails, one_of);
         let changes = cases.iter().map(|case| change(case, from, to, &[]));
-        let failed = carry_out(&mut text, changes, Demand::NobodyRuns);
+        let failed = carry_out(&mut text, changes, Demand::Stopped);
         let is_whole = text.done <= fails;
         text.fails = usize::MAX;
         let all: Vec<usize> = if is_whole { Vec::new() } else { (0..cases.len()).collect() };
         assert!(failed.iter().map(|(n, _)| n).eq(&all), "operation {fails}: {failed:?}");
         for case in &cases {
             // The writer of stopped threads' code may leave them anything.
-            let stopped = case.site.demand(case.state(from), case.state(to)) == Demand::NobodyRuns;
+            let stopped = case.site.demand(case.state(from), case.state(to)) == Demand::Stopped;
             if one_of.is_none() || !stopped {
                 let states = [case.state(from), case.state(to)];
                 if let Err(harm) = proof::is_valid(case, text.site(&case.site), &states) {
@@ -548,7 +548,7 @@ fn check_failures(transition: Transition, from: usize, to: usize, one_of: Option
         }
         let cut_short: Vec<_> = cases.iter().map(|case| [case.state(to)]).collect();
         let back = cases.iter().zip(&cut_short).map(|(case, cut_short)| change(case, from, 0, cut_short));
-        let failed = carry_out(&mut text, back, Demand::NobodyRuns);
+        let failed = carry_out(&mut text, back, Demand::Stopped);
         assert_eq!(failed, [], "when operation {fails} failed");
         assert!(text.bytes == before, "operation {fails}");
         if is_whole {

@@ -171,7 +171,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Stops all threads for the sites that demand it: those that are written only then, and those in which nobody may be. Where somebody stays inside, they
+    /// Stops all threads for the sites that demand it: those that are written only then, and those in which no thread may be. Where a thread stays inside, they
     /// are left alone.
     pub(crate) fn stop_for_the_rest(
         &mut self,
@@ -222,7 +222,7 @@ impl Planner<'_> {
             let Some(thread) = held.iter_mut().find(|thread| frames::find(&ranges, thread.regs.rip)) else {
                 break;
             };
-            // (Should it have ended, it is in nobody's way.)
+            // Should it have ended, it is in no thread's way.
             let _ = thread.run().and_then(|()| {
                 std::thread::sleep(MOMENT);
                 thread.halt()
@@ -242,12 +242,12 @@ impl Planner<'_> {
         let modules = process.modules.iter_mut().collect();
         let before = std::mem::replace(&mut text.sync, Sync::Quiet);
         let mut tally = Tally::default();
-        switch(modules, text, Demand::NobodyRuns, &mut tally);
+        switch(modules, text, Demand::Stopped, &mut tally);
         // What was made at run time comes all the way: it may be gone when its threads run again.
         let mut made: Vec<&mut Loaded> =
             process.modules.iter_mut().filter(|module| module.is_made()).collect();
         made.iter_mut().for_each(|module| module.drain(&inside));
-        switch(made, text, Demand::NobodyRuns, &mut tally);
+        switch(made, text, Demand::Stopped, &mut tally);
         (self.tally.on, self.tally.off) = (self.tally.on + tally.on, self.tally.off + tally.off);
         text.sync = before;
         process.modules.iter_mut().for_each(|module| module.hold_back(&|_| false));

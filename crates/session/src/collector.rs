@@ -1,4 +1,4 @@
-//! Empties the rings while the program runs: into the trace file, or to whoever watches.
+//! Empties the rings while the program runs: into the trace file, or to a live view.
 //!
 //! A chunk is read when it is full: reading where a thread is writing would cost it a cache miss per event. What lies in unfilled chunks is
 //! read when a thread has been quiet for a while, has ended, or the recording ends.
@@ -59,14 +59,14 @@ pub struct Totals {
     pub lost_exits: u64,
 }
 
-/// When somebody watches, what happened in an interval is handed over when it ends: all of it, also what lies in unfilled chunks of busy threads.
+/// For a live view, what happened in an interval is handed over when it ends: all of it, also what lies in unfilled chunks of busy threads.
 #[derive(Clone, Copy)]
 pub struct Live<'a> {
     /// Length of an interval.
     pub interval: Duration,
     /// True while everything is switched on. When that begins, and when it ends, what there is is handed over.
     pub on: &'a AtomicBool,
-    /// Also when somebody asks for it.
+    /// Also when it is asked for.
     pub due: Option<&'a Due>,
 }
 
@@ -95,7 +95,7 @@ pub struct Collector<'a> {
     output: Output<'a>,
     records: Receiver<News>,
     sparse: bool,
-    /// Threads reuse their own oldest chunks: nobody else may read a thread's chunks while it lives.
+    /// Threads reuse their own oldest chunks: no other thread may read a thread's chunks while it lives.
     overwrite: bool,
     timed: bool,
     /// By index of the thread entry.
@@ -116,7 +116,7 @@ pub struct Collector<'a> {
     settled: bool,
     /// When everything was last handed over, where that is done now and then.
     flushed: Option<Instant>,
-    /// What threads that have ended had summed up; also for whoever asks meanwhile.
+    /// What threads that have ended had summed up; also for commands that ask meanwhile.
     sums: Arc<Mutex<Sums>>,
     /// The clocks when it began.
     began: Option<ClockPair>,
@@ -230,7 +230,7 @@ impl<'a> Collector<'a> {
                 self.add_profile();
                 return (self.totals, self.output.failed);
             }
-            // (Whoever stops us wakes us.)
+            // The thread that stops this one wakes it.
             std::thread::park_timeout(if got { BUSY_PAUSE } else { IDLE_PAUSE });
         }
     }
@@ -251,7 +251,7 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// Counts what lies in unfilled chunks too, for whoever is about to judge.
+    /// Counts what lies in unfilled chunks too, for the governor.
     fn complete_rates(&mut self) {
         let Some(rates) = self.rates.clone().filter(|rates| rates.are_wanted()) else { return };
         if !self.overwrite {

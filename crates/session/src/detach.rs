@@ -1,4 +1,4 @@
-//! Out of a process: by the journal, so that it makes no difference whether whoever came in still lives.
+//! Detach, driven by the journal alone: it works after the calltap that attached has died.
 //!
 //! Sites are switched off while everything runs. Then all threads are stopped once: those in our code are let run until they have left it, calls that
 //! are still open get their return addresses back, the file's bytes come back where that demands stillness, and what was
@@ -159,7 +159,7 @@ fn detach(
     let mut told = Told::default();
     let process = index.and_then(|index| shared.process(index));
     let mut patient = Patient::new(target)?;
-    // (It may be another program by now; what was opened of it is then nobody's any more.)
+    // (It may be another program by now; what was opened of it then belongs to no process any more.)
     if !proc::has_mapped(target.pid, &directory.identity()) {
         return Err(target.refuse("it runs another program by now"));
     }
@@ -178,7 +178,7 @@ fn detach(
         patient.regions = maps::read(target.pid).unwrap_or_default();
         past = past.what_is_left(&patient.regions);
         patient.text.sync = Sync::Barrier;
-        past.switch_off(|mark| !mark.needs_stop(), Demand::NobodyInside, &mut patient.text, &mut told);
+        past.switch_off(|mark| !mark.needs_stop(), Demand::Outside, &mut patient.text, &mut told);
         patient.text.sync = Sync::Quiet;
     }
     drop(kept);
@@ -210,7 +210,7 @@ fn detach(
                 patient.text.lease();
                 past.switch_off(
                     |mark| !live || mark.needs_stop(),
-                    Demand::NobodyRuns,
+                    Demand::Stopped,
                     &mut patient.text,
                     &mut told,
                 );
@@ -266,7 +266,7 @@ fn detach(
     }
 }
 
-/// Whoever has opened a library and asks for what is new to be traced goes on at once: nobody will answer. (Again and again, as it may have looked whether anybody listens
+/// A thread that has opened a library and asks for what is new to be traced goes on at once: no answer will come. (Again and again, as it may have looked whether a controller listens
 /// just before.)
 fn refuse_answer(process: &ProcessEntry) {
     let (asked, idle) = (Phase::Asked as u32, Phase::Idle as u32);

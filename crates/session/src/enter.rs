@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 /// How long a thread may take to load the agent.
 const LOAD: Duration = Duration::from_secs(5);
-/// How long the kernel may take to register the process, on a busy machine. Nobody stands still meanwhile.
+/// How long the kernel may take to register the process, on a busy machine. No thread is stopped meanwhile.
 const REGISTRATION: Duration = Duration::from_secs(30);
 /// A program has loaded its libraries after this time, mostly.
 const STARTING: Duration = Duration::from_millis(200);
@@ -225,7 +225,7 @@ fn place_by(
     patient: &mut Patient<'_>,
     thread: &mut Held,
 ) -> Result<(), Error> {
-    // (Somebody may map something there in the same moment.)
+    // Another thread may map something there in the same moment.
     for _ in 0..PLACINGS {
         map_agent(target, directory, patient, thread)?;
         if patient.agent.is_some() {
@@ -235,7 +235,7 @@ fn place_by(
     patient.agent.map(drop).ok_or_else(|| target.refuse("the agent could not be mapped"))
 }
 
-/// Tells the program's unwinder of the agent's frames, if it has one that was not told yet: whoever placed the agent may have been killed before.
+/// Tells the program's unwinder of the agent's frames, if it has one that was not told yet: the calltap that placed the agent may have been killed before.
 fn make_frames_known(target: &Target, patient: &mut Patient<'_>, thread: &mut Held) -> Result<(), Error> {
     let frames = Frames::of(target, &patient.regions).map_err(|why| target.refuse(why))?;
     let Some((function, arguments)) = patient.agent.and_then(|agent| frames.registration(&agent)) else {
@@ -269,7 +269,7 @@ pub fn start(
     Ok(thread)
 }
 
-/// Has a thread map the agent where there is room for it. Then it is there, or somebody else is.
+/// Has a thread map the agent where there is room for it. Then it is there, or another mapping is.
 fn map_agent(
     target: &Target,
     directory: &Directory,

@@ -403,7 +403,7 @@ const RESTORERS: [&[u8]; 4] = [
 
 /// Gives calls that are open their return addresses back: from the mirror, where a slot still holds a stub's. How many.
 ///
-/// Found by the mirror and not by threads: a coroutine's stack belongs to nobody at the moment.
+/// Found by the mirror and not by threads: a coroutine's stack belongs to no thread while it is suspended.
 pub fn close_calls(text: &mut ProcessText, pid: u32, agent: &Loaded, stubs: (u64, u64)) -> usize {
     let pieces = mirrors(text, agent);
     let Ok(pagemap) = File::open(proc::place(pid).join("pagemap")) else { return 0 };

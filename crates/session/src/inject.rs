@@ -493,7 +493,7 @@ impl Place {
         text.read(Avma(self.at), &mut now).is_err() || now != self.before
     }
 
-    /// Is the code there still, left by somebody who was killed?
+    /// Is the code there still, left by a calltap that was killed?
     pub fn is_left(&self, text: &mut ProcessText) -> bool {
         let mut now = vec![0; code().len()];
         text.read(Avma(self.at), &mut now).is_ok() && now == code()

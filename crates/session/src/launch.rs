@@ -215,12 +215,12 @@ impl Signals {
                     stop.store(true, Relaxed);
                     continue;
                 }
-                let from_somebody = matches!(origin.cause, Cause::Sent(_));
+                let from_process = matches!(origin.cause, Cause::Sent(_));
                 let signal =
                     [Signal::INT, Signal::QUIT, Signal::TERM, Signal::HUP, Signal::USR1, Signal::USR2]
                         .into_iter()
                         .find(|signal| signal.as_raw() == origin.signal);
-                if let (true, Some(signal), Some(pid)) = (from_somebody, signal, Pid::from_raw(pid as i32)) {
+                if let (true, Some(signal), Some(pid)) = (from_process, signal, Pid::from_raw(pid as i32)) {
                     let _ = kill_process(pid, signal);
                 }
             }

@@ -1,4 +1,4 @@
-//! One traced program: start it with the agent inside or attach to it, switch the wanted sites on, collect its rings into a trace, or for whoever watches.
+//! One traced program: start it with the agent inside or attach to it, switch the wanted sites on, collect its rings into a trace, or for a live view.
 //!
 //! Data flows one way: [`modules`] (what is loaded) -> [`planner`] (what to patch) -> the agent -> [`raw`] (the words it wrote) ->
 //! [`pairing`] (whose return is this) -> the trace file or another [`Consumer`]. [`record`] and [`watch`] put them to work; everything but [`shm`], [`fault`], [`clock`] and [`launch`] is safe code.

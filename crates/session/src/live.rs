@@ -1,4 +1,4 @@
-//! Attached to a process with nobody at it: its rings keep the newest events, and whoever opens its session can change what is traced,
+//! Attached to a process without a controller: its rings keep the newest events, and a command that opens its session can change what is traced,
 //! take a snapshot, or leave.
 
 use crate::attach::Stops;
@@ -33,14 +33,14 @@ const FILE: &str = "settings";
 /// What was on its way through a hook when its site was switched off has written its event after this time.
 const DRAIN: Duration = Duration::from_millis(5);
 
-/// How far a session has come; one that is not attached has nobody, once its controller is gone.
+/// How far a session has come; one that is not attached is over, once its controller is gone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Stage {
-    /// Somebody was coming in.
+    /// A controller was attaching.
     Coming,
-    /// Somebody was recording.
+    /// A controller was recording.
     Recording,
-    /// Attached for whoever comes.
+    /// Attached, for commands that open the session.
     Attached,
 }
 
@@ -81,7 +81,7 @@ pub struct Status {
     pub pid: u32,
     /// Its name.
     pub name: String,
-    /// Somebody is there who reads the rings (`record -p`, `top`).
+    /// A controller reads the rings (`record -p`, `top`).
     pub recording: bool,
     /// Processes: it and its children.
     pub processes: u32,
@@ -183,7 +183,7 @@ impl Settings {
     }
 }
 
-/// The processes that are attached to for whoever comes.
+/// The processes that `calltap attach` has attached to.
 pub fn attached() -> Vec<u32> {
     let is_attached = |pid: &u32| {
         let text = Target::known(*pid).ok().and_then(|target| Directory::peek(&target, FILE));
@@ -233,7 +233,7 @@ fn open_shared(target: &Target, directory: &Directory) -> Result<Option<Shared>,
     }
 }
 
-/// Makes room for a session: undoes what a controller that was killed has left. An error if somebody is attached deliberately.
+/// Makes room for a session: undoes what a controller that was killed has left. An error if the session was made by `calltap attach`.
 pub fn clear(target: &Target) -> Result<Vec<String>, Error> {
     let Some(mut directory) = Directory::open_for(target)? else { return Ok(Vec::new()) };
     if Settings::load(&directory).is_some_and(|settings| settings.stage == Stage::Attached) {
@@ -257,7 +257,7 @@ impl Attached {
         let target = Target::find(pid)?;
         let mut notes = clear(&target)?;
         let (clock, clock_note) = match setup::usable_clock_of(&target, options.clock) {
-            // Nobody would keep the tick.
+            // No controller would keep the tick.
             (Clock::Coarse, why) => (Clock::Counter, Some(why.unwrap_or_default() + " (order only)")),
             other => other,
         };
@@ -289,7 +289,7 @@ impl Attached {
         Ok((Attached { target, directory, shared, settings, notes: Vec::new() }, stops, notes))
     }
 
-    /// Opens the session of a process. If calls are recorded when they are first made, whoever comes wakes the daemon that converts them: nobody else does.
+    /// Opens the session of a process. If calls are recorded when they are first made, opening the session wakes the daemon that converts them.
     pub fn find(pid: u32, parse: Parse) -> Result<Attached, Error> {
         let target = Target::known(pid)?;
         let none = || target.refuse("calltap is not attached to it");

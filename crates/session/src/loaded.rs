@@ -341,7 +341,7 @@ impl Loaded {
         let meant = |placed: &Placed| placed.wanted.is_some() || placed.quiet || placed.lead.is_some();
         // (What was made at run time is changed only while all threads are stopped: the program may unmake it.)
         let stops = |change: Change<'_>| {
-            self.is_made() || change.site.demand(change.from, change.to) == Demand::NobodyRuns
+            self.is_made() || change.site.demand(change.from, change.to) == Demand::Stopped
         };
         let waiting = move |placed: &&Placed| {
             !placed.refused && (meant(placed) && !placed.drained || placed.change().is_some_and(stops))

@@ -30,7 +30,7 @@ pub struct SwitchedOff {
     pub ticks: u64,
 }
 
-/// A process that will be one of the session: it has to be told, as it may be gone when somebody looks.
+/// A process that will be one of the session: it has to be told, as it may be gone when the recorder looks.
 #[derive(Clone, Debug)]
 pub struct Followed {
     /// Its id.
@@ -41,7 +41,7 @@ pub struct Followed {
     pub comm: String,
 }
 
-/// Functions of a module that have stubs now. The program waits while they get them, but not while their names are copied: whoever writes does
+/// Functions of a module that have stubs now. The program waits while they get them, but not while their names are copied: the writer does
 /// that, beside us.
 #[derive(Debug)]
 pub struct NewSites {

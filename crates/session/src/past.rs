@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 pub struct Told {
     /// Something of ours stays there.
     pub ours: Vec<String>,
-    /// What there is is somebody else's.
+    /// What there is is another tool's.
     pub others: Vec<String>,
 }
 
@@ -43,10 +43,10 @@ impl Mark {
         region.is_some_and(|region| region.executable && is_file(region))
     }
 
-    /// It is written only while all threads stand still: by its form, or as whoever made this code may unmake it at any moment.
+    /// It is written only while all threads stand still: by its form, or as the program may unmap the code it has made at any moment.
     pub fn needs_stop(&self) -> bool {
         let demand = |target: &State| self.site.demand(*target, State::Ready);
-        self.inode == NO_FILE || self.targets.iter().map(demand).max() == Some(Demand::NobodyRuns)
+        self.inode == NO_FILE || self.targets.iter().map(demand).max() == Some(Demand::Stopped)
     }
 }
 
@@ -154,7 +154,7 @@ impl Past {
             .iter()
             .map(|mark| Change { site: &mark.site, from: State::Ready, to: State::Original, recover: &[] })
             .collect();
-        report(carry_out(text, changes.iter().copied(), Demand::NobodyRuns), &changes, notes);
+        report(carry_out(text, changes.iter().copied(), Demand::Stopped), &changes, notes);
         true
     }
 }
@@ -175,7 +175,7 @@ fn report(failed: Failed<<ProcessText as Text>::Error>, changes: &[Change<'_>], 
 }
 
 fn changed(places: &str, found: &[u8]) -> String {
-    format!("somebody else has changed the code at {places}, it is left alone: {found:02x?}")
+    format!("another tool has changed the code at {places}, it is left alone: {found:02x?}")
 }
 
 fn places(first: Avma, more: usize) -> String {

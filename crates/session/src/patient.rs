@@ -138,7 +138,7 @@ impl<'a> Patient<'a> {
 fn look(target: &Target) -> Result<(ProcessText, Vec<Region>, Vec<Place>), Error> {
     let refuse = |error: std::io::Error| target.refuse(&error.to_string());
     let mut text = ProcessText::open(target.pid).map_err(refuse)?;
-    text.sync = Sync::Quiet; // nobody runs the place until a thread is sent there
+    text.sync = Sync::Quiet; // no thread runs the place until one is sent there
     let regions = maps::read(target.pid).map_err(refuse)?;
     let places = Place::all(&regions, |region, size| match region.name() {
         VDSO => behind_vdso(&mut text, region, size),

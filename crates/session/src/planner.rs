@@ -117,7 +117,7 @@ pub struct Planner<'a> {
     pub(crate) armed: Option<u32>,
     /// which is refused if they cannot: it is being attached to.
     pub(crate) entering: bool,
-    /// Calls to the profiling function become NOPs, also those that nobody wants.
+    /// Calls to the profiling function become NOPs, also those that no tracer wants.
     quiet: bool,
     /// When calls to the profiling function are found that no list names.
     discovery: Discovery,
@@ -458,7 +458,7 @@ impl<'a> Planner<'a> {
         modules.map(Loaded::count).fold((0, 0), |(on, all), (more_on, more)| (on + more_on, all + more))
     }
 
-    /// Brings what is known of a process up to date, and gives what is wanted its stubs. What is new is `fresh` if nobody can run it yet.
+    /// Brings what is known of a process up to date, and gives what is wanted its stubs. What is new is `fresh` if no thread can run it yet.
     pub(crate) fn look(&mut self, index: u32, pid: u32, fresh: bool, records: &mut Vec<News>) {
         match maps::read(pid) {
             Ok(regions) => {
@@ -483,7 +483,7 @@ impl<'a> Planner<'a> {
         entry.map_or(0, proc::pid_of)
     }
 
-    /// Tells the user, and whoever reads the trace.
+    /// Tells the user, and the readers of the trace.
     fn warn(&mut self, text: &str, records: &mut Vec<News>) {
         self.warnings.push(text.to_owned());
         records.push(Record::Note { text: text.to_owned() }.into());

@@ -262,7 +262,7 @@ impl Cursor {
             return 0;
         }
         let mut bytes: Vec<u8> = words.iter().take_while(data).flat_map(|word| data_of_word(*word)).collect();
-        // (If some were overwritten by what came after a skipped slot, they are nobody's.)
+        // If some were overwritten by what came after a skipped slot, they belong to no call.
         if bytes.len() < length {
             return 1;
         }

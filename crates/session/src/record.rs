@@ -56,7 +56,7 @@ pub struct Options {
     pub output: PathBuf,
     /// The tracers and their filters.
     pub choice: Choice,
-    /// How others are made, should somebody ask for them later.
+    /// How others are made, should they be asked for later.
     pub parse: Parse,
     /// Where times come from.
     pub clock: Clock,

@@ -261,7 +261,7 @@ pub fn trouble(shared: &Shared, program: &str, totals: Totals) -> Vec<String> {
     notes
 }
 
-/// Nobody will be [answered](answer_all) any more.
+/// No request will be [answered](answer_all) any more.
 pub fn end_planning(shared: &Shared, ended: &AtomicBool) {
     ended.store(true, Release);
     shared.control().doorbell.fetch_add(1, AcqRel);

@@ -86,7 +86,7 @@ impl Shared {
     pub fn map(file: &File, chunks: u32, by_few: u32) -> io::Result<Shared> {
         let mut shared = Shared::over(file, chunks)?;
         shared.by_few = by_few.min(chunks);
-        // A sparse file on a full file system kills whoever touches it; an allocated one does not.
+        // A sparse file on a full file system kills a process that touches it; an allocated one does not.
         shared.allocate(0, PLAN_AT)?;
         shared.control().chunk_max.store(chunks, Release);
         shared.provide_chunks(0);
@@ -174,7 +174,7 @@ impl Shared {
         let _ = futex::wake(word, futex::Flags::empty(), chunks.min(i32::MAX as u32));
     }
 
-    /// Allocates all chunks, where nobody will be there to do it as they are used.
+    /// Allocates all chunks, where no controller will be there to do it as they are used.
     pub fn provide_all(&self) {
         // The program may change the count, but not how often it is raised.
         let _ = (0..=self.chunks / STEP).all(|_| self.provide(u32::MAX, self.chunks) == Provided::Step);

@@ -77,7 +77,7 @@ impl Unwinder {
                     Some(RegisterRule::Offset(offset)) => *value = word(cfa.wrapping_add_signed(offset))?,
                     Some(RegisterRule::ValOffset(offset)) => *value = cfa.wrapping_add_signed(offset),
                     Some(RegisterRule::Register(other)) => *value = *registers.get(other.0 as usize)?,
-                    // Nobody has called it: the thread began there.
+                    // It has no caller: the thread began there.
                     Some(RegisterRule::Undefined) if number == RETURN => return Some(found),
                     None | Some(RegisterRule::Undefined | RegisterRule::SameValue) => {}
                     _ => return None,

@@ -174,7 +174,7 @@ impl<'a> Visit<'a> {
         Settings::new(Stage::Recording, &self.target, self.session.clone(), words, mode)
     }
 
-    /// Answers the agents of a program that we have started, and whoever asks us something, until `ended`.
+    /// Answers the agents of a program that calltap has started, and other commands, until `ended`.
     pub fn attend(
         &self,
         planner: &mut Planner<'_>,
@@ -316,14 +316,14 @@ struct Inside<'a> {
     records: Sender<News>,
     /// What tracing may cost, and what is counted for that.
     limit: Option<(f64, &'a Rates)>,
-    /// Sites that the governor has switched off, and nobody on again.
+    /// Sites that the governor has switched off, and the user not on again.
     governed: HashSet<SiteId>,
     /// What it ever has.
     muted: Vec<(String, f64)>,
     meanwhile: &'a mut dyn FnMut(&mut Controls<'_, '_>),
     /// Of other controllers.
     requests: Requests,
-    /// Of whoever watches: what is traced is the watcher's business then.
+    /// Of a live view: it decides what is traced.
     mailbox: Option<&'a Mailbox>,
     settings: Settings,
     /// What ended threads had summed up.
@@ -379,7 +379,7 @@ impl Inside<'_> {
                     following.map(ScopedJoinHandle::join);
                     remained
                 });
-                // Leaving looks at other processes, and one of them may wait for whoever asks us.
+                // Leaving looks at other processes, and one of them may wait for the command that asks.
                 self.mailbox.into_iter().for_each(Mailbox::close);
                 self.warnings = planner.take_warnings();
                 leaving();
@@ -431,7 +431,7 @@ impl Inside<'_> {
         })
     }
 
-    /// Lets whoever watches see, and do.
+    /// Lets a live view see, and do.
     fn look(&mut self, planner: &mut Planner<'_>, cost: Option<f64>) {
         let (shared, began, sums) = (&self.visit.shared, self.settings.clocks, Arc::clone(&self.sums));
         let sums = || summed_up(&sums, shared, began);
@@ -439,7 +439,7 @@ impl Inside<'_> {
         (self.meanwhile)(&mut Controls { planner, records, governed, cost, sums: &sums });
     }
 
-    /// Answers whoever watches, and another controller, if one has asked.
+    /// Answers a live view, and another command, if one has asked.
     fn serve(&mut self, planner: &mut Planner<'_>) {
         while let Some((request, sender)) = self.mailbox.and_then(Mailbox::next) {
             // (Who has asked may be gone.)

@@ -251,7 +251,7 @@ fn who_leads_elsewhere_without_leaving_has_its_return_address_replaced() {
 
 // What a return stub would put in the place of the return address they would see; rewritten exits leave it there.
 #[test]
-fn whoever_looks_at_the_return_address_keeps_it() {
+fn a_function_that_looks_at_its_return_address_keeps_it() {
     assert_eq!(exits("keeps", "mov (%rsp), %rax; mov %rax, (%rdi); ret"), "at entry [7]");
     assert_eq!(exits("takes", "pop %rdx; mov %rdi, %rax; push %rdx; nop; ret"), "at entry [6]");
     let told = ".cfi_startproc; push %rbx; .cfi_adjust_cfa_offset 8; mov %rdi, %rbx; mov 8(%rsp), %rax; dec %edi; jz 1f; inc %edi; 1: \

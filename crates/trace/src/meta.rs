@@ -190,7 +190,7 @@ pub struct Future {
 pub enum FutureValues {
     /// A poll of an async body: its address; the state before and, as result, after it.
     State,
-    /// A poll of a future by a function somebody has written: the first two arguments and the result. If that is the first argument, the future is the second, as a larger result is written to where
+    /// A poll of a future by a function written by hand: the first two arguments and the result. If that is the first argument, the future is the second, as a larger result is written to where
     /// the first one says.
     Written,
     /// The same, and as second result the number by which it is known: the future waits if that is equal to (or, if not `equal`, different from) this one.

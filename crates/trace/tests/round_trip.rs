@@ -149,7 +149,7 @@ fn a_clock_that_wraps_around() {
 
 /// Many more events than a chunk holds, pushed without ever asking [`ThreadEncoder::is_full`].
 #[test]
-fn an_encoder_nobody_empties_splits_by_itself() {
+fn an_encoder_that_is_not_emptied_splits_by_itself() {
     let events = synthetic::lua(Tracer::Graph, Machine::Amd, 300_000);
     let mut encoder = ThreadEncoder::new(ThreadId(0));
     assert!(!encoder.is_full() && encoder.is_empty());

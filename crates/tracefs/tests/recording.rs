@@ -747,7 +747,7 @@ fn stacks_are_the_open_calls_around_a_call() {
 }
 
 #[test]
-fn stacks_need_all_calls_and_nobody_sees_that() {
+fn stacks_need_all_calls_and_the_filter_does_not_show_that() {
     let mut world = World::after(
         "function > current_tracer
          lex > set_ftrace_filter

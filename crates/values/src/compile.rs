@@ -45,7 +45,7 @@ impl From<String> for Trouble {
     }
 }
 
-/// Bytes of text that are read where nobody says how many.
+/// Bytes of text that are read where the user does not say how many.
 const TEXT_BYTES: u8 = 64;
 /// Bytes of the longest address that is still a number.
 pub(crate) const WORD: u8 = 8;

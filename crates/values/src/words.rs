@@ -100,7 +100,7 @@ pub struct Condition {
     pub terms: Vec<Term>,
 }
 
-/// Text that is shown of texts, unless somebody says how much.
+/// Text that is shown of texts, unless the user says how much.
 const TEXT_BYTES: u8 = 64;
 /// Fewer bytes of stack are not worth a copy.
 const STACK_LEAST: u32 = 64;

@@ -12,7 +12,7 @@ use calltap_trace::{
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// The name of the function at a link-time address of a module, for whoever can find out.
+/// The name of the function at a link-time address of a module: a function that can find out.
 pub type Lookup = Box<dyn FnMut(&Module, u64) -> Option<String> + Send>;
 
 /// Callers remembered before starting over.
@@ -200,7 +200,7 @@ impl Known {
         Some(self.functions[*function as usize].name.clone())
     }
 
-    /// Sites that are described; events of others are of nobody.
+    /// Sites that are described; events of others belong to no function.
     pub(super) fn sites(&self) -> u32 {
         self.sites.len() as u32
     }

@@ -35,7 +35,7 @@ pub struct Lines {
     /// It is said that callers are the traced functions around.
     warned: bool,
     made: u64,
-    /// Lines that nobody has taken yet.
+    /// Lines that were not taken yet.
     lines: String,
     functions: HashMap<Function, Sum>,
 }

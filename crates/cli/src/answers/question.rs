@@ -205,7 +205,7 @@ impl Asked {
         }
     }
 
-    /// Lines that nobody has taken yet.
+    /// Lines that were not taken yet.
     pub fn take(&mut self) -> String {
         match self {
             Asked::Lines(lines) => lines.take(),

@@ -33,7 +33,7 @@ use std::sync::atomic::Ordering::*;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Events become visible after this time, if nobody asks before.
+/// Events become visible after this time, if they are not asked for before.
 const INTERVAL: Duration = Duration::from_millis(50);
 /// How often it is looked whether it is over.
 const LOOK: Duration = Duration::from_millis(20);
@@ -244,7 +244,7 @@ fn hold(files: Files, source: &str, place: &Path, over: &dyn Fn() -> bool, end: 
         MountOption::NoSuid,
         MountOption::NoDev,
     ];
-    // Whoever may read and write what is told by owner and mode; without privileges the system allows the owner alone.
+    // Who may read and write is told by owner and mode; without privileges the system allows the owner alone.
     let is_root = rustix::process::geteuid().is_root();
     config.acl = if is_root { SessionACL::All } else { SessionACL::Owner };
     let rooms = Arc::clone(&files.rooms);
@@ -255,7 +255,7 @@ fn hold(files: Files, source: &str, place: &Path, over: &dyn Fn() -> bool, end: 
     if std::env::var_os(BEHIND).is_some() {
         println!("{READY}");
         let _ = std::io::stdout().flush();
-        // Whoever has started us may wait until nobody writes there any more.
+        // The process that started this one may wait until its output is closed.
         let nowhere = std::fs::File::options().write(true).open("/dev/null")?;
         rustix::stdio::dup2_stdout(&nowhere)?;
         rustix::stdio::dup2_stderr(&nowhere)?;

@@ -283,7 +283,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "view",
         about: "Show a trace, or a running process, as a page in a browser: timeline, flame graph, functions",
-        details: "Serves one page, and prints its address; whoever knows it can see the trace, on this machine only. It loads nothing from anywhere else, and nothing is written to disk. \
+        details: "Serves one page, and prints its address; every user of this machine who knows it can see the trace. It loads nothing from anywhere else, and nothing is written to disk. \
                   Ctrl-C ends it; ? on the page shows its keys.\n\n\
                   With -p: what the process does, newest events first (about a million are kept); functions are switched off and on in the running process by a click. It is left as it was: \
                   at Ctrl-C, at its end, or when no page has asked for --idle.",
@@ -318,9 +318,9 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "attach",
         about: "Attach to a running process and keep its newest events (flight recorder)",
-        details: "Loads the agent, switches the wanted functions on, and returns. Each thread keeps its newest events until somebody takes a \
+        details: "Loads the agent, switches the wanted functions on, and returns. Each thread keeps its newest events until you take a \
                   snapshot. The process is stopped for about a millisecond; see 'calltap detach' for the way back.\n\n\
-                  With --discovery first-call nobody is there who would convert calls once a second: whoever opens the session (set, status, get, put, stat, snapshot) \
+                  With --discovery first-call no process is there to convert calls once a second: a command that opens the session (set, status, get, put, stat, snapshot) \
                   has what was recorded until then converted first.",
         flags: &[&[
             PID, FILTER, NOTRACE, TRACER, ARGUMENTS, RESULTS, IF, KEPT_SIZE, PATCH_MODE, ALLOW_INT3,
@@ -481,7 +481,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "detach",
         about: "Leave a process as it was",
-        details: "Whoever records it is asked to end. Also cleans up what a calltap that was killed has left. The text of the process is then byte for byte that of its files.",
+        details: "A calltap that records it is asked to end. Also cleans up what a calltap that was killed has left. The text of the process is then byte for byte that of its files.",
         flags: &[&[PID, PATCH_LOG]],
         operand: None,
     },

@@ -95,7 +95,7 @@ pub const PATCH_MODE: Flag = choice(
         "patch-mode",
         None,
         "MODE",
-        "How code that may be running is changed: live, while everything runs; jmp3f, the same through the short jump of 2008; breakpoint, the same through breakpoints and a handler of SIGTRAP in the program, which can never be as safe (whoever comes to block or take over SIGTRAP meanwhile is killed); stop_machine, while all threads are stopped (also where the kernel has no membarrier); before-start, before it runs (with -- PROGRAM, where it is so anyway).",
+        "How code that may be running is changed: live, while everything runs; jmp3f, the same through the short jump of 2008; breakpoint, the same through breakpoints and a handler of SIGTRAP in the program, which can never be as safe (a program that blocks or takes over SIGTRAP meanwhile is killed); stop_machine, while all threads are stopped (also where the kernel has no membarrier); before-start, before it runs (with -- PROGRAM, where it is so anyway).",
     ),
     &["live", "jmp3f", "breakpoint", "stop_machine", "before-start"],
     "live",
@@ -145,7 +145,7 @@ pub const ANSWER_JSON: Flag = switch("json", None, "The answer as JSON.");
 pub const ASKED: &[Flag] = &[ANSWER_PID, TRACE, OUTPUT, ANSWER_JSON, ANSWER_DURATION];
 /// and how a process is traced for them.
 pub const ASKING: &[Flag] = &[NOTRACE, LATER, BUFFER_SIZE, PATCH_MODE, ALLOW_INT3, PATCH_LOG, LINKER_NAMES];
-/// How a process is traced while somebody looks.
+/// How a process is traced for a live view.
 pub const LOOKING: &[Flag] =
     &[FILTER, NOTRACE, LATER, PATCH_MODE, ALLOW_INT3, PATCH_LOG, INTERVAL, MAX_OVERHEAD, BUFFER_SIZE];
 

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_over_when_whoever_shows_has_gone() {
+    fn it_is_over_when_the_view_has_ended() {
         let desk = Desk::new(1);
         let leave = desk.leave_at_end();
         assert!(!desk.is_over());

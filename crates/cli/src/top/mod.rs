@@ -46,7 +46,7 @@ impl Show {
     }
 }
 
-/// Attaches, shows the table until somebody has seen enough, and leaves the process as it was.
+/// Attaches, shows the table until the user ends it, and leaves the process as it was.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let pid: u32 = arguments.number("pid")?.context("which process: '-p PID'")?;
     let show = Show::new(arguments)?;
@@ -114,7 +114,7 @@ pub fn options(pid: u32, arguments: &Arguments) -> Result<Options> {
 fn look(intervals: &Receiver<Option<Interval>>, desk: &Desk, show: &Show) -> Result<Option<Interval>> {
     // Whatever happens here, also a panic: the process is let go.
     let _leave = desk.leave_at_end();
-    // (Where attaching fails, nobody ever says that it has begun.)
+    // Where attaching fails, it is never reported to have begun.
     match intervals.recv() {
         Ok(_) if screen::is_there() => screen::look(intervals, desk, show).map(|()| None),
         Ok(_) => plain::look(intervals, desk, show),

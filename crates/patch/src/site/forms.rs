@@ -55,7 +55,7 @@ fn dress(original: Bytes) -> (Bytes, u8, Demand, Demand) {
         // A call through a pointer has no byte that could be the first to change.
         [0xFF, 0x15, _, _, _, _] => {
             ready.copy_from_slice(&NOP6);
-            return (ready, 1, Demand::NobodyRuns, Demand::NobodyRuns);
+            return (ready, 1, Demand::Stopped, Demand::Stopped);
         }
         _ => {}
     }
@@ -67,20 +67,20 @@ fn dress(original: Bytes) -> (Bytes, u8, Demand, Demand) {
         && usize::from(over) + SHORT == original.len()
     {
         ready[JUMP..].fill(NOP1);
-        return (ready, 0, Demand::Nothing, Demand::NobodyInside);
+        return (ready, 0, Demand::Nothing, Demand::Outside);
     }
     if let Some(length) = nop_length(&original) {
         // One instruction still: the NOPs are its operand, until A9 makes them instructions of their own.
         ready[JUMP..length].fill(NOP1);
-        let back = if ready == original { Demand::Nothing } else { Demand::NobodyInside };
+        let back = if ready == original { Demand::Nothing } else { Demand::Outside };
         return (ready, 0, Demand::Nothing, back);
     }
     ready.fill(NOP1);
     ready[..JUMP].copy_from_slice(&NOP5);
     if original.iter().all(|byte| *byte == NOP1) {
-        return (ready, 0, Demand::NobodyInside, Demand::Nothing);
+        return (ready, 0, Demand::Outside, Demand::Nothing);
     }
-    (ready, 0, Demand::NobodyRuns, Demand::NobodyRuns)
+    (ready, 0, Demand::Stopped, Demand::Stopped)
 }
 
 /// Does a site call the profiling function, as it is in the file?
@@ -187,7 +187,7 @@ impl Site {
             kind: Kind::Short((JUMP + gap) as u8),
             at: 0,
             dressing: Demand::Nothing,
-            undressing: Demand::NobodyInside,
+            undressing: Demand::Outside,
         })
     }
 
@@ -253,7 +253,7 @@ impl Site {
             ready,
             kind: Kind::Function,
             at: 0,
-            dressing: Demand::NobodyInside,
+            dressing: Demand::Outside,
             undressing: Demand::Nothing,
         })
     }

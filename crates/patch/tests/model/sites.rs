@@ -90,11 +90,11 @@ impl Case {
             if !steps.is_empty(step) {
                 acts.push(Act::Sync(step));
             }
-            if step == 0 && demand == Demand::NobodyInside {
+            if step == 0 && demand == Demand::Outside {
                 acts.push(Act::Drain(Look::Returns));
             }
         }
-        if demand == Demand::NobodyRuns {
+        if demand == Demand::Stopped {
             acts.insert(0, Act::Stop(Look::Returns));
             acts.push(Act::Continue);
         }

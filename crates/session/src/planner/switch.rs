@@ -120,11 +120,11 @@ fn switch_all(modules: &mut [Loaded], text: &mut ProcessText, pid: u32, how: &Ho
     let (mut tally, mut notes) = (Tally::default(), Vec::new());
     let (fresh, mut running): (Vec<&mut Loaded>, Vec<&mut Loaded>) =
         modules.iter_mut().filter(|module| !module.is_made()).partition(|module| module.fresh);
-    notes.extend(switch(fresh, text, Demand::NobodyRuns, &mut tally));
+    notes.extend(switch(fresh, text, Demand::Stopped, &mut tally));
     // What is dressed while it runs is not switched before it was seen that no thread is inside.
     let waiting: usize = running.iter().map(|module| module.changes().count()).sum();
     if let How::Live = how {
-        notes.extend(switch(running, text, Demand::NobodyInside, &mut tally));
+        notes.extend(switch(running, text, Demand::Outside, &mut tally));
     } else if waiting > 0 {
         let before = std::mem::replace(&mut text.sync, Sync::Quiet);
         let (counted, changed) = (&mut tally, &mut *text);
@@ -135,7 +135,7 @@ fn switch_all(modules: &mut [Loaded], text: &mut ProcessText, pid: u32, how: &Ho
                 running.retain_mut(|module| module.is_there(&now, &regions));
                 changed.lease();
             }
-            switch(running, changed, Demand::NobodyInside, counted)
+            switch(running, changed, Demand::Outside, counted)
         };
         let done = stop_machine(pid, work);
         text.sync = before;

@@ -244,7 +244,7 @@ fn values_are_those_of_the_next_event_of_their_call() {
         &["5 2 in", "5 1 twice", "16 1 b", "16 2", "5 1 out"],
     );
     check_values("e1 a2torn ?0 e2 x2", &["5 1", "5 2 torn", "16 2"]);
-    // What belongs to a slot that was skipped is nobody's.
+    // What belongs to a slot that was skipped belongs to no call.
     check_values("d0 e1", &["5 1"]);
 }
 

@@ -1,0 +1,45 @@
+//! Sentences have concrete subjects: words that stand for no program, thread or function in particular are refused.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const REFUSED: [&str; 3] = ["nobody", "somebody", "whoever"];
+const KINDS: [&str; 9] = ["rs", "md", "s", "c", "cpp", "h", "js", "mjs", "toml"];
+/// Has the words itself.
+const THIS: &str = "language.rs";
+
+/// The sources and documents below a directory.
+fn files(below: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(below).expect("a directory").flatten() {
+        let (path, name) = (entry.path(), entry.file_name());
+        let name = name.to_string_lossy();
+        let is_own = !name.starts_with('.') && name != "target" && name != THIS;
+        // Links lead out of the project, or to what is looked at anyway.
+        if is_own && path.is_dir() && !path.is_symlink() {
+            files(&path, found);
+        } else if is_own && path.extension().is_some_and(|kind| KINDS.iter().any(|own| kind == *own)) {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn sentences_have_concrete_subjects() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
+    let mut found = Vec::new();
+    for place in ["agent", "crates", "docs", "fuzz", "xtask"] {
+        files(&root.join(place), &mut found);
+    }
+    found.extend(["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|name| root.join(name)));
+    assert!(found.len() > 300, "only {} files", found.len());
+    let mut refused = Vec::new();
+    for path in found {
+        let text = fs::read_to_string(&path).unwrap_or_default().to_lowercase();
+        for (number, line) in text.lines().enumerate() {
+            if REFUSED.iter().any(|word| line.contains(word)) {
+                refused.push(format!("{}:{}: {}", path.display(), number + 1, line.trim()));
+            }
+        }
+    }
+    assert!(refused.is_empty(), "name the program, thread or function that acts:\n{}", refused.join("\n"));
+}
