@@ -30,7 +30,9 @@ fn sentences_have_concrete_subjects() {
     for place in ["agent", "crates", "docs", "fuzz", "xtask"] {
         files(&root.join(place), &mut found);
     }
-    found.extend(["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|name| root.join(name)));
+    found.extend(
+        ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|name| root.join(name)),
+    );
     assert!(found.len() > 300, "only {} files", found.len());
     let mut refused = Vec::new();
     for path in found {

@@ -102,7 +102,8 @@ pub fn spawn_held<T>(
     command: &[OsString],
     hold: impl FnOnce(u32, &mut dyn FnMut()) -> T,
 ) -> Result<(Child, T), Error> {
-    let (mut here, there) = UnixStream::pair().map_err(|_| Error::thread())?;
+    let (mut here, there) =
+        UnixStream::pair().map_err(|source| Error::System { what: "a socket for the program", source })?;
     let other = here.as_raw_fd();
     thread::scope(|scope| {
         let spawn = || {
