@@ -49,7 +49,7 @@ fn file(path: PathBuf, port: u16) -> Result<()> {
     let over = end_flag()?;
     server.announce()?;
     let subject = File { explorer, path };
-    server.serve(&subject, &|| {
+    server.serve(&subject, || {
         while !over.load(Acquire) {
             thread::sleep(PAUSE);
         }
@@ -83,34 +83,29 @@ fn process(pid: u32, port: u16, arguments: &Arguments) -> Result<()> {
             return (watching.join(), Ok(()));
         }
         let shown = server.announce();
-        server.serve(&subject, &|| {
+        // One server until the end: a request that arrives while the process ends is answered.
+        let visited = server.serve(&subject, || {
             while shown.is_ok() && !watching.is_finished() && !server.is_forgotten(idle) {
                 thread::sleep(PAUSE);
             }
+            drop(leave);
+            let visited = watching.join();
+            let has_ended = matches!(&visited, Ok(Ok(visited)) if visited.ended);
+            // What a process did last can still be looked at.
+            if has_ended && shown.is_ok() {
+                eprintln!(
+                    "calltap: the process has ended; what was seen of it last stays until Ctrl-C"
+                );
+                while !over.load(Acquire) && !server.is_forgotten(idle) {
+                    thread::sleep(PAUSE);
+                }
+            }
+            visited
         });
-        drop(leave);
-        let visited = watching.join();
-        // What a process did last can still be looked at.
-        if let Ok(Ok(visited)) = &visited
-            && visited.ended
-            && shown.is_ok()
-        {
-            stay(&server, &subject, idle, &over);
-        }
         (visited, shown)
     });
     visited.map_err(|_| anyhow!("watching process {pid} failed"))??;
     shown
-}
-
-/// Serves on until we are told to end, or forgotten.
-fn stay(server: &Server, subject: &dyn Subject, idle: Option<Duration>, over: &AtomicBool) {
-    eprintln!("calltap: the process has ended; what was seen of it last stays until Ctrl-C");
-    server.serve(subject, &|| {
-        while !over.load(Acquire) && !server.is_forgotten(idle) {
-            thread::sleep(PAUSE);
-        }
-    });
 }
 
 /// Set when we are told to end.

@@ -73,16 +73,17 @@ impl Server {
         idle.is_some_and(|idle| asked.is_ok_and(|since| since > idle))
     }
 
-    /// Answers until `wait` returns.
-    pub fn serve(&self, subject: &dyn Subject, wait: &dyn Fn()) {
+    /// Answers until `wait` returns, and returns what it did.
+    pub fn serve<T>(&self, subject: &dyn Subject, wait: impl FnOnce() -> T) -> T {
         let over = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {
                 connections::serve(&self.listener, &over, &|request| self.answer(request, subject))
             });
-            wait();
+            let result = wait();
             over.store(true, Ordering::Release);
-        });
+            result
+        })
     }
 
     /// Answers a request; says whether it had the token.
