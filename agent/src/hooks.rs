@@ -9,28 +9,28 @@
 //! ```text
 //! site:     jmp stub             [S] = R0                    rsp = S
 //! stub:     call entry           [S-8] = stub+5              rsp = S-8
-//!   entry:  mirror[S] = R0; [S] = stub+5; rsp = S; ret    -> stub+5, rsp = S+8
+//!   entry:  shadow[S] = R0; [S] = stub+5; rsp = S; ret    -> stub+5, rsp = S+8
 //! stub+5:   call body            [S] = stub+11               the body sees the stack as compiled, arguments included
 //!   body:   ret                                           -> stub+11, rsp = S+8
 //! stub+11:  call exit            [S] = stub+16               rsp = S
-//!   exit:   [S-8] = stub+16; [S] = mirror[S]; ret         -> stub+16, rsp = S
+//!   exit:   [S-8] = stub+16; [S] = shadow[S]; ret         -> stub+16, rsp = S
 //! stub+16:  ret                                           -> R0, predicted: every call had its ret
 //! ```
 //!
 //! After a prologue (mcount) the site *calls* its stub, `entry` finds S at 8(%rbp) and puts stub+11 there itself.
 //!
-//! A function whose exits are rewritten keeps its return address. What stands in the mirror is only a mark: which call is open in this slot.
+//! A function whose exits are rewritten keeps its return address. What stands in the shadow stack is only a mark: which call is open in this slot.
 //!
 //! ```text
 //! site:     jmp stub             [S] = R0                    rsp = S
 //! stub+2:   call enter           [S-8] = stub+7
-//!   enter:  mirror[S] = stub+7; ret                       -> stub+7: jmp body
+//!   enter:  shadow[S] = stub+7; ret                       -> stub+7: jmp body
 //! exit:     jmp copy
 //! copy:     (instructions in front of the exit)              rsp = S
 //!           lea rsp, [rsp-128]                               the red zone stays as it is
 //!           call stub+13         [S-136] = back into the copy
 //! stub+13:  call leave           [S-144] = stub+18
-//!   leave:  mirror[S] is the mark? mirror[S] = 0; ret     -> stub+18: ret 128
+//!   leave:  shadow[S] is the mark? shadow[S] = 0; ret     -> stub+18: ret 128
 //! copy:     ret, or jmp          with [S] as it always was
 //! ```
 //!
@@ -38,10 +38,10 @@
 //! left alone, and one return closes both calls.
 //!
 //! Unwind tables: while a hook runs, the frame below is the *caller of the traced function*. Its return address is
-//! in [S] until the hook overwrites that, then in mirror[S]; `entry` writes the mirror before S, so both are right at the
+//! in [S] until the hook overwrites that, then in shadow[S]; `entry` writes the shadow stack before S, so both are right at the
 //! instruction that changes the rule.
 
-use crate::{mirror, profile, record, state, sys, values};
+use crate::{shadow, profile, record, state, sys, values};
 use calltap_abi::event::{self, code};
 use calltap_abi::profile as abi_profile;
 use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, Control, FIRST_AT, first, stub};
@@ -78,7 +78,7 @@ global_asm!(
     control = sym state::CONTROL,
     stubs = sym state::STUBS,
     record_slow = sym record::record_slow,
-    mirror_slow = sym mirror::mirror_slow,
+    shadow_slow = sym shadow::shadow_slow,
     profile_slow = sym profile::profile_slow,
     first_slow = sym record::first_slow,
     read_values = sym values::read_values,
@@ -110,9 +110,9 @@ global_asm!(
     timed_bit = const abi_profile::TIMED,
     region = const stub::REGION,
     red_zone = const stub::RED_ZONE,
-    granule = const stub::MIRROR_GRANULE,
-    mirror_bit = const stub::MIRROR_BIT,
-    mirror_size = const mirror::GRANULES,
+    granule = const stub::SHADOW_GRANULE,
+    shadow_bit = const stub::SHADOW_BIT,
+    shadow_size = const shadow::GRANULES,
     data = const CHUNK_DATA,
     room = const CHUNK_LIMIT - CHUNK_DATA,
     epoch = const offset_of!(state::Thread, epoch),

@@ -15,7 +15,7 @@ mod hooks;
 mod init;
 mod loader;
 mod mem;
-mod mirror;
+mod shadow;
 mod profile;
 mod record;
 mod ring;

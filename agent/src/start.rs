@@ -5,7 +5,7 @@
 use crate::state::{self, Private, Session};
 #[cfg(feature = "placed")]
 use crate::word;
-use crate::{hooks, mirror, profile, record, sys, traps};
+use crate::{hooks, profile, record, shadow, sys, traps};
 use calltap_abi::plan::{Map, Phase, PlanHeader, Trouble};
 use calltap_abi::remote::{GIVE_BACK, JOIN, LEAVE, MAP, REGISTER, TRAPS, UNMAP};
 use calltap_abi::{CHUNK_SIZE, CHUNKS_AT, Control, MAGIC, PATH_MAX, PLAN_SIZE, ProcessEntry, VERSION, stub};
@@ -134,9 +134,9 @@ fn map_session(own: &[u8]) -> Option<()> {
     let executable = sys::PROT_READ | sys::PROT_EXEC;
     // SAFETY: a new mapping at an address of the kernel's choice.
     let veneers =
-        unsafe { sys::map(0, stub::HOPS, executable, sys::MAP_SHARED, Some((&code, stub::REGION as u64))) };
-    remember(VENEERS, veneers.ok()?, stub::HOPS);
-    mirror::prepare().ok()?;
+        unsafe { sys::map(0, stub::VENEERS, executable, sys::MAP_SHARED, Some((&code, stub::REGION as u64))) };
+    remember(VENEERS, veneers.ok()?, stub::VENEERS);
+    shadow::prepare().ok()?;
 
     let size = size_of::<Private>();
     // SAFETY: a new mapping.
@@ -164,7 +164,7 @@ fn leave() -> Option<()> {
     let stubs = hooks::stub_region();
     // SAFETY: the agent's own ranges get back the reservation they had before `join`; no thread is in a stub or will come there.
     unsafe { sys::map(stubs, stub::REGION, sys::PROT_READ, NONE | sys::MAP_FIXED, None) }.ok()?;
-    mirror::give_back();
+    shadow::give_back();
     profile::give_back();
     for [at, bytes] in &MAPPINGS {
         let (at, bytes) = (at.swap(0, Relaxed), bytes.swap(0, Relaxed));
@@ -263,7 +263,7 @@ fn planned(session: Session) -> &'static [Map] {
     unsafe { core::slice::from_raw_parts((at + size_of::<PlanHeader>()) as *const Map, maps) }
 }
 
-/// Maps hops near modules.
+/// Maps veneers near modules.
 fn map_planned(session: Session) {
     let maps = planned(session);
     if maps.is_empty() {
@@ -325,7 +325,7 @@ fn handle_planned_traps(session: Session) {
     session.control().trap_answer.store(traps::handle_traps(planned(session)), Relaxed);
 }
 
-/// Unmaps hops.
+/// Unmaps veneers.
 fn unmap_planned(session: Session) {
     for map in planned(session) {
         // SAFETY: the recorder names what it had mapped by `map_planned`, and no site leads there any more.

@@ -2,7 +2,7 @@
 //!
 //! Called through a shim, from any point of any thread. Unsafe because it reads the registers that the shim has saved, by their places on the stack.
 
-use crate::mirror;
+use crate::shadow;
 use crate::record::{self, in_data};
 use crate::ring::{self, Full};
 use crate::state::{STUBS, Session, Thread, exchange_cursor};
@@ -61,11 +61,11 @@ impl values::Call for Met<'_> {
     }
 
     fn remember(&self, word: u64) {
-        mirror::keep(below(self.slot), word);
+        shadow::keep(below(self.slot), word);
     }
 
     fn recall(&self) -> Option<u64> {
-        mirror::kept(below(self.slot))
+        shadow::kept(below(self.slot))
     }
 
     /// Ends at the first word that cannot be read: the end of the stack is not known here. Not inlined, so that
@@ -126,7 +126,7 @@ impl Met<'_> {
         let is_own = |word: u64| word.wrapping_sub(own) < stub::REGION as u64;
         // A function that was entered by a jump finds a stub's address in its own slot, too.
         let true_word = |(at, word): (u64, &u64)| match is_own(*word) {
-            true => mirror::kept(at).unwrap_or(0),
+            true => shadow::kept(at).unwrap_or(0),
             false => *word,
         };
         let words = (at..).step_by(8).zip(words).map(true_word);
@@ -152,7 +152,7 @@ impl Met<'_> {
     }
 }
 
-/// The word below the return address is a part of the call's own frame: nothing else keeps anything in its mirror (but the hooks that profile, when something began).
+/// The word below the return address is a part of the call's own frame: only the profiling hooks also use its shadow-stack slot, for the time at which a call began.
 fn below(slot: u64) -> u64 {
     slot.wrapping_sub(8)
 }

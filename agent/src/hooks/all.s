@@ -7,7 +7,7 @@ calltap_hook:
     tap_shim calltap_record_shim {record_slow}
     tap_small_shim calltap_small_record_shim {record_slow}
     tap_small_shim calltap_small_profile_shim {profile_slow}
-    tap_shim calltap_mirror_shim {mirror_slow}
+    tap_shim calltap_shadow_shim {shadow_slow}
     tap_shim calltap_profile_shim {profile_slow}
     tap_shim calltap_first_shim {first_slow}
     tap_shim calltap_values_shim {read_values} 1

@@ -58,7 +58,7 @@
         tap_slot rcx \mcount    # not timed
         test cl, 8
         jz 32b
-        btc rcx, {mirror_bit}
+        btc rcx, {shadow_bit}
         mov qword ptr [rcx - 8], 0
         jmp 32b
     51:

@@ -4,7 +4,7 @@
 .macro tap_enter name clock event profile parent fix tailfix
     tap_begin \name 0 5f
     tap_slot rdx 0
-    tap_has_mirror
+    tap_has_shadow
     jne 6f
 1:
     .if \event
@@ -14,7 +14,7 @@
     .endif
 3:    # recorded: the call is marked
     tap_slot rdx 0
-    btc rdx, {mirror_bit}
+    btc rdx, {shadow_bit}
     mov rax, qword ptr [rsp + 40]
     mov qword ptr [rdx], rax
     .if \profile
@@ -30,10 +30,10 @@
 5:    # entered by a jump from a function whose return address is aside, and which returns for both
     tap_jumped_to \clock 0 \event \profile \parent \tailfix
     jmp 9b
-6:    # no mirror here yet
+6:    # no shadow stack here yet
     tap_code 0 \fix
     mov eax, ecx
-    call calltap_mirror_shim
+    call calltap_shadow_shim
     test al, al
     jnz 1b
     jmp 9b
@@ -44,9 +44,9 @@
 # This call is not recorded: what may be left of one that never returned is no mark of it. (Anything else there may be a return address that was put aside.)
 .macro tap_unmark
     tap_slot rdx 0
-    tap_has_mirror
+    tap_has_shadow
     jne 991f
-    btc rdx, {mirror_bit}
+    btc rdx, {shadow_bit}
     mov rax, qword ptr [rsp + 40]
     cmp qword ptr [rdx], rax
     jne 991f
@@ -54,12 +54,12 @@
 991:
 .endm
 
-# It is left, if its entry was recorded: through one of its exits, before the instruction that leaves it. rdx = the mirror of its slot.
+# It is left, if its entry was recorded: through one of its exits, before the instruction that leaves it. rdx = its shadow-stack slot.
 .macro tap_is_marked otherwise
     tap_slot rdx 2
-    tap_has_mirror
+    tap_has_shadow
     jne \otherwise
-    btc rdx, {mirror_bit}
+    btc rdx, {shadow_bit}
     mov rax, qword ptr [rsp + 40]
     sub rax, {since_entry}
     cmp qword ptr [rdx], rax

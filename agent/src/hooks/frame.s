@@ -30,21 +30,21 @@
     .if \mcount; mov \reg, qword ptr [rbp + 8]; .else; mov \reg, qword ptr [rsp + 48]; .endif
 .endm
 
-# ZF = 1 if there is a mirror of the slot in rdx. Changes rax and r11.
-.macro tap_has_mirror
+# ZF = 1 if the slot in rdx has a shadow stack. Changes rax and r11.
+.macro tap_has_shadow
     mov rax, rdx
     shr rax, {granule}
-    lea r11, [rip + calltap_mirror]
+    lea r11, [rip + calltap_shadow]
     cmp byte ptr [r11 + rax], 1
 .endm
 
-# rdx = the return address in the caller: in S, or (2: entered by a jump) in the mirror.
+# rdx = the return address in the caller: in S, or (2: entered by a jump) in the shadow stack.
 .macro tap_load_parent mcount parent
     .if \parent == 1
         tap_load_slot rdx \mcount
     .else
         tap_slot rdx \mcount
-        btc rdx, {mirror_bit}
+        btc rdx, {shadow_bit}
         mov rdx, qword ptr [rdx]
     .endif
 .endm

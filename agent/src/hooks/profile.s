@@ -44,7 +44,7 @@
         shl rdx, 32
         or rax, rdx
         bts rax, {timed_bit}
-        btc rcx, {mirror_bit}
+        btc rcx, {shadow_bit}
         mov qword ptr [rcx - 8], rax
     783:
     .endif
@@ -55,7 +55,7 @@
     tap_slot rcx \mcount
     test cl, 8
     jz 782f
-    btc rcx, {mirror_bit}
+    btc rcx, {shadow_bit}
     mov rcx, qword ptr [rcx - 8]
     btr rcx, {timed_bit}
     jnc 782f

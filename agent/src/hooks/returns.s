@@ -5,7 +5,7 @@
     tap_begin \name \mcount 5f
     tap_slot rdx \mcount
     shr rdx, {granule}
-    lea r11, [rip + calltap_mirror]
+    lea r11, [rip + calltap_shadow]
     cmp byte ptr [r11 + rdx], 1
     jne 6f
 1:
@@ -17,7 +17,7 @@
 3:    # recorded: take the return address aside
     tap_load_slot rcx \mcount
     tap_slot rdx \mcount
-    btc rdx, {mirror_bit}
+    btc rdx, {shadow_bit}
     mov qword ptr [rdx], rcx
     .if \profile
     31:
@@ -47,11 +47,11 @@
     tap_restore
     ret
     .cfi_restore_state
-6:    # no mirror here yet
+6:    # no shadow stack here yet
     tap_code \mcount \fix
     mov eax, ecx
     tap_slot rdx \mcount
-    call calltap_mirror_shim
+    call calltap_shadow_shim
     test al, al
     jnz 1b
     jmp 9b
@@ -116,7 +116,7 @@
     .endif
 3:
     lea rdx, [rsp + 48]
-    btc rdx, {mirror_bit}
+    btc rdx, {shadow_bit}
     mov rcx, qword ptr [rdx]
     mov qword ptr [rsp + 48], rcx
     .cfi_offset 16, -8

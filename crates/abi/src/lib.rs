@@ -7,8 +7,8 @@
 //! <session directory>/           0700, one per recording, on a file system that allows execution
 //!   agent.so                     the agent, as ld.so loads it
 //!   control                      Control | ProcessEntry[] | ThreadEntry[] | plan area | calls at first sight | breakpoints | values | chunks
-//!   code                         stubs (REGION) | near hops (HOPS); written by the recorder, mapped r-x by the agent: each part as a
-//!                                whole, and pieces of the hops near modules once more
+//!   code                         stubs (REGION) | near veneers (VENEERS); written by the recorder, mapped r-x by the agent: each part as a
+//!                                whole, and pieces of the veneers near modules once more
 //! ```
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]

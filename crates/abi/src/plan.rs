@@ -15,7 +15,7 @@ pub struct PlanHeader {
     pub may_duplicate: AtomicU32,
 }
 
-/// Map a piece of the code file (hops) at an address; existing mappings are never replaced. Or a breakpoint that stays, and (as its offset) what it leads to.
+/// Map a piece of the code file (veneers) at an address; existing mappings are never replaced. Or a breakpoint that stays, and (as its offset) what it leads to.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Map {
@@ -63,8 +63,8 @@ pub enum Sync {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Trouble {
-    /// Some mirror memory could not be mapped: calls on those stacks are counted as lost.
-    NoMirror = 2,
+    /// A shadow stack could not be mapped: calls on its stack are counted as lost.
+    NoShadowStack = 2,
     /// The recorder did not answer in time.
     NoAnswer = 4,
 }

@@ -4,7 +4,7 @@
 //! header says for which sites. Only the thread itself, and its signal handlers, add to them, each field by one instruction. The recorder reads
 //! them at any time, and takes them when the thread has ended.
 //!
-//! Between entry and return, a call's beginning is in the mirror of the word below its return slot: `1 | ticks | events`, a bit that tells it from whatever
+//! Between entry and return, a call's beginning is in the shadow-stack slot of the word below its return slot: `1 | ticks | events`, a bit that tells it from whatever
 //! else may lie there, the clock, and whether the return shall be recorded as an event, too. (That word is free: frames of functions begin and end at multiples of 16
 //! bytes, so no return slot is next to another. Where some code does not keep to that, a call counts, but not its time.)
 
@@ -38,5 +38,5 @@ pub struct Record {
 const _: () = assert!(size_of::<Record>() == 48);
 const _: () = assert!(CHUNK_DATA + SITES * size_of::<Record>() <= CHUNK_SIZE);
 
-/// Set in the mirror while a call is timed.
+/// Set in the shadow stack while a call is timed.
 pub const TIMED: u32 = 63;

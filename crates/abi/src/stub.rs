@@ -50,10 +50,10 @@ pub const TAIL: usize = 17;
 /// The body's address.
 pub const BODY: usize = 24;
 
-/// Near hops: 16 bytes close to modules that the stub region is too far from: `jmp *2(%rip)`, padding, address.
-pub const HOP_SIZE: usize = 16;
-/// Bytes of the hop area in the code file, behind the stubs.
-pub const HOPS: usize = COUNT * HOP_SIZE;
+/// Near veneers: 16 bytes close to modules that the stub region is too far from: `jmp *2(%rip)`, padding, address.
+pub const VENEER_SIZE: usize = 16;
+/// Bytes of the veneer area in the code file, behind the stubs.
+pub const VENEERS: usize = COUNT * VENEER_SIZE;
 /// What the tracers of a site want, together: a set of these bits. Events of entries with their callers,
 pub const FUNCTION: u8 = 1;
 /// events of entries and returns,
@@ -124,7 +124,7 @@ pub const fn exit_hook(wanted: u8, style: Style) -> Option<usize> {
     }
 }
 
-/// The mirror of stack slot S, where the true return address is while a traced call runs, is at S with this bit flipped.
-pub const MIRROR_BIT: u32 = 44;
-/// Mirror memory is mapped in pieces of this many bytes (log2).
-pub const MIRROR_GRANULE: u32 = 23;
+/// The shadow-stack slot of stack slot S, where the true return address is while a traced call runs, is at S with this bit flipped.
+pub const SHADOW_BIT: u32 = 44;
+/// Shadow stacks are mapped in pieces of this many bytes (log2).
+pub const SHADOW_GRANULE: u32 = 23;

@@ -15,7 +15,7 @@ use crate::text::{LocalText, is_single_threaded};
 use crate::trampoline::{self, Callee, Combination, InLibrary, MAX_OPS};
 use crate::{Error, fork, gates, grace, scan};
 use calltap_names::Glob;
-use calltap_patch::{Change, Demand, Fate, State, Text as _, carry_out};
+use calltap_patch::{Change, ChangeError, Demand, State, Text as _, carry_out};
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -47,7 +47,7 @@ impl Place {
     }
 
     fn is_on(&self) -> bool {
-        matches!(self.state, State::On(_))
+        matches!(self.state, State::Enabled(_))
     }
 }
 
@@ -191,7 +191,7 @@ impl Control {
         }
         table::publish(self.modules.iter().map(|mapped| mapped.module).collect());
         if is_single_threaded() {
-            self.dress(&mut text);
+            self.normalize(&mut text);
         }
         self.update()
     }
@@ -213,13 +213,13 @@ impl Control {
     }
 
     /// Makes one instruction of the sites that are several, while no thread can be between them.
-    fn dress(&mut self, text: &mut LocalText) {
+    fn normalize(&mut self, text: &mut LocalText) {
         let mut all = Vec::new();
         for (m, mapped) in self.modules.iter().enumerate() {
             for (n, (site, place)) in mapped.module.sites.iter().zip(&mapped.places).enumerate() {
-                let demand = site.demand(place.state, State::Ready);
+                let demand = site.demand(place.state, State::Disabled);
                 if place.state == State::Original && place.refusal.is_none() && demand != Demand::Nothing {
-                    all.push((m, n, State::Ready));
+                    all.push((m, n, State::Disabled));
                 }
             }
         }
@@ -375,8 +375,9 @@ impl Control {
                 }
                 differing.retain(|n| places[*n].wanted() == 0 || places[*n].has_gate);
             }
-            let to =
-                |n: usize| if places[n].is_on() { State::Ready } else { State::On(gates::gate(module, n)) };
+            let to = |n: usize| {
+                if places[n].is_on() { State::Disabled } else { State::Enabled(gates::gate(module, n)) }
+            };
             changes.extend(differing.iter().map(|n| (m, *n, to(*n))));
         }
         self.carry_out(&changes, text);
@@ -400,9 +401,9 @@ impl Control {
             let place = &mut places[*n];
             match failed.next_if(|(number, _)| *number == i) {
                 None => (place.state, place.refusal) = (*to, None),
-                Some((_, fate)) => {
+                Some((_, failure)) => {
                     let expected = module.sites[*n].bytes(place.state).ok();
-                    place.refusal = Some(refusal(fate, expected.as_deref().unwrap_or_default()));
+                    place.refusal = Some(refusal(failure, expected.as_deref().unwrap_or_default()));
                 }
             }
         }
@@ -421,16 +422,16 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
 }
 
-fn refusal(fate: Fate<io::ErrorKind>, expected: &[u8]) -> Refusal {
-    let (for_good, reason) = match fate {
-        Fate::Surprise(found) => (true, format!("expected {}, found {}", hex(expected), hex(&found))),
-        Fate::Demands(_) => {
+fn refusal(failure: ChangeError<io::ErrorKind>, expected: &[u8]) -> Refusal {
+    let (for_good, reason) = match failure {
+        ChangeError::Mismatch(found) => (true, format!("expected {}, found {}", hex(expected), hex(&found))),
+        ChangeError::Demands(_) => {
             const LATE: &str = "several instructions, one of which a thread may be at: call init() before other threads are started";
             (false, LATE.to_owned())
         }
-        Fate::OutOfReach => (true, "its trampoline is out of reach".to_owned()),
-        Fate::Unread(error) => (false, format!("cannot be read: {error}")),
-        Fate::Torn(error) => (true, format!("cannot be written: {error}")),
+        ChangeError::OutOfReach => (true, "its trampoline is out of reach".to_owned()),
+        ChangeError::ReadFailed(error) => (false, format!("cannot be read: {error}")),
+        ChangeError::PartialWrite(error) => (true, format!("cannot be written: {error}")),
     };
     Refusal { for_good, reason }
 }

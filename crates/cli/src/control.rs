@@ -7,7 +7,7 @@ use crate::{select, stat};
 use anyhow::{Context, Result, bail};
 use calltap_analysis::units;
 use calltap_control::{FILES, File, Model, Open, Refusal};
-use calltap_session::{Answer, Attached, Listed, Request, Words, ask};
+use calltap_session::{Answer, Attached, Listed, Request, Selection, ask};
 use std::io::Write;
 
 /// Runs one of them.
@@ -24,7 +24,7 @@ enum Session {
     Ours(Box<Attached>),
 }
 
-fn find(pid: u32) -> Result<(Session, Words, Vec<Listed>)> {
+fn find(pid: u32) -> Result<(Session, Selection, Vec<Listed>)> {
     match ask(pid, &Request::Selection)? {
         Some(Answer::Selection(words, functions)) => Ok((Session::Theirs, words, functions)),
         Some(Answer::Refused(why)) => bail!("{}", units::one_line(&why)),
@@ -83,7 +83,7 @@ fn put(arguments: &Arguments) -> Result<()> {
                 attached.reset_profile();
             }
             let on = attached.settings.on;
-            let (_, notes) = attached.set(select::choice(&model.words, true)?, on)?;
+            let (_, notes) = attached.set(select::resolve(&model.words, true)?, on)?;
             say(&notes);
         }
     }

@@ -54,7 +54,7 @@ fn attach(pid: u32, arguments: &Arguments) -> Result<()> {
     let options = Options {
         subject: Subject::Process { pid, duration: None, max_overhead: None },
         output: Default::default(),
-        choice: select::choice(&words, arguments.is_set("later"))?,
+        selection: select::resolve(&words, arguments.is_set("later"))?,
         parse: select::parse,
         clock: Clock::Tsc,
         buffer_size: values::buffer_size(arguments)?,
@@ -102,7 +102,7 @@ fn set(pid: u32, arguments: &Arguments) -> Result<()> {
                 let later = later || words.ftraced.is_some();
                 let changed = words.change(given);
                 let on = on.unwrap_or(changed || attached.settings.on);
-                let (tally, notes) = attached.set(select::choice(&words, later)?, on)?;
+                let (tally, notes) = attached.set(select::resolve(&words, later)?, on)?;
                 (tally.on, tally.off, tally.written, tally.stopped, notes)
             }
         };
@@ -172,9 +172,9 @@ fn text(status: &Status, out: &mut impl Write) -> Result<()> {
 
 fn snapshot(pid: u32, arguments: &Arguments) -> Result<()> {
     let attached = find(pid)?;
-    let choice = select::choice(&attached.settings.words, true)?;
+    let selection = select::resolve(&attached.settings.words, true)?;
     let output = arguments.path("output").unwrap_or_default();
-    let snapshot = attached.snapshot(&output, &choice)?;
+    let snapshot = attached.snapshot(&output, &selection)?;
     eprintln!(
         "calltap: the last {} from {}, {} overwritten before, {} in {}; not recording for {}",
         units::counted(snapshot.totals.events, "event"),
@@ -188,11 +188,11 @@ fn snapshot(pid: u32, arguments: &Arguments) -> Result<()> {
 }
 
 fn detach(pid: u32) -> Result<()> {
-    if let Some(Answer::Leaving) = ask(pid, &Request::Leave)? {
+    if let Some(Answer::Detaching) = ask(pid, &Request::Detach)? {
         eprintln!("calltap: who recorded it was asked to end, and has left it");
         return Ok(());
     }
-    let left = calltap_session::leave(pid)?;
+    let left = calltap_session::detach_process(pid)?;
     say(&left.notes);
     eprintln!("calltap: detached; stopped for {}", ms(left.stops.total));
     if left.whole { Ok(()) } else { bail!("something was left behind: try again") }

@@ -41,9 +41,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let about = keep::functions(slow.as_ref(), flight.as_ref());
     select::add(&mut words, &about);
     select::add_valued(&mut words)?;
-    let choice =
-        select::choice_about(&words, arguments.is_set("later") || arguments.is_set("follow"), &about)?;
-    if !about.is_empty() && choice.tracers.iter().all(|tracer| tracer.kind != TracerKind::FunctionGraph) {
+    let selection =
+        select::selection_about(&words, arguments.is_set("later") || arguments.is_set("follow"), &about)?;
+    if !about.is_empty() && selection.tracers.iter().all(|tracer| tracer.kind != TracerKind::FunctionGraph) {
         bail!("the function_graph tracer tells how long calls take, and it is not among the tracers");
     }
     let clock = match arguments.text("clock").as_deref() {
@@ -52,10 +52,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         Some("counter") => Clock::Counter,
         _ => Clock::Tsc,
     };
-    if words.futures && choice.tracers.iter().any(|tracer| tracer.kind == TracerKind::Profile) {
+    if words.futures && selection.tracers.iter().any(|tracer| tracer.kind == TracerKind::Profile) {
         bail!("--async and the profile tracer keep what they know of a call in the same place: not both");
     }
-    if words.futures && !choice.tracers.iter().any(|tracer| tracer.kind == TracerKind::FunctionGraph) {
+    if words.futures && !selection.tracers.iter().any(|tracer| tracer.kind == TracerKind::FunctionGraph) {
         bail!("--async needs to know when polls end: the function_graph tracer");
     }
     if clock == Clock::Sparse && (words.futures || !words.arguments.is_empty() || !words.results.is_empty()) {
@@ -65,7 +65,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let options = Options {
         subject,
         output: output.clone(),
-        choice,
+        selection,
         parse: select::parse,
         clock,
         buffer_size: values::buffer_size(arguments)?,
@@ -101,16 +101,16 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         if let Some([attaching, detaching]) = &outcome.stops {
             eprintln!("calltap: {}", stopped(attaching, detaching));
         }
-        if !outcome.muted.is_empty() {
-            eprintln!("calltap: {}", muted(&outcome.muted, " (see 'calltap info')"));
+        if !outcome.disabled.is_empty() {
+            eprintln!("calltap: {}", disabled(&outcome.disabled, " (see 'calltap info')"));
         }
         eprintln!("calltap: {}", summary(&outcome, &output.display().to_string()));
-        let profiles = options.choice.tracers.iter().any(|tracer| tracer.kind == TracerKind::Profile);
+        let profiles = options.selection.tracers.iter().any(|tracer| tracer.kind == TracerKind::Profile);
         if profiles && outcome.snapshots.is_none() {
             eprintln!("calltap: calls were summed up as well: 'calltap stat -i {}'", output.display());
         }
     }
-    if options.choice.words.futures && !arguments.is_set("quiet") && outcome.snapshots.is_none() {
+    if options.selection.words.futures && !arguments.is_set("quiet") && outcome.snapshots.is_none() {
         eprintln!("calltap: which futures were polled is known: 'calltap futures -i {}'", output.display());
     }
     if let Some(error) = &outcome.failed {
@@ -181,7 +181,7 @@ pub fn stopped(attaching: &Stops, detaching: &Stops) -> String {
 }
 
 /// `switched off to keep within --max-overhead: leaf (12,300,000 events/s), work (1,230,000 events/s) and 3 more`, and where those are
-pub fn muted(functions: &[(String, f64)], hint: &str) -> String {
+pub fn disabled(functions: &[(String, f64)], hint: &str) -> String {
     const SHOWN: usize = 5;
     let shown: Vec<String> = functions
         .iter()

@@ -1,12 +1,12 @@
 //! What a watched process does, for views that ask when they like: the last interval, and the newest events.
 
-use crate::top::desk::Desk;
+use crate::top::switches::Switches;
 use anyhow::Result;
 use calltap_analysis::explore::Explorer;
 use calltap_analysis::live::{Interval, Live};
 use calltap_analysis::timeline::Limits;
 use calltap_analysis::{Recent, Snapshot};
-use calltap_session::{Consumer, Options, Visited, Watch, watch};
+use calltap_session::{Consumer, Options, SessionOutcome, Watch, watch};
 use calltap_trace::{ClockPair, Error, Record, ThreadEncoder, ThreadId, Unpacker};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -28,7 +28,7 @@ type Read = Option<(u64, Arc<Explorer<Snapshot>>)>;
 /// What is seen of a process.
 pub struct Seen {
     /// Switches, and what is on.
-    pub desk: Desk,
+    pub switches: Switches,
     content: Mutex<Content>,
     read: Mutex<Read>,
 }
@@ -38,25 +38,25 @@ impl Seen {
     pub fn new(pid: u32) -> Seen {
         let (live, recent) = (Live::default(), Recent::new(EVENTS));
         let content = Content { live, recent, interval: None, intervals: 0 };
-        Seen { desk: Desk::new(pid), content: Mutex::new(content), read: Mutex::new(None) }
+        Seen { switches: Switches::new(pid), content: Mutex::new(content), read: Mutex::new(None) }
     }
 
     /// Watches until it is over.
-    pub fn watch(&self, options: &Options, interval: Duration) -> Result<Visited> {
+    pub fn watch(&self, options: &Options, interval: Duration) -> Result<SessionOutcome> {
         let mut feed = Feed { seen: self, unpacker: Unpacker::default() };
-        let visited = watch(
+        let outcome = watch(
             options,
             Watch {
                 consumer: &mut feed,
                 interval,
                 settled: false,
-                over: &|| self.desk.is_over(),
-                meanwhile: &mut |controls| self.desk.serve(controls),
+                over: &|| self.switches.is_over(),
+                meanwhile: &mut |controls| self.switches.serve(controls),
                 mailbox: None,
                 due: None,
             },
         );
-        Ok(visited?)
+        Ok(outcome?)
     }
 
     fn content(&self) -> MutexGuard<'_, Content> {
@@ -103,7 +103,7 @@ impl Consumer for Feed<'_> {
         if let Record::Process(process) = record
             && process.id == 0
         {
-            self.seen.desk.set_name(&process.comm);
+            self.seen.switches.set_name(&process.comm);
         }
         let mut content = self.seen.content();
         content.live.record(record);

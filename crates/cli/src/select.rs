@@ -4,8 +4,8 @@ use crate::arguments::Arguments;
 use anyhow::{Error, Result, bail};
 use calltap_analysis::{Glob, GlobSet, demangle, nearest_names};
 use calltap_session::{
-    Candidates, Choice, Error as SessionError, Named, Selector, TracerWords, Words, inlined_functions,
-    most_missing_names,
+    Candidates, Error as SessionError, Named, ParsedSelection, Selection, Selector, TracerSelection,
+    inlined_functions, most_missing_names,
 };
 use calltap_sites::{Function, Inlined, SiteKind};
 use calltap_trace::{TracerInfo, TracerKind};
@@ -14,7 +14,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 
 /// Tracers with their compiled filters.
-struct Selection {
+struct GlobSelector {
     tracers: Vec<TracerInfo>,
     filters: Vec<(GlobSet, GlobSet)>,
     /// Globs may match nothing at the start.
@@ -56,12 +56,12 @@ const KINDS: [(&str, Option<TracerKind>); 4] = [
     ("nop", None),
 ];
 
-impl Selection {
-    fn new(words: &Words, later: bool) -> Result<Selection> {
+impl GlobSelector {
+    fn new(words: &Selection, later: bool) -> Result<GlobSelector> {
         if words.tracers.len() > TRACERS {
             bail!("at most {TRACERS} tracers");
         }
-        let default = [TracerWords {
+        let default = [TracerSelection {
             name: String::new(),
             kind: Some(TracerKind::FunctionGraph),
             filter: Vec::new(),
@@ -91,12 +91,12 @@ impl Selection {
         let rules = rules.with_futures(futures);
         let only_futures = futures && filters.iter().all(|(filter, _)| filter.is_empty());
         let (about, reached) = (Vec::new(), OnceLock::new());
-        Ok(Selection { tracers: infos, filters, later, about, futures, only_futures, rules, reached })
+        Ok(GlobSelector { tracers: infos, filters, later, about, futures, only_futures, rules, reached })
     }
 }
 
 /// `NAME[:GLOB,...]`
-fn tracer(text: &str, before: &[TracerWords]) -> Result<TracerWords> {
+fn tracer(text: &str, before: &[TracerSelection]) -> Result<TracerSelection> {
     let (name, globs) = text.split_once(':').unwrap_or((text, ""));
     let Some((_, kind)) = KINDS.into_iter().find(|(known, _)| *known == name) else {
         bail!("no tracer named '{name}' (there are function, function_graph, profile and nop)");
@@ -105,24 +105,32 @@ fn tracer(text: &str, before: &[TracerWords]) -> Result<TracerWords> {
     let mut names = (1..).map(|n| if n == 1 { base.to_owned() } else { format!("{base}-{n}") });
     let name = names.find(|name| before.iter().all(|other| other.name != *name)).unwrap_or_default();
     let filter = globs.split(',').filter(|glob| !glob.is_empty()).map(str::to_owned).collect();
-    Ok(TracerWords { name, kind, filter, notrace: Vec::new() })
+    Ok(TracerSelection { name, kind, filter, notrace: Vec::new() })
 }
 
 /// The choice that words make; if `later`, globs may match nothing.
-pub fn choice(words: &Words, later: bool) -> Result<Choice> {
-    let selection = Selection::new(words, later)?;
-    Ok(Choice { words: words.clone(), tracers: selection.tracers.clone(), selector: Box::new(selection) })
+pub fn resolve(words: &Selection, later: bool) -> Result<ParsedSelection> {
+    let selection = GlobSelector::new(words, later)?;
+    Ok(ParsedSelection {
+        words: words.clone(),
+        tracers: selection.tracers.clone(),
+        selector: Box::new(selection),
+    })
 }
 
 /// The same; a function of each of these globs must be among those that are traced.
-pub fn choice_about(words: &Words, later: bool, about: &[String]) -> Result<Choice> {
-    let mut selection = Selection::new(words, later)?;
+pub fn selection_about(words: &Selection, later: bool, about: &[String]) -> Result<ParsedSelection> {
+    let mut selection = GlobSelector::new(words, later)?;
     selection.about = about.iter().map(|glob| Glob::new(glob)).collect();
-    Ok(Choice { words: words.clone(), tracers: selection.tracers.clone(), selector: Box::new(selection) })
+    Ok(ParsedSelection {
+        words: words.clone(),
+        tracers: selection.tracers.clone(),
+        selector: Box::new(selection),
+    })
 }
 
 /// Has functions traced besides those that are chosen: also those that are traced only if a filter names them.
-pub fn add(words: &mut Words, globs: &[String]) {
+pub fn add(words: &mut Selection, globs: &[String]) {
     if globs.is_empty() {
         return;
     }
@@ -141,7 +149,7 @@ pub fn add(words: &mut Words, globs: &[String]) {
 }
 
 /// Has the functions traced of which something is to be read.
-pub fn add_valued(words: &mut Words) -> Result<()> {
+pub fn add_valued(words: &mut Selection) -> Result<()> {
     let rules = Rules::new(&words.arguments, &words.results, &words.conditions).map_err(Error::msg)?;
     let globs: Vec<String> = rules.globs().map(|glob| glob.pattern().to_owned()).collect();
     add(words, &globs);
@@ -149,7 +157,7 @@ pub fn add_valued(words: &mut Words) -> Result<()> {
 }
 
 /// Tracers of these kinds.
-pub fn tracers(kinds: &[TracerKind]) -> Vec<TracerWords> {
+pub fn tracers(kinds: &[TracerKind]) -> Vec<TracerSelection> {
     let mut all = Vec::new();
     for (name, _) in kinds.iter().filter_map(|kind| KINDS.iter().find(|(_, known)| *known == Some(*kind))) {
         all.extend(tracer(name, &all));
@@ -158,12 +166,12 @@ pub fn tracers(kinds: &[TracerKind]) -> Vec<TracerWords> {
 }
 
 /// The same, with the reason as text.
-pub fn parse(words: &Words, later: bool) -> Result<Choice, String> {
-    choice(words, later).map_err(|error| error.to_string())
+pub fn parse(words: &Selection, later: bool) -> Result<ParsedSelection, String> {
+    resolve(words, later).map_err(|error| error.to_string())
 }
 
 /// The words of the command line.
-pub fn words(given: &Arguments) -> Result<Words> {
+pub fn words(given: &Arguments) -> Result<Selection> {
     let mut tracers = Vec::new();
     for text in given.texts("tracer") {
         // (An empty word clears what was set: what is left is the default.)
@@ -172,8 +180,9 @@ pub fn words(given: &Arguments) -> Result<Words> {
     let (filter, notrace) = (given.texts("filter"), given.texts("notrace"));
     let [arguments, results, conditions] = ["arguments", "results", "if"].map(|flag| given.texts(flag));
     let (futures, int3) = (given.is_set("async"), given.is_set("allow-int3"));
-    let words = Words { tracers, filter, notrace, arguments, results, conditions, ..Words::default() };
-    Ok(Words { futures, int3, ..words })
+    let words =
+        Selection { tracers, filter, notrace, arguments, results, conditions, ..Selection::default() };
+    Ok(Selection { futures, int3, ..words })
 }
 
 /// The names a function answers to.
@@ -198,7 +207,7 @@ impl<'a> NamesOf<'a> {
     }
 }
 
-impl Selector for Selection {
+impl Selector for GlobSelector {
     fn choose(&self, function: &Function) -> u32 {
         let polls = self.futures && function.poll.is_some();
         if self.only_futures && !polls {

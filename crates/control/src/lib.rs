@@ -1,6 +1,6 @@
 //! The control files: what `current_tracer`, `set_ftrace_filter`, `function_tracers` and their like read as, and what writing to them does.
 //!
-//! They are a view of the same words that the command line makes ([`Words`]); this crate only computes: it is given what is wanted
+//! They are a view of the same words that the command line makes ([`Selection`]); this crate only computes: it is given what is wanted
 //! and which functions there are, and says what is wanted now. Names, formats and errors are those of the kernel's tracing directory, and of the patches that
 //! began it.
 #![forbid(unsafe_code)]
@@ -17,7 +17,7 @@ pub use sets::{Which, add, has, matches};
 pub use stat::{table, write_duration};
 pub use tracers::{PROFILE, TRACE};
 
-use calltap_session::{Listed, Profiled, TracerWords, Words};
+use calltap_session::{Listed, Profiled, Selection, TracerSelection};
 use rustix::io::Errno;
 
 /// A control file.
@@ -132,7 +132,7 @@ impl Refusal {
 #[derive(Clone, Debug)]
 pub struct Model<'a> {
     /// What is wanted.
-    pub words: Words,
+    pub words: Selection,
     /// The functions that can be traced, the program's own first, by address.
     pub functions: &'a [Listed],
     /// What was summed up, where that is asked for.
@@ -201,7 +201,7 @@ impl Model<'_> {
     }
 
     /// The tracers that are registered.
-    fn registered(&self) -> impl Iterator<Item = &TracerWords> {
+    fn registered(&self) -> impl Iterator<Item = &TracerSelection> {
         self.words.tracers.iter().filter(|tracer| tracer.kind.is_some())
     }
 }

@@ -3,7 +3,7 @@
 use crate::Model;
 use crate::sets::{Which, has};
 use calltap_analysis::GlobSet;
-use calltap_session::{Listed, TracerWords};
+use calltap_session::{Listed, TracerSelection};
 use calltap_trace::TracerKind;
 
 /// Bytes of what is kept of a function.
@@ -47,7 +47,8 @@ impl Model<'_> {
 
     /// `name (2)`: how many tracers want it.
     fn counted(&self, wanted: impl Fn(&Listed) -> bool) -> String {
-        let paused = |tracer: &&TracerWords| !self.words.paused || tracer.kind == Some(TracerKind::Profile);
+        let paused =
+            |tracer: &&TracerSelection| !self.words.paused || tracer.kind == Some(TracerKind::Profile);
         let set = |tracer, which| self.set(tracer, which);
         let mut sets: Vec<(GlobSet, GlobSet)> = self
             .registered()

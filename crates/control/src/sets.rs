@@ -5,7 +5,7 @@
 
 use crate::{Model, Open, Refusal, number};
 use calltap_analysis::{Glob, GlobSet, demangle, nearest_names};
-use calltap_session::{Listed, TracerWords};
+use calltap_session::{Listed, TracerSelection};
 use std::fmt::Write;
 
 /// Which of a tracer's sets.
@@ -41,8 +41,8 @@ fn names<'f>(function: &'f Listed, demangled: &'f Option<String>) -> impl Iterat
 
 impl Model<'_> {
     pub(crate) fn read_set(&self, which: Which) -> String {
-        let registered: Vec<&TracerWords> = self.registered().collect();
-        let list = |tracer: Option<&TracerWords>| {
+        let registered: Vec<&TracerSelection> = self.registered().collect();
+        let list = |tracer: Option<&TracerSelection>| {
             let set = self.set(tracer, which);
             if set.is_empty() {
                 let none = match which {
@@ -71,7 +71,7 @@ impl Model<'_> {
     }
 
     /// A tracer's set, with what holds for all.
-    pub(crate) fn set(&self, tracer: Option<&TracerWords>, which: Which) -> GlobSet {
+    pub(crate) fn set(&self, tracer: Option<&TracerSelection>, which: Which) -> GlobSet {
         let (own, all) = match which {
             Which::Filter => (tracer.map(|tracer| &tracer.filter), &self.words.filter),
             Which::Notrace => (tracer.map(|tracer| &tracer.notrace), &self.words.notrace),

@@ -4,7 +4,7 @@
 //! name is written to `function_tracers`.
 
 use crate::{Effect, Model, Refusal};
-use calltap_session::TracerWords;
+use calltap_session::TracerSelection;
 use calltap_trace::TracerKind;
 
 /// The tracer of `current_tracer`,
@@ -63,14 +63,14 @@ impl Model<'_> {
     }
 
     /// The tracer that the filters are of: the one chosen, if it is registered, or the last that is; if none is, the one that `current_tracer` would register.
-    pub(crate) fn default_tracer(&self) -> Option<&TracerWords> {
+    pub(crate) fn default_tracer(&self) -> Option<&TracerSelection> {
         let chosen = self.registered().find(|tracer| Some(&tracer.name) == self.words.default.as_ref());
         let unregistered = || self.words.tracers.iter().find(|tracer| tracer.name == TRACE);
         chosen.or_else(|| self.registered().last()).or_else(unregistered)
     }
 
     /// The same, to be changed.
-    pub(crate) fn default_tracer_mut(&mut self) -> &mut TracerWords {
+    pub(crate) fn default_tracer_mut(&mut self) -> &mut TracerSelection {
         let name = self.default_tracer().map_or_else(|| TRACE.to_owned(), |tracer| tracer.name.clone());
         self.tracer(&name)
     }
@@ -86,10 +86,14 @@ impl Model<'_> {
     }
 
     /// The tracer with a name. Every tracer has all of its own words from now on, and there are none for all.
-    fn tracer(&mut self, name: &str) -> &mut TracerWords {
+    fn tracer(&mut self, name: &str) -> &mut TracerSelection {
         let words = &mut self.words;
-        let new =
-            |name: &str, kind| TracerWords { name: name.to_owned(), kind, filter: vec![], notrace: vec![] };
+        let new = |name: &str, kind| TracerSelection {
+            name: name.to_owned(),
+            kind,
+            filter: vec![],
+            notrace: vec![],
+        };
         if words.tracers.is_empty() {
             words.tracers.push(new(TRACE, Some(TracerKind::FunctionGraph)));
         }

@@ -1,7 +1,7 @@
 //! What the control files say, as a user of ftrace knows them.
 
 use calltap_control::{File, Model, Open};
-use calltap_session::{Ftraced, Listed, Profiled, Words};
+use calltap_session::{Ftraced, Listed, Profiled, Selection};
 use calltap_trace::Profile;
 use rustix::io::Errno;
 
@@ -53,10 +53,14 @@ fn check(session: &str) {
 }
 
 /// As after `attach --tracer nop`.
-fn nothing_traced() -> Words {
-    let nop =
-        calltap_session::TracerWords { name: "trace".into(), kind: None, filter: vec![], notrace: vec![] };
-    Words { tracers: vec![nop], ..Words::default() }
+fn nothing_traced() -> Selection {
+    let nop = calltap_session::TracerSelection {
+        name: "trace".into(),
+        kind: None,
+        filter: vec![],
+        notrace: vec![],
+    };
+    Selection { tracers: vec![nop], ..Selection::default() }
 }
 
 #[test]
@@ -177,7 +181,7 @@ fn what_is_refused_changes_nothing() {
 #[test]
 fn a_filter_of_the_command_line_that_only_takes_away_takes_from_all() {
     let functions = functions();
-    let words = Words { filter: vec!["!sys_*".into()], ..Words::default() };
+    let words = Selection { filter: vec!["!sys_*".into()], ..Selection::default() };
     let model = Model { words, functions: &functions, profile: &[] };
     let shown = model.read(File::named("set_ftrace_filter").unwrap());
     assert_eq!(shown, "main\n_ZN3net4sendEi [libnet.so]\n");
@@ -212,9 +216,9 @@ fn lists_and_names() {
 }
 
 /// A session in which calls are found when they are made.
-fn first_calls() -> Words {
+fn first_calls() -> Selection {
     let failures = vec!["0x7f0000001005: the code is gone".to_owned()];
-    Words {
+    Selection {
         ftraced: Some(Ftraced { converted: 5, first_ns: 890, later_ns: 12, failures, ..Ftraced::default() }),
         ..nothing_traced()
     }
@@ -292,7 +296,7 @@ fn the_profile_has_the_kernels_form() {
         profile: Profile { hits, timed: hits, total_ns, squares_ns2: 0.0, ..Profile::default() },
     };
     let rows = [row("__do_sys_getppid", 8, 29_228), row("schedule", 37, 1_339_680_500)];
-    let model = Model { words: Words::default(), functions: &[], profile: &rows };
+    let model = Model { words: Selection::default(), functions: &[], profile: &rows };
     let expected = "  Function                               Hit    Time            Avg             s^2\n  \
                     --------                               ---    ----            ---             ---\n  \
                     schedule                                37    1339680 us      36207.58 us     0.000 us    \n  \

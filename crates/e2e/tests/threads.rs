@@ -89,7 +89,7 @@ fn coroutines_that_move_between_threads() {
     }
 }
 
-// Their stacks share pieces of the mirror, which one of them maps while the others wait.
+// Their stacks share pieces of the shadow stack, which one of them maps while the others wait.
 #[test]
 fn threads_that_start_together_on_a_busy_machine_lose_nothing() {
     let program = compile_rust("panics.rs", &["-Copt-level=2"]);

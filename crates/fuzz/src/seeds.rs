@@ -33,7 +33,7 @@ pub fn of(target: &str, scratch: &Path) -> Result<Vec<Vec<u8>>> {
         "trace" => vec![trace(scratch)?],
         "glob" => texts(&["a*[b-d]?\\*x\0abc*x", "*::push<*>(?)\0std::push<int>(1)", "[!a-z]\0Z"]),
         "log" => texts(&[
-            "batch 4711 quiet outside\nsite 0x401000 0 9090909090 original on:0x700000\nread 0x401000 9090909090\n\
+            "batch 4711 quiet outside\nsite 0x401000 0 9090909090 original enabled:0x700000\nread 0x401000 9090909090\n\
              write 0x401000 a9\nsync\nwrite 0x401001 00112233\nsync\nwrite 0x401000 e9\nsync\nend\n",
         ]),
         "values" => {

@@ -48,21 +48,21 @@ pub struct Change<'a> {
 
 /// Why a site is not in its new state.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Fate<E> {
+pub enum ChangeError<E> {
     /// Other bytes were there than expected: nothing was written.
-    Surprise(Vec<u8>),
+    Mismatch(Vec<u8>),
     /// It demands more than the caller has seen to: nothing was written.
     Demands(Demand),
     /// Its new state is out of its reach: nothing was written.
     OutOfReach,
     /// It could not be read: nothing was written.
-    Unread(E),
+    ReadFailed(E),
     /// Writing failed: it is between its states, each of which is as good as off.
-    Torn(E),
+    PartialWrite(E),
 }
 
 /// The changes of a batch that were not made, by their number in it, in order.
-pub type Failed<E> = Vec<(usize, Fate<E>)>;
+pub type Failed<E> = Vec<(usize, ChangeError<E>)>;
 
 const PAGE: u64 = 4096;
 /// Spans are no longer than this: places in them have 16 bits.
@@ -93,8 +93,12 @@ where
     failed.sort_by_key(|(n, _)| *n);
     if let Err(error) = done {
         let mut untouched = failed.into_iter().peekable();
-        let fate = |n| untouched.next_if(|(other, _)| *other == n).unwrap_or((n, Fate::Torn(error.clone())));
-        failed = (0..size).map(fate).collect();
+        let failure = |n| {
+            untouched
+                .next_if(|(other, _)| *other == n)
+                .unwrap_or((n, ChangeError::PartialWrite(error.clone())))
+        };
+        failed = (0..size).map(failure).collect();
     }
     failed
 }
@@ -173,9 +177,9 @@ impl<E: Clone> Plan<E> {
         for (n, change) in changes {
             let planned = match &read {
                 Ok(()) => self.add(&mut span, change, &bytes),
-                Err(error) => Err(Fate::Unread(error.clone())),
+                Err(error) => Err(ChangeError::ReadFailed(error.clone())),
             };
-            self.failed.extend(planned.err().map(|fate| (*n, fate)));
+            self.failed.extend(planned.err().map(|failure| (*n, failure)));
             self.torn |= !change.recover.is_empty();
         }
         (self.bytes, self.size) = (bytes, self.size + changes.len());
@@ -183,15 +187,15 @@ impl<E: Clone> Plan<E> {
     }
 
     /// Plans one change.
-    fn add(&self, span: &mut Span, change: &Change<'_>, bytes: &[u8]) -> Result<(), Fate<E>> {
+    fn add(&self, span: &mut Span, change: &Change<'_>, bytes: &[u8]) -> Result<(), ChangeError<E>> {
         let offset = (change.site.address().0 - span.start) as usize;
         let from = verify(change, &bytes[offset..offset + change.site.len()], self.after_int3)?;
         match change.site.demand(from, change.to) {
-            demand if demand > self.granted => Err(Fate::Demands(demand)),
+            demand if demand > self.granted => Err(ChangeError::Demands(demand)),
             _ => change
                 .site
                 .add_steps(from, change.to, self.transition, offset as u16, &mut span.steps)
-                .map_err(|_| Fate::OutOfReach),
+                .map_err(|_| ChangeError::OutOfReach),
         }
     }
 
@@ -246,12 +250,12 @@ impl Span {
 }
 
 /// The state that a change begins from.
-fn verify<E>(change: &Change<'_>, actual: &[u8], after_int3: bool) -> Result<State, Fate<E>> {
+fn verify<E>(change: &Change<'_>, actual: &[u8], after_int3: bool) -> Result<State, ChangeError<E>> {
     let known = match change.recover {
         [] => change.site.is(change.from, actual).then_some(change.from),
         cut_short => {
             change.site.recognise(actual, &[&[change.from], cut_short].concat(), change.to, after_int3)
         }
     };
-    known.ok_or_else(|| Fate::Surprise(actual.to_vec()))
+    known.ok_or_else(|| ChangeError::Mismatch(actual.to_vec()))
 }

@@ -1,4 +1,4 @@
-//! Which bytes to write where: the stub of a site, the hop that leads to it ([here](stub_bytes)), the patched site itself ([`Site`]), and
+//! Which bytes to write where: the stub of a site, the veneer that leads to it ([here](stub_bytes)), the patched site itself ([`Site`]), and
 //! in which order a batch of sites is written while the program runs ([`batch`]).
 //!
 //! Safe code that only computes, and writes through the [`Text`] it is given. Addresses here are those of the running process
@@ -18,7 +18,7 @@ mod site;
 mod steps;
 
 pub use audit::Audit;
-pub use batch::{Change, Failed, Fate, Text, carry_out};
+pub use batch::{Change, ChangeError, Failed, Text, carry_out};
 pub use bytes::Bytes;
 pub use copy::{Leaves, Uncopied, copy, copy_before, copy_room};
 pub use site::{Demand, Site, State, calls_out};
@@ -41,40 +41,40 @@ impl Bias {
 
 /// What the tracers of a site want, together: one pair of events, or one measurement, serves them all.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Wanted {
+pub struct HookSet {
     hooks: u8,
     /// What is read of a call ([`calltap_abi::values`]); 0: nothing.
     program: u16,
 }
 
-impl Wanted {
+impl HookSet {
     /// Events of entries, with their callers.
-    pub const FUNCTION: Wanted = Wanted { hooks: stub::FUNCTION, program: 0 };
+    pub const FUNCTION: HookSet = HookSet { hooks: stub::FUNCTION, program: 0 };
     /// Events of entries and returns.
-    pub const GRAPH: Wanted = Wanted { hooks: stub::GRAPH, program: 0 };
+    pub const GRAPH: HookSet = HookSet { hooks: stub::GRAPH, program: 0 };
     /// Counts and times, summed up in the program.
-    pub const PROFILE: Wanted = Wanted { hooks: stub::PROFILE, program: 0 };
+    pub const PROFILE: HookSet = HookSet { hooks: stub::PROFILE, program: 0 };
 
     /// Everything that there is to want of other functions, without values.
-    pub fn all() -> impl Iterator<Item = Wanted> {
-        (1..=7).map(|hooks| Wanted { hooks, program: 0 })
+    pub fn all() -> impl Iterator<Item = HookSet> {
+        (1..=7).map(|hooks| HookSet { hooks, program: 0 })
     }
 
     /// This and that.
-    pub fn and(self, other: Wanted) -> Wanted {
-        Wanted { hooks: self.hooks | other.hooks, program: self.program.max(other.program) }
+    pub fn and(self, other: HookSet) -> HookSet {
+        HookSet { hooks: self.hooks | other.hooks, program: self.program.max(other.program) }
     }
 
     /// The same, and values by a program.
-    pub fn reading(self, program: u16) -> Wanted {
-        if program == 0 { self } else { Wanted { hooks: self.hooks | stub::VALUES, program } }
+    pub fn reading(self, program: u16) -> HookSet {
+        if program == 0 { self } else { HookSet { hooks: self.hooks | stub::VALUES, program } }
     }
 
     /// What can be had of it where the stack has little room, and no return address may be another: entries
     /// for calls, and counts.
-    pub fn on_small_stack(self) -> Wanted {
+    pub fn on_small_stack(self) -> HookSet {
         let entries = if self.records() { stub::FUNCTION } else { 0 };
-        Wanted { hooks: stub::SMALL_STACK | entries | self.hooks & stub::PROFILE, program: 0 }
+        HookSet { hooks: stub::SMALL_STACK | entries | self.hooks & stub::PROFILE, program: 0 }
     }
 
     /// Which program reads values; 0: none does.
@@ -93,13 +93,14 @@ impl Wanted {
     }
 
     /// The one with a number and a program.
-    pub fn from_number(number: u8, program: u16) -> Option<Wanted> {
+    pub fn from_number(number: u8, program: u16) -> Option<HookSet> {
         if number & stub::SMALL_STACK != 0 {
-            let wanted = Wanted::all().map(Wanted::on_small_stack).find(|wanted| wanted.hooks == number)?;
-            return Some(wanted).filter(|_| program == 0);
+            let hook_set =
+                HookSet::all().map(HookSet::on_small_stack).find(|hook_set| hook_set.hooks == number)?;
+            return Some(hook_set).filter(|_| program == 0);
         }
-        let wanted = Wanted::all().find(|wanted| wanted.hooks == number & !stub::VALUES)?;
-        Some(wanted.reading(program)).filter(|wanted| wanted.hooks == number)
+        let hook_set = HookSet::all().find(|hook_set| hook_set.hooks == number & !stub::VALUES)?;
+        Some(hook_set.reading(program)).filter(|hook_set| hook_set.hooks == number)
     }
 
     /// Does it matter when the function returns?
@@ -127,12 +128,12 @@ impl Agent {
         Avma(self.stubs.0 + u64::from(index) * stub::SIZE as u64)
     }
 
-    fn entry_hook(&self, wanted: Wanted, style: Style) -> Avma {
-        self.hooks[stub::entry_hook(wanted.hooks, style)]
+    fn entry_hook(&self, hook_set: HookSet, style: Style) -> Avma {
+        self.hooks[stub::entry_hook(hook_set.hooks, style)]
     }
 
-    fn exit_hook(&self, wanted: Wanted, style: Style) -> Option<Avma> {
-        stub::exit_hook(wanted.hooks, style).map(|hook| self.hooks[hook])
+    fn exit_hook(&self, hook_set: HookSet, style: Style) -> Option<Avma> {
+        stub::exit_hook(hook_set.hooks, style).map(|hook| self.hooks[hook])
     }
 }
 
@@ -170,7 +171,7 @@ pub fn stub_bytes(
     agent: &Agent,
     at: Avma,
     body: Avma,
-    wanted: Wanted,
+    hook_set: HookSet,
     style: Style,
 ) -> Result<[u8; stub::SIZE], OutOfReach> {
     let mut bytes = [INT3; stub::SIZE];
@@ -186,16 +187,16 @@ pub fn stub_bytes(
             Bytes::join(&[indirect, &distance.to_le_bytes()]).ok_or(OutOfReach)
         }
     };
-    let start = entry_offset(wanted, style);
-    put(start, &to(CALL, start, agent.entry_hook(wanted, style))?);
-    match (wanted.returns(), style) {
+    let start = entry_offset(hook_set, style);
+    put(start, &to(CALL, start, agent.entry_hook(hook_set, style))?);
+    match (hook_set.returns(), style) {
         (_, Style::AfterPrologue) => put(stub::AFTER_MCOUNT, &[RET]),
         (true, Style::CallThrough) => {
             put(stub::AFTER_ENTRY, &body_at(CALL6, CALL_INDIRECT, stub::AFTER_ENTRY)?);
         }
         _ => put(stub::AFTER_CALL, &body_at(JMP6, JMP_INDIRECT, stub::AFTER_CALL)?),
     }
-    if let Some(exit) = agent.exit_hook(wanted, style) {
+    if let Some(exit) = agent.exit_hook(hook_set, style) {
         let (landing, after) = match style {
             Style::Exits => (stub::LEAVE, stub::AFTER_LEAVE),
             Style::CallThrough | Style::AfterPrologue => (stub::LANDING, stub::AFTER_EXIT),
@@ -214,8 +215,8 @@ pub fn stub_bytes(
 }
 
 /// Where in its stub a site enters.
-pub fn entry_offset(wanted: Wanted, style: Style) -> usize {
-    match (wanted.returns(), style) {
+pub fn entry_offset(hook_set: HookSet, style: Style) -> usize {
+    match (hook_set.returns(), style) {
         (_, Style::AfterPrologue) => stub::AFTER_MCOUNT - 5,
         (true, Style::CallThrough) => stub::AFTER_ENTRY - 5,
         _ => stub::AFTER_CALL - 5,
@@ -231,9 +232,9 @@ pub fn style(form: &SiteForm, returns: &Returns) -> Style {
     }
 }
 
-/// A hop to `target`: `jmp *2(%rip)`, two bytes of padding, the address.
-pub fn hop_bytes(target: Avma) -> [u8; stub::HOP_SIZE] {
-    let mut bytes = [INT3; stub::HOP_SIZE];
+/// A veneer to `target`: `jmp *2(%rip)`, two bytes of padding, the address.
+pub fn veneer_bytes(target: Avma) -> [u8; stub::VENEER_SIZE] {
+    let mut bytes = [INT3; stub::VENEER_SIZE];
     bytes[..6].copy_from_slice(&[0xFF, 0x25, 2, 0, 0, 0]);
     bytes[8..].copy_from_slice(&target.0.to_le_bytes());
     bytes
@@ -250,7 +251,7 @@ pub fn body_address(form: &SiteForm) -> Svma {
         SiteForm::Entry { at, old }
         | SiteForm::Prologue { at, old }
         | SiteForm::Checked { at, old }
-        | SiteForm::Beside { at, old, .. }
+        | SiteForm::PaddingJump { at, old, .. }
         | SiteForm::Trap { at, old }
         | SiteForm::AfterPrologue { at, old } => Svma(at.0 + old.len() as u64),
         SiteForm::Prefix { entry, .. } => Svma(entry.0 + 2),

@@ -1,14 +1,14 @@
-//! A log of all that was read and written of a program's code, in lines of text:
+//! A log of everything read from and written to a program's code, as lines of text:
 //!
 //! ```text
 //! batch PID barrier|quiet nothing|outside|stopped [jmp3f|int3] [after_int3]
-//!                     a batch begins: how it syncs, what was seen to, through what, and whether those that were cut short may have left breakpoints
-//! site ADDRESS KIND BYTES FROM TO [RECOVER...]                 one of its changes; states are original, ready, on:TARGET
+//!                     a batch begins: how it syncs, which demand is met, the transition, and whether interrupted batches may have left breakpoints
+//! site ADDRESS KIND BYTES FROM TO [RECOVER...]                 one of its changes; states are original, disabled, enabled:TARGET
 //! read ADDRESS BYTES
 //! write ADDRESS BYTES
 //! sync
 //! end                                                          of the batch
-//! poke PID ADDRESS BYTES                                       a write that belongs to no batch: to where no thread executes
+//! poke PID ADDRESS BYTES                                       a write outside of batches, to bytes that no thread executes
 //! ```
 
 use crate::{Avma, Change, Demand, Site, State, Transition};
@@ -77,8 +77,8 @@ impl Display for State {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             State::Original => f.write_str("original"),
-            State::Ready => f.write_str("ready"),
-            State::On(target) => write!(f, "on:{:#x}", target.0),
+            State::Disabled => f.write_str("disabled"),
+            State::Enabled(target) => write!(f, "enabled:{:#x}", target.0),
         }
     }
 }
@@ -181,8 +181,8 @@ fn address(word: &str) -> Option<Avma> {
 fn state(word: &str) -> Option<State> {
     match word {
         "original" => Some(State::Original),
-        "ready" => Some(State::Ready),
-        _ => address(word.strip_prefix("on:")?).map(State::On),
+        "disabled" => Some(State::Disabled),
+        _ => address(word.strip_prefix("enabled:")?).map(State::Enabled),
     }
 }
 

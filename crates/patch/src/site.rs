@@ -1,54 +1,60 @@
-//! Changing code that is running: which bytes to write, in which order, so that a thread may execute the site at any moment.
+//! A patch site: its bytes in each state, and the stores that move it between states while threads execute it.
 //!
 //! ```text
-//!   original --dress--> ready --switch--> on        and back; a switch also leads from one target to another
-//!   (the file)          one instruction   jmp or call
+//!   Original --normalize--> Disabled --switch--> Enabled    and back; a switch also leads from one target to another
+//!   (the file)              one instruction      jmp or call
 //! ```
 //!
-//! A switch is the seeds' `jmp 3f` with a better byte. Its first byte becomes A9, and the site is `test eax, imm32`: five bytes long as before,
-//! so no thread finds itself inside an instruction, and of no effect but on flags, which are dead where a function begins and where
-//! one is called. Then the other four bytes are written - an operand, so in any order and torn at will - and last the first
-//! byte of what shall be there. Between the three, every processor that runs the program is made to serialise. Every store that matters is
-//! *one byte*, so that alignment plays no part and `/proc/PID/mem`, which promises no more, will do; and every state
-//! in between is a valid program, so the writer may be killed at any instant.
+//! A switch takes three phases, each followed by a core-serializing barrier:
 //!
-//! Two other instructions can be chosen to stand there meanwhile ([`Transition`]). The seeds' own `jmp 3f`, `EB 03`, needs a store of two bytes at once where it is
-//! written for the old ones; behind A9 the 03 is part of an operand, so one byte after the other will do. A breakpoint, `CC`, needs a signal handler in the program, which resumes
-//! behind the five bytes.
+//! 1. Byte 0 becomes `A9`: the site decodes as `test eax, imm32`. It stays one instruction of five bytes, so no thread can
+//!    resume inside it; it changes only flags, which are dead at a function's entry and at a call.
+//! 2. Bytes 1 to 4 receive the new operand, in any order.
+//! 3. Byte 0 becomes the opcode of the new instruction.
 //!
-//! Steps of a batch, a core sync behind each that writes anything:
+//! Every store that matters is one byte wide, so alignment and the granularity of `/proc/PID/mem` do not matter. Every
+//! intermediate state is a valid program, so the writer may be killed between any two stores.
 //!
-//! | step | a site at the entry | through `jmp 3f` | a jump in front of it and a short one at the entry | where a function is left |
+//! Two other instructions can be chosen for the first phase ([`Transition`]). `jmp 3f`, `EB 03`, which the first dynamic
+//! ftrace used, needs a store of two bytes at once over the old instruction; behind `A9` the 03 is part of an operand, so one
+//! byte after the other will do. A breakpoint, `CC`, needs a signal handler in the program, which resumes behind the five bytes.
+//!
+//! Steps of a batch, each followed by a barrier if it writes anything:
+//!
+//! | step | entry | entry, through `jmp 3f` | padding jump, and a short jump at the entry | exit |
 //! |--:|---|---|---|---|
-//! | 0 | dress | dress | dress; off: the short jump's first byte becomes 66 | dress |
-//! | 1 | A9 (or CC) | A9 | the long jump: A9 (or CC); off: the short jump's second byte | A9 (or CC), or `ret` |
+//! | 0 | normalize | normalize | normalize; disabling: the short jump's first byte becomes 66 | normalize |
+//! | 1 | A9 (or CC) | A9 | the padding jump: A9 (or CC); disabling: the short jump's second byte | A9 (or CC), or `ret` |
 //! | 2 | | second byte: 03 | the same | |
 //! | 3 | | EB | the same | |
 //! | 4 | | third to fifth byte; A9 | the same | operand |
 //! | 5 | operand | second byte | operand | first byte |
-//! | 6 | first byte | first byte | first byte; on: the short jump's second byte | |
-//! | 7 | undress | undress | undress; on: the short jump's first byte | undress |
+//! | 6 | first byte | first byte | first byte; enabling: the short jump's second byte | |
+//! | 7 | restore | restore | restore; enabling: the short jump's first byte | restore |
 //!
-//! The short site goes `66 90`, `66 F9` (or F5: set or complement the carry, of no effect), `EB F9`.
+//! The short jump goes through `66 90`, `66 F9` and `EB F9`; `F9` and `F5` set and complement the carry, which is dead there.
 //!
-//! The first instructions of a function that was not built for tracing become a jump, and are run from a [copy](crate::copy): nothing that A9 could stand for. Such a site is
-//! written while all threads are stopped and none is inside, in one step, which is whole within a page: it has no states in between.
+//! The prologue of a function that was not built for tracing is overwritten with a jump and [executed out of line](crate::copy).
+//! `A9` cannot stand for several instructions, so such a site is written in one step while all threads are stopped and none
+//! is inside it; the step is whole within a page, so the site has no intermediate states.
 //!
-//! So are the places where such a function is left. Those for which the compiler left room (the sleds of XRay) are a `ret` with a NOP behind it, or jump over one; they are
-//! switched under running threads, and a step earlier than entries are: who is seen to come in is seen to leave.
+//! Exits of such a function are written the same way. Exits for which the compiler left room (XRay sleds) are a `ret` with a
+//! NOP behind it, or a jump over one. They are switched while threads run, a step before entries: a call whose entry was
+//! recorded also has its exit recorded.
 //!
-//! Where there is room for two bytes only, those lead to a jump in the padding in front of the function; both are written in the same step.
+//! Where only two bytes are free, they become a short jump to a jump in the padding in front of the function. Both are
+//! written in the same step.
 //!
-//! Where there is no room for any jump, the function's first byte may become a breakpoint that stays (`int3`): one store, in step 0, at any time, and no thread is ever inside. Where it
-//! leads, the program's handler of SIGTRAP knows.
+//! Where no jump fits, the function's first byte may become a breakpoint that stays (`int3`): one store, in step 0, at any
+//! time, and no thread is ever inside it. The program's SIGTRAP handler knows where it leads.
 //!
-//! A function that is replaced as a whole (the profiling function, the dynamic linker's empty one) has a `ret` where the others have A9, whichever is chosen: off, it
-//! returns at once.
+//! A function that is replaced as a whole (the profiling function, the dynamic linker's empty one) has a `ret` where other
+//! sites have `A9`, in every mode: disabled, it returns at once.
 
 mod forms;
 mod found;
 
-use crate::steps::{INT3, JUMP, LAST_BYTE, Steps, TEST, Transition, UNDRESS};
+use crate::steps::{INT3, JUMP, LAST_BYTE, RESTORE, Steps, TEST, Transition};
 use crate::{Avma, Bytes, CALL, JMP, OutOfReach, distance};
 pub use forms::calls_out;
 
@@ -59,26 +65,26 @@ const SHORT: usize = NOP2.len();
 const JMP_SHORT: u8 = 0xEB;
 const RET: u8 = 0xC3;
 
-/// What a site is at one moment.
+/// The state of a site.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum State {
     /// The bytes of the file.
     Original,
-    /// Off, in a form that can be switched.
-    Ready,
-    /// Leading to a stub or hop.
-    On(Avma),
+    /// One instruction that does nothing and can be switched.
+    Disabled,
+    /// A jump or call to a stub or veneer.
+    Enabled(Avma),
 }
 
-/// What a change of a site demands of the program's threads. A thread is inside a site if its next instruction begins there behind the first
-/// byte: now, when it is scheduled again, or when a signal handler returns.
+/// What a change of a site demands of the program's threads. A thread is inside a site if its next instruction begins behind the site's
+/// first byte: now, when it is scheduled again, or when a signal handler returns.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Demand {
     /// Nothing: they may run.
     Nothing,
-    /// That none is inside when step 0 is done.
+    /// No thread is inside when step 0 is done.
     Outside,
-    /// That none is inside, and all are stopped.
+    /// No thread is inside, and all are stopped.
     Stopped,
 }
 
@@ -87,12 +93,12 @@ pub enum Demand {
 pub struct Site {
     address: Avma,
     original: Bytes,
-    ready: Bytes,
+    disabled: Bytes,
     kind: Kind,
     /// Where the five bytes are that are switched: behind a prefix of no effect, in a site of six bytes that is one instruction in every state.
     at: u8,
-    dressing: Demand,
-    undressing: Demand,
+    normalizing: Demand,
+    restoring: Demand,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -101,18 +107,18 @@ enum Kind {
     Call,
     /// The function's own first instructions.
     Prologue,
-    /// Its first one, with the jump in front of it: offset of the two bytes at the entry.
-    Beside(u8),
-    /// The same, with a breakpoint that stays in the place of its first byte.
+    /// A short jump at the entry to a jump in the padding in front of it: offset of the short jump.
+    PaddingJump(u8),
+    /// A breakpoint that stays in the place of the first byte.
     Trap,
-    /// Where it is left: instructions in front of a return, or of a jump to another function.
+    /// An exit: instructions in front of a return, or of a jump to another function.
     Exit,
-    /// The same, with room that the compiler left: a return, or a jump over that room.
+    /// An exit with room that the compiler left: a return, or a jump over that room.
     Sled,
-    /// A function that something else takes the place of.
+    /// A function that is replaced as a whole.
     Function,
-    /// Offset of the two bytes at the entry.
-    Short(u8),
+    /// A short jump at the entry to a jump in front of it, in room that the compiler left: offset of the short jump.
+    ShortJump(u8),
 }
 
 /// The short jump from `at` to the beginning of the site.
@@ -146,21 +152,21 @@ impl Site {
             return Demand::Nothing;
         }
         if self.is_displaced() {
-            let is_off = |state| !matches!(state, State::On(_));
+            let is_off = |state| !matches!(state, State::Enabled(_));
             let same = from == to || is_off(from) && is_off(to);
             return if same { Demand::Nothing } else { Demand::Stopped };
         }
-        let dressing = if from == State::Original { self.dressing } else { Demand::Nothing };
+        let normalizing = if from == State::Original { self.normalizing } else { Demand::Nothing };
         let has_a9 = matches!(self.kind, Kind::Jump | Kind::Call | Kind::Sled);
-        let undressing = match (from, to) {
-            (_, State::Ready | State::On(_)) => Demand::Nothing,
+        let restoring = match (from, to) {
+            (_, State::Disabled | State::Enabled(_)) => Demand::Nothing,
             // Behind A9 threads come inside, after step 0.
-            (State::On(_), State::Original) if has_a9 && self.undressing != Demand::Nothing => {
+            (State::Enabled(_), State::Original) if has_a9 && self.restoring != Demand::Nothing => {
                 Demand::Stopped
             }
-            (_, State::Original) => self.undressing,
+            (_, State::Original) => self.restoring,
         };
-        dressing.max(undressing)
+        normalizing.max(restoring)
     }
 
     /// The addresses inside the site, at which no thread may be that is said to be outside. In front of a function all of it is inside, and its
@@ -168,7 +174,7 @@ impl Site {
     pub fn inside(&self) -> (u64, u64) {
         let (first, length) = match self.kind {
             // (Its first instruction is two bytes or more.)
-            Kind::Short(_) | Kind::Beside(_) => (0, JUMP),
+            Kind::ShortJump(_) | Kind::PaddingJump(_) => (0, JUMP),
             // Behind the jump it stays as it is.
             Kind::Prologue | Kind::Exit => (1, JUMP),
             Kind::Trap => (1, 1),
@@ -191,7 +197,7 @@ impl Site {
 
     /// Where a breakpoint is while it is switched through one.
     pub fn breakpoint(&self) -> Option<Avma> {
-        let has = !self.is_displaced() && self.ready[0] != RET;
+        let has = !self.is_displaced() && self.disabled[0] != RET;
         has.then_some(Avma(self.address.0 + u64::from(self.at)))
     }
 
@@ -220,7 +226,7 @@ impl Site {
     /// Is it instructions of the function's own?
     #[inline]
     fn is_displaced(&self) -> bool {
-        matches!(self.kind, Kind::Prologue | Kind::Beside(_) | Kind::Trap | Kind::Exit)
+        matches!(self.kind, Kind::Prologue | Kind::PaddingJump(_) | Kind::Trap | Kind::Exit)
     }
 
     /// In the file it is a call, of which the five bytes are switched like those that we write.
@@ -229,17 +235,17 @@ impl Site {
         self.original[self.at as usize] == CALL[0] && !self.is_displaced() && self.kind != Kind::Function
     }
 
-    /// The five bytes that are switched, ready or on, or (of a call) as in the file.
+    /// The five bytes that are switched, disabled or on, or (of a call) as in the file.
     #[inline]
     fn switched(&self, state: State) -> Result<[u8; JUMP], OutOfReach> {
         let at = self.at as usize;
         let target = match state {
-            State::On(target) => target,
+            State::Enabled(target) => target,
             State::Original if self.is_call() => {
                 return self.original[at..at + JUMP].try_into().map_err(|_| OutOfReach);
             }
-            State::Original | State::Ready => {
-                return self.ready[at..at + JUMP].try_into().map_err(|_| OutOfReach);
+            State::Original | State::Disabled => {
+                return self.disabled[at..at + JUMP].try_into().map_err(|_| OutOfReach);
             }
         };
         let opcode = if self.kind == Kind::Call { CALL[0] } else { JMP[0] };
@@ -252,15 +258,15 @@ impl Site {
     pub fn bytes(&self, state: State) -> Result<Bytes, OutOfReach> {
         let mut bytes = match state {
             State::Original => return Ok(self.original),
-            State::Ready | State::On(_) => self.ready,
+            State::Disabled | State::Enabled(_) => self.disabled,
         };
-        if let State::On(_) = state {
+        if let State::Enabled(_) = state {
             if self.is_trap() {
                 bytes[0] = INT3;
                 return Ok(bytes);
             }
             bytes[self.at as usize..][..JUMP].copy_from_slice(&self.switched(state)?);
-            if let Kind::Short(at) | Kind::Beside(at) = self.kind {
+            if let Kind::ShortJump(at) | Kind::PaddingJump(at) = self.kind {
                 bytes[at as usize..][..SHORT].copy_from_slice(&short_jump(at));
             }
         }
@@ -284,7 +290,7 @@ impl Site {
         start: u16,
         steps: &mut Steps,
     ) -> Result<(), OutOfReach> {
-        let (was_on, will_be_on) = (matches!(from, State::On(_)), matches!(to, State::On(_)));
+        let (was_on, will_be_on) = (matches!(from, State::Enabled(_)), matches!(to, State::Enabled(_)));
         if self.is_trap() {
             if was_on != will_be_on {
                 steps.put(0, start, &self.bytes(to)?[..1]);
@@ -296,23 +302,23 @@ impl Site {
         if self.is_displaced() {
             if self.demand(from, to) != Demand::Nothing {
                 // (All at once, also what lies between the two jumps and stays.)
-                let width = if let Kind::Beside(at) = self.kind { at as usize + SHORT } else { JUMP };
+                let width = if let Kind::PaddingJump(at) = self.kind { at as usize + SHORT } else { JUMP };
                 steps.put(0, start, &self.bytes(to)?[..width]);
             }
             return Ok(());
         }
-        let dressed = from != to && self.ready != self.original && !self.is_call();
-        if from == State::Original && dressed {
-            steps.put(0, start, &self.ready);
+        let normalized = from != to && self.disabled != self.original && !self.is_call();
+        if from == State::Original && normalized {
+            steps.put(0, start, &self.disabled);
         }
         if was_on || will_be_on || (self.is_call() && from != to) {
-            if let Kind::Short(at) = self.kind {
+            if let Kind::ShortJump(at) = self.kind {
                 add_short_steps(start + u16::from(at), short_jump(at), was_on, will_be_on, steps);
             }
             // Behind a `ret` nothing runs: its padding is written while it is one. A9 would lead on to what follows the function.
             let at = start + u16::from(self.at);
             let during = match transition {
-                _ if self.ready[0] == RET => RET,
+                _ if self.disabled[0] == RET => RET,
                 Transition::Test | Transition::Jmp3f => TEST,
                 Transition::Int3 => INT3,
             };
@@ -322,8 +328,8 @@ impl Site {
                 _ => steps.switch(at, during, new),
             }
         }
-        if to == State::Original && dressed {
-            steps.put(UNDRESS, start, &self.original);
+        if to == State::Original && normalized {
+            steps.put(RESTORE, start, &self.original);
         }
         Ok(())
     }
@@ -336,7 +342,7 @@ fn add_short_steps(at: u16, jump: [u8; 2], was_on: bool, will_be_on: bool, steps
     }
     if will_be_on {
         steps.put(LAST_BYTE, at + 1, &jump[1..]);
-        steps.put(UNDRESS, at, &jump[..1]);
+        steps.put(RESTORE, at, &jump[..1]);
     } else {
         steps.put(1, at + 1, &NOP2[1..]);
     }

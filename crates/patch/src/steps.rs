@@ -5,7 +5,7 @@ pub const STEPS: usize = 8;
 /// The one in which a site gets the first byte of what it shall be,
 pub(crate) const LAST_BYTE: usize = 6;
 /// and the one in which what can be on gets the bytes of the file again.
-pub(crate) const UNDRESS: usize = 7;
+pub(crate) const RESTORE: usize = 7;
 /// Bytes of a jump or call.
 pub const JUMP: usize = 5;
 

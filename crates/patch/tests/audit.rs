@@ -5,7 +5,7 @@ use calltap_patch::{Audit, Avma, Bias, Change, Demand, Site, State, Text, Transi
 use calltap_sites::{Exit, SiteForm, Svma};
 
 const BASE: u64 = 0x1000;
-const ON: State = State::On(Avma(0x9000));
+const ON: State = State::Enabled(Avma(0x9000));
 /// Batches through each transition.
 const WAYS: usize = 4;
 
@@ -82,17 +82,17 @@ fn sites() -> Vec<Site> {
     room.chain(sleds).map(|site| site.expect("a site")).collect()
 }
 
-/// A log of batches that dress, switch on, and switch off all sites.
+/// A log of batches that normalize, switch on, and switch off all sites.
 fn log() -> Vec<Entry> {
     [Transition::Test, Transition::Jmp3f, Transition::Int3].into_iter().flat_map(log_through).collect()
 }
 
 fn log_through(transition: Transition) -> Vec<Entry> {
     let ways: [_; WAYS] = [
-        (State::Original, State::Ready, Demand::Nothing),
-        (State::Original, State::Ready, Demand::Outside),
-        (State::Ready, ON, Demand::Outside),
-        (ON, State::Ready, Demand::Outside),
+        (State::Original, State::Disabled, Demand::Nothing),
+        (State::Original, State::Disabled, Demand::Outside),
+        (State::Disabled, ON, Demand::Outside),
+        (ON, State::Disabled, Demand::Outside),
     ];
     log_of(&sites(), &ways, transition)
 }
@@ -123,7 +123,7 @@ fn what_is_done_to_code_is_as_the_protocol_has_it() {
 fn a_breakpoint_that_stays_is_one_store_under_running_threads() {
     let form = SiteForm::Trap { at: Svma(BASE), old: vec![0x31, 0xC0, 0xC3] };
     let site = Site::new(&form, Bias(0)).expect("a site");
-    let ways = [(State::Original, ON, Demand::Nothing), (ON, State::Ready, Demand::Nothing)];
+    let ways = [(State::Original, ON, Demand::Nothing), (ON, State::Disabled, Demand::Nothing)];
     let log = log_of(&[site], &ways, Transition::Test);
     let audit = Audit::of(log.clone());
     assert_eq!((audit.faults, audit.refused, audit.writes, audit.syncs), (vec![], 0, 2, 2));
@@ -143,9 +143,16 @@ fn a_log_is_read_as_it_was_written() {
         let line = entry.to_string();
         assert_eq!(line.parse(), Ok(entry), "{line}");
     }
-    for nonsense in
-        ["", "bat", "batch 1", "write 0x10", "write 10 00", "read 0x10 0", "site 0x1 0 90 ready on", "sync 1"]
-    {
+    for nonsense in [
+        "",
+        "bat",
+        "batch 1",
+        "write 0x10",
+        "write 10 00",
+        "read 0x10 0",
+        "site 0x1 0 90 disabled enabled",
+        "sync 1",
+    ] {
         assert!(nonsense.parse::<Entry>().is_err(), "{nonsense}");
     }
 }

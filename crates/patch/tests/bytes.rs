@@ -1,7 +1,7 @@
-//! Stubs, hops and patched sites, as an independent decoder reads them.
+//! Stubs, veneers and patched sites, as an independent decoder reads them.
 
 use calltap_abi::stub::{self, HOOK_COUNT, Style};
-use calltap_patch::{Agent, Avma, Bias, Site, State, Wanted};
+use calltap_patch::{Agent, Avma, Bias, HookSet, Site, State};
 use calltap_sites::{SiteForm, Svma};
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, OpKind};
 use proptest::prelude::*;
@@ -35,7 +35,7 @@ fn a_call_through_stub_calls_entry_body_and_exit_and_returns() {
     for body in [STUBS + 0x100_0000, 0x5555_0000_1234] {
         let at = agent().stub(7).0;
         let bytes =
-            calltap_patch::stub_bytes(&agent(), Avma(at), Avma(body), Wanted::GRAPH, Style::CallThrough)
+            calltap_patch::stub_bytes(&agent(), Avma(at), Avma(body), HookSet::GRAPH, Style::CallThrough)
                 .unwrap();
         let hook = |hook: usize| agent().hooks[hook].0;
         assert_eq!(goes_to(&bytes, at, 0), hook(stub::entry_hook(stub::GRAPH, Style::CallThrough)));
@@ -60,8 +60,8 @@ fn an_entry_only_stub_jumps_into_the_body() {
     let at = agent().stub(0).0;
     let body = Avma(at + 4096);
     for style in [Style::CallThrough, Style::Exits] {
-        let bytes = calltap_patch::stub_bytes(&agent(), Avma(at), body, Wanted::FUNCTION, style).unwrap();
-        let start = calltap_patch::entry_offset(Wanted::FUNCTION, style);
+        let bytes = calltap_patch::stub_bytes(&agent(), Avma(at), body, HookSet::FUNCTION, style).unwrap();
+        let start = calltap_patch::entry_offset(HookSet::FUNCTION, style);
         assert_eq!(goes_to(&bytes, at, start), agent().hooks[stub::entry_hook(stub::FUNCTION, style)].0);
         assert_eq!(start + decode(&bytes[start..], at).len(), stub::AFTER_CALL);
         assert_eq!(goes_to(&bytes, at, stub::AFTER_CALL), body.0);
@@ -72,8 +72,8 @@ fn an_entry_only_stub_jumps_into_the_body() {
 fn where_exits_are_rewritten_a_stub_jumps_into_the_body_and_is_called_when_it_is_left() {
     for body in [STUBS + 0x100_0000, 0x5555_0000_1234] {
         let (at, style) = (agent().stub(7).0, Style::Exits);
-        let bytes = calltap_patch::stub_bytes(&agent(), Avma(at), Avma(body), Wanted::GRAPH, style).unwrap();
-        let start = calltap_patch::entry_offset(Wanted::GRAPH, style);
+        let bytes = calltap_patch::stub_bytes(&agent(), Avma(at), Avma(body), HookSet::GRAPH, style).unwrap();
+        let start = calltap_patch::entry_offset(HookSet::GRAPH, style);
         assert_eq!(goes_to(&bytes, at, start), agent().hooks[stub::entry_hook(stub::GRAPH, style)].0);
         assert_eq!(start + decode(&bytes[start..], at).len(), stub::AFTER_CALL);
         assert_eq!(goes_to(&bytes, at, stub::AFTER_CALL), body);
@@ -88,12 +88,12 @@ fn where_exits_are_rewritten_a_stub_jumps_into_the_body_and_is_called_when_it_is
 
 #[test]
 fn a_stub_after_a_prologue_returns_to_the_site() {
-    for wanted in Wanted::all() {
+    for hook_set in HookSet::all() {
         let at = agent().stub(1).0;
         let bytes =
-            calltap_patch::stub_bytes(&agent(), Avma(at), Avma(0x40_1000), wanted, Style::AfterPrologue)
+            calltap_patch::stub_bytes(&agent(), Avma(at), Avma(0x40_1000), hook_set, Style::AfterPrologue)
                 .unwrap();
-        let start = calltap_patch::entry_offset(wanted, Style::AfterPrologue);
+        let start = calltap_patch::entry_offset(hook_set, Style::AfterPrologue);
         assert!(is_call(decode(&bytes[start..], at).code()));
         assert_eq!(decode(&bytes[stub::AFTER_MCOUNT..], at).code(), Code::Retnq);
     }
@@ -108,11 +108,12 @@ fn event_codes_are_the_return_addresses_of_the_hooks() {
 
 #[test]
 fn every_combination_of_tracers_has_hooks_of_its_own() {
-    let all = || Wanted::all().flat_map(|wanted| [wanted, wanted.reading(1), wanted.on_small_stack()]);
+    let all =
+        || HookSet::all().flat_map(|hook_set| [hook_set, hook_set.reading(1), hook_set.on_small_stack()]);
     let styles = [Style::CallThrough, Style::AfterPrologue, Style::Exits];
-    let entries = all().flat_map(|wanted| styles.map(|style| stub::entry_hook(wanted.number(), style)));
-    let exits = all().flat_map(|wanted| {
-        styles.into_iter().filter_map(move |style| stub::exit_hook(wanted.number(), style))
+    let entries = all().flat_map(|hook_set| styles.map(|style| stub::entry_hook(hook_set.number(), style)));
+    let exits = all().flat_map(|hook_set| {
+        styles.into_iter().filter_map(move |style| stub::exit_hook(hook_set.number(), style))
     });
     let mut hooks: Vec<usize> = entries.chain(exits).collect();
     hooks.sort_unstable();
@@ -122,18 +123,18 @@ fn every_combination_of_tracers_has_hooks_of_its_own() {
 
 #[test]
 fn on_a_small_stack_returns_are_left_alone_whatever_is_wanted() {
-    for wanted in Wanted::all().map(Wanted::on_small_stack) {
-        assert_eq!(stub::exit_hook(wanted.number(), Style::CallThrough), None);
-        assert_eq!(Wanted::from_number(wanted.number(), 0), Some(wanted));
-        assert_eq!(Wanted::from_number(wanted.number(), 1), None, "nothing is read there");
+    for hook_set in HookSet::all().map(HookSet::on_small_stack) {
+        assert_eq!(stub::exit_hook(hook_set.number(), Style::CallThrough), None);
+        assert_eq!(HookSet::from_number(hook_set.number(), 0), Some(hook_set));
+        assert_eq!(HookSet::from_number(hook_set.number(), 1), None, "nothing is read there");
         let at = agent().stub(0).0;
         let bytes =
-            calltap_patch::stub_bytes(&agent(), Avma(at), Avma(at + 4096), wanted, Style::CallThrough)
+            calltap_patch::stub_bytes(&agent(), Avma(at), Avma(at + 4096), hook_set, Style::CallThrough)
                 .unwrap();
-        let start = calltap_patch::entry_offset(wanted, Style::CallThrough);
+        let start = calltap_patch::entry_offset(hook_set, Style::CallThrough);
         assert_eq!(
             goes_to(&bytes, at, start),
-            agent().hooks[stub::entry_hook(wanted.number(), Style::CallThrough)].0
+            agent().hooks[stub::entry_hook(hook_set.number(), Style::CallThrough)].0
         );
         assert_eq!(goes_to(&bytes, at, stub::AFTER_CALL), at + 4096);
     }
@@ -166,7 +167,7 @@ proptest! {
         let target = Avma((at + bias.0).wrapping_add_signed(distance));
         let form = form(kind, at, gap);
         let site = Site::new(&form, bias).unwrap();
-        let bytes = site.bytes(State::On(target)).unwrap();
+        let bytes = site.bytes(State::Enabled(target)).unwrap();
         prop_assert_eq!(bytes.len(), site.bytes(State::Original).unwrap().len());
         let first = decode(&bytes, site.address().0);
         prop_assert_eq!(first.near_branch_target(), target.0);
@@ -182,10 +183,10 @@ proptest! {
     }
 
     #[test]
-    fn what_is_out_of_reach_is_refused_and_a_hop_leads_there(far in 0x1_0000_0000u64..0x7000_0000_0000) {
+    fn what_is_out_of_reach_is_refused_and_a_veneer_leads_there(far in 0x1_0000_0000u64..0x7000_0000_0000) {
         let site = Site::new(&form(0, 0x1000, false), Bias(0)).unwrap();
-        prop_assert!(site.bytes(State::On(Avma(far))).is_err());
-        let hop = calltap_patch::hop_bytes(Avma(far));
-        prop_assert_eq!(goes_to(&hop, 0x2000, 0), far);
+        prop_assert!(site.bytes(State::Enabled(Avma(far))).is_err());
+        let veneer = calltap_patch::veneer_bytes(Avma(far));
+        prop_assert_eq!(goes_to(&veneer, 0x2000, 0), far);
     }
 }

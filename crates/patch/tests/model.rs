@@ -1,6 +1,6 @@
 //! Every way in which threads can meet a site that is being changed, on a machine that fetches stale bytes.
 
-use calltap_patch::{Avma, Change, Demand, Fate, STEPS, Site, State, Text, Transition, carry_out};
+use calltap_patch::{Avma, Change, ChangeError, Demand, STEPS, Site, State, Text, Transition, carry_out};
 
 #[path = "model/machine.rs"]
 mod machine;
@@ -221,8 +221,8 @@ fn an_operand_written_behind_a_live_jump_is_seen_torn() {
 fn a_first_byte_written_before_its_operand_leads_astray() {
     check_mutant("first byte before operand", sites::live, &|case, mut acts| {
         let (operand, first) = if case.site.is_exit() { (4, 5) } else { (5, 6) };
-        let at = |acts: &[Act], wanted| {
-            acts.iter().position(|act| matches!(act, Act::Sync(step) if *step == wanted))
+        let at = |acts: &[Act], hook_set| {
+            acts.iter().position(|act| matches!(act, Act::Sync(step) if *step == hook_set))
         };
         // The two steps change places, each with its core sync.
         if let (Some(synced), Some(last)) = (at(&acts, operand), at(&acts, first)) {
@@ -335,7 +335,7 @@ fn a_thread_between_five_nops_must_be_waited_for() {
     check_mutant("no drain", |place| vec![sites::single_nops(place)], &|_, acts| without(acts, is_drain));
 }
 
-fn undressed(place: u64) -> Vec<Case> {
+fn restored(place: u64) -> Vec<Case> {
     let mut cases = sites::nops(place);
     // (Those of six bytes stay one instruction, with another prefix.)
     cases.retain(|case| case.ground.length > 6);
@@ -346,9 +346,9 @@ fn undressed(place: u64) -> Vec<Case> {
 
 #[test]
 fn a_thread_inside_must_be_waited_for_before_the_file_s_bytes_come_back() {
-    check_mutant("no drain", undressed, &|_, acts| without(acts, is_drain));
+    check_mutant("no drain", restored, &|_, acts| without(acts, is_drain));
     // Once is not enough where threads come in again behind A9.
-    let long_nops = |place| undressed(place).into_iter().filter(|case| case.ground.entries == [0]).collect();
+    let long_nops = |place| restored(place).into_iter().filter(|case| case.ground.entries == [0]).collect();
     check_mutant("a drain instead of a stop", long_nops, &|_, acts| {
         let drain = |act| match act {
             Act::Stop(look) => Act::Drain(look),
@@ -485,14 +485,14 @@ fn a_site_whose_bytes_another_tool_changed_is_refused_and_the_others_are_not() {
                 let (actual, before) = (text.site(&case.site).to_vec(), text.bytes.clone());
                 let only = change(case, 0, 3, recover);
                 let failed = carry_out(&mut text, [only], Demand::Stopped);
-                assert_eq!(failed, [(0, Fate::Surprise(actual.clone()))], "{}", case.name);
+                assert_eq!(failed, [(0, ChangeError::Mismatch(actual.clone()))], "{}", case.name);
                 assert_eq!((text.writes, &text.bytes), (0, &before), "{}", case.name);
                 if !recover.is_empty() {
                     continue;
                 }
                 let changes = cases.iter().map(|case| change(case, 0, 2, &[]));
                 let failed = carry_out(&mut text, changes, Demand::Stopped);
-                assert_eq!(failed, [(stale, Fate::Surprise(actual.clone()))]);
+                assert_eq!(failed, [(stale, ChangeError::Mismatch(actual.clone()))]);
                 assert_eq!(text.site(&case.site), actual);
                 assert!(cases.iter().enumerate().all(|(n, case)| is_in(&text, case, 2) == (n != stale)));
             }
@@ -510,7 +510,12 @@ fn what_demands_more_than_was_seen_to_is_not_written() {
                 let demand = case.site.demand(case.state(from), case.state(to));
                 let failed = carry_out(&mut text, [change(&case, from, to, &[])], granted);
                 if demand > granted {
-                    assert_eq!((failed, text.writes), (vec![(0, Fate::Demands(demand))], 0), "{}", case.name);
+                    assert_eq!(
+                        (failed, text.writes),
+                        (vec![(0, ChangeError::Demands(demand))], 0),
+                        "{}",
+                        case.name
+                    );
                 } else {
                     assert_eq!(failed, [], "{}", case.name);
                     assert!(is_in(&text, &case, to), "{}", case.name);

@@ -40,7 +40,7 @@ fn start(sites: usize) -> Program {
 /// All switches of so many sites of a program, in order. The first makes their pages private.
 fn switches(count: usize) -> Vec<f64> {
     let mut program = start(count.max(64));
-    let on = State::On(program.target);
+    let on = State::Enabled(program.target);
     let mut times = Vec::new();
     for _ in 0..ROUNDS {
         for (from, to) in [(State::Original, on), (on, State::Original)] {
@@ -63,7 +63,7 @@ fn summary(mut times: Vec<f64>) -> (f64, f64) {
 fn watch(switching: bool) -> (Seen, usize) {
     let mut program = start(1000);
     program.reset();
-    let on = State::On(program.target);
+    let on = State::Enabled(program.target);
     let (start, mut switches) = (Instant::now(), 0);
     while start.elapsed() < WATCH {
         if switching {

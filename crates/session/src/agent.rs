@@ -97,10 +97,10 @@ impl Loaded {
     }
 }
 
-/// The file that stubs and hops are mapped from, beside the agent's.
+/// The file that stubs and veneers are mapped from, beside the agent's.
 pub const CODE: &str = "code";
 
-/// Is this the name of a mapping of stubs and hops?
+/// Is this the name of a mapping of stubs and veneers?
 pub fn is_code(name: &str) -> bool {
     name.trim_end_matches(" (deleted)") == CODE
 }

@@ -5,12 +5,12 @@
 
 use crate::breakpoints::{self, Ours};
 use crate::frames::{self, Stacks};
+use crate::inferior::{Inferior, explain, longest, say};
 use crate::journal::{Entry, UNLISTED};
 use crate::loaded::Loaded;
 use crate::maps;
+use crate::metadata::Metadata;
 use crate::modules::mapped;
-use crate::news::News;
-use crate::patient::{Patient, explain, longest, say};
 use crate::planner::{PatchMode, Planner, Tally, switch, unarmed};
 use crate::target::Target;
 use crate::text::Sync;
@@ -54,7 +54,7 @@ impl Stops {
 pub fn come(
     planner: &mut Planner<'_>,
     target: &Target,
-    emit: &mut (dyn FnMut(News) + Send),
+    emit: &mut (dyn FnMut(Metadata) + Send),
 ) -> (Result<(), Error>, Stops) {
     if planner.mode == PatchMode::Breakpoint
         && let Some(why) = breakpoints::obstacle(target.pid, Ours::Nothing)
@@ -78,10 +78,10 @@ pub fn come(
 fn map(target: &Target, stops: &mut Stops) -> Result<(), Error> {
     let start = Instant::now();
     loop {
-        let mut patient = Patient::new(target)?;
-        let mut thread = patient.any_thread()?;
-        let mapped = patient.remote(&mut thread, remote::MAP, Path::new(""));
-        patient.put_back(&thread);
+        let mut inferior = Inferior::new(target)?;
+        let mut thread = inferior.any_thread()?;
+        let mapped = inferior.remote(&mut thread, remote::MAP, Path::new(""));
+        inferior.put_back(&thread);
         // Another will do.
         let again = mapped.is_err() && thread.has_ended() && target.lives() && start.elapsed() < TRY;
         stops.add(thread.release());
@@ -97,11 +97,11 @@ impl Planner<'_> {
         &mut self,
         target: &Target,
         stops: &mut Stops,
-        emit: &mut dyn FnMut(News),
+        emit: &mut dyn FnMut(Metadata),
     ) -> Result<(), Error> {
         self.check_first(target)?;
         self.entering = true;
-        let done = self.come_to_terms(0, target, stops, emit);
+        let done = self.sync_sites(0, target, stops, emit);
         self.entering = false;
         done
     }
@@ -115,16 +115,16 @@ impl Planner<'_> {
     }
 
     /// Makes the sites of all processes of a session what they are wanted to be, also of children that have called nothing since they were forked.
-    pub fn come_to_terms_with_all(
+    pub fn sync_all_processes(
         &mut self,
         first: &Target,
-        emit: &mut dyn FnMut(News),
+        emit: &mut dyn FnMut(Metadata),
     ) -> Result<(), Error> {
         let living = self.living(first);
         self.processes.retain(|own, _| *own & UNLISTED == 0 || living.iter().any(|(index, _)| index == own));
         self.meet_new(&living)?;
         for (index, target) in living {
-            let done = self.come_to_terms(index, &target, &mut Stops::default(), emit);
+            let done = self.sync_sites(index, &target, &mut Stops::default(), emit);
             // What has ended meanwhile needs nothing.
             if index == 0 || target.lives() {
                 done?;
@@ -134,12 +134,12 @@ impl Planner<'_> {
     }
 
     /// Makes the sites of a process what they are wanted to be.
-    pub(crate) fn come_to_terms(
+    pub(crate) fn sync_sites(
         &mut self,
         index: u32,
         target: &Target,
         stops: &mut Stops,
-        emit: &mut dyn FnMut(News),
+        emit: &mut dyn FnMut(Metadata),
     ) -> Result<(), Error> {
         let mut records = Vec::new();
         self.look(index, target.pid, false, &mut records);

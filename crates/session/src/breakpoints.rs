@@ -8,9 +8,9 @@
 //! from becoming so meanwhile. `docs/safety.md` says what is left.
 
 use crate::attach::Stops;
+use crate::inferior::{Inferior, explain};
 use crate::loaded::Loaded;
-use crate::news::News;
-use crate::patient::{Patient, explain};
+use crate::metadata::Metadata;
 use crate::planner::{PatchMode, Planner};
 use crate::target::Target;
 use crate::threads::{self, shares_memory};
@@ -162,7 +162,7 @@ impl Planner<'_> {
         index: u32,
         pid: u32,
         handle: impl FnOnce(&mut Self, &[(u64, u64)]) -> Result<(), String>,
-        records: &mut Vec<News>,
+        records: &mut Vec<Metadata>,
     ) {
         let modules = self.processes.get(&index).into_iter().flat_map(|process| &process.modules);
         let wanted: usize = modules.map(Loaded::wanted_traps).sum();
@@ -191,14 +191,14 @@ impl Planner<'_> {
         index: u32,
         target: &Target,
         stops: &mut Stops,
-        records: &mut Vec<News>,
+        records: &mut Vec<Metadata>,
     ) {
         let handle = |planner: &mut Self, kept: &[(u64, u64)]| planner.have_handled(target, stops, kept);
         self.keep_traps(index, target.pid, handle, records);
     }
 
     /// In one whose agent waits for us to write.
-    pub(crate) fn keep_traps_waiting(&mut self, index: u32, pid: u32, records: &mut Vec<News>) {
+    pub(crate) fn keep_traps_waiting(&mut self, index: u32, pid: u32, records: &mut Vec<Metadata>) {
         let handle = |planner: &mut Self, kept: &[(u64, u64)]| {
             if let Some(why) = obstacle(pid, Ours::Agent) {
                 return Err(why);
@@ -217,7 +217,7 @@ impl Planner<'_> {
         &mut self,
         pid: u32,
         remote: &mut dyn FnMut(u32) -> Result<(), crate::Error>,
-        records: &mut Vec<News>,
+        records: &mut Vec<Metadata>,
     ) {
         let handle = |planner: &mut Self, kept: &[(u64, u64)]| {
             if let Some(why) = obstacle(pid, Ours::Tracer) {
@@ -265,11 +265,11 @@ impl Planner<'_> {
 
 /// Has the agent handle SIGTRAP.
 fn handle(target: &Target, stops: &mut Stops) -> Result<(), crate::Error> {
-    let mut patient = Patient::new(target)?;
-    let mut thread = patient.any_thread()?;
-    patient.regions = maps::read(target.pid).unwrap_or_default();
-    let done = patient.remote(&mut thread, remote::TRAPS, Path::new(""));
-    patient.put_back(&thread);
+    let mut inferior = Inferior::new(target)?;
+    let mut thread = inferior.any_thread()?;
+    inferior.regions = maps::read(target.pid).unwrap_or_default();
+    let done = inferior.remote(&mut thread, remote::TRAPS, Path::new(""));
+    inferior.put_back(&thread);
     stops.add(thread.release());
     done.map_err(|failed| explain(target, failed))
 }

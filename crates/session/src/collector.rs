@@ -8,7 +8,7 @@ use crate::clock;
 use crate::governor::Rates;
 use crate::heartbeat::Heartbeat;
 use crate::living::Living;
-use crate::news::{Followed, News};
+use crate::metadata::{Followed, Metadata};
 use crate::output::{Consumer, Output};
 use crate::profile::Sums;
 use crate::reader::{Extent, Reader};
@@ -93,7 +93,7 @@ impl Due {
 pub struct Collector<'a> {
     shared: &'a Shared,
     output: Output<'a>,
-    records: Receiver<News>,
+    records: Receiver<Metadata>,
     sparse: bool,
     /// Threads reuse their own oldest chunks: no other thread may read a thread's chunks while it lives.
     overwrite: bool,
@@ -129,7 +129,7 @@ impl<'a> Collector<'a> {
     pub fn new(
         shared: &'a Shared,
         consumer: &'a mut dyn Consumer,
-        records: Receiver<News>,
+        records: Receiver<Metadata>,
         clock: Clock,
     ) -> Collector<'a> {
         use std::os::unix::fs::MetadataExt;
@@ -276,13 +276,13 @@ impl<'a> Collector<'a> {
 
     fn take_records(&mut self) {
         while let Ok(news) = self.records.try_recv() {
-            if let News::Followed(followed) = &news {
+            if let Metadata::Followed(followed) = &news {
                 self.followed.insert(followed.pid, followed.clone());
             }
-            if let News::Mapped(mapped) = &news {
+            if let Metadata::Mapped(mapped) = &news {
                 self.unwinding.map(mapped);
             }
-            if let News::SwitchedOff(off) = &news {
+            if let Metadata::SwitchedOff(off) = &news {
                 self.readers.iter_mut().flatten().for_each(|reader| reader.switch_off(off));
             }
             news.tell(&mut |record| self.output.record(record));

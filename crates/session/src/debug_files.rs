@@ -1,9 +1,9 @@
 //! Separate debugging files, for the names of functions whose symbols were stripped: where distributions install them, by build-id, and where the file itself says.
 
-use crate::choice::{MayChoose, Named};
 use crate::maps::open_file;
 use crate::modules::Mapped;
 use crate::proc;
+use crate::selection::{MayChoose, Named};
 use calltap_sites::types::Types;
 use calltap_sites::{
     Binary, Inlined, add_names, build_id_of, debug_link, file_may_define, inlined, is_unnamed, lacks_names,

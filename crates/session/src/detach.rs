@@ -12,10 +12,10 @@ use crate::attach::Stops;
 use crate::directory::Directory;
 use crate::frames::{self, Stacks};
 use crate::go;
+use crate::inferior::{Inferior, Injected, STILL_RUNS, await_tidy, explain, longest, say};
 use crate::maps::{self, Region};
 use crate::pages;
 use crate::past::{Mark, Past, Told};
-use crate::patient::{Injected, Patient, STILL_RUNS, await_tidy, explain, longest, say};
 use crate::planner::image_in;
 use crate::proc;
 use crate::shm::{self, Shared};
@@ -64,7 +64,7 @@ pub struct Left {
     pub whole: bool,
 }
 
-/// Leaves a process and its children as they were.
+/// Detaches from a process and its children.
 pub fn go(target: &Target, directory: &Directory, shared: &Shared) -> Left {
     in_thread(|| leave_all(target, directory, shared))
 }
@@ -148,7 +148,7 @@ fn ends(target: &Target) -> bool {
     !target.lives()
 }
 
-/// Leaves a process of a session as it was: number `index` of its table, if it is there.
+/// Detaches from one process of a session: number `index` of its table, if that is in use.
 fn detach(
     directory: &Directory,
     shared: &Shared,
@@ -158,44 +158,44 @@ fn detach(
 ) -> Result<Told, Error> {
     let mut told = Told::default();
     let process = index.and_then(|index| shared.process(index));
-    let mut patient = Patient::new(target)?;
+    let mut inferior = Inferior::new(target)?;
     // (It may be another program by now; what was opened of it then belongs to no process any more.)
     if !proc::has_mapped(target.pid, &directory.identity()) {
         return Err(target.refuse("it runs another program by now"));
     }
-    let agent = patient.agent.ok_or_else(|| target.refuse(OTHER_BUILD))?;
+    let agent = inferior.agent.ok_or_else(|| target.refuse(OTHER_BUILD))?;
     let entries = directory.journal.read().map_err(|error| target.refuse(&error.to_string()))?;
-    patient.text.after_int3 = shared.has_traps();
-    let mut past = Past::new(entries, shared, index, &patient.regions, directory.code_inode());
+    inferior.text.after_int3 = shared.has_traps();
+    let mut past = Past::new(entries, shared, index, &inferior.regions, directory.code_inode());
     // A forked child is registered with the kernel as its parent was.
     let can_sync =
         shared.process(0).is_some_and(|first| first.sync.load(Acquire) == plan::Sync::Works as u32);
-    patient.text.lease();
-    let kept = process.map(|process| KeepMapped::new(process, &mut patient.text));
+    inferior.text.lease();
+    let kept = process.map(|process| KeepMapped::new(process, &mut inferior.text));
     let live = can_sync && !matches!(kept, Some(None));
     if live {
         // What was unloaded since is forgotten.
-        patient.regions = maps::read(target.pid).unwrap_or_default();
-        past = past.what_is_left(&patient.regions);
-        patient.text.sync = Sync::Barrier;
-        past.switch_off(|mark| !mark.needs_stop(), Demand::Outside, &mut patient.text, &mut told);
-        patient.text.sync = Sync::Quiet;
+        inferior.regions = maps::read(target.pid).unwrap_or_default();
+        past = past.what_is_left(&inferior.regions);
+        inferior.text.sync = Sync::Barrier;
+        past.switch_off(|mark| !mark.needs_stop(), Demand::Outside, &mut inferior.text, &mut told);
+        inferior.text.sync = Sync::Quiet;
     }
     drop(kept);
     // (A forked child that is in no table has it as its parent has.)
-    let known = || image_in(shared, directory.code_inode(), &patient.regions);
+    let known = || image_in(shared, directory.code_inode(), &inferior.regions);
     let image = process.map(|process| &process.image).or_else(known);
     let stubs = image.map_or(0, |image| image.stubs.load(Acquire));
     let word = image.map_or(0, |image| image.thread_word.load(Relaxed));
     let stubs = (stubs, stubs.wrapping_add(stub::REGION as u64));
     let is_agent = |region: &&Region| region.start == agent.base;
     let mut ours: Vec<(u64, u64)> =
-        patient.regions.iter().find(is_agent).map(|region| (region.start, region.end)).into_iter().collect();
+        inferior.regions.iter().find(is_agent).map(|region| (region.start, region.end)).into_iter().collect();
     // (Not told: it never joined.)
     ours.extend(Some(stubs).filter(|(start, _)| *start != 0));
-    ours.extend(past.hops.iter().map(|(start, length)| (*start, start + length)));
+    ours.extend(past.veneers.iter().map(|(start, length)| (*start, start + length)));
     ours.sort();
-    let unwinders = frames::unwinders(target.pid, &patient.regions);
+    let unwinders = frames::unwinders(target.pid, &inferior.regions);
     let (start, mut whole, mut pause) = (Instant::now(), true, DRAIN);
     loop {
         process.into_iter().for_each(refuse_answer);
@@ -205,32 +205,32 @@ fn detach(
             Ok(mut held) => {
                 let began = longest(&held);
                 let since = Instant::now();
-                patient.regions = maps::read(target.pid).unwrap_or_default();
-                past = past.what_is_left(&patient.regions);
-                patient.text.lease();
+                inferior.regions = maps::read(target.pid).unwrap_or_default();
+                past = past.what_is_left(&inferior.regions);
+                inferior.text.lease();
                 past.switch_off(
                     |mark| !live || mark.needs_stop(),
                     Demand::Stopped,
-                    &mut patient.text,
+                    &mut inferior.text,
                     &mut told,
                 );
-                let mut stacks = Stacks::read(&held, &mut patient.text, &patient.regions);
+                let mut stacks = Stacks::read(&held, &mut inferior.text, &inferior.regions);
                 // A thread has ended meanwhile: all are looked at again.
-                let outside = match leave_hooks(target, &mut held, &mut stacks, &mut patient, &ours) {
+                let outside = match leave_hooks(target, &mut held, &mut stacks, &mut inferior, &ours) {
                     Err(NotHeld::Gone) => false,
                     other => other.map_err(|why| target.refuse(&say(why)))?,
                 };
                 whole = stacks.are_whole();
                 // Threads that ran may have unmapped something, and it may have taken long.
-                past = past.what_is_left(&patient.regions);
-                patient.text.lease();
+                past = past.what_is_left(&inferior.regions);
+                inferior.text.lease();
                 let unwinding = start.elapsed() < UNWINDING && stacks.unwinding(&unwinders);
                 let left = outside
                     && whole
                     && !unwinding
                     && leave(
                         target,
-                        &mut patient,
+                        &mut inferior,
                         &past,
                         (&held, &stacks),
                         (&agent, stubs, word),
@@ -239,7 +239,7 @@ fn detach(
                 drop(held);
                 stops.add(began + since.elapsed());
                 if left {
-                    unmap(shared, target, &mut patient, &past, stops, &mut told.ours);
+                    unmap(shared, target, &mut inferior, &past, stops, &mut told.ours);
                 }
                 left
             }
@@ -281,7 +281,7 @@ fn leave_hooks(
     target: &Target,
     held: &mut [Held],
     stacks: &mut Stacks,
-    patient: &mut Patient<'_>,
+    inferior: &mut Inferior<'_>,
     ours: &[(u64, u64)],
 ) -> Result<bool, NotHeld> {
     for _ in 0..ROUNDS {
@@ -302,8 +302,8 @@ fn leave_hooks(
         if !Held::are_all(target.pid, held) {
             return Ok(false);
         }
-        patient.regions = maps::read(target.pid).unwrap_or_default();
-        stacks.read_again(&inside, held, &mut patient.text, &patient.regions);
+        inferior.regions = maps::read(target.pid).unwrap_or_default();
+        stacks.read_again(&inside, held, &mut inferior.text, &inferior.regions);
     }
     Ok(false)
 }
@@ -311,23 +311,23 @@ fn leave_hooks(
 /// The last step with all threads stopped outside the agent's code: afterwards nothing leads there. False if a thread is in the way.
 fn leave(
     target: &Target,
-    patient: &mut Patient<'_>,
+    inferior: &mut Inferior<'_>,
     past: &Past,
     (held, stacks): (&[Held], &Stacks),
     (agent, stubs, word): (&Loaded, (u64, u64), u64),
     notes: &mut Vec<String>,
 ) -> bool {
     // One of them will be borrowed.
-    if !held.is_empty() && held.iter().all(|thread| !go::has_room(thread, &mut patient.text)) {
+    if !held.is_empty() && held.iter().all(|thread| !go::has_room(thread, &mut inferior.text)) {
         return false;
     }
-    if !past.restore(&mut patient.text, stacks, notes) {
+    if !past.restore(&mut inferior.text, stacks, notes) {
         return false;
     }
-    frames::close_calls(&mut patient.text, target.pid, agent, stubs);
+    frames::close_calls(&mut inferior.text, target.pid, agent, stubs);
     for thread in held.iter().filter(|_| word != 0) {
         // A thread's pointer to its state.
-        let _ = patient.text.write(Avma(thread.regs.fs_base.wrapping_add(word)), &[0; 8]);
+        let _ = inferior.text.write(Avma(thread.regs.fs_base.wrapping_add(word)), &[0; 8]);
     }
     true
 }
@@ -336,33 +336,33 @@ fn leave(
 fn unmap(
     shared: &Shared,
     target: &Target,
-    patient: &mut Patient<'_>,
+    inferior: &mut Inferior<'_>,
     past: &Past,
     stops: &mut Stops,
     notes: &mut Vec<String>,
 ) {
     let ends = |mark: &Mark| [mark.site.address().0, mark.site.address().0 + mark.site.len() as u64 - 1];
     // (Not where the thread will be.)
-    let own = patient.place.range().0 / PAGE;
+    let own = inferior.place.range().0 / PAGE;
     let written = past.marks.iter().flat_map(ends).filter(|at| at / PAGE != own);
-    let pages = pages::as_in_files(target, &mut patient.text, &patient.regions, written);
-    let mut thread = match patient.any_thread() {
+    let pages = pages::as_in_files(target, &mut inferior.text, &inferior.regions, written);
+    let mut thread = match inferior.any_thread() {
         Ok(thread) => thread,
         Err(_) if !target.lives() => return,
         Err(why) => return notes.push(why.to_string()),
     };
     for (operation, ranges) in
-        [(remote::UNMAP, &past.hops[..]), (remote::GIVE_BACK, &pages), (remote::LEAVE, &[])]
+        [(remote::UNMAP, &past.veneers[..]), (remote::GIVE_BACK, &pages), (remote::LEAVE, &[])]
     {
         if !list(shared, ranges) {
             continue;
         }
-        if let Err(failed) = patient.remote(&mut thread, operation, Path::new("")) {
+        if let Err(failed) = inferior.remote(&mut thread, operation, Path::new("")) {
             notes.push(explain(target, failed).to_string());
             break;
         }
     }
-    patient.put_back(&thread);
+    inferior.put_back(&thread);
     stops.add(thread.release());
 }
 

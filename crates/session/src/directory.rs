@@ -162,7 +162,7 @@ pub struct Directory {
     _lock: File,
     /// Rings and tables.
     pub control: File,
-    /// Stubs and hops.
+    /// Stubs and veneers.
     pub code: File,
     /// What was done to the processes.
     pub journal: Journal,

@@ -8,9 +8,9 @@ use crate::attach::Stops;
 use crate::directory::Directory;
 use crate::frames::Stacks;
 use crate::guards::Guards;
+use crate::inferior::{CALL, Inferior, TRY, explain, say};
 use crate::inject::{Call, Failed};
 use crate::maps;
-use crate::patient::{CALL, Patient, TRY, explain, say};
 use crate::placed::{Frames, Placement, owner_word};
 use crate::shm::Shared;
 use crate::target::{Symbols, Target, is_libc};
@@ -68,11 +68,11 @@ fn check_filters(target: &Target, stops: &mut Stops) -> Result<bool, Error> {
 /// filter, which might kill it for being asked, it is taken to.
 pub fn may_read_tsc(target: &Target) -> bool {
     let forbidden = || {
-        let mut patient = Patient::new(target).ok()?;
-        let mut thread = patient.any_thread().ok()?;
-        let call = patient.place.tsc_call();
-        let answer = patient.call(&mut thread, &call, CALL);
-        patient.put_back(&thread);
+        let mut inferior = Inferior::new(target).ok()?;
+        let mut thread = inferior.any_thread().ok()?;
+        let call = inferior.place.tsc_call();
+        let answer = inferior.call(&mut thread, &call, CALL);
+        inferior.put_back(&thread);
         Some(answer == Ok(libc::PR_TSC_SIGSEGV as u64))
     };
     let ask = || std::thread::scope(|scope| scope.spawn(forbidden).join()).unwrap_or_default();
@@ -98,45 +98,45 @@ pub fn load(target: &Target, directory: &Directory, shared: &Shared) -> Result<S
     shared.control().locked.store(u32::from(target.locks_memory()), Relaxed);
     let start = Instant::now();
     loop {
-        let mut patient = Patient::new(target);
+        let mut inferior = Inferior::new(target);
         // A program that was only just started has not loaded its libraries yet.
-        while patient.is_err() && target.lives() && start.elapsed() < STARTING {
+        while inferior.is_err() && target.lives() && start.elapsed() < STARTING {
             std::thread::sleep(Duration::from_millis(5));
-            patient = Patient::new(target);
+            inferior = Inferior::new(target);
         }
-        let mut patient = patient?;
-        let mut thread = match patient.agent {
+        let mut inferior = inferior?;
+        let mut thread = match inferior.agent {
             // (The unwinder may have to be told still.)
-            Some(agent) if agent.is_placed() => outside_unwinder(target, &mut patient)?,
-            Some(_) => patient.any_thread()?,
-            None => bring_in(target, directory, &mut patient)?,
+            Some(agent) if agent.is_placed() => outside_unwinder(target, &mut inferior)?,
+            Some(_) => inferior.any_thread()?,
+            None => bring_in(target, directory, &mut inferior)?,
         };
-        let joined = join(target, directory, shared, &mut patient, &mut thread, None);
-        patient.put_back(&thread);
+        let joined = join(target, directory, shared, &mut inferior, &mut thread, None);
+        inferior.put_back(&thread);
         // What the thread that was borrowed has not done before it ended, another does.
         let again = joined.is_err() && thread.has_ended() && target.lives() && start.elapsed() < LOAD;
         stops.add(thread.release());
         if !again {
             joined?;
-            await_registration(target, shared, patient.agent)?;
+            await_registration(target, shared, inferior.agent)?;
             return Ok(stops);
         }
     }
 }
 
 /// Brings the agent in. Where a dynamic linker has loaded it, it has joined the session already. The thread that was borrowed.
-fn bring_in(target: &Target, directory: &Directory, patient: &mut Patient<'_>) -> Result<Held, Error> {
-    let libc = Symbols::of(target.pid, &patient.regions, is_libc, |name| LIBC.contains(&name));
+fn bring_in(target: &Target, directory: &Directory, inferior: &mut Inferior<'_>) -> Result<Held, Error> {
+    let libc = Symbols::of(target.pid, &inferior.regions, is_libc, |name| LIBC.contains(&name));
     let dlopen = libc
         .as_ref()
         .filter(|_| proc::has_dynamic_linker(target.pid))
         .and_then(|libc| libc.address("dlopen").or(libc.address("__libc_dlopen_mode")));
     let (thread, done) = match dlopen {
-        Some(dlopen) => open_or_place(target, directory, patient, libc.as_ref(), dlopen),
-        None => place(target, directory, patient),
+        Some(dlopen) => open_or_place(target, directory, inferior, libc.as_ref(), dlopen),
+        None => place(target, directory, inferior),
     }?;
     if let Err(error) = done {
-        patient.put_back(&thread);
+        inferior.put_back(&thread);
         return Err(error);
     }
     Ok(thread)
@@ -149,16 +149,16 @@ type Borrowed = (Held, Result<(), Error>);
 fn open_or_place(
     target: &Target,
     directory: &Directory,
-    patient: &mut Patient<'_>,
+    inferior: &mut Inferior<'_>,
     libc: Option<&Symbols>,
     dlopen: u64,
 ) -> Result<Borrowed, Error> {
-    let guards = Guards::new(target.pid, &patient.regions);
+    let guards = Guards::new(target.pid, &inferior.regions);
     // An unwinder that cannot be told of a placed agent's frames leaves only the dynamic linker.
-    let can_place = Frames::of(target, &patient.regions).is_ok();
+    let can_place = Frames::of(target, &inferior.regions).is_ok();
     let patience = if can_place { UNLOCKED } else { TRY };
     let mut find = |patience| {
-        patient.thread_outside(patience, |thread, text, regions| guards.inside(thread, text, regions))
+        inferior.thread_outside(patience, |thread, text, regions| guards.inside(thread, text, regions))
     };
     let mut found = find(ONCE);
     if found.is_err() && target.lives() {
@@ -166,17 +166,17 @@ fn open_or_place(
         found = find(patience);
     }
     let thread = match found {
-        Err(_) if can_place && target.lives() => return place(target, directory, patient),
+        Err(_) if can_place && target.lives() => return place(target, directory, inferior),
         found => found?,
     };
-    open(target, directory, patient, libc, dlopen, thread)
+    open(target, directory, inferior, libc, dlopen, thread)
 }
 
 /// Has the dynamic linker load the agent, by a thread that holds no lock.
 fn open(
     target: &Target,
     directory: &Directory,
-    patient: &mut Patient<'_>,
+    inferior: &mut Inferior<'_>,
     libc: Option<&Symbols>,
     dlopen: u64,
     mut thread: Held,
@@ -185,34 +185,34 @@ fn open(
     let path = directory.agent();
     let call = Call {
         function: dlopen,
-        arguments: [patient.place.string_address(), RTLD_NOW],
+        arguments: [inferior.place.string_address(), RTLD_NOW],
         string: path.as_os_str().as_encoded_bytes(),
         complaint: address("dlerror").unwrap_or(0),
         let_in: SETXID,
     };
-    if let Err(failed) = patient.call(&mut thread, &call, LOAD) {
+    if let Err(failed) = inferior.call(&mut thread, &call, LOAD) {
         return Ok((thread, Err(explain(target, failed))));
     }
-    let complaint = patient.place.complaint(&mut patient.text);
+    let complaint = inferior.place.complaint(&mut inferior.text);
     if let (Some((_, scratch)), Some(munmap)) = (&complaint, address("munmap")) {
         let call = Call { function: munmap, arguments: *scratch, string: &[], complaint: 0, let_in: 0 };
-        let _ = patient.call(&mut thread, &call, CALL);
+        let _ = inferior.call(&mut thread, &call, CALL);
     }
     let refused = |why| target.refuse(&format!("its dynamic linker did not load the agent: {why}"));
     Ok((thread, complaint.map_or(Ok(()), |(why, _)| Err(refused(why)))))
 }
 
 /// Places the agent in a process without a dynamic linker that could load it.
-fn place(target: &Target, directory: &Directory, patient: &mut Patient<'_>) -> Result<Borrowed, Error> {
-    let mut thread = outside_unwinder(target, patient)?;
-    let done = place_by(target, directory, patient, &mut thread);
+fn place(target: &Target, directory: &Directory, inferior: &mut Inferior<'_>) -> Result<Borrowed, Error> {
+    let mut thread = outside_unwinder(target, inferior)?;
+    let done = place_by(target, directory, inferior, &mut thread);
     Ok((thread, done))
 }
 
 /// A thread that holds no lock of the unwinder.
-fn outside_unwinder(target: &Target, patient: &mut Patient<'_>) -> Result<Held, Error> {
-    let frames = Frames::of(target, &patient.regions).map_err(|why| target.refuse(why))?;
-    patient.thread_outside(TRY, |thread, text, regions| {
+fn outside_unwinder(target: &Target, inferior: &mut Inferior<'_>) -> Result<Held, Error> {
+    let frames = Frames::of(target, &inferior.regions).map_err(|why| target.refuse(why))?;
+    inferior.thread_outside(TRY, |thread, text, regions| {
         let stack = Stacks::read(std::slice::from_ref(thread), text, regions);
         (!stack.words_in(&frames.unwinder).is_empty()).then_some("the unwinder")
     })
@@ -222,31 +222,31 @@ fn outside_unwinder(target: &Target, patient: &mut Patient<'_>) -> Result<Held, 
 fn place_by(
     target: &Target,
     directory: &Directory,
-    patient: &mut Patient<'_>,
+    inferior: &mut Inferior<'_>,
     thread: &mut Held,
 ) -> Result<(), Error> {
     // Another thread may map something there in the same moment.
     for _ in 0..PLACINGS {
-        map_agent(target, directory, patient, thread)?;
-        if patient.agent.is_some() {
+        map_agent(target, directory, inferior, thread)?;
+        if inferior.agent.is_some() {
             break;
         }
     }
-    patient.agent.map(drop).ok_or_else(|| target.refuse("the agent could not be mapped"))
+    inferior.agent.map(drop).ok_or_else(|| target.refuse("the agent could not be mapped"))
 }
 
 /// Tells the program's unwinder of the agent's frames, if it has one that was not told yet: the calltap that placed the agent may have been killed before.
-fn make_frames_known(target: &Target, patient: &mut Patient<'_>, thread: &mut Held) -> Result<(), Error> {
-    let frames = Frames::of(target, &patient.regions).map_err(|why| target.refuse(why))?;
-    let Some((function, arguments)) = patient.agent.and_then(|agent| frames.registration(&agent)) else {
+fn make_frames_known(target: &Target, inferior: &mut Inferior<'_>, thread: &mut Held) -> Result<(), Error> {
+    let frames = Frames::of(target, &inferior.regions).map_err(|why| target.refuse(why))?;
+    let Some((function, arguments)) = inferior.agent.and_then(|agent| frames.registration(&agent)) else {
         return Ok(());
     };
-    if frames.are_known(arguments, &mut patient.text) {
+    if frames.are_known(arguments, &mut inferior.text) {
         return Ok(());
     }
     let call = Call { function, arguments, string: &[], complaint: 0, let_in: 0 };
-    patient.call(thread, &call, CALL).map_err(|failed| explain(target, failed))?;
-    if frames.are_known(arguments, &mut patient.text) {
+    inferior.call(thread, &call, CALL).map_err(|failed| explain(target, failed))?;
+    if frames.are_known(arguments, &mut inferior.text) {
         return Ok(());
     }
     Err(target.refuse("its unwinder did not take notice of the agent's frames (LLVM's does not)"))
@@ -257,15 +257,15 @@ pub fn start(
     target: &Target,
     directory: &Directory,
     shared: &Shared,
-    patient: &mut Patient<'_>,
+    inferior: &mut Inferior<'_>,
     mut thread: Held,
     owner_word: u64,
 ) -> Result<Held, Error> {
-    let done = place_by(target, directory, patient, &mut thread)
-        .and_then(|()| join(target, directory, shared, patient, &mut thread, Some(owner_word)));
-    patient.put_back(&thread);
+    let done = place_by(target, directory, inferior, &mut thread)
+        .and_then(|()| join(target, directory, shared, inferior, &mut thread, Some(owner_word)));
+    inferior.put_back(&thread);
     done?;
-    await_registration(target, shared, patient.agent)?;
+    await_registration(target, shared, inferior.agent)?;
     Ok(thread)
 }
 
@@ -273,19 +273,19 @@ pub fn start(
 fn map_agent(
     target: &Target,
     directory: &Directory,
-    patient: &mut Patient<'_>,
+    inferior: &mut Inferior<'_>,
     thread: &mut Held,
 ) -> Result<(), Error> {
     let no_room = || target.refuse("there is no free address range near it for the agent");
-    let placement = Placement::near(target, &patient.regions).ok_or_else(no_room)?;
+    let placement = Placement::near(target, &inferior.regions).ok_or_else(no_room)?;
     directory.replace_agent(&placement.file)?;
     let path = directory.agent();
     let (function, arguments, string) =
-        patient.place.mapping_call(path.as_os_str().as_encoded_bytes(), &placement.mappings);
+        inferior.place.mapping_call(path.as_os_str().as_encoded_bytes(), &placement.mappings);
     let mapped =
-        patient.call(thread, &Call { function, arguments, string: &string, complaint: 0, let_in: 0 }, CALL);
-    patient.regions = maps::read(target.pid).unwrap_or_default();
-    patient.agent = Loaded::find(&patient.regions, &mut patient.text);
+        inferior.call(thread, &Call { function, arguments, string: &string, complaint: 0, let_in: 0 }, CALL);
+    inferior.regions = maps::read(target.pid).unwrap_or_default();
+    inferior.agent = Loaded::find(&inferior.regions, &mut inferior.text);
     mapped.map(drop).map_err(|failed| explain(target, failed))
 }
 
@@ -294,33 +294,33 @@ fn join(
     target: &Target,
     directory: &Directory,
     shared: &Shared,
-    patient: &mut Patient<'_>,
+    inferior: &mut Inferior<'_>,
     thread: &mut Held,
     known_owner_word: Option<u64>,
 ) -> Result<(), Error> {
     let has_joined = || shared.process(0).is_some_and(|process| process.pid.load(Acquire) != 0);
     let explained = |failed: Failed| explain(target, failed);
     describe_process(target, shared);
-    if patient.agent.is_none() && !has_joined() {
+    if inferior.agent.is_none() && !has_joined() {
         // Its initialiser finds its files by way of /proc, which a process that has changed its user may not read.
-        patient.regions = maps::read(target.pid).unwrap_or_default();
-        patient.agent = Loaded::find(&patient.regions, &mut patient.text);
+        inferior.regions = maps::read(target.pid).unwrap_or_default();
+        inferior.agent = Loaded::find(&inferior.regions, &mut inferior.text);
     }
-    if let Some(agent) = patient.agent {
+    if let Some(agent) = inferior.agent {
         if agent.is_placed() {
-            let found = || owner_word(target, thread, &mut patient.text).map_err(|why| target.refuse(why));
+            let found = || owner_word(target, thread, &mut inferior.text).map_err(|why| target.refuse(why));
             let word = known_owner_word.map_or_else(found, Ok)?;
             shared.control().owner_word.store(word, Release);
-            make_frames_known(target, patient, thread)?;
+            make_frames_known(target, inferior, thread)?;
         }
-        patient.remote(thread, remote::JOIN, &directory.agent()).map_err(explained)?;
+        inferior.remote(thread, remote::JOIN, &directory.agent()).map_err(explained)?;
     }
     if !has_joined() {
         return Err(target.refuse("the agent could not map its memory"));
     }
-    patient.regions = maps::read(target.pid).unwrap_or_default();
-    patient.agent = Loaded::find(&patient.regions, &mut patient.text);
-    patient.remote(thread, remote::REGISTER, Path::new("")).map_err(explained)
+    inferior.regions = maps::read(target.pid).unwrap_or_default();
+    inferior.agent = Loaded::find(&inferior.regions, &mut inferior.text);
+    inferior.remote(thread, remote::REGISTER, Path::new("")).map_err(explained)
 }
 
 /// Tells the agent what its process may be unable to read of itself.

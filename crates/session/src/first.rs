@@ -4,7 +4,7 @@
 //! Should the recorder be killed, the program runs on as untraced.
 
 use crate::directory::Directory;
-use crate::patient::{Patient, explain, say};
+use crate::inferior::{Inferior, explain, say};
 use crate::placed::owner_word_told;
 use crate::shm::Shared;
 use crate::target::Target;
@@ -36,12 +36,12 @@ pub fn hold(
         None => refuse("statically linked, and it does not begin as programs of glibc, musl or Go do"),
     })?;
     // At a system call it cannot execute injected code. So it is let go, to wait in a loop, and stopped there.
-    let mut patient = Patient::new(&target)?;
-    let back = patient.place.park(&mut text, &mut thread).map_err(|failed| explain(&target, failed))?;
+    let mut inferior = Inferior::new(&target)?;
+    let back = inferior.place.park(&mut text, &mut thread).map_err(|failed| explain(&target, failed))?;
     drop(thread);
     let mut thread = Held::take(pid, pid).map_err(|why| refuse(&say(why)))?;
-    match patient.place.fetch(&mut thread, back) {
-        Ok(true) => enter::start(&target, directory, shared, &mut patient, thread, owner_word),
+    match inferior.place.fetch(&mut thread, back) {
+        Ok(true) => enter::start(&target, directory, shared, &mut inferior, thread, owner_word),
         Ok(false) => Err(refuse("it could not be held, this machine is too busy")),
         Err(failed) => Err(explain(&target, failed)),
     }
@@ -50,9 +50,9 @@ pub fn hold(
 /// Has the agent of the program, which is held, do something.
 pub fn remote(pid: u32, thread: &mut Held, operation: u32) -> Result<(), Error> {
     let target = Target::known(pid)?;
-    let mut patient = Patient::new(&target)?;
-    let done = patient.remote(thread, operation, Path::new(""));
-    patient.put_back(thread);
+    let mut inferior = Inferior::new(&target)?;
+    let done = inferior.remote(thread, operation, Path::new(""));
+    inferior.put_back(thread);
     done.map_err(|failed| explain(&target, failed))
 }
 

@@ -301,7 +301,7 @@ pub fn record(options: &Options, flight: &Flight) -> Result<Outcome, Error> {
     let asked = Asked::default();
     let sent = launch::flag_for_snapshots(flight.on.contains(&Trigger::Signal))?;
     let mut recorder = Recorder::new(flight, &options.output, &asked);
-    let visited = watch(
+    let outcome = watch(
         options,
         Watch {
             consumer: &mut recorder,
@@ -320,30 +320,30 @@ pub fn record(options: &Options, flight: &Flight) -> Result<Outcome, Error> {
     // (What was asked for last, and had no time.)
     let why = asked.take().or_else(|| {
         let on = |trigger| flight.on.contains(&trigger);
-        let crashed = visited.status.is_some_and(|status| status.signal().is_some());
-        let ended = visited.ended && (on(Trigger::Exit) || crashed && on(Trigger::Crash));
-        ended.then(|| visited.status.map_or_else(|| "ended".to_owned(), launch::describe))
+        let crashed = outcome.status.is_some_and(|status| status.signal().is_some());
+        let ended = outcome.ended && (on(Trigger::Exit) || crashed && on(Trigger::Crash));
+        ended.then(|| outcome.status.map_or_else(|| "ended".to_owned(), launch::describe))
     });
     why.into_iter().for_each(|why| recorder.snapshot(why));
     let Recorder { files, bytes, left_out, failed, .. } = recorder;
-    let mut notes = visited.notes;
+    let mut notes = outcome.notes;
     if left_out > 0 {
         notes
             .push(format!("{left_out} more snapshots were not written: --snapshots allows {}", flight.files));
     }
     let ours = matches!(options.subject, Subject::Process { .. });
     Ok(Outcome {
-        whole: visited.whole,
-        status: visited.status,
-        stops: ours.then_some(visited.stops),
-        muted: visited.muted,
-        totals: visited.totals,
+        whole: outcome.whole,
+        status: outcome.status,
+        stops: ours.then_some(outcome.stops),
+        disabled: outcome.disabled,
+        totals: outcome.totals,
         dropped: 0,
-        sites: visited.sites,
+        sites: outcome.sites,
         file_size: bytes,
         snapshots: Some(files),
         notes,
-        failed: visited.failed.or(failed),
+        failed: outcome.failed.or(failed),
     })
 }
 

@@ -7,7 +7,7 @@
 use crate::directory::Directory;
 use crate::launch;
 use crate::maps;
-use crate::news::{Followed, News};
+use crate::metadata::{Followed, Metadata};
 use crate::preload::{self, Stack};
 use crate::proc;
 use crate::seccomp;
@@ -42,7 +42,7 @@ pub struct Follow<'a> {
     /// Where the new programs find the agent.
     pub directory: &'a Directory,
     /// What cannot be followed is told there.
-    pub records: Sender<News>,
+    pub records: Sender<Metadata>,
     /// The first process,
     pub first: u32,
     /// which we have started.
@@ -230,7 +230,7 @@ impl Follow<'_> {
         text.write(Avma(at), &bytes).map_err(|errno| format!("its stack could not be written: {errno}"))?;
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         let parent = proc::field(&status, "PPid").and_then(|pid| pid.parse().ok()).unwrap_or(0);
-        let _ = self.records.send(News::Followed(Followed { pid, parent, comm: target.name }));
+        let _ = self.records.send(Metadata::Followed(Followed { pid, parent, comm: target.name }));
         // From here on it has one more variable, or the stack as it was.
         regs.rsp = at;
         ptrace::setregs(Pid::from_raw(pid as i32), regs).map_err(|errno| errno.to_string())

@@ -261,7 +261,7 @@ struct SignalFrame {
 /// The code that ends signal handlers, in a process.
 pub struct Handlers {
     code: Vec<(u64, u64)>,
-    /// Where stubs are. The return address of a handler that is traced is one of these; the restorer's address is in the mirror.
+    /// Where stubs are. The return address of a handler that is traced is one of these; the restorer's address is in the shadow stack.
     stubs: Vec<(u64, u64)>,
     /// Addresses that were read: is the code there a restorer?
     restorers: HashMap<u64, bool>,
@@ -302,7 +302,7 @@ impl Handlers {
             return Some(word);
         }
         let mut kept = [0; WORD];
-        text.read(Avma(slot ^ 1 << stub::MIRROR_BIT), &mut kept).ok()?;
+        text.read(Avma(slot ^ 1 << stub::SHADOW_BIT), &mut kept).ok()?;
         Some(u64::from_le_bytes(kept))
     }
 }
@@ -401,39 +401,39 @@ const RESTORERS: [&[u8]; 4] = [
     &[0x31, 0xC0, 0xB0, 0x0F, 0x0F, 0x05],
 ];
 
-/// Gives calls that are open their return addresses back: from the mirror, where a slot still holds a stub's. How many.
+/// Gives calls that are open their return addresses back: from the shadow stack, where a slot still holds a stub's. How many.
 ///
-/// Found by the mirror and not by threads: a coroutine's stack belongs to no thread while it is suspended.
+/// Found by the shadow stack and not by threads: a coroutine's stack belongs to no thread while it is suspended.
 pub fn close_calls(text: &mut ProcessText, pid: u32, agent: &Loaded, stubs: (u64, u64)) -> usize {
-    let pieces = mirrors(text, agent);
+    let pieces = shadow_pieces(text, agent);
     let Ok(pagemap) = File::open(proc::place(pid).join("pagemap")) else { return 0 };
     let mut closed = 0;
     for piece in pieces {
-        let slots = u64::from(piece) << stub::MIRROR_GRANULE;
-        let mirror = slots ^ 1 << stub::MIRROR_BIT;
-        let pages = 1usize << stub::MIRROR_GRANULE >> 12;
+        let slots = u64::from(piece) << stub::SHADOW_GRANULE;
+        let shadow = slots ^ 1 << stub::SHADOW_BIT;
+        let pages = 1usize << stub::SHADOW_GRANULE >> 12;
         let mut entries = vec![0; pages * WORD];
-        if pagemap.read_exact_at(&mut entries, mirror / PAGE * WORD as u64).is_err() {
+        if pagemap.read_exact_at(&mut entries, shadow / PAGE * WORD as u64).is_err() {
             continue;
         }
         // In memory, or swapped out.
         let used =
             words(&entries).enumerate().filter(|(_, entry)| entry >> 62 != 0).map(|(n, _)| n as u64 * PAGE);
         for offset in used {
-            closed += close_page(text, Avma(mirror + offset), Avma(slots + offset), stubs);
+            closed += close_page(text, Avma(shadow + offset), Avma(slots + offset), stubs);
         }
     }
     closed
 }
 
-fn close_page(text: &mut ProcessText, mirror: Avma, slots: Avma, stubs: (u64, u64)) -> usize {
+fn close_page(text: &mut ProcessText, shadow: Avma, slots: Avma, stubs: (u64, u64)) -> usize {
     let (mut kept, mut now) = ([0; PAGE as usize], [0; PAGE as usize]);
-    if text.read(mirror, &mut kept).is_err() || text.read(slots, &mut now).is_err() {
+    if text.read(shadow, &mut kept).is_err() || text.read(slots, &mut now).is_err() {
         return 0;
     }
     let mut closed = 0;
     for (n, (kept, now)) in words(&kept).zip(words(&now)).enumerate() {
-        // (The mirror also has times, beside the slots: they are no addresses.)
+        // The shadow stack also has times beside the slots: they are no addresses.
         let is_address = kept != 0 && kept >> profile::TIMED == 0;
         if is_address && (stubs.0..stubs.1).contains(&now) {
             let slot = Avma(slots.0 + (n * WORD) as u64);
@@ -443,9 +443,9 @@ fn close_page(text: &mut ProcessText, mirror: Avma, slots: Avma, stubs: (u64, u6
     closed
 }
 
-/// The pieces of the mirror that the agent has mapped.
-fn mirrors(text: &mut ProcessText, agent: &Loaded) -> Vec<u32> {
-    let Some(at) = agent.symbol("calltap_mirrors").map(Avma) else { return Vec::new() };
+/// The pieces of shadow stacks that the agent has mapped.
+fn shadow_pieces(text: &mut ProcessText, agent: &Loaded) -> Vec<u32> {
+    let Some(at) = agent.symbol("calltap_shadows").map(Avma) else { return Vec::new() };
     let mut count = [0; 4];
     if text.read(at, &mut count).is_err() {
         return Vec::new();

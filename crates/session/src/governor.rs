@@ -58,7 +58,7 @@ impl Rates {
 
 /// A function that was switched off.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Muted {
+pub struct OverLimit {
     /// Its site.
     pub site: SiteId,
     /// Events per second when it was.
@@ -118,7 +118,7 @@ impl<'a> Governor<'a> {
     }
 
     /// The sites to switch off now, given the processor time of the process, what was lost so far, and which sites are breakpoints that stay.
-    pub fn look(&mut self, cpu: Duration, lost: u64, traps: &HashSet<u32>) -> Vec<Muted> {
+    pub fn look(&mut self, cpu: Duration, lost: u64, traps: &HashSet<u32>) -> Vec<OverLimit> {
         let (spent, elapsed) = (cpu.saturating_sub(self.cpu), self.at.elapsed());
         let now: Vec<u32> = self.rates.sites.iter().map(|place| place.load(Relaxed)).collect();
         let before = |site: usize| self.seen.get(site).copied().unwrap_or(0);
@@ -137,16 +137,16 @@ impl<'a> Governor<'a> {
         // What was lost was of the same functions.
         let scale = 1.0 + lost.saturating_sub(self.lost) as f64 / recorded.max(1) as f64;
         let cost = weighed as f64 * scale * self.event_ns;
-        let muted: Vec<Muted> = choose(&counts, scale, self.event_ns, spent, self.limit)
+        let disabled: Vec<OverLimit> = choose(&counts, scale, self.event_ns, spent, self.limit)
             .iter()
-            .map(|(count, site)| Muted {
+            .map(|(count, site)| OverLimit {
                 site: SiteId(*site as u32),
                 rate: f64::from(*count / weight(*site)) * scale / elapsed.as_secs_f64(),
             })
             .collect();
         self.cost = Some(cost / own(cost, spent));
         (self.seen, self.lost, self.cpu, self.at, self.first) = (now, lost, cpu, Instant::now(), false);
-        muted
+        disabled
     }
 }
 
@@ -218,8 +218,8 @@ mod tests {
             let mut governor = Governor::new(&rates, 0.05, Duration::ZERO);
             (0..8_000).for_each(|_| rates.count(SiteId(7)));
             (0..1_000).for_each(|_| rates.count(SiteId(8)));
-            let muted = governor.look(Duration::from_millis(100), 0, &traps);
-            assert_eq!(muted.first().map(|muted| muted.site.0), off, "{traps:?}: {muted:?}");
+            let disabled = governor.look(Duration::from_millis(100), 0, &traps);
+            assert_eq!(disabled.first().map(|disabled| disabled.site.0), off, "{traps:?}: {disabled:?}");
         }
     }
 

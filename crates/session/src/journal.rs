@@ -1,11 +1,11 @@
 //! What was done to the processes of a session, written down before it is done: every site with every stub it was ever led to, and every
-//! range of hops. It lies in the session directory, so that the controller after a killed one can undo, or go on.
+//! range of veneers. It lies in the session directory, so that the controller after a killed one can undo, or go on.
 //!
 //! Entries are 72 bytes, little-endian: kind, length, form, 0, process (4 bytes), address, target, file (8 each), stub and program (20 and
 //! 12 bits), bytes (24), distance from the site to its copy (4; 0: none), where the file lies (8).
 
 use calltap_abi::{stub, values};
-use calltap_patch::{Avma, Site, Wanted};
+use calltap_patch::{Avma, HookSet, Site};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -19,19 +19,19 @@ pub enum Entry {
         process: u32,
         /// The site.
         site: Site,
-        /// Stub or hop.
+        /// Stub or veneer.
         target: Avma,
         /// Where the instructions are run that gave way to the jump.
         copy: Option<Avma>,
         /// The stub's number and form; none for the dynamic linker's function, and for calls that only become NOPs.
-        stub: Option<(u32, Wanted)>,
+        stub: Option<(u32, HookSet)>,
         /// Inode of the file that is mapped there,
         inode: u64,
         /// and where its first byte would be, going by its text: it may be mapped elsewhere when it is opened again, partly over where it was.
         base: u64,
     },
-    /// Hops.
-    Hops {
+    /// Veneers.
+    Veneers {
         /// Index of the process.
         process: u32,
         /// First byte in the process.
@@ -53,7 +53,7 @@ impl Entry {
     pub fn file(&self) -> Option<u64> {
         match self {
             Entry::Site { inode, .. } => Some(*inode),
-            Entry::Hops { .. } | Entry::Drained { .. } => None,
+            Entry::Veneers { .. } | Entry::Drained { .. } => None,
         }
     }
 }
@@ -69,7 +69,7 @@ const SIZE: usize = 72;
 /// A journal is no larger: some million changes.
 const LARGEST: u64 = 256 << 20;
 const BYTES: usize = 24;
-const HOPS: u8 = 0xFF;
+const VENEERS: u8 = 0xFF;
 const DRAINED: u8 = 0xFE;
 const NO_STUB: u8 = 0xFF;
 const STUB_BITS: u32 = stub::COUNT.ilog2();
@@ -100,26 +100,26 @@ impl<'a> FromIterator<&'a Entry> for Entries {
 /// What of it holds for a process. `line`: itself and those it was forked from, unless it is in no table: then it may be anybody's child;
 /// `shows(address, offset)`: is this byte of the code file mapped there?
 ///
-/// Hops are written down before they are mapped, so an earlier controller may have failed, or been killed, in between: sites that were to lead
+/// Veneers are written down before they are mapped, so an earlier controller may have failed, or been killed, in between: sites that were to lead
 /// there have no such stub.
 pub fn standing<'e>(
     entries: &'e [Entry],
     line: Option<&[u32]>,
     shows: impl Fn(u64, u64) -> bool,
 ) -> Vec<&'e Entry> {
-    let mut hops = Vec::new();
+    let mut veneers = Vec::new();
     let stands = |entry: &&Entry| match **entry {
-        Entry::Hops { process, address, offset, length } => {
+        Entry::Veneers { process, address, offset, length } => {
             let ours = is_ours(process, line);
             if ours {
-                hops.push((address..address.saturating_add(length), shows(address, offset)));
+                veneers.push((address..address.saturating_add(length), shows(address, offset)));
             }
             ours
         }
         Entry::Site { process, target, copy, .. } => {
             // (The same addresses are given out again if nothing was mapped there.)
             let is_there = |at: &Avma| {
-                let last = hops.iter().rfind(|(range, _)| range.contains(&at.0));
+                let last = veneers.iter().rfind(|(range, _)| range.contains(&at.0));
                 last.is_none_or(|(_, mapped)| *mapped)
             };
             is_ours(process, line) && [Some(target), copy].iter().flatten().all(is_there)
@@ -183,8 +183,8 @@ fn encode(entry: &Entry) -> [u8; SIZE] {
             put(60, &distance.to_le_bytes());
             put(64, &base.to_le_bytes());
         }
-        Entry::Hops { process, address, offset, length } => {
-            put(0, &[HOPS]);
+        Entry::Veneers { process, address, offset, length } => {
+            put(0, &[VENEERS]);
             put(4, &process.to_le_bytes());
             put(8, &address.to_le_bytes());
             put(16, &offset.to_le_bytes());
@@ -202,8 +202,8 @@ fn decode(bytes: &[u8]) -> Option<Entry> {
     let word = |at: usize| bytes[at..at + 8].try_into().map(u64::from_le_bytes).ok();
     let half = |at: usize| bytes[at..at + 4].try_into().map(u32::from_le_bytes).ok();
     let process = half(4)?;
-    if bytes[0] == HOPS {
-        return Some(Entry::Hops { process, address: word(8)?, offset: word(16)?, length: word(24)? });
+    if bytes[0] == VENEERS {
+        return Some(Entry::Veneers { process, address: word(8)?, offset: word(16)?, length: word(24)? });
     }
     if bytes[0] == DRAINED {
         return Some(Entry::Drained { process });
@@ -213,7 +213,7 @@ fn decode(bytes: &[u8]) -> Option<Entry> {
     let (stub, program) = (numbers & ((1 << STUB_BITS) - 1), (numbers >> STUB_BITS) as u16);
     let stub = match bytes[2] {
         NO_STUB => None,
-        form => Some((stub, Wanted::from_number(form, program)?)),
+        form => Some((stub, HookSet::from_number(form, program)?)),
     };
     let copy = match half(60)? as i32 {
         0 => None,
@@ -237,7 +237,7 @@ mod tests {
             SiteForm::AfterPrologue { at, old: vec![0xE8, 1, 2, 3, 4] },
             SiteForm::Prologue { at, old: vec![0x55, 0x48, 0x89, 0xE5, 0x41, 0x57] },
             SiteForm::Trap { at, old: vec![0xC3] },
-            SiteForm::Beside {
+            SiteForm::PaddingJump {
                 front: at,
                 front_old: vec![0xCC; 5],
                 at: Svma(0x1005),
@@ -257,12 +257,12 @@ mod tests {
                 site: Site::new(form, Bias(0x5555_0000_0000)).unwrap(),
                 target: Avma(0x7f00_0000_1234),
                 copy: matches!(form, SiteForm::Prologue { .. }).then_some(Avma(0x5555_4000_0040)),
-                stub: Some((77, Wanted::GRAPH.reading(4095))),
+                stub: Some((77, HookSet::GRAPH.reading(4095))),
                 inode: 12345,
                 base: 0x5555_0000_0000,
             })
             .collect();
-        entries.push(Entry::Hops { process: 1, address: 0x4000, offset: 0x200_0000, length: 4096 });
+        entries.push(Entry::Veneers { process: 1, address: 0x4000, offset: 0x200_0000, length: 4096 });
         let site = Site::empty_function(Avma(0x7f00_0000_0010), [0xC3, 0x66, 0x2E, 0x0F, 0x1F]).unwrap();
         entries.push(Entry::Drained { process: 5 });
         entries.push(Entry::Site {

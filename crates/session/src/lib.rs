@@ -1,16 +1,16 @@
-//! One traced program: start it with the agent inside or attach to it, switch the wanted sites on, collect its rings into a trace, or for a live view.
+//! One traced program: start it with the agent or attach to it, enable the sites that the selection names, collect its rings into a trace or a live view.
 //!
 //! Data flows one way: [`modules`] (what is loaded) -> [`planner`] (what to patch) -> the agent -> [`raw`] (the words it wrote) ->
-//! [`pairing`] (whose return is this) -> the trace file or another [`Consumer`]. [`record`] and [`watch`] put them to work; everything but [`shm`], [`fault`], [`clock`] and [`launch`] is safe code.
+//! [`pairing`] (each return with its entry) -> the trace file or another [`Consumer`]. [`record`] and [`watch`] put them to work; everything but [`shm`], [`fault`], [`clock`] and [`launch`] is safe code.
 #![deny(unsafe_code)]
 
 mod agent;
 mod ahead;
 mod attach;
+mod attach_session;
 mod breakpoints;
 mod cache;
 mod callers;
-mod choice;
 mod clock;
 mod collector;
 mod debug_files;
@@ -28,6 +28,7 @@ mod go;
 mod governor;
 mod guards;
 mod heartbeat;
+mod inferior;
 mod inject;
 mod journal;
 mod launch;
@@ -37,14 +38,13 @@ mod living;
 mod loaded;
 mod maps;
 mod memory;
+mod metadata;
 mod modules;
-mod news;
 mod output;
 mod pages;
 mod pairing;
 mod past;
 mod patch_log;
-mod patient;
 mod placed;
 mod planner;
 mod preload;
@@ -57,6 +57,7 @@ mod reader;
 mod record;
 mod requests;
 mod seccomp;
+mod selection;
 mod setup;
 mod shm;
 mod slow;
@@ -69,15 +70,14 @@ mod traced;
 mod tracee;
 mod unwind;
 mod urgent;
-mod visit;
 mod wait;
 mod watch;
 
 pub use agent::{Image as AgentImage, LIBRARY as AGENT_LIBRARY, PLACED as AGENT_PLACED};
 pub use attach::Stops;
+pub use attach_session::{Controls, SessionOutcome};
 pub use calltap_abi::Clock;
 pub use calltap_sites::Discovery;
-pub use choice::{Choice, Named, Parse, Selector, TracerWords, Words};
 pub use clock::{monotonic_ns, others_ns};
 pub use collector::{Due, Totals};
 pub use debug_files::{inlined_functions, missing_names, most_missing_names, name_functions};
@@ -86,7 +86,7 @@ pub use error::Error;
 pub use flight::{Flight, Trigger};
 pub use ftraced::Ftraced;
 pub use launch::{interruption, no_core_dump};
-pub use live::{Attached, Profiled, Settings, Snapshot, Status, attached, leave};
+pub use live::{Attached, Profiled, Settings, Snapshot, Status, attached, detach_process};
 pub use loaded::Listed;
 pub use maps::stack_around;
 pub use modules::Candidates;
@@ -95,8 +95,8 @@ pub use patch_log::keep_patch_log;
 pub use planner::{PatchMode, Tally};
 pub use record::{Options, Outcome, Subject, record};
 pub use requests::{Answer, Mailbox, Request, ask};
+pub use selection::{Named, Parse, ParsedSelection, Selection, Selector, TracerSelection};
 pub use slow::Slow;
 pub use text::{ProcessText, Sync as TextSync};
 pub use traced::is_asked_to_stop;
-pub use visit::{Controls, Visited};
 pub use watch::{Watch, watch};

@@ -2,15 +2,15 @@
 //! take a snapshot, or leave.
 
 use crate::attach::Stops;
-use crate::choice::{Choice, Parse, Words};
 use crate::collector::{Collector, Totals};
 use crate::detach::Left;
 use crate::directory::Directory;
-use crate::loaded::{Listed, Typed, Wish};
-use crate::news::News;
+use crate::loaded::{Listed, SiteRequest, Typed};
+use crate::metadata::Metadata;
 use crate::planner::{PatchMode, Planner, Tally};
 use crate::profile::{self, Sums};
 use crate::record::Options;
+use crate::selection::{Parse, ParsedSelection, Selection};
 use crate::shm::{self, Shared};
 use crate::target::Target;
 use crate::trace_file::TraceFile;
@@ -55,7 +55,7 @@ pub struct Settings {
     /// Processor time that the process had used by then.
     pub cpu: Duration,
     /// What is traced, in the user's words.
-    pub words: Words,
+    pub words: Selection,
     /// Are the sites switched on?
     pub on: bool,
     /// How running code is changed.
@@ -95,7 +95,7 @@ pub struct Status {
     pub on: bool,
     /// Bytes of ring memory in use.
     pub ring_bytes: u64,
-    /// Bytes of stubs, hops, and copies of instructions that gave way to jumps.
+    /// Bytes of stubs, veneers, and copies of instructions that gave way to jumps.
     pub code_bytes: u64,
     /// Nanoseconds since it was attached to.
     pub age_ns: u64,
@@ -163,7 +163,7 @@ impl Settings {
         stage: Stage,
         target: &Target,
         session: Session,
-        words: Words,
+        words: Selection,
         patch_mode: PatchMode,
     ) -> Settings {
         let cpu = target.cpu().unwrap_or_default();
@@ -240,7 +240,7 @@ pub fn clear(target: &Target) -> Result<Vec<String>, Error> {
         return Err(target.refuse("it is attached to already: see 'calltap status', 'calltap detach'"));
     }
     let Some(shared) = open_shared(target, &directory)? else {
-        // The code that it has injected is removed, or waited for, by `Patient::new`.
+        // The code that it has injected is removed, or waited for, by `Inferior::new`.
         directory.keep(false);
         return Ok(Vec::new());
     };
@@ -270,8 +270,13 @@ impl Attached {
         shared.control().listening.store(0, Relaxed);
         shared.provide_all();
         let session = setup::session(options, target.command(), clock, clock_note);
-        let mut settings =
-            Settings::new(Stage::Coming, &target, session, options.choice.words.clone(), options.patch_mode);
+        let mut settings = Settings::new(
+            Stage::Coming,
+            &target,
+            session,
+            options.selection.words.clone(),
+            options.patch_mode,
+        );
         settings.save(&directory)?;
         directory.keep(true);
         let mut records = Vec::new();
@@ -309,7 +314,7 @@ impl Attached {
 
     fn with_planner<'a, T>(
         &'a self,
-        choose: impl Fn(&Function, Typed<'_>) -> Option<Wish> + Send + Sync + 'a,
+        choose: impl Fn(&Function, Typed<'_>) -> Option<SiteRequest> + Send + Sync + 'a,
         work: impl FnOnce(&mut Planner<'a>) -> Result<T, Error> + Send,
     ) -> Result<T, Error>
     where
@@ -331,10 +336,11 @@ impl Attached {
         let Some(mut ftraced) = self.settings.words.ftraced.clone().filter(|ftraced| ftraced.enabled) else {
             return Ok(());
         };
-        let choice = parse(&self.settings.words, true).map_err(|why| self.target.refuse(&why))?;
+        let selection = parse(&self.settings.words, true).map_err(|why| self.target.refuse(&why))?;
         let on = self.settings.on;
-        let choose =
-            |function: &Function, typed: Typed<'_>| if on { choice.wish(function, typed) } else { None };
+        let choose = |function: &Function, typed: Typed<'_>| {
+            if on { selection.site_request(function, typed) } else { None }
+        };
         let mut records = Vec::new();
         let done = self.with_planner(choose, |planner| {
             planner.convert(&self.target, &mut ftraced, &mut |record| records.push(record))
@@ -346,22 +352,23 @@ impl Attached {
     }
 
     /// Changes what is traced; only the sites that differ are touched.
-    pub fn set(&mut self, choice: Choice, on: bool) -> Result<(Tally, Vec<String>), Error> {
-        let choose =
-            |function: &Function, typed: Typed<'_>| if on { choice.wish(function, typed) } else { None };
+    pub fn set(&mut self, selection: ParsedSelection, on: bool) -> Result<(Tally, Vec<String>), Error> {
+        let choose = |function: &Function, typed: Typed<'_>| {
+            if on { selection.site_request(function, typed) } else { None }
+        };
         let mut ftraced = self.settings.words.ftraced.clone();
         let (tally, notes) = self.with_planner(choose, |planner| {
-            if choice.words.int3 {
+            if selection.words.int3 {
                 planner.allow_int3(self.target.pid);
             }
             if on {
-                planner.widen(&self.target, &|candidates| choice.selector.reach(candidates));
-                choice.selector.check(&planner.candidates)?;
+                planner.widen(&self.target, &|candidates| selection.selector.reach(candidates));
+                selection.selector.check(&planner.candidates)?;
             }
             let mut records = Vec::new();
             let mut emit = |record| records.push(record);
-            planner.come_to_terms_with_all(&self.target, &mut emit)?;
-            if let (Some(own), Some(written)) = (&mut ftraced, &choice.words.ftraced)
+            planner.sync_all_processes(&self.target, &mut emit)?;
+            if let (Some(own), Some(written)) = (&mut ftraced, &selection.words.ftraced)
                 && own.obey(written)
             {
                 if own.enabled {
@@ -372,8 +379,8 @@ impl Attached {
             let notes = notes_in(&records).into_iter().chain(planner.trouble()).collect();
             Ok((planner.tally, notes))
         })?;
-        self.settings.session.tracers = choice.tracers;
-        (self.settings.words, self.settings.on) = (Words { ftraced, ..choice.words }, on);
+        self.settings.session.tracers = selection.tracers;
+        (self.settings.words, self.settings.on) = (Selection { ftraced, ..selection.words }, on);
         self.settings.save(&self.directory)?;
         Ok((tally, notes))
     }
@@ -407,28 +414,28 @@ impl Attached {
     }
 
     /// Writes what the rings hold to a trace file. They are copied while nothing is recorded, and go on.
-    pub fn snapshot(&self, output: &Path, choice: &Choice) -> Result<Snapshot, Error> {
+    pub fn snapshot(&self, output: &Path, selection: &ParsedSelection) -> Result<Snapshot, Error> {
         let system = |what| move |source| Error::System { what, source };
         let file = TraceFile::new(output);
         let (sender, records) = mpsc::channel();
         let choose = |function: &Function, typed: Typed<'_>| {
-            if self.settings.on { choice.wish(function, typed) } else { None }
+            if self.settings.on { selection.site_request(function, typed) } else { None }
         };
         let (copy, gap) = self.with_planner(
             |_, _| None,
             |planner| {
-                planner.widen(&self.target, &|candidates| choice.selector.reach(candidates));
+                planner.widen(&self.target, &|candidates| selection.selector.reach(candidates));
                 planner.choose_by(Box::new(choose));
                 planner.recall_values();
                 planner.describe(&mut |record| drop(sender.send(record)));
                 planner.map_all(&mut |record| drop(sender.send(record)));
                 planner.choose_by(Box::new(|_, _| None));
                 let start = Instant::now();
-                planner.come_to_terms_with_all(&self.target, &mut |_| {})?;
+                planner.sync_all_processes(&self.target, &mut |_| {})?;
                 thread::sleep(DRAIN);
                 let copy = copy(&self.directory.control, self.shared.used());
                 planner.choose_by(Box::new(choose));
-                planner.come_to_terms_with_all(&self.target, &mut |_| {})?;
+                planner.sync_all_processes(&self.target, &mut |_| {})?;
                 Ok((copy.map_err(system("copying the rings")), start.elapsed()))
             },
         )?;
@@ -458,8 +465,8 @@ impl Attached {
     }
 }
 
-/// Leaves a process, whatever state its session is in.
-pub fn leave(pid: u32) -> Result<Left, Error> {
+/// Detaches from a process, whatever state its session is in.
+pub fn detach_process(pid: u32) -> Result<Left, Error> {
     let target = Target::known(pid)?;
     let not_attached = || target.refuse("calltap is not attached to it");
     let Some(mut directory) = Directory::open_for(&target)? else {
@@ -497,6 +504,6 @@ fn copy(file: &File, bytes: u64) -> std::io::Result<File> {
 }
 
 /// The notes among news.
-pub fn notes_in(news: &[News]) -> Vec<String> {
-    news.iter().filter_map(News::note).map(str::to_owned).collect()
+pub fn notes_in(news: &[Metadata]) -> Vec<String> {
+    news.iter().filter_map(Metadata::note).map(str::to_owned).collect()
 }

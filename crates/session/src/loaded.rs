@@ -3,14 +3,14 @@
 mod found;
 mod placed;
 mod recalled;
-mod wanted;
+mod requested;
 
 use crate::journal::Entry;
 use crate::maps::Region;
+use crate::metadata::{Metadata, NewSite, NewSites};
 use crate::modules::Mapped;
-use crate::news::{NewSite, NewSites, News};
-use crate::stubs::{HopRange, Stubs};
-use calltap_patch::{Avma, Bias, Change, Demand, Fate, Site, State, Wanted};
+use crate::stubs::{Stubs, VeneerRange};
+use calltap_patch::{Avma, Bias, Change, ChangeError, Demand, HookSet, Site, State};
 use calltap_sites::types::Types;
 use calltap_sites::{Binary, Function, SiteForm, SiteKind};
 use calltap_trace::{Module, Record};
@@ -24,11 +24,11 @@ use std::sync::Arc;
 pub use found::Call;
 
 /// What the tracers want of a function.
-pub struct Wish {
+pub struct SiteRequest {
     /// Which of them: bit mask by tracer id.
     pub tracers: u32,
     /// In which form.
-    pub wanted: Wanted,
+    pub wanted: HookSet,
     /// What is to be read of its calls besides.
     pub program: Option<Arc<Program>>,
     /// Why that cannot be.
@@ -57,7 +57,7 @@ pub struct Loaded {
     sites: Vec<Placed>,
     /// By function: where it is among them, plus one.
     places: Vec<u32>,
-    hops: Vec<HopRange>,
+    veneers: Vec<VeneerRange>,
     /// Calls of the profiling function that were found when they were made, by function.
     found: HashMap<usize, (SiteKind, SiteForm)>,
     /// The profiling functions that it defines lead to the recorder, as far as that can be.
@@ -92,9 +92,9 @@ pub struct Listed {
 impl Loaded {
     /// A module nothing of which was ever wanted.
     pub fn new(mapped: Mapped, record: Module, binary: Arc<Binary>, bias: Bias, fresh: bool) -> Loaded {
-        let (sites, places, hops) = (Vec::new(), vec![0; binary.functions.len()], Vec::new());
+        let (sites, places, veneers) = (Vec::new(), vec![0; binary.functions.len()], Vec::new());
         let (recorded, found, led, made) = (false, HashMap::new(), false, None);
-        Loaded { mapped, record, recorded, fresh, binary, bias, sites, places, hops, found, led, made }
+        Loaded { mapped, record, recorded, fresh, binary, bias, sites, places, veneers, found, led, made }
     }
 
     /// Code that is in no file. Its functions become known one by one.
@@ -103,9 +103,9 @@ impl Loaded {
         Loaded { made, ..Loaded::new(mapped, record, Arc::default(), Bias(0), false) }
     }
 
-    /// The same in a child that was forked: what is left of its hops is the parent's.
+    /// The same in a child that was forked: what is left of its veneers is the parent's.
     pub fn inherited(&self) -> Loaded {
-        Loaded { hops: Vec::new(), ..self.clone() }
+        Loaded { veneers: Vec::new(), ..self.clone() }
     }
 
     /// More of its functions are known to be traceable.
@@ -193,7 +193,7 @@ impl Loaded {
     }
 
     /// Describes the module and its sites.
-    pub fn describe(&self, emit: &mut dyn FnMut(News)) {
+    pub fn describe(&self, emit: &mut dyn FnMut(Metadata)) {
         if !self.recorded {
             return;
         }
@@ -215,7 +215,7 @@ impl Loaded {
             })
         });
         let sites = stubs.collect();
-        emit(News::Sites(NewSites { module: self.record.id, binary: Arc::clone(&self.binary), sites }));
+        emit(Metadata::Sites(NewSites { module: self.record.id, binary: Arc::clone(&self.binary), sites }));
     }
 
     /// Its functions that can be traced, in the order of their addresses.
@@ -232,7 +232,7 @@ impl Loaded {
                 module: self.mapped.name(),
                 library,
                 known: placed.is_some_and(|placed| placed.stubs.all().next().is_some()),
-                on: placed.is_some_and(|placed| matches!(placed.state, State::On(_))),
+                on: placed.is_some_and(|placed| matches!(placed.state, State::Enabled(_))),
                 failed: placed.is_some_and(|placed| placed.refused),
             });
         }
@@ -241,22 +241,24 @@ impl Loaded {
     /// Sites that lead to a stub, and all that ever did.
     pub fn count(&self) -> (usize, usize) {
         let ever = self.sites.iter().filter(|placed| placed.stubs.first.is_some() && !placed.site.is_exit());
-        let on = ever.clone().filter(|placed| matches!(placed.state, State::On(_)));
+        let on = ever.clone().filter(|placed| matches!(placed.state, State::Enabled(_)));
         (on.count(), ever.count())
     }
 
     /// The stubs that its sites lead to now.
     pub fn stubs_on(&self) -> impl Iterator<Item = u32> {
         let stub_of = |placed: &Placed| match placed.state {
-            State::On(target) => placed.stubs.all().find(|stub| stub.target == target).map(|stub| stub.id),
+            State::Enabled(target) => {
+                placed.stubs.all().find(|stub| stub.target == target).map(|stub| stub.id)
+            }
             _ => None,
         };
         self.sites.iter().filter_map(stub_of)
     }
 
-    /// A range of hops could not be mapped: no site may lead there.
-    pub fn lose_hops(&mut self, start: u64, end: u64) {
-        self.hops.retain(|range| range.address != start);
+    /// A range of veneers could not be mapped: no site may lead there.
+    pub fn lose_veneers(&mut self, start: u64, end: u64) {
+        self.veneers.retain(|range| range.address != start);
         for placed in &mut self.sites {
             let lost = |at: &Avma| (start..end).contains(&at.0);
             placed.stubs.retain(|stub| !lost(&stub.target) && !stub.copy.as_ref().is_some_and(lost));
@@ -300,12 +302,12 @@ impl Loaded {
         }
     }
 
-    /// Notes what became of these [`changes`](Loaded::changes): `fate` says of each in turn why it was not made, if it was not. Each is reported with the
+    /// Notes what became of these [`changes`](Loaded::changes): `failure` says of each in turn why it was not made, if it was not. Each is reported with the
     /// function's name.
     pub fn settle(
         &mut self,
-        mut fate: impl FnMut() -> Option<Fate<Errno>>,
-        mut report: impl FnMut(&str, Change<'_>, Option<&Fate<Errno>>),
+        mut failure: impl FnMut() -> Option<ChangeError<Errno>>,
+        mut report: impl FnMut(&str, Change<'_>, Option<&ChangeError<Errno>>),
     ) {
         let names: Vec<String> =
             match self.sites.iter().any(|placed| placed.function >= self.binary.functions.len()) {
@@ -314,22 +316,23 @@ impl Loaded {
             };
         for (n, placed) in self.sites.iter_mut().enumerate() {
             let Some(change) = placed.change() else { continue };
-            let (to, fate) = (change.to, fate());
+            let (to, failure) = (change.to, failure());
             let name = names.get(n).unwrap_or_else(|| &self.binary.functions[placed.function].name);
-            report(name, change, fate.as_ref());
-            placed.settle(to, fate.as_ref());
+            report(name, change, failure.as_ref());
+            placed.settle(to, failure.as_ref());
             // The program may have protected its memory.
-            placed.refused |= self.made.is_some() && matches!(fate, Some(Fate::Torn(_) | Fate::Unread(_)));
+            placed.refused |= self.made.is_some()
+                && matches!(failure, Some(ChangeError::PartialWrite(_) | ChangeError::ReadFailed(_)));
         }
     }
 
     /// Has sites stay off, or no longer, by their stubs. The names of those for which that is new.
-    pub fn mute(&mut self, stubs: &HashSet<u32>, muted: bool) -> Vec<(u32, String)> {
+    pub fn disable(&mut self, stubs: &HashSet<u32>, disabled: bool) -> Vec<(u32, String)> {
         let mut names = Vec::new();
         for placed in &mut self.sites {
             let found = placed.stubs.all().find(|stub| stubs.contains(&stub.id));
-            if let Some(stub) = found.filter(|_| placed.muted != muted) {
-                placed.muted = muted;
+            if let Some(stub) = found.filter(|_| placed.disabled != disabled) {
+                placed.disabled = disabled;
                 names.push((stub.id, self.binary.functions[placed.function].name.clone()));
             }
         }
@@ -360,14 +363,14 @@ impl Loaded {
         }
         // (Whose exit is not seen yet, whose entry is not either.)
         for placed in self.sites.iter_mut().filter(|placed| kept.contains(&placed.function)) {
-            placed.held_back |= !matches!(placed.state, State::On(_));
+            placed.held_back |= !matches!(placed.state, State::Enabled(_));
         }
     }
 
     /// No thread is inside those for which `inside` is false.
     pub fn drain(&mut self, inside: &dyn Fn(&Site) -> bool) {
         for placed in self.sites.iter_mut().filter(|placed| !placed.drained) {
-            placed.drained = placed.state == State::Ready && !inside(&placed.site);
+            placed.drained = placed.state == State::Disabled && !inside(&placed.site);
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::journal::{self, Entry, NO_FILE};
 use crate::maps::{self, Region};
 use crate::shm::Shared;
 use crate::text::ProcessText;
-use calltap_patch::{Avma, Change, Demand, Failed, Fate, Site, State, Text, carry_out};
+use calltap_patch::{Avma, Change, ChangeError, Demand, Failed, Site, State, Text, carry_out};
 use std::collections::BTreeMap;
 
 /// What is told of a process that is left.
@@ -23,7 +23,7 @@ pub struct Mark {
     pub site: Site,
     targets: Vec<State>,
     /// It was switched off, and its bytes are not the file's yet.
-    dressed: bool,
+    normalized: bool,
     /// Of the file it was in; 0 for the dynamic linker, which is never unloaded.
     inode: u64,
     /// Where that file lies.
@@ -45,7 +45,7 @@ impl Mark {
 
     /// It is written only while all threads stand still: by its form, or as the program may unmap the code it has made at any moment.
     pub fn needs_stop(&self) -> bool {
-        let demand = |target: &State| self.site.demand(*target, State::Ready);
+        let demand = |target: &State| self.site.demand(*target, State::Disabled);
         self.inode == NO_FILE || self.targets.iter().map(demand).max() == Some(Demand::Stopped)
     }
 }
@@ -53,8 +53,8 @@ impl Mark {
 /// What the journal says of one process.
 pub struct Past {
     pub marks: Vec<Mark>,
-    /// Hops that are mapped: address, length.
-    pub hops: Vec<(u64, u64)>,
+    /// Veneers that are mapped: address, length.
+    pub veneers: Vec<(u64, u64)>,
 }
 
 impl Past {
@@ -69,11 +69,11 @@ impl Past {
         let line = index.map(|index| shared.line(index));
         let ours = |process: u32| journal::is_ours(process, line.as_deref());
         let shows = |address, offset| regions.iter().any(|region| region.shows(address, code, offset));
-        let (mut marks, mut hops) = (BTreeMap::<Avma, Mark>::new(), Vec::new());
+        let (mut marks, mut veneers) = (BTreeMap::<Avma, Mark>::new(), Vec::new());
         for entry in entries {
             match entry {
                 Entry::Site { process, site, target, inode, base, .. } if ours(process) => {
-                    let fresh = || Mark { site, targets: Vec::new(), dressed: false, inode, base };
+                    let fresh = || Mark { site, targets: Vec::new(), normalized: false, inode, base };
                     if !fresh().is_there(regions) {
                         continue;
                     }
@@ -82,17 +82,17 @@ impl Past {
                         // Another library was loaded there since.
                         *mark = fresh();
                     }
-                    mark.targets.push(State::On(target));
+                    mark.targets.push(State::Enabled(target));
                 }
-                Entry::Hops { process, address, offset, length }
+                Entry::Veneers { process, address, offset, length }
                     if ours(process) && shows(address, offset) =>
                 {
-                    hops.push((address, length));
+                    veneers.push((address, length));
                 }
                 _ => {}
             }
         }
-        Past { marks: marks.into_values().collect(), hops }
+        Past { marks: marks.into_values().collect(), veneers }
     }
 
     pub fn what_is_left(mut self, regions: &[Region]) -> Past {
@@ -114,25 +114,25 @@ impl Past {
         for mark in self.marks.iter_mut().filter(|mark| which(mark)) {
             let Ok(actual) = ahead.at(mark.site.address(), mark.site.len()) else { continue };
             let state = mark.site.state_of(actual, mark.targets.iter().copied());
-            mark.dressed = state != Some(State::Original);
+            mark.normalized = state != Some(State::Original);
             match state {
-                Some(State::Original | State::Ready) => {}
+                Some(State::Original | State::Disabled) => {}
                 // It is something else by now.
-                None if mark.inode == NO_FILE => mark.dressed = false,
+                None if mark.inode == NO_FILE => mark.normalized = false,
                 None if mark.site.is_foreign(actual, &mark.targets) => {
-                    mark.dressed = false;
+                    mark.normalized = false;
                     others.push((mark.site.address(), actual.to_vec()));
                 }
                 Some(state) => found.push((mark.site, state, Vec::new())),
                 // A batch was cut short here.
                 None => {
-                    found.push((mark.site, State::Ready, [&mark.targets[..], &[State::Original]].concat()))
+                    found.push((mark.site, State::Disabled, [&mark.targets[..], &[State::Original]].concat()))
                 }
             }
         }
         let changes: Vec<Change<'_>> = found
             .iter()
-            .map(|(site, from, recover)| Change { site, from: *from, to: State::Ready, recover })
+            .map(|(site, from, recover)| Change { site, from: *from, to: State::Disabled, recover })
             .collect();
         report(carry_out(text, changes.iter().copied(), granted), &changes, &mut told.ours);
         if let [(at, bytes), more @ ..] = &others[..] {
@@ -142,17 +142,17 @@ impl Past {
 
     /// With all threads stopped, restores the file's bytes. False if a thread is inside a site that demands more.
     pub fn restore(&self, text: &mut ProcessText, stacks: &Stacks, notes: &mut Vec<String>) -> bool {
-        let dressed: Vec<&Mark> = self.marks.iter().filter(|mark| mark.dressed).collect();
-        let demands = |mark: &&&Mark| mark.site.demand(State::Ready, State::Original) > Demand::Nothing;
+        let normalized: Vec<&Mark> = self.marks.iter().filter(|mark| mark.normalized).collect();
+        let demands = |mark: &&&Mark| mark.site.demand(State::Disabled, State::Original) > Demand::Nothing;
         let mut ranges: Vec<(u64, u64)> =
-            dressed.iter().filter(demands).map(|mark| mark.site.inside()).collect();
+            normalized.iter().filter(demands).map(|mark| mark.site.inside()).collect();
         ranges.sort();
         if !stacks.words_in(&ranges).is_empty() {
             return false;
         }
-        let changes: Vec<Change<'_>> = dressed
+        let changes: Vec<Change<'_>> = normalized
             .iter()
-            .map(|mark| Change { site: &mark.site, from: State::Ready, to: State::Original, recover: &[] })
+            .map(|mark| Change { site: &mark.site, from: State::Disabled, to: State::Original, recover: &[] })
             .collect();
         report(carry_out(text, changes.iter().copied(), Demand::Stopped), &changes, notes);
         true
@@ -162,16 +162,16 @@ impl Past {
 /// One note for each way in which changes failed.
 fn report(failed: Failed<<ProcessText as Text>::Error>, changes: &[Change<'_>], notes: &mut Vec<String>) {
     let (surprised, lost): (Vec<_>, Vec<_>) =
-        failed.into_iter().partition(|(_, fate)| matches!(fate, Fate::Surprise(_)));
-    let mut note = |failed: &[(usize, Fate<_>)], what: &dyn Fn(&str, &Fate<_>) -> String| {
-        let [(n, fate), more @ ..] = failed else { return };
-        add(notes, what(&places(changes[*n].site.address(), more.len()), fate));
+        failed.into_iter().partition(|(_, failure)| matches!(failure, ChangeError::Mismatch(_)));
+    let mut note = |failed: &[(usize, ChangeError<_>)], what: &dyn Fn(&str, &ChangeError<_>) -> String| {
+        let [(n, failure), more @ ..] = failed else { return };
+        add(notes, what(&places(changes[*n].site.address(), more.len()), failure));
     };
-    note(&surprised, &|at, fate| {
-        let found = if let Fate::Surprise(bytes) = fate { bytes.as_slice() } else { &[] };
+    note(&surprised, &|at, failure| {
+        let found = if let ChangeError::Mismatch(bytes) = failure { bytes.as_slice() } else { &[] };
         changed(at, found)
     });
-    note(&lost, &|at, fate| format!("the code at {at} could not be restored: {fate:?}"));
+    note(&lost, &|at, failure| format!("the code at {at} could not be restored: {failure:?}"));
 }
 
 fn changed(places: &str, found: &[u8]) -> String {

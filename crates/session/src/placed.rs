@@ -29,7 +29,7 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Near the program, so that sites reach their stubs without hops.
+    /// Near the program, so that sites reach their stubs without veneers.
     pub fn near(target: &Target, regions: &[Region]) -> Option<Placement> {
         let program = program(target, regions)?;
         let same = regions.iter().filter(|region| region.file == program.file);

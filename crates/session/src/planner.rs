@@ -4,25 +4,25 @@ mod first;
 mod mode;
 mod modules;
 mod processes;
+mod site_requests;
 mod switch;
 mod unwinding;
-mod wishes;
 
 pub use mode::PatchMode;
 pub use switch::{Tally, switch};
 
 use crate::attach::Stops;
-use crate::choice::Named;
 use crate::clock;
 use crate::directory::Directory;
 use crate::journal::UNLISTED;
-use crate::loaded::{Listed, Loaded, Typed, Wish};
+use crate::loaded::{Listed, Loaded, SiteRequest, Typed};
 use crate::maps::{self, Region};
+use crate::metadata::{Metadata, SwitchedOff};
 use crate::modules::{Candidates, Identity, Mapped};
-use crate::news::{News, SwitchedOff};
 use crate::proc;
+use crate::selection::Named;
 use crate::shm::{self, Shared};
-use crate::stubs::{HopRange, Stubs};
+use crate::stubs::{Stubs, VeneerRange};
 use crate::target::Target;
 use crate::text::ProcessText;
 use crate::threads;
@@ -31,17 +31,17 @@ use calltap_abi::{Clock, Image, remote};
 use calltap_sites::types::Types;
 use calltap_sites::{Binary, Discovery, Function};
 use calltap_trace::{Record, SiteId};
+use site_requests::Values;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
-use wishes::Values;
 
 /// Chooses what the tracers want of a function.
-pub type Choose<'a> = dyn Fn(&Function, Typed<'_>) -> Option<Wish> + Send + std::marker::Sync + 'a;
+pub type Choose<'a> = dyn Fn(&Function, Typed<'_>) -> Option<SiteRequest> + Send + std::marker::Sync + 'a;
 
-/// Does the choice, given what there is to choose from, reach functions of libraries that were not built for tracing?
+/// Does the selection, given what there is to choose from, reach functions of libraries that were not built for tracing?
 pub type Reach<'a> = dyn Fn(&Candidates) -> bool + Send + std::marker::Sync + 'a;
 
 /// May a function that is known by this be chosen, of a library or of the program?
@@ -66,7 +66,7 @@ pub(crate) fn image_in<'s>(shared: &'s Shared, code: u64, regions: &[Region]) ->
 }
 
 /// What is told where breakpoints were asked for and cannot be.
-pub(crate) fn unarmed(pid: u32, why: &str) -> News {
+pub(crate) fn unarmed(pid: u32, why: &str) -> Metadata {
     let text = format!("process {pid} is not changed through breakpoints this time but as by default: {why}");
     Record::Note { text }.into()
 }
@@ -90,7 +90,7 @@ pub struct Planner<'a> {
     pub(crate) directory: &'a Directory,
     choose: Box<Choose<'a>>,
     reach: Box<Reach<'a>>,
-    /// Which files are decoded; None: all that the choice reaches.
+    /// Which files are decoded; None: all that the selection reaches.
     may_choose: Option<Box<MayChoose<'a>>>,
     /// Some was not decoded.
     passed_over: bool,
@@ -208,7 +208,7 @@ impl<'a> Planner<'a> {
         self.choose = choose;
     }
 
-    /// Its choice reaches so far.
+    /// Its selection reaches so far.
     pub fn reaching(self, reach: Box<Reach<'a>>) -> Self {
         Planner { reach, ..self }
     }
@@ -253,7 +253,7 @@ impl<'a> Planner<'a> {
 
     /// Answers a process that says "my modules have changed": plans for what it has newly loaded, forgets what it has unloaded, has its agent map
     /// what is needed, and patches. Records go to `emit` before the first event they explain can happen.
-    pub fn answer(&mut self, index: u32, emit: &mut dyn FnMut(News)) -> Result<(), Refusal> {
+    pub fn answer(&mut self, index: u32, emit: &mut dyn FnMut(Metadata)) -> Result<(), Refusal> {
         let shared = self.shared;
         let Some(entry) = shared.process(index) else { return Ok(()) };
         let pid = proc::pid_of(entry);
@@ -295,7 +295,7 @@ impl<'a> Planner<'a> {
         &mut self,
         pid: u32,
         remote: &mut dyn FnMut(u32) -> Result<(), Refusal>,
-        emit: &mut dyn FnMut(News),
+        emit: &mut dyn FnMut(Metadata),
     ) -> Result<(), Refusal> {
         let mut records = Vec::new();
         self.look(0, pid, true, &mut records);
@@ -357,27 +357,27 @@ impl<'a> Planner<'a> {
         moves(Phase::Mapped, then)
     }
 
-    /// Has the sites of these stubs stay off, in every process. The names of those that were not muted before.
-    pub fn mute(&mut self, stubs: &HashSet<u32>, emit: &mut dyn FnMut(News)) -> HashMap<u32, String> {
-        self.set_muted(stubs, true, emit)
+    /// Has the sites of these stubs stay off, in every process. The names of those that were not disabled before.
+    pub fn disable(&mut self, stubs: &HashSet<u32>, emit: &mut dyn FnMut(Metadata)) -> HashMap<u32, String> {
+        self.set_disabled(stubs, true, emit)
     }
 
-    /// Has them be again what the tracers want. The names of those that were muted.
-    pub fn unmute(&mut self, stubs: &HashSet<u32>, emit: &mut dyn FnMut(News)) -> HashMap<u32, String> {
-        self.set_muted(stubs, false, emit)
+    /// Has them be again what the tracers want. The names of those that were disabled.
+    pub fn enable(&mut self, stubs: &HashSet<u32>, emit: &mut dyn FnMut(Metadata)) -> HashMap<u32, String> {
+        self.set_disabled(stubs, false, emit)
     }
 
-    fn set_muted(
+    fn set_disabled(
         &mut self,
         stubs: &HashSet<u32>,
-        muted: bool,
-        emit: &mut dyn FnMut(News),
+        disabled: bool,
+        emit: &mut dyn FnMut(Metadata),
     ) -> HashMap<u32, String> {
         let (mut names, before) = (HashMap::new(), self.sites_on());
         let indices: Vec<u32> = self.processes.keys().copied().collect();
         for index in indices {
             let Some(process) = self.processes.get_mut(&index) else { continue };
-            process.modules.iter_mut().for_each(|module| names.extend(module.mute(stubs, muted)));
+            process.modules.iter_mut().for_each(|module| names.extend(module.disable(stubs, disabled)));
             let Some(entry) = self.shared.process(index) else { continue };
             let pid = proc::pid_of(entry);
             let mut records = Vec::new();
@@ -412,11 +412,11 @@ impl<'a> Planner<'a> {
     }
 
     /// Reports the sites that recorded calls before and do not now.
-    pub fn report_switched_off(&self, before: &HashSet<SiteId>, emit: &mut dyn FnMut(News)) {
+    pub fn report_switched_off(&self, before: &HashSet<SiteId>, emit: &mut dyn FnMut(Metadata)) {
         let ticks = self.event_ticks();
         let sites: HashSet<SiteId> = before.difference(&self.sites_on()).copied().collect();
         if !sites.is_empty() {
-            emit(News::SwitchedOff(SwitchedOff { sites, ticks }.into()));
+            emit(Metadata::SwitchedOff(SwitchedOff { sites, ticks }.into()));
         }
     }
 
@@ -431,7 +431,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Describes all modules and sites that were ever wanted, for a trace of their events.
-    pub fn describe(&self, emit: &mut dyn FnMut(News)) {
+    pub fn describe(&self, emit: &mut dyn FnMut(Metadata)) {
         for module in self.processes.values().flat_map(|process| &process.modules) {
             module.describe(emit);
         }
@@ -459,14 +459,14 @@ impl<'a> Planner<'a> {
     }
 
     /// Brings what is known of a process up to date, and gives what is wanted its stubs. What is new is `fresh` if no thread can run it yet.
-    pub(crate) fn look(&mut self, index: u32, pid: u32, fresh: bool, records: &mut Vec<News>) {
+    pub(crate) fn look(&mut self, index: u32, pid: u32, fresh: bool, records: &mut Vec<Metadata>) {
         match maps::read(pid) {
             Ok(regions) => {
                 self.see_modules(index, pid, fresh, &regions, records);
                 self.want(index, &regions, records);
                 self.map_out(index, pid, &regions, records);
             }
-            Err(error) => records.push(News::Record(Record::Note {
+            Err(error) => records.push(Metadata::Record(Record::Note {
                 text: format!(
                     "the mappings of process {pid} could not be read, what it has loaded is not traced: {error}"
                 ),
@@ -484,7 +484,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Tells the user, and the readers of the trace.
-    fn warn(&mut self, text: &str, records: &mut Vec<News>) {
+    fn warn(&mut self, text: &str, records: &mut Vec<Metadata>) {
         self.warnings.push(text.to_owned());
         records.push(Record::Note { text: text.to_owned() }.into());
     }
@@ -512,17 +512,17 @@ impl<'a> Planner<'a> {
         header.maps.store(maps.len() as u32, Release);
     }
 
-    /// Takes back the stubs whose hops could not be mapped.
-    pub(crate) fn take_mapped(&mut self, index: u32, records: &mut Vec<News>) {
+    /// Takes back the stubs whose veneers could not be mapped.
+    pub(crate) fn take_mapped(&mut self, index: u32, records: &mut Vec<Metadata>) {
         let ranges = std::mem::take(&mut self.stubs.to_map);
         let maps: &[plan::Map] = self.shared.plan(ranges.len()).map_or(&[], |(_, maps)| maps);
         let errno = |n: usize| maps.get(n).map_or(u64::MAX, |map| map.errno.load(Relaxed));
-        let lost: Vec<(&HopRange, u64)> =
+        let lost: Vec<(&VeneerRange, u64)> =
             ranges.iter().enumerate().map(|(n, range)| (range, errno(n))).filter(|(_, e)| *e != 0).collect();
         for (range, errno) in lost {
             let (start, end) = (range.address, range.address + range.length);
             let Some(process) = self.processes.get_mut(&index) else { continue };
-            process.modules.iter_mut().for_each(|module| module.lose_hops(start, end));
+            process.modules.iter_mut().for_each(|module| module.lose_veneers(start, end));
             let text = format!(
                 "process {index}: could not map jumps at {start:#x} (errno {errno}): the functions near there are not traced"
             );

@@ -2,9 +2,9 @@
 
 use crate::Error;
 use crate::cache::{self, Decode, Search};
-use crate::choice::MayChoose;
 use crate::debug_files::{may_choose_in, name_functions};
 use crate::modules::Identity;
+use crate::selection::MayChoose;
 use calltap_names::printable;
 use calltap_sites::{Binary, Discovery};
 use std::ffi::OsString;

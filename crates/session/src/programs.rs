@@ -1,6 +1,6 @@
 //! The programs that read values of calls, by number: they lie in the control file, are written once, and stay.
 
-use crate::news::News;
+use crate::metadata::Metadata;
 use crate::shm::Shared;
 use calltap_trace::Record;
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ pub struct Programs {
 
 impl Programs {
     /// The number of a program; 0 if there is no room for one more.
-    pub fn number(&mut self, shared: &Shared, words: &[u64], records: &mut Vec<News>) -> u16 {
+    pub fn number(&mut self, shared: &Shared, words: &[u64], records: &mut Vec<Metadata>) -> u16 {
         // An earlier controller may have left some.
         let numbers = self.numbers.get_or_insert_with(|| shared.programs().zip(1..).collect());
         if let Some(number) = numbers.get(words) {

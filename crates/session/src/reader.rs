@@ -2,7 +2,7 @@
 
 use crate::callers::Unwinding;
 use crate::governor::Rates;
-use crate::news::SwitchedOff;
+use crate::metadata::SwitchedOff;
 use crate::output::Output;
 use crate::pairing::{self, OpenCalls};
 use crate::raw::{Cursor, RawEvent, Sink};

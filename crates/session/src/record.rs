@@ -1,7 +1,7 @@
 //! `calltap record`: from the start of a program, or from when a running one is attached to, to the last byte of its trace.
 
 use crate::attach::Stops;
-use crate::choice::{Choice, Named, Parse};
+use crate::attach_session::{AttachSession, Controls, RunOptions, SessionOutcome};
 use crate::collector::{Collector, Live, Totals};
 use crate::directory::Directory;
 use crate::flight::Flight;
@@ -11,12 +11,12 @@ use crate::output::Consumer;
 use crate::planner::PatchMode;
 use crate::profile::Sums;
 use crate::program::Program;
+use crate::selection::{Named, Parse, ParsedSelection};
 use crate::shm::{self, Shared};
 use crate::slow::{Slow, SlowWriter};
 use crate::target::Target;
 use crate::threads::Held;
 use crate::trace_file::TraceFile;
-use crate::visit::{Controls, Stay, Visit, Visited};
 use crate::{Error, first, flight, heartbeat, preload, proc, setup};
 use calltap_abi::Clock;
 use calltap_sites::Discovery;
@@ -55,7 +55,7 @@ pub struct Options {
     /// The trace file.
     pub output: PathBuf,
     /// The tracers and their filters.
-    pub choice: Choice,
+    pub selection: ParsedSelection,
     /// How others are made, should they be asked for later.
     pub parse: Parse,
     /// Where times come from.
@@ -90,7 +90,7 @@ pub struct Outcome {
     /// What attaching and detaching took.
     pub stops: Option<[Stops; 2]>,
     /// Functions that were switched off because they cost too much, with their events per second.
-    pub muted: Vec<(String, f64)>,
+    pub disabled: Vec<(String, f64)>,
     /// Sums.
     pub totals: Totals,
     /// Events that were left out on purpose.
@@ -144,7 +144,7 @@ fn record_program(options: &Options, command: &[OsString]) -> Result<Outcome, Er
         whole: true,
         status: Some(status),
         stops: None,
-        muted: Vec::new(),
+        disabled: Vec::new(),
         totals,
         dropped,
         sites,
@@ -216,7 +216,7 @@ impl<'a> Prepared<'a> {
     /// Runs it to its end.
     pub fn run(self, company: Company<'_>) -> Result<Ran, Error> {
         let Prepared { options, command, program, directory, shared, clock, session } = self;
-        let (clock_note, futures) = (session.clock_note.clone(), options.choice.words.futures);
+        let (clock_note, futures) = (session.clock_note.clone(), options.selection.words.futures);
         let signals = Signals::take(flight::takes_signal(options.flight.as_ref()))?;
         let (mut child, mut held) = match start_program(&program, command, &directory, &shared)? {
             Started::Runs(child, held) => (child, held),
@@ -238,7 +238,7 @@ impl<'a> Prepared<'a> {
         });
         // Should that fail, there is no room for the trace either.
         let _ = directory.belongs_to(&target);
-        let visit = Visit { options, target, directory, shared, clock, session, notes: Vec::new() };
+        let visit = AttachSession { options, target, directory, shared, clock, session, notes: Vec::new() };
         let (directory, shared, sums) =
             (&visit.directory, &visit.shared, Arc::new(Mutex::new(Sums::default())));
 
@@ -273,8 +273,9 @@ impl<'a> Prepared<'a> {
             let planning = scope.spawn(|| {
                 setup::with_planner(shared, directory, options, &program.name, accepted, |planner| {
                     let begun_well = setup::tell_if_long(options, &program.name, || {
-                        let may_choose = |named: Named<'_>| options.choice.selector.may_choose(named, false);
-                        let int3 = options.choice.words.int3;
+                        let may_choose =
+                            |named: Named<'_>| options.selection.selector.may_choose(named, false);
+                        let int3 = options.selection.words.int3;
                         let read = program.read(options.discovery, futures, int3, &may_choose)?;
                         planner.know(program.file.clone(), &program.name, &program.path, read);
                         if is_held {
@@ -379,11 +380,11 @@ fn record_process(
     duration: Option<Duration>,
     max_overhead: Option<f64>,
 ) -> Result<Outcome, Error> {
-    let mut visit = Visit::new(options, pid)?;
+    let mut visit = AttachSession::new(options, pid)?;
     let file = TraceFile::new(&options.output);
     let mut keeper = Keeper::create(file.path(), visit.session.clone(), options)?;
     let start = Instant::now();
-    let visited = visit.stay(Stay {
+    let outcome = visit.run(RunOptions {
         consumer: keeper.consumer(),
         interval: None,
         settled: options.slow.is_some(),
@@ -395,7 +396,7 @@ fn record_process(
         mailbox: None,
         due: None,
     })?;
-    let Visited { stops, muted, totals, sites, mut notes, failed, ended, whole, cpu, .. } = visited;
+    let SessionOutcome { stops, disabled, totals, sites, mut notes, failed, ended, whole, cpu, .. } = outcome;
     notes.extend(file.note());
     let how = if ended { "ended" } else { End::DETACHED };
     let cpu_ns = cpu.as_nanos() as u64;
@@ -404,7 +405,7 @@ fn record_process(
         whole,
         status: None,
         stops: Some(stops),
-        muted,
+        disabled,
         totals,
         dropped,
         sites,

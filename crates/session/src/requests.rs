@@ -2,10 +2,10 @@
 //! session directory, and find the answer there.
 
 use crate::Error;
-use crate::choice::Words;
 use crate::directory::{Directory, Door};
 use crate::live::{Profiled, Status};
 use crate::loaded::Listed;
+use crate::selection::Selection;
 use crate::target::Target;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -19,51 +19,51 @@ pub enum Request {
     /// To trace something else from now on.
     Set {
         /// What replaces what was set before.
-        given: Words,
+        given: Selection,
         /// Whether functions are on at all.
         on: Option<bool>,
         /// Globs may match nothing.
         later: bool,
     },
-    /// What is known.
+    /// The session's status.
     Status,
-    /// What was summed up until now.
+    /// The profile tracer's sums.
     Profile,
-    /// What is wanted, and of which functions.
+    /// The selection, and the functions that it names.
     Selection,
-    /// To have this wanted from now on.
-    Select(Words),
-    /// To have what was summed up begin at nothing.
+    /// Replaces the selection.
+    Select(Selection),
+    /// Resets the profile tracer's sums.
     ResetProfile,
-    /// To leave the process.
-    Leave,
+    /// Detaches.
+    Detach,
 }
 
-/// What is answered.
+/// The controller's answer to a request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Answer {
-    /// It was set.
+    /// The selection was set.
     Set {
-        /// Functions switched on,
+        /// Functions that were enabled.
         on: u32,
-        /// and off.
+        /// Functions that were disabled.
         off: u32,
-        /// Nanoseconds that all threads stood still for it.
+        /// Nanoseconds for which all threads were stopped.
         stopped_ns: u64,
-        /// For how long code was being written.
+        /// Nanoseconds from the first write to code until the last.
         written_ns: u64,
         /// What the user should know.
         notes: Vec<String>,
     },
-    /// This is known.
+    /// The session's status.
     Status(Status),
-    /// This was summed up.
+    /// The profile tracer's sums.
     Profile(Vec<Profiled>),
-    /// This is wanted, of these functions.
-    Selection(Words, Vec<Listed>),
-    /// It will be left.
-    Leaving,
-    /// That cannot be, for this reason.
+    /// The selection, and the functions that it names.
+    Selection(Selection, Vec<Listed>),
+    /// The controller detaches.
+    Detaching,
+    /// Refused, for this reason.
     Refused(String),
 }
 
@@ -147,7 +147,7 @@ pub fn ask(pid: u32, request: &Request) -> Result<Option<Answer>, Error> {
     while start.elapsed() < PATIENCE {
         let answer = door.read(ANSWER).ok().and_then(|text| from_text::<Answer>(&text));
         if let Some(answer) = answer.filter(|answer| answer.id == id) {
-            if matches!(answer.text, Answer::Leaving) && !has_ended(&door) {
+            if matches!(answer.text, Answer::Detaching) && !has_ended(&door) {
                 return Err(target.refuse("calltap is leaving it, and takes long"));
             }
             return Ok(Some(answer.text));

@@ -3,8 +3,8 @@
 use crate::collector::Totals;
 use crate::directory::Directory;
 use crate::loaded::Typed;
+use crate::metadata::Metadata;
 use crate::modules::Candidates;
-use crate::news::News;
 use crate::planner::Planner;
 use crate::record::{Options, Subject};
 use crate::shm::{self, Shared};
@@ -21,7 +21,7 @@ use std::time::Duration;
 use std::{env, fs, thread};
 
 /// Bytes of the code file.
-pub const CODE_SIZE: u64 = (stub::REGION + stub::HOPS) as u64;
+pub const CODE_SIZE: u64 = (stub::REGION + stub::VENEERS) as u64;
 
 /// Bytes of ring memory that few threads may use, unless the user says otherwise.
 const BY_FEW: u64 = 256 << 20;
@@ -116,7 +116,7 @@ pub fn session(options: &Options, command: Vec<String>, clock: Clock, clock_note
         start_monotonic_ns: clock::monotonic_ns(),
         clock: clock::kind(clock),
         clock_note,
-        tracers: options.choice.tracers.clone(),
+        tracers: options.selection.tracers.clone(),
     }
 }
 
@@ -166,7 +166,7 @@ pub fn with_planner<T>(
     work: impl FnOnce(&mut Planner<'_>) -> T,
 ) -> T {
     let _answering = Answering(shared);
-    let choose = |function: &Function, typed: Typed<'_>| options.choice.wish(function, typed);
+    let choose = |function: &Function, typed: Typed<'_>| options.selection.site_request(function, typed);
     let check = |candidates: &Candidates| {
         // What is found later cannot be known now.
         if options.discovery == Discovery::FirstCall || options.follow {
@@ -175,16 +175,16 @@ pub fn with_planner<T>(
         if candidates.traceable().next().is_none() {
             return Err(no_sites(name, candidates));
         }
-        options.choice.selector.check(candidates)
+        options.selection.selector.check(candidates)
     };
     let mut planner = Planner::new(shared, directory, Box::new(choose), &check)
         .accepting(accepted)
         .by(options.patch_mode)
-        .reaching(Box::new(|candidates| options.choice.selector.reach(candidates)))
-        .choosing_among(Box::new(|named, library| options.choice.selector.may_choose(named, library)))
+        .reaching(Box::new(|candidates| options.selection.selector.reach(candidates)))
+        .choosing_among(Box::new(|named, library| options.selection.selector.may_choose(named, library)))
         .discovering(options.discovery)
-        .awaiting(options.choice.words.futures)
-        .allowing(options.choice.words.int3);
+        .awaiting(options.selection.words.futures)
+        .allowing(options.selection.words.int3);
     if matches!(options.subject, Subject::Program(_)) || options.follow {
         planner = planner.quietly();
     }
@@ -197,7 +197,7 @@ pub fn answer_all(
     options: &Options,
     name: &str,
     shared: &Shared,
-    records: &Sender<News>,
+    records: &Sender<Metadata>,
     ended: &AtomicBool,
     meanwhile: &mut dyn FnMut(&mut Planner<'_>),
 ) -> Result<(), Error> {
@@ -256,7 +256,10 @@ pub fn trouble(shared: &Shared, program: &str, totals: Totals) -> Vec<String> {
             notes.push(text.to_owned());
         }
     };
-    add(Trouble::NoMirror, "some stacks could not be mirrored: calls on them are counted as lost");
+    add(
+        Trouble::NoShadowStack,
+        "some stacks could not be given a shadow stack: calls on them are counted as lost",
+    );
     add(Trouble::NoAnswer, "the recorder did not answer in time: some modules were not traced");
     notes
 }

@@ -1,20 +1,20 @@
-//! The code file: stubs, the hops that lead to them from modules too far away for a direct jump, and copies of the instructions that gave way to jumps.
+//! The code file: stubs, the veneers that lead to them from modules too far away for a direct jump, and copies of the instructions that gave way to jumps.
 
 use crate::journal::{Entries, Entry};
 use crate::maps::{self, Region, gap_near};
-use crate::news::News;
+use crate::metadata::Metadata;
 use crate::programs::Programs;
 use crate::shm::Shared;
 use calltap_abi::stub;
-use calltap_patch::{Agent, Avma, Bias, Leaves, Site, Wanted, copy_room, reaches};
+use calltap_patch::{Agent, Avma, Bias, HookSet, Leaves, Site, copy_room, reaches};
 use calltap_sites::{Exit, Returns, SiteForm, Svma};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// Hops and copies mapped near a module.
+/// Veneers and copies mapped near a module.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct HopRange {
+pub struct VeneerRange {
     /// First byte in the process.
     pub address: u64,
     /// First byte in the code file.
@@ -33,11 +33,11 @@ pub struct Stubs<'a> {
     /// The process's agent.
     pub agent: Agent,
     next: u32,
-    next_hop: u64,
+    next_veneer: u64,
     /// Modules that have a number in the trace, where they follow each other.
     modules: u32,
     /// Ranges that have to be mapped before the stubs given out since can be used.
-    pub to_map: Vec<HopRange>,
+    pub to_map: Vec<VeneerRange>,
     /// What has to be in the journal before they are.
     pub to_note: Entries,
     /// Programs that read values, with their numbers.
@@ -58,7 +58,7 @@ impl<'a> Stubs<'a> {
             shared,
             agent,
             next: 0,
-            next_hop: stub::REGION as u64,
+            next_veneer: stub::REGION as u64,
             modules: 0,
             to_map: Vec::new(),
             to_note: Entries::default(),
@@ -68,7 +68,7 @@ impl<'a> Stubs<'a> {
     }
 
     /// The number of a program that reads values; 0 if there is no room for one more.
-    pub fn number_program(&mut self, words: &[u64], records: &mut Vec<News>) -> u16 {
+    pub fn number_program(&mut self, words: &[u64], records: &mut Vec<Metadata>) -> u16 {
         self.programs.number(self.shared, words, records)
     }
 
@@ -79,8 +79,8 @@ impl<'a> Stubs<'a> {
                 Entry::Site { stub: Some((stub, _)), .. } => {
                     self.next = self.next.max(stub.saturating_add(1)).min(stub::COUNT as u32);
                 }
-                Entry::Hops { offset, length, .. } => {
-                    self.next_hop = self.next_hop.max(offset.saturating_add(*length));
+                Entry::Veneers { offset, length, .. } => {
+                    self.next_veneer = self.next_veneer.max(offset.saturating_add(*length));
                 }
                 Entry::Site { .. } | Entry::Drained { .. } => {}
             }
@@ -95,7 +95,7 @@ impl<'a> Stubs<'a> {
 
     /// Bytes that were given out.
     pub fn bytes(&self) -> u64 {
-        u64::from(self.next) * stub::SIZE as u64 + self.next_hop - stub::REGION as u64
+        u64::from(self.next) * stub::SIZE as u64 + self.next_veneer - stub::REGION as u64
     }
 
     /// Stubs that are left.
@@ -109,64 +109,64 @@ impl<'a> Stubs<'a> {
         [module.0, module.1].map(Avma).iter().all(|end| reaches(*end, low) && reaches(*end, high))
     }
 
-    /// Sees to it that the last range of hops has room for so many more bytes. The length of the address range that would have been needed, if there is none.
-    fn provide_hops(
+    /// Sees to it that the last range of veneers has room for so many more bytes. The length of the address range that would have been needed, if there is none.
+    fn provide_veneers(
         &mut self,
         process: u32,
         module: (u64, u64),
         bytes: usize,
         regions: &[Region],
-        hops: &mut Vec<HopRange>,
+        veneers: &mut Vec<VeneerRange>,
     ) -> Result<(), u64> {
         let bytes = bytes as u64;
-        if hops.last().is_some_and(|range| range.length - range.used >= bytes) {
+        if veneers.last().is_some_and(|range| range.length - range.used >= bytes) {
             return Ok(());
         }
         let length = bytes.next_multiple_of(PAGE);
         let taken = self.to_map.iter().map(|range| Region::taken(range.address, range.length));
         let regions: Vec<Region> = regions.iter().cloned().chain(taken).collect();
         let address = gap_near(&regions, module.0, module.1, length, maps::lowest_address()).ok_or(length)?;
-        let range = HopRange { address, offset: self.next_hop, length, used: 0 };
-        self.next_hop += length;
-        self.to_note.push(&Entry::Hops { process, address, offset: range.offset, length });
+        let range = VeneerRange { address, offset: self.next_veneer, length, used: 0 };
+        self.next_veneer += length;
+        self.to_note.push(&Entry::Veneers { process, address, offset: range.offset, length });
         self.to_map.push(range.clone());
-        hops.push(range);
+        veneers.push(range);
         Ok(())
     }
 
-    /// Maps hops for so many functions of a module in advance, if it needs any: mapping some later takes a thread of the program's.
+    /// Maps veneers for so many functions of a module in advance, if it needs any: mapping some later takes a thread of the program's.
     pub fn reserve(
         &mut self,
         process: u32,
         module: (u64, u64),
         count: usize,
         regions: &[Region],
-        hops: &mut Vec<HopRange>,
+        veneers: &mut Vec<VeneerRange>,
     ) -> Result<(), u64> {
         if self.is_near(module) {
             return Ok(());
         }
-        self.provide_hops(process, module, count * stub::HOP_SIZE, regions, hops)
+        self.provide_veneers(process, module, count * stub::VENEER_SIZE, regions, veneers)
     }
 
-    /// Where code at `from` in a module has to jump that shall come to `to`: there, or to a hop near it.
+    /// Where code at `from` in a module has to jump that shall come to `to`: there, or to a veneer near it.
     pub fn lead(
         &mut self,
         process: u32,
         module: (u64, u64),
         [from, to]: [Avma; 2],
         regions: &[Region],
-        hops: &mut Vec<HopRange>,
+        veneers: &mut Vec<VeneerRange>,
     ) -> Option<Avma> {
         if reaches(from, to) {
             return Some(to);
         }
-        self.provide_hops(process, module, stub::HOP_SIZE, regions, hops).ok()?;
-        let range = hops.last_mut()?;
-        let hop = Avma(range.address + range.used);
-        self.code.write_all_at(&calltap_patch::hop_bytes(to), range.offset + range.used).ok()?;
-        range.used += stub::HOP_SIZE as u64;
-        reaches(from, hop).then_some(hop)
+        self.provide_veneers(process, module, stub::VENEER_SIZE, regions, veneers).ok()?;
+        let range = veneers.last_mut()?;
+        let veneer = Avma(range.address + range.used);
+        self.code.write_all_at(&calltap_patch::veneer_bytes(to), range.offset + range.used).ok()?;
+        range.used += stub::VENEER_SIZE as u64;
+        reaches(from, veneer).then_some(veneer)
     }
 
     /// Begins a batch of stubs for a module, with so many bytes for copies. The length of the address range that would have been needed, if there is none.
@@ -176,19 +176,19 @@ impl<'a> Stubs<'a> {
         module: (u64, u64),
         (count, copies): (usize, usize),
         regions: &[Region],
-        hops: &'s mut Vec<HopRange>,
+        veneers: &'s mut Vec<VeneerRange>,
     ) -> Result<Batch<'s, 'a>, u64> {
         let near = self.is_near(module);
-        let bytes = copies + if near { 0 } else { count * stub::HOP_SIZE };
+        let bytes = copies + if near { 0 } else { count * stub::VENEER_SIZE };
         if bytes > 0 {
-            self.provide_hops(process, module, bytes, regions, hops)?;
+            self.provide_veneers(process, module, bytes, regions, veneers)?;
         }
         let first = self.next;
-        let range = hops.last_mut().filter(|_| bytes > 0);
-        let first_hop = range.as_ref().map_or(0, |range| range.used);
+        let range = veneers.last_mut().filter(|_| bytes > 0);
+        let first_veneer = range.as_ref().map_or(0, |range| range.used);
         self.to_note.reserve(count);
         let stubs = Vec::with_capacity(count * stub::SIZE);
-        Ok(Batch { first, first_hop, near, range, owner: self, stubs, hops: Vec::with_capacity(bytes) })
+        Ok(Batch { first, first_veneer, near, range, owner: self, stubs, veneers: Vec::with_capacity(bytes) })
     }
 }
 
@@ -204,10 +204,10 @@ pub struct Displaced<'a> {
 
 impl<'a> Displaced<'a> {
     /// Of a function that is patched so, where this is wanted.
-    pub fn new(form: &'a SiteForm, returns: &'a Returns, wanted: Wanted) -> Displaced<'a> {
+    pub fn new(form: &'a SiteForm, returns: &'a Returns, wanted: HookSet) -> Displaced<'a> {
         let entry = match form {
             SiteForm::Prologue { at, old }
-            | SiteForm::Beside { at, old, .. }
+            | SiteForm::PaddingJump { at, old, .. }
             | SiteForm::Checked { at, old }
             | SiteForm::Trap { at, old } => Some((*at, &old[..])),
             SiteForm::Entry { .. } | SiteForm::Prefix { .. } | SiteForm::AfterPrologue { .. } => None,
@@ -242,17 +242,17 @@ pub struct Added {
 pub struct Batch<'s, 'a> {
     owner: &'s mut Stubs<'a>,
     first: u32,
-    first_hop: u64,
+    first_veneer: u64,
     /// The stubs are within reach of the module.
     near: bool,
-    range: Option<&'s mut HopRange>,
+    range: Option<&'s mut VeneerRange>,
     stubs: Vec<u8>,
-    hops: Vec<u8>,
+    veneers: Vec<u8>,
 }
 
 impl Batch<'_, '_> {
     /// A stub for a site. None if something is out of reach.
-    pub fn add(&mut self, form: &SiteForm, returns: &Returns, bias: Bias, wanted: Wanted) -> Option<Added> {
+    pub fn add(&mut self, form: &SiteForm, returns: &Returns, bias: Bias, wanted: HookSet) -> Option<Added> {
         let id = self.owner.next;
         let style = calltap_patch::style(form, returns);
         let site = bias.apply(form.address());
@@ -277,7 +277,7 @@ impl Batch<'_, '_> {
         // (A handler of SIGTRAP leads anywhere.)
         let jumps = !matches!(form, SiteForm::Trap { .. });
         let mut target =
-            if self.near || !jumps { entry } else { self.put(&calltap_patch::hop_bytes(entry))? };
+            if self.near || !jumps { entry } else { self.put(&calltap_patch::veneer_bytes(entry))? };
         if let Some((at, old)) = displaced.entry.filter(|_| is_checked) {
             // It is run in front of the stub.
             let (leaves, from) = (Leaves { offsets: &[], call }, bias.apply(at));
@@ -300,18 +300,18 @@ impl Batch<'_, '_> {
         self.put(&code)
     }
 
-    /// Where in the process the next hop or copy comes.
+    /// Where in the process the next veneer or copy comes.
     fn place(&self) -> Option<Avma> {
         self.range.as_ref().map(|range| Avma(range.address + range.used))
     }
 
     fn put(&mut self, code: &[u8]) -> Option<Avma> {
         let place = self.place()?;
-        let length = code.len().next_multiple_of(stub::HOP_SIZE);
+        let length = code.len().next_multiple_of(stub::VENEER_SIZE);
         let range = self.range.as_mut().filter(|range| range.length - range.used >= length as u64)?;
         range.used += length as u64;
-        self.hops.extend_from_slice(code);
-        self.hops.resize(self.hops.len() + length - code.len(), INT3);
+        self.veneers.extend_from_slice(code);
+        self.veneers.resize(self.veneers.len() + length - code.len(), INT3);
         Some(place)
     }
 
@@ -325,7 +325,7 @@ impl Batch<'_, '_> {
         let code = self.owner.code;
         code.write_all_at(&self.stubs, u64::from(self.first) * stub::SIZE as u64)?;
         match self.range {
-            Some(range) => code.write_all_at(&self.hops, range.offset + self.first_hop),
+            Some(range) => code.write_all_at(&self.veneers, range.offset + self.first_veneer),
             None => Ok(()),
         }
     }

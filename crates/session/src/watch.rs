@@ -1,10 +1,10 @@
 //! `calltap top` and the answers: watching a process or a program, interval by interval, without a trace file.
 
+use crate::attach_session::{AttachSession, Controls, RunOptions, SessionOutcome};
 use crate::collector::{Due, Live};
 use crate::output::Consumer;
 use crate::record::{Company, Options, Prepared, Ran, Subject};
 use crate::requests::Mailbox;
-use crate::visit::{Controls, Stay, Visit, Visited};
 use crate::{Error, launch};
 use calltap_trace::Record;
 use nix::sys::resource::UsageWho;
@@ -33,14 +33,14 @@ pub struct Watch<'a> {
 
 /// Watches the process of `options` for its duration, or until it ends, we are told to end (SIGINT, SIGTERM, SIGHUP), or it is over. A program is
 /// started, and watched to its end, whatever is over.
-pub fn watch(options: &Options, watch: Watch<'_>) -> Result<Visited, Error> {
+pub fn watch(options: &Options, watch: Watch<'_>) -> Result<SessionOutcome, Error> {
     let (pid, duration, max_overhead) = match &options.subject {
         Subject::Program(command) => return watch_program(options, command, watch),
         Subject::Process { pid, duration, max_overhead } => (*pid, *duration, *max_overhead),
     };
-    let mut visit = Visit::new(options, pid)?;
+    let mut visit = AttachSession::new(options, pid)?;
     watch.consumer.record(&Record::Session(visit.session.clone()))?;
-    visit.stay(Stay {
+    visit.run(RunOptions {
         consumer: watch.consumer,
         interval: Some(watch.interval),
         settled: watch.settled,
@@ -54,7 +54,7 @@ pub fn watch(options: &Options, watch: Watch<'_>) -> Result<Visited, Error> {
     })
 }
 
-fn watch_program(options: &Options, command: &[OsString], watch: Watch<'_>) -> Result<Visited, Error> {
+fn watch_program(options: &Options, command: &[OsString], watch: Watch<'_>) -> Result<SessionOutcome, Error> {
     let prepared = Prepared::new(options, command)?;
     watch.consumer.record(&Record::Session(prepared.session.clone()))?;
     let on = AtomicBool::new(true);
@@ -65,11 +65,11 @@ fn watch_program(options: &Options, command: &[OsString], watch: Watch<'_>) -> R
         accepted: &|| {},
         meanwhile: watch.meanwhile,
     })?;
-    Ok(Visited {
+    Ok(SessionOutcome {
         whole: true,
         status: Some(status),
         stops: Default::default(),
-        muted: Vec::new(),
+        disabled: Vec::new(),
         totals,
         sites,
         notes,

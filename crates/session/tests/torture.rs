@@ -21,7 +21,7 @@ fn check(program: Program) {
 #[test]
 fn single_hot_functions_across_words_lines_and_pages() {
     let mut program = Program::start(64, 4);
-    let on = State::On(program.target);
+    let on = State::Enabled(program.target);
     let (start, mut switches) = (Instant::now(), 0);
     while start.elapsed() < time() {
         for n in 0..program.odd.len() {
@@ -37,7 +37,7 @@ fn single_hot_functions_across_words_lines_and_pages() {
 #[test]
 fn batches_of_twenty_thousand() {
     let mut program = Program::start(20_000, 4);
-    let on = State::On(program.target);
+    let on = State::Enabled(program.target);
     let start = Instant::now();
     while start.elapsed() < time() {
         program.switch(false, 20_000, State::Original, on);

@@ -87,7 +87,7 @@ pub enum SiteForm {
     },
     /// The same of a function that has no room for the jump, as it is shorter or something jumps behind its first instruction: a 2-byte `jmp` in the place of that leads
     /// back to the 5-byte jump in the padding in front of the function. A copy of it is run elsewhere, and leads on to `at + old.len()`.
-    Beside {
+    PaddingJump {
         /// First of the 5 bytes of padding.
         front: Svma,
         /// The bytes that must be there, up to `at`: the padding, and perhaps more of it and an `endbr64`, which stay.
@@ -133,7 +133,7 @@ impl SiteForm {
             | SiteForm::AfterPrologue { at, .. }
             | SiteForm::Trap { at, .. } => *at,
             SiteForm::Prefix { prefix, .. } => *prefix,
-            SiteForm::Beside { front, .. } => *front,
+            SiteForm::PaddingJump { front, .. } => *front,
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::tokens::waiting;
 use crate::tracefs::Tracefs;
 use calltap_control::{File, Model, Open, TRACE, Which, parse_number};
 use calltap_ringbuffer::formats;
-use calltap_session::{TracerWords, Words};
+use calltap_session::{Selection, TracerSelection};
 use rustix::io::Errno;
 use std::fmt::Write;
 
@@ -76,8 +76,8 @@ impl Tracefs {
 
     fn stack_filter_text(&self) -> String {
         let (name, filter) = (TRACE.to_owned(), self.stack_tracer.filter.clone());
-        let tracers = vec![TracerWords { name, kind: None, filter, notrace: Vec::new() }];
-        let words = Words { tracers, ..Words::default() };
+        let tracers = vec![TracerSelection { name, kind: None, filter, notrace: Vec::new() }];
+        let words = Selection { tracers, ..Selection::default() };
         set_of(Model { words, functions: self.symbols.functions(), profile: &[] }, Which::Filter)
     }
 

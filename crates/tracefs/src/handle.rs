@@ -3,7 +3,7 @@
 use crate::nodes::{Kind, Node};
 use crate::pages::Pages;
 use crate::reader::{Pipe, Reader};
-use crate::tokens::Draft;
+use crate::tokens::PendingFilter;
 
 /// An open file.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(crate) enum Content {
     Records(Box<Reader>),
     Pipe(Box<Pipe>),
     Pages(Pages),
-    Draft(Box<Draft>),
+    PendingFilter(Box<PendingFilter>),
     /// Only written to.
     Nothing,
 }

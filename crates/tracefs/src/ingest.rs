@@ -47,7 +47,7 @@ struct Counts {
 
 /// What instances want of a site, by their places.
 #[derive(Clone, Copy, Default, Debug)]
-struct Wanted {
+struct Interest {
     function: u32,
     graph: u32,
     triggers: u32,
@@ -57,7 +57,7 @@ struct Wanted {
     measured: bool,
 }
 
-impl Wanted {
+impl Interest {
     /// The instances that want anything.
     fn any(&self) -> u32 {
         self.function | self.graph | self.triggers | self.begins | self.hides
@@ -65,7 +65,7 @@ impl Wanted {
 }
 
 /// An instance's selection, ready to be asked.
-struct Selection<'a> {
+struct InstanceFilter<'a> {
     /// Functions with triggers.
     triggers: HashSet<&'a str>,
     bit: u32,
@@ -100,7 +100,7 @@ pub struct Ingest {
     tasks: HashMap<ThreadId, Task>,
     ended: Vec<ThreadId>,
     /// By site.
-    wanted: Vec<Wanted>,
+    wanted: Vec<Interest>,
     /// In these instances calls are only wanted beneath certain functions.
     beneath: u32,
 }
@@ -175,10 +175,10 @@ impl Ingest {
     /// What the instances want has changed, or there are more sites.
     pub fn choose(&mut self, instances: &[Instance], stack_tracer: &StackTracer, symbols: &Symbols) {
         let measured = stack_tracer.sets();
-        let selections: Vec<Selection<'_>> = instances
+        let selections: Vec<InstanceFilter<'_>> = instances
             .iter()
             .enumerate()
-            .map(|(place, instance)| Selection {
+            .map(|(place, instance)| InstanceFilter {
                 triggers: instance.triggers.all().iter().map(|trigger| trigger.function.as_str()).collect(),
                 bit: 1 << place,
                 kind: instance.tracer(),
@@ -186,7 +186,7 @@ impl Ingest {
             })
             .collect();
         self.wanted.clear();
-        self.wanted.resize(symbols.site_count(), Wanted::default());
+        self.wanted.resize(symbols.site_count(), Interest::default());
         self.beneath = 0;
         for (place, instance) in instances.iter().enumerate() {
             if !instance.graph[0].is_empty() {

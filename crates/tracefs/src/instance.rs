@@ -11,7 +11,7 @@ use crate::text::Format;
 use crate::trigger::{Command, Triggers};
 use calltap_control::{PROFILE, TRACE, has};
 use calltap_names::{Glob, GlobSet};
-use calltap_session::{Listed, TracerWords, Words};
+use calltap_session::{Listed, Selection, TracerSelection};
 use calltap_trace::TracerKind;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ pub struct Instance {
     /// Its directory's name; the first has none.
     pub name: String,
     /// The tracers, with their filters.
-    pub words: Words,
+    pub words: Selection,
     /// `tracing_on`.
     pub is_on: bool,
     /// Its options.
@@ -96,12 +96,13 @@ pub struct Instance {
 impl Instance {
     /// A new one.
     pub fn new(id: u32, name: &str, options: Options, processors: usize) -> Instance {
-        let tracer = TracerWords { name: TRACE.into(), kind: None, filter: Vec::new(), notrace: Vec::new() };
+        let tracer =
+            TracerSelection { name: TRACE.into(), kind: None, filter: Vec::new(), notrace: Vec::new() };
         let processors = processors as u64;
         let mut instance = Instance {
             id,
             name: name.to_owned(),
-            words: Words { tracers: vec![tracer], ..Words::default() },
+            words: Selection { tracers: vec![tracer], ..Selection::default() },
             is_on: true,
             options,
             ring: Ring::new(0),
@@ -177,9 +178,9 @@ impl Instance {
     }
 
     /// These are its tracers now.
-    pub fn adopt(&mut self, words: Words) {
+    pub fn adopt(&mut self, words: Selection) {
         self.is_on = !words.paused;
-        let own = std::mem::replace(&mut self.words, Words { paused: false, ..words });
+        let own = std::mem::replace(&mut self.words, Selection { paused: false, ..words });
         if !has_trace(&self.words) {
             self.words.tracers.extend(own.tracers);
         }
@@ -191,7 +192,7 @@ impl Instance {
     /// All tracers have the sets of the first.
     pub fn share_sets(&mut self) {
         let first = self.words.tracers.iter().find(|tracer| tracer.name == TRACE).cloned();
-        let Some(TracerWords { filter, notrace, .. }) = first else { return };
+        let Some(TracerSelection { filter, notrace, .. }) = first else { return };
         for tracer in &mut self.words.tracers {
             (tracer.filter, tracer.notrace) = (filter.clone(), notrace.clone());
         }
@@ -236,19 +237,19 @@ impl Instance {
     }
 
     /// The tracers that have to be registered in the process for it.
-    pub fn tracers(&self) -> Vec<TracerWords> {
+    pub fn tracers(&self) -> Vec<TracerSelection> {
         let place = if self.is_top() { String::new() } else { format!("{}/", self.name) };
         // (Without any, the default would be meant.)
-        let is_default = |tracer: &TracerWords| self.is_top() && tracer.name == TRACE;
+        let is_default = |tracer: &TracerSelection| self.is_top() && tracer.name == TRACE;
         let registered =
             self.words.tracers.iter().filter(|tracer| tracer.kind.is_some() || is_default(tracer));
-        let mut tracers: Vec<TracerWords> = registered
-            .map(|tracer| TracerWords { name: format!("{place}{}", tracer.name), ..tracer.clone() })
+        let mut tracers: Vec<TracerSelection> = registered
+            .map(|tracer| TracerSelection { name: format!("{place}{}", tracer.name), ..tracer.clone() })
             .collect();
         if !self.triggers.all().is_empty() {
             let filter = self.triggers.all().iter().map(|trigger| Glob::escape(&trigger.function)).collect();
             let (name, kind) = (format!("{place}triggers"), Some(TracerKind::Function));
-            tracers.push(TracerWords { name, kind, filter, notrace: Vec::new() });
+            tracers.push(TracerSelection { name, kind, filter, notrace: Vec::new() });
         }
         tracers
     }
@@ -390,7 +391,7 @@ impl Instance {
     }
 }
 
-fn has_trace(words: &Words) -> bool {
+fn has_trace(words: &Selection) -> bool {
     words.tracers.iter().any(|tracer| tracer.name == TRACE)
 }
 

@@ -25,7 +25,7 @@ pub enum Set {
 
 /// The copy of a writer.
 #[derive(Debug)]
-pub struct Draft {
+pub struct PendingFilter {
     /// Of this set.
     pub set: Set,
     /// A word that may go on.
@@ -40,16 +40,23 @@ pub struct Draft {
     wrong: Option<(String, Wrong)>,
 }
 
-impl Draft {
+impl PendingFilter {
     /// A copy, empty if the file was truncated.
-    pub fn new(mut set: Set, truncated: bool) -> Draft {
+    pub fn new(mut set: Set, truncated: bool) -> PendingFilter {
         if truncated {
             match &mut set {
                 Set::Words(_, words) | Set::Stack(words) => words.clear(),
                 Set::Functions(_, functions) => functions.clear(),
             }
         }
-        Draft { set, partial: String::new(), changed: truncated, good: false, failed: false, wrong: None }
+        PendingFilter {
+            set,
+            partial: String::new(),
+            changed: truncated,
+            good: false,
+            failed: false,
+            wrong: None,
+        }
     }
 
     /// Takes one word at most, as the kernel does: how many bytes that took, and whether a trigger was changed.

@@ -16,7 +16,7 @@ use crate::stack_tracer::{READ, StackTracer};
 use crate::symbols::Symbols;
 use crate::tokens::{present, resolve, waiting};
 use calltap_control::TRACE;
-use calltap_session::{Listed, Profiled, TracerWords, Words};
+use calltap_session::{Listed, Profiled, Selection, TracerSelection};
 use calltap_trace::{Batch, ClockKind, ClockMap, ClockPair, Record as TraceRecord, ThreadId, TracerKind};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -267,7 +267,7 @@ impl Tracefs {
     }
 
     /// This is traced already.
-    pub fn adopt(&mut self, words: Words) {
+    pub fn adopt(&mut self, words: Selection) {
         self.separate = words.tracers.len() > 1;
         self.instances[0].adopt(words);
     }
@@ -275,19 +275,19 @@ impl Tracefs {
     // ---- What is wanted of it
 
     /// What is to be traced.
-    pub fn words(&self) -> Words {
-        let mut tracers: Vec<TracerWords> = self.instances.iter().flat_map(Instance::tracers).collect();
+    pub fn words(&self) -> Selection {
+        let mut tracers: Vec<TracerSelection> = self.instances.iter().flat_map(Instance::tracers).collect();
         tracers.extend(self.stack_tracers());
         for tracer in &mut tracers {
             (tracer.filter, tracer.notrace) = (present(&tracer.filter), present(&tracer.notrace));
         }
         let default = self.instances[0].words.default.clone();
         let arguments = if self.stack_tracer.is_on { vec![READ.to_owned()] } else { Vec::new() };
-        Words { tracers, default, arguments, ..Words::default() }
+        Selection { tracers, default, arguments, ..Selection::default() }
     }
 
     /// What has to be traced so that stacks are known: all calls and who made them, but for what an instance does not trace that alone wants stacks.
-    fn stack_tracers(&self) -> Vec<TracerWords> {
+    fn stack_tracers(&self) -> Vec<TracerSelection> {
         let wanting: Vec<_> = self.instances.iter().filter(|instance| instance.wants_stacks()).collect();
         let notrace = match (&wanting[..], self.stack_tracer.is_on) {
             ([], false) => return Vec::new(),
@@ -298,7 +298,7 @@ impl Tracefs {
             _ => Vec::new(),
         };
         let kinds = [("calls", TracerKind::FunctionGraph), ("callers", TracerKind::Function)];
-        let tracer = |(name, kind)| TracerWords {
+        let tracer = |(name, kind)| TracerSelection {
             name: format!("stacks/{name}"),
             kind: Some(kind),
             filter: Vec::new(),

@@ -12,7 +12,7 @@ use crate::{live, progress, record, select, values, views};
 use anyhow::{Context, Result, bail};
 use calltap_analysis::answers::{Known, Listener, Question};
 use calltap_analysis::{Glob, Names, demangle, limited, units};
-use calltap_session::{Clock, Discovery, Error, Options, Subject, Visited, Watch, watch};
+use calltap_session::{Clock, Discovery, Error, Options, SessionOutcome, Subject, Watch, watch};
 use calltap_trace::TraceReader;
 use feed::Feed;
 use printer::Printer;
@@ -79,7 +79,11 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
     let options = Options {
         subject,
         output: PathBuf::new(),
-        choice: select::choice_about(&kind.words(arguments), arguments.is_set("later"), &kind.functions)?,
+        selection: select::selection_about(
+            &kind.words(arguments),
+            arguments.is_set("later"),
+            &kind.functions,
+        )?,
         parse: select::parse,
         clock: Clock::Tsc,
         buffer_size: values::buffer_size(arguments)?,
@@ -131,15 +135,15 @@ fn of_process(
         },
     );
     let mut listener = feed.finish();
-    let visited = match watched {
-        Ok(visited) => visited,
+    let outcome = match watched {
+        Ok(outcome) => outcome,
         Err(error) => {
             eprintln!("calltap: {error}");
             let code = if let Error::Program { exit_code, .. } = error { exit_code } else { 1 };
             return Ok(ExitCode::from(code));
         }
     };
-    let limited = visited.muted.iter().map(|(name, _)| demangle(name)).collect();
+    let limited = outcome.disabled.iter().map(|(name, _)| demangle(name)).collect();
     if kind.streams() {
         let mut last = Vec::new();
         answer(&mut listener, kind, limited, &mut last)?;
@@ -150,9 +154,9 @@ fn of_process(
         answer(&mut listener, kind, limited, &mut out)?;
         out.finish()?;
     }
-    say(&visited, &listener.known, attaches);
-    let left = ExitCode::from(u8::from(!visited.whole));
-    Ok(visited.status.map_or(left, crate::end_as))
+    say(&outcome, &listener.known, attaches);
+    let left = ExitCode::from(u8::from(!outcome.whole));
+    Ok(outcome.status.map_or(left, crate::end_as))
 }
 
 fn of_file(
@@ -222,24 +226,24 @@ fn answer(
 }
 
 /// What the user should know at the end.
-fn say(visited: &Visited, known: &Known, attaches: bool) {
-    let mut notes = visited.notes.clone();
-    let [attaching, detaching] = &visited.stops;
+fn say(outcome: &SessionOutcome, known: &Known, attaches: bool) {
+    let mut notes = outcome.notes.clone();
+    let [attaching, detaching] = &outcome.stops;
     notes.extend(attaches.then(|| record::stopped(attaching, detaching)));
-    if !visited.muted.is_empty() {
-        notes.push(record::muted(&visited.muted, ""));
+    if !outcome.disabled.is_empty() {
+        notes.push(record::disabled(&outcome.disabled, ""));
     }
     // (They may not be among the few that are named there.)
-    let asked = visited.muted.iter().filter(|(name, _)| known.is_asked(name));
+    let asked = outcome.disabled.iter().filter(|(name, _)| known.is_asked(name));
     let asked: Vec<String> = asked.map(|(name, _)| demangle(name)).collect();
     if let [first, others @ ..] = &asked[..] {
         let more = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
         notes.push(format!("{first}{more} was switched off: of its later calls the answer knows nothing"));
     }
-    let lost = visited.totals.lost_entries + visited.totals.lost_exits;
+    let lost = outcome.totals.lost_entries + outcome.totals.lost_exits;
     if lost > 0 {
         notes.push(format!("{} lost: the answer is not complete", units::counted(lost, "event")));
     }
-    notes.extend(visited.failed.as_ref().map(ToString::to_string));
+    notes.extend(outcome.failed.as_ref().map(ToString::to_string));
     live::say(&notes);
 }

@@ -8,7 +8,7 @@ use calltap_analysis::answers::{
     Buckets, By, Count, Form, Futures, Known, Latency, Lines, Over, Question, Stacks,
 };
 use calltap_analysis::futures::Role;
-use calltap_session::Words;
+use calltap_session::Selection;
 use calltap_trace::{Meta, Profile, TracerKind};
 use serde_json::Value;
 
@@ -108,7 +108,7 @@ impl Kind {
     }
 
     /// What is to be traced.
-    pub fn words(&self, arguments: &Arguments) -> Words {
+    pub fn words(&self, arguments: &Arguments) -> Selection {
         let tracers = match self.what {
             What::Count => vec![TracerKind::Profile],
             What::Stacks | What::Futures(_) | What::Latency(_, By::Function | By::Thread) => {
@@ -120,7 +120,8 @@ impl Kind {
             }
         };
         let (tracers, filter) = (select::tracers(&tracers), arguments.texts("filter"));
-        let mut words = Words { tracers, filter, notrace: arguments.texts("notrace"), ..Words::default() };
+        let mut words =
+            Selection { tracers, filter, notrace: arguments.texts("notrace"), ..Selection::default() };
         words.conditions = arguments.texts("if");
         words.futures = matches!(self.what, What::Futures(_));
         words.int3 = arguments.is_set("allow-int3");

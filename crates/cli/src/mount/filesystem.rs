@@ -1,7 +1,7 @@
 //! Requests of the kernel's FUSE, handed to the directory.
 
-use super::hall::{self, Hall};
-use super::rooms::{Room, Rooms};
+use super::directories::{Directories, Directory};
+use super::process_set::{self, ProcessSet};
 use super::server::Server;
 use super::worker;
 use calltap_session::monotonic_ns;
@@ -23,11 +23,11 @@ use std::{fs, io, thread};
 const TTL: Duration = Duration::ZERO;
 const GENERATION: Generation = Generation(0);
 
-/// Directories as a file system: of one process, or of several in a hall.
+/// Directories as a file system: that of one process, or those of a set.
 pub struct Files {
     /// The directories.
-    pub rooms: Arc<Rooms>,
-    hall: Option<Arc<Hall>>,
+    pub directories: Arc<Directories>,
+    process_set: Option<Arc<ProcessSet>>,
     mounted: SystemTime,
 }
 
@@ -49,23 +49,27 @@ fn utf8(name: &OsStr) -> Option<&str> {
 impl Files {
     /// Of one process.
     pub fn of(server: &Arc<Server>) -> Files {
-        let rooms = Arc::new(Rooms::default());
-        rooms.add(server, true);
-        Files { rooms, hall: None, mounted: SystemTime::now() }
+        let directories = Arc::new(Directories::default());
+        directories.add(server, true);
+        Files { directories, process_set: None, mounted: SystemTime::now() }
     }
 
-    /// Of those in a hall.
-    pub fn of_all(hall: Arc<Hall>) -> Files {
-        Files { rooms: Arc::clone(&hall.rooms), hall: Some(hall), mounted: SystemTime::now() }
+    /// The directories of a set.
+    pub fn of_all(process_set: Arc<ProcessSet>) -> Files {
+        Files {
+            directories: Arc::clone(&process_set.directories),
+            process_set: Some(process_set),
+            mounted: SystemTime::now(),
+        }
     }
 
-    /// The hall, if this is its own directory or file.
-    fn hall(&self, inode: INodeNo) -> Option<&Arc<Hall>> {
-        self.hall.as_ref().filter(|_| hall::is_own(inode.0))
+    /// The set, if the inode is its own directory or log.
+    fn process_set(&self, inode: INodeNo) -> Option<&Arc<ProcessSet>> {
+        self.process_set.as_ref().filter(|_| process_set::is_own(inode.0))
     }
 
-    fn room(&self, number: u64) -> Result<(Arc<Room>, u64), Errno> {
-        self.rooms.find(number).ok_or(Errno::ENOENT)
+    fn directory(&self, number: u64) -> Result<(Arc<Directory>, u64), Errno> {
+        self.directories.find(number).ok_or(Errno::ENOENT)
     }
 
     fn attr(&self, attributes: Attributes) -> FileAttr {
@@ -103,11 +107,11 @@ impl Filesystem for Files {
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let Some(name) = utf8(name) else { return reply.error(Errno::ENOENT) };
-        let found = match self.hall(parent) {
-            Some(hall) => hall.lookup(parent.0, name).ok_or(Errno::ENOENT),
-            None => self.room(parent.0).and_then(|(room, parent)| {
-                let found = room.server.tracefs().lookup(parent, name);
-                found.map(|own| room.attributes(own)).map_err(errno)
+        let found = match self.process_set(parent) {
+            Some(process_set) => process_set.lookup(parent.0, name).ok_or(Errno::ENOENT),
+            None => self.directory(parent.0).and_then(|(directory, parent)| {
+                let found = directory.server.tracefs().lookup(parent, name);
+                found.map(|own| directory.attributes(own)).map_err(errno)
             }),
         };
         match found {
@@ -117,11 +121,11 @@ impl Filesystem for Files {
     }
 
     fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        let found = match self.hall(inode) {
-            Some(hall) => Ok(hall.attributes(inode.0)),
-            None => self.room(inode.0).and_then(|(room, inode)| {
-                let found = room.server.tracefs().attributes(inode);
-                found.map(|own| room.attributes(own)).map_err(errno)
+        let found = match self.process_set(inode) {
+            Some(process_set) => Ok(process_set.attributes(inode.0)),
+            None => self.directory(inode.0).and_then(|(directory, inode)| {
+                let found = directory.server.tracefs().attributes(inode);
+                found.map(|own| directory.attributes(own)).map_err(errno)
             }),
         };
         match found {
@@ -149,16 +153,16 @@ impl Filesystem for Files {
         reply: ReplyAttr,
     ) {
         let mode = mode.map(|mode| (mode & 0o7777) as u16);
-        if let Some(hall) = self.hall(inode) {
+        if let Some(process_set) = self.process_set(inode) {
             // (Opening its log with `>` may come as a new size, too.)
             return match (mode, uid, gid) {
-                (None, None, None) => reply.attr(&TTL, &self.attr(hall.attributes(inode.0))),
+                (None, None, None) => reply.attr(&TTL, &self.attr(process_set.attributes(inode.0))),
                 _ => reply.error(Errno::EPERM),
             };
         }
-        let changed = self.room(inode.0).and_then(|(room, inode)| {
-            let changed = room.server.tracefs().set_attributes(inode, mode, (uid, gid));
-            changed.map(|own| room.attributes(own)).map_err(errno)
+        let changed = self.directory(inode.0).and_then(|(directory, inode)| {
+            let changed = directory.server.tracefs().set_attributes(inode, mode, (uid, gid));
+            changed.map(|own| directory.attributes(own)).map_err(errno)
         });
         match changed {
             Ok(attributes) => reply.attr(&TTL, &self.attr(attributes)),
@@ -167,11 +171,11 @@ impl Filesystem for Files {
     }
 
     fn readdir(&self, _: &Request, inode: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        let listed = match self.hall(inode) {
-            Some(hall) => Ok(hall.list()),
-            None => self.room(inode.0).and_then(|(room, inode)| {
-                let listed = room.server.tracefs().list(inode).map_err(errno)?;
-                let outer = |own: Listing| Listing { inode: room.outer(own.inode), ..own };
+        let listed = match self.process_set(inode) {
+            Some(process_set) => Ok(process_set.list()),
+            None => self.directory(inode.0).and_then(|(directory, inode)| {
+                let listed = directory.server.tracefs().list(inode).map_err(errno)?;
+                let outer = |own: Listing| Listing { inode: directory.outer(own.inode), ..own };
                 Ok(listed.into_iter().map(outer).collect::<Vec<Listing>>())
             }),
         };
@@ -193,25 +197,25 @@ impl Filesystem for Files {
     fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, _: u32, _: u32, reply: ReplyEntry) {
         let Some(name) = utf8(name).map(str::to_owned) else { return reply.error(Errno::EINVAL) };
         let mounted = self.mounted;
-        if let Some(hall) = self.hall(parent) {
-            let hall = Arc::clone(hall);
+        if let Some(process_set) = self.process_set(parent) {
+            let process_set = Arc::clone(process_set);
             // (To come to a process may take a while.)
-            thread::spawn(move || match hall.make_room(&name) {
+            thread::spawn(move || match process_set.add(&name) {
                 Ok(attributes) => reply.entry(&TTL, &attr(attributes, mounted), GENERATION),
                 Err(error) => reply.error(errno(error)),
             });
             return;
         }
-        let (room, parent) = match self.room(parent.0) {
+        let (directory, parent) = match self.directory(parent.0) {
             Ok(found) => found,
             Err(error) => return reply.error(error),
         };
-        let (now, own) = (room.server.due.ask(), Arc::clone(&room));
-        let asked = room.waiting.ask(request.pid(), Err(Io::INTR), move |made| match made {
+        let (now, own) = (directory.server.due.ask(), Arc::clone(&directory));
+        let asked = directory.waiting.ask(request.pid(), Err(Io::INTR), move |made| match made {
             Ok(made) => reply.entry(&TTL, &attr(own.attributes(made), mounted), GENERATION),
             Err(error) => reply.error(errno(error)),
         });
-        room.worker.send(move |server| {
+        directory.worker.send(move |server| {
             server.sync(now);
             if asked.begin() {
                 let made = server.tracefs().make_directory(parent, &name);
@@ -222,21 +226,21 @@ impl Filesystem for Files {
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let Some(name) = utf8(name).map(str::to_owned) else { return reply.error(Errno::ENOENT) };
-        if let Some(hall) = self.hall(parent) {
-            let hall = Arc::clone(hall);
-            thread::spawn(move || match hall.remove_room(&name) {
+        if let Some(process_set) = self.process_set(parent) {
+            let process_set = Arc::clone(process_set);
+            thread::spawn(move || match process_set.remove(&name) {
                 Ok(()) => reply.ok(),
                 Err(error) => reply.error(errno(error)),
             });
             return;
         }
-        let (room, parent) = match self.room(parent.0) {
+        let (directory, parent) = match self.directory(parent.0) {
             Ok(found) => found,
             Err(error) => return reply.error(error),
         };
-        let now = room.server.due.ask();
-        let asked = room.waiting.ask(request.pid(), Err(Io::INTR), |removed| empty(reply, removed));
-        room.worker.send(move |server| {
+        let now = directory.server.due.ask();
+        let asked = directory.waiting.ask(request.pid(), Err(Io::INTR), |removed| empty(reply, removed));
+        directory.worker.send(move |server| {
             server.sync(now);
             if !asked.begin() {
                 return;
@@ -278,17 +282,17 @@ impl Filesystem for Files {
 
     fn open(&self, request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let flags = OFlags::from_bits_retain(flags.0 as u32);
-        if let Some(hall) = self.hall(inode) {
-            hall.open(flags);
+        if let Some(process_set) = self.process_set(inode) {
+            process_set.open(flags);
             return reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO);
         }
-        let (room, inode) = match self.room(inode.0) {
+        let (directory, inode) = match self.directory(inode.0) {
             Ok(found) => found,
             Err(error) => return reply.error(error),
         };
         // (Those who come together wait together.)
-        let (now, own) = (room.server.due.ask(), Arc::clone(&room));
-        let asked = room.waiting.ask(request.pid(), Err(Io::INTR), move |opened| match opened {
+        let (now, own) = (directory.server.due.ask(), Arc::clone(&directory));
+        let asked = directory.waiting.ask(request.pid(), Err(Io::INTR), move |opened| match opened {
             Ok(handle) => {
                 own.open();
                 // Sizes are 0, and every write shall come as it was made.
@@ -296,7 +300,7 @@ impl Filesystem for Files {
             }
             Err(error) => reply.error(errno(error)),
         });
-        room.worker.send(move |server| {
+        directory.worker.send(move |server| {
             server.sync(now);
             worker::refresh(server, Some(inode));
             worker::rename(server, inode);
@@ -318,22 +322,22 @@ impl Filesystem for Files {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        if let Some(hall) = self.hall(inode) {
-            return reply.data(&hall.read(offset, size as usize));
+        if let Some(process_set) = self.process_set(inode) {
+            return reply.data(&process_set.read(offset, size as usize));
         }
-        let (room, handle) = match self.room(handle.0) {
+        let (directory, handle) = match self.directory(handle.0) {
             Ok(found) => found,
             Err(error) => return reply.error(error),
         };
         let waits = !OFlags::from_bits_retain(flags.0 as u32).contains(OFlags::NONBLOCK);
-        let read = room.server.tracefs().read(handle, offset, size as usize, waits);
+        let read = directory.server.tracefs().read(handle, offset, size as usize, waits);
         match read {
             Ok(Read::Data(data)) => {
                 reply.data(&data);
-                room.server.tracefs().read_ahead(handle, size as usize);
+                directory.server.tracefs().read_ahead(handle, size as usize);
             }
             Ok(Read::Wait) if !waits => reply.error(Errno::EAGAIN),
-            Ok(Read::Wait) => room.waiting.read(handle, size as usize, request.pid(), reply),
+            Ok(Read::Wait) => directory.waiting.read(handle, size as usize, request.pid(), reply),
             Err(error) => reply.error(errno(error)),
         }
     }
@@ -350,15 +354,15 @@ impl Filesystem for Files {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        if self.hall(inode).is_some() {
+        if self.process_set(inode).is_some() {
             // (Opening it has cleared it, or not; whatever is written is taken.)
             return reply.written(data.len() as u32);
         }
-        let (room, handle) = match self.room(handle.0) {
+        let (directory, handle) = match self.directory(handle.0) {
             Ok(found) => found,
             Err(error) => return reply.error(error),
         };
-        let (_, inode) = match self.room(inode.0) {
+        let (_, inode) = match self.directory(inode.0) {
             Ok(found) => found,
             Err(error) => return reply.error(error),
         };
@@ -368,14 +372,14 @@ impl Filesystem for Files {
             Err(error) => reply.error(errno(error)),
         };
         // The process itself may write there while it is being changed: then it must not wait for that.
-        let is_mark = room.server.tracefs().is_marker(inode);
+        let is_mark = directory.server.tracefs().is_marker(inode);
         if is_mark {
-            let written = room.server.tracefs().write(handle, data, tid, &comm(tid), now);
+            let written = directory.server.tracefs().write(handle, data, tid, &comm(tid), now);
             return answer(written);
         }
-        let (data, due) = (data.to_vec(), room.server.due.ask());
-        let asked = room.waiting.ask(tid, Err(Io::INTR), answer);
-        room.worker.send(move |server| {
+        let (data, due) = (data.to_vec(), directory.server.due.ask());
+        let asked = directory.waiting.ask(tid, Err(Io::INTR), answer);
+        directory.worker.send(move |server| {
             server.sync(due);
             if !asked.begin() {
                 return;
@@ -388,14 +392,14 @@ impl Filesystem for Files {
     }
 
     fn flush(&self, request: &Request, inode: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        let found = if self.hall(inode).is_some() { None } else { self.rooms.find(handle.0) };
-        let Some((room, handle)) = found else { return reply.ok() };
-        if !room.server.tracefs().is_written(handle, request.pid()) {
+        let found = if self.process_set(inode).is_some() { None } else { self.directories.find(handle.0) };
+        let Some((directory, handle)) = found else { return reply.ok() };
+        if !directory.server.tracefs().is_written(handle, request.pid()) {
             return reply.ok();
         }
         // (It is closed, whatever is answered.)
-        let asked = room.waiting.ask(request.pid(), Ok(()), |flushed| empty(reply, flushed));
-        room.worker.send(move |server| {
+        let asked = directory.waiting.ask(request.pid(), Ok(()), |flushed| empty(reply, flushed));
+        directory.worker.send(move |server| {
             let flushed = server.tracefs().flush(handle);
             asked.answer(flushed.and_then(|()| worker::carry_out(server)));
         });
@@ -411,15 +415,15 @@ impl Filesystem for Files {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        let found = if self.hall(inode).is_some() { None } else { self.rooms.find(handle.0) };
-        let Some((room, handle)) = found else { return reply.ok() };
-        room.server.forget_poll(handle);
-        let (own, rooms) = (Arc::clone(&room), Arc::clone(&self.rooms));
-        room.worker.send(move |server| {
+        let found = if self.process_set(inode).is_some() { None } else { self.directories.find(handle.0) };
+        let Some((directory, handle)) = found else { return reply.ok() };
+        directory.server.forget_poll(handle);
+        let (own, directories) = (Arc::clone(&directory), Arc::clone(&self.directories));
+        directory.worker.send(move |server| {
             server.tracefs().release(handle);
             // Errors are reported to no process here.
             let _ = worker::carry_out(server);
-            rooms.close(&own);
+            directories.close(&own);
             reply.ok();
         });
     }
@@ -434,12 +438,12 @@ impl Filesystem for Files {
         flags: PollFlags,
         reply: ReplyPoll,
     ) {
-        let found = if self.hall(inode).is_some() { None } else { self.rooms.find(handle.0) };
-        let Some((room, handle)) = found else { return reply.poll(events) };
-        let readable = room.server.tracefs().is_readable(handle);
+        let found = if self.process_set(inode).is_some() { None } else { self.directories.find(handle.0) };
+        let Some((directory, handle)) = found else { return reply.poll(events) };
+        let readable = directory.server.tracefs().is_readable(handle);
         let reading = PollEvents::POLLIN | PollEvents::POLLRDNORM;
         if !readable && flags.contains(PollFlags::FUSE_POLL_SCHEDULE_NOTIFY) {
-            room.server.poll(handle, notifier);
+            directory.server.poll(handle, notifier);
         }
         let ready = if readable { reading } else { PollEvents::empty() };
         reply.poll(events & (ready | PollEvents::POLLOUT | PollEvents::POLLWRNORM));

@@ -1,12 +1,12 @@
 //! `calltap mount`, `run`, `exec`: the control directory of a process, as a file system.
 
 mod asked;
+mod directories;
 mod exec;
 mod feed;
 mod filesystem;
 mod guard;
-mod hall;
-mod rooms;
+mod process_set;
 mod server;
 mod waiting;
 mod worker;
@@ -18,12 +18,13 @@ use crate::live::say;
 use crate::{select, values};
 use anyhow::{Context, Result, anyhow, bail};
 use calltap_session::{
-    Clock, Options, PatchMode, Subject, TracerWords, Visited, Watch, Words, interruption, watch,
+    Clock, Options, PatchMode, Selection, SessionOutcome, Subject, TracerSelection, Watch, interruption,
+    watch,
 };
 use feed::Feed;
 use filesystem::Files;
 use fuser::{Config, MountOption, SessionACL};
-use hall::Hall;
+use process_set::ProcessSet;
 use server::Server;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -143,21 +144,21 @@ fn in_background(pid: Option<u32>, place: &Path, arguments: &Arguments) -> Resul
 }
 
 /// What is traced before anything is asked for.
-fn nothing() -> Words {
-    let nop = TracerWords {
+fn nothing() -> Selection {
+    let nop = TracerSelection {
         name: calltap_control::TRACE.into(),
         kind: None,
         filter: Vec::new(),
         notrace: Vec::new(),
     };
-    Words { tracers: vec![nop], ..Words::default() }
+    Selection { tracers: vec![nop], ..Selection::default() }
 }
 
-fn options(pid: u32, words: &Words, buffer_size: Option<u64>, patch_mode: PatchMode) -> Result<Options> {
+fn options(pid: u32, words: &Selection, buffer_size: Option<u64>, patch_mode: PatchMode) -> Result<Options> {
     Ok(Options {
         subject: Subject::Process { pid, duration: None, max_overhead: None },
         output: PathBuf::new(),
-        choice: select::choice(words, true)?,
+        selection: select::resolve(words, true)?,
         parse: select::parse,
         clock: Clock::Tsc,
         buffer_size,
@@ -174,9 +175,9 @@ fn options(pid: u32, words: &Words, buffer_size: Option<u64>, patch_mode: PatchM
 }
 
 /// Stays at a process until it is over.
-fn attend(server: &Server, options: &Options) -> Result<Visited> {
+fn attend(server: &Server, options: &Options) -> Result<SessionOutcome> {
     let mut feed = Feed::new(server);
-    let visited = watch(
+    let outcome = watch(
         options,
         Watch {
             consumer: &mut feed,
@@ -189,12 +190,12 @@ fn attend(server: &Server, options: &Options) -> Result<Visited> {
         },
     );
     server.end();
-    Ok(visited?)
+    Ok(outcome?)
 }
 
 /// Serves the directory until the process ends, it is unmounted, or we are told to end.
 fn serve(pid: u32, place: &Path, arguments: &Arguments) -> Result<()> {
-    let words = Words { int3: arguments.is_set("allow-int3"), ..nothing() };
+    let words = Selection { int3: arguments.is_set("allow-int3"), ..nothing() };
     let options =
         options(pid, &words, values::buffer_size(arguments)?, values::patch_mode(arguments, false)?)?;
     let (server, told) = (Arc::new(Server::new(pid)), interruption()?);
@@ -208,9 +209,9 @@ fn serve(pid: u32, place: &Path, arguments: &Arguments) -> Result<()> {
             None
         };
         server.over.store(true, Release);
-        let visited = watching.join().map_err(|_| anyhow!("watching process {pid} failed"))?;
-        let visited = visited?;
-        say(&visited.notes);
+        let outcome = watching.join().map_err(|_| anyhow!("watching process {pid} failed"))?;
+        let outcome = outcome?;
+        say(&outcome.notes);
         served.transpose().map(drop)
     })
 }
@@ -219,15 +220,15 @@ fn serve(pid: u32, place: &Path, arguments: &Arguments) -> Result<()> {
 fn serve_all(place: &Path, arguments: &Arguments) -> Result<()> {
     let (memory, mode) = (values::buffer_size(arguments)?, values::patch_mode(arguments, false)?);
     let int3 = arguments.is_set("allow-int3");
-    let hall = Hall::new(Box::new(move |pid, words| {
-        options(pid, &Words { int3: int3 || words.int3, ..words }, memory, mode)
+    let process_set = ProcessSet::new(Box::new(move |pid, words| {
+        options(pid, &Selection { int3: int3 || words.int3, ..words }, memory, mode)
     }));
     let told = interruption()?;
     thread::scope(|scope| {
-        let looking = scope.spawn(|| hall.look());
-        let files = Files::of_all(Arc::clone(&hall));
-        let served = hold(files, ALL, place, &|| told.load(Relaxed), &|| hall.close());
-        hall.close();
+        let looking = scope.spawn(|| process_set.look());
+        let files = Files::of_all(Arc::clone(&process_set));
+        let served = hold(files, ALL, place, &|| told.load(Relaxed), &|| process_set.close());
+        process_set.close();
         let _ = looking.join();
         served
     })
@@ -247,7 +248,7 @@ fn hold(files: Files, source: &str, place: &Path, over: &dyn Fn() -> bool, end: 
     // Who may read and write is told by owner and mode; without privileges the system allows the owner alone.
     let is_root = rustix::process::geteuid().is_root();
     config.acl = if is_root { SessionACL::All } else { SessionACL::Owner };
-    let rooms = Arc::clone(&files.rooms);
+    let directories = Arc::clone(&files.directories);
     let session = fuser::Session::new(files, place, &config)
         .with_context(|| format!("{}: cannot be mounted on", place.display()))?;
     let guard = guard::Guard::new(place);
@@ -263,7 +264,7 @@ fn hold(files: Files, source: &str, place: &Path, over: &dyn Fn() -> bool, end: 
     let mut tended = Instant::now();
     while !session.guard.is_finished() && !over() {
         if tended.elapsed() >= TEND {
-            rooms.tend();
+            directories.tend();
             tended = Instant::now();
         }
         thread::sleep(LOOK);

@@ -1,6 +1,6 @@
 //! Where events go: added up, and passed on when an interval ends.
 
-use super::desk::Desk;
+use super::switches::Switches;
 use calltap_analysis::live::{Interval, Live};
 use calltap_session::Consumer;
 use calltap_trace::{ClockPair, Error, Record, ThreadEncoder, ThreadId, Unpacker};
@@ -12,20 +12,20 @@ pub struct Feed<'a> {
     unpacker: Unpacker,
     /// None says that the first one begins.
     intervals: Sender<Option<Interval>>,
-    desk: &'a Desk,
+    switches: &'a Switches,
 }
 
 impl<'a> Feed<'a> {
     /// Passes intervals on to `intervals`.
-    pub fn new(intervals: Sender<Option<Interval>>, desk: &'a Desk) -> Feed<'a> {
-        Feed { live: Live::default(), unpacker: Unpacker::default(), intervals, desk }
+    pub fn new(intervals: Sender<Option<Interval>>, switches: &'a Switches) -> Feed<'a> {
+        Feed { live: Live::default(), unpacker: Unpacker::default(), intervals, switches }
     }
 }
 
 impl Consumer for Feed<'_> {
     fn record(&mut self, record: &Record) -> Result<(), Error> {
         match record {
-            Record::Process(process) if process.id == 0 => self.desk.set_name(&process.comm),
+            Record::Process(process) if process.id == 0 => self.switches.set_name(&process.comm),
             _ => self.live.record(record),
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! The table on a screen: what is in it, what is selected, and what a key does to it.
 
-use super::desk::{Desk, State};
+use super::switches::{State, Switches};
 use super::view::{self, heading};
 use crate::search;
 use calltap_analysis::live::{Column, Interval, Row};
@@ -181,19 +181,21 @@ impl Grid {
     }
 
     /// Draws it.
-    pub fn draw(&mut self, frame: &mut Frame<'_>, desk: &Desk) {
+    pub fn draw(&mut self, frame: &mut Frame<'_>, switches: &Switches) {
         let [top, middle, bottom] =
             Layout::vertical([Constraint::Length(1), Constraint::Fill(1), Constraint::Length(1)])
                 .areas(frame.area());
         self.page = usize::from(middle.height.saturating_sub(1)).max(1);
         let head = match &self.shown {
-            Some(interval) => heading(&desk.status(), interval),
+            Some(interval) => heading(&switches.status(), interval),
             None => "attached; the first interval has begun".to_owned(),
         };
         let reversed = Style::new().add_modifier(Modifier::REVERSED);
         frame.render_widget(Line::from(format!(" {head}")).style(reversed), top);
         let rows: Vec<widgets::Row<'_>> = match &self.shown {
-            Some(interval) => interval.rows.iter().map(|row| line(interval, row, desk.state(row))).collect(),
+            Some(interval) => {
+                interval.rows.iter().map(|row| line(interval, row, switches.state(row))).collect()
+            }
             None => Vec::new(),
         };
         let table = widgets::Table::new(rows, WIDTHS).header(self.titles()).row_highlight_style(reversed);
@@ -236,7 +238,7 @@ fn line(interval: &Interval, row: &Row, state: State) -> widgets::Row<'static> {
     let style = match state {
         State::On => Style::new(),
         State::Off => Style::new().fg(Color::DarkGray),
-        State::Governed => Style::new().fg(Color::Yellow),
+        State::OverLimit => Style::new().fg(Color::Yellow),
     };
     widgets::Row::new(cells.into_iter().enumerate().map(|(at, text)| cell(at, text))).style(style)
 }
@@ -339,11 +341,11 @@ mod tests {
 
     #[test]
     fn it_is_drawn_with_states_and_cut_to_the_screen() {
-        let (mut grid, desk) = (grid(THREE), Desk::new(4711));
-        desk.set_name("app");
-        desk.toggle(&grid.rows()[1]);
+        let (mut grid, switches) = (grid(THREE), Switches::new(4711));
+        switches.set_name("app");
+        switches.toggle(&grid.rows()[1]);
         let mut terminal = Terminal::new(TestBackend::new(90, 4)).unwrap();
-        terminal.draw(|frame| grid.draw(frame, &desk)).unwrap();
+        terminal.draw(|frame| grid.draw(frame, &switches)).unwrap();
         let text = terminal.backend().to_string();
         let lines: Vec<&str> = text.lines().map(|line| line.trim_matches('"').trim_end()).collect();
         assert_eq!(lines[0], " app (4711): 20 events/s, 0 lost, 0 functions on, 0 off");
@@ -356,7 +358,7 @@ mod tests {
         // No screen is too small.
         for (width, height) in [(0, 0), (1, 1), (5, 3)] {
             let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-            terminal.draw(|frame| grid.draw(frame, &desk)).unwrap();
+            terminal.draw(|frame| grid.draw(frame, &switches)).unwrap();
         }
     }
 }

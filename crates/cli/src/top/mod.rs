@@ -1,10 +1,10 @@
 //! `calltap top`: a running process, watched interval by interval.
 
-pub mod desk;
 mod feed;
 mod grid;
 mod plain;
 pub mod screen;
+pub mod switches;
 pub mod view;
 
 use crate::arguments::Arguments;
@@ -13,13 +13,13 @@ use crate::select;
 use crate::values;
 use anyhow::{Context, Result, anyhow, bail};
 use calltap_analysis::live::{Column, Interval};
-use calltap_session::{Clock, Discovery, Options, Subject, Visited, Watch, watch};
-use desk::Desk;
+use calltap_session::{Clock, Discovery, Options, SessionOutcome, Subject, Watch, watch};
 use feed::Feed;
 use std::io::{self, Write};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Duration;
+use switches::Switches;
 
 /// Shorter intervals say nothing.
 const SHORTEST: Duration = Duration::from_millis(10);
@@ -51,31 +51,31 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let pid: u32 = arguments.number("pid")?.context("which process: '-p PID'")?;
     let show = Show::new(arguments)?;
     let options = options(pid, arguments)?;
-    let desk = Desk::new(pid);
+    let switches = Switches::new(pid);
     let (sender, intervals) = mpsc::channel();
-    let (visited, shown) = thread::scope(|scope| {
+    let (outcome, shown) = thread::scope(|scope| {
         let watching = scope.spawn(|| {
-            let mut feed = Feed::new(sender, &desk);
+            let mut feed = Feed::new(sender, &switches);
             watch(
                 &options,
                 Watch {
                     consumer: &mut feed,
                     interval: show.interval,
                     settled: false,
-                    over: &|| desk.is_over(),
-                    meanwhile: &mut |controls| desk.serve(controls),
+                    over: &|| switches.is_over(),
+                    meanwhile: &mut |controls| switches.serve(controls),
                     mailbox: None,
                     due: None,
                 },
             )
         });
-        let shown = look(&intervals, &desk, &show);
+        let shown = look(&intervals, &switches, &show);
         (watching.join(), shown)
     });
-    let visited = visited.map_err(|_| anyhow!("watching process {pid} failed"))??;
-    say(&visited);
-    plain::finish(shown?, &visited, &desk, &show)?;
-    if visited.whole { Ok(()) } else { bail!("something was left behind in process {pid}") }
+    let outcome = outcome.map_err(|_| anyhow!("watching process {pid} failed"))??;
+    say(&outcome);
+    plain::finish(shown?, &outcome, &switches, &show)?;
+    if outcome.whole { Ok(()) } else { bail!("something was left behind in process {pid}") }
 }
 
 /// From one look to the next.
@@ -89,12 +89,12 @@ pub fn interval(arguments: &Arguments) -> Result<Duration> {
 
 /// How a process is watched.
 pub fn options(pid: u32, arguments: &Arguments) -> Result<Options> {
-    let choice = select::choice(&select::words(arguments)?, arguments.is_set("later"))?;
+    let selection = select::resolve(&select::words(arguments)?, arguments.is_set("later"))?;
     let max_overhead = values::share(&arguments.text("max-overhead").unwrap_or_default())?;
     Ok(Options {
         subject: Subject::Process { pid, duration: None, max_overhead },
         output: Default::default(),
-        choice,
+        selection,
         parse: select::parse,
         clock: Clock::Tsc,
         buffer_size: values::buffer_size(arguments)?,
@@ -111,24 +111,28 @@ pub fn options(pid: u32, arguments: &Arguments) -> Result<Options> {
 }
 
 /// Shows what comes, until it is over. An interval that was cut short.
-fn look(intervals: &Receiver<Option<Interval>>, desk: &Desk, show: &Show) -> Result<Option<Interval>> {
+fn look(
+    intervals: &Receiver<Option<Interval>>,
+    switches: &Switches,
+    show: &Show,
+) -> Result<Option<Interval>> {
     // Whatever happens here, also a panic: the process is let go.
-    let _leave = desk.leave_at_end();
+    let _leave = switches.end_on_drop();
     // Where attaching fails, it is never reported to have begun.
     match intervals.recv() {
-        Ok(_) if screen::is_there() => screen::look(intervals, desk, show).map(|()| None),
-        Ok(_) => plain::look(intervals, desk, show),
+        Ok(_) if screen::is_there() => screen::look(intervals, switches, show).map(|()| None),
+        Ok(_) => plain::look(intervals, switches, show),
         Err(_) => Ok(None),
     }
 }
 
 /// What the user should know at the end.
-pub fn say(visited: &Visited) {
-    let [attaching, detaching] = &visited.stops;
-    let mut lines = visited.notes.clone();
+pub fn say(outcome: &SessionOutcome) {
+    let [attaching, detaching] = &outcome.stops;
+    let mut lines = outcome.notes.clone();
     lines.push(record::stopped(attaching, detaching));
-    if !visited.muted.is_empty() {
-        lines.push(record::muted(&visited.muted, ""));
+    if !outcome.disabled.is_empty() {
+        lines.push(record::disabled(&outcome.disabled, ""));
     }
     for line in lines {
         // (The terminal may have been closed.)

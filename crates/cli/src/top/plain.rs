@@ -1,12 +1,12 @@
 //! The table as plain text: a block for every interval.
 
 use super::Show;
-use super::desk::Desk;
+use super::switches::Switches;
 use super::view::{self, heading};
 use anyhow::Result;
 use calltap_analysis::live::Interval;
 use calltap_analysis::units::one_line;
-use calltap_session::Visited;
+use calltap_session::SessionOutcome;
 use std::io::{self, Write};
 use std::sync::mpsc::Receiver;
 
@@ -14,7 +14,11 @@ use std::sync::mpsc::Receiver;
 const TITLES: [&str; 7] = ["CALLS/S", "AVG_US", "MAX_US", "TIME%", "STATE", "MODULE", "FUNCTION"];
 
 /// Prints what comes, so many times if that is limited. An interval that was cut short because it was over.
-pub fn look(intervals: &Receiver<Option<Interval>>, desk: &Desk, show: &Show) -> Result<Option<Interval>> {
+pub fn look(
+    intervals: &Receiver<Option<Interval>>,
+    switches: &Switches,
+    show: &Show,
+) -> Result<Option<Interval>> {
     let (mut printed, mut short) = (0, None);
     for interval in intervals.iter().flatten() {
         // Only the last can be cut short.
@@ -22,7 +26,7 @@ pub fn look(intervals: &Receiver<Option<Interval>>, desk: &Desk, show: &Show) ->
             short = Some(interval);
             continue;
         }
-        block(interval, desk, show)?;
+        block(interval, switches, show)?;
         printed += 1;
         if show.count.is_some_and(|count| printed >= count) {
             return Ok(None);
@@ -32,21 +36,31 @@ pub fn look(intervals: &Receiver<Option<Interval>>, desk: &Desk, show: &Show) ->
 }
 
 /// Prints the last interval if it was cut short by the end of the process.
-pub fn finish(short: Option<Interval>, visited: &Visited, desk: &Desk, show: &Show) -> Result<()> {
-    match short.filter(|_| visited.ended) {
-        Some(interval) => block(interval, desk, show),
+pub fn finish(
+    short: Option<Interval>,
+    outcome: &SessionOutcome,
+    switches: &Switches,
+    show: &Show,
+) -> Result<()> {
+    match short.filter(|_| outcome.ended) {
+        Some(interval) => block(interval, switches, show),
         None => Ok(()),
     }
 }
 
-fn block(mut interval: Interval, desk: &Desk, show: &Show) -> Result<()> {
+fn block(mut interval: Interval, switches: &Switches, show: &Show) -> Result<()> {
     interval.sort(show.sort);
     let mut out = io::stdout().lock();
-    write(&interval, desk, show.limit, &mut out)?;
+    write(&interval, switches, show.limit, &mut out)?;
     Ok(out.flush()?)
 }
 
-fn write(interval: &Interval, desk: &Desk, limit: Option<usize>, out: &mut dyn Write) -> io::Result<()> {
+fn write(
+    interval: &Interval,
+    switches: &Switches,
+    limit: Option<usize>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let shown = limit.unwrap_or(usize::MAX).min(interval.rows.len());
     let mut lines = vec![TITLES.map(str::to_owned)];
     lines.extend(interval.rows[..shown].iter().map(|row| {
@@ -56,14 +70,14 @@ fn write(interval: &Interval, desk: &Desk, limit: Option<usize>, out: &mut dyn W
             us(row.avg_ns),
             us(row.max_ns),
             format!("{:.1}", interval.percent(row.total_ns)),
-            desk.state(row).word().to_owned(),
+            switches.state(row).word().to_owned(),
             one_line(&row.module).replace(' ', "_"),
             one_line(&row.function).into_owned(),
         ]
     }));
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; 7] = std::array::from_fn(width);
-    let mut text = format!("# {}\n", heading(&desk.status(), interval));
+    let mut text = format!("# {}\n", heading(&switches.status(), interval));
     for line in &lines {
         for (column, (cell, width)) in line.iter().zip(widths).enumerate() {
             text += &match column {
@@ -96,11 +110,11 @@ mod tests {
         };
         let rows = vec![row("often", 1_234_567, 80), row("max<int>(int, int)", 3, 1_500), row("cut", 1, 1)];
         let interval = Interval { length_ns: 500_000_000, events: 2_469_140, lost: 7, rows };
-        let desk = Desk::new(4711);
-        desk.set_name("app");
-        desk.toggle(&interval.rows[1]);
+        let switches = Switches::new(4711);
+        switches.set_name("app");
+        switches.toggle(&interval.rows[1]);
         let mut out = Vec::new();
-        write(&interval, &desk, Some(2), &mut out).unwrap();
+        write(&interval, &switches, Some(2), &mut out).unwrap();
         let expected = [
             "# app (4711): 4,938,280 events/s, 7 lost, 0 functions on, 0 off",
             "  CALLS/S  AVG_US  MAX_US  TIME%  STATE      MODULE  FUNCTION",

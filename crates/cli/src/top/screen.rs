@@ -1,8 +1,8 @@
 //! The table on a terminal, and its keys.
 
 use super::Show;
-use super::desk::Desk;
 use super::grid::{Act, Grid};
+use super::switches::Switches;
 use anyhow::{Result, bail};
 use calltap_analysis::live::Interval;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
@@ -31,7 +31,7 @@ impl Drop for Restore {
 }
 
 /// Shows what comes until it is over or the user has seen enough.
-pub(super) fn look(intervals: &Receiver<Option<Interval>>, desk: &Desk, show: &Show) -> Result<()> {
+pub(super) fn look(intervals: &Receiver<Option<Interval>>, switches: &Switches, show: &Show) -> Result<()> {
     let _restore = Restore;
     let mut terminal = ratatui::try_init()?;
     let keys = keys();
@@ -49,7 +49,7 @@ pub(super) fn look(intervals: &Receiver<Option<Interval>>, desk: &Desk, show: &S
             Err(TryRecvError::Disconnected) => return Ok(()),
             Err(TryRecvError::Empty) => {}
         }
-        terminal.draw(|frame| grid.draw(frame, desk))?;
+        terminal.draw(|frame| grid.draw(frame, switches))?;
         let event = match keys.recv_timeout(PAUSE) {
             Ok(event) => event,
             Err(RecvTimeoutError::Timeout) => continue,
@@ -61,7 +61,7 @@ pub(super) fn look(intervals: &Receiver<Option<Interval>>, desk: &Desk, show: &S
         }
         match grid.key(key) {
             Act::Quit => return Ok(()),
-            Act::Toggle(row) => desk.toggle(&row),
+            Act::Toggle(row) => switches.toggle(&row),
             Act::Nothing => {}
         }
     }

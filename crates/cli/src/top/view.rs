@@ -1,6 +1,6 @@
 //! What both forms of the table say in the same words.
 
-use super::desk::Status;
+use super::switches::Status;
 use calltap_analysis::live::{Interval, Row};
 use calltap_analysis::units::{count, counted, one_line};
 

@@ -2,7 +2,7 @@
 
 use super::rows::{Column, FILE, LIVE, Line};
 use crate::search;
-use crate::top::desk::Desk;
+use crate::top::switches::Switches;
 use calltap_analysis::Source;
 use calltap_analysis::explore::{Around, Explorer, Relative};
 use calltap_analysis::live::{Interval, Row};
@@ -31,7 +31,7 @@ pub struct Live<'a> {
     /// The last interval.
     pub interval: &'a Interval,
     /// Its switches.
-    pub desk: &'a Desk,
+    pub switches: &'a Switches,
 }
 
 /// What a key asks of others.
@@ -445,10 +445,10 @@ mod tests {
         };
         let rows = vec![row(1, "parse", 5), row(2, "send", 50)];
         let interval = Interval { length_ns: 1_000_000_000, events: 110, lost: 0, rows };
-        let desk = Desk::new(7);
-        desk.toggle(&interval.rows[0]);
+        let switches = Switches::new(7);
+        switches.toggle(&interval.rows[0]);
         let (lines, act) =
-            after(&[DOWN, KeyCode::Char(' ')], Some(Live { interval: &interval, desk: &desk }));
+            after(&[DOWN, KeyCode::Char(' ')], Some(Live { interval: &interval, switches: &switches }));
         let Act::Toggle(row) = act else { panic!("{act:?}") };
         assert_eq!(row.function, "send", "most calls first");
         assert!(words(&lines[3]).contains("50.0 10 ns 4.000 us 20 ns on send"), "{lines:#?}");

@@ -81,10 +81,10 @@ fn process(pid: u32, arguments: &Arguments) -> Result<()> {
     let interval = top::interval(arguments)?;
     let options = top::options(pid, arguments)?;
     let seen = Seen::new(pid);
-    let (visited, shown) = thread::scope(|scope| {
+    let (outcome, shown) = thread::scope(|scope| {
         let watching = scope.spawn(|| seen.watch(&options, interval));
         // Whatever happens here, also a panic: the process is let go.
-        let leave = seen.desk.leave_at_end();
+        let leave = seen.switches.end_on_drop();
         while seen.intervals() == 0 && !watching.is_finished() {
             thread::sleep(PAUSE);
         }
@@ -95,8 +95,8 @@ fn process(pid: u32, arguments: &Arguments) -> Result<()> {
         drop(leave);
         (watching.join(), shown)
     });
-    let visited = visited.map_err(|_| anyhow!("watching process {pid} failed"))??;
-    top::say(&visited);
+    let outcome = outcome.map_err(|_| anyhow!("watching process {pid} failed"))??;
+    top::say(&outcome);
     shown
 }
 
@@ -110,12 +110,12 @@ fn look(
     while !over() {
         let explorer = seen.explorer(!app.is_paused())?;
         let interval = seen.interval().unwrap_or_default();
-        let head = heading(&seen.desk.status(), &interval);
-        let live = Some(Live { interval: &interval, desk: &seen.desk });
+        let head = heading(&seen.switches.status(), &interval);
+        let live = Some(Live { interval: &interval, switches: &seen.switches });
         let shown = Shown { explorer: &explorer, number: seen.intervals(), head: &head, live };
         match turn(terminal, keys, &mut app, &shown)? {
             Act::Quit => break,
-            Act::Toggle(row) => seen.desk.toggle(&row),
+            Act::Toggle(row) => seen.switches.toggle(&row),
             Act::Nothing => {}
         }
     }

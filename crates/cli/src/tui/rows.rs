@@ -1,7 +1,7 @@
 //! Lines of the table of functions.
 
 use super::app::Shown;
-use crate::top::desk::State;
+use crate::top::switches::State;
 use calltap_analysis::Source;
 use calltap_analysis::explore::Function;
 use calltap_analysis::units::{count, duration};
@@ -96,7 +96,7 @@ pub fn lines<S: Source + Sync>(shown: &Shown<'_, S>, filter: &str, sort: Option<
                     site,
                     name: row.function.clone(),
                     module: row.module.clone(),
-                    state: Some(live.desk.state(row)),
+                    state: Some(live.switches.state(row)),
                     calls: row.calls,
                     rate: live.interval.rate(row.calls),
                     times: Some([row.total_ns, 0, row.avg_ns, p99, row.max_ns]),

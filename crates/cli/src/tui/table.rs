@@ -2,7 +2,7 @@
 
 use super::app::{App, Pane, Shown};
 use super::rows::{self, Column, Line};
-use crate::top::desk::State;
+use crate::top::switches::State;
 use calltap_analysis::Source;
 use calltap_analysis::explore::Relative;
 use calltap_analysis::units::{count, duration, one_line};
@@ -62,7 +62,7 @@ impl App {
             let names = names.into_iter().take(1 + usize::from(with_module));
             let style = match line.state {
                 Some(State::Off) => Style::new().fg(Color::DarkGray),
-                Some(State::Governed) => Style::new().fg(Color::Yellow),
+                Some(State::OverLimit) => Style::new().fg(Color::Yellow),
                 _ => Style::new(),
             };
             Row::new(numbers.chain(state).chain(names).collect::<Vec<_>>()).style(style)

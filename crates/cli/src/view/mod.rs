@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::thread;
 use std::time::Duration;
-use subject::{File, Process, Subject};
+use subject::{File, Process};
 
 /// Between two looks whether it is time to go.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -68,14 +68,14 @@ fn process(pid: u32, port: u16, arguments: &Arguments) -> Result<()> {
     let seen = Seen::new(pid);
     let ended = AtomicBool::new(false);
     let subject = Process { seen: &seen, ended: &ended, pid };
-    let (visited, shown) = thread::scope(|scope| {
+    let (outcome, shown) = thread::scope(|scope| {
         let watching = scope.spawn(|| {
-            let visited = seen.watch(&options, interval);
+            let outcome = seen.watch(&options, interval);
             ended.store(true, Release);
-            visited.inspect(top::say)
+            outcome.inspect(top::say)
         });
         // Whatever happens here, also a panic: the process is let go.
-        let leave = seen.desk.leave_at_end();
+        let leave = seen.switches.end_on_drop();
         while seen.intervals() == 0 && !watching.is_finished() {
             thread::sleep(PAUSE);
         }
@@ -84,27 +84,25 @@ fn process(pid: u32, port: u16, arguments: &Arguments) -> Result<()> {
         }
         let shown = server.announce();
         // One server until the end: a request that arrives while the process ends is answered.
-        let visited = server.serve(&subject, || {
+        let outcome = server.serve(&subject, || {
             while shown.is_ok() && !watching.is_finished() && !server.is_forgotten(idle) {
                 thread::sleep(PAUSE);
             }
             drop(leave);
-            let visited = watching.join();
-            let has_ended = matches!(&visited, Ok(Ok(visited)) if visited.ended);
+            let outcome = watching.join();
+            let has_ended = matches!(&outcome, Ok(Ok(outcome)) if outcome.ended);
             // What a process did last can still be looked at.
             if has_ended && shown.is_ok() {
-                eprintln!(
-                    "calltap: the process has ended; what was seen of it last stays until Ctrl-C"
-                );
+                eprintln!("calltap: the process has ended; what was seen of it last stays until Ctrl-C");
                 while !over.load(Acquire) && !server.is_forgotten(idle) {
                     thread::sleep(PAUSE);
                 }
             }
-            visited
+            outcome
         });
-        (visited, shown)
+        (outcome, shown)
     });
-    visited.map_err(|_| anyhow!("watching process {pid} failed"))??;
+    outcome.map_err(|_| anyhow!("watching process {pid} failed"))??;
     shown
 }
 

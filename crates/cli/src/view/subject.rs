@@ -2,7 +2,7 @@
 
 use super::api::{self, Query, Refusal};
 use crate::seen::Seen;
-use crate::top::desk::State;
+use crate::top::switches::State;
 use calltap_analysis::explore::Explorer;
 use calltap_analysis::units::one_line;
 use calltap_trace::TraceReader;
@@ -61,19 +61,19 @@ impl Subject for Process<'_> {
             .seen
             .explorer(query.is_set("fresh"))
             .map_err(|error| Refusal::new(500, &error.to_string()))?;
-        let title = format!("{} ({})", one_line(&self.seen.desk.status().name), self.pid);
+        let title = format!("{} ({})", one_line(&self.seen.switches.status().name), self.pid);
         api::explore(&explorer, &title, name, query)
     }
 
     fn live(&self) -> Option<Value> {
-        let (desk, status) = (&self.seen.desk, self.seen.desk.status());
+        let (switches, status) = (&self.seen.switches, self.seen.switches.status());
         let interval = self.seen.interval().unwrap_or_default();
         let row = |row: &calltap_analysis::live::Row| {
             let f = row.sites.first().map_or(0, |site| site.0);
-            let state = match desk.state(row) {
+            let state = match switches.state(row) {
                 State::On => "on",
                 State::Off => "off",
-                State::Governed => "governed",
+                State::OverLimit => "governed",
             };
             let (rate, share) = (interval.rate(row.calls), interval.percent(row.total_ns));
             json!([f, row.function, row.module, rate, row.avg_ns, row.max_ns, share, state])
@@ -98,7 +98,7 @@ impl Subject for Process<'_> {
         let interval = self.seen.interval().unwrap_or_default();
         let row = interval.rows.iter().find(|row| row.sites.iter().any(|site| site.0 == f));
         let row = row.ok_or_else(|| Refusal::new(404, "no such function was called"))?;
-        self.seen.desk.switch(&row.sites, on);
+        self.seen.switches.switch(&row.sites, on);
         Ok(json!({ "on": on }))
     }
 }

@@ -1,4 +1,4 @@
-//! Which sites there are: of the forms found in files, and written down in the journal; and what each looks like when it is ready.
+//! Which sites there are: of the forms found in files, and written down in the journal; and what each looks like when it is disabled.
 
 use super::{Demand, JMP_SHORT, Kind, NOP1, NOP2, RET, SHORT, Site};
 use crate::steps::JUMP;
@@ -34,53 +34,53 @@ fn nop_length(code: &[u8]) -> Option<usize> {
     Some(length)
 }
 
-/// The ready form of five or more bytes, where it is switched, what dressing demands, and what undressing does.
-fn dress(original: Bytes) -> (Bytes, u8, Demand, Demand) {
-    let mut ready = original;
+/// The disabled form of five or more bytes, where it is switched, what normalizing demands, and what restoring does.
+fn normalize(original: Bytes) -> (Bytes, u8, Demand, Demand) {
+    let mut disabled = original;
     match *original {
         // A call becomes a NOP by a switch like any other.
         [0xE8, _, _, _, _] => {
-            ready.copy_from_slice(&NOP6[1..]);
-            return (ready, 0, Demand::Nothing, Demand::Nothing);
+            disabled.copy_from_slice(&NOP6[1..]);
+            return (disabled, 0, Demand::Nothing, Demand::Nothing);
         }
         [PREFIX, 0xE8, _, _, _, _] => {
-            ready.copy_from_slice(&NOP6);
-            return (ready, 1, Demand::Nothing, Demand::Nothing);
+            disabled.copy_from_slice(&NOP6);
+            return (disabled, 1, Demand::Nothing, Demand::Nothing);
         }
         // Another prefix in front of the same NOP.
         [0x66, 0x0F, 0x1F, 0x44, _, _] => {
-            ready[0] = PREFIX;
-            return (ready, 1, Demand::Nothing, Demand::Nothing);
+            disabled[0] = PREFIX;
+            return (disabled, 1, Demand::Nothing, Demand::Nothing);
         }
         // A call through a pointer has no byte that could be the first to change.
         [0xFF, 0x15, _, _, _, _] => {
-            ready.copy_from_slice(&NOP6);
-            return (ready, 1, Demand::Stopped, Demand::Stopped);
+            disabled.copy_from_slice(&NOP6);
+            return (disabled, 1, Demand::Stopped, Demand::Stopped);
         }
         _ => {}
     }
     if let [RET, ..] = *original {
-        return (ready, 0, Demand::Nothing, Demand::Nothing);
+        return (disabled, 0, Demand::Nothing, Demand::Nothing);
     }
     // No thread runs what is jumped over, until A9 makes it instructions.
     if let [JMP_SHORT, over, ..] = *original
         && usize::from(over) + SHORT == original.len()
     {
-        ready[JUMP..].fill(NOP1);
-        return (ready, 0, Demand::Nothing, Demand::Outside);
+        disabled[JUMP..].fill(NOP1);
+        return (disabled, 0, Demand::Nothing, Demand::Outside);
     }
     if let Some(length) = nop_length(&original) {
         // One instruction still: the NOPs are its operand, until A9 makes them instructions of their own.
-        ready[JUMP..length].fill(NOP1);
-        let back = if ready == original { Demand::Nothing } else { Demand::Outside };
-        return (ready, 0, Demand::Nothing, back);
+        disabled[JUMP..length].fill(NOP1);
+        let back = if disabled == original { Demand::Nothing } else { Demand::Outside };
+        return (disabled, 0, Demand::Nothing, back);
     }
-    ready.fill(NOP1);
-    ready[..JUMP].copy_from_slice(&NOP5);
+    disabled.fill(NOP1);
+    disabled[..JUMP].copy_from_slice(&NOP5);
     if original.iter().all(|byte| *byte == NOP1) {
-        return (ready, 0, Demand::Outside, Demand::Nothing);
+        return (disabled, 0, Demand::Outside, Demand::Nothing);
     }
-    (ready, 0, Demand::Stopped, Demand::Stopped)
+    (disabled, 0, Demand::Stopped, Demand::Stopped)
 }
 
 /// Does a site call the profiling function, as it is in the file?
@@ -91,7 +91,7 @@ pub fn calls_out(form: &SiteForm) -> bool {
         }
         SiteForm::Prologue { .. }
         | SiteForm::Checked { .. }
-        | SiteForm::Beside { .. }
+        | SiteForm::PaddingJump { .. }
         | SiteForm::Trap { .. }
         | SiteForm::Prefix { .. } => false,
     }
@@ -119,7 +119,7 @@ impl Site {
                 Site::displacing(address, &old[..old.len().min(CHECKED)], Kind::Prologue)
             }
             SiteForm::Trap { old, .. } => Site::displacing(address, old, Kind::Trap),
-            SiteForm::Beside { front_old, old, .. } => {
+            SiteForm::PaddingJump { front_old, old, .. } => {
                 Site::beside(address, &[&front_old[..], old].concat(), front_old.len())
             }
             SiteForm::Prefix { prefix, prefix_old, entry, entry_old } => {
@@ -138,7 +138,7 @@ impl Site {
             }
             SiteForm::Prologue { .. }
             | SiteForm::Checked { .. }
-            | SiteForm::Beside { .. }
+            | SiteForm::PaddingJump { .. }
             | SiteForm::Trap { .. }
             | SiteForm::Prefix { .. } => None,
         }
@@ -156,23 +156,23 @@ impl Site {
 
     fn whole(address: Avma, original: &[u8], kind: Kind) -> Option<Site> {
         let original = Bytes::new(original).filter(|bytes| bytes.len() >= JUMP)?;
-        let (ready, at, dressing, undressing) = dress(original);
-        Some(Site { address, original, ready, kind, at, dressing, undressing })
+        let (disabled, at, normalizing, restoring) = normalize(original);
+        Some(Site { address, original, disabled, kind, at, normalizing, restoring })
     }
 
     fn displacing(address: Avma, original: &[u8], kind: Kind) -> Option<Site> {
         let width = if kind == Kind::Trap { 1 } else { JUMP };
         let original = Bytes::new(original).filter(|bytes| bytes.len() >= width)?;
-        let (dressing, undressing) = (Demand::Nothing, Demand::Nothing);
-        Some(Site { address, original, ready: original, kind, at: 0, dressing, undressing })
+        let (normalizing, restoring) = (Demand::Nothing, Demand::Nothing);
+        Some(Site { address, original, disabled: original, kind, at: 0, normalizing, restoring })
     }
 
     fn beside(address: Avma, original: &[u8], at: usize) -> Option<Site> {
         let has_room = at >= JUMP && original.len().checked_sub(at).is_some_and(|rest| rest >= SHORT);
         let original = Bytes::new(original).filter(|_| has_room)?;
-        let (dressing, undressing) = (Demand::Nothing, Demand::Nothing);
-        let kind = Kind::Beside(at as u8);
-        Some(Site { address, original, ready: original, kind, at: 0, dressing, undressing })
+        let (normalizing, restoring) = (Demand::Nothing, Demand::Nothing);
+        let kind = Kind::PaddingJump(at as u8);
+        Some(Site { address, original, disabled: original, kind, at: 0, normalizing, restoring })
     }
 
     fn prefixed(address: Avma, original: &[u8]) -> Option<Site> {
@@ -183,11 +183,11 @@ impl Site {
         Some(Site {
             address,
             original: Bytes::new(original)?,
-            ready: Bytes::join(&[&NOP5, between, &NOP2])?,
-            kind: Kind::Short((JUMP + gap) as u8),
+            disabled: Bytes::join(&[&NOP5, between, &NOP2])?,
+            kind: Kind::ShortJump((JUMP + gap) as u8),
             at: 0,
-            dressing: Demand::Nothing,
-            undressing: Demand::Outside,
+            normalizing: Demand::Nothing,
+            restoring: Demand::Outside,
         })
     }
 
@@ -197,14 +197,14 @@ impl Site {
             Kind::Jump if self.original[0] == RET => 3,
             Kind::Jump => 0,
             Kind::Call => 1,
-            Kind::Short(_) => 2,
+            Kind::ShortJump(_) => 2,
             Kind::Function => 4,
             Kind::Prologue => 5,
             Kind::Exit => EXIT,
             Kind::Trap => TRAP,
             Kind::Sled => SLED,
             // (How far its parts are from each other, the kind says.)
-            Kind::Beside(at) => 6 + at - JUMP as u8,
+            Kind::PaddingJump(at) => 6 + at - JUMP as u8,
         };
         (kind, &self.original)
     }
@@ -232,11 +232,11 @@ impl Site {
         Some(Site {
             address,
             original: bytes,
-            ready: bytes,
+            disabled: bytes,
             kind: Kind::Jump,
             at: 0,
-            dressing: Demand::Nothing,
-            undressing: Demand::Nothing,
+            normalizing: Demand::Nothing,
+            restoring: Demand::Nothing,
         })
     }
 
@@ -245,16 +245,16 @@ impl Site {
     /// be brought back under running threads.
     pub fn function(address: Avma, bytes: [u8; JUMP]) -> Option<Site> {
         let original = Bytes::new(&bytes)?;
-        let mut ready = original;
-        ready[0] = RET;
+        let mut disabled = original;
+        disabled[0] = RET;
         Some(Site {
             address,
             original,
-            ready,
+            disabled,
             kind: Kind::Function,
             at: 0,
-            dressing: Demand::Outside,
-            undressing: Demand::Nothing,
+            normalizing: Demand::Outside,
+            restoring: Demand::Nothing,
         })
     }
 }

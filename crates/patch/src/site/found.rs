@@ -10,17 +10,17 @@ impl Site {
     pub fn is(&self, state: State, actual: &[u8]) -> bool {
         match state {
             State::Original => self.original == *actual,
-            State::Ready => self.ready == *actual,
-            State::On(_) if self.len() == JUMP && !self.is_trap() => {
+            State::Disabled => self.disabled == *actual,
+            State::Enabled(_) if self.len() == JUMP && !self.is_trap() => {
                 self.switched(state).is_ok_and(|bytes| bytes == *actual)
             }
-            State::On(_) => self.bytes(state).is_ok_and(|bytes| bytes == *actual),
+            State::Enabled(_) => self.bytes(state).is_ok_and(|bytes| bytes == *actual),
         }
     }
 
-    /// The state that these bytes are, if it is one: the file's, ready, or one of `others`.
+    /// The state that these bytes are, if it is one: the file's, disabled, or one of `others`.
     pub fn state_of(&self, actual: &[u8], others: impl IntoIterator<Item = State>) -> Option<State> {
-        let mut states = [State::Original, State::Ready].into_iter().chain(others);
+        let mut states = [State::Original, State::Disabled].into_iter().chain(others);
         states.find(|state| self.is(*state, actual))
     }
 
@@ -41,13 +41,13 @@ impl Site {
     /// The state from which a change begins where batches between some states were cut short, if these bytes can be what they left. A breakpoint is believed to be
     /// theirs only where they may have left one.
     pub fn recognise(&self, actual: &[u8], between: &[State], to: State, int3: bool) -> Option<State> {
-        let plain = [&self.original, &self.ready];
-        let on: Vec<_> = between.iter().copied().filter(|state| matches!(state, State::On(_))).collect();
+        let plain = [&self.original, &self.disabled];
+        let on: Vec<_> = between.iter().copied().filter(|state| matches!(state, State::Enabled(_))).collect();
         let mut seen: Vec<Bytes> = plain.into_iter().copied().collect();
         seen.extend(on.iter().filter_map(|state| self.bytes(*state).ok()));
         if self.breakpoint().is_some() {
             let at = self.at as usize;
-            let mut during = self.ready;
+            let mut during = self.disabled;
             during[at] = TEST;
             seen.push(during);
             during[at..at + JMP_3F.len()].copy_from_slice(&JMP_3F);
@@ -55,8 +55,8 @@ impl Site {
             during[at] = INT3;
             seen.extend(int3.then_some(during));
         }
-        if let Kind::Short(at) = self.kind {
-            let mut carry = self.ready;
+        if let Kind::ShortJump(at) = self.kind {
+            let mut carry = self.disabled;
             carry[at as usize..][..2].copy_from_slice(&[NOP2[0], short_jump(at)[1]]);
             seen.push(carry);
         }
@@ -67,17 +67,18 @@ impl Site {
         if self.is_displaced() {
             let whole = self.state_of(actual, on.iter().copied());
             // (It is not what it shall become, so all of it is written.)
-            let torn = if matches!(to, State::On(_)) { Some(State::Original) } else { on.first().copied() };
+            let torn =
+                if matches!(to, State::Enabled(_)) { Some(State::Original) } else { on.first().copied() };
             return whole.or(torn);
         }
-        // What leads nowhere and is no A9 may be dressed in part.
+        // What leads nowhere and is no A9 may be normalized in part.
         match actual.iter().enumerate().all(|(i, byte)| plain.iter().any(|bytes| bytes[i] == *byte)) {
             // (It is not what it shall become, so all of it is written.)
             _ if self.is_call() && on.is_empty() => {
-                Some(if to == State::Original { State::Ready } else { State::Original })
+                Some(if to == State::Original { State::Disabled } else { State::Original })
             }
-            true if to == State::Original => Some(State::Ready),
-            true if self.ready != self.original => Some(State::Original),
+            true if to == State::Original => Some(State::Disabled),
+            true if self.disabled != self.original => Some(State::Original),
             _ => on.first().or(between.first()).copied(),
         }
     }

@@ -30,7 +30,7 @@ impl<'a> Proof<'a> {
     pub fn new(case: &'a Case, falsify: Falsify<'a>) -> Result<Proof<'a>, Harm> {
         let (fetches, rest, resuming) = (Fetches::default(), BTreeMap::new(), Transition::Test);
         let mut proof = Proof { case, falsify, fetches, resuming, rest };
-        proof.come_to_rest(0, World::new(&case.bytes(State::Original)))?;
+        proof.reach_rest(0, World::new(&case.bytes(State::Original)))?;
         Ok(proof)
     }
 
@@ -93,7 +93,7 @@ impl<'a> Proof<'a> {
     }
 
     /// A world whose batch is done joins those that were there before. Was it new?
-    fn come_to_rest(&mut self, state: usize, mut world: World) -> Result<bool, Harm> {
+    fn reach_rest(&mut self, state: usize, mut world: World) -> Result<bool, Harm> {
         let (to, newest) = (self.case.state(state), world.memory.newest());
         if newest != self.case.bytes(to) {
             return Err(format!("{}: not {to:x?} but {newest:02x?}", world.now));
@@ -133,7 +133,7 @@ impl<'a> Proof<'a> {
                     let mut world = rest.clone();
                     let states = [self.case.state(from), self.case.state(to)];
                     self.take_all(&mut world, &self.acts(from, to), &states)?;
-                    is_new |= self.come_to_rest(to, world)?;
+                    is_new |= self.reach_rest(to, world)?;
                 }
             }
             if !is_new {
@@ -210,7 +210,7 @@ impl<'a> Proof<'a> {
                         let states = [cut[0], cut[1], 0, *target].map(|n| self.case.state(n));
                         let mut world = world.clone();
                         self.take_all(&mut world, &self.resume(&memory, cut, *target), &states)?;
-                        is_new |= self.come_to_rest(*target, world)?;
+                        is_new |= self.reach_rest(*target, world)?;
                     }
                 }
             }

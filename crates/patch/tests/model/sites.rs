@@ -49,10 +49,10 @@ pub enum Act {
 impl Case {
     pub fn state(&self, n: usize) -> State {
         // Operands that differ in all bytes, none of which does well as an instruction.
-        let on = |relative: u64| State::On(Avma(self.ground.base + 5 + relative));
+        let on = |relative: u64| State::Enabled(Avma(self.ground.base + 5 + relative));
         match n {
             0 => State::Original,
-            1 => State::Ready,
+            1 => State::Disabled,
             2 => on(0x70F4_CCC3),
             _ => on(0x1B0F_0BF1),
         }
@@ -65,11 +65,11 @@ impl Case {
     /// How threads may leave it in a state.
     pub fn exits(&self, state: State) -> Vec<Exit> {
         match state {
-            State::On(target) if self.calls => vec![Exit::Call(target.0)],
-            State::On(target) => vec![Exit::Jump(target.0)],
-            State::Ready if self.returns => vec![Exit::Return],
-            State::Ready if self.bytes(state) != self.bytes(State::Original) => Vec::new(),
-            State::Original | State::Ready => self.leaves.clone(),
+            State::Enabled(target) if self.calls => vec![Exit::Call(target.0)],
+            State::Enabled(target) => vec![Exit::Jump(target.0)],
+            State::Disabled if self.returns => vec![Exit::Return],
+            State::Disabled if self.bytes(state) != self.bytes(State::Original) => Vec::new(),
+            State::Original | State::Disabled => self.leaves.clone(),
         }
     }
 
@@ -276,7 +276,7 @@ pub fn besides(place: u64) -> Vec<Case> {
     let of = |(gap, old): (&[u8], &[u8])| {
         let front_old = [&[0x90; 5][..], gap].concat();
         let at = Svma(place + front_old.len() as u64);
-        let form = SiteForm::Beside { front: Svma(place), front_old, at, old: old.to_vec() };
+        let form = SiteForm::PaddingJump { front: Svma(place), front_old, at, old: old.to_vec() };
         let site = Site::new(&form, Bias(0)).unwrap();
         let (handled, transition) = (None, Transition::Test);
         let ground =

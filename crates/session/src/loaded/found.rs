@@ -3,7 +3,7 @@
 use super::Loaded;
 use super::placed::Placed;
 use crate::maps::Region;
-use crate::news::News;
+use crate::metadata::Metadata;
 use crate::stubs::Stubs;
 use crate::text::ProcessText;
 use calltap_patch::{Avma, Demand, Site, State, Text, calls_out};
@@ -37,7 +37,13 @@ impl Loaded {
     }
 
     /// Leads the profiling functions that it defines to the recorder, and keeps room near it for the calls that will be found.
-    pub fn lead(&mut self, hook: Avma, stubs: &mut Stubs<'_>, regions: &[Region], records: &mut Vec<News>) {
+    pub fn lead(
+        &mut self,
+        hook: Avma,
+        stubs: &mut Stubs<'_>,
+        regions: &[Region],
+        records: &mut Vec<Metadata>,
+    ) {
         if hook.0 == 0 || self.is_made() || std::mem::replace(&mut self.led, true) {
             return;
         }
@@ -46,7 +52,7 @@ impl Loaded {
         // (What only defines them for others has few functions.)
         let most = binary.functions.len().min(stubs.room());
         // (Without room in advance, it is found when it is needed, or not.)
-        let _ = stubs.reserve(process, range, most, regions, &mut self.hops);
+        let _ = stubs.reserve(process, range, most, regions, &mut self.veneers);
         for profiler in &binary.profilers {
             let function =
                 binary.functions.binary_search_by_key(&profiler.address, |function| function.address);
@@ -65,7 +71,7 @@ impl Loaded {
             let (Ok(function), Some(site)) = (function, Site::function(self.bias.apply(at), bytes)) else {
                 continue;
             };
-            let Some(target) = stubs.lead(process, range, [site.address(), hook], regions, &mut self.hops)
+            let Some(target) = stubs.lead(process, range, [site.address(), hook], regions, &mut self.veneers)
             else {
                 note("there is no free address range near it");
                 continue;
@@ -145,7 +151,7 @@ impl Loaded {
                 _ => (Site::from_parts(at, CALL, &old), true),
             };
             let Some(site) = site else { continue };
-            let drained = site.demand(State::Original, State::Ready) == Demand::Nothing;
+            let drained = site.demand(State::Original, State::Disabled) == Demand::Nothing;
             self.note_site(site, Avma(0), stubs);
             self.sites.push(Placed {
                 quiet: true,

@@ -1,7 +1,7 @@
 //! A site of a process: what its bytes are, what they shall be, and the stubs that it was given.
 
 use crate::ahead::Ahead;
-use calltap_patch::{Avma, Change, Demand, Fate, Site, State, Wanted};
+use calltap_patch::{Avma, Change, ChangeError, Demand, HookSet, Site, State};
 use calltap_trace::Captured;
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -23,9 +23,9 @@ pub(super) struct Placed {
     /// The stubs it has.
     pub stubs: Given,
     /// What it shall lead to.
-    pub wanted: Option<Wanted>,
+    pub wanted: Option<HookSet>,
     /// It shall not: it is called too often, or the user has switched it off.
-    pub muted: bool,
+    pub disabled: bool,
     /// If it leads nowhere, it shall be a NOP: what it calls otherwise is for us alone.
     pub quiet: bool,
     /// It is a profiling function, and shall lead there.
@@ -43,9 +43,9 @@ pub(super) struct Placed {
 #[derive(Clone, Debug)]
 pub(super) struct Stub {
     /// What it is for.
-    pub wanted: Wanted,
+    pub wanted: HookSet,
     pub id: u32,
-    /// Where the site jumps: the stub or its hop.
+    /// Where the site jumps: the stub or its veneer.
     pub target: Avma,
     /// Where what gave way to the jump is run.
     pub copy: Option<Avma>,
@@ -65,11 +65,11 @@ impl Given {
         self.first.iter().chain(&self.more)
     }
 
-    pub fn of(&self, wanted: Wanted) -> Option<&Stub> {
+    pub fn of(&self, wanted: HookSet) -> Option<&Stub> {
         self.all().find(|stub| stub.wanted == wanted)
     }
 
-    pub fn of_mut(&mut self, wanted: Wanted) -> Option<&mut Stub> {
+    pub fn of_mut(&mut self, wanted: HookSet) -> Option<&mut Stub> {
         self.first.iter_mut().chain(&mut self.more).find(|stub| stub.wanted == wanted)
     }
 
@@ -98,7 +98,7 @@ impl Placed {
             drained,
             stubs: Given::default(),
             wanted,
-            muted: false,
+            disabled: false,
             quiet: false,
             lead: None,
             apart: false,
@@ -111,24 +111,24 @@ impl Placed {
     /// What its bytes shall be now.
     pub fn shall(&self) -> State {
         if let Some(lead) = self.lead {
-            return if self.drained { State::On(lead) } else { State::Ready };
+            return if self.drained { State::Enabled(lead) } else { State::Disabled };
         }
         let stub = self.stub().filter(|_| !self.unhandled);
         match (stub, self.state) {
             (None, State::Original) if !self.quiet => State::Original,
-            (Some(stub), _) if self.drained => State::On(stub.target),
-            (None | Some(_), _) => State::Ready,
+            (Some(stub), _) if self.drained => State::Enabled(stub.target),
+            (None | Some(_), _) => State::Disabled,
         }
     }
 
     /// The stub that is wanted of it.
     pub fn stub(&self) -> Option<&Stub> {
-        self.wanted.filter(|_| !self.muted).and_then(|wanted| self.stubs.of(wanted))
+        self.wanted.filter(|_| !self.disabled).and_then(|wanted| self.stubs.of(wanted))
     }
 
     /// What a thread that meets it is led to, or was before it was switched off.
     pub fn leads(&self) -> Option<Avma> {
-        let now = if let State::On(target) = self.state { Some(target) } else { None };
+        let now = if let State::Enabled(target) = self.state { Some(target) } else { None };
         let wanted = self.stub().map(|stub| stub.target);
         wanted.or(now).or(self.stubs.all().next().map(|stub| stub.target))
     }
@@ -141,16 +141,16 @@ impl Placed {
     }
 
     /// A change was made, or why not.
-    pub fn settle(&mut self, to: State, fate: Option<&Fate<Errno>>) {
-        match fate {
+    pub fn settle(&mut self, to: State, failure: Option<&ChangeError<Errno>>) {
+        match failure {
             None => {
                 self.state = to;
                 self.torn.clear();
             }
             // It is none: other bytes were there.
-            Some(Fate::Surprise(_)) => self.refused = true,
+            Some(ChangeError::Mismatch(_)) => self.refused = true,
             // It is between its states.
-            Some(Fate::Torn(_)) if !self.torn.contains(&to) => self.torn.push(to),
+            Some(ChangeError::PartialWrite(_)) if !self.torn.contains(&to) => self.torn.push(to),
             Some(_) => {}
         }
     }
@@ -161,14 +161,14 @@ impl Placed {
             self.refused = true;
             return;
         };
-        let targets = || self.stubs.all().map(|stub| stub.target).chain(self.lead).map(State::On);
+        let targets = || self.stubs.all().map(|stub| stub.target).chain(self.lead).map(State::Enabled);
         match self.site.state_of(actual, targets()) {
             Some(state) => self.state = state,
-            None => (self.state, self.torn) = (State::Ready, targets().chain([State::Original]).collect()),
+            None => (self.state, self.torn) = (State::Disabled, targets().chain([State::Original]).collect()),
         }
-        // The controller that switched it on had seen to that; what is as in the file has to be dressed again.
+        // The controller that switched it on had seen to that; what is as in the file has to be normalized again.
         self.drained &= self.state != State::Original;
-        self.drained |= matches!(self.state, State::On(_))
-            || self.site.demand(State::Original, State::Ready) == Demand::Nothing;
+        self.drained |= matches!(self.state, State::Enabled(_))
+            || self.site.demand(State::Original, State::Disabled) == Demand::Nothing;
     }
 }

@@ -1,7 +1,7 @@
 //! What earlier controllers have done to a module, as the journal and its text tell.
 
 use super::placed::{Placed, Stub};
-use super::{Loaded, Wish};
+use super::{Loaded, SiteRequest};
 use crate::ahead::Ahead;
 use crate::journal::Entry;
 use crate::stubs::Stubs;
@@ -46,12 +46,19 @@ impl Loaded {
     }
 
     /// Finds out what is read of calls through stubs of an earlier controller, as far as it is what is wanted now.
-    pub fn recall_values(&mut self, wish: &dyn Fn(&Function) -> Option<Wish>, stubs: &mut Stubs<'_>) {
+    pub fn recall_values(
+        &mut self,
+        site_request: &dyn Fn(&Function) -> Option<SiteRequest>,
+        stubs: &mut Stubs<'_>,
+    ) {
         let binary = Arc::clone(&self.binary);
         for placed in &mut self.sites {
             let reads = placed.stubs.all().any(|stub| stub.wanted.program() != 0);
             let function = binary.functions.get(placed.function).filter(|_| reads && !placed.apart);
-            let Some(Wish { wanted, program: Some(program), .. }) = function.and_then(wish) else { continue };
+            let Some(SiteRequest { wanted, program: Some(program), .. }) = function.and_then(site_request)
+            else {
+                continue;
+            };
             let wanted = wanted.reading(stubs.number_program(&program.words, &mut Vec::new()));
             stubs.unwinds |= program.captured.unwinds();
             if let Some(stub) = placed.stubs.of_mut(wanted) {

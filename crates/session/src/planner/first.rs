@@ -10,8 +10,8 @@ use crate::ftraced::Ftraced;
 use crate::journal::{Entries, Entry};
 use crate::loaded::{Call, Loaded};
 use crate::maps::{self, Region};
+use crate::metadata::Metadata;
 use crate::modules::Mapped;
-use crate::news::News;
 use crate::target::Target;
 use crate::text::ProcessText;
 use calltap_patch::{Avma, Site, Text};
@@ -45,7 +45,7 @@ impl Planner<'_> {
         &mut self,
         first: &Target,
         own: &mut Ftraced,
-        emit: &mut (dyn FnMut(News) + Send),
+        emit: &mut (dyn FnMut(Metadata) + Send),
     ) -> Result<(), Error> {
         let Some(hash) = self.shared.first() else { return Ok(()) };
         self.forget_failed();
@@ -69,7 +69,7 @@ impl Planner<'_> {
             }
             calls.sort_by_key(|(_, ip)| *ip);
             self.see_calls(index, &target, &calls, own, emit);
-            let ended = self.come_to_terms(index, &target, &mut Stops::default(), emit);
+            let ended = self.sync_sites(index, &target, &mut Stops::default(), emit);
             pending |= self.has_pending(index);
             // What has ended meanwhile needs nothing.
             if target.lives() {
@@ -137,7 +137,7 @@ impl Planner<'_> {
         target: &Target,
         calls: &[(u32, u64)],
         own: &mut Ftraced,
-        emit: &mut dyn FnMut(News),
+        emit: &mut dyn FnMut(Metadata),
     ) {
         let Ok(regions) = maps::read(target.pid) else { return };
         let mut records = Vec::new();

@@ -2,14 +2,14 @@
 
 use super::{Planner, Reach};
 use crate::cache::{self, Decode, Search};
-use crate::choice::Named;
 use crate::clock;
 use crate::debug_files::{may_choose_in, name_functions};
 use crate::loaded::Loaded;
 use crate::maps::{self, Region};
+use crate::metadata::Metadata;
 use crate::modules::{Candidates, Identity, Mapped, mapped};
-use crate::news::News;
 use crate::proc;
+use crate::selection::Named;
 use crate::target::Target;
 use calltap_sites::{Binary, Discovery, SiteKind};
 use calltap_trace::{Module, Record};
@@ -99,7 +99,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Before a choice is checked that was not known at first: has what it reaches looked at.
+    /// Before a selection is checked that was not known at first: has what it reaches looked at.
     pub fn widen(&mut self, first: &Target, reach: &Reach<'_>) {
         self.decode_all(first.pid);
         if !reach(&self.candidates) || !self.reach_all(first.pid) {
@@ -159,7 +159,7 @@ impl<'a> Planner<'a> {
         pid: u32,
         fresh: bool,
         regions: &[Region],
-        records: &mut Vec<News>,
+        records: &mut Vec<Metadata>,
     ) {
         self.see_modules_once(index, pid, fresh, regions, records);
         if (self.reach)(&self.candidates) && self.reach_all(pid) {
@@ -173,7 +173,7 @@ impl<'a> Planner<'a> {
         pid: u32,
         fresh: bool,
         regions: &[Region],
-        records: &mut Vec<News>,
+        records: &mut Vec<Metadata>,
     ) {
         let session = self.directory.agent();
         let now = mapped(regions, session.parent().unwrap_or(Path::new("/")));

@@ -1,17 +1,17 @@
 //! Changes the text of a process: sites are switched in batches, the dynamic linker's empty function is led to the agent.
 
 use super::Planner;
+use crate::inferior::say;
 use crate::journal::{Entry, Journal};
 use crate::loaded::Loaded;
 use crate::maps;
+use crate::metadata::Metadata;
 use crate::modules::mapped;
-use crate::news::News;
-use crate::patient::say;
 use crate::proc;
 use crate::text::{KeepMapped, ProcessText, Sync};
 use crate::threads::stop_machine;
 use calltap_abi::plan::{self, Phase};
-use calltap_patch::{Avma, Change, Demand, Fate, Site, State, Text, Transition, carry_out};
+use calltap_patch::{Avma, Change, ChangeError, Demand, Site, State, Text, Transition, carry_out};
 use calltap_trace::Record;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 impl Planner<'_> {
     /// Makes the sites of a process what they shall be.
-    pub(crate) fn patch(&mut self, index: u32, pid: u32, last: bool, records: &mut Vec<News>) {
+    pub(crate) fn patch(&mut self, index: u32, pid: u32, last: bool, records: &mut Vec<Metadata>) {
         let mut note = |text: String| records.push(Record::Note { text }.into());
         if let Err(why) = self.open_text(index, pid) {
             return note(why);
@@ -121,7 +121,7 @@ fn switch_all(modules: &mut [Loaded], text: &mut ProcessText, pid: u32, how: &Ho
     let (fresh, mut running): (Vec<&mut Loaded>, Vec<&mut Loaded>) =
         modules.iter_mut().filter(|module| !module.is_made()).partition(|module| module.fresh);
     notes.extend(switch(fresh, text, Demand::Stopped, &mut tally));
-    // What is dressed while it runs is not switched before it was seen that no thread is inside.
+    // What is normalized while it runs is not switched before it was seen that no thread is inside.
     let waiting: usize = running.iter().map(|module| module.changes().count()).sum();
     if let How::Live = how {
         notes.extend(switch(running, text, Demand::Outside, &mut tally));
@@ -181,28 +181,28 @@ pub fn switch(
     // As a batch is carried out fastest.
     modules.sort_by_key(|module| module.mapped.range);
     let start = Instant::now();
-    let fates = carry_out(text, modules.iter().flat_map(|module| module.changes()), granted);
+    let failures = carry_out(text, modules.iter().flat_map(|module| module.changes()), granted);
     if modules.iter().any(|module| !module.fresh) {
         tally.written += start.elapsed();
     }
-    let mut fates = fates.into_iter().peekable();
+    let mut failures = failures.into_iter().peekable();
     let mut numbers = 0..;
-    let mut fate = || {
+    let mut failure = || {
         let number = numbers.next();
-        fates.next_if(|(n, _)| Some(*n) == number).map(|(_, fate)| fate)
+        failures.next_if(|(n, _)| Some(*n) == number).map(|(_, failure)| failure)
     };
     let mut notes = Vec::new();
     let (mut failed, mut surprises) = (None, 0);
     for module in modules {
-        module.settle(&mut fate, |name, change, fate| match fate {
+        module.settle(&mut failure, |name, change, failure| match failure {
             None if change.site.is_exit() => {}
             None => match (change.from, change.to) {
-                (State::On(_), State::On(_)) => {}
-                (_, State::On(_)) => tally.on += 1,
-                (State::On(_), _) => tally.off += 1,
+                (State::Enabled(_), State::Enabled(_)) => {}
+                (_, State::Enabled(_)) => tally.on += 1,
+                (State::Enabled(_), _) => tally.off += 1,
                 _ => {}
             },
-            Some(Fate::Surprise(actual)) => {
+            Some(ChangeError::Mismatch(actual)) => {
                 surprises += 1;
                 if let (1, Ok(expected)) = (surprises, change.site.bytes(change.from)) {
                     notes.push(format!(
@@ -212,11 +212,11 @@ pub fn switch(
                     ));
                 }
             }
-            Some(Fate::Demands(_)) => tally.waiting += 1,
-            Some(Fate::Torn(errno) | Fate::Unread(errno)) => {
+            Some(ChangeError::Demands(_)) => tally.waiting += 1,
+            Some(ChangeError::PartialWrite(errno) | ChangeError::ReadFailed(errno)) => {
                 failed = Some((failed.map_or(0, |(n, _)| n) + 1, *errno));
             }
-            Some(Fate::OutOfReach) => {}
+            Some(ChangeError::OutOfReach) => {}
         });
     }
     if surprises > 1 {
@@ -252,7 +252,7 @@ fn watch_loader(process: u32, text: &mut ProcessText, journal: &Journal, mut brk
     // Its padding reaches to the next 16-byte boundary.
     let Some(site) = Site::empty_function(brk, first).filter(|_| brk.0 % 16 <= 11) else { return false };
     let entry = Entry::Site { process, site, target: hook, copy: None, stub: None, inode: 0, base: 0 };
-    let to = State::On(hook);
+    let to = State::Enabled(hook);
     let change = Change { site: &site, from: State::Original, to, recover: &[] };
     journal.add(&[entry].iter().collect()).is_ok() && carry_out(text, [change], Demand::Nothing).is_empty()
 }

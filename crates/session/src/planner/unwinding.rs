@@ -3,8 +3,8 @@
 use super::Planner;
 use crate::callers::Mapped;
 use crate::maps::{self, Region};
+use crate::metadata::Metadata;
 use crate::modules::mapped;
-use crate::news::News;
 use crate::target::TextSegment;
 use calltap_trace::{Module, Record};
 use object::{Object, ReadCache};
@@ -12,7 +12,7 @@ use std::path::Path;
 
 impl Planner<'_> {
     /// The same of all processes, for stacks that were copied before.
-    pub fn map_all(&mut self, emit: &mut dyn FnMut(News)) {
+    pub fn map_all(&mut self, emit: &mut dyn FnMut(Metadata)) {
         let indices: Vec<u32> = self.processes.keys().copied().collect();
         let mut records = Vec::new();
         for index in indices {
@@ -26,7 +26,7 @@ impl Planner<'_> {
     }
 
     /// Where stacks are copied, tells what is mapped, and describes the files of which nothing is traced.
-    pub(super) fn map_out(&mut self, index: u32, pid: u32, regions: &[Region], records: &mut Vec<News>) {
+    pub(super) fn map_out(&mut self, index: u32, pid: u32, regions: &[Region], records: &mut Vec<Metadata>) {
         if !self.stubs.unwinds {
             return;
         }
@@ -58,7 +58,11 @@ impl Planner<'_> {
             process.named.push(file);
         }
         let executable = regions.iter().filter(|region| region.executable && region.file.1 != 0);
-        records.push(News::Mapped(Mapped { process: index, pid, regions: executable.cloned().collect() }));
+        records.push(Metadata::Mapped(Mapped {
+            process: index,
+            pid,
+            regions: executable.cloned().collect(),
+        }));
     }
 }
 

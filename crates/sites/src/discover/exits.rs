@@ -111,7 +111,7 @@ impl<'a, 'd> Exits<'a, 'd> {
         let function = &self.functions[n];
         let (at, old, width) = match &function.form {
             Some(SiteForm::Prologue { at, old }) => (at.0, old, JUMP),
-            Some(SiteForm::Beside { at, old, .. } | SiteForm::Trap { at, old }) => (at.0, old, 0),
+            Some(SiteForm::PaddingJump { at, old, .. } | SiteForm::Trap { at, old }) => (at.0, old, 0),
             _ => return Err("the compiler left room at its entry".to_owned()),
         };
         if self.parts.are_entangled(n) {

@@ -123,7 +123,7 @@ fn displaced(function: &Function) -> Vec<Range<u64>> {
         Some(SiteForm::Prefix { prefix, entry, .. }) => {
             vec![behind(prefix.0, JUMP), behind(entry.0, SHORT)]
         }
-        Some(SiteForm::Beside { front, at, old, .. }) => {
+        Some(SiteForm::PaddingJump { front, at, old, .. }) => {
             vec![behind(front.0, JUMP), behind(at.0, old.len() as u64)]
         }
         Some(SiteForm::Trap { at, .. }) => vec![behind(at.0, 1)],

@@ -219,7 +219,7 @@ impl Finder<'_, '_> {
         let own = |function: &&mut Function| {
             matches!(
                 function.form,
-                Some(SiteForm::Prologue { .. } | SiteForm::Beside { .. } | SiteForm::Trap { .. })
+                Some(SiteForm::Prologue { .. } | SiteForm::PaddingJump { .. } | SiteForm::Trap { .. })
             )
         };
         for (function, ((returns, form), refused)) in
@@ -345,7 +345,7 @@ impl Finder<'_, '_> {
         }
         let front_old = self.image.bytes(front, at - front)?.to_vec();
         let old = self.image.bytes(at, length)?.to_vec();
-        Some(SiteForm::Beside { front: Svma(front), front_old, at: Svma(at), old })
+        Some(SiteForm::PaddingJump { front: Svma(front), front_old, at: Svma(at), old })
     }
 
     /// The bytes that give way: whole instructions that can be run elsewhere.

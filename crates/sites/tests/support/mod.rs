@@ -124,7 +124,7 @@ pub fn describe(function: &Function) -> String {
             place(*entry),
             bytes(entry_old)
         ),
-        Some(SiteForm::Beside { front, front_old, at, old }) => {
+        Some(SiteForm::PaddingJump { front, front_old, at, old }) => {
             format!("beside{} {} entry{} {}", place(*front), bytes(front_old), place(*at), bytes(old))
         }
         None => format!("({})", function.reason),
@@ -285,7 +285,7 @@ fn compare_bytes(path: &Path, binary: &Binary) {
                 let found: Vec<u8> = (prefix.0..prefix.0 + 5).map(|at| flat[&at]).collect();
                 assert_eq!(&found, prefix_old);
             }
-            Some(SiteForm::Beside { front, front_old, at, old }) => {
+            Some(SiteForm::PaddingJump { front, front_old, at, old }) => {
                 assert_eq!(front.0 + front_old.len() as u64, at.0);
                 whole(*at, old);
             }

@@ -8,7 +8,7 @@ use crate::nodes::{Entry, Kind, name};
 use crate::pages::Pages;
 use crate::reader::Reader;
 use crate::ring::{Ring, View, What};
-use crate::tokens::{Draft, Set};
+use crate::tokens::{PendingFilter, Set};
 use calltap_control::{Model, TRACE, Which, number_base};
 use calltap_ringbuffer::PAGE_SIZE;
 use rustix::fs::OFlags;
@@ -56,7 +56,7 @@ impl Tracefs {
             | Kind::StackTraceFilter
                 if writes =>
             {
-                Content::Draft(Box::new(Draft::new(self.set(place, kind), truncates)))
+                Content::PendingFilter(Box::new(PendingFilter::new(self.set(place, kind), truncates)))
             }
             Kind::Pid | Kind::NotracePid if truncates => {
                 self.instances[place].pids[usize::from(kind == Kind::NotracePid)].clear();
@@ -176,7 +176,7 @@ impl Tracefs {
                     data => Ok(Read::Data(data)),
                 }
             }
-            Content::Draft(_) | Content::Nothing => Err(Errno::INVAL),
+            Content::PendingFilter(_) | Content::Nothing => Err(Errno::INVAL),
         }
     }
 
@@ -219,9 +219,9 @@ impl Tracefs {
         let place = self.instances.iter().position(|instance| instance.id == id).ok_or(Errno::NODEV)?;
         let instance = &mut self.instances[place];
         match (&mut open.content, kind) {
-            (Content::Draft(draft), _) => {
-                let written = draft.write(data, self.symbols.functions(), &mut instance.triggers);
-                if let Some((word, wrong)) = draft.take_wrong() {
+            (Content::PendingFilter(pending), _) => {
+                let written = pending.write(data, self.symbols.functions(), &mut instance.triggers);
+                if let Some((word, wrong)) = pending.take_wrong() {
                     instance.errors.add(now_ns, name(kind), &word, &wrong);
                 }
                 let (taken, triggered) = written?;
@@ -279,7 +279,7 @@ impl Tracefs {
         let written = |open: &Handle| open.written && open.writer == tid;
         self.handles
             .get(&handle)
-            .is_some_and(|open| written(open) && matches!(open.content, Content::Draft(_)))
+            .is_some_and(|open| written(open) && matches!(open.content, Content::PendingFilter(_)))
     }
 
     /// A process has closed the file; others may have it open still.
@@ -294,15 +294,15 @@ impl Tracefs {
     fn commit(&mut self, handle: u64) {
         let Some(open) = self.handles.get_mut(&handle) else { return };
         let id = open.node.instance;
-        let Content::Draft(draft) = &mut open.content else { return };
+        let Content::PendingFilter(pending) = &mut open.content else { return };
         let Some(instance) = self.instances.iter_mut().find(|instance| instance.id == id) else { return };
         let functions = self.symbols.functions();
-        let triggered = draft.finish(functions, &mut instance.triggers);
-        if let Some((word, wrong)) = draft.take_wrong() {
+        let triggered = pending.finish(functions, &mut instance.triggers);
+        if let Some((word, wrong)) = pending.take_wrong() {
             instance.errors.add(self.last.monotonic_ns, name(open.kind), &word, &wrong);
         }
         self.effects.selects |= triggered;
-        match draft.take() {
+        match pending.take() {
             Some(Set::Words(which, words)) => {
                 let own = std::mem::take(&mut instance.words);
                 let mut model = Model { words: own, functions, profile: &[] };

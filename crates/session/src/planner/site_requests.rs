@@ -2,9 +2,9 @@
 
 use super::{Planner, Refusal};
 use crate::debug_files::read_types;
-use crate::loaded::{Loaded, Wish};
+use crate::loaded::{Loaded, SiteRequest};
 use crate::maps::Region;
-use crate::news::News;
+use crate::metadata::Metadata;
 use crate::stubs::Stubs;
 use calltap_patch::{Agent, Avma};
 use calltap_sites::{Discovery, Function};
@@ -29,34 +29,34 @@ pub(super) struct Values {
 }
 
 impl Values {
-    fn note(&mut self, wish: &Wish, function: &Function) {
-        self.read |= wish.program.is_some();
-        self.cut.0 |= wish.cut;
-        let left_out = wish.program.as_ref().and_then(|program| program.left_out.first());
+    fn note(&mut self, site_request: &SiteRequest, function: &Function) {
+        self.read |= site_request.program.is_some();
+        self.cut.0 |= site_request.cut;
+        let left_out = site_request.program.as_ref().and_then(|program| program.left_out.first());
         if let (Some(why), None) = (left_out, &self.left_out) {
             self.left_out = Some((function.name.clone(), why.clone()));
         }
-        if let (Some(trouble), None) = (&wish.trouble, &self.trouble) {
+        if let (Some(trouble), None) = (&site_request.trouble, &self.trouble) {
             self.trouble = Some((function.name.clone(), trouble.why.clone()));
         }
     }
 }
 
 impl<'a> Planner<'a> {
-    pub(super) fn want(&mut self, index: u32, regions: &[Region], records: &mut Vec<News>) {
+    pub(super) fn want(&mut self, index: u32, regions: &[Region], records: &mut Vec<Metadata>) {
         let Some(image) = self.image(index, regions) else { return };
         let hooks = std::array::from_fn(|i| Avma(image.hooks[i].load(Relaxed)));
         let hook = Avma(image.first_hook.load(Acquire));
         self.stubs.agent = Agent { stubs: Avma(image.stubs.load(Acquire)), hooks };
         let (leads, quiet) = (self.discovery == Discovery::FirstCall, self.quiet);
-        self.with_wishes(index, |module, wish, stubs| {
+        self.with_wishes(index, |module, site_request, stubs| {
             if leads {
                 module.lead(hook, stubs, regions, records);
             }
             if quiet {
                 module.quieten(stubs);
             }
-            module.want(wish, stubs, regions, records);
+            module.want(site_request, stubs, regions, records);
         });
         if self.values.cut == (true, false) {
             self.values.cut.1 = true;
@@ -89,7 +89,7 @@ impl<'a> Planner<'a> {
     pub(super) fn with_wishes(
         &mut self,
         index: u32,
-        mut act: impl FnMut(&mut Loaded, &dyn Fn(&Function) -> Option<Wish>, &mut Stubs<'a>),
+        mut act: impl FnMut(&mut Loaded, &dyn Fn(&Function) -> Option<SiteRequest>, &mut Stubs<'a>),
     ) {
         let pid = self.pid_of(index);
         let Some(process) = self.processes.get_mut(&index) else { return };
@@ -101,13 +101,13 @@ impl<'a> Planner<'a> {
                 let mut types = types.borrow_mut();
                 types.entry(identity).or_insert_with(|| read_types(&mapped, build_id.as_deref(), pid)).clone()
             };
-            let wish = |function: &Function| {
-                let wish = (self.choose)(function, &typed)?;
-                values.borrow_mut().note(&wish, function);
-                let undecided = wish.trouble.as_ref().is_some_and(|trouble| trouble.undecided);
-                (!undecided).then_some(wish)
+            let site_request = |function: &Function| {
+                let site_request = (self.choose)(function, &typed)?;
+                values.borrow_mut().note(&site_request, function);
+                let undecided = site_request.trouble.as_ref().is_some_and(|trouble| trouble.undecided);
+                (!undecided).then_some(site_request)
             };
-            act(module, &wish, &mut self.stubs);
+            act(module, &site_request, &mut self.stubs);
         }
     }
 }

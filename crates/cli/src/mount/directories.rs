@@ -1,6 +1,6 @@
-//! The directories of a mount: that of one process, or of each of several a room of its own.
+//! The directories of a mount: that of one process, or one for each of several.
 //!
-//! The kernel knows files by one number for the whole mount: its upper bits say which room, the others are the room's own.
+//! The kernel knows files by one inode number for the whole mount: its upper bits are the directory, the others the directory's own number.
 
 use super::server::Server;
 use super::waiting::Waiting;
@@ -13,7 +13,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 const BITS: u32 = 40;
 
 /// A process's directory, and who attends to it.
-pub struct Room {
+pub struct Directory {
     number: u64,
     /// What it shows.
     pub server: Arc<Server>,
@@ -29,8 +29,8 @@ pub struct Room {
     told: AtomicBool,
 }
 
-impl Room {
-    /// The number by which the kernel knows one of the room's own.
+impl Directory {
+    /// The mount's inode number for one of the directory's own.
     pub fn outer(&self, own: u64) -> u64 {
         self.number << BITS | own
     }
@@ -46,7 +46,7 @@ impl Room {
     }
 
     /// Has filters that wait for a library find it, once it is there. (Of one in which nothing is wanted no event tells.)
-    fn tend(self: &Arc<Room>) {
+    fn tend(self: &Arc<Directory>) {
         if self.server.tracefs().awaits_library() && !self.told.swap(true, AcqRel) {
             let own = Arc::clone(self);
             self.worker.send(move |server| {
@@ -64,7 +64,7 @@ impl Room {
     }
 }
 
-impl Drop for Room {
+impl Drop for Directory {
     fn drop(&mut self) {
         self.waiting.close();
     }
@@ -72,63 +72,64 @@ impl Drop for Room {
 
 /// All of them.
 #[derive(Default)]
-pub struct Rooms {
+pub struct Directories {
     /// By number. The only one of a mount has 0, and its root is the mount's.
-    rooms: RwLock<BTreeMap<u64, Arc<Room>>>,
+    directories: RwLock<BTreeMap<u64, Arc<Directory>>>,
 }
 
-impl Rooms {
+impl Directories {
     /// One for a process. `alone`: it is the whole mount.
-    pub fn add(&self, server: &Arc<Server>, alone: bool) -> Arc<Room> {
+    pub fn add(&self, server: &Arc<Server>, alone: bool) -> Arc<Directory> {
         let (worker, waiting) = (Worker::new(server), Waiting::new(server));
-        let mut rooms = self.rooms.write().unwrap_or_else(PoisonError::into_inner);
-        let number = if alone { 0 } else { rooms.keys().next_back().map_or(1, |last| last + 1) };
+        let mut directories = self.directories.write().unwrap_or_else(PoisonError::into_inner);
+        let number = if alone { 0 } else { directories.keys().next_back().map_or(1, |last| last + 1) };
         let (open, gone, told) = Default::default();
-        let room = Arc::new(Room { number, server: Arc::clone(server), worker, waiting, open, gone, told });
-        rooms.insert(number, Arc::clone(&room));
-        room
+        let directory =
+            Arc::new(Directory { number, server: Arc::clone(server), worker, waiting, open, gone, told });
+        directories.insert(number, Arc::clone(&directory));
+        directory
     }
 
-    fn all(&self) -> Vec<Arc<Room>> {
-        self.rooms.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    fn all(&self) -> Vec<Arc<Directory>> {
+        self.directories.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    /// The room that a number of the kernel's is about, and its own number.
-    pub fn find(&self, outer: u64) -> Option<(Arc<Room>, u64)> {
-        let rooms = self.rooms.read().unwrap_or_else(PoisonError::into_inner);
-        Some((Arc::clone(rooms.get(&(outer >> BITS))?), outer & ((1 << BITS) - 1)))
+    /// The directory of an inode number of the mount, and its number there.
+    pub fn find(&self, outer: u64) -> Option<(Arc<Directory>, u64)> {
+        let directories = self.directories.read().unwrap_or_else(PoisonError::into_inner);
+        Some((Arc::clone(directories.get(&(outer >> BITS))?), outer & ((1 << BITS) - 1)))
     }
 
     /// Those that can be entered.
-    pub fn listed(&self) -> Vec<Arc<Room>> {
-        self.all().into_iter().filter(|room| !room.gone.load(Acquire)).collect()
+    pub fn listed(&self) -> Vec<Arc<Directory>> {
+        self.all().into_iter().filter(|directory| !directory.gone.load(Acquire)).collect()
     }
 
     /// What has to be looked after again and again.
     pub fn tend(&self) {
-        self.listed().iter().for_each(Room::tend);
+        self.listed().iter().for_each(Directory::tend);
     }
 
-    /// The room of a process.
-    pub fn of(&self, pid: u32) -> Option<Arc<Room>> {
-        self.listed().into_iter().find(|room| room.server.pid == pid)
+    /// The directory of a process.
+    pub fn of(&self, pid: u32) -> Option<Arc<Directory>> {
+        self.listed().into_iter().find(|directory| directory.server.pid == pid)
     }
 
     /// It is entered no more.
-    pub fn leave(&self, room: &Room) {
-        room.gone.store(true, Release);
-        self.tidy(room);
+    pub fn leave(&self, directory: &Directory) {
+        directory.gone.store(true, Release);
+        self.tidy(directory);
     }
 
     /// A file of it was closed.
-    pub fn close(&self, room: &Room) {
-        room.open.fetch_sub(1, AcqRel);
-        self.tidy(room);
+    pub fn close(&self, directory: &Directory) {
+        directory.open.fetch_sub(1, AcqRel);
+        self.tidy(directory);
     }
 
-    fn tidy(&self, room: &Room) {
-        if room.gone.load(Acquire) && room.open.load(Acquire) == 0 {
-            self.rooms.write().unwrap_or_else(PoisonError::into_inner).remove(&room.number);
+    fn tidy(&self, directory: &Directory) {
+        if directory.gone.load(Acquire) && directory.open.load(Acquire) == 0 {
+            self.directories.write().unwrap_or_else(PoisonError::into_inner).remove(&directory.number);
         }
     }
 }

@@ -1,12 +1,12 @@
 //! What the tracers want of a module's functions: sites and stubs for it.
 
 use super::placed::{Placed, Stub};
-use super::{Loaded, Wish};
+use super::{Loaded, SiteRequest};
 use crate::journal::Entry;
 use crate::maps::Region;
-use crate::news::{NewSite, NewSites, News};
+use crate::metadata::{Metadata, NewSite, NewSites};
 use crate::stubs::{Added, Displaced, Stubs};
-use calltap_patch::{Demand, Site, State, Wanted};
+use calltap_patch::{Demand, HookSet, Site, State};
 use calltap_sites::{Binary, Function};
 use calltap_trace::{Captured, Record};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 struct New {
     function: usize,
     tracers: u32,
-    wanted: Wanted,
+    wanted: HookSet,
     captured: Option<Arc<Captured>>,
 }
 
@@ -24,17 +24,17 @@ impl Loaded {
     /// they need are left with `stubs`.
     pub fn want(
         &mut self,
-        wish: &dyn Fn(&Function) -> Option<Wish>,
+        site_request: &dyn Fn(&Function) -> Option<SiteRequest>,
         stubs: &mut Stubs<'_>,
         regions: &[Region],
-        records: &mut Vec<News>,
+        records: &mut Vec<Metadata>,
     ) {
-        let wishes: Vec<(usize, Wish)> =
-            self.traceable().filter_map(|(index, function)| Some((index, wish(function)?))).collect();
+        let site_requests: Vec<(usize, SiteRequest)> =
+            self.traceable().filter_map(|(index, function)| Some((index, site_request(function)?))).collect();
         for placed in &mut self.sites {
             placed.wanted = None;
         }
-        if wishes.is_empty() {
+        if site_requests.is_empty() {
             return;
         }
         if !self.recorded {
@@ -43,9 +43,9 @@ impl Loaded {
             records.push(Record::Module(self.record.clone()).into());
         }
         let binary = Arc::clone(&self.binary);
-        let mut new = Vec::with_capacity(wishes.len());
-        self.sites.reserve(wishes.len());
-        for (function, Wish { tracers, mut wanted, program, .. }) in wishes {
+        let mut new = Vec::with_capacity(site_requests.len());
+        self.sites.reserve(site_requests.len());
+        for (function, SiteRequest { tracers, mut wanted, program, .. }) in site_requests {
             let captured = program.as_ref().map(|program| Arc::clone(&program.captured));
             if let Some(program) = program {
                 stubs.unwinds |= program.captured.unwinds();
@@ -56,7 +56,7 @@ impl Loaded {
             let Some(place) = self.place_of(function, |bias| Site::new(form, bias)) else { continue };
             let placed = &mut self.sites[place];
             placed.drained |=
-                self.fresh || placed.site.demand(State::Original, State::Ready) == Demand::Nothing;
+                self.fresh || placed.site.demand(State::Original, State::Disabled) == Demand::Nothing;
             placed.wanted = Some(wanted);
             match placed.stubs.of_mut(wanted) {
                 Some(stub) => stub.captured = captured,
@@ -75,7 +75,7 @@ impl Loaded {
         binary: &Arc<Binary>,
         stubs: &mut Stubs<'_>,
         regions: &[Region],
-        records: &mut Vec<News>,
+        records: &mut Vec<Metadata>,
     ) {
         let name = self.mapped.name();
         let room = stubs.room();
@@ -98,7 +98,7 @@ impl Loaded {
             self.form(new.function).map_or(0, |form| Displaced::new(form, returns, new.wanted).room())
         });
         let room = (new.len(), copies.sum());
-        let mut batch = match stubs.begin(process, range, room, regions, &mut self.hops) {
+        let mut batch = match stubs.begin(process, range, room, regions, &mut self.veneers) {
             Ok(batch) => batch,
             Err(length) => {
                 let text = format!("{name} is not traced: no free address range of {length} bytes near it");
@@ -139,7 +139,7 @@ impl Loaded {
             records.push(Record::Note { text }.into());
         }
         let (module, binary) = (self.record.id, Arc::clone(binary));
-        records.push(News::Sites(NewSites { module, binary, sites }));
+        records.push(Metadata::Sites(NewSites { module, binary, sites }));
     }
 
     /// Exits of functions have something to lead to.
@@ -153,7 +153,7 @@ impl Loaded {
                 placed.stubs.add(stub);
                 continue;
             }
-            let drained = site.demand(State::Original, State::Ready) == Demand::Nothing;
+            let drained = site.demand(State::Original, State::Disabled) == Demand::Nothing;
             let mut placed = Placed { apart: true, drained, ..Placed::new(function, site) };
             placed.stubs.add(stub);
             new.push(placed);
@@ -168,9 +168,9 @@ impl Loaded {
             if self.sites[n].site.is_exit() {
                 let owner =
                     self.places[self.sites[n].function].checked_sub(1).map(|n| &self.sites[n as usize]);
-                let (wanted, muted) = owner.map_or((None, false), |owner| (owner.wanted, owner.muted));
+                let (wanted, disabled) = owner.map_or((None, false), |owner| (owner.wanted, owner.disabled));
                 self.sites[n].wanted = wanted.filter(|wanted| wanted.returns());
-                self.sites[n].muted = muted;
+                self.sites[n].disabled = disabled;
             }
         }
     }

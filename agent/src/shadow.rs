@@ -1,7 +1,7 @@
-//! The mirror: where true return addresses are kept while traced calls run.
+//! The shadow stack: true return addresses while traced calls run.
 //!
 //! The return address of stack slot S is at S with one address bit flipped. State thus belongs to the frame, not to a per-thread stack
-//! top: longjmp and unwinding need no clean-up, coroutines may resume on any thread, depth has no limit. Mirror memory is mapped
+//! top: longjmp and unwinding need no clean-up, coroutines may resume on any thread, depth has no limit. Its memory is mapped
 //! in large pieces when a stack is first seen, and unmapped with the session.
 //!
 //! Unsafe because it maps memory at chosen addresses; existing mappings are never replaced.
@@ -12,8 +12,8 @@ use calltap_abi::{plan::Trouble, profile, stub};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 
 /// Pieces in the address space of user programs (47 bits).
-pub const GRANULES: usize = 1 << (47 - stub::MIRROR_GRANULE);
-const GRANULE: usize = 1 << stub::MIRROR_GRANULE;
+pub const GRANULES: usize = 1 << (47 - stub::SHADOW_GRANULE);
+const GRANULE: usize = 1 << stub::SHADOW_GRANULE;
 
 const UNMAPPED: u8 = 0;
 const MAPPED: u8 = 1; // the value the hooks compare with
@@ -29,16 +29,16 @@ static TABLE: AtomicUsize = AtomicUsize::new(0);
 
 /// Pieces that are mapped, for the calltap that ends the session: their number, then the pieces. What is mapped beyond these stays.
 #[unsafe(no_mangle)]
-static calltap_mirrors: [AtomicU32; 1 + LISTED] = [const { AtomicU32::new(0) }; 1 + LISTED];
+static calltap_shadows: [AtomicU32; 1 + LISTED] = [const { AtomicU32::new(0) }; 1 + LISTED];
 const LISTED: usize = 8191;
 
 unsafe extern "C" {
-    static calltap_mirror: u8;
+    static calltap_shadow: u8;
 }
 
 /// Maps the table over the address range the linker reserved for it.
 pub fn prepare() -> Result<(), sys::Errno> {
-    let at = &raw const calltap_mirror as usize;
+    let at = &raw const calltap_shadow as usize;
     let flags = sys::MAP_PRIVATE | sys::MAP_ANONYMOUS | sys::MAP_FIXED | sys::MAP_NORESERVE;
     // SAFETY: the range is the agent's own, reserved by link.ld for this and used for nothing else.
     unsafe { sys::map(at, GRANULES, sys::PROT_READ | sys::PROT_WRITE, flags, None) }?;
@@ -47,14 +47,14 @@ pub fn prepare() -> Result<(), sys::Errno> {
 }
 
 fn entry(slot: u64) -> Option<&'static AtomicU8> {
-    let index = usize::try_from(slot >> stub::MIRROR_GRANULE).ok()?;
+    let index = usize::try_from(slot >> stub::SHADOW_GRANULE).ok()?;
     let table = TABLE.load(Acquire);
     // SAFETY: the table has GRANULES bytes, mapped for ever, and any byte is valid.
     (table != 0 && index < GRANULES).then(|| unsafe { &*((table + index) as *const AtomicU8) })
 }
 
-/// Called by a hook that found no mirror for a stack slot. 1: there is one now; 0: there cannot be one, and the call has been counted as lost.
-pub extern "C" fn mirror_slow(low: u32, slot: u64, _: u64) -> u8 {
+/// Called by a hook whose stack slot has no shadow stack yet. 1: it has one now; 0: it cannot have one, and the call has been counted as lost.
+pub extern "C" fn shadow_slow(low: u32, slot: u64, _: u64) -> u8 {
     if is_there(slot) {
         return 1;
     }
@@ -82,10 +82,10 @@ fn is_there(slot: u64) -> bool {
     entry.load(Acquire) == MAPPED
 }
 
-/// The mirror of a stack slot.
+/// The shadow-stack slot of a stack slot.
 fn word(slot: u64) -> Option<&'static AtomicU64> {
     let is_whole = slot.is_multiple_of(size_of::<AtomicU64>() as u64);
-    let at = slot as usize ^ (1 << stub::MIRROR_BIT);
+    let at = slot as usize ^ (1 << stub::SHADOW_BIT);
     // SAFETY: its piece is mapped, until no hook runs any more, and any bytes are a valid word.
     (is_whole && is_there(slot)).then(|| unsafe { &*(at as *const AtomicU64) })
 }
@@ -93,7 +93,7 @@ fn word(slot: u64) -> Option<&'static AtomicU64> {
 /// What is kept here besides return addresses has this bit, which no address has: so it is never taken for one.
 const OTHER: u64 = 1 << profile::TIMED;
 
-/// Keeps an address in the mirror of a stack slot.
+/// Keeps an address in the shadow-stack slot of a stack slot.
 pub fn keep(slot: u64, kept: u64) {
     if let Some(word) = word(slot) {
         word.store(kept | OTHER, Relaxed);
@@ -108,11 +108,11 @@ pub fn kept(slot: u64) -> Option<u64> {
 /// Where the thread that maps the piece of a slot leaves its id. A forked child, which has no such thread, finds 0 there.
 fn mapper(slot: u64) -> Option<&'static AtomicU32> {
     let mappers = &Session::get()?.private().mappers;
-    mappers.get((slot >> stub::MIRROR_GRANULE) as usize % mappers.len())
+    mappers.get((slot >> stub::SHADOW_GRANULE) as usize % mappers.len())
 }
 
 fn map_piece(entry: &AtomicU8, slot: u64) -> Result<(), sys::Errno> {
-    let at = (slot as usize & !(GRANULE - 1)) ^ (1 << stub::MIRROR_BIT);
+    let at = (slot as usize & !(GRANULE - 1)) ^ (1 << stub::SHADOW_BIT);
     let flags = sys::MAP_PRIVATE | sys::MAP_ANONYMOUS | sys::MAP_NORESERVE | sys::MAP_FIXED_NOREPLACE;
     // SAFETY: NOREPLACE: nothing that exists is touched. (Kernels before 4.17 take the address as a hint only: compared below.)
     let mapped = unsafe { sys::map(at, GRANULE, sys::PROT_READ | sys::PROT_WRITE, flags, None) };
@@ -128,29 +128,29 @@ fn fail(entry: &AtomicU8) {
     // Not if a thread that was waited for in vain has done it after all.
     let _ = entry.compare_exchange(MAPPING, FAILED, AcqRel, Relaxed);
     if let Some(process) = Session::get().and_then(record::process) {
-        process.trouble.fetch_or(Trouble::NoMirror as u32, Relaxed);
+        process.trouble.fetch_or(Trouble::NoShadowStack as u32, Relaxed);
     }
 }
 
 fn list(slot: u64) {
-    let [count, places @ ..] = &calltap_mirrors;
+    let [count, places @ ..] = &calltap_shadows;
     let index = count.fetch_add(1, Relaxed) as usize;
     if let Some(place) = places.get(index) {
-        place.store((slot >> stub::MIRROR_GRANULE) as u32, Release);
+        place.store((slot >> stub::SHADOW_GRANULE) as u32, Release);
     }
 }
 
 /// Unmaps all pieces and the table. No traced call is running any more.
 pub fn give_back() {
-    let [count, places @ ..] = &calltap_mirrors;
+    let [count, places @ ..] = &calltap_shadows;
     for place in places.iter().take(count.swap(0, Relaxed) as usize) {
-        let at = ((place.swap(0, Relaxed) as usize) << stub::MIRROR_GRANULE) ^ (1 << stub::MIRROR_BIT);
+        let at = ((place.swap(0, Relaxed) as usize) << stub::SHADOW_GRANULE) ^ (1 << stub::SHADOW_BIT);
         // SAFETY: mapped by `map_piece`; no frame keeps its return address there.
         unsafe { sys::unmap(at, GRANULE) };
     }
     let flags = sys::MAP_PRIVATE | sys::MAP_ANONYMOUS | sys::MAP_FIXED | sys::MAP_NORESERVE;
     // SAFETY: the agent's own range gets back the reservation it had before `prepare`.
-    let _ = unsafe { sys::map(&raw const calltap_mirror as usize, GRANULES, sys::PROT_READ, flags, None) };
+    let _ = unsafe { sys::map(&raw const calltap_shadow as usize, GRANULES, sys::PROT_READ, flags, None) };
     TABLE.store(0, Release);
 }
 

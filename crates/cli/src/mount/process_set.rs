@@ -1,14 +1,16 @@
-//! `calltap mount DIR` without a process: a hall, with a room for every process that is attached to.
+//! `calltap mount DIR` without a process: a directory for every process that is attached to.
 //!
-//! `mkdir DIR/PID` attaches, `rmdir DIR/PID` leaves. A process that another calltap has attached to, and left to itself (`calltap attach`), gets a room
+//! `mkdir DIR/PID` attaches, `rmdir DIR/PID` leaves. A process that another calltap has attached to, and left to itself (`calltap attach`), gets a directory
 //! with the tracers and filters that it has. Why one could not be entered is in `error_log`.
 
-use super::rooms::{Room, Rooms};
+use super::directories::{Directories, Directory};
 use super::server::Server;
 use super::{attend, elsewhere};
 use calltap_analysis::units;
 use calltap_control::TRACE;
-use calltap_session::{Attached, Settings, TracerWords, Visited, Words, attached, leave};
+use calltap_session::{
+    Attached, Selection, SessionOutcome, Settings, TracerSelection, attached, detach_process,
+};
 use calltap_trace::TracerKind;
 use calltap_tracefs::{Attributes, Listing};
 use rustix::fs::OFlags;
@@ -23,27 +25,27 @@ use std::time::Duration;
 
 /// How often it is looked who else was attached to.
 const LOOK: Duration = Duration::from_millis(200);
-/// The hall's own numbers: of its directory, and of its log.
+/// Inode numbers of the set's own files: its directory and its log.
 const ROOT: u64 = 1;
 const LOG: u64 = 2;
 const LOG_NAME: &str = "error_log";
 /// A longer log begins anew.
 const LONGEST: usize = 1 << 16;
 
-type Attendant = JoinHandle<Result<Visited, String>>;
-type Options = dyn Fn(u32, Words) -> anyhow::Result<calltap_session::Options> + Send + Sync;
+type Attendant = JoinHandle<Result<SessionOutcome, String>>;
+type Options = dyn Fn(u32, Selection) -> anyhow::Result<calltap_session::Options> + Send + Sync;
 
-/// A hall.
-pub struct Hall {
+/// The processes of one mount, each with its directory.
+pub struct ProcessSet {
     /// The processes' directories.
-    pub rooms: Arc<Rooms>,
+    pub directories: Arc<Directories>,
     options: Box<Options>,
     attendants: Mutex<HashMap<u32, Attendant>>,
     log: Mutex<String>,
     over: AtomicBool,
 }
 
-/// Is it of the hall itself?
+/// Whether an inode is the set's own, not one of a process's directory.
 pub fn is_own(inode: u64) -> bool {
     inode <= LOG
 }
@@ -52,11 +54,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Hall {
-    /// Without rooms. `options`: how a process is attached to.
-    pub fn new(options: Box<Options>) -> Arc<Hall> {
-        let (rooms, attendants, log, over) = Default::default();
-        Arc::new(Hall { rooms, options, attendants, log, over })
+impl ProcessSet {
+    /// Without directories. `options`: how a process is attached to.
+    pub fn new(options: Box<Options>) -> Arc<ProcessSet> {
+        let (directories, attendants, log, over) = Default::default();
+        Arc::new(ProcessSet { directories, options, attendants, log, over })
     }
 
     // ---- Its files
@@ -71,7 +73,7 @@ impl Hall {
         }
         // (As it is written: `007` is no process.)
         let pid = name.parse::<u32>().ok().filter(|pid| pid.to_string() == name)?;
-        root(self.rooms.of(pid)?.as_ref()).ok()
+        root(self.directories.of(pid)?.as_ref()).ok()
     }
 
     /// What `stat` shows of its own.
@@ -80,7 +82,7 @@ impl Hall {
         match inode {
             LOG => Attributes { inode, is_dir: false, mode: 0o640, owner, links: 1 },
             _ => {
-                let links = 2 + self.rooms.listed().len() as u32;
+                let links = 2 + self.directories.listed().len() as u32;
                 Attributes { inode: ROOT, is_dir: true, mode: 0o750, owner, links }
             }
         }
@@ -88,13 +90,13 @@ impl Hall {
 
     /// What it lists.
     pub fn list(&self) -> Vec<Listing> {
-        let rooms = self.rooms.listed();
-        let rooms = rooms.iter().filter_map(|room| {
-            let root = root(room).ok()?;
-            Some(Listing { name: room.server.pid.to_string(), inode: root.inode, is_dir: true })
+        let directories = self.directories.listed();
+        let directories = directories.iter().filter_map(|directory| {
+            let root = root(directory).ok()?;
+            Some(Listing { name: directory.server.pid.to_string(), inode: root.inode, is_dir: true })
         });
         let log = Listing { name: LOG_NAME.into(), inode: LOG, is_dir: false };
-        [log].into_iter().chain(rooms).collect()
+        [log].into_iter().chain(directories).collect()
     }
 
     /// The log is opened.
@@ -123,10 +125,10 @@ impl Hall {
         }
     }
 
-    // ---- Its rooms
+    // ---- Its directories
 
     /// `mkdir`.
-    pub fn make_room(self: &Arc<Hall>, name: &str) -> Result<Attributes, Errno> {
+    pub fn add(self: &Arc<ProcessSet>, name: &str) -> Result<Attributes, Errno> {
         let pid: u32 = name.parse().map_err(|_| Errno::INVAL)?;
         if pid == 0 || pid.to_string() != name {
             return Err(Errno::INVAL);
@@ -135,13 +137,13 @@ impl Hall {
     }
 
     /// `rmdir`: the process is left as it was.
-    pub fn remove_room(&self, name: &str) -> Result<(), Errno> {
+    pub fn remove(&self, name: &str) -> Result<(), Errno> {
         let pid = name.parse().map_err(|_| Errno::NOENT)?;
-        let room = self.rooms.of(pid).ok_or(Errno::NOENT)?;
-        if room.is_open() {
+        let directory = self.directories.of(pid).ok_or(Errno::NOENT)?;
+        if directory.is_open() {
             return Err(Errno::BUSY);
         }
-        room.server.over.store(true, Release);
+        directory.server.over.store(true, Release);
         if let Some(attendant) = { lock(&self.attendants).remove(&pid) } {
             let _ = attendant.join();
         }
@@ -149,13 +151,13 @@ impl Hall {
     }
 
     /// Comes to a process, with what is traced in it at first.
-    fn enter(self: &Arc<Hall>, pid: u32, words: Option<Words>) -> Result<Arc<Room>, Errno> {
+    fn enter(self: &Arc<ProcessSet>, pid: u32, words: Option<Selection>) -> Result<Arc<Directory>, Errno> {
         // (One at a time: two that want the same would stand in each other's way.)
         let mut attendants = lock(&self.attendants);
         if self.over.load(Acquire) {
             return Err(Errno::NODEV);
         }
-        if self.rooms.of(pid).is_some() {
+        if self.directories.of(pid).is_some() {
             return Err(Errno::EXIST);
         }
         if !Path::new(&format!("/proc/{pid}")).exists() {
@@ -167,17 +169,17 @@ impl Hall {
         }
         let words = words.unwrap_or_else(super::nothing);
         let options =
-            (self.options)(pid, Words { paused: false, ..words.clone() }).map_err(|_| Errno::INVAL)?;
+            (self.options)(pid, Selection { paused: false, ..words.clone() }).map_err(|_| Errno::INVAL)?;
         let server = Arc::new(Server::new(pid));
         server.tracefs().adopt(words);
-        let (own, hall) = (Arc::clone(&server), Arc::clone(self));
+        let (own, process_set) = (Arc::clone(&server), Arc::clone(self));
         let attendant = thread::spawn(move || {
-            let visited = attend(&own, &options).map_err(|error| error.to_string());
+            let outcome = attend(&own, &options).map_err(|error| error.to_string());
             // Readers with open files get to their end.
-            if let Some(room) = hall.rooms.of(pid) {
-                hall.rooms.leave(&room);
+            if let Some(directory) = process_set.directories.of(pid) {
+                process_set.directories.leave(&directory);
             }
-            visited
+            outcome
         });
         if !server.await_begin() {
             let why = match attendant.join() {
@@ -188,21 +190,21 @@ impl Hall {
             return Err(Errno::PERM);
         }
         super::worker::refresh(&server, None);
-        let room = self.rooms.add(&server, false);
+        let directory = self.directories.add(&server, false);
         if server.has_ended() {
-            self.rooms.leave(&room);
+            self.directories.leave(&directory);
         }
         attendants.insert(pid, attendant);
-        Ok(room)
+        Ok(directory)
     }
 
-    /// Gives a room to everybody who was attached to by others and left to himself.
-    pub fn look(self: &Arc<Hall>) {
+    /// Adds a directory for each process that another calltap has attached to and left running.
+    pub fn look(self: &Arc<ProcessSet>) {
         while !self.over.load(Acquire) {
             for pid in attached() {
                 let taken =
                     Attached::find(pid, crate::select::parse).map(|attached| words_of(&attached.settings));
-                let left = taken.and_then(|words| leave(pid).map(|_| words));
+                let left = taken.and_then(|words| detach_process(pid).map(|_| words));
                 match left {
                     // (Why it could not be entered is said there.)
                     Ok(words) => drop(self.enter(pid, Some(words))),
@@ -214,11 +216,11 @@ impl Hall {
         }
     }
 
-    /// Leaves all processes as they were.
+    /// Detaches from all processes.
     pub fn close(&self) {
         self.over.store(true, Release);
-        let rooms = self.rooms.listed();
-        rooms.iter().for_each(|room| room.server.over.store(true, Release));
+        let directories = self.directories.listed();
+        directories.iter().for_each(|directory| directory.server.over.store(true, Release));
         let attendants: Vec<Attendant> =
             lock(&self.attendants).drain().map(|(_, attendant)| attendant).collect();
         attendants.into_iter().for_each(|attendant| drop(attendant.join()));
@@ -226,11 +228,11 @@ impl Hall {
 }
 
 /// What is traced, every tracer with all its filters; where that was switched off, nothing, by the same filters.
-fn words_of(settings: &Settings) -> Words {
+fn words_of(settings: &Settings) -> Selection {
     let mut words = settings.words.clone();
     if words.tracers.is_empty() {
         let (name, kind) = (TRACE.into(), Some(TracerKind::FunctionGraph));
-        words.tracers.push(TracerWords { name, kind, filter: Vec::new(), notrace: Vec::new() });
+        words.tracers.push(TracerSelection { name, kind, filter: Vec::new(), notrace: Vec::new() });
     }
     let (filter, notrace) = (std::mem::take(&mut words.filter), std::mem::take(&mut words.notrace));
     for tracer in &mut words.tracers {
@@ -241,7 +243,7 @@ fn words_of(settings: &Settings) -> Words {
     words
 }
 
-fn root(room: &Room) -> Result<Attributes, Errno> {
-    let own = room.server.tracefs().attributes(1)?;
-    Ok(room.attributes(own))
+fn root(directory: &Directory) -> Result<Attributes, Errno> {
+    let own = directory.server.tracefs().attributes(1)?;
+    Ok(directory.attributes(own))
 }

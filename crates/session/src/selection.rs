@@ -1,32 +1,32 @@
-//! What is traced, in the user's words and as a choice of functions.
+//! What is traced: the user's selection, and the functions that it resolves to.
 
 use crate::Error;
 use crate::ftraced::Ftraced;
-use crate::loaded::{Typed, Wish};
+use crate::loaded::{SiteRequest, Typed};
 use crate::modules::Candidates;
-use calltap_patch::Wanted;
+use calltap_patch::HookSet;
 use calltap_sites::{Function, Returns, SiteForm};
 use calltap_trace::{TracerInfo, TracerKind};
 use calltap_values::{Known, Program, Trouble};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// What is in the names of functions that were altered for some of their callers.
+/// Suffixes of functions that the compiler has specialised for some of their callers.
 const ALTERED: [&str; 3] = [".isra.", ".constprop.", ".part."];
 
-/// What functions are known by.
+/// How functions are identified before their file is decoded.
 #[derive(Clone, Copy, Debug)]
 pub enum Named<'a> {
-    /// Some linker names of one.
+    /// Linker names of one function.
     By(&'a [&'a str]),
-    /// Any of a file of this name that have none: they are called `file+0x...`.
+    /// The functions without a name in a file of this name: they are called `file+0x...`.
     ByPlace(&'a str),
 }
 
 /// Whether functions may be chosen.
 pub type MayChoose<'a> = dyn Fn(Named<'_>) -> bool + 'a;
 
-/// Which functions are wanted, by whom.
+/// Decides which tracers want which functions.
 pub trait Selector: Send + Sync {
     /// The tracers that want a function (bit mask of [`TracerInfo::id`]s).
     fn choose(&self, function: &Function) -> u32;
@@ -45,11 +45,11 @@ pub trait Selector: Send + Sync {
     fn check(&self, candidates: &Candidates) -> Result<(), Error>;
 }
 
-/// A selection in the user's words.
+/// The user's selection: tracers, filters, and values to read.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Words {
+pub struct Selection {
     /// The tracers; a tracer's number is its place. None: one of the kind function_graph.
-    pub tracers: Vec<TracerWords>,
+    pub tracers: Vec<TracerSelection>,
     /// Globs, for every tracer.
     pub filter: Vec<String>,
     /// Globs, for every tracer.
@@ -77,9 +77,9 @@ pub struct Words {
     pub ftraced: Option<Ftraced>,
 }
 
-/// A tracer in the user's words.
+/// A tracer of a selection.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct TracerWords {
+pub struct TracerSelection {
     /// Unique; the first that records events is `trace`, as in the control directory.
     pub name: String,
     /// None: it is not registered, and its filters wait.
@@ -90,9 +90,9 @@ pub struct TracerWords {
     pub notrace: Vec<String>,
 }
 
-impl Words {
+impl Selection {
     /// What is given replaces what was set before, kind by kind; an empty word clears it. True if anything was given.
-    pub fn change(&mut self, given: Words) -> bool {
+    pub fn change(&mut self, given: Selection) -> bool {
         let mut any = !given.tracers.is_empty() || given.int3;
         self.int3 |= given.int3;
         if !given.tracers.is_empty() {
@@ -117,29 +117,29 @@ impl Words {
 const NOT_READ: &str = "it is a Go function, of which only the entry is traced";
 
 /// A selection.
-pub struct Choice {
+pub struct ParsedSelection {
     /// In the user's words.
-    pub words: Words,
+    pub words: Selection,
     /// The tracers; `id` is their index.
     pub tracers: Vec<TracerInfo>,
     /// Their filters.
     pub selector: Box<dyn Selector>,
 }
 
-/// Makes a choice of words, or says why it is none; if the second is true, globs may match nothing.
-pub type Parse = fn(&Words, bool) -> Result<Choice, String>;
+/// Makes a selection of words, or says why it is none; if the second is true, globs may match nothing.
+pub type Parse = fn(&Selection, bool) -> Result<ParsedSelection, String>;
 
-impl Choice {
+impl ParsedSelection {
     /// What its tracers want of a function, together.
-    pub fn wish(&self, function: &Function, typed: Typed<'_>) -> Option<Wish> {
+    pub fn site_request(&self, function: &Function, typed: Typed<'_>) -> Option<SiteRequest> {
         let tracers = self.selector.choose(function);
         let wanting = self.tracers.iter().filter(|tracer| tracers & 1 << tracer.id != 0);
         let wanted = wanting.map(|tracer| match tracer.kind {
-            TracerKind::Function => Wanted::FUNCTION,
-            TracerKind::FunctionGraph => Wanted::GRAPH,
-            TracerKind::Profile => Wanted::PROFILE,
+            TracerKind::Function => HookSet::FUNCTION,
+            TracerKind::FunctionGraph => HookSet::GRAPH,
+            TracerKind::Profile => HookSet::PROFILE,
         });
-        let wanted = wanted.reduce(Wanted::and)?;
+        let wanted = wanted.reduce(HookSet::and)?;
         if let Some(SiteForm::Checked { .. }) = function.form {
             return Some(self.entry(function, tracers, wanted, NOT_READ));
         }
@@ -148,7 +148,7 @@ impl Choice {
             && !unseen.is_empty()
             && wanted.returns()
         {
-            return Some(Wish { cut: false, ..self.entry(function, tracers, wanted, unseen) });
+            return Some(SiteRequest { cut: false, ..self.entry(function, tracers, wanted, unseen) });
         }
         let known = || {
             // (What a compiler has made of a function for some of its callers takes other arguments than it says.)
@@ -162,14 +162,14 @@ impl Choice {
             Ok(program) => (program, None),
             Err(why) => (None, Some(why)),
         };
-        Some(Wish { tracers, wanted, program, trouble, cut: false })
+        Some(SiteRequest { tracers, wanted, program, trouble, cut: false })
     }
 
     /// What can be had of it where only its entry can be traced: nothing is read.
-    fn entry(&self, function: &Function, tracers: u32, wanted: Wanted, why: &str) -> Wish {
+    fn entry(&self, function: &Function, tracers: u32, wanted: HookSet, why: &str) -> SiteRequest {
         let reads = !matches!(self.selector.values(function, &|| None), Ok(None));
         let trouble = reads.then(|| Trouble::from(why.to_owned()));
-        let cut = wanted != Wanted::FUNCTION;
-        Wish { tracers, wanted: wanted.on_small_stack(), program: None, trouble, cut }
+        let cut = wanted != HookSet::FUNCTION;
+        SiteRequest { tracers, wanted: wanted.on_small_stack(), program: None, trouble, cut }
     }
 }

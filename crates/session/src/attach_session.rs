@@ -1,21 +1,21 @@
-//! In a running process for some time: into it, its sites kept as they are wanted, and out again.
+//! An attach session: attach, keep sites in sync with the selection, detach.
 
 use crate::attach::Stops;
-use crate::choice::Words;
 use crate::collector::{Collector, Due, Live, Totals};
 use crate::detach::Left;
 use crate::directory::Directory;
 use crate::follow::Follow;
 use crate::ftraced::Alarm;
-use crate::governor::{self, Governor, Muted, Rates};
+use crate::governor::{self, Governor, OverLimit, Rates};
 use crate::launch;
 use crate::live::{self, Profiled, Settings, Stage, Status};
-use crate::news::News;
+use crate::metadata::Metadata;
 use crate::output::Consumer;
 use crate::planner::Planner;
 use crate::profile::{self, Sums};
 use crate::record::Options;
 use crate::requests::{Answer, Mailbox, Request, Requests};
+use crate::selection::Selection;
 use crate::shm::{self, Shared};
 use crate::target::Target;
 use crate::{Error, attach, clock, detach, enter, heartbeat, setup};
@@ -34,81 +34,81 @@ const TRACERS_STAY: &str = "its tracers stay while it is recorded; filters and n
 
 const MOUNTED: &str = "its control directory is mounted: what is traced is changed there";
 
-/// How often it is looked whether to leave.
+/// Between two checks whether to detach.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// A process that will be attached to, to which nothing was done yet; or one that we have started.
-pub struct Visit<'a> {
-    /// What was asked for.
+/// A session that is set up beside a process: nothing in the process was changed yet. Also that of a program which calltap has started.
+pub struct AttachSession<'a> {
+    /// The command's options.
     pub options: &'a Options,
     /// The process.
     pub target: Target,
-    /// The session's files,
+    /// The session's files.
     pub directory: Directory,
-    /// and memory.
+    /// The session's shared memory.
     pub shared: Shared,
     /// Where times come from.
     pub clock: Clock,
     /// For the trace.
     pub session: Session,
-    /// What was cleaned up.
+    /// What was undone of an earlier session whose controller was killed.
     pub notes: Vec<String>,
 }
 
-/// What is wanted of a visit.
-pub struct Stay<'a> {
+/// How a session runs between attach and detach.
+pub struct RunOptions<'a> {
     /// Where events go.
     pub consumer: &'a mut dyn Consumer,
-    /// They go there interval by interval, of this length.
+    /// Events reach the consumer in intervals of this length; None: as they are read.
     pub interval: Option<Duration>,
-    /// The consumer tells times from the first event on.
+    /// The consumer needs the relation of the clocks from the first event on.
     pub settled: bool,
-    /// What tracing may cost, as a share of what the process spends by itself.
+    /// What tracing may cost, as a share of the process's own processor time.
     pub max_overhead: Option<f64>,
-    /// Everything wanted is switched on.
+    /// Called when all requested sites are enabled.
     pub arrived: &'a dyn Fn(),
-    /// From then on.
+    /// How long to run from then on.
     pub duration: Option<Duration>,
-    /// Is it time to leave before that? Asked every few milliseconds.
+    /// Whether to detach before that; asked every few milliseconds.
     pub over: &'a (dyn Fn() -> bool + Sync),
-    /// Called again and again until then.
+    /// Called every few milliseconds until then.
     pub meanwhile: &'a mut dyn FnMut(&mut Controls<'_, '_>),
-    /// Where the watcher's own requests come.
+    /// Requests of the consumer's own thread.
     pub mailbox: Option<&'a Mailbox>,
-    /// It asks for what has happened.
+    /// Tells the collector that the consumer wants its events now.
     pub due: Option<&'a Due>,
 }
 
-/// What came of a visit.
+/// The result of an attach session.
 #[derive(Debug)]
-pub struct Visited {
-    /// How a program ended that we have started.
+pub struct SessionOutcome {
+    /// How the program ended, if calltap has started it.
     pub status: Option<ExitStatus>,
-    /// What attaching and detaching took.
+    /// How long attach and detach stopped the process.
     pub stops: [Stops; 2],
-    /// Functions that were switched off because they cost too much, with their events per second.
-    pub muted: Vec<(String, f64)>,
+    /// Functions that the overhead limit disabled, with their events per second.
+    pub disabled: Vec<(String, f64)>,
     /// Sums.
     pub totals: Totals,
-    /// Functions that were switched on.
+    /// Functions that were enabled.
     pub sites: u32,
     /// Things the user should know, one sentence each.
     pub notes: Vec<String>,
-    /// What the consumer failed at, if so.
+    /// The consumer's error, if it had one.
     pub failed: Option<calltap_trace::Error>,
     /// The process has ended by itself.
     pub ended: bool,
-    /// Nothing was left behind in it.
+    /// Detach left nothing in the process.
     pub whole: bool,
-    /// Processor time that it has used meanwhile.
+    /// Processor time of the process between attach and detach.
     pub cpu: Duration,
 }
 
-/// What can be done and known while a process is attached to.
+/// Switches and figures of a process that is attached to.
 pub struct Controls<'s, 'p> {
     planner: &'s mut Planner<'p>,
-    records: &'s Sender<News>,
-    governed: &'s mut HashSet<SiteId>,
+    records: &'s Sender<Metadata>,
+    over_limit: &'s mut HashSet<SiteId>,
     cost: Option<f64>,
     sums: &'s dyn Fn() -> Vec<Profile>,
 }
@@ -120,10 +120,10 @@ impl Controls<'_, '_> {
         let stubs = sites.iter().map(|site| site.0).collect();
         let mut emit = |record| drop(self.records.send(record));
         if on {
-            self.planner.unmute(&stubs, &mut emit);
-            self.governed.retain(|site| !sites.contains(site));
+            self.planner.enable(&stubs, &mut emit);
+            self.over_limit.retain(|site| !sites.contains(site));
         } else {
-            self.planner.mute(&stubs, &mut emit);
+            self.planner.disable(&stubs, &mut emit);
         }
     }
 
@@ -133,8 +133,8 @@ impl Controls<'_, '_> {
     }
 
     /// The sites that are off because they cost too much.
-    pub fn governed(&self) -> &HashSet<SiteId> {
-        self.governed
+    pub fn over_limit(&self) -> &HashSet<SiteId> {
+        self.over_limit
     }
 
     /// What tracing costs at the moment, as a share of what the process spends by itself; known where that is limited.
@@ -148,9 +148,9 @@ impl Controls<'_, '_> {
     }
 }
 
-impl<'a> Visit<'a> {
+impl<'a> AttachSession<'a> {
     /// Finds the process, and undoes what a controller that was killed has left in it.
-    pub fn new(options: &'a Options, pid: u32) -> Result<Visit<'a>, Error> {
+    pub fn new(options: &'a Options, pid: u32) -> Result<AttachSession<'a>, Error> {
         launch::survive_size_limit();
         let target = Target::find(pid)?;
         let mut notes = live::clear(&target)?;
@@ -166,11 +166,11 @@ impl<'a> Visit<'a> {
         }
         notes.extend(clock_note.clone());
         let session = setup::session(options, target.command(), clock, clock_note);
-        Ok(Visit { options, target, directory, shared, clock, session, notes })
+        Ok(AttachSession { options, target, directory, shared, clock, session, notes })
     }
 
     fn settings(&self) -> Settings {
-        let (words, mode) = (self.options.choice.words.clone(), self.options.patch_mode);
+        let (words, mode) = (self.options.selection.words.clone(), self.options.patch_mode);
         Settings::new(Stage::Recording, &self.target, self.session.clone(), words, mode)
     }
 
@@ -178,20 +178,20 @@ impl<'a> Visit<'a> {
     pub fn attend(
         &self,
         planner: &mut Planner<'_>,
-        records: Sender<News>,
+        records: Sender<Metadata>,
         sums: Arc<Mutex<Sums>>,
         meanwhile: &mut dyn FnMut(&mut Controls<'_, '_>),
         ended: &AtomicBool,
     ) -> Result<(), Error> {
         let news = records.clone();
-        let mut inside = Inside {
+        let mut attached = Attached {
             visit: self,
             started: true,
             cpu: Duration::ZERO,
             records,
             limit: None,
-            governed: HashSet::new(),
-            muted: Vec::new(),
+            over_limit: HashSet::new(),
+            disabled: Vec::new(),
             meanwhile,
             requests: Requests::default(),
             mailbox: None,
@@ -199,7 +199,7 @@ impl<'a> Visit<'a> {
             sums,
             alarm: Alarm::default(),
             warnings: Vec::new(),
-            leave: false,
+            detach_requested: false,
         };
         setup::answer_all(
             planner,
@@ -209,46 +209,46 @@ impl<'a> Visit<'a> {
             &news,
             ended,
             &mut |planner| {
-                inside.look(planner, None);
-                inside.serve(planner);
-                inside.wake(planner);
+                attached.look(planner, None);
+                attached.serve(planner);
+                attached.wake(planner);
             },
         )
     }
 
     /// Attaches, stays, and leaves the process as it was.
-    pub fn stay(&mut self, stay: Stay<'_>) -> Result<Visited, Error> {
+    pub fn run(&mut self, run: RunOptions<'_>) -> Result<SessionOutcome, Error> {
         let settings = self.settings();
         settings.save(&self.directory)?;
         self.directory.keep(true);
         let interrupted = launch::interruption()?;
-        let rates = stay.max_overhead.map(|_| Arc::new(Rates::default()));
+        let rates = run.max_overhead.map(|_| Arc::new(Rates::default()));
         let (sender, receiver) = mpsc::channel();
         let (on, sums) = (AtomicBool::new(false), Arc::new(Mutex::new(Sums::default())));
-        let collector = Collector::new(&self.shared, &mut *stay.consumer, receiver, self.clock)
-            .live(stay.interval.map(|interval| Live { interval, on: &on, due: stay.due }))
-            .settled(stay.settled)
+        let collector = Collector::new(&self.shared, &mut *run.consumer, receiver, self.clock)
+            .live(run.interval.map(|interval| Live { interval, on: &on, due: run.due }))
+            .settled(run.settled)
             .counting(rates.clone())
             .summing(Arc::clone(&sums));
         let alive = AtomicBool::new(false);
         let is_left = || !self.target.lives() && !alive.load(Acquire);
-        let over = || is_left() || interrupted.load(Acquire) || (stay.over)();
-        let mut inside = Inside {
+        let over = || is_left() || interrupted.load(Acquire) || (run.over)();
+        let mut attached = Attached {
             visit: self,
             started: false,
             cpu: Duration::ZERO,
             records: sender,
-            limit: stay.max_overhead.zip(rates.as_deref()),
-            governed: HashSet::new(),
-            muted: Vec::new(),
-            meanwhile: stay.meanwhile,
+            limit: run.max_overhead.zip(rates.as_deref()),
+            over_limit: HashSet::new(),
+            disabled: Vec::new(),
+            meanwhile: run.meanwhile,
             requests: Requests::default(),
-            mailbox: stay.mailbox,
+            mailbox: run.mailbox,
             settings,
             sums,
             alarm: Alarm::default(),
             warnings: Vec::new(),
-            leave: false,
+            detach_requested: false,
         };
         let stop = AtomicBool::new(false);
         let (result, collected) = thread::scope(|scope| {
@@ -260,18 +260,18 @@ impl<'a> Visit<'a> {
                 scope.spawn(|| setup::tick(&self.shared, &stop));
             }
             let arrived = || {
-                (stay.arrived)();
+                (run.arrived)();
                 on.store(true, Release);
             };
-            let leaving = || on.store(false, Release);
-            let result = inside.come_and_go(&arrived, stay.duration, &over, &leaving, &alive);
+            let detaching = || on.store(false, Release);
+            let result = attached.attach_and_detach(&arrived, run.duration, &over, &detaching, &alive);
             stop.store(true, Release);
             collecting.thread().unpark();
             (result, collecting.join())
         });
-        inside.see_cpu();
-        let cpu = inside.cpu.saturating_sub(inside.settings.cpu);
-        let (muted, warnings) = (inside.muted, inside.warnings);
+        attached.see_cpu();
+        let cpu = attached.cpu.saturating_sub(attached.settings.cpu);
+        let (disabled, warnings) = (attached.disabled, attached.warnings);
         let ((attached, sites, attaching), left) = result;
         self.directory.keep(!left.whole);
         attached?;
@@ -288,10 +288,10 @@ impl<'a> Visit<'a> {
             ));
         }
         let ended = !self.target.lives();
-        Ok(Visited {
+        Ok(SessionOutcome {
             status: None,
             stops: [attaching, left.stops],
-            muted,
+            disabled,
             totals,
             sites,
             notes,
@@ -303,23 +303,23 @@ impl<'a> Visit<'a> {
     }
 }
 
-/// How far attaching came, the functions that were switched on, and what it took.
-type Came = (Result<(), Error>, u32, Stops);
+/// Whether attaching succeeded, the functions that were enabled, and how long it stopped the process.
+type AttachResult = (Result<(), Error>, u32, Stops);
 
-/// While a process is attached to.
-struct Inside<'a> {
-    visit: &'a Visit<'a>,
-    /// It is a program that we have started.
+/// State of a session while its process is attached to.
+struct Attached<'a> {
+    visit: &'a AttachSession<'a>,
+    /// calltap has started the program.
     started: bool,
     /// Processor time of the process, when it was last seen.
     cpu: Duration,
-    records: Sender<News>,
+    records: Sender<Metadata>,
     /// What tracing may cost, and what is counted for that.
     limit: Option<(f64, &'a Rates)>,
     /// Sites that the governor has switched off, and the user not on again.
-    governed: HashSet<SiteId>,
+    over_limit: HashSet<SiteId>,
     /// What it ever has.
-    muted: Vec<(String, f64)>,
+    disabled: Vec<(String, f64)>,
     meanwhile: &'a mut dyn FnMut(&mut Controls<'_, '_>),
     /// Of other controllers.
     requests: Requests,
@@ -333,7 +333,7 @@ struct Inside<'a> {
     /// What it had to warn of.
     warnings: Vec<String>,
     /// One of them asked to leave.
-    leave: bool,
+    detach_requested: bool,
 }
 
 /// What the threads of a session that began then have summed up: those that have ended, and those that live.
@@ -342,17 +342,17 @@ fn summed_up(ended: &Mutex<Sums>, shared: &Shared, began: ClockPair) -> Vec<Prof
     sums.rows(began, clock::pair())
 }
 
-impl Inside<'_> {
+impl Attached<'_> {
     /// From before the process is touched until it is as it was.
-    fn come_and_go(
+    fn attach_and_detach(
         &mut self,
         arrived: &dyn Fn(),
         duration: Option<Duration>,
         over: &(dyn Fn() -> bool + Sync),
-        leaving: &dyn Fn(),
+        detaching: &dyn Fn(),
         alive: &AtomicBool,
-    ) -> (Came, Left) {
-        let Visit { options, target, directory, shared, .. } = self.visit;
+    ) -> (AttachResult, Left) {
+        let AttachSession { options, target, directory, shared, .. } = self.visit;
         let came = setup::with_planner(shared, directory, options, &target.name, &|| {}, |planner| {
             let records = self.records.clone();
             let (mut attached, stops) =
@@ -382,7 +382,7 @@ impl Inside<'_> {
                 // Leaving looks at other processes, and one of them may wait for the command that asks.
                 self.mailbox.into_iter().for_each(Mailbox::close);
                 self.warnings = planner.take_warnings();
-                leaving();
+                detaching();
             }
             (attached, planner.tally.on, stops)
         });
@@ -410,7 +410,7 @@ impl Inside<'_> {
                 }
                 setup::end_planning(shared, &ended);
             });
-            let Visit { options, target, .. } = self.visit;
+            let AttachSession { options, target, .. } = self.visit;
             let result =
                 setup::answer_all(planner, options, &target.name, shared, &records, &ended, &mut |planner| {
                     self.see_cpu();
@@ -423,7 +423,7 @@ impl Inside<'_> {
                     self.look(planner, cost);
                     self.serve(planner);
                     self.wake(planner);
-                    ended.fetch_or(self.leave, AcqRel);
+                    ended.fetch_or(self.detach_requested, AcqRel);
                 });
             // Also where that has failed.
             ended.store(true, Release);
@@ -435,8 +435,8 @@ impl Inside<'_> {
     fn look(&mut self, planner: &mut Planner<'_>, cost: Option<f64>) {
         let (shared, began, sums) = (&self.visit.shared, self.settings.clocks, Arc::clone(&self.sums));
         let sums = || summed_up(&sums, shared, began);
-        let (records, governed) = (&self.records, &mut self.governed);
-        (self.meanwhile)(&mut Controls { planner, records, governed, cost, sums: &sums });
+        let (records, over_limit) = (&self.records, &mut self.over_limit);
+        (self.meanwhile)(&mut Controls { planner, records, over_limit, cost, sums: &sums });
     }
 
     /// Answers a live view, and another command, if one has asked.
@@ -445,7 +445,7 @@ impl Inside<'_> {
             // (Who has asked may be gone.)
             let _ = sender.send(self.answer(request, planner));
         }
-        let Visit { directory, target, .. } = self.visit;
+        let AttachSession { directory, target, .. } = self.visit;
         let Some(request) = self.requests.next(directory) else { return };
         let changes = matches!(request, Request::Set { .. } | Request::Select(_) | Request::ResetProfile);
         let answer = match self.mailbox {
@@ -456,7 +456,7 @@ impl Inside<'_> {
     }
 
     fn answer(&mut self, request: Request, planner: &mut Planner<'_>) -> Answer {
-        let Visit { shared, target, .. } = self.visit;
+        let AttachSession { shared, target, .. } = self.visit;
         match request {
             Request::Set { given, on, later } => {
                 self.set(planner, given, on, later).unwrap_or_else(|error| Answer::Refused(error.to_string()))
@@ -482,12 +482,12 @@ impl Inside<'_> {
                 profile::reset(shared);
                 Answer::Profile(Vec::new())
             }
-            Request::Leave if self.started => Answer::Refused(
+            Request::Detach if self.started => Answer::Refused(
                 target.refuse("calltap has started it, and records it until it ends").to_string(),
             ),
-            Request::Leave => {
-                self.leave = true;
-                Answer::Leaving
+            Request::Detach => {
+                self.detach_requested = true;
+                Answer::Detaching
             }
         }
     }
@@ -517,7 +517,7 @@ impl Inside<'_> {
     fn set(
         &mut self,
         planner: &mut Planner<'_>,
-        given: Words,
+        given: Selection,
         on: Option<bool>,
         later: bool,
     ) -> Result<Answer, Error> {
@@ -534,35 +534,36 @@ impl Inside<'_> {
     fn select(
         &mut self,
         planner: &mut Planner<'_>,
-        mut words: Words,
+        mut words: Selection,
         on: bool,
         later: bool,
     ) -> Result<Answer, Error> {
         // (What the daemon has done meanwhile is its own.)
         let written = std::mem::replace(&mut words.ftraced, self.settings.words.ftraced.clone());
         let later = later || words.ftraced.is_some();
-        let Visit { options, target, .. } = self.visit;
+        let AttachSession { options, target, .. } = self.visit;
         let refuse = |why: &str| target.refuse(why);
-        let choice = (options.parse)(&words, later).map_err(|why| refuse(&why))?;
+        let selection = (options.parse)(&words, later).map_err(|why| refuse(&why))?;
         // (The trace has said who they are.)
         let kinds = |tracers: &[TracerInfo]| tracers.iter().map(|tracer| tracer.kind).collect::<Vec<_>>();
         let paused = words.paused != self.settings.words.paused;
         let fixed = self.mailbox.is_none() && !paused;
-        if fixed && kinds(&choice.tracers) != kinds(&self.settings.session.tracers) {
+        if fixed && kinds(&selection.tracers) != kinds(&self.settings.session.tracers) {
             return Err(refuse(TRACERS_STAY));
         }
         if words.int3 {
             planner.allow_int3(target.pid);
         }
         if on {
-            planner.widen(target, &|candidates| choice.selector.reach(candidates));
-            choice.selector.check(&planner.candidates)?;
+            planner.widen(target, &|candidates| selection.selector.reach(candidates));
+            selection.selector.check(&planner.candidates)?;
         }
-        self.settings.session.tracers.clone_from(&choice.tracers);
-        planner
-            .choose_by(Box::new(move |function, typed| if on { choice.wish(function, typed) } else { None }));
+        self.settings.session.tracers.clone_from(&selection.tracers);
+        planner.choose_by(Box::new(
+            move |function, typed| if on { selection.site_request(function, typed) } else { None },
+        ));
         let (before, recording, mut records) = (planner.tally, planner.sites_on(), Vec::new());
-        let work = || planner.come_to_terms_with_all(target, &mut |record| records.push(record));
+        let work = || planner.sync_all_processes(target, &mut |record| records.push(record));
         thread::scope(|scope| scope.spawn(work).join()).map_err(|_| Error::thread())??;
         planner.report_switched_off(&recording, &mut |news| records.push(news));
         let tally = planner.tally;
@@ -604,18 +605,19 @@ impl Inside<'_> {
         let lost = shared
             .thread_entries()
             .map(|entry| entry.lost_entries.load(Relaxed).saturating_add(entry.lost_exits.load(Relaxed)));
-        let muted = governor.look(self.cpu, governor::lost(control, lost), &planner.trap_stubs());
-        if muted.is_empty() {
+        let disabled = governor.look(self.cpu, governor::lost(control, lost), &planner.trap_stubs());
+        if disabled.is_empty() {
             return;
         }
-        let stubs = muted.iter().map(|muted| muted.site.0).collect();
-        let names = planner.mute(&stubs, &mut |record| drop(self.records.send(record)));
-        let named = |muted: &Muted| Some((muted.site, names.get(&muted.site.0)?.clone(), muted.rate));
+        let stubs = disabled.iter().map(|disabled| disabled.site.0).collect();
+        let names = planner.disable(&stubs, &mut |record| drop(self.records.send(record)));
+        let named =
+            |disabled: &OverLimit| Some((disabled.site, names.get(&disabled.site.0)?.clone(), disabled.rate));
         let mut functions = Vec::new();
-        for (site, name, rate) in muted.iter().filter_map(named) {
+        for (site, name, rate) in disabled.iter().filter_map(named) {
             functions.push(Limited { site, events_per_s: rate as u64 });
-            self.governed.insert(site);
-            self.muted.push((name, rate));
+            self.over_limit.insert(site);
+            self.disabled.push((name, rate));
         }
         let _ = self.records.send(Record::Limited { functions }.into());
     }

@@ -1,4 +1,4 @@
-//! A process while it is being operated on: its memory, a place for code that one of its threads is lent for, and the agent in it.
+//! An inferior: a process whose memory is read and written and whose threads make calls for calltap, one at a time.
 
 use crate::Error;
 use crate::agent::Loaded;
@@ -20,13 +20,13 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long a borrowed call may take.
+/// How long an injected call may take.
 pub const CALL: Duration = Duration::from_secs(5);
-/// How long it is tried to find a thread at a point that will do.
+/// How long to look for a thread that can make a call.
 pub const TRY: Duration = Duration::from_secs(10);
 
-/// A process while it is being operated on.
-pub struct Patient<'a> {
+/// A process that calltap operates on.
+pub struct Inferior<'a> {
     target: &'a Target,
     /// Its memory.
     pub text: ProcessText,
@@ -35,16 +35,16 @@ pub struct Patient<'a> {
     pub place: Place,
     /// Where the agent is loaded.
     pub agent: Option<Loaded>,
-    /// A thread has not come back from a call.
+    /// A thread has not returned from an injected call.
     late: bool,
 }
 
-impl<'a> Patient<'a> {
-    /// Looks at it.
+impl<'a> Inferior<'a> {
+    /// Reads the mappings, picks a place for injected code, and finds the agent. Waits for code that an earlier calltap has injected and left.
     pub fn new(target: &'a Target) -> Result<Self, Error> {
         let refuse = |reason: &str| target.refuse(reason);
         let (mut text, mut regions, mut places) = look(target)?;
-        // A thread in such code is not borrowed: its way back would lead there, and only the new code would know.
+        // A thread in such code must not be hijacked: it would return into code that the new call has overwritten.
         if places.iter().any(|place| place.is_left(&mut text)) {
             if await_tidy(target) == Injected::Runs {
                 return Err(refuse(STILL_RUNS));
@@ -56,10 +56,10 @@ impl<'a> Patient<'a> {
             "nothing that it has loaded has room behind its text for the code that brings the agent in";
         let place = places.into_iter().next().ok_or_else(|| refuse(none))?;
         let agent = Loaded::find(&regions, &mut text);
-        Ok(Patient { target, text, regions, place, agent, late: false })
+        Ok(Inferior { target, text, regions, place, agent, late: false })
     }
 
-    /// Puts back the bytes at the place, unless the thread is late and still runs what is there.
+    /// Restores the bytes at the place, unless a late thread still executes them.
     pub fn put_back(&mut self, thread: &Held) {
         let late = self.late && !thread.has_ended();
         if !late {
@@ -67,14 +67,14 @@ impl<'a> Patient<'a> {
         }
     }
 
-    /// Has a thread make a call. What the function returned.
+    /// Has a thread make a call. Returns what the function returned.
     pub fn call(&mut self, thread: &mut Held, call: &Call<'_>, limit: Duration) -> Result<u64, Failed> {
         let done = self.place.call(&mut self.text, thread, call, limit);
         self.late |= matches!(done, Err(Failed::Late | Failed::Thread(_)));
         done
     }
 
-    /// Has a thread call one of the agent's operations.
+    /// Has a thread call an operation of the agent.
     pub fn remote(&mut self, thread: &mut Held, operation: u32, path: &Path) -> Result<(), Failed> {
         let function = self.agent.and_then(|agent| agent.symbol("calltap_remote"));
         let call = Call {
@@ -87,7 +87,7 @@ impl<'a> Patient<'a> {
         self.call(thread, &call, CALL).map(drop)
     }
 
-    /// Some thread that can be stopped.
+    /// Stops any thread that has room on its stack.
     pub fn any_thread(&mut self) -> Result<Held, Error> {
         let mut last = NotHeld::Gone;
         for tid in threads::list_politely(self.target.pid) {
@@ -101,7 +101,7 @@ impl<'a> Patient<'a> {
         Err(self.target.refuse(&say(last)))
     }
 
-    /// A thread that is not in the middle of what `inside` names.
+    /// Stops a thread that `inside` finds in no critical code; tries all of them until `patience` is over.
     pub fn thread_outside<Place: fmt::Display>(
         &mut self,
         patience: Duration,

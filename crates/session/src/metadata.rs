@@ -1,4 +1,4 @@
-//! What a planner has to say for the trace: records, and sites that become records where they are written.
+//! Metadata that the planner adds to the trace: records, and sites that become records when they are written.
 
 use crate::callers::Mapped;
 use calltap_sites::{Binary, Function, SiteKind};
@@ -6,18 +6,18 @@ use calltap_trace::{Captured, Record, Site, SiteId};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Explains events that come later.
+/// Metadata of events that come later.
 #[derive(Debug)]
-pub enum News {
-    /// As it is written.
+pub enum Metadata {
+    /// A record as it is written.
     Record(Record),
-    /// Functions that have stubs now.
+    /// Functions that have got stubs.
     Sites(NewSites),
-    /// A process that will be one of the session.
+    /// A process that joins the session.
     Followed(Followed),
     /// Functions were switched off.
     SwitchedOff(Arc<SwitchedOff>),
-    /// What a process has mapped by which its stacks are unwound.
+    /// Files that a process has mapped, for unwinding its stacks.
     Mapped(Mapped),
 }
 
@@ -30,7 +30,7 @@ pub struct SwitchedOff {
     pub ticks: u64,
 }
 
-/// A process that will be one of the session: it has to be told, as it may be gone when the recorder looks.
+/// A process that joins the session. Its name is sent along, as it may have ended when the recorder reads `/proc`.
 #[derive(Clone, Debug)]
 pub struct Followed {
     /// Its id.
@@ -60,9 +60,9 @@ pub struct NewSite {
     pub function: u32,
     /// Number of the stub.
     pub stub: u32,
-    /// Who wants it.
+    /// The tracers that want it, a bit each.
     pub tracers: u32,
-    /// What the compiler left at it.
+    /// What kind of room the compiler left.
     pub kind: SiteKind,
     /// What is read of its calls.
     pub captured: Option<Arc<Captured>>,
@@ -71,19 +71,19 @@ pub struct NewSite {
 /// Sites that are described at a time: their names are in the cache when they are written, and their memory is used again.
 const AT_A_TIME: usize = 1024;
 
-impl From<Record> for News {
-    fn from(record: Record) -> News {
-        News::Record(record)
+impl From<Record> for Metadata {
+    fn from(record: Record) -> Metadata {
+        Metadata::Record(record)
     }
 }
 
-impl News {
+impl Metadata {
     /// Hands it over as records.
     pub fn tell(self, take: &mut dyn FnMut(&Record)) {
         match self {
-            News::Record(record) => take(&record),
-            News::Followed(_) | News::SwitchedOff(_) | News::Mapped(_) => {}
-            News::Sites(NewSites { module, binary, sites }) => {
+            Metadata::Record(record) => take(&record),
+            Metadata::Followed(_) | Metadata::SwitchedOff(_) | Metadata::Mapped(_) => {}
+            Metadata::Sites(NewSites { module, binary, sites }) => {
                 for sites in sites.chunks(AT_A_TIME) {
                     let record =
                         |new: &NewSite| site_record(module, &binary.functions[new.function as usize], new);
@@ -95,7 +95,7 @@ impl News {
 
     /// What it notes, for people.
     pub fn note(&self) -> Option<&str> {
-        if let News::Record(Record::Note { text }) = self { Some(text) } else { None }
+        if let Metadata::Record(Record::Note { text }) = self { Some(text) } else { None }
     }
 }
 

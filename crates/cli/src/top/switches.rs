@@ -19,7 +19,7 @@ pub enum State {
     /// The user does not want to.
     Off,
     /// They cost too much.
-    Governed,
+    OverLimit,
 }
 
 impl State {
@@ -28,7 +28,7 @@ impl State {
         match self {
             State::On => "on",
             State::Off => "off(user)",
-            State::Governed => "off(governor)",
+            State::OverLimit => "off(governor)",
         }
     }
 }
@@ -52,31 +52,31 @@ struct Content {
     /// To be switched on or off.
     requests: Vec<(HashSet<SiteId>, bool)>,
     off: HashSet<SiteId>,
-    governed: HashSet<SiteId>,
+    over_limit: HashSet<SiteId>,
     counted: Option<Instant>,
 }
 
-/// The desk.
-pub struct Desk {
+/// The switches.
+pub struct Switches {
     content: Mutex<Content>,
     over: AtomicBool,
 }
 
 /// Ends the watching when it goes.
-pub struct Leave<'a>(&'a Desk);
+pub struct EndGuard<'a>(&'a Switches);
 
-impl Drop for Leave<'_> {
+impl Drop for EndGuard<'_> {
     fn drop(&mut self) {
         self.0.over.store(true, Release);
     }
 }
 
-impl Desk {
+impl Switches {
     /// Of a process.
-    pub fn new(pid: u32) -> Desk {
+    pub fn new(pid: u32) -> Switches {
         let status = Status { pid, ..Status::default() };
         let content = Content { status, ..Content::default() };
-        Desk { content: Mutex::new(content), over: AtomicBool::new(false) }
+        Switches { content: Mutex::new(content), over: AtomicBool::new(false) }
     }
 
     fn content(&self) -> MutexGuard<'_, Content> {
@@ -85,8 +85,8 @@ impl Desk {
     }
 
     /// It is over when what this returns is dropped.
-    pub fn leave_at_end(&self) -> Leave<'_> {
-        Leave(self)
+    pub fn end_on_drop(&self) -> EndGuard<'_> {
+        EndGuard(self)
     }
 
     /// Has everybody seen enough?
@@ -115,8 +115,8 @@ impl Desk {
         let any = |set: &HashSet<SiteId>| sites.iter().any(|site| set.contains(site));
         if any(&content.off) {
             State::Off
-        } else if any(&content.governed) {
-            State::Governed
+        } else if any(&content.over_limit) {
+            State::OverLimit
         } else {
             State::On
         }
@@ -133,7 +133,7 @@ impl Desk {
         for site in sites {
             if on {
                 content.off.remove(site);
-                content.governed.remove(site);
+                content.over_limit.remove(site);
             } else {
                 content.off.insert(*site);
             }
@@ -155,8 +155,8 @@ impl Desk {
             (content.status.functions, content.counted) = (functions, Some(Instant::now()));
         }
         content.status.cost = controls.cost();
-        if content.requests.is_empty() && content.governed != *controls.governed() {
-            content.governed.clone_from(controls.governed());
+        if content.requests.is_empty() && content.over_limit != *controls.over_limit() {
+            content.over_limit.clone_from(controls.over_limit());
         }
     }
 }
@@ -173,33 +173,33 @@ mod tests {
 
     #[test]
     fn a_function_goes_off_and_on_again_with_all_its_sites_and_no_other() {
-        let (desk, f, g) = (Desk::new(1), row(&[1, 2]), row(&[3]));
-        assert_eq!(desk.state(&f), State::On);
-        desk.toggle(&f);
-        assert_eq!((desk.state(&f), desk.state(&g)), (State::Off, State::On));
-        desk.toggle(&f);
-        assert_eq!(desk.state(&f), State::On);
+        let (switches, f, g) = (Switches::new(1), row(&[1, 2]), row(&[3]));
+        assert_eq!(switches.state(&f), State::On);
+        switches.toggle(&f);
+        assert_eq!((switches.state(&f), switches.state(&g)), (State::Off, State::On));
+        switches.toggle(&f);
+        assert_eq!(switches.state(&f), State::On);
         let asked: Vec<(usize, bool)> =
-            desk.content().requests.iter().map(|(s, on)| (s.len(), *on)).collect();
+            switches.content().requests.iter().map(|(s, on)| (s.len(), *on)).collect();
         assert_eq!(asked, [(2, false), (2, true)]);
     }
 
     #[test]
     fn what_the_governor_took_can_be_asked_for_again() {
-        let (desk, f) = (Desk::new(1), row(&[7]));
-        desk.content().governed.insert(SiteId(7));
-        assert_eq!(desk.state(&f), State::Governed);
-        desk.toggle(&f);
-        assert_eq!(desk.state(&f), State::On);
-        assert!(desk.content().requests[0].1);
+        let (switches, f) = (Switches::new(1), row(&[7]));
+        switches.content().over_limit.insert(SiteId(7));
+        assert_eq!(switches.state(&f), State::OverLimit);
+        switches.toggle(&f);
+        assert_eq!(switches.state(&f), State::On);
+        assert!(switches.content().requests[0].1);
     }
 
     #[test]
     fn it_is_over_when_the_view_has_ended() {
-        let desk = Desk::new(1);
-        let leave = desk.leave_at_end();
-        assert!(!desk.is_over());
+        let switches = Switches::new(1);
+        let leave = switches.end_on_drop();
+        assert!(!switches.is_over());
         drop(leave);
-        assert!(desk.is_over());
+        assert!(switches.is_over());
     }
 }
