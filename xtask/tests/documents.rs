@@ -1,0 +1,100 @@
+//! Links of the documents lead to files and headings that exist.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The documents of the project.
+fn documents() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
+    let below =
+        |place: PathBuf| fs::read_dir(place).expect("a directory").flatten().map(|entry| entry.path());
+    let all = below(root.to_owned()).chain(below(root.join("docs")));
+    all.filter(|path| path.extension().is_some_and(|kind| kind == "md")).collect()
+}
+
+/// The text without code, in which brackets are no links.
+fn prose(text: &str) -> String {
+    let mut in_block = false;
+    let outside = text.lines().filter(|line| {
+        let fence = line.trim_start().starts_with("```");
+        in_block ^= fence;
+        !fence && !in_block && !line.starts_with("    ")
+    });
+    // Every second piece between backquotes is code.
+    outside.collect::<Vec<_>>().join("\n").split('`').step_by(2).collect()
+}
+
+/// Where the links of a text lead, but to other machines.
+fn links(text: &str) -> Vec<String> {
+    let ends = prose(text);
+    let mut found = Vec::new();
+    for part in ends.split("](").skip(1) {
+        let target = part.split([')', ' ']).next().unwrap_or_default();
+        if !target.contains("://") {
+            found.push(target.to_owned());
+        }
+    }
+    found
+}
+
+/// The anchors that a viewer of Markdown makes of headings.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let headings = text.lines().filter_map(|line| line.strip_prefix('#'));
+    let anchor = |heading: &str| {
+        let words = heading.trim_start_matches('#').trim().to_lowercase();
+        let kept = words.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+        kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+    };
+    headings.map(anchor).collect()
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let documents = documents();
+    assert!(documents.len() > 20, "only {} documents", documents.len());
+    let (mut dead, mut count) = (Vec::new(), 0);
+    for path in &documents {
+        let text = fs::read_to_string(path).expect("a document");
+        for link in links(&text) {
+            count += 1;
+            let (file, heading) = link.split_once('#').unwrap_or((&link, ""));
+            let target =
+                if file.is_empty() { path.clone() } else { path.parent().expect("a directory").join(file) };
+            let has_heading = || {
+                heading.is_empty()
+                    || fs::read_to_string(&target).is_ok_and(|text| anchors(&text).contains(heading))
+            };
+            if !target.exists() || !has_heading() {
+                dead.push(format!("{}: {link}", path.display()));
+            }
+        }
+    }
+    assert!(count > 100, "only {count} links");
+    assert!(dead.is_empty(), "links that lead nowhere:\n{}", dead.join("\n"));
+}
+
+/// `docs/README.md` is the way to every document.
+#[test]
+fn the_index_has_every_document() {
+    let index = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/README.md"))
+        .expect("the index");
+    let listed: BTreeSet<String> = links(&index).into_iter().collect();
+    let missing: Vec<PathBuf> = documents()
+        .into_iter()
+        .filter(|path| path.parent().is_some_and(|parent| parent.ends_with("docs")))
+        .filter(|path| !path.ends_with("README.md"))
+        .filter(|path| !listed.contains(&*path.file_name().expect("a name").to_string_lossy()))
+        .collect();
+    assert!(missing.is_empty(), "not in docs/README.md: {missing:?}");
+}
+
+#[test]
+fn anchors_are_made_as_viewers_make_them() {
+    let text = "# A `thing`, and another\n\n## How it's done\n```\n# no heading\n```\n";
+    let anchors = anchors(text);
+    for anchor in ["a-thing-and-another", "how-its-done"] {
+        assert!(anchors.contains(anchor), "{anchors:?}");
+    }
+    assert_eq!(links("[a](b.md#c) `[x](y)` [d](https://e)\n    [code](z)\n"), ["b.md#c"]);
+}
