@@ -1,20 +1,21 @@
 //! Attaching: the agent is [brought in](crate::enter), then sites are switched while everything runs; only sites of several instructions need
 //! one look at all threads, which are stopped for it.
 //!
-//! All of it runs in a thread that ends soon (see [`crate::threads`]).
+//! All of it runs in a thread that ends soon (see [`crate::process::threads`]).
 
-use crate::breakpoints::{self, Ours};
-use crate::frames::{self, Stacks};
-use crate::inferior::{Inferior, explain, longest, say};
-use crate::journal::{Entry, UNLISTED};
-use crate::loaded::Loaded;
-use crate::maps;
-use crate::metadata::Metadata;
-use crate::modules::mapped;
-use crate::planner::{PatchMode, Planner, Tally, switch, unarmed};
-use crate::target::Target;
-use crate::text::Sync;
-use crate::threads::{Held, NotHeld};
+use crate::collect::metadata::Metadata;
+use crate::plan::breakpoints::{self, Ours};
+use crate::plan::journal::{Entry, UNLISTED};
+use crate::plan::loaded::Loaded;
+use crate::plan::modules::mapped;
+use crate::plan::planner::{PatchMode, Planner, Tally, switch, unarmed};
+use crate::process::frames::{self, Stacks};
+use crate::process::inferior::{Inferior, explain, longest, say};
+use crate::process::maps;
+use crate::process::stops::Stops;
+use crate::process::target::Target;
+use crate::process::text::Sync;
+use crate::process::threads::{Held, NotHeld};
 use crate::{Error, enter};
 use calltap_abi::remote;
 use calltap_patch::{Demand, Site};
@@ -31,27 +32,8 @@ const MOMENT: Duration = Duration::from_micros(50);
 /// which a thread may need some rounds to get.
 const ROUNDS: usize = 100;
 
-/// What attaching, or detaching, took.
-#[derive(Clone, Copy, Default, Debug)]
-pub struct Stops {
-    /// The longest that a single thread stood still or worked for us.
-    pub longest: Duration,
-    /// All of it, one after the other.
-    pub total: Duration,
-    /// Threads that the process has.
-    pub threads: usize,
-}
-
-impl Stops {
-    /// Another stop.
-    pub fn add(&mut self, time: Duration) {
-        self.longest = self.longest.max(time);
-        self.total += time;
-    }
-}
-
 /// Attaches: loads the agent, and switches on what is wanted. How far it came, and what it took.
-pub fn come(
+pub fn attach(
     planner: &mut Planner<'_>,
     target: &Target,
     emit: &mut (dyn FnMut(Metadata) + Send),

@@ -1,24 +1,26 @@
 //! An attach session: attach, keep sites in sync with the selection, detach.
 
-use crate::attach::Stops;
-use crate::collector::{Collector, Due, Live, Totals};
+use crate::collect::collector::{Collector, Due, Live, Totals};
+use crate::collect::governor::{self, Governor, OverLimit, Rates};
+use crate::collect::heartbeat;
+use crate::collect::metadata::Metadata;
+use crate::collect::output::Consumer;
+use crate::collect::profile::{self, Sums};
+use crate::collect::shm::{self, Shared};
 use crate::detach::Left;
-use crate::directory::Directory;
 use crate::follow::Follow;
-use crate::ftraced::Alarm;
-use crate::governor::{self, Governor, OverLimit, Rates};
-use crate::launch;
 use crate::live::{self, Profiled, Settings, Stage, Status};
-use crate::metadata::Metadata;
-use crate::output::Consumer;
-use crate::planner::Planner;
-use crate::profile::{self, Sums};
+use crate::plan::directory::Directory;
+use crate::plan::ftraced::Alarm;
+use crate::plan::planner::Planner;
+use crate::plan::selection::Selection;
+use crate::process::clock;
+use crate::process::launch;
+use crate::process::stops::Stops;
+use crate::process::target::Target;
 use crate::record::Options;
 use crate::requests::{Answer, Mailbox, Request, Requests};
-use crate::selection::Selection;
-use crate::shm::{self, Shared};
-use crate::target::Target;
-use crate::{Error, attach, clock, detach, enter, heartbeat, setup};
+use crate::{Error, attach, detach, enter, setup};
 use calltap_abi::Clock;
 use calltap_trace::{ClockPair, Limited, Profile, Record, Session, SiteId, TracerInfo};
 use std::collections::HashSet;
@@ -356,7 +358,7 @@ impl Attached<'_> {
         let came = setup::with_planner(shared, directory, options, &target.name, &|| {}, |planner| {
             let records = self.records.clone();
             let (mut attached, stops) =
-                attach::come(planner, target, &mut |record| drop(records.send(record)));
+                attach::attach(planner, target, &mut |record| drop(records.send(record)));
             if attached.is_ok() {
                 arrived();
                 let until = duration.map(|duration| Instant::now() + duration);
@@ -386,7 +388,7 @@ impl Attached<'_> {
             }
             (attached, planner.tally.on, stops)
         });
-        (came, detach::go(target, directory, shared))
+        (came, detach::detach(target, directory, shared))
     }
 
     /// Until it is over.

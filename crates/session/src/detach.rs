@@ -4,24 +4,24 @@
 //! are still open get their return addresses back, the file's bytes come back where that demands stillness, and what was
 //! mapped is unmapped. The agent itself stays loaded, inert, for the next time.
 //!
-//! All of it runs in a thread that ends soon (see [`crate::threads`]).
+//! All of it runs in a thread that ends soon (see [`crate::process::threads`]).
 
 use crate::Error;
-use crate::agent::Loaded;
-use crate::attach::Stops;
-use crate::directory::Directory;
-use crate::frames::{self, Stacks};
-use crate::go;
-use crate::inferior::{Inferior, Injected, STILL_RUNS, await_tidy, explain, longest, say};
-use crate::maps::{self, Region};
-use crate::pages;
-use crate::past::{Mark, Past, Told};
-use crate::planner::image_in;
-use crate::proc;
-use crate::shm::{self, Shared};
-use crate::target::Target;
-use crate::text::{KeepMapped, Sync};
-use crate::threads::{Held, NotHeld};
+use crate::collect::shm::{self, Shared};
+use crate::plan::directory::Directory;
+use crate::plan::past::{Mark, Past, Told};
+use crate::plan::planner::image_in;
+use crate::process::agent::Loaded;
+use crate::process::frames::{self, Stacks};
+use crate::process::go;
+use crate::process::inferior::{Inferior, Injected, STILL_RUNS, await_tidy, explain, longest, say};
+use crate::process::maps::{self, Region};
+use crate::process::pages;
+use crate::process::proc;
+use crate::process::stops::Stops;
+use crate::process::target::Target;
+use crate::process::text::{KeepMapped, Sync};
+use crate::process::threads::{Held, NotHeld};
 use calltap_abi::plan::Phase;
 use calltap_abi::{ProcessEntry, plan, remote, stub};
 use calltap_patch::{Avma, Demand, Text};
@@ -65,7 +65,7 @@ pub struct Left {
 }
 
 /// Detaches from a process and its children.
-pub fn go(target: &Target, directory: &Directory, shared: &Shared) -> Left {
+pub fn detach(target: &Target, directory: &Directory, shared: &Shared) -> Left {
     in_thread(|| leave_all(target, directory, shared))
 }
 
@@ -102,7 +102,7 @@ fn leave_all(target: &Target, directory: &Directory, shared: &Shared) -> Left {
         new.retain(|(found, _)| done.insert((found.pid, found.start_time)));
         for (found, index) in &new {
             let failed = |error| Told { ours: vec![format!("not detached: {error}")], ..Told::default() };
-            let told = detach(directory, shared, *index, found, &mut left.stops).unwrap_or_else(failed);
+            let told = detach_one(directory, shared, *index, found, &mut left.stops).unwrap_or_else(failed);
             left.notes.extend(told.others);
             // Of a process at its end, only some is there any more.
             if !told.ours.is_empty() && !ends(found) {
@@ -149,7 +149,7 @@ fn ends(target: &Target) -> bool {
 }
 
 /// Detaches from one process of a session: number `index` of its table, if that is in use.
-fn detach(
+fn detach_one(
     directory: &Directory,
     shared: &Shared,
     index: Option<u32>,

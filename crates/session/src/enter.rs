@@ -1,21 +1,22 @@
 //! Into a running process: one thread is borrowed to bring the agent in, and to have it join the session.
 //!
 //! Where the C library can load it, by `dlopen`, at a point where the thread holds no lock of the allocator or the dynamic linker; else it is
-//! [placed](crate::placed). In a process that was attached to before, it is there still.
+//! [placed](crate::process::placed). In a process that was attached to before, it is there still.
 
-use crate::agent::Loaded;
-use crate::attach::Stops;
-use crate::directory::Directory;
-use crate::frames::Stacks;
-use crate::guards::Guards;
-use crate::inferior::{CALL, Inferior, TRY, explain, say};
-use crate::inject::{Call, Failed};
-use crate::maps;
-use crate::placed::{Frames, Placement, owner_word};
-use crate::shm::Shared;
-use crate::target::{Symbols, Target, is_libc};
-use crate::threads::{self, Held, NotHeld};
-use crate::{Error, proc, seccomp};
+use crate::Error;
+use crate::collect::shm::Shared;
+use crate::plan::directory::Directory;
+use crate::process::agent::Loaded;
+use crate::process::frames::Stacks;
+use crate::process::guards::Guards;
+use crate::process::inferior::{CALL, Inferior, TRY, explain, say};
+use crate::process::inject::{Call, Failed};
+use crate::process::maps;
+use crate::process::placed::{Frames, Placement, owner_word};
+use crate::process::stops::Stops;
+use crate::process::target::{Symbols, Target, is_libc};
+use crate::process::threads::{self, Held, NotHeld};
+use crate::process::{proc, seccomp};
 use calltap_abi::{plan, remote};
 use std::path::Path;
 use std::sync::atomic::Ordering::*;

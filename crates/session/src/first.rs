@@ -3,14 +3,15 @@
 //!
 //! Should the recorder be killed, the program runs on as untraced.
 
-use crate::directory::Directory;
-use crate::inferior::{Inferior, explain, say};
-use crate::placed::owner_word_told;
-use crate::shm::Shared;
-use crate::target::Target;
-use crate::text::ProcessText;
-use crate::threads::{Held, NotHeld};
-use crate::{Error, enter, go};
+use crate::collect::shm::Shared;
+use crate::plan::directory::Directory;
+use crate::process::go;
+use crate::process::inferior::{Inferior, explain, say};
+use crate::process::placed::owner_word_told;
+use crate::process::target::Target;
+use crate::process::text::ProcessText;
+use crate::process::threads::{Held, NotHeld};
+use crate::{Error, enter};
 use std::path::Path;
 
 /// System calls before that: the C library looks at its tunables, gets memory.

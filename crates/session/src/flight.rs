@@ -4,12 +4,14 @@
 //! rings; whether a call was slow is seen by every event, not by what the rings still hold; the governor knows what is called most; and the process is not
 //! stopped, nor anything switched off, to take a snapshot.
 
-use crate::collector::Due;
-use crate::output::Consumer;
+use crate::Error;
+use crate::collect::collector::Due;
+use crate::collect::output::Consumer;
+use crate::collect::trace_file::TraceFile;
+use crate::process::clock;
+use crate::process::launch;
 use crate::record::{Options, Outcome, Subject};
-use crate::trace_file::TraceFile;
 use crate::watch::{Watch, watch};
-use crate::{Error, clock, launch};
 use calltap_names::{Glob, demangle, is_named};
 use calltap_trace::{
     Batch, Calls, ClockPair, End, Event, History, Record, Session, SiteId, SlowRule, ThreadEncoder, ThreadId,

@@ -4,18 +4,18 @@
 //! instruction, and the agent is put into its LD_PRELOAD. From then on it is a process of the session like any other: the agent joins, asks, and the planner
 //! answers. Should we be killed, the kernel lets go of everybody.
 
-use crate::directory::Directory;
-use crate::launch;
-use crate::maps;
-use crate::metadata::{Followed, Metadata};
-use crate::preload::{self, Stack};
-use crate::proc;
-use crate::seccomp;
-use crate::target::{self, Target};
-use crate::text::ProcessText;
-use crate::threads::{self, Held};
-use crate::traced::{self, Reaper};
-use crate::tracee::{self, Event, Quiet};
+use crate::collect::metadata::{Followed, Metadata};
+use crate::plan::directory::Directory;
+use crate::process::launch;
+use crate::process::maps;
+use crate::process::preload::{self, Stack};
+use crate::process::proc;
+use crate::process::seccomp;
+use crate::process::target::{self, Target};
+use crate::process::text::ProcessText;
+use crate::process::threads::{self, Held};
+use crate::process::traced::{self, Reaper};
+use crate::process::tracee::{self, Event, Quiet};
 use calltap_patch::{Avma, Text};
 use calltap_trace::Record;
 use nix::sys::ptrace;

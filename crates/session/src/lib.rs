@@ -1,102 +1,55 @@
-//! One traced program: start it with the agent or attach to it, enable the sites that the selection names, collect its rings into a trace or a live view.
+//! One traced program: start it with the agent or attach to it, enable the sites that the selection names, collect its rings into a
+//! trace or a live view.
 //!
-//! Data flows one way: [`modules`] (what is loaded) -> [`planner`] (what to patch) -> the agent -> [`raw`] (the words it wrote) ->
-//! [`pairing`] (each return with its entry) -> the trace file or another [`Consumer`]. [`record`] and [`watch`] put them to work; everything but [`shm`], [`fault`], [`clock`] and [`launch`] is safe code.
+//! Four layers, each of which uses only those above it:
+//!
+//! - [`process`]: another process's memory, mappings and threads, and calls injected into it. All unsafe code but [`collect`]'s two files.
+//! - [`collect`]: shared memory, events, calls, and the consumers that they go to.
+//! - [`plan`]: the session's files, modules, sites, stubs and journal.
+//! - the files beside them: attach, record, watch, follow, detach.
 #![deny(unsafe_code)]
 
-mod agent;
-mod ahead;
 mod attach;
 mod attach_session;
-mod breakpoints;
-mod cache;
-mod callers;
-mod clock;
-mod collector;
-mod debug_files;
+mod collect;
 mod detach;
-mod directory;
 mod enter;
 mod error;
-mod fault;
 mod first;
 mod flight;
 mod follow;
-mod frames;
-mod ftraced;
-mod go;
-mod governor;
-mod guards;
-mod heartbeat;
-mod inferior;
-mod inject;
-mod journal;
-mod launch;
-mod linker;
 mod live;
-mod living;
-mod loaded;
-mod maps;
-mod memory;
-mod metadata;
-mod modules;
-mod output;
-mod pages;
-mod pairing;
-mod past;
-mod patch_log;
-mod placed;
-mod planner;
-mod preload;
-mod proc;
-mod profile;
-mod program;
-mod programs;
-mod raw;
-mod reader;
+mod plan;
+mod process;
 mod record;
 mod requests;
-mod seccomp;
-mod selection;
 mod setup;
-mod shm;
-mod slow;
-mod stubs;
-mod target;
-mod text;
-mod threads;
-mod trace_file;
-mod traced;
-mod tracee;
-mod unwind;
-mod urgent;
-mod wait;
 mod watch;
 
-pub use agent::{Image as AgentImage, LIBRARY as AGENT_LIBRARY, PLACED as AGENT_PLACED};
-pub use attach::Stops;
 pub use attach_session::{Controls, SessionOutcome};
 pub use calltap_abi::Clock;
 pub use calltap_sites::Discovery;
-pub use clock::{monotonic_ns, others_ns};
-pub use collector::{Due, Totals};
-pub use debug_files::{inlined_functions, missing_names, most_missing_names, name_functions};
+pub use collect::collector::{Due, Totals};
+pub use collect::output::Consumer;
+pub use collect::slow::Slow;
 pub use detach::Left;
 pub use error::Error;
 pub use flight::{Flight, Trigger};
-pub use ftraced::Ftraced;
-pub use launch::{interruption, no_core_dump};
 pub use live::{Attached, Profiled, Settings, Snapshot, Status, attached, detach_process};
-pub use loaded::Listed;
-pub use maps::stack_around;
-pub use modules::Candidates;
-pub use output::Consumer;
-pub use patch_log::keep_patch_log;
-pub use planner::{PatchMode, Tally};
+pub use plan::debug_files::{inlined_functions, missing_names, most_missing_names, name_functions};
+pub use plan::ftraced::Ftraced;
+pub use plan::loaded::Listed;
+pub use plan::modules::Candidates;
+pub use plan::planner::{PatchMode, Tally};
+pub use plan::selection::{Named, Parse, ParsedSelection, Selection, Selector, TracerSelection};
+pub use process::agent::{Image as AgentImage, LIBRARY as AGENT_LIBRARY, PLACED as AGENT_PLACED};
+pub use process::clock::{monotonic_ns, others_ns};
+pub use process::launch::{interruption, no_core_dump};
+pub use process::maps::stack_around;
+pub use process::patch_log::keep_patch_log;
+pub use process::stops::Stops;
+pub use process::text::{ProcessText, Sync as TextSync};
+pub use process::traced::is_asked_to_stop;
 pub use record::{Options, Outcome, Subject, record};
 pub use requests::{Answer, Mailbox, Request, ask};
-pub use selection::{Named, Parse, ParsedSelection, Selection, Selector, TracerSelection};
-pub use slow::Slow;
-pub use text::{ProcessText, Sync as TextSync};
-pub use traced::is_asked_to_stop;
 pub use watch::{Watch, watch};

@@ -1,20 +1,23 @@
 //! Attached to a process without a controller: its rings keep the newest events, and a command that opens its session can change what is traced,
 //! take a snapshot, or leave.
 
-use crate::attach::Stops;
-use crate::collector::{Collector, Totals};
+use crate::collect::collector::{Collector, Totals};
+use crate::collect::metadata::Metadata;
+use crate::collect::profile::{self, Sums};
+use crate::collect::shm::{self, Shared};
+use crate::collect::trace_file::TraceFile;
 use crate::detach::Left;
-use crate::directory::Directory;
-use crate::loaded::{Listed, SiteRequest, Typed};
-use crate::metadata::Metadata;
-use crate::planner::{PatchMode, Planner, Tally};
-use crate::profile::{self, Sums};
+use crate::plan::directory;
+use crate::plan::directory::Directory;
+use crate::plan::loaded::{Listed, SiteRequest, Typed};
+use crate::plan::planner::{PatchMode, Planner, Tally};
+use crate::plan::selection::{Parse, ParsedSelection, Selection};
+use crate::process::clock;
+use crate::process::launch;
+use crate::process::stops::Stops;
+use crate::process::target::Target;
 use crate::record::Options;
-use crate::selection::{Parse, ParsedSelection, Selection};
-use crate::shm::{self, Shared};
-use crate::target::Target;
-use crate::trace_file::TraceFile;
-use crate::{Error, attach, clock, detach, directory, enter, launch, setup};
+use crate::{Error, attach, detach, enter, setup};
 use calltap_abi::Clock;
 use calltap_sites::{Discovery, Function};
 use calltap_trace::{ClockPair, End, Profile, Record, Session, SiteId, TraceWriter, TracerInfo};
@@ -244,7 +247,7 @@ pub fn clear(target: &Target) -> Result<Vec<String>, Error> {
         directory.keep(false);
         return Ok(Vec::new());
     };
-    let Left { mut notes, whole, .. } = detach::go(target, &directory, &shared);
+    let Left { mut notes, whole, .. } = detach::detach(target, &directory, &shared);
     directory.keep(!whole);
     notes.push(format!("cleaned up what an earlier calltap had left in process {}", target.pid));
     Ok(notes)
@@ -282,11 +285,11 @@ impl Attached {
         let mut records = Vec::new();
         let (attached, stops) =
             setup::with_planner(&shared, &directory, options, &target.name, &|| {}, |planner| {
-                attach::come(planner, &target, &mut |record| records.push(record))
+                attach::attach(planner, &target, &mut |record| records.push(record))
             });
         notes.extend(notes_in(&records));
         if let Err(error) = attached {
-            directory.keep(!detach::go(&target, &directory, &shared).whole);
+            directory.keep(!detach::detach(&target, &directory, &shared).whole);
             return Err(error);
         }
         settings.stage = Stage::Attached;
@@ -477,7 +480,7 @@ pub fn detach_process(pid: u32) -> Result<Left, Error> {
         directory.keep(!left.whole);
         return Ok(left);
     };
-    let left = detach::go(&target, &directory, &shared);
+    let left = detach::detach(&target, &directory, &shared);
     directory.keep(!left.whole);
     Ok(left)
 }

@@ -2,11 +2,11 @@
 //! session directory, and find the answer there.
 
 use crate::Error;
-use crate::directory::{Directory, Door};
 use crate::live::{Profiled, Status};
-use crate::loaded::Listed;
-use crate::selection::Selection;
-use crate::target::Target;
+use crate::plan::directory::{Directory, Door};
+use crate::plan::loaded::Listed;
+use crate::plan::selection::Selection;
+use crate::process::target::Target;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::sync::mpsc::{self, Sender};
@@ -141,7 +141,7 @@ pub fn ask(pid: u32, request: &Request) -> Result<Option<Answer>, Error> {
     let start = Instant::now();
     // Two that ask come one after the other.
     let Some(door) = Directory::knock(&target, PATIENCE)? else { return Ok(None) };
-    let id = crate::clock::monotonic_ns();
+    let id = crate::process::clock::monotonic_ns();
     let system = |source| Error::System { what: "asking the calltap that is at it", source };
     door.write(REQUEST, &to_text(&Letter { id, text: request })).map_err(system)?;
     while start.elapsed() < PATIENCE {

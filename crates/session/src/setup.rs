@@ -1,15 +1,17 @@
 //! What every session begins with, and what it is kept by: shared memory, a clock, a planner that answers the agents.
 
-use crate::collector::Totals;
-use crate::directory::Directory;
-use crate::loaded::Typed;
-use crate::metadata::Metadata;
-use crate::modules::Candidates;
-use crate::planner::Planner;
+use crate::collect::collector::Totals;
+use crate::collect::metadata::Metadata;
+use crate::collect::shm::{self, Shared};
+use crate::plan::directory::Directory;
+use crate::plan::loaded::Typed;
+use crate::plan::modules::Candidates;
+use crate::plan::planner::Planner;
+use crate::process::clock;
+use crate::process::target::Target;
+use crate::process::threads;
 use crate::record::{Options, Subject};
-use crate::shm::{self, Shared};
-use crate::target::Target;
-use crate::{Error, clock, enter, threads};
+use crate::{Error, enter};
 use calltap_abi::plan::{Phase, Trouble};
 use calltap_abi::{CHUNK_SIZE, Clock, MAGIC, PATH_MAX, PROCESS_MAX, VERSION, stub};
 use calltap_sites::{Discovery, Function};

@@ -1,11 +1,12 @@
 //! `calltap top` and the answers: watching a process or a program, interval by interval, without a trace file.
 
+use crate::Error;
 use crate::attach_session::{AttachSession, Controls, RunOptions, SessionOutcome};
-use crate::collector::{Due, Live};
-use crate::output::Consumer;
+use crate::collect::collector::{Due, Live};
+use crate::collect::output::Consumer;
+use crate::process::launch;
 use crate::record::{Company, Options, Prepared, Ran, Subject};
 use crate::requests::Mailbox;
-use crate::{Error, launch};
 use calltap_trace::Record;
 use nix::sys::resource::UsageWho;
 use std::ffi::OsString;

@@ -1,0 +1,16 @@
+//! What to change: the session's files, modules, the selection resolved to sites, stubs, and the journal of changes.
+
+pub mod ahead;
+pub mod breakpoints;
+pub mod cache;
+pub mod debug_files;
+pub mod directory;
+pub mod ftraced;
+pub mod journal;
+pub mod loaded;
+pub mod modules;
+pub mod past;
+pub mod planner;
+pub mod program;
+pub mod selection;
+pub mod stubs;

@@ -1,0 +1,275 @@
+//! `--patch-mode breakpoint` and `--allow-int3`: what has to be so before breakpoints may be written to a program's code, and who steps over them.
+//!
+//! The agent handles SIGTRAP from the first such batch until we leave, and knows the sites from a list in shared memory. Both outlive a controller that is killed, so
+//! what it leaves does no harm, and the next one takes it away. A site stays in the list for as long as its module is loaded: a child that was forked in the middle of a batch has
+//! breakpoints of its own. Those that stay are in a list of their own, which the agent has in private memory, for as long.
+//!
+//! The kernel kills a process of which a thread meets a breakpoint with SIGTRAP blocked, ignored or not handled. That can be seen, and is looked at before every batch; it cannot be kept
+//! from becoming so meanwhile. `docs/safety.md` says what is left.
+
+use crate::collect::metadata::Metadata;
+use crate::plan::loaded::Loaded;
+use crate::plan::planner::{PatchMode, Planner};
+use crate::process::inferior::{Inferior, explain};
+use crate::process::stops::Stops;
+use crate::process::target::Target;
+use crate::process::threads::{self, shares_memory};
+use crate::process::{maps, proc};
+use calltap_abi::plan::Phase;
+use calltap_abi::remote;
+use calltap_abi::traps::answer;
+use calltap_trace::Record;
+use std::collections::HashSet;
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::Ordering::*;
+use std::time::{Duration, Instant};
+
+const SIGTRAP: u64 = 1 << 4;
+const NO_ANSWER: &str = "its agent did not answer";
+/// A thread that begins, or begins another, blocks all signals for a moment, in which it runs nothing but the C library: it is looked at again until then. And a child
+/// that shares its parent's memory is most often another program soon.
+const MOMENT: Duration = Duration::from_millis(300);
+
+/// What there is of us in a process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ours {
+    /// Nothing yet: no agent handles SIGTRAP.
+    Nothing,
+    /// The agent, which says itself what it finds.
+    Agent,
+    /// The agent, and we are the program's tracer for a moment.
+    Tracer,
+}
+
+/// Why there may be no breakpoints in a process, as far as the kernel tells.
+pub fn obstacle(pid: u32, ours: Ours) -> Option<String> {
+    let start = Instant::now();
+    threads::list(pid).into_iter().find_map(|tid| {
+        loop {
+            match obstacle_in(pid, tid, ours) {
+                Some((_, true)) if start.elapsed() < MOMENT => std::thread::sleep(Duration::from_millis(1)),
+                found => return found.map(|(why, _)| why),
+            }
+        }
+    })
+}
+
+/// The same, as far as one thread's status tells; and whether that may pass.
+fn obstacle_in(pid: u32, tid: u32, ours: Ours) -> Option<(String, bool)> {
+    let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;
+    let has = |set| proc::signals(&status, set).is_none_or(|signals| signals & SIGTRAP != 0);
+    let is_not = |name, nothing| proc::field(&status, name).is_some_and(|value| value != nothing);
+    let lasting = match () {
+        // (A thread that could not be stopped in time is let go of when the thread of ours ends that has tried.)
+        () if ours != Ours::Tracer && is_not("TracerPid", "0") && !is_own_thread(&status) => {
+            "a debugger is attached to it, which takes SIGTRAP"
+        }
+        () if is_not("Seccomp", "0") => {
+            "it runs under a seccomp filter, which may forbid what handling SIGTRAP takes"
+        }
+        () if has("SigIgn") => "it ignores SIGTRAP",
+        () if ours == Ours::Nothing && has("SigCgt") => "it handles SIGTRAP itself",
+        () if has("SigBlk") => return Some((format!("its thread {tid} blocks SIGTRAP"), true)),
+        () => return None,
+    };
+    Some((lasting.to_owned(), false))
+}
+
+/// Is the tracer a thread of this process?
+fn is_own_thread(status: &str) -> bool {
+    proc::field(status, "TracerPid").is_some_and(|tid| Path::new("/proc/self/task").join(tid).exists())
+}
+
+/// What the agent has answered.
+fn say(answer: u32) -> Option<String> {
+    match answer {
+        answer::WORKS => None,
+        answer::HANDLED => Some("it handles or ignores SIGTRAP itself".into()),
+        answer::NONE => Some(NO_ANSWER.into()),
+        answer::NO_MEMORY => Some("it has no memory for their list".into()),
+        other => {
+            let signal = other.wrapping_sub(answer::BLOCKED);
+            Some(format!("its handler of signal {signal} runs with SIGTRAP blocked"))
+        }
+    }
+}
+
+impl Planner<'_> {
+    /// Has the next batches in a process go through breakpoints, if they are to and would change code that may be running. Otherwise, why not.
+    pub(crate) fn arm(&mut self, index: u32, target: &Target, stops: &mut Stops) -> Result<(), String> {
+        self.armed = None;
+        let Some(process) = self.processes.get(&index).filter(|_| self.mode == PatchMode::Breakpoint) else {
+            return Ok(());
+        };
+        let running = process.modules.iter().filter(|module| !module.fresh && !module.is_made());
+        let sites = running.flat_map(|module| module.changes()).filter_map(|change| change.site.breakpoint());
+        let sites: Vec<u64> = sites.map(|at| at.0).collect();
+        if sites.is_empty() {
+            return Ok(());
+        }
+        self.list_traps(&sites).map_err(|error| format!("they cannot be listed: {error}"))?;
+        self.have_handled(target, stops, &self.kept_traps(index))?;
+        if let Some(text) = self.processes.get_mut(&index).and_then(|process| process.text.as_mut()) {
+            text.after_int3 = true;
+        }
+        self.armed = Some(index);
+        Ok(())
+    }
+
+    /// Has a process that runs handle SIGTRAP, with these breakpoints that stay. Otherwise, why it cannot.
+    fn have_handled(&self, target: &Target, stops: &mut Stops, kept: &[(u64, u64)]) -> Result<(), String> {
+        if let Some(why) = obstacle(target.pid, Ours::Agent) {
+            return Err(why);
+        }
+        self.list_kept(kept)?;
+        handle(target, stops).map_err(|error| error.to_string())?;
+        // (A thread may have begun, or blocked it, meanwhile.)
+        let told = say(self.shared.control().trap_answer.load(Relaxed));
+        let told = told.or_else(|| obstacle(target.pid, Ours::Agent));
+        told.or_else(|| self.other_of_its_memory(target.pid)).map_or(Ok(()), Err)
+    }
+
+    /// The breakpoints that stay in a process, and what each leads to, in the order of their places.
+    fn kept_traps(&self, index: u32) -> Vec<(u64, u64)> {
+        let modules = self.processes.get(&index).into_iter().flat_map(|process| &process.modules);
+        let mut kept: Vec<(u64, u64)> = modules.flat_map(Loaded::traps).collect();
+        kept.sort_unstable();
+        kept
+    }
+
+    /// The stubs that breakpoints which stay lead to.
+    pub(crate) fn trap_stubs(&self) -> HashSet<u32> {
+        let modules = self.processes.values().flat_map(|process| &process.modules);
+        modules.flat_map(Loaded::trap_stubs).collect()
+    }
+
+    /// Lists them for the agent, which has not answered yet.
+    fn list_kept(&self, kept: &[(u64, u64)]) -> Result<(), String> {
+        let (header, maps) = self.shared.plan(kept.len()).ok_or("there are too many")?;
+        for (map, (site, target)) in maps.iter().zip(kept) {
+            map.address.store(*site, Relaxed);
+            map.offset.store(*target, Relaxed);
+        }
+        header.maps.store(maps.len() as u32, Release);
+        self.shared.control().trap_answer.store(answer::NONE, Relaxed);
+        Ok(())
+    }
+
+    /// Sees to the breakpoints that stay in a process, before its sites are switched: if `handle` fails to have them handled, they are off from now on, and that is told.
+    fn keep_traps(
+        &mut self,
+        index: u32,
+        pid: u32,
+        handle: impl FnOnce(&mut Self, &[(u64, u64)]) -> Result<(), String>,
+        records: &mut Vec<Metadata>,
+    ) {
+        let modules = self.processes.get(&index).into_iter().flat_map(|process| &process.modules);
+        let wanted: usize = modules.map(Loaded::wanted_traps).sum();
+        if wanted == 0 {
+            return;
+        }
+        let kept = self.kept_traps(index);
+        let handled = handle(self, &kept);
+        if let Some(process) = self.processes.get_mut(&index) {
+            process.modules.iter_mut().for_each(|module| module.handle_traps(handled.is_ok()));
+        }
+        if let Err(why) = handled {
+            let text = format!(
+                "{wanted} functions of process {pid} are not traced: only breakpoints would do, and would kill it: {why}"
+            );
+            if !self.warnings.contains(&text) {
+                self.warnings.push(text.clone());
+            }
+            records.push(Record::Note { text }.into());
+        }
+    }
+
+    /// The same in a process that runs.
+    pub(crate) fn keep_traps_running(
+        &mut self,
+        index: u32,
+        target: &Target,
+        stops: &mut Stops,
+        records: &mut Vec<Metadata>,
+    ) {
+        let handle = |planner: &mut Self, kept: &[(u64, u64)]| planner.have_handled(target, stops, kept);
+        self.keep_traps(index, target.pid, handle, records);
+    }
+
+    /// In one whose agent waits for us to write.
+    pub(crate) fn keep_traps_waiting(&mut self, index: u32, pid: u32, records: &mut Vec<Metadata>) {
+        let handle = |planner: &mut Self, kept: &[(u64, u64)]| {
+            if let Some(why) = obstacle(pid, Ours::Agent) {
+                return Err(why);
+            }
+            planner.list_kept(kept)?;
+            if !planner.ask(index, pid, [Phase::Writing, Phase::Trapping], Phase::Writing) {
+                return Err(NO_ANSWER.into());
+            }
+            say(planner.shared.control().trap_answer.load(Relaxed)).map_or(Ok(()), Err)
+        };
+        self.keep_traps(index, pid, handle, records);
+    }
+
+    /// In one that we hold, as it has not run anything of its own.
+    pub(crate) fn keep_traps_held(
+        &mut self,
+        pid: u32,
+        remote: &mut dyn FnMut(u32) -> Result<(), crate::Error>,
+        records: &mut Vec<Metadata>,
+    ) {
+        let handle = |planner: &mut Self, kept: &[(u64, u64)]| {
+            if let Some(why) = obstacle(pid, Ours::Tracer) {
+                return Err(why);
+            }
+            planner.list_kept(kept)?;
+            remote(remote::TRAPS).map_err(|error| error.to_string())?;
+            say(planner.shared.control().trap_answer.load(Relaxed)).map_or(Ok(()), Err)
+        };
+        self.keep_traps(0, pid, handle, records);
+    }
+
+    /// A process that shares another's memory has handlers of its own: one that was there before ours has not got it.
+    fn other_of_its_memory(&self, pid: u32) -> Option<String> {
+        let start = Instant::now();
+        loop {
+            let sharing = proc::who_maps(&self.directory.identity(), &[pid]).into_iter();
+            let mut others = sharing.filter(|other| *other != pid && shares_memory(pid, *other));
+            match others.next() {
+                Some(_) if start.elapsed() < MOMENT => std::thread::sleep(Duration::from_millis(1)),
+                found => return found.map(|other| format!("process {other} shares its memory")),
+            }
+        }
+    }
+
+    /// Lists more sites; those of modules that are gone go.
+    fn list_traps(&self, more: &[u64]) -> std::io::Result<()> {
+        let modules = self.processes.values().flat_map(|process| &process.modules);
+        let known: HashSet<u64> = modules.flat_map(|module| module.breakpoints()).collect();
+        let old = self.shared.traps().into_iter().flat_map(|traps| traps.all());
+        let mut all: Vec<u64> = old.filter(|at| known.contains(at)).chain(more.iter().copied()).collect();
+        all.sort_unstable();
+        all.dedup();
+        self.shared.list_traps(&all)
+    }
+
+    /// Modules are gone, and what lies there now is no site.
+    pub(crate) fn forget_traps(&self) {
+        if self.shared.has_traps() {
+            // (It is never longer than it was.)
+            let _ = self.list_traps(&[]);
+        }
+    }
+}
+
+/// Has the agent handle SIGTRAP.
+fn handle(target: &Target, stops: &mut Stops) -> Result<(), crate::Error> {
+    let mut inferior = Inferior::new(target)?;
+    let mut thread = inferior.any_thread()?;
+    inferior.regions = maps::read(target.pid).unwrap_or_default();
+    let done = inferior.remote(&mut thread, remote::TRAPS, Path::new(""));
+    inferior.put_back(&thread);
+    stops.add(thread.release());
+    done.map_err(|failed| explain(target, failed))
+}

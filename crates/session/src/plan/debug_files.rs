@@ -1,0 +1,161 @@
+//! Separate debugging files, for the names of functions whose symbols were stripped: where distributions install them, by build-id, and where the file itself says.
+
+use crate::plan::modules::Mapped;
+use crate::plan::selection::{MayChoose, Named};
+use crate::process::maps::open_file;
+use crate::process::proc;
+use calltap_sites::types::Types;
+use calltap_sites::{
+    Binary, Inlined, add_names, build_id_of, debug_link, file_may_define, inlined, is_unnamed, lacks_names,
+    load, load_all, open,
+};
+use object::{Object, ReadCache};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+/// Where debugging files are installed.
+const INSTALLED: &str = "usr/lib/debug";
+
+/// The debugging information of a file: its own, or that of its debugging file.
+pub fn read_types(mapped: &Mapped, build_id: Option<&str>, pid: u32) -> Option<Arc<Types>> {
+    let file = mapped.open(pid)?;
+    let own = Types::read(&file).ok().flatten();
+    let separate = || {
+        let data = load(&file).ok()?;
+        let root = proc::place(pid).join("root");
+        candidates(build_id, &data, &mapped.path, &root).find_map(|place| {
+            let file = open_file(&place).ok()?;
+            let is_same = build_id.is_some() && build_id_of(&load(&file).ok()?).as_deref() == build_id;
+            Types::read(&file).ok().flatten().filter(|_| is_same)
+        })
+    };
+    own.or_else(separate).map(Arc::new)
+}
+
+/// Gives functions without a name those of the debugging file, if there is one. `path`: of the file in its own mount namespace, whose root is `root`.
+pub fn name_functions(binary: &mut Binary, data: &[u8], path: &Path, root: &Path) {
+    if !lacks_names(binary) {
+        return;
+    }
+    for place in candidates(binary.build_id.as_deref(), data, path, root) {
+        let Some(found) = open_file(&place).ok().and_then(|file| load(&file).ok()) else { continue };
+        // It may be another build's.
+        if binary.build_id.is_some()
+            && build_id_of(&found) == binary.build_id
+            && add_names(binary, &found) > 0
+        {
+            return;
+        }
+    }
+}
+
+/// May a function of a file be chosen, by the names in its tables of symbols? The file was not read yet. `path`: as for [`name_functions`].
+pub fn may_choose_in(file: &File, path: &Path, root: &Path, may_choose: &MayChoose<'_>) -> bool {
+    let module = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+    may_choose(Named::ByPlace(&module))
+        || file_may_define(file, |name| may_choose(Named::By(&[name])))
+        || has_debugging_file(file, path, root)
+}
+
+fn has_debugging_file(file: &File, path: &Path, root: &Path) -> bool {
+    let cache = ReadCache::new(file);
+    let Ok(parsed) = object::File::parse(&cache) else { return true };
+    let id = parsed.build_id().ok().flatten();
+    let id = id.map(|id| id.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
+    let link = parsed.gnu_debuglink().ok().flatten().map(|(name, _)| name.to_vec());
+    let places = places(id.as_deref(), link, path);
+    let roots = [root, Path::new("/")];
+    roots.into_iter().any(|root| places.iter().any(|place| root.join(place).exists()))
+}
+
+/// Where it may be. (Debugging files are often installed on the host only, and not in a container.)
+fn candidates(
+    build_id: Option<&str>,
+    data: &[u8],
+    path: &Path,
+    root: &Path,
+) -> impl Iterator<Item = PathBuf> + use<> {
+    let places = places(build_id, debug_link(data), path);
+    let roots = [root.to_owned(), PathBuf::from("/")];
+    roots.into_iter().flat_map(move |root| places.iter().map(|place| root.join(place)).collect::<Vec<_>>())
+}
+
+/// What a file says about itself that is not in memory: itself, if it has debugging information, else its debugging file.
+pub fn inlined_functions(path: &Path, root: &Path) -> Option<Vec<Inlined>> {
+    let inside = root.join(path.strip_prefix("/").unwrap_or(path));
+    let data = load_all(&open(&inside).ok()?).ok()?;
+    if let Some(found) = inlined(&data) {
+        return Some(found);
+    }
+    let id = build_id_of(&data)?;
+    let mut found =
+        candidates(Some(&id), &data, path, root).filter_map(|place| load_all(&open_file(&place).ok()?).ok());
+    inlined(&found.find(|data| build_id_of(data).is_some_and(|found| found == id))?)
+}
+
+/// How many functions of a file have no name.
+fn unnamed(binary: &Binary) -> usize {
+    binary.functions.iter().filter(|function| is_unnamed(function)).count()
+}
+
+/// Of several files, the one in which a function that is not found is most likely: the one with most functions without a name; and where these would be.
+pub fn most_missing_names<'a>(
+    files: impl Iterator<Item = (&'a str, &'a Binary, &'a Path)>,
+) -> Option<(&'a str, String)> {
+    // A few functions of the C compiler's own never have a name.
+    let lacks = |(_, binary, _): &(&str, &Binary, &Path)| unnamed(binary) * 10 >= binary.functions.len();
+    let (name, binary, path) = files.filter(lacks).max_by_key(|(_, binary, _)| unnamed(binary))?;
+    Some((name, where_names_are(binary, path)?))
+}
+
+/// Where the names of the functions would be, for people, if most have none.
+pub fn missing_names(binary: &Binary, path: &Path) -> Option<String> {
+    (unnamed(binary) * 2 >= binary.functions.len()).then(|| where_names_are(binary, path))?
+}
+
+fn where_names_are(binary: &Binary, path: &Path) -> Option<String> {
+    let id = binary.build_id.as_deref().filter(|_| lacks_names(binary))?;
+    let unnamed = unnamed(binary);
+    let file = Path::new("/").join(of_build(id)?);
+    let package = package(path).map_or(String::new(), |name| format!(" (apt install {name}-dbgsym)"));
+    Some(format!(
+        "{unnamed} of {} functions have no names; they would be in {}{package}",
+        binary.functions.len(),
+        file.display()
+    ))
+}
+
+/// Debian's package that a file is of. (What lies in /usr/bin may be listed in /bin.)
+fn package(path: &Path) -> Option<String> {
+    let short = path.strip_prefix("/usr").ok().map(|short| Path::new("/").join(short));
+    [Some(path.to_owned()), short].into_iter().flatten().find_map(|path| {
+        let found = Command::new("dpkg-query").arg("--search").arg(path).output().ok()?;
+        let text = String::from_utf8(found.stdout).ok()?;
+        let (name, _) = text.split_once(": ").filter(|_| found.status.success())?;
+        name.split([':', ',']).next().map(str::to_owned)
+    })
+}
+
+/// Where the debugging file of a build is installed, without the `/` in front.
+fn of_build(id: &str) -> Option<PathBuf> {
+    let (first, rest) = id.split_at_checked(2)?;
+    Some(Path::new(INSTALLED).join(".build-id").join(first).join(format!("{rest}.debug")))
+}
+
+/// Where it may be, without the `/` in front.
+fn places(build_id: Option<&str>, link: Option<Vec<u8>>, path: &Path) -> Vec<PathBuf> {
+    let mut places: Vec<PathBuf> = build_id.and_then(of_build).into_iter().collect();
+    let directory = path.parent().and_then(|parent| parent.strip_prefix("/").ok());
+    let link = link.filter(|link| !link.contains(&b'/'));
+    if let Some((directory, link)) = directory.zip(link) {
+        let name = Path::new(OsStr::from_bytes(&link));
+        places.push(directory.join(name));
+        places.push(directory.join(".debug").join(name));
+        places.push(Path::new(INSTALLED).join(directory).join(name));
+    }
+    places
+}

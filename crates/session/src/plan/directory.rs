@@ -1,0 +1,737 @@
+//! The session directory: the files the agent finds beside itself.
+//!
+//! It lies on a file system in memory that allows execution, is private to the user, is held by a lock while the recorder lives, and is
+//! removed at the end. What a killed recorder left behind is removed by the next one. For a process that runs already it lies where that process
+//! can find it, and belongs to its user.
+
+use crate::Error;
+use crate::plan::journal::Journal;
+use crate::process::agent::{self, ATTACHED, FOLLOWED};
+use crate::process::maps;
+use crate::process::proc;
+use crate::process::proc::SessionId;
+use crate::process::target::Target;
+use calltap_abi::{PROCESS_MAX, PROCESSES_AT, ProcessEntry};
+use rustix::fs::{FlockOperation, Mode, OFlags, StatVfsMountFlags, flock, openat, statvfs};
+use rustix::rand::{GetRandomFlags, getrandom};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, chown, fchown, lchown};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// The ST_NOEXEC flag of statvfs.
+const NOEXEC: StatVfsMountFlags = StatVfsMountFlags::from_bits_retain(8);
+/// Bytes a place must have free to be used.
+const ENOUGH: u64 = 32 << 20;
+
+const PREFIX: &str = "calltap-";
+/// Before the id and the start time of a process that is attached to.
+const OF: &str = "calltap.";
+/// The file that names the process of a session whose directory does not: of a program that was started.
+const PROCESS: &str = "process";
+const FILES: [&str; 4] = ["lock", "control", "code", "journal"];
+/// All files of a directory are there after this time.
+const CREATION: Duration = Duration::from_millis(100);
+/// How often a directory is made anew that was removed meanwhile.
+const TRIES: usize = 100;
+/// How long another controller's work on a session is waited for.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What the name of a process's directory begins with. What follows cannot be foretold, so that no other user can take the name first.
+fn prefix_of(target: &Target) -> String {
+    format!("{OF}{}.{}.{}.", target.pid, target.start_time, pid_namespace())
+}
+
+/// What is behind that.
+fn unforeseen() -> Result<String, Error> {
+    let mut random = [0; 8];
+    let source = "the system's random numbers";
+    getrandom(&mut random, GetRandomFlags::empty())
+        .map_err(|errno| Error::System { what: source, source: errno.into() })?;
+    Ok(format!("{:016x}", u64::from_le_bytes(random)))
+}
+
+/// In which process ids are what they are to us.
+fn pid_namespace() -> u64 {
+    fs::metadata("/proc/self/ns/pid").map_or(0, |meta| meta.ino())
+}
+
+/// Where directories of sessions may lie.
+#[derive(Debug)]
+struct Base {
+    /// As we reach it, whatever becomes of its name.
+    via: PathBuf,
+    /// As the traced process sees it.
+    inside: PathBuf,
+    /// Another's is kept open for that.
+    _open: Option<File>,
+}
+
+impl Base {
+    /// In our own root.
+    fn own(path: PathBuf) -> Base {
+        Base { via: path.clone(), inside: path, _open: None }
+    }
+
+    /// The same once more.
+    fn again(&self) -> io::Result<Base> {
+        let open = self._open.as_ref().map(File::try_clone).transpose()?;
+        let via = open.as_ref().map(|open| PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd())));
+        Ok(Base { via: via.unwrap_or_else(|| self.via.clone()), inside: self.inside.clone(), _open: open })
+    }
+
+    /// Those in a process's root. The process's root is not trusted: each directory is opened in the one before, and a symbolic link is refused, as it would lead into calltap's own root.
+    ///
+    /// A process that has changed its root may have none of them there: then it is that root.
+    fn of(target: &Target) -> impl Iterator<Item = Base> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::open(target.path(Path::new("/")), flags, Mode::empty()).ok();
+        let all = [&["dev", "shm"][..], &["tmp"], &["var", "tmp"]].map(|names| {
+            let step = |from: BorrowedFd<'_>, name: &str| {
+                openat(from, name, flags | OFlags::NOFOLLOW, Mode::empty()).ok()
+            };
+            let (first, more) = names.split_first()?;
+            let first = step(root.as_ref()?.as_fd(), first)?;
+            let open = more.iter().try_fold(first, |from, name| step(from.as_fd(), name))?;
+            let via = PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()));
+            let inside = [&["/"][..], names].concat().iter().collect();
+            Some(Base { via, inside, _open: Some(open.into()) })
+        });
+        let id = |meta: fs::Metadata| (meta.dev(), meta.ino());
+        let inside = target.path(Path::new("/"));
+        let is_own = fs::metadata(&inside).map(id).ok() == fs::metadata("/").map(id).ok();
+        let changed = root.filter(|_| !is_own).map(|root| {
+            let via = PathBuf::from(format!("/proc/self/fd/{}", root.as_raw_fd()));
+            Base { via, inside: "/".into(), _open: Some(root.into()) }
+        });
+        all.into_iter().flatten().chain(changed)
+    }
+}
+
+/// Does the process live that a directory of this name belongs to?
+fn is_of_living(name: &str) -> bool {
+    let mut words = name.strip_prefix(OF).unwrap_or_default().split('.').map(str::parse::<u64>);
+    match (words.next(), words.next(), words.next()) {
+        // In another container there are other processes.
+        (Some(Ok(_)), Some(Ok(_)), Some(Ok(namespace))) if namespace != pid_namespace() => true,
+        (Some(Ok(pid)), Some(Ok(start_time)), _) => Target::of_child(pid as u32)
+            .is_some_and(|target| target.start_time == start_time && target.lives()),
+        _ => false,
+    }
+}
+
+/// The processes that have a session in one of our own places. (One in a root of its own has it there.)
+pub fn of_living() -> Vec<u32> {
+    let places = ["/dev/shm", "/tmp", "/var/tmp"].into_iter().flat_map(fs::read_dir);
+    let names = places.flatten().flatten().filter_map(|entry| {
+        let name = entry.file_name().into_string().ok()?;
+        if name.starts_with(PREFIX) { read_small(&entry.path().join(PROCESS)).ok() } else { Some(name) }
+    });
+    let own = names.filter(|name| is_of_living(name));
+    own.filter_map(|name| name.strip_prefix(OF)?.split('.').next()?.parse().ok()).collect()
+}
+
+/// Is it a file of a session that a process maps, perhaps of one that is over? The agent stays loaded from the directory of the first.
+pub fn is_session_file(path: &Path) -> bool {
+    let name = |path: Option<&Path>| Some(path?.file_name()?.to_string_lossy().into_owned());
+    let directory = name(path.parent()).unwrap_or_default();
+    let file = name(Some(path)).unwrap_or_default();
+    let files = [agent::FILE, ATTACHED, FOLLOWED, "control", "code"];
+    (directory.starts_with(OF) || directory.starts_with(PREFIX))
+        && files.contains(&file.trim_end_matches(" (deleted)"))
+}
+
+/// A session's files; dropping it removes them (the program keeps what it has mapped).
+#[derive(Debug)]
+pub struct Directory {
+    place: Place,
+    agent: &'static str,
+    keep: bool,
+    /// Held for its lock.
+    _lock: File,
+    /// Rings and tables.
+    pub control: File,
+    /// Stubs and veneers.
+    pub code: File,
+    /// What was done to the processes.
+    pub journal: Journal,
+}
+
+impl Directory {
+    /// Makes the directory, with a control file of `control_size` bytes, for a program that will be started.
+    pub fn create(control_size: u64, code_size: u64) -> Result<Directory, Error> {
+        let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+        let candidates = [Some("/dev/shm".into()), runtime, Some("/tmp".into()), Some("/var/tmp".into())];
+        let candidates = candidates.into_iter().flatten().map(Base::own);
+        let base = usable(candidates, "/dev/shm, XDG_RUNTIME_DIR, /tmp, /var/tmp")?;
+        remove_stale(&base.via, CREATION);
+        again(|| Directory::create_in(Base::own(base.inside.clone()), control_size, code_size))
+    }
+
+    fn create_in(base: Base, control_size: u64, code_size: u64) -> Result<Directory, Error> {
+        let name = format!("{PREFIX}{}-{}", rustix::process::getpid(), unforeseen()?);
+        DirBuilder::new()
+            .mode(0o700)
+            .create(base.via.join(&name))
+            .map_err(|source| Error::Directory { path: base.inside.join(&name), source })?;
+        Directory::fill(base, &name, agent::FILE, control_size, code_size)
+    }
+
+    /// Makes it for a running process. There must be [none](Directory::open_for) yet.
+    pub fn create_for(target: &Target, control_size: u64, code_size: u64) -> Result<Directory, Error> {
+        again(|| Directory::create_once_for(target, control_size, code_size))
+    }
+
+    fn create_once_for(target: &Target, control_size: u64, code_size: u64) -> Result<Directory, Error> {
+        let base = usable(Base::of(target), "the process's /dev/shm, /tmp, /var/tmp")?;
+        remove_stale(&base.via, CREATION);
+        let name = prefix_of(target) + &unforeseen()?;
+        DirBuilder::new()
+            .mode(0o700)
+            .create(base.via.join(&name))
+            .map_err(|source| Error::Directory { path: base.inside.join(&name), source })?;
+        let directory = Directory::fill(base, &name, ATTACHED, control_size, code_size)?;
+        // Of two that attach at the same moment each sees the other, or one of them does: it is made before it is looked for.
+        if let Some(other) =
+            Directory::places_for(target).find(|place| place.inside != directory.place.inside)
+        {
+            return Err(busy(target, &other));
+        }
+        let (uid, gid) = target.owner().map_err(|source| directory.place.error("", source))?;
+        if uid != rustix::process::geteuid().as_raw() {
+            // The directory last: from then on its owner can put anything there.
+            for name in [ATTACHED, "control", "code", ""] {
+                let path = directory.place.via.join(name);
+                let changed = if name.is_empty() {
+                    chown(path, Some(uid), Some(gid))
+                } else {
+                    lchown(path, Some(uid), Some(gid))
+                };
+                changed.map_err(|source| directory.place.error(name, source))?;
+            }
+        }
+        Ok(directory)
+    }
+
+    /// The one of a process, if it has one.
+    fn place_for(target: &Target) -> Option<Place> {
+        Directory::places_for(target).next()
+    }
+
+    /// All that may be. What another user has put there is not trusted.
+    fn places_for(target: &Target) -> impl Iterator<Item = Place> {
+        let prefix = prefix_of(target);
+        let trusted = [target.owner().map_or(0, |(uid, _)| uid), rustix::process::geteuid().as_raw()];
+        let is_trusted =
+            move |place: &Place| place.directory.metadata().is_ok_and(|meta| trusted.contains(&meta.uid()));
+        let named = move |base: Base| {
+            let names =
+                fs::read_dir(&base.via).into_iter().flatten().flatten().map(|entry| entry.file_name());
+            let own =
+                names.filter_map(|name| name.into_string().ok().filter(|name| name.starts_with(&prefix)));
+            let own: Vec<String> = own.collect();
+            own.into_iter().filter_map(move |name| Place::open(base.again().ok()?, &name).ok())
+        };
+        Base::of(target).flat_map(named).filter(is_trusted)
+    }
+
+    /// The one of a program that was started with the agent inside: its mappings say where it is.
+    fn place_of_started(target: &Target) -> Option<Place> {
+        let regions = maps::read(target.pid).ok()?;
+        let control = regions.iter().find(|region| {
+            let name = |path: Option<&Path>| Some(path?.file_name()?.to_str()?.to_owned());
+            let directory = name(region.path.parent()).unwrap_or_default();
+            region.name() == "control" && directory.starts_with(PREFIX)
+        })?;
+        let directory = control.path.parent()?;
+        let place =
+            Place::open(Base::own(directory.parent()?.to_owned()), directory.file_name()?.to_str()?).ok()?;
+        let trusted = [target.owner().map_or(0, |(uid, _)| uid), rustix::process::geteuid().as_raw()];
+        place.directory.metadata().is_ok_and(|meta| trusted.contains(&meta.uid())).then_some(place)
+    }
+
+    /// The one of a process, however it came to have it.
+    fn place_of(target: &Target) -> Option<Place> {
+        Directory::place_for(target).or_else(|| Directory::place_of_started(target))
+    }
+
+    /// Reads a small file of the one of a process, whichever controller it has.
+    pub fn peek(target: &Target, name: &str) -> Option<String> {
+        Directory::place_of(target)?.read(name).ok()
+    }
+
+    /// Notes which process was started with the agent inside: as long as that lives, the files stay, whatever becomes of this calltap.
+    pub fn belongs_to(&self, target: &Target) -> io::Result<()> {
+        self.place.write(PROCESS, prefix_of(target).as_bytes())
+    }
+
+    /// Prepares to ask the controller of a process's session. None if it has none; another calltap that asks already is waited for.
+    pub fn knock(target: &Target, patience: Duration) -> Result<Option<Door>, Error> {
+        let Some(place) = Directory::place_of(target) else { return Ok(None) };
+        let Ok(lock) = place.file("lock") else { return Ok(None) };
+        let bell = place.create("bell").or_else(|_| place.file("bell"));
+        let bell = bell.map_err(|source| place.error("bell", source))?;
+        let door = Door { place, lock, bell };
+        let start = Instant::now();
+        while door.is_busy() {
+            if flock(&door.bell, FlockOperation::NonBlockingLockExclusive).is_ok() {
+                return Ok(Some(door));
+            }
+            if start.elapsed() > patience {
+                return Err(
+                    target.refuse("another calltap has asked the one that controls it, and gets no answer")
+                );
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(None)
+    }
+
+    /// Opens the one that a process has, if it has one, and waits a little for its controller.
+    pub fn open_for(target: &Target) -> Result<Option<Directory>, Error> {
+        let Some(place) = Directory::place_of(target) else { return Ok(None) };
+        let agent = if place.via.join(agent::FILE).exists() { agent::FILE } else { ATTACHED };
+        // Incomplete files are of a controller that was killed before it did anything, or after it had undone everything.
+        let incomplete = || FILES.iter().chain([&agent]).any(|name| !place.via.join(name).exists());
+        if incomplete() {
+            std::thread::sleep(CREATION);
+            if incomplete() {
+                let _ = fs::remove_dir_all(&place.path);
+                return Ok(None);
+            }
+        }
+        let open = |name: &str| place.file(name).map_err(|source| place.error(name, source));
+        let lock = open("lock")?;
+        let start = Instant::now();
+        while flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            if start.elapsed() > PATIENCE {
+                return Err(busy(target, &place));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let (control, code) = (open("control")?, open("code")?);
+        let journal = Journal::new(open("journal")?);
+        Ok(Some(Directory { place, agent, keep: true, _lock: lock, control, code, journal }))
+    }
+
+    /// Leaves the files behind when this is dropped, for the next controller; or not any more.
+    pub fn keep(&mut self, keep: bool) {
+        self.keep = keep;
+    }
+
+    /// Writes a small file, so that readers see the old or the new one.
+    pub fn write(&self, name: &str, text: &str) -> io::Result<()> {
+        self.place.write(name, text.as_bytes())
+    }
+
+    /// Reads one.
+    pub fn read(&self, name: &str) -> io::Result<String> {
+        self.place.read(name)
+    }
+
+    fn fill(
+        base: Base,
+        name: &str,
+        agent: &'static str,
+        control_size: u64,
+        code_size: u64,
+    ) -> Result<Directory, Error> {
+        check_size(control_size.max(code_size))?;
+        let inside = base.inside.join(name);
+        let place = match Place::open(base, name) {
+            Ok(place) => place,
+            Err(source) => return Err(Error::Directory { path: inside, source }),
+        };
+        let file = |name: &str, mode: u32| {
+            let mut options = OpenOptions::new();
+            let file = options.read(true).write(true).create_new(true).mode(mode).open(place.via.join(name));
+            file.map_err(|source| place.error(name, source))
+        };
+        let lock = file("lock", 0o600).inspect_err(|_| drop(fs::remove_dir(&place.path)))?;
+        flock(&lock, FlockOperation::LockExclusive).map_err(|errno| place.error("lock", errno.into()))?;
+        // A controller that was kept from going on for long may have been taken for dead: then another had the lock, and has removed all.
+        if lock.metadata().is_ok_and(|meta| meta.nlink() == 0) {
+            return Err(place.error("lock", io::ErrorKind::NotFound.into()));
+        }
+        // Not before: under that name there may be another session's by now.
+        let guard = RemoveOnError(Some(&place.path));
+        file(agent, 0o700)?.write_all(agent::LIBRARY.bytes).map_err(|source| place.error(agent, source))?;
+        let (control, code) = (file("control", 0o600)?, file("code", 0o700)?);
+        let journal = Journal::new(file("journal", 0o600)?);
+        let sized = |name, file: &File, size| file.set_len(size).map_err(|source| place.error(name, source));
+        sized("control", &control, control_size)?;
+        sized("code", &code, code_size)?;
+        guard.keep();
+        Ok(Directory { place, agent, keep: false, _lock: lock, control, code, journal })
+    }
+
+    /// Puts another agent there. No process has loaded it yet.
+    pub fn replace_agent(&self, image: &[u8]) -> Result<(), Error> {
+        self.place.write(self.agent, image).map_err(|source| self.place.error(self.agent, source))
+    }
+
+    /// Puts the agent there that followed programs load.
+    pub fn prepare_to_follow(&self) -> Result<(), Error> {
+        let bytes = agent::LIBRARY.bytes;
+        self.place.write(FOLLOWED, bytes).map_err(|source| self.place.error(FOLLOWED, source))
+    }
+
+    /// That agent, as the traced processes find it.
+    pub fn agent_to_preload(&self) -> PathBuf {
+        self.place.inside.join(FOLLOWED)
+    }
+
+    /// Can a process open the files? If not, why not, for people.
+    pub fn is_seen_by(&self, target: &Target) -> Result<(), String> {
+        let place = |error: io::Error| format!("its session directory: {error}");
+        let file = |path: PathBuf| fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
+        if file(target.path(&self.agent_to_preload())) != file(self.place.via.join(FOLLOWED)) {
+            let directory = self.place.inside.display();
+            return Err(format!("in its root directory or mount namespace there is no {directory}"));
+        }
+        // (There the agent finds the dynamic linker's list of objects.)
+        if !target.path(Path::new("/proc/self")).exists() {
+            return Err("in its root directory there is no /proc".into());
+        }
+        let owner = self.place.directory.metadata().map_err(place)?.uid();
+        match target.owner().map_err(place)?.0 {
+            0 => Ok(()),
+            user if user == owner => Ok(()),
+            _ => Err("it runs as another user, who may not see the session".into()),
+        }
+    }
+
+    /// Inode of the code file, as it appears in a process's mappings.
+    pub fn code_inode(&self) -> u64 {
+        self.code.metadata().map_or(0, |meta| meta.ino())
+    }
+
+    /// What tells the session from others, in the mappings of a process.
+    pub fn identity(&self) -> SessionId {
+        let control = self.control.metadata().map_or(0, |meta| meta.ino());
+        SessionId { name: self.place.inside.file_name().unwrap_or_default().to_owned(), control }
+    }
+
+    /// The agent, as the traced process finds it.
+    pub fn agent(&self) -> PathBuf {
+        self.place.inside.join(self.agent)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        if !self.keep {
+            let _ = fs::remove_dir_all(&self.place.path);
+        }
+    }
+}
+
+/// A session's directory. It belongs to the traced process's user, who is not trusted: whatever he does to its name, this is the directory that was
+/// looked at.
+#[derive(Debug)]
+struct Place {
+    /// To remove it.
+    path: PathBuf,
+    /// As the traced process sees it.
+    inside: PathBuf,
+    /// By way of the open file.
+    via: PathBuf,
+    directory: File,
+    _base: Base,
+}
+
+/// Small files are no larger than this: an answer lists all functions of a program.
+const SMALL: u64 = 64 << 20;
+
+impl Place {
+    fn open(base: Base, name: &str) -> io::Result<Place> {
+        let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW;
+        let (path, inside) = (base.via.join(name), base.inside.join(name));
+        let directory = OpenOptions::new().read(true).custom_flags(flags).open(&path)?;
+        let via = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
+        Ok(Place { path, inside, via, directory, _base: base })
+    }
+
+    fn error(&self, name: &str, source: io::Error) -> Error {
+        Error::Directory { path: self.inside.join(name), source }
+    }
+
+    /// Opens a file to read and write.
+    fn file(&self, name: &str) -> io::Result<File> {
+        open_file(&self.via, name)
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let new = format!("{name}.new");
+        let _ = fs::remove_file(self.via.join(&new));
+        self.create(&new)?.write_all(bytes)?;
+        fs::rename(self.via.join(new), self.via.join(name))
+    }
+
+    /// A new file, of whom the directory belongs to.
+    fn create(&self, name: &str) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create_new(true).mode(0o600).open(self.via.join(name))?;
+        let (own, owner) = (file.metadata()?, self.directory.metadata()?);
+        if own.uid() != owner.uid() {
+            fchown(&file, Some(owner.uid()), Some(owner.gid()))?;
+        }
+        Ok(file)
+    }
+
+    fn read(&self, name: &str) -> io::Result<String> {
+        read_small(&self.via.join(name))
+    }
+}
+
+/// Reads a small file, of which another user may have made anything.
+fn read_small(path: &Path) -> io::Result<String> {
+    // Opening a pipe to read would wait for ever.
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::from(io::ErrorKind::InvalidData));
+    }
+    let mut text = String::new();
+    file.take(SMALL).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// Why the session of a process cannot be had: another calltap holds its lock.
+fn busy(target: &Target, place: &Place) -> Error {
+    // The lock is taken right after its file was made.
+    let start = Instant::now();
+    let mut by = place.file("lock").ok().as_ref().and_then(holder);
+    while by.is_none() && start.elapsed() < CREATION {
+        std::thread::sleep(Duration::from_millis(5));
+        by = place.file("lock").ok().as_ref().and_then(holder);
+    }
+    let by = by.map_or_else(|| "another calltap".to_owned(), |pid| format!("PID {pid} (calltap)"));
+    target.refuse(&match place.via.join(PROCESS).exists() {
+        true => format!("it was started by {by}, which records it"),
+        false => format!("it is already being attached to by {by}"),
+    })
+}
+
+/// The process that holds the lock of a file, as the kernel lists it: `1: FLOCK  ADVISORY  WRITE 4711 00:1b:17 0 EOF`.
+fn holder(lock: &File) -> Option<u32> {
+    let meta = lock.metadata().ok()?;
+    let (major, minor) = (rustix::fs::major(meta.dev()), rustix::fs::minor(meta.dev()));
+    let file = format!("{major:02x}:{minor:02x}:{}", meta.ino());
+    let locks = fs::read_to_string("/proc/locks").ok()?;
+    locks.lines().find_map(|line| match line.split_whitespace().collect::<Vec<&str>>()[..] {
+        [_, "FLOCK", _, _, pid, of, ..] if of == file => pid.parse().ok(),
+        _ => None,
+    })
+}
+
+/// Is a session's file within the limit of file sizes?
+fn check_size(size: u64) -> Result<(), Error> {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+    let Some(limit) = limit.filter(|limit| *limit < size) else { return Ok(()) };
+    let why = format!(
+        "the limit of file sizes (RLIMIT_FSIZE) is {} MB, and the shared memory of a session takes {} MB: raise it (ulimit -f unlimited)",
+        limit >> 20,
+        size.div_ceil(1 << 20)
+    );
+    Err(Error::System { what: "cannot trace", source: io::Error::other(why) })
+}
+
+/// Does a process live that has mapped the files of a session whose controller is gone? Those of the first one's children that are in its table.
+fn has_living(inside: &Path, name: &str) -> bool {
+    let (Ok(control), Ok(own)) = (open_file(inside, "control"), read_small(&inside.join(PROCESS))) else {
+        return false;
+    };
+    if is_of_living(&own) {
+        return true;
+    }
+    let inode = control.metadata().map_or(0, |meta| meta.ino());
+    let identity = SessionId { name: name.into(), control: inode };
+    let mut pid = [0; 4];
+    let pids = (0..PROCESS_MAX).map_while(|index| {
+        let at = PROCESSES_AT + index * size_of::<ProcessEntry>();
+        control.read_exact_at(&mut pid, at as u64).ok()?;
+        Some(u32::from_le_bytes(pid)).filter(|pid| *pid != 0)
+    });
+    let pids: Vec<u32> = pids.collect();
+    pids.into_iter().any(|pid| proc::has_mapped(pid, &identity))
+}
+
+fn open_file(directory: &Path, name: &str) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let file = options.read(true).write(true).custom_flags(flags).open(directory.join(name))?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::from(io::ErrorKind::InvalidData)) }
+}
+
+/// How far a request to the controller of a session has come.
+#[derive(Debug)]
+pub struct Door {
+    place: Place,
+    lock: File,
+    /// Held by one at a time.
+    bell: File,
+}
+
+impl Door {
+    /// Has the session a controller?
+    pub fn is_busy(&self) -> bool {
+        match flock(&self.lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {
+                let _ = flock(&self.lock, FlockOperation::Unlock);
+                false
+            }
+            Err(_) => true,
+        }
+    }
+
+    /// Writes a small file.
+    pub fn write(&self, name: &str, text: &str) -> io::Result<()> {
+        self.place.write(name, text.as_bytes())
+    }
+
+    /// Reads one.
+    pub fn read(&self, name: &str) -> io::Result<String> {
+        self.place.read(name)
+    }
+
+    /// Removes one.
+    pub fn remove(&self, name: &str) {
+        let _ = fs::remove_file(self.place.via.join(name));
+    }
+}
+
+struct RemoveOnError<'a>(Option<&'a Path>);
+
+impl RemoveOnError<'_> {
+    fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for RemoveOnError<'_> {
+    fn drop(&mut self) {
+        if let Some(path) = self.0 {
+            let _ = fs::remove_dir_all(path);
+        }
+    }
+}
+
+/// The first place that can be written to, allows execution, and has a name that LD_PRELOAD can carry.
+fn usable(mut candidates: impl Iterator<Item = Base>, tried: &str) -> Result<Base, Error> {
+    let usable = |base: &Base| {
+        let name = base.inside.as_os_str().as_encoded_bytes();
+        !name.iter().any(|byte| matches!(byte, b':' | b' '))
+            && rustix::fs::access(&base.via, rustix::fs::Access::WRITE_OK).is_ok()
+            && statvfs(&base.via).is_ok_and(|fs| {
+                !fs.f_flag.contains(NOEXEC) && fs.f_bavail.saturating_mul(fs.f_frsize) >= ENOUGH
+            })
+    };
+    candidates.find(usable).ok_or_else(|| Error::Directory {
+        path: PathBuf::from("/dev/shm"),
+        source: io::Error::other(format!(
+            "no writable directory with 32 MB free that allows execution (tried {tried})"
+        )),
+    })
+}
+
+/// Makes a directory that another calltap may remove before it is locked.
+fn again(mut make: impl FnMut() -> Result<Directory, Error>) -> Result<Directory, Error> {
+    let is_gone = |made: &Result<Directory, Error>| matches!(made, Err(Error::Directory { source, .. }) if source.kind() == io::ErrorKind::NotFound);
+    let mut made = make();
+    for _ in 0..TRIES {
+        if !is_gone(&made) {
+            break;
+        }
+        made = make();
+    }
+    made
+}
+
+/// Was a file made so recently that its maker may not have come further yet?
+fn is_new(file: &File, creation: Duration) -> bool {
+    let age = file.metadata().and_then(|meta| meta.modified()).ok().and_then(|made| made.elapsed().ok());
+    age.is_none_or(|age| age < creation)
+}
+
+/// Removes directories of this user whose lock no process holds.
+fn remove_stale(place: &Path, creation: Duration) {
+    for entry in fs::read_dir(place).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if !name.starts_with(PREFIX) && !name.starts_with(OF) || is_of_living(&name) {
+            continue;
+        }
+        // Whatever comes under that name, this is the directory that is looked at. Another user may have put anything there.
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW);
+        let Ok(directory) = options.open(entry.path()) else { continue };
+        let inside = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
+        let lock = open_file(&inside, "lock");
+        // Without a lock its maker was killed, if that has ended.
+        let free = match &lock {
+            // (A new one its maker is just about to lock.)
+            Ok(lock) => {
+                !is_new(lock, creation) && flock(lock, FlockOperation::NonBlockingLockExclusive).is_ok()
+            }
+            Err(_) => name.starts_with(OF),
+        };
+        let free = free && !has_living(&inside, &name);
+        // The lock is held until all is gone: its maker may only have been slow, and sees it then.
+        if free {
+            for file in fs::read_dir(&inside).into_iter().flatten().flatten() {
+                let is_directory = file.file_type().is_ok_and(|kind| kind.is_dir());
+                let remove = if is_directory { fs::remove_dir_all::<PathBuf> } else { fs::remove_file };
+                let _ = remove(file.path());
+            }
+            // (Nothing happens to another one, which is not empty.)
+            let _ = fs::remove_dir(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[test]
+    fn files_of_sessions_that_are_over_are_known() {
+        for directory in ["/dev/shm/calltap.7.9.4026531836.00ff", "/tmp/calltap-7-00ff"] {
+            for file in [agent::FILE, ATTACHED, FOLLOWED, "control", "code"] {
+                for deleted in ["", " (deleted)"] {
+                    let path = format!("{directory}/{file}{deleted}");
+                    assert!(is_session_file(Path::new(&path)), "{path}");
+                }
+            }
+        }
+        assert!(!is_session_file(Path::new("/usr/lib/calltap-plugin/libm.so.6")));
+        assert!(!is_session_file(Path::new("/home/user/code")));
+    }
+
+    // On a loaded machine, a maker may be kept from going on for any time.
+    #[test]
+    fn who_is_taken_for_dead_before_he_has_his_lock_makes_another_directory() {
+        let place = tempfile::tempdir().unwrap();
+        let (over, base) = (AtomicBool::new(false), || Base::own(place.path().to_owned()));
+        std::thread::scope(|scope| {
+            let maker = || {
+                for _ in 0..300 {
+                    let made = again(|| Directory::create_in(base(), 4096, 4096)).unwrap();
+                    let all = ["lock", agent::FILE, "control", "code", "journal"];
+                    assert!(all.iter().all(|name| made.place.via.join(name).exists()));
+                }
+            };
+            let makers = [scope.spawn(maker), scope.spawn(maker)];
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    remove_stale(place.path(), Duration::ZERO);
+                }
+            });
+            let made = makers.map(|maker| maker.join());
+            over.store(true, Ordering::Relaxed);
+            assert!(made.iter().all(Result::is_ok));
+        });
+    }
+}

@@ -1,0 +1,150 @@
+//! `ftraced`: the daemon that converts calls which were recorded when they were first made. It is a timer of a session's controller: once a second it looks whether
+//! there are any. Here are its books; [the work](crate::plan::planner) is done elsewhere.
+
+use serde::{Deserialize, Serialize};
+use std::time::{Duration, Instant};
+
+/// It wakes no more often.
+const WAKES: Duration = Duration::from_secs(1);
+/// So many conversions are too many: it warns, and stops.
+pub const OVERFLOW: u64 = 100_000;
+/// More failures are not listed.
+const LISTED: usize = 1000;
+
+/// How it does.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Ftraced {
+    /// It converts on its own. (`ftraced_enabled`)
+    pub enabled: bool,
+    /// Raised by every write to `ftraced_enabled`: each has what is recorded converted at once.
+    pub writes: u64,
+    /// Calls that were converted, and are there,
+    pub converted: u64,
+    /// and those since it was last enabled.
+    pub changes: u64,
+    /// Nanoseconds that the first update took,
+    pub first_ns: u64,
+    /// and all later ones together.
+    pub later_ns: u64,
+    /// Calls that were not recorded: there was no free record.
+    pub skipped: u64,
+    /// What was recorded and was no call any more, or was found to be something else than expected.
+    pub failures: Vec<String>,
+}
+
+impl Default for Ftraced {
+    fn default() -> Ftraced {
+        Ftraced {
+            enabled: true,
+            writes: 0,
+            converted: 0,
+            changes: 0,
+            first_ns: 0,
+            later_ns: 0,
+            skipped: 0,
+            failures: Vec::new(),
+        }
+    }
+}
+
+impl Ftraced {
+    /// A write to `ftraced_enabled`.
+    pub fn write(&mut self, enabled: bool) {
+        self.enabled = enabled;
+        self.writes += 1;
+    }
+
+    /// What was written, as far as it was by now: true if there is something to convert for it.
+    pub fn obey(&mut self, written: &Ftraced) -> bool {
+        if written.writes == self.writes {
+            return false;
+        }
+        if written.enabled && !self.enabled {
+            self.changes = 0;
+        }
+        (self.enabled, self.writes) = (written.enabled, written.writes);
+        true
+    }
+
+    /// Notes an update: so many calls were changed, so many are converted in all. What there is to warn of, if that is too many.
+    pub fn update(&mut self, changes: u64, converted: u64, time: Duration) -> Option<String> {
+        let ns = time.as_nanos() as u64;
+        match self.first_ns {
+            0 => self.first_ns = ns,
+            _ => self.later_ns += ns,
+        }
+        self.converted = converted;
+        self.changes += changes;
+        if self.changes <= OVERFLOW {
+            return None;
+        }
+        self.enabled = false;
+        Some(format!(
+            "hm, dftrace overflow: {changes} change{} ({} total) in {} usecs: ftraced is stopped, and records no more calls",
+            if changes == 1 { "" } else { "s" },
+            self.changes,
+            time.as_micros(),
+        ))
+    }
+
+    /// Lists a failure, once.
+    pub fn fail(&mut self, what: String) {
+        if self.failures.len() < LISTED && !self.failures.contains(&what) {
+            self.failures.push(what);
+        }
+    }
+}
+
+/// When it wakes next.
+#[derive(Debug)]
+pub struct Alarm(Instant);
+
+impl Default for Alarm {
+    fn default() -> Alarm {
+        Alarm(Instant::now() + WAKES)
+    }
+}
+
+impl Alarm {
+    /// Is it time?
+    pub fn rings(&mut self) -> bool {
+        let rings = Instant::now() >= self.0;
+        if rings {
+            *self = Alarm::default();
+        }
+        rings
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_many_conversions_stop_it_with_a_warning_and_enabling_it_begins_anew() {
+        let mut own = Ftraced::default();
+        assert_eq!(own.update(99_999, 99_999, Duration::from_micros(5)), None);
+        assert_eq!(own.update(1, 100_000, Duration::from_micros(5)), None);
+        assert!(own.enabled);
+        let warning = own.update(1, 100_001, Duration::from_micros(7)).unwrap();
+        assert!(warning.starts_with("hm, dftrace overflow: 1 change (100001 total) in 7 usecs"), "{warning}");
+        assert!(!own.enabled);
+        assert_eq!((own.first_ns, own.later_ns), (5000, 12_000));
+        let mut written = own.clone();
+        written.write(true);
+        assert!(own.obey(&written) && own.enabled);
+        assert_eq!(own.update(1, 100_002, Duration::ZERO), None);
+    }
+
+    #[test]
+    fn every_write_asks_for_a_conversion_whatever_is_written() {
+        let mut own = Ftraced::default();
+        for enabled in [true, true, false, false] {
+            let mut written = own.clone();
+            assert!(!own.obey(&written), "nothing was written");
+            written.write(enabled);
+            assert!(own.obey(&written));
+            assert_eq!(own.enabled, enabled);
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! A module of a process, and where the sites of its functions lead.
+
+mod found;
+mod placed;
+mod recalled;
+mod requested;
+
+use crate::collect::metadata::{Metadata, NewSite, NewSites};
+use crate::plan::journal::Entry;
+use crate::plan::modules::Mapped;
+use crate::plan::stubs::{Stubs, VeneerRange};
+use crate::process::maps::Region;
+use calltap_patch::{Avma, Bias, Change, ChangeError, Demand, HookSet, Site, State};
+use calltap_sites::types::Types;
+use calltap_sites::{Binary, Function, SiteForm, SiteKind};
+use calltap_trace::{Module, Record};
+use calltap_values::{Program, Trouble};
+use placed::Placed;
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+pub use found::Call;
+
+/// What the tracers want of a function.
+pub struct SiteRequest {
+    /// Which of them: bit mask by tracer id.
+    pub tracers: u32,
+    /// In which form.
+    pub wanted: HookSet,
+    /// What is to be read of its calls besides.
+    pub program: Option<Arc<Program>>,
+    /// Why that cannot be.
+    pub trouble: Option<Trouble>,
+    /// There is more that they want and cannot have: only its entry can be traced.
+    pub cut: bool,
+}
+
+/// Reads the debugging information of a function's file, if there is any.
+pub type Typed<'t> = &'t dyn Fn() -> Option<Arc<Types>>;
+
+/// A module of a process.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// Where it is.
+    pub mapped: Mapped,
+    /// As the trace has it; it has a number there when something of it was chosen.
+    pub record: Module,
+    /// The record is in the trace: something of the module was chosen.
+    pub recorded: bool,
+    /// No thread can be running it yet: it was mapped while the dynamic linker waits for the planner.
+    pub fresh: bool,
+    binary: Arc<Binary>,
+    bias: Bias,
+    /// Those that were wanted at some time, in the order of their addresses.
+    sites: Vec<Placed>,
+    /// By function: where it is among them, plus one.
+    places: Vec<u32>,
+    veneers: Vec<VeneerRange>,
+    /// Calls of the profiling function that were found when they were made, by function.
+    found: HashMap<usize, (SiteKind, SiteForm)>,
+    /// The profiling functions that it defines lead to the recorder, as far as that can be.
+    led: bool,
+    /// It is in no file, but was made at run time: by address, the functions that are known of it.
+    made: Option<HashMap<u64, usize>>,
+}
+
+/// A function that can be traced.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Listed {
+    /// Linker symbol,
+    pub function: String,
+    /// and its other names.
+    pub aliases: Vec<String>,
+    /// Where it is in the process.
+    pub address: u64,
+    /// Bytes, 0 when unknown.
+    pub size: u64,
+    /// File name of its module.
+    pub module: String,
+    /// That is not the program itself.
+    pub library: bool,
+    /// It was on at some time.
+    pub known: bool,
+    /// It leads to a stub.
+    pub on: bool,
+    /// Other bytes were found there than expected: it is never touched again.
+    pub failed: bool,
+}
+
+impl Loaded {
+    /// A module nothing of which was ever wanted.
+    pub fn new(mapped: Mapped, record: Module, binary: Arc<Binary>, bias: Bias, fresh: bool) -> Loaded {
+        let (sites, places, veneers) = (Vec::new(), vec![0; binary.functions.len()], Vec::new());
+        let (recorded, found, led, made) = (false, HashMap::new(), false, None);
+        Loaded { mapped, record, recorded, fresh, binary, bias, sites, places, veneers, found, led, made }
+    }
+
+    /// Code that is in no file. Its functions become known one by one.
+    pub fn made(mapped: Mapped, record: Module) -> Loaded {
+        let made = Some(HashMap::new());
+        Loaded { made, ..Loaded::new(mapped, record, Arc::default(), Bias(0), false) }
+    }
+
+    /// The same in a child that was forked: what is left of its veneers is the parent's.
+    pub fn inherited(&self) -> Loaded {
+        Loaded { veneers: Vec::new(), ..self.clone() }
+    }
+
+    /// More of its functions are known to be traceable.
+    pub fn know_more(&mut self, binary: Arc<Binary>) {
+        if binary.functions.len() == self.binary.functions.len() {
+            self.binary = binary;
+        }
+    }
+
+    /// Is it code that is in no file?
+    pub fn is_made(&self) -> bool {
+        self.made.is_some()
+    }
+
+    /// Is it still there? `now`: the files that are mapped. What was made at run time is forgotten as far as it is gone.
+    pub fn is_there(&mut self, now: &[Mapped], regions: &[Region]) -> bool {
+        if !self.is_made() {
+            return now.iter().any(|now| now.is_same(&self.mapped));
+        }
+        let is_there = |site: &Site| {
+            let (start, end) = (site.address().0, site.address().0 + site.len() as u64);
+            regions.iter().any(|region| region.executable && region.start <= start && end <= region.end)
+        };
+        self.forget(|placed| !is_there(&placed.site));
+        let (start, end) = self.mapped.range;
+        regions.iter().any(|region| region.executable && region.start < end && start < region.end)
+    }
+
+    /// How a function can be patched.
+    fn form(&self, function: usize) -> Option<&SiteForm> {
+        let known = || self.binary.functions.get(function)?.form.as_ref();
+        self.found.get(&function).map(|(_, form)| form).or_else(known)
+    }
+
+    /// What the compiler left at it.
+    fn kind(&self, function: usize) -> SiteKind {
+        self.found.get(&function).map_or(self.binary.functions[function].kind, |(kind, _)| *kind)
+    }
+
+    /// Its functions that can be traced, with their indices.
+    fn traceable(&self) -> impl Iterator<Item = (usize, &Function)> {
+        let is_traceable = |(index, function): &(usize, &Function)| {
+            function.form.is_some() || self.found.contains_key(index)
+        };
+        self.binary.functions.iter().enumerate().filter(is_traceable)
+    }
+
+    /// A site's function, for people.
+    fn name(&self, placed: &Placed) -> String {
+        let named = self.binary.functions.get(placed.function);
+        named.map_or_else(|| format!("{:#x}", placed.site.address().0), |function| function.name.clone())
+    }
+
+    /// Has a site written down that has no stub, and what it leads to, if to anything.
+    fn note_site(&self, site: Site, target: Avma, stubs: &mut Stubs<'_>) {
+        let (process, inode, base) = (self.record.process, self.mapped.file.1, self.mapped.base());
+        stubs.to_note.push(&Entry::Site { process, site, target, copy: None, stub: None, inode, base });
+    }
+
+    /// Where the site of a function is among the sites; it is put there if it is not yet.
+    fn place_of(&mut self, function: usize, site: impl Fn(Bias) -> Option<Site>) -> Option<usize> {
+        if let Some(place) = self.places.get(function)?.checked_sub(1) {
+            return Some(place as usize);
+        }
+        let site = site(self.bias)?;
+        self.sites.push(Placed::new(function, site));
+        self.places[function] = self.sites.len() as u32;
+        Some(self.sites.len() - 1)
+    }
+
+    /// Sorts the sites. They come in the order of the file's functions, nearly always that of addresses.
+    fn put_in_order(&mut self) {
+        if self.sites.is_sorted_by_key(|placed| placed.site.address()) {
+            return;
+        }
+        self.sites.sort_by_key(|placed| placed.site.address());
+        self.note_places();
+    }
+
+    /// Notes which site is at which place.
+    fn note_places(&mut self) {
+        for (place, placed) in self.sites.iter().enumerate().filter(|(_, placed)| !placed.apart) {
+            self.places[placed.function] = place as u32 + 1;
+        }
+    }
+
+    /// Describes the module and its sites.
+    pub fn describe(&self, emit: &mut dyn FnMut(Metadata)) {
+        if !self.recorded {
+            return;
+        }
+        emit(Record::Module(self.record.clone()).into());
+        let entries = self.sites.iter().filter(|placed| !placed.site.is_exit());
+        let stubs = entries.flat_map(|placed| {
+            let (function, tracers) = (placed.function as u32, u32::MAX);
+            let kind = self
+                .binary
+                .functions
+                .get(placed.function)
+                .map_or(SiteKind::None, |_| self.kind(placed.function));
+            placed.stubs.all().map(move |stub| NewSite {
+                function,
+                stub: stub.id,
+                tracers,
+                kind,
+                captured: stub.captured.clone(),
+            })
+        });
+        let sites = stubs.collect();
+        emit(Metadata::Sites(NewSites { module: self.record.id, binary: Arc::clone(&self.binary), sites }));
+    }
+
+    /// Its functions that can be traced, in the order of their addresses.
+    pub fn list(&self, library: bool, listed: &mut Vec<Listed>) {
+        let mut functions: Vec<(usize, &Function)> = self.traceable().collect();
+        functions.sort_by_key(|(_, function)| function.address.0);
+        for (index, function) in functions {
+            let placed = self.places[index].checked_sub(1).map(|place| &self.sites[place as usize]);
+            listed.push(Listed {
+                function: function.name.clone(),
+                aliases: function.aliases.clone(),
+                address: self.bias.apply(function.address).0,
+                size: function.size,
+                module: self.mapped.name(),
+                library,
+                known: placed.is_some_and(|placed| placed.stubs.all().next().is_some()),
+                on: placed.is_some_and(|placed| matches!(placed.state, State::Enabled(_))),
+                failed: placed.is_some_and(|placed| placed.refused),
+            });
+        }
+    }
+
+    /// Sites that lead to a stub, and all that ever did.
+    pub fn count(&self) -> (usize, usize) {
+        let ever = self.sites.iter().filter(|placed| placed.stubs.first.is_some() && !placed.site.is_exit());
+        let on = ever.clone().filter(|placed| matches!(placed.state, State::Enabled(_)));
+        (on.count(), ever.count())
+    }
+
+    /// The stubs that its sites lead to now.
+    pub fn stubs_on(&self) -> impl Iterator<Item = u32> {
+        let stub_of = |placed: &Placed| match placed.state {
+            State::Enabled(target) => {
+                placed.stubs.all().find(|stub| stub.target == target).map(|stub| stub.id)
+            }
+            _ => None,
+        };
+        self.sites.iter().filter_map(stub_of)
+    }
+
+    /// A range of veneers could not be mapped: no site may lead there.
+    pub fn lose_veneers(&mut self, start: u64, end: u64) {
+        self.veneers.retain(|range| range.address != start);
+        for placed in &mut self.sites {
+            let lost = |at: &Avma| (start..end).contains(&at.0);
+            placed.stubs.retain(|stub| !lost(&stub.target) && !stub.copy.as_ref().is_some_and(lost));
+            placed.lead.take_if(|lead| (start..end).contains(&lead.0));
+        }
+    }
+
+    /// What has to be done for its sites to be what they shall be now.
+    pub fn changes(&self) -> impl Iterator<Item = Change<'_>> + Clone {
+        self.sites.iter().filter_map(Placed::change)
+    }
+
+    /// Where its sites are breakpoints while they are switched through one.
+    pub fn breakpoints(&self) -> impl Iterator<Item = u64> {
+        self.sites.iter().filter_map(|placed| Some(placed.site.breakpoint()?.0))
+    }
+
+    /// Its breakpoints that stay: where they are, and what a thread that meets one is led to. Also those that are off: a thread may have met one before.
+    pub fn traps(&self) -> impl Iterator<Item = (u64, u64)> {
+        let traps = self.sites.iter().filter(|placed| placed.site.is_trap());
+        traps.filter_map(|placed| Some((placed.site.address().0, placed.leads()?.0)))
+    }
+
+    /// The stubs that they lead to.
+    pub fn trap_stubs(&self) -> impl Iterator<Item = u32> {
+        let traps = self.sites.iter().filter(|placed| placed.site.is_trap());
+        traps.flat_map(|placed| placed.stubs.all().map(|stub| stub.id))
+    }
+
+    /// How many of them shall be on.
+    pub fn wanted_traps(&self) -> usize {
+        let is_wanted =
+            |placed: &&Placed| placed.site.is_trap() && !placed.refused && placed.stub().is_some();
+        self.sites.iter().filter(is_wanted).count()
+    }
+
+    /// They are handled in its process, or not: then they are off.
+    pub fn handle_traps(&mut self, handled: bool) {
+        for placed in self.sites.iter_mut().filter(|placed| placed.site.is_trap()) {
+            placed.unhandled = !handled;
+        }
+    }
+
+    /// Notes what became of these [`changes`](Loaded::changes): `failure` says of each in turn why it was not made, if it was not. Each is reported with the
+    /// function's name.
+    pub fn settle(
+        &mut self,
+        mut failure: impl FnMut() -> Option<ChangeError<Errno>>,
+        mut report: impl FnMut(&str, Change<'_>, Option<&ChangeError<Errno>>),
+    ) {
+        let names: Vec<String> =
+            match self.sites.iter().any(|placed| placed.function >= self.binary.functions.len()) {
+                true => self.sites.iter().map(|placed| self.name(placed)).collect(),
+                false => Vec::new(),
+            };
+        for (n, placed) in self.sites.iter_mut().enumerate() {
+            let Some(change) = placed.change() else { continue };
+            let (to, failure) = (change.to, failure());
+            let name = names.get(n).unwrap_or_else(|| &self.binary.functions[placed.function].name);
+            report(name, change, failure.as_ref());
+            placed.settle(to, failure.as_ref());
+            // The program may have protected its memory.
+            placed.refused |= self.made.is_some()
+                && matches!(failure, Some(ChangeError::PartialWrite(_) | ChangeError::ReadFailed(_)));
+        }
+    }
+
+    /// Has sites stay off, or no longer, by their stubs. The names of those for which that is new.
+    pub fn disable(&mut self, stubs: &HashSet<u32>, disabled: bool) -> Vec<(u32, String)> {
+        let mut names = Vec::new();
+        for placed in &mut self.sites {
+            let found = placed.stubs.all().find(|stub| stubs.contains(&stub.id));
+            if let Some(stub) = found.filter(|_| placed.disabled != disabled) {
+                placed.disabled = disabled;
+                names.push((stub.id, self.binary.functions[placed.function].name.clone()));
+            }
+        }
+        names
+    }
+
+    /// The sites that wait for proof that no thread is inside.
+    pub fn undrained(&self) -> impl Iterator<Item = &Site> {
+        let meant = |placed: &Placed| placed.wanted.is_some() || placed.quiet || placed.lead.is_some();
+        // (What was made at run time is changed only while all threads are stopped: the program may unmake it.)
+        let stops = |change: Change<'_>| {
+            self.is_made() || change.site.demand(change.from, change.to) == Demand::Stopped
+        };
+        let waiting = move |placed: &&Placed| {
+            !placed.refused && (meant(placed) && !placed.drained || placed.change().is_some_and(stops))
+        };
+        self.sites.iter().filter(waiting).map(|placed| &placed.site)
+    }
+
+    /// Leaves those alone for now for which `inside` is true, and no others.
+    pub fn hold_back(&mut self, inside: &dyn Fn(&Site) -> bool) {
+        let mut kept = HashSet::new();
+        for placed in &mut self.sites {
+            placed.held_back = inside(&placed.site);
+            if placed.held_back && placed.site.is_exit() {
+                kept.insert(placed.function);
+            }
+        }
+        // (Whose exit is not seen yet, whose entry is not either.)
+        for placed in self.sites.iter_mut().filter(|placed| kept.contains(&placed.function)) {
+            placed.held_back |= !matches!(placed.state, State::Enabled(_));
+        }
+    }
+
+    /// No thread is inside those for which `inside` is false.
+    pub fn drain(&mut self, inside: &dyn Fn(&Site) -> bool) {
+        for placed in self.sites.iter_mut().filter(|placed| !placed.drained) {
+            placed.drained = placed.state == State::Disabled && !inside(&placed.site);
+        }
+    }
+}

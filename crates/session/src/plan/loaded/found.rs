@@ -1,0 +1,210 @@
+//! Calls of the profiling function: found when they are made, and led elsewhere.
+
+use super::Loaded;
+use super::placed::Placed;
+use crate::collect::metadata::Metadata;
+use crate::plan::stubs::Stubs;
+use crate::process::maps::Region;
+use crate::process::text::ProcessText;
+use calltap_patch::{Avma, Demand, Site, State, Text, calls_out};
+use calltap_sites::{Function, Hook, Returns, Role, SiteForm, SiteKind, Svma};
+use calltap_trace::Record;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// A call of the profiling function that was found when it was made.
+pub struct Call {
+    /// Index of the function.
+    pub function: usize,
+    /// Where it is,
+    pub at: Avma,
+    /// and its bytes.
+    pub old: Vec<u8>,
+    /// How its function can be patched, if it can.
+    pub form: Option<(SiteKind, SiteForm)>,
+}
+
+/// The number of a call after a prologue among the [parts](Site::parts) of a site.
+const CALL: u8 = 1;
+
+impl Loaded {
+    /// The profiling functions that it defines: each by all addresses that a call may name.
+    pub fn profilers(&self) -> impl Iterator<Item = (u64, Hook)> {
+        self.binary.profilers.iter().flat_map(|profiler| {
+            let place = profiler.place.as_ref().map_or(profiler.address, |(at, _)| *at);
+            [profiler.address, place].map(|at| (self.bias.apply(at).0, profiler.hook))
+        })
+    }
+
+    /// Leads the profiling functions that it defines to the recorder, and keeps room near it for the calls that will be found.
+    pub fn lead(
+        &mut self,
+        hook: Avma,
+        stubs: &mut Stubs<'_>,
+        regions: &[Region],
+        records: &mut Vec<Metadata>,
+    ) {
+        if hook.0 == 0 || self.is_made() || std::mem::replace(&mut self.led, true) {
+            return;
+        }
+        let (process, range) = (self.record.process, self.mapped.range);
+        let binary = Arc::clone(&self.binary);
+        // (What only defines them for others has few functions.)
+        let most = binary.functions.len().min(stubs.room());
+        // (Without room in advance, it is found when it is needed, or not.)
+        let _ = stubs.reserve(process, range, most, regions, &mut self.veneers);
+        for profiler in &binary.profilers {
+            let function =
+                binary.functions.binary_search_by_key(&profiler.address, |function| function.address);
+            let mut note = |why: &str| {
+                let name = self.mapped.name();
+                let text = format!("calls of {} in {name} are not recorded: {why}", profiler.name);
+                records.push(Record::Note { text }.into());
+            };
+            let (at, bytes) = match &profiler.place {
+                Ok(place) => *place,
+                Err(why) => {
+                    note(why);
+                    continue;
+                }
+            };
+            let (Ok(function), Some(site)) = (function, Site::function(self.bias.apply(at), bytes)) else {
+                continue;
+            };
+            let Some(target) = stubs.lead(process, range, [site.address(), hook], regions, &mut self.veneers)
+            else {
+                note("there is no free address range near it");
+                continue;
+            };
+            self.note_site(site, target, stubs);
+            let (lead, drained, apart) = (Some(target), self.fresh, true);
+            self.sites.push(Placed { lead, drained, apart, ..Placed::new(function, site) });
+        }
+        self.put_in_order();
+    }
+
+    /// The function that an address is in, as far as it is known.
+    pub fn function_at(&self, at: u64) -> Option<(usize, Svma, Svma)> {
+        let address = Svma(at.wrapping_sub(self.bias.0));
+        let functions = &self.binary.functions;
+        let index = functions.partition_point(|function| function.address <= address).checked_sub(1)?;
+        let function = &functions[index];
+        let is_inside = function.size == 0 || address.0 < function.address.0 + function.size;
+        is_inside.then_some((index, function.address, address))
+    }
+
+    /// The function of code made at run time that begins there.
+    pub fn made_at(&mut self, start: u64) -> usize {
+        let functions = self.made.get_or_insert_default();
+        *functions.entry(start).or_insert_with(|| {
+            let (kind, form, reason) = (SiteKind::None, None, String::new());
+            let (name, aliases) = (format!("{start:#x}"), Vec::new());
+            let (address, on_demand, poll) = (Svma(start), false, None);
+            let (returns, role) = (Returns::default(), Role::Function);
+            let function = Function {
+                name,
+                aliases,
+                address,
+                size: 0,
+                role,
+                kind,
+                form,
+                returns,
+                reason,
+                on_demand,
+                poll,
+            };
+            Arc::make_mut(&mut self.binary).functions.push(function);
+            self.places.push(0);
+            self.places.len() - 1
+        })
+    }
+
+    /// Is a site known at an address, and as it was left?
+    pub fn is_known(&self, at: Avma, text: &mut ProcessText) -> bool {
+        let Ok(place) = self.sites.binary_search_by_key(&at, |placed| placed.site.address()) else {
+            return false;
+        };
+        let placed = &self.sites[place];
+        let mut bytes = vec![0; placed.site.len()];
+        text.read(at, &mut bytes).is_ok() && placed.site.is(placed.state, &bytes)
+    }
+
+    /// Calls were found when they were made, in the order of their addresses: they become NOPs, or what is wanted of their functions, if those have a form.
+    pub fn add(&mut self, calls: Vec<Call>, stubs: &mut Stubs<'_>) {
+        let functions: HashSet<usize> = calls.iter().map(|call| call.function).collect();
+        let made = self.is_made();
+        // What was at these places, and in code made anew what was in these functions, is not there any more.
+        self.forget(|placed| {
+            calls.binary_search_by_key(&placed.site.address(), |call| call.at).is_ok()
+                || made && functions.contains(&placed.function) && !placed.apart
+        });
+        for Call { function, at, old, form } in calls {
+            let own = self.places.get(function) == Some(&0);
+            let (site, apart) = match form {
+                Some((kind, form)) if own => {
+                    let site = Site::new(&form, self.bias);
+                    self.found.insert(function, (kind, form));
+                    (site, false)
+                }
+                // Only a NOP will be made of it.
+                _ => (Site::from_parts(at, CALL, &old), true),
+            };
+            let Some(site) = site else { continue };
+            let drained = site.demand(State::Original, State::Disabled) == Demand::Nothing;
+            self.note_site(site, Avma(0), stubs);
+            self.sites.push(Placed {
+                quiet: true,
+                drained,
+                apart,
+                seen: true,
+                ..Placed::new(function, site)
+            });
+            if !apart {
+                self.places[function] = self.sites.len() as u32;
+            }
+        }
+        self.put_in_order();
+    }
+
+    /// Forgets sites.
+    pub(super) fn forget(&mut self, gone: impl Fn(&Placed) -> bool) {
+        if !self.sites.iter().any(&gone) {
+            return;
+        }
+        for placed in self.sites.iter().filter(|placed| gone(placed) && !placed.apart) {
+            self.found.remove(&placed.function);
+            self.places[placed.function] = 0;
+        }
+        self.sites.retain(|placed| !gone(placed));
+        self.note_places();
+    }
+
+    /// Calls that were found when they were made, and are calls no more.
+    pub fn converted(&self) -> usize {
+        self.sites.iter().filter(|placed| placed.seen && placed.state != State::Original).count()
+    }
+
+    /// What is found of those to be other bytes than expected, and is in no list of functions.
+    pub fn failures(&self) -> impl Iterator<Item = String> {
+        let failed = self.sites.iter().filter(|placed| placed.seen && placed.apart && placed.refused);
+        failed.map(|placed| format!("{:#x} [{}]", placed.site.address().0, self.mapped.name()))
+    }
+
+    /// Calls to the profiling function become NOPs, wanted or not, in code that no thread can be running yet.
+    pub fn quieten(&mut self, stubs: &mut Stubs<'_>) {
+        if !self.fresh {
+            return;
+        }
+        let binary = Arc::clone(&self.binary);
+        for (function, described) in binary.functions.iter().enumerate() {
+            let Some(form) = described.form.as_ref().filter(|form| calls_out(form)) else { continue };
+            let Some(site) = Site::new(form, self.bias) else { continue };
+            let Some(place) = self.place_of(function, |_| Some(site)) else { continue };
+            self.sites[place].quiet = true;
+            self.sites[place].drained = true;
+            self.note_site(site, Avma(0), stubs);
+        }
+        self.put_in_order();
+    }
+}

@@ -1,0 +1,100 @@
+//! What earlier controllers have done to a module, as the journal and its text tell.
+
+use super::placed::{Placed, Stub};
+use super::{Loaded, SiteRequest};
+use crate::plan::ahead::Ahead;
+use crate::plan::journal::Entry;
+use crate::plan::stubs::Stubs;
+use crate::process::text::ProcessText;
+use calltap_patch::{Avma, Site};
+use calltap_sites::Function;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+impl Loaded {
+    /// Finds out which of its sites have stubs, and what they are now, from what [stands](journal::standing) in the journal and from the text.
+    pub fn recall(&mut self, entries: &[&Entry], text: &mut ProcessText) {
+        let functions: HashMap<Avma, usize> = self
+            .traceable()
+            .filter_map(|(index, _)| Some((Site::new(self.form(index)?, self.bias)?.address(), index)))
+            .collect();
+        let drained = entries.iter().rposition(|entry| matches!(entry, Entry::Drained { .. }));
+        let inode = self.mapped.file.1;
+        let (mut owners, mut exits) = (HashMap::new(), Vec::new());
+        for (n, entry) in entries.iter().enumerate().filter(|(_, entry)| entry.file() == Some(inode)) {
+            let Entry::Site { site, target, copy, stub, .. } = entry else { continue };
+            let Some((id, wanted)) = stub else {
+                self.recall_lead(site, *target);
+                continue;
+            };
+            let stub = Stub { wanted: *wanted, id: *id, target: *target, copy: *copy, captured: None };
+            if site.is_exit() {
+                // (Its function comes before it.)
+                exits.extend(owners.get(id).map(|function| (*function, *site, stub)));
+                continue;
+            }
+            let Some(function) = functions.get(&site.address()) else { continue };
+            let Some(place) = self.place_of(*function, |_| Some(*site)) else { continue };
+            let placed = &mut self.sites[place];
+            owners.insert(*id, *function);
+            placed.stubs.add(stub);
+            placed.drained |= drained.is_some_and(|drained| n < drained);
+        }
+        self.put_in_order();
+        self.add_exits(exits);
+        self.look(text);
+    }
+
+    /// Finds out what is read of calls through stubs of an earlier controller, as far as it is what is wanted now.
+    pub fn recall_values(
+        &mut self,
+        site_request: &dyn Fn(&Function) -> Option<SiteRequest>,
+        stubs: &mut Stubs<'_>,
+    ) {
+        let binary = Arc::clone(&self.binary);
+        for placed in &mut self.sites {
+            let reads = placed.stubs.all().any(|stub| stub.wanted.program() != 0);
+            let function = binary.functions.get(placed.function).filter(|_| reads && !placed.apart);
+            let Some(SiteRequest { wanted, program: Some(program), .. }) = function.and_then(site_request)
+            else {
+                continue;
+            };
+            let wanted = wanted.reading(stubs.number_program(&program.words, &mut Vec::new()));
+            stubs.unwinds |= program.captured.unwinds();
+            if let Some(stub) = placed.stubs.of_mut(wanted) {
+                stub.captured = Some(Arc::clone(&program.captured));
+            }
+        }
+    }
+
+    /// A profiling function of its own was led to the recorder.
+    fn recall_lead(&mut self, site: &Site, target: Avma) {
+        let profilers = self.binary.profilers.iter();
+        let mut places =
+            profilers.filter_map(|profiler| Some(self.bias.apply(profiler.place.as_ref().ok()?.0)));
+        if self.is_made() || !site.is_function() || !places.any(|place| place == site.address()) {
+            return;
+        }
+        self.led = true;
+        let (lead, apart) = (Some(target), true);
+        let function = self.function_at(site.address().0).map_or(usize::MAX, |(function, ..)| function);
+        self.sites.retain(|placed| placed.site.address() != site.address());
+        self.sites.push(Placed { lead, apart, ..Placed::new(function, *site) });
+    }
+
+    /// Finds out what its sites are now.
+    pub fn look(&mut self, text: &mut ProcessText) {
+        let mut text = Ahead::new(text);
+        for placed in &mut self.sites {
+            placed.look(&mut text);
+        }
+    }
+
+    /// If something of it was ever wanted, it has a number.
+    pub fn number(&mut self, stubs: &mut Stubs<'_>) {
+        self.recorded = self.sites.iter().any(|placed| placed.stubs.first.is_some());
+        if self.recorded {
+            self.record.id = stubs.number_module();
+        }
+    }
+}

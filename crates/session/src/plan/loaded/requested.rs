@@ -1,0 +1,177 @@
+//! What the tracers want of a module's functions: sites and stubs for it.
+
+use super::placed::{Placed, Stub};
+use super::{Loaded, SiteRequest};
+use crate::collect::metadata::{Metadata, NewSite, NewSites};
+use crate::plan::journal::Entry;
+use crate::plan::stubs::{Added, Displaced, Stubs};
+use crate::process::maps::Region;
+use calltap_patch::{Demand, HookSet, Site, State};
+use calltap_sites::{Binary, Function};
+use calltap_trace::{Captured, Record};
+use std::sync::Arc;
+
+/// A function that shall have a stub.
+struct New {
+    function: usize,
+    tracers: u32,
+    wanted: HookSet,
+    captured: Option<Arc<Captured>>,
+}
+
+impl Loaded {
+    /// Notes what is wanted, and gives every wanted function a site and a stub. New stubs are described in `records`; the mappings
+    /// they need are left with `stubs`.
+    pub fn want(
+        &mut self,
+        site_request: &dyn Fn(&Function) -> Option<SiteRequest>,
+        stubs: &mut Stubs<'_>,
+        regions: &[Region],
+        records: &mut Vec<Metadata>,
+    ) {
+        let site_requests: Vec<(usize, SiteRequest)> =
+            self.traceable().filter_map(|(index, function)| Some((index, site_request(function)?))).collect();
+        for placed in &mut self.sites {
+            placed.wanted = None;
+        }
+        if site_requests.is_empty() {
+            return;
+        }
+        if !self.recorded {
+            self.recorded = true;
+            self.record.id = stubs.number_module();
+            records.push(Record::Module(self.record.clone()).into());
+        }
+        let binary = Arc::clone(&self.binary);
+        let mut new = Vec::with_capacity(site_requests.len());
+        self.sites.reserve(site_requests.len());
+        for (function, SiteRequest { tracers, mut wanted, program, .. }) in site_requests {
+            let captured = program.as_ref().map(|program| Arc::clone(&program.captured));
+            if let Some(program) = program {
+                stubs.unwinds |= program.captured.unwinds();
+                wanted = wanted.reading(stubs.number_program(&program.words, records));
+            }
+            let found = self.found.get(&function).map(|(_, form)| form.clone());
+            let Some(form) = found.as_ref().or(binary.functions[function].form.as_ref()) else { continue };
+            let Some(place) = self.place_of(function, |bias| Site::new(form, bias)) else { continue };
+            let placed = &mut self.sites[place];
+            placed.drained |=
+                self.fresh || placed.site.demand(State::Original, State::Disabled) == Demand::Nothing;
+            placed.wanted = Some(wanted);
+            match placed.stubs.of_mut(wanted) {
+                Some(stub) => stub.captured = captured,
+                None => new.push(New { function, tracers, wanted, captured }),
+            }
+        }
+        self.put_in_order();
+        self.give_stubs(&new, &binary, stubs, regions, records);
+        self.share_wishes();
+    }
+
+    /// Gives the sites of functions stubs.
+    fn give_stubs(
+        &mut self,
+        new: &[New],
+        binary: &Arc<Binary>,
+        stubs: &mut Stubs<'_>,
+        regions: &[Region],
+        records: &mut Vec<Metadata>,
+    ) {
+        let name = self.mapped.name();
+        let room = stubs.room();
+        if new.len() > room {
+            let text = format!(
+                "only the first {room} of {} functions of {name} are traced: the stub region is full",
+                new.len()
+            );
+            records.push(Record::Note { text }.into());
+        }
+        let new = &new[..new.len().min(room)];
+        if new.is_empty() {
+            return;
+        }
+        let range = self.mapped.range;
+        let process = self.record.process;
+        let (inode, base) = (self.mapped.file.1, self.mapped.base());
+        let copies = new.iter().map(|new| {
+            let returns = &binary.functions[new.function].returns;
+            self.form(new.function).map_or(0, |form| Displaced::new(form, returns, new.wanted).room())
+        });
+        let room = (new.len(), copies.sum());
+        let mut batch = match stubs.begin(process, range, room, regions, &mut self.veneers) {
+            Ok(batch) => batch,
+            Err(length) => {
+                let text = format!("{name} is not traced: no free address range of {length} bytes near it");
+                records.push(Record::Note { text }.into());
+                return;
+            }
+        };
+        let (mut sites, mut unreached, mut exits) = (Vec::with_capacity(new.len()), 0, Vec::new());
+        for New { function, tracers, wanted, captured } in new {
+            let known = &binary.functions[*function];
+            let found = self.found.get(function);
+            let kind = found.map_or(known.kind, |(kind, _)| *kind);
+            let Some(form) = found.map(|(_, form)| form).or(known.form.as_ref()) else { continue };
+            let placed = &mut self.sites[self.places[*function] as usize - 1];
+            let Some(added) = batch.add(form, &known.returns, self.bias, *wanted) else {
+                unreached += 1;
+                continue;
+            };
+            let (captured, Added { id, target, copy, exits: left }) = (captured.clone(), added);
+            placed.stubs.add(Stub { wanted: *wanted, id, target, copy, captured: captured.clone() });
+            let (site, stub) = (placed.site, Some((id, *wanted)));
+            batch.note(&Entry::Site { process, site, target, copy, stub, inode, base });
+            for (site, target) in left {
+                batch.note(&Entry::Site { process, site, target, copy: None, stub, inode, base });
+                let stub = Stub { wanted: *wanted, id, target, copy: None, captured: None };
+                exits.push((*function, site, stub));
+            }
+            sites.push(NewSite { function: *function as u32, stub: id, tracers: *tracers, kind, captured });
+        }
+        if let Err(error) = batch.finish() {
+            records.push(Record::Note { text: format!("{name} is not traced: {error}") }.into());
+            return;
+        }
+        self.add_exits(exits);
+        if unreached > 0 {
+            let text =
+                format!("{unreached} functions of {name} are not traced: what they refer to is out of reach");
+            records.push(Record::Note { text }.into());
+        }
+        let (module, binary) = (self.record.id, Arc::clone(binary));
+        records.push(Metadata::Sites(NewSites { module, binary, sites }));
+    }
+
+    /// Exits of functions have something to lead to.
+    pub(super) fn add_exits(&mut self, mut exits: Vec<(usize, Site, Stub)>) {
+        exits.sort_by_key(|(_, site, _)| site.address());
+        let (known, mut new) = (&mut self.sites, Vec::<Placed>::new());
+        for (function, site, stub) in exits {
+            let place = known.binary_search_by_key(&site.address(), |placed| placed.site.address());
+            let again = new.last_mut().filter(|last| last.site.address() == site.address());
+            if let Some(placed) = place.ok().map(|place| &mut known[place]).or(again) {
+                placed.stubs.add(stub);
+                continue;
+            }
+            let drained = site.demand(State::Original, State::Disabled) == Demand::Nothing;
+            let mut placed = Placed { apart: true, drained, ..Placed::new(function, site) };
+            placed.stubs.add(stub);
+            new.push(placed);
+        }
+        self.sites.extend(new);
+        self.put_in_order();
+    }
+
+    /// What is wanted of functions holds for their exits.
+    fn share_wishes(&mut self) {
+        for n in 0..self.sites.len() {
+            if self.sites[n].site.is_exit() {
+                let owner =
+                    self.places[self.sites[n].function].checked_sub(1).map(|n| &self.sites[n as usize]);
+                let (wanted, disabled) = owner.map_or((None, false), |owner| (owner.wanted, owner.disabled));
+                self.sites[n].wanted = wanted.filter(|wanted| wanted.returns());
+                self.sites[n].disabled = disabled;
+            }
+        }
+    }
+}

@@ -1,0 +1,532 @@
+//! Keeps the sites of every process what the tracers want them to be: through which stubs, and by which changes of its text.
+
+mod first;
+mod mode;
+mod modules;
+mod processes;
+mod site_requests;
+mod switch;
+mod unwinding;
+
+pub use mode::PatchMode;
+pub use switch::{Tally, switch};
+
+use crate::collect::metadata::{Metadata, SwitchedOff};
+use crate::collect::shm::{self, Shared};
+use crate::plan::directory::Directory;
+use crate::plan::journal::UNLISTED;
+use crate::plan::loaded::{Listed, Loaded, SiteRequest, Typed};
+use crate::plan::modules::{Candidates, Identity, Mapped};
+use crate::plan::selection::Named;
+use crate::plan::stubs::{Stubs, VeneerRange};
+use crate::process::clock;
+use crate::process::maps::{self, Region};
+use crate::process::proc;
+use crate::process::stops::Stops;
+use crate::process::target::Target;
+use crate::process::text::ProcessText;
+use crate::process::threads;
+use calltap_abi::plan::{self, Phase};
+use calltap_abi::{Clock, Image, remote};
+use calltap_sites::types::Types;
+use calltap_sites::{Binary, Discovery, Function};
+use calltap_trace::{Record, SiteId};
+use site_requests::Values;
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::*;
+use std::time::{Duration, Instant};
+
+/// Chooses what the tracers want of a function.
+pub type Choose<'a> = dyn Fn(&Function, Typed<'_>) -> Option<SiteRequest> + Send + std::marker::Sync + 'a;
+
+/// Does the selection, given what there is to choose from, reach functions of libraries that were not built for tracing?
+pub type Reach<'a> = dyn Fn(&Candidates) -> bool + Send + std::marker::Sync + 'a;
+
+/// May a function that is known by this be chosen, of a library or of the program?
+pub type MayChoose<'a> = dyn Fn(Named<'_>, bool) -> bool + Send + std::marker::Sync + 'a;
+
+/// Looks at what can be chosen from before anything is patched: the reason not to run the program at all.
+pub type Check<'a> = dyn Fn(&Candidates) -> Result<(), Refusal> + Send + std::marker::Sync + 'a;
+
+/// Why a program is not run: its selection makes no sense.
+pub type Refusal = crate::Error;
+
+/// How long the agent may take to map what a plan says.
+const MAPPING: Duration = Duration::from_secs(5);
+
+/// Where an agent is that a process has mapped, of those that have told.
+pub(crate) fn image_in<'s>(shared: &'s Shared, code: u64, regions: &[Region]) -> Option<&'s Image> {
+    let is_its = |image: &&Image| {
+        let stubs = image.stubs.load(Acquire);
+        regions.iter().any(|region| region.shows(stubs, code, 0))
+    };
+    shared.processes().filter_map(|index| Some(&shared.process(index)?.image)).find(is_its)
+}
+
+/// What is told where breakpoints were asked for and cannot be.
+pub(crate) fn unarmed(pid: u32, why: &str) -> Metadata {
+    let text = format!("process {pid} is not changed through breakpoints this time but as by default: {why}");
+    Record::Note { text }.into()
+}
+
+/// A traced process.
+#[derive(Debug, Default)]
+pub(crate) struct Process {
+    pub(crate) modules: Vec<Loaded>,
+    /// The dynamic linker tells when its list of objects changes.
+    watched: bool,
+    /// Files that the trace has named besides the modules.
+    named: Vec<Mapped>,
+    /// It has what its parent has by now, who may have changed since it was forked: what its sites are has to be looked at.
+    forked: bool,
+    pub(crate) text: Option<ProcessText>,
+}
+
+/// The sites of a session.
+pub struct Planner<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) directory: &'a Directory,
+    choose: Box<Choose<'a>>,
+    reach: Box<Reach<'a>>,
+    /// Which files are decoded; None: all that the selection reaches.
+    may_choose: Option<Box<MayChoose<'a>>>,
+    /// Some was not decoded.
+    passed_over: bool,
+    check: &'a Check<'a>,
+    /// Is told when that, and the values asked for, make sense.
+    accepted: &'a (dyn Fn() + Send + Sync),
+    checked: bool,
+    /// Index of a process whose agent took its plan and was not through with it in time.
+    stuck: Option<(u32, u32)>,
+    pub(crate) processes: HashMap<u32, Process>,
+    binaries: HashMap<Identity, Option<Arc<Binary>>>,
+    /// Functions that were not built for tracing are looked for everywhere, and not only in programs.
+    reaches_all: bool,
+    /// Those that have no room for a jump are traced by breakpoints that stay.
+    int3: bool,
+    pub(crate) stubs: Stubs<'a>,
+    /// What polls futures is looked for.
+    futures: bool,
+    /// Debugging information, by file.
+    types: HashMap<Identity, Option<Arc<Types>>>,
+    values: Values,
+    pub(crate) mode: PatchMode,
+    /// The process whose next batches go through breakpoints,
+    pub(crate) armed: Option<u32>,
+    /// which is refused if they cannot: it is being attached to.
+    pub(crate) entering: bool,
+    /// Calls to the profiling function become NOPs, also those that no tracer wants.
+    quiet: bool,
+    /// When calls to the profiling function are found that no list names.
+    discovery: Discovery,
+    /// Recorded as calls of it, and none.
+    failed: Vec<first::Failed>,
+    /// Something that was found could not be converted yet.
+    pending: bool,
+    /// What people should know when all is over.
+    pub(crate) warnings: Vec<String>,
+    /// What could be chosen from, for messages.
+    pub candidates: Candidates,
+    /// Sites that were switched.
+    pub tally: Tally,
+}
+
+impl<'a> Planner<'a> {
+    /// A planner for a session whose agent will report.
+    pub fn new(
+        shared: &'a Shared,
+        directory: &'a Directory,
+        choose: Box<Choose<'a>>,
+        check: &'a Check<'a>,
+    ) -> Self {
+        Planner {
+            shared,
+            directory,
+            choose,
+            reach: Box::new(|_| false),
+            may_choose: None,
+            passed_over: false,
+            check,
+            accepted: &|| {},
+            checked: false,
+            stuck: None,
+            processes: HashMap::new(),
+            binaries: HashMap::new(),
+            reaches_all: false,
+            int3: false,
+            stubs: Stubs::new(&directory.code, shared),
+            futures: false,
+            types: HashMap::new(),
+            values: Values::default(),
+            mode: PatchMode::default(),
+            armed: None,
+            entering: false,
+            quiet: false,
+            discovery: Discovery::AtLoad,
+            failed: Vec::new(),
+            pending: false,
+            warnings: Vec::new(),
+            candidates: Candidates::default(),
+            tally: Tally::default(),
+        }
+    }
+
+    /// Tells when what is asked for makes sense for what can be traced.
+    pub fn accepting(self, accepted: &'a (dyn Fn() + Send + Sync)) -> Self {
+        Planner { accepted, ..self }
+    }
+
+    /// Changes running code in this way.
+    pub fn by(self, mode: PatchMode) -> Self {
+        Planner { mode, ..self }
+    }
+
+    /// Has all calls to the profiling function become NOPs before the program runs.
+    pub fn quietly(self) -> Self {
+        Planner { quiet: true, ..self }
+    }
+
+    /// Looks for what polls futures.
+    pub fn awaiting(self, futures: bool) -> Self {
+        Planner { futures, ..self }
+    }
+
+    /// Finds calls to the profiling function so.
+    pub fn discovering(self, discovery: Discovery) -> Self {
+        Planner { discovery, ..self }
+    }
+
+    /// Traces functions that have no room for a jump by breakpoints that stay, if that is allowed.
+    pub fn allowing(self, int3: bool) -> Self {
+        Planner { int3, ..self }
+    }
+
+    /// From now on, other functions are wanted.
+    pub fn choose_by(&mut self, choose: Box<Choose<'a>>) {
+        self.choose = choose;
+    }
+
+    /// Its selection reaches so far.
+    pub fn reaching(self, reach: Box<Reach<'a>>) -> Self {
+        Planner { reach, ..self }
+    }
+
+    /// Only files are decoded of which a function may be chosen.
+    pub fn choosing_among(self, may_choose: Box<MayChoose<'a>>) -> Self {
+        Planner { may_choose: Some(may_choose), ..self }
+    }
+
+    /// A forked child has what its parent had, unless we have met it before it was in the table.
+    pub fn fork(&mut self, parent: u32, child: u32) {
+        if self.processes.contains_key(&child) {
+            return;
+        }
+        let met = self.processes.remove(&(UNLISTED | self.pid_of(child)));
+        let inherited = || {
+            let Some(parent) = self.processes.get(&parent) else { return Process::default() };
+            let (modules, watched) = (parent.modules.iter().map(Loaded::inherited).collect(), parent.watched);
+            Process { modules, watched, named: parent.named.clone(), forked: true, text: None }
+        };
+        let process = met.unwrap_or_else(inherited);
+        self.processes.insert(child, process);
+    }
+
+    /// A program that was followed is number `new`. What the process was before is gone, with all that was done to it; and others may have ended, of which there
+    /// are many in a tree.
+    pub fn enter(&mut self, new: u32) {
+        let pid = self.pid_of(new);
+        let is_gone = |index: u32| {
+            let own = self.pid_of(index);
+            index != new && (own == pid || !proc::exists(own))
+        };
+        let gone: Vec<u32> = self.processes.keys().copied().filter(|index| is_gone(*index)).collect();
+        gone.iter().for_each(|index| drop(self.processes.remove(index)));
+    }
+
+    /// Where the agent is in a process. (A forked child that is in no table yet has it where the one has it whose agent it has mapped.)
+    pub(crate) fn image(&self, index: u32, regions: &[Region]) -> Option<&Image> {
+        let known = self.shared.process(index).map(|entry| &entry.image);
+        known.or_else(|| image_in(self.shared, self.directory.code_inode(), regions))
+    }
+
+    /// Answers a process that says "my modules have changed": plans for what it has newly loaded, forgets what it has unloaded, has its agent map
+    /// what is needed, and patches. Records go to `emit` before the first event they explain can happen.
+    pub fn answer(&mut self, index: u32, emit: &mut dyn FnMut(Metadata)) -> Result<(), Refusal> {
+        let shared = self.shared;
+        let Some(entry) = shared.process(index) else { return Ok(()) };
+        let pid = proc::pid_of(entry);
+        // There is one plan area: an agent that is still at its plan must find it as it was.
+        if self.stuck.is_some_and(|(index, pid)| {
+            let phase = shared.process(index).map(|other| other.phase.load(Acquire));
+            let at_it = [Phase::Planned, Phase::Trapping].map(|phase| Some(phase as u32));
+            at_it.contains(&phase) && proc::exists(pid)
+        }) {
+            return Ok(());
+        }
+        self.stuck = None;
+        let mut records = Vec::new();
+        self.look(index, pid, true, &mut records);
+        if self.check_once(pid)? {
+            self.look(index, pid, true, &mut records);
+        }
+        records.drain(..).for_each(&mut *emit);
+        self.hand_over(pid);
+        if self.ask(index, pid, [Phase::Asked, Phase::Planned], Phase::Writing) {
+            self.take_mapped(index, &mut records);
+            self.keep_traps_waiting(index, pid, &mut records);
+            // (Unless it has given us up meanwhile.)
+            if entry.phase.load(Acquire) == Phase::Writing as u32 {
+                self.patch(index, pid, true, &mut records);
+                entry.phase.store(Phase::Idle as u32, Release);
+                shm::wake(&entry.phase);
+            }
+        }
+        if let Some(process) = self.processes.get_mut(&index) {
+            process.modules.iter_mut().for_each(|module| module.fresh = false);
+        }
+        records.drain(..).for_each(emit);
+        Ok(())
+    }
+
+    /// Switches on what is wanted in a static program that is held and has not run anything of its own; `remote` has its agent do something.
+    pub fn begin(
+        &mut self,
+        pid: u32,
+        remote: &mut dyn FnMut(u32) -> Result<(), Refusal>,
+        emit: &mut dyn FnMut(Metadata),
+    ) -> Result<(), Refusal> {
+        let mut records = Vec::new();
+        self.look(0, pid, true, &mut records);
+        if self.check_once(pid)? {
+            self.look(0, pid, true, &mut records);
+        }
+        records.drain(..).for_each(&mut *emit);
+        self.hand_over(pid);
+        if !self.stubs.to_map.is_empty() {
+            remote(remote::MAP)?;
+        }
+        self.take_mapped(0, &mut records);
+        self.keep_traps_held(pid, remote, &mut records);
+        self.patch(0, pid, true, &mut records);
+        if let Some(process) = self.processes.get_mut(&0) {
+            process.modules.iter_mut().for_each(|module| module.fresh = false);
+        }
+        records.drain(..).for_each(emit);
+        Ok(())
+    }
+
+    /// Has what can be chosen from looked at, once, and all of it where a part does not do. True if files were decoded for that: the process has to be looked at again.
+    pub(crate) fn check_once(&mut self, pid: u32) -> Result<bool, Refusal> {
+        if std::mem::replace(&mut self.checked, true) {
+            return Ok(false);
+        }
+        let mut again = false;
+        if (self.check)(&self.candidates).is_err() && self.passed_over {
+            self.decode_all(pid);
+            again = true;
+        }
+        (self.check)(&self.candidates)?;
+        self.check_values()?;
+        (self.accepted)();
+        Ok(again)
+    }
+
+    /// Has an agent that waits in one phase do what the plan says, which is another; then it waits in a third. False if it does not.
+    pub(crate) fn ask(&mut self, index: u32, pid: u32, [from, doing]: [Phase; 2], then: Phase) -> bool {
+        let Some(entry) = self.shared.process(index) else { return false };
+        let moves = |from: Phase, to: Phase| {
+            entry.phase.compare_exchange(from as u32, to as u32, AcqRel, Acquire).is_ok()
+        };
+        if !moves(from, doing) {
+            return false;
+        }
+        shm::wake(&entry.phase);
+        let start = Instant::now();
+        while entry.phase.load(Acquire) == doing as u32 {
+            if start.elapsed() > MAPPING || !proc::exists(pid) {
+                self.stuck = Some((index, pid));
+                return false;
+            }
+            let bell = self.shared.control().doorbell.load(Acquire);
+            if entry.phase.load(Acquire) == doing as u32 {
+                shm::wait(&self.shared.control().doorbell, bell, Duration::from_millis(1));
+            }
+        }
+        moves(Phase::Mapped, then)
+    }
+
+    /// Has the sites of these stubs stay off, in every process. The names of those that were not disabled before.
+    pub fn disable(&mut self, stubs: &HashSet<u32>, emit: &mut dyn FnMut(Metadata)) -> HashMap<u32, String> {
+        self.set_disabled(stubs, true, emit)
+    }
+
+    /// Has them be again what the tracers want. The names of those that were disabled.
+    pub fn enable(&mut self, stubs: &HashSet<u32>, emit: &mut dyn FnMut(Metadata)) -> HashMap<u32, String> {
+        self.set_disabled(stubs, false, emit)
+    }
+
+    fn set_disabled(
+        &mut self,
+        stubs: &HashSet<u32>,
+        disabled: bool,
+        emit: &mut dyn FnMut(Metadata),
+    ) -> HashMap<u32, String> {
+        let (mut names, before) = (HashMap::new(), self.sites_on());
+        let indices: Vec<u32> = self.processes.keys().copied().collect();
+        for index in indices {
+            let Some(process) = self.processes.get_mut(&index) else { continue };
+            process.modules.iter_mut().for_each(|module| names.extend(module.disable(stubs, disabled)));
+            let Some(entry) = self.shared.process(index) else { continue };
+            let pid = proc::pid_of(entry);
+            let mut records = Vec::new();
+            // The id comes from the program's memory: only a process that has mapped the session is changed.
+            let is_ours = |_: &Target| proc::has_mapped(pid, &self.directory.identity());
+            let target = Target::of_child(pid).filter(is_ours);
+            if let Some(target) = &target
+                && let Err(why) = self.arm(index, target, &mut Stops::default())
+            {
+                records.push(unarmed(pid, &why));
+            }
+            if let Some(target) = &target {
+                self.keep_traps_running(index, target, &mut Stops::default(), &mut records);
+            }
+            self.patch(index, pid, false, &mut records);
+            self.armed = None;
+            if let Some(target) = target
+                && let Err(error) = self.stop_for_the_rest(index, &target, &mut Stops::default())
+            {
+                records.push(Record::Note { text: error.to_string() }.into());
+            }
+            records.into_iter().for_each(&mut *emit);
+        }
+        self.report_switched_off(&before, emit);
+        names
+    }
+
+    /// The sites that record calls now.
+    pub fn sites_on(&self) -> HashSet<SiteId> {
+        let modules = self.processes.values().flat_map(|process| &process.modules);
+        modules.flat_map(Loaded::stubs_on).map(SiteId).collect()
+    }
+
+    /// Reports the sites that recorded calls before and do not now.
+    pub fn report_switched_off(&self, before: &HashSet<SiteId>, emit: &mut dyn FnMut(Metadata)) {
+        let ticks = self.event_ticks();
+        let sites: HashSet<SiteId> = before.difference(&self.sites_on()).copied().collect();
+        if !sites.is_empty() {
+            emit(Metadata::SwitchedOff(SwitchedOff { sites, ticks }.into()));
+        }
+    }
+
+    /// This moment, by the clock of the events.
+    fn event_ticks(&self) -> u64 {
+        let control = self.shared.control();
+        match control.clock.load(Relaxed) {
+            clock if clock == Clock::Coarse as u32 => control.tick.load(Relaxed),
+            clock if clock == Clock::Counter as u32 => control.counter.load(Relaxed),
+            _ => clock::pair().ticks,
+        }
+    }
+
+    /// Describes all modules and sites that were ever wanted, for a trace of their events.
+    pub fn describe(&self, emit: &mut dyn FnMut(Metadata)) {
+        for module in self.processes.values().flat_map(|process| &process.modules) {
+            module.describe(emit);
+        }
+    }
+
+    /// The functions of the first process that can be traced: its program's, then those of its libraries in the order of their addresses.
+    pub fn list(&self) -> Vec<Listed> {
+        let pid = self.shared.process(0).map_or(0, proc::pid_of);
+        let program = std::fs::read_link(proc::place(pid).join("exe")).unwrap_or_default();
+        // (A program whose file is gone is still the program.)
+        let plain = |path: &Path| path.to_string_lossy().trim_end_matches(" (deleted)").to_owned();
+        let program = plain(&program);
+        let is_library = |module: &Loaded| plain(&module.mapped.path) != program;
+        let mut modules: Vec<&Loaded> = self.processes.get(&0).into_iter().flat_map(|p| &p.modules).collect();
+        modules.sort_by_key(|module| (is_library(module), module.mapped.range));
+        let mut listed = Vec::new();
+        modules.into_iter().for_each(|module| module.list(is_library(module), &mut listed));
+        listed
+    }
+
+    /// Sites that lead to a stub, and that ever did.
+    pub fn count(&self) -> (usize, usize) {
+        let modules = self.processes.values().flat_map(|process| &process.modules);
+        modules.map(Loaded::count).fold((0, 0), |(on, all), (more_on, more)| (on + more_on, all + more))
+    }
+
+    /// Brings what is known of a process up to date, and gives what is wanted its stubs. What is new is `fresh` if no thread can run it yet.
+    pub(crate) fn look(&mut self, index: u32, pid: u32, fresh: bool, records: &mut Vec<Metadata>) {
+        match maps::read(pid) {
+            Ok(regions) => {
+                self.see_modules(index, pid, fresh, &regions, records);
+                self.want(index, &regions, records);
+                self.map_out(index, pid, &regions, records);
+            }
+            Err(error) => records.push(Metadata::Record(Record::Note {
+                text: format!(
+                    "the mappings of process {pid} could not be read, what it has loaded is not traced: {error}"
+                ),
+            })),
+        }
+    }
+
+    /// The id by which we know a process of the session.
+    fn pid_of(&self, index: u32) -> u32 {
+        if index & UNLISTED != 0 {
+            return index & !UNLISTED;
+        }
+        let entry = self.shared.process(index);
+        entry.map_or(0, proc::pid_of)
+    }
+
+    /// Tells the user, and the readers of the trace.
+    fn warn(&mut self, text: &str, records: &mut Vec<Metadata>) {
+        self.warnings.push(text.to_owned());
+        records.push(Record::Note { text: text.to_owned() }.into());
+    }
+
+    /// Writes down what will be done, and what a process has to map into the plan area.
+    pub(crate) fn hand_over(&mut self, pid: u32) {
+        // (If that fails, the file system is full: then stubs could not be written either.)
+        let _ = self.directory.journal.add(&std::mem::take(&mut self.stubs.to_note));
+        let ranges = &self.stubs.to_map;
+        let Some((header, maps)) = self.shared.plan(ranges.len()) else {
+            if let Some((header, _)) = self.shared.plan(0) {
+                header.maps.store(0, Release);
+            }
+            return;
+        };
+        for (map, range) in maps.iter().zip(ranges) {
+            map.address.store(range.address, Relaxed);
+            map.offset.store(range.offset, Relaxed);
+            map.length.store(range.length, Relaxed);
+            map.errno.store(u64::MAX, Relaxed); // until the agent has come to it
+        }
+        // Reading a filter would take a stop, and a filter may kill the process for a call that it does not know.
+        let may_duplicate = || !threads::list(pid).into_iter().any(proc::is_filtered);
+        header.may_duplicate.store(u32::from(!ranges.is_empty() && may_duplicate()), Relaxed);
+        header.maps.store(maps.len() as u32, Release);
+    }
+
+    /// Takes back the stubs whose veneers could not be mapped.
+    pub(crate) fn take_mapped(&mut self, index: u32, records: &mut Vec<Metadata>) {
+        let ranges = std::mem::take(&mut self.stubs.to_map);
+        let maps: &[plan::Map] = self.shared.plan(ranges.len()).map_or(&[], |(_, maps)| maps);
+        let errno = |n: usize| maps.get(n).map_or(u64::MAX, |map| map.errno.load(Relaxed));
+        let lost: Vec<(&VeneerRange, u64)> =
+            ranges.iter().enumerate().map(|(n, range)| (range, errno(n))).filter(|(_, e)| *e != 0).collect();
+        for (range, errno) in lost {
+            let (start, end) = (range.address, range.address + range.length);
+            let Some(process) = self.processes.get_mut(&index) else { continue };
+            process.modules.iter_mut().for_each(|module| module.lose_veneers(start, end));
+            let text = format!(
+                "process {index}: could not map jumps at {start:#x} (errno {errno}): the functions near there are not traced"
+            );
+            records.push(Record::Note { text }.into());
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! Converts calls of the profiling function that were recorded when they were made: to NOPs, or to calls of the stubs of those who want their functions.
+//!
+//! What was recorded is an address out of a program's memory, and may be anything by now. It is believed if code is mapped there, and is a call that leads to a profiling function; and
+//! looked at again right before it is written, as every site.
+
+use super::Planner;
+use crate::Error;
+use crate::collect::metadata::Metadata;
+use crate::plan::ftraced::Ftraced;
+use crate::plan::journal::{Entries, Entry};
+use crate::plan::loaded::{Call, Loaded};
+use crate::plan::modules::Mapped;
+use crate::process::maps::{self, Region};
+use crate::process::stops::Stops;
+use crate::process::target::Target;
+use crate::process::text::ProcessText;
+use calltap_patch::{Avma, Site, Text};
+use calltap_sites::{Hook, SiteKind, Svma};
+use calltap_trace::{Module, Record};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::Ordering::*;
+use std::time::Instant;
+
+/// How far in front of its call a function is looked for that has no symbol,
+const BEFORE: u64 = 64;
+/// and how far it may be that has one.
+const LONGEST: u64 = 512;
+/// Bytes of a stub of the linker's, at most.
+const STUB: usize = 11;
+
+/// What was recorded and is no call of the profiling function.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    /// Index of the process, plus one,
+    process: u32,
+    /// where it returns to,
+    ip: u64,
+    /// and its record, which stays where it is so that it is not recorded again.
+    record: u32,
+}
+
+impl Planner<'_> {
+    /// Converts what was recorded since the last time, in one batch. `first`: the process that was started or attached to.
+    pub fn convert(
+        &mut self,
+        first: &Target,
+        own: &mut Ftraced,
+        emit: &mut (dyn FnMut(Metadata) + Send),
+    ) -> Result<(), Error> {
+        let Some(hash) = self.shared.first() else { return Ok(()) };
+        self.forget_failed();
+        let was_triggered = hash.counters.trigger.swap(0, AcqRel) != 0;
+        if !was_triggered && !self.pending {
+            self.shared.replenish_first();
+            return Ok(());
+        }
+        let start = Instant::now();
+        let mut taken: HashMap<u32, Vec<(u32, u64)>> = HashMap::new();
+        hash.take(|record, process, ip| taken.entry(process).or_default().push((record, ip)));
+        own.skipped = hash.counters.skipped.load(Relaxed);
+        let before = self.converted();
+        let (mut done, mut pending) = (Ok(()), false);
+        let living = self.living(first);
+        self.meet_new(&living)?;
+        for (index, target) in living {
+            let mut calls = taken.remove(&(index + 1)).unwrap_or_default();
+            if calls.is_empty() && !self.has_pending(index) {
+                continue;
+            }
+            calls.sort_by_key(|(_, ip)| *ip);
+            self.see_calls(index, &target, &calls, own, emit);
+            let ended = self.sync_sites(index, &target, &mut Stops::default(), emit);
+            pending |= self.has_pending(index);
+            // What has ended meanwhile needs nothing.
+            if target.lives() {
+                done = done.and(ended);
+            }
+        }
+        self.pending = pending;
+        self.shared.replenish_first();
+        let converted = self.converted();
+        let changes = converted.saturating_sub(before) as u64;
+        let warning = own.update(changes, converted as u64, start.elapsed());
+        for module in self.processes.values().flat_map(|process| &process.modules) {
+            module.failures().for_each(|what| own.fail(what));
+        }
+        if let Some(text) = warning {
+            hash.counters.suspended.store(1, Release);
+            self.warnings.push(text.clone());
+            emit(Record::Note { text }.into());
+        }
+        done
+    }
+
+    /// Was something found in a process that could not be converted yet?
+    fn has_pending(&self, index: u32) -> bool {
+        let process = self.processes.get(&index);
+        process
+            .is_some_and(|process| process.modules.iter().any(|module| module.undrained().next().is_some()))
+    }
+
+    /// Calls are recorded again, if they are no more.
+    pub fn resume_recording(&self) {
+        self.shared.control().first.suspended.store(0, Release);
+    }
+
+    fn converted(&self) -> usize {
+        self.processes.values().flat_map(|process| &process.modules).map(Loaded::converted).sum()
+    }
+
+    /// What is not there any more has no record either: whatever comes to its place is another's.
+    fn forget_failed(&mut self) {
+        if self.failed.is_empty() {
+            return;
+        }
+        let Some(hash) = self.shared.first() else { return };
+        let mut maps: HashMap<u32, Vec<Region>> = HashMap::new();
+        let pid = |process: u32| self.pid_of(process.wrapping_sub(1));
+        let processes: Vec<u32> = self.failed.iter().map(|failed| failed.process).collect();
+        for process in processes {
+            maps.entry(process).or_insert_with(|| maps::read(pid(process)).unwrap_or_default());
+        }
+        self.failed.retain(|failed| {
+            let is_there =
+                maps.get(&failed.process).is_some_and(|regions| code_at(regions, failed.ip).is_some());
+            if !is_there {
+                hash.forget(failed.record);
+            }
+            is_there
+        });
+    }
+
+    /// Has the sites of calls known that were made in a process.
+    fn see_calls(
+        &mut self,
+        index: u32,
+        target: &Target,
+        calls: &[(u32, u64)],
+        own: &mut Ftraced,
+        emit: &mut dyn FnMut(Metadata),
+    ) {
+        let Ok(regions) = maps::read(target.pid) else { return };
+        let mut records = Vec::new();
+        self.see_modules(index, target.pid, false, &regions, &mut records);
+        if let Err(text) = self.open_text(index, target.pid) {
+            records.push(Record::Note { text }.into());
+        }
+        records.into_iter().for_each(emit);
+        let Some(mut process) = self.processes.remove(&index) else { return };
+        if let Some(text) = &mut process.text {
+            let profilers = process.modules.iter().flat_map(Loaded::profilers).collect();
+            let mut look = Look { regions: &regions, profilers, text, converted: None };
+            let mut found = Found::new();
+            for (record, ip) in calls {
+                let why = match see_call(index, &mut process.modules, &mut look, *ip) {
+                    Ok(call) => {
+                        call.into_iter()
+                            .for_each(|(module, call)| found.entry(module).or_default().push(call));
+                        continue;
+                    }
+                    Err(why) => why,
+                };
+                own.fail(format!("{ip:#x}: {why}"));
+                // What is not mapped has no place in the hash.
+                if code_at(&regions, *ip).is_some()
+                    && let Some(hash) = self.shared.first()
+                {
+                    hash.put_back(*record);
+                    self.failed.push(Failed { process: index + 1, ip: *ip, record: *record });
+                }
+            }
+            found.into_iter().for_each(|(module, calls)| process.modules[module].add(calls, &mut self.stubs));
+        }
+        self.processes.insert(index, process);
+    }
+
+    /// Has those calls known that earlier controllers have seen, from what [stands](crate::plan::journal::standing) in the journal.
+    pub(super) fn recall_calls(
+        &mut self,
+        index: u32,
+        regions: &[Region],
+        entries: &[&Entry],
+        text: &mut ProcessText,
+    ) {
+        let Some(mut process) = self.processes.remove(&index) else { return };
+        let profilers = process.modules.iter().flat_map(Loaded::profilers).collect();
+        let mut look = Look { regions, profilers, text, converted: None };
+        let seen = entries.iter().filter_map(|entry| match entry {
+            Entry::Site { site, target: Avma(0), stub: None, .. } => Some((site.address(), *site)),
+            _ => None,
+        });
+        let (seen, mut found): (BTreeMap<Avma, Site>, _) = (seen.collect(), Found::new());
+        for (at, site) in seen {
+            look.converted = Some(site);
+            // (What is none by now was forgotten.)
+            if let Ok(Some((module, call))) =
+                see_call(index, &mut process.modules, &mut look, at.0 + site.len() as u64)
+            {
+                found.entry(module).or_default().push(call);
+            }
+        }
+        found.into_iter().for_each(|(module, calls)| process.modules[module].add(calls, &mut self.stubs));
+        // (It is written down already.)
+        self.stubs.to_note = Entries::default();
+        self.processes.insert(index, process);
+    }
+
+    /// What earlier controllers could not convert yet is to be converted.
+    pub(super) fn recall_pending(&mut self) {
+        self.pending = self.processes.keys().any(|index| self.has_pending(*index));
+    }
+
+    /// What people should know of it when all is over.
+    pub fn take_warnings(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.warnings)
+    }
+}
+
+/// Calls that were found, by the number of their module.
+type Found = BTreeMap<usize, Vec<Call>>;
+
+/// The call that returns to `ip`, and the number of its module; none if its site is known already. Or why it is none.
+fn see_call(
+    index: u32,
+    modules: &mut Vec<Loaded>,
+    look: &mut Look<'_>,
+    ip: u64,
+) -> Result<Option<(usize, Call)>, String> {
+    let region = code_at(look.regions, ip).ok_or("the code is gone")?;
+    // It was converted while a thread was on the way from it.
+    let sites = [ip.wrapping_sub(5), ip.wrapping_sub(6)].map(Avma);
+    if modules.iter().any(|module| sites.iter().any(|at| module.is_known(*at, look.text))) {
+        return Ok(None);
+    }
+    let (at, old, hook) = look.call(region, ip)?;
+    let kind = match hook {
+        Hook::Fentry => SiteKind::Fentry,
+        Hook::Mcount => SiteKind::Mcount,
+    };
+    let inside = |module: &Loaded| (module.mapped.range.0..module.mapped.range.1).contains(&at);
+    let in_file = modules.iter().position(|module| !module.is_made() && inside(module));
+    if let Some(number) = in_file {
+        let found = modules[number].function_at(at);
+        let form = found.and_then(|(_, start, svma)| {
+            let code = look.code(at - (svma.0 - start.0), ip)?;
+            Some((kind, calltap_sites::called(&code, start, svma, hook).ok()?))
+        });
+        let function = found.map_or(usize::MAX, |(function, ..)| function);
+        return Ok(Some((number, Call { function, at: Avma(at), old, form })));
+    }
+    let made = modules.iter().position(|module| module.is_made() && inside(module));
+    let number = made.unwrap_or_else(|| {
+        let mapped = Mapped::made(region);
+        let record = Module {
+            id: 0,
+            process: index,
+            path: mapped.path.to_string_lossy().into_owned(),
+            build_id: None,
+            bias: 0,
+            range: mapped.range,
+            unloaded_ticks: None,
+        };
+        modules.push(Loaded::made(mapped, record));
+        modules.len() - 1
+    });
+    let before = look.code(region.start.max(at.saturating_sub(BEFORE)), at).unwrap_or_default();
+    let start = calltap_sites::beginning(&before, Svma(at), hook);
+    let form = start.and_then(|start| {
+        let code = look.code(start.0, ip)?;
+        Some((kind, calltap_sites::called(&code, start, Svma(at), hook).ok()?))
+    });
+    let function = modules[number].made_at(start.map_or(at, |start| start.0));
+    Ok(Some((number, Call { function, at: Avma(at), old, form })))
+}
+
+/// The code that a call is in which returns to `ip`.
+fn code_at(regions: &[Region], ip: u64) -> Option<&Region> {
+    let last = ip.wrapping_sub(1);
+    regions.iter().find(|region| region.executable && (region.start..region.end).contains(&last))
+}
+
+/// A process's code, to find out what calls in it lead to.
+struct Look<'a> {
+    regions: &'a [Region],
+    /// By address.
+    profilers: HashMap<u64, Hook>,
+    text: &'a mut ProcessText,
+    /// A call that was converted, and is looked at as it was before.
+    converted: Option<Site>,
+}
+
+impl Look<'_> {
+    /// The call that returns to `ip`: its address, its bytes, and the profiling function it leads to.
+    fn call(&mut self, region: &Region, ip: u64) -> Result<(u64, Vec<u8>, Hook), String> {
+        let length = (ip - region.start).min(6);
+        let code = self.code(ip - length, ip).ok_or("it cannot be read")?;
+        let operand = |code: &[u8]| {
+            let bytes = code.last_chunk::<4>()?;
+            Some(ip.wrapping_add_signed(i32::from_le_bytes(*bytes).into()))
+        };
+        let (length, hook) = match code[..] {
+            [.., 0xE8, _, _, _, _] => (5, operand(&code).and_then(|target| self.led_to(target))),
+            [0xFF, 0x15, _, _, _, _] => {
+                let target = operand(&code).and_then(|slot| self.word(slot));
+                (6, target.and_then(|target| self.led_to(target)))
+            }
+            _ => (0, None),
+        };
+        match hook {
+            Some(hook) => Ok((ip - length, code[code.len() - length as usize..].to_vec(), hook)),
+            None => Err(format!("no call of the profiling function, but {code:02x?}")),
+        }
+    }
+
+    /// What code at an address is, or what it leads to.
+    fn led_to(&mut self, target: u64) -> Option<Hook> {
+        let known = self.profilers.get(&target).copied();
+        known.or_else(|| {
+            let code = self.code(target, target + STUB as u64)?;
+            let slot = calltap_sites::plt_slot(&code, target)?;
+            let target = self.word(slot)?;
+            self.profilers.get(&target).copied()
+        })
+    }
+
+    fn word(&mut self, slot: u64) -> Option<u64> {
+        let word = self.code(slot, slot.checked_add(8)?)?;
+        Some(u64::from_le_bytes(word.try_into().ok()?))
+    }
+
+    /// The bytes from `start` to `end`.
+    fn code(&mut self, start: u64, end: u64) -> Option<Vec<u8>> {
+        let length = end.checked_sub(start).filter(|length| *length <= LONGEST)?;
+        let mut code = vec![0; length as usize];
+        self.text.read(Avma(start), &mut code).ok()?;
+        if let Some(site) = &self.converted {
+            let (at, (_, original)) = (site.address().0, site.parts());
+            for (place, byte) in (at..).zip(original).filter(|(place, _)| (start..end).contains(place)) {
+                code[(place - start) as usize] = *byte;
+            }
+        }
+        Some(code)
+    }
+}

@@ -1,0 +1,226 @@
+//! What processes have loaded, and what is read of their files.
+
+use super::{Planner, Reach};
+use crate::collect::metadata::Metadata;
+use crate::plan::cache::{self, Decode, Search};
+use crate::plan::debug_files::{may_choose_in, name_functions};
+use crate::plan::loaded::Loaded;
+use crate::plan::modules::{Candidates, Identity, Mapped, mapped};
+use crate::plan::selection::Named;
+use crate::process::clock;
+use crate::process::maps::{self, Region};
+use crate::process::proc;
+use crate::process::target::Target;
+use calltap_sites::{Binary, Discovery, SiteKind};
+use calltap_trace::{Module, Record};
+use std::mem;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// What is told where another tracer is at work.
+const OWN_XRAY: &str =
+    "XRAY_OPTIONS has the program's own XRay take its sleds at its start: what it takes is not traced";
+
+impl<'a> Planner<'a> {
+    fn binary(&mut self, mapped: &Mapped, pid: u32, program: Option<u64>) -> Option<Arc<Binary>> {
+        let identity = mapped.identity(pid)?;
+        if let Some(known) = self.binaries.get(&identity) {
+            return known.clone();
+        }
+        let mut passed_over = false;
+        let read = |passed_over: &mut bool| {
+            let file = mapped.open(pid)?;
+            let is_program = program == Some(mapped.file.1);
+            let may_be_bare = self.discovery == Discovery::AtLoad && (is_program || self.reaches_all);
+            let root = proc::place(pid).join("root");
+            let is_of_use = self.may_choose.as_ref().filter(|_| !self.futures).is_none_or(|may_choose| {
+                let may_choose = |named: Named<'_>| may_choose(named, !is_program);
+                !may_be_bare || may_choose_in(&file, &mapped.path, &root, &may_choose)
+            });
+            *passed_over |= !is_of_use;
+            if may_be_bare && (is_program || is_of_use) || calltap_sites::file_may_have_sites(&file) {
+                let data = calltap_sites::load(&file).ok()?;
+                let decode = match (is_of_use, self.reaches_all, may_be_bare) {
+                    (true, true, _) => Decode::Everything,
+                    (true, false, true) => Decode::BareProgram,
+                    _ => Decode::Nothing,
+                };
+                let first_call = self.discovery == Discovery::FirstCall;
+                let search = Search { first_call, decode, int3: self.int3 };
+                let mut binary = cache::analyse(&data, &mapped.name(), search).ok()?;
+                if search.has_decoded(&binary) {
+                    name_functions(&mut binary, &data, &mapped.path, &root);
+                }
+                if self.futures {
+                    calltap_sites::find_polls(&data, &mut binary).ok()?;
+                }
+                return Some(binary);
+            }
+            // The module that defines the profiling function for others matters where that is led to the agent.
+            let matters =
+                self.discovery == Discovery::FirstCall && calltap_sites::file_defines_profiler(&file);
+            matters
+                .then(|| calltap_sites::profilers(&calltap_sites::load(&file).ok()?, &mapped.name()).ok())?
+        };
+        let binary = read(&mut passed_over).map(Arc::new);
+        self.passed_over |= passed_over;
+        if let Some(binary) = &binary {
+            self.candidates.modules.push((mapped.name(), Arc::clone(binary)));
+            self.candidates.files.push((proc::place(pid).join("root"), mapped.path.clone()));
+        }
+        self.binaries.insert(identity, binary.clone());
+        binary
+    }
+
+    /// Knows a file already.
+    pub fn know(&mut self, file: Identity, name: &str, path: &Path, (binary, is_whole): (Binary, bool)) {
+        let binary = Arc::new(binary);
+        // Is never taken apart, function by function: this process ends when it needs it no more.
+        mem::forget(Arc::clone(&binary));
+        self.passed_over |= !is_whole;
+        self.candidates.modules.push((name.to_owned(), Arc::clone(&binary)));
+        self.candidates.files.push(("/".into(), path.to_owned()));
+        self.binaries.insert(file, Some(binary));
+    }
+
+    /// Has everything decoded that was passed over.
+    pub(crate) fn decode_all(&mut self, pid: u32) {
+        self.may_choose = None;
+        if std::mem::take(&mut self.passed_over) {
+            self.read_again(pid);
+            let known: Vec<u32> = self.processes.keys().copied().collect();
+            for index in known {
+                let pid = self.pid_of(index);
+                if let Ok(regions) = maps::read(pid) {
+                    self.see_modules(index, pid, false, &regions, &mut Vec::new());
+                }
+            }
+        }
+    }
+
+    /// Before a selection is checked that was not known at first: has what it reaches looked at.
+    pub fn widen(&mut self, first: &Target, reach: &Reach<'_>) {
+        self.decode_all(first.pid);
+        if !reach(&self.candidates) || !self.reach_all(first.pid) {
+            return;
+        }
+        // (Whom we have not met yet, we look at then.)
+        let known = |(index, _): &(u32, Target)| self.processes.contains_key(index);
+        let living: Vec<(u32, Target)> = self.living(first).into_iter().filter(known).collect();
+        for (index, Target { pid, .. }) in living {
+            if let Ok(regions) = maps::read(pid) {
+                self.see_modules(index, pid, false, &regions, &mut Vec::new());
+            }
+        }
+    }
+
+    /// From now on, functions that were not built for tracing are looked for everywhere. False if they were already.
+    fn reach_all(&mut self, pid: u32) -> bool {
+        if self.discovery == Discovery::FirstCall || std::mem::replace(&mut self.reaches_all, true) {
+            return false;
+        }
+        self.read_again(pid);
+        true
+    }
+
+    /// From now on, breakpoints that stay are allowed.
+    pub fn allow_int3(&mut self, pid: u32) {
+        if !std::mem::replace(&mut self.int3, true) {
+            self.read_again(pid);
+        }
+    }
+
+    /// Reads all files again: more is looked for in them.
+    fn read_again(&mut self, pid: u32) {
+        let program = program_of(pid);
+        self.binaries.clear();
+        self.candidates = Candidates::default();
+        // (The list of a file's functions stays what it is.)
+        let mut modules: Vec<(u32, Vec<Loaded>)> = self
+            .processes
+            .iter_mut()
+            .map(|(index, process)| (*index, std::mem::take(&mut process.modules)))
+            .collect();
+        for module in modules.iter_mut().flat_map(|(_, modules)| modules).filter(|module| !module.is_made()) {
+            if let Some(binary) = self.binary(&module.mapped, pid, program) {
+                module.know_more(binary);
+            }
+        }
+        for (index, modules) in modules {
+            self.processes.entry(index).or_default().modules = modules;
+        }
+    }
+
+    /// Brings up to date what a process has loaded.
+    pub(crate) fn see_modules(
+        &mut self,
+        index: u32,
+        pid: u32,
+        fresh: bool,
+        regions: &[Region],
+        records: &mut Vec<Metadata>,
+    ) {
+        self.see_modules_once(index, pid, fresh, regions, records);
+        if (self.reach)(&self.candidates) && self.reach_all(pid) {
+            self.see_modules_once(index, pid, fresh, regions, records);
+        }
+    }
+
+    fn see_modules_once(
+        &mut self,
+        index: u32,
+        pid: u32,
+        fresh: bool,
+        regions: &[Region],
+        records: &mut Vec<Metadata>,
+    ) {
+        let session = self.directory.agent();
+        let now = mapped(regions, session.parent().unwrap_or(Path::new("/")));
+        let program = program_of(pid);
+        let mut process = self.processes.remove(&index).unwrap_or_default();
+        let (mut kept, mut gone, mut own_xray) = (Vec::new(), Vec::new(), false);
+        for mut old in process.modules.drain(..) {
+            let list = if old.is_there(&now, regions) { &mut kept } else { &mut gone };
+            list.push(old);
+        }
+        let is_less = !gone.is_empty();
+        // (What a forked child unloads, its parent still has.)
+        for mut old in gone.into_iter().filter(|old| old.recorded && old.record.process == index) {
+            old.record.unloaded_ticks = Some(clock::pair().ticks);
+            records.push(Record::Module(old.record).into());
+        }
+        process.modules = kept;
+        for new in now {
+            if process.modules.iter().any(|old| old.mapped.is_same(&new)) {
+                continue;
+            }
+            let Some(binary) = self.binary(&new, pid, program) else { continue };
+            let Some(bias) = new.bias(&binary) else { continue };
+            let has_sleds = binary.functions.iter().any(|function| function.kind == SiteKind::Xray);
+            own_xray |= fresh && has_sleds && proc::takes_its_sleds(pid);
+            let record = Module {
+                id: 0,
+                process: index,
+                path: new.path.to_string_lossy().into_owned(),
+                build_id: binary.build_id.clone(),
+                bias: bias.0,
+                range: new.range,
+                unloaded_ticks: None,
+            };
+            process.modules.push(Loaded::new(new, record, binary, bias, fresh));
+        }
+        self.processes.insert(index, process);
+        if is_less {
+            self.forget_traps();
+        }
+        if own_xray {
+            self.warn(OWN_XRAY, records);
+        }
+    }
+}
+
+/// Inode of a process's program.
+fn program_of(pid: u32) -> Option<u64> {
+    std::fs::metadata(proc::place(pid).join("exe")).ok().map(|meta| meta.ino())
+}

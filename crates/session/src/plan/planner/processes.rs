@@ -1,0 +1,96 @@
+//! The processes of a session: those that live, and what earlier controllers did to them.
+
+use super::{Planner, Refusal};
+use crate::plan::journal::{self, Entry, UNLISTED};
+use crate::process::maps;
+use crate::process::proc;
+use crate::process::target::Target;
+use crate::process::text::ProcessText;
+use crate::process::threads::shares_memory;
+use calltap_sites::Discovery;
+use std::collections::HashMap;
+
+impl<'a> Planner<'a> {
+    /// Finds out from the journal and the text what earlier controllers did to the process and its children.
+    pub fn recall(&mut self, target: &Target) -> Result<(), Refusal> {
+        let entries = self.directory.journal.read().map_err(|error| target.refuse(&error.to_string()))?;
+        self.stubs.recall(&entries);
+        let is_prologue = |entry: &Entry| matches!(entry, Entry::Site { copy: Some(_), .. });
+        self.reaches_all = entries.iter().any(is_prologue);
+        self.int3 |= entries.iter().any(|entry| matches!(entry, Entry::Site { site, .. } if site.is_trap()));
+        for (index, Target { pid, .. }) in self.living(target) {
+            self.meet(index, pid, &entries);
+            let Some(process) = self.processes.get_mut(&index) else { continue };
+            process.modules.iter_mut().for_each(|module| module.number(&mut self.stubs));
+        }
+        self.recall_pending();
+        Ok(())
+    }
+
+    /// Meets those that are not known yet.
+    pub(crate) fn meet_new(&mut self, living: &[(u32, Target)]) -> Result<(), Refusal> {
+        let is_new = |(index, _): &&(u32, Target)| !self.processes.contains_key(index);
+        let new: Vec<&(u32, Target)> = living.iter().filter(is_new).collect();
+        let Some((_, target)) = new.first() else { return Ok(()) };
+        let entries = self.directory.journal.read().map_err(|error| target.refuse(&error.to_string()))?;
+        new.iter().for_each(|(index, Target { pid, .. })| self.meet(*index, *pid, &entries));
+        Ok(())
+    }
+
+    /// Finds out what was done to one that was not known until now. (Its modules come into the trace when something of them is wanted.)
+    fn meet(&mut self, index: u32, pid: u32, entries: &[Entry]) {
+        let (Ok(regions), Ok(mut text)) = (maps::read(pid), ProcessText::open(pid)) else { return };
+        text.after_int3 = self.shared.has_traps();
+        self.see_modules(index, pid, false, &regions, &mut Vec::new());
+        let line = (index & UNLISTED == 0).then(|| self.shared.line(index));
+        let code = self.directory.code_inode();
+        let shows = |address, offset| regions.iter().any(|region| region.shows(address, code, offset));
+        let standing = journal::standing(entries, line.as_deref(), shows);
+        if self.discovery == Discovery::FirstCall {
+            self.recall_calls(index, &regions, &standing, &mut text);
+        }
+        let Some(process) = self.processes.get_mut(&index) else { return };
+        for module in &mut process.modules {
+            module.recall(&standing, &mut text);
+        }
+        process.watched =
+            entries.iter().any(|entry| matches!(entry, Entry::Site { site, .. } if site.is_empty_function()));
+        process.text = Some(text);
+    }
+
+    /// The processes of the session that live, by index: the one that was attached to, and its children. Those that have called nothing since they were forked
+    /// are in no table, and have [another number](UNLISTED).
+    pub fn living(&self, first: &Target) -> Vec<(u32, Target)> {
+        let session = self.directory.identity();
+        let (ids, mut ours) = (proc::Ids::default(), HashMap::new());
+        let living = |index: u32| {
+            let entry = self.shared.process(index)?;
+            let pid = if index == 0 { first.pid } else { ids.pid_of(entry) };
+            if self.shared.was_replaced(index) {
+                return None;
+            }
+            // (Whatever has the id by now, only who has our memory is ours.)
+            let is_ours = ours.entry(pid).or_insert_with(|| proc::has_mapped(pid, &session));
+            let target = Target::of_child(pid).filter(|_| *is_ours)?;
+            Some((index, target))
+        };
+        let listed: Vec<(u32, Target)> = self.shared.processes().filter_map(living).collect();
+        // A process that shares another's memory, after vfork, is changed with it.
+        let is_new =
+            |pid: &u32| listed.iter().all(|(_, known)| known.pid != *pid && !shares_memory(known.pid, *pid));
+        let known: Vec<u32> =
+            [first.pid].into_iter().chain(listed.iter().map(|(_, known)| known.pid)).collect();
+        let others = proc::who_maps(&session, &known).into_iter().filter(is_new);
+        let others: Vec<(u32, Target)> =
+            others.filter_map(|pid| Some((UNLISTED | pid, Target::of_child(pid)?))).collect();
+        listed.into_iter().chain(others).collect()
+    }
+
+    /// Finds out what is read of calls through stubs of an earlier controller.
+    pub fn recall_values(&mut self) {
+        let indices: Vec<u32> = self.processes.keys().copied().collect();
+        for index in indices {
+            self.with_wishes(index, |module, site_request, stubs| module.recall_values(site_request, stubs));
+        }
+    }
+}

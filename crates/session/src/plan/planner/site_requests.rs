@@ -1,0 +1,113 @@
+//! What is wanted of a process's functions.
+
+use super::{Planner, Refusal};
+use crate::collect::metadata::Metadata;
+use crate::plan::debug_files::read_types;
+use crate::plan::loaded::{Loaded, SiteRequest};
+use crate::plan::stubs::Stubs;
+use crate::process::maps::Region;
+use calltap_patch::{Agent, Avma};
+use calltap_sites::{Discovery, Function};
+use std::cell::RefCell;
+use std::sync::atomic::Ordering::*;
+
+/// What is told where more was asked for.
+const CUT: &str =
+    "of Go functions only entries are recorded: their stacks move, so returns and times are not known";
+
+/// How reading values of functions went.
+#[derive(Debug, Default)]
+pub(super) struct Values {
+    read: bool,
+    /// The first function of which they could not be, and why.
+    trouble: Option<(String, String)>,
+    /// The first of which something is left out, and why.
+    left_out: Option<(String, String)>,
+    /// There are functions of which only entries are traced, though more was asked for; the second: that was
+    /// told.
+    cut: (bool, bool),
+}
+
+impl Values {
+    fn note(&mut self, site_request: &SiteRequest, function: &Function) {
+        self.read |= site_request.program.is_some();
+        self.cut.0 |= site_request.cut;
+        let left_out = site_request.program.as_ref().and_then(|program| program.left_out.first());
+        if let (Some(why), None) = (left_out, &self.left_out) {
+            self.left_out = Some((function.name.clone(), why.clone()));
+        }
+        if let (Some(trouble), None) = (&site_request.trouble, &self.trouble) {
+            self.trouble = Some((function.name.clone(), trouble.why.clone()));
+        }
+    }
+}
+
+impl<'a> Planner<'a> {
+    pub(super) fn want(&mut self, index: u32, regions: &[Region], records: &mut Vec<Metadata>) {
+        let Some(image) = self.image(index, regions) else { return };
+        let hooks = std::array::from_fn(|i| Avma(image.hooks[i].load(Relaxed)));
+        let hook = Avma(image.first_hook.load(Acquire));
+        self.stubs.agent = Agent { stubs: Avma(image.stubs.load(Acquire)), hooks };
+        let (leads, quiet) = (self.discovery == Discovery::FirstCall, self.quiet);
+        self.with_wishes(index, |module, site_request, stubs| {
+            if leads {
+                module.lead(hook, stubs, regions, records);
+            }
+            if quiet {
+                module.quieten(stubs);
+            }
+            module.want(site_request, stubs, regions, records);
+        });
+        if self.values.cut == (true, false) {
+            self.values.cut.1 = true;
+            self.warn(CUT, records);
+        }
+    }
+
+    /// It makes no sense if values were asked for and there are none of any function.
+    pub(crate) fn check_values(&mut self) -> Result<(), Refusal> {
+        match self.values.trouble.take() {
+            Some((name, why)) if !self.values.read => Err(Refusal::Values { name, why }),
+            _ => {
+                let left_out = self.values.left_out.take();
+                self.warnings.extend(
+                    left_out
+                        .map(|(name, why)| format!("of {name}, and perhaps others, not all is read: {why}")),
+                );
+                Ok(())
+            }
+        }
+    }
+
+    /// Why nothing could be read of a function, if there was one; for people, and once.
+    pub fn trouble(&mut self) -> Option<String> {
+        let (name, why) = self.values.trouble.take()?;
+        Some(format!("of {name}, and perhaps others, nothing is read: {why}"))
+    }
+
+    /// With the modules of a process, and what is wanted of their functions.
+    pub(super) fn with_wishes(
+        &mut self,
+        index: u32,
+        mut act: impl FnMut(&mut Loaded, &dyn Fn(&Function) -> Option<SiteRequest>, &mut Stubs<'a>),
+    ) {
+        let pid = self.pid_of(index);
+        let Some(process) = self.processes.get_mut(&index) else { return };
+        for module in &mut process.modules {
+            let (types, values) = (RefCell::new(&mut self.types), RefCell::new(&mut self.values));
+            let (mapped, build_id) = (module.mapped.clone(), module.record.build_id.clone());
+            let typed = || {
+                let identity = mapped.identity(pid)?;
+                let mut types = types.borrow_mut();
+                types.entry(identity).or_insert_with(|| read_types(&mapped, build_id.as_deref(), pid)).clone()
+            };
+            let site_request = |function: &Function| {
+                let site_request = (self.choose)(function, &typed)?;
+                values.borrow_mut().note(&site_request, function);
+                let undecided = site_request.trouble.as_ref().is_some_and(|trouble| trouble.undecided);
+                (!undecided).then_some(site_request)
+            };
+            act(module, &site_request, &mut self.stubs);
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Changes the text of a process: sites are switched in batches, the dynamic linker's empty function is led to the agent.
+
+use super::Planner;
+use crate::collect::metadata::Metadata;
+use crate::plan::journal::{Entry, Journal};
+use crate::plan::loaded::Loaded;
+use crate::plan::modules::mapped;
+use crate::process::inferior::say;
+use crate::process::maps;
+use crate::process::proc;
+use crate::process::text::{KeepMapped, ProcessText, Sync};
+use crate::process::threads::stop_machine;
+use calltap_abi::plan::{self, Phase};
+use calltap_patch::{Avma, Change, ChangeError, Demand, Site, State, Text, Transition, carry_out};
+use calltap_trace::Record;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::*;
+use std::time::{Duration, Instant};
+
+impl Planner<'_> {
+    /// Makes the sites of a process what they shall be.
+    pub(crate) fn patch(&mut self, index: u32, pid: u32, last: bool, records: &mut Vec<Metadata>) {
+        let mut note = |text: String| records.push(Record::Note { text }.into());
+        if let Err(why) = self.open_text(index, pid) {
+            return note(why);
+        }
+        let entry = self.shared.process(index);
+        let regions = entry.is_none().then(|| maps::read(pid).unwrap_or_default());
+        let loader = self
+            .image(index, &regions.unwrap_or_default())
+            .map_or((0, 0), |image| (image.loader_brk.load(Acquire), image.loader_hook.load(Acquire)));
+        // A forked child is registered with the kernel as its parent was.
+        let registered = entry.or_else(|| self.shared.process(0));
+        let can_sync = registered.is_some_and(|entry| entry.sync.load(Acquire) == plan::Sync::Works as u32);
+        let Some(process) = self.processes.get_mut(&index) else { return };
+        let Some(text) = &mut process.text else { return };
+        // A thread that asks holds the dynamic linker's lock; else the linker must be kept from unmapping what is written to.
+        text.lease();
+        let asked = entry.is_some_and(|entry| entry.phase.load(Acquire) == Phase::Writing as u32);
+        let _kept = if let (Some(entry), false) = (entry, asked) {
+            let Some(kept) = KeepMapped::new(entry, text) else {
+                return note("the dynamic linker is at it all the time: nothing was changed".into());
+            };
+            let session = self.directory.agent();
+            let regions = maps::read(pid).unwrap_or_default();
+            let now = mapped(&regions, session.parent().unwrap_or(Path::new("/")));
+            process.modules.retain_mut(|module| module.is_there(&now, &regions));
+            Some(kept)
+        } else {
+            None
+        };
+        text.sync = if can_sync { Sync::Barrier } else { Sync::Quiet };
+        let armed = self.armed == Some(index);
+        text.through = if armed { Transition::Int3 } else { self.mode.transition() };
+        let how = match entry {
+            Some(_) if can_sync && self.mode.is_live() => How::Live,
+            Some(_) => How::Stopped,
+            // Nothing could tell it to unmap nothing meanwhile.
+            None => How::StoppedAndSeen(self.directory.agent()),
+        };
+        let (tally, found) = switch_all(&mut process.modules, text, pid, &how);
+        self.tally.on += tally.on;
+        self.tally.off += tally.off;
+        self.tally.stopped += tally.stopped;
+        self.tally.written += tally.written;
+        found.into_iter().for_each(&mut note);
+        let waiting = tally.waiting as usize
+            + process.modules.iter().map(|module| module.undrained().count()).sum::<usize>();
+        if waiting > 0 && last {
+            note(format!(
+                "{waiting} sites are of several instructions, in code that is running, and are not traced"
+            ));
+        }
+        if !process.watched {
+            process.watched =
+                watch_loader(index, text, &self.directory.journal, Avma(loader.0), Avma(loader.1));
+            // (Where there is no dynamic linker, nothing is opened later.)
+            if !process.watched && loader.0 != 0 {
+                note("the dynamic linker could not be watched: libraries opened later are not traced".into());
+            }
+        }
+    }
+
+    /// Opens the text of a process, if it is not yet. The reason for people, if it cannot be changed.
+    pub(super) fn open_text(&mut self, index: u32, pid: u32) -> Result<(), String> {
+        let Some(process) = self.processes.get_mut(&index).filter(|process| process.text.is_none()) else {
+            return Ok(());
+        };
+        let text = ProcessText::open(pid);
+        // The id comes from the program's memory, and what has it may be another program by now. A process that maps the session's memory after its own was opened is of this session.
+        if !proc::has_mapped(pid, &self.directory.identity()) {
+            return Err(format!("process {pid} is none of this session's: nothing was changed in it"));
+        }
+        let denied = |error| {
+            format!(
+                "the code of process {pid} may not be changed, so its new functions are not traced: {error}"
+            )
+        };
+        let text = process.text.insert(text.map_err(denied)?);
+        text.after_int3 = self.shared.has_traps();
+        if std::mem::take(&mut process.forked) {
+            process.modules.iter_mut().for_each(|module| module.look(text));
+        }
+        Ok(())
+    }
+}
+
+/// How code is changed that may be running.
+enum How {
+    /// While it runs.
+    Live,
+    /// While all threads stand still.
+    Stopped,
+    /// And what is mapped then is looked at again; not the files beside this agent.
+    StoppedAndSeen(PathBuf),
+}
+
+/// Switches the sites of all modules: those that no thread can be running yet, and the others.
+fn switch_all(modules: &mut [Loaded], text: &mut ProcessText, pid: u32, how: &How) -> (Tally, Vec<String>) {
+    let (mut tally, mut notes) = (Tally::default(), Vec::new());
+    let (fresh, mut running): (Vec<&mut Loaded>, Vec<&mut Loaded>) =
+        modules.iter_mut().filter(|module| !module.is_made()).partition(|module| module.fresh);
+    notes.extend(switch(fresh, text, Demand::Stopped, &mut tally));
+    // What is normalized while it runs is not switched before it was seen that no thread is inside.
+    let waiting: usize = running.iter().map(|module| module.changes().count()).sum();
+    if let How::Live = how {
+        notes.extend(switch(running, text, Demand::Outside, &mut tally));
+    } else if waiting > 0 {
+        let before = std::mem::replace(&mut text.sync, Sync::Quiet);
+        let (counted, changed) = (&mut tally, &mut *text);
+        let work = move || {
+            if let How::StoppedAndSeen(agent) = how {
+                let regions = maps::read(pid).unwrap_or_default();
+                let now = mapped(&regions, agent.parent().unwrap_or(Path::new("/")));
+                running.retain_mut(|module| module.is_there(&now, &regions));
+                changed.lease();
+            }
+            switch(running, changed, Demand::Outside, counted)
+        };
+        let done = stop_machine(pid, work);
+        text.sync = before;
+        match done {
+            Ok((found, stopped)) => {
+                notes.extend(found);
+                tally.stopped += stopped;
+            }
+            Err(why) => notes.push(format!(
+                "{waiting} sites are in code that may be running, and were left as they are: {}",
+                say(why)
+            )),
+        }
+    }
+    (tally, notes)
+}
+
+/// What a batch amounts to.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Tally {
+    /// Switched on.
+    pub on: u32,
+    /// Switched off.
+    pub off: u32,
+    /// Left alone: more is demanded of the threads than was seen to.
+    pub waiting: u32,
+    /// For how long all threads stood still for it.
+    pub stopped: Duration,
+    /// For how long code that may be running was being written, looks before and core syncs included.
+    pub written: Duration,
+}
+
+/// Makes the sites of modules what they shall be. What went wrong, for people.
+pub fn switch(
+    mut modules: Vec<&mut Loaded>,
+    text: &mut ProcessText,
+    granted: Demand,
+    tally: &mut Tally,
+) -> Vec<String> {
+    if modules.iter().all(|module| module.changes().next().is_none()) {
+        return Vec::new();
+    }
+    // As a batch is carried out fastest.
+    modules.sort_by_key(|module| module.mapped.range);
+    let start = Instant::now();
+    let failures = carry_out(text, modules.iter().flat_map(|module| module.changes()), granted);
+    if modules.iter().any(|module| !module.fresh) {
+        tally.written += start.elapsed();
+    }
+    let mut failures = failures.into_iter().peekable();
+    let mut numbers = 0..;
+    let mut failure = || {
+        let number = numbers.next();
+        failures.next_if(|(n, _)| Some(*n) == number).map(|(_, failure)| failure)
+    };
+    let mut notes = Vec::new();
+    let (mut failed, mut surprises) = (None, 0);
+    for module in modules {
+        module.settle(&mut failure, |name, change, failure| match failure {
+            None if change.site.is_exit() => {}
+            None => match (change.from, change.to) {
+                (State::Enabled(_), State::Enabled(_)) => {}
+                (_, State::Enabled(_)) => tally.on += 1,
+                (State::Enabled(_), _) => tally.off += 1,
+                _ => {}
+            },
+            Some(ChangeError::Mismatch(actual)) => {
+                surprises += 1;
+                if let (1, Ok(expected)) = (surprises, change.site.bytes(change.from)) {
+                    notes.push(format!(
+                        "{name} at {:#x} is not traced: expected {expected:02x?}, found {actual:02x?}{}",
+                        change.site.address().0,
+                        if is_xray(actual) { ": the program's own XRay traces it" } else { "" }
+                    ));
+                }
+            }
+            Some(ChangeError::Demands(_)) => tally.waiting += 1,
+            Some(ChangeError::PartialWrite(errno) | ChangeError::ReadFailed(errno)) => {
+                failed = Some((failed.map_or(0, |(n, _)| n) + 1, *errno));
+            }
+            Some(ChangeError::OutOfReach) => {}
+        });
+    }
+    if surprises > 1 {
+        notes.push(format!(
+            "nor are {} others, where other bytes were found than expected, too",
+            surprises - 1
+        ));
+    }
+    if let Some((n, errno)) = failed {
+        notes.push(format!("{n} sites could not be written and are not traced: {errno}"));
+    }
+    notes
+}
+
+/// Is it what XRay's own library makes of a sled: a number in r10d, and a call or jump?
+fn is_xray(code: &[u8]) -> bool {
+    matches!(code, [0x41, 0xBA, _, _, _, _, 0xE8 | 0xE9, ..])
+}
+
+/// Has the dynamic linker's empty function jump to the agent. False if it is none, or out of reach.
+fn watch_loader(process: u32, text: &mut ProcessText, journal: &Journal, mut brk: Avma, hook: Avma) -> bool {
+    let mut bytes = [0; 9];
+    if text.read(brk, &mut bytes).is_err() {
+        return false;
+    }
+    let mut first = [0; 5];
+    if bytes.starts_with(&[0xF3, 0x0F, 0x1E, 0xFA]) {
+        first.copy_from_slice(&bytes[4..]);
+        brk = Avma(brk.0 + 4);
+    } else {
+        first.copy_from_slice(&bytes[..5]);
+    }
+    // Its padding reaches to the next 16-byte boundary.
+    let Some(site) = Site::empty_function(brk, first).filter(|_| brk.0 % 16 <= 11) else { return false };
+    let entry = Entry::Site { process, site, target: hook, copy: None, stub: None, inode: 0, base: 0 };
+    let to = State::Enabled(hook);
+    let change = Change { site: &site, from: State::Original, to, recover: &[] };
+    journal.add(&[entry].iter().collect()).is_ok() && carry_out(text, [change], Demand::Nothing).is_empty()
+}

@@ -1,0 +1,71 @@
+//! Tells the collector what a process has mapped, so that it unwinds the stacks and names the callers.
+
+use super::Planner;
+use crate::collect::callers::Mapped;
+use crate::collect::metadata::Metadata;
+use crate::plan::modules::mapped;
+use crate::process::maps::{self, Region};
+use crate::process::target::TextSegment;
+use calltap_trace::{Module, Record};
+use object::{Object, ReadCache};
+use std::path::Path;
+
+impl Planner<'_> {
+    /// The same of all processes, for stacks that were copied before.
+    pub fn map_all(&mut self, emit: &mut dyn FnMut(Metadata)) {
+        let indices: Vec<u32> = self.processes.keys().copied().collect();
+        let mut records = Vec::new();
+        for index in indices {
+            let pid = self.pid_of(index);
+            // A process that has ended has no mappings: the callers of its calls are unknown then.
+            if let Ok(regions) = maps::read(pid) {
+                self.map_out(index, pid, &regions, &mut records);
+            }
+        }
+        records.into_iter().for_each(emit);
+    }
+
+    /// Where stacks are copied, tells what is mapped, and describes the files of which nothing is traced.
+    pub(super) fn map_out(&mut self, index: u32, pid: u32, regions: &[Region], records: &mut Vec<Metadata>) {
+        if !self.stubs.unwinds {
+            return;
+        }
+        let session = self.directory.agent();
+        let all = mapped(regions, session.parent().unwrap_or(Path::new("/")));
+        let Some(process) = self.processes.get_mut(&index) else { return };
+        let loaded = &process.modules;
+        process.named.retain(|named| all.iter().any(|file| file.is_same(named)));
+        for file in all {
+            let is_recorded = loaded.iter().any(|module| module.recorded && module.mapped.is_same(&file));
+            if is_recorded || process.named.iter().any(|named| named.is_same(&file)) {
+                continue;
+            }
+            let Some(opened) = file.open(pid) else { continue };
+            let data = ReadCache::new(&opened);
+            let Some(text) = TextSegment::of(&data) else { continue };
+            let build_id =
+                object::File::parse(&data).ok().and_then(|object| object.build_id().ok()?.map(hexadecimal));
+            let module = Module {
+                id: self.stubs.number_module(),
+                process: index,
+                path: file.path.to_string_lossy().into_owned(),
+                build_id,
+                bias: file.base().wrapping_sub(text.address.wrapping_sub(text.offset)),
+                range: file.range,
+                unloaded_ticks: None,
+            };
+            records.push(Record::Module(module).into());
+            process.named.push(file);
+        }
+        let executable = regions.iter().filter(|region| region.executable && region.file.1 != 0);
+        records.push(Metadata::Mapped(Mapped {
+            process: index,
+            pid,
+            regions: executable.cloned().collect(),
+        }));
+    }
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,125 @@
+//! The program that is to be started.
+
+use crate::Error;
+use crate::plan::cache::{self, Decode, Search};
+use crate::plan::debug_files::{may_choose_in, name_functions};
+use crate::plan::modules::Identity;
+use crate::plan::selection::MayChoose;
+use calltap_names::printable;
+use calltap_sites::{Binary, Discovery};
+use std::ffi::OsString;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+/// The program's file.
+pub struct Program {
+    /// Without directories.
+    pub name: String,
+    /// All of it, without symbolic links.
+    pub path: PathBuf,
+    /// What tells it from a later one.
+    pub file: Identity,
+    /// Has it no dynamic linker?
+    pub is_static: bool,
+    /// Is there none, or cannot it load the agent?
+    pub is_alone: bool,
+    /// The bytes of its file.
+    pub data: Vec<u8>,
+}
+
+impl Program {
+    /// Finds the program as execvp would, and refuses what cannot be traced before it is run.
+    pub fn find(word: Option<&OsString>) -> Result<Program, Error> {
+        let word = word.cloned().unwrap_or_default();
+        let name = word.to_string_lossy().into_owned();
+        let refuse = |reason: &str, exit_code| Error::Program {
+            program: name.clone(),
+            reason: reason.into(),
+            exit_code,
+        };
+        let path = if word.as_encoded_bytes().contains(&b'/') {
+            PathBuf::from(&word)
+        } else {
+            let all = env::var_os("PATH").unwrap_or_default();
+            let found = env::split_paths(&all)
+                .map(|directory| directory.join(&word))
+                .find(|path| is_executable(path));
+            found.ok_or_else(|| refuse("no such program in PATH", 127))?
+        };
+        let meta = fs::metadata(&path).map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => refuse("no such file", 127),
+            _ => refuse(&error.to_string(), 126),
+        })?;
+        if meta.is_dir() {
+            return Err(refuse("is a directory", 126));
+        }
+        if !is_executable(&path) {
+            return Err(refuse("not executable (permission denied)", 126));
+        }
+        let data = fs::File::open(&path)
+            .and_then(|file| calltap_sites::load(&file))
+            .map_err(|error| refuse(&error.to_string(), 126))?;
+        if data.starts_with(b"#!") {
+            return Err(refuse(
+                "a script, not an ELF program: record its interpreter, with the script as argument",
+                126,
+            ));
+        }
+        let short = printable(&path.file_name().unwrap_or(path.as_os_str()).to_string_lossy()).into_owned();
+        let interpreter =
+            calltap_sites::interpreter_of(&data).map_err(|error| refuse(&error.to_string(), 126))?;
+        let is_static = interpreter.is_none();
+        let is_alone = is_static || calltap_sites::is_go_alone(&data);
+        if meta.permissions().mode() & 0o6000 != 0 && !rustix::process::geteuid().is_root() {
+            return Err(refuse(
+                "set-user-ID or set-group-ID: the dynamic linker loads no agent into it",
+                126,
+            ));
+        }
+        let device = meta.dev();
+        let file = format!("{:02x}:{:02x}", rustix::fs::major(device), rustix::fs::minor(device));
+        let file = Identity::of(&(file, meta.ino()), &meta);
+        let path = fs::canonicalize(&path).unwrap_or(path);
+        Ok(Program { name: short, path, file, is_static, is_alone, data })
+    }
+
+    /// What can be traced in it; `futures`: also what polls these; `int3`: also by breakpoints. There is time for that while it is being loaded.
+    ///
+    /// What was not built for tracing is decoded if a function may be chosen by one of its names. None of it is decoded otherwise: then the second value is false.
+    pub fn read(
+        &self,
+        discovery: Discovery,
+        futures: bool,
+        int3: bool,
+        may_choose: &MayChoose<'_>,
+    ) -> Result<(Binary, bool), Error> {
+        let read = || {
+            let is_bare = discovery == Discovery::AtLoad;
+            let is_whole = !is_bare || futures || {
+                let file = fs::File::open(&self.path);
+                file.map_or(true, |file| may_choose_in(&file, &self.path, Path::new("/"), may_choose))
+            };
+            let decode = if is_bare && is_whole { Decode::BareProgram } else { Decode::Nothing };
+            let search = Search { first_call: discovery == Discovery::FirstCall, decode, int3 };
+            let mut binary = cache::analyse(&self.data, &self.name, search)?;
+            if search.has_decoded(&binary) {
+                name_functions(&mut binary, &self.data, &self.path, Path::new("/"));
+            }
+            if futures {
+                calltap_sites::find_polls(&self.data, &mut binary)?;
+            }
+            Ok((binary, is_whole))
+        };
+        read().map_err(|error: calltap_sites::Error| Error::Program {
+            program: self.name.clone(),
+            reason: error.to_string(),
+            exit_code: 126,
+        })
+    }
+}
+
+fn is_executable(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|meta| meta.is_file())
+        && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
+}

@@ -1,0 +1,332 @@
+//! The code file: stubs, the veneers that lead to them from modules too far away for a direct jump, and copies of the instructions that gave way to jumps.
+
+use crate::collect::metadata::Metadata;
+use crate::collect::programs::Programs;
+use crate::collect::shm::Shared;
+use crate::plan::journal::{Entries, Entry};
+use crate::process::maps::{self, Region, gap_near};
+use calltap_abi::stub;
+use calltap_patch::{Agent, Avma, Bias, HookSet, Leaves, Site, copy_room, reaches};
+use calltap_sites::{Exit, Returns, SiteForm, Svma};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+/// Veneers and copies mapped near a module.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VeneerRange {
+    /// First byte in the process.
+    pub address: u64,
+    /// First byte in the code file.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u64,
+    /// Bytes in use.
+    used: u64,
+}
+
+/// What was given out of the code file.
+#[derive(Debug)]
+pub struct Stubs<'a> {
+    code: &'a File,
+    shared: &'a Shared,
+    /// The process's agent.
+    pub agent: Agent,
+    next: u32,
+    next_veneer: u64,
+    /// Modules that have a number in the trace, where they follow each other.
+    modules: u32,
+    /// Ranges that have to be mapped before the stubs given out since can be used.
+    pub to_map: Vec<VeneerRange>,
+    /// What has to be in the journal before they are.
+    pub to_note: Entries,
+    /// Programs that read values, with their numbers.
+    programs: Programs,
+    /// Some of them copy stacks.
+    pub unwinds: bool,
+}
+
+const PAGE: u64 = 4096;
+const INT3: u8 = 0xCC;
+
+impl<'a> Stubs<'a> {
+    /// Nothing was given out yet.
+    pub fn new(code: &'a File, shared: &'a Shared) -> Stubs<'a> {
+        let agent = Agent { stubs: Avma(0), hooks: [Avma(0); stub::HOOK_COUNT] };
+        Stubs {
+            code,
+            shared,
+            agent,
+            next: 0,
+            next_veneer: stub::REGION as u64,
+            modules: 0,
+            to_map: Vec::new(),
+            to_note: Entries::default(),
+            programs: Programs::default(),
+            unwinds: false,
+        }
+    }
+
+    /// The number of a program that reads values; 0 if there is no room for one more.
+    pub fn number_program(&mut self, words: &[u64], records: &mut Vec<Metadata>) -> u16 {
+        self.programs.number(self.shared, words, records)
+    }
+
+    /// Goes on behind what was given out before.
+    pub fn recall(&mut self, entries: &[Entry]) {
+        for entry in entries {
+            match entry {
+                Entry::Site { stub: Some((stub, _)), .. } => {
+                    self.next = self.next.max(stub.saturating_add(1)).min(stub::COUNT as u32);
+                }
+                Entry::Veneers { offset, length, .. } => {
+                    self.next_veneer = self.next_veneer.max(offset.saturating_add(*length));
+                }
+                Entry::Site { .. } | Entry::Drained { .. } => {}
+            }
+        }
+    }
+
+    /// The number of one more module.
+    pub fn number_module(&mut self) -> u32 {
+        self.modules += 1;
+        self.modules - 1
+    }
+
+    /// Bytes that were given out.
+    pub fn bytes(&self) -> u64 {
+        u64::from(self.next) * stub::SIZE as u64 + self.next_veneer - stub::REGION as u64
+    }
+
+    /// Stubs that are left.
+    pub fn room(&self) -> usize {
+        stub::COUNT - self.next as usize
+    }
+
+    /// Are all stubs within reach of a module?
+    fn is_near(&self, module: (u64, u64)) -> bool {
+        let (low, high) = (self.agent.stub(0), self.agent.stub(stub::COUNT as u32 - 1));
+        [module.0, module.1].map(Avma).iter().all(|end| reaches(*end, low) && reaches(*end, high))
+    }
+
+    /// Sees to it that the last range of veneers has room for so many more bytes. The length of the address range that would have been needed, if there is none.
+    fn provide_veneers(
+        &mut self,
+        process: u32,
+        module: (u64, u64),
+        bytes: usize,
+        regions: &[Region],
+        veneers: &mut Vec<VeneerRange>,
+    ) -> Result<(), u64> {
+        let bytes = bytes as u64;
+        if veneers.last().is_some_and(|range| range.length - range.used >= bytes) {
+            return Ok(());
+        }
+        let length = bytes.next_multiple_of(PAGE);
+        let taken = self.to_map.iter().map(|range| Region::taken(range.address, range.length));
+        let regions: Vec<Region> = regions.iter().cloned().chain(taken).collect();
+        let address = gap_near(&regions, module.0, module.1, length, maps::lowest_address()).ok_or(length)?;
+        let range = VeneerRange { address, offset: self.next_veneer, length, used: 0 };
+        self.next_veneer += length;
+        self.to_note.push(&Entry::Veneers { process, address, offset: range.offset, length });
+        self.to_map.push(range.clone());
+        veneers.push(range);
+        Ok(())
+    }
+
+    /// Maps veneers for so many functions of a module in advance, if it needs any: mapping some later takes a thread of the program's.
+    pub fn reserve(
+        &mut self,
+        process: u32,
+        module: (u64, u64),
+        count: usize,
+        regions: &[Region],
+        veneers: &mut Vec<VeneerRange>,
+    ) -> Result<(), u64> {
+        if self.is_near(module) {
+            return Ok(());
+        }
+        self.provide_veneers(process, module, count * stub::VENEER_SIZE, regions, veneers)
+    }
+
+    /// Where code at `from` in a module has to jump that shall come to `to`: there, or to a veneer near it.
+    pub fn lead(
+        &mut self,
+        process: u32,
+        module: (u64, u64),
+        [from, to]: [Avma; 2],
+        regions: &[Region],
+        veneers: &mut Vec<VeneerRange>,
+    ) -> Option<Avma> {
+        if reaches(from, to) {
+            return Some(to);
+        }
+        self.provide_veneers(process, module, stub::VENEER_SIZE, regions, veneers).ok()?;
+        let range = veneers.last_mut()?;
+        let veneer = Avma(range.address + range.used);
+        self.code.write_all_at(&calltap_patch::veneer_bytes(to), range.offset + range.used).ok()?;
+        range.used += stub::VENEER_SIZE as u64;
+        reaches(from, veneer).then_some(veneer)
+    }
+
+    /// Begins a batch of stubs for a module, with so many bytes for copies. The length of the address range that would have been needed, if there is none.
+    pub fn begin<'s>(
+        &'s mut self,
+        process: u32,
+        module: (u64, u64),
+        (count, copies): (usize, usize),
+        regions: &[Region],
+        veneers: &'s mut Vec<VeneerRange>,
+    ) -> Result<Batch<'s, 'a>, u64> {
+        let near = self.is_near(module);
+        let bytes = copies + if near { 0 } else { count * stub::VENEER_SIZE };
+        if bytes > 0 {
+            self.provide_veneers(process, module, bytes, regions, veneers)?;
+        }
+        let first = self.next;
+        let range = veneers.last_mut().filter(|_| bytes > 0);
+        let first_veneer = range.as_ref().map_or(0, |range| range.used);
+        self.to_note.reserve(count);
+        let stubs = Vec::with_capacity(count * stub::SIZE);
+        Ok(Batch { first, first_veneer, near, range, owner: self, stubs, veneers: Vec::with_capacity(bytes) })
+    }
+}
+
+/// What of a function is run elsewhere while it is traced.
+pub struct Displaced<'a> {
+    /// At its entry: where that stands, and its bytes.
+    entry: Option<(Svma, &'a [u8])>,
+    /// Offsets of the instructions there that leave the function.
+    leaves: &'a [u8],
+    /// Its exits elsewhere.
+    exits: &'a [Exit],
+}
+
+impl<'a> Displaced<'a> {
+    /// Of a function that is patched so, where this is wanted.
+    pub fn new(form: &'a SiteForm, returns: &'a Returns, wanted: HookSet) -> Displaced<'a> {
+        let entry = match form {
+            SiteForm::Prologue { at, old }
+            | SiteForm::PaddingJump { at, old, .. }
+            | SiteForm::Checked { at, old }
+            | SiteForm::Trap { at, old } => Some((*at, &old[..])),
+            SiteForm::Entry { .. } | SiteForm::Prefix { .. } | SiteForm::AfterPrologue { .. } => None,
+        };
+        let (leaves, exits) = match returns {
+            Returns::Exits { at_entry, elsewhere, .. } if wanted.returns() => (&at_entry[..], &elsewhere[..]),
+            _ => Default::default(),
+        };
+        Displaced { entry, leaves, exits }
+    }
+
+    /// Bytes to set aside for the copies.
+    pub fn room(&self) -> usize {
+        let entry = self.entry.map_or(0, |(_, old)| copy_room(old, self.leaves.len()));
+        entry + self.exits.iter().map(|exit| copy_room(&exit.old, exit.leaves.len())).sum::<usize>()
+    }
+}
+
+/// A stub for a site.
+pub struct Added {
+    /// Its number.
+    pub id: u32,
+    /// Where the site shall jump.
+    pub target: Avma,
+    /// The copy of what gives way there, if it has one.
+    pub copy: Option<Avma>,
+    /// The function's exits, with the copies to which they shall jump.
+    pub exits: Vec<(Site, Avma)>,
+}
+
+/// Stubs being written.
+pub struct Batch<'s, 'a> {
+    owner: &'s mut Stubs<'a>,
+    first: u32,
+    first_veneer: u64,
+    /// The stubs are within reach of the module.
+    near: bool,
+    range: Option<&'s mut VeneerRange>,
+    stubs: Vec<u8>,
+    veneers: Vec<u8>,
+}
+
+impl Batch<'_, '_> {
+    /// A stub for a site. None if something is out of reach.
+    pub fn add(&mut self, form: &SiteForm, returns: &Returns, bias: Bias, wanted: HookSet) -> Option<Added> {
+        let id = self.owner.next;
+        let style = calltap_patch::style(form, returns);
+        let site = bias.apply(form.address());
+        let at = self.owner.agent.stub(id);
+        let call = Avma(at.0 + stub::LEAVE as u64);
+        let displaced = Displaced::new(form, returns, wanted);
+        let is_checked = matches!(form, SiteForm::Checked { .. });
+        let mut copy = match displaced.entry.filter(|_| !is_checked) {
+            Some((at, old)) => {
+                Some(self.copy(old, Leaves { offsets: displaced.leaves, call }, bias.apply(at))?)
+            }
+            None => None,
+        };
+        let mut exits = Vec::with_capacity(displaced.exits.len());
+        for exit in displaced.exits {
+            let leaves = Leaves { offsets: &exit.leaves, call };
+            exits.push((Site::exit(exit, bias)?, self.copy(&exit.old, leaves, bias.apply(exit.at))?));
+        }
+        let body = copy.unwrap_or_else(|| bias.apply(calltap_patch::body_address(form)));
+        let bytes = calltap_patch::stub_bytes(&self.owner.agent, at, body, wanted, style).ok()?;
+        let entry = Avma(at.0 + calltap_patch::entry_offset(wanted, style) as u64);
+        // (A handler of SIGTRAP leads anywhere.)
+        let jumps = !matches!(form, SiteForm::Trap { .. });
+        let mut target =
+            if self.near || !jumps { entry } else { self.put(&calltap_patch::veneer_bytes(entry))? };
+        if let Some((at, old)) = displaced.entry.filter(|_| is_checked) {
+            // It is run in front of the stub.
+            let (leaves, from) = (Leaves { offsets: &[], call }, bias.apply(at));
+            let code = calltap_patch::copy_before(old, leaves, from, self.place()?, target).ok()?;
+            target = self.put(&code)?;
+            copy = Some(target);
+        }
+        if wanted.program() != 0 && self.owner.shared.assign_program(id, wanted.program()).is_err() {
+            return None;
+        }
+        self.stubs.extend_from_slice(&bytes);
+        self.owner.next += 1;
+        let reaches = (!jumps || reaches(site, target))
+            && exits.iter().all(|(site, copy)| reaches(site.address(), *copy));
+        reaches.then_some(Added { id, target, copy, exits })
+    }
+
+    fn copy(&mut self, code: &[u8], leaves: Leaves<'_>, from: Avma) -> Option<Avma> {
+        let code = calltap_patch::copy(code, leaves, from, self.place()?).ok()?;
+        self.put(&code)
+    }
+
+    /// Where in the process the next veneer or copy comes.
+    fn place(&self) -> Option<Avma> {
+        self.range.as_ref().map(|range| Avma(range.address + range.used))
+    }
+
+    fn put(&mut self, code: &[u8]) -> Option<Avma> {
+        let place = self.place()?;
+        let length = code.len().next_multiple_of(stub::VENEER_SIZE);
+        let range = self.range.as_mut().filter(|range| range.length - range.used >= length as u64)?;
+        range.used += length as u64;
+        self.veneers.extend_from_slice(code);
+        self.veneers.resize(self.veneers.len() + length - code.len(), INT3);
+        Some(place)
+    }
+
+    /// Has a site with its new stub written down.
+    pub fn note(&mut self, entry: &Entry) {
+        self.owner.to_note.push(entry);
+    }
+
+    /// Writes them to the code file.
+    pub fn finish(self) -> io::Result<()> {
+        let code = self.owner.code;
+        code.write_all_at(&self.stubs, u64::from(self.first) * stub::SIZE as u64)?;
+        match self.range {
+            Some(range) => code.write_all_at(&self.veneers, range.offset + self.first_veneer),
+            None => Ok(()),
+        }
+    }
+}

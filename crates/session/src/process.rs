@@ -1,0 +1,27 @@
+//! Another process: its memory, mappings and threads, calls injected into it, stacks, system call filters.
+
+pub mod agent;
+pub mod clock;
+pub mod frames;
+pub mod go;
+pub mod guards;
+pub mod inferior;
+pub mod inject;
+pub mod launch;
+pub mod linker;
+pub mod maps;
+pub mod pages;
+pub mod patch_log;
+pub mod placed;
+pub mod preload;
+pub mod proc;
+pub mod seccomp;
+pub mod stops;
+pub mod target;
+pub mod text;
+pub mod threads;
+pub mod traced;
+pub mod tracee;
+pub mod unwind;
+pub mod urgent;
+pub mod wait;
