@@ -13,7 +13,7 @@ mod mounted;
 mod run;
 mod terminal;
 
-pub use attached::{Resident, State, changed_text, memory, private_text, succeeds};
+pub use attached::{Resident, State, changed_text, memory, private_text, state, succeeds, used};
 pub use check::{Expect, Recording, check, record};
 pub use compile::{
     BARE, BARE_PLACED, BUILDS, Build, GCC, PLACED, Program, XRAY, compile, compile_cargo, compile_go,
