@@ -141,7 +141,7 @@ fn another_users_process_is_refused() {
     // A copy that user can run.
     let copy = tempfile::TempDir::new_in("/tmp").expect("a temporary directory");
     let binary = copy.path().join("calltap");
-    std::fs::copy(calltap_e2e::calltap(), &binary).expect("a copy");
+    copy_program(&calltap_e2e::calltap(), &binary);
     Command::new("chmod").args(["-R", "a+rx"]).arg(copy.path()).status().expect("chmod");
     let mut other = Command::new("setpriv");
     other.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&binary);
