@@ -27,7 +27,11 @@ pub fn count(number: u64) -> String {
 
 /// `1 thread`, `2 threads`.
 pub fn counted(number: u64, noun: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
+    let plural = match noun.ends_with('s') {
+        _ if number == 1 => "",
+        true => "es",
+        false => "s",
+    };
     format!("{} {noun}{plural}", count(number))
 }
 
@@ -41,7 +45,7 @@ pub use calltap_names::printable as one_line;
 
 #[cfg(test)]
 mod tests {
-    use super::{count, duration};
+    use super::{count, counted, duration};
 
     #[test]
     fn units_change_where_a_thousand_is_reached() {
@@ -59,5 +63,14 @@ mod tests {
         }
         assert_eq!(count(1_234_567), "1,234,567");
         assert_eq!(count(999), "999");
+    }
+
+    #[test]
+    fn nouns_have_their_plural_behind_every_number_but_one() {
+        let words =
+            [(0, "thread", "0 threads"), (1, "process", "1 process"), (1_000, "process", "1,000 processes")];
+        for (number, noun, text) in words {
+            assert_eq!(counted(number, noun), text);
+        }
     }
 }

@@ -3,6 +3,7 @@
 #include "e2e.h"
 #include <pthread.h>
 #include <setjmp.h>
+#include <time.h>
 #include <unistd.h>
 
 enum Function { MAIN, SERVE, HANDLE, FAIL, LOG_ERROR, STEP, JUMP, LOOP, CANCELLED, WAITS, FUNCTIONS, NONE };
@@ -24,6 +25,19 @@ static __thread Function stack[DEEPEST];
 
 static volatile long sink;
 static __thread jmp_buf target;
+
+// The longest that a call of handle and one of step have taken, by the program's own clock.
+static long longest_handle, longest_step;
+#define INLINE __attribute__((always_inline)) static inline
+INLINE long now() {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000000000L + t.tv_nsec;
+}
+INLINE void took(long &longest, long begin) {
+    long const ns = now() - begin;
+    if (ns > longest) longest = ns;
+}
 
 extern "C" {
 TRACED void fail(long n) {
@@ -47,10 +61,13 @@ TRACED void log_error(long n) {
 TRACED void serve(long n) {
     NOTE(SERVE);
     for (long i = 0; i < n; i++) {
+        long const begin = now();
         try {
             handle(i);
+            took(longest_handle, begin);
             BACK();
         } catch (long) {
+            took(longest_handle, begin);
             BACK();
             log_error(i);
             BACK();
@@ -75,8 +92,10 @@ TRACED void step(long n) {
 TRACED void loop(long n) {
     NOTE(LOOP);
     for (volatile long i = 0; i < n; i = i + 1) {
-        if (setjmp(target)) { BACK(); continue; }
+        volatile long const begin = now();
+        if (setjmp(target)) { took(longest_step, begin); BACK(); continue; }
         step(i);
+        took(longest_step, begin);
         BACK();
     }
     log_error(n);
@@ -109,6 +128,7 @@ int main() {
     }
     serve(30);
     BACK();
+    printf("about longest handle %ld\nabout longest step %ld\n", longest_handle, longest_step);
     for (int function = 0; function < FUNCTIONS; function++)
         for (int caller = 0; caller <= NONE; caller++)
             for (int at = 0; at < DEEPEST; at++)

@@ -34,7 +34,9 @@ static void *keep_putting(void *unused) {
 static void *read_pipe(void *unused) {
     char text[4096];
     int said = 0;
-    for (int file = open_file("trace_pipe", O_RDONLY);;) {
+    int file = open_file("trace_pipe", O_RDONLY);
+    puts("reads"), fflush(stdout);
+    for (;;) {
         ssize_t size = read(file, text, sizeof text - 1);
         if (size < 0) perror("trace_pipe"), exit(1);
         text[size] = 0;

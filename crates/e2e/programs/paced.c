@@ -1,4 +1,4 @@
-// Sleeps a millisecond and makes ten short calls, round after round. Says "ready"; ends when its input does.
+// Sleeps a millisecond and makes ten short calls, round after round. Says "ready"; ends when its input does, after ten rounds at least.
 #include "e2e.h"
 #include <poll.h>
 #include <time.h>
@@ -10,7 +10,7 @@ int main(void) {
     long n = 0, laps = 0;
     printf("ready\n");
     fflush(stdout);
-    for (; poll(&input, 1, 0) == 0; laps++) n = lap(n);
+    for (; laps < 10 || poll(&input, 1, 0) == 0; laps++) n = lap(n);
     if (n != laps * 10) printf("wrong: %ld after %ld\n", n, laps);
     return n != laps * 10;
 }

@@ -47,12 +47,13 @@ typedef struct wait W;
 static __thread W *own;
 #define SECONDS 2
 static const struct timespec TWO = {SECONDS, 0};
-static const struct timeval MINUTE = {60, 0};
+// Longer than the test: a time limit that runs out would look like a call that was interrupted.
+static const struct timeval HOUR = {3600, 0};
 
 static void handler(int signal) { (void)signal; if (own) own->handled++; }
 static void piped(W *w) { if (pipe(w->a)) abort(); }
 static void paired(W *w, int type) { if (socketpair(AF_UNIX, type, 0, w->a)) abort(); }
-static void limit(int fd) { setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &MINUTE, sizeof MINUTE); setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &MINUTE, sizeof MINUTE); }
+static void limit(int fd) { setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &HOUR, sizeof HOUR); setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &HOUR, sizeof HOUR); }
 static void pipe_wake(W *w) { KEEP(write(w->a[1], "x", 1)); }
 static void filled(W *w) {
     piped(w);
@@ -93,16 +94,16 @@ static int w_sleep(W *w) { (void)w; return IS(sleep(SECONDS), 0); }
 static int w_sem_wait(W *w) { return IS(sem_wait(&w->semaphore), 0); }
 static void m_sem(W *w) { sem_init(&w->semaphore, 0, 0); }
 static void sem_wake(W *w) { sem_post(&w->semaphore); }
-static int w_sem_time(W *w) { struct timespec t; clock_gettime(CLOCK_REALTIME, &t); t.tv_sec += SECONDS; errno = 0; return sem_timedwait(&w->semaphore, &t) == -1 && errno == ETIMEDOUT ? 0 : bad("sem_timedwait", 0); }
+static int w_sem_time(W *w) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); t.tv_sec += SECONDS; errno = 0; return sem_clockwait(&w->semaphore, CLOCK_MONOTONIC, &t) == -1 && errno == ETIMEDOUT ? 0 : bad("sem_clockwait", 0); }
 static void m_cond(W *w) { pthread_mutex_init(&w->mutex, NULL); pthread_cond_init(&w->condition, NULL); }
 static int w_cond(W *w) { pthread_mutex_lock(&w->mutex); while (!w->open) pthread_cond_wait(&w->condition, &w->mutex); pthread_mutex_unlock(&w->mutex); return 0; }
 static void cond_wake(W *w) { pthread_mutex_lock(&w->mutex); w->open = 1; pthread_cond_signal(&w->condition); pthread_mutex_unlock(&w->mutex); }
 static int w_cond_time(W *w) {
     struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
+    clock_gettime(CLOCK_MONOTONIC, &t);
     t.tv_sec += SECONDS;
     pthread_mutex_lock(&w->mutex);
-    int got = pthread_cond_timedwait(&w->condition, &w->mutex, &t);
+    int got = pthread_cond_clockwait(&w->condition, &w->mutex, CLOCK_MONOTONIC, &t);
     pthread_mutex_unlock(&w->mutex);
     return IS(got, ETIMEDOUT);
 }

@@ -1,6 +1,6 @@
 //! A program that runs already: what can be seen of it from outside, and attaching to it.
 
-use crate::{Program, Run, calltap_run};
+use crate::{Program, Run, calltap_run, kill, wait_until};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -8,9 +8,12 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+
+/// Time after which something is taken not to happen any more.
+const HANGS: Duration = Duration::from_secs(60);
 
 /// A program that says "ready" and runs until its input ends.
 pub struct Resident {
@@ -104,7 +107,22 @@ impl State {
 }
 
 /// Bytes of executable mappings that differ from their files.
+///
+/// A library may be unloaded, and another one mapped there, between the look at the mappings and the look at the memory. What differs counts if it
+/// does so in each of several looks.
 pub fn changed_text(pid: u32) -> Vec<String> {
+    let mut changed = changed_text_now(pid);
+    for _ in 0..3 {
+        if changed.is_empty() {
+            break;
+        }
+        let again: BTreeSet<String> = changed_text_now(pid).into_iter().collect();
+        changed.retain(|change| again.contains(change));
+    }
+    changed
+}
+
+fn changed_text_now(pid: u32) -> Vec<String> {
     let Ok(maps) = fs::read_to_string(format!("/proc/{pid}/maps")) else { return Vec::new() };
     let Ok(memory) = File::open(format!("/proc/{pid}/mem")) else { return Vec::new() };
     let mut changed = Vec::new();
@@ -160,12 +178,29 @@ pub fn private_text(pid: u32) -> u64 {
     sum
 }
 
-/// The number of a process's mappings, and its resident memory in KiB.
+/// The number of a process's mappings, and its memory in KiB without pages of files, which the kernel takes away and brings back when it likes.
 pub fn memory(pid: u32) -> (usize, u64) {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default().lines().count();
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
-    (maps, line.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(0))
+    let size = |key: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default();
+        line.split_whitespace().next().and_then(|word| word.parse::<u64>().ok()).unwrap_or(0)
+    };
+    (maps, ["RssAnon:", "RssShmem:", "VmSwap:"].map(size).iter().sum())
+}
+
+/// The state of a process's first thread, as `/proc/PID/stat` has it. None: it does not exist any more.
+pub fn state(pid: u32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+/// User and system time of a process, to 10 ms.
+pub fn used(pid: u32) -> Duration {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
+    let words: Vec<&str> = stat.rsplit_once(") ").expect("a name").1.split(' ').collect();
+    let ticks: u64 = words[11..13].iter().map(|word| word.parse::<u64>().expect("ticks")).sum();
+    Duration::from_millis(ticks * 10)
 }
 
 impl Resident {
@@ -195,15 +230,30 @@ impl Resident {
 
     /// Waits for a line that begins so, and returns the rest of it.
     pub fn wait_for(&mut self, start: &str) -> String {
-        let limit = Instant::now() + Duration::from_secs(20);
-        while let Ok(line) = self.lines.recv_timeout(limit.saturating_duration_since(Instant::now())) {
-            if let Some(rest) = line.strip_prefix(start) {
-                return rest.trim().to_owned();
+        let line = self.line(start);
+        line.unwrap_or_else(|| panic!("{}: never said {start:?}, but {}", self.pid, self.output))
+    }
+
+    /// Waits for a line that begins so. False if its output ends before.
+    pub fn says(&mut self, start: &str) -> bool {
+        self.line(start).is_some()
+    }
+
+    /// The rest of the next line that begins so. None: its output has ended.
+    fn line(&mut self, start: &str) -> Option<String> {
+        let limit = Instant::now() + HANGS;
+        loop {
+            match self.lines.recv_timeout(limit.saturating_duration_since(Instant::now())) {
+                Ok(line) => match line.strip_prefix(start) {
+                    Some(rest) => return Some(rest.trim().to_owned()),
+                    None => self.output += &(line + "\n"),
+                },
+                Err(RecvTimeoutError::Disconnected) => return None,
+                Err(RecvTimeoutError::Timeout) => {
+                    panic!("{}: did not say {start:?} in {HANGS:?}, but {}", self.pid, self.output)
+                }
             }
-            self.output += &line;
-            self.output += "\n";
         }
-        panic!("{}: never said {start:?}, but {}", self.pid, self.output);
     }
 
     /// Gives it a line of input.
@@ -232,11 +282,27 @@ impl Resident {
         calltap_run(&all)
     }
 
+    /// Attaches until the threads of the process have run for a while, so that functions which they call all the time have been called. The trace goes
+    /// where [`Resident::attach`] leaves it.
+    pub fn attach_while_it_works(&self, flags: &[&str]) {
+        let mut calltap = self.attach_beside(flags);
+        self.await_recorder();
+        self.await_work(Duration::from_millis(30));
+        kill(calltap.id(), libc::SIGINT);
+        succeeds(&mut calltap);
+    }
+
+    /// Waits until the process has used so much processor time.
+    pub fn await_work(&self, time: Duration) {
+        let before = used(self.pid);
+        wait_until("processor time", || used(self.pid) >= before + time);
+    }
+
     /// Waits until the calltap that records beside the test has switched everything on, and answers.
     pub fn await_recorder(&self) {
         let start = Instant::now();
         while !calltap_run(&["status", "-p", &self.pid.to_string()]).status.success() {
-            assert!(start.elapsed() < Duration::from_secs(20), "no recorder of {} answers", self.pid);
+            assert!(start.elapsed() < HANGS, "no recorder of {} answers", self.pid);
             thread::sleep(Duration::from_millis(20));
         }
     }
@@ -280,8 +346,8 @@ impl Resident {
         let status = loop {
             match self.child.try_wait() {
                 Ok(Some(status)) => break Some(status),
-                // (One that could seldom be attached to was given work for a hundred times as long.)
-                _ if start.elapsed() > Duration::from_secs(150) => break None,
+                // A program that is seldom attached to is given work for a hundred times as long.
+                _ if start.elapsed() > Duration::from_secs(300) => break None,
                 _ => thread::sleep(Duration::from_millis(2)),
             }
         };

@@ -1,6 +1,8 @@
 //! Builds the programs under `programs/` in the ways a user would.
 
-use crate::{calltap, skipped};
+use crate::{calltap, run, skipped};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
@@ -132,6 +134,24 @@ impl Program {
         run_compiler(build, sources, &path, flags);
         path
     }
+}
+
+/// Writes a file that is to be executed, by another process: were it open for writing in this one, a child that another test begins at that moment
+/// would have it open up to its own execve, and executing the file would fail with ETXTBSY.
+pub fn write_program(path: &Path, content: &[u8], mode: u32) {
+    let mut command = Command::new("tee");
+    command.arg(path);
+    let done = run(command, content);
+    assert!(done.status.success(), "{}: {}", path.display(), done.stderr);
+    fs::set_permissions(path, Permissions::from_mode(mode)).expect("a mode");
+}
+
+/// Copies a file that is to be executed, likewise.
+pub fn copy_program(from: &Path, to: &Path) {
+    let mut command = Command::new("cp");
+    command.arg(from).arg(to);
+    let done = run(command, b"");
+    assert!(done.status.success(), "{}", done.stderr);
 }
 
 fn source(name: &str) -> PathBuf {

@@ -13,11 +13,12 @@ mod mounted;
 mod run;
 mod terminal;
 
-pub use attached::{Resident, State, changed_text, memory, private_text, succeeds};
+pub use attached::{Resident, State, changed_text, memory, private_text, state, succeeds, used};
 pub use check::{Expect, Recording, check, record};
 pub use compile::{
     BARE, BARE_PLACED, BUILDS, Build, GCC, PLACED, Program, XRAY, compile, compile_cargo, compile_go,
-    compile_rust, compile_rust_as_it_is, have, installed, matrix, output_of, with_libraries,
+    compile_rust, compile_rust_as_it_is, copy_program, have, installed, matrix, output_of, with_libraries,
+    write_program,
 };
 pub use kernelshark::kernelshark;
 pub use live::{

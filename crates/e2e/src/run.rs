@@ -44,9 +44,12 @@ pub fn calltap_run(arguments: &[&str]) -> Run {
     run(command, b"")
 }
 
+/// Time after which a command is taken to hang. Beside a hundred busy threads on two processors, attaching takes half a minute.
+const HANGS: Duration = Duration::from_secs(300);
+
 /// Runs a command to its end.
 pub fn run(command: Command, stdin: &[u8]) -> Run {
-    run_timeout(command, stdin, Duration::from_secs(60))
+    run_timeout(command, stdin, HANGS)
 }
 
 /// Runs a command to its end; fails the test, and ends the command and its children, after some time.

@@ -67,22 +67,25 @@ impl Terminal {
     }
 }
 
-/// Waits for something that will be so soon.
+/// Time after which something is taken not to happen any more.
+const HANGS: Duration = Duration::from_secs(60);
+
+/// Waits until something is so.
 pub fn wait_until(what: &str, done: impl Fn() -> bool) {
     let start = Instant::now();
     while !done() {
-        assert!(start.elapsed() < Duration::from_secs(20), "waited in vain for {what}");
+        assert!(start.elapsed() < HANGS, "waited in vain for {what}");
         thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// How a program of ours ends, which it does soon.
+/// Waits for the end of a child. Its status.
 pub fn end_of(mut child: Child) -> ExitStatus {
     let start = Instant::now();
     loop {
         match child.try_wait().expect("our own child") {
             Some(status) => return status,
-            None if start.elapsed() > Duration::from_secs(20) => {
+            None if start.elapsed() > HANGS => {
                 let _ = child.kill();
                 panic!("it does not end");
             }

@@ -32,8 +32,7 @@ fn functions_that_threads_run_all_the_time_are_traced() {
     let program = compile(GCC, &["resident.c"], &[]);
     let resident = Resident::start(&program, &["busy"]);
     for round in 0..20 {
-        let run = resident.attach(SHORT);
-        assert!(run.status.success(), "{}", run.stderr);
+        resident.attach_while_it_works(&[]);
         let rows = resident.view("report");
         let found = rows.as_array().is_some_and(|rows| rows.iter().any(|row| row["function"] == "work"));
         assert!(found, "round {round}: {rows}");
@@ -151,9 +150,9 @@ fn code_can_be_changed_with_all_threads_stopped() {
     let program = compile(GCC, &["resident.c"], &[]);
     let mut resident = Resident::start(&program, &["busy"]);
     for _ in 0..4 {
-        let run = resident.attach(&["--duration", "20ms", "--patch-mode", "stop_machine"]);
-        assert!(run.status.success() && resident.runs(), "{}", run.stderr);
-        assert!(resident.sound().0 > 0, "{}", run.stderr);
+        resident.attach_while_it_works(&["--patch-mode", "stop_machine"]);
+        assert!(resident.runs());
+        assert!(resident.sound().0 > 0);
         assert_eq!(changed_text(resident.pid), [""; 0]);
     }
     let (status, output, errors) = resident.end();
@@ -206,7 +205,9 @@ fn a_program_whose_file_was_replaced_is_traced_by_the_one_it_runs() {
     if run.stderr.contains("not permitted") {
         return skipped("opening what is mapped needs CAP_SYS_ADMIN");
     }
-    assert!(run.status.success() && resident.sound().0 > 0, "{}", run.stderr);
+    assert!(run.status.success(), "{}", run.stderr);
+    resident.attach_while_it_works(&[]);
+    assert!(resident.sound().0 > 0);
     let rows = resident.view("report");
     let has = |name: &str| rows.as_array().is_some_and(|rows| rows.iter().any(|row| row["function"] == name));
     assert!(has("work"), "{rows}");
@@ -323,11 +324,7 @@ fn what_is_recorded_can_be_set_asked_about_and_ended_by_others() {
     let pid = resident.pid.to_string();
     let calltap = |words: &[&str]| calltap_run(&[words, &["-p", &pid]].concat());
     let mut recorder = resident.attach_beside(&["-F", "outer"]);
-    let start = Instant::now();
-    while !calltap(&["status"]).stdout.contains("functions  1 on") && start.elapsed() < Duration::from_secs(5)
-    {
-        thread::sleep(Duration::from_millis(10));
-    }
+    await_that("one function is on", || calltap(&["status"]).stdout.contains("functions  1 on"));
     let mut counts = Vec::new();
     for words in [&[][..], &["-F", "work"], &["--off"], &["--on"], &["-F", ""]] {
         if !words.is_empty() {
@@ -378,12 +375,7 @@ fn forked_children_are_set_as_their_parent_is() {
         (0..3).map(|_| resident.wait_for("child").parse().expect("a process id")).collect();
     // (The one that has called something is known.)
     let caller = children[1];
-    let start = Instant::now();
-    while calltap_run(&["status", "-p", &pid]).stdout.matches("2 processes").count() == 0
-        && start.elapsed() < Duration::from_secs(5)
-    {
-        thread::sleep(Duration::from_millis(10));
-    }
+    await_that("it is known", || calltap_run(&["status", "-p", &pid]).stdout.contains("2 processes"));
     for words in [&["set", "-F", "work"][..], &["set", "-F", "*"], &["set", "--off"], &["set", "--on"]] {
         calltap(words);
         assert_eq!(changed_text(caller), changed_text(resident.pid), "{words:?}");
@@ -399,11 +391,12 @@ fn forked_children_are_set_as_their_parent_is() {
 fn forked_children_that_rest_are_left_as_they_were() {
     let program = compile(GCC, &["resident.c"], &[]);
     let mut resident = Resident::start(&program, &["workers"]);
-    let mut calltap = resident.attach_beside(&["--duration", "400ms"]);
-    thread::sleep(Duration::from_millis(200));
+    let mut calltap = resident.attach_beside(&[]);
+    resident.await_recorder();
     resident.tell();
     let children: Vec<u32> =
         (0..3).map(|_| resident.wait_for("child").parse().expect("a process id")).collect();
+    kill(calltap.id(), libc::SIGINT);
     succeeds(&mut calltap);
     let changed: Vec<_> = children.iter().map(|child| changed_text(*child)).collect();
     let parent = changed_text(resident.pid);
@@ -439,30 +432,26 @@ fn libraries_opened_and_closed_while_attached() {
     }
 }
 
-/// User and system time of a process, to 10 ms.
-fn used(pid: u32) -> Duration {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
-    let words: Vec<&str> = stat.rsplit_once(") ").expect("a name").1.split(' ').collect();
-    let ticks: u64 = words[11..13].iter().map(|word| word.parse::<u64>().expect("ticks")).sum();
-    Duration::from_millis(ticks * 10)
-}
-
 #[test]
 fn the_processor_time_in_the_trace_is_that_of_the_process_meanwhile() {
     let program = compile(GCC, &["resident.c"], &[]);
     let resident = Resident::start(&program, &["busy"]);
-    thread::sleep(Duration::from_millis(300));
-    let cpu = || Duration::from_nanos(resident.view("info")["end"]["cpu_ns"].as_u64().unwrap_or_default());
+    let work = Duration::from_millis(300);
     let before = used(resident.pid);
-    let run = resident.attach(&["--duration", "300ms"]);
+    let mut beside = resident.attach_beside(&[]);
+    resident.await_recorder();
+    resident.await_work(work);
+    kill(beside.id(), libc::SIGINT);
+    succeeds(&mut beside);
     let all = used(resident.pid) - before;
-    assert!(run.status.success(), "{}", run.stderr);
-    let told = cpu();
-    assert!(told > all / 4 && told < all + Duration::from_millis(20), "{told:?} of {all:?}");
+    let told = Duration::from_nanos(resident.view("info")["end"]["cpu_ns"].as_u64().unwrap_or_default());
+    // The kernel tells it to the test by ticks of 10 ms.
+    let ticks = Duration::from_millis(20);
+    assert!(told > work - ticks && told < all + ticks, "{told:?} of {all:?}");
     // The same of a process that ends while it is recorded.
     let beside = resident.attach_beside(&[]);
     resident.await_recorder();
-    thread::sleep(Duration::from_millis(300));
+    resident.await_work(work);
     let trace = resident.trace();
     let (status, _, errors) = resident.end();
     assert!(status.success(), "{errors}");

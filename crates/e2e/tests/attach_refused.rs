@@ -3,7 +3,6 @@
 use calltap_e2e::*;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
-use std::thread;
 use std::time::{Duration, Instant};
 
 #[test]
@@ -50,7 +49,7 @@ fn what_is_no_process_of_ours_is_refused() {
 #[test]
 fn a_zombie_is_refused() {
     let mut child = Command::new("true").spawn().expect("true");
-    thread::sleep(Duration::from_millis(100));
+    await_that("it is a zombie", || state(child.id()) == Some('Z'));
     one_line(&attach(child.id(), &[]), &["zombie"]);
     succeeds(&mut child);
 }
@@ -59,16 +58,14 @@ fn a_zombie_is_refused() {
 fn a_stopped_process_is_refused_and_stays_stopped() {
     let program = compile(GCC, &["resident.c"], &[]);
     let resident = Resident::start(&program, &["counted"]);
-    let signal = |signal| {
-        // SAFETY: a signal to our own child.
-        unsafe { libc::kill(resident.pid as i32, signal) };
-        thread::sleep(Duration::from_millis(50));
-    };
-    signal(libc::SIGSTOP);
+    let is_stopped = || state(resident.pid) == Some('T');
+    kill(resident.pid, libc::SIGSTOP);
+    await_that("it is stopped", is_stopped);
     one_line(&resident.attach(SHORT), &["stopped"]);
     let status = std::fs::read_to_string(format!("/proc/{}/status", resident.pid)).unwrap_or_default();
     assert!(status.contains("T (stopped)"), "{status}");
-    signal(libc::SIGCONT);
+    kill(resident.pid, libc::SIGCONT);
+    await_that("it goes on", || !is_stopped());
     assert!(resident.attach(SHORT).status.success());
     assert!(resident.end().0.success());
 }
@@ -81,10 +78,13 @@ fn a_process_under_another_tracer_is_refused() {
         let mut strace = Command::new("strace");
         strace.args(["-f", "-o", "/dev/null", "-p", &resident.pid.to_string()]);
         let mut strace = strace.stderr(std::process::Stdio::null()).spawn().expect("strace");
-        thread::sleep(Duration::from_millis(300));
+        let status = format!("/proc/{}/status", resident.pid);
+        let tracer = format!("TracerPid:\t{}\n", strace.id());
+        await_that("strace traces it", || {
+            std::fs::read_to_string(&status).is_ok_and(|status| status.contains(&tracer))
+        });
         one_line(&resident.attach(SHORT), &["traced by strace"]);
-        // SAFETY: a signal to our own child.
-        unsafe { libc::kill(strace.id() as i32, libc::SIGINT) };
+        kill(strace.id(), libc::SIGINT);
         let _ = strace.wait();
     }
     assert!(resident.attach(SHORT).status.success());
@@ -141,7 +141,7 @@ fn another_users_process_is_refused() {
     // A copy that user can run.
     let copy = tempfile::TempDir::new_in("/tmp").expect("a temporary directory");
     let binary = copy.path().join("calltap");
-    std::fs::copy(calltap_e2e::calltap(), &binary).expect("a copy");
+    copy_program(&calltap_e2e::calltap(), &binary);
     Command::new("chmod").args(["-R", "a+rx"]).arg(copy.path()).status().expect("chmod");
     let mut other = Command::new("setpriv");
     other.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&binary);
@@ -187,11 +187,10 @@ fn attaching_to_what_is_being_recorded_does_no_harm() {
 fn two_at_once_are_told_of_each_other() {
     let program = compile(GCC, &["resident.c"], &[]);
     let resident = Resident::start(&program, &["counted"]);
-    let mut first = resident.attach_beside(&["--duration", "6s"]);
+    let mut first = resident.attach_beside(&[]);
     resident.await_recorder();
     one_line(&attach(resident.pid, &[]), &[&format!("already being attached to by PID {}", first.id())]);
-    // SAFETY: a signal to our own child.
-    unsafe { libc::kill(first.id() as i32, libc::SIGINT) };
+    kill(first.id(), libc::SIGINT);
     succeeds(&mut first);
     assert!(resident.end().0.success());
 }
@@ -241,7 +240,7 @@ fn a_limit_of_file_sizes_is_told() {
 fn a_process_that_is_ending_is_called_that() {
     let program = compile(GCC, &["ending.c"], &[]);
     let (mut seen, start) = (false, Instant::now());
-    while !seen && start.elapsed() < Duration::from_secs(30) {
+    while !seen && start.elapsed() < Duration::from_secs(120) {
         let mut resident = Resident::start(&program, &[]);
         resident.kill();
         for _ in 0..10 {

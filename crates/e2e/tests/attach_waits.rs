@@ -1,10 +1,9 @@
 //! Attaching to threads that wait: no wait ends early, none for ever.
 
 use calltap_e2e::*;
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
-use std::thread;
-use std::time::Duration;
 
 fn waits(kinds: &[&str], times: usize) {
     let program = compile(GCC, &["waits.c"], &["-lrt"]);
@@ -39,7 +38,9 @@ fn a_thread_that_waits_for_its_vfork_child_is_waited_for() {
     let program = compile(GCC, &["waits.c"], &["-lrt"]);
     let mut resident = Resident::start(&program, &["vfork", "epoll_wait", "semop"]);
     let first = resident.attach(SHORT);
-    thread::sleep(Duration::from_millis(1200)); // the child has ended
+    // The thread ends when its child has ended. Main and the two others stay.
+    let tasks = format!("/proc/{}/task", resident.pid);
+    await_that("the child has ended", || fs::read_dir(&tasks).expect("it runs").count() == 3);
     attach_and_look(&mut resident, 2, Tolerate { changes: &["Threads"], ..Tolerate::default() });
     let (status, output, errors) = resident.end();
     assert!(status.success(), "{output}{errors}{}", first.stderr);

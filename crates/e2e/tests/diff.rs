@@ -31,7 +31,8 @@ fn conditions_decide_the_exit_code() {
     let (first, second) = (timeline(), timeline());
     let (a, b) = (recorded(&first, &[]), recorded(&second, &[]));
     check(&diff(&a, &b, &[]), 0, &[]);
-    check(&diff(&a, &b, &["--fail-if", "calls(work)>1x", "--fail-if", "total(*)>1000x"]), 0, &[]);
+    // The processor may be taken away for seconds from a call that takes nanoseconds.
+    check(&diff(&a, &b, &["--fail-if", "calls(work)>1x", "--fail-if", "total(*)>1000000000000x"]), 0, &[]);
     let both = diff(&a, &b, &["--fail-if", "calls(work)>=1", "--fail-if", "total(work)>0.000001x"]);
     check(&both, 3, &["work has 3 in A, 3 in B (1.00x)", "total(work)"]);
     check(&diff(&a, &b, &["--fail-if", "calls(wrok_)>1x"]), 1, &["matches 'wrok_'"]);

@@ -229,7 +229,7 @@ fn who_has_no_privileges_has_the_directories_of_his_own_processes() {
     std::os::unix::fs::chown(&own, Some(65534), Some(65534)).expect("its owner");
     // (Where only root may come to it, a copy will do.)
     let copy = place.path("calltap");
-    fs::copy(calltap(), &copy).expect("a copy");
+    copy_program(&calltap(), &copy);
     let unprivileged = |words: &[&str]| {
         let mut command = Command::new("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).args(words).current_dir("/");

@@ -131,7 +131,7 @@ fn another_root_is_told_of_or_followed_where_the_session_is_seen() {
     for file in libraries.chain([own.as_str()]) {
         let inside = root.join(file.trim_start_matches('/'));
         std::fs::create_dir_all(inside.parent().unwrap_or(Path::new("/"))).expect("a directory");
-        std::fs::copy(file, inside).expect("a copy");
+        copy_program(Path::new(file), &inside);
     }
     let (_kept, recording) = followed(&program, &[&own, "chroot", &root.to_string_lossy(), &own, "14"]);
     let told = refusals(&recording);

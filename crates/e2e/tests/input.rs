@@ -1,8 +1,7 @@
 //! What a user can get wrong: one clear line, a proper exit code, and a program that did not run, or ran right.
 
-use calltap_e2e::{GCC, Program, Run, calltap, compile, run, skipped};
+use calltap_e2e::{GCC, Program, Run, calltap, compile, run, skipped, write_program};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 fn program() -> Program {
@@ -33,9 +32,7 @@ fn record(program: &Program, what: &str, code: i32, says: &[&str]) {
 }
 
 fn write(program: &Program, name: &str, content: &[u8], mode: u32) {
-    let path = program.directory().join(name);
-    fs::write(&path, content).expect("written");
-    fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("mode");
+    write_program(&program.directory().join(name), content, mode);
 }
 
 #[test]

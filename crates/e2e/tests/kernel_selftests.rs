@@ -1,8 +1,7 @@
 //! The kernel's own tests of ftrace, unmodified, on a process.
 
 use calltap_e2e::*;
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
@@ -59,8 +58,8 @@ fn kernels_own_tests(tests: &Path, some: &[String], program: &Program, module: &
         let pid = resident.pid;
         let wait = format!("n=0; until {there} grep -q trace_printk.so /proc/{pid}/maps");
         let limit = "do n=$((n + 1)); [ $n -lt 1000 ] || exit 1; sleep 0.05; done";
-        fs::write(&path, format!("#!/bin/sh\nkill -{signal} {pid}\n{wait}; {limit}\n")).expect("a script");
-        fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("its mode");
+        let script = format!("#!/bin/sh\nkill -{signal} {pid}\n{wait}; {limit}\n");
+        write_program(&path, script.as_bytes(), 0o755);
     }
     let path = std::env::var("PATH").unwrap_or_default();
     let mut command = Command::new(calltap());

@@ -1,7 +1,6 @@
 //! Linker namespaces of their own: dlmopen, and libraries that audit the linking.
 
 use calltap_e2e::*;
-use std::time::Duration;
 
 /// A program, and the library that it opens in a namespace of its own.
 fn program(flags: &[&str]) -> (Program, String) {
@@ -26,7 +25,6 @@ fn they_are_attached_to_and_closed_while_recorded() {
     // From here on 49 libraries are opened, called into and closed while it is recorded.
     let beside = resident.attach_beside(&[]);
     resident.await_recorder();
-    std::thread::sleep(Duration::from_millis(300));
     assert!(resident.runs());
     let trace = resident.trace();
     let (status, output, errors) = resident.end();

@@ -2,6 +2,7 @@
 
 use calltap_e2e::{
     Build, Expect, Program, calltap, calltap_run, check, compile, diagonal, installed, plain, run, skipped,
+    write_program,
 };
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -250,8 +251,7 @@ fn a_compiler_that_is_interrupted() {
     let script =
         "#!/bin/sh\nsleep 20 & trap 'kill $!; trap - TERM; kill -TERM $$' TERM\necho ready >ready\nwait\n";
     let compiler = directory.path().join("compiler");
-    fs::write(&compiler, script).expect("a script");
-    fs::set_permissions(&compiler, fs::Permissions::from_mode(0o755)).expect("a mode");
+    write_program(&compiler, script.as_bytes(), 0o755);
     let run = shell(
         directory.path(),
         "$calltap cc ./compiler -c & while ! [ -e ready ]; do sleep 0.01; done; kill -TERM $!; wait $!",

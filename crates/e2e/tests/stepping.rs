@@ -1,6 +1,6 @@
 //! A debugger that stops at any instruction, of the program, of a stub or of a hook, sees the program's stack.
 
-use calltap_e2e::{BUILDS, Program, calltap, compile, have, run_timeout};
+use calltap_e2e::{BUILDS, Program, calltap, compile, have, run_timeout, used, wait_until};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -48,6 +48,10 @@ fn step(program: &Program, tracer: &str) -> String {
     let mut pid = String::new();
     let out = recorder.stdout.take().expect("a pipe");
     BufReader::new(out).read_line(&mut pid).expect("its process id");
+    // It may still be writing that: stepping begins in the loop, which needs a processor.
+    let process: u32 = pid.trim().parse().expect("its process id");
+    let before = used(process);
+    wait_until("its loop", || used(process) > before + Duration::from_millis(20));
     let mut gdb = Command::new("gdb");
     gdb.args(["-nx", "-batch", "-x"]).arg(path("steps.gdb")).args(["-p", pid.trim()]);
     let output = run_timeout(gdb, b"", PATIENCE).stdout;

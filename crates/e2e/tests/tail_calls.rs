@@ -38,7 +38,9 @@ fn check(build: &Build, flags: &[&str]) {
     }
     for (name, most) in &took {
         let ns = longest.get(&name[..]).copied().unwrap_or(0);
-        assert!((PAUSE..=*most).contains(&ns), "{}: {name} took {ns} ns of {most}", recording.what);
+        // The kernel may slow its clock down, or speed it up, by half a thousandth.
+        let most = most + most / 1000;
+        assert!((PAUSE..=most).contains(&ns), "{}: {name} took {ns} ns of {most}", recording.what);
     }
     for name in ["second", "third", "direct", "odd"] {
         assert!(longest.get(name).is_some_and(|ns| *ns >= PAUSE), "{}: {name}: {longest:?}", recording.what);

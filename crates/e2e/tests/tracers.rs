@@ -22,7 +22,7 @@ fn await_profile(resident: &Resident, function: &str) -> String {
     let start = Instant::now();
     loop {
         let table = on(resident, "get trace_stat/function0");
-        if table.contains(function) || start.elapsed() > Duration::from_secs(20) {
+        if table.contains(function) || start.elapsed() > Duration::from_secs(60) {
             return table;
         }
         thread::sleep(Duration::from_millis(20));

@@ -5,7 +5,6 @@ use calltap_e2e::{
 };
 use std::io::Read;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 const LEAVE_SCREEN: &str = "\x1b[?1049l";
 
@@ -18,7 +17,6 @@ fn trace() -> (Program, String) {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("calltap");
     let mut ready = [0; 6];
     child.stdout.take().expect("piped").read_exact(&mut ready).expect("ready");
-    std::thread::sleep(Duration::from_millis(100));
     drop(child.stdin.take());
     assert!(end_of(child).success());
     (program, path)

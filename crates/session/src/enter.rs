@@ -45,7 +45,14 @@ const LIBC: [&str; 4] = ["dlopen", "__libc_dlopen_mode", "dlerror", "munmap"];
 fn check_filters(target: &Target, stops: &mut Stops) -> Result<bool, Error> {
     let mut readable = true;
     for tid in threads::list(target.pid).into_iter().filter(|tid| proc::is_filtered(*tid)) {
-        let thread = match Held::take(target.pid, tid) {
+        let start = Instant::now();
+        let taken = loop {
+            match Held::take(target.pid, tid) {
+                Err(NotHeld::Stuck) if start.elapsed() < TRY => continue,
+                taken => break taken,
+            }
+        };
+        let thread = match taken {
             Ok(thread) => thread,
             Err(NotHeld::Gone) => continue,
             Err(why) => return Err(target.refuse(&say(why))),

@@ -106,7 +106,7 @@ fn clock(source: &dyn Source, out: &mut dyn Write) -> io::Result<()> {
 }
 
 fn processes(meta: &Meta, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "\n{}:", counted(meta.processes.len() as u64, "process").replace("processs", "processes"))?;
+    writeln!(out, "\n{}:", counted(meta.processes.len() as u64, "process"))?;
     writeln!(out, "{:>8}  {:>8}  NAME", "PID", "PARENT")?;
     for process in &meta.processes {
         let parent = process.parent.and_then(|parent| meta.processes.get(parent as usize));

@@ -93,8 +93,8 @@ impl<'a> Inferior<'a> {
         for tid in threads::list_politely(self.target.pid) {
             match Held::take(self.target.pid, tid) {
                 Ok(thread) if go::has_room(&thread, &mut self.text) => return Ok(thread),
-                // Another will do, or the same a moment later.
-                Ok(_) => return self.thread_outside(TRY, |_, _, _| None::<&str>),
+                // Another thread serves, or the same one a moment later. A thread that reads a page from a slow disk comes out of the kernel, too.
+                Ok(_) | Err(NotHeld::Stuck) => return self.thread_outside(TRY, |_, _, _| None::<&str>),
                 Err(why) => last = why,
             }
         }
