@@ -7,6 +7,9 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// How long something may take that hangs otherwise: longer than any machine needs for it, however busy.
+pub const HANGS: Duration = Duration::from_secs(120);
+
 /// How a program ended and what it printed.
 pub struct Run {
     /// Its wait status.
@@ -46,7 +49,7 @@ pub fn calltap_run(arguments: &[&str]) -> Run {
 
 /// Runs a command to its end.
 pub fn run(command: Command, stdin: &[u8]) -> Run {
-    run_timeout(command, stdin, Duration::from_secs(60))
+    run_timeout(command, stdin, HANGS)
 }
 
 /// Runs a command to its end; fails the test, and ends the command and its children, after some time.

@@ -1,6 +1,6 @@
 //! A terminal to run calltap on, and waiting for what it does.
 
-use crate::{calltap, changed_text};
+use crate::{HANGS, calltap, changed_text};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
 use std::fs::File;
@@ -71,7 +71,7 @@ impl Terminal {
 pub fn wait_until(what: &str, done: impl Fn() -> bool) {
     let start = Instant::now();
     while !done() {
-        assert!(start.elapsed() < Duration::from_secs(20), "waited in vain for {what}");
+        assert!(start.elapsed() < HANGS, "waited in vain for {what}");
         thread::sleep(Duration::from_millis(5));
     }
 }
@@ -82,7 +82,7 @@ pub fn end_of(mut child: Child) -> ExitStatus {
     loop {
         match child.try_wait().expect("our own child") {
             Some(status) => return status,
-            None if start.elapsed() > Duration::from_secs(20) => {
+            None if start.elapsed() > HANGS => {
                 let _ = child.kill();
                 panic!("it does not end");
             }
