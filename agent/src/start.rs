@@ -7,8 +7,8 @@ use crate::state::{self, Private, Session};
 use crate::word;
 use crate::{hooks, mirror, profile, record, sys, traps};
 use calltap_abi::plan::{Map, Phase, PlanHeader, Trouble};
-use calltap_abi::silence::Silence;
 use calltap_abi::remote::{GIVE_BACK, JOIN, LEAVE, MAP, REGISTER, TRAPS, UNMAP};
+use calltap_abi::silence::Silence;
 use calltap_abi::{CHUNK_SIZE, CHUNKS_AT, Control, MAGIC, PATH_MAX, PLAN_SIZE, ProcessEntry, VERSION, stub};
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 

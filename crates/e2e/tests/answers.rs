@@ -163,18 +163,21 @@ fn a_process_is_asked_and_left_as_it_was() {
     let slower = on("slower 15ms handle -n 2");
     assert!(slower.stdout.contains(" ms  handle") && slower.stdout.contains("SLOWER"), "{}", slower.stdout);
     // (On a busy machine it may not run for a second.)
-    let until = |words: &str, shows: &dyn Fn(&Value) -> bool| {
-        let mut answers = (0..20).map(|_| last(&on(words).stdout));
-        assert!(answers.any(|answer| shows(&answer)), "{words}: it was never called");
+    let until = |ask: &dyn Fn() -> Run, shows: &dyn Fn(&Value) -> bool| {
+        let mut answers = (0..20).map(|_| ask());
+        let is_last = |run: &Run| !run.status.success() || shows(&last(&run.stdout));
+        let run = answers.find(is_last).expect("the functions are called");
+        assert!(run.status.success(), "{}", run.stderr);
     };
     let has_calls = |answer: &Value| sum(&rows(answer, "handle"), "calls") > 0;
-    until("latency handle --json --duration 1s", &has_calls);
-    until("stacks disk --json --duration 1s", &|stacks| {
+    until(&|| on("latency handle --json --duration 1s"), &has_calls);
+    until(&|| on("stacks disk --json --duration 1s"), &|stacks| {
         let first = &stacks["paths"][0]["path"];
         assert!(first.is_null() || first.as_array().is_some_and(|path| path.len() > 2), "{stacks}");
         !first.is_null()
     });
-    until("count leaf handle --json --duration 1s", &has_calls);
+    let count = ["count", "leaf", "handle", "-p", &pid, "--duration", "1s", "--json"];
+    until(&|| calltap_run(&count), &has_calls);
     // What was asked about is named if it was switched off, however many others were.
     // (No judgement is made of a millisecond of its time, and it mostly waits.)
     let little = ["latency", "leaf", "--max-overhead", "0.01%", "--duration", "1s", "--json", "-p", &pid];
