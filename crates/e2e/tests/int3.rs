@@ -101,14 +101,14 @@ fn who_comes_and_goes_leaves_everything_as_it_was() {
     let program = tiny();
     let mut resident = Resident::start(&program, &["busy"]);
     let before = State::at_rest(resident.pid, &["State"]);
-    for round in 0..4 {
+    for (round, attach) in ATTACHES.iter().enumerate() {
         // All of them are called in turn, by threads that may have no processor for long.
         let has_all = |resident: &Resident| {
             let rows = resident.view(if round == 3 { "stat" } else { "report" });
             let rows = rows.as_array().cloned().unwrap_or_default();
             TINY.iter().all(|name| rows.iter().any(|row| row["function"] == *name))
         };
-        let run = resident.attach_until(&[ALLOWED, &ATTACHES[round][2..]].concat(), has_all);
+        let run = resident.attach_until(&[ALLOWED, &attach[2..]].concat(), has_all);
         assert!(run.status.success() && resident.runs(), "{round}: {}", run.stderr);
         is_clean(&resident, "left");
         assert_eq!(State::at_rest(resident.pid, &["State"]), before, "{round}");
