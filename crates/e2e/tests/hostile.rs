@@ -60,6 +60,8 @@ fn a_truncated_control_file_is_an_error_and_no_crash() {
         let child = start(&["record", "-p", &pid, "-o", &output]);
         let control = file_of(resident.pid, "control");
         resident.await_recorder();
+        // There are calls in the memory that will be missing.
+        await_sleeps(resident.pid, 20);
         OpenOptions::new().write(true).open(control).expect("the file").set_len(length).expect("truncated");
         says_truncated(child);
     }
