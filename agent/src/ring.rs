@@ -7,6 +7,7 @@ use crate::record::{clamp_cursor, forget_context, in_data};
 use crate::state::{CHUNKS, Session, Thread, exchange_cursor};
 use crate::sys;
 use calltap_abi::event::{SPARSE_BLOCK, code};
+use calltap_abi::silence::Silence;
 use calltap_abi::{CHUNK_DATA, CHUNK_SIZE, Control, THREAD_MAX, ThreadEntry, pop, push};
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
@@ -96,9 +97,9 @@ pub fn await_free(session: Session, thread: &Thread, entry: &ThreadEntry) -> Res
 fn await_returned(session: Session, start: u64, wait_ns: u64) -> Result<u32, Full> {
     let control = session.control();
     let before = control.chunks_returned.load(Relaxed);
-    let (mut beat, mut since) = (control.heartbeat.load(Relaxed), start);
+    let mut silence = Silence::new(control.heartbeat.load(Relaxed), start, 2 * WAIT_PIECE_NS);
     let threads = u64::from(control.thread_bump.load(Relaxed)).min(THREAD_MAX as u64);
-    let silence = SILENCE_NS + threads * SILENCE_PER_THREAD_NS;
+    let dead_ns = SILENCE_NS + threads * SILENCE_PER_THREAD_NS;
     loop {
         let returned = control.chunks_returned.load(Acquire);
         if let Some(index) = retry_pop(session) {
@@ -107,11 +108,8 @@ fn await_returned(session: Session, start: u64, wait_ns: u64) -> Result<u32, Ful
         if control.recording.load(Relaxed) == 0 {
             return Err(Full);
         }
-        let (now, beating) = (sys::monotonic_ns(), control.heartbeat.load(Relaxed));
-        if beating != beat {
-            (beat, since) = (beating, now);
-        }
-        if now.wrapping_sub(since) >= silence {
+        let now = sys::monotonic_ns();
+        if silence.look(control.heartbeat.load(Relaxed), now) >= dead_ns {
             control.recording.store(0, Relaxed); // the recorder sets it again when it goes on
             return Err(Full);
         }

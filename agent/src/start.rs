@@ -8,6 +8,7 @@ use crate::word;
 use crate::{hooks, profile, record, shadow, sys, traps};
 use calltap_abi::plan::{Map, Phase, PlanHeader, Trouble};
 use calltap_abi::remote::{GIVE_BACK, JOIN, LEAVE, MAP, REGISTER, TRAPS, UNMAP};
+use calltap_abi::silence::Silence;
 use calltap_abi::{CHUNK_SIZE, CHUNKS_AT, Control, MAGIC, PATH_MAX, PLAN_SIZE, ProcessEntry, VERSION, stub};
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 
@@ -220,18 +221,13 @@ fn ring(control: &Control) {
 
 /// Waits while the phase is one of `pending`; the phase then, or None if the recorder does not answer.
 fn await_recorder(control: &Control, process: &ProcessEntry, pending: &[Phase]) -> Option<u32> {
-    let (mut beat, mut since) = (u64::MAX, 0);
+    let mut silence = Silence::new(control.heartbeat.load(Relaxed), sys::monotonic_ns(), 2 * LOOK_NS);
     loop {
         let phase = process.phase.load(Acquire);
         if !pending.iter().any(|pending| *pending as u32 == phase) {
             return Some(phase);
         }
-        let now = sys::monotonic_ns();
-        let beating = control.heartbeat.load(Relaxed);
-        if beating != beat {
-            (beat, since) = (beating, now);
-        }
-        let is_silent = now.wrapping_sub(since) > SILENCE_NS;
+        let is_silent = silence.look(control.heartbeat.load(Relaxed), sys::monotonic_ns()) > SILENCE_NS;
         // Its planner may have ended while its collector goes on.
         let has_left = phase != Phase::Writing as u32 && control.listening.load(Acquire) == 0;
         // What it was writing is, at any moment, a valid program.

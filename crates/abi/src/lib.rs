@@ -21,6 +21,7 @@ pub mod frames;
 pub mod plan;
 pub mod profile;
 pub mod remote;
+pub mod silence;
 pub mod stub;
 pub mod traps;
 pub mod values;

@@ -121,7 +121,8 @@ UNTRACED int main(int argc, char **argv) {
                 if (pid == 0) {
                     outer(2);
                     child(1);
-                    sleep(2); // time for what only the child has called
+                    puts("child has called");
+                    input();
                     for (int i = 0; i < 7; i++) child(1);
                     _exit(3);
                 }

@@ -1,6 +1,6 @@
 //! A program that runs already: what can be seen of it from outside, and attaching to it.
 
-use crate::{Program, Run, calltap_run, kill, wait_until};
+use crate::{HANGS, Program, Run, calltap_run, kill, wait_until};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -11,9 +11,6 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-
-/// Time after which something is taken not to happen any more.
-const HANGS: Duration = Duration::from_secs(60);
 
 /// A program that says "ready" and runs until its input ends.
 pub struct Resident {
@@ -42,8 +39,8 @@ pub struct State {
     pub others: Vec<String>,
 }
 
-const KEPT: [&str; 9] =
-    ["SigBlk", "SigIgn", "SigCgt", "TracerPid", "Threads", "CapEff", "NoNewPrivs", "Seccomp", "State"];
+const KEPT: [&str; 8] =
+    ["SigBlk", "SigIgn", "SigCgt", "TracerPid", "CapEff", "NoNewPrivs", "Seccomp", "State"];
 
 impl State {
     /// Of a process. What it does itself meanwhile is left out by naming it in `but`.
@@ -54,6 +51,7 @@ impl State {
             .flatten()
             .flatten()
             .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .filter(|tid| !is_ending(pid, tid))
             .collect();
         // When the first thread has ended, the others show what the process has.
         let lives = |tid: &&String| fs::metadata(proc.join("task").join(tid).join("exe")).is_ok();
@@ -86,23 +84,68 @@ impl State {
     }
 }
 
+/// Is the kernel ending this thread? On a busy machine it is listed for long after its last instruction.
+fn is_ending(pid: u32, tid: &str) -> bool {
+    const PF_EXITING: u64 = 4;
+    let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
+    let flags = stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(6)?.parse::<u64>().ok());
+    flags.is_some_and(|flags| flags & PF_EXITING != 0)
+}
+
 /// The signals that a thread blocks while it begins, on a busy machine for long.
-const ALL_BLOCKED: &str = "fffffffffffbfeff";
+const ALL_BLOCKED: u64 = 0xfffffffffffbfeff;
+/// How long a thread may be in a signal handler: one that blocks signals for good is at rest.
+const HANDLING: Duration = Duration::from_secs(5);
 
 impl State {
-    /// The same, when it has come to rest: a thread that begins blocks all signals for a moment.
+    /// The same, when it has come to rest: a thread that begins blocks all signals for a moment, and one in a signal handler the signal that it handles.
     pub fn at_rest(pid: u32, but: &[&str]) -> State {
         let mut before = State::of(pid, but);
-        for _ in 0..100 {
+        let start = Instant::now();
+        while start.elapsed() < HANGS {
             thread::sleep(Duration::from_millis(20));
             let now = State::of(pid, but);
-            let begins = now.status.values().any(|value| value == ALL_BLOCKED);
-            if !begins && now.status == before.status && now.threads == before.threads {
+            let is_moved = now.begins() || now.handles() && start.elapsed() < HANDLING;
+            if !is_moved && now.lasting() == before.lasting() && now.threads == before.threads {
                 return now;
             }
             before = now;
         }
         before
+    }
+
+    /// What does not change from moment to moment.
+    fn lasting(&self) -> Vec<(&String, &String)> {
+        self.status.iter().filter(|(key, _)| !key.ends_with(" State")).collect()
+    }
+
+    fn signals(&self, thread: &str, set: &str) -> u64 {
+        let text = self.status.get(&format!("{thread} {set}"));
+        text.and_then(|text| u64::from_str_radix(text, 16).ok()).unwrap_or(0)
+    }
+
+    /// Does a thread begin?
+    fn begins(&self) -> bool {
+        self.threads.iter().any(|thread| self.signals(thread, "SigBlk") == ALL_BLOCKED)
+    }
+
+    /// Does a thread block a signal that has a handler?
+    fn handles(&self) -> bool {
+        self.threads.iter().any(|thread| self.signals(thread, "SigBlk") & self.signals(thread, "SigCgt") != 0)
+    }
+}
+
+/// Waits until the first thread of a process has slept so many times more: it has run since, however busy the machine is.
+pub fn await_sleeps(pid: u32, times: u64) {
+    let slept = || {
+        let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        line.and_then(|count| count.trim().parse::<u64>().ok()).expect("a process that runs")
+    };
+    let (start, before) = (Instant::now(), slept());
+    while slept() < before + times {
+        assert!(start.elapsed() < HANGS, "{pid} does not run");
+        thread::sleep(Duration::from_millis(5));
     }
 }
 
@@ -298,6 +341,17 @@ impl Resident {
         wait_until("processor time", || used(self.pid) >= before + time);
     }
 
+    /// Attaches for longer and longer, until the trace shows something: on a busy machine a program may not run for some time. The last attach.
+    pub fn attach_until(&self, flags: &[&str], shows: impl Fn(&Resident) -> bool) -> Run {
+        for duration in ["10ms", "100ms", "1s", "10s", "60s"] {
+            let run = self.attach(&[flags, &["--duration", duration]].concat());
+            if !run.status.success() || shows(self) {
+                return run;
+            }
+        }
+        panic!("{} does nothing that was waited for: {flags:?}", self.pid);
+    }
+
     /// Waits until the calltap that records beside the test has switched everything on, and answers.
     pub fn await_recorder(&self) {
         let start = Instant::now();
@@ -347,7 +401,7 @@ impl Resident {
             match self.child.try_wait() {
                 Ok(Some(status)) => break Some(status),
                 // A program that is seldom attached to is given work for a hundred times as long.
-                _ if start.elapsed() > Duration::from_secs(300) => break None,
+                _ if start.elapsed() > 5 * HANGS => break None,
                 _ => thread::sleep(Duration::from_millis(2)),
             }
         };

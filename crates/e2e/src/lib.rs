@@ -10,10 +10,13 @@ mod compile;
 mod kernelshark;
 mod live;
 mod mounted;
+mod naps;
 mod run;
 mod terminal;
 
-pub use attached::{Resident, State, changed_text, memory, private_text, state, succeeds, used};
+pub use attached::{
+    Resident, State, await_sleeps, changed_text, memory, private_text, state, succeeds, used,
+};
 pub use check::{Expect, Recording, check, record};
 pub use compile::{
     BARE, BARE_PLACED, BUILDS, Build, GCC, PLACED, Program, XRAY, compile, compile_cargo, compile_go,
@@ -25,8 +28,9 @@ pub use live::{
     ATTACHES, SHORT, Tolerate, again, attach_and_look, counts_exactly, goes_on, one_line, refused,
     refused_by, transparent, transparent_while_switched, transparent_while_switched_by,
 };
-pub use mounted::{Mounted, Place, await_that, ends_within, have_fuse, is_mounted, kill, reader};
-pub use run::{Run, calltap, calltap_run, run, run_timeout};
+pub use mounted::{Mounted, Place, await_open, await_that, ends_within, have_fuse, is_mounted, kill, reader};
+pub use naps::trace_of_naps;
+pub use run::{HANGS, Run, calltap, calltap_run, run, run_timeout};
 pub use terminal::{Terminal, end_of, jumps, wait_until};
 
 use std::io::Write;

@@ -1,6 +1,9 @@
 //! Programs that are attached to while they run: they go on as if nothing had been.
 
-use crate::{Build, Program, Resident, Run, State, calltap_run, changed_text, compile, run, succeeds};
+use crate::{
+    Build, HANGS, Program, Resident, Run, State, calltap_run, changed_text, compile, run, run_timeout,
+    succeeds,
+};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -161,7 +164,8 @@ fn undisturbed_for(
         let same = |line: &&str| !line.starts_with("about ");
         text.lines().filter(same).map(|line| line.to_owned() + "\n").collect::<String>()
     };
-    let alone = run(command(rounds), b"");
+    // So many rounds take long where the machine was idle when one was timed, and is busy now.
+    let alone = run_timeout(command(rounds), b"", 5 * HANGS);
     let mut resident = Resident::spawn(command(rounds), program.directory().to_owned());
     let (times, refused) = disturb(&mut resident);
     let (status, output, errors) = resident.end();

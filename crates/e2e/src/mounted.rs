@@ -1,6 +1,6 @@
 //! Programs with their control directory mounted.
 
-use crate::{GCC, Program, Resident, Run, calltap_run, changed_text, compile, skipped};
+use crate::{GCC, HANGS, Program, Resident, Run, calltap_run, changed_text, compile, skipped};
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::ops::Deref;
@@ -64,7 +64,7 @@ impl Mounted {
     pub fn end(mut self) {
         self.unmount();
         let start = Instant::now();
-        while !changed_text(self.resident.pid).is_empty() && start.elapsed() < Duration::from_secs(60) {
+        while !changed_text(self.resident.pid).is_empty() && start.elapsed() < HANGS {
             thread::sleep(Duration::from_millis(10));
         }
         assert_eq!(changed_text(self.resident.pid), [""; 0]);
@@ -120,7 +120,7 @@ impl Place {
     /// Waits until it is no more.
     pub fn await_unmounted(&self) {
         let start = Instant::now();
-        while self.is_mounted() && start.elapsed() < Duration::from_secs(60) {
+        while self.is_mounted() && start.elapsed() < HANGS {
             thread::sleep(Duration::from_millis(10));
         }
         assert!(!self.is_mounted(), "still mounted");
@@ -153,9 +153,27 @@ pub fn kill(pid: u32, signal: i32) {
     unsafe { libc::kill(pid as i32, signal) };
 }
 
-/// Reads a file in the background.
+/// Reads a file in the background; it is open when this returns.
 pub fn reader(path: &Path) -> Child {
-    Command::new("cat").arg(path).stdout(Stdio::piped()).spawn().expect("cat")
+    let mut cat = Command::new("cat").arg(path).stdout(Stdio::piped()).spawn().expect("cat");
+    await_open(&mut cat, path);
+    cat
+}
+
+/// Waits until a program has opened a file.
+pub fn await_open(child: &mut Child, path: &Path) {
+    let files = PathBuf::from(format!("/proc/{}/fd", child.id()));
+    let start = Instant::now();
+    loop {
+        let mut links = fs::read_dir(&files).into_iter().flatten().flatten().map(|entry| entry.path());
+        if links.any(|link| fs::read_link(link).is_ok_and(|to| to == path)) {
+            return;
+        }
+        let ended = child.try_wait().expect("our own child");
+        assert!(ended.is_none(), "{}: not opened, but {ended:?}", path.display());
+        assert!(start.elapsed() < HANGS, "{}: never opened", path.display());
+        thread::sleep(Duration::from_millis(2));
+    }
 }
 
 /// How it has ended, if it does so in time.
@@ -174,7 +192,7 @@ pub fn ends_within(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
 pub fn await_that(what: &str, holds: impl Fn() -> bool) {
     let start = Instant::now();
     while !holds() {
-        assert!(start.elapsed() < Duration::from_secs(120), "{what}");
+        assert!(start.elapsed() < HANGS, "{what}");
         thread::sleep(Duration::from_millis(10));
     }
 }

@@ -7,6 +7,9 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// Time after which a step is taken to hang. Beside a hundred busy threads on two processors, attaching takes half a minute.
+pub const HANGS: Duration = Duration::from_secs(120);
+
 /// How a program ended and what it printed.
 pub struct Run {
     /// Its wait status.
@@ -44,12 +47,9 @@ pub fn calltap_run(arguments: &[&str]) -> Run {
     run(command, b"")
 }
 
-/// Time after which a command is taken to hang. Beside a hundred busy threads on two processors, attaching takes half a minute.
-const HANGS: Duration = Duration::from_secs(300);
-
 /// Runs a command to its end.
 pub fn run(command: Command, stdin: &[u8]) -> Run {
-    run_timeout(command, stdin, HANGS)
+    run_timeout(command, stdin, 3 * HANGS)
 }
 
 /// Runs a command to its end; fails the test, and ends the command and its children, after some time.

@@ -1,6 +1,6 @@
 //! A terminal to run calltap on, and waiting for what it does.
 
-use crate::{calltap, changed_text};
+use crate::{HANGS, calltap, changed_text};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
 use std::fs::File;
@@ -66,9 +66,6 @@ impl Terminal {
         !tcgetattr(&self.terminal).expect("its modes").local_modes.contains(LocalModes::ICANON)
     }
 }
-
-/// Time after which something is taken not to happen any more.
-const HANGS: Duration = Duration::from_secs(60);
 
 /// Waits until something is so.
 pub fn wait_until(what: &str, done: impl Fn() -> bool) {

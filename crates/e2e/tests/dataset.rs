@@ -143,7 +143,8 @@ fn a_second_export_replaces_its_own_files_only() {
 #[test]
 fn the_queries_of_the_documentation_run() {
     let (program, old) = recorded(&["-A", "leaf@n", "-R", "leaf", "-R", "outer"], &[]);
-    let (_slower, new) = recorded(&[], &["-DSLOW=50"]);
+    // Slower by more than a thread may be kept waiting in the other one's calls.
+    let (_slower, new) = recorded(&[], &["-DSLOW=1000"]);
     let dataset = program.directory().join("table");
     export(&old, &dataset);
     export(&new, &dataset);

@@ -70,15 +70,13 @@ fn readers_that_wait_die_of_signals_and_get_what_comes() {
     let mut mounted = Mounted::new("counted");
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGKILL] {
         let mut cat = reader(&mounted.path("trace_pipe"));
-        thread::sleep(Duration::from_millis(100));
         kill(cat.id(), signal);
-        let status = ends_within(&mut cat, Duration::from_secs(30)).expect("it dies");
+        let status = ends_within(&mut cat, HANGS).expect("it dies");
         assert_eq!(status.signal(), Some(signal));
     }
     mounted.echo("outer", "set_ftrace_filter");
     mounted.echo("function", "current_tracer");
     let mut cat = reader(&mounted.path("trace_pipe"));
-    thread::sleep(Duration::from_millis(50));
     mounted.resident.tell();
     mounted.resident.wait_for("done");
     mounted.echo("0", "tracing_on");
@@ -100,10 +98,9 @@ fn nothing_stays_mounted_whichever_process_ends() {
     // Its server is killed.
     let mut mounted = Mounted::new("busy");
     let mut cat = reader(&mounted.path("trace_pipe"));
-    thread::sleep(Duration::from_millis(200));
     kill(mounted.server(), libc::SIGKILL);
     mounted.await_unmounted();
-    ends_within(&mut cat, Duration::from_secs(30)).expect("the reader ends");
+    ends_within(&mut cat, HANGS).expect("the reader ends");
     assert!(mounted.resident.runs());
     // It is told to end, while files are open.
     let run = mounted.mount();
@@ -118,10 +115,9 @@ fn nothing_stays_mounted_whichever_process_ends() {
     assert!(run.status.success(), "{}", run.stderr);
     assert_eq!(mounted.cat("current_tracer"), "nop\n");
     let mut cat = reader(&mounted.path("trace_pipe"));
-    thread::sleep(Duration::from_millis(200));
     kill(mounted.resident.pid, libc::SIGKILL);
     mounted.await_unmounted();
-    assert!(ends_within(&mut cat, Duration::from_secs(30)).expect("the end of the file").success());
+    assert!(ends_within(&mut cat, HANGS).expect("the end of the file").success());
 }
 
 #[test]
@@ -144,7 +140,7 @@ fn a_program_that_becomes_another_or_ends_keeps_no_reader_waiting() {
     assert_eq!(status.code(), Some(9), "{status} {output}{errors}");
     place.await_unmounted();
     drop(open);
-    assert!(ends_within(&mut cat, Duration::from_secs(60)).expect("the end of the file").success());
+    assert!(ends_within(&mut cat, HANGS).expect("the end of the file").success());
 }
 
 #[test]
@@ -310,9 +306,9 @@ fn a_filter_waits_for_its_library_whichever_process_looks() {
     let mut head = Command::new("head");
     let mut head =
         head.arg("-n1").arg(mounted.path("trace_pipe")).stdout(Stdio::piped()).spawn().expect("head");
-    thread::sleep(Duration::from_millis(100));
+    await_open(&mut head, &mounted.path("trace_pipe"));
     kill(mounted.resident.pid, libc::SIGUSR1);
-    let ended = ends_within(&mut head, Duration::from_secs(60));
+    let ended = ends_within(&mut head, HANGS);
     if ended.is_none() {
         let _ = head.kill();
     }
@@ -389,12 +385,12 @@ fn a_program_is_run_with_its_directory() {
     command.args(["run", "--mount"]).arg(place.path()).arg("--").arg(&program.path).arg("counted");
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("calltap");
     let start = Instant::now();
-    while !is_mounted(place.path()) && start.elapsed() < Duration::from_secs(20) {
+    while !is_mounted(place.path()) && start.elapsed() < HANGS {
         thread::sleep(Duration::from_millis(5));
     }
     fs::write(place.path().join("current_tracer"), "function\n").expect("current_tracer");
     child.stdin.take().expect("piped").write_all(b"\n").expect("it reads");
-    let status = ends_within(&mut child, Duration::from_secs(30)).expect("it ends");
+    let status = ends_within(&mut child, HANGS).expect("it ends");
     assert!(status.success(), "{status}");
     assert!(!is_mounted(place.path()));
 }
@@ -457,7 +453,7 @@ fn a_directory_of_directories_has_one_for_every_process_that_is_attached_to() {
     let mut cat = reader(&place.path(&own(3, "trace_pipe")));
     kill(fourth.pid, libc::SIGKILL);
     await_that("the fourth is gone", || !place.path(&pids[3]).exists());
-    ends_within(&mut cat, Duration::from_secs(60)).expect("the end of the file");
+    ends_within(&mut cat, HANGS).expect("the end of the file");
     fs::remove_dir(place.path(&pids[1])).expect("the second");
     assert_eq!(changed_text(second.pid), [""; 0]);
     let mut names: Vec<String> = fs::read_dir(place.root())

@@ -1,6 +1,6 @@
 //! Calls of mcount that are found when they are made for the first time (`--discovery first-call`): recorded, converted, traced from then on.
 
-use calltap_e2e::{Build, Program, Resident, calltap, calltap_run, compile, succeeds};
+use calltap_e2e::{Build, HANGS, Program, Resident, calltap, calltap_run, compile, succeeds};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -107,6 +107,8 @@ fn what_was_called_is_traced_from_its_conversion_on_and_counted_exactly() {
         started.round();
         started.put("ftraced_enabled", "enable");
         started.round();
+        // The daemon would convert late in the middle of the next round.
+        started.put("ftraced_enabled", "disable");
         started.round();
         // work and outer, and not late, whose first call was just now.
         let available = started.get("available_filter_functions");
@@ -165,7 +167,7 @@ fn the_daemon_converts_once_a_second_and_only_while_it_is_enabled() {
     started.round();
     started.round(); // calls late for the first time
     let start = Instant::now();
-    while started.converted() == by_hand && start.elapsed() < Duration::from_secs(10) {
+    while started.converted() == by_hand && start.elapsed() < HANGS {
         thread::sleep(Duration::from_millis(50));
     }
     assert_eq!(started.converted(), by_hand + 1);
@@ -266,6 +268,10 @@ fn a_forked_child_has_its_own_first_calls() {
         let mut started = Started::new(&program, &["fork"], &[]);
         started.round();
         started.put("ftraced_enabled", "1");
+        started.calltap.tell();
+        // What only the child has called is converted when this is asked for.
+        started.calltap.wait_for("child has called");
+        started.put("ftraced_enabled", "1");
         started.round();
         started.counts_agree(build.name);
     }
@@ -338,9 +344,12 @@ fn a_running_process_is_recorded_at_first_call_and_left_as_it_was() {
         let text = calltap_e2e::changed_text(resident.pid);
         let mut calltap = resident.attach_beside(&["--discovery", "first-call"]);
         resident.await_recorder();
+        let pid = resident.pid.to_string();
+        // The daemon would convert in the middle of the first round.
+        let disabled = calltap_run(&["put", "ftraced_enabled", "disable", "-p", &pid]);
+        assert!(disabled.status.success(), "{}", disabled.stderr);
         resident.tell();
         resident.wait_for("done");
-        let pid = resident.pid.to_string();
         let put = calltap_run(&["put", "ftraced_enabled", "1", "-p", &pid]);
         assert!(put.status.success(), "{}", put.stderr);
         resident.tell();

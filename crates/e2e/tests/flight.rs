@@ -1,7 +1,7 @@
 //! The flight recorder: nothing is written before something happens, then what happened last.
 
 use calltap_e2e::{
-    GCC, Program, Resident, Run, calltap, calltap_run, changed_text, compile, one_line, succeeds,
+    GCC, HANGS, Program, Resident, Run, calltap, calltap_run, changed_text, compile, one_line, succeeds,
 };
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -122,7 +122,7 @@ fn a_snapshot_is_taken_when_a_signal_asks_for_it() {
 fn wait_until(what: &str, done: impl Fn() -> bool) {
     let start = Instant::now();
     while !done() {
-        assert!(start.elapsed() < Duration::from_secs(40), "waited in vain for {what}");
+        assert!(start.elapsed() < HANGS, "waited in vain for {what}");
         thread::sleep(Duration::from_millis(5));
     }
 }

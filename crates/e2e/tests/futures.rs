@@ -1,11 +1,13 @@
 //! Futures of programs in Rust: what is shown of them is what the program counted, however it was built.
 
-use calltap_e2e::{Expect, GCC, Program, calltap_run, compile, compile_cargo, one_line, record, succeeds};
+use calltap_e2e::{
+    Expect, GCC, HANGS, Program, calltap_run, compile, compile_cargo, one_line, record, succeeds,
+};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// As most people build, without debugging information; and unoptimised, with it and with the newer names.
 fn programs() -> impl Iterator<Item = Program> {
@@ -163,7 +165,7 @@ fn of_a_process_that_runs_and_waits_most_of_the_time() {
             if served.is_some_and(|row| row["ready"].as_u64() > Some(0) && row["tasks"] == row["futures"]) {
                 break;
             }
-            assert!(start.elapsed() < Duration::from_secs(60), "{answer}: {}", run.stderr);
+            assert!(start.elapsed() < HANGS, "{answer}: {}", run.stderr);
         }
         drop(child.stdin.take());
         line.clear();

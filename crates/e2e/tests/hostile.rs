@@ -8,8 +8,15 @@ use std::net::TcpStream;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// A directory of directories takes every process of the machine that was attached to: those of this file's other tests, too.
+static ATTACHING: Mutex<()> = Mutex::new(());
+
+fn attaching_alone() -> MutexGuard<'static, ()> {
+    ATTACHING.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A program that is attached to, by its process id and where its session's files are.
 fn file_of(pid: u32, name: &str) -> PathBuf {
@@ -52,7 +59,9 @@ fn a_truncated_control_file_is_an_error_and_no_crash() {
         let output = resident.directory.join("t").display().to_string();
         let child = start(&["record", "-p", &pid, "-o", &output]);
         let control = file_of(resident.pid, "control");
-        thread::sleep(Duration::from_millis(300));
+        resident.await_recorder();
+        // There are calls in the memory that will be missing.
+        await_sleeps(resident.pid, 20);
         OpenOptions::new().write(true).open(control).expect("the file").set_len(length).expect("truncated");
         says_truncated(child);
     }
@@ -64,6 +73,7 @@ fn a_truncated_session_leaves_the_others_of_a_mount_alone() {
         return;
     }
     let program = compile(GCC, &["paced.c"], &[]);
+    let _alone = attaching_alone();
     let (one, other) = (Resident::start(&program, &[]), Resident::start(&program, &[]));
     let place = Place(tempfile::tempdir().expect("a directory"));
     let mounted = calltap_run(&["mount", &place.root().display().to_string()]);
@@ -86,6 +96,7 @@ fn a_truncated_session_leaves_the_others_of_a_mount_alone() {
 #[test]
 fn counts_beyond_their_tables_are_clamped() {
     let program = compile(GCC, &["paced.c"], &[]);
+    let _alone = attaching_alone();
     let resident = Resident::start(&program, &[]);
     let pid = resident.pid.to_string();
     assert!(calltap_run(&["attach", "-p", &pid]).status.success());
@@ -113,7 +124,7 @@ fn counts_beyond_their_tables_are_clamped() {
         let run = calltap_run(command);
         assert!(run.status.success(), "{command:?}: {}", run.stderr);
     }
-    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+    assert!(began.elapsed() < HANGS, "{:?}", began.elapsed());
     assert_eq!(changed_text(resident.pid), [""; 0]);
     assert!(resident.end().0.success());
 }
@@ -125,6 +136,7 @@ fn a_name_that_another_user_has_taken_does_not_block_tracing() {
         return skipped("only root can make another user's directories");
     }
     let program = compile(GCC, &["paced.c"], &[]);
+    let _alone = attaching_alone();
     let resident = Resident::start(&program, &[]);
     let stat = fs::read_to_string(format!("/proc/{}/stat", resident.pid)).expect("its state");
     let start_time = stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(19)).expect("a time");
@@ -177,10 +189,10 @@ fn view(program: &Program) -> (Server, String, String) {
     (Server(child), host.to_owned(), path.to_owned())
 }
 
-/// What is answered to these bytes, within some seconds.
+/// What is answered to these bytes, or until the server takes too long.
 fn told(host: &str, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(host).expect("the server");
-    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("set");
+    stream.set_read_timeout(Some(HANGS)).expect("set");
     // The server may close the connection before all was written.
     let _ = stream.write_all(bytes);
     let mut answer = Vec::new();
@@ -212,7 +224,7 @@ fn clients_without_the_token_cannot_exhaust_the_page_server() {
     drop(idle);
     let began = Instant::now();
     assert_eq!(told(&host, b"GET / HTTP/1.1\r\nX: "), "");
-    assert!(began.elapsed() < Duration::from_secs(15), "a head that never ends");
+    assert!(began.elapsed() < HANGS, "a head that never ends");
     assert!(server.0.try_wait().expect("our own child").is_none());
     // SAFETY: a signal to our own child.
     unsafe { libc::kill(server.0.id() as i32, libc::SIGINT) };

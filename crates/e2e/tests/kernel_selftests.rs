@@ -57,7 +57,7 @@ fn kernels_own_tests(tests: &Path, some: &[String], program: &Program, module: &
         let path = place.path().join(name);
         let pid = resident.pid;
         let wait = format!("n=0; until {there} grep -q trace_printk.so /proc/{pid}/maps");
-        let limit = "do n=$((n + 1)); [ $n -lt 1000 ] || exit 1; sleep 0.05; done";
+        let limit = "do n=$((n + 1)); [ $n -lt 2400 ] || exit 1; sleep 0.05; done";
         let script = format!("#!/bin/sh\nkill -{signal} {pid}\n{wait}; {limit}\n");
         write_program(&path, script.as_bytes(), 0o755);
     }
@@ -66,7 +66,7 @@ fn kernels_own_tests(tests: &Path, some: &[String], program: &Program, module: &
     command.args(["exec", "-p", &resident.pid.to_string(), "--", "./ftracetest", "--logdir"]);
     command.arg(place.path().join("logs")).args(some).current_dir(tests);
     command.env("PATH", format!("{}:{path}", place.path().display()));
-    let run = run(command, b"");
+    let run = run_timeout(command, b"", 3 * HANGS);
     let results = results(&run);
     let passed = results.iter().filter(|line| line.ends_with("[PASS]")).count();
     let failed: Vec<&&str> = results
@@ -101,7 +101,7 @@ fn the_kernels_tests_of_the_shell_that_runs_them_pass_on_that_shell() {
     let mut command = Command::new("unshare");
     command.args(["-m", "sh", "-c", script]).arg(&names.path).arg(calltap()).arg(place.path().join("logs"));
     command.args(OF_THE_SHELL.map(|name| format!("test.d/ftrace/{name}"))).current_dir(tests);
-    let run = run(command, b"");
+    let run = run_timeout(command, b"", 3 * HANGS);
     let results = results(&run);
     assert_eq!(results.len(), 5, "{}{}", run.stdout, run.stderr);
     assert!(results.iter().all(|line| line.ends_with("[PASS]")), "{}{}", run.stdout, run.stderr);

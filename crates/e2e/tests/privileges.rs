@@ -42,9 +42,8 @@ fn attaches(root: &str) {
     let root = if root.is_empty() { "-" } else { &program.directory().to_string_lossy() };
     let mut resident = Resident::start(&program, &[root]);
     for n in 1..=2 {
-        let run = resident.attach(&["--duration", "200ms"]);
+        let run = resident.attach_until(&[], |resident| calls(&resident.trace(), "work") > 10);
         assert!(run.status.success(), "attach {n}: {}", run.stderr);
-        assert!(calls(&resident.trace(), "work") > 10, "attach {n}: {}", run.stderr);
         assert!(resident.runs());
         let left = fs::read_dir(program.directory()).expect("our own directory").flatten();
         let left: Vec<_> = left.map(|entry| entry.file_name()).collect();

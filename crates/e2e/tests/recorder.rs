@@ -55,7 +55,7 @@ fn a_stopped_recorder_does_not_stop_the_program() {
         output.read_to_string(&mut text).expect("output");
         assert_eq!(child.wait().expect("its end").code(), Some(21), "{flags:?}");
         assert_eq!(text, alone(&program, "30"), "{flags:?}");
-        assert!(while_stopped < Duration::from_secs(30), "{flags:?}: 15 rounds took {while_stopped:?}");
+        assert!(while_stopped < Duration::from_secs(50), "{flags:?}: 15 rounds took {while_stopped:?}");
         assert!(report(&program).contains("work"));
         let trace = program.directory().join("trace");
         let info = calltap_run(&["info", "--format", "json", "-i", &trace.to_string_lossy()]).stdout;

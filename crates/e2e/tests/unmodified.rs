@@ -94,11 +94,12 @@ fn functions_that_threads_run_all_the_time_are_traced() {
     let program = compile(&BARE[0], &["resident.c"], &[]);
     let resident = Resident::start(&program, &["busy"]);
     for round in 0..20 {
-        let run = resident.attach(SHORT);
-        assert!(run.status.success(), "{}", run.stderr);
-        let rows = resident.view("report");
-        let found = rows.as_array().is_some_and(|rows| rows.iter().any(|row| row["function"] == "work"));
-        assert!(found, "round {round}: {rows}");
+        let has_work = |resident: &Resident| {
+            let rows = resident.view("report");
+            rows.as_array().is_some_and(|rows| rows.iter().any(|row| row["function"] == "work"))
+        };
+        let run = resident.attach_until(&[], has_work);
+        assert!(run.status.success(), "round {round}: {}", run.stderr);
     }
     assert_eq!(changed_text(resident.pid), [""; 0]);
     assert!(resident.end().0.success());

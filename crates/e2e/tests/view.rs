@@ -1,15 +1,14 @@
 //! A trace, and a process, as a page: who may see it, what it says, and what it does to a process that runs.
 
 use calltap_e2e::{
-    GCC, Program, Resident, Run, State, calltap, calltap_run, changed_text, compile, end_of, have, jumps,
-    one_line, run_timeout, skipped, succeeds, wait_until,
+    GCC, Resident, Run, State, calltap, calltap_run, changed_text, compile, end_of, have, jumps, one_line,
+    run_timeout, skipped, succeeds, trace_of_naps, wait_until,
 };
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::thread;
 use std::time::Duration;
 
 /// A page that is served.
@@ -79,22 +78,6 @@ fn ask(host: &str, method: &str, path: &str) -> (u16, String) {
     (status, whole)
 }
 
-/// A trace of a program that naps, and what it is called.
-fn trace() -> (Program, String) {
-    let program = compile(GCC, &["paced.c"], &[]);
-    let path = program.directory().join("view.data").display().to_string();
-    let mut command = Command::new(calltap());
-    command.args(["record", "-q", "-o", &path, "--"]).arg(&program.path);
-    // It goes on while its input does.
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("calltap");
-    let mut ready = [0; 6];
-    child.stdout.take().expect("piped").read_exact(&mut ready).expect("ready");
-    thread::sleep(Duration::from_millis(300));
-    drop(child.stdin.take());
-    assert!(end_of(child).success());
-    (program, path)
-}
-
 /// Nothing of ours is left, and it goes on to a good end.
 fn whole(resident: Resident, before: &State) {
     assert_eq!(changed_text(resident.pid), [""; 0]);
@@ -106,7 +89,7 @@ fn whole(resident: Resident, before: &State) {
 
 #[test]
 fn the_page_says_what_the_report_says() {
-    let (_program, path) = trace();
+    let (_program, path) = trace_of_naps();
     let view = View::start(&[&path]);
     let (status, page) = view.ask("GET", "");
     assert!(status == 200 && page.contains("<title>calltap</title>"), "{status} {page}");
@@ -148,7 +131,7 @@ fn the_page_says_what_the_report_says() {
 
 #[test]
 fn only_who_knows_the_token_sees_anything_and_only_from_here() {
-    let (_program, path) = trace();
+    let (_program, path) = trace_of_naps();
     let view = View::start(&[&path]);
     let (host, page) = view.parts();
     let token = page.trim_matches('/');
@@ -178,7 +161,7 @@ fn only_who_knows_the_token_sees_anything_and_only_from_here() {
 
 #[test]
 fn questions_that_make_no_sense_are_refused_and_the_others_answered_on() {
-    let (_program, path) = trace();
+    let (_program, path) = trace_of_naps();
     let view = View::start(&[&path]);
     for (method, name, status) in [
         ("GET", "api/nothing", 404),
@@ -214,13 +197,13 @@ fn questions_that_make_no_sense_are_refused_and_the_others_answered_on() {
     ] {
         for _ in 0..8 {
             let mut stream = TcpStream::connect(host).expect("the server");
-            stream.write_all(bytes).expect("bytes");
+            // The server closes what is beyond its limit, perhaps before this is written.
+            let _ = stream.write_all(bytes);
         }
     }
     for _ in 0..20 {
         let mut stream = TcpStream::connect(host).expect("the server");
-        write!(stream, "GET {}api/functions HTTP/1.1\r\nHost: x\r\n\r\n", view.parts().1)
-            .expect("a question");
+        let _ = write!(stream, "GET {}api/functions HTTP/1.1\r\nHost: x\r\n\r\n", view.parts().1);
     }
     assert_eq!(view.get("api/live"), Value::Null);
     assert!(view.end().success());
@@ -228,7 +211,7 @@ fn questions_that_make_no_sense_are_refused_and_the_others_answered_on() {
 
 #[test]
 fn what_cannot_be_shown_is_said_in_a_line() {
-    let (program, path) = trace();
+    let (program, path) = trace_of_naps();
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = taken.local_addr().expect("its number").port().to_string();
     one_line(&calltap_run(&["view", &path, "--port", &port]), &[&port, "in use"]);
@@ -271,7 +254,7 @@ fn drive(view: &View, browser: &str, what: &str) -> Command {
 #[test]
 fn in_a_browser_it_is_used_by_keys_and_says_what_it_shows() {
     let Some(browser) = browser() else { return };
-    let (program, path) = trace();
+    let (program, path) = trace_of_naps();
     let view = View::start(&[&path]);
     let mut command = drive(&view, browser, "file");
     command.env("TMPDIR", program.directory());

@@ -7,6 +7,7 @@ use crate::plan::directory::{Directory, Door};
 use crate::plan::loaded::Listed;
 use crate::plan::selection::Selection;
 use crate::process::target::Target;
+use calltap_abi::silence::Silence;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::sync::mpsc::{self, Sender};
@@ -129,22 +130,31 @@ struct Letter<T> {
 
 const REQUEST: &str = "request";
 const ANSWER: &str = "answer";
-/// For how long an answer is waited for,
+/// How long an answer is waited for while the controller shows no sign of life,
 const PATIENCE: Duration = Duration::from_secs(5);
-/// and for the end, once it was promised: open calls may have to come to theirs.
-const LEAVING: Duration = Duration::from_secs(15);
+/// and at most: on a busy machine one that lives may take long.
+const LONGEST: Duration = Duration::from_secs(60);
+/// How long the end is waited for, once it was promised: open calls may have to come to theirs.
+const LEAVING: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(2);
+/// Of a pause of the caller, or of the machine, no more than this counts as silence of the controller.
+const LONGEST_STEP_NS: u64 = 100_000_000;
 
 /// Asks the controller of a process's session. None: it has none.
 pub fn ask(pid: u32, request: &Request) -> Result<Option<Answer>, Error> {
     let target = Target::known(pid)?;
     let start = Instant::now();
     // Two that ask come one after the other.
-    let Some(door) = Directory::knock(&target, PATIENCE)? else { return Ok(None) };
+    let Some(door) = Directory::knock(&target, LONGEST)? else { return Ok(None) };
     let id = crate::process::clock::monotonic_ns();
+    let mut silence = Silence::new(door.heartbeat(), id, LONGEST_STEP_NS);
     let system = |source| Error::System { what: "asking the calltap that is at it", source };
     door.write(REQUEST, &to_text(&Letter { id, text: request })).map_err(system)?;
-    while start.elapsed() < PATIENCE {
+    let is_silent = |silence: &mut Silence| {
+        let silent_ns = silence.look(door.heartbeat(), crate::process::clock::monotonic_ns());
+        Duration::from_nanos(silent_ns) > PATIENCE
+    };
+    while !is_silent(&mut silence) && start.elapsed() < LONGEST {
         let answer = door.read(ANSWER).ok().and_then(|text| from_text::<Answer>(&text));
         if let Some(answer) = answer.filter(|answer| answer.id == id) {
             if matches!(answer.text, Answer::Detaching) && !has_ended(&door) {

@@ -11,11 +11,12 @@ use crate::process::maps;
 use crate::process::proc;
 use crate::process::proc::SessionId;
 use crate::process::target::Target;
-use calltap_abi::{PROCESS_MAX, PROCESSES_AT, ProcessEntry};
+use calltap_abi::{Control, PROCESS_MAX, PROCESSES_AT, ProcessEntry};
 use rustix::fs::{FlockOperation, Mode, OFlags, StatVfsMountFlags, flock, openat, statvfs};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, chown, fchown, lchown};
 use std::path::{Path, PathBuf};
@@ -585,6 +586,15 @@ impl Door {
             }
             Err(_) => true,
         }
+    }
+
+    /// The heartbeat of the controller's recorder; 0 where it cannot be read.
+    pub fn heartbeat(&self) -> u64 {
+        let mut word = [0; 8];
+        let control = self.place.file("control");
+        let read =
+            control.and_then(|file| file.read_exact_at(&mut word, offset_of!(Control, heartbeat) as u64));
+        read.map_or(0, |()| u64::from_le_bytes(word))
     }
 
     /// Writes a small file.

@@ -1,0 +1,23 @@
+//! A trace of a program that naps, for tests of what shows traces.
+
+use crate::{GCC, Program, await_sleeps, calltap, compile, end_of};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+/// Records the program until it has napped some times. The program, which keeps its directory, and the trace's path.
+pub fn trace_of_naps() -> (Program, String) {
+    let program = compile(GCC, &["paced.c"], &[]);
+    let path = program.directory().join("naps.data").display().to_string();
+    let mut command = Command::new(calltap());
+    command.args(["record", "-q", "-o", &path, "--"]).arg(&program.path);
+    // It goes on while its input does.
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("calltap");
+    let mut output = BufReader::new(child.stdout.take().expect("piped"));
+    let mut line = String::new();
+    output.read_line(&mut line).expect("a line");
+    let pid = line.trim().strip_prefix("ready ").and_then(|pid| pid.parse().ok());
+    await_sleeps(pid.unwrap_or_else(|| panic!("{line}")), 100);
+    drop(child.stdin.take());
+    assert!(end_of(child).success());
+    (program, path)
+}
