@@ -225,8 +225,8 @@ pub fn entry_offset(wanted: Wanted, style: Style) -> usize {
 /// How a function is entered and left.
 pub fn style(form: &SiteForm, returns: &Returns) -> Style {
     match (form, returns) {
-        (_, Returns::Exits { .. }) => Style::Exits,
         (SiteForm::AfterPrologue { .. }, _) => Style::AfterPrologue,
+        (_, Returns::Exits { .. }) => Style::Exits,
         _ => Style::CallThrough,
     }
 }
