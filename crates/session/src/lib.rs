@@ -58,6 +58,7 @@ mod record;
 mod requests;
 mod seccomp;
 mod setup;
+mod sharing;
 mod shm;
 mod slow;
 mod stubs;

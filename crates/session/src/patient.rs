@@ -7,6 +7,7 @@ use crate::go;
 use crate::inject::{Call, Failed, Place};
 use crate::maps::{self, Region};
 use crate::proc;
+use crate::sharing;
 use crate::target::{Target, TextSegment};
 use crate::text::{ProcessText, Sync};
 use crate::threads::{self, Held, NotHeld};
@@ -213,6 +214,7 @@ pub fn say(why: NotHeld) -> String {
     match why {
         NotHeld::Gone => "the thread that was chosen has ended".into(),
         NotHeld::Stuck => "its threads are in the kernel and do not come out".into(),
+        NotHeld::Shared(other) => sharing::describe(other),
         NotHeld::Stopped => "it was stopped by a signal".into(),
         NotHeld::Refused(errno) => format!("its threads cannot be stopped: {errno}"),
     }
