@@ -2,7 +2,7 @@
 
 mod support;
 
-use calltap_sites::Returns;
+use calltap_sites::{Returns, find_prologues};
 use support::{build, find, have};
 
 const SOURCE: &str = r#"
@@ -75,5 +75,19 @@ fn what_hands_its_return_address_on_has_no_return_stub() {
     }
     for profiled in ["-pg", "-pg -mfentry"] {
         check("gcc", profiled);
+    }
+}
+
+#[test]
+fn nor_has_what_was_not_built_for_tracing() {
+    for flags in ["", "-fcf-protection", "-fcf-protection -static"] {
+        let built = build(&format!("gcc -O2 {flags}"), "c", SOURCE);
+        let mut binary = built.read();
+        find_prologues(&built.data(), &mut binary, false).expect("a program");
+        for name in ["swaps", "perhaps", "between", "far_off", "next", "own"] {
+            let function = find(&binary, name);
+            assert!(function.form.is_some(), "{flags}: {name} is traced: {}", function.reason);
+            assert_ne!(unseen(&function.returns), "", "{flags}: {name}: {:?}", function.returns);
+        }
     }
 }
