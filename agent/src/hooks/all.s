@@ -17,9 +17,12 @@ calltap_hook:
 .macro tap_hooks clock
     # name and clock; after a prologue, event, profile, caller, and the two differences
     tap_call calltap_hook_f_\clock \clock 0 1
-    tap_small calltap_hook_small_f_\clock \clock 1 0
-    tap_small calltap_hook_small_p_\clock \clock 0 1
-    tap_small calltap_hook_small_fp_\clock \clock 1 1
+    tap_small calltap_hook_small_f_\clock \clock 0 1 0
+    tap_small calltap_hook_small_p_\clock \clock 0 0 1
+    tap_small calltap_hook_small_fp_\clock \clock 0 1 1
+    tap_small calltap_hook_mcount_small_f_\clock \clock 1 1 0
+    tap_small calltap_hook_mcount_small_p_\clock \clock 1 0 1
+    tap_small calltap_hook_mcount_small_fp_\clock \clock 1 1 1
     tap_entry calltap_hook_g_\clock \clock 0 1 0 0 0 20
     tap_entry calltap_hook_fg_\clock \clock 0 1 0 1 2 23
     tap_entry calltap_hook_p_\clock \clock 0 0 1 0 0 0

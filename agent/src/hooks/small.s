@@ -1,17 +1,17 @@
-# Hooks of functions that may have little room on their stack.
+# Hooks of functions that may have little room on their stack, or whose return address must stay.
 
 # function and profile, on a stack that has room for this hook but not for Rust. Nothing replaces a
 # return address there, so there are no times.
-.macro tap_small name clock event profile
+.macro tap_small name clock mcount event profile
     .balign 64
 \name:
     .cfi_startproc
-    .cfi_def_cfa rsp, 16
+    .if \mcount == 0; .cfi_def_cfa rsp, 16; .endif
     tap_save
     .if \event
         mov ecx, 0
         tap_state 7f
-        tap_store \clock 0 1 1 7f 0
+        tap_store \clock \mcount (1-\mcount) 1 7f 0
     .endif
 3:
     .if \profile
@@ -25,8 +25,8 @@
     .cfi_restore_state
     .if \event
     7:
-        tap_load_slot rdx 0
-        tap_slow 0 1 calltap_small_record_shim
+        tap_load_slot rdx \mcount
+        tap_slow \mcount (1-\mcount) calltap_small_record_shim
         jmp 3b
     .endif
     .if \profile

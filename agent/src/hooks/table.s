@@ -19,6 +19,7 @@
         tap_offset \wanted \clock
     .endr
     tap_offset small_f \clock; tap_offset small_p \clock; tap_offset small_fp \clock
+    tap_offset mcount_small_f \clock; tap_offset mcount_small_p \clock; tap_offset mcount_small_fp \clock
 .endm
 
 .section .rodata.calltap_hook_table,"a"

@@ -29,7 +29,7 @@ pub mod values;
 /// First word of the control file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"calltap\0");
 /// Raised with every change of a layout in this crate, or of the journal's.
-pub const VERSION: u32 = 12;
+pub const VERSION: u32 = 13;
 
 /// Bytes of a path between the two sides.
 pub const PATH_MAX: usize = 256;
@@ -130,7 +130,7 @@ pub struct Control {
     /// Head of the list of free chunks, see [`Tagged`].
     pub chunk_free: AtomicU64,
     #[doc(hidden)]
-    pub _pad1: [AtomicU64; 7],
+    pub _pad1: [AtomicU64; 4],
     /// Head of the list of free thread entries, see [`Tagged`].
     pub thread_free: AtomicU64,
     #[doc(hidden)]
@@ -199,7 +199,7 @@ pub struct ProcessEntry {
     /// Where everything is in it.
     pub image: Image,
     #[doc(hidden)]
-    pub _pad1: [AtomicU64; 7],
+    pub _pad1: [AtomicU64; 4],
 }
 
 /// Where the agent, and what it has found, are in a process. Forked children have it as their parent has; a program that is followed through

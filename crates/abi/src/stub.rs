@@ -63,7 +63,7 @@ pub const PROFILE: u8 = 4;
 /// Besides: arguments, results, or a condition ([`crate::values`]).
 pub const VALUES: u8 = 8;
 
-/// On a stack that has little room (Go's): its return addresses are left alone, so there are events of
+/// On a stack that has little room (Go's), or where no return address may be replaced: there are events of
 /// entries only, and sums without times.
 pub const SMALL_STACK: u8 = 16;
 
@@ -80,15 +80,21 @@ pub enum Style {
 
 /// Number of hooks: entries by what is wanted, at a function's entry and after a prologue, exits, the same where exits are rewritten; as many in front
 /// of which values are read; and those for small stacks.
-pub const HOOK_COUNT: usize = SMALL_STACK_HOOKS + 3;
+pub const HOOK_COUNT: usize = SMALL_STACK_HOOKS + 2 * SMALL_HOOKS;
 /// Those that only record.
 const PLAIN_HOOKS: usize = 26;
 const SMALL_STACK_HOOKS: usize = 2 * PLAIN_HOOKS;
+/// Those of one style.
+const SMALL_HOOKS: usize = 3;
 
 /// The hook that a stub calls when a function is entered.
 pub const fn entry_hook(wanted: u8, style: Style) -> usize {
     if wanted & SMALL_STACK != 0 {
-        return SMALL_STACK_HOOKS
+        let first = match style {
+            Style::CallThrough | Style::Exits => SMALL_STACK_HOOKS,
+            Style::AfterPrologue => SMALL_STACK_HOOKS + SMALL_HOOKS,
+        };
+        return first
             + match (wanted & FUNCTION != 0, wanted & PROFILE != 0) {
                 (_, false) => 0,
                 (false, true) => 1,

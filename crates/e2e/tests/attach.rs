@@ -476,7 +476,7 @@ fn a_program_that_opens_libraries_all_the_time_is_left_at_once() {
             let run = resident.attach(flags);
             let took = start.elapsed();
             assert!(run.status.success(), "{}", run.stderr);
-            let notes = ["did not answer", "still in our code", "another tool", "cleaned up"];
+            let notes = ["did not answer", "still in calltap's code", "another tool", "cleaned up"];
             let told = notes.iter().find(|note| run.stderr.contains(**note));
             assert_eq!(told, None, "{}, round {round}: {}", program.name, run.stderr);
             assert!(took < Duration::from_secs(3), "{}, round {round}: {took:?}", program.name);

@@ -55,3 +55,38 @@ fn the_time_stamp_counter_is_not_read_where_that_is_forbidden() {
 fn what_looks_like_a_signal_frame_keeps_nothing_in_the_process() {
     hazard("leftovers", &[], &[]);
 }
+
+/// Detaches while a coroutine is suspended by a tail call, and has it resumed.
+fn resumes_after_detaching(build: &Build, flags: &[&str]) {
+    let program = compile(build, &["swaps_last.c"], flags);
+    for tracers in [&[][..], &["--tracer", "function", "--tracer", "function_graph", "--tracer", "profile"]] {
+        let mut resident = Resident::start(&program, &[]);
+        let (pid, trace) = (resident.pid.to_string(), resident.trace());
+        let attached = calltap_run(&[&["attach", "-p", &pid][..], tracers].concat());
+        assert!(attached.status.success(), "{}: {}", build.name, attached.stderr);
+        resident.tell();
+        resident.wait_for("done");
+        for command in
+            [&["snapshot", "-p", &pid, "-o", &trace.to_string_lossy()][..], &["detach", "-p", &pid]]
+        {
+            let run = calltap_run(command);
+            assert!(run.status.success(), "{}: {command:?}: {}", build.name, run.stderr);
+        }
+        let report = resident.view("report").to_string();
+        assert!(report.contains("switches"), "{}: its entry is recorded: {report}", build.name);
+        resident.tell();
+        resident.wait_for("done");
+        let (status, output, errors) = resident.end();
+        assert!(status.success(), "{}: {status} {output}{errors}", build.name);
+    }
+}
+
+#[test]
+fn coroutines_that_leave_by_a_tail_call_are_resumed_after_detaching() {
+    for build in installed(BUILDS).chain(installed(&PLACED[..1])).chain(installed(&BARE[..4])) {
+        // Where it is compiled without optimisation, calls are no jumps.
+        for flags in [&[][..], &["-DOWN_SWITCHER"]] {
+            resumes_after_detaching(build, flags);
+        }
+    }
+}

@@ -17,6 +17,38 @@ fn without_room_for_memory_it_is_refused() {
     refused(&program, &["little memory"], &[]);
 }
 
+// The other process runs the same code, and is not stopped when that is changed.
+#[test]
+fn a_process_whose_memory_another_one_shares_is_refused() {
+    for build in [GCC, &BARE[0]] {
+        refused(&compile(build, &["shares.c"], &[]), &["early"], &["shares its memory (CLONE_VM)"]);
+    }
+}
+
+#[test]
+fn nothing_is_unmapped_while_another_process_shares_the_memory() {
+    let program = compile(GCC, &["shares.c"], &[]);
+    let mut resident = Resident::start(&program, &[]);
+    let pid = resident.pid.to_string();
+    let attached = calltap_run(&["attach", "-p", &pid]);
+    assert!(attached.status.success(), "{}", attached.stderr);
+    resident.tell();
+    resident.wait_for("started");
+    let refused = calltap_run(&["detach", "-p", &pid]);
+    assert!(
+        !refused.status.success() && refused.stderr.contains("shares its memory (CLONE_VM)"),
+        "{}",
+        refused.stderr
+    );
+    resident.tell();
+    resident.wait_for("ended");
+    let left = calltap_run(&["detach", "-p", &pid]);
+    assert!(left.status.success(), "{}", left.stderr);
+    assert_eq!(changed_text(resident.pid), [""; 0]);
+    let (status, output, errors) = resident.end();
+    assert!(status.success(), "{status} {output}{errors}");
+}
+
 fn attach(pid: u32, more: &[&str]) -> Run {
     let directory = tempfile::TempDir::new().expect("a temporary directory");
     let (pid, output) = (pid.to_string(), directory.path().join("t").display().to_string());

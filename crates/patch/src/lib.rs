@@ -226,8 +226,8 @@ pub fn entry_offset(hook_set: HookSet, style: Style) -> usize {
 /// How a function is entered and left.
 pub fn style(form: &SiteForm, returns: &Returns) -> Style {
     match (form, returns) {
-        (_, Returns::Exits { .. }) => Style::Exits,
         (SiteForm::AfterPrologue { .. }, _) => Style::AfterPrologue,
+        (_, Returns::Exits { .. }) => Style::Exits,
         _ => Style::CallThrough,
     }
 }

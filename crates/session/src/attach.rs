@@ -187,7 +187,9 @@ impl Planner<'_> {
         let mut held = loop {
             match Held::take_all(target.pid) {
                 Ok(held) => break held,
-                Err(NotHeld::Stuck) if start.elapsed() < TRY => std::thread::sleep(Duration::from_millis(5)),
+                Err(NotHeld::Stuck | NotHeld::Shared(_)) if start.elapsed() < TRY => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
                 Err(why) => return Err(target.refuse(&say(why))),
             }
         };

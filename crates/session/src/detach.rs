@@ -18,6 +18,7 @@ use crate::process::inferior::{Inferior, Injected, STILL_RUNS, await_tidy, expla
 use crate::process::maps::{self, Region};
 use crate::process::pages;
 use crate::process::proc;
+use crate::process::sharing;
 use crate::process::stops::Stops;
 use crate::process::target::Target;
 use crate::process::text::{KeepMapped, Sync};
@@ -134,7 +135,13 @@ fn processes_of(target: &Target, directory: &Directory, shared: &Shared) -> Vec<
     let (mut known, mut seen) = (vec![target.pid], HashSet::from([target.pid]));
     known.extend(entries.iter().map(|(pid, _)| *pid).filter(|pid| seen.insert(*pid)));
     // Children that have called nothing since they were forked are in no table. An id may be another process's by now: those count that map the session's files.
-    let all = proc::who_maps(&directory.identity(), &known);
+    let mut all: Vec<u32> = Vec::new();
+    for pid in proc::who_maps(&directory.identity(), &known) {
+        // One that shares the memory of another is left with it.
+        if !all.iter().any(|other| sharing::share(*other, pid)) {
+            all.push(pid);
+        }
+    }
     let index = |pid: u32| registered.get(&pid).copied().or((pid == target.pid).then_some(0));
     all.into_iter().filter_map(|pid| Some((Target::of_child(pid)?, index(pid)))).collect()
 }
@@ -198,6 +205,7 @@ fn detach_one(
     let unwinders = frames::unwinders(target.pid, &inferior.regions);
     let (start, mut whole, mut pause) = (Instant::now(), true, DRAIN);
     loop {
+        let mut last = None;
         process.into_iter().for_each(refuse_answer);
         thread::sleep(pause);
         pause = (pause * 2).min(LONGEST_PAUSE);
@@ -243,7 +251,10 @@ fn detach_one(
                 }
                 left
             }
-            Err(NotHeld::Stuck) => false,
+            Err(why @ (NotHeld::Stuck | NotHeld::Shared(_))) => {
+                last = Some(why);
+                false
+            }
             Err(why) => return Err(target.refuse(&say(why))),
         };
         if done {
@@ -256,9 +267,11 @@ fn detach_one(
             ));
             return Ok(told);
         }
-        if start.elapsed() > TRY {
+        let limit = if matches!(last, Some(NotHeld::Shared(_))) { UNWINDING } else { TRY };
+        if start.elapsed() > limit {
+            let why = last.map_or_else(|| "threads are still in calltap's code".to_owned(), say);
             told.ours.push(format!(
-                "process {}: threads are still in our code, or cannot be stopped: what is mapped stays, and nothing leads to it any more",
+                "process {}: {why}: what is mapped stays, and nothing new leads to it",
                 target.pid
             ));
             return Ok(told);

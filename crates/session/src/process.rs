@@ -16,6 +16,7 @@ pub mod placed;
 pub mod preload;
 pub mod proc;
 pub mod seccomp;
+pub mod sharing;
 pub mod stops;
 pub mod target;
 pub mod text;

@@ -8,6 +8,7 @@ mod exits;
 mod frames;
 mod functions;
 mod go;
+mod handed;
 pub(crate) mod image;
 mod landing;
 mod landings;
@@ -188,6 +189,7 @@ pub fn read_by(data: &[u8], module_name: &str, discovery: Discovery) -> Result<B
             }
         }
     }
+    handed::decide(&image, &dynamic, &mut functions, discovery == Discovery::FirstCall);
     let position_independent = image.header.e_type.get(Le) == elf::ET_DYN;
     let interpreter = interpreter(&image);
     let named = interpreter.is_some() && dynamic.soname.is_none();

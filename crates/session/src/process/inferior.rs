@@ -7,6 +7,7 @@ use crate::process::go;
 use crate::process::inject::{Call, Failed, Place};
 use crate::process::maps::{self, Region};
 use crate::process::proc;
+use crate::process::sharing;
 use crate::process::target::{Target, TextSegment};
 use crate::process::text::{ProcessText, Sync};
 use crate::process::threads::{self, Held, NotHeld};
@@ -213,6 +214,7 @@ pub fn say(why: NotHeld) -> String {
     match why {
         NotHeld::Gone => "the thread that was chosen has ended".into(),
         NotHeld::Stuck => "its threads are in the kernel and do not come out".into(),
+        NotHeld::Shared(other) => sharing::describe(other),
         NotHeld::Stopped => "it was stopped by a signal".into(),
         NotHeld::Refused(errno) => format!("its threads cannot be stopped: {errno}"),
     }

@@ -162,13 +162,18 @@ pub struct SessionId {
 /// The processes in which an agent has mapped the control file of a session: of those that are known, which come first, and of those that run the program of one of them, as
 /// a forked child does. A process in the middle of execve locks its mappings, and may be there for long, as on a dead file server: the mappings of unrelated processes are not read.
 pub fn who_maps(session: &SessionId, known: &[u32]) -> Vec<u32> {
+    let all = known.iter().copied().chain(of_same_programs(known));
+    all.filter(|pid| has_mapped(*pid, session)).collect()
+}
+
+/// The other processes that run the program of one of these.
+pub fn of_same_programs(known: &[u32]) -> impl Iterator<Item = u32> {
     let programs: HashSet<PathBuf> = known.iter().filter_map(|pid| program(*pid)).collect();
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
     let others = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let others = others.filter(|pid| {
+    others.filter(move |pid| {
         !known.contains(pid) && program(*pid).is_some_and(|program| programs.contains(&program))
-    });
-    known.iter().copied().chain(others).filter(|pid| has_mapped(*pid, session)).collect()
+    })
 }
 
 /// The path of a process's program. Nothing is waited for.

@@ -4,6 +4,7 @@ use crate::Error;
 use crate::process::clock;
 use crate::process::maps::{self, Region};
 use crate::process::proc::{self, start_time};
+use crate::process::sharing;
 use crate::process::{text::ProcessText, threads};
 use object::elf::{self, FileHeader64, PF_X, PT_LOAD, ProgramHeader64};
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader, SectionHeader, Sym};
@@ -27,6 +28,8 @@ pub struct Target {
 
 /// A thread that may only read, write and exit (SECCOMP_MODE_STRICT).
 const STRICT: u32 = 1;
+/// A child of vfork runs its own program after this time.
+const SPAWNING: Duration = Duration::from_secs(1);
 
 /// The fields of `/proc/PID/status` and `stat` that matter here.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -124,6 +127,10 @@ impl Target {
         // (What filters allow is found out when its threads can be stopped.)
         if status.seccomp == STRICT {
             return Err(refuse("it runs under strict seccomp: it could not load the agent".into()));
+        }
+        // Its code would be changed, too, and its threads are not stopped for it.
+        if let Some(other) = sharing::lasting(pid, SPAWNING) {
+            return Err(refuse(sharing::describe(other)));
         }
         Ok(Target { pid, name: comm(pid), start_time })
     }

@@ -10,6 +10,7 @@
 
 use crate::process::proc;
 use crate::process::seccomp::Instruction;
+use crate::process::sharing;
 use crate::process::traced::{self, Reaper};
 use crate::process::urgent::Urgent;
 use crate::process::wait::{self, Report};
@@ -81,6 +82,8 @@ pub enum NotHeld {
     Refused(Errno),
     /// It is in the kernel and does not come out.
     Stuck,
+    /// This process has the same memory, and threads of its own.
+    Shared(u32),
     /// The process was stopped by a signal meanwhile.
     Stopped,
 }
@@ -184,6 +187,9 @@ impl Held {
 
     /// Stops all threads of a process.
     pub fn take_all(process: u32) -> Result<Vec<Held>, NotHeld> {
+        if let Some(other) = sharing::lasting(process, SHORT_PATIENCE) {
+            return Err(NotHeld::Shared(other));
+        }
         let _reaper = Reaper::start();
         let _urgent = Urgent::now();
         let mut held: Vec<Held> = Vec::new();
@@ -592,9 +598,16 @@ impl Drop for Held {
 
 /// Do two processes share their memory? (Where the kernel does not say, they may.)
 pub fn shares_memory(one: u32, other: u32) -> bool {
+    has_same_memory(one, other).unwrap_or(true)
+}
+
+/// Do two processes have the same memory, if the kernel says it?
+pub fn has_same_memory(one: u32, other: u32) -> Option<bool> {
     const KCMP_VM: i32 = 1;
     // SAFETY: the call compares; no pointers.
-    unsafe { libc::syscall(libc::SYS_kcmp, one as libc::pid_t, other as libc::pid_t, KCMP_VM, 0, 0) <= 0 }
+    let order =
+        unsafe { libc::syscall(libc::SYS_kcmp, one as libc::pid_t, other as libc::pid_t, KCMP_VM, 0, 0) };
+    (order >= 0).then_some(order == 0)
 }
 
 /// Does something while all threads of a process stand still, and says for how long they did. In a thread that ends: the kernel then lets go of
@@ -612,7 +625,7 @@ pub fn stop_machine<T: Send>(
                 drop(held);
                 return Ok((done, since.map(|since| since.elapsed()).unwrap_or_default()));
             }
-            Err(NotHeld::Stuck) if start.elapsed() < LONG_PATIENCE => {
+            Err(NotHeld::Stuck | NotHeld::Shared(_)) if start.elapsed() < LONG_PATIENCE => {
                 std::thread::sleep(Duration::from_millis(5));
             }
             Err(why) => return Err(why),

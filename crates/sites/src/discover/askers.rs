@@ -30,11 +30,15 @@ const LONGEST_NAME: usize = 15;
 /// The longest instruction.
 const LONGEST: u64 = 15;
 
+/// The words of a file that the loader fills with their addresses.
+pub(super) fn slots(dynamic: &Dynamic<'_>) -> BTreeSet<u64> {
+    let imports = dynamic.imports(LONGEST_NAME).filter(|(_, name)| NAMES.contains(name));
+    imports.map(|(slot, _)| slot).collect()
+}
+
 /// The jumps of a file that lead to one of them, through the linker's stubs or a pointer that the loader fills in.
 pub(super) fn jumps(image: &Image<'_>, branches: &Branches) -> Vec<u64> {
-    let dynamic = Dynamic::parse(image, &mut Vec::new());
-    let imports = dynamic.imports(LONGEST_NAME).filter(|(_, name)| NAMES.contains(name));
-    let slots: BTreeSet<u64> = imports.map(|(slot, _)| slot).collect();
+    let slots = slots(&Dynamic::parse(image, &mut Vec::new()));
     if slots.is_empty() {
         return Vec::new();
     }

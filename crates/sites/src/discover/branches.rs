@@ -10,9 +10,13 @@ use object::LittleEndian as Le;
 use object::elf;
 
 use super::image::Image;
+use super::nops::ENDBR64;
 use super::pointers::Pointer;
 use super::switches::{self, Indirect};
 use super::workers;
+
+/// Bytes of an `endbr64`.
+const ENDBR: u64 = ENDBR64.len() as u64;
 
 /// How the code of a file branches.
 #[derive(Default)]
@@ -118,12 +122,11 @@ impl Places<'_> {
         next.is_some_and(|pointer| pointer.at - address < size)
     }
 
+    /// Is it of interest, or in the `endbr64` in front of what is?
     fn contain(&self, address: u64) -> bool {
-        let after = self.starts.partition_point(|start| *start <= address);
-        after
-            .checked_sub(1)
-            .and_then(|n| self.starts.get(n))
-            .is_some_and(|start| address - start < self.width)
+        let after = self.starts.partition_point(|start| *start <= address.saturating_add(ENDBR));
+        let start = after.checked_sub(1).and_then(|n| self.starts.get(n));
+        start.is_some_and(|start| address < start.saturating_add(self.width))
     }
 }
 
@@ -180,9 +183,10 @@ impl Branches {
     pub fn add_jump(&mut self, places: &Places<'_>, (start, end): (u64, u64), target: u64) {
         self.targets.push(target);
         if places.contain(target) {
-            match places.first_in(start, end) == Some(target) {
-                true => self.loops.insert(target),
-                false => self.tails.insert((target, start)),
+            let begins = |first: &u64| first - start <= ENDBR && (start..=*first).contains(&target);
+            match places.first_in(start, end).filter(begins) {
+                Some(first) => self.loops.insert(first),
+                None => self.tails.insert((target, start)),
             };
         }
     }

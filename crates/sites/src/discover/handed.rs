@@ -1,0 +1,155 @@
+//! Functions with room for tracing that leave by a jump to code which keeps its return address, or looks at it: swapcontext, dlsym, a context switcher of the file's own.
+//!
+//! That code would find the address of a return stub, and may keep it in memory that is no stack, where detaching does not find it. So such functions have no return stub: only
+//! their entries are recorded. Functions without room are decided about in `unmodified.rs`.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use iced_x86::{Decoder, DecoderOptions};
+
+use super::askers;
+use super::dynamic::Dynamic;
+use super::image::Image;
+use super::parts;
+use super::plt;
+use super::stack_depth::{self, Finding};
+use super::workers;
+use crate::{Function, Returns, Svma};
+
+/// Bytes of a function that are a jump out of it, or look like one.
+#[derive(Clone, Copy)]
+struct Jump {
+    at: u64,
+    /// Index of the function.
+    from: usize,
+    to: To,
+}
+
+#[derive(Clone, Copy)]
+enum To {
+    /// A function of another file that looks at its return address.
+    Asker,
+    /// A function or part of this file, by index.
+    Own(usize),
+}
+
+/// Decides about the functions with room; with `may_have_room` also about those in which calls of the profiling function may be found later. `functions` are in address order.
+pub(super) fn decide(
+    image: &Image<'_>,
+    dynamic: &Dynamic<'_>,
+    functions: &mut [Function],
+    may_have_room: bool,
+) {
+    let has_stub = |function: &Function| {
+        (may_have_room || function.form.is_some()) && matches!(function.returns, Returns::Stub(_))
+    };
+    if !functions.iter().any(has_stub) {
+        return;
+    }
+    let handing = Handing { image, functions, slots: askers::slots(dynamic) };
+    for (n, at) in handing.find() {
+        let function = &mut functions[n];
+        if has_stub(function) {
+            let unseen = format!("tail call (at {at:#x}): the return address is looked at there");
+            function.returns = Returns::Exits { at_entry: Vec::new(), elsewhere: Vec::new(), unseen };
+        }
+    }
+}
+
+struct Handing<'a, 'd> {
+    image: &'a Image<'d>,
+    functions: &'a [Function],
+    /// Words that the loader fills with the addresses of functions that look at their return address.
+    slots: BTreeSet<u64>,
+}
+
+impl Handing<'_, '_> {
+    /// The functions whose return address comes to code that looks at it, by index, and the jump of each that leads there.
+    fn find(&self) -> BTreeMap<usize, u64> {
+        let numbers: Vec<usize> = (0..self.functions.len()).collect();
+        let weight = |n: &usize| self.functions[*n].size;
+        let read = |part: &[usize]| part.iter().flat_map(|n| self.jumps(*n)).collect::<Vec<Jump>>();
+        let (mut found, mut open, mut into) =
+            (BTreeMap::new(), Vec::new(), HashMap::<usize, Vec<Jump>>::new());
+        for jump in workers::share(&numbers, weight, read).into_iter().flatten() {
+            match jump.to {
+                To::Asker => self.add(jump, &mut found, &mut open),
+                To::Own(to) => into.entry(to).or_default().push(jump),
+            }
+        }
+        open.extend(into.keys().copied().filter(|to| self.asks(*to)));
+        while let Some(to) = open.pop() {
+            for jump in into.remove(&to).unwrap_or_default() {
+                self.add(jump, &mut found, &mut open);
+            }
+        }
+        found
+    }
+
+    /// Adds the function of a jump, if that is an instruction.
+    fn add(&self, jump: Jump, found: &mut BTreeMap<usize, u64>, open: &mut Vec<usize>) {
+        if !found.contains_key(&jump.from) && self.is_instruction(jump) {
+            found.insert(jump.from, jump.at);
+            open.push(jump.from);
+        }
+    }
+
+    fn code(&self, n: usize) -> (u64, u64, &[u8]) {
+        let (start, end) = (self.functions[n].address.0, parts::end(self.functions, n));
+        (start, end, self.image.tail(start, end - start))
+    }
+
+    /// The jumps of a function that may leave it to where that matters.
+    fn jumps(&self, from: usize) -> impl Iterator<Item = Jump> {
+        let (start, end, code) = self.code(from);
+        (0..code.len()).filter_map(move |offset| {
+            let at = start + offset as u64;
+            let near = |length: u64, operand: [u8; 4]| {
+                at.wrapping_add(length).wrapping_add_signed(i32::from_le_bytes(operand).into())
+            };
+            let to = match code[offset..] {
+                [0xE9, a, b, c, d, ..] => near(5, [a, b, c, d]),
+                [0x0F, 0x80..=0x8F, a, b, c, d, ..] => near(6, [a, b, c, d]),
+                [0xEB | 0x70..=0x7F, a, ..] => near(2, i32::from(a as i8).to_le_bytes()),
+                [0xFF, 0x25, a, b, c, d, ..] => {
+                    let is_asker = self.slots.contains(&near(6, [a, b, c, d]));
+                    return is_asker.then_some(Jump { at, from, to: To::Asker });
+                }
+                _ => return None,
+            };
+            let is_inside = (start..end).contains(&to);
+            let to = if is_inside { None } else { self.place(to) };
+            Some(Jump { at, from, to: to? })
+        })
+    }
+
+    /// What a jump to an address leads to.
+    fn place(&self, to: u64) -> Option<To> {
+        let slot = || plt::slot(self.image, to);
+        if !self.slots.is_empty() && slot().is_some_and(|slot| self.slots.contains(&slot)) {
+            return Some(To::Asker);
+        }
+        let n = parts::index_at(self.functions, to)?;
+        let function = &self.functions[n];
+        (function.address == Svma(to) || function.is_part()).then_some(To::Own(n))
+    }
+
+    /// Does a function without room look at its return address? (One with room was compiled, and asks for it by `__builtin_return_address` alone.)
+    fn asks(&self, n: usize) -> bool {
+        let function = &self.functions[n];
+        if function.form.is_some() || function.is_part() {
+            return false;
+        }
+        let is_start =
+            |at: u64| self.functions.binary_search_by_key(&Svma(at), |function| function.address).is_ok();
+        let (start, end, _) = self.code(n);
+        matches!(stack_depth::follow(self.image, start, end, is_start), Finding::Touched(_))
+    }
+
+    /// Does an instruction begin where the bytes of a jump do, as far as the function can be decoded?
+    fn is_instruction(&self, jump: Jump) -> bool {
+        let (start, _, code) = self.code(jump.from);
+        let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
+        decoder.iter().any(|instruction| instruction.ip() == jump.at || instruction.is_invalid())
+    }
+}

@@ -1,0 +1,93 @@
+//! Functions with room for tracing whose return address comes to code that looks at it: only their entries are traced.
+
+mod support;
+
+use calltap_sites::{Returns, find_prologues};
+use support::{build, find, have};
+
+const SOURCE: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <stdlib.h>
+#include <ucontext.h>
+#define TRACED __attribute__((noinline, noipa))
+ucontext_t a, b;
+long keep[2];
+void asks(long *p);
+__asm__(".text; .globl asks; .type asks,@function; asks: mov (%rsp),%rax; mov %rax,(%rdi); ret; .size asks,.-asks");
+void pushes(long *p);
+__asm__(".text; .globl pushes; .type pushes,@function; pushes: push %rax; mov (%rsp),%rax; pop %rax; ret; .size pushes,.-pushes");
+TRACED int swaps(void) { keep[0]++; return swapcontext(&a, &b); }
+TRACED int perhaps(long n) { return n ? swapcontext(&a, &b) : 0; }
+TRACED int between(void) { keep[0]++; return swaps(); }
+TRACED int far_off(void) { keep[1]++; return between(); }
+TRACED void *next(const char *name) { return dlsym(RTLD_NEXT, name); }
+TRACED void own(long *p) { p++; asks(p); }
+TRACED void *library(const char *name) { return malloc(*name); }
+TRACED int calls(void) { int n = swapcontext(&a, &b); keep[0] = 0; return n + 1; }
+TRACED void no_matter(long *p) { p++; pushes(p); }
+int main(int argc, char **argv) {
+    if (argc > 9) { swaps(); perhaps(argc); far_off(); own(keep); calls(); no_matter(keep); return !next("x") + !library("y"); }
+    return 0;
+}
+"#;
+
+/// Why the ends of a function's calls are not seen; empty where a return stub waits for them.
+fn unseen(returns: &Returns) -> &str {
+    match returns {
+        Returns::Exits { unseen, .. } => unseen,
+        Returns::Stub(_) => "",
+    }
+}
+
+fn check(compiler: &str, flags: &str) {
+    let command = format!("{compiler} -O2 {flags}");
+    let binary = build(&command, "c", SOURCE).read();
+    for (name, is_seen) in [
+        ("swaps", false),
+        ("perhaps", false),
+        ("between", false),
+        ("far_off", false),
+        ("next", false),
+        ("own", false),
+        ("library", true),
+        ("calls", true),
+        ("no_matter", true),
+    ] {
+        let function = find(&binary, name);
+        assert!(function.form.is_some(), "{command}: {name} has room: {}", function.reason);
+        let found = unseen(&function.returns);
+        assert_eq!(found.is_empty(), is_seen, "{command}: {name}: {found}");
+        assert!(
+            is_seen || found.ends_with("the return address is looked at there"),
+            "{command}: {name}: {found}"
+        );
+    }
+}
+
+#[test]
+fn what_hands_its_return_address_on_has_no_return_stub() {
+    for compiler in ["gcc", "clang-16"].into_iter().filter(|compiler| have(compiler)) {
+        for linked in ["", "-fno-plt", "-fno-pie -no-pie", "-static"] {
+            check(compiler, &format!("-fpatchable-function-entry=5 {linked}"));
+        }
+    }
+    for profiled in ["-pg", "-pg -mfentry"] {
+        check("gcc", profiled);
+    }
+}
+
+#[test]
+fn nor_has_what_was_not_built_for_tracing() {
+    for flags in ["", "-fcf-protection", "-fcf-protection -static"] {
+        let built = build(&format!("gcc -O2 {flags}"), "c", SOURCE);
+        let mut binary = built.read();
+        find_prologues(&built.data(), &mut binary, false).expect("a program");
+        for name in ["swaps", "perhaps", "between", "far_off", "next", "own"] {
+            let function = find(&binary, name);
+            assert!(function.form.is_some(), "{flags}: {name} is traced: {}", function.reason);
+            assert_ne!(unseen(&function.returns), "", "{flags}: {name}: {:?}", function.returns);
+        }
+    }
+}
