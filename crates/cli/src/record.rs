@@ -1,6 +1,6 @@
 //! `calltap record`.
 
-use crate::{arguments::Arguments, keep, select, values};
+use crate::{arguments::Arguments, keep, repeat::Runs, select, values};
 use anyhow::{Result, bail};
 use calltap_analysis::{demangle, units};
 use calltap_session::{Clock, Discovery, Error, Ftraced, Options, Outcome, Stops, Subject, Totals};
@@ -61,7 +61,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     if clock == Clock::Sparse && (words.futures || !words.arguments.is_empty() || !words.results.is_empty()) {
         bail!("there is no room for values between the events of '--clock sparse'");
     }
+    let runs = Runs::of(arguments)?;
     let output = arguments.path("output").unwrap_or_default();
+    let output = runs.map_or(output.clone(), |runs| runs.file(&output));
     let options = Options {
         subject,
         output: output.clone(),
@@ -121,7 +123,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     if let Some(text) = &lost {
         eprintln!("calltap: {text}");
     }
-    Ok(end_as(&outcome, fails && lost.is_some()))
+    let code = end_as(&outcome, fails && lost.is_some());
+    Ok(runs.map_or(code, |runs| runs.go_on(code)))
 }
 
 /// `LOST 815,269 calls and 40 returns: ...`

@@ -85,7 +85,7 @@ pub use detach::Left;
 pub use error::Error;
 pub use flight::{Flight, Trigger};
 pub use ftraced::Ftraced;
-pub use launch::{interruption, no_core_dump};
+pub use launch::{become_command, interruption, no_core_dump};
 pub use live::{Attached, Profiled, Settings, Snapshot, Status, attached, leave};
 pub use loaded::Listed;
 pub use maps::stack_around;
