@@ -119,7 +119,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         eprintln!("calltap: the trace is not complete: {error}");
     }
     // A recording that failed has lost the rest for the reason just given.
-    let lost = loss(&outcome.totals).filter(|_| counts_loss && outcome.failed.is_none());
+    let lost = loss(&outcome.totals, &options.subject).filter(|_| counts_loss && outcome.failed.is_none());
     if let Some(text) = &lost {
         eprintln!("calltap: {text}");
     }
@@ -127,12 +127,16 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(runs.map_or(code, |runs| runs.go_on(code)))
 }
 
-/// `LOST 815,269 calls and 40 returns: ...`
-fn loss(totals: &Totals) -> Option<String> {
+/// `LOST 815,269 calls and 40 returns: ...`, and the flags that may help: a process that is attached to waits for no buffer.
+fn loss(totals: &Totals, subject: &Subject) -> Option<String> {
     let (calls, returns) = (totals.lost_entries, totals.lost_exits);
+    let flags = match subject {
+        Subject::Program(_) => "--buffer-size and --max-wait",
+        Subject::Process { .. } => "--buffer-size",
+    };
     (calls > 0 || returns > 0).then(|| {
         format!(
-            "LOST {} and {}: the trace is not complete; see --buffer-size and --max-wait",
+            "LOST {} and {}: the trace is not complete; see {flags}",
             units::counted(calls, "call"),
             units::counted(returns, "return"),
         )
