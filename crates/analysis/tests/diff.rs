@@ -196,8 +196,9 @@ fn tried(a: &MemorySource, b: &MemorySource, conditions: &[&str]) -> Result<Vec<
     let options = Options { conditions, filter: vec![Glob::new("nothing")], ..Options::default() };
     let by_path = Options { by_path: true, ..options.clone() };
     let tried = |options| {
-        let (a, b): ([(&str, &dyn Source); 5], [(&str, &dyn Source); 5]) = ([("a", a); 5], [("b", b); 5]);
-        let diff = collect([&a, &b], options, None).map_err(|error| error.to_string())?;
+        let five = |source: &'static str, recording| [(source, recording as &dyn Source); 5];
+        let diff =
+            collect([&five("a", a), &five("b", b)], options, None).map_err(|error| error.to_string())?;
         Ok(diff.outcomes.iter().flat_map(|outcome| outcome.sentences()).collect())
     };
     let sentences = tried(&options);
@@ -228,7 +229,7 @@ fn conditions_hold_or_not() {
 fn recordings(means: &[u64]) -> Vec<MemorySource> {
     let of_mean = |mean: &u64| {
         let call = |at: u64| {
-            let (from, long) = (at * 10_000, if at % 2 == 0 { mean - 5 } else { mean + 5 });
+            let (from, long) = (at * 10_000, if at.is_multiple_of(2) { mean - 5 } else { mean + 5 });
             format!("E f @{from}; X f @{}; E g @{}; X g @{}", from + long, from + 5000, from + 6000)
         };
         recording(&format!("main: {}", (0..20).map(call).collect::<Vec<_>>().join("; ")))

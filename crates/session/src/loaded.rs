@@ -10,6 +10,7 @@ use crate::maps::Region;
 use crate::modules::Mapped;
 use crate::news::{NewSite, NewSites, News};
 use crate::stubs::{HopRange, Stubs};
+use calltap_names::{GlobSet, demangle};
 use calltap_patch::{Avma, Bias, Change, Demand, Fate, Site, State, Wanted};
 use calltap_sites::types::Types;
 use calltap_sites::{Binary, Function, SiteForm, SiteKind};
@@ -321,6 +322,17 @@ impl Loaded {
             // The program may have protected its memory.
             placed.refused |= self.made.is_some() && matches!(fate, Some(Fate::Torn(_) | Fate::Unread(_)));
         }
+    }
+
+    /// The stubs of functions that a set has.
+    pub fn stubs_of(&self, set: &GlobSet) -> impl Iterator<Item = u32> {
+        let is_in_set = |placed: &&Placed| {
+            let Some(function) = self.binary.functions.get(placed.function) else { return false };
+            let symbols = function.aliases.iter().chain([&function.name]);
+            let demangled: Vec<String> = symbols.clone().map(|symbol| demangle(symbol)).collect();
+            set.has(symbols.chain(&demangled).map(String::as_str))
+        };
+        self.sites.iter().filter(is_in_set).flat_map(|placed| placed.stubs.all().map(|stub| stub.id))
     }
 
     /// Has sites stay off, or no longer, by their stubs. The names of those for which that is new.

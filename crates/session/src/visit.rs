@@ -604,7 +604,9 @@ impl Inside<'_> {
         let lost = shared
             .thread_entries()
             .map(|entry| entry.lost_entries.load(Relaxed).saturating_add(entry.lost_exits.load(Relaxed)));
-        let muted = governor.look(self.cpu, governor::lost(control, lost), &planner.trap_stubs());
+        let named = || planner.stubs_of(&self.settings.words.named());
+        let lost = governor::lost(control, lost);
+        let muted = governor.look(self.cpu, lost, &planner.trap_stubs(), &named);
         if muted.is_empty() {
             return;
         }
