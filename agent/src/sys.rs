@@ -198,6 +198,25 @@ pub fn read_memory(address: u64, bytes: &mut [u8]) -> bool {
     done.is_ok_and(|copied| copied == bytes.len())
 }
 
+/// As [`read_memory`], in up to `N` elements of so many bytes: how many bytes were copied, up to the first element that is not there.
+pub fn read_elements<const N: usize>(address: u64, bytes: &mut [u8], element: usize) -> usize {
+    let local = [bytes.as_mut_ptr() as usize, bytes.len()];
+    let (mut remote, mut count, mut at) = ([[0; 2]; N], 0, address as usize);
+    for (place, part) in remote.iter_mut().zip(bytes.chunks(element)) {
+        *place = [at, part.len()];
+        at = at.wrapping_add(element);
+        count += 1;
+    }
+    // SAFETY: the kernel writes to `bytes` only, no more than their number.
+    let done = unsafe {
+        call(
+            PROCESS_VM_READV,
+            [pid() as usize, local.as_ptr() as usize, 1, remote.as_ptr() as usize, count, 0],
+        )
+    };
+    done.unwrap_or(0)
+}
+
 /// The calling thread's blocked signals.
 pub fn blocked_signals() -> u64 {
     let mut mask = 0u64;

@@ -74,63 +74,74 @@ impl values::Call for Met<'_> {
     fn copy_stack(&self, bytes: u32) {
         let mut at = self.slot & !7;
         let Some(end) = at.checked_add(bytes.into()) else { return };
-        for number in 0..=u8::MAX {
-            if at >= end {
-                return;
-            }
-            let count = words_between(at, end);
-            let written = self.stack_words(at, count).and_then(|words| self.write_piece(number, at, &words));
-            if written.is_none() {
-                return;
-            }
-            at += 8 * count;
+        let mut number = 0;
+        while at < end {
+            let is_near = at / PAGE == self.slot / PAGE;
+            let written = if is_near {
+                self.write_near(&mut number, at, end)
+            } else {
+                self.write_far(&mut number, at, end)
+            };
+            let Some(length) = written else { return };
+            at += length;
         }
     }
 }
 
 const PAGE: u64 = 4096;
+/// Bytes of stack that a piece covers.
+const PIECE_SIZE: usize = 8 * frames::PIECE;
+/// Pieces that one system call copies. They lie on the thread's stack meanwhile.
+const AT_ONCE: usize = 4;
 
-/// How many words the piece from `at` on has: up to the next boundary of a piece, so that none crosses a page.
-fn words_between(at: u64, end: u64) -> u64 {
-    const SIZE: u64 = 8 * frames::PIECE as u64;
-    let boundary = (at | (SIZE - 1)) + 1;
-    (boundary.min(end) - at).div_ceil(8)
+/// How many bytes the piece from `at` on has, whole words: up to the next boundary of a piece, so that none crosses a page.
+fn bytes_between(at: u64, end: u64) -> u64 {
+    let boundary = (at | (PIECE_SIZE as u64 - 1)) + 1;
+    (boundary.min(end) - at).next_multiple_of(8)
 }
 
 impl Met<'_> {
-    /// So many words of the stack, which lie in one page; 0 behind them. None if they cannot be read.
-    fn stack_words(&self, at: u64, count: u64) -> Option<[u64; frames::PIECE]> {
-        let mut words = [0; frames::PIECE];
-        let wanted = words.iter_mut().take(count as usize);
-        if at / PAGE == self.slot / PAGE {
-            for (place, word) in wanted.zip((at..).step_by(8)) {
-                // SAFETY: the word is aligned, and lies in the page of the return address, which this thread
-                // returns through and which is mapped therefore, whatever stack this is; any bytes are a valid word.
-                *place = unsafe { &*(word as *const AtomicU64) }.load(Relaxed);
-            }
-            return Some(words);
-        }
-        // Another page may be a guard page, or another thread may unmap it: the kernel copies it or says that it cannot.
-        let mut bytes = [0; 8 * frames::PIECE];
-        let copied = bytes.get_mut(..8 * count as usize)?;
-        if !values::Call::read(self, at, copied) {
-            return None;
-        }
-        wanted.zip(copied.as_chunks().0).for_each(|(place, bytes)| *place = u64::from_le_bytes(*bytes));
-        Some(words)
+    /// Writes a piece of the page of the return address; returns how many bytes of stack it covers.
+    fn write_near(&self, number: &mut u32, at: u64, end: u64) -> Option<u64> {
+        let length = bytes_between(at, end);
+        let words = (at..at + length).step_by(8).map(|word| {
+            // SAFETY: the word is aligned, and lies in the page of the return address, which this thread
+            // returns through and which is mapped therefore, whatever stack this is; any bytes are a valid word.
+            unsafe { &*(word as *const AtomicU64) }.load(Relaxed)
+        });
+        self.write_piece(number, at, words)?;
+        Some(length)
     }
 
-    /// Writes a piece of the stack. None if there is no room for it.
-    fn write_piece(&self, number: u8, at: u64, words: &[u64]) -> Option<()> {
+    /// Writes pieces of other pages, which the kernel copies: it may be a guard page, or another thread may unmap it. None if some could not be read.
+    #[inline(never)]
+    fn write_far(&self, number: &mut u32, at: u64, end: u64) -> Option<u64> {
+        if self.session.control().unreadable.load(Relaxed) != 0 {
+            return None;
+        }
+        let mut bytes = [0; AT_ONCE * PIECE_SIZE];
+        let length = ((end - at).next_multiple_of(8) as usize).min(bytes.len());
+        let wanted = bytes.get_mut(..length)?;
+        let copied = sys::read_elements::<AT_ONCE>(at, wanted, PIECE_SIZE);
+        for (piece, at) in wanted.get(..copied)?.chunks(PIECE_SIZE).zip((at..).step_by(PIECE_SIZE)) {
+            let words = piece.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
+            self.write_piece(number, at, words)?;
+        }
+        (copied == length).then_some(length as u64)
+    }
+
+    /// Writes a piece of the stack, which is given this number, and the next one the following. None if there is no room for it.
+    fn write_piece(&self, number: &mut u32, at: u64, words: impl Iterator<Item = u64>) -> Option<()> {
         let own = STUBS.load(Relaxed) as u64;
         let is_own = |word: u64| word.wrapping_sub(own) < stub::REGION as u64;
         // A function that was entered by a jump finds a stub's address in its own slot, too.
-        let true_word = |(at, word): (u64, &u64)| match is_own(*word) {
+        let true_word = |(at, word): (u64, u64)| match is_own(word) {
             true => shadow::kept(at).unwrap_or(0),
-            false => *word,
+            false => word,
         };
         let words = (at..).step_by(8).zip(words).map(true_word);
-        let piece = frames::Piece::new(number, at, self.caller_rbp(), words);
+        let piece = frames::Piece::new(u8::try_from(*number).ok()?, at, self.caller_rbp(), words);
+        *number += 1;
         write(self.session, self.low(code::FRAMES), piece.bytes()).ok()
     }
 

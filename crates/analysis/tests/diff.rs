@@ -1,13 +1,22 @@
 //! What `diff` says of two recordings.
 
 mod common;
-use calltap_analysis::diff::{Diff, Measure, Options, collect};
-use calltap_analysis::{Glob, MemorySource, report};
+use calltap_analysis::diff::{Diff, Finding, Measure, Options, collect};
+use calltap_analysis::{Glob, MemorySource, Source, report};
 use calltap_trace::{ClockKind, Session};
 use common::{output, recording, same};
 
 fn compared(a: &MemorySource, b: &MemorySource, options: &Options) -> Diff {
-    collect([("a.data", a), ("b.data", b)], options, None).unwrap()
+    collect([&[("a.data", a)], &[("b.data", b)]], options, None).unwrap()
+}
+
+/// Recordings of each side.
+fn several(a: &[MemorySource], b: &[MemorySource], options: &Options) -> Diff {
+    let named = |name: &'static str, side| -> Vec<(&str, &dyn Source)> {
+        Vec::from_iter(<[MemorySource]>::iter(side).map(|source| (name, source as &dyn Source)))
+    };
+    let (a, b) = (named("a", a), named("b", b));
+    collect([&a, &b], options, None).unwrap()
 }
 
 fn text(diff: &Diff) -> String {
@@ -49,7 +58,7 @@ fn what_differs_is_told_from_noise() {
         "
         # A: a.data: 602 events, 1 thread
         # B: b.data: 604 events, 1 thread
-        # beyond the noise (4 standard errors, and 5 %): 2 of 4 functions
+        # beyond the noise within one recording a side (4 standard errors, and 5 %): 2 of 4 functions
         # called too seldom to tell (?): 1 function, first main
            TOTAL A     TOTAL B   CHANGE  CALLS A  CALLS B  CHANGE  MODULE  FUNCTION
         300.150 us  328.396 us  ?+9.4 %        1        1       =  app     main
@@ -92,7 +101,7 @@ fn functions_come_and_go() {
         "
         # A: a.data: 4 events, 1 thread
         # B: b.data: 4 events, 1 thread
-        # beyond the noise (4 standard errors, and 5 %): 2 of 3 functions
+        # beyond the noise within one recording a side (4 standard errors, and 5 %): 2 of 3 functions
          TOTAL A   TOTAL B  CHANGE  CALLS A  CALLS B  CHANGE  MODULE  FUNCTION
             0 ns  2.000 us     new        0        1     new  app     new
         2.000 us      0 ns    gone        1        0    gone  app     old
@@ -118,7 +127,7 @@ fn paths_tell_from_where_it_differs() {
         "
         # A: a.data: 160 events, 1 thread
         # B: b.data: 160 events, 1 thread
-        # beyond the noise (4 standard errors, and 5 %): 2 of 4 paths
+        # beyond the noise within one recording a side (4 standard errors, and 5 %): 2 of 4 paths
            SELF A     SELF B   CHANGE   AVG A   AVG B   CHANGE  MODULE  PATH
         10.057 us  14.057 us  +39.8 %  502 ns  702 ns  +39.8 %  app     two > leaf
              0 ns       0 ns        =  502 ns  702 ns  +39.8 %  app     two
@@ -164,7 +173,7 @@ fn times_of_different_clocks_are_not_compared() {
         # A: a.data: 2 events, 1 thread
         # B: b.data: 4 events, 1 thread
         # the clock of A is tsc, that of B is sparse: only calls are compared
-        # beyond the noise (4 standard errors, and 5 %): 1 of 1 function
+        # beyond the noise within one recording a side (4 standard errors, and 5 %): 1 of 1 function
         CALLS A  CALLS B    CHANGE  MODULE  FUNCTION
               1        2  +100.0 %  app     f
     ",
@@ -172,7 +181,7 @@ fn times_of_different_clocks_are_not_compared() {
     let says = "A has no times (its clock is counter): only calls are compared";
     assert_eq!(compared(&counter, &tsc, &Options::default()).restriction(), Some(says));
     let options = Options { conditions: vec!["total(f)>1x".parse().unwrap()], ..Options::default() };
-    let error = collect([("a", &counter), ("b", &tsc)], &options, None).err().unwrap();
+    let error = collect([&[("a", &counter)], &[("b", &tsc)]], &options, None).err().unwrap();
     assert_eq!(error.to_string(), format!("'total(f)>1x' cannot be tried: {says}"));
     assert_eq!(
         json(&compared(&tsc, &counter, &Options::default()))["functions"][0]["total_ns"],
@@ -180,14 +189,16 @@ fn times_of_different_clocks_are_not_compared() {
     );
 }
 
-/// The sentences about conditions that hold.
+/// The sentences about conditions that hold, of five recordings a side that are all alike.
 fn tried(a: &MemorySource, b: &MemorySource, conditions: &[&str]) -> Result<Vec<String>, String> {
     let conditions = conditions.iter().map(|text| text.parse().unwrap()).collect();
     // What is shown makes no difference.
     let options = Options { conditions, filter: vec![Glob::new("nothing")], ..Options::default() };
     let by_path = Options { by_path: true, ..options.clone() };
     let tried = |options| {
-        let diff = collect([("a", a), ("b", b)], options, None).map_err(|error| error.to_string())?;
+        let five = |source: &'static str, recording| [(source, recording as &dyn Source); 5];
+        let diff =
+            collect([&five("a", a), &five("b", b)], options, None).map_err(|error| error.to_string())?;
         Ok(diff.outcomes.iter().flat_map(|outcome| outcome.sentences()).collect())
     };
     let sentences = tried(&options);
@@ -209,11 +220,114 @@ fn conditions_hold_or_not() {
     assert_eq!(hold("calls(std::swap<int>(int&))<=20").map(|all| all.len()), Ok(1));
     assert_eq!(
         hold("max(main)>1.1x"),
-        one(
-            "max(main)>1.1x: main has 109.969 us in A, 136.786 us in B (1.24x), of which the noise is not known"
-        )
+        one("max(main)>1.1x: main has 109.969 us in A, 136.786 us in B (1.24x)")
     );
     assert_eq!(tried(&a, &b, &["avg(*)>1.15x", "calls(f)>99"]).map(|all| all.len()), Ok(4));
+}
+
+/// A recording for each of these means: `f` is called 20 times, for that long but for 5 ns, and `g` 20 times for 1 us.
+fn recordings(means: &[u64]) -> Vec<MemorySource> {
+    let of_mean = |mean: &u64| {
+        let call = |at: u64| {
+            let (from, long) = (at * 10_000, if at.is_multiple_of(2) { mean - 5 } else { mean + 5 });
+            format!("E f @{from}; X f @{}; E g @{}; X g @{}", from + long, from + 5000, from + 6000)
+        };
+        recording(&format!("main: {}", (0..20).map(call).collect::<Vec<_>>().join("; ")))
+    };
+    means.iter().map(of_mean).collect()
+}
+
+#[test]
+fn recordings_tell_what_is_noise() {
+    // Calls of one recording are much alike, and all are slow in some of them.
+    let (a, b) = (recordings(&[1000, 1300, 1010, 1400, 1000]), recordings(&[1300, 1400, 1350, 1000, 1500]));
+    let options = columns(&[Measure::Avg]);
+    assert!(compared(&a[0], &b[0], &options).differs());
+    let diff = several(&a, &b, &Options { all: true, filter: vec![Glob::new("[fg]")], ..options.clone() });
+    same(
+        &text(&diff),
+        "
+        # A: a: 80 events, 1 thread
+        # A: a: 80 events, 1 thread
+        # A: a: 80 events, 1 thread
+        # A: a: 80 events, 1 thread
+        # A: a: 80 events, 1 thread
+        # B: b: 80 events, 1 thread
+        # B: b: 80 events, 1 thread
+        # B: b: 80 events, 1 thread
+        # B: b: 80 events, 1 thread
+        # B: b: 80 events, 1 thread
+        # beyond the noise between recordings (99.9 % confidence, and 5 %): 0 of 2 functions
+           AVG A     AVG B          CHANGE  MODULE  FUNCTION
+        1.142 us  1.310 us  ~+14.7 % ±64.3  app     f
+        1.000 us  1.000 us               =  app     g
+    ",
+    );
+    // They are as slow as each other here.
+    let (a, b) = (recordings(&[1000, 1010, 1020, 1000, 1010]), recordings(&[1110, 1100, 1120, 1100, 1110]));
+    let diff = several(&a, &b, &options);
+    assert!(diff.differs());
+    let change = &json(&diff)["functions"][0]["avg_ns"]["change"];
+    let (low, high) = (change["low"].as_f64().unwrap(), change["high"].as_f64().unwrap());
+    assert!(low > 0.0 && low < 100.0 && high > 100.0 && high < 200.0, "{change}");
+}
+
+/// What became of a condition, in a word, and what is said of it.
+fn found(a: &[MemorySource], b: &[MemorySource], condition: &str) -> (Finding, Vec<String>) {
+    let options = Options { conditions: vec![condition.parse().unwrap()], ..Options::default() };
+    let outcome = several(a, b, &options).outcomes.remove(0);
+    let said = outcome.sentences().into_iter().chain(outcome.doubt()).chain(outcome.lack()).collect();
+    (outcome.finding, said)
+}
+
+#[test]
+fn a_condition_on_times_needs_several_recordings() {
+    let (a, b) = (recordings(&[1000]), recordings(&[2000]));
+    let (finding, said) = found(&a, &b, "avg(f)>1.1x");
+    assert_eq!(finding, Finding::TooFewRecordings([1, 1]));
+    assert_eq!(
+        said,
+        ["avg(f)>1.1x: not enough evidence: 5 recordings a side are needed, A has 1 and B has 1"]
+    );
+    // Also if it would not hold: with one recording, it never could.
+    assert_eq!(found(&b, &a, "avg(f)>1.1x").0, Finding::TooFewRecordings([1, 1]));
+    // A number is compared with B alone.
+    assert_eq!(found(&a, &recordings(&[2000; 5]), "avg(f)>1us").0, Finding::Holds);
+    assert_eq!(found(&a, &recordings(&[2000; 4]), "avg(f)>1us").0, Finding::TooFewRecordings([1, 4]));
+    // Calls are counted.
+    assert_eq!(found(&a, &b, "calls(f)>=20").0, Finding::Holds);
+    assert_eq!(found(&a, &b, "calls(f)>1x").0, Finding::HoldsNot);
+}
+
+#[test]
+fn numbers_of_calls_that_vary_need_several_recordings_too() {
+    let recordings = |numbers: &[u64]| -> Vec<MemorySource> {
+        numbers.iter().map(|number| calls(&[("f", *number, 1000)])).collect()
+    };
+    let few = found(&recordings(&[10, 12]), &recordings(&[13, 14]), "calls(f)>1x");
+    assert_eq!(few.0, Finding::TooFewRecordings([2, 2]));
+    let a = recordings(&[10, 30, 20, 25, 15]);
+    assert_eq!(found(&a, &recordings(&[25, 35, 15, 20, 10]), "calls(f)>1x").0, Finding::HoldsNot);
+    assert_eq!(found(&a, &recordings(&[125, 135, 115, 120, 110]), "calls(f)>2x").0, Finding::Holds);
+}
+
+#[test]
+fn a_condition_holds_with_its_whole_confidence_interval_or_not() {
+    let a = recordings(&[1000, 1010, 1020, 1000, 1010]);
+    let (finding, said) = found(&a, &recordings(&[1210, 1200, 1220, 1200, 1210]), "avg(f)>1.1x");
+    assert_eq!(finding, Finding::Holds);
+    assert_eq!(said, ["avg(f)>1.1x: f has 1.008 us in A, 1.208 us in B (1.20x, at least 1.17x)"]);
+    let (finding, said) = found(&a, &recordings(&[1210, 1000, 1320, 1100, 1210]), "avg(f)>1.1x");
+    assert_eq!(finding, Finding::HoldsNot);
+    assert_eq!(
+        said,
+        [
+            "avg(f)>1.1x: f has 1.008 us in A, 1.168 us in B (1.16x, at least 0.77x): not proven; more recordings may tell"
+        ]
+    );
+    let (finding, said) = found(&a, &a, "avg(f)>1.1x");
+    assert_eq!((finding, said.len()), (Finding::HoldsNot, 0));
+    assert_eq!(found(&a, &recordings(&[500, 510, 520, 500, 510]), "avg(f)<0.6x").0, Finding::Holds);
 }
 
 #[test]

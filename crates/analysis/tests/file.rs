@@ -53,7 +53,7 @@ fn made(source: &dyn Source) -> String {
 
 /// With itself: nothing differs.
 fn compared(source: &dyn Source, options: &diff::Options) -> String {
-    let diff = diff::collect([("a", source), ("b", source)], options, None).unwrap();
+    let diff = diff::collect([&[("a", source)], &[("b", source)]], options, None).unwrap();
     assert!(!diff.differs());
     output(|out| Ok(diff.write_text(out)?))
 }

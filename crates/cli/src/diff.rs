@@ -1,27 +1,34 @@
-//! `calltap diff`: two traces, compared.
+//! `calltap diff`: two sides, compared, each of one recording or several.
 
 use crate::arguments::Arguments;
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::{values, views};
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail};
+use calltap_analysis::diff::{Outcome, evidence::LEAST_RECORDINGS};
 use calltap_analysis::{Glob, Source, diff};
 use calltap_trace::TraceReader;
+use std::path::Path;
 use std::process::ExitCode;
 
-/// Of a comparison of which a condition holds.
+/// Exit status where a condition holds.
 const FAILED: u8 = 3;
+/// Exit status where a condition cannot be tried with so few recordings, and none holds.
+const NOT_ENOUGH_EVIDENCE: u8 = 4;
 
 /// Compares them, and says by its exit code what became of the conditions.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let paths = arguments.texts("operand");
-    let [a, b] = &paths[..] else { bail!("diff compares two traces: calltap diff A B") };
+    let paths = sides(arguments)?;
     let options = options(arguments)?;
-    let readers = [open(a)?, open(b)?];
-    let sources: [(&str, &dyn Source); 2] = [(a, &readers[0]), (b, &readers[1])];
-    let mut progress = Progress::new(readers.iter().map(TraceReader::event_count).sum());
+    let open_all = |paths: &Vec<String>| paths.iter().map(|path| open(path)).collect::<Result<Vec<_>>>();
+    let readers = [open_all(&paths[0])?, open_all(&paths[1])?];
+    let sources = [0, 1].map(|side: usize| {
+        let named = paths[side].iter().zip(&readers[side]);
+        named.map(|(path, reader)| (path.as_str(), reader as &dyn Source)).collect::<Vec<_>>()
+    });
+    let mut progress = Progress::new(readers.iter().flatten().map(TraceReader::event_count).sum());
     let mut out = Output::create(arguments)?;
-    let diff = diff::collect(sources, &options, Some(&mut |done| progress.set(done)))?;
+    let diff = diff::collect([&sources[0], &sources[1]], &options, Some(&mut |done| progress.set(done)))?;
     progress.finish();
     let json = arguments.is_set("json") || arguments.text("format").as_deref() == Some("json");
     if json {
@@ -30,9 +37,69 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         diff.write_text(&mut out)?
     }
     out.finish()?;
-    let failed: Vec<String> = diff.outcomes.iter().flat_map(|outcome| outcome.sentences()).collect();
-    failed.iter().for_each(|sentence| eprintln!("calltap: {sentence}"));
-    Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
+    Ok(conclude(&diff.outcomes))
+}
+
+/// Says what became of the conditions.
+fn conclude(outcomes: &[Outcome]) -> ExitCode {
+    let mut said: Vec<String> = Vec::new();
+    said.extend(outcomes.iter().flat_map(Outcome::sentences));
+    let failed = !said.is_empty();
+    said.extend(outcomes.iter().filter_map(Outcome::doubt));
+    let doubtful = said.len();
+    said.extend(outcomes.iter().filter_map(Outcome::lack));
+    let lacking = said.len() > doubtful;
+    if lacking {
+        said.push(format!(
+            "type 'calltap record --repeat {LEAST_RECORDINGS} -o A -- PROGRAM', the same with -o B for the other program, and 'calltap diff \"A.*\" \"B.*\" ...'"
+        ));
+    }
+    said.iter().for_each(|sentence| eprintln!("calltap: {sentence}"));
+    match (failed, lacking) {
+        (true, _) => ExitCode::from(FAILED),
+        (false, true) => ExitCode::from(NOT_ENOUGH_EVIDENCE),
+        (false, false) => ExitCode::SUCCESS,
+    }
+}
+
+/// The files of A and B: two operands, or those in front of `--` and those behind it; each may be a glob.
+fn sides(arguments: &Arguments) -> Result<[Vec<String>; 2]> {
+    let (first, behind) = (arguments.texts("operand"), arguments.texts("more"));
+    let [a, b] = match (&first[..], &behind[..]) {
+        ([a, b], []) => [vec![a.clone()], vec![b.clone()]],
+        (_, []) => bail!(
+            "diff compares two traces, or several with several: calltap diff A B, calltap diff 'A.*' 'B.*', calltap diff A.1 A.2 -- B.1 B.2"
+        ),
+        _ => [first, behind],
+    };
+    let expand = |operands: Vec<String>| -> Result<Vec<String>> {
+        let found: Vec<Vec<String>> = operands.iter().map(|operand| files(operand)).collect::<Result<_>>()?;
+        Ok(found.concat())
+    };
+    Ok([expand(a)?, expand(b)?])
+}
+
+/// A file, or all whose names a glob matches, in the order of their numbers.
+fn files(operand: &str) -> Result<Vec<String>> {
+    let path = Path::new(operand);
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    if path.exists() || !name.contains(['*', '?', '[']) {
+        return Ok(vec![operand.to_owned()]);
+    }
+    let glob = Glob::new(&name);
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let directory = parent.unwrap_or(Path::new("."));
+    let entries = directory.read_dir().with_context(|| directory.display().to_string())?;
+    let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let mut matching: Vec<String> = names.filter(|name| glob.matches(name)).collect();
+    if matching.is_empty() {
+        bail!("{operand}: no file has such a name");
+    }
+    matching.sort_by(|a, b| a.len().cmp(&b.len()).then(a.cmp(b)));
+    Ok(matching
+        .into_iter()
+        .map(|name| parent.map_or(name.clone(), |parent| parent.join(&name).display().to_string()))
+        .collect())
 }
 
 fn open(path: &str) -> Result<TraceReader> {

@@ -30,6 +30,7 @@ fn command(from: &Command) -> clap::Command {
     command = command.arg(operand(from));
     match from.takes {
         Takes::ManyAndProgram => command.arg(program()),
+        Takes::ManyAndMore => command.arg(more(from)),
         _ => command,
     }
 }
@@ -63,7 +64,7 @@ fn operand(from: &Operand) -> Arg {
         .value_parser(ValueParser::os_string());
     match from.takes {
         Takes::One => arg.value_hint(ValueHint::FilePath),
-        Takes::Many => arg.num_args(1..).value_hint(ValueHint::FilePath),
+        Takes::Many | Takes::ManyAndMore => arg.num_args(1..).value_hint(ValueHint::FilePath),
         Takes::ManyAndProgram => arg.num_args(1..),
         Takes::Rest => arg
             .num_args(1..)
@@ -75,13 +76,22 @@ fn operand(from: &Operand) -> Arg {
 
 /// What follows `--`.
 fn program() -> Arg {
-    Arg::new("program")
+    behind("program")
         .value_name("PROGRAM")
         .help("A program to run, and its arguments.")
-        .num_args(1..)
-        .last(true)
-        .value_parser(ValueParser::os_string())
         .value_hint(ValueHint::CommandWithArguments)
+}
+
+/// More operands, that follow `--`.
+fn more(from: &Operand) -> Arg {
+    behind("more")
+        .value_name(from.name)
+        .help("What those in front of '--' are compared with.")
+        .value_hint(ValueHint::FilePath)
+}
+
+fn behind(id: &'static str) -> Arg {
+    Arg::new(id).num_args(1..).last(true).value_parser(ValueParser::os_string())
 }
 
 /// The manual page: an overview and every command.

@@ -14,6 +14,7 @@ mod output;
 mod progress;
 mod record;
 mod recordmcount;
+mod repeat;
 mod search;
 mod seen;
 mod select;

@@ -1,6 +1,6 @@
 //! `calltap record`.
 
-use crate::{arguments::Arguments, keep, select, values};
+use crate::{arguments::Arguments, keep, repeat::Runs, select, values};
 use anyhow::{Result, bail};
 use calltap_analysis::{demangle, units};
 use calltap_session::{Clock, Discovery, Error, Ftraced, Options, Outcome, Stops, Subject, Totals};
@@ -61,7 +61,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     if clock == Clock::Sparse && (words.futures || !words.arguments.is_empty() || !words.results.is_empty()) {
         bail!("there is no room for values between the events of '--clock sparse'");
     }
+    let runs = Runs::of(arguments)?;
     let output = arguments.path("output").unwrap_or_default();
+    let output = runs.map_or(output.clone(), |runs| runs.file(&output));
     let options = Options {
         subject,
         output: output.clone(),
@@ -117,19 +119,24 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         eprintln!("calltap: the trace is not complete: {error}");
     }
     // A recording that failed has lost the rest for the reason just given.
-    let lost = loss(&outcome.totals).filter(|_| counts_loss && outcome.failed.is_none());
+    let lost = loss(&outcome.totals, &options.subject).filter(|_| counts_loss && outcome.failed.is_none());
     if let Some(text) = &lost {
         eprintln!("calltap: {text}");
     }
-    Ok(end_as(&outcome, fails && lost.is_some()))
+    let code = end_as(&outcome, fails && lost.is_some());
+    Ok(runs.map_or(code, |runs| runs.go_on(code)))
 }
 
-/// `LOST 815,269 calls and 40 returns: ...`
-fn loss(totals: &Totals) -> Option<String> {
+/// `LOST 815,269 calls and 40 returns: ...`, and the flags that may help: a process that is attached to waits for no buffer.
+fn loss(totals: &Totals, subject: &Subject) -> Option<String> {
     let (calls, returns) = (totals.lost_entries, totals.lost_exits);
+    let flags = match subject {
+        Subject::Program(_) => "--buffer-size and --max-wait",
+        Subject::Process { .. } => "--buffer-size",
+    };
     (calls > 0 || returns > 0).then(|| {
         format!(
-            "LOST {} and {}: the trace is not complete; see --buffer-size and --max-wait",
+            "LOST {} and {}: the trace is not complete; see {flags}",
             units::counted(calls, "call"),
             units::counted(returns, "return"),
         )

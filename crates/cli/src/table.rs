@@ -58,6 +58,8 @@ pub enum Takes {
     Many,
     /// Likewise, and a program behind `--`, which is `program`.
     ManyAndProgram,
+    /// Likewise, and others like them behind `--`, which are `more`.
+    ManyAndMore,
     /// All that follows (`-- PROGRAM ARGS...`), flags or not.
     Rest,
 }

@@ -607,7 +607,9 @@ impl Attached<'_> {
         let lost = shared
             .thread_entries()
             .map(|entry| entry.lost_entries.load(Relaxed).saturating_add(entry.lost_exits.load(Relaxed)));
-        let disabled = governor.look(self.cpu, governor::lost(control, lost), &planner.trap_stubs());
+        let named = || planner.stubs_of(&self.settings.words.named());
+        let lost = governor::lost(control, lost);
+        let disabled = governor.look(self.cpu, lost, &planner.trap_stubs(), &named);
         if disabled.is_empty() {
             return;
         }

@@ -44,7 +44,7 @@ pub use plan::planner::{PatchMode, Tally};
 pub use plan::selection::{Named, Parse, ParsedSelection, Selection, Selector, TracerSelection};
 pub use process::agent::{Image as AgentImage, LIBRARY as AGENT_LIBRARY, PLACED as AGENT_PLACED};
 pub use process::clock::{monotonic_ns, others_ns};
-pub use process::launch::{interruption, no_core_dump};
+pub use process::launch::{become_command, interruption, no_core_dump};
 pub use process::maps::stack_around;
 pub use process::patch_log::keep_patch_log;
 pub use process::stops::Stops;

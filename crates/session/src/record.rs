@@ -128,6 +128,8 @@ fn record_program(options: &Options, command: &[OsString]) -> Result<Outcome, Er
     let prepared = Prepared::new(options, command)?;
     let file = TraceFile::new(&options.output);
     let mut keeper = Keeper::create(file.path(), prepared.session.clone(), options)?;
+    // This process may have had children before its own execve.
+    let before_ns = launch::cpu_ns(UsageWho::RUSAGE_CHILDREN);
     let start = Instant::now();
     let ran = prepared.run(Company {
         consumer: keeper.consumer(),
@@ -139,7 +141,7 @@ fn record_program(options: &Options, command: &[OsString]) -> Result<Outcome, Er
     file.keep();
     let Ran { status, totals, sites, mut notes, failed } = ran;
     notes.extend(file.note());
-    let cpu_ns = launch::cpu_ns(UsageWho::RUSAGE_CHILDREN);
+    let cpu_ns = launch::cpu_ns(UsageWho::RUSAGE_CHILDREN).saturating_sub(before_ns);
     let status_text = launch::describe(status);
     let (dropped, file_size, failed) = finish(keeper, status_text, start, cpu_ns, failed, file.path());
     Ok(Outcome {

@@ -1,32 +1,47 @@
-//! Both traces by function.
+//! The recordings of both sides by function.
 
 use super::functions::Functions;
 use super::numbers::{self, Numbers, Spread, Spreads};
-use super::{Diff, Options, Row};
+use super::{Diff, Options, Row, Sources};
 use crate::sums::{self, Extra, Sum};
 use crate::{Error, Source};
 use calltap_trace::SiteId;
 use std::collections::HashMap;
 
 pub(super) fn collect(
-    sources: [&dyn Source; 2],
+    sources: Sources<'_>,
     options: &Options,
-    progress: &mut dyn FnMut(usize, u64),
+    progress: &mut dyn FnMut(u64),
 ) -> Result<Diff, Error> {
-    let mut read = |side: usize| {
-        let spreads = Spreads::new(sources[side].meta().sites.len() + 1);
-        sums::collect(sources[side], false, spreads, Some(&mut |done| progress(side, done)))
-    };
-    let (a, b) = (read(0)?, read(1)?);
-    let sites = |sums: &[Sum<Spread>]| sums.iter().map(|sum| sum.site).collect::<Vec<SiteId>>();
-    let functions = Functions::new(sources, [&sites(&a.0), &sites(&b.0)], options.linker_names);
+    let mut totals = [Vec::new(), Vec::new()];
+    let mut read: [Vec<Vec<Sum<Spread>>>; 2] = Default::default();
+    let mut before = 0;
+    for side in 0..2 {
+        for source in sources[side] {
+            let spreads = Spreads::new(source.meta().sites.len() + 1);
+            let tell = &mut |done| progress(before + done);
+            let (sums, total) = sums::collect(*source, false, spreads, Some(tell))?;
+            read[side].push(sums);
+            totals[side].push(total);
+            before += source.event_count();
+        }
+    }
+    let sites = [0, 1].map(|side: usize| {
+        let of_recording = |sums: &Vec<Sum<Spread>>| sums.iter().map(|sum| sum.site).collect();
+        read[side].iter().map(of_recording).collect::<Vec<Vec<SiteId>>>()
+    });
+    let functions = Functions::new(sources, &sites, options.linker_names);
+    let none = sources.map(|side| vec![Numbers::default(); side.len()]);
     let mut rows: Vec<Row> = (0..functions.list.len() as u32)
-        .map(|function| Row { function, path: None, sides: Default::default() })
+        .map(|function| Row { function, path: None, sides: none.clone() })
         .collect();
-    let totals = [a.1, b.1];
-    for (side, sums) in [a.0, b.0].into_iter().enumerate() {
-        for (function, sum) in merged(&functions, side, sums) {
-            rows[function as usize].sides[side] = numbers_of(sources[side], &sum);
+    for (side, recordings) in read.into_iter().enumerate() {
+        for (recording, sums) in recordings.into_iter().enumerate() {
+            let function_of = |site| functions.of(side, recording, site);
+            for (function, sum) in merged(&function_of, sums) {
+                let numbers = numbers_of(sources[side][recording], &sum);
+                rows[function as usize].sides[side][recording] = numbers;
+            }
         }
     }
     Ok(Diff::new(options, functions.list, rows, totals))
@@ -37,10 +52,10 @@ fn numbers_of(source: &dyn Source, sum: &Sum<Spread>) -> Numbers {
 }
 
 /// Sites that are one function, together.
-fn merged(functions: &Functions, side: usize, sums: Vec<Sum<Spread>>) -> HashMap<u32, Sum<Spread>> {
+fn merged(function_of: &dyn Fn(SiteId) -> Option<u32>, sums: Vec<Sum<Spread>>) -> HashMap<u32, Sum<Spread>> {
     let mut merged: HashMap<u32, Sum<Spread>> = HashMap::new();
     for sum in sums {
-        let Some(function) = functions.of(side, sum.site) else { continue };
+        let Some(function) = function_of(sum.site) else { continue };
         match merged.get_mut(&function) {
             Some(before) => {
                 before.stats.add(&sum.stats);

@@ -1,8 +1,8 @@
-//! Both traces by call path. Recursion makes new paths: all times of a path are of calls that do not contain each other.
+//! The recordings of both sides by call path. Recursion makes new paths: all times of a path are of calls that do not contain each other.
 
 use super::functions::Functions;
 use super::numbers::{Numbers, Squares, Times};
-use super::{Diff, Options, Row};
+use super::{Diff, Options, Row, Sources};
 use crate::paths::{self, NODES, Of, Paths};
 use crate::{Call, Error, Source, Totals};
 use calltap_trace::SiteId;
@@ -17,61 +17,94 @@ struct Sums {
     max: u64,
 }
 
-pub(super) fn collect(
-    sources: [&dyn Source; 2],
-    options: &Options,
-    progress: &mut dyn FnMut(usize, u64),
-) -> Result<Diff, Error> {
-    let limit = if options.max_paths == 0 { NODES } else { options.max_paths };
-    let mut read = |side: usize| read(sources[side], limit, &mut |done| progress(side, done));
-    let trees = [read(0)?, read(1)?];
-    let sites = [0, 1].map(|side: usize| {
-        let paths = &trees[side].0;
-        let sites = (0..paths.nodes.len() as u32).filter_map(|node| match paths.of(node) {
-            Of::Site(site) => Some(site),
-            _ => None,
-        });
-        sites.collect::<BTreeSet<SiteId>>().into_iter().collect::<Vec<SiteId>>()
-    });
-    let functions = Functions::new(sources, [&sites[0], &sites[1]], options.linker_names);
-    let mut tree = vec![(0, u32::MAX)];
-    let mut index: HashMap<(u32, u32), u32> = HashMap::new();
-    let mut sums: [Vec<Sums>; 2] = Default::default();
-    let merged = [trees[0].0.merged, trees[1].0.merged];
-    let mut totals: [Totals; 2] = Default::default();
-    for (side, (paths, of_nodes, total)) in trees.into_iter().enumerate() {
-        totals[side] = total;
+/// The paths of all recordings: parent and function of each, and what is known of it by side and recording.
+struct Tree {
+    nodes: Vec<(u32, u32)>,
+    index: HashMap<(u32, u32), u32>,
+    sums: [Vec<Vec<Sums>>; 2],
+}
+
+impl Tree {
+    fn node(&mut self, parent: u32, function: u32) -> u32 {
+        *self.index.entry((parent, function)).or_insert_with(|| {
+            self.nodes.push((parent, function));
+            self.nodes.len() as u32 - 1
+        })
+    }
+
+    /// Adds the paths of a recording of one side.
+    fn add(&mut self, side: usize, paths: &Paths, sums: &[Sums], of: &dyn Fn(SiteId) -> Option<u32>) {
         let mut places = vec![0u32; paths.nodes.len()];
+        let mut here: Vec<Sums> = Vec::new();
         for (node, numbers) in paths.nodes.iter().enumerate().skip(1) {
             let Of::Site(site) = paths.of(node as u32) else { continue };
-            let Some(function) = functions.of(side, site) else { continue };
-            let parent = places[numbers.parent as usize];
-            let place = *index.entry((parent, function)).or_insert_with(|| {
-                tree.push((parent, function));
-                tree.len() as u32 - 1
-            });
+            let Some(function) = of(site) else { continue };
+            let place = self.node(places[numbers.parent as usize], function);
             places[node] = place;
-            if sums[side].len() < tree.len() {
-                sums[side].resize(tree.len(), Sums::default());
+            if here.len() < self.nodes.len() {
+                here.resize(self.nodes.len(), Sums::default());
             }
-            let of_node = of_nodes.get(node).copied().unwrap_or_default();
-            let sum = &mut sums[side][place as usize];
+            let of_node = sums.get(node).copied().unwrap_or_default();
+            let sum = &mut here[place as usize];
             sum.calls += numbers.calls;
             sum.total.add(&of_node.total);
             sum.own.add(&of_node.own);
             sum.max = sum.max.max(of_node.max);
         }
+        self.sums[side].push(here);
     }
-    let numbers = |side: usize, place: usize| {
-        sums[side].get(place).map_or_else(Numbers::default, |sums| numbers_of(sources[side], sums))
-    };
-    let rows = tree.iter().enumerate().skip(1).map(|(place, &(_, function))| Row {
+
+    fn numbers(&self, sources: Sources<'_>, side: usize, place: usize) -> Vec<Numbers> {
+        let of_recording = |(sums, source): (&Vec<Sums>, &&dyn Source)| {
+            sums.get(place).map_or_else(Numbers::default, |sums| numbers_of(*source, sums))
+        };
+        self.sums[side].iter().zip(sources[side]).map(of_recording).collect()
+    }
+}
+
+pub(super) fn collect(
+    sources: Sources<'_>,
+    options: &Options,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Diff, Error> {
+    // The paths of all recordings of a side take the memory that those of one may take.
+    let most = sources.iter().map(|side| side.len()).max().unwrap_or(1).max(1);
+    let limit = if options.max_paths == 0 { NODES / most } else { options.max_paths };
+    let mut totals = [Vec::new(), Vec::new()];
+    let mut trees: [Vec<(Paths, Vec<Sums>)>; 2] = Default::default();
+    let mut before = 0;
+    for side in 0..2 {
+        for source in sources[side] {
+            let (paths, sums, total) = read(*source, limit, &mut |done| progress(before + done))?;
+            trees[side].push((paths, sums));
+            totals[side].push(total);
+            before += source.event_count();
+        }
+    }
+    let sites = [0, 1].map(|side: usize| trees[side].iter().map(|(paths, _)| sites_of(paths)).collect());
+    let functions = Functions::new(sources, &sites, options.linker_names);
+    let merged = [0, 1].map(|side: usize| trees[side].iter().map(|(paths, _)| paths.merged).sum());
+    let mut tree = Tree { nodes: vec![(0, u32::MAX)], index: HashMap::new(), sums: [Vec::new(), Vec::new()] };
+    for (side, recordings) in trees.into_iter().enumerate() {
+        for (recording, (paths, sums)) in recordings.into_iter().enumerate() {
+            tree.add(side, &paths, &sums, &|site| functions.of(side, recording, site));
+        }
+    }
+    let rows = tree.nodes.iter().enumerate().skip(1).map(|(place, &(_, function))| Row {
         function,
         path: Some(place as u32),
-        sides: [numbers(0, place), numbers(1, place)],
+        sides: [0, 1].map(|side: usize| tree.numbers(sources, side, place)),
     });
     let rows = rows.collect();
-    Ok(Diff { tree, merged, ..Diff::new(options, functions.list, rows, totals) })
+    Ok(Diff { tree: tree.nodes, merged, ..Diff::new(options, functions.list, rows, totals) })
+}
+
+fn sites_of(paths: &Paths) -> Vec<SiteId> {
+    let sites = (0..paths.nodes.len() as u32).filter_map(|node| match paths.of(node) {
+        Of::Site(site) => Some(site),
+        _ => None,
+    });
+    sites.collect::<BTreeSet<SiteId>>().into_iter().collect()
 }
 
 fn read(

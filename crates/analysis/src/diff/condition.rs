@@ -1,9 +1,10 @@
-//! Conditions under which a comparison has failed: `total(f)>1.1x`.
+//! Conditions under which a comparison has failed: `total(f)>1.1x`. One on times needs several recordings: it holds where the whole confidence interval is beyond its bound.
 
+use super::evidence::{self, ERROR_RATE, LEAST_RECORDINGS, Mean};
 use super::noise::Rule;
-use super::{Measure, Options, Row, Verdict};
-use crate::units::{count, duration};
-use crate::{Error, Glob, Names, Source, nearest_names};
+use super::outcome::{Finding, Holds, Outcome};
+use super::{Measure, Options, Row, Sources};
+use crate::{Error, Glob, Names, nearest_names};
 use calltap_trace::SiteId;
 use std::str::FromStr;
 
@@ -36,41 +37,51 @@ enum Bound {
     Number(f64),
 }
 
-/// A condition, tried.
-#[derive(Clone, Debug)]
-pub struct Outcome {
-    /// As it was given.
-    pub condition: String,
-    /// The functions of which it holds.
-    pub holds_of: Vec<Holds>,
-}
-
-/// A function of which a condition holds.
-#[derive(Clone, Debug)]
-pub struct Holds {
-    /// Its name.
-    pub function: String,
-    /// What was compared.
-    pub measure: Measure,
-    /// In A and in B: calls, or nanoseconds.
-    pub values: [u64; 2],
-    /// Whether they differ beyond the noise.
-    pub verdict: Option<Verdict>,
-}
-
 impl Condition {
-    fn is_met(&self, a: u64, b: u64) -> bool {
-        let (a, b) = (a as f64, b as f64);
-        let bound = match self.bound {
+    /// What B is compared with.
+    fn bound(&self, a: f64) -> f64 {
+        match self.bound {
             Bound::Ratio(ratio) => ratio * a,
             Bound::Number(number) => number,
-        };
+        }
+    }
+
+    fn is_met(&self, a: f64, b: f64) -> bool {
+        let bound = self.bound(a);
         match self.comparison {
             Comparison::More => b > bound,
             Comparison::AtLeast => b >= bound,
             Comparison::Less => b < bound,
             Comparison::AtMost => b <= bound,
         }
+    }
+
+    /// The end of the confidence interval of B that is nearer to the bound.
+    fn nearer(&self, b: f64, margin: f64) -> f64 {
+        match self.comparison {
+            Comparison::More | Comparison::AtLeast => b - margin,
+            Comparison::Less | Comparison::AtMost => b + margin,
+        }
+    }
+
+    /// By how much B may be off, compared with its bound, at this rate of errors.
+    fn margin(&self, a: &Mean, b: &Mean, error: f64, rule: Rule) -> Option<f64> {
+        let ratio = if let Bound::Ratio(ratio) = self.bound { ratio } else { 0.0 };
+        let compared: &[&Mean] = if ratio > 0.0 { &[a, b] } else { &[b] };
+        let few = |side: &&&Mean| side.recordings < LEAST_RECORDINGS;
+        // Calls are counted: recordings that all have the same number leave no doubt.
+        let exact = !self.measure.is_time() && compared.iter().all(|side| side.is_constant());
+        if !exact && compared.iter().any(|side| few(&side)) {
+            return None;
+        }
+        let margin = evidence::margin(self.measure, a, b, ratio, error)?;
+        Some(if self.measure.is_percentile() { margin.max(rule.step_ns as f64) } else { margin })
+    }
+
+    /// Are there too few recordings to try it?
+    fn lacks(&self, recordings: [usize; 2]) -> bool {
+        let [a, b] = recordings.map(|number| number < LEAST_RECORDINGS);
+        b || (a && matches!(self.bound, Bound::Ratio(_)))
     }
 }
 
@@ -120,48 +131,68 @@ fn bound_of(measure: Measure, text: &str) -> Result<Bound, String> {
 
 /// Tries the conditions on rows by function, of which `names` are the names. `why_not` is why times cannot be compared.
 pub(super) fn try_all(
-    sources: [&dyn Source; 2],
+    sources: Sources<'_>,
     rows: &[Row],
     names: &dyn Fn(&Row) -> String,
     why_not: Option<&str>,
     rule: Rule,
     options: &Options,
 ) -> Result<Vec<Outcome>, Error> {
-    let outcome = |condition: &Condition| {
+    let functions_of = |condition: &Condition| {
         if let (Some(why), true) = (why_not, condition.measure.is_time()) {
             return Err(Error::Condition { condition: condition.text.clone(), why: why.to_owned() });
         }
         let matching = matching(sources, condition, options)?;
+        Ok(rows.iter().filter(|row| matching.contains(&names(row))).collect::<Vec<&Row>>())
+    };
+    let tried: Vec<Vec<&Row>> = options.conditions.iter().map(functions_of).collect::<Result<_, Error>>()?;
+    let comparisons = tried.iter().map(Vec::len).sum::<usize>();
+    let error = ERROR_RATE / comparisons.max(1) as f64;
+    let outcome = |(condition, rows): (&Condition, Vec<&Row>)| {
         let mut holds_of = Vec::new();
         for row in rows {
-            let function = names(row);
-            if !matching.contains(&function) {
-                continue;
-            }
-            let [a, b] = [0, 1].map(|side: usize| row.sides[side].value(condition.measure));
-            let (Some(a), Some(b)) = (a, b) else {
-                let why = format!("the calls of '{function}' were not timed");
+            let means = [0, 1].map(|side| row.mean(side, condition.measure));
+            let [Some(a), Some(b)] = means else {
+                let why = format!("the calls of '{}' were not timed", names(row));
                 return Err(Error::Condition { condition: condition.text.clone(), why });
             };
-            if condition.is_met(a, b) {
-                let verdict = row.verdict(condition.measure, rule);
-                holds_of.push(Holds { function, measure: condition.measure, values: [a, b], verdict });
+            if !condition.is_met(a.mean, b.mean) {
+                continue;
             }
+            let margin = condition.margin(&a, &b, error, rule);
+            let nearer = margin.map(|margin| condition.nearer(b.mean, margin));
+            holds_of.push(Holds {
+                function: names(row),
+                measure: condition.measure,
+                values: [a.rounded(), b.rounded()],
+                verdict: row.verdict(condition.measure, rule),
+                proven: nearer.is_some_and(|nearer| condition.is_met(a.mean, nearer)),
+                margin: margin.map(|margin| margin.round() as u64),
+            });
         }
-        Ok(Outcome { condition: condition.text.clone(), holds_of })
+        let recordings = sources.map(<[_]>::len);
+        let finding = if holds_of.iter().any(|holds| holds.proven) {
+            Finding::Holds
+        } else if condition.lacks(recordings) && (condition.measure.is_time() || !holds_of.is_empty()) {
+            Finding::TooFewRecordings(recordings)
+        } else {
+            Finding::HoldsNot
+        };
+        let is_upper = matches!(condition.comparison, Comparison::More | Comparison::AtLeast);
+        Ok(Outcome { condition: condition.text.clone(), is_upper, holds_of, finding })
     };
-    options.conditions.iter().map(outcome).collect()
+    options.conditions.iter().zip(tried).map(outcome).collect()
 }
 
 /// The names of the functions that a condition is about: of those that could be called, whether they were or not.
 fn matching(
-    sources: [&dyn Source; 2],
+    sources: Sources<'_>,
     condition: &Condition,
     options: &Options,
 ) -> Result<std::collections::HashSet<String>, Error> {
     let (mut all, mut exact, mut globbed) = (Vec::new(), Vec::new(), Vec::new());
     let glob = Glob::new(&condition.function);
-    for source in sources {
+    for source in sources.into_iter().flatten() {
         let names = Names::new(source.meta(), options.linker_names);
         for site in (0..source.meta().sites.len() as u32).map(SiteId) {
             let (name, linker) = (names.function(site).to_owned(), names.linker(site));
@@ -183,33 +214,6 @@ fn matching(
         return Err(Error::NoSuchFunction { wanted: condition.function.clone(), near });
     }
     Ok(found.into_iter().collect())
-}
-
-impl Outcome {
-    /// One sentence for each of the first few functions of which it holds.
-    pub fn sentences(&self) -> Vec<String> {
-        const SHOWN: usize = 10;
-        let mut sentences: Vec<String> =
-            self.holds_of.iter().take(SHOWN).map(|holds| self.sentence(holds)).collect();
-        if self.holds_of.len() > SHOWN {
-            let more = self.holds_of.len() - SHOWN;
-            sentences.push(format!("{}: and of {more} more functions", self.condition));
-        }
-        sentences
-    }
-
-    fn sentence(&self, holds: &Holds) -> String {
-        let form = |value: u64| if holds.measure.is_time() { duration(value) } else { count(value) };
-        let [a, b] = holds.values;
-        let ratio = if a > 0 { format!(" ({:.2}x)", b as f64 / a as f64) } else { String::new() };
-        let noise = match holds.verdict {
-            Some(Verdict::Same) => ", which is within the noise",
-            Some(Verdict::Unknown) | None => ", of which the noise is not known",
-            Some(_) => "",
-        };
-        let function = crate::units::one_line(&holds.function);
-        format!("{}: {function} has {} in A, {} in B{ratio}{noise}", self.condition, form(a), form(b))
-    }
 }
 
 #[cfg(test)]

@@ -1,13 +1,14 @@
-//! Which functions of two traces are the same.
+//! Which functions of the recordings are the same.
 //!
 //! Addresses change from build to build, and so do the hashes in linker symbols of Rust: a function is its name, and the file name of its
 //! module. Where that file was renamed, too (`prog-old`, `prog-new`), it is its name, if one module alone has it in either trace.
 
-use crate::{Names, Source};
+use super::Sources;
+use crate::Names;
 use calltap_trace::SiteId;
 use std::collections::{BTreeSet, HashMap};
 
-/// A function of either trace or both.
+/// A function of either side or both.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Function {
     pub(super) name: String,
@@ -15,42 +16,49 @@ pub(super) struct Function {
     pub(super) module: String,
 }
 
-/// The functions of two traces, and by side and site, which it is.
+/// The functions of all recordings, and by side, recording and site, which it is.
 pub(super) struct Functions {
     pub(super) list: Vec<Function>,
-    of_site: [HashMap<SiteId, u32>; 2],
+    of_site: [Vec<HashMap<SiteId, u32>>; 2],
 }
 
 impl Functions {
-    /// Of these sites of each trace.
-    pub(super) fn new(sources: [&dyn Source; 2], sites: [&[SiteId]; 2], linker_names: bool) -> Self {
-        let names = sources.map(|source| Names::new(source.meta(), linker_names));
+    /// Of these sites of each recording.
+    pub(super) fn new(sources: Sources<'_>, sites: &[Vec<Vec<SiteId>>; 2], linker_names: bool) -> Self {
+        let names = sources.map(|side| {
+            side.iter().map(|source| Names::new(source.meta(), linker_names)).collect::<Vec<_>>()
+        });
         let mut modules: HashMap<&str, [BTreeSet<&str>; 2]> = HashMap::new();
         for side in 0..2 {
-            for &site in sites[side] {
-                let name = names[side].function(site);
-                modules.entry(name).or_default()[side].insert(names[side].module(site));
+            for (names, sites) in names[side].iter().zip(&sites[side]) {
+                for &site in sites {
+                    modules.entry(names.function(site)).or_default()[side].insert(names.module(site));
+                }
             }
         }
         let mut known: HashMap<(&str, &str), u32> = HashMap::new();
         let mut list: Vec<Function> = Vec::new();
-        let mut of_site = [HashMap::new(), HashMap::new()];
+        let mut of_site = [Vec::new(), Vec::new()];
         for side in [1, 0] {
-            for &site in sites[side] {
-                let (name, module) = (names[side].function(site), names[side].module(site));
-                let alone = modules[name].iter().all(|modules| modules.len() == 1);
-                let next = list.len() as u32;
-                let id = *known.entry((name, if alone { "" } else { module })).or_insert(next);
-                if id == next {
-                    list.push(Function { name: name.to_owned(), module: module.to_owned() });
+            for (names, sites) in names[side].iter().zip(&sites[side]) {
+                let mut of_recording = HashMap::new();
+                for &site in sites {
+                    let (name, module) = (names.function(site), names.module(site));
+                    let alone = modules[name].iter().all(|modules| modules.len() == 1);
+                    let next = list.len() as u32;
+                    let id = *known.entry((name, if alone { "" } else { module })).or_insert(next);
+                    if id == next {
+                        list.push(Function { name: name.to_owned(), module: module.to_owned() });
+                    }
+                    of_recording.insert(site, id);
                 }
-                of_site[side].insert(site, id);
+                of_site[side].push(of_recording);
             }
         }
         Self { list, of_site }
     }
 
-    pub(super) fn of(&self, side: usize, site: SiteId) -> Option<u32> {
-        self.of_site[side].get(&site).copied()
+    pub(super) fn of(&self, side: usize, recording: usize, site: SiteId) -> Option<u32> {
+        self.of_site[side][recording].get(&site).copied()
     }
 }

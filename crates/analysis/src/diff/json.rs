@@ -1,6 +1,6 @@
 //! A comparison for programs; `docs/diff.md` describes it.
 
-use super::{Diff, Measure, Row, Side, noise};
+use super::{Diff, Measure, Recording, Row, evidence, noise};
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
 
@@ -22,6 +22,9 @@ impl Diff {
             "min_change": self.options.min_change,
             "least_calls": noise::LEAST,
             "percentile_step_ns": self.rule().step_ns,
+            "between_recordings": !self.is_of_single_recordings(),
+            "confidence": 1.0 - evidence::ERROR_RATE,
+            "least_recordings": evidence::LEAST_RECORDINGS,
         });
         out.write_all(member("noise", rule).as_bytes())?;
         out.write_all(
@@ -31,9 +34,20 @@ impl Diff {
             let holds_of = outcome.holds_of.iter().map(|holds| {
                 let [a, b] = holds.values;
                 let verdict = holds.verdict.map(|verdict| verdict.name());
-                json!({ "function": holds.function, "a": a, "b": b, "verdict": verdict })
+                json!({
+                    "function": holds.function,
+                    "a": a,
+                    "b": b,
+                    "verdict": verdict,
+                    "proven": holds.proven,
+                    "margin": holds.margin,
+                })
             });
-            json!({ "condition": outcome.condition, "holds_of": holds_of.collect::<Vec<_>>() })
+            json!({
+                "condition": outcome.condition,
+                "finding": outcome.finding.name(),
+                "holds_of": holds_of.collect::<Vec<_>>(),
+            })
         });
         out.write_all(member("conditions", conditions.collect()).as_bytes())?;
         write!(out, "\"{}\":[", if self.options.by_path { "paths" } else { "functions" })?;
@@ -42,6 +56,15 @@ impl Diff {
             write!(out, "{}{}", if at == 0 { "\n" } else { ",\n" }, self.row(row))?;
         }
         out.write_all(b"\n]}\n")
+    }
+
+    /// The confidence interval of the change from A to B, where there are recordings enough to have one.
+    fn interval(&self, row: &Row, measure: Measure) -> Value {
+        let [Some(a), Some(b)] = [0, 1].map(|side| row.mean(side, measure)) else { return Value::Null };
+        match evidence::interval(measure, &a, &b, self.rule().comparisons) {
+            Some((low, high)) => json!({ "low": low, "high": high }),
+            None => Value::Null,
+        }
     }
 
     fn row(&self, row: &Row) -> Value {
@@ -57,10 +80,10 @@ impl Diff {
             if self.options.by_path && !measure.is_by_path() {
                 continue;
             }
-            let [a, b] = [0, 1].map(|side: usize| row.sides[side].value(measure));
+            let [a, b] = row.values(measure);
             let verdict = row.verdict(measure, self.rule()).map(|verdict| verdict.name());
             let of = if self.timed || !measure.is_time() {
-                json!({ "a": a, "b": b, "verdict": verdict })
+                json!({ "a": a, "b": b, "verdict": verdict, "change": self.interval(row, measure) })
             } else {
                 Value::Null
             };
@@ -70,15 +93,18 @@ impl Diff {
     }
 }
 
-fn of_side(side: &Side) -> Value {
+/// Numbers of all its recordings together.
+fn of_side(side: &[Recording]) -> Value {
+    let sum = |number: fn(&Recording) -> u64| side.iter().map(number).sum::<u64>();
     json!({
-        "file": side.name,
-        "events": side.totals.events,
-        "threads": side.totals.threads,
-        "calls": side.totals.calls,
-        "lost_calls": side.lost,
-        "unfinished_calls": side.totals.unfinished,
-        "unreadable_parts": side.totals.damaged,
-        "clock": side.clock,
+        "file": side.first().map(|recording| &recording.name),
+        "files": side.iter().map(|recording| &recording.name).collect::<Vec<_>>(),
+        "events": sum(|recording| recording.totals.events),
+        "threads": sum(|recording| recording.totals.threads),
+        "calls": sum(|recording| recording.totals.calls),
+        "lost_calls": sum(|recording| recording.lost),
+        "unfinished_calls": sum(|recording| recording.totals.unfinished),
+        "unreadable_parts": sum(|recording| recording.totals.damaged),
+        "clock": side.first().and_then(|recording| recording.clock),
     })
 }

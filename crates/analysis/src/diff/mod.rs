@@ -1,24 +1,29 @@
-//! Two traces, compared: which functions, or call paths, differ, and whether beyond the noise ([`noise`]).
+//! Two sides, compared, each of one recording or several: which functions, or call paths, differ, and whether beyond the noise
+//! ([`noise`], [`evidence`]).
 //!
-//! Traces whose times cannot be compared, of different clocks or of a counter, are compared by numbers of calls alone.
+//! Recordings whose times cannot be compared, of different clocks or of a counter, are compared by numbers of calls alone.
 
 mod by_function;
 mod by_path;
 mod condition;
+pub mod evidence;
 mod functions;
 mod json;
 mod measure;
 pub mod noise;
 mod numbers;
+mod outcome;
 mod text;
 
-pub use condition::{Condition, Outcome};
+pub use condition::Condition;
 pub use measure::Measure;
 pub use noise::Verdict;
+pub use outcome::{Finding, Holds, Outcome};
 
 use crate::head::head;
 use crate::{Error, Glob, Progress, Source, Totals};
 use calltap_trace::ClockKind;
+use evidence::Mean;
 use functions::Function;
 use noise::Rule;
 use numbers::Numbers;
@@ -45,7 +50,7 @@ pub struct Options {
     pub conditions: Vec<Condition>,
     /// Keep linker names.
     pub linker_names: bool,
-    /// Different call paths kept in memory of each trace, 0 = a million.
+    /// Different call paths kept in memory of each recording, 0 = a million by side.
     pub max_paths: usize,
 }
 
@@ -66,13 +71,16 @@ impl Default for Options {
     }
 }
 
-/// A function, or a path, in both traces.
+/// The recordings of both sides.
+type Sources<'a> = [&'a [&'a dyn Source]; 2];
+
+/// A function, or a path, in the recordings of both sides.
 #[derive(Clone, Debug)]
 struct Row {
     function: u32,
     /// Its place in the tree of paths.
     path: Option<u32>,
-    sides: [Numbers; 2],
+    sides: [Vec<Numbers>; 2],
 }
 
 impl Row {
@@ -80,9 +88,19 @@ impl Row {
         noise::judge(measure, &self.sides[0], &self.sides[1], rule)
     }
 
+    /// The mean of the recordings of a side; None if a call has no time.
+    fn mean(&self, side: usize, measure: Measure) -> Option<Mean> {
+        Mean::of(&self.sides[side], measure)
+    }
+
+    fn values(&self, measure: Measure) -> [Option<u64>; 2] {
+        [0, 1].map(|side| self.mean(side, measure).map(|mean| mean.rounded()))
+    }
+
     /// How much more or less it is.
     fn change(&self, measure: Measure) -> Option<u64> {
-        Some(self.sides[0].value(measure)?.abs_diff(self.sides[1].value(measure)?))
+        let [a, b] = self.values(measure);
+        Some(a?.abs_diff(b?))
     }
 }
 
@@ -94,17 +112,18 @@ pub struct Diff {
     functions: Vec<Function>,
     /// Parent and function of each path; the first is the root.
     tree: Vec<(u32, u32)>,
-    /// Calls that were merged into their callers as there were too many paths, in each trace.
+    /// Calls that were merged into their callers as there were too many paths, in each side.
     merged: [u64; 2],
     timed: bool,
     restriction: Option<String>,
     /// What became of the conditions, in their order.
     pub outcomes: Vec<Outcome>,
-    sides: [Side; 2],
+    /// The recordings of each side.
+    sides: [Vec<Recording>; 2],
 }
 
-/// What is said of one of the traces.
-struct Side {
+/// What is said of one of the recordings.
+struct Recording {
     name: String,
     head: String,
     totals: Totals,
@@ -112,32 +131,36 @@ struct Side {
     clock: Option<ClockKind>,
 }
 
-/// Compares B with A. The sources come with the names that the reader knows them by.
+/// Compares the recordings of B with those of A. The sources come with the names that the reader knows them by.
 pub fn collect(
-    sources: [(&str, &dyn Source); 2],
+    sides: [&[(&str, &dyn Source)]; 2],
     options: &Options,
     mut progress: Progress<'_>,
 ) -> Result<Diff, Error> {
-    let names = sources.map(|(name, _)| name);
-    let sources = sources.map(|(_, source)| source);
-    let first = sources[0].event_count();
-    let mut of_both = |side: usize, done: u64| crate::drive::tell(&mut progress, done + side as u64 * first);
+    let of_side = |side: &[(&str, _)]| side.iter().map(|(_, source)| *source).collect();
+    let [a, b]: [Vec<&dyn Source>; 2] = sides.map(of_side);
+    let sources: Sources<'_> = [&a, &b];
+    let mut tell = |done: u64| crate::drive::tell(&mut progress, done);
     let mut diff = if options.by_path {
-        by_path::collect(sources, options, &mut of_both)?
+        by_path::collect(sources, options, &mut tell)?
     } else {
-        by_function::collect(sources, options, &mut of_both)?
+        by_function::collect(sources, options, &mut tell)?
     };
-    for (at, (side, source)) in diff.sides.iter_mut().zip(sources).enumerate() {
-        side.name = names[at].to_owned();
-        side.lost = crate::head::Lost::of(source, &side.totals).entries;
-        side.clock = clock(source);
-        side.head = head(source, &side.totals);
+    for (recordings, side) in diff.sides.iter_mut().zip(sides) {
+        for (recording, (name, source)) in recordings.iter_mut().zip(side) {
+            recording.name = (*name).to_owned();
+            recording.lost = crate::head::Lost::of(*source, &recording.totals).entries;
+            recording.clock = clock(*source);
+            recording.head = head(*source, &recording.totals);
+        }
     }
     diff.restrict(restriction(sources));
     if options.by_path && !options.conditions.is_empty() {
-        // (Conditions are on functions.)
-        let mut by_function = by_function::collect(sources, options, &mut |_, _| {})?;
-        by_function.sides.iter_mut().zip(sources).for_each(|(side, source)| side.clock = clock(source));
+        // Conditions are on functions.
+        let mut by_function = by_function::collect(sources, options, &mut |_| {})?;
+        for (recordings, side) in by_function.sides.iter_mut().zip(sources) {
+            recordings.iter_mut().zip(side).for_each(|(recording, source)| recording.clock = clock(*source));
+        }
         by_function.restrict(restriction(sources));
         diff.outcomes = by_function.outcomes(sources)?;
     } else {
@@ -152,8 +175,9 @@ fn passes(function: &Function, options: &Options) -> bool {
 }
 
 impl Diff {
-    fn new(options: &Options, functions: Vec<Function>, rows: Vec<Row>, totals: [Totals; 2]) -> Self {
-        let side = |totals| Side { name: String::new(), head: String::new(), totals, lost: 0, clock: None };
+    fn new(options: &Options, functions: Vec<Function>, rows: Vec<Row>, totals: [Vec<Totals>; 2]) -> Self {
+        let recording =
+            |totals| Recording { name: String::new(), head: String::new(), totals, lost: 0, clock: None };
         Self {
             options: options.clone(),
             rows,
@@ -163,19 +187,20 @@ impl Diff {
             timed: true,
             restriction: None,
             outcomes: Vec::new(),
-            sides: totals.map(side),
+            sides: totals.map(|side| side.into_iter().map(recording).collect()),
         }
     }
 
     /// Leaves the times alone if they cannot be compared.
     fn restrict(&mut self, why: Option<String>) {
         if why.is_some() {
-            self.rows.iter_mut().flat_map(|row| &mut row.sides).for_each(|side| side.times = None);
+            let all = self.rows.iter_mut().flat_map(|row| row.sides.iter_mut().flatten());
+            all.for_each(|numbers| numbers.times = None);
         }
         (self.timed, self.restriction) = (why.is_none(), why);
     }
 
-    fn outcomes(&self, sources: [&dyn Source; 2]) -> Result<Vec<Outcome>, Error> {
+    fn outcomes(&self, sources: Sources<'_>) -> Result<Vec<Outcome>, Error> {
         let name = |row: &Row| self.functions[row.function as usize].name.clone();
         condition::try_all(sources, &self.rows, &name, self.restriction(), self.rule(), &self.options)
     }
@@ -201,9 +226,15 @@ impl Diff {
     }
 
     fn rule(&self) -> Rule {
-        let coarse = self.sides.iter().any(|side| side.clock == Some(ClockKind::Coarse));
+        let coarse = self.sides.iter().flatten().any(|recording| recording.clock == Some(ClockKind::Coarse));
         let step_ns = if coarse { 2_000_000 } else { noise::STEP_NS };
-        Rule { min_change: self.options.min_change, step_ns }
+        let comparisons = self.rows.len() * self.columns().len();
+        Rule { min_change: self.options.min_change, step_ns, comparisons }
+    }
+
+    /// Has each side one recording? Then only the calls within them tell what is noise.
+    fn is_of_single_recordings(&self) -> bool {
+        self.sides.iter().all(|side| side.len() == 1)
     }
 
     fn columns(&self) -> Vec<Measure> {
@@ -241,19 +272,28 @@ fn clock(source: &dyn Source) -> Option<ClockKind> {
     source.meta().session.as_ref().map(|session| session.clock)
 }
 
-/// Why the times of two traces cannot be compared.
-fn restriction(sources: [&dyn Source; 2]) -> Option<String> {
-    let [a, b] = sources.map(clock);
-    for (source, side) in sources.into_iter().zip(["A", "B"]) {
-        if !source.has_time() {
-            return Some(format!("{side} has no times (its clock is counter): only calls are compared"));
+/// Why the times of these recordings cannot be compared.
+fn restriction(sources: Sources<'_>) -> Option<String> {
+    for (side, letter) in sources.into_iter().zip(["A", "B"]) {
+        if side.iter().any(|source| !source.has_time()) {
+            return Some(format!("{letter} has no times (its clock is counter): only calls are compared"));
         }
     }
     let name = |clock: ClockKind| format!("{clock:?}").to_lowercase();
-    match (a, b) {
-        (Some(a), Some(b)) if a != b => {
-            Some(format!("the clock of A is {}, that of B is {}: only calls are compared", name(a), name(b)))
-        }
-        _ => None,
+    let clocks = |side: &[&dyn Source]| side.iter().filter_map(|source| clock(*source)).collect::<Vec<_>>();
+    let [a, b] = sources.map(clocks);
+    let first = *a.first().or(b.first())?;
+    match a.iter().chain(&b).find(|clock| **clock != first) {
+        Some(other) if b.iter().all(|clock| clock == other) => Some(format!(
+            "the clock of A is {}, that of B is {}: only calls are compared",
+            name(first),
+            name(*other)
+        )),
+        Some(other) => Some(format!(
+            "recordings have different clocks, {} and {}: only calls are compared",
+            name(first),
+            name(*other)
+        )),
+        None => None,
     }
 }

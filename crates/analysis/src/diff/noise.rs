@@ -1,7 +1,7 @@
 //! What is noise, and what is not.
 //!
-//! One recording of a program is a sample: recorded again, its calls take other times. How much other is told by how they differ among
-//! themselves. The rule:
+//! One recording of a program is a sample: recorded again, its calls take other times. How much other is told by several recordings ([`evidence`]). With one
+//! recording a side it is guessed from how its calls differ among themselves. The rule then:
 //!
 //! - numbers of calls are exact: any difference is one;
 //! - a sum of times (total, self) or a mean differs if the difference is more than [`ERRORS`] standard errors, by the variance of the single
@@ -13,8 +13,8 @@
 //! - percentiles also by at least [`STEP_NS`], about what the reading of a clock adds to a duration and takes from it (2 ms with the coarse clock);
 //! - of fewer than [`LEAST`] calls nothing is said, nor of a longest call: `?`.
 
-use super::Measure;
 use super::numbers::{Numbers, Percentile, Sample};
+use super::{Measure, evidence};
 
 /// Standard errors: by chance alone, one of 16,000 differs by more.
 pub const ERRORS: f64 = 4.0;
@@ -31,6 +31,8 @@ pub(super) struct Rule {
     pub(super) min_change: f64,
     /// Of percentiles: less.
     pub(super) step_ns: u64,
+    /// Numbers that are compared: what is said must be true of all.
+    pub(super) comparisons: usize,
 }
 
 /// Whether a number differs.
@@ -62,22 +64,36 @@ impl Verdict {
     }
 }
 
-/// Judges a measure of one function in both traces. None if one of them does not have it.
-pub(super) fn judge(measure: Measure, a: &Numbers, b: &Numbers, rule: Rule) -> Option<Verdict> {
-    let (from, to) = (a.value(measure)?, b.value(measure)?);
+/// Judges a measure of one function in the recordings of both sides. None if one of them does not have it.
+pub(super) fn judge(measure: Measure, a: &[Numbers], b: &[Numbers], rule: Rule) -> Option<Verdict> {
+    let value = |side| Some(evidence::Mean::of(side, measure)?.rounded());
+    let (from, to) = (value(a)?, value(b)?);
     let direction = if to > from { Verdict::More } else { Verdict::Less };
     let change = from.abs_diff(to);
     let small = measure.is_time() && (change as f64) < rule.min_change * from.max(to) as f64;
     if from == to || small || (measure.is_percentile() && change < rule.step_ns) {
         return Some(Verdict::Same);
     }
+    let beyond = match (a, b) {
+        ([a], [b]) => within_recordings(measure, a, b),
+        _ => evidence::differs(a, b, measure, rule),
+    };
+    Some(match beyond {
+        Some(true) => direction,
+        Some(false) => Verdict::Same,
+        None => Verdict::Unknown,
+    })
+}
+
+/// Do two recordings differ by more than their calls do?
+fn within_recordings(measure: Measure, a: &Numbers, b: &Numbers) -> Option<bool> {
     // That it is there at all is not noise.
-    let (Some(x), Some(y), true) = (&a.times, &b.times, measure.is_time()) else { return Some(direction) };
+    let (Some(x), Some(y), true) = (&a.times, &b.times, measure.is_time()) else { return Some(true) };
     let percentile = |at: usize| match (x.percentiles, y.percentiles) {
         (Some(x), Some(y)) => apart(&x[at], &y[at]),
         _ => None,
     };
-    let beyond = match measure {
+    match measure {
         Measure::Calls => Some(true),
         Measure::Total => sums_differ(&x.total, &y.total),
         Measure::SelfTime => sums_differ(&x.own, &y.own),
@@ -87,12 +103,7 @@ pub(super) fn judge(measure: Measure, a: &Numbers, b: &Numbers, rule: Rule) -> O
         Measure::P99 => percentile(2),
         Measure::P999 => percentile(3),
         Measure::Max => None,
-    };
-    Some(match beyond {
-        Some(true) => direction,
-        Some(false) => Verdict::Same,
-        None => Verdict::Unknown,
-    })
+    }
 }
 
 /// The numbers of calls are taken as they are; what varies is the time of each.

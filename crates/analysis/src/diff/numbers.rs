@@ -1,4 +1,4 @@
-//! The numbers of one function, or call path, in one trace.
+//! The numbers of one function, or call path, in one recording.
 
 use super::Measure;
 use super::measure::PERMILLES;

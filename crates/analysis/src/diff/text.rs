@@ -1,6 +1,6 @@
 //! A comparison for people.
 
-use super::{Diff, Measure, Row, Verdict, noise};
+use super::{Diff, Measure, Row, Verdict, evidence, noise};
 use crate::columns;
 use crate::units::{count, counted, duration, one_line};
 use std::io::{self, Write};
@@ -9,9 +9,12 @@ impl Diff {
     /// Writes it as a table: what differs beyond the noise, and how much is left out.
     pub fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         for (side, letter) in self.sides.iter().zip(["A", "B"]) {
-            for (at, line) in side.head.lines().enumerate() {
-                let name = if at == 0 { format!("{}: ", one_line(&side.name)) } else { String::new() };
-                writeln!(out, "# {letter}: {name}{}", line.trim_start_matches("# "))?;
+            for recording in side {
+                for (at, line) in recording.head.lines().enumerate() {
+                    let name =
+                        if at == 0 { format!("{}: ", one_line(&recording.name)) } else { String::new() };
+                    writeln!(out, "# {letter}: {name}{}", line.trim_start_matches("# "))?;
+                }
             }
         }
         if let Some(restriction) = &self.restriction {
@@ -20,10 +23,14 @@ impl Diff {
         let what = if self.options.by_path { "path" } else { "function" };
         let (beyond, rest): (Vec<&Row>, Vec<&Row>) = self.rows.iter().partition(|row| self.is_beyond(row));
         let all = counted(self.rows.len() as u64, what);
+        let noise = if self.is_of_single_recordings() {
+            format!("within one recording a side ({} standard errors", noise::ERRORS)
+        } else {
+            format!("between recordings ({} % confidence", (1.0 - evidence::ERROR_RATE) * 100.0)
+        };
         writeln!(
             out,
-            "# beyond the noise ({} standard errors, and {} %): {} of {all}",
-            noise::ERRORS,
+            "# beyond the noise {noise}, and {} %): {} of {all}",
             self.options.min_change * 100.0,
             count(beyond.len() as u64),
         )?;
@@ -49,7 +56,7 @@ impl Diff {
         Ok(())
     }
 
-    /// Says what may differ, but was called too seldom to tell.
+    /// Says what may differ, but was called too seldom, or recorded too seldom, to tell.
     fn seldom(&self, rest: &[&Row], what: &str, out: &mut dyn Write) -> io::Result<()> {
         let columns = self.columns();
         let unknown = |row: &&&Row| {
@@ -63,7 +70,8 @@ impl Diff {
         let Some(first) = rows.next() else { return Ok(()) };
         let others = counted(1 + rows.count() as u64, what);
         let name = one_line(&self.functions[first.function as usize].name);
-        writeln!(out, "# called too seldom to tell (?): {others}, first {name}")
+        let seldom = if self.is_of_single_recordings() { "called" } else { "recorded" };
+        writeln!(out, "# {seldom} too seldom to tell (?): {others}, first {name}")
     }
 
     fn table(&self, rows: &[&Row], out: &mut dyn Write) -> io::Result<()> {
@@ -80,14 +88,28 @@ impl Diff {
         columns::write(out, &titles.iter().map(String::as_str).collect::<Vec<_>>(), numbers, &cells)
     }
 
+    /// ` ±1.2`, in percent of A: by how much the change may be off; nothing where it is not known, or not given as a percentage.
+    fn margin(&self, row: &Row, measure: Measure) -> String {
+        let [Some(a), Some(b)] = [0, 1].map(|side| row.mean(side, measure)) else { return String::new() };
+        let interval = evidence::interval(measure, &a, &b, self.rule().comparisons);
+        match interval {
+            Some((low, high)) if high > low && a.mean > 0.0 && b.mean > 0.0 => {
+                format!(" ±{:.1}", (high - low) / 2.0 / a.mean * 100.0)
+            }
+            _ => String::new(),
+        }
+    }
+
     fn cells(&self, row: &Row, measures: &[Measure]) -> Vec<String> {
         let mut cells = Vec::new();
         for &measure in measures {
-            let values = [0, 1].map(|side: usize| row.sides[side].value(measure));
+            let values = row.values(measure);
             let form = |value: u64| if measure.is_time() { duration(value) } else { count(value) };
             cells.extend(values.map(|value| value.map_or_else(|| "-".to_owned(), form)));
             cells.push(match values {
-                [Some(a), Some(b)] => change(a, b, row.verdict(measure, self.rule())),
+                [Some(a), Some(b)] => {
+                    change(a, b, row.verdict(measure, self.rule())) + &self.margin(row, measure)
+                }
                 _ => String::new(),
             });
         }
@@ -101,7 +123,7 @@ impl Diff {
     }
 }
 
-/// `+12.3 %`; `~` in front within the noise, `?` where that is not known.
+/// `+12.3 %`, `~` in front within the noise, `?` where that is not known.
 fn change(a: u64, b: u64, verdict: Option<Verdict>) -> String {
     let text = match (a, b) {
         _ if a == b => return "=".to_owned(),

@@ -17,6 +17,12 @@ pub const COMMANDS: &[Command] = &[
                   Globs are those of ftrace: *, ?, [...] and \\ ; they match linker symbols and demangled names.",
         flags: &[&[
             or(value("output", Some('o'), "FILE", "The trace file to write."), "./calltap.data"),
+            value(
+                "repeat",
+                None,
+                "N",
+                "Record the program N times, one after the other, into FILE.1 to FILE.N, for 'calltap diff'. A run that fails is the last. K/N: begin with the K-th.",
+            ),
             value("pid", Some('p'), "PID", "Attach to this process, and leave it as it was at the end."),
             ANSWER_OVERHEAD,
             ANSWER_DURATION,
@@ -515,20 +521,29 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "diff",
-        about: "Compare two traces: which functions differ, beyond the noise",
-        details: "Calls are compared exactly. A time differs if it does by more than four standard errors, as the single calls in both traces vary, and by at least \
+        about: "Compare two traces, or several with several: which functions differ, beyond the noise",
+        details: "With several recordings a side ('calltap record --repeat 5 -o A -- PROGRAM') their means are compared, and a change is beyond the noise if its confidence \
+                  interval, by how the recordings of each side differ from each other, leaves no other answer, and it is at least --min-change. Write globs in quotes, \
+                  'A.*' 'B.*', or put -- between the sides: A.1 A.2 -- B.1 B.2, with all flags in front.\n\n\
+                  With one recording a side, calls are compared exactly. A time differs if it does by more than four standard errors, as the single calls in both traces vary, and by at least \
                   --min-change; of a percentile, if the ranges in which it lies do not meet. In the table ~ stands before a change within the noise, ? where calls are too few \
                   to tell. A function is its name and the name of its module's file; both traces may be of different builds. Traces of different clocks are compared \
                   by calls alone.\n\n\
                   --fail-if 'MEASURE(FUNCTION)>BOUND', for use in scripts: MEASURE is total, self, calls, avg, p50, p90, p99, p99.9 or max, in B; FUNCTION a name or glob; \
-                  > may be >=, < or <=; BOUND is a ratio to A (1.1x), a time (5ms) or a number of calls. If it holds of any function it matches, the exit code is 3, and standard error \
-                  says of which. (1: the comparison could not be made; 2: a wrong command line.)",
+                  > may be >=, < or <=; BOUND is a ratio to A (1.1x), a time (5ms) or a number of calls. If it is proven to hold of any function it matches, with its whole confidence \
+                  interval, the exit code is 3, and standard error says of which. Conditions on times need five recordings a side; with fewer the exit code is 4. \
+                  (1: the comparison could not be made; 2: a wrong command line.)",
         flags: &[&[
             OUTPUT,
             choice(value("format", None, "FORMAT", "Form of the comparison."), &["text", "json"], "text"),
             switch("json", None, "The same as --format json: everything that is known, of all functions."),
             switch("paths", None, "By call path instead of by function."),
-            many(value("fail-if", None, "CONDITION", "Exit with 3 if it holds, as 'total(f)>1.1x'.")),
+            many(value(
+                "fail-if",
+                None,
+                "CONDITION",
+                "Exit with 3 if it is proven to hold, as 'total(f)>1.1x'.",
+            )),
             value(
                 "columns",
                 None,
@@ -556,9 +571,9 @@ pub const COMMANDS: &[Command] = &[
         ]],
         operand: Some(Operand {
             name: "TRACE",
-            takes: Takes::Many,
+            takes: Takes::ManyAndMore,
             optional: false,
-            help: "Two traces: A, and B, which is compared with it.",
+            help: "Two traces or globs: A, and B, which is compared with it.",
         }),
     },
     Command {

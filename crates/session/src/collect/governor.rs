@@ -1,4 +1,5 @@
-//! Keeps the cost of tracing below a share of what the program spends by itself: switches off the functions that are called most.
+//! Keeps the cost of tracing below a share of what the program spends by itself: disables the functions that are called most, and no more than must be;
+//! those that the user named last.
 //!
 //! The cost of an event is measured (a reading of the clock is most of it), events are counted by site as they are read, and the process's own processor
 //! time is the kernel's. Before each look everything is read that was written: where a thread fills its chunk slowly, the events of one look would else be
@@ -6,6 +7,7 @@
 
 use calltap_abi::{Control, stub};
 use calltap_trace::SiteId;
+use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use std::time::{Duration, Instant};
@@ -117,8 +119,15 @@ impl<'a> Governor<'a> {
         false
     }
 
-    /// The sites to switch off now, given the processor time of the process, what was lost so far, and which sites are breakpoints that stay.
-    pub fn look(&mut self, cpu: Duration, lost: u64, traps: &HashSet<u32>) -> Vec<OverLimit> {
+    /// The sites to switch off now, given the processor time of the process, what was lost so far, which sites are breakpoints that stay, and which the
+    /// user named; that is asked for only where sites have to be disabled.
+    pub fn look(
+        &mut self,
+        cpu: Duration,
+        lost: u64,
+        traps: &HashSet<u32>,
+        named: &dyn Fn() -> HashSet<u32>,
+    ) -> Vec<OverLimit> {
         let (spent, elapsed) = (cpu.saturating_sub(self.cpu), self.at.elapsed());
         let now: Vec<u32> = self.rates.sites.iter().map(|place| place.load(Relaxed)).collect();
         let before = |site: usize| self.seen.get(site).copied().unwrap_or(0);
@@ -137,11 +146,13 @@ impl<'a> Governor<'a> {
         // What was lost was of the same functions.
         let scale = 1.0 + lost.saturating_sub(self.lost) as f64 / recorded.max(1) as f64;
         let cost = weighed as f64 * scale * self.event_ns;
-        let disabled: Vec<OverLimit> = choose(&counts, scale, self.event_ns, spent, self.limit)
-            .iter()
+        let known = OnceCell::new();
+        let is_named = |site: usize| known.get_or_init(named).contains(&(site as u32));
+        let disabled: Vec<OverLimit> = choose(&counts, &is_named, scale * self.event_ns, spent, self.limit)
+            .into_iter()
             .map(|(count, site)| OverLimit {
-                site: SiteId(*site as u32),
-                rate: f64::from(*count / weight(*site)) * scale / elapsed.as_secs_f64(),
+                site: SiteId(site as u32),
+                rate: f64::from(count / weight(site)) * scale / elapsed.as_secs_f64(),
             })
             .collect();
         self.cost = Some(cost / own(cost, spent));
@@ -150,28 +161,36 @@ impl<'a> Governor<'a> {
     }
 }
 
-/// Of sites with their events, the most frequent first: those to switch off so that the others cost no more than allowed.
+/// Of sites with their events, the most frequent first, each of which costs `event_ns`: those to switch off so that the others cost no more than allowed. The
+/// most frequent go, but the last of them is the least frequent that suffices; what the user named goes when all others are gone.
 fn choose(
     counts: &[(u32, usize)],
-    scale: f64,
+    is_named: &dyn Fn(usize) -> bool,
     event_ns: f64,
     spent: Duration,
     limit: f64,
-) -> &[(u32, usize)] {
-    let cost = |counts: &[(u32, usize)]| {
-        counts.iter().map(|(count, _)| f64::from(*count)).sum::<f64>() * scale * event_ns
-    };
-    let own = own(cost(counts), spent);
-    if cost(counts) <= limit * own {
-        return &[];
+) -> Vec<(u32, usize)> {
+    let cost = |count: u32| f64::from(count) * event_ns;
+    let all: f64 = counts.iter().map(|(count, _)| cost(*count)).sum();
+    let own = own(all, spent);
+    if all <= limit * own {
+        return Vec::new();
     }
-    let mut left = cost(counts);
-    let first_kept = counts.iter().position(|(count, _)| {
-        let enough = left <= AIM * limit * own;
-        left -= f64::from(*count) * scale * event_ns;
-        enough
-    });
-    &counts[..first_kept.unwrap_or(counts.len())]
+    let mut too_much = all - AIM * limit * own;
+    let (named, others): (Vec<_>, Vec<_>) = counts.iter().copied().partition(|(_, site)| is_named(*site));
+    let mut chosen = Vec::new();
+    for group in [others, named] {
+        for (at, site) in group.iter().enumerate() {
+            if too_much <= 0.0 {
+                break;
+            }
+            let sufficient = group[at..].partition_point(|(count, _)| cost(*count) >= too_much);
+            let site = if sufficient > 0 { group[at + sufficient - 1] } else { *site };
+            too_much -= cost(site.0);
+            chosen.push(site);
+        }
+    }
+    chosen
 }
 
 /// What the program spends by itself, nanoseconds: of its time `spent`, tracing costs so many.
@@ -190,7 +209,13 @@ mod tests {
 
     /// 100 ms of processor time, events of 10 ns, a limit of 5 %.
     fn check(counts: &[(u32, usize)], off: usize) {
-        assert_eq!(choose(counts, 1.0, 10.0, Duration::from_millis(100), 0.05).len(), off, "{counts:?}");
+        assert_eq!(chosen(counts, &[]).len(), off, "{counts:?}");
+    }
+
+    fn chosen(counts: &[(u32, usize)], named: &[usize]) -> Vec<usize> {
+        let is_named = |site: usize| named.contains(&site);
+        let chosen = choose(counts, &is_named, 10.0, Duration::from_millis(100), 0.05);
+        chosen.into_iter().map(|(_, site)| site).collect()
     }
 
     #[test]
@@ -206,7 +231,7 @@ mod tests {
         rates.count(SiteId(3));
         rates.are_complete();
         assert!(governor.due(busy));
-        assert_eq!(governor.look(busy, 0, &HashSet::new()), []);
+        assert_eq!(governor.look(busy, 0, &HashSet::new(), &HashSet::new), []);
         assert!(governor.cost.is_some_and(|cost| cost > 0.0));
         assert!(!governor.due(busy * 2) && !rates.are_wanted(), "the next look is later");
     }
@@ -218,7 +243,7 @@ mod tests {
             let mut governor = Governor::new(&rates, 0.05, Duration::ZERO);
             (0..8_000).for_each(|_| rates.count(SiteId(7)));
             (0..1_000).for_each(|_| rates.count(SiteId(8)));
-            let disabled = governor.look(Duration::from_millis(100), 0, &traps);
+            let disabled = governor.look(Duration::from_millis(100), 0, &traps, &HashSet::new);
             assert_eq!(disabled.first().map(|disabled| disabled.site.0), off, "{traps:?}: {disabled:?}");
         }
     }
@@ -233,6 +258,21 @@ mod tests {
     fn the_most_frequent_go_first_and_as_few_as_need_be() {
         check(&[(2_000_000, 1), (300_000, 2), (10, 3)], 1);
         check(&[(2_000_000, 1), (1_900_000, 2), (200_000, 3)], 2);
+    }
+
+    #[test]
+    fn no_more_goes_than_must() {
+        // Of 74.6 ms of the program's own, 2.98 may stay: the second costs 2.9, the third 2.5.
+        assert_eq!(chosen(&[(2_000_000, 1), (290_000, 2), (250_000, 3)], &[]), [1, 3]);
+    }
+
+    #[test]
+    fn what_the_user_named_goes_last() {
+        let counts = [(350_000, 1), (300_000, 2), (200_000, 3)];
+        assert_eq!(chosen(&counts, &[]), [1, 3]);
+        assert_eq!(chosen(&counts, &[1]), [2, 3]);
+        // Alone it is too frequent, too.
+        assert_eq!(chosen(&[(3_000_000, 1), (200_000, 2), (10, 3)], &[1]), [2, 3, 1]);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::plan::journal::Entry;
 use crate::plan::modules::Mapped;
 use crate::plan::stubs::{Stubs, VeneerRange};
 use crate::process::maps::Region;
+use calltap_names::{GlobSet, demangle};
 use calltap_patch::{Avma, Bias, Change, ChangeError, Demand, HookSet, Site, State};
 use calltap_sites::types::Types;
 use calltap_sites::{Binary, Function, SiteForm, SiteKind};
@@ -324,6 +325,17 @@ impl Loaded {
             placed.refused |= self.made.is_some()
                 && matches!(failure, Some(ChangeError::PartialWrite(_) | ChangeError::ReadFailed(_)));
         }
+    }
+
+    /// The stubs of functions that a set has.
+    pub fn stubs_of(&self, set: &GlobSet) -> impl Iterator<Item = u32> {
+        let is_in_set = |placed: &&Placed| {
+            let Some(function) = self.binary.functions.get(placed.function) else { return false };
+            let symbols = function.aliases.iter().chain([&function.name]);
+            let demangled: Vec<String> = symbols.clone().map(|symbol| demangle(symbol)).collect();
+            set.has(symbols.chain(&demangled).map(String::as_str))
+        };
+        self.sites.iter().filter(is_in_set).flat_map(|placed| placed.stubs.all().map(|stub| stub.id))
     }
 
     /// Has sites stay off, or no longer, by their stubs. The names of those for which that is new.

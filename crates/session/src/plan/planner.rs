@@ -28,6 +28,7 @@ use crate::process::text::ProcessText;
 use crate::process::threads;
 use calltap_abi::plan::{self, Phase};
 use calltap_abi::{Clock, Image, remote};
+use calltap_names::GlobSet;
 use calltap_sites::types::Types;
 use calltap_sites::{Binary, Discovery, Function};
 use calltap_trace::{Record, SiteId};
@@ -355,6 +356,12 @@ impl<'a> Planner<'a> {
             }
         }
         moves(Phase::Mapped, then)
+    }
+
+    /// The stubs of functions that a set has, in every process.
+    pub fn stubs_of(&self, set: &GlobSet) -> HashSet<u32> {
+        let modules = self.processes.values().flat_map(|process| &process.modules);
+        modules.filter(|_| !set.is_empty()).flat_map(|module| module.stubs_of(set)).collect()
     }
 
     /// Has the sites of these stubs stay off, in every process. The names of those that were not disabled before.

@@ -4,6 +4,7 @@ use crate::Error;
 use crate::plan::ftraced::Ftraced;
 use crate::plan::loaded::{SiteRequest, Typed};
 use crate::plan::modules::Candidates;
+use calltap_names::GlobSet;
 use calltap_patch::HookSet;
 use calltap_sites::{Function, Returns, SiteForm};
 use calltap_trace::{TracerInfo, TracerKind};
@@ -91,6 +92,12 @@ pub struct TracerSelection {
 }
 
 impl Selection {
+    /// The functions that filters name without wildcards.
+    pub fn named(&self) -> GlobSet {
+        let of_tracers = self.tracers.iter().flat_map(|tracer| &tracer.filter);
+        GlobSet::new(self.filter.iter().chain(of_tracers)).only(|glob| glob.exact().is_some())
+    }
+
     /// What is given replaces what was set before, kind by kind; an empty word clears it. True if anything was given.
     pub fn change(&mut self, given: Selection) -> bool {
         let mut any = !given.tracers.is_empty() || given.int3;

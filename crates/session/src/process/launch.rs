@@ -231,6 +231,17 @@ impl Signals {
     }
 }
 
+/// Becomes `command` instead of this program, in a process that has ended what it did; returns why not. Signals are those of [`remember`], so that a program
+/// that it starts has what this one was started with.
+pub fn become_command(command: &[OsString]) -> io::Error {
+    let Some((program, arguments)) = command.split_first() else { return io::ErrorKind::InvalidInput.into() };
+    let mut command = Command::new(program);
+    command.args(arguments);
+    // SAFETY: `restore` makes async-signal-safe system calls only.
+    unsafe { command.pre_exec(restore) };
+    command.exec()
+}
+
 /// Waits for its end. Not in waitpid: there, this thread would be told of the stops of the child that another of ours makes, and that one would wait in vain.
 pub fn wait(child: &mut Child) -> io::Result<ExitStatus> {
     let pid = Pid::from_raw(child.id() as i32);

@@ -1,0 +1,112 @@
+//! `record --repeat`: a program is recorded several times, one run after the other.
+//!
+//! After a run calltap executes itself for the next: what a run leaves in a process, as threads that wait for signals, is not there in the next one.
+
+use crate::arguments::Arguments;
+use anyhow::{Result, bail};
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const FLAG: &str = "--repeat";
+
+/// Which run of how many it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Runs {
+    run: u32,
+    of: u32,
+}
+
+impl Runs {
+    /// From `--repeat`: `N`, or `K/N` for those from the K-th on.
+    pub fn of(arguments: &Arguments) -> Result<Option<Runs>> {
+        let Some(text) = arguments.text("repeat") else { return Ok(None) };
+        if arguments.text("pid").is_some() {
+            bail!("--repeat is for '-- PROGRAM' only: of a process, make several recordings with -p");
+        }
+        match parse(&text) {
+            Some(runs) => Ok(Some(runs)),
+            None => bail!("--repeat: '{text}' is neither a number of runs (5) nor one of so many (2/5)"),
+        }
+    }
+
+    /// The file of this run.
+    pub fn file(self, output: &Path) -> PathBuf {
+        let mut name = output.as_os_str().to_owned();
+        name.push(format!(".{}", self.run));
+        name.into()
+    }
+
+    /// Goes on with the next run, in the same process, if this one has not failed; returns the exit status if it was the last.
+    pub fn go_on(self, code: ExitCode) -> ExitCode {
+        if self.run == self.of {
+            return code;
+        }
+        if code != ExitCode::SUCCESS {
+            eprintln!("calltap: run {} of {} failed: the others are not made", self.run, self.of);
+            return code;
+        }
+        let next = Runs { run: self.run + 1, ..self };
+        let Ok(program) = env::current_exe() else { return self.fail("its own file is not known") };
+        let command: Vec<OsString> =
+            [program.into_os_string()].into_iter().chain(next.arguments(env::args_os().skip(1))).collect();
+        self.fail(&calltap_session::become_command(&command).to_string())
+    }
+
+    fn fail(self, why: &str) -> ExitCode {
+        eprintln!("calltap: cannot go on with run {} of {}: {why}", self.run + 1, self.of);
+        ExitCode::FAILURE
+    }
+
+    /// What was typed, for this run: the flag comes once, and in front of the program.
+    fn arguments(self, typed: impl Iterator<Item = OsString>) -> Vec<OsString> {
+        let value = format!("{}/{}", self.run, self.of);
+        let mut words: Vec<OsString> = typed.collect();
+        let joined = format!("{FLAG}=");
+        let is_flag = |word: &OsString| word == FLAG || word.to_string_lossy().starts_with(&joined);
+        if let Some(at) = words.iter().position(is_flag) {
+            if words[at] == FLAG {
+                words.remove(at);
+            }
+            words[at] = (joined + &value).into();
+        }
+        words
+    }
+}
+
+fn parse(text: &str) -> Option<Runs> {
+    let (run, of) = text.split_once('/').unwrap_or(("1", text));
+    let runs = Runs { run: run.parse().ok()?, of: of.parse().ok()? };
+    (1..=runs.of).contains(&runs.run).then_some(runs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_numbered_from_one() {
+        assert_eq!(parse("5"), Some(Runs { run: 1, of: 5 }));
+        assert_eq!(parse("2/5"), Some(Runs { run: 2, of: 5 }));
+        for text in ["0", "", "x", "6/5", "0/5", "1/", "-1", "1/2/3"] {
+            assert_eq!(parse(text), None, "{text}");
+        }
+        let file = Runs { run: 10, of: 10 }.file(Path::new("dir/new.data"));
+        assert_eq!(file, Path::new("dir/new.data.10"));
+    }
+
+    #[test]
+    fn the_next_run_has_the_same_arguments() {
+        let next = |typed: &str| {
+            let words = Runs { run: 3, of: 5 }.arguments(typed.split(' ').map(OsString::from));
+            words.join(" ".as_ref()).into_string().unwrap()
+        };
+        assert_eq!(
+            next("record --repeat 2/5 -o a -- p --repeat 7"),
+            "record --repeat=3/5 -o a -- p --repeat 7"
+        );
+        assert_eq!(next("record -F f --repeat=5 -- p"), "record -F f --repeat=3/5 -- p");
+        assert_eq!(next("record --repeat 5 p --repeat=7"), "record --repeat=3/5 p --repeat=7");
+    }
+}
