@@ -34,8 +34,12 @@ use std::time::{Duration, Instant};
 
 /// How long it is tried to find all threads outside our code.
 const TRY: Duration = Duration::from_secs(10);
-/// What looks like unwinding for longer is something left over on a stack.
+/// What looks like unwinding for longer is something left over on a stack,
 const UNWINDING: Duration = Duration::from_millis(1500);
+/// where the thread waits for something else, or has used so much processor time since.
+const UNWINDING_CPU: Duration = Duration::from_millis(200);
+/// A thread that gets no processor is waited for so long.
+const STARVING: Duration = Duration::from_secs(8);
 /// A hook takes less than this,
 const MOMENT: Duration = Duration::from_micros(50);
 /// which a thread may need some rounds to get, on a busy machine.
@@ -204,6 +208,7 @@ fn detach_one(
     ours.sort();
     let unwinders = frames::unwinders(target.pid, &inferior.regions);
     let (start, mut whole, mut pause) = (Instant::now(), true, DRAIN);
+    let mut suspects = Suspects::default();
     loop {
         let mut last = None;
         process.into_iter().for_each(refuse_answer);
@@ -232,7 +237,8 @@ fn detach_one(
                 // Threads that ran may have unmapped something, and it may have taken long.
                 past = past.what_is_left(&inferior.regions);
                 inferior.text.lease();
-                let unwinding = start.elapsed() < UNWINDING && stacks.unwinding(&unwinders);
+                let unwinding = stacks.unwinding(&unwinders).map(|n| &held[n]);
+                let unwinding = suspects.unwind(target.pid, unwinding, start.elapsed());
                 let left = outside
                     && whole
                     && !unwinding
@@ -277,6 +283,28 @@ fn detach_one(
             return Ok(told);
         }
     }
+}
+
+/// Threads on whose stacks an unwinder was found, and the processor time that each had used then.
+#[derive(Default)]
+struct Suspects(HashMap<u32, Duration>);
+
+impl Suspects {
+    /// May one of these threads unwind, so long after the first look?
+    fn unwind<'h>(&mut self, pid: u32, threads: impl Iterator<Item = &'h Held>, since: Duration) -> bool {
+        let mut unwind = false;
+        for thread in threads {
+            let used = proc::cpu_of_thread(pid, thread.tid).unwrap_or_default();
+            let before = *self.0.entry(thread.tid).or_insert(used);
+            unwind |= may_unwind(since, thread.system_call.is_some(), used.saturating_sub(before));
+        }
+        unwind
+    }
+}
+
+/// May a thread unwind that has looked so for this time? If it `waits` in a system call it does not, as unwinding does so for moments only.
+fn may_unwind(since: Duration, waits: bool, used: Duration) -> bool {
+    since < UNWINDING || !waits && used < UNWINDING_CPU && since < STARVING
 }
 
 /// A thread that has opened a library and asks for what is new to be traced goes on at once: no answer will come. (Again and again, as it may have looked whether a controller listens
@@ -388,4 +416,24 @@ fn list(shared: &Shared, ranges: &[(u64, u64)]) -> bool {
     }
     header.maps.store(maps.len() as u32, Release);
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(since_ms: u64, waits: bool, used_ms: u64, expected: bool) {
+        let [since, used] = [since_ms, used_ms].map(Duration::from_millis);
+        assert_eq!(may_unwind(since, waits, used), expected, "{since:?}, waits: {waits}, {used:?}");
+    }
+
+    #[test]
+    fn a_thread_that_got_no_processor_may_unwind_for_longer() {
+        check(1000, true, 0, true);
+        check(1000, false, 500, true);
+        check(2000, true, 0, false);
+        check(2000, false, 500, false);
+        check(2000, false, 0, true);
+        check(9000, false, 0, false);
+    }
 }

@@ -338,10 +338,11 @@ impl Stacks {
         self.threads[n].in_ranges(ranges, |word| word.is_interrupted).next().is_some()
     }
 
-    /// Is a thread in one of the [unwinders]? It has copies of what it found in the slots of open calls.
-    pub fn unwinding(&self, ranges: &[(u64, u64)]) -> bool {
+    /// The numbers of the threads that are in one of the [unwinders]: they have copies of what they found in the slots of open calls.
+    pub fn unwinding(&self, ranges: &[(u64, u64)]) -> impl Iterator<Item = usize> {
         // Not far up: what is there is more often left over from an earlier time.
-        self.threads.iter().any(|thread| thread.in_ranges(ranges, |word| word.is_near).next().is_some())
+        let unwinds = |thread: &Whereabouts| thread.in_ranges(ranges, |word| word.is_near).next().is_some();
+        (0..self.threads.len()).filter(move |n| unwinds(&self.threads[*n]))
     }
 }
 

@@ -10,6 +10,7 @@ use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
+use std::time::Duration;
 use std::{fs, io};
 
 /// A field of a status file, by its name.
@@ -44,6 +45,17 @@ pub fn state(tid: u32) -> Option<char> {
 /// When a process was started, in clock ticks since boot.
 pub fn start_time(pid: u32) -> Option<u64> {
     words(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?.nth(19)?.parse().ok()
+}
+
+/// The unit of times in stat files: USER_HZ is 100 on x86-64.
+const TICK_MS: u64 = 10;
+
+/// Processor time that a thread has used, in the kernel and outside, to a clock tick.
+pub fn cpu_of_thread(pid: u32, tid: u32) -> Option<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+    let mut times = words(&stat)?.skip(11).map(|word| word.parse::<u64>().ok());
+    let ticks = times.next()??.checked_add(times.next()??)?;
+    Some(Duration::from_millis(ticks.saturating_mul(TICK_MS)))
 }
 
 /// The kernel's flags of a process.
