@@ -147,4 +147,13 @@ mod tests {
         assert!(why.starts_with("the session's shared memory was truncated by another process"), "{why}");
         assert!(other.check().is_ok(), "another session goes on");
     }
+
+    #[test]
+    fn a_file_that_is_truncated_where_the_recorder_reads_nothing_is_reported() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(control_size(8)).unwrap();
+        let shared = Shared::map(&file, 8, 8).unwrap();
+        file.set_len(control_size(8) - 4096).unwrap();
+        assert!(shared.check().is_err());
+    }
 }

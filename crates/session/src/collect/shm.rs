@@ -122,9 +122,10 @@ impl Shared {
         Ok(Shared { base: base.cast(), size, chunks, by_few: chunks, file, watched })
     }
 
-    /// An error once the file was truncated: what is read then is zeros.
+    /// An error once the file was truncated: what was written behind its new end is gone, and reads as zeros.
     pub fn check(&self) -> Result<(), Error> {
-        if self.watched.is_truncated() { Err(Error::Truncated) } else { Ok(()) }
+        let is_whole = self.file.metadata().is_ok_and(|file| file.len() >= self.size as u64);
+        if is_whole && !self.watched.is_truncated() { Ok(()) } else { Err(Error::Truncated) }
     }
 
     fn allocate(&self, offset: usize, length: usize) -> io::Result<()> {
