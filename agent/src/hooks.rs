@@ -41,7 +41,7 @@
 //! in [S] until the hook overwrites that, then in shadow[S]; `entry` writes the shadow stack before S, so both are right at the
 //! instruction that changes the rule.
 
-use crate::{shadow, profile, record, state, sys, values};
+use crate::{profile, record, shadow, state, sys, values};
 use calltap_abi::event::{self, code};
 use calltap_abi::profile as abi_profile;
 use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, Control, FIRST_AT, first, stub};

@@ -134,8 +134,9 @@ fn map_session(own: &[u8]) -> Option<()> {
         .ok()?;
     let executable = sys::PROT_READ | sys::PROT_EXEC;
     // SAFETY: a new mapping at an address of the kernel's choice.
-    let veneers =
-        unsafe { sys::map(0, stub::VENEERS, executable, sys::MAP_SHARED, Some((&code, stub::REGION as u64))) };
+    let veneers = unsafe {
+        sys::map(0, stub::VENEERS, executable, sys::MAP_SHARED, Some((&code, stub::REGION as u64)))
+    };
     remember(VENEERS, veneers.ok()?, stub::VENEERS);
     shadow::prepare().ok()?;
 

@@ -2,9 +2,9 @@
 //!
 //! Called through a shim, from any point of any thread. Unsafe because it reads the registers that the shim has saved, by their places on the stack.
 
-use crate::shadow;
 use crate::record::{self, in_data};
 use crate::ring::{self, Full};
+use crate::shadow;
 use crate::state::{STUBS, Session, Thread, exchange_cursor};
 use crate::sys;
 use calltap_abi::event::{DATA_BYTES, code, data_word};
