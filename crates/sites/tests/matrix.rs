@@ -230,8 +230,9 @@ fn a_copy_of_the_return_address_is_no_return_address() {
 
 /// What gives way where a function is left, by its distance from the beginning.
 fn exits(function: &Function) -> String {
-    let Returns::Exits { at_entry, elsewhere, .. } = &function.returns else {
-        return format!("{:?}", function.returns);
+    let (at_entry, elsewhere) = match &function.returns {
+        Returns::Exits { at_entry, elsewhere, .. } => (at_entry, elsewhere),
+        Returns::Stub(reason) => return reason.as_ref().map(Reason::to_string).unwrap_or_default(),
     };
     assert!(at_entry.is_empty() && elsewhere.iter().all(|exit| exit.is_sled && exit.leaves == [0]));
     let exit = |exit: &Exit| {
