@@ -10,6 +10,7 @@ use crate::plan::loaded::Loaded;
 use crate::plan::modules::mapped;
 use crate::plan::planner::{PatchMode, Planner, Tally, switch, unarmed};
 use crate::process::frames::{self, Stacks};
+use crate::process::go;
 use crate::process::inferior::{Inferior, explain, longest, say};
 use crate::process::maps;
 use crate::process::stops::Stops;
@@ -73,6 +74,15 @@ fn map(target: &Target, stops: &mut Stops) -> Result<(), Error> {
     }
 }
 
+/// The same by one of these threads, which all stay stopped. None: it cannot be.
+fn map_by(held: &mut [Held], target: &Target) -> Option<()> {
+    let mut inferior = Inferior::new(target).ok()?;
+    let thread = held.iter_mut().find(|thread| go::has_room(thread, &mut inferior.text))?;
+    let mapped = inferior.remote(thread, remote::MAP, Path::new(""));
+    inferior.put_back(thread);
+    mapped.ok()
+}
+
 impl Planner<'_> {
     /// Switches on what is wanted in a process whose agent is there.
     fn attach(
@@ -130,7 +140,11 @@ impl Planner<'_> {
         }
         records.drain(..).for_each(&mut *emit);
         self.hand_over(target.pid);
-        let mapped = if self.stubs.to_map.is_empty() { Ok(()) } else { map(target, stops) };
+        let mut held = Vec::new();
+        let mapped = match self.stubs.to_map.is_empty() {
+            true => Ok(()),
+            false => self.map(index, target, &mut held, stops),
+        };
         // Also where that has failed: then nothing may lead there.
         self.take_mapped(index, &mut records);
         mapped?;
@@ -142,7 +156,10 @@ impl Planner<'_> {
             Ok(()) => {}
         }
         self.keep_traps_running(index, target, stops, &mut records);
+        self.held = (!held.is_empty()).then_some(index);
         self.patch(index, target.pid, false, &mut records);
+        self.held = None;
+        held.into_iter().for_each(|thread| stops.add(thread.release()));
         let stopped = self.stop_for_the_rest(index, target, stops);
         if stopped.is_ok() {
             self.patch(index, target.pid, true, &mut records);
@@ -151,6 +168,22 @@ impl Planner<'_> {
         stopped?;
         records.drain(..).for_each(emit);
         Ok(())
+    }
+
+    /// Has a process map what is in the plan area. A child that is in no table yet is changed while it is stopped, and stays so from here on, in `held`: it may have
+    /// asked for the change itself, and would go on in between.
+    fn map(&self, index: u32, target: &Target, held: &mut Vec<Held>, stops: &mut Stops) -> Result<(), Error> {
+        // The program's own threads are needed to put up its handler of breakpoints.
+        let has_handler = self.mode == PatchMode::Breakpoint || self.int3;
+        if index & UNLISTED != 0
+            && !has_handler
+            && let Ok(mut all) = Held::take_all_patiently(target.pid)
+            && map_by(&mut all, target).is_some()
+        {
+            *held = all;
+            return Ok(());
+        }
+        map(target, stops)
     }
 
     /// Stops all threads for the sites that demand it: those that are written only then, and those in which no thread may be. Where a thread stays inside, they
