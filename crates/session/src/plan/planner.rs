@@ -405,7 +405,8 @@ impl<'a> Planner<'a> {
             self.patch(index, pid, false, &mut records);
             self.armed = None;
             if let Some(target) = target
-                && let Err(error) = self.stop_for_the_rest(index, &target, &mut Stops::default())
+                && let Err(error) =
+                    self.stop_for_the_rest(index, &target, &mut Vec::new(), &mut Stops::default())
             {
                 records.push(Record::Note { text: error.to_string() }.into());
             }

@@ -83,7 +83,7 @@ impl Planner<'_> {
     }
 
     /// Opens the text of a process, if it is not yet. The reason for people, if it cannot be changed.
-    pub(super) fn open_text(&mut self, index: u32, pid: u32) -> Result<(), String> {
+    pub(crate) fn open_text(&mut self, index: u32, pid: u32) -> Result<(), String> {
         let Some(process) = self.processes.get_mut(&index).filter(|process| process.text.is_none()) else {
             return Ok(());
         };
