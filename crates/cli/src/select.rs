@@ -327,8 +327,9 @@ fn hint(glob: &Glob, candidates: &Candidates) -> String {
         .functions()
         .filter(|function| function.form.is_none())
         .find(|function| NamesOf::new(function).any(glob));
-    if let Some(function) = exists {
-        return format!(" ({} cannot be traced: {})", demangle(&function.name), function.reason);
+    if let Some((function, reason)) = exists.and_then(|function| Some((function, function.reason.as_ref()?)))
+    {
+        return format!(" ({} cannot be traced: {reason})", demangle(&function.name));
     }
     if let Some(hint) = inlined(glob, candidates) {
         return hint;

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use calltap_analysis::demangle;
 use calltap_analysis::units::one_line;
 use calltap_session::missing_names;
-use calltap_sites::{Binary, Function, Inlined, Returns, SiteForm};
+use calltap_sites::{Binary, Function, Inlined, Reason, Returns, SiteForm};
 use serde::Serialize;
 use std::fs;
 use std::io::Write;
@@ -23,13 +23,16 @@ struct Row<'a> {
     traceable: bool,
     /// Only if a filter names it.
     on_demand: bool,
-    reason: &'a str,
+    reason: String,
+    reason_code: Option<&'static str>,
     /// Its exits, if they are rewritten: else a stub's address takes the place of its return address.
     exits: Option<usize>,
     /// Why they are not.
-    exits_reason: &'a str,
+    exits_reason: String,
+    exits_reason_code: Option<&'static str>,
     /// Why only its entry is traced, though it has exits: the end of a call is not seen that leaves by a tail call.
-    unseen_reason: &'a str,
+    unseen_reason: String,
+    unseen_reason_code: Option<&'static str>,
     /// Its other names.
     aliases: &'a [String],
     /// What it chooses from, if it is a resolver (IFUNC).
@@ -83,10 +86,13 @@ pub fn run(arguments: &Arguments) -> Result<()> {
                     kind: function.kind.name(),
                     traceable,
                     on_demand: function.on_demand,
-                    reason: &function.reason,
+                    reason: text_of(function.reason.as_ref()),
+                    reason_code: function.reason.as_ref().map(Reason::code),
                     exits: exits(function),
-                    exits_reason: exits_reason(function),
-                    unseen_reason: unseen_reason(function),
+                    exits_reason: text_of(exits_reason(function)),
+                    exits_reason_code: exits_reason(function).map(Reason::code),
+                    unseen_reason: text_of(unseen_reason(function)),
+                    unseen_reason_code: unseen_reason(function).map(Reason::code),
                     aliases: &function.aliases,
                     choices: choices(&binary, function).collect(),
                 }
@@ -114,7 +120,7 @@ fn exits(function: &Function) -> Option<usize> {
 /// How it is seen that a function returns, in one word.
 fn returns(function: &Function) -> String {
     match exits(function) {
-        Some(exits) if unseen_reason(function).is_empty() => format!("exits:{exits}"),
+        Some(exits) if unseen_reason(function).is_none() => format!("exits:{exits}"),
         Some(_) => "none".to_owned(),
         // (Of Go's functions there are entries only.)
         None if matches!(function.form, Some(SiteForm::Checked { .. })) => "none".to_owned(),
@@ -123,18 +129,23 @@ fn returns(function: &Function) -> String {
     }
 }
 
-fn exits_reason(function: &Function) -> &str {
+fn exits_reason(function: &Function) -> Option<&Reason> {
     match &function.returns {
-        Returns::Stub(reason) => reason,
-        _ => "",
+        Returns::Stub(reason) => reason.as_ref(),
+        Returns::Exits { .. } => None,
     }
 }
 
-fn unseen_reason(function: &Function) -> &str {
+fn unseen_reason(function: &Function) -> Option<&Reason> {
     match &function.returns {
-        Returns::Exits { unseen, .. } => unseen,
-        Returns::Stub(_) => "",
+        Returns::Exits { unseen, .. } => unseen.as_ref(),
+        Returns::Stub(_) => None,
     }
+}
+
+/// Empty where there is no reason.
+fn text_of(reason: Option<&Reason>) -> String {
+    reason.map(Reason::to_string).unwrap_or_default()
 }
 
 fn row_name(function: &Function, linker_names: bool) -> String {
@@ -217,11 +228,11 @@ fn text(out: &mut dyn Write, binary: &Binary, path: &Path, linker_names: bool) -
         if choices > 0 {
             write!(out, "  (chooses one of {choices} functions)")?;
         }
-        match (&function.reason[..], exits_reason(function), unseen_reason(function)) {
-            ("", "", "") => {}
-            ("", "", reason) => write!(out, "  # only its entry: {reason}")?,
-            ("", reason, _) => write!(out, "  # return stub: {reason}")?,
-            (reason, ..) => write!(out, "  # {reason}")?,
+        match (&function.reason, exits_reason(function), unseen_reason(function)) {
+            (None, None, None) => {}
+            (None, None, Some(reason)) => write!(out, "  # only its entry: {reason}")?,
+            (None, Some(reason), _) => write!(out, "  # return stub: {reason}")?,
+            (Some(reason), ..) => write!(out, "  # {reason}")?,
         }
         writeln!(out)?;
     }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static volatile long calls;
@@ -44,6 +45,18 @@ static void *read_pipe(void *unused) {
     }
     return unused;
 }
+// A forked child has the deepest stack shown, and makes a call.
+static int looks_at_its_stack(void) {
+    char text[4096];
+    put("stack_max_size", "0");
+    put("stack_tracer_enabled", "1");
+    outer();
+    int file = open_file("stack_trace", O_RDONLY);
+    ssize_t size = read(file, text, sizeof text - 1);
+    text[size > 0 ? size : 0] = 0;
+    put("stack_tracer_enabled", "0");
+    return strstr(text, " outer+") != NULL;
+}
 
 int main(int argc, char **argv) {
     if (argc < 3) return 2;
@@ -60,6 +73,13 @@ int main(int argc, char **argv) {
     } else if (!strcmp(argv[2], "threads")) {
         for (int n = 0; n < 8; n++) pthread_create(&threads[n], NULL, keep_putting, NULL);
         usleep(300000);
+        execv(done[0], done);
+    } else if (!strcmp(argv[2], "children")) {
+        for (int n = 0; n < 5; n++) {
+            int status;
+            if (fork() == 0) _exit(!looks_at_its_stack());
+            if (wait(&status) < 0 || status) return printf("child %d missed its call\n", n), 0;
+        }
         execv(done[0], done);
     } else {
         pthread_create(&threads[0], NULL, read_pipe, NULL);

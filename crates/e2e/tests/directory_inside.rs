@@ -53,6 +53,11 @@ fn a_program_becomes_another_while_all_its_threads_switch_tracers() {
 }
 
 #[test]
+fn forked_children_that_switch_a_tracer_miss_no_call() {
+    check("children");
+}
+
+#[test]
 fn a_process_that_reads_its_own_pipe_does_not_keep_filters_from_changing() {
     if !have_fuse() {
         return;

@@ -10,6 +10,7 @@ use crate::plan::loaded::Loaded;
 use crate::plan::modules::mapped;
 use crate::plan::planner::{PatchMode, Planner, Tally, switch, unarmed};
 use crate::process::frames::{self, Stacks};
+use crate::process::go;
 use crate::process::inferior::{Inferior, explain, longest, say};
 use crate::process::maps;
 use crate::process::stops::Stops;
@@ -73,6 +74,20 @@ fn map(target: &Target, stops: &mut Stops) -> Result<(), Error> {
     }
 }
 
+/// The same by one of these threads, which all stay stopped. None: it cannot be.
+fn map_by(held: &mut [Held], target: &Target) -> Option<()> {
+    let mut inferior = Inferior::new(target).ok()?;
+    let thread = held.iter_mut().find(|thread| go::has_room(thread, &mut inferior.text))?;
+    let mapped = inferior.remote(thread, remote::MAP, Path::new(""));
+    inferior.put_back(thread);
+    mapped.ok()
+}
+
+/// Whether a process is a forked child that is in no table yet.
+fn is_unlisted(index: u32) -> bool {
+    index & UNLISTED != 0
+}
+
 impl Planner<'_> {
     /// Switches on what is wanted in a process whose agent is there.
     fn attach(
@@ -103,7 +118,7 @@ impl Planner<'_> {
         emit: &mut dyn FnMut(Metadata),
     ) -> Result<(), Error> {
         let living = self.living(first);
-        self.processes.retain(|own, _| *own & UNLISTED == 0 || living.iter().any(|(index, _)| index == own));
+        self.processes.retain(|own, _| !is_unlisted(*own) || living.iter().any(|(index, _)| index == own));
         self.meet_new(&living)?;
         for (index, target) in living {
             let done = self.sync_sites(index, &target, &mut Stops::default(), emit);
@@ -130,7 +145,11 @@ impl Planner<'_> {
         }
         records.drain(..).for_each(&mut *emit);
         self.hand_over(target.pid);
-        let mapped = if self.stubs.to_map.is_empty() { Ok(()) } else { map(target, stops) };
+        let mut held = Vec::new();
+        let mapped = match self.stubs.to_map.is_empty() {
+            true => Ok(()),
+            false => self.map(index, target, &mut held, stops),
+        };
         // Also where that has failed: then nothing may lead there.
         self.take_mapped(index, &mut records);
         mapped?;
@@ -142,15 +161,37 @@ impl Planner<'_> {
             Ok(()) => {}
         }
         self.keep_traps_running(index, target, stops, &mut records);
-        self.patch(index, target.pid, false, &mut records);
-        let stopped = self.stop_for_the_rest(index, target, stops);
+        if is_unlisted(index) {
+            // Where that fails, the last batch says so.
+            let _ = self.open_text(index, target.pid);
+        } else {
+            self.patch(index, target.pid, false, &mut records);
+        }
+        let stopped = self.stop_for_the_rest(index, target, &mut held, stops);
         if stopped.is_ok() {
+            self.held = (!held.is_empty()).then_some(index);
             self.patch(index, target.pid, true, &mut records);
         }
-        self.armed = None;
+        (self.armed, self.held) = (None, None);
+        held.into_iter().for_each(|thread| stops.add(thread.release()));
         stopped?;
         records.drain(..).for_each(emit);
         Ok(())
+    }
+
+    /// Has a process map what is in the plan area. The threads of a child that is in no table yet stay stopped, in `held`: it is changed in one stop.
+    fn map(&self, index: u32, target: &Target, held: &mut Vec<Held>, stops: &mut Stops) -> Result<(), Error> {
+        // The program's own threads are needed to put up its handler of breakpoints.
+        let has_handler = self.mode == PatchMode::Breakpoint || self.int3;
+        if is_unlisted(index)
+            && !has_handler
+            && let Ok(mut all) = Held::take_all_patiently(target.pid)
+            && map_by(&mut all, target).is_some()
+        {
+            *held = all;
+            return Ok(());
+        }
+        map(target, stops)
     }
 
     /// Stops all threads for the sites that demand it: those that are written only then, and those in which no thread may be. Where a thread stays inside, they
@@ -159,13 +200,14 @@ impl Planner<'_> {
         &mut self,
         index: u32,
         target: &Target,
+        held: &mut Vec<Held>,
         stops: &mut Stops,
     ) -> Result<(), Error> {
         for _ in 0..TRIES {
             if !self.is_undrained(index) {
                 break;
             }
-            self.drain(index, target, stops)?;
+            self.drain(index, target, std::mem::take(held), stops)?;
         }
         Ok(())
     }
@@ -176,7 +218,14 @@ impl Planner<'_> {
             .is_some_and(|process| process.modules.iter().any(|module| module.undrained().next().is_some()))
     }
 
-    fn drain(&mut self, index: u32, target: &Target, stops: &mut Stops) -> Result<(), Error> {
+    /// `held`: its threads, if they are stopped already.
+    fn drain(
+        &mut self,
+        index: u32,
+        target: &Target,
+        mut held: Vec<Held>,
+        stops: &mut Stops,
+    ) -> Result<(), Error> {
         let session = self.directory.agent();
         let Some(process) = self.processes.get_mut(&index) else { return Ok(()) };
         let mut ranges: Vec<(u64, u64)> =
@@ -184,15 +233,15 @@ impl Planner<'_> {
         ranges.sort();
         let Some(text) = &mut process.text else { return Ok(()) };
         let start = Instant::now();
-        let mut held = loop {
+        while held.is_empty() {
             match Held::take_all(target.pid) {
-                Ok(held) => break held,
+                Ok(all) => held = all,
                 Err(NotHeld::Stuck | NotHeld::Shared(_)) if start.elapsed() < TRY => {
                     std::thread::sleep(Duration::from_millis(5));
                 }
                 Err(why) => return Err(target.refuse(&say(why))),
             }
-        };
+        }
         // A thread that had its turn taken away between two NOPs may not get it back for long.
         for thread in held.iter_mut().filter(|thread| frames::find(&ranges, thread.regs.rip)) {
             let mut sites = process.modules.iter().flat_map(|module| module.undrained());
@@ -227,9 +276,10 @@ impl Planner<'_> {
         let before = std::mem::replace(&mut text.sync, Sync::Quiet);
         let mut tally = Tally::default();
         switch(modules, text, Demand::Stopped, &mut tally);
-        // What was made at run time comes all the way: it may be gone when its threads run again.
-        let mut made: Vec<&mut Loaded> =
-            process.modules.iter_mut().filter(|module| module.is_made()).collect();
+        // What was made at run time is enabled in the same stop: it may be gone when its threads run again. So is all of a child that may have asked for this
+        // itself: it must not go on before it is done.
+        let is_enabled_now = |module: &&mut Loaded| module.is_made() || is_unlisted(index);
+        let mut made: Vec<&mut Loaded> = process.modules.iter_mut().filter(is_enabled_now).collect();
         made.iter_mut().for_each(|module| module.drain(&inside));
         switch(made, text, Demand::Stopped, &mut tally);
         (self.tally.on, self.tally.off) = (self.tally.on + tally.on, self.tally.off + tally.off);
@@ -239,7 +289,7 @@ impl Planner<'_> {
         stops.add(longest(&held));
         drop(held);
         process.modules.iter_mut().for_each(|module| module.drain(&inside));
-        if is_known && words.is_empty() && index & UNLISTED == 0 {
+        if is_known && words.is_empty() && !is_unlisted(index) {
             // (If it cannot be written down, the next controller looks again.)
             let _ = self.directory.journal.add(&[Entry::Drained { process: index }].iter().collect());
         }

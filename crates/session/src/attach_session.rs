@@ -187,7 +187,7 @@ impl<'a> AttachSession<'a> {
     ) -> Result<(), Error> {
         let news = records.clone();
         let mut attached = Attached {
-            visit: self,
+            session: self,
             started: true,
             cpu: Duration::ZERO,
             records,
@@ -236,7 +236,7 @@ impl<'a> AttachSession<'a> {
         let is_left = || !self.target.lives() && !alive.load(Acquire);
         let over = || is_left() || interrupted.load(Acquire) || (run.over)();
         let mut attached = Attached {
-            visit: self,
+            session: self,
             started: false,
             cpu: Duration::ZERO,
             records: sender,
@@ -310,7 +310,7 @@ type AttachResult = (Result<(), Error>, u32, Stops);
 
 /// State of a session while its process is attached to.
 struct Attached<'a> {
-    visit: &'a AttachSession<'a>,
+    session: &'a AttachSession<'a>,
     /// calltap has started the program.
     started: bool,
     /// Processor time of the process, when it was last seen.
@@ -354,7 +354,7 @@ impl Attached<'_> {
         detaching: &dyn Fn(),
         alive: &AtomicBool,
     ) -> (AttachResult, Left) {
-        let AttachSession { options, target, directory, shared, .. } = self.visit;
+        let AttachSession { options, target, directory, shared, .. } = self.session;
         let came = setup::with_planner(shared, directory, options, &target.name, &|| {}, |planner| {
             let records = self.records.clone();
             let (mut attached, stops) =
@@ -393,7 +393,7 @@ impl Attached<'_> {
 
     /// Until it is over.
     fn remain(&mut self, planner: &mut Planner<'_>, over: &(dyn Fn() -> bool + Sync)) -> Result<(), Error> {
-        let (shared, records, mailbox) = (&self.visit.shared, self.records.clone(), self.mailbox);
+        let (shared, records, mailbox) = (&self.session.shared, self.records.clone(), self.mailbox);
         self.see_cpu();
         let mut governor = self.limit.map(|(limit, rates)| Governor::new(rates, limit, self.cpu));
         let ended = AtomicBool::new(false);
@@ -412,7 +412,7 @@ impl Attached<'_> {
                 }
                 setup::end_planning(shared, &ended);
             });
-            let AttachSession { options, target, .. } = self.visit;
+            let AttachSession { options, target, .. } = self.session;
             let result =
                 setup::answer_all(planner, options, &target.name, shared, &records, &ended, &mut |planner| {
                     self.see_cpu();
@@ -435,7 +435,7 @@ impl Attached<'_> {
 
     /// Lets a live view see, and do.
     fn look(&mut self, planner: &mut Planner<'_>, cost: Option<f64>) {
-        let (shared, began, sums) = (&self.visit.shared, self.settings.clocks, Arc::clone(&self.sums));
+        let (shared, began, sums) = (&self.session.shared, self.settings.clocks, Arc::clone(&self.sums));
         let sums = || summed_up(&sums, shared, began);
         let (records, over_limit) = (&self.records, &mut self.over_limit);
         (self.meanwhile)(&mut Controls { planner, records, over_limit, cost, sums: &sums });
@@ -447,7 +447,7 @@ impl Attached<'_> {
             // (Who has asked may be gone.)
             let _ = sender.send(self.answer(request, planner));
         }
-        let AttachSession { directory, target, .. } = self.visit;
+        let AttachSession { directory, target, .. } = self.session;
         let Some(request) = self.requests.next(directory) else { return };
         let changes = matches!(request, Request::Set { .. } | Request::Select(_) | Request::ResetProfile);
         let answer = match self.mailbox {
@@ -458,7 +458,7 @@ impl Attached<'_> {
     }
 
     fn answer(&mut self, request: Request, planner: &mut Planner<'_>) -> Answer {
-        let AttachSession { shared, target, .. } = self.visit;
+        let AttachSession { shared, target, .. } = self.session;
         match request {
             Request::Set { given, on, later } => {
                 self.set(planner, given, on, later).unwrap_or_else(|error| Answer::Refused(error.to_string()))
@@ -504,7 +504,9 @@ impl Attached<'_> {
 
     /// Has what was recorded converted now.
     fn convert(&mut self, planner: &mut Planner<'_>) {
-        let (Some(ftraced), target) = (&mut self.settings.words.ftraced, &self.visit.target) else { return };
+        let (Some(ftraced), target) = (&mut self.settings.words.ftraced, &self.session.target) else {
+            return;
+        };
         let mut records = Vec::new();
         // In a thread that ends: the kernel then lets go of whatever is still held.
         let work = || planner.convert(target, ftraced, &mut |record| records.push(record));
@@ -524,7 +526,7 @@ impl Attached<'_> {
         later: bool,
     ) -> Result<Answer, Error> {
         if !given.tracers.is_empty() {
-            return Err(self.visit.target.refuse(TRACERS_STAY));
+            return Err(self.session.target.refuse(TRACERS_STAY));
         }
         let mut words = self.settings.words.clone();
         let changed = words.change(given);
@@ -543,7 +545,7 @@ impl Attached<'_> {
         // (What the daemon has done meanwhile is its own.)
         let written = std::mem::replace(&mut words.ftraced, self.settings.words.ftraced.clone());
         let later = later || words.ftraced.is_some();
-        let AttachSession { options, target, .. } = self.visit;
+        let AttachSession { options, target, .. } = self.session;
         let refuse = |why: &str| target.refuse(why);
         let selection = (options.parse)(&words, later).map_err(|why| refuse(&why))?;
         // (The trace has said who they are.)
@@ -586,7 +588,7 @@ impl Attached<'_> {
             }
             self.convert(planner);
         }
-        self.settings.save(&self.visit.directory)?;
+        self.settings.save(&self.session.directory)?;
         Ok(Answer::Set {
             on: tally.on - before.on,
             off: tally.off - before.off,
@@ -598,12 +600,12 @@ impl Attached<'_> {
 
     /// A process that has ended says nothing any more: what it said last counts.
     fn see_cpu(&mut self) {
-        self.cpu = self.visit.target.cpu().unwrap_or(self.cpu);
+        self.cpu = self.session.target.cpu().unwrap_or(self.cpu);
     }
 
     /// Switches off what the governor says.
     fn govern(&mut self, governor: &mut Governor<'_>, planner: &mut Planner<'_>) {
-        let (shared, control) = (&self.visit.shared, self.visit.shared.control());
+        let (shared, control) = (&self.session.shared, self.session.shared.control());
         let lost = shared
             .thread_entries()
             .map(|entry| entry.lost_entries.load(Relaxed).saturating_add(entry.lost_exits.load(Relaxed)));

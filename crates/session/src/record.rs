@@ -242,9 +242,10 @@ impl<'a> Prepared<'a> {
         });
         // Should that fail, there is no room for the trace either.
         let _ = directory.belongs_to(&target);
-        let visit = AttachSession { options, target, directory, shared, clock, session, notes: Vec::new() };
+        let attach_session =
+            AttachSession { options, target, directory, shared, clock, session, notes: Vec::new() };
         let (directory, shared, sums) =
-            (&visit.directory, &visit.shared, Arc::new(Mutex::new(Sums::default())));
+            (&attach_session.directory, &attach_session.shared, Arc::new(Mutex::new(Sums::default())));
 
         let (sender, receiver) = mpsc::channel();
         let (stop, ended) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -294,8 +295,8 @@ impl<'a> Prepared<'a> {
                         Ok(())
                     });
                     drop(begun);
-                    let planned =
-                        begun_well.and_then(|()| visit.attend(planner, sender, sums, meanwhile, &ended));
+                    let planned = begun_well
+                        .and_then(|()| attach_session.attend(planner, sender, sums, meanwhile, &ended));
                     // A program that has lost its trace runs on.
                     let planned = match planned {
                         Err(Error::Truncated) => Ok(()),
@@ -384,11 +385,11 @@ fn record_process(
     duration: Option<Duration>,
     max_overhead: Option<f64>,
 ) -> Result<Outcome, Error> {
-    let mut visit = AttachSession::new(options, pid)?;
+    let mut attach_session = AttachSession::new(options, pid)?;
     let file = TraceFile::new(&options.output);
-    let mut keeper = Keeper::create(file.path(), visit.session.clone(), options)?;
+    let mut keeper = Keeper::create(file.path(), attach_session.session.clone(), options)?;
     let start = Instant::now();
-    let outcome = visit.run(RunOptions {
+    let outcome = attach_session.run(RunOptions {
         consumer: keeper.consumer(),
         interval: None,
         settled: options.slow.is_some(),

@@ -39,9 +39,9 @@ pub fn watch(options: &Options, watch: Watch<'_>) -> Result<SessionOutcome, Erro
         Subject::Program(command) => return watch_program(options, command, watch),
         Subject::Process { pid, duration, max_overhead } => (*pid, *duration, *max_overhead),
     };
-    let mut visit = AttachSession::new(options, pid)?;
-    watch.consumer.record(&Record::Session(visit.session.clone()))?;
-    visit.run(RunOptions {
+    let mut attach_session = AttachSession::new(options, pid)?;
+    watch.consumer.record(&Record::Session(attach_session.session.clone()))?;
+    attach_session.run(RunOptions {
         consumer: watch.consumer,
         interval: Some(watch.interval),
         settled: watch.settled,

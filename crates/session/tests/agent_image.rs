@@ -50,7 +50,8 @@ fn the_agent_exports_only_the_names_seen_in_backtraces() {
 #[test]
 fn the_agent_is_small() {
     let sizes = [&AGENT_LIBRARY, &AGENT_PLACED].map(|image| image.bytes.len());
-    assert!(sizes.iter().all(|size| *size < 160 << 10), "{sizes:?} bytes");
+    // More than half are the hooks: one for each combination of tracers, kind of site and clock.
+    assert!(sizes.iter().all(|size| *size < 176 << 10), "{sizes:?} bytes");
 }
 
 /// Start and end of the functions whose name passes.

@@ -43,7 +43,7 @@ use object::elf;
 use object::read::elf::ProgramHeader as _;
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Function, SiteKind, Svma};
+use crate::{Error, Function, Reason, SiteKind, Svma};
 pub use landings::{Contradiction, Landings};
 pub use names::{add_names, build_id_of, debug_link, is_unnamed, lacks_names};
 pub use plt::slot_of as plt_slot;
@@ -185,7 +185,7 @@ pub fn read_by(data: &[u8], module_name: &str, discovery: Discovery) -> Result<B
         // What takes their place is no tracer's.
         for profiler in &profilers {
             if let Ok(n) = functions.binary_search_by_key(&profiler.address, |function| function.address) {
-                (functions[n].form, functions[n].reason) = (None, "the profiling function itself".to_owned());
+                (functions[n].form, functions[n].reason) = (None, Some(Reason::Profiler));
             }
         }
     }
@@ -224,8 +224,6 @@ struct Finder<'a, 'd> {
 impl Finder<'_, '_> {
     /// Fills in the site of `function`: the first one that can be patched, or the best reason against it.
     fn decide(&self, function: &mut Function, records: &records::Records, end: u64) {
-        const NO_ROOM: &str =
-            "no room left by the compiler: build with -fpatchable-function-entry=5 (or -pg)";
         let address = function.address.0;
         let sleds = self.sleds.get(&address);
         let xray = || Some((SiteKind::Xray, xray::entry(self.image, address, sleds?)));
@@ -253,7 +251,8 @@ impl Finder<'_, '_> {
                 Err(reason) => refused = refused.or(Some((kind, reason))),
             }
         }
-        (function.kind, function.reason) = refused.unwrap_or_else(|| (SiteKind::None, NO_ROOM.to_owned()));
+        let (kind, reason) = refused.unwrap_or((SiteKind::None, Reason::NoRoom));
+        (function.kind, function.reason) = (kind, Some(reason));
     }
 }
 

@@ -141,22 +141,22 @@ impl SiteForm {
 /// How it is seen that a function returns.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Returns {
-    /// While it runs, a stub's address is in the place of its return address. Why its exits are not rewritten instead; empty where the compiler left room at its entry.
-    Stub(String),
+    /// While it runs, a stub's address is in the place of its return address. Why its exits are not rewritten instead; None where the compiler left room at its entry.
+    Stub(Option<Reason>),
     /// Its exits give way to jumps, all of them.
     Exits {
         /// Offsets of those among the instructions that give way at its entry,
         at_entry: Vec<u8>,
         /// and those elsewhere.
         elsewhere: Vec<Exit>,
-        /// Why the end of a call is not seen that leaves by a tail call, a jump to another function; empty if there is none.
-        unseen: String,
+        /// Why the end of a call is not seen that leaves by a tail call, a jump to another function; None if there is no such exit.
+        unseen: Option<Reason>,
     },
 }
 
 impl Default for Returns {
     fn default() -> Returns {
-        Returns::Stub(String::new())
+        Returns::Stub(None)
     }
 }
 
@@ -192,8 +192,8 @@ pub struct Function {
     pub form: Option<SiteForm>,
     /// How its return is seen.
     pub returns: Returns,
-    /// Why it cannot be traced: one clause a user can act on. Empty when it can.
-    pub reason: String,
+    /// Why it cannot be traced; None when it can.
+    pub reason: Option<Reason>,
     /// It is traced only where a filter names it: it was not built to be traced, and there are thousands like it.
     pub on_demand: bool,
     /// It polls a future, or drops one, as far as that was [looked for](find_polls).
@@ -224,11 +224,11 @@ pub enum Role {
 
 impl Role {
     /// Why it cannot be traced for that.
-    fn reason(&self) -> String {
+    fn reason(&self) -> Option<Reason> {
         match self {
-            Role::Function => String::new(),
-            Role::ColdPart(Some(function)) => format!("cold part of {function}, not a function"),
-            Role::ColdPart(None) => "cold part of a function, not a function".to_owned(),
+            Role::Function => None,
+            Role::ColdPart(Some(function)) => Some(Reason::ColdPartOf { function: function.clone() }),
+            Role::ColdPart(None) => Some(Reason::ColdPart),
         }
     }
 }
@@ -271,6 +271,7 @@ mod error;
 mod inlined;
 mod load;
 mod quick;
+mod reason;
 pub mod types;
 pub use discover::{
     Binary, Contradiction, Discovery, Hook, Landings, Profiler, Resolver, Segment, add_names, beginning,
@@ -281,3 +282,4 @@ pub use error::Error;
 pub use inlined::{Inlined, inlined};
 pub use load::{load, load_all, open};
 pub use quick::{file_defines_profiler, file_may_define, file_may_have_sites, may_have_sites};
+pub use reason::Reason;

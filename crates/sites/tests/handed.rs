@@ -34,10 +34,10 @@ int main(int argc, char **argv) {
 "#;
 
 /// Why the ends of a function's calls are not seen; empty where a return stub waits for them.
-fn unseen(returns: &Returns) -> &str {
+fn unseen(returns: &Returns) -> String {
     match returns {
-        Returns::Exits { unseen, .. } => unseen,
-        Returns::Stub(_) => "",
+        Returns::Exits { unseen, .. } => unseen.as_ref().map(ToString::to_string).unwrap_or_default(),
+        Returns::Stub(_) => String::new(),
     }
 }
 
@@ -56,7 +56,7 @@ fn check(compiler: &str, flags: &str) {
         ("no_matter", true),
     ] {
         let function = find(&binary, name);
-        assert!(function.form.is_some(), "{command}: {name} has room: {}", function.reason);
+        assert!(function.form.is_some(), "{command}: {name} has room: {:?}", function.reason);
         let found = unseen(&function.returns);
         assert_eq!(found.is_empty(), is_seen, "{command}: {name}: {found}");
         assert!(
@@ -86,7 +86,7 @@ fn nor_has_what_was_not_built_for_tracing() {
         find_prologues(&built.data(), &mut binary, false).expect("a program");
         for name in ["swaps", "perhaps", "between", "far_off", "next", "own"] {
             let function = find(&binary, name);
-            assert!(function.form.is_some(), "{flags}: {name} is traced: {}", function.reason);
+            assert!(function.form.is_some(), "{flags}: {name} is traced: {:?}", function.reason);
             assert_ne!(unseen(&function.returns), "", "{flags}: {name}: {:?}", function.returns);
         }
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::process::Command;
 
-use calltap_sites::{Function, SiteKind, file_may_have_sites, load, may_have_sites, read};
+use calltap_sites::{Function, Reason, SiteKind, file_may_have_sites, load, may_have_sites, read};
 use support::{Built, C, build, check, check_binary, describe, find, have};
 
 const FIVE: &str = "-O2 -fpatchable-function-entry=5";
@@ -112,7 +112,7 @@ fn addresses_only_in_relocations() {
 
 /// Address to site, of the whole functions.
 fn sites(functions: &[Function]) -> BTreeMap<u64, String> {
-    let whole = functions.iter().filter(|function| !function.reason.contains("cold part"));
+    let whole = functions.iter().filter(|function| !function.is_part());
     whole.map(|function| (function.address.0, describe(function))).collect()
 }
 
@@ -185,7 +185,7 @@ fn without_section_headers_functions_are_still_found() {
         );
         let addresses = |functions: &[Function]| -> Vec<u64> {
             let own = functions.iter().filter(|f| f.kind == SiteKind::Patchable || f.kind == SiteKind::None);
-            own.filter(|f| f.reason.is_empty() || f.reason.contains("no room")).map(|f| f.address.0).collect()
+            own.filter(|f| matches!(f.reason, None | Some(Reason::NoRoom))).map(|f| f.address.0).collect()
         };
         let (all, found) = (addresses(&whole.functions), addresses(&cut.functions));
         for name in ["main", "leaf", "mid", "off"] {

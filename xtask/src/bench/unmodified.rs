@@ -105,7 +105,7 @@ pub fn table(bench: &Bench) -> Result<String> {
             }
             let mut times = Some(Vec::new());
             for _ in 0..bench.rounds.min(3) {
-                let took = visit(bench, tracer, programs.path(Build::Nothing), glob, expression)?;
+                let took = attach(bench, tracer, programs.path(Build::Nothing), glob, expression)?;
                 times = times.zip(took).map(|(times, took)| [times, vec![took]].concat());
                 // (Who needs too long is not asked again.)
                 if times.as_ref().is_none_or(|times| times.iter().any(|time| *time > SLOW)) {
@@ -290,7 +290,13 @@ fn frida_visit(pid: &str, expression: &str, seconds: &str) -> Result<Command> {
 }
 
 /// Milliseconds to come, trace so many functions, and go; None if that takes too long.
-fn visit(bench: &Bench, tracer: Tracer, program: &Path, glob: &str, expression: &str) -> Result<Option<f64>> {
+fn attach(
+    bench: &Bench,
+    tracer: Tracer,
+    program: &Path,
+    glob: &str,
+    expression: &str,
+) -> Result<Option<f64>> {
     let running = Running::start(program)?;
     let pid = running.child.id().to_string();
     let (mut command, idle) = match tracer {

@@ -72,7 +72,7 @@ fn row(calltap: &Path, path: &Path) -> Result<String> {
     let listed = shell::output(Command::new(calltap).args(["sites", "--format", "json"]).arg(path))?;
     let functions: Vec<Value> = serde_json::from_slice(&listed.stdout)?;
     let whole = |function: &&Value| {
-        !function["reason"].as_str().is_some_and(|reason| reason.starts_with("cold part"))
+        !function["reason_code"].as_str().is_some_and(|code| code.starts_with("cold-part"))
     };
     let functions: Vec<&Value> = functions.iter().filter(whole).collect();
     ensure!(!functions.is_empty(), "{}: no functions", path.display());

@@ -268,12 +268,22 @@ impl Program {
             if program.try_wait()?.is_some() {
                 break;
             }
-            let mut visit = limited(
+            let mut attached = limited(
                 directory,
-                &[&calltap.to_string_lossy(), "record", "-q", "--duration", "50ms", "-o", "visit", "-p", &id],
+                &[
+                    &calltap.to_string_lossy(),
+                    "record",
+                    "-q",
+                    "--duration",
+                    "50ms",
+                    "-o",
+                    "attached",
+                    "-p",
+                    &id,
+                ],
             );
             // (It may have ended meanwhile.)
-            visit.stdin(Stdio::null()).output()?;
+            attached.stdin(Stdio::null()).output()?;
         }
         let output = program.wait_with_output()?;
         compare(&alone, &outcome(&output))

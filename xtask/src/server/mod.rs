@@ -21,12 +21,12 @@ use std::time::Duration;
 /// What happens to every worker in one phase.
 enum Meanwhile {
     Nothing,
-    /// One visit, as long as the phase.
-    Visit(&'static [&'static str]),
+    /// One attach session, as long as the phase.
+    Attach(&'static [&'static str]),
     /// Attached with these flags; these commands again and again.
     Attached(&'static [&'static str], &'static [&'static [&'static str]]),
-    /// Visits without end.
-    Visits(&'static [&'static str]),
+    /// Attach sessions, one after the other.
+    AttachAgain(&'static [&'static str]),
 }
 
 const GLOBS: &[&[&str]] = &[
@@ -42,13 +42,13 @@ const STOPPED: &[&str] =
 
 const PHASES: [(&str, Meanwhile); 10] = [
     ("before", Meanwhile::Nothing),
-    ("`record -p --max-overhead 5%`", Meanwhile::Visit(&["record", "-q", "-o", "/dev/null"])),
+    ("`record -p --max-overhead 5%`", Meanwhile::Attach(&["record", "-q", "-o", "/dev/null"])),
     ("`attach -F 'ngx_http_*'` (flight recorder)", Meanwhile::Attached(&["-F", "ngx_http_*"], &[])),
     ("`attach`, all functions on", Meanwhile::Attached(&[], &[])),
     ("`attach`, then `set --off`, `--on`, again and again", Meanwhile::Attached(&[], TOGGLE)),
     ("`attach`, then `set -F` with other globs, again and again", Meanwhile::Attached(&[], GLOBS)),
-    ("`record -p --duration 50ms`, again and again", Meanwhile::Visits(SHORT)),
-    ("the same with `--patch-mode stop_machine`", Meanwhile::Visits(STOPPED)),
+    ("`record -p --duration 50ms`, again and again", Meanwhile::AttachAgain(SHORT)),
+    ("the same with `--patch-mode stop_machine`", Meanwhile::AttachAgain(STOPPED)),
     (
         "`attach --patch-mode stop_machine`, then `set --off`, `--on`, again and again",
         Meanwhile::Attached(&["--patch-mode", "stop_machine"], TOGGLE),
@@ -105,7 +105,7 @@ pub fn run(quick: bool) -> Result<()> {
         let failed: u64 = all.iter().map(|(load, _)| load.failed).sum();
         let count: usize = all.iter().map(|(_, count)| count).sum();
         let count = match how {
-            Meanwhile::Attached(_, []) | Meanwhile::Nothing | Meanwhile::Visit(_) => String::new(),
+            Meanwhile::Attached(_, []) | Meanwhile::Nothing | Meanwhile::Attach(_) => String::new(),
             _ => format!(" ({count} in {} s, in each of two workers)", rounds * seconds),
         };
         println!(
@@ -150,17 +150,17 @@ fn phase(
     let mut load = move || load.take().context("once")?();
     match how {
         Meanwhile::Nothing => Ok((load()?, 0)),
-        Meanwhile::Visits(words) => again(&[words], &mut load),
-        Meanwhile::Visit(words) => {
-            let mut visits =
+        Meanwhile::AttachAgain(words) => again(&[words], &mut load),
+        Meanwhile::Attach(words) => {
+            let mut sessions =
                 workers.iter().map(|worker| start(calltap, *worker, words)).collect::<Result<Vec<_>>>()?;
             thread::sleep(Duration::from_millis(700));
             let got = load();
-            for visit in &mut visits {
-                shell::output(Command::new("kill").args(["-TERM", &visit.id().to_string()]))?;
+            for session in &mut sessions {
+                shell::output(Command::new("kill").args(["-TERM", &session.id().to_string()]))?;
             }
-            for mut visit in visits {
-                visit.wait()?;
+            for mut session in sessions {
+                session.wait()?;
             }
             Ok((got?, 1))
         }

@@ -31,10 +31,10 @@ until curl -s -o answer http://127.0.0.1:17013/who; do kill -0 $server || exit 3
 if [ -n "$CALLTAP" ]; then
     while kill -0 $server 2> /dev/null; do
         for process in $server $(cat /proc/$server/task/$server/children); do
-            $CALLTAP record -q -F '*' --max-overhead none --duration 300ms -o /dev/null -p $process && echo visited
+            $CALLTAP record -q -F '*' --max-overhead none --duration 300ms -o /dev/null -p $process && echo attached
         done
-    done > visits.log 2>&1 &
-    visits=$!
+    done > sessions.log 2>&1 &
+    sessions=$!
 fi
 wrk -t1 -c16 -d30s http://127.0.0.1:17013/page.shtml > wrk.log &
 load=$!
@@ -53,6 +53,6 @@ grep -e 'Socket errors' -e 'Non-2xx' wrk.log
 kill -QUIT $server
 wait $server
 code=$?
-[ -z "$visits" ] || wait $visits
+[ -z "$sessions" ] || wait $sessions
 grep -c -e emerg -e alert logs/error.log
 exit $code

@@ -9,9 +9,9 @@ server=$!
 until $programs/pg_isready -q -h $PWD -p 17012; do kill -0 $server || exit 3; sleep 0.1; done
 if [ -n "$CALLTAP" ]; then
     while kill -0 $server 2> /dev/null; do
-        $CALLTAP record -q -F '*' --max-overhead none --duration 300ms -o /dev/null -p $server && echo visited
-    done > visits.log 2>&1 &
-    visits=$!
+        $CALLTAP record -q -F '*' --max-overhead none --duration 300ms -o /dev/null -p $server && echo attached
+    done > sessions.log 2>&1 &
+    sessions=$!
 fi
 $own /usr/lib/postgresql/15/lib/pgxs/src/test/regress/pg_regress --host=$PWD --port=17012 --user=nobody --max-connections=4 \
     --bindir=$programs --inputdir=$regress --outputdir=$PWD --dlpath=$SOURCE/lib --schedule=$regress/parallel_schedule 2>&1 |
@@ -19,5 +19,5 @@ $own /usr/lib/postgresql/15/lib/pgxs/src/test/regress/pg_regress --host=$PWD --p
 kill $server
 wait $server
 code=$?
-[ -z "$visits" ] || wait $visits
+[ -z "$sessions" ] || wait $sessions
 exit $code

@@ -268,6 +268,9 @@ impl<'a> Collector<'a> {
         let asked = due.map_or(0, |due| due.asked.load(Acquire));
         self.flushed = on.then(Instant::now);
         if self.live.is_some() && !last {
+            // Also of threads that have begun since they were last looked for.
+            self.take_records();
+            self.find_threads();
             self.pass(Extent::Partial);
         }
         self.flush();

@@ -152,10 +152,13 @@ impl ParsedSelection {
         }
         // A call that leaves by a tail call would stay open, with what its caller calls next inside it.
         if let Returns::Exits { unseen, .. } = &function.returns
-            && !unseen.is_empty()
+            && let Some(unseen) = unseen
             && wanted.returns()
         {
-            return Some(SiteRequest { cut: false, ..self.entry(function, tracers, wanted, unseen) });
+            return Some(SiteRequest {
+                cut: false,
+                ..self.entry(function, tracers, wanted, &unseen.to_string())
+            });
         }
         let known = || {
             // (What a compiler has made of a function for some of its callers takes other arguments than it says.)

@@ -228,6 +228,19 @@ impl Held {
         }
     }
 
+    /// Stops all threads of a process; tries again for a while where one of them cannot be stopped, or another process shares their memory.
+    pub fn take_all_patiently(process: u32) -> Result<Vec<Held>, NotHeld> {
+        let start = Instant::now();
+        loop {
+            match Held::take_all(process) {
+                Err(NotHeld::Stuck | NotHeld::Shared(_)) if start.elapsed() < LONG_PATIENCE => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                done => return done,
+            }
+        }
+    }
+
     /// Are these all threads of a process?
     pub fn are_all(process: u32, held: &[Held]) -> bool {
         let known: HashSet<u32> = held.iter().map(|thread| thread.tid).collect();
@@ -616,20 +629,12 @@ pub fn stop_machine<T: Send>(
     process: u32,
     work: impl FnOnce() -> T + Send,
 ) -> Result<(T, Duration), NotHeld> {
-    let start = Instant::now();
-    let work = || loop {
-        match Held::take_all(process) {
-            Ok(held) => {
-                let since = held.iter().map(|thread| thread.since).min();
-                let done = work();
-                drop(held);
-                return Ok((done, since.map(|since| since.elapsed()).unwrap_or_default()));
-            }
-            Err(NotHeld::Stuck | NotHeld::Shared(_)) if start.elapsed() < LONG_PATIENCE => {
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            Err(why) => return Err(why),
-        }
+    let work = || {
+        let held = Held::take_all_patiently(process)?;
+        let since = held.iter().map(|thread| thread.since).min();
+        let done = work();
+        drop(held);
+        Ok((done, since.map(|since| since.elapsed()).unwrap_or_default()))
     };
     std::thread::scope(|scope| scope.spawn(work).join()).unwrap_or(Err(NotHeld::Gone))
 }

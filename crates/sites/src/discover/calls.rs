@@ -11,7 +11,7 @@ use super::plt;
 use super::profilers::Hook;
 use super::prologue::Prologue;
 use super::symbols::Symbol;
-use crate::{SiteForm, SiteKind, Svma};
+use crate::{Reason, SiteForm, SiteKind, Svma};
 
 /// How far into a function the call is looked for: rustc saves all argument registers before it.
 const SEARCHED: u64 = 256;
@@ -78,20 +78,17 @@ fn form(
     at: u64,
     end: u64,
     place: impl FnOnce(Svma, Vec<u8>) -> SiteForm,
-) -> Result<SiteForm, String> {
+) -> Result<SiteForm, Reason> {
     let at = behind_nop(image, at);
     let code = image.tail(at, end.saturating_sub(at).min(6));
     match known(code) {
         Some(old) => Ok(place(Svma(at), old.to_vec())),
-        None => Err(format!("expected a 5- or 6-byte call or NOP at {at:#x}, found {}", hex(code))),
+        None => Err(Reason::NoCall { at, found: hex(code) }),
     }
 }
 
-const NO_FRAME: &str = "the prologue before its call to mcount sets up no frame pointer that leads to the return \
-                        address: compile with -fpatchable-function-entry=5 or -pg -mfentry";
-
 /// The site of a function with a record in `__mcount_loc`, or why it has none.
-pub(super) fn recorded(image: &Image<'_>, function: u64, end: u64, record: u64) -> Result<SiteForm, String> {
+pub(super) fn recorded(image: &Image<'_>, function: u64, end: u64, record: u64) -> Result<SiteForm, Reason> {
     if record == function || record == skip_endbr(image, function) {
         return form(image, record, end, |at, old| SiteForm::Entry { at, old });
     }
@@ -103,11 +100,11 @@ pub(super) fn recorded(image: &Image<'_>, function: u64, end: u64, record: u64) 
         }
     }
     let site = form(image, record, end, |at, old| SiteForm::AfterPrologue { at, old })?;
-    if prologue.frame_is_set() { Ok(site) } else { Err(NO_FRAME.to_owned()) }
+    if prologue.frame_is_set() { Ok(site) } else { Err(Reason::NoFrame) }
 }
 
 /// What was found at a function: its kind, and its site or why there is none.
-pub(super) type Candidate = (SiteKind, Result<SiteForm, String>);
+pub(super) type Candidate = (SiteKind, Result<SiteForm, Reason>);
 
 /// The first call to a profiling function, if that is the first call of all.
 pub(super) fn plain(
@@ -141,14 +138,11 @@ fn site(image: &Image<'_>, hook: Hook, at: u64, entry: u64, end: u64, prologue: 
         Hook::Fentry if at == entry || at == behind_nop(image, entry) => {
             (SiteKind::Fentry, form(image, at, end, |at, old| SiteForm::Entry { at, old }))
         }
-        Hook::Fentry => {
-            let reason = format!("expected its call to __fentry__ at {entry:#x}, found at {at:#x}");
-            (SiteKind::Fentry, Err(reason))
-        }
+        Hook::Fentry => (SiteKind::Fentry, Err(Reason::FentryElsewhere { entry, at })),
         Hook::Mcount if prologue.frame_is_set() => {
             (SiteKind::Mcount, form(image, at, end, |at, old| SiteForm::AfterPrologue { at, old }))
         }
-        Hook::Mcount => (SiteKind::Mcount, Err(NO_FRAME.to_owned())),
+        Hook::Mcount => (SiteKind::Mcount, Err(Reason::NoFrame)),
     }
 }
 

@@ -17,7 +17,7 @@ use super::parts::{self, Parts};
 use super::plt;
 use super::return_address::Rows;
 use super::unmodified::{JUMP, PAGE};
-use crate::{Exit, Function, Returns, SiteForm, Svma};
+use crate::{Exit, Function, Reason, Returns, SiteForm, Svma};
 
 /// The most bytes that may give way in one place.
 const LONGEST: u64 = 23;
@@ -39,7 +39,7 @@ pub(super) enum TailCalls {
     /// By a return stub.
     Stub,
     /// Unseen: why the function must have no return stub.
-    Unseen(String),
+    Unseen(Reason),
 }
 
 /// What a jump leads to.
@@ -104,22 +104,22 @@ impl<'a, 'd> Exits<'a, 'd> {
 
     /// How the return of a function is traced, and the form of its site: more of its beginning gives way where an exit is near.
     pub fn find(&self, n: usize, tail_calls: &TailCalls) -> (Returns, Option<SiteForm>) {
-        self.try_find(n, tail_calls).unwrap_or_else(|reason| (Returns::Stub(reason), None))
+        self.try_find(n, tail_calls).unwrap_or_else(|reason| (Returns::Stub(Some(reason)), None))
     }
 
-    fn try_find(&self, n: usize, tail_calls: &TailCalls) -> Result<(Returns, Option<SiteForm>), String> {
+    fn try_find(&self, n: usize, tail_calls: &TailCalls) -> Result<(Returns, Option<SiteForm>), Reason> {
         let function = &self.functions[n];
         let (at, old, width) = match &function.form {
             Some(SiteForm::Prologue { at, old }) => (at.0, old, JUMP),
             Some(SiteForm::PaddingJump { at, old, .. } | SiteForm::Trap { at, old }) => (at.0, old, 0),
-            _ => return Err("the compiler left room at its entry".to_owned()),
+            _ => return Err(Reason::RoomAtEntry),
         };
         if self.parts.are_entangled(n) {
-            return Err("it shares parts with many functions".to_owned());
+            return Err(Reason::SharesParts);
         }
         let start = function.address.0;
         if self.branches.runs_on(start) {
-            return Err("it leads on to what follows it".to_owned());
+            return Err(Reason::RunsOn);
         }
         let end = at + old.len() as u64;
         let entry = Region { start: at, end, free: end.max(at + width), leaves: Vec::new() };
@@ -131,20 +131,22 @@ impl<'a, 'd> Exits<'a, 'd> {
         let tail_call =
             std::iter::once(n).chain(parts.iter().map(|(part, _)| *part)).find_map(|n| self.tail_call(n));
         let unseen = match (tail_call, tail_calls) {
-            (None, _) => String::new(),
-            (Some(at), TailCalls::Stub) => return Err(format!("it ends with a tail call (at {at:#x})")),
-            (Some(at), TailCalls::Unseen(reason)) => format!("tail call (at {at:#x}): {reason}"),
+            (None, _) => None,
+            (Some(at), TailCalls::Stub) => return Err(Reason::TailCall { at }),
+            (Some(at), TailCalls::Unseen(why)) => {
+                Some(Reason::UnseenTailCall { at, why: Box::new(why.clone()) })
+            }
         };
         let mut regions = self.regions(n, Some(entry), is_known)?;
         for (part, is_shared) in parts {
             let more = self.regions(part, None, is_known)?;
             if is_shared && !more.is_empty() {
-                return Err("it shares a part with another function".to_owned());
+                return Err(Reason::SharesPart);
             }
             regions.extend(more);
         }
         let mut regions = regions.into_iter();
-        let entry = regions.next().ok_or("")?;
+        let entry = regions.next().ok_or(Reason::ExitNearEntry)?;
         let form = match &function.form {
             Some(SiteForm::Prologue { at, .. }) if entry.end > end => {
                 let old = self.bytes(entry.start, entry.end)?;
@@ -153,7 +155,7 @@ impl<'a, 'd> Exits<'a, 'd> {
             Some(SiteForm::Trap { at, .. }) if entry.end > end => {
                 Some(SiteForm::Trap { at: *at, old: self.bytes(entry.start, entry.end)? })
             }
-            _ if entry.end > end => return Err("an exit is too near to its beginning".to_owned()),
+            _ if entry.end > end => return Err(Reason::ExitNearEntry),
             _ => None,
         };
         let exits = regions.map(|region| {
@@ -162,9 +164,9 @@ impl<'a, 'd> Exits<'a, 'd> {
             let old = self.bytes(region.start, region.end.max(region.start + JUMP))?;
             Ok(Exit { at, old, leaves, is_sled: false })
         });
-        let elsewhere = exits.collect::<Result<Vec<Exit>, String>>()?;
+        let elsewhere = exits.collect::<Result<Vec<Exit>, Reason>>()?;
         if matches!(function.form, Some(SiteForm::Trap { .. })) && !elsewhere.is_empty() {
-            return Err("the breakpoint at its entry comes and goes at another time than jumps".to_owned());
+            return Err(Reason::BreakpointEntry);
         }
         Ok((Returns::Exits { at_entry: offsets(&entry), elsewhere, unseen }, form))
     }
@@ -180,17 +182,17 @@ impl<'a, 'd> Exits<'a, 'd> {
         leavings.filter(leads_out).map(|leaving| leaving.at).next()
     }
 
-    fn bytes(&self, start: u64, end: u64) -> Result<Vec<u8>, String> {
+    fn bytes(&self, start: u64, end: u64) -> Result<Vec<u8>, Reason> {
         let bytes = self.image.bytes(start, end - start).filter(|bytes| bytes.len() as u64 <= LONGEST);
-        bytes.map(<[u8]>::to_vec).ok_or_else(|| format!("no room for a jump at {start:#x}"))
+        bytes.map(<[u8]>::to_vec).ok_or(Reason::NoRoomForJump { at: start })
     }
 
     /// Is it known where in a function or part all its jumps lead, and exceptions land? Whether a jump leaves it must be known: that is an error otherwise.
-    fn is_known(&self, n: usize) -> Result<bool, String> {
+    fn is_known(&self, n: usize) -> Result<bool, Reason> {
         let (start, end) = (self.functions[n].address.0, self.end(n));
         let stays = |at: u64| match !self.rows.is_bare(at) && self.frames.contains_key(&start) {
             true => Ok(()),
-            false => Err(format!("unresolved indirect jump at {at:#x}")),
+            false => Err(Reason::UnresolvedJump { at }),
         };
         let unresolved = self.branches.unresolved(start, end);
         unresolved.map_or(Ok(()), stays)?;
@@ -202,7 +204,7 @@ impl<'a, 'd> Exits<'a, 'd> {
     }
 
     /// All that gives way in a function or part.
-    fn regions(&self, n: usize, entry: Option<Region>, is_known: bool) -> Result<Vec<Region>, String> {
+    fn regions(&self, n: usize, entry: Option<Region>, is_known: bool) -> Result<Vec<Region>, Reason> {
         let (start, end) = (self.functions[n].address.0, self.end(n));
         let mut leavings = Vec::new();
         for leaving in self.branches.leavings(start, end) {
@@ -210,15 +212,15 @@ impl<'a, 'd> Exits<'a, 'd> {
                 To::Caller => leavings.push(leaving),
                 // Tail calls stay as they are.
                 To::Pointer | To::PointerOrWithin => {}
-                To::Oddly => return Err(format!("no compiler jumps as it does at {:#x}", leaving.at)),
+                To::Oddly => return Err(Reason::OddJump { at: leaving.at }),
                 To::If(target) | To::Address(target) => match self.place(target) {
                     Place::Entry => {}
                     Place::Inside(to) if self.is_part(n) || self.is_part(to) => {}
                     Place::Inside(_) => {
-                        return Err(format!("it jumps into another function at {:#x}", leaving.at));
+                        return Err(Reason::JumpsInto { at: leaving.at });
                     }
                     Place::Nowhere => {
-                        return Err(format!("it jumps to where no function is at {:#x}", leaving.at));
+                        return Err(Reason::JumpsNowhere { at: leaving.at });
                     }
                 },
             }
@@ -234,7 +236,7 @@ impl<'a, 'd> Exits<'a, 'd> {
             } else if let Some(region) = self.region(leaving, start, regions.last(), limit, is_known) {
                 regions.push(region);
             } else if !self.extend(leaving, regions.last_mut(), is_known) {
-                return Err(format!("no room for a jump where it is left at {:#x}", leaving.at));
+                return Err(Reason::NoRoomAtExit { at: leaving.at });
             }
         }
         Ok(regions)

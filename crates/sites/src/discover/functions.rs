@@ -20,7 +20,7 @@ const RESOLVER: &str = ".resolver";
 
 /// Whether it is a function at all, and no part of one (in a fresh list).
 pub(super) fn is_whole(function: &Function) -> bool {
-    function.reason.is_empty()
+    function.reason.is_none()
 }
 
 /// Whether the symbols leave nothing open about `address`: it lies in a function whose size they know.

@@ -30,7 +30,7 @@ use super::dynamic::Dynamic;
 use super::image::Image;
 use super::lookup::Lookup;
 use super::pclntab::{self, Entry};
-use crate::{Function, SiteForm, SiteKind, Svma};
+use crate::{Function, Reason, SiteForm, SiteKind, Svma};
 
 /// Its own note comes among so many.
 const NOTES: usize = 64;
@@ -47,9 +47,6 @@ const TAIL: usize = 64;
 const GUARDS: [u64; 2] = [0x10, 0x18];
 /// Where a thread has its `g`, counted from its thread pointer (found in a register in newer code).
 const G: u64 = -8i64 as u64;
-
-const UNKNOWN: &str = "not in Go's table of functions, as far as that can be read (Go 1.16 and later)";
-const NO_CHECK: &str = "a Go function that does not check its stack, which may have no room for a hook";
 
 /// Is it Go's linker that has made the file?
 pub(super) fn is_go(image: &Image<'_>) -> bool {
@@ -83,7 +80,7 @@ fn function(entry: &Entry<'_>) -> Function {
         size: entry.size,
         kind: SiteKind::None,
         form: None,
-        reason: String::new(),
+        reason: None,
         role: Default::default(),
         on_demand: false,
         returns: Default::default(),
@@ -107,29 +104,29 @@ pub(super) fn find(
     let of_go = |function: &&mut Function| function.form.is_none() && code.contains(&function.address.0);
     for function in functions.iter_mut().filter(of_go) {
         let entry = entries.binary_search_by_key(&function.address.0, |entry| entry.address);
-        match entry.map_err(|_| UNKNOWN).and_then(|n| site(image, &entries[n])) {
+        match entry.map_err(|_| Reason::GoUnknown).and_then(|n| site(image, &entries[n])) {
             Ok(form) => {
                 (function.kind, function.form, function.on_demand) =
                     (SiteKind::Prologue, Some(form), on_demand);
-                function.reason.clear();
+                function.reason = None;
             }
-            Err(reason) => (function.kind, function.reason) = (SiteKind::None, reason.to_owned()),
+            Err(reason) => (function.kind, function.reason) = (SiteKind::None, Some(reason)),
         }
     }
     code
 }
 
-fn site(image: &Image<'_>, entry: &Entry<'_>) -> Result<SiteForm, &'static str> {
+fn site(image: &Image<'_>, entry: &Entry<'_>) -> Result<SiteForm, Reason> {
     let Entry { address, size, name } = *entry;
     if name.starts_with(b"crypto/internal/fips140") {
-        return Err("Go's FIPS module, which compares its own code with a checksum");
+        return Err(Reason::GoFips);
     }
     let code = image.tail(address, size);
-    let check = Check::of(code, address).ok_or(NO_CHECK)?;
+    let check = Check::of(code, address).ok_or(Reason::GoUnchecked)?;
     if !(address..address + size).contains(&check.more) {
-        return Err("its stack check leads out of the function");
+        return Err(Reason::GoCheckLeadsOut);
     }
-    let back = check.way_back(code, address).ok_or("its stack check does not lead back to its beginning")?;
+    let back = check.way_back(code, address).ok_or(Reason::GoCheckLost)?;
     for instruction in decoder(code, address) {
         let target = instruction.near_branch_target();
         match instruction.flow_control() {
@@ -137,14 +134,14 @@ fn site(image: &Image<'_>, entry: &Entry<'_>) -> Result<SiteForm, &'static str> 
             _ => continue,
         }
         if (address + 1..address + JUMP).contains(&target) {
-            return Err("something jumps to where the jump would be");
+            return Err(Reason::JumpedInto);
         }
         if target == address && instruction.ip() != back {
-            return Err("it jumps back to its own beginning, which would count as a call");
+            return Err(Reason::LoopsToEntry);
         }
     }
     if address % PAGE > PAGE - JUMP {
-        return Err("its first five bytes lie in two pages");
+        return Err(Reason::TwoPages);
     }
     Ok(SiteForm::Checked { at: Svma(address), old: code[..(check.end - address) as usize].to_vec() })
 }

@@ -14,7 +14,7 @@ use super::parts;
 use super::plt;
 use super::stack_depth::{self, Finding};
 use super::workers;
-use crate::{Function, Returns, Svma};
+use crate::{Function, Reason, Returns, Svma};
 
 /// Bytes of a function that are a jump out of it, or look like one.
 #[derive(Clone, Copy)]
@@ -50,7 +50,7 @@ pub(super) fn decide(
     for (n, at) in handing.find() {
         let function = &mut functions[n];
         if has_stub(function) {
-            let unseen = format!("tail call (at {at:#x}): the return address is looked at there");
+            let unseen = Some(Reason::UnseenTailCall { at, why: Box::new(Reason::ReturnAddressReadThere) });
             function.returns = Returns::Exits { at_entry: Vec::new(), elsewhere: Vec::new(), unseen };
         }
     }

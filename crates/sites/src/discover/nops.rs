@@ -3,7 +3,7 @@
 use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 
 use super::image::Image;
-use crate::{SiteForm, Svma};
+use crate::{Reason, SiteForm, Svma};
 
 /// Length of the jump that is patched in.
 const JUMP: u64 = 5;
@@ -71,8 +71,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
 /// The site of a function whose record in `__patchable_function_entries` says `record`, or why it has none.
 ///
 /// `end` bounds the function's code.
-pub(super) fn patchable(image: &Image<'_>, function: u64, end: u64, record: u64) -> Result<SiteForm, String> {
-    const ADVICE: &str = "compile with -fpatchable-function-entry=5";
+pub(super) fn patchable(image: &Image<'_>, function: u64, end: u64, record: u64) -> Result<SiteForm, Reason> {
     let at = skip_endbr(image, function);
     let code = image.tail(at, end.saturating_sub(at).min(JUMP + 15));
     // What gcc leaves, in every function.
@@ -100,19 +99,13 @@ pub(super) fn patchable(image: &Image<'_>, function: u64, end: u64, record: u64)
             entry: Svma(at),
             entry_old: entry.to_vec(),
         }),
-        _ if total == 0 && room > 0 => {
-            Err(format!("{room} NOP bytes before the function but none at its entry: {ADVICE}"))
-        }
+        _ if total == 0 && room > 0 => Err(Reason::NopsInFront { room }),
         _ if total == 0 => {
             let found = hex(code.get(..code.len().min(5)).unwrap_or(code));
-            Err(format!("expected NOPs at {at:#x}, found {found}"))
+            Err(Reason::NoNops { at, found })
         }
-        (Some(_), _) => Err(format!(
-            "its {total} NOP bytes at the entry do not begin with 2 of their own for a short jump: {ADVICE}"
-        )),
-        _ if room > 0 => Err(format!(
-            "only {room} NOP bytes before the function and {total} at its entry, a jump needs 5: {ADVICE}"
-        )),
-        _ => Err(format!("only {total} NOP bytes at its entry, a jump needs 5: {ADVICE}")),
+        (Some(_), _) => Err(Reason::NopsMisplaced { total }),
+        _ if room > 0 => Err(Reason::FewNopsInFront { room, total }),
+        _ => Err(Reason::FewNops { total }),
     }
 }

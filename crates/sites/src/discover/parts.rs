@@ -10,7 +10,7 @@ use super::pointers::Pointer;
 use super::return_address::Rows;
 use super::switches::Origin;
 use super::tables::{self, Tables};
-use crate::{Function, Role};
+use crate::{Function, Reason, Role};
 
 /// What a part without a name is called, behind the name of its function: as gcc does.
 const COLD: &str = ".cold";
@@ -42,15 +42,11 @@ pub(super) enum Unproven {
 }
 
 impl Unproven {
-    pub fn reason(self) -> &'static str {
+    pub fn reason(self) -> Reason {
         match self {
-            Unproven::Jumps => "only jumps of other functions lead to it: it may be a part that they share",
-            Unproven::Label => {
-                "only a function that may jump to it through a pointer has its address: it may be a label"
-            }
-            Unproven::Unreached => {
-                "no call, jump or pointer of the file leads to it: it may be a part of a function"
-            }
+            Unproven::Jumps => Reason::SharedPart,
+            Unproven::Label => Reason::Label,
+            Unproven::Unreached => Reason::Unreached,
         }
     }
 }

@@ -27,7 +27,7 @@ use super::rseq;
 use super::stack_depth::{self, Finding};
 use super::tables;
 use super::workers;
-use crate::{Binary, Error, Function, Returns, SiteForm, SiteKind, Svma};
+use crate::{Binary, Error, Function, Reason, Returns, SiteForm, SiteKind, Svma};
 
 /// Bytes of the jump.
 pub(super) const JUMP: u64 = 5;
@@ -37,8 +37,6 @@ const SHORT: u64 = 2;
 const FARTHEST: usize = 10;
 /// Bytes of the longest instruction.
 const LONGEST: u64 = 15;
-/// Behind the reason why there is no jump, where there could be a breakpoint.
-const WITH_INT3: &str = "; --allow-int3 would trace it";
 /// A write to code is whole within a page, should the writer be killed.
 pub(super) const PAGE: u64 = 4096;
 
@@ -108,16 +106,16 @@ fn find_sites(data: &[u8], binary: &mut Binary, int3: bool) -> Result<Branches, 
             continue;
         }
         let found = finder.site(n, function, *site, next, before.last()).and_then(|form| match form {
-            (SiteForm::Trap { .. }, reason) if !int3 => Err(format!("{reason}{WITH_INT3}")),
+            (SiteForm::Trap { .. }, Some(why)) if !int3 => Err(Reason::OnlyBreakpoint { why: Box::new(why) }),
             (form, _) => Ok(form),
         });
         match found {
             Ok(form) => {
                 (function.kind, function.form) = (SiteKind::Prologue, Some(form));
-                function.reason.clear();
+                function.reason = None;
                 function.on_demand = on_demand;
             }
-            Err(reason) => (function.kind, function.reason) = (SiteKind::None, reason),
+            Err(reason) => (function.kind, function.reason) = (SiteKind::None, Some(reason)),
         }
     }
     finder.find_exits(&mut binary.functions);
@@ -227,7 +225,7 @@ impl Finder<'_, '_> {
         {
             if let (Returns::Stub(_), Some(reason)) = (&returns, refused) {
                 (function.kind, function.form, function.on_demand) = (SiteKind::None, None, false);
-                function.reason = reason;
+                function.reason = Some(reason);
                 continue;
             }
             function.returns = returns;
@@ -236,14 +234,14 @@ impl Finder<'_, '_> {
     }
 
     /// Why a function must have no return stub.
-    fn refusal(&self, address: u64, machine: Option<&str>) -> Option<String> {
+    fn refusal(&self, address: u64, machine: Option<&str>) -> Option<Reason> {
         let user = self.rows.users.get(&address);
         let lost = self.lost.get(&address);
         let pops = self.pops.get(&address);
-        user.map(|pc| format!("its own return address is looked at (at {pc:#x})"))
-            .or_else(|| lost.map(|pc| format!("it may move its return address (at {pc:#x})")))
-            .or_else(|| pops.map(|pc| format!("a return takes its arguments from the stack (at {pc:#x})")))
-            .or_else(|| machine.map(|name| format!("{name} may look up its return address")))
+        user.map(|at| Reason::ReadsReturnAddress { at: *at })
+            .or_else(|| lost.map(|at| Reason::MovesReturnAddress { at: *at }))
+            .or_else(|| pops.map(|at| Reason::PopsArguments { at: *at }))
+            .or_else(|| machine.map(|name| Reason::Machine { name: name.to_owned() }))
     }
 
     /// The form of a function's site; if that is a breakpoint, also why it is no jump.
@@ -254,50 +252,47 @@ impl Finder<'_, '_> {
         at: u64,
         next: u64,
         before: Option<&Function>,
-    ) -> Result<(SiteForm, String), String> {
+    ) -> Result<(SiteForm, Option<Reason>), Reason> {
         let address = function.address.0;
         if address == self.entry {
-            return Err("the program's entry point: not called".to_owned());
+            return Err(Reason::EntryPoint);
         }
         if self.frames.get(&address) == Some(&false) {
-            return Err("entered with something else on the stack than a return address".to_owned());
+            return Err(Reason::OddStack);
         }
         // What nothing leads to is not run, unless an unresolved jump leads there.
         let is_dead =
             |unproven: &&Unproven| **unproven == Unproven::Unreached && self.branches.unresolved.is_empty();
         if let Some(unproven) = self.parts.unproven.get(&n).filter(|unproven| !is_dead(unproven)) {
-            return Err(unproven.reason().to_owned());
+            return Err(unproven.reason());
         }
         let end = end(function, next);
         let whole = || {
             let old = self.displaced(at, end, next)?;
             self.check_landing(n, at)?;
             if at % PAGE > PAGE - JUMP {
-                return Err("its first five bytes lie in two pages".to_owned());
+                return Err(Reason::TwoPages);
             }
             if let Some(target) = self.branches.behind(at, JUMP) {
-                return Err(format!(
-                    "something jumps to its byte {}, where the jump would be",
-                    target - address
-                ));
+                return Err(Reason::JumpedIntoByte { byte: target - address });
             }
             Ok(SiteForm::Prologue { at: Svma(at), old })
         };
         let form = match whole() {
-            Ok(form) => (form, String::new()),
+            Ok(form) => (form, None),
             Err(reason) => match self.beside(address, at, end, before).or_else(|| self.trap(at, end)) {
-                Some(form) => (form, reason),
+                Some(form) => (form, Some(reason)),
                 None => return Err(reason),
             },
         };
         if self.branches.loops_to(at) {
-            return Err("it jumps back to its own beginning, which would count as a call".to_owned());
+            return Err(Reason::LoopsToEntry);
         }
         Ok(form)
     }
 
     /// Where an indirect jump may lead to any instruction, only the first one may give way.
-    fn check_landing(&self, n: usize, at: u64) -> Result<(), String> {
+    fn check_landing(&self, n: usize, at: u64) -> Result<(), Reason> {
         let first = Decoder::with_ip(64, self.image.tail(at, LONGEST), at, DecoderOptions::NONE).decode();
         let mut members = self.parts.group(n).into_iter();
         let unresolved = members.find_map(|member| {
@@ -305,9 +300,7 @@ impl Finder<'_, '_> {
             self.branches.unresolved(start, end)
         });
         match unresolved.filter(|_| (first.len() as u64) < JUMP) {
-            Some(jump) => {
-                Err(format!("its indirect jump at {jump:#x} may lead behind its first instruction"))
-            }
+            Some(jump) => Err(Reason::IndirectJumpInside { at: jump }),
             None => Ok(()),
         }
     }
@@ -349,15 +342,15 @@ impl Finder<'_, '_> {
     }
 
     /// The bytes that give way: whole instructions that can be run elsewhere.
-    fn displaced(&self, at: u64, end: u64, next: u64) -> Result<Vec<u8>, String> {
+    fn displaced(&self, at: u64, end: u64, next: u64) -> Result<Vec<u8>, Reason> {
         let code = self.image.tail(at, end.saturating_sub(at).min(JUMP + LONGEST));
         let mut decoder = Decoder::with_ip(64, code, at, DecoderOptions::NONE);
         let mut length = 0;
         while length < JUMP {
             if !decoder.can_decode() {
                 return Err(match code.is_empty() {
-                    true => "it has no code in the file".to_owned(),
-                    false => format!("only {length} bytes long, and it runs on into what follows"),
+                    true => Reason::Empty,
+                    false => Reason::ShortAndRunsOn { bytes: length },
                 });
             }
             let instruction = decoder.decode();
@@ -370,22 +363,18 @@ impl Finder<'_, '_> {
         if length < JUMP {
             self.check_padding(at.saturating_add(length), at.saturating_add(JUMP), next)?;
         }
-        self.image
-            .bytes(at, length.max(JUMP))
-            .map(<[u8]>::to_vec)
-            .ok_or_else(|| "it is not all in the file".to_owned())
+        self.image.bytes(at, length.max(JUMP)).map(<[u8]>::to_vec).ok_or(Reason::CutOff)
     }
 
     /// Is there nothing but padding between a function's end and that of the jump?
-    fn check_padding(&self, from: u64, to: u64, next: u64) -> Result<(), String> {
-        let short = || format!("only {} bytes long, a jump needs 5", JUMP - (to - from));
+    fn check_padding(&self, from: u64, to: u64, next: u64) -> Result<(), Reason> {
         // The last NOP may be cut in two: no thread runs it.
         let room = next.saturating_sub(from).min(JUMP + LONGEST);
         let padding = self.image.tail(from, room);
         let is_filler = |code: &[u8]| code.iter().all(|byte| matches!(byte, 0xCC | 0x00));
         let wanted = (to - from) as usize;
         let filled = padding.get(..wanted).is_some_and(is_filler) || nops::run(padding) >= wanted;
-        if filled && to <= next { Ok(()) } else { Err(short()) }
+        if filled && to <= next { Ok(()) } else { Err(Reason::Short { bytes: JUMP - (to - from) }) }
     }
 }
 
@@ -398,7 +387,7 @@ pub fn ends(instruction: &Instruction) -> bool {
 }
 
 /// Can it be run from elsewhere, if it ends so many bytes behind the function's beginning?
-fn check_movable(instruction: &Instruction, end: u64) -> Result<(), String> {
+fn check_movable(instruction: &Instruction, end: u64) -> Result<(), Reason> {
     let is_far = |code| {
         matches!(
             code,
@@ -421,18 +410,16 @@ fn check_movable(instruction: &Instruction, end: u64) -> Result<(), String> {
     };
     let uses_stack = instruction.op0_kind() == OpKind::Memory && instruction.memory_base() == Register::RSP;
     match instruction.flow_control() {
-        _ if instruction.is_invalid() => Err("its first bytes are no instructions".to_owned()),
-        _ if is_far(instruction.code()) => Err("it begins with a far transfer".to_owned()),
+        _ if instruction.is_invalid() => Err(Reason::NoInstructions),
+        _ if is_far(instruction.code()) => Err(Reason::FarTransfer),
         FlowControl::Next | FlowControl::ConditionalBranch => Ok(()),
         FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return => Ok(()),
-        FlowControl::Call if instruction.mnemonic() != Mnemonic::Call => {
-            Err("it begins with a system call, in which threads wait".to_owned())
-        }
+        FlowControl::Call if instruction.mnemonic() != Mnemonic::Call => Err(Reason::SystemCall),
         FlowControl::Call | FlowControl::IndirectCall if end < JUMP => {
-            Err(format!("a call returns to its byte {end}, where the jump would be"))
+            Err(Reason::CallReturnsInto { byte: end })
         }
-        FlowControl::IndirectCall if uses_stack => Err("it begins with a call through its stack".to_owned()),
+        FlowControl::IndirectCall if uses_stack => Err(Reason::CallThroughStack),
         FlowControl::Call | FlowControl::IndirectCall => Ok(()),
-        _ => Err(format!("it begins with {:?}", instruction.mnemonic()).to_lowercase()),
+        _ => Err(Reason::BeginsWith { instruction: format!("{:?}", instruction.mnemonic()).to_lowercase() }),
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::image::Image;
 use super::nops::{self, hex, skip_endbr};
-use crate::{Exit, Function, Returns, SiteForm, Svma};
+use crate::{Exit, Function, Reason, Returns, SiteForm, Svma};
 
 /// The section of the map.
 const MAP: &[u8] = b"xray_instr_map";
@@ -78,42 +78,42 @@ pub(super) fn read(
 }
 
 /// The site at the entry of a function, or why there is none.
-pub(super) fn entry(image: &Image<'_>, function: u64, sleds: &Sleds) -> Result<SiteForm, String> {
-    let at = sleds.entry.ok_or("XRay has no sled at its entry")?;
+pub(super) fn entry(image: &Image<'_>, function: u64, sleds: &Sleds) -> Result<SiteForm, Reason> {
+    let at = sleds.entry.ok_or(Reason::NoSled)?;
     let first = skip_endbr(image, function);
     // LLVM gives sleds even addresses, functions need not have any (-Os).
     let is_aligned = at == first.wrapping_add(1) && image.bytes(first, 1) == Some(&[NOP]);
     if at != function && at != first && !is_aligned {
-        return Err(format!("XRay's sled at {at:#x} is not at its entry"));
+        return Err(Reason::SledElsewhere { at });
     }
     Ok(SiteForm::Entry { at: Svma(at), old: jump(image, at)?.to_vec() })
 }
 
 /// How it is left.
 pub(super) fn returns(image: &Image<'_>, sleds: &Sleds) -> Returns {
-    let exits: Result<_, String> = sleds.exits.iter().map(|at| exit(image, *at)).collect();
+    let exits: Result<_, Reason> = sleds.exits.iter().map(|at| exit(image, *at)).collect();
     match exits {
-        Ok(elsewhere) => Returns::Exits { at_entry: Vec::new(), elsewhere, unseen: String::new() },
-        Err(reason) => Returns::Stub(reason),
+        Ok(elsewhere) => Returns::Exits { at_entry: Vec::new(), elsewhere, unseen: None },
+        Err(reason) => Returns::Stub(Some(reason)),
     }
 }
 
-fn exit(image: &Image<'_>, at: u64) -> Result<Exit, String> {
-    let bytes = image.bytes(at, SLED).ok_or_else(|| format!("no code at {at:#x}"))?;
+fn exit(image: &Image<'_>, at: u64) -> Result<Exit, Reason> {
+    let bytes = image.bytes(at, SLED).ok_or(Reason::NoCode { at })?;
     if bytes[0] != RET {
         jump(image, at)?;
-        return Err(format!("it ends with a tail call (behind XRay's sled at {at:#x})"));
+        return Err(Reason::SledTailCall { at });
     }
     if !nops::all(&bytes[1..]) {
-        return Err(format!("expected a return and a NOP at {at:#x}, found {}", hex(bytes)));
+        return Err(Reason::BrokenExitSled { at, found: hex(bytes) });
     }
     Ok(Exit { at: Svma(at), old: bytes.to_vec(), leaves: vec![0], is_sled: true })
 }
 
 /// The bytes of a sled that jumps over itself.
-fn jump<'d>(image: &Image<'d>, at: u64) -> Result<&'d [u8], String> {
+fn jump<'d>(image: &Image<'d>, at: u64) -> Result<&'d [u8], Reason> {
     let bytes = image.bytes(at, SLED).unwrap_or_default();
     let is_sled =
         bytes.split_at_checked(JUMP.len()).is_some_and(|(jump, rest)| jump == JUMP && nops::all(rest));
-    if is_sled { Ok(bytes) } else { Err(format!("expected XRay's sled at {at:#x}, found {}", hex(bytes))) }
+    if is_sled { Ok(bytes) } else { Err(Reason::BrokenSled { at, found: hex(bytes) }) }
 }

@@ -127,7 +127,7 @@ pub fn describe(function: &Function) -> String {
         Some(SiteForm::PaddingJump { front, front_old, at, old }) => {
             format!("beside{} {} entry{} {}", place(*front), bytes(front_old), place(*at), bytes(old))
         }
-        None => format!("({})", function.reason),
+        None => format!("({})", function.reason.as_ref().map(ToString::to_string).unwrap_or_default()),
     };
     format!("{} {}", function.kind, what)
 }
@@ -263,7 +263,7 @@ fn compare_bytes(path: &Path, binary: &Binary) {
         .flat_map(|(&at, (bytes, _))| bytes.iter().enumerate().map(move |(i, &byte)| (at + i as u64, byte)))
         .collect();
     for function in &binary.functions {
-        assert_eq!(function.form.is_some(), function.reason.is_empty(), "{function:?}");
+        assert_eq!(function.form.is_some(), function.reason.is_none(), "{function:?}");
         if let Returns::Exits { elsewhere, .. } = &function.returns {
             elsewhere.iter().for_each(|exit| whole(exit.at, &exit.old));
         }

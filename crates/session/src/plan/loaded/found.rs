@@ -97,7 +97,7 @@ impl Loaded {
     pub fn made_at(&mut self, start: u64) -> usize {
         let functions = self.made.get_or_insert_default();
         *functions.entry(start).or_insert_with(|| {
-            let (kind, form, reason) = (SiteKind::None, None, String::new());
+            let (kind, form, reason) = (SiteKind::None, None, None);
             let (name, aliases) = (format!("{start:#x}"), Vec::new());
             let (address, on_demand, poll) = (Svma(start), false, None);
             let (returns, role) = (Returns::default(), Role::Function);

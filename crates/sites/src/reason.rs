@@ -1,0 +1,185 @@
+//! Why a function is not traced, only its entry is recorded, or a return stub sees its return: code, text and advice of each reason.
+//!
+//! `docs/reasons.md` lists them; a test compares it with this table.
+
+use serde::{Deserialize, Serialize};
+use std::fmt::{self, Display, Formatter};
+
+/// Defines [`Reason`]: each variant with its code, its text, which may name the variant's fields, and what a user can do.
+macro_rules! reasons {
+    ($($(#[$about:meta])* $name:ident $({ $($field:ident: $kind:ty),* })? = $code:literal, $text:literal, $advice:literal;)*) => {
+        /// Why something about a function is as it is. `at` is a link-time address.
+        #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+        pub enum Reason {
+            $($(#[$about])* #[allow(missing_docs)] $name $({ $($field: $kind),* })?,)*
+        }
+
+        impl Reason {
+            /// Code, text and advice of every reason; the text names the values that it is given.
+            pub const ALL: &[(&str, &str, &str)] = &[$(($code, $text, $advice)),*];
+
+            /// A name that does not change, for programs that read JSON.
+            pub fn code(&self) -> &'static str {
+                match self {
+                    $(Reason::$name $({ $($field: _),* })? => $code,)*
+                }
+            }
+
+            /// What a user can do.
+            pub fn advice(&self) -> &'static str {
+                match self {
+                    $(Reason::$name $({ $($field: _),* })? => $advice,)*
+                }
+            }
+        }
+
+        /// One clause without a full stop.
+        impl Display for Reason {
+            fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+                match self {
+                    $(Reason::$name $({ $($field),* })? => write!(f, $text),)*
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    // Not a function.
+    ColdPart = "cold-part", "cold part of a function, not a function", "trace the function that it is a part of";
+    ColdPartOf { function: String } = "cold-part-of", "cold part of {function}, not a function", "trace that function";
+    SharedPart = "maybe-shared-part",
+        "only jumps of other functions lead to it: it may be a part that they share", "trace the functions that jump there";
+    Label = "maybe-label",
+        "only a function that may jump to it through a pointer has its address: it may be a label",
+        "trace the function that has its address";
+    Unreached = "maybe-part",
+        "no call, jump or pointer of the file leads to it: it may be a part of a function", "trace its neighbours";
+    Profiler = "profiling-function", "the profiling function itself", "trace other functions";
+    EntryPoint = "entry-point", "the program's entry point: not called", "trace main";
+
+    // Not as a compiler leaves it.
+    NoRoom = "no-room",
+        "no room left by the compiler: build with -fpatchable-function-entry=5 (or -pg)",
+        "build with that flag, or name the function in a filter: it is then traced as unmodified";
+    NopsInFront { room: u64 } = "nops-in-front-only",
+        "{room} NOP bytes before the function but none at its entry: compile with -fpatchable-function-entry=5",
+        "compile with that flag";
+    NoNops { at: u64, found: String } = "no-nops", "expected NOPs at {at:#x}, found {found}", "rebuild the file: its list of NOPs is not that of its code";
+    NopsMisplaced { total: usize } = "nops-misplaced",
+        "its {total} NOP bytes at the entry do not begin with 2 of their own for a short jump: compile with -fpatchable-function-entry=5",
+        "compile with that flag";
+    FewNopsInFront { room: u64, total: usize } = "few-nops-in-front",
+        "only {room} NOP bytes before the function and {total} at its entry, a jump needs 5: compile with -fpatchable-function-entry=5",
+        "compile with that flag";
+    FewNops { total: usize } = "few-nops",
+        "only {total} NOP bytes at its entry, a jump needs 5: compile with -fpatchable-function-entry=5", "compile with that flag";
+    NoCall { at: u64, found: String } = "no-call",
+        "expected a 5- or 6-byte call or NOP at {at:#x}, found {found}", "rebuild the file: its list of calls is not that of its code";
+    FentryElsewhere { entry: u64, at: u64 } = "fentry-elsewhere",
+        "expected its call to __fentry__ at {entry:#x}, found at {at:#x}", "compile with -fpatchable-function-entry=5";
+    NoFrame = "no-frame",
+        "the prologue before its call to mcount sets up no frame pointer that leads to the return address: compile with -fpatchable-function-entry=5 or -pg -mfentry",
+        "compile with one of these";
+    NoSled = "no-sled", "XRay has no sled at its entry", "compile with -fxray-instruction-threshold=1";
+    SledElsewhere { at: u64 } = "sled-elsewhere", "XRay's sled at {at:#x} is not at its entry", "compile with -fpatchable-function-entry=5";
+    BrokenSled { at: u64, found: String } = "broken-sled",
+        "expected XRay's sled at {at:#x}, found {found}", "rebuild the file: its list of sleds is not that of its code";
+    BrokenExitSled { at: u64, found: String } = "broken-exit-sled",
+        "expected a return and a NOP at {at:#x}, found {found}", "rebuild the file: its list of sleds is not that of its code";
+    NoCode { at: u64 } = "no-code-at", "no code at {at:#x}", "rebuild the file: its list of sleds is not that of its code";
+
+    // No jump fits, or is safe, at its entry.
+    Short { bytes: u64 } = "short", "only {bytes} bytes long, a jump needs 5", "trace its callers";
+    ShortAndRunsOn { bytes: u64 } = "short-and-runs-on",
+        "only {bytes} bytes long, and it runs on into what follows", "trace its callers";
+    Empty = "no-code", "it has no code in the file", "none";
+    CutOff = "cut-off", "it is not all in the file", "none";
+    TwoPages = "two-pages", "its first five bytes lie in two pages", "trace its callers";
+    JumpedInto = "jumped-into", "something jumps to where the jump would be", "trace its callers";
+    JumpedIntoByte { byte: u64 } = "jumped-into-byte", "something jumps to its byte {byte}, where the jump would be", "trace its callers";
+    LoopsToEntry = "loops-to-entry", "it jumps back to its own beginning, which would count as a call", "trace its callers";
+    IndirectJumpInside { at: u64 } = "indirect-jump-inside",
+        "its indirect jump at {at:#x} may lead behind its first instruction", "trace its callers";
+    OddStack = "odd-stack", "entered with something else on the stack than a return address", "trace its callers";
+    NoInstructions = "no-instructions", "its first bytes are no instructions", "none: it is data, or encrypted";
+    FarTransfer = "far-transfer", "it begins with a far transfer", "trace its callers";
+    SystemCall = "system-call", "it begins with a system call, in which threads wait", "trace its callers";
+    CallReturnsInto { byte: u64 } = "call-returns-into", "a call returns to its byte {byte}, where the jump would be", "trace its callers";
+    CallThroughStack = "call-through-stack", "it begins with a call through its stack", "trace its callers";
+    BeginsWith { instruction: String } = "begins-with", "it begins with {instruction}", "trace its callers";
+    OnlyBreakpoint { why: Box<Reason> } = "only-breakpoint", "{why}; --allow-int3 would trace it", "allow breakpoints, with the risks in docs/safety.md";
+
+    // Go.
+    GoUnknown = "go-unknown",
+        "not in Go's table of functions, as far as that can be read (Go 1.16 and later)", "rebuild with a newer Go";
+    GoUnchecked = "go-unchecked",
+        "a Go function that does not check its stack, which may have no room for a hook", "trace its callers";
+    GoFips = "go-fips", "Go's FIPS module, which compares its own code with a checksum", "trace its callers";
+    GoCheckLeadsOut = "go-check-leads-out", "its stack check leads out of the function", "trace its callers";
+    GoCheckLost = "go-check-lost", "its stack check does not lead back to its beginning", "trace its callers";
+
+    // Its return address must stay.
+    ReadsReturnAddress { at: u64 } = "reads-return-address",
+        "its own return address is looked at (at {at:#x})", "trace its callers, or it with --tracer function";
+    MovesReturnAddress { at: u64 } = "moves-return-address",
+        "it may move its return address (at {at:#x})", "trace its callers, or it with --tracer function";
+    PopsArguments { at: u64 } = "pops-arguments",
+        "a return takes its arguments from the stack (at {at:#x})", "trace its callers, or it with --tracer function";
+    Machine { name: String } = "virtual-machine",
+        "{name} may look up its return address", "trace functions that the virtual machine calls";
+    ReturnAddressReadThere = "return-address-read-there", "the return address is looked at there", "trace its callers";
+
+    // Why its exits are not rewritten, or the end of its calls is not seen.
+    TailCall { at: u64 } = "tail-call", "it ends with a tail call (at {at:#x})", "none needed: a return stub sees the return";
+    SledTailCall { at: u64 } = "sled-tail-call",
+        "it ends with a tail call (behind XRay's sled at {at:#x})", "none needed: a return stub sees the return";
+    UnseenTailCall { at: u64, why: Box<Reason> } = "unseen-tail-call",
+        "tail call (at {at:#x}): {why}", "only entries are recorded: for durations trace its callers";
+    RoomAtEntry = "room-at-entry", "the compiler left room at its entry", "none needed: a return stub sees the return";
+    SharesParts = "shares-parts", "it shares parts with many functions", "none needed: a return stub sees the return";
+    SharesPart = "shares-part", "it shares a part with another function", "none needed: a return stub sees the return";
+    RunsOn = "runs-on", "it leads on to what follows it", "none needed: a return stub sees the return";
+    ExitNearEntry = "exit-near-entry", "an exit is too near to its beginning", "none needed: a return stub sees the return";
+    BreakpointEntry = "breakpoint-entry",
+        "the breakpoint at its entry comes and goes at another time than jumps", "none needed: a return stub sees the return";
+    NoRoomForJump { at: u64 } = "no-room-for-jump", "no room for a jump at {at:#x}", "none needed: a return stub sees the return";
+    NoRoomAtExit { at: u64 } = "no-room-at-exit",
+        "no room for a jump where it is left at {at:#x}", "none needed: a return stub sees the return";
+    UnresolvedJump { at: u64 } = "unresolved-jump", "unresolved indirect jump at {at:#x}", "none needed: a return stub sees the return";
+    OddJump { at: u64 } = "odd-jump", "no compiler jumps as it does at {at:#x}", "none needed: a return stub sees the return";
+    JumpsInto { at: u64 } = "jumps-into", "it jumps into another function at {at:#x}", "none needed: a return stub sees the return";
+    JumpsNowhere { at: u64 } = "jumps-nowhere",
+        "it jumps to where no function is at {at:#x}", "none needed: a return stub sees the return";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn reasons_say_what_they_know() {
+        let tail_call =
+            Reason::UnseenTailCall { at: 0x40, why: Box::new(Reason::ReadsReturnAddress { at: 0x50 }) };
+        assert_eq!(
+            tail_call.to_string(),
+            "tail call (at 0x40): its own return address is looked at (at 0x50)"
+        );
+        assert_eq!(tail_call.code(), "unseen-tail-call");
+        let short = Reason::OnlyBreakpoint { why: Box::new(Reason::Short { bytes: 3 }) };
+        assert_eq!(short.to_string(), "only 3 bytes long, a jump needs 5; --allow-int3 would trace it");
+    }
+
+    #[test]
+    fn codes_differ_and_the_document_has_them_all() {
+        let codes: HashSet<&str> = Reason::ALL.iter().map(|(code, ..)| *code).collect();
+        assert_eq!(codes.len(), Reason::ALL.len());
+        let document = include_str!("../../../docs/reasons.md");
+        let rows: String = Reason::ALL
+            .iter()
+            .map(|(code, text, advice)| format!("| `{code}` | {} | {advice} |\n", text.replace(":#x", "")))
+            .collect();
+        assert!(document.contains(&rows), "docs/reasons.md should have:\n{rows}");
+    }
+}
