@@ -64,7 +64,7 @@ pub fn give_back() {
 /// is not noted, by a thread that has not seen the entry (a coroutine); such a call is counted, and not timed.
 pub extern "C" fn profile_slow(site: u32, returns: u64, _: u64) -> u8 {
     let Some(session) = Session::get() else { return 0 };
-    // (A hook that would not find it would ask for it for ever.)
+    // A hook that would not find it would ask for it for ever.
     let provided = word::is_found().then(|| provide(session, site)).flatten();
     if provided.is_none() && returns == 0 {
         session.control().lost_profile.fetch_add(1, Relaxed);

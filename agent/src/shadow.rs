@@ -114,7 +114,7 @@ fn mapper(slot: u64) -> Option<&'static AtomicU32> {
 fn map_piece(entry: &AtomicU8, slot: u64) -> Result<(), sys::Errno> {
     let at = (slot as usize & !(GRANULE - 1)) ^ (1 << stub::SHADOW_BIT);
     let flags = sys::MAP_PRIVATE | sys::MAP_ANONYMOUS | sys::MAP_NORESERVE | sys::MAP_FIXED_NOREPLACE;
-    // SAFETY: NOREPLACE: nothing that exists is touched. (Kernels before 4.17 take the address as a hint only: compared below.)
+    // SAFETY: NOREPLACE: nothing that exists is touched. Kernels before 4.17 take the address as a hint only: compared below.
     let mapped = unsafe { sys::map(at, GRANULE, sys::PROT_READ | sys::PROT_WRITE, flags, None) };
     if mapped? != at {
         return Err(sys::EEXIST);

@@ -120,8 +120,8 @@ impl Session {
 
     /// Where calls are recorded that are made for the first time.
     pub fn first(self) -> First<'static> {
-        // SAFETY: as above; the tables lie there, and any bytes are valid. (Memory that is not there is not touched: a bucket is looked at only where the
-        // profiling function leads to us, and then it is there; a record only if the controller has said so, or a bucket.)
+        // SAFETY: as above; the tables lie there, and any bytes are valid. Memory that is not there is not touched: a bucket is looked at only where the
+        // profiling function leads to us, and then it is there; a record only if the controller has said so, or a bucket.
         let (buckets, records) = unsafe {
             let buckets = (self.0 + FIRST_AT) as *const [AtomicU32; first::BUCKETS];
             let records = (self.0 + FIRST_AT + first::BUCKETS_SIZE) as *const [first::Record; first::RECORDS];
@@ -136,7 +136,7 @@ impl Session {
         // SAFETY: the control file is mapped at this address for ever, and has that table; any bytes are valid.
         let table = unsafe { &*((self.0 + TABLE_AT) as *const [AtomicU32; stub::COUNT]) };
         let number = table.get(stub)?.load(Relaxed);
-        // (Memory that is not there is not touched: the controller has both before it makes such a stub.)
+        // Memory that is not there is not touched: the controller has both before it makes such a stub.
         let is_known =
             (1..self.control().programs.load(Relaxed).min(values::PROGRAMS as u32)).contains(&number);
         // SAFETY: as above; there are PROGRAMS of them.
@@ -145,7 +145,7 @@ impl Session {
 
     /// The sites that may be breakpoints.
     pub fn traps(self) -> Traps<'static> {
-        // SAFETY: as above. (Memory that is not there is not touched: the controller allocates what the word says is in use.)
+        // SAFETY: as above. Memory that is not there is not touched: the controller allocates what the word says is in use.
         let lists =
             [0, traps::LIST].map(|offset| unsafe { &*((self.0 + TRAPS_AT + offset) as *const traps::List) });
         Traps { word: &self.control().traps, lists }

@@ -181,7 +181,7 @@ pub unsafe extern "C" fn read_values(slot: u64, saved: *const Saved, vectors: *c
     let met = Met { session, saved, vectors, slot };
     let Some(stored) = values::run(program, exit, &met) else { return 0 };
     if !stored.bytes().is_empty() {
-        // (Without room they are lost; the event will not find any either, and is counted.)
+        // Without room they are lost; the event will not find any either, and is counted.
         let _ = write(session, met.low(if exit { code::RESULTS } else { code::ARGUMENTS }), stored.bytes());
     }
     1

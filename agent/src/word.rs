@@ -65,7 +65,7 @@ fn library_id() -> u32 {
 
 #[cfg(feature = "placed")]
 fn own_id() -> u32 {
-    // (A thread of Go's runtime that has only begun, one of musl's at its end: its hooks take the slow way.)
+    // A thread of Go's runtime that has only begun, one of musl's at its end: its hooks take the slow way.
     match library_id() {
         0 => sys::tid(),
         id => id,

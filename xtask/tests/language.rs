@@ -45,3 +45,26 @@ fn sentences_have_concrete_subjects() {
     }
     assert!(refused.is_empty(), "name the program, thread or function that acts:\n{}", refused.join("\n"));
 }
+
+/// A comment that is one sentence in parentheses says that it does not matter: then it is left out, or else it stands without them.
+#[test]
+fn no_comment_is_in_parentheses() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
+    let mut found = Vec::new();
+    for place in ["agent", "crates", "fuzz", "xtask"] {
+        files(&root.join(place), &mut found);
+    }
+    let mut refused = Vec::new();
+    for path in found.into_iter().filter(|path| path.extension().is_some_and(|kind| kind == "rs")) {
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        for (number, line) in text.lines().enumerate() {
+            let comment = line.trim_start().strip_prefix("//").unwrap_or_default();
+            let comment = comment.trim_start_matches(['/', '!']).trim_start();
+            let sentence = comment.strip_prefix('(').is_some_and(|rest| rest.starts_with(char::is_uppercase));
+            if sentence && comment.ends_with(".)") {
+                refused.push(format!("{}:{}: {comment}", path.display(), number + 1));
+            }
+        }
+    }
+    assert!(refused.is_empty(), "comments in parentheses:\n{}", refused.join("\n"));
+}

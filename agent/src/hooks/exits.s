@@ -41,7 +41,7 @@
     .cfi_endproc
 .endm
 
-# This call is not recorded: what may be left of one that never returned is no mark of it. (Anything else there may be a return address that was put aside.)
+# This call is not recorded: what may be left of one that never returned is no mark of it. Anything else there may be a return address that was put aside.
 .macro tap_unmark
     tap_slot rdx 0
     tap_has_shadow

@@ -150,7 +150,7 @@ impl First<'_> {
         Some((index + 1, self.records.get(index as usize)?))
     }
 
-    /// Takes everything that was recorded: for each call its record, index of the process plus one, and where it returns to. (For the controller.)
+    /// Takes everything that was recorded: for each call its record, index of the process plus one, and where it returns to. For the controller.
     pub fn take(&self, mut each: impl FnMut(u32, u32, u64)) {
         for bucket in self.buckets {
             let mut link = if bucket.load(Relaxed) == 0 { 0 } else { bucket.swap(0, AcqRel) };
@@ -158,7 +158,7 @@ impl First<'_> {
                 let Some(index) = link.checked_sub(1) else { break };
                 let Some(record) = self.records.get(index as usize) else { break };
                 let (ip, process) = (record.ip.load(Relaxed), record.process.load(Relaxed));
-                // (Before it is put back, perhaps.)
+                // Before it is put back, perhaps.
                 link = record.next.load(Relaxed);
                 if ip != 0 {
                     each(index, process, ip);
@@ -285,7 +285,7 @@ mod tests {
         for round in 0..30u64 {
             let room = room(RECORDS);
             let first = of(&room);
-            // (Calls that share a bucket, too.)
+            // Calls that share a bucket, too.
             let ip = |n: u64| 0x40_0000 + n % CALLS * 7 + round;
             let (all, done) = (Mutex::new(BTreeMap::<u64, u32>::new()), AtomicU32::new(0));
             let take = || {

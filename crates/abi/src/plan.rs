@@ -1,4 +1,4 @@
-//! What the recorder asks the agent to map. (It writes to the program's text itself.)
+//! What the recorder asks the agent to map. It writes to the program's text itself.
 //!
 //! A plan lies in the plan area: [`PlanHeader`], then `maps` times [`Map`].
 
@@ -33,17 +33,17 @@ pub struct Map {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Phase {
-    /// No question. (Agent: to Asked.)
+    /// No question. Agent: to Asked.
     Idle = 0,
     /// "My modules have changed." (Recorder: to Planned, or to Idle, if it leaves. Agent, if it waits in vain: to Idle.)
     Asked = 1,
-    /// The plan says what to map. (Agent: to Mapped.)
+    /// The plan says what to map. Agent: to Mapped.
     Planned = 2,
-    /// It is mapped, or says why not. (Recorder: to Writing. Agent, if it waits in vain: to Idle.)
+    /// It is mapped, or says why not. Recorder: to Writing. Agent, if it waits in vain: to Idle.
     Mapped = 3,
-    /// The recorder writes to the text. (Recorder: to Idle, or first to Trapping. Agent, if the recorder is gone: to Idle.)
+    /// The recorder writes to the text. Recorder: to Idle, or first to Trapping. Agent, if the recorder is gone: to Idle.
     Writing = 4,
-    /// The plan says which breakpoints are to be handled. (Agent: to Mapped. Agent, if it waits in vain: to Idle.)
+    /// The plan says which breakpoints are to be handled. Agent: to Mapped. Agent, if it waits in vain: to Idle.
     Trapping = 5,
 }
 

@@ -5,8 +5,8 @@
 //! them at any time, and takes them when the thread has ended.
 //!
 //! Between entry and return, a call's beginning is in the shadow-stack slot of the word below its return slot: `1 | ticks | events`, a bit that tells it from whatever
-//! else may lie there, the clock, and whether the return shall be recorded as an event, too. (That word is free: frames of functions begin and end at multiples of 16
-//! bytes, so no return slot is next to another. Where some code does not keep to that, a call counts, but not its time.)
+//! else may lie there, the clock, and whether the return shall be recorded as an event, too. That word is free: frames of functions begin and end at multiples of 16
+//! bytes, so no return slot is next to another. Where some code does not keep to that, a call counts, but not its time.
 
 use crate::{CHUNK_DATA, CHUNK_SIZE, stub};
 use core::sync::atomic::AtomicU64;

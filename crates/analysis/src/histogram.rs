@@ -2,7 +2,7 @@
 //!
 //! Durations below 128 ticks have a bucket each; above, every doubling is divided into 64. The middle of a bucket is off by at most
 //! 1/128 of any duration in it. Buckets come in blocks of a doubling, and a function has the blocks its calls fell into: some kilobytes,
-//! 30 at most. (The crate hdrhistogram keeps all buckets from zero to the longest call, of every function that is called once.)
+//! 30 at most. The crate hdrhistogram keeps all buckets from zero to the longest call, of every function that is called once.
 
 /// Buckets to a block, and to a doubling.
 const BLOCK: usize = 64;

@@ -88,7 +88,7 @@ impl Recent {
         let pairs = self.moments.map(|(first, last)| [first, last]);
         let (clock, _) = ClockMap::new(kind, pairs.as_ref().map_or(&[], |pairs| &pairs[..]));
         let mut threads: HashMap<ThreadId, Held> = HashMap::new();
-        // (Of a thread that nothing explains, nothing is shown.)
+        // Of a thread that nothing explains, nothing is shown.
         for batch in self.batches.iter().filter(|batch| (batch.thread.0 as usize) < self.meta.threads.len()) {
             let held = threads.entry(batch.thread).or_insert_with(|| self.open(batch.thread));
             held.batches.push(batch.clone());
@@ -187,7 +187,7 @@ impl Source for Snapshot {
         Box::new(Stream(Box::new(self.threads.get(&thread).into_iter().flat_map(Held::all))))
     }
 
-    /// (Calls that were open before do not make it longer.)
+    /// Calls that were open before do not make it longer.
     fn thread_span(&self, thread: ThreadId) -> Option<(u64, u64)> {
         let mut events = self.threads.get(&thread)?.batches.iter().flat_map(|batch| &batch.events);
         let first = events.next()?.ticks;

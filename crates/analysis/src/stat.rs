@@ -73,7 +73,7 @@ pub struct Row {
 
 /// The rows of a trace.
 pub fn rows(meta: &Meta) -> Vec<Row> {
-    // (A function has several sites if different things were wanted of it in turn.)
+    // A function has several sites if different things were wanted of it in turn.
     let mut rows: BTreeMap<(u32, u64), Row> = BTreeMap::new();
     for profile in &meta.profile {
         let Some(site) = meta.sites.get(profile.site.0 as usize) else { continue };
@@ -147,7 +147,7 @@ fn text(rows: &[Row], out: &mut dyn Write) -> io::Result<()> {
     let cells: Vec<Vec<String>> = rows
         .iter()
         .map(|Row { function, module, profile }| {
-            // (Who was left by other ways than a return, or entered by a jump, has calls and no time.)
+            // Who was left by other ways than a return, or entered by a jump, has calls and no time.
             let time = |ns: u64| if profile.timed == 0 { "-".to_owned() } else { duration(ns) };
             vec![
                 time(profile.total_ns),

@@ -105,7 +105,7 @@ fn a_close_look_shows_every_call_wherever_it_is_and_whatever_is_kept() {
             shown.sort_unstable();
             let mut expected = all.clone();
             expected.retain(|(_, _, start, end, _)| *end >= from + origin && *start <= to + origin);
-            // (Where a call that goes on after the window ends is known as far as its block says.)
+            // Where a call that goes on after the window ends is known as far as its block says.
             let cut = |calls: &[(u32, u32, u64, u64, u32)]| -> Vec<_> {
                 calls.iter().map(|(t, d, s, e, f)| (*t, *d, *s, (*e).min(to + origin), *f)).collect()
             };
@@ -156,7 +156,7 @@ fn going_from_call_to_call_finds_all_outermost_ones_in_both_directions() {
         let mut expected: Vec<(u32, u64, usize)> =
             own.filter(|call| !inside(call)).map(|c| (c.0, c.2 - origin, c.1 as usize)).collect();
         expected.sort_by_key(|(thread, start, _)| (*start, *thread));
-        // (Two threads may begin at the same moment: only one of both is found.)
+        // Two threads may begin at the same moment: only one of both is found.
         expected.dedup_by_key(|(_, start, _)| *start);
         let (mut forwards, mut moment) = (Vec::new(), None);
         while let Some((thread, start, _)) = explorer.next_call(&only, moment, true) {
@@ -204,7 +204,7 @@ fn slow_calls_are_the_longest_of_all_or_of_a_bar() {
         );
         assert_eq!(slowest.len(), durations.len().min(64));
         let bars = explorer.histogram(function, 12);
-        // (Calls whose end is not known have no duration.)
+        // Calls whose end is not known have no duration.
         assert_eq!(bars.iter().map(|bar| bar.calls).sum::<u64>(), durations.len() as u64);
         for bar in bars {
             let calls = explorer.in_bar(function, &bar).unwrap();

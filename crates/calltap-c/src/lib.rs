@@ -80,7 +80,7 @@ pub unsafe extern "C" fn calltap_register_function(ops: *mut CalltapOps) -> c_in
     }
     let own = Own(ops);
     let callback = move |call: &Call| {
-        // (All of it, not the pointer in it alone, belongs to the callback.)
+        // All of it, not the pointer in it alone, belongs to the callback.
         let own = own;
         // SAFETY: the program's function, called as its type says; the ops are there until the callback was taken off.
         unsafe { func(call.ip(), call.parent_ip().unwrap_or(0), own.0, call.as_ptr()) };

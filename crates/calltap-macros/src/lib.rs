@@ -17,7 +17,7 @@ pub fn traced(arguments: TokenStream, item: TokenStream) -> TokenStream {
     let result =
         if arguments.is_empty() { with_site(item.clone()) } else { Err("#[traced] takes no arguments") };
     result.unwrap_or_else(|error| {
-        // (The function stays, so that this is the only error.)
+        // The function stays, so that this is the only error.
         let message: TokenStream = format!("::core::compile_error!({error:?});").parse().unwrap_or_default();
         message.into_iter().chain(item).collect()
     })

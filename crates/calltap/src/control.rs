@@ -144,7 +144,7 @@ pub fn with<R>(work: impl FnOnce(&mut Control) -> Result<R, Error>) -> Result<R,
         abandoned.extend((0..MAX_OPS).filter(|n| bits & 1 << n != 0).map(|n| control.remove(n).ok()));
         prepared.and_then(|()| work(control))
     };
-    // (A callback may do anything when it is dropped.)
+    // A callback may do anything when it is dropped.
     drop(abandoned);
     result
 }

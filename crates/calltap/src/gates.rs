@@ -34,7 +34,7 @@ pub fn write(module: &Module, sites: &[usize], text: &mut LocalText) -> Result<(
     for run in sites.chunk_by(|one, next| one + 1 == *next) {
         let bytes = |n: &usize| gate_bytes(ptr::from_ref(&module.cells[*n]) as u64, trampoline::address());
         let bytes: Vec<u8> = run.iter().flat_map(bytes).collect();
-        // (A thread that was interrupted in one finds it as it was. No processor has fetched from a new one.)
+        // A thread that was interrupted in one finds it as it was. No processor has fetched from a new one.
         text.write(gate(module, run[0]), &bytes)
             .map_err(|error| format!("its gate cannot be written: {error}"))?;
     }

@@ -36,7 +36,7 @@ impl LocalText {
 }
 
 impl Text for LocalText {
-    /// (Errors of the system are not Clone.)
+    /// Errors of the system are not Clone.
     type Error = io::ErrorKind;
 
     fn read(&mut self, at: Avma, into: &mut [u8]) -> Result<(), io::ErrorKind> {
@@ -52,7 +52,7 @@ impl Text for LocalText {
     }
 }
 
-/// Is this the only thread? (Then it stays so until it starts another.)
+/// Is this the only thread? Then it stays so until it starts another.
 pub fn is_single_threaded() -> bool {
     std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() == 1)
 }

@@ -8,12 +8,12 @@
 //! ```
 //!
 //! A site's *cell* points to its combination of ops, of which there is one for all sites that the same ops are interested in. So when an ops comes or goes, sites that are on
-//! for others are not rewritten: their word is exchanged, and ops that stay miss no call. (With one gate for each combination they were rewritten, and off while they
-//! were: of nine million calls fifty thousand were missed.)
+//! for others are not rewritten: their word is exchanged, and ops that stay miss no call. With one gate for each combination they were rewritten, and off while they
+//! were: of nine million calls fifty thousand were missed.
 //!
 //! Only the gate is generated. All that has a frame is this one static body, so that its unwind table is in the file like any other: exceptions,
-//! backtraces and debuggers see a function that the traced function has called. (While the pc is on one of the two instructions of
-//! a gate, which has no frame, an asynchronous unwinder sees an unknown function.)
+//! backtraces and debuggers see a function that the traced function has called. While the pc is on one of the two instructions of
+//! a gate, which has no frame, an asynchronous unwinder sees an unknown function.
 //!
 //! A combination is run without a list walk: the calls stand here one after the other, thirty-two of them, and a combination of three enters at the
 //! third last. One ops alone is one call. The mask is a constant of the combination.
@@ -596,7 +596,7 @@ pub fn prepare() -> bool {
     use std::arch::x86_64::__cpuid_count;
     const OSXSAVE: u32 = 1 << 27;
     let leaf = |leaf, sub| {
-        // SAFETY: CPUID is there on every x86-64. (Newer compilers know that.)
+        // SAFETY: CPUID is there on every x86-64. Newer compilers know that.
         #[allow(unused_unsafe)]
         unsafe {
             __cpuid_count(leaf, sub)

@@ -84,7 +84,7 @@ fn a_call_is_described() {
     static SEEN: Mutex<Vec<(String, String, u64, u32)>> = Mutex::new(Vec::new());
     let ops = Ops::new("describing", |call: &Call| {
         let function = call.function().expect("a known function");
-        // (Built with room at the entry, as a compiler's flag makes it, functions are traced there instead.)
+        // Built with room at the entry, as a compiler's flag makes it, functions are traced there instead.
         let is_in_body = function.site() == "traced";
         let known = [call.arguments().is_some(), call.parent_ip().is_some(), call.stack_pointer().is_some()];
         assert_eq!(known, [!is_in_body; 3]);

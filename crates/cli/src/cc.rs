@@ -86,8 +86,8 @@ fn wait(mut child: Child) -> io::Result<ExitStatus> {
     child.wait()
 }
 
-/// The files in which the compiler may put objects: after `-o`, or named as the sources are. (Which of the words are sources does not
-/// matter: only what it has written is looked at.)
+/// The files in which the compiler may put objects: after `-o`, or named as the sources are. Which of the words are sources does not
+/// matter: only what it has written is looked at.
 fn objects(words: &[OsString]) -> Vec<PathBuf> {
     let mut words_left = words.iter();
     let (mut output, mut sources) = (None, Vec::new());

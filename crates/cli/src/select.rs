@@ -174,7 +174,7 @@ pub fn parse(words: &Selection, later: bool) -> Result<ParsedSelection, String> 
 pub fn words(given: &Arguments) -> Result<Selection> {
     let mut tracers = Vec::new();
     for text in given.texts("tracer") {
-        // (An empty word clears what was set: what is left is the default.)
+        // An empty word clears what was set: what is left is the default.
         tracers.push(tracer(if text.is_empty() { "function_graph" } else { &text }, &tracers)?);
     }
     let (filter, notrace) = (given.texts("filter"), given.texts("notrace"));
@@ -336,7 +336,7 @@ fn hint(glob: &Glob, candidates: &Candidates) -> String {
     }
     let names: Vec<String> = candidates.traceable().map(|function| demangle(&function.name)).collect();
     let near = nearest_names(glob.pattern(), names.iter().map(String::as_str), 3);
-    // (A library without names is no reason where something looks alike.)
+    // A library without names is no reason where something looks alike.
     let asked = if near.is_empty() { candidates.modules.len() } else { 1 };
     let near = if near.is_empty() { String::new() } else { format!("; nearest: {}", near.join(", ")) };
     let files = candidates.modules.iter().zip(&candidates.files).take(asked);

@@ -58,7 +58,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let data = calltap_sites::open(&path)
         .and_then(|file| calltap_sites::load(&file))
         .with_context(|| shown.to_string())?;
-    // (A process has mapped what a link leads to, and is traced by that name.)
+    // A process has mapped what a link leads to, and is traced by that name.
     let file = fs::canonicalize(&path)?;
     let module = file.file_name().unwrap_or(file.as_os_str()).to_string_lossy();
     let module = one_line(&module).into_owned();
@@ -122,7 +122,7 @@ fn returns(function: &Function) -> String {
     match exits(function) {
         Some(exits) if unseen_reason(function).is_none() => format!("exits:{exits}"),
         Some(_) => "none".to_owned(),
-        // (Of Go's functions there are entries only.)
+        // Of Go's functions there are entries only.
         None if matches!(function.form, Some(SiteForm::Checked { .. })) => "none".to_owned(),
         None if function.form.is_some() => "stub".to_owned(),
         None => "-".to_owned(),

@@ -71,7 +71,7 @@ impl Model<'_> {
     pub(crate) fn info(&self) -> String {
         let mut modules: Vec<&str> = self.functions.iter().map(|function| &*function.module).collect();
         modules.dedup();
-        // (With the daemon, calls that were converted: not all of them begin a function.)
+        // With the daemon, calls that were converted: not all of them begin a function.
         let converted = self.words.ftraced.as_ref().map(|ftraced| ftraced.converted as usize);
         let sites = converted.unwrap_or(self.functions.len());
         let (pages, times) = ((sites * RECORD).div_ceil(PAGE), self.update_times());

@@ -27,11 +27,11 @@ pub fn parse(text: &str) -> Result<u64, Refusal> {
     digits.parse().map_err(|_| Refusal::new(Errno::RANGE, "too large a number"))
 }
 
-/// Adds a number to a text, with so many digits and blanks at least (20 at most). (What is shown a million times has no time for more.)
+/// Adds a number to a text, with so many digits and blanks at least (20 at most). What is shown a million times has no time for more.
 pub fn write(text: &mut String, number: u64, width: usize, fill: u8) {
     let mut digits = [fill; LONGEST];
     let start = put(&mut digits, number);
-    // (In one piece: that is what takes time.)
+    // In one piece: that is what takes time.
     let shown = &digits[start.min(LONGEST.saturating_sub(width))..];
     text.push_str(std::str::from_utf8(shown).unwrap_or_default());
 }

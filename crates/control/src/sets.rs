@@ -30,7 +30,7 @@ pub fn matches(glob: &Glob, function: &Listed) -> bool {
 }
 
 fn demangled(function: &Listed) -> Option<String> {
-    // (Only such a name can have another.)
+    // Only such a name can have another.
     function.function.starts_with(['_', 'R', 'Z']).then(|| demangle(&function.function))
 }
 
@@ -115,7 +115,7 @@ pub fn add(set: &mut Vec<String>, word: &str, functions: &[Listed]) -> Result<()
         false => pattern.to_owned(),
     };
     let glob = Glob::new(&pattern);
-    // (Demangling all of them takes long: most words are linker symbols.)
+    // Demangling all of them takes long: most words are linker symbols.
     let named = functions.iter().any(|function| glob.matches(&function.function));
     if pattern.is_empty() || !named && !functions.iter().any(|function| matches(&glob, function)) {
         let names: Vec<String> = functions.iter().map(|function| demangle(&function.function)).collect();

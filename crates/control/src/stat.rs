@@ -16,7 +16,7 @@ pub fn table(rows: &[Profiled]) -> String {
     );
     for Profiled { function, profile, .. } in rows {
         let average = profile.average_ns().unwrap_or(0);
-        // (In microseconds squared, shown as if it were a time.)
+        // In microseconds squared, shown as if it were a time.
         let variance = (profile.variance_ns2() / 1000.0) as u64;
         let [time, average, variance] = [profile.total_ns, average, variance].map(duration);
         let _ =
@@ -28,7 +28,7 @@ pub fn table(rows: &[Profiled]) -> String {
 /// Microseconds in seven digits at most, as function_graph prints them: up to three decimals, ` us `, and blanks up to the end of the column.
 pub fn write_duration(text: &mut String, ns: u64) {
     let (us, below) = (ns / 1000, ns % 1000);
-    // (Made in one piece, as every line of function_graph has one.)
+    // Made in one piece, as every line of function_graph has one.
     let mut cell = [b' '; 28];
     let mut length = us.checked_ilog10().map_or(1, |more| more as usize + 1);
     put(&mut cell[..length], us);
@@ -39,7 +39,7 @@ pub fn write_duration(text: &mut String, ns: u64) {
         cell[length + 1..length + 4].copy_from_slice(&digits);
         length += 1 + room;
     }
-    // (Over decimals for which there is no room.)
+    // Over decimals for which there is no room.
     cell[length..length + 4].copy_from_slice(b" us ");
     let shown = &cell[..length.max(8) + 4];
     text.push_str(std::str::from_utf8(shown).unwrap_or_default());

@@ -17,7 +17,7 @@ use std::io::{self, BufWriter};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The table. `docs/fleet.md` says what each column means. (Times are twice there: Spark reads no timestamps in nanoseconds.)
+/// The table. `docs/fleet.md` says what each column means. Times are twice there: Spark reads no timestamps in nanoseconds.
 const SCHEMA: &str = "message calls {
     required int32 pid;
     required int32 tid;
@@ -153,7 +153,7 @@ impl DatasetFile {
             .set_writer_version(WriterVersion::PARQUET_1_0)
             .set_compression(Compression::SNAPPY)
             .set_created_by(concat!("calltap ", env!("CARGO_PKG_VERSION")).to_owned());
-        // (Hardly two are the same.)
+        // Hardly two are the same.
         let properties = plain.into_iter().fold(properties, |properties, column| {
             properties.set_column_dictionary_enabled(ColumnPath::from(column), false)
         });
@@ -190,7 +190,7 @@ impl DatasetFile {
             self.part.rows += rows.len() as u64;
             write_group(&mut self.writer, &rows, texts).map_err(|error| failed(&self.part, error))?;
         }
-        // (Its memory is used again.)
+        // Its memory is used again.
         self.rows = rows;
         self.rows.clear();
         Ok(())

@@ -74,7 +74,7 @@ impl Place {
         let new: BTreeSet<PathBuf> = parts.into_iter().map(|part| part.then).collect();
         for old in self.published().into_iter().filter(|old| !new.contains(old)) {
             fs::remove_file(&old).map_err(|error| (old.clone(), error))?;
-            // (Only if they are empty.)
+            // Only if they are empty.
             let _ = old.ancestors().skip(1).take(2).try_for_each(fs::remove_dir);
         }
         Ok(new.into_iter().collect())

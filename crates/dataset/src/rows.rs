@@ -7,7 +7,7 @@ use calltap_analysis::{Call, Ending, Enter, Source, Visitor, values_as_json};
 use calltap_trace::{SiteId, ThreadId};
 use std::io;
 
-/// Files that are open at a time: those of the newest days of a process. (A call ends on another day than it began, now and then.)
+/// Files that are open at a time: those of the newest days of a process. A call ends on another day than it began, now and then.
 const OPEN: usize = 3;
 
 /// A call.
@@ -128,7 +128,7 @@ impl<'a> Rows<'a> {
             self.process = process;
         }
         let day = row.start.map_or(self.first_day, |start| start.div_euclid(day::NS));
-        // (Nearly always it is the last.)
+        // Nearly always it is the last.
         match self.open.iter().rposition(|(own, _)| *own == day) {
             Some(at) if at + 1 == self.open.len() => {}
             Some(at) => self.open[at..].rotate_left(1),
@@ -199,7 +199,7 @@ impl Visitor for Rows<'_> {
     }
 
     fn batch_end(&mut self) -> io::Result<()> {
-        // (What it was is told by `finish`.)
+        // What it was is told by `finish`.
         if self.failed.is_some() { Err(io::Error::other("a file could not be written")) } else { Ok(()) }
     }
 }

@@ -18,7 +18,7 @@ end: return sum;
 
 static volatile int seen;
 
-// (These two may have no room for a jump: they are not counted.)
+// These two may have no room for a jump: they are not counted.
 #ifdef SECTIONS // Differences across sections are no constants.
 #define distances(x) (x)
 #define shorts(x) (x)

@@ -11,7 +11,7 @@
 static int faults;
 #define EXPECT(what) do { if (!(what) && faults++ < 10) printf("%s:%d: " #what "\n", __FILE__, __LINE__); } while (0)
 
-// (KEEP: or a compiler knows what they return, and does not call them.)
+// KEEP: or a compiler knows what they return, and does not call them.
 TRACED long sum(long a, long b, long c, long d, long e, long f, long g) { KEEP(a); return a + b + c + d + e + f + g; }
 TRACED long twice(long a) { long all = sum(a, a, 0, 0, 0, 0, 0); KEEP(all); return all; }
 TRACED double scale(double x, int n) { KEEP(n); return x * n; }

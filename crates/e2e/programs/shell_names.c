@@ -17,7 +17,7 @@ pid_t fork(void) {
     return ((pid_t (*)(void))dlsym(RTLD_NEXT, "fork"))();
 }
 
-// (A child made by vfork shares its parent's stack, which a function in between cannot give back to both.)
+// A child made by vfork shares its parent's stack, which a function in between cannot give back to both.
 pid_t vfork(void) { return fork(); }
 
 int execve(const char *path, char *const arguments[], char *const environment[]) {

@@ -373,7 +373,7 @@ impl Resident {
         serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{what}: {error}"))
     }
 
-    /// The last trace has no complaints, and lost nothing silently. (Entered, lost.)
+    /// The last trace has no complaints, and lost nothing silently. Entered, lost.
     pub fn sound(&self) -> (u64, u64) {
         let info = self.view("info");
         let calls = |key: &str| info["calls"][key].as_u64().unwrap_or_default();

@@ -18,7 +18,7 @@ pub struct Build {
 }
 
 const GNU: [&str; 2] = ["gcc", "g++"];
-/// (There is no C++ for it.)
+/// There is no C++ for it.
 const MUSL: [&str; 2] = ["musl-gcc"; 2];
 
 /// The usual build.

@@ -70,7 +70,7 @@ pub fn goes_on(program: &Program, arguments: &[&str], times: usize, tolerate: To
 
 /// A program whose `main` is run again and again.
 pub fn again(build: &Build, source: &str, flags: &[&str]) -> Program {
-    // (C++ where the program is C++: main has the same name in both.)
+    // C++ where the program is C++: main has the same name in both.
     let mut all = vec!["-Dmain=once"];
     if source.ends_with(".cpp") {
         all.extend(["-x", "c++"]);
@@ -133,7 +133,7 @@ fn switch(resident: &mut Resident, mode: &str) -> (usize, String) {
             refused += &run.stderr;
         }
     }
-    // (It may have ended.)
+    // It may have ended.
     calltap_run(&["detach", "-p", &pid]);
     (switched, refused)
 }

@@ -162,7 +162,7 @@ fn a_process_is_asked_and_left_as_it_was() {
     );
     let slower = on("slower 15ms handle -n 2");
     assert!(slower.stdout.contains(" ms  handle") && slower.stdout.contains("SLOWER"), "{}", slower.stdout);
-    // (On a busy machine it may not run for a second.)
+    // On a busy machine it may not run for a second.
     let until = |ask: &dyn Fn() -> Run, shows: &dyn Fn(&Value) -> bool| {
         let mut answers = (0..20).map(|_| ask());
         let is_last = |run: &Run| !run.status.success() || shows(&last(&run.stdout));
@@ -179,7 +179,7 @@ fn a_process_is_asked_and_left_as_it_was() {
     let count = ["count", "leaf", "handle", "-p", &pid, "--duration", "1s", "--json"];
     until(&|| calltap_run(&count), &has_calls);
     // What was asked about is named if it was switched off, however many others were.
-    // (No judgement is made of a millisecond of its time, and it mostly waits.)
+    // No judgement is made of a millisecond of its time, and it mostly waits.
     let little = ["latency", "leaf", "--max-overhead", "0.01%", "--duration", "1s", "--json", "-p", &pid];
     let is_told = |run: &Run| run.stderr.contains("leaf was switched off: of its later calls");
     let little = (0..20).map(|_| calltap_run(&little)).find(is_told).expect("it costs more than nothing");

@@ -95,7 +95,7 @@ fn after_twenty_times_nothing_has_piled_up() {
         let program = compile(build, &["resident.c"], &[]);
         let mut resident = Resident::start(&program, &["counted"]);
         attach_and_look(&mut resident, 3, Tolerate::default());
-        // (One page held the code that brought the agent in.)
+        // One page held the code that brought the agent in.
         assert!(private_text(resident.pid) <= 4, "{} KiB of text", private_text(resident.pid));
         let before = memory(resident.pid);
         attach_and_look(&mut resident, 17, Tolerate::default());
@@ -168,7 +168,7 @@ fn every_change_of_code_is_as_the_protocol_has_it() {
         let resident = Resident::start(&program, &["busy"]);
         for mode in ["live", "jmp3f", "breakpoint", "stop_machine"] {
             let run = resident.attach(&["--duration", "20ms", "--patch-log", &log, "--patch-mode", mode]);
-            // (What -pg itself brings handles SIGPROF with all other signals blocked.)
+            // What -pg itself brings handles SIGPROF with all other signals blocked.
             if mode == "breakpoint" && build.flags.contains(&"-pg") {
                 one_line(&run, &["SIGTRAP blocked"]);
                 continue;
@@ -373,7 +373,7 @@ fn forked_children_are_set_as_their_parent_is() {
     resident.tell();
     let children: Vec<u32> =
         (0..3).map(|_| resident.wait_for("child").parse().expect("a process id")).collect();
-    // (The one that has called something is known.)
+    // The one that has called something is known.
     let caller = children[1];
     await_that("it is known", || calltap_run(&["status", "-p", &pid]).stdout.contains("2 processes"));
     for words in [&["set", "-F", "work"][..], &["set", "-F", "*"], &["set", "--off"], &["set", "--on"]] {

@@ -90,7 +90,7 @@ fn a_dataset_adds_up_to_what_the_report_says() {
             assert!(own["agree"] == true && own["on_its_day"] == true, "{}: {own}", recording.what);
             assert!(own["build_id"].is_string(), "{own}");
             for key in ["total_ns", "self_ns"] {
-                // (A duration is rounded once a call here, once a function there.)
+                // A duration is rounded once a call here, once a function there.
                 let (ours, theirs) = (own[key].as_u64().unwrap_or(0), row[key].as_u64().unwrap_or(0));
                 let slack = row["calls"].as_u64().unwrap_or(0) + 2;
                 assert!(ours.abs_diff(theirs) <= slack, "{}: {key}: {own}, not {row}", recording.what);
@@ -160,7 +160,7 @@ fn the_queries_of_the_documentation_run() {
         assert_eq!(rows.is_empty(), statement.contains("'lost' GROUP BY"), "{statement}: {rows:?}");
     }
     let regressions = answers.iter().find(|rows| rows.iter().any(|row| row.get("slower").is_some()));
-    // (On a busy machine another one may have waited longer than that.)
+    // On a busy machine another one may have waited longer than that.
     let rows = regressions.expect("the query");
     let is_leaf = |row: &&Value| row["function"] == "leaf";
     let leaf = rows.iter().find(is_leaf).unwrap_or_else(|| panic!("{rows:?}"));

@@ -190,7 +190,7 @@ fn stacks_are_those_that_the_program_has() {
         .map(|rest| rest.lines().map_while(|line| line.strip_prefix(" => ")).collect())
         .collect();
     assert_eq!(stacks.len(), 12_345);
-    // (The program is in main since before it was traced; that is where check returns to.)
+    // The program is in main since before it was traced; that is where check returns to.
     let strange = stacks.iter().find(|stack| stack[..] != ["outer", "check", "main"]);
     assert_eq!(strange, None);
     // Of work, too, which outer calls, and between which no untraced function lies.
@@ -223,7 +223,7 @@ fn who_has_no_privileges_has_the_directories_of_his_own_processes() {
     let own = place.path("tracing");
     fs::create_dir(&own).expect("a directory");
     std::os::unix::fs::chown(&own, Some(65534), Some(65534)).expect("its owner");
-    // (Where only root may come to it, a copy will do.)
+    // Where only root may come to it, a copy will do.
     let copy = place.path("calltap");
     copy_program(&calltap(), &copy);
     let unprivileged = |words: &[&str]| {
@@ -302,7 +302,7 @@ fn a_filter_waits_for_its_library_whichever_process_looks() {
     let mounted = Mounted::of(program, resident);
     mounted.echo("*:mod:trace_printk", "set_ftrace_filter");
     mounted.echo("function", "current_tracer");
-    // (Opened now: opening any file has the libraries looked at.)
+    // Opened now: opening any file has the libraries looked at.
     let mut head = Command::new("head");
     let mut head =
         head.arg("-n1").arg(mounted.path("trace_pipe")).stdout(Stdio::piped()).spawn().expect("head");

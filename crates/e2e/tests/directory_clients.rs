@@ -57,7 +57,7 @@ fn assert_calls(lines: &[String], expected: &[&str]) {
         let time: f64 = context.rsplit(' ').next().and_then(|time| time.parse().ok()).expect("a time");
         assert!(context.trim_start().starts_with("resident-") && time >= before, "{n}: {line}");
         before = time;
-        // (Between the event's name and what happened there may be how long it took.)
+        // Between the event's name and what happened there may be how long it took.
         let what = event.rsplit('|').next().unwrap_or(event);
         assert_eq!(what.trim_start_matches("function:").trim(), expected[n % expected.len()], "{n}: {line}");
     }
@@ -114,8 +114,8 @@ fn trace_cmd_records_and_extracts_every_call() {
         command.args(["-l", "outer", "-l", "work", "-o"]).arg(&data).args(["sh", "-c"]);
         // It records for as long as this runs: until it is told that the program has done its work.
         let (begun, over) = (file("begun"), file("over"));
-        // (trace-cmd waits for none of its own processes that read to have begun, and one that is told to end before leaves nothing. Begun have those that
-        // sleep because there was nothing, or have written something.)
+        // trace-cmd waits for none of its own processes that read to have begun, and one that is told to end before leaves nothing. Begun have those that
+        // sleep because there was nothing, or have written something.
         let wait = r#"
             touch "$0"
             while [ ! -e "$1" ]; do sleep 0.02; done

@@ -53,7 +53,7 @@ fn said_by(mut command: Command, home: &Path) -> String {
 fn same(what: &str, expected: &Sums, found: &BTreeMap<String, u64>, which: usize) {
     for (name, sums) in expected {
         let found = found.get(name).copied().unwrap_or(0);
-        // (Places on the clock go by the line between the readings around them, durations by that of the whole recording.)
+        // Places on the clock go by the line between the readings around them, durations by that of the whole recording.
         let slack = if which == 0 { 0 } else { sums[0] + 2 + sums[which] / 1000 };
         let is_more = found > sums[which] && which > 0 && sums[3] > 0;
         assert!(
@@ -130,7 +130,7 @@ fn pprof(recording: &Recording, expected: &Sums, timed: bool) {
 fn speedscope(recording: &Recording, expected: &Sums, timed: bool) {
     let file = export(recording, "speedscope");
     let schema = std::env::var_os("CALLTAP_SPEEDSCOPE").map(PathBuf::from);
-    // (Python takes minutes for a million events.)
+    // Python takes minutes for a million events.
     let small = std::fs::metadata(&file).expect("just written").len() < 4 << 20;
     match schema.map(|package| package.join("dist/release/file-format-schema.json")) {
         Some(_) if !small => {}

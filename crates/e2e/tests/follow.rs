@@ -4,7 +4,7 @@ use calltap_e2e::*;
 use serde_json::Value;
 use std::path::Path;
 
-/// Records with `--follow`; the same program alone must end and print the same. (The trace is gone with the first.)
+/// Records with `--follow`; the same program alone must end and print the same. The trace is gone with the first.
 fn followed(program: &Program, command: &[&str]) -> (Program, Recording) {
     let shell = Program::existing(command[0]);
     let mut alone = std::process::Command::new(command[0]);

@@ -105,7 +105,7 @@ fn check_spans(spans: &[Value], what: &str) {
     let number = |span: &Value, key: &str| span[key].as_u64().unwrap_or_else(|| panic!("{what}: {key}"));
     let name = |span: &Value| span["future"].as_str().expect("a name").to_owned();
     for span in spans {
-        // (Each is cut to nanoseconds by itself.)
+        // Each is cut to nanoseconds by itself.
         let (life, parts) = (
             number(span, "end_ns") - number(span, "start_ns"),
             number(span, "busy_ns") + number(span, "idle_ns"),

@@ -123,7 +123,7 @@ fn what_is_switched_again_and_again_does_its_work() {
     let program = tiny();
     let mut resident = Resident::start(&program, &["busy"]);
     let pid = resident.pid.to_string();
-    // (First without: it can be allowed later.)
+    // First without: it can be allowed later.
     assert!(calltap_run(&["attach", "-p", &pid]).status.success());
     assert!(!traps(resident.pid));
     for round in 0..2 {

@@ -39,7 +39,7 @@ fn the_kernels_own_tests_pass_on_a_process() {
         .collect();
     others.sort_unstable();
     let halves = [["test.d/00basic", "test.d/instances"].map(String::from).to_vec(), others];
-    // (They sleep most of the time: both halves at once, each on a process of its own.)
+    // They sleep most of the time: both halves at once, each on a process of its own.
     let passed: usize = thread::scope(|scope| {
         let runs =
             halves.each_ref().map(|half| scope.spawn(|| kernels_own_tests(&tests, half, &program, &module)));

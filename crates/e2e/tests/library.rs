@@ -6,7 +6,7 @@ use std::process::Command;
 
 /// The static library that was built with this test.
 fn library() -> String {
-    // (Uses the crate, so that it is built.)
+    // Uses the crate, so that it is built.
     let _ = calltap_c::calltap_recursions as *const ();
     let own = std::env::current_exe().expect("the path of this test");
     let directory = own.parent().expect("its directory");

@@ -64,7 +64,7 @@ fn threads_that_come_and_go_children_and_signal_handlers_meet_breakpoints() {
                 through += usize::from(!set.stderr.contains("as by default"));
             }
         }
-        // (Where threads begin all the time, and block all signals then, some is changed as by default on a busy machine.)
+        // Where threads begin all the time, and block all signals then, some is changed as by default on a busy machine.
         assert!(through > 0 || ["churn", "forks"].contains(&how), "{how}: never through breakpoints");
         detach(&resident, how);
         ends_well(resident, how);

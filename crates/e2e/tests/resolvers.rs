@@ -42,7 +42,7 @@ fn what_is_chosen_at_the_start_is_recorded() {
 
 #[test]
 fn static_programs_choose_too() {
-    // (musl has no such functions.)
+    // musl has no such functions.
     for build in PLACED.iter().filter(|build| build.compilers == GCC.compilers) {
         check(&compile(build, &["resolvers.c"], &["-DALONE"]), &diagonal(0), &Expect::default());
     }
@@ -60,7 +60,7 @@ fn the_symbol_s_name_reaches_what_was_chosen() {
     }
 }
 
-// (The program's own calls of it go through the C library's choice.)
+// The program's own calls of it go through the C library's choice.
 #[test]
 fn the_c_library_s_choices_are_reached_by_their_common_name() {
     let run = calltap_run(&["sites", "/lib/x86_64-linux-gnu/libc.so.6", "--format", "json"]);
@@ -98,7 +98,7 @@ fn memcpy_is_traced() {
     let alone = run(std::process::Command::new(&copies.path), b"");
     let recording = record(&copies, &["-F", "memcpy", "--tracer", "function_graph"], &Expect::default());
     assert_eq!((&recording.run.stdout, recording.run.status), (&alone.stdout, alone.status));
-    // (The dynamic linker has one of its own.)
+    // The dynamic linker has one of its own.
     let rows = recording.rows();
     let calls: i64 =
         rows.iter().filter(|row| row["module"] == "libc.so.6").filter_map(|row| row["calls"].as_i64()).sum();

@@ -39,7 +39,7 @@ fn what_lies_beneath_slow_calls_is_kept_and_nothing_else() {
     let program = program();
     let recording = record(&program, &["--slow", "handle>15ms"], &Expect::default());
     let disk = own(&recording, "disk");
-    // (A fast one may have been interrupted for long.)
+    // A fast one may have been interrupted for long.
     let handles = calls(&recording, "handle");
     assert!(handles >= disk && handles < own(&recording, "handle"), "{handles} of which {disk} wait");
     assert_eq!(calls(&recording, "disk"), disk);

@@ -50,7 +50,7 @@ fn the_deepest_stack_is_as_deep_as_the_program_says() {
     let (end, slots) = line.split_once(" ").expect("numbers");
     let slots = slots.split_once(' ').expect("numbers").1;
     let mut found = stack(&mounted);
-    // (Of the C library nothing is traced here, so it may be an address.)
+    // Of the C library nothing is traced here, so it may be an address.
     found.last_mut().expect("who began it").2 = "libc".to_owned();
     assert_eq!(found, said(&format!("{end} {slots}"), &["inner", "outer", "thread", "libc"]));
     // Off, all is as it was, and what was found stays.

@@ -70,7 +70,7 @@ fn a_debugger_shows_every_frame() {
         let frames = debugger(&program, "innermost", &["--tracer", "function_graph"]);
         assert_eq!(frames.first().map(String::as_str), Some("innermost"), "{}: {frames:?}", program.name);
         frames_are_right(&frames, &program.name);
-        // (Functions that are left through their own exits have nothing of ours on the stack.)
+        // Functions that are left through their own exits have nothing of ours on the stack.
         let has_stub = frames.iter().any(|frame| frame == "calltap_stub");
         assert_eq!(has_stub, build.name != XRAY.name, "{}: {frames:?}", program.name);
     }

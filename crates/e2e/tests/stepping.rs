@@ -29,7 +29,7 @@ fn frames(backtrace: &str) -> Vec<&str> {
     names.filter(|name| !is_ours(name)).collect()
 }
 
-/// Attaches to the recorded program and steps. (A debugger that starts both would stop the recorder with the program.)
+/// Attaches to the recorded program and steps. A debugger that starts both would stop the recorder with the program.
 fn step(program: &Program, tracer: &str) -> String {
     let path = |name: &str| program.directory().join(name);
     let text = format!(
@@ -71,7 +71,7 @@ fn every_instruction_can_be_unwound_from() {
             let stacks: Vec<&str> = output.split("@@\n").skip(1).collect();
             assert_eq!(stacks.len(), STEPS, "{}, {tracer}: {output}", program.path.display());
             assert!(output.contains("calltap_hook"), "{tracer}: some steps were inside hooks");
-            // (With -pg the program has a profiler of its own, whose timer may have come just before.)
+            // With -pg the program has a profiler of its own, whose timer may have come just before.
             for stack in stacks.into_iter().filter(|stack| !stack.contains("<signal handler called>")) {
                 let frames = frames(stack);
                 let right = [&["main"][..], &["a", "main"], &["b", "a", "main"], &["c", "b", "a", "main"]];

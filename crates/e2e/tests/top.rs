@@ -127,7 +127,7 @@ fn a_function_that_sleeps_for_a_millisecond_is_seen_to() {
         assert!(nap.calls > 0.0 && nap.calls <= 1010.0 && nap.avg >= 1000.0 && nap.max >= nap.avg, "{nap:?}");
         // What it did by the clock: as many naps as fit, less what it was not let run.
         assert!(nap.time <= 101.0 && nap.time >= nap.calls / 10.0 - 1.0, "{nap:?}");
-        // (A lap may be cut by the end of an interval.)
+        // A lap may be cut by the end of an interval.
         let ratio = leaf.calls / nap.calls;
         assert!((8.0..=12.0).contains(&ratio) || nap.calls < 50.0, "{leaf:?} {nap:?}");
         assert!(leaf.avg < nap.avg && block.iter().all(|line| line.state == "on"), "{block:?}");
@@ -270,7 +270,7 @@ fn a_key_switches_a_function_off_and_on_while_it_runs() {
     terminal.wait_for("leaf");
     assert!(terminal.is_raw());
     let all = jumps(resident.pid);
-    // Sorted by name, the second is `leaf`. (Only what changes on the screen is drawn: an `o` stays.)
+    // Sorted by name, the second is `leaf`. Only what changes on the screen is drawn: an `o` stays.
     terminal.press("f\x1b[B\x1b[B ");
     terminal.wait_for("ff(user)");
     wait_until("its site to go off", || jumps(resident.pid) == all - 1);
@@ -325,7 +325,7 @@ fn what_tracing_costs_is_said_of_every_interval_alike() {
     costs.sort_by(f64::total_cmp);
     // 22,000 events a second of a program that does next to nothing else are about 2 %.
     assert!(costs.len() >= 10 && costs[0] > 0.0, "{headings:#?}");
-    // (The busiest moments of the machine are left out.)
+    // The busiest moments of the machine are left out.
     assert!(costs[costs.len() * 3 / 4] < costs[costs.len() / 4] * 2.5, "{headings:#?}");
     whole(resident, &before);
 }

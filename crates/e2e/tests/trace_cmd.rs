@@ -311,7 +311,7 @@ fn displayed(recording: &Recording) {
         }
     }
     assert!(report.calls.is_empty() && report.marks.is_empty(), "{what}: calls of threads that have none");
-    // (KernelShark takes its time, and trace-cmd has seen that both versions say the same.)
+    // KernelShark takes its time, and trace-cmd has seen that both versions say the same.
     let many = all.values().map(Vec::len).sum::<usize>() > 10_000;
     let shown = files.iter().skip(usize::from(many));
     shown.for_each(|file| in_kernelshark(what, file, &all, graph, function, lost));
@@ -376,7 +376,7 @@ fn named_threads_with_every_tracer_and_every_clock() {
 
 #[test]
 fn names_of_rust_have_their_blanks_replaced() {
-    // (Without those that are called most: it is about names.)
+    // Without those that are called most: it is about names.
     let most = ["*fetch_add*", "__rustc::*", "*drop_in_place*", "*black_box*", "panics::deep"];
     let flags = most.iter().flat_map(|name| ["-N", name]).collect();
     check(&compile_rust("panics.rs", &[]), &[flags], &[]);
@@ -451,7 +451,7 @@ fn names_of_cpp_have_their_blanks_replaced_and_what_cannot_be_read_any_more_is_m
     let report = || Report::of(&Report::lines(&export(&recording, "trace-cmd", "6")), true);
     let whole = report();
     let bytes = std::fs::read(&recording.trace).expect("a trace");
-    // (Somewhere there are names only.)
+    // Somewhere there are names only.
     let broken = (2..7).map(|eighth| {
         let mut bytes = bytes.clone();
         let at = bytes.len() * eighth / 8;

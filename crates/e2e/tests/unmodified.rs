@@ -10,7 +10,7 @@ fn every(source: &str, ways: &[&[&str]], expect: Expect<'_>) {
             continue;
         }
         let program = compile(build, &[source], &[]);
-        // (Of a static program the C library is traced as well, and has functions of the same names.)
+        // Of a static program the C library is traced as well, and has functions of the same names.
         let unnamed =
             build.flags.contains(&"-s") || build.flags.contains(&"-static") && source == "threads.c";
         let arguments = ways[turn % ways.len()];
@@ -35,7 +35,7 @@ fn threads_end_in_every_way() {
     every("threads.c", &[&["short"], &["exit"], &["cancel"], &["keys"]], Expect::default());
 }
 
-// (musl takes a thread's id away before its last functions have run.)
+// musl takes a thread's id away before its last functions have run.
 #[test]
 fn calls_are_summed_up_until_a_thread_has_ended() {
     for build in installed(BARE_PLACED) {
@@ -288,7 +288,7 @@ fn what_was_inlined_and_what_has_no_name_is_told() {
 // However a function is left: by returns, by jumps to others, by longjmp; and code that looks at return addresses sees none but the program's.
 #[test]
 fn functions_are_left_through_their_own_exits() {
-    // (-Os leaves no padding: some of these have return stubs.)
+    // At -Os there is no padding: some of these have return stubs.
     let is_meant = |build: &&Build| build.compilers[0] == "gcc" && !build.flags.contains(&"-Os");
     for (turn, build) in installed(BARE).filter(is_meant).enumerate() {
         let program = compile(build, &["exits.c"], &["-Wl,--export-dynamic"]);
@@ -296,7 +296,7 @@ fn functions_are_left_through_their_own_exits() {
         let recording = check(&program, &diagonal(turn), &Expect { unnamed, ..Expect::default() });
         let seen =
             recording.run.stdout.lines().next().and_then(|line| line.split(' ').nth(1)).map(str::to_owned);
-        // (Without optimisation, too, there are six frames of the program's.)
+        // Without optimisation, too, there are six frames of the program's.
         assert_eq!(seen.as_deref(), Some("12"), "{}", program.name);
     }
 }

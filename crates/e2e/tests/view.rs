@@ -68,7 +68,7 @@ fn ask(host: &str, method: &str, path: &str) -> (u16, String) {
     if !head.to_ascii_lowercase().contains("transfer-encoding: chunked") {
         return (status, body.to_owned());
     }
-    // (Long answers come in pieces.)
+    // Long answers come in pieces.
     let (mut rest, mut whole) = (body, String::new());
     while let Some((size, after)) = rest.split_once("\r\n") {
         let size = usize::from_str_radix(size, 16).expect("a size");

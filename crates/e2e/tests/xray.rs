@@ -79,7 +79,7 @@ fn functions_with_sleds_in_front_of_tail_calls_have_return_stubs() {
     let listed = calltap_run(&["sites", &program.path.display().to_string()]).stdout;
     let said = "return stub: it ends with a tail call (behind XRay's sled";
     assert!(listed.lines().any(|line| line.contains(" xray ") && line.contains(said)), "{listed}");
-    // (What is on demand has no room.)
+    // What is on demand has no room.
     assert!(listed.lines().filter(|line| line.contains("if a filter names it")).count() < 9, "{listed}");
 }
 

@@ -48,7 +48,7 @@ pub fn dropped(name: &str) -> Option<&str> {
     of.strip_prefix("::").unwrap_or(of).strip_prefix('<')?.strip_suffix('>')
 }
 
-/// Is it that type? (The older mangling leaves out what a type was made with: `Timeout<T>`.)
+/// Is it that type? The older mangling leaves out what a type was made with: `Timeout<T>`.
 pub fn is_type(general: &str, one: &str) -> bool {
     general == one || without_parameters(general).is_some_and(|start| without_parameters(one) == Some(start))
 }

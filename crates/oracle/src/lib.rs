@@ -92,7 +92,7 @@ impl Case<'_> {
         let sites = rows(
             Command::new(calltap()?).args(["sites", "--format", "json", "--linker-names"]).arg(&self.program),
         )?;
-        // (Callgrind has no names for what has no size: the linker's own pieces around a program's beginning and end.)
+        // Callgrind has no names for what has no size: the linker's own pieces around a program's beginning and end.
         let (sized, sizeless): (Vec<_>, Vec<_>) = sites.iter().partition(|row| row["size"] != 0);
         for row in sizeless {
             ours.remove(&aliases.one(row["function"].as_str().unwrap_or_default()));

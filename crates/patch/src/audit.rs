@@ -256,7 +256,7 @@ impl Batch {
         };
         let mut faults = Vec::new();
         let mut changed = before.iter().zip(bytes).filter(|(a, b)| a != b).count();
-        // (A site that begins before the write: its first bytes stay.)
+        // A site that begins before the write: its first bytes stay.
         for (start, way) in self.ways.range_mut(at.saturating_sub(WIDEST)..end) {
             let (first, last) = (start.max(&at), end.min(start + way.site.len() as u64));
             if *first >= last {

@@ -4,8 +4,8 @@
 //! Code is read and written in spans. The kernel charges for calls and pages, hardly for bytes, and has no call that writes to many places of
 //! read-only text at once: a call for each site would take fifty times as long. So what lies between the sites of a span is written again as it was
 //! read. Debuggers and the kernel's uprobes may set or take away a breakpoint there meanwhile, which would be lost, or come back. Each step
-//! therefore reads a span anew, right before it is written: meanwhile is some ten microseconds, not all of the batch. (And no slower: one
-//! buffer for all spans stays in the cache.)
+//! therefore reads a span anew, right before it is written: meanwhile is some ten microseconds, not all of the batch. And no slower: one
+//! buffer for all spans stays in the cache.
 
 use crate::{Avma, Demand, STEPS, Site, State, Steps, Transition};
 

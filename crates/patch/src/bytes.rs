@@ -55,7 +55,7 @@ impl PartialEq for Bytes {
 }
 
 impl PartialEq<[u8]> for Bytes {
-    /// (Most sites have five bytes, which are compared without a call.)
+    /// Most sites have five bytes, which are compared without a call.
     #[inline]
     fn eq(&self, other: &[u8]) -> bool {
         match (&**self, other) {

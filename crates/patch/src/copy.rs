@@ -117,7 +117,7 @@ fn leave(instruction: &Instruction, call: Avma) -> Result<Vec<Instruction>, Unco
     let mut first = made(Instruction::with2(Code::Lea_r64_m, Register::RSP, below))?;
     let call = made(Instruction::with_branch(Code::Call_rel32_64, call.0))?;
     if instruction.flow_control() != FlowControl::ConditionalBranch {
-        // (A branch to it comes to the call.)
+        // A branch to it comes to the call.
         first.set_ip(instruction.ip());
         let mut last = *instruction;
         last.set_ip(0);

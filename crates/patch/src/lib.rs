@@ -245,7 +245,7 @@ pub fn is_after_prologue(form: &SiteForm) -> bool {
     matches!(form, SiteForm::AfterPrologue { .. })
 }
 
-/// Where a site's body resumes. (Of a function that was not built for tracing: behind what is run from a [copy].)
+/// Where a site's body resumes. Of a function that was not built for tracing: behind what is run from a [copy].
 pub fn body_address(form: &SiteForm) -> Svma {
     match form {
         SiteForm::Entry { at, old }

@@ -173,7 +173,7 @@ impl Site {
     /// entry is not.
     pub fn inside(&self) -> (u64, u64) {
         let (first, length) = match self.kind {
-            // (Its first instruction is two bytes or more.)
+            // Its first instruction is two bytes or more.
             Kind::ShortJump(_) | Kind::PaddingJump(_) => (0, JUMP),
             // Behind the jump it stays as it is.
             Kind::Prologue | Kind::Exit => (1, JUMP),
@@ -183,7 +183,7 @@ impl Site {
         (self.address.0 + first, self.address.0 + length as u64)
     }
 
-    /// Where a thread that is inside may as well go on: behind the site, where all of it are NOPs of one byte. (It would only come there by and by.)
+    /// Where a thread that is inside may as well go on: behind the site, where all of it are NOPs of one byte. It would only come there by and by.
     pub fn way_out(&self, pc: u64) -> Option<u64> {
         let nops = matches!(self.kind, Kind::Jump) && self.original.iter().all(|byte| *byte == NOP1);
         (nops && self.is_inside(pc)).then(|| self.address.0 + self.original.len() as u64)
@@ -301,7 +301,7 @@ impl Site {
         let new = self.switched(to)?;
         if self.is_displaced() {
             if self.demand(from, to) != Demand::Nothing {
-                // (All at once, also what lies between the two jumps and stays.)
+                // All at once, also what lies between the two jumps and stays.
                 let width = if let Kind::PaddingJump(at) = self.kind { at as usize + SHORT } else { JUMP };
                 steps.put(0, start, &self.bytes(to)?[..width]);
             }

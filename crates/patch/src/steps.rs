@@ -93,7 +93,7 @@ impl Steps {
     /// What is stored in a step, in any order, torn at will: places, from the beginning of the site or of the span that it is in, and bytes.
     #[inline]
     pub fn each(&self, step: usize, mut store: impl FnMut(u16, &[u8])) {
-        // (A loop for each, so that the lengths are known in it.)
+        // A loop for each, so that the lengths are known in it.
         let (switches, jumps, exits) = (&self.switches, &self.jumps, &self.exits);
         match step {
             1 => switches.iter().for_each(|switch| store(switch.at, &[switch.during])),

@@ -173,8 +173,8 @@ fn without(log: &[Entry], at: usize) -> Vec<Entry> {
     [&log[..at], &log[at + 1..]].concat()
 }
 
-/// Is this in a batch in which all sites take all steps? (Where some are through with theirs, they do not miss a sync; and a write that is missing at the
-/// beginning, while others follow, looks as if another tool had changed the site.)
+/// Is this in a batch in which all sites take all steps? Where some are through with theirs, they do not miss a sync; and a write that is missing at the
+/// beginning, while others follow, looks as if another tool had changed the site.
 fn all_take_part(log: &[Entry], at: usize) -> bool {
     log[..at].iter().filter(|entry| **entry == Entry::End).count() % WAYS >= 2
 }
@@ -190,7 +190,7 @@ fn a_missing_sync_is_found() {
 fn a_missing_write_is_found() {
     let is_write = |entry: &Entry| matches!(entry, Entry::Write(..));
     check("a write left out", |log, at| {
-        // (A batch that writes nothing has failed before it began.)
+        // A batch that writes nothing has failed before it began.
         let start = log[..at].iter().rposition(|entry| matches!(entry, Entry::Batch { .. }))?;
         let end = at + log[at..].iter().position(|entry| *entry == Entry::End)?;
         let others = log[start..end].iter().filter(|entry| is_write(entry)).count() > 1;

@@ -183,7 +183,7 @@ fn without_core_syncs_stale_bytes_come_to_harm() {
 
 #[test]
 fn each_core_sync_between_two_steps_is_needed() {
-    // (Behind EB none is needed: what it jumps over is no more than an operand without it.)
+    // Behind EB none is needed: what it jumps over is no more than an operand without it.
     let needed = [&[0, 1, 5, 6][..], &[0, 1, 2, 4, 5, 6], &[0, 1, 5, 6]];
     for (transition, steps) in TRANSITIONS.into_iter().zip(needed) {
         let cases = sites::through(transition, sites::every_kind(PLACES[0]));
@@ -236,7 +236,7 @@ fn a_first_byte_written_before_its_operand_leads_astray() {
 
 /// Those that have a form of their own meanwhile, through something else than A9.
 fn switched_through(transition: Transition) -> impl Fn(u64) -> Vec<Case> {
-    // (Exits never go through `jmp 3f`.)
+    // Exits never go through `jmp 3f`.
     let goes = move |case: &Case| transition != Transition::Jmp3f || !case.site.is_exit();
     move |place| {
         let cases = sites::through(transition, all_but_empty_functions(place));
@@ -337,7 +337,7 @@ fn a_thread_between_five_nops_must_be_waited_for() {
 
 fn restored(place: u64) -> Vec<Case> {
     let mut cases = sites::nops(place);
-    // (Those of six bytes stay one instruction, with another prefix.)
+    // Those of six bytes stay one instruction, with another prefix.
     cases.retain(|case| case.ground.length > 6);
     cases.extend(sites::prefixed(place));
     cases.extend(sites::sleds(place).into_iter().filter(|case| case.ground.falls_through));
@@ -582,12 +582,12 @@ fn who_has_changed_a_site_may_have_kept_where_it_leads() {
         for at in 0..original.len() {
             let changed = |bytes: &[u8]| {
                 let mut bytes = bytes.to_vec();
-                // (Nothing that we would ever write.)
+                // Nothing that we would ever write.
                 bytes[at] = 0x42;
                 bytes
             };
             assert!(case.site.is_foreign(&changed(&original), &[on]), "{}: byte {at}", case.name);
-            // (What it leads by is another byte for every target.)
+            // What it leads by is another byte for every target.
             if ours[at] == elsewhere[at] && ours[at] == original[at] {
                 assert!(!case.site.is_foreign(&changed(&ours), &[on]), "{}: byte {at}", case.name);
             }

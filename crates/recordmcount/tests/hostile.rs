@@ -27,7 +27,7 @@ fn check(data: &[u8]) {
     let start = Instant::now();
     if let Ok(Some(new)) = calltap_recordmcount::add(data) {
         assert!(new.len() < 4 * data.len() + 4096, "{} of {} bytes", new.len(), data.len());
-        // It is an object again. (What named its sections may have been anything.)
+        // It is an object again. What named its sections may have been anything.
         let _ = calltap_recordmcount::add(&new);
     }
     let took = start.elapsed();

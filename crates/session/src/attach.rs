@@ -246,7 +246,7 @@ impl Planner<'_> {
         for thread in held.iter_mut().filter(|thread| frames::find(&ranges, thread.regs.rip)) {
             let mut sites = process.modules.iter().flat_map(|module| module.undrained());
             if let Some(rip) = sites.find_map(|site| site.way_out(thread.regs.rip)) {
-                // (Should that fail, it is still inside.)
+                // Should that fail, it is still inside.
                 let _ = thread.set(user_regs_struct { rip, ..thread.regs });
             }
         }
@@ -268,7 +268,7 @@ impl Planner<'_> {
         let is_known = stacks.are_whole();
         let inside = |site: &Site| !is_known || words.iter().any(|word| site.is_inside(*word));
         text.lease();
-        // (Nothing is unloaded now; what was unloaded before is left alone.)
+        // Nothing is unloaded now; what was unloaded before is left alone.
         let now = mapped(&regions, session.parent().unwrap_or(Path::new("/")));
         process.modules.retain_mut(|module| module.is_there(&now, &regions));
         process.modules.iter_mut().for_each(|module| module.hold_back(&inside));
@@ -290,7 +290,7 @@ impl Planner<'_> {
         drop(held);
         process.modules.iter_mut().for_each(|module| module.drain(&inside));
         if is_known && words.is_empty() && !is_unlisted(index) {
-            // (If it cannot be written down, the next controller looks again.)
+            // If it cannot be written down, the next controller looks again.
             let _ = self.directory.journal.add(&[Entry::Drained { process: index }].iter().collect());
         }
         Ok(())

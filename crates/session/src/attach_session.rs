@@ -129,7 +129,7 @@ impl Controls<'_, '_> {
         }
     }
 
-    /// Functions that are on, and all that ever were. (All are looked at.)
+    /// Functions that are on, and all that ever were. All are looked at.
     pub fn functions(&self) -> (usize, usize) {
         self.planner.count()
     }
@@ -376,7 +376,7 @@ impl Attached<'_> {
                 attached = thread::scope(|scope| {
                     let following = follow.map(|follow| follow.begin(scope));
                     let remained = self.remain(planner, &over);
-                    // (Who is followed cannot be stopped by anybody else, and to leave, all are.)
+                    // Who is followed cannot be stopped by anybody else, and to leave, all are.
                     let_go.store(true, Release);
                     following.map(ScopedJoinHandle::join);
                     remained
@@ -444,7 +444,7 @@ impl Attached<'_> {
     /// Answers a live view, and another command, if one has asked.
     fn serve(&mut self, planner: &mut Planner<'_>) {
         while let Some((request, sender)) = self.mailbox.and_then(Mailbox::next) {
-            // (Who has asked may be gone.)
+            // Who has asked may be gone.
             let _ = sender.send(self.answer(request, planner));
         }
         let AttachSession { directory, target, .. } = self.session;
@@ -542,13 +542,13 @@ impl Attached<'_> {
         on: bool,
         later: bool,
     ) -> Result<Answer, Error> {
-        // (What the daemon has done meanwhile is its own.)
+        // What the daemon has done meanwhile is its own.
         let written = std::mem::replace(&mut words.ftraced, self.settings.words.ftraced.clone());
         let later = later || words.ftraced.is_some();
         let AttachSession { options, target, .. } = self.session;
         let refuse = |why: &str| target.refuse(why);
         let selection = (options.parse)(&words, later).map_err(|why| refuse(&why))?;
-        // (The trace has said who they are.)
+        // The trace has said who they are.
         let kinds = |tracers: &[TracerInfo]| tracers.iter().map(|tracer| tracer.kind).collect::<Vec<_>>();
         let paused = words.paused != self.settings.words.paused;
         let fixed = self.mailbox.is_none() && !paused;

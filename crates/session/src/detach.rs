@@ -170,7 +170,7 @@ fn detach_one(
     let mut told = Told::default();
     let process = index.and_then(|index| shared.process(index));
     let mut inferior = Inferior::new(target)?;
-    // (It may be another program by now; what was opened of it then belongs to no process any more.)
+    // It may be another program by now; what was opened of it then belongs to no process any more.
     if !proc::has_mapped(target.pid, &directory.identity()) {
         return Err(target.refuse("it runs another program by now"));
     }
@@ -193,7 +193,7 @@ fn detach_one(
         inferior.text.sync = Sync::Quiet;
     }
     drop(kept);
-    // (A forked child that is in no table has it as its parent has.)
+    // A forked child that is in no table has it as its parent has.
     let known = || image_in(shared, directory.code_inode(), &inferior.regions);
     let image = process.map(|process| &process.image).or_else(known);
     let stubs = image.map_or(0, |image| image.stubs.load(Acquire));
@@ -202,7 +202,7 @@ fn detach_one(
     let is_agent = |region: &&Region| region.start == agent.base;
     let mut ours: Vec<(u64, u64)> =
         inferior.regions.iter().find(is_agent).map(|region| (region.start, region.end)).into_iter().collect();
-    // (Not told: it never joined.)
+    // Not told: it never joined.
     ours.extend(Some(stubs).filter(|(start, _)| *start != 0));
     ours.extend(past.veneers.iter().map(|(start, length)| (*start, start + length)));
     ours.sort();
@@ -307,8 +307,8 @@ fn may_unwind(since: Duration, waits: bool, used: Duration) -> bool {
     since < UNWINDING || !waits && used < UNWINDING_CPU && since < STARVING
 }
 
-/// A thread that has opened a library and asks for what is new to be traced goes on at once: no answer will come. (Again and again, as it may have looked whether a controller listens
-/// just before.)
+/// A thread that has opened a library and asks for what is new to be traced goes on at once: no answer will come. Again and again, as it may have looked whether a controller listens
+/// just before.
 fn refuse_answer(process: &ProcessEntry) {
     let (asked, idle) = (Phase::Asked as u32, Phase::Idle as u32);
     if process.phase.compare_exchange(asked, idle, AcqRel, Acquire).is_ok() {
@@ -383,7 +383,7 @@ fn unmap(
     notes: &mut Vec<String>,
 ) {
     let ends = |mark: &Mark| [mark.site.address().0, mark.site.address().0 + mark.site.len() as u64 - 1];
-    // (Not where the thread will be.)
+    // Not where the thread will be.
     let own = inferior.place.range().0 / PAGE;
     let written = past.marks.iter().flat_map(ends).filter(|at| at / PAGE != own);
     let pages = pages::as_in_files(target, &mut inferior.text, &inferior.regions, written);

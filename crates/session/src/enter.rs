@@ -93,7 +93,7 @@ pub fn explain_no_place(target: &Target, no_place: Error) -> Error {
     let work = || check_filters(target, &mut Stops::default()).err();
     // In a thread that ends: the kernel then lets go of whatever is still held.
     let filter = std::thread::scope(|scope| scope.spawn(work).join());
-    // (One that is ending has no file system any more.)
+    // One that is ending has no file system any more.
     let ending = || proc::is_ending(target.pid) || !target.lives();
     filter.ok().flatten().unwrap_or_else(|| if ending() { target.refuse("it is ending") } else { no_place })
 }
@@ -114,7 +114,7 @@ pub fn load(target: &Target, directory: &Directory, shared: &Shared) -> Result<S
         }
         let mut inferior = inferior?;
         let mut thread = match inferior.agent {
-            // (The unwinder may have to be told still.)
+            // The unwinder may have to be told still.
             Some(agent) if agent.is_placed() => outside_unwinder(target, &mut inferior)?,
             Some(_) => inferior.any_thread()?,
             None => bring_in(target, directory, &mut inferior)?,
@@ -347,7 +347,7 @@ fn await_registration(target: &Target, shared: &Shared, agent: Option<Loaded>) -
     let start = Instant::now();
     while process.sync.load(Acquire) == plan::Sync::Pending as u32 && start.elapsed() < REGISTRATION {
         std::thread::sleep(Duration::from_millis(1));
-        // (Only looked at when it takes long.)
+        // Only looked at when it takes long.
         if start.elapsed() < CALL / 20 {
             continue;
         }

@@ -223,7 +223,7 @@ impl<'a> Recorder<'a> {
             for call in lane.calls.open_mut().iter_mut().filter(|call| call.cut.is_none()) {
                 let Some(mark) = call.data.as_mut().filter(|mark| !mark.told) else { continue };
                 let ns = now.saturating_sub(mark.start) as f64 * self.ns_per_tick;
-                // (It will end, most likely, and is then there as a whole.)
+                // It will end, most likely, and is then there as a whole.
                 if ns > mark.limit as f64 + LOOK.as_nanos() as f64 {
                     mark.told = true;
                     let name = self.names.get(&call.site).map_or("?", String::as_str);
@@ -319,7 +319,7 @@ pub fn record(options: &Options, flight: &Flight) -> Result<Outcome, Error> {
             due: Some(&asked.due),
         },
     )?;
-    // (What was asked for last, and had no time.)
+    // What was asked for last, and had no time.
     let why = asked.take().or_else(|| {
         let on = |trigger| flight.on.contains(&trigger);
         let crashed = outcome.status.is_some_and(|status| status.signal().is_some());

@@ -173,7 +173,7 @@ impl Follow<'_> {
             Event::Exec(_) => {
                 if let Err(why) = self.enter(tid) {
                     let name = program(tid);
-                    // (Once: a tree runs the same program many times.)
+                    // Once: a tree runs the same program many times.
                     if told.insert((name.clone(), why.clone())) {
                         let text = format!("not followed: {name} (process {tid}): {why}");
                         let _ = self.records.send(Record::Note { text }.into());

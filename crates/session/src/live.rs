@@ -137,7 +137,7 @@ impl Profiled {
         for row in rows {
             by_site.entry(row.site).or_default().add(row);
         }
-        // (A function has several sites if different things were wanted of it in turn.)
+        // A function has several sites if different things were wanted of it in turn.
         let (mut modules, mut all): (_, BTreeMap<(u32, u64), Profiled>) = (HashMap::new(), BTreeMap::new());
         planner.describe(&mut |news| {
             news.tell(&mut |record| match record {

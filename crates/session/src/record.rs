@@ -269,7 +269,7 @@ impl<'a> Prepared<'a> {
         let follow = options.follow.then(follow);
         let result = thread::scope(|scope| {
             let (early, late) = if is_held { (None, follow) } else { (follow, None) };
-            // (Before it is answered, it runs nothing of its own.)
+            // Before it is answered, it runs nothing of its own.
             let mut following = early.map(|follow| follow.begin(scope));
             let collecting = scope.spawn(|| {
                 heartbeat::hurry();
@@ -318,7 +318,7 @@ impl<'a> Prepared<'a> {
                 let _ = done.send(held.as_mut().map_or(Ok(()), remote));
             }
             drop(held);
-            // (It has run nothing of its own but what its C library does first.)
+            // It has run nothing of its own but what its C library does first.
             following = following.or_else(|| Some(late?.begin(scope)));
             let status = launch::wait(&mut child);
             has_ended.store(true, Relaxed);

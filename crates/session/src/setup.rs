@@ -86,7 +86,7 @@ pub fn usable_clock_of(target: &Target, wanted: Clock) -> (Clock, Option<String>
 /// Writes down there what is wanted: from now on an agent may join.
 pub fn prepare(shared: &Shared, directory: &Directory, options: &Options, clock: Clock, wait: Duration) {
     let control = shared.control();
-    // (The last byte stays 0.)
+    // The last byte stays 0.
     let path = directory.agent();
     let places = control.agent_path.iter().take(PATH_MAX - 1);
     for (place, byte) in places.zip(path.as_os_str().as_encoded_bytes()) {

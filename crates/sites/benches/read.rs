@@ -33,7 +33,7 @@ fn times<T>(run: impl Fn() -> T) -> [Duration; 2] {
     [first, (1..ROUNDS).map(once).min().unwrap_or(first)]
 }
 
-/// What `gcc -O1 -fpatchable-function-entry=5` makes of many small functions. (It would take long over them.)
+/// What `gcc -O1 -fpatchable-function-entry=5` makes of many small functions. It would take long over them.
 fn build(folder: &Path) -> PathBuf {
     let mut source = String::new();
     for name in (0..FUNCTIONS).map(|n| format!("function_number_{n}")).chain(["main".to_owned()]) {

@@ -108,7 +108,7 @@ impl Found {
     fn name(&self, mut at: usize) -> Option<&str> {
         for _ in 0..LONGEST_WAY {
             let (name, origin) = self.names.get(&at)?;
-            // (A definition outside of its class may have the name alone, and its declaration that for the linker.)
+            // A definition outside of its class may have the name alone, and its declaration that for the linker.
             let declared = origin.and_then(|origin| self.names.get(&origin)?.0.as_deref());
             if let Some(name) = declared.or(name.as_deref()) {
                 return Some(name);
@@ -135,7 +135,7 @@ impl Found {
     }
 }
 
-/// The entry that an attribute refers to, counted from the beginning of all. (One in another file has none.)
+/// The entry that an attribute refers to, counted from the beginning of all. One in another file has none.
 fn reference(unit: &Unit<Bytes<'_>>, entry: &Entry<'_>, name: gimli::DwAt) -> Option<usize> {
     match entry.attr_value(name)? {
         AttributeValue::UnitRef(offset) => global(unit, offset),

@@ -82,7 +82,7 @@ pub enum SiteForm {
     Prologue {
         /// First patched byte.
         at: Svma,
-        /// The bytes that must be there. (Behind a function that is shorter than the jump, also padding.)
+        /// The bytes that must be there. Behind a function that is shorter than the jump, also padding.
         old: Vec<u8>,
     },
     /// The same of a function that has no room for the jump, as it is shorter or something jumps behind its first instruction: a 2-byte `jmp` in the place of that leads
@@ -251,7 +251,7 @@ pub enum PollKind {
     Written,
     /// What a worker of tokio calls for a task,
     Task,
-    /// and what that calls for the future that was spawned, if its body has become a part of that. (When it is ready, its memory is used for something else at once.)
+    /// and what that calls for the future that was spawned, if its body has become a part of that. When it is ready, its memory is used for something else at once.
     Inlined,
     /// It does not: it is called when one of the types that are polled is dropped.
     Drop,

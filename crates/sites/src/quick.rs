@@ -21,7 +21,7 @@ const CALLED: [&[u8]; 3] = [b"mcount\0", b"_mcount\0", b"__fentry__\0"];
 /// Defined by the C library, which defines mcount for others and does not call it.
 const C_LIBRARY: &[u8] = b"__libc_start_main\0";
 
-/// Does it define a profiling function for others, as a C library does? (Headers and symbols are read.)
+/// Does it define a profiling function for others, as a C library does? Headers and symbols are read.
 pub fn file_defines_profiler(file: &File) -> bool {
     look_at(file).is_ok_and(|found| found.defines)
 }
@@ -107,7 +107,7 @@ fn look<'d>(data: impl ReadRef<'d>) -> object::Result<Found> {
                 }
                 defined = true;
             }
-            // (A static program has the C library's symbols in it, but exports none.)
+            // A static program has the C library's symbols in it, but exports none.
             c_library |= name.starts_with(C_LIBRARY)
                 && table.section() == exported.section()
                 && symbol.is_definition(Le, table.strings());

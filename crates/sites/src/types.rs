@@ -136,7 +136,7 @@ impl Types {
     fn index(&mut self) -> gimli::Result<()> {
         let mut headers = self.dwarf.units();
         while let Some(header) = headers.next()? {
-            // (What one unit gets wrong, another may have right.)
+            // What one unit gets wrong, another may have right.
             let Ok(unit) = self.dwarf.unit(header) else { continue };
             let number = self.units.len();
             let mut entries = unit.entries();
@@ -144,7 +144,7 @@ impl Types {
                 if entry.tag() != gimli::DW_TAG_subprogram {
                     continue;
                 }
-                // (0: the linker has thrown it away.)
+                // 0: the linker has thrown it away.
                 let place = Place { unit: number, offset: entry.offset() };
                 let begins = self.begins(&unit, entry).into_iter().filter(|address| *address != 0);
                 self.functions.extend(begins.map(|address| (Svma(address), place)));
@@ -453,7 +453,7 @@ impl Types {
             | gimli::DW_TAG_reference_type
             | gimli::DW_TAG_rvalue_reference_type => {
                 let Some(target) = self.target_of(place) else { return Some(Shape::Pointer) };
-                // (Not the shape of what a pointer to a pointer leads to: there may be no end to that.)
+                // Not the shape of what a pointer to a pointer leads to: there may be no end to that.
                 let is_base = self.entry(target)?.tag() == gimli::DW_TAG_base_type;
                 let is_pointer = entry.tag() == gimli::DW_TAG_pointer_type;
                 if is_pointer && is_base && self.shape(target) == Some(Shape::Char) {

@@ -244,7 +244,7 @@ fn a_stripped_program_has_the_functions_that_its_symbols_named() {
         for line in String::from_utf8_lossy(&symbols.stdout).lines() {
             let [at, "t" | "T", name] = line.splitn(3, ' ').collect::<Vec<_>>()[..] else { continue };
             let at = u64::from_str_radix(at, 16).unwrap();
-            // (What the linker puts there itself is no function; its symbols tell assembly from Go.)
+            // What the linker puts there itself is no function; its symbols tell assembly from Go.
             let is_mark = ["runtime.text", "runtime.etext", "go.buildid", "go:buildid"].contains(&name);
             if !is_mark && !name.starts_with('_') {
                 assert_eq!(found.get(&at).map(|found| plain(found)), Some(plain(name)), "{at:#x}");

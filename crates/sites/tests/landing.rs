@@ -70,7 +70,7 @@ fn a_computed_goto_on_a_bare_stack_is_no_exit() {
 
 #[test]
 fn holes_of_a_table_do_not_end_it() {
-    // (Case 2 falls into case 1, behind an exit that needs the room of both.)
+    // Case 2 falls into case 1, behind an exit that needs the room of both.
     let cases = "1: mov $100, %eax; nop; ret; 3: inc %eax; 2: add $1, %eax; ret";
     for hole in [".Lend", "g", "f - 0x1000", "9b"] {
         let table = format!("1b - 9b, {hole} - 9b, 2b - 9b, 3b - 9b");

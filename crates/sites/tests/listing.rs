@@ -28,7 +28,7 @@ fn cold_parts_are_listed_and_never_traced() {
          risky.cold none (cold part of risky, not a function)",
     );
     assert_eq!(find(&binary, "risky.cold").kind, SiteKind::None);
-    // Without symbols the frame that is already set up tells the part. (One entered before that looks like a function.)
+    // Without symbols the frame that is already set up tells the part. One entered before that looks like a function.
     let built = build(&format!("gcc {FIVE} -fPIC -shared"), "c", source);
     let cold = find(&built.read(), "risky.cold").address;
     let stripped = built.tool("strip").read();

@@ -229,7 +229,7 @@ fn where_something_lands_nothing_gives_way() {
             assert!(found.contains("no room for a jump"), "{compiler}: {code}: {found}");
         }
     }
-    // (The stack says that this jump stays.)
+    // The stack says that this jump stays.
     let stays = "lea -64(%rsp), %rsp; .cfi_adjust_cfa_offset 64; mov %rsi, %rax; push %r12; .cfi_adjust_cfa_offset 8; jmp *(%rax,%rdi,8)";
     let unknown = format!(".cfi_startproc; {stays}; inc %eax; pop %r12; pop %rbx; ret; .cfi_endproc");
     assert!(exits("unknown", &unknown).contains("no room for a jump"), "{}", exits("unknown", &unknown));
@@ -310,7 +310,7 @@ fn without_unwinding_information_the_return_address_is_followed() {
     ];
     for (codes, is_proven) in [(PROVEN, true), (MOVED, false)] {
         for code in codes {
-            // (No room for a jump where it is left at once.)
+            // No room for a jump where it is left at once.
             let code = format!("test %edi, %edi; js 9f; {code}; 9: ret");
             let all = [("asked", &code[..]), ("behind", "nop; ret"), ("moves", MOVED[0])];
             let source = format!("{} __asm__(\".data; there: .quad behind; .text\");", functions(&all));
@@ -395,7 +395,7 @@ fn the_name_of_what_is_chosen_at_run_time_means_all_that_may_be() {
     "#;
     for flags in ["-O2 -fPIE -pie", "-O2 -no-pie -fno-pie", "-O0", "-O2 -fPIC -shared", "-O2 -static"] {
         let built = build(&format!("gcc {flags}"), "c", source);
-        // (The C library has some of its own, in tables that no address is taken of.)
+        // The C library has some of its own, in tables that no address is taken of.
         let binary = calltap_sites::read(&built.data(), "fixture").expect("a program");
         for name in ["fast", "slow"] {
             assert_eq!(find(&binary, name).aliases, ["also", "picked"], "{flags}");

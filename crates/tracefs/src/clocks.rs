@@ -98,7 +98,7 @@ impl Stretch {
         u64::try_from(i128::from(ns) + ahead(from) + change).unwrap_or(0)
     }
 
-    /// A time by a clock. (None of its own: [`Clock::Counter`].)
+    /// A time by a clock. None of its own: [`Clock::Counter`].
     pub fn time(&self, clock: Clock, when: When) -> u64 {
         match clock {
             Clock::Mono | Clock::Counter => when.ns,

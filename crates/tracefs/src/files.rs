@@ -50,7 +50,7 @@ fn set_of(mut model: Model<'_>, which: Which) -> String {
     let words = model.set_mut(which).clone();
     let waiting: Vec<&String> = waiting(&words).collect();
     let name = if which == Which::Filter { "set_ftrace_filter" } else { "set_ftrace_notrace" };
-    // (A notrace set in which all waits disables nothing yet, and says so.)
+    // A notrace set in which all waits disables nothing yet, and says so.
     if which == Which::Notrace && waiting.len() == words.len() {
         model.set_mut(which).clear();
     }
@@ -303,7 +303,7 @@ impl Tracefs {
                 effects.selects |= std::mem::replace(&mut stack_tracer.is_on, on) != on;
             }
             Kind::Ftraced => return control(instance, "ftraced_enabled"),
-            // (There are no events but the tracers' own.)
+            // There are no events but the tracers' own.
             Kind::SetEvent if !text.trim().is_empty() => {
                 return Err(Wrong::argument("a process has no events but calls"));
             }

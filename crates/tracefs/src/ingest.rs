@@ -235,7 +235,7 @@ impl Ingest {
         to_ns: &dyn Fn(u64) -> u64,
     ) {
         let mut pending = std::mem::take(&mut self.pending);
-        // (Stable: a thread's events keep their order.)
+        // Stable: a thread's events keep their order.
         pending.sort_by_key(|met| met.event.ticks);
         let mut marks = std::mem::take(&mut self.marks).into_iter().peekable();
         let write = |mark: Mark, instances: &mut [Instance]| {
@@ -309,7 +309,7 @@ impl Ingest {
             if !graph {
                 continue;
             }
-            // (Counted whether recorded or not: a return undoes it.)
+            // Counted whether recorded or not: a return undoes it.
             let counts = task.counts(place);
             if wanted.begins & bit != 0 {
                 frame.begins |= bit;

@@ -147,7 +147,7 @@ impl Instance {
         }
     }
 
-    /// Sets the size of a processor's buffer. (There is one for all processors together.)
+    /// Sets the size of a processor's buffer. There is one for all processors together.
     pub fn set_kb(&mut self, kb: u64) {
         let subbufs = (kb.saturating_mul(1024)).div_ceil(SUBBUF).max(FEWEST);
         self.subbufs = Some(subbufs);
@@ -239,7 +239,7 @@ impl Instance {
     /// The tracers that have to be registered in the process for it.
     pub fn tracers(&self) -> Vec<TracerSelection> {
         let place = if self.is_top() { String::new() } else { format!("{}/", self.name) };
-        // (Without any, the default would be meant.)
+        // Without any, the default would be meant.
         let is_default = |tracer: &TracerSelection| self.is_top() && tracer.name == TRACE;
         let registered =
             self.words.tracers.iter().filter(|tracer| tracer.kind.is_some() || is_default(tracer));

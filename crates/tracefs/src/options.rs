@@ -98,7 +98,7 @@ const fn same(a: &[u8], b: &[u8]) -> bool {
     at == a.len() && at == b.len()
 }
 
-/// Is an option on that is named in the source? (Looked up by the compiler: a million lines ask for several each.)
+/// Is an option on that is named in the source? Looked up by the compiler: a million lines ask for several each.
 macro_rules! on {
     ($options:expr, $name:literal) => {
         $options.has(const { $crate::options::Flag::named($name) })

@@ -16,7 +16,7 @@ impl Pages {
     /// So many bytes; none if nothing is there. `full`: a page that is not full stays.
     pub fn read(&mut self, ring: &mut Ring, symbols: &mut Symbols, size: usize, full: bool) -> Vec<u8> {
         let mut bytes = std::mem::take(&mut self.rest);
-        // (Whole pages, but for who reads less than one.)
+        // Whole pages, but for who reads less than one.
         while (bytes.is_empty() || bytes.len() + PAGE_SIZE <= size)
             && !ring.is_empty()
             && !(full && ring.bytes() < SUBBUF)
@@ -68,7 +68,7 @@ fn encode(of: &Record, symbols: &mut Symbols, longest: usize) -> Vec<u8> {
             record::graph_entry(tid, symbols.code(*site), (*depth).into()).to_vec()
         }
         What::Exit { site, depth, ns } => {
-            // (By a clock that counts no nanoseconds there may be fewer.)
+            // By a clock that counts no nanoseconds there may be fewer.
             let returned = of.time.max(*ns);
             let code = symbols.code(*site);
             record::graph_exit(tid, code, (*depth).into(), returned - ns, returned).to_vec()

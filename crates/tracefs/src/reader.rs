@@ -43,7 +43,7 @@ impl Reader {
             self.window.clone_from(&self.header);
         }
         loop {
-            // (What lies in between is made and forgotten.)
+            // What lies in between is made and forgotten.
             self.forget(((offset - self.start) as usize).min(self.window.len()));
             let skip = (offset - self.start) as usize;
             if self.window.len() >= skip + size || self.at == self.records.len() {

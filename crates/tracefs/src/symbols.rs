@@ -20,7 +20,7 @@ pub struct Traced {
 /// What is known by name.
 #[derive(Default, Debug)]
 pub struct Symbols {
-    /// By number of the site. (None: not described.)
+    /// By number of the site. None: not described.
     sites: Vec<Option<Traced>>,
     modules: HashMap<u32, Module>,
     /// All functions that can be traced; new ones are added at the end.

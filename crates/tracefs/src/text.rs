@@ -121,7 +121,7 @@ impl Format {
         text
     }
 
-    /// What stands above all in latency-format. (No latency was measured, of no task.)
+    /// What stands above all in latency-format. No latency was measured, of no task.
     fn banner(&self, text: &mut String, symbols: &Symbols, (left, written): (u64, u64)) {
         let Format { tracer, processors, .. } = self;
         let (rule, release) = ("-".repeat(68), symbols.release());

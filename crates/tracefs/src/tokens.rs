@@ -77,7 +77,7 @@ impl PendingFilter {
                 return Err(self.refuse(word, Wrong::argument(TOO_LONG)));
             }
             self.partial += word;
-            // (An empty line alone is a change, too: to nothing.)
+            // An empty line alone is a change, too: to nothing.
             return Ok((text.len(), false));
         };
         let word = std::mem::take(&mut self.partial) + &word[..end];

@@ -191,7 +191,7 @@ impl Tracefs {
         let stretch = Stretch { from: if from == Moment::default() { at } else { from }, to: at };
         let (clock, _) = ClockMap::new(self.clock, &[first, stretch.from.pair(), at.pair()]);
         self.instances.iter_mut().for_each(|instance| instance.reach(stretch));
-        // (Late, so that many changes together are one.)
+        // Late, so that many changes together are one.
         if !std::mem::replace(&mut self.chosen, true) {
             self.ingest.choose(&self.instances, &self.stack_tracer, &self.symbols);
         }
@@ -235,7 +235,7 @@ impl Tracefs {
         }
     }
 
-    /// Does it matter which threads are there already? (Those that come later are followed.)
+    /// Does it matter which threads are there already? Those that come later are followed.
     pub fn follows(&self) -> bool {
         let follows = |instance: &Instance| instance.pids.iter().any(|list| !list.is_empty());
         self.instances.iter().any(|instance| instance.options.has(FOLLOWS) && follows(instance))

@@ -96,7 +96,7 @@ impl Triggers {
     /// A word with a colon: adds triggers, or takes them away. Nothing is changed if it is refused.
     pub fn change(&mut self, word: &str, functions: &[Listed]) -> Result<(), Wrong> {
         let (takes, word) = word.strip_prefix('!').map_or((false, word), |word| (true, word));
-        // (`::` is part of a name.)
+        // `::` is part of a name.
         let word = word.replace("::", "\0");
         let mut parts = word.splitn(3, ':');
         let function = parts.next().unwrap_or_default().replace('\0', "::");

@@ -139,7 +139,7 @@ fn records_are_printed_as_the_kernel_prints_them() {
         let mut expected = Vec::new();
         while let Some(next) = lines.next_if(|next| !next.starts_with("$ ") && !next.starts_with("@ ")) {
             match next.strip_prefix("=>") {
-                // (The two characters stand where blanks were, if there were any.)
+                // The two characters stand where blanks were, if there were any.
                 Some(ours) => {
                     let last: &mut String = expected.last_mut().expect("the kernel's own line");
                     let blanks = if last.starts_with("  ") { "  " } else { "" };

@@ -600,7 +600,7 @@ fn pages_have_what_was_recorded_once_and_kallsyms_names_it() {
     // A reader that wants several pages, and waits, gets full ones.
     assert_eq!(world.tracefs.read(raw, 0, 65536, true), Ok(Read::Wait));
     let mut pages = Vec::new();
-    // (Pieces of a page come one after the other.)
+    // Pieces of a page come one after the other.
     for size in [1, 1000, 4096] {
         pages.extend(world.take(raw, size));
     }
@@ -849,7 +849,7 @@ fn a_page_has_the_whole_stack() {
     let raw = world.open("per_cpu/cpu0/trace_pipe_raw", OFlags::RDONLY);
     let (events, _) = events(&world.take(raw, 4096));
     let number = |at: usize| u64::from_le_bytes(events[1].1[at..at + 8].try_into().expect("8 bytes"));
-    // (Behind the header a count, then addresses: a function's own, and calls.)
+    // Behind the header a count, then addresses: a function's own, and calls.
     assert_eq!((events[1].1[0], events[1].1[8]), (4, 3));
     assert_eq!([16, 24, 32].map(number), [BASE + 0x1200, BASE + 0x1110, BASE + 0x1010]);
 }

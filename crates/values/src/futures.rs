@@ -37,7 +37,7 @@ pub fn about_future(
             match kind {
                 PollKind::Task => FutureValues::TaskState,
                 PollKind::Inlined => {
-                    // (With a result that is written elsewhere, the future is the second argument.)
+                    // With a result that is written elsewhere, the future is the second argument.
                     if state.argument == 0 {
                         let result = vec![word(step::REGISTER, register::RESULTS[0], 0)];
                         whole(&mut captured.results, exit, "retval", result);
@@ -60,7 +60,7 @@ pub fn about_future(
             FutureValues::Dropped
         }
     };
-    // (The older mangling does not say of what a task is made.)
+    // The older mangling does not say of what a task is made.
     let is_generic = matches!(poll.kind, PollKind::Task | PollKind::Inlined);
     let name = known.filter(|_| is_generic).and_then(|known| known.name.as_deref());
     let name = name.and_then(first_parameter).map(without_numbers);
@@ -79,7 +79,7 @@ fn told(known: Option<&Known>, captured: &mut Captured, exit: &mut Vec<u64>) -> 
         (true, offset) => vec![first, word(step::LOAD, case.size, i32::try_from(offset).ok()?)],
         (false, 0) => vec![first],
         (false, offset) if offset == u64::from(WORD) => vec![second],
-        // (It depends on what else is in it.)
+        // It depends on what else is in it.
         _ => return None,
     };
     let form = store(Form::Unsigned(case.size), steps, exit);

@@ -66,7 +66,7 @@ impl Rules {
             return Ok(None);
         }
         let tells = |poll: &Poll| !matches!(poll.kind, PollKind::Body | PollKind::Drop);
-        // (What is read of every function shall not have all debugging information read.)
+        // What is read of every function shall not have all debugging information read.
         let plain = |rule: &&Rule| {
             matches!(&rule.items[..], [Item { operand: Operand::Stack | Operand::Callers(_), .. }])
         };

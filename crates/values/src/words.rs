@@ -253,7 +253,7 @@ const COMPARISONS: [(&str, u8); 6] = [
 
 fn term(text: &str) -> Result<Term, String> {
     let text = text.trim();
-    // (The `>` of `->` compares nothing.)
+    // The `>` of `->` compares nothing.
     let hidden = text.replace("->", "\u{1}\u{1}");
     let found = COMPARISONS.iter().filter_map(|(sign, how)| Some((hidden.find(sign)?, *sign, *how)));
     let found = found.min_by_key(|(at, sign, _)| (*at, usize::MAX - sign.len()));

@@ -65,7 +65,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // (It may have ended.)
+        // It may have ended.
         let _ = self.child.kill().and_then(|()| self.child.wait());
     }
 }

@@ -75,7 +75,7 @@ pub fn table(bench: &Bench) -> Result<String> {
         .to_owned();
     let added: Vec<f64> = costs.iter().map(|costs| median(costs.clone()) - alone).collect();
     for ((_, _, name), added_here) in there.iter().zip(&added).skip(1) {
-        // (Less than nothing is noise.)
+        // Less than nothing is noise.
         let added_here = added_here.max(0.0);
         writeln!(text, "| {name} | {added_here:.1} | {:.2} |", added_here / added[1])?;
     }
@@ -107,7 +107,7 @@ pub fn table(bench: &Bench) -> Result<String> {
             for _ in 0..bench.rounds.min(3) {
                 let took = attach(bench, tracer, programs.path(Build::Nothing), glob, expression)?;
                 times = times.zip(took).map(|(times, took)| [times, vec![took]].concat());
-                // (Who needs too long is not asked again.)
+                // Who needs too long is not asked again.
                 if times.as_ref().is_none_or(|times| times.iter().any(|time| *time > SLOW)) {
                     break;
                 }
@@ -205,7 +205,7 @@ impl Running {
     /// What a call costs from now on.
     fn cost(&self) -> Result<f64> {
         self.costs.try_iter().for_each(drop);
-        // (One round may have begun before.)
+        // One round may have begun before.
         self.costs.recv()?;
         thread::sleep(WINDOW);
         let costs: Vec<f64> = std::iter::once(self.costs.recv()?).chain(self.costs.try_iter()).collect();
@@ -215,7 +215,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // (It may have ended.)
+        // It may have ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -72,7 +72,7 @@ fn measure(calltap: &Path, file: &Path, words: &[&str], object: &str) -> Result<
         functions.iter().map(|function| (number(function, "address"), function)).collect();
     let mut counted = Calls::default();
     for (at, calls) in calls {
-        // (Stubs of the linker are in none.)
+        // Stubs of the linker are in none.
         let Some((start, function)) = functions.range(..=at).next_back() else { continue };
         let is_entry = at == *start;
         if is_entry || at < start + number(function, "size") {

@@ -106,7 +106,7 @@ fn row(calltap: &Path, path: &Path) -> Result<String> {
 fn reasons(functions: &[&Value], key: &str) -> String {
     let mut counted: BTreeMap<String, usize> = BTreeMap::new();
     let reasons = functions.iter().map(|function| function[key].as_str().unwrap_or_default());
-    // (Of Go's functions no return is looked for.)
+    // Of Go's functions no return is looked for.
     for reason in reasons.filter(|reason| !reason.is_empty()) {
         *counted.entry(kind_of(reason)).or_default() += 1;
     }

@@ -158,7 +158,7 @@ fn choose_c(random: &mut Random, is_clang: bool, flags: &mut Vec<&str>) {
     if !is_clang {
         perhaps(&[TRAINED], 4);
     }
-    // (Of a static program without symbols, the unwinder cannot be told of frames: it is refused.)
+    // Of a static program without symbols, the unwinder cannot be told of frames: it is refused.
     if flags.contains(&"-static") {
         flags.retain(|flag| *flag != "-s");
     }

@@ -39,7 +39,7 @@ var _ = runtime.GOOS
 
 /// The program of these functions and calls.
 pub fn program(code: &str, calls: &str) -> String {
-    // (A block ends a line.)
+    // A block ends a line.
     format!(
         "{HEAD}{code}func main() {{\n\tvar sum, rounds word = 0, 1\n\tif len(os.Args) > 1 {{\n\t\trounds, _ = strconv.ParseUint(os.Args[1], 10, 64)\n\t}}\n\
          \tfor round := word(0); round < rounds; round++ {{\n{calls}\t\tif rounds < 100 {{\n\t\t\tfmt.Println(sum)\n\t\t}}\n\t}}\n\tfmt.Println(sum)\n\tos.Exit(int(sum % 7))\n}}\n"

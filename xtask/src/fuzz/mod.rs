@@ -145,7 +145,7 @@ impl Case {
         let mut pieces: Vec<Piece> =
             (0..count).map(|_| Piece::choose(&mut random, build.language())).collect();
         pieces.retain(|piece| !build.has_sections() || !piece.has_differences());
-        // (A second C library in a static program is left out.)
+        // A second C library in a static program is left out.
         pieces.retain(|piece| !build.is_static() || !piece.opens_libraries());
         Case { seed, pieces, build }
     }
@@ -282,7 +282,7 @@ impl Program {
                     &id,
                 ],
             );
-            // (It may have ended meanwhile.)
+            // It may have ended meanwhile.
             attached.stdin(Stdio::null()).output()?;
         }
         let output = program.wait_with_output()?;
@@ -304,7 +304,7 @@ fn finish(command: &mut Command) -> Result<Outcome> {
 
 fn outcome(output: &std::process::Output) -> Outcome {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    // (`timeout` reports a signal as its number and 128; so does calltap.)
+    // `timeout` reports a signal as its number and 128; so does calltap.
     use std::os::unix::process::ExitStatusExt;
     let status = output.status.code().or(output.status.signal().map(|signal| 128 + signal));
     Outcome { status: format!("{status:?}"), output: text(&output.stdout) + &text(&output.stderr) }

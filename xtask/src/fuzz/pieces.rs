@@ -204,7 +204,7 @@ fn differences(random: &mut Random) -> String {
     let table: String = (0..count).map(|n| format!("(char *)&&l{n} - (char *)&&l{base}, ")).collect();
     let next = format!("if (!left--) return x; goto *(void *)((char *)&&l{base} + table[x % {count}]);");
     let blocks: String = (0..count).map(|n| format!("l{n}: {} {next}\n", steps(random, 3))).collect();
-    // (In C++ and for clang they are no constants: they are written down at run time there.)
+    // In C++ and for clang they are no constants: they are written down at run time there.
     format!(
         "#if defined(__cplusplus) || defined(__clang__)\n#define KEEP_@\n#else\n#define KEEP_@ static const\n#endif\n\
          FUNCTION word @_run(word x) {{\nint left = 9;\nKEEP_@ {kind} table[] = {{{table}}};\n{next}\n{blocks}}}\n"
@@ -212,7 +212,7 @@ fn differences(random: &mut Random) -> String {
     .replace(&format!("{{{table}}}"), &narrowed(&table, kind))
 }
 
-/// (C++ converts no distance to a narrower type by itself.)
+/// C++ converts no distance to a narrower type by itself.
 fn narrowed(table: &str, kind: &str) -> String {
     let entries = table.split(", ").filter(|entry| !entry.is_empty());
     format!("{{{}}}", entries.map(|entry| format!("({kind})({entry})")).collect::<Vec<_>>().join(", "))

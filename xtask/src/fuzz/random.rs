@@ -6,7 +6,7 @@ pub struct Random(u64);
 impl Random {
     /// From a seed on.
     pub fn new(seed: u64) -> Random {
-        // (Seeds that follow each other must not give the same numbers shifted.)
+        // Seeds that follow each other must not give the same numbers shifted.
         Random(seed.wrapping_mul(0xD6E8_FEB8_6659_FD93).rotate_left(29) ^ 0x2545_F491_4F6C_DD1D)
     }
 

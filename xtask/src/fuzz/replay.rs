@@ -37,7 +37,7 @@ pub fn compare_callers(replayed: &str, calls: &[Call], functions: &[Function]) -
         if function != name {
             bail!("call {n}: {function} instead of {name}");
         }
-        // (Places in parts have no name in a trace.)
+        // Places in parts have no name in a trace.
         let known = call.caller.map(|caller| &functions[caller].name).filter(|name| !name.contains('.'));
         if let Some(known) = known.filter(|known| *known != caller) {
             bail!("call {n}: {name} is called by {caller} instead of {known}");
@@ -49,8 +49,8 @@ pub fn compare_callers(replayed: &str, calls: &[Call], functions: &[Function]) -
     Ok(())
 }
 
-/// Lines of the call tree: the same calls in the same order, as deep. (A tail call takes over slot and return address; it depends on the function whether that
-/// is still open. Where frames are left by other ways than returns, depths are not compared.)
+/// Lines of the call tree: the same calls in the same order, as deep. A tail call takes over slot and return address; it depends on the function whether that
+/// is still open. Where frames are left by other ways than returns, depths are not compared.
 pub fn compare_depths(
     replayed: &str,
     calls: &[Call],
@@ -97,7 +97,7 @@ pub fn compare_depths(
         let shared = frames.pop_if(|(slot, ..)| *slot == call.slot);
         let sharing =
             shared.filter(|(_, back, ..)| *back == call.back).map_or(0, |(_, _, sharing, _)| sharing);
-        // What lies between the caller's frame and this one has returned. (Where the caller is a library's, that is not known.)
+        // What lies between the caller's frame and this one has returned. Where the caller is a library's, that is not known.
         let caller = call.caller.filter(|caller| functions[*caller].is_traced);
         let open = caller.and_then(|caller| frames.iter().rposition(|(.., function)| *function == caller));
         let least = open.map_or(0, |open| {

@@ -56,7 +56,7 @@ pub fn functions(program: &Path, calltap: &str) -> Result<Vec<Function>> {
     let is_on = |row: &serde_json::Value| Some(row["traceable"].as_bool()? && !row["on_demand"].as_bool()?);
     let traceable: BTreeMap<u64, bool> =
         listed.filter_map(|row| Some((row["address"].as_u64()?, is_on(row)?))).collect();
-    // (The names are the linker's own list, not calltap's.)
+    // The names are the linker's own list, not calltap's.
     let symbols = shell::output(Command::new("nm").args(["-n", "-S", "--defined-only"]).arg(program))?;
     let mut functions: Vec<Function> = Vec::new();
     for line in String::from_utf8_lossy(&symbols.stdout).lines() {
@@ -85,7 +85,7 @@ pub fn plain(name: &str) -> String {
     let Some(rest) = name.strip_prefix("_Z") else { return name.to_owned() };
     let rest = rest.strip_prefix('L').unwrap_or(rest);
     let digits = rest.chars().take_while(char::is_ascii_digit).count();
-    // (Other names of C++, and those of Rust, are taken as they are.)
+    // Other names of C++, and those of Rust, are taken as they are.
     if digits == 0 {
         return name.to_owned();
     }

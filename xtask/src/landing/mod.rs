@@ -68,7 +68,7 @@ fn generated(place: &Path, seconds: u64, seed: u64, sum: &mut Sum) -> Result<()>
         let profile = directory.join("profile");
         let mut run = Command::new("timeout");
         run.arg(LONGEST).args(CALLGRIND).arg(format!("--callgrind-out-file={}", profile.display()));
-        // (Programs end with any status.)
+        // Programs end with any status.
         run.args(["./program", "3"]).current_dir(&directory).output().context("cannot start valgrind")?;
         let wrong = sum.wrong.len();
         sum.add(&fs::read_to_string(&profile).with_context(|| shell::line(&run))?)?;

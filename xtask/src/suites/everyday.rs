@@ -208,7 +208,7 @@ const USES: &[(&str, &str)] = &[
 
 /// Those that are installed.
 fn installed() -> impl Iterator<Item = (&'static str, PathBuf, &'static str)> {
-    // (Elsewhere in the path a script may have the name.)
+    // Elsewhere in the path a script may have the name.
     USES.iter().filter_map(|(name, script)| match Path::new("/usr/bin").join(name) {
         path if path.exists() => Some((*name, path, *script)),
         _ => {

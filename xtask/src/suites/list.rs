@@ -22,7 +22,7 @@ pub(super) const ALL: [Suite; 11] = [
         commands: coreutils_commands,
         flags: "",
         tests: coreutils,
-        // (The shell's trace has process ids in it.)
+        // The shell's trace has process ids in it.
         compared: |_| false,
     },
     everyday::SUITE,

@@ -46,7 +46,7 @@ impl Question for Count {
             })
             .collect();
         let mut out = Vec::new();
-        // (A vector takes everything.)
+        // A vector takes everything.
         let _ = columns::write(&mut out, &["CALLS", "CALLS/S", "MODULE", "FUNCTION"], 2, &cells);
         let mut text = String::from_utf8_lossy(&out).into_owned();
         if shown < rows.len() {

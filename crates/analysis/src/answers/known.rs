@@ -155,7 +155,7 @@ impl Known {
         let function = *self.by_place.entry((path, site.address, site.name.clone())).or_insert(new);
         if function == new {
             let asked = |name: &&str| self.globs.iter().any(|glob| is_named(glob, [*name].into_iter()));
-            // (Where the user knows it by another name, by that.)
+            // Where the user knows it by another name, by that.
             let name = [site.name.as_str()].into_iter().chain(site.names()).find(asked);
             let wanted = self.globs.is_empty() || name.is_some();
             let name = name.unwrap_or(&site.name);

@@ -174,7 +174,7 @@ impl Question for Lines {
             .collect();
         let shown = if self.threshold.is_some() { "SLOWER" } else { "SHOWN" };
         let mut out = Vec::new();
-        // (A vector takes everything.)
+        // A vector takes everything.
         let _ = columns::write(&mut out, &[shown, "CALLS", "TIME", "MAX", "MODULE", "FUNCTION"], 4, &cells);
         String::from_utf8_lossy(&out).into_owned()
     }

@@ -204,7 +204,7 @@ fn matching(
             all.push(name);
         }
     }
-    // (The name of a C++ function can be a glob that does not match it: operator*, f[abi:cxx11].)
+    // The name of a C++ function can be a glob that does not match it: operator*, f[abi:cxx11].
     let found = if exact.is_empty() { globbed } else { exact };
     if found.is_empty() {
         let near = nearest_names(&condition.function, all.iter().map(String::as_str), 6);

@@ -57,7 +57,7 @@ impl Measure {
         matches!(self, P50 | P90 | P99 | P999)
     }
 
-    /// Is it kept by call path, too? (A histogram for each of a million paths would not fit.)
+    /// Is it kept by call path, too? A histogram for each of a million paths would not fit.
     pub fn is_by_path(self) -> bool {
         !self.is_percentile()
     }

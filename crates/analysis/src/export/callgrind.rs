@@ -90,7 +90,7 @@ impl Visitor for Collector {
     fn mark(&mut self, thread: ThreadId, enter: &Enter) {
         let cost = Cost { ticks: 0, calls: 1 };
         self.own[enter.site.0 as usize].add(cost);
-        // (Its caller's frame is open only if another tracer saw it.)
+        // Its caller's frame is open only if another tracer saw it.
         if let Some(caller) = self.open.last_mut() {
             caller.calls += 1;
         }

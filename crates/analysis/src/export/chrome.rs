@@ -108,7 +108,7 @@ impl Visitor for Exporter<'_> {
 impl Exporter<'_> {
     fn metadata(&mut self) {
         let meta = self.source.meta();
-        // (Where the recorder saw no name, readers have a better one than none.)
+        // Where the recorder saw no name, readers have a better one than none.
         for process in meta.processes.iter().filter(|process| !process.comm.is_empty()) {
             self.separate();
             let args = json!({ "name": process.comm });

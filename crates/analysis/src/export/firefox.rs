@@ -68,7 +68,7 @@ struct Exporter<'a> {
     start: u64,
     /// Samples a thread may have, about.
     share: u64,
-    /// Of each sample, ticks and calls. (The crate's weights are whole numbers of 32 bits: they are places in this list, and replaced at the end.)
+    /// Of each sample, ticks and calls. The crate's weights are whole numbers of 32 bits: they are places in this list, and replaced at the end.
     weights: Vec<(u64, u64)>,
     /// Calls by further paths.
     merged: u64,
@@ -262,7 +262,7 @@ impl Exporter<'_> {
         // Not rounded: there are many samples.
         let ms_per_tick = self.source.duration_ns(1 << 32) as f64 / (1u64 << 32) as f64 / 1e6;
         for samples in threads.map(|thread| &mut thread["samples"]) {
-            // (A processor time that is always 0 would be shown as idleness.)
+            // A processor time that is always 0 would be shown as idleness.
             samples.as_object_mut().and_then(|samples| samples.remove("threadCPUDelta"));
             samples["weightType"] = if timed { "tracing-ms".into() } else { "samples".into() };
             for weight in samples["weight"].as_array_mut().into_iter().flatten() {

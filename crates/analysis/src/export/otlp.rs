@@ -157,7 +157,7 @@ fn text(key: &str, value: &str) -> Value {
     json!({ "key": key, "value": { "stringValue": value } })
 }
 
-/// (JSON's numbers are not made for 64 bits: they are texts in this encoding.)
+/// JSON's numbers are not made for 64 bits: they are texts in this encoding.
 fn number(key: &str, value: u64) -> Value {
     json!({ "key": key, "value": { "intValue": value.to_string() } })
 }
@@ -200,7 +200,7 @@ impl Visitor for Exporter<'_> {
     }
 
     fn close(&mut self, thread: ThreadId, call: &Call) {
-        // (A call too deep for the engine is closed without having been opened.)
+        // A call too deep for the engine is closed without having been opened.
         let chosen = self.is_chosen(call.site);
         let results = match call.ending {
             Ending::Returned => std::mem::take(&mut self.values),

@@ -170,7 +170,7 @@ impl Joiner {
         let bare = values == FutureValues::Task;
         let below = lane.last_mut();
         let parent = below.as_ref().and_then(|level| level.span);
-        // (The first future in a task is what was spawned.)
+        // The first future in a task is what was spawned.
         let spawned = below.and_then(|level| {
             let is_first = std::mem::replace(&mut level.bare, false);
             level.seen.before[0].filter(|_| is_first)
@@ -246,7 +246,7 @@ impl Joiner {
         let known = all.iter().position(|open| open.kind == kind).map(|at| all.swap_remove(at));
         let mut open = match known {
             Some(open) if new != Some(true) => open,
-            // (Another one has its address: when the one before was over was not seen.)
+            // Another one has its address: when the one before was over was not seen.
             other => {
                 if let Some(mut before) = other {
                     before.span.how = if before.waits { End::Dropped } else { End::Unknown };
@@ -325,7 +325,7 @@ impl Joiner {
         };
         let Some(at) = all.iter().position(&mut is_it) else { return };
         let mut open = all.swap_remove(at);
-        // (A panic drops it while its poll is left.)
+        // A panic drops it while its poll is left.
         let lane = self.lanes.get(&seen.thread).into_iter().flatten();
         let left = lane.rev().find(|level| level.span.is_some_and(|(_, id)| id == open.span.id));
         if let Some(left) = left.filter(|left| left.seen.unwound) {

@@ -78,7 +78,7 @@ fn another_one_at_the_same_address_is_another_one() {
 
 #[test]
 fn what_a_future_owned_is_dropped_with_it() {
-    // (The first of a future's own is where it is itself.)
+    // The first of a future's own is where it is itself.
     check(
         &[
             (1, OUTER, 0, (10, 20), 0x100, Some(0), Some(3)),

@@ -65,7 +65,7 @@ impl<'a> Feed<'a> {
 impl Consumer for Feed<'_> {
     fn record(&mut self, record: &Record) -> Result<(), Error> {
         match record {
-            // (All there was: the last word.)
+            // All there was: the last word.
             Record::Profile { rows } => self.listener.question.sums(&self.listener.known, rows),
             _ => self.listener.record(record),
         }

@@ -233,7 +233,7 @@ fn say(outcome: &SessionOutcome, known: &Known, attaches: bool) {
     if !outcome.disabled.is_empty() {
         notes.push(record::disabled(&outcome.disabled, ""));
     }
-    // (They may not be among the few that are named there.)
+    // They may not be among the few that are named there.
     let asked = outcome.disabled.iter().filter(|(name, _)| known.is_asked(name));
     let asked: Vec<String> = asked.map(|(name, _)| demangle(name)).collect();
     if let [first, others @ ..] = &asked[..] {

@@ -76,7 +76,7 @@ impl Printer {
         match sender.try_send(message) {
             Ok(()) => true,
             Err(TrySendError::Full(_)) => false,
-            // (Who read it has seen enough.)
+            // Who read it has seen enough.
             Err(TrySendError::Disconnected(_)) => true,
         }
     }
@@ -135,7 +135,7 @@ fn draw(text: &str, screen: &mut Restore) -> io::Result<()> {
     if !std::mem::replace(&mut screen.0, true) {
         execute!(out, EnterAlternateScreen, cursor::Hide)?;
     }
-    // (Some terminals do not know.)
+    // Some terminals do not know.
     let (width, height) = size().ok().filter(|size| size.0 > 0 && size.1 > 0).unwrap_or((80, 24));
     queue!(out, cursor::MoveTo(0, 0), terminal::Clear(terminal::ClearType::All))?;
     for (row, line) in text.lines().take(usize::from(height)).enumerate() {

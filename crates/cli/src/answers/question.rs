@@ -151,7 +151,7 @@ impl Kind {
     pub fn check(&self, meta: &Meta) -> Result<()> {
         let tracers = meta.session.iter().flat_map(|session| &session.tracers);
         let kinds: Vec<TracerKind> = tracers.map(|tracer| tracer.kind).collect();
-        // (A file without a session may hold anything.)
+        // A file without a session may hold anything.
         if !kinds.is_empty() && !self.sums() && !kinds.contains(&TracerKind::FunctionGraph) {
             bail!("it was recorded without the function_graph tracer: it does not say how long calls took");
         }

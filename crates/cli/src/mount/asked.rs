@@ -74,7 +74,7 @@ impl<T: Copy + Send> Early for Asked<T> {
     }
 }
 
-/// What the system says of a thread. (Of all its files this one alone can be read while the thread becomes another program.)
+/// What the system says of a thread. Of all its files this one alone can be read while the thread becomes another program.
 struct Status(String);
 
 impl Status {

@@ -45,13 +45,13 @@ impl Directory {
         self.open.load(Acquire) > 0
     }
 
-    /// Has filters that wait for a library find it, once it is there. (Of one in which nothing is wanted no event tells.)
+    /// Has filters that wait for a library find it, once it is there. Of one in which nothing is wanted no event tells.
     fn tend(self: &Arc<Directory>) {
         if self.server.tracefs().awaits_library() && !self.told.swap(true, AcqRel) {
             let own = Arc::clone(self);
             self.worker.send(move |server| {
                 worker::refresh(server, None);
-                // (What could not be done is in `error_log`.)
+                // What could not be done is in `error_log`.
                 let _ = worker::carry_out(server);
                 own.told.store(false, Release);
             });

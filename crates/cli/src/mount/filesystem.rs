@@ -154,7 +154,7 @@ impl Filesystem for Files {
     ) {
         let mode = mode.map(|mode| (mode & 0o7777) as u16);
         if let Some(process_set) = self.process_set(inode) {
-            // (Opening its log with `>` may come as a new size, too.)
+            // Opening its log with `>` may come as a new size, too.
             return match (mode, uid, gid) {
                 (None, None, None) => reply.attr(&TTL, &self.attr(process_set.attributes(inode.0))),
                 _ => reply.error(Errno::EPERM),
@@ -199,7 +199,7 @@ impl Filesystem for Files {
         let mounted = self.mounted;
         if let Some(process_set) = self.process_set(parent) {
             let process_set = Arc::clone(process_set);
-            // (To come to a process may take a while.)
+            // To come to a process may take a while.
             thread::spawn(move || match process_set.add(&name) {
                 Ok(attributes) => reply.entry(&TTL, &attr(attributes, mounted), GENERATION),
                 Err(error) => reply.error(errno(error)),
@@ -290,7 +290,7 @@ impl Filesystem for Files {
             Ok(found) => found,
             Err(error) => return reply.error(error),
         };
-        // (Those who come together wait together.)
+        // Those who come together wait together.
         let (now, own) = (directory.server.due.ask(), Arc::clone(&directory));
         let asked = directory.waiting.ask(request.pid(), Err(Io::INTR), move |opened| match opened {
             Ok(handle) => {
@@ -355,7 +355,7 @@ impl Filesystem for Files {
         reply: ReplyWrite,
     ) {
         if self.process_set(inode).is_some() {
-            // (Opening it has cleared it, or not; whatever is written is taken.)
+            // Opening it has cleared it, or not; whatever is written is taken.
             return reply.written(data.len() as u32);
         }
         let (directory, handle) = match self.directory(handle.0) {
@@ -397,7 +397,7 @@ impl Filesystem for Files {
         if !directory.server.tracefs().is_written(handle, request.pid()) {
             return reply.ok();
         }
-        // (It is closed, whatever is answered.)
+        // It is closed, whatever is answered.
         let asked = directory.waiting.ask(request.pid(), Ok(()), |flushed| empty(reply, flushed));
         directory.worker.send(move |server| {
             let flushed = server.tracefs().flush(handle);

@@ -86,7 +86,7 @@ fn places(source: &str) -> Vec<PathBuf> {
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let own = format!("{source} ");
     let places = mounts.lines().filter_map(|line| line.strip_prefix(&own)?.split(' ').next());
-    // (Blanks and backslashes are octal there.)
+    // Blanks and backslashes are octal there.
     places.map(|place| place.replace("\\040", " ").replace("\\134", "\\").into()).collect()
 }
 
@@ -128,7 +128,7 @@ fn in_background(pid: Option<u32>, place: &Path, arguments: &Arguments) -> Resul
             command.arg(format!("--{name}")).arg(value);
         }
     }
-    // (Ctrl-C in the terminal is not meant for it.)
+    // Ctrl-C in the terminal is not meant for it.
     use std::os::unix::process::CommandExt;
     let mut child =
         command.stdin(Stdio::null()).stdout(Stdio::piped()).env(BEHIND, "1").process_group(0).spawn()?;
@@ -271,7 +271,7 @@ fn hold(files: Files, source: &str, place: &Path, over: &dyn Fn() -> bool, end: 
     }
     // Readers that wait get the end of the file.
     end();
-    // (While files are open it cannot be: then the guard takes it out of the tree.)
+    // While files are open it cannot be: then the guard takes it out of the tree.
     match session.umount_and_join() {
         Ok(()) => guard.dismiss(),
         Err(_) => drop(guard),
@@ -288,7 +288,7 @@ pub fn run_program(arguments: &Arguments) -> Result<ExitCode> {
         Command::new(program).args(rest).spawn().with_context(|| program.to_string_lossy().into_owned())?;
     await_program(child.id());
     let mounted = in_background(Some(child.id()), &place, arguments);
-    // (Where it could not be mounted, that was said; the program runs on.)
+    // Where it could not be mounted, that was said; the program runs on.
     let status: ExitStatus = child.wait()?;
     // Nothing stays mounted.
     if let Ok(mut server) = mounted {

@@ -71,7 +71,7 @@ impl ProcessSet {
         if name == LOG_NAME {
             return Some(self.attributes(LOG));
         }
-        // (As it is written: `007` is no process.)
+        // As it is written: `007` is no process.
         let pid = name.parse::<u32>().ok().filter(|pid| pid.to_string() == name)?;
         root(self.directories.of(pid)?.as_ref()).ok()
     }
@@ -119,7 +119,7 @@ impl ProcessSet {
         if log.len() + line.len() > LONGEST {
             log.clear();
         }
-        // (What is tried again and again is said once.)
+        // What is tried again and again is said once.
         if !log.ends_with(&line) {
             let _ = log.write_str(&line);
         }
@@ -152,7 +152,7 @@ impl ProcessSet {
 
     /// Comes to a process, with what is traced in it at first.
     fn enter(self: &Arc<ProcessSet>, pid: u32, words: Option<Selection>) -> Result<Arc<Directory>, Errno> {
-        // (One at a time: two that want the same would stand in each other's way.)
+        // One at a time: two that want the same would stand in each other's way.
         let mut attendants = lock(&self.attendants);
         if self.over.load(Acquire) {
             return Err(Errno::NODEV);
@@ -206,7 +206,7 @@ impl ProcessSet {
                     Attached::find(pid, crate::select::parse).map(|attached| words_of(&attached.settings));
                 let left = taken.and_then(|words| detach_process(pid).map(|_| words));
                 match left {
-                    // (Why it could not be entered is said there.)
+                    // Why it could not be entered is said there.
                     Ok(words) => drop(self.enter(pid, Some(words))),
                     Err(error) => self.complain(pid, &error.to_string()),
                 }

@@ -76,7 +76,7 @@ impl Server {
         let ready: Vec<u64> = polling.keys().copied().filter(|handle| tracefs.is_readable(*handle)).collect();
         let ready: Vec<PollNotifier> = ready.iter().filter_map(|handle| polling.remove(handle)).collect();
         drop((tracefs, polling));
-        // (Who has gone needs no notice.)
+        // Who has gone needs no notice.
         ready.into_iter().for_each(|notifier| drop(notifier.notify()));
     }
 
@@ -95,7 +95,7 @@ impl Server {
         let start = Instant::now();
         let mut tracefs = self.tracefs();
         while !self.due.is_served(number) && !self.has_ended() && start.elapsed() < SYNC {
-            // (The number is served just after the last notice.)
+            // The number is served just after the last notice.
             let waited = self.settled.wait_timeout(tracefs, Duration::from_millis(1));
             tracefs = waited.unwrap_or_else(PoisonError::into_inner).0;
         }

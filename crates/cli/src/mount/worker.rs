@@ -25,7 +25,7 @@ impl Worker {
 
     /// Has something done.
     pub fn send(&self, job: impl FnOnce(&Server) + Send + 'static) {
-        // (It ends with us.)
+        // It ends with us.
         let _ = self.0.send(Box::new(job));
     }
 }
@@ -41,7 +41,7 @@ pub fn refresh(server: &Server, inode: Option<u64>) {
         Some(Refresh::Functions) => Request::Selection,
         Some(Refresh::Profile) => Request::Profile,
     };
-    // (Where the process is gone, what was known last is shown.)
+    // Where the process is gone, what was known last is shown.
     match server.mailbox.ask(request) {
         Some(Answer::Selection(_, functions)) => server.tracefs().set_functions(functions),
         Some(Answer::Profile(profile)) => server.tracefs().set_profile(profile),

@@ -135,7 +135,7 @@ pub fn say(outcome: &SessionOutcome) {
         lines.push(record::disabled(&outcome.disabled, ""));
     }
     for line in lines {
-        // (The terminal may have been closed.)
+        // The terminal may have been closed.
         let _ = writeln!(io::stderr(), "calltap: {line}");
     }
 }

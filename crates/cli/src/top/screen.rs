@@ -20,12 +20,12 @@ pub fn is_there() -> bool {
     io::stdout().is_terminal() && (io::stdin().is_terminal() || File::open("/dev/tty").is_ok())
 }
 
-/// Gives the terminal back, whatever happens. (Where a panic ends all, its message comes after that.)
+/// Gives the terminal back, whatever happens. Where a panic ends all, its message comes after that.
 pub struct Restore;
 
 impl Drop for Restore {
     fn drop(&mut self) {
-        // (It may have been closed.)
+        // It may have been closed.
         let _ = ratatui::try_restore();
     }
 }

@@ -104,7 +104,7 @@ impl Switches {
         self.content().status.clone()
     }
 
-    /// Whether a function is on. (One that is on in some processes only is not.)
+    /// Whether a function is on. One that is on in some processes only is not.
     pub fn state(&self, row: &Row) -> State {
         self.state_of(&row.sites)
     }

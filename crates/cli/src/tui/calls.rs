@@ -110,7 +110,7 @@ impl App {
                 }
                 calls => format!("{}×", count(calls.into())),
             };
-            // (A column between two names tells them apart.)
+            // A column between two names tells them apart.
             let name = if wide > 2 { one_line(&name).into_owned() } else { " ".to_owned() };
             buffer.set_stringn(
                 line.x + first,

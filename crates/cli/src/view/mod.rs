@@ -41,7 +41,7 @@ fn file(path: PathBuf, port: u16) -> Result<()> {
     for complaint in reader.complaints() {
         eprintln!("calltap: {complaint}");
     }
-    // (Before the events are read: who cannot be asked needs no answers.)
+    // Before the events are read: who cannot be asked needs no answers.
     let server = Server::new(port)?;
     let mut progress = Progress::new(reader.event_count());
     let explorer = Explorer::new(reader, Limits::default(), Some(&mut |done| progress.set(done)))?;
@@ -63,7 +63,7 @@ fn process(pid: u32, port: u16, arguments: &Arguments) -> Result<()> {
     let idle = if idle == "none" { None } else { Some(values::time(&idle)?) };
     let options = top::options(pid, arguments)?;
     let server = Server::new(port)?;
-    // (From the beginning: a signal may come right behind the end of the process.)
+    // From the beginning: a signal may come right behind the end of the process.
     let over = end_flag()?;
     let seen = Seen::new(pid);
     let ended = AtomicBool::new(false);

@@ -114,7 +114,7 @@ impl Site {
             SiteForm::Entry { old, .. } => Site::whole(address, old, Kind::Jump),
             SiteForm::AfterPrologue { old, .. } => Site::whole(address, old, Kind::Call),
             SiteForm::Prologue { old, .. } => Site::displacing(address, old, Kind::Prologue),
-            // (Compared as far as it can be written down; only the jump's bytes change.)
+            // Compared as far as it can be written down; only the jump's bytes change.
             SiteForm::Checked { old, .. } => {
                 Site::displacing(address, &old[..old.len().min(CHECKED)], Kind::Prologue)
             }
@@ -203,7 +203,7 @@ impl Site {
             Kind::Exit => EXIT,
             Kind::Trap => TRAP,
             Kind::Sled => SLED,
-            // (How far its parts are from each other, the kind says.)
+            // How far its parts are from each other, the kind says.
             Kind::PaddingJump(at) => 6 + at - JUMP as u8,
         };
         (kind, &self.original)

@@ -24,8 +24,8 @@ impl Site {
         states.find(|state| self.is(*state, actual))
     }
 
-    /// Are these bytes all another tool's: no state, nothing that batches between some states may have left, and nothing that leads where these do? (By a displacement, wherever
-    /// in the site that is; or a breakpoint, which hides what is behind it.)
+    /// Are these bytes all another tool's: no state, nothing that batches between some states may have left, and nothing that leads where these do? By a displacement, wherever
+    /// in the site that is; or a breakpoint, which hides what is behind it.
     pub fn is_foreign(&self, actual: &[u8], states: &[State]) -> bool {
         let bytes = |state: &State| self.bytes(*state).ok();
         let holds = |on: Bytes| {
@@ -66,14 +66,14 @@ impl Site {
         }
         if self.is_displaced() {
             let whole = self.state_of(actual, on.iter().copied());
-            // (It is not what it shall become, so all of it is written.)
+            // It is not what it shall become, so all of it is written.
             let torn =
                 if matches!(to, State::Enabled(_)) { Some(State::Original) } else { on.first().copied() };
             return whole.or(torn);
         }
         // What leads nowhere and is no A9 may be normalized in part.
         match actual.iter().enumerate().all(|(i, byte)| plain.iter().any(|bytes| bytes[i] == *byte)) {
-            // (It is not what it shall become, so all of it is written.)
+            // It is not what it shall become, so all of it is written.
             _ if self.is_call() && on.is_empty() => {
                 Some(if to == State::Original { State::Disabled } else { State::Original })
             }

@@ -55,7 +55,7 @@ impl<'a> Proof<'a> {
         world.threads.retain(|thread, _| match *thread {
             Thread::At(offset) => !is_inside(offset),
             Thread::Away(back) => look == Look::Here || !is_inside(back),
-            // (In the handler, it is on the stack.)
+            // In the handler, it is on the stack.
             Thread::Trapped(at) => look == Look::Here || !is_inside(at + 1),
         });
     }

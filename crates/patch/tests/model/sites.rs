@@ -234,7 +234,7 @@ pub fn functions(place: u64) -> Vec<Case> {
     all.map(of).into()
 }
 
-/// Functions that begin with instructions of their own. (Here, instructions that do no harm.)
+/// Functions that begin with instructions of their own. Here, instructions that do no harm.
 pub fn prologues(place: u64) -> Vec<Case> {
     let of = |old: &&[u8]| {
         let form = SiteForm::Prologue { at: Svma(place), old: old.to_vec() };
@@ -271,7 +271,7 @@ pub fn through(transition: Transition, cases: Vec<Case>) -> Vec<Case> {
     cases.into_iter().map(through).collect()
 }
 
-/// Functions whose first instruction gives way to a jump to the one in front of them. (Here it does no harm, and so does the padding.)
+/// Functions whose first instruction gives way to a jump to the one in front of them. Here it does no harm, and so does the padding.
 pub fn besides(place: u64) -> Vec<Case> {
     let of = |(gap, old): (&[u8], &[u8])| {
         let front_old = [&[0x90; 5][..], gap].concat();
@@ -294,7 +294,7 @@ pub fn besides(place: u64) -> Vec<Case> {
     all.into_iter().map(of).collect()
 }
 
-/// Functions whose first byte gives way to a breakpoint. (Here its instruction does no harm.)
+/// Functions whose first byte gives way to a breakpoint. Here its instruction does no harm.
 pub fn traps(place: u64) -> Vec<Case> {
     let of = |old: &&[u8]| {
         let form = SiteForm::Trap { at: Svma(place), old: old.to_vec() };

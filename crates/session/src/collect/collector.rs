@@ -316,7 +316,7 @@ impl<'a> Collector<'a> {
             if pid == 0 {
                 break; // being filled in
             }
-            // (Who was followed is told of before it is in the table.)
+            // Who was followed is told of before it is in the table.
             self.take_records();
             let forked = process.parent.load(Relaxed).checked_sub(1);
             let parent = forked.or_else(|| self.parent_of(pid));
@@ -471,7 +471,7 @@ impl<'a> Collector<'a> {
 
     /// What was summed up in the program.
     fn add_profile(&mut self) {
-        // (Not for the trace: two comparisons that are close together say little of how fast a clock is.)
+        // Not for the trace: two comparisons that are close together say little of how fast a clock is.
         let rows = match (self.sums.lock(), self.began) {
             (Ok(sums), Some(began)) => sums.rows(began, clock::pair()),
             _ => return,

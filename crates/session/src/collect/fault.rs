@@ -97,7 +97,7 @@ extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
     let own = all().find_map(|watched| Some((watched, watched.rest(address)?)));
     if let (libc::BUS_ADRERR, Some((watched, (page, length)))) = (code, own) {
         let (zeros, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::FIXED);
-        // SAFETY: within a mapping of atomics, for which zeros are valid. (The call is a bare system call.)
+        // SAFETY: within a mapping of atomics, for which zeros are valid. The call is a bare system call.
         let mapped = unsafe {
             mmap_anonymous(ptr::with_exposed_provenance_mut(page), length, zeros, flags | MapFlags::NORESERVE)
         };
@@ -119,7 +119,7 @@ fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::
         // SAFETY: async-signal-safe.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     } else {
-        // SAFETY: a handler that was installed for this signal. (One that takes only the number ignores the rest.)
+        // SAFETY: a handler that was installed for this signal. One that takes only the number ignores the rest.
         unsafe { std::mem::transmute::<usize, Handler>(handler)(signal, info, context) };
     }
 }

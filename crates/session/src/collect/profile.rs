@@ -95,7 +95,7 @@ impl Sums {
     }
 }
 
-/// Has all threads begin at nothing. (What is added meanwhile may be lost.)
+/// Has all threads begin at nothing. What is added meanwhile may be lost.
 pub fn reset(shared: &Shared) {
     for chunk in shared.thread_entries().flat_map(|thread| chunks(shared, thread)) {
         for word in shared.chunk(chunk).into_iter().flat_map(|words| &words[CHUNK_DATA / 8..]) {

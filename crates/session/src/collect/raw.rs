@@ -228,7 +228,7 @@ impl Cursor {
                 self.owed = true;
                 return 1;
             }
-            // (A word of an event or of values comes alone only behind a slot that was skipped.)
+            // A word of an event or of values comes alone only behind a slot that was skipped.
             code::PAD | code::PARENT | code::DATA => return 1,
             code::ARGUMENTS | code::RESULTS | code::FRAMES => return self.read_values(word, &words[1..]),
             kind if has_parent(kind) => {
@@ -315,7 +315,7 @@ impl Cursor {
                     self.sparse.start = start;
                 }
                 _ => match word & code::MASK {
-                    // (The parent words come alone only behind a slot that was skipped.)
+                    // The parent words come alone only behind a slot that was skipped.
                     code::PAD | code::PARENT | code::PARENT_HIGH => {}
                     kind => {
                         let mut parent = 0;

@@ -229,7 +229,7 @@ impl Shared {
         (index < PROCESS_MAX).then(|| self.at(PROCESSES_AT + index * size_of::<ProcessEntry>()))?
     }
 
-    /// Has a process become another program, which is in the table by itself? (Or its id another's.)
+    /// Has a process become another program, which is in the table by itself? Or its id another's.
     pub fn was_replaced(&self, index: u32) -> bool {
         (index + 1..self.processes().end).any(|later| self.is_same_process(index, later))
     }

@@ -171,7 +171,7 @@ impl Lane {
             self.parts.clear();
             let mut held = std::mem::take(&mut self.held);
             held.drain(..).for_each(|event| self.keep(event, out));
-            // (Its memory is used again, unless it is much.)
+            // Its memory is used again, unless it is much.
             if held.capacity() <= 1 << 12 {
                 self.held = held;
             }
@@ -279,7 +279,7 @@ impl Lane {
             }
             _ => self.inside(told, room, out),
         }
-        // (What was held back may be given up now: then nothing is left of it.)
+        // What was held back may be given up now: then nothing is left of it.
         while let Some(mark) = self.marks.last().copied().filter(closes) {
             self.marks.pop();
             if !cut(&mark) && self.last.saturating_sub(mark.start) > mark.limit {
@@ -447,7 +447,7 @@ impl Consumer for SlowWriter {
                     self.limits[place] = rules.map(|(_, ns)| *ns).min();
                 }
             }
-            // (Of what was read. What was kept of that is said when it is known.)
+            // Of what was read. What was kept of that is said when it is known.
             Record::Loss(loss) => {
                 if let Some(kept) = self.threads.get_mut(&loss.thread) {
                     kept.loss = *loss;

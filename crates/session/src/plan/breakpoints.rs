@@ -61,7 +61,7 @@ fn obstacle_in(pid: u32, tid: u32, ours: Ours) -> Option<(String, bool)> {
     let has = |set| proc::signals(&status, set).is_none_or(|signals| signals & SIGTRAP != 0);
     let is_not = |name, nothing| proc::field(&status, name).is_some_and(|value| value != nothing);
     let lasting = match () {
-        // (A thread that could not be stopped in time is let go of when the thread of ours ends that has tried.)
+        // A thread that could not be stopped in time is let go of when the thread of ours ends that has tried.
         () if ours != Ours::Tracer && is_not("TracerPid", "0") && !is_own_thread(&status) => {
             "a debugger is attached to it, which takes SIGTRAP"
         }
@@ -124,7 +124,7 @@ impl Planner<'_> {
         }
         self.list_kept(kept)?;
         handle(target, stops).map_err(|error| error.to_string())?;
-        // (A thread may have begun, or blocked it, meanwhile.)
+        // A thread may have begun, or blocked it, meanwhile.
         let told = say(self.shared.control().trap_answer.load(Relaxed));
         let told = told.or_else(|| obstacle(target.pid, Ours::Agent));
         told.or_else(|| self.other_of_its_memory(target.pid)).map_or(Ok(()), Err)
@@ -257,7 +257,7 @@ impl Planner<'_> {
     /// Modules are gone, and what lies there now is no site.
     pub(crate) fn forget_traps(&self) {
         if self.shared.has_traps() {
-            // (It is never longer than it was.)
+            // It is never longer than it was.
             let _ = self.list_traps(&[]);
         }
     }

@@ -48,7 +48,7 @@ pub enum Decode {
 }
 
 impl Search {
-    /// Was code decoded for what was found? (Then functions without a name matter.)
+    /// Was code decoded for what was found? Then functions without a name matter.
     pub fn has_decoded(self, found: &Binary) -> bool {
         let is_bare = |function: &Function| matches!(function.kind, SiteKind::Prologue | SiteKind::None);
         match self.decode {

@@ -72,7 +72,7 @@ fn has_debugging_file(file: &File, path: &Path, root: &Path) -> bool {
     roots.into_iter().any(|root| places.iter().any(|place| root.join(place).exists()))
 }
 
-/// Where it may be. (Debugging files are often installed on the host only, and not in a container.)
+/// Where it may be. Debugging files are often installed on the host only, and not in a container.
 fn candidates(
     build_id: Option<&str>,
     data: &[u8],
@@ -129,7 +129,7 @@ fn where_names_are(binary: &Binary, path: &Path) -> Option<String> {
     ))
 }
 
-/// Debian's package that a file is of. (What lies in /usr/bin may be listed in /bin.)
+/// Debian's package that a file is of. What lies in /usr/bin may be listed in /bin.
 fn package(path: &Path) -> Option<String> {
     let short = path.strip_prefix("/usr").ok().map(|short| Path::new("/").join(short));
     [Some(path.to_owned()), short].into_iter().flatten().find_map(|path| {

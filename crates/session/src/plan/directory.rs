@@ -123,7 +123,7 @@ fn is_of_living(name: &str) -> bool {
     }
 }
 
-/// The processes that have a session in one of our own places. (One in a root of its own has it there.)
+/// The processes that have a session in one of our own places. One in a root of its own has it there.
 pub fn of_living() -> Vec<u32> {
     let places = ["/dev/shm", "/tmp", "/var/tmp"].into_iter().flat_map(fs::read_dir);
     let names = places.flatten().flatten().filter_map(|entry| {
@@ -392,7 +392,7 @@ impl Directory {
             let directory = self.place.inside.display();
             return Err(format!("in its root directory or mount namespace there is no {directory}"));
         }
-        // (There the agent finds the dynamic linker's list of objects.)
+        // There the agent finds the dynamic linker's list of objects.
         if !target.path(Path::new("/proc/self")).exists() {
             return Err("in its root directory there is no /proc".into());
         }
@@ -681,7 +681,7 @@ fn remove_stale(place: &Path, creation: Duration) {
         let lock = open_file(&inside, "lock");
         // Without a lock its maker was killed, if that has ended.
         let free = match &lock {
-            // (A new one its maker is just about to lock.)
+            // A new one its maker is just about to lock.
             Ok(lock) => {
                 !is_new(lock, creation) && flock(lock, FlockOperation::NonBlockingLockExclusive).is_ok()
             }
@@ -695,7 +695,7 @@ fn remove_stale(place: &Path, creation: Duration) {
                 let remove = if is_directory { fs::remove_dir_all::<PathBuf> } else { fs::remove_file };
                 let _ = remove(file.path());
             }
-            // (Nothing happens to another one, which is not empty.)
+            // Nothing happens to another one, which is not empty.
             let _ = fs::remove_dir(entry.path());
         }
     }

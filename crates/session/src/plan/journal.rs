@@ -117,7 +117,7 @@ pub fn standing<'e>(
             ours
         }
         Entry::Site { process, target, copy, .. } => {
-            // (The same addresses are given out again if nothing was mapped there.)
+            // The same addresses are given out again if nothing was mapped there.
             let is_there = |at: &Avma| {
                 let last = veneers.iter().rfind(|(range, _)| range.contains(&at.0));
                 last.is_none_or(|(_, mapped)| *mapped)

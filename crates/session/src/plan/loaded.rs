@@ -354,7 +354,7 @@ impl Loaded {
     /// The sites that wait for proof that no thread is inside.
     pub fn undrained(&self) -> impl Iterator<Item = &Site> {
         let meant = |placed: &Placed| placed.wanted.is_some() || placed.quiet || placed.lead.is_some();
-        // (What was made at run time is changed only while all threads are stopped: the program may unmake it.)
+        // What was made at run time is changed only while all threads are stopped: the program may unmake it.
         let stops = |change: Change<'_>| {
             self.is_made() || change.site.demand(change.from, change.to) == Demand::Stopped
         };
@@ -373,7 +373,7 @@ impl Loaded {
                 kept.insert(placed.function);
             }
         }
-        // (Whose exit is not seen yet, whose entry is not either.)
+        // Whose exit is not seen yet, whose entry is not either.
         for placed in self.sites.iter_mut().filter(|placed| kept.contains(&placed.function)) {
             placed.held_back |= !matches!(placed.state, State::Enabled(_));
         }

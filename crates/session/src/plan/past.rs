@@ -33,7 +33,7 @@ pub struct Mark {
 impl Mark {
     fn is_there(&self, regions: &[Region]) -> bool {
         let region = maps::at(regions, self.site.address().0);
-        // (A file may have more than one piece of text.)
+        // A file may have more than one piece of text.
         let is_where_it_was = |region: &Region| region.is_at(self.inode, self.base);
         let is_file = |region: &Region| {
             matches!(self.inode, 0 | NO_FILE)
@@ -109,7 +109,7 @@ impl Past {
         told: &mut Told,
     ) {
         let (mut found, mut others) = (Vec::new(), Vec::new());
-        // (They are in the order of their addresses.)
+        // They are in the order of their addresses.
         let mut ahead = Ahead::new(text);
         for mark in self.marks.iter_mut().filter(|mark| which(mark)) {
             let Ok(actual) = ahead.at(mark.site.address(), mark.site.len()) else { continue };

@@ -249,7 +249,7 @@ impl<'a> Planner<'a> {
         gone.iter().for_each(|index| drop(self.processes.remove(index)));
     }
 
-    /// Where the agent is in a process. (A forked child that is in no table yet has it where the one has it whose agent it has mapped.)
+    /// Where the agent is in a process. A forked child that is in no table yet has it where the one has it whose agent it has mapped.
     pub(crate) fn image(&self, index: u32, regions: &[Region]) -> Option<&Image> {
         let known = self.shared.process(index).map(|entry| &entry.image);
         known.or_else(|| image_in(self.shared, self.directory.code_inode(), regions))
@@ -280,7 +280,7 @@ impl<'a> Planner<'a> {
         if self.ask(index, pid, [Phase::Asked, Phase::Planned], Phase::Writing) {
             self.take_mapped(index, &mut records);
             self.keep_traps_waiting(index, pid, &mut records);
-            // (Unless it has given us up meanwhile.)
+            // Unless it has given us up meanwhile.
             if entry.phase.load(Acquire) == Phase::Writing as u32 {
                 self.patch(index, pid, true, &mut records);
                 entry.phase.store(Phase::Idle as u32, Release);
@@ -452,7 +452,7 @@ impl<'a> Planner<'a> {
     pub fn list(&self) -> Vec<Listed> {
         let pid = self.shared.process(0).map_or(0, proc::pid_of);
         let program = std::fs::read_link(proc::place(pid).join("exe")).unwrap_or_default();
-        // (A program whose file is gone is still the program.)
+        // A program whose file is gone is still the program.
         let plain = |path: &Path| path.to_string_lossy().trim_end_matches(" (deleted)").to_owned();
         let program = plain(&program);
         let is_library = |module: &Loaded| plain(&module.mapped.path) != program;
@@ -502,7 +502,7 @@ impl<'a> Planner<'a> {
 
     /// Writes down what will be done, and what a process has to map into the plan area.
     pub(crate) fn hand_over(&mut self, pid: u32) {
-        // (If that fails, the file system is full: then stubs could not be written either.)
+        // If that fails, the file system is full: then stubs could not be written either.
         let _ = self.directory.journal.add(&std::mem::take(&mut self.stubs.to_note));
         let ranges = &self.stubs.to_map;
         let Some((header, maps)) = self.shared.plan(ranges.len()) else {

@@ -161,7 +161,7 @@ impl ParsedSelection {
             });
         }
         let known = || {
-            // (What a compiler has made of a function for some of its callers takes other arguments than it says.)
+            // What a compiler has made of a function for some of its callers takes other arguments than it says.
             let is_altered = ALTERED.iter().any(|part| function.name.contains(part));
             let types = typed().filter(|_| !is_altered)?;
             let signature = types.signature(function.address)?;

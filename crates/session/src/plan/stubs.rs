@@ -274,7 +274,7 @@ impl Batch<'_, '_> {
         let body = copy.unwrap_or_else(|| bias.apply(calltap_patch::body_address(form)));
         let bytes = calltap_patch::stub_bytes(&self.owner.agent, at, body, wanted, style).ok()?;
         let entry = Avma(at.0 + calltap_patch::entry_offset(wanted, style) as u64);
-        // (A handler of SIGTRAP leads anywhere.)
+        // A handler of SIGTRAP leads anywhere.
         let jumps = !matches!(form, SiteForm::Trap { .. });
         let mut target =
             if self.near || !jumps { entry } else { self.put(&calltap_patch::veneer_bytes(entry))? };

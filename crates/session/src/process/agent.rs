@@ -107,6 +107,6 @@ pub fn is_code(name: &str) -> bool {
 
 /// Is this a mapping of an agent's file?
 pub fn is_mapped(region: &Region) -> bool {
-    // (The file itself is deleted when its session ends.)
+    // The file itself is deleted when its session ends.
     matches!(region.name().trim_end_matches(" (deleted)"), FILE | ATTACHED | FOLLOWED)
 }

@@ -280,7 +280,7 @@ impl Handlers {
         for (n, word) in words(&segment.bytes).enumerate().filter(|(_, word)| find(&self.code, *word)) {
             let field = |at: usize| segment.word(n * WORD + at);
             let Some(interrupted) = field(SIGNAL_FRAME_SP) else { continue };
-            // (`sigaction` leaves the restorer's address on the stack as well.)
+            // `sigaction` leaves the restorer's address on the stack as well.
             if field(SIGNAL_FRAME_SEGMENTS).is_none_or(|segments| segments as u16 != USER_CODE) {
                 continue;
             }
@@ -362,7 +362,7 @@ const UNWINDING: &[&str] = &[
     "_Unwind_Backtrace",
 ];
 
-/// The code of all unwinders of a process, by address. (One that is linked in, and whose symbols were stripped, is not found.)
+/// The code of all unwinders of a process, by address. One that is linked in, and whose symbols were stripped, is not found.
 pub fn unwinders(pid: u32, regions: &[Region]) -> Vec<(u64, u64)> {
     let mut found = text_of(regions, is_unwinder);
     let names: HashSet<&str> =

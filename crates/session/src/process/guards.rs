@@ -246,8 +246,8 @@ impl Guards {
         let caller = words(own).next().unwrap_or(0);
         let is_own = [&self.libc, &self.linker, &self.allocator].into_iter().any(|code| find(code, caller));
         let by_others = self.syscall.is_some_and(|(start, end)| (start..end).contains(&rip)) && !is_own;
-        // (Nothing that holds locks here calls other code meanwhile, but the dynamic linker: what its stack has of these is left over. A handler may
-        // have interrupted the allocator, though.)
+        // Nothing that holds locks here calls other code meanwhile, but the dynamic linker: what its stack has of these is left over. A handler may
+        // have interrupted the allocator, though.
         if by_others && !in_handler {
             return None;
         }

@@ -261,7 +261,7 @@ impl Target {
         let file = region.open(self.pid).ok()?;
         let text = TextSegment::of(&ReadCache::new(&file))?;
         let end = (text.offset + text.size).next_multiple_of(16);
-        // (Behind the end of the file there are zeros.)
+        // Behind the end of the file there are zeros.
         let mut behind = vec![0; size];
         let mut read = 0;
         while let Ok(more @ 1..) = file.read_at(&mut behind[read..], end + read as u64) {

@@ -218,7 +218,7 @@ global_asm!(
     "calltap_call_lingered:",
     "6:",
     "push qword ptr [rip + calltap_call_end + {flags}]",
-    // The way back, by whether one has come. (Jumps and `mov` leave the flags alone.)
+    // The way back, by whether one has come. Jumps and `mov` leave the flags alone.
     "test rbx, rbx",
     "jnz 9f",
     "popfq",
@@ -591,7 +591,7 @@ impl Place {
             thread.let_run();
             return Err(Interrupted::Late);
         }
-        // (If it cannot be told, it goes on soon by itself.)
+        // If it cannot be told, it goes on soon by itself.
         let _ = text.write(Avma(self.scratch + GO_ON), &1u64.to_le_bytes());
         loop {
             let regs = thread.follow_to_system_call(until)?;

@@ -42,7 +42,7 @@ pub fn read(pid: u32) -> io::Result<Vec<Region>> {
 pub fn stack_around(pid: u32, tid: u32, address: u64) -> Option<Range<u64>> {
     let regions = read(pid).ok()?;
     let n = regions.iter().position(|region| (region.start..region.end).contains(&address))?;
-    // (That of the first thread has a name; what else it may run on is not its own.)
+    // That of the first thread has a name; what else it may run on is not its own.
     if tid == pid && regions[n].name() != "[stack]" {
         return None;
     }

@@ -48,7 +48,7 @@ fn open(target: &Target, region: &Region) -> Option<File> {
 fn is_same(text: &mut ProcessText, file: &File, at: u64, offset: u64) -> bool {
     let (mut now, mut then) = ([0; PAGE as usize], [0; PAGE as usize]);
     let mut read = 0;
-    // (Behind the end of the file there are zeros.)
+    // Behind the end of the file there are zeros.
     while let Ok(more @ 1..) = file.read_at(&mut then[read..], offset + read as u64) {
         read += more;
     }

@@ -8,10 +8,10 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 static LOG: OnceLock<Mutex<BufWriter<File>>> = OnceLock::new();
 
-/// Keeps a log from now on, in a new file. (Read by `calltap audit`.)
+/// Keeps a log from now on, in a new file. Read by `calltap audit`.
 pub fn keep_patch_log(path: &Path) -> io::Result<()> {
     let file = File::create(path)?;
-    // (A second time there is one already.)
+    // A second time there is one already.
     let _ = LOG.set(Mutex::new(BufWriter::new(file)));
     Ok(())
 }

@@ -127,7 +127,7 @@ pub fn owner_word(target: &Target, thread: &Held, text: &mut ProcessText) -> Res
     };
     let of_library = OWNER_WORDS.into_iter().find(|at| known && is_id(at));
     match of_library.or_else(|| go::owner_word(thread, id, text).filter(|_| known)) {
-        // (A small number is left over from an earlier session.)
+        // A small number is left over from an earlier session.
         Some(_) if u64::from_le_bytes(word) > THREAD_MAX as u64 => {
             Err("the word in its threads' control blocks that the agent needs is in use")
         }
@@ -140,7 +140,7 @@ pub fn owner_word(target: &Target, thread: &Held, text: &mut ProcessText) -> Res
 pub fn owner_word_told(thread: &Held, text: &mut ProcessText) -> Option<u64> {
     let (pointer, named) = (thread.regs.fs_base, thread.regs.rdi);
     let mut own = [0; 8];
-    // (Both begin the block with its address.)
+    // Both begin the block with its address.
     text.read(Avma(pointer), &mut own)
         .ok()
         .filter(|()| pointer != 0 && u64::from_le_bytes(own) == pointer)?;

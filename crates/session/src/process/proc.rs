@@ -192,7 +192,7 @@ pub fn of_same_programs(known: &[u32]) -> impl Iterator<Item = u32> {
 fn program(pid: u32) -> Option<PathBuf> {
     let first = PathBuf::from(format!("/proc/{pid}"));
     fs::read_link(first.join("exe")).ok().or_else(|| {
-        // (Its first thread may have ended.)
+        // Its first thread may have ended.
         let tasks = fs::read_dir(first.join("task")).into_iter().flatten().flatten();
         tasks.filter_map(|task| fs::read_link(task.path().join("exe")).ok()).next()
     })
@@ -201,12 +201,12 @@ fn program(pid: u32) -> Option<PathBuf> {
 /// Has an agent mapped the control file of this session into a process?
 pub fn has_mapped(pid: u32, session: &SessionId) -> bool {
     let regions = maps::read(pid).unwrap_or_default();
-    // (By name as well: file systems that have no name in common number their files alike.)
+    // By name as well: file systems that have no name in common number their files alike.
     let directory = |region: &Region| region.path.parent().and_then(Path::file_name) == Some(&session.name);
     let control = |region: &Region| {
         region.file.1 == session.control && region.name().starts_with("control") && directory(region)
     };
-    // (Controllers have mapped it too, but no agent.)
+    // Controllers have mapped it too, but no agent.
     regions.iter().any(control) && regions.iter().any(agent::is_mapped)
 }
 

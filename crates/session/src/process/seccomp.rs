@@ -108,7 +108,7 @@ fn pass(filters: &[Vec<Instruction>], call: &Call) -> bool {
     filters.iter().all(|filter| {
         let fine = |result: &u32| match result & ACTION {
             ALLOW | LOG => true,
-            // (Error 0 looks like success.)
+            // Error 0 looks like success.
             ERRNO => call.may_fail && result & libc::SECCOMP_RET_DATA != 0,
             _ => false,
         };
@@ -232,7 +232,7 @@ fn compute(operation: u16, a: Word, b: Word) -> Option<Word> {
         0x00 => both.map(|(a, b)| a.wrapping_add(b)),
         0x10 => both.map(|(a, b)| a.wrapping_sub(b)),
         0x20 => both.map(|(a, b)| a.wrapping_mul(b)),
-        // (By 0: the kernel ends the filter, with 0, which is to kill.)
+        // By 0: the kernel ends the filter, with 0, which is to kill.
         0x30 if b == Some(0) => return None,
         0x30 => both.and_then(|(a, b)| a.checked_div(b)),
         0x40 => both.map(|(a, b)| a | b),

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// A process that has the memory of this one, and still has it after so long: a child of vfork goes on to its program meanwhile. (Processes that this user may not
-/// trace are not seen.)
+/// A process that has the memory of this one, and still has it after so long: a child of vfork goes on to its program meanwhile. Processes that this user may not
+/// trace are not seen.
 pub fn lasting(pid: u32, patience: Duration) -> Option<u32> {
     let start = Instant::now();
     let shares = |other: &u32| share(pid, *other);

@@ -124,7 +124,7 @@ impl Target {
         if status.shadow_stack {
             return Err(refuse("it has shadow stacks of the processor (x86_Thread_features: shstk): start it with GLIBC_TUNABLES=glibc.cpu.hwcaps=-SHSTK".into()));
         }
-        // (What filters allow is found out when its threads can be stopped.)
+        // What filters allow is found out when its threads can be stopped.
         if status.seccomp == STRICT {
             return Err(refuse("it runs under strict seccomp: it could not load the agent".into()));
         }
@@ -239,7 +239,7 @@ impl TextSegment {
     }
 }
 
-/// Is this the file name of the GNU C library? (That of musl is `libc.so`, or the dynamic linker itself.)
+/// Is this the file name of the GNU C library? That of musl is `libc.so`, or the dynamic linker itself.
 pub fn is_libc(name: &str) -> bool {
     name == "libc.so.6" || name.starts_with("libc-2")
 }
@@ -291,7 +291,7 @@ impl Symbols {
         let mut all = Vec::new();
         let tables = [object.elf_dynamic_symbol_table(), object.elf_symbol_table()];
         for table in tables.into_iter().take(1 + usize::from(all_tables)) {
-            // (As a whole: asked for one by one, each name is read from the file, thousands of them.)
+            // As a whole: asked for one by one, each name is read from the file, thousands of them.
             let names = sections.section(table.string_section()).and_then(|names| names.data(endian, &data));
             let names = names.unwrap_or_default();
             let names = StringTable::new(names, 0, names.len() as u64);

@@ -2,8 +2,8 @@
 //! this could not.
 //!
 //! A held thread that waits in a system call must not notice. The kernel restarts most calls by itself; those that it ends with EINTR are
-//! restarted by us, at once, unless a signal is pending that could be the reason. (A time-out of such a call begins anew. Should we be killed
-//! between the two, the call ends as after a SIGSTOP.)
+//! restarted by us, at once, unless a signal is pending that could be the reason. A time-out of such a call begins anew. Should we be killed
+//! between the two, the call ends as after a SIGSTOP.
 //!
 //! Unsafe because some ptrace requests have no safe wrapper.
 #![allow(unsafe_code)]
@@ -170,7 +170,7 @@ fn seize_with(tid: u32, options: ptrace::Options) -> Result<(), NotHeld> {
     }
 }
 
-/// Is this thread its tracer already? (It could not be stopped in time, earlier.)
+/// Is this thread its tracer already? It could not be stopped in time, earlier.
 fn is_ours(tid: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
     proc::field(&status, "TracerPid") == Some(nix::unistd::gettid().to_string().as_str())
@@ -211,7 +211,7 @@ impl Held {
             let before = held.len();
             let mut failed = None;
             for tid in &seized {
-                // (After a failure the others are waited for all the same: they have been told, and must be let go as if nothing had been.)
+                // After a failure the others are waited for all the same: they have been told, and must be let go as if nothing had been.
                 match Held::stop(process, *tid, SHORT_PATIENCE) {
                     Ok(thread) => held.push(thread),
                     Err(NotHeld::Gone) => {}
@@ -525,7 +525,7 @@ impl Held {
         self.signals(["SigCgt"]).map_or(0, |[handled]| handled)
     }
 
-    /// Has a signal come that a handler will run for? (A traced thread is sent those that it ignores, too: they end no call.)
+    /// Has a signal come that a handler will run for? A traced thread is sent those that it ignores, too: they end no call.
     fn signal_pending(&self) -> bool {
         let sets = self.signals(["SigPnd", "ShdPnd", "SigBlk", "SigCgt"]);
         sets.is_none_or(|[own, shared, blocked, handled]| (own | shared) & !blocked & handled != 0)
@@ -609,7 +609,7 @@ impl Drop for Held {
     }
 }
 
-/// Do two processes share their memory? (Where the kernel does not say, they may.)
+/// Do two processes share their memory? Where the kernel does not say, they may.
 pub fn shares_memory(one: u32, other: u32) -> bool {
     has_same_memory(one, other).unwrap_or(true)
 }

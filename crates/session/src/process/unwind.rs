@@ -61,7 +61,7 @@ impl Unwinder {
         };
         let mut found = vec![regs.rip];
         while found.len() < DEEPEST {
-            // (A call may be the last instruction of its function.)
+            // A call may be the last instruction of its function.
             let at = registers[RETURN] - u64::from(found.len() > 1);
             let row = self.row(at)?;
             let cfa = match row.cfa() {
@@ -83,7 +83,7 @@ impl Unwinder {
                     _ => return None,
                 }
             }
-            // (A stack grows downwards: frames that do not are none.)
+            // A stack grows downwards: frames that do not are none.
             if cfa <= registers[CFA] {
                 return None;
             }

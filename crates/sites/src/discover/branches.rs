@@ -1,7 +1,7 @@
 //! Where code jumps to, so that nothing is overwritten where control may land.
 //!
 //! All code of a file is decoded once, one function after another. Where indirect jumps lead is decided behind that, in `tables.rs`: it takes what the whole file refers to.
-//! (Exceptions land behind calls, and a function's first bytes have none in front of them.)
+//! Exceptions land behind calls, and a function's first bytes have none in front of them.
 
 use std::collections::BTreeSet;
 
@@ -339,7 +339,7 @@ impl Function {
                 let (at, length) = (instruction.ip(), instruction.len() as u8);
                 found.leavings.push(Leaving { at, length, before: run.0, to });
             }
-            // (Zeros fill what is between sections.)
+            // Zeros fill what is between sections.
             let offset = (instruction.ip() - start) as usize;
             let is_filler = instruction.mnemonic() == Mnemonic::Nop || code[offset..].starts_with(&[0, 0]);
             if !is_filler {
@@ -397,7 +397,7 @@ fn note_addresses(
     };
     if instruction.is_ip_rel_memory_operand() {
         let to = instruction.ip_rel_memory_address();
-        // (Or loaded from there, with others.)
+        // Or loaded from there, with others.
         let is_taken = instruction.mnemonic() == Mnemonic::Lea
             || places.hold_pointer(to, instruction.memory_size().size() as u64);
         if is_taken || !image.is_writable(to) {

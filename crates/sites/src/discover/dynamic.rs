@@ -131,7 +131,7 @@ impl<'d> Dynamic<'d> {
             let set = (0..63).filter(|bit| bits >> bit & 1 != 0).map(|bit| first.wrapping_add(8 * bit));
             words.extend(set);
             next = first.wrapping_add(if entry & 1 == 0 { 8 } else { 8 * 63 });
-            // (There are no more words in the file.)
+            // There are no more words in the file.
             if words.len() > image.data.len() / 8 {
                 break;
             }

@@ -160,7 +160,7 @@ impl<'a, 'd> Exits<'a, 'd> {
         };
         let exits = regions.map(|region| {
             let (at, leaves) = (Svma(region.start), offsets(&region));
-            // (At least the bytes of the jump, of which some may be padding.)
+            // At least the bytes of the jump, of which some may be padding.
             let old = self.bytes(region.start, region.end.max(region.start + JUMP))?;
             Ok(Exit { at, old, leaves, is_sled: false })
         });

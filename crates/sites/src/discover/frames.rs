@@ -98,7 +98,7 @@ impl<'d> Reader<'_, 'd> {
     fn start(&self, section: u64, bytes: &[u8], fde: &Partial<'_, 'd>) -> Option<u64> {
         let (cie, _) = self.cies.get(&fde.cie_offset().0)?.as_ref().ok()?;
         let [length, _, distance] = bytes.get(fde.offset()..)?.as_chunks::<4>().0.first_chunk()?;
-        // (This length says that the form is the 64-bit one.)
+        // This length says that the form is the 64-bit one.
         let usual = cie.fde_address_encoding() == Some(DISTANCE) && *length != [0xff; 4];
         let at = section.wrapping_add(fde.offset() as u64 + 8);
         usual.then(|| at.wrapping_add_signed(i32::from_le_bytes(*distance).into()))

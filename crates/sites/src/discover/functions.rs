@@ -41,7 +41,7 @@ pub(super) fn add_frames(functions: &mut Vec<Function>, frames: &[Frame], module
 
 fn function(names: &[Symbol<'_>]) -> Function {
     let best = &names[0];
-    // (What a resolver is called for is the name of what it chooses.)
+    // What a resolver is called for is the name of what it chooses.
     let own = names.iter().take_while(|symbol| !symbol.is_chosen()).count();
     let name = if own == 0 { text(best.name) + RESOLVER } else { text(best.name) };
     let role = cold_parent(best.name).map_or(Role::Function, |parent| Role::ColdPart(Some(text(parent))));
@@ -93,7 +93,7 @@ fn unnamed(functions: &[Function], frames: &[Frame], module: &str) -> Vec<Functi
     frames.iter().filter(|frame| !covered(frame)).map(function).collect()
 }
 
-/// (Nearly every name is ASCII: the check for that is much faster than a lossy conversion.)
+/// Nearly every name is ASCII: the check for that is much faster than a lossy conversion.
 fn text(name: &[u8]) -> String {
     str::from_utf8(name).map_or_else(|_| printable_bytes(name), |name| printable(name).into_owned())
 }

@@ -88,8 +88,8 @@ fn function(entry: &Entry<'_>) -> Function {
     }
 }
 
-/// Finds sites of the Go functions of a file. The range of Go's code: the rest is C, and left alone. (Go's
-/// linker puts its code together; what cannot be told to be C is not.)
+/// Finds sites of the Go functions of a file. The range of Go's code: the rest is C, and left alone. Go's
+/// linker puts its code together; what cannot be told to be C is not.
 pub(super) fn find(
     image: &Image<'_>,
     dynamic: &Dynamic<'_>,

@@ -134,7 +134,7 @@ impl Handing<'_, '_> {
         (function.address == Svma(to) || function.is_part()).then_some(To::Own(n))
     }
 
-    /// Does a function without room look at its return address? (One with room was compiled, and asks for it by `__builtin_return_address` alone.)
+    /// Does a function without room look at its return address? One with room was compiled, and asks for it by `__builtin_return_address` alone.
     fn asks(&self, n: usize) -> bool {
         let function = &self.functions[n];
         if function.form.is_some() || function.is_part() {

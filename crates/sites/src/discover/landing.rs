@@ -6,7 +6,7 @@ use gimli::{DwEhPe, constants};
 /// calls are read, of all functions; a hostile file may have all of them name one long table.
 pub(super) fn pads(lsda: &[u8], start: u64, budget: &mut u64) -> Option<Vec<u64>> {
     let mut reader = Reader(lsda);
-    // (A beginning of its own for landing pads is what no compiler writes for this machine.)
+    // A beginning of its own for landing pads is what no compiler writes for this machine.
     if DwEhPe(reader.byte()?) != constants::DW_EH_PE_omit {
         return None;
     }

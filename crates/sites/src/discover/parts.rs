@@ -82,7 +82,7 @@ impl Parts {
             .copied()
             .filter(|n| is_open(n) && !is_label(n) && sources[*n].len() == 1)
             .collect();
-        // (What calls something has no live data below its stack pointer: whatever leads to it, its entry can be traced.)
+        // What calls something has no live data below its stack pointer: whatever leads to it, its entry can be traced.
         let is_leaf = |n: &usize| !branches.calls(functions[*n].address.0);
         let open: Vec<usize> =
             links.candidates.iter().copied().filter(|n| is_open(n) && is_leaf(n)).collect();
@@ -241,7 +241,7 @@ impl Links {
         let stored: Vec<Pointer> =
             pointers.iter().filter(|pointer| !tables::is_in(&claimed, pointer.at)).copied().collect();
         let mut in_tables = BTreeSet::new();
-        // (A hostile file may have every instruction name the same table.)
+        // A hostile file may have every instruction name the same table.
         let mut budget = (stored.len() + branches.formed.len()).saturating_mul(64);
         for formed in branches.formed.iter().filter(|formed| !is_own(functions, formed)) {
             let Some(taker) = index_at(functions, formed.at) else { continue };
@@ -333,7 +333,7 @@ impl Links {
     }
 }
 
-/// Does a function form its own address? (That says nothing about whether it is one.)
+/// Does a function form its own address? That says nothing about whether it is one.
 fn is_own(functions: &[Function], formed: &Formed) -> bool {
     index_at(functions, formed.at).is_some_and(|n| functions[n].address.0 == formed.to)
 }

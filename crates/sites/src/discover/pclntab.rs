@@ -3,7 +3,7 @@
 //!
 //! Three layouts are read: of Go 1.16 (and 1.17), 1.18 (and 1.19) and 1.20 (and later). All begin with a
 //! number that names the layout, and a header of words; a list of addresses, each with the place of a record,
-//! which says where the function's name is. (`debug/gosym` in Go's own library reads the same.)
+//! which says where the function's name is. `debug/gosym` in Go's own library reads the same.
 
 use super::dynamic::Dynamic;
 use super::image::{Image, string};
@@ -36,7 +36,7 @@ const MOST: u64 = 1 << 24;
 /// read.
 pub(super) fn functions<'d>(image: &Image<'d>, dynamic: &Dynamic<'d>) -> Vec<Entry<'d>> {
     let known = SECTIONS.iter().filter_map(|name| image.section(name)).map(|section| section.address);
-    // (An external linker may have put it into a larger section.)
+    // An external linker may have put it into a larger section.
     let searched = || image.segments.iter().flat_map(|segment| find(image, segment.address.0)).take(TRIED);
     let mut places = known.chain(std::iter::once_with(searched).flatten());
     places.find_map(|at| Table { image, dynamic, at }.functions()).unwrap_or_default()
@@ -83,7 +83,7 @@ impl<'d> Table<'_, 'd> {
         let width = if layout.distances { 4 } else { WORD };
         let number = |at: u64| match layout.distances {
             true => Some(u64::from(half(image, at)?)),
-            // (In a program that may be loaded anywhere, the loader puts it there.)
+            // In a program that may be loaded anywhere, the loader puts it there.
             false => self.dynamic.pointer_at(image, at),
         };
         let address = |n: u64| Some(text.wrapping_add(number(list.checked_add(n * 2 * width)?)?));
@@ -103,7 +103,7 @@ impl<'d> Table<'_, 'd> {
         let mut entries: Vec<Entry<'d>> = (0..count).map(entry).collect::<Option<_>>()?;
         entries.sort_by_key(|entry| entry.address);
         entries.dedup_by_key(|entry| entry.address);
-        // (A damaged table may have one name, or all code, many times.)
+        // A damaged table may have one name, or all code, many times.
         let names: usize = entries.iter().map(|entry| entry.name.len()).sum();
         for n in 1..entries.len() {
             let next = entries[n].address;
@@ -113,7 +113,7 @@ impl<'d> Table<'_, 'd> {
         (!entries.is_empty() && names <= image.data.len().saturating_mul(8)).then_some(entries)
     }
 
-    /// Where the Go code begins. (Go 1.26 does not say it here any more.)
+    /// Where the Go code begins. Go 1.26 does not say it here any more.
     fn text(&self) -> Option<u64> {
         const AT: u64 = 3;
         let told = self.dynamic.pointer_at(self.image, self.at + WORD * AT).filter(|text| *text != 0);

@@ -95,7 +95,7 @@ impl Finder<'_, '_> {
                 let is_body = code.iter().any(|one| self.is_resumed(one));
                 (PollKind::Body, is_body.then(|| self.state(&code, false))?)
             }
-            // (What a wrapper passes on to is polled, and tells.)
+            // What a wrapper passes on to is polled, and tells.
             names::Polled::Future | names::Polled::Task if passes_on() => return None,
             names::Polled::Future => (PollKind::Written, None),
             names::Polled::Task => (PollKind::Task, self.state(&code, true)),

@@ -97,7 +97,7 @@ pub fn called(code: &[u8], function: Svma, at: Svma, hook: Hook) -> Result<SiteF
     let mut next = function.0;
     for instruction in instructions(code, function.0) {
         next = instruction.ip();
-        // (A prefix or a NOP of a linker's may be in front of the five bytes of the call.)
+        // A prefix or a NOP of a linker's may be in front of the five bytes of the call.
         if next >= at.0 || instruction.next_ip() > at.0 && instruction.mnemonic() == Mnemonic::Call {
             break;
         }

@@ -2,7 +2,7 @@
 //!
 //! Functions look at their own: setjmp, which keeps it, dlsym, which asks who calls. While their return is traced by a stub, another address is in its place.
 //!
-//! (Of functions of which it says nothing, see `stack_depth.rs`.)
+//! Of functions of which it says nothing, see `stack_depth.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -117,7 +117,7 @@ pub(super) struct Slot {
 impl Slot {
     /// Is what is there used?
     pub fn is_used(&self, instruction: &Instruction) -> bool {
-        // (An address one behind a function's variables is that of the slot, too.)
+        // An address one behind a function's variables is that of the slot, too.
         let reads = self.is_named(instruction) && instruction.mnemonic() != Mnemonic::Lea;
         let pops =
             instruction.mnemonic() == Mnemonic::Pop && self.register == Register::RSP && self.offset == 0;

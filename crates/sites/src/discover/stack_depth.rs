@@ -1,7 +1,7 @@
 //! Where the return address is in functions of which no unwinding information says it: hand-written ones, and those of libraries built without.
 //!
 //! Every way through the function is followed, with how deep the stack is. A proof that nothing touches the return address is as good as unwinding information; without one,
-//! it stays where it is. (Virtual machines' builtin functions move theirs, to put arguments in between.)
+//! it stays where it is. Virtual machines' builtin functions move theirs, to put arguments in between.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -126,13 +126,13 @@ impl Walk<'_> {
             false => Err(Trouble::Lost),
         };
         match (instruction.flow_control(), target) {
-            // (A program cannot go on behind it.)
+            // A program cannot go on behind it.
             _ if instruction.mnemonic() == Mnemonic::Hlt => {}
             (FlowControl::Next | FlowControl::Interrupt, _) => self.go_on(next, after),
             (FlowControl::Call, Some(target)) if target != start && (start..end).contains(&target) => {
                 return Err(Trouble::Lost);
             }
-            // (What a function ends with never returns.)
+            // What a function ends with never returns.
             (FlowControl::Call | FlowControl::IndirectCall, _) if next == end => {}
             (FlowControl::Call | FlowControl::IndirectCall, _) => self.go_on(next, after),
             (FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch, Some(target)) => {
@@ -165,7 +165,7 @@ impl Walk<'_> {
             if slot.is_used(instruction) {
                 return Err(Trouble::Touched);
             }
-            // (Or an address one behind a variable.)
+            // Or an address one behind a variable.
             if slot.is_taken(instruction) {
                 return Err(Trouble::Lost);
             }
@@ -196,7 +196,7 @@ impl Walk<'_> {
             _ => {
                 let flow = instruction.flow_control();
                 let is_call = matches!(flow, FlowControl::Call | FlowControl::IndirectCall);
-                // (Who is called returns; where a return leads to, this stack is no more.)
+                // Who is called returns; where a return leads to, this stack is no more.
                 let stays = is_call || flow == FlowControl::Return;
                 let moved = if stays { 0 } else { i64::from(instruction.stack_pointer_increment()) };
                 let is_pushed =

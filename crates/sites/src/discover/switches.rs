@@ -157,7 +157,7 @@ fn entry(
         (is_address && named.op0_register() == base)
             .then(|| (named.ip(), base, named.ip_rel_memory_address()))
     };
-    // (Named behind the load, it may not be what the load was from.)
+    // Named behind the load, it may not be what the load was from.
     let named = match constant {
         None if base != Register::None => trail.writer(&[base]).and_then(names).filter(is_named),
         _ => None,

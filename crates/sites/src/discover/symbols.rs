@@ -80,7 +80,7 @@ fn is_function(image: &Image<'_>, symbol: &Sym64<Le>) -> bool {
     {
         return false;
     }
-    // Data may share an executable segment with code, but not a section. (Special indices have no section.)
+    // Data may share an executable segment with code, but not a section. Special indices have no section.
     let section = image.sections.get(usize::from(index.0));
     section.is_none_or(|section| section.is_code() && !section.is_plt())
 }

@@ -65,7 +65,7 @@ impl<'a, 'd> Tables<'a, 'd> {
         self.words(table, base).take_while(|target| self.is_entry(*target))
     }
 
-    /// The same of a table that a jump goes through, where holes may lead to no code either. (Without sections, what follows it may be anything.)
+    /// The same of a table that a jump goes through, where holes may lead to no code either. Without sections, what follows it may be anything.
     pub fn entries(&self, table: u64) -> impl Iterator<Item = u64> {
         let has_holes = !self.sections.is_empty();
         let entry = move |target| (self.is_entry(target) || has_holes).then_some(target);
@@ -211,7 +211,7 @@ impl Group {
                 .flat_map(|(start, end)| between(stored, *start, *end, |at| *at))
                 .chain(&formed)
                 .any(is_label);
-        // (A function's own beginning is a base, too, if not a label.)
+        // A function's own beginning is a base, too, if not a label.
         let bases: Vec<u64> = formed.iter().copied().filter(|address| is_in(&ranges, *address)).collect();
         let mut entries = BTreeSet::new();
         let is_complete = bases.len() * formed.len() <= MOST_PAIRS;

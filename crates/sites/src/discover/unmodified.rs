@@ -331,7 +331,7 @@ impl Finder<'_, '_> {
         let gap = if ends(&last) { Some(0) } else { nops::behind_operand(between) };
         let front = address.checked_sub(JUMP + gap.filter(|gap| is_filler && *gap <= FARTHEST)? as u64)?;
         let is_whole = front / PAGE == (at + SHORT - 1) / PAGE && self.branches.behind(at, length).is_none();
-        // (What is behind a short function may be part of its own jump.)
+        // What is behind a short function may be part of its own jump.
         let is_free = start.max(before.address.0 + JUMP + nops::ENDBR64.len() as u64) <= front;
         if !is_whole || !is_free {
             return None;

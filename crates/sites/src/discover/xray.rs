@@ -57,7 +57,7 @@ pub(super) fn read(
             }
             let sleds = all.entry(function).or_default();
             match record[KIND_AT] {
-                // (3: its arguments are wanted, too.)
+                // 3: its arguments are wanted, too.
                 0 | 3 => sleds.entry = Some(sled),
                 1 | 2 => sleds.exits.push(sled),
                 // Events of the program's own.

@@ -38,7 +38,7 @@ impl Types {
             Some(value & u64::MAX >> (64 - 8 * u32::from(size)))
         };
         let [wanted] = wanted[..] else { return None };
-        // (One case has no number of its own: whatever no other has.)
+        // One case has no number of its own: whatever no other has.
         match (value(&wanted), &others[..]) {
             (Some(value), _) => Some(Case { offset, size, value, equal: true }),
             (None, [other]) => Some(Case { offset, size, value: value(other)?, equal: false }),

@@ -130,7 +130,7 @@ impl ThreadEncoder {
 
     /// Adds an event of which values were read.
     pub fn push_with(&mut self, event: Event, values: &[u8]) {
-        // (Then nothing waits, and the event's place in the chunk is known.)
+        // Then nothing waits, and the event's place in the chunk is known.
         self.encode_waiting();
         if self.streams.values.len() > VALUES {
             let sealed = self.seal();

@@ -53,7 +53,7 @@ pub fn write(format: &Format, text: &mut String, symbols: &Symbols, shown: &Show
             write_time(format, text, *last);
             text.push_str(")\n");
         }
-        // (The other tracer's, from before a switch that kept the buffer.)
+        // The other tracer's, from before a switch that kept the buffer.
         What::Enter { site, depth } => {
             let _ = write!(text, "graph_ent: func=");
             symbols.write_site(text, *site, Style::default());

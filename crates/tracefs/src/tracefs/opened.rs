@@ -200,7 +200,7 @@ impl Tracefs {
             }
             _ => return true,
         };
-        // (`buffer_percent` is no part of it: what comes slowly would never be read if it had to fill the buffer.)
+        // `buffer_percent` is no part of it: what comes slowly would never be read if it had to fill the buffer.
         !pipe.is_empty() || self.ended || instance.is_none_or(|instance| !instance.ring.is_empty())
     }
 
@@ -307,7 +307,7 @@ impl Tracefs {
                 let own = std::mem::take(&mut instance.words);
                 let mut model = Model { words: own, functions, profile: &[] };
                 if !self.separate {
-                    // (The first tracer's, registered or not: all others are put back with its sets.)
+                    // The first tracer's, registered or not: all others are put back with its sets.
                     model.words.tracers.sort_by_key(|tracer| tracer.name != TRACE);
                     let others = model.words.tracers.split_off(1);
                     *model.set_mut(which) = words;

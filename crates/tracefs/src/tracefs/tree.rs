@@ -91,7 +91,7 @@ impl Tracefs {
         Ok(Attributes { inode, is_dir, mode, owner, links })
     }
 
-    /// Changes permissions or owner. (A new size changes nothing, as in the kernel.)
+    /// Changes permissions or owner. A new size changes nothing, as in the kernel.
     pub fn set_attributes(
         &mut self,
         inode: u64,

@@ -35,7 +35,7 @@ export class Gone extends Error {}
 export async function ask(name, query = {}, method = "GET") {
   let answer;
   try {
-    // (All values are numbers, or lists of them.)
+    // All values are numbers, or lists of them.
     const words = Object.entries(query).map(([key, value]) => `${key}=${value}`);
     answer = await fetch(`api/${name}?${words.join("&")}`, { method });
   } catch {

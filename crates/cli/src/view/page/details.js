@@ -109,7 +109,7 @@ async function draw() {
 
 export const details = {
   begin() {
-    // (Who is at work in it keeps it as it is.)
+    // Who is at work in it keeps it as it is.
     on("select", () => { if (panel.dataset.f !== String(state.selected)) draw(); });
     on("data", () => { if (bar == null && !panel.contains(document.activeElement)) draw(); });
     on("theme", draw);

@@ -123,7 +123,7 @@ async function load() {
       data.lanes.set(lane.thread, { ...lane, first, last: shown[at].last + 8 });
     });
   } catch (error) {
-    // (Asked again when something changes.)
+    // Asked again when something changes.
     console.error(error);
     data ||= { from: 0, to: 0, resolution: 0, lanes: new Map() };
   }
@@ -374,7 +374,7 @@ function intoView(call) {
     scroller.scrollTop = Math.max(0, y - scroller.clientHeight / 2);
 }
 
-// (By keys: around the pointer, if it is there.)
+// By keys: around the pointer, if it is there.
 function zoom(factor, around = pointer ?? (view.from + view.to) / 2) {
   tell("stay");
   const length = Math.min(Math.max((view.to - view.from) * factor, SHORTEST), whole() * 1.04);
@@ -422,7 +422,7 @@ export const timeline = {
   jump(call) {
     tell("stay");
     intoView(call);
-    // (Where it fits in as it is, the zoom level stays; what is around a short one is shown, too.)
+    // Where it fits in as it is, the zoom level stays; what is around a short one is shown, too.
     const span = view.to - view.from;
     const length = span > call.length * 40 || span < call.length * 1.2 ? Math.max(call.length * 2.5, AROUND) : span;
     view = { from: call.start + call.length / 2 - length / 2, to: call.start + call.length / 2 + length / 2 };

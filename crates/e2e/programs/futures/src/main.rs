@@ -40,7 +40,7 @@ impl<T> Future for Counted<T> {
 
     #[inline(never)]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
-        // (One that is aborted before it was ever polled is none.)
+        // One that is aborted before it was ever polled is none.
         let first = !std::mem::replace(&mut self.polled, true);
         count(self.name, |counts| {
             counts.futures += u64::from(first);

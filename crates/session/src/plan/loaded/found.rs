@@ -49,9 +49,9 @@ impl Loaded {
         }
         let (process, range) = (self.record.process, self.mapped.range);
         let binary = Arc::clone(&self.binary);
-        // (What only defines them for others has few functions.)
+        // What only defines them for others has few functions.
         let most = binary.functions.len().min(stubs.room());
-        // (Without room in advance, it is found when it is needed, or not.)
+        // Without room in advance, it is found when it is needed, or not.
         let _ = stubs.reserve(process, range, most, regions, &mut self.veneers);
         for profiler in &binary.profilers {
             let function =

@@ -29,7 +29,7 @@ impl Loaded {
             };
             let stub = Stub { wanted: *wanted, id: *id, target: *target, copy: *copy, captured: None };
             if site.is_exit() {
-                // (Its function comes before it.)
+                // Its function comes before it.
                 exits.extend(owners.get(id).map(|function| (*function, *site, stub)));
                 continue;
             }

@@ -192,7 +192,7 @@ impl Planner<'_> {
         let (seen, mut found): (BTreeMap<Avma, Site>, _) = (seen.collect(), Found::new());
         for (at, site) in seen {
             look.converted = Some(site);
-            // (What is none by now was forgotten.)
+            // What is none by now was forgotten.
             if let Ok(Some((module, call))) =
                 see_call(index, &mut process.modules, &mut look, at.0 + site.len() as u64)
             {
@@ -200,7 +200,7 @@ impl Planner<'_> {
             }
         }
         found.into_iter().for_each(|(module, calls)| process.modules[module].add(calls, &mut self.stubs));
-        // (It is written down already.)
+        // It is written down already.
         self.stubs.to_note = Entries::default();
         self.processes.insert(index, process);
     }

@@ -105,7 +105,7 @@ impl<'a> Planner<'a> {
         if !reach(&self.candidates) || !self.reach_all(first.pid) {
             return;
         }
-        // (Whom we have not met yet, we look at then.)
+        // Whom we have not met yet, we look at then.
         let known = |(index, _): &(u32, Target)| self.processes.contains_key(index);
         let living: Vec<(u32, Target)> = self.living(first).into_iter().filter(known).collect();
         for (index, Target { pid, .. }) in living {
@@ -136,7 +136,7 @@ impl<'a> Planner<'a> {
         let program = program_of(pid);
         self.binaries.clear();
         self.candidates = Candidates::default();
-        // (The list of a file's functions stays what it is.)
+        // The list of a file's functions stays what it is.
         let mut modules: Vec<(u32, Vec<Loaded>)> = self
             .processes
             .iter_mut()
@@ -185,7 +185,7 @@ impl<'a> Planner<'a> {
             list.push(old);
         }
         let is_less = !gone.is_empty();
-        // (What a forked child unloads, its parent still has.)
+        // What a forked child unloads, its parent still has.
         for mut old in gone.into_iter().filter(|old| old.recorded && old.record.process == index) {
             old.record.unloaded_ticks = Some(clock::pair().ticks);
             records.push(Record::Module(old.record).into());

@@ -37,7 +37,7 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// Finds out what was done to one that was not known until now. (Its modules come into the trace when something of them is wanted.)
+    /// Finds out what was done to one that was not known until now. Its modules come into the trace when something of them is wanted.
     fn meet(&mut self, index: u32, pid: u32, entries: &[Entry]) {
         let (Ok(regions), Ok(mut text)) = (maps::read(pid), ProcessText::open(pid)) else { return };
         text.after_int3 = self.shared.has_traps();
@@ -69,7 +69,7 @@ impl<'a> Planner<'a> {
             if self.shared.was_replaced(index) {
                 return None;
             }
-            // (Whatever has the id by now, only who has our memory is ours.)
+            // Whatever has the id by now, only who has our memory is ours.
             let is_ours = ours.entry(pid).or_insert_with(|| proc::has_mapped(pid, &session));
             let target = Target::of_child(pid).filter(|_| *is_ours)?;
             Some((index, target))

@@ -75,7 +75,7 @@ impl Planner<'_> {
         if !process.watched {
             process.watched =
                 watch_loader(index, text, &self.directory.journal, Avma(loader.0), Avma(loader.1));
-            // (Where there is no dynamic linker, nothing is opened later.)
+            // Where there is no dynamic linker, nothing is opened later.
             if !process.watched && loader.0 != 0 {
                 note("the dynamic linker could not be watched: libraries opened later are not traced".into());
             }
