@@ -83,6 +83,20 @@ fn map_by(held: &mut [Held], target: &Target) -> Option<()> {
     mapped.ok()
 }
 
+/// Stops all threads of a process: none, if it has ended.
+fn take_all(target: &Target) -> Result<Vec<Held>, Error> {
+    let start = Instant::now();
+    loop {
+        match Held::take_all(target.pid) {
+            Ok(held) => return Ok(held),
+            Err(NotHeld::Stuck | NotHeld::Shared(_)) if start.elapsed() < TRY => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Err(why) => return Err(target.refuse(&say(why))),
+        }
+    }
+}
+
 /// Whether a process is a forked child that is in no table yet.
 fn is_unlisted(index: u32) -> bool {
     index & UNLISTED != 0
@@ -232,15 +246,8 @@ impl Planner<'_> {
             process.modules.iter().flat_map(|module| module.undrained()).map(Site::inside).collect();
         ranges.sort();
         let Some(text) = &mut process.text else { return Ok(()) };
-        let start = Instant::now();
-        while held.is_empty() {
-            match Held::take_all(target.pid) {
-                Ok(all) => held = all,
-                Err(NotHeld::Stuck | NotHeld::Shared(_)) if start.elapsed() < TRY => {
-                    std::thread::sleep(Duration::from_millis(5));
-                }
-                Err(why) => return Err(target.refuse(&say(why))),
-            }
+        if held.is_empty() {
+            held = take_all(target)?;
         }
         // A thread that had its turn taken away between two NOPs may not get it back for long.
         for thread in held.iter_mut().filter(|thread| frames::find(&ranges, thread.regs.rip)) {
