@@ -83,6 +83,9 @@ fn map_by(held: &mut [Held], target: &Target) -> Option<()> {
     mapped.ok()
 }
 
+/// So many sites are enabled in the stop in which they were drained: that takes microseconds.
+const FEW: usize = 256;
+
 /// Stops all threads of a process: none, if it has ended.
 fn take_all(target: &Target) -> Result<Vec<Held>, Error> {
     let start = Instant::now();
@@ -283,9 +286,10 @@ impl Planner<'_> {
         let before = std::mem::replace(&mut text.sync, Sync::Quiet);
         let mut tally = Tally::default();
         switch(modules, text, Demand::Stopped, &mut tally);
-        // What was made at run time is enabled in the same stop: it may be gone when its threads run again. So is all of a child that may have asked for this
-        // itself: it must not go on before it is done.
-        let is_enabled_now = |module: &&mut Loaded| module.is_made() || is_unlisted(index);
+        // What was made at run time is enabled in the same stop: it may be gone when its threads run again. So are few sites, and all of a child that is in no
+        // table: a thread that has asked for the change itself, by its own control directory, must not go on before it is done.
+        let are_few = ranges.len() <= FEW;
+        let is_enabled_now = |module: &&mut Loaded| module.is_made() || are_few || is_unlisted(index);
         let mut made: Vec<&mut Loaded> = process.modules.iter_mut().filter(is_enabled_now).collect();
         made.iter_mut().for_each(|module| module.drain(&inside));
         switch(made, text, Demand::Stopped, &mut tally);
