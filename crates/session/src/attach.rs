@@ -10,13 +10,12 @@ use crate::plan::loaded::Loaded;
 use crate::plan::modules::mapped;
 use crate::plan::planner::{PatchMode, Planner, Tally, switch, unarmed};
 use crate::process::frames::{self, Stacks};
-use crate::process::go;
 use crate::process::inferior::{Inferior, explain, longest, say};
 use crate::process::maps;
 use crate::process::stops::Stops;
 use crate::process::target::Target;
 use crate::process::text::Sync;
-use crate::process::threads::{Held, NotHeld};
+use crate::process::threads::Held;
 use crate::{Error, enter};
 use calltap_abi::remote;
 use calltap_patch::{Demand, Site};
@@ -74,31 +73,8 @@ fn map(target: &Target, stops: &mut Stops) -> Result<(), Error> {
     }
 }
 
-/// The same by one of these threads, which all stay stopped. None: it cannot be.
-fn map_by(held: &mut [Held], target: &Target) -> Option<()> {
-    let mut inferior = Inferior::new(target).ok()?;
-    let thread = held.iter_mut().find(|thread| go::has_room(thread, &mut inferior.text))?;
-    let mapped = inferior.remote(thread, remote::MAP, Path::new(""));
-    inferior.put_back(thread);
-    mapped.ok()
-}
-
 /// So many sites are enabled in the stop in which they were drained: that takes microseconds.
 const FEW: usize = 256;
-
-/// Stops all threads of a process: none, if it has ended.
-fn take_all(target: &Target) -> Result<Vec<Held>, Error> {
-    let start = Instant::now();
-    loop {
-        match Held::take_all(target.pid) {
-            Ok(held) => return Ok(held),
-            Err(NotHeld::Stuck | NotHeld::Shared(_)) if start.elapsed() < TRY => {
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            Err(why) => return Err(target.refuse(&say(why))),
-        }
-    }
-}
 
 /// Whether a process is a forked child that is in no table yet.
 fn is_unlisted(index: u32) -> bool {
@@ -162,11 +138,7 @@ impl Planner<'_> {
         }
         records.drain(..).for_each(&mut *emit);
         self.hand_over(target.pid);
-        let mut held = Vec::new();
-        let mapped = match self.stubs.to_map.is_empty() {
-            true => Ok(()),
-            false => self.map(index, target, &mut held, stops),
-        };
+        let mapped = if self.stubs.to_map.is_empty() { Ok(()) } else { map(target, stops) };
         // Also where that has failed: then nothing may lead there.
         self.take_mapped(index, &mut records);
         mapped?;
@@ -184,31 +156,14 @@ impl Planner<'_> {
         } else {
             self.patch(index, target.pid, false, &mut records);
         }
-        let stopped = self.stop_for_the_rest(index, target, &mut held, stops);
+        let stopped = self.stop_for_the_rest(index, target, stops);
         if stopped.is_ok() {
-            self.held = (!held.is_empty()).then_some(index);
             self.patch(index, target.pid, true, &mut records);
         }
-        (self.armed, self.held) = (None, None);
-        held.into_iter().for_each(|thread| stops.add(thread.release()));
+        self.armed = None;
         stopped?;
         records.drain(..).for_each(emit);
         Ok(())
-    }
-
-    /// Has a process map what is in the plan area. The threads of a child that is in no table yet stay stopped, in `held`: it is changed in one stop.
-    fn map(&self, index: u32, target: &Target, held: &mut Vec<Held>, stops: &mut Stops) -> Result<(), Error> {
-        // The program's own threads are needed to put up its handler of breakpoints.
-        let has_handler = self.mode == PatchMode::Breakpoint || self.int3;
-        if is_unlisted(index)
-            && !has_handler
-            && let Ok(mut all) = Held::take_all_patiently(target.pid)
-            && map_by(&mut all, target).is_some()
-        {
-            *held = all;
-            return Ok(());
-        }
-        map(target, stops)
     }
 
     /// Stops all threads for the sites that demand it: those that are written only then, and those in which no thread may be. Where a thread stays inside, they
@@ -217,14 +172,13 @@ impl Planner<'_> {
         &mut self,
         index: u32,
         target: &Target,
-        held: &mut Vec<Held>,
         stops: &mut Stops,
     ) -> Result<(), Error> {
         for _ in 0..TRIES {
             if !self.is_undrained(index) {
                 break;
             }
-            self.drain(index, target, std::mem::take(held), stops)?;
+            self.drain(index, target, stops)?;
         }
         Ok(())
     }
@@ -235,23 +189,14 @@ impl Planner<'_> {
             .is_some_and(|process| process.modules.iter().any(|module| module.undrained().next().is_some()))
     }
 
-    /// `held`: its threads, if they are stopped already.
-    fn drain(
-        &mut self,
-        index: u32,
-        target: &Target,
-        mut held: Vec<Held>,
-        stops: &mut Stops,
-    ) -> Result<(), Error> {
+    fn drain(&mut self, index: u32, target: &Target, stops: &mut Stops) -> Result<(), Error> {
         let session = self.directory.agent();
         let Some(process) = self.processes.get_mut(&index) else { return Ok(()) };
         let mut ranges: Vec<(u64, u64)> =
             process.modules.iter().flat_map(|module| module.undrained()).map(Site::inside).collect();
         ranges.sort();
         let Some(text) = &mut process.text else { return Ok(()) };
-        if held.is_empty() {
-            held = take_all(target)?;
-        }
+        let mut held = Held::take_all_patiently(target.pid, TRY).map_err(|why| target.refuse(&say(why)))?;
         // A thread that had its turn taken away between two NOPs may not get it back for long.
         for thread in held.iter_mut().filter(|thread| frames::find(&ranges, thread.regs.rip)) {
             let mut sites = process.modules.iter().flat_map(|module| module.undrained());

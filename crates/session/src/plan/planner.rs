@@ -106,7 +106,7 @@ pub struct Planner<'a> {
     /// Functions that were not built for tracing are looked for everywhere, and not only in programs.
     reaches_all: bool,
     /// Those that have no room for a jump are traced by breakpoints that stay.
-    pub(crate) int3: bool,
+    int3: bool,
     pub(crate) stubs: Stubs<'a>,
     /// What polls futures is looked for.
     futures: bool,
@@ -116,8 +116,6 @@ pub struct Planner<'a> {
     pub(crate) mode: PatchMode,
     /// The process whose next batches go through breakpoints,
     pub(crate) armed: Option<u32>,
-    /// The process whose threads the caller has stopped.
-    pub(crate) held: Option<u32>,
     /// which is refused if they cannot: it is being attached to.
     pub(crate) entering: bool,
     /// Calls to the profiling function become NOPs, also those that no tracer wants.
@@ -165,7 +163,6 @@ impl<'a> Planner<'a> {
             values: Values::default(),
             mode: PatchMode::default(),
             armed: None,
-            held: None,
             entering: false,
             quiet: false,
             discovery: Discovery::AtLoad,
@@ -405,8 +402,7 @@ impl<'a> Planner<'a> {
             self.patch(index, pid, false, &mut records);
             self.armed = None;
             if let Some(target) = target
-                && let Err(error) =
-                    self.stop_for_the_rest(index, &target, &mut Vec::new(), &mut Stops::default())
+                && let Err(error) = self.stop_for_the_rest(index, &target, &mut Stops::default())
             {
                 records.push(Record::Note { text: error.to_string() }.into());
             }

@@ -228,12 +228,12 @@ impl Held {
         }
     }
 
-    /// Stops all threads of a process; tries again for a while where one of them cannot be stopped, or another process shares their memory.
-    pub fn take_all_patiently(process: u32) -> Result<Vec<Held>, NotHeld> {
+    /// Stops all threads of a process: none, if it has ended. Tries again for so long where one of them cannot be stopped, or another process shares their memory.
+    pub fn take_all_patiently(process: u32, patience: Duration) -> Result<Vec<Held>, NotHeld> {
         let start = Instant::now();
         loop {
             match Held::take_all(process) {
-                Err(NotHeld::Stuck | NotHeld::Shared(_)) if start.elapsed() < LONG_PATIENCE => {
+                Err(NotHeld::Stuck | NotHeld::Shared(_)) if start.elapsed() < patience => {
                     std::thread::sleep(Duration::from_millis(5));
                 }
                 done => return done,
@@ -630,7 +630,7 @@ pub fn stop_machine<T: Send>(
     work: impl FnOnce() -> T + Send,
 ) -> Result<(T, Duration), NotHeld> {
     let work = || {
-        let held = Held::take_all_patiently(process)?;
+        let held = Held::take_all_patiently(process, LONG_PATIENCE)?;
         let since = held.iter().map(|thread| thread.since).min();
         let done = work();
         drop(held);

@@ -56,7 +56,6 @@ impl Planner<'_> {
             Some(_) if can_sync && self.mode.is_live() => How::Live,
             Some(_) => How::Stopped,
             // Nothing could tell it to unmap nothing meanwhile.
-            None if self.held == Some(index) => How::Held(self.directory.agent()),
             None => How::StoppedAndSeen(self.directory.agent()),
         };
         let (tally, found) = switch_all(&mut process.modules, text, pid, &how);
@@ -114,8 +113,6 @@ enum How {
     Stopped,
     /// And what is mapped then is looked at again; not the files beside this agent.
     StoppedAndSeen(PathBuf),
-    /// The same; the calling thread has stopped them.
-    Held(PathBuf),
 }
 
 /// Switches the sites of all modules: those that no thread can be running yet, and the others.
@@ -132,7 +129,7 @@ fn switch_all(modules: &mut [Loaded], text: &mut ProcessText, pid: u32, how: &Ho
         let before = std::mem::replace(&mut text.sync, Sync::Quiet);
         let (counted, changed) = (&mut tally, &mut *text);
         let work = move || {
-            if let How::StoppedAndSeen(agent) | How::Held(agent) = how {
+            if let How::StoppedAndSeen(agent) = how {
                 let regions = maps::read(pid).unwrap_or_default();
                 let now = mapped(&regions, agent.parent().unwrap_or(Path::new("/")));
                 running.retain_mut(|module| module.is_there(&now, &regions));
@@ -140,10 +137,7 @@ fn switch_all(modules: &mut [Loaded], text: &mut ProcessText, pid: u32, how: &Ho
             }
             switch(running, changed, Demand::Outside, counted)
         };
-        let done = match how {
-            How::Held(_) => Ok((work(), Duration::ZERO)),
-            _ => stop_machine(pid, work),
-        };
+        let done = stop_machine(pid, work);
         text.sync = before;
         match done {
             Ok((found, stopped)) => {
