@@ -85,7 +85,6 @@ fn the_kernels_tests_of_the_shell_that_runs_them_pass_on_that_shell() {
 }
 
 #[test]
-#[ignore = "fails in 1 of 4 runs on a busy machine: the shell, which enables the stack tracer itself, goes on before all its sites are enabled"]
 fn the_kernels_test_of_the_stack_tracer_passes_on_the_shell_that_runs_it() {
     check_on_its_shell(&OF_THE_SHELL[2..], 1);
 }

@@ -15,7 +15,7 @@ use crate::process::maps;
 use crate::process::stops::Stops;
 use crate::process::target::Target;
 use crate::process::text::Sync;
-use crate::process::threads::Held;
+use crate::process::threads::{Held, Keep};
 use crate::{Error, enter};
 use calltap_abi::remote;
 use calltap_patch::{Demand, Site};
@@ -73,9 +73,6 @@ fn map(target: &Target, stops: &mut Stops) -> Result<(), Error> {
     }
 }
 
-/// So many sites are enabled in the stop in which they were drained: that takes microseconds.
-const FEW: usize = 256;
-
 /// Whether a process is a forked child that is in no table yet.
 fn is_unlisted(index: u32) -> bool {
     index & UNLISTED != 0
@@ -110,6 +107,7 @@ impl Planner<'_> {
         first: &Target,
         emit: &mut dyn FnMut(Metadata),
     ) -> Result<(), Error> {
+        let _keep = Keep::begin();
         let living = self.living(first);
         self.processes.retain(|own, _| !is_unlisted(*own) || living.iter().any(|(index, _)| index == own));
         self.meet_new(&living)?;
@@ -150,12 +148,7 @@ impl Planner<'_> {
             Ok(()) => {}
         }
         self.keep_traps_running(index, target, stops, &mut records);
-        if is_unlisted(index) {
-            // Where that fails, the last batch says so.
-            let _ = self.open_text(index, target.pid);
-        } else {
-            self.patch(index, target.pid, false, &mut records);
-        }
+        self.patch(index, target.pid, false, &mut records);
         let stopped = self.stop_for_the_rest(index, target, stops);
         if stopped.is_ok() {
             self.patch(index, target.pid, true, &mut records);
@@ -231,11 +224,9 @@ impl Planner<'_> {
         let before = std::mem::replace(&mut text.sync, Sync::Quiet);
         let mut tally = Tally::default();
         switch(modules, text, Demand::Stopped, &mut tally);
-        // What was made at run time is enabled in the same stop: it may be gone when its threads run again. So are few sites, and all of a child that is in no
-        // table: a thread that has asked for the change itself, by its own control directory, must not go on before it is done.
-        let are_few = ranges.len() <= FEW;
-        let is_enabled_now = |module: &&mut Loaded| module.is_made() || are_few || is_unlisted(index);
-        let mut made: Vec<&mut Loaded> = process.modules.iter_mut().filter(is_enabled_now).collect();
+        // What was made at run time is enabled in the same stop: it may be gone when its threads run again.
+        let mut made: Vec<&mut Loaded> =
+            process.modules.iter_mut().filter(|module| module.is_made()).collect();
         made.iter_mut().for_each(|module| module.drain(&inside));
         switch(made, text, Demand::Stopped, &mut tally);
         (self.tally.on, self.tally.off) = (self.tally.on + tally.on, self.tally.off + tally.off);

@@ -49,7 +49,7 @@ pub use process::maps::stack_around;
 pub use process::patch_log::keep_patch_log;
 pub use process::stops::Stops;
 pub use process::text::{ProcessText, Sync as TextSync};
-pub use process::traced::is_asked_to_stop;
+pub use process::traced::{is_asked_to_stop, stay};
 pub use record::{Options, Outcome, Subject, record};
 pub use requests::{Answer, Mailbox, Request, ask};
 pub use watch::{Watch, watch};

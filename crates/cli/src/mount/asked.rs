@@ -2,10 +2,10 @@
 //!
 //! The user of a process's directory may be a thread of that process. Inside a request to the server it is in the kernel, where it cannot be stopped; while it
 //! becomes another program, which closes its files, its memory is locked; and a thread that is killed because another does that keeps the
-//! other waiting. So who is to be stopped is answered at once: it then stands still before it sees the answer, until what it has asked for is done.
+//! other waiting. So who is to be stopped is answered at once: it then stands still before it sees the answer, [and stays](stay) until what it has asked for is done.
 //! If that was not even begun the answer is EINTR, and the call is made again when the thread is let go, as with every call that a stop has cut short.
 
-use calltap_session::is_asked_to_stop;
+use calltap_session::{is_asked_to_stop, stay};
 use rustix::io::Errno;
 use std::fs;
 use std::path::Path;
@@ -69,6 +69,7 @@ impl<T: Copy + Send> Early for Asked<T> {
         }
         let answer = state.answer.take();
         drop(state);
+        stay(self.tid);
         answer.into_iter().for_each(|answer| answer(early));
         false
     }

@@ -18,6 +18,7 @@ use nix::errno::Errno;
 use nix::libc::user_regs_struct;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
+use std::cell::RefCell;
 use std::collections::HashSet;
 use std::fs;
 use std::sync::Arc;
@@ -179,6 +180,9 @@ fn is_ours(tid: u32) -> bool {
 impl Held {
     /// Stops a thread.
     pub fn take(process: u32, tid: u32) -> Result<Held, NotHeld> {
+        if let Some(held) = take_back(process, Some(tid)).pop() {
+            return Ok(held);
+        }
         let _reaper = traced::is_any().then(Reaper::start);
         seize(tid)?;
         interrupt(tid)?;
@@ -192,7 +196,7 @@ impl Held {
         }
         let _reaper = Reaper::start();
         let _urgent = Urgent::now();
-        let mut held: Vec<Held> = Vec::new();
+        let mut held = take_back(process, None);
         loop {
             let new: Vec<u32> =
                 list(process).into_iter().filter(|tid| held.iter().all(|held| held.tid != *tid)).collect();
@@ -567,6 +571,11 @@ impl Held {
         }
     }
 
+    /// Does it stand still, and was not killed?
+    fn stands(&self) -> bool {
+        !self.running && !self.has_ended()
+    }
+
     /// Does it exist no more?
     pub fn has_ended(&self) -> bool {
         has_ended(self.tid)
@@ -605,8 +614,65 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.let_go();
+        if !keep(self) {
+            self.let_go();
+        }
     }
+}
+
+thread_local! {
+    /// Threads that stay stopped after this thread's stops. None: it keeps none.
+    static KEPT: RefCell<Option<Vec<Held>>> = const { RefCell::new(None) };
+}
+
+/// While this exists, threads that have asked for a change stay stopped between the stops that this thread makes. Such a thread waits for its answer in the
+/// kernel, where it cannot be stopped: it is answered as soon as a stop waits for it, and would see the change half done between that stop and the next.
+#[derive(Debug)]
+pub struct Keep(());
+
+impl Keep {
+    /// Begins to keep them.
+    pub fn begin() -> Keep {
+        KEPT.set(Some(Vec::new()));
+        Keep(())
+    }
+}
+
+impl Drop for Keep {
+    fn drop(&mut self) {
+        // Nothing keeps what is let go now.
+        drop(KEPT.take());
+    }
+}
+
+/// Keeps a thread that is about to be let go, if it has to stay. Whether it does.
+fn keep(held: &Held) -> bool {
+    KEPT.with_borrow_mut(|kept| {
+        let Some(kept) = kept.as_mut().filter(|_| traced::stays(held.tid) && held.stands()) else {
+            return false;
+        };
+        let Held { tid, regs, system_call, stopped, process, since, running, .. } = *held;
+        let _urgent = Arc::clone(&held._urgent);
+        kept.push(Held { tid, regs, system_call, stopped, process, since, running, _urgent });
+        true
+    })
+}
+
+/// The threads of a process that are kept, all or this one, as if they had been stopped now.
+fn take_back(process: u32, tid: Option<u32>) -> Vec<Held> {
+    let is_wanted = |held: &Held| held.process == process && tid.is_none_or(|tid| held.tid == tid);
+    let mut back: Vec<Held> = KEPT.with_borrow_mut(|kept| {
+        kept.as_mut().map_or(Vec::new(), |kept| kept.extract_if(.., |held| is_wanted(held)).collect())
+    });
+    // Some may have been killed meanwhile.
+    back.retain(Held::stands);
+    back.iter_mut().for_each(|held| held.since = Instant::now());
+    back
+}
+
+/// Does this thread keep threads of a process?
+fn keeps(process: u32) -> bool {
+    KEPT.with_borrow(|kept| kept.iter().flatten().any(|held| held.process == process))
 }
 
 /// Do two processes share their memory? Where the kernel does not say, they may.
@@ -624,7 +690,7 @@ pub fn has_same_memory(one: u32, other: u32) -> Option<bool> {
 }
 
 /// Does something while all threads of a process stand still, and says for how long they did. In a thread that ends: the kernel then lets go of
-/// whatever is still held.
+/// whatever is still held. Where this thread keeps some of them, no other can stop them.
 pub fn stop_machine<T: Send>(
     process: u32,
     work: impl FnOnce() -> T + Send,
@@ -636,6 +702,9 @@ pub fn stop_machine<T: Send>(
         drop(held);
         Ok((done, since.map(|since| since.elapsed()).unwrap_or_default()))
     };
+    if keeps(process) {
+        return work();
+    }
     std::thread::scope(|scope| scope.spawn(work).join()).unwrap_or(Err(NotHeld::Gone))
 }
 

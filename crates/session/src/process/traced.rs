@@ -14,16 +14,24 @@ use std::time::Duration;
 /// An execve that ends other threads may wait so long for a [`Reaper`].
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Traced threads, and whether each was asked to stop.
-static TRACED: Mutex<BTreeMap<u32, bool>> = Mutex::new(BTreeMap::new());
+/// What is known of a traced thread.
+#[derive(Clone, Copy, Default)]
+struct Traced {
+    /// It was asked to stop.
+    asked: bool,
+    /// It stays stopped until the change is made that it has asked for.
+    stays: bool,
+}
 
-fn traced() -> MutexGuard<'static, BTreeMap<u32, bool>> {
+static TRACED: Mutex<BTreeMap<u32, Traced>> = Mutex::new(BTreeMap::new());
+
+fn traced() -> MutexGuard<'static, BTreeMap<u32, Traced>> {
     TRACED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Notes that a thread is traced by this process from now on.
 pub fn add(tid: u32) {
-    traced().insert(tid, false);
+    traced().insert(tid, Traced::default());
 }
 
 /// Notes that it is no longer.
@@ -33,7 +41,19 @@ pub fn remove(tid: u32) {
 
 /// Notes whether it was asked to stop.
 pub fn set_asked(tid: u32, asked: bool) {
-    traced().insert(tid, asked);
+    traced().entry(tid).or_default().asked = asked;
+}
+
+/// This thread, if this process traces it, has asked for the change that it is stopped for: it stays stopped until the whole change is made.
+pub fn stay(tid: u32) {
+    if let Some(traced) = traced().get_mut(&tid) {
+        traced.stays = true;
+    }
+}
+
+/// Does it stay?
+pub fn stays(tid: u32) -> bool {
+    traced().get(&tid).is_some_and(|traced| traced.stays)
 }
 
 /// Is any thread traced?
@@ -44,7 +64,7 @@ pub fn is_any() -> bool {
 /// Was this thread, if this process traces it, asked to stop? Then it does so before it returns from a system call that this process answers, and one that
 /// fails with EINTR is made again.
 pub fn is_asked_to_stop(tid: u32) -> bool {
-    traced().get(&tid).copied().unwrap_or(false)
+    traced().get(&tid).is_some_and(|traced| traced.asked)
 }
 
 /// Releases traced threads that have ended, in a thread of its own, until this is dropped.
