@@ -670,11 +670,6 @@ fn take_back(process: u32, tid: Option<u32>) -> Vec<Held> {
     back
 }
 
-/// Does this thread keep threads of a process?
-fn keeps(process: u32) -> bool {
-    KEPT.with_borrow(|kept| kept.iter().flatten().any(|held| held.process == process))
-}
-
 /// Do two processes share their memory? Where the kernel does not say, they may.
 pub fn shares_memory(one: u32, other: u32) -> bool {
     has_same_memory(one, other).unwrap_or(true)
@@ -690,7 +685,7 @@ pub fn has_same_memory(one: u32, other: u32) -> Option<bool> {
 }
 
 /// Does something while all threads of a process stand still, and says for how long they did. In a thread that ends: the kernel then lets go of
-/// whatever is still held. Where this thread keeps some of them, no other can stop them.
+/// whatever is still held. What this thread [keeps](Keep) no other can stop, nor keep for it.
 pub fn stop_machine<T: Send>(
     process: u32,
     work: impl FnOnce() -> T + Send,
@@ -702,7 +697,7 @@ pub fn stop_machine<T: Send>(
         drop(held);
         Ok((done, since.map(|since| since.elapsed()).unwrap_or_default()))
     };
-    if keeps(process) {
+    if KEPT.with_borrow(Option::is_some) {
         return work();
     }
     std::thread::scope(|scope| scope.spawn(work).join()).unwrap_or(Err(NotHeld::Gone))
