@@ -3,7 +3,9 @@
 use crate::{arguments::Arguments, keep, repeat::Runs, select, values};
 use anyhow::{Result, bail};
 use calltap_analysis::{demangle, units};
-use calltap_session::{Clock, Discovery, Error, Ftraced, Options, Outcome, Stops, Subject, Totals};
+use calltap_session::{
+    Clock, Discovery, Error, Ftraced, Options, Outcome, ProcessError, Stops, Subject, Totals,
+};
 use calltap_trace::TracerKind;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -89,7 +91,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         Ok(outcome) => outcome,
         Err(error) => {
             eprintln!("calltap: {error}");
-            let code = if let Error::Program { exit_code, .. } = error { exit_code } else { 1 };
+            let code = if let Error::Process(ProcessError::Program { exit_code, .. }) = error {
+                exit_code
+            } else {
+                1
+            };
             return Ok(ExitCode::from(code));
         }
     };

@@ -1,24 +1,24 @@
 //! Attaching: the agent is [brought in](crate::enter), then sites are switched while everything runs; only sites of several instructions need
 //! one look at all threads, which are stopped for it.
 //!
-//! All of it runs in a thread that ends soon (see [`crate::process::threads`]).
+//! All of it runs in a thread that ends soon (see [`calltap_process::threads`]).
 
-use crate::collect::metadata::Metadata;
 use crate::plan::breakpoints::{self, Ours};
 use crate::plan::journal::{Entry, UNLISTED};
 use crate::plan::loaded::Loaded;
 use crate::plan::modules::mapped;
 use crate::plan::planner::{PatchMode, Planner, Tally, switch, unarmed};
-use crate::process::frames::{self, Stacks};
-use crate::process::inferior::{Inferior, explain, longest, say};
-use crate::process::maps;
-use crate::process::stops::Stops;
-use crate::process::target::Target;
-use crate::process::text::Sync;
-use crate::process::threads::{Held, Keep};
 use crate::{Error, enter};
 use calltap_abi::remote;
+use calltap_collect::metadata::Metadata;
 use calltap_patch::{Demand, Site};
+use calltap_process::frames::{self, Stacks};
+use calltap_process::inferior::{Inferior, explain, longest, say};
+use calltap_process::maps;
+use calltap_process::stops::Stops;
+use calltap_process::target::Target;
+use calltap_process::text::Sync;
+use calltap_process::threads::{Held, Keep};
 use nix::libc::user_regs_struct;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -41,7 +41,7 @@ pub fn attach(
     if planner.mode == PatchMode::Breakpoint
         && let Some(why) = breakpoints::obstacle(target.pid, Ours::Nothing)
     {
-        return (Err(target.refuse(&format!("breakpoints would kill it: {why}"))), Stops::default());
+        return (Err(target.refuse(&format!("breakpoints would kill it: {why}")).into()), Stops::default());
     }
     let work = || match enter::load(target, planner.directory, planner.shared) {
         Err(error) => (Err(error), Stops::default()),
@@ -68,7 +68,7 @@ fn map(target: &Target, stops: &mut Stops) -> Result<(), Error> {
         let again = mapped.is_err() && thread.has_ended() && target.lives() && start.elapsed() < TRY;
         stops.add(thread.release());
         if !again {
-            return mapped.map_err(|failed| explain(target, failed));
+            return mapped.map_err(|failed| explain(target, failed).into());
         }
     }
 }
@@ -142,7 +142,7 @@ impl Planner<'_> {
         mapped?;
         match self.arm(index, target, stops) {
             Err(why) if self.entering => {
-                return Err(target.refuse(&format!("breakpoints would kill it: {why}")));
+                return Err(target.refuse(&format!("breakpoints would kill it: {why}")).into());
             }
             Err(why) => records.push(unarmed(target.pid, &why)),
             Ok(()) => {}

@@ -1,12 +1,5 @@
 //! An attach session: attach, keep sites in sync with the selection, detach.
 
-use crate::collect::collector::{Collector, Due, Live, Totals};
-use crate::collect::governor::{self, Governor, OverLimit, Rates};
-use crate::collect::heartbeat;
-use crate::collect::metadata::Metadata;
-use crate::collect::output::Consumer;
-use crate::collect::profile::{self, Sums};
-use crate::collect::shm::{self, Shared};
 use crate::detach::Left;
 use crate::follow::Follow;
 use crate::live::{self, Profiled, Settings, Stage, Status};
@@ -14,14 +7,21 @@ use crate::plan::directory::Directory;
 use crate::plan::ftraced::Alarm;
 use crate::plan::planner::Planner;
 use crate::plan::selection::Selection;
-use crate::process::clock;
-use crate::process::launch;
-use crate::process::stops::Stops;
-use crate::process::target::Target;
 use crate::record::Options;
 use crate::requests::{Answer, Mailbox, Request, Requests};
 use crate::{Error, attach, detach, enter, setup};
 use calltap_abi::Clock;
+use calltap_collect::collector::{Collector, Due, Live, Totals};
+use calltap_collect::governor::{self, Governor, OverLimit, Rates};
+use calltap_collect::heartbeat;
+use calltap_collect::metadata::Metadata;
+use calltap_collect::output::Consumer;
+use calltap_collect::profile::{self, Sums};
+use calltap_collect::shm::{self, Shared};
+use calltap_process::clock;
+use calltap_process::launch;
+use calltap_process::stops::Stops;
+use calltap_process::target::Target;
 use calltap_trace::{ClockPair, Limited, Profile, Record, Session, SiteId, TracerInfo};
 use std::collections::HashSet;
 use std::process::ExitStatus;
@@ -526,7 +526,7 @@ impl Attached<'_> {
         later: bool,
     ) -> Result<Answer, Error> {
         if !given.tracers.is_empty() {
-            return Err(self.session.target.refuse(TRACERS_STAY));
+            return Err(self.session.target.refuse(TRACERS_STAY).into());
         }
         let mut words = self.settings.words.clone();
         let changed = words.change(given);
@@ -553,7 +553,7 @@ impl Attached<'_> {
         let paused = words.paused != self.settings.words.paused;
         let fixed = self.mailbox.is_none() && !paused;
         if fixed && kinds(&selection.tracers) != kinds(&self.settings.session.tracers) {
-            return Err(refuse(TRACERS_STAY));
+            return Err(refuse(TRACERS_STAY).into());
         }
         if words.int3 {
             planner.allow_int3(target.pid);

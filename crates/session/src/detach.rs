@@ -4,28 +4,28 @@
 //! are still open get their return addresses back, the file's bytes come back where that demands stillness, and what was
 //! mapped is unmapped. The agent itself stays loaded, inert, for the next time.
 //!
-//! All of it runs in a thread that ends soon (see [`crate::process::threads`]).
+//! All of it runs in a thread that ends soon (see [`calltap_process::threads`]).
 
 use crate::Error;
-use crate::collect::shm::{self, Shared};
 use crate::plan::directory::Directory;
 use crate::plan::past::{Mark, Past, Told};
 use crate::plan::planner::image_in;
-use crate::process::agent::Loaded;
-use crate::process::frames::{self, Stacks};
-use crate::process::go;
-use crate::process::inferior::{Inferior, Injected, STILL_RUNS, await_tidy, explain, longest, say};
-use crate::process::maps::{self, Region};
-use crate::process::pages;
-use crate::process::proc;
-use crate::process::sharing;
-use crate::process::stops::Stops;
-use crate::process::target::Target;
-use crate::process::text::{KeepMapped, Sync};
-use crate::process::threads::{Held, NotHeld};
 use calltap_abi::plan::Phase;
 use calltap_abi::{ProcessEntry, plan, remote, stub};
+use calltap_collect::shm::{self, Shared};
 use calltap_patch::{Avma, Demand, Text};
+use calltap_process::agent::Loaded;
+use calltap_process::frames::{self, Stacks};
+use calltap_process::go;
+use calltap_process::inferior::{Inferior, Injected, STILL_RUNS, await_tidy, explain, longest, say};
+use calltap_process::maps::{self, Region};
+use calltap_process::pages;
+use calltap_process::proc;
+use calltap_process::sharing;
+use calltap_process::stops::Stops;
+use calltap_process::target::Target;
+use calltap_process::text::{KeepMapped, Sync};
+use calltap_process::threads::{Held, NotHeld};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::atomic::Ordering::*;
@@ -172,7 +172,7 @@ fn detach_one(
     let mut inferior = Inferior::new(target)?;
     // It may be another program by now; what was opened of it then belongs to no process any more.
     if !proc::has_mapped(target.pid, &directory.identity()) {
-        return Err(target.refuse("it runs another program by now"));
+        return Err(target.refuse("it runs another program by now").into());
     }
     let agent = inferior.agent.ok_or_else(|| target.refuse(OTHER_BUILD))?;
     let entries = directory.journal.read().map_err(|error| target.refuse(&error.to_string()))?;
@@ -261,7 +261,7 @@ fn detach_one(
                 last = Some(why);
                 false
             }
-            Err(why) => return Err(target.refuse(&say(why))),
+            Err(why) => return Err(target.refuse(&say(why)).into()),
         };
         if done {
             return Ok(told);

@@ -1,23 +1,23 @@
 //! Into a running process: one thread is borrowed to bring the agent in, and to have it join the session.
 //!
 //! Where the C library can load it, by `dlopen`, at a point where the thread holds no lock of the allocator or the dynamic linker; else it is
-//! [placed](crate::process::placed). In a process that was attached to before, it is there still.
+//! [placed](calltap_process::placed). In a process that was attached to before, it is there still.
 
 use crate::Error;
-use crate::collect::shm::Shared;
 use crate::plan::directory::Directory;
-use crate::process::agent::Loaded;
-use crate::process::frames::Stacks;
-use crate::process::guards::Guards;
-use crate::process::inferior::{CALL, Inferior, TRY, explain, say};
-use crate::process::inject::{Call, Failed};
-use crate::process::maps;
-use crate::process::placed::{Frames, Placement, owner_word};
-use crate::process::stops::Stops;
-use crate::process::target::{Symbols, Target, is_libc};
-use crate::process::threads::{self, Held, NotHeld};
-use crate::process::{proc, seccomp};
 use calltap_abi::{plan, remote};
+use calltap_collect::shm::Shared;
+use calltap_process::agent::Loaded;
+use calltap_process::frames::Stacks;
+use calltap_process::guards::Guards;
+use calltap_process::inferior::{CALL, Inferior, TRY, explain, say};
+use calltap_process::inject::{Call, Failed};
+use calltap_process::maps;
+use calltap_process::placed::{Frames, Placement, owner_word};
+use calltap_process::stops::Stops;
+use calltap_process::target::{Symbols, Target, is_libc};
+use calltap_process::threads::{self, Held, NotHeld};
+use calltap_process::{proc, seccomp};
 use std::path::Path;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
@@ -55,7 +55,7 @@ fn check_filters(target: &Target, stops: &mut Stops) -> Result<bool, Error> {
         let thread = match taken {
             Ok(thread) => thread,
             Err(NotHeld::Gone) => continue,
-            Err(why) => return Err(target.refuse(&say(why))),
+            Err(why) => return Err(target.refuse(&say(why)).into()),
         };
         let filters = thread.seccomp_filters();
         stops.add(thread.release());
@@ -67,7 +67,7 @@ fn check_filters(target: &Target, stops: &mut Stops) -> Result<bool, Error> {
                 "it runs under a seccomp filter that may forbid what the agent does, and that cannot be read ({errno}): root can read it"
             ),
         };
-        return Err(target.refuse(&why));
+        return Err(target.refuse(&why).into());
     }
     Ok(readable)
 }
@@ -95,7 +95,10 @@ pub fn explain_no_place(target: &Target, no_place: Error) -> Error {
     let filter = std::thread::scope(|scope| scope.spawn(work).join());
     // One that is ending has no file system any more.
     let ending = || proc::is_ending(target.pid) || !target.lives();
-    filter.ok().flatten().unwrap_or_else(|| if ending() { target.refuse("it is ending") } else { no_place })
+    filter
+        .ok()
+        .flatten()
+        .unwrap_or_else(|| if ending() { target.refuse("it is ending").into() } else { no_place })
 }
 
 /// Loads the agent into a process, or finds it there from an earlier time, and has it join the session.
@@ -199,7 +202,7 @@ fn open(
         let_in: SETXID,
     };
     if let Err(failed) = inferior.call(&mut thread, &call, LOAD) {
-        return Ok((thread, Err(explain(target, failed))));
+        return Ok((thread, Err(explain(target, failed).into())));
     }
     let complaint = inferior.place.complaint(&mut inferior.text);
     if let (Some((_, scratch)), Some(munmap)) = (&complaint, address("munmap")) {
@@ -207,7 +210,7 @@ fn open(
         let _ = inferior.call(&mut thread, &call, CALL);
     }
     let refused = |why| target.refuse(&format!("its dynamic linker did not load the agent: {why}"));
-    Ok((thread, complaint.map_or(Ok(()), |(why, _)| Err(refused(why)))))
+    Ok((thread, complaint.map_or(Ok(()), |(why, _)| Err(refused(why).into()))))
 }
 
 /// Places the agent in a process without a dynamic linker that could load it.
@@ -220,10 +223,11 @@ fn place(target: &Target, directory: &Directory, inferior: &mut Inferior<'_>) ->
 /// A thread that holds no lock of the unwinder.
 fn outside_unwinder(target: &Target, inferior: &mut Inferior<'_>) -> Result<Held, Error> {
     let frames = Frames::of(target, &inferior.regions).map_err(|why| target.refuse(why))?;
-    inferior.thread_outside(TRY, |thread, text, regions| {
+    let thread = inferior.thread_outside(TRY, |thread, text, regions| {
         let stack = Stacks::read(std::slice::from_ref(thread), text, regions);
         (!stack.words_in(&frames.unwinder).is_empty()).then_some("the unwinder")
-    })
+    });
+    Ok(thread?)
 }
 
 /// The same by a thread that holds no lock.
@@ -240,7 +244,7 @@ fn place_by(
             break;
         }
     }
-    inferior.agent.map(drop).ok_or_else(|| target.refuse("the agent could not be mapped"))
+    inferior.agent.map(drop).ok_or_else(|| target.refuse("the agent could not be mapped").into())
 }
 
 /// Tells the program's unwinder of the agent's frames, if it has one that was not told yet: the calltap that placed the agent may have been killed before.
@@ -257,7 +261,7 @@ fn make_frames_known(target: &Target, inferior: &mut Inferior<'_>, thread: &mut 
     if frames.are_known(arguments, &mut inferior.text) {
         return Ok(());
     }
-    Err(target.refuse("its unwinder did not take notice of the agent's frames (LLVM's does not)"))
+    Err(target.refuse("its unwinder did not take notice of the agent's frames (LLVM's does not)").into())
 }
 
 /// Brings the agent into a program that has only just begun, and has it join the session. The thread is still held.
@@ -294,7 +298,7 @@ fn map_agent(
         inferior.call(thread, &Call { function, arguments, string: &string, complaint: 0, let_in: 0 }, CALL);
     inferior.regions = maps::read(target.pid).unwrap_or_default();
     inferior.agent = Loaded::find(&inferior.regions, &mut inferior.text);
-    mapped.map(drop).map_err(|failed| explain(target, failed))
+    mapped.map(drop).map_err(|failed| explain(target, failed).into())
 }
 
 /// Has the agent join the session, if it has not yet, and register the process with the kernel.
@@ -324,11 +328,11 @@ fn join(
         inferior.remote(thread, remote::JOIN, &directory.agent()).map_err(explained)?;
     }
     if !has_joined() {
-        return Err(target.refuse("the agent could not map its memory"));
+        return Err(target.refuse("the agent could not map its memory").into());
     }
     inferior.regions = maps::read(target.pid).unwrap_or_default();
     inferior.agent = Loaded::find(&inferior.regions, &mut inferior.text);
-    inferior.remote(thread, remote::REGISTER, Path::new("")).map_err(explained)
+    inferior.remote(thread, remote::REGISTER, Path::new("")).map_err(|failed| explained(failed).into())
 }
 
 /// Tells the agent what its process may be unable to read of itself.
@@ -353,10 +357,10 @@ fn await_registration(target: &Target, shared: &Shared, agent: Option<Loaded>) -
         }
         let regions = maps::read(target.pid).unwrap_or_default();
         if !target.lives() {
-            return Err(explain(target, Failed::Thread(NotHeld::Gone)));
+            return Err(explain(target, Failed::Thread(NotHeld::Gone)).into());
         }
         if !agent.is_some_and(|agent| agent.is_in(&regions)) {
-            return Err(explain(target, Failed::NoAgent));
+            return Err(explain(target, Failed::NoAgent).into());
         }
     }
     Ok(())

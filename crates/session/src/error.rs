@@ -6,16 +6,9 @@ use std::path::PathBuf;
 /// Why a recording could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The program could not be started.
-    #[error("{program}: {reason}")]
-    Program {
-        /// As the user named it.
-        program: String,
-        /// A clause.
-        reason: String,
-        /// 127 not found, 126 not executable: what a shell returns.
-        exit_code: u8,
-    },
+    /// Something could not be done with the process.
+    #[error(transparent)]
+    Process(#[from] calltap_process::Error),
     /// Nothing to trace; the program was not run.
     #[error("{program}: no traceable function: {advice}")]
     NoSites {
@@ -48,16 +41,6 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
-    /// A running process that cannot be attached to, or let go.
-    #[error("process {pid}{}: {reason}", if name.is_empty() { String::new() } else { format!(" ({name})") })]
-    Attach {
-        /// Its id.
-        pid: u32,
-        /// Its name.
-        name: String,
-        /// A clause.
-        reason: String,
-    },
     /// The agent did not report.
     #[error("{program}: the agent was not loaded: {reason}")]
     NoAgent {
@@ -70,23 +53,18 @@ pub enum Error {
     #[error(transparent)]
     Trace(#[from] calltap_trace::Error),
     /// The session's files belong to the traced process's user.
-    #[error(
-        "the session's shared memory was truncated by another process: nothing more is traced; attach again to go on"
-    )]
-    Truncated,
-    /// Anything else the system refused.
-    #[error("{what}: {source}")]
-    System {
-        /// What was attempted.
-        what: &'static str,
-        /// Why not.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Truncated(#[from] calltap_collect::shm::Truncated),
 }
 
 impl Error {
     /// A thread of ours has panicked.
     pub fn thread() -> Error {
-        Error::System { what: "recording", source: io::Error::other("a thread of the recorder failed") }
+        calltap_process::Error::thread().into()
+    }
+
+    /// The system refused what was attempted.
+    pub fn system(what: &'static str, source: io::Error) -> Error {
+        calltap_process::Error::System { what, source }.into()
     }
 }

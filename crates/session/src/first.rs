@@ -3,15 +3,15 @@
 //!
 //! Should the recorder be killed, the program runs on as untraced.
 
-use crate::collect::shm::Shared;
 use crate::plan::directory::Directory;
-use crate::process::go;
-use crate::process::inferior::{Inferior, explain, say};
-use crate::process::placed::owner_word_told;
-use crate::process::target::Target;
-use crate::process::text::ProcessText;
-use crate::process::threads::{Held, NotHeld};
 use crate::{Error, enter};
+use calltap_collect::shm::Shared;
+use calltap_process::go;
+use calltap_process::inferior::{Inferior, explain, say};
+use calltap_process::placed::owner_word_told;
+use calltap_process::target::Target;
+use calltap_process::text::ProcessText;
+use calltap_process::threads::{Held, NotHeld};
 use std::path::Path;
 
 /// System calls before that: the C library looks at its tunables, gets memory.
@@ -43,8 +43,8 @@ pub fn hold(
     let mut thread = Held::take(pid, pid).map_err(|why| refuse(&say(why)))?;
     match inferior.place.fetch(&mut thread, back) {
         Ok(true) => enter::start(&target, directory, shared, &mut inferior, thread, owner_word),
-        Ok(false) => Err(refuse("it could not be held, this machine is too busy")),
-        Err(failed) => Err(explain(&target, failed)),
+        Ok(false) => Err(refuse("it could not be held, this machine is too busy").into()),
+        Err(failed) => Err(explain(&target, failed).into()),
     }
 }
 
@@ -54,7 +54,7 @@ pub fn remote(pid: u32, thread: &mut Held, operation: u32) -> Result<(), Error> 
     let mut inferior = Inferior::new(&target)?;
     let done = inferior.remote(thread, operation, Path::new(""));
     inferior.put_back(thread);
-    done.map_err(|failed| explain(&target, failed))
+    done.map_err(|failed| explain(&target, failed).into())
 }
 
 /// Lets it run until its thread library has been told the thread's id: where it will keep that. None: it is not

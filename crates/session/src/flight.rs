@@ -5,14 +5,14 @@
 //! stopped, nor anything switched off, to take a snapshot.
 
 use crate::Error;
-use crate::collect::collector::Due;
-use crate::collect::output::Consumer;
-use crate::collect::trace_file::TraceFile;
-use crate::process::clock;
-use crate::process::launch;
 use crate::record::{Options, Outcome, Subject};
 use crate::watch::{Watch, watch};
+use calltap_collect::collector::Due;
+use calltap_collect::output::Consumer;
+use calltap_collect::trace_file::TraceFile;
 use calltap_names::{Glob, demangle, is_named};
+use calltap_process::clock;
+use calltap_process::launch;
 use calltap_trace::{
     Batch, Calls, ClockPair, End, Event, History, Record, Session, SiteId, SlowRule, ThreadEncoder, ThreadId,
 };

@@ -4,19 +4,19 @@
 //! instruction, and the agent is put into its LD_PRELOAD. From then on it is a process of the session like any other: the agent joins, asks, and the planner
 //! answers. Should we be killed, the kernel lets go of everybody.
 
-use crate::collect::metadata::{Followed, Metadata};
 use crate::plan::directory::Directory;
-use crate::process::launch;
-use crate::process::maps;
-use crate::process::preload::{self, Stack};
-use crate::process::proc;
-use crate::process::seccomp;
-use crate::process::target::{self, Target};
-use crate::process::text::ProcessText;
-use crate::process::threads::{self, Held};
-use crate::process::traced::{self, Reaper};
-use crate::process::tracee::{self, Event, Quiet};
+use calltap_collect::metadata::{Followed, Metadata};
 use calltap_patch::{Avma, Text};
+use calltap_process::launch;
+use calltap_process::maps;
+use calltap_process::preload::{self, Stack};
+use calltap_process::proc;
+use calltap_process::seccomp;
+use calltap_process::target::{self, Target};
+use calltap_process::text::ProcessText;
+use calltap_process::threads::{self, Held};
+use calltap_process::traced::{self, Reaper};
+use calltap_process::tracee::{self, Event, Quiet};
 use calltap_trace::Record;
 use nix::sys::ptrace;
 use nix::unistd::Pid;

@@ -1,17 +1,13 @@
-//! One traced program: start it with the agent or attach to it, enable the sites that the selection names, collect its rings into a
-//! trace or a live view.
+//! The life of a session: start a program or attach to it, enable the sites that the selection names, collect its rings into a trace or a live view, leave.
 //!
-//! Four layers, each of which uses only those above it:
-//!
-//! - [`process`]: another process's memory, mappings and threads, and calls injected into it. All unsafe code but [`collect`]'s two files.
-//! - [`collect`]: shared memory, events, calls, and the consumers that they go to.
 //! - [`plan`]: the session's files, modules, sites, stubs and journal.
-//! - the files beside them: attach, record, watch, follow, detach.
+//! - the files beside it: attach, record, watch, follow, detach.
+//!
+//! Beneath it lie `calltap-process`, another process's memory and threads, and `calltap-collect`, what its threads have written.
 #![deny(unsafe_code)]
 
 mod attach;
 mod attach_session;
-mod collect;
 mod detach;
 mod enter;
 mod error;
@@ -20,7 +16,6 @@ mod flight;
 mod follow;
 mod live;
 mod plan;
-mod process;
 mod record;
 mod requests;
 mod setup;
@@ -28,10 +23,19 @@ mod watch;
 
 pub use attach_session::{Controls, SessionOutcome};
 pub use calltap_abi::Clock;
+pub use calltap_collect::collector::{Due, Totals};
+pub use calltap_collect::output::Consumer;
+pub use calltap_collect::slow::Slow;
+pub use calltap_process::Error as ProcessError;
+pub use calltap_process::agent::{Image as AgentImage, LIBRARY as AGENT_LIBRARY, PLACED as AGENT_PLACED};
+pub use calltap_process::clock::{monotonic_ns, others_ns};
+pub use calltap_process::launch::{become_command, interruption, no_core_dump};
+pub use calltap_process::maps::stack_around;
+pub use calltap_process::patch_log::keep_patch_log;
+pub use calltap_process::stops::Stops;
+pub use calltap_process::text::{ProcessText, Sync as TextSync};
+pub use calltap_process::traced::{is_asked_to_stop, stay};
 pub use calltap_sites::Discovery;
-pub use collect::collector::{Due, Totals};
-pub use collect::output::Consumer;
-pub use collect::slow::Slow;
 pub use detach::Left;
 pub use error::Error;
 pub use flight::{Flight, Trigger};
@@ -42,14 +46,6 @@ pub use plan::loaded::Listed;
 pub use plan::modules::Candidates;
 pub use plan::planner::{PatchMode, Tally};
 pub use plan::selection::{Named, Parse, ParsedSelection, Selection, Selector, TracerSelection};
-pub use process::agent::{Image as AgentImage, LIBRARY as AGENT_LIBRARY, PLACED as AGENT_PLACED};
-pub use process::clock::{monotonic_ns, others_ns};
-pub use process::launch::{become_command, interruption, no_core_dump};
-pub use process::maps::stack_around;
-pub use process::patch_log::keep_patch_log;
-pub use process::stops::Stops;
-pub use process::text::{ProcessText, Sync as TextSync};
-pub use process::traced::{is_asked_to_stop, stay};
 pub use record::{Options, Outcome, Subject, record};
 pub use requests::{Answer, Mailbox, Request, ask};
 pub use watch::{Watch, watch};

@@ -1,24 +1,24 @@
 //! Attached to a process without a controller: its rings keep the newest events, and a command that opens its session can change what is traced,
 //! take a snapshot, or leave.
 
-use crate::collect::collector::{Collector, Totals};
-use crate::collect::metadata::Metadata;
-use crate::collect::profile::{self, Sums};
-use crate::collect::shm::{self, Shared};
-use crate::collect::trace_file::TraceFile;
 use crate::detach::Left;
 use crate::plan::directory;
 use crate::plan::directory::Directory;
 use crate::plan::loaded::{Listed, SiteRequest, Typed};
 use crate::plan::planner::{PatchMode, Planner, Tally};
 use crate::plan::selection::{Parse, ParsedSelection, Selection};
-use crate::process::clock;
-use crate::process::launch;
-use crate::process::stops::Stops;
-use crate::process::target::Target;
 use crate::record::Options;
 use crate::{Error, attach, detach, enter, setup};
 use calltap_abi::Clock;
+use calltap_collect::collector::{Collector, Totals};
+use calltap_collect::metadata::Metadata;
+use calltap_collect::profile::{self, Sums};
+use calltap_collect::shm::{self, Shared};
+use calltap_collect::trace_file::TraceFile;
+use calltap_process::clock;
+use calltap_process::launch;
+use calltap_process::stops::Stops;
+use calltap_process::target::Target;
 use calltap_sites::{Discovery, Function};
 use calltap_trace::{ClockPair, End, Profile, Record, Session, SiteId, TraceWriter, TracerInfo};
 use serde::{Deserialize, Serialize};
@@ -176,9 +176,7 @@ impl Settings {
     /// Writes them down.
     pub fn save(&self, directory: &Directory) -> Result<(), Error> {
         let text = serde_json::to_string(self).unwrap_or_default();
-        directory
-            .write(FILE, &text)
-            .map_err(|source| Error::System { what: "the session's settings", source })
+        directory.write(FILE, &text).map_err(|source| Error::system("the session's settings", source))
     }
 
     fn load(directory: &Directory) -> Option<Settings> {
@@ -228,11 +226,12 @@ fn open_shared(target: &Target, directory: &Directory) -> Result<Option<Shared>,
     match Shared::open(&directory.control) {
         Ok(shared) => Ok(Some(shared)),
         Err(error) if error.kind() == ErrorKind::InvalidData => Ok(None),
-        Err(error) if error.kind() == ErrorKind::Unsupported => {
-            Err(target
-                .refuse("another version of calltap is attached to it: use that one's 'calltap detach'"))
+        Err(error) if error.kind() == ErrorKind::Unsupported => Err(target
+            .refuse("another version of calltap is attached to it: use that one's 'calltap detach'")
+            .into()),
+        Err(error) => {
+            Err(target.refuse(&format!("its session's control file cannot be mapped: {error}")).into())
         }
-        Err(error) => Err(target.refuse(&format!("its session's control file cannot be mapped: {error}"))),
     }
 }
 
@@ -240,7 +239,9 @@ fn open_shared(target: &Target, directory: &Directory) -> Result<Option<Shared>,
 pub fn clear(target: &Target) -> Result<Vec<String>, Error> {
     let Some(mut directory) = Directory::open_for(target)? else { return Ok(Vec::new()) };
     if Settings::load(&directory).is_some_and(|settings| settings.stage == Stage::Attached) {
-        return Err(target.refuse("it is attached to already: see 'calltap status', 'calltap detach'"));
+        return Err(target
+            .refuse("it is attached to already: see 'calltap status', 'calltap detach'")
+            .into());
     }
     let Some(shared) = open_shared(target, &directory)? else {
         // The code that it has injected is removed, or waited for, by `Inferior::new`.
@@ -311,7 +312,8 @@ impl Attached {
                 Ok(attached)
             }
             _ => Err(target
-                .refuse("an earlier calltap was killed in the middle of it: 'calltap detach' cleans up")),
+                .refuse("an earlier calltap was killed in the middle of it: 'calltap detach' cleans up")
+                .into()),
         }
     }
 
@@ -418,7 +420,7 @@ impl Attached {
 
     /// Writes what the rings hold to a trace file. They are copied while nothing is recorded, and go on.
     pub fn snapshot(&self, output: &Path, selection: &ParsedSelection) -> Result<Snapshot, Error> {
-        let system = |what| move |source| Error::System { what, source };
+        let system = |what| move |source| Error::system(what, source);
         let file = TraceFile::new(output);
         let (sender, records) = mpsc::channel();
         let choose = |function: &Function, typed: Typed<'_>| {
@@ -471,7 +473,7 @@ impl Attached {
 /// Detaches from a process, whatever state its session is in.
 pub fn detach_process(pid: u32) -> Result<Left, Error> {
     let target = Target::known(pid)?;
-    let not_attached = || target.refuse("calltap is not attached to it");
+    let not_attached = || Error::from(target.refuse("calltap is not attached to it"));
     let Some(mut directory) = Directory::open_for(&target)? else {
         return detach::remove_injected(&target).ok_or_else(not_attached);
     };

@@ -1,26 +1,26 @@
 //! `calltap record`: from the start of a program, or from when a running one is attached to, to the last byte of its trace.
 
 use crate::attach_session::{AttachSession, Controls, RunOptions, SessionOutcome};
-use crate::collect::collector::{Collector, Live, Totals};
-use crate::collect::heartbeat;
-use crate::collect::output::Consumer;
-use crate::collect::profile::Sums;
-use crate::collect::shm::{self, Shared};
-use crate::collect::slow::{Slow, SlowWriter};
-use crate::collect::trace_file::TraceFile;
 use crate::flight::Flight;
 use crate::follow::Follow;
 use crate::plan::directory::Directory;
 use crate::plan::planner::PatchMode;
 use crate::plan::program::Program;
 use crate::plan::selection::{Named, Parse, ParsedSelection};
-use crate::process::launch::{self, Signals};
-use crate::process::stops::Stops;
-use crate::process::target::Target;
-use crate::process::threads::Held;
-use crate::process::{preload, proc};
 use crate::{Error, first, flight, setup};
 use calltap_abi::Clock;
+use calltap_collect::collector::{Collector, Live, Totals};
+use calltap_collect::heartbeat;
+use calltap_collect::output::Consumer;
+use calltap_collect::profile::Sums;
+use calltap_collect::shm::{self, Shared};
+use calltap_collect::slow::{Slow, SlowWriter};
+use calltap_collect::trace_file::TraceFile;
+use calltap_process::launch::{self, Signals};
+use calltap_process::stops::Stops;
+use calltap_process::target::Target;
+use calltap_process::threads::Held;
+use calltap_process::{preload, proc};
 use calltap_sites::Discovery;
 use calltap_trace::{End, Session, TraceWriter};
 use nix::sys::resource::UsageWho;
@@ -299,7 +299,7 @@ impl<'a> Prepared<'a> {
                         .and_then(|()| attach_session.attend(planner, sender, sums, meanwhile, &ended));
                     // A program that has lost its trace runs on.
                     let planned = match planned {
-                        Err(Error::Truncated) => Ok(()),
+                        Err(Error::Truncated(_)) => Ok(()),
                         planned => planned,
                     };
                     if planned.is_err() {

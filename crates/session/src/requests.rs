@@ -6,8 +6,8 @@ use crate::live::{Profiled, Status};
 use crate::plan::directory::{Directory, Door};
 use crate::plan::loaded::Listed;
 use crate::plan::selection::Selection;
-use crate::process::target::Target;
 use calltap_abi::silence::Silence;
+use calltap_process::target::Target;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::sync::mpsc::{self, Sender};
@@ -146,19 +146,19 @@ pub fn ask(pid: u32, request: &Request) -> Result<Option<Answer>, Error> {
     let start = Instant::now();
     // Two that ask come one after the other.
     let Some(door) = Directory::knock(&target, LONGEST)? else { return Ok(None) };
-    let id = crate::process::clock::monotonic_ns();
+    let id = calltap_process::clock::monotonic_ns();
     let mut silence = Silence::new(door.heartbeat(), id, LONGEST_STEP_NS);
-    let system = |source| Error::System { what: "asking the calltap that is at it", source };
+    let system = |source| Error::system("asking the calltap that is at it", source);
     door.write(REQUEST, &to_text(&Letter { id, text: request })).map_err(system)?;
     let is_silent = |silence: &mut Silence| {
-        let silent_ns = silence.look(door.heartbeat(), crate::process::clock::monotonic_ns());
+        let silent_ns = silence.look(door.heartbeat(), calltap_process::clock::monotonic_ns());
         Duration::from_nanos(silent_ns) > PATIENCE
     };
     while !is_silent(&mut silence) && start.elapsed() < LONGEST {
         let answer = door.read(ANSWER).ok().and_then(|text| from_text::<Answer>(&text));
         if let Some(answer) = answer.filter(|answer| answer.id == id) {
             if matches!(answer.text, Answer::Detaching) && !has_ended(&door) {
-                return Err(target.refuse("calltap is leaving it, and takes long"));
+                return Err(target.refuse("calltap is leaving it, and takes long").into());
             }
             return Ok(Some(answer.text));
         }
@@ -169,7 +169,7 @@ pub fn ask(pid: u32, request: &Request) -> Result<Option<Answer>, Error> {
     }
     // A request that is not waited for any more shall not be done.
     door.remove(REQUEST);
-    Err(target.refuse("calltap is at it already, and does not answer"))
+    Err(target.refuse("calltap is at it already, and does not answer").into())
 }
 
 fn has_ended(door: &Door) -> bool {

@@ -1,19 +1,19 @@
 //! What every session begins with, and what it is kept by: shared memory, a clock, a planner that answers the agents.
 
-use crate::collect::collector::Totals;
-use crate::collect::metadata::Metadata;
-use crate::collect::shm::{self, Shared};
 use crate::plan::directory::Directory;
 use crate::plan::loaded::Typed;
 use crate::plan::modules::Candidates;
 use crate::plan::planner::Planner;
-use crate::process::clock;
-use crate::process::target::Target;
-use crate::process::threads;
 use crate::record::{Options, Subject};
 use crate::{Error, enter};
 use calltap_abi::plan::{Phase, Trouble};
 use calltap_abi::{CHUNK_SIZE, Clock, MAGIC, PATH_MAX, PROCESS_MAX, VERSION, stub};
+use calltap_collect::collector::Totals;
+use calltap_collect::metadata::Metadata;
+use calltap_collect::shm::{self, Shared};
+use calltap_process::clock;
+use calltap_process::target::Target;
+use calltap_process::threads;
 use calltap_sites::{Discovery, Function};
 use calltap_trace::Session;
 use rustix::process::{Resource, getrlimit};
@@ -61,7 +61,7 @@ pub fn map(directory: &Directory, options: &Options) -> Result<Shared, Error> {
         }
         Ok(shared)
     });
-    shared.map_err(|source| Error::System { what: "the session's shared memory", source })
+    shared.map_err(|source| Error::system("the session's shared memory", source))
 }
 
 /// The clock asked for, or the one that takes its place where the time stamp counter cannot be trusted.

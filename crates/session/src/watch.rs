@@ -2,11 +2,11 @@
 
 use crate::Error;
 use crate::attach_session::{AttachSession, Controls, RunOptions, SessionOutcome};
-use crate::collect::collector::{Due, Live};
-use crate::collect::output::Consumer;
-use crate::process::launch;
 use crate::record::{Company, Options, Prepared, Ran, Subject};
 use crate::requests::Mailbox;
+use calltap_collect::collector::{Due, Live};
+use calltap_collect::output::Consumer;
+use calltap_process::launch;
 use calltap_trace::Record;
 use nix::sys::resource::UsageWho;
 use std::ffi::OsString;

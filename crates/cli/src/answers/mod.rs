@@ -12,7 +12,9 @@ use crate::{live, progress, record, select, values, views};
 use anyhow::{Context, Result, bail};
 use calltap_analysis::answers::{Known, Listener, Question};
 use calltap_analysis::{Glob, Names, demangle, limited, units};
-use calltap_session::{Clock, Discovery, Error, Options, SessionOutcome, Subject, Watch, watch};
+use calltap_session::{
+    Clock, Discovery, Error, Options, ProcessError, SessionOutcome, Subject, Watch, watch,
+};
 use calltap_trace::TraceReader;
 use feed::Feed;
 use printer::Printer;
@@ -139,7 +141,11 @@ fn of_process(
         Ok(outcome) => outcome,
         Err(error) => {
             eprintln!("calltap: {error}");
-            let code = if let Error::Program { exit_code, .. } = error { exit_code } else { 1 };
+            let code = if let Error::Process(ProcessError::Program { exit_code, .. }) = error {
+                exit_code
+            } else {
+                1
+            };
             return Ok(ExitCode::from(code));
         }
     };

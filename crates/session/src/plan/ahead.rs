@@ -1,7 +1,7 @@
 //! Reading one site after another: a call for each would cost more than everything else that is done to find out what a hundred thousand are.
 
-use crate::process::text::ProcessText;
 use calltap_patch::{Avma, Text};
+use calltap_process::text::ProcessText;
 use rustix::io::Errno;
 
 const AHEAD: usize = 1 << 16;

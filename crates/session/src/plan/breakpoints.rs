@@ -7,17 +7,17 @@
 //! The kernel kills a process of which a thread meets a breakpoint with SIGTRAP blocked, ignored or not handled. That can be seen, and is looked at before every batch; it cannot be kept
 //! from becoming so meanwhile. `docs/safety.md` says what is left.
 
-use crate::collect::metadata::Metadata;
 use crate::plan::loaded::Loaded;
 use crate::plan::planner::{PatchMode, Planner};
-use crate::process::inferior::{Inferior, explain};
-use crate::process::stops::Stops;
-use crate::process::target::Target;
-use crate::process::threads::{self, shares_memory};
-use crate::process::{maps, proc};
 use calltap_abi::plan::Phase;
 use calltap_abi::remote;
 use calltap_abi::traps::answer;
+use calltap_collect::metadata::Metadata;
+use calltap_process::inferior::{Inferior, explain};
+use calltap_process::stops::Stops;
+use calltap_process::target::Target;
+use calltap_process::threads::{self, shares_memory};
+use calltap_process::{maps, proc};
 use calltap_trace::Record;
 use std::collections::HashSet;
 use std::fs;
@@ -271,5 +271,5 @@ fn handle(target: &Target, stops: &mut Stops) -> Result<(), crate::Error> {
     let done = inferior.remote(&mut thread, remote::TRAPS, Path::new(""));
     inferior.put_back(&thread);
     stops.add(thread.release());
-    done.map_err(|failed| explain(target, failed))
+    done.map_err(|failed| explain(target, failed).into())
 }

@@ -2,8 +2,8 @@
 
 use crate::plan::modules::Mapped;
 use crate::plan::selection::{MayChoose, Named};
-use crate::process::maps::open_file;
-use crate::process::proc;
+use calltap_process::maps::open_file;
+use calltap_process::proc;
 use calltap_sites::types::Types;
 use calltap_sites::{
     Binary, Inlined, add_names, build_id_of, debug_link, file_may_define, inlined, is_unnamed, lacks_names,

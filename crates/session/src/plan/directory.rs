@@ -6,12 +6,12 @@
 
 use crate::Error;
 use crate::plan::journal::Journal;
-use crate::process::agent::{self, ATTACHED, FOLLOWED};
-use crate::process::maps;
-use crate::process::proc;
-use crate::process::proc::SessionId;
-use crate::process::target::Target;
 use calltap_abi::{Control, PROCESS_MAX, PROCESSES_AT, ProcessEntry};
+use calltap_process::agent::{self, ATTACHED, FOLLOWED};
+use calltap_process::maps;
+use calltap_process::proc;
+use calltap_process::proc::SessionId;
+use calltap_process::target::Target;
 use rustix::fs::{FlockOperation, Mode, OFlags, StatVfsMountFlags, flock, openat, statvfs};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -49,8 +49,7 @@ fn prefix_of(target: &Target) -> String {
 fn unforeseen() -> Result<String, Error> {
     let mut random = [0; 8];
     let source = "the system's random numbers";
-    getrandom(&mut random, GetRandomFlags::empty())
-        .map_err(|errno| Error::System { what: source, source: errno.into() })?;
+    getrandom(&mut random, GetRandomFlags::empty()).map_err(|errno| Error::system(source, errno.into()))?;
     Ok(format!("{:016x}", u64::from_le_bytes(random)))
 }
 
@@ -281,9 +280,9 @@ impl Directory {
                 return Ok(Some(door));
             }
             if start.elapsed() > patience {
-                return Err(
-                    target.refuse("another calltap has asked the one that controls it, and gets no answer")
-                );
+                return Err(target
+                    .refuse("another calltap has asked the one that controls it, and gets no answer")
+                    .into());
             }
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -510,10 +509,12 @@ fn busy(target: &Target, place: &Place) -> Error {
         by = place.file("lock").ok().as_ref().and_then(holder);
     }
     let by = by.map_or_else(|| "another calltap".to_owned(), |pid| format!("PID {pid} (calltap)"));
-    target.refuse(&match place.via.join(PROCESS).exists() {
-        true => format!("it was started by {by}, which records it"),
-        false => format!("it is already being attached to by {by}"),
-    })
+    target
+        .refuse(&match place.via.join(PROCESS).exists() {
+            true => format!("it was started by {by}, which records it"),
+            false => format!("it is already being attached to by {by}"),
+        })
+        .into()
 }
 
 /// The process that holds the lock of a file, as the kernel lists it: `1: FLOCK  ADVISORY  WRITE 4711 00:1b:17 0 EOF`.
@@ -537,7 +538,7 @@ fn check_size(size: u64) -> Result<(), Error> {
         limit >> 20,
         size.div_ceil(1 << 20)
     );
-    Err(Error::System { what: "cannot trace", source: io::Error::other(why) })
+    Err(Error::system("cannot trace", io::Error::other(why)))
 }
 
 /// Does a process live that has mapped the files of a session whose controller is gone? Those of the first one's children that are in its table.

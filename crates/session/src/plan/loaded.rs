@@ -5,13 +5,13 @@ mod placed;
 mod recalled;
 mod requested;
 
-use crate::collect::metadata::{Metadata, NewSite, NewSites};
 use crate::plan::journal::Entry;
 use crate::plan::modules::Mapped;
 use crate::plan::stubs::{Stubs, VeneerRange};
-use crate::process::maps::Region;
+use calltap_collect::metadata::{Metadata, NewSite, NewSites};
 use calltap_names::{GlobSet, demangle};
 use calltap_patch::{Avma, Bias, Change, ChangeError, Demand, HookSet, Site, State};
+use calltap_process::maps::Region;
 use calltap_sites::types::Types;
 use calltap_sites::{Binary, Function, SiteForm, SiteKind};
 use calltap_trace::{Module, Record};

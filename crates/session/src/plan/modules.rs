@@ -2,10 +2,10 @@
 
 use crate::plan::directory::is_session_file;
 use crate::plan::journal::NO_FILE;
-use crate::process::maps::{Region, open_file};
-use crate::process::proc;
 use calltap_names::printable;
 use calltap_patch::Bias;
+use calltap_process::maps::{Region, open_file};
+use calltap_process::proc;
 use calltap_sites::{Binary, Function};
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;

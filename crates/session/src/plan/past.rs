@@ -1,12 +1,12 @@
 //! What the journal says was done to a process, and undoing it in its text.
 
-use crate::collect::shm::Shared;
 use crate::plan::ahead::Ahead;
 use crate::plan::journal::{self, Entry, NO_FILE};
-use crate::process::frames::Stacks;
-use crate::process::maps::{self, Region};
-use crate::process::text::ProcessText;
+use calltap_collect::shm::Shared;
 use calltap_patch::{Avma, Change, ChangeError, Demand, Failed, Site, State, Text, carry_out};
+use calltap_process::frames::Stacks;
+use calltap_process::maps::{self, Region};
+use calltap_process::text::ProcessText;
 use std::collections::BTreeMap;
 
 /// What is told of a process that is left.

@@ -33,10 +33,9 @@ impl Program {
     pub fn find(word: Option<&OsString>) -> Result<Program, Error> {
         let word = word.cloned().unwrap_or_default();
         let name = word.to_string_lossy().into_owned();
-        let refuse = |reason: &str, exit_code| Error::Program {
-            program: name.clone(),
-            reason: reason.into(),
-            exit_code,
+        let refuse = |reason: &str, exit_code| {
+            let (program, reason) = (name.clone(), reason.into());
+            Error::from(calltap_process::Error::Program { program, reason, exit_code })
         };
         let path = if word.as_encoded_bytes().contains(&b'/') {
             PathBuf::from(&word)
@@ -111,10 +110,9 @@ impl Program {
             }
             Ok((binary, is_whole))
         };
-        read().map_err(|error: calltap_sites::Error| Error::Program {
-            program: self.name.clone(),
-            reason: error.to_string(),
-            exit_code: 126,
+        read().map_err(|error: calltap_sites::Error| {
+            let (program, reason) = (self.name.clone(), error.to_string());
+            calltap_process::Error::Program { program, reason, exit_code: 126 }.into()
         })
     }
 }

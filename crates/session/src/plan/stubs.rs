@@ -1,12 +1,12 @@
 //! The code file: stubs, the veneers that lead to them from modules too far away for a direct jump, and copies of the instructions that gave way to jumps.
 
-use crate::collect::metadata::Metadata;
-use crate::collect::programs::Programs;
-use crate::collect::shm::Shared;
 use crate::plan::journal::{Entries, Entry};
-use crate::process::maps::{self, Region, gap_near};
 use calltap_abi::stub;
+use calltap_collect::metadata::Metadata;
+use calltap_collect::programs::Programs;
+use calltap_collect::shm::Shared;
 use calltap_patch::{Agent, Avma, Bias, HookSet, Leaves, Site, copy_room, reaches};
+use calltap_process::maps::{self, Region, gap_near};
 use calltap_sites::{Exit, Returns, SiteForm, Svma};
 use std::fs::File;
 use std::io;

@@ -2,11 +2,11 @@
 
 use super::Loaded;
 use super::placed::Placed;
-use crate::collect::metadata::Metadata;
 use crate::plan::stubs::Stubs;
-use crate::process::maps::Region;
-use crate::process::text::ProcessText;
+use calltap_collect::metadata::Metadata;
 use calltap_patch::{Avma, Demand, Site, State, Text, calls_out};
+use calltap_process::maps::Region;
+use calltap_process::text::ProcessText;
 use calltap_sites::{Function, Hook, Returns, Role, SiteForm, SiteKind, Svma};
 use calltap_trace::Record;
 use std::collections::HashSet;

@@ -2,11 +2,11 @@
 
 use super::placed::{Placed, Stub};
 use super::{Loaded, SiteRequest};
-use crate::collect::metadata::{Metadata, NewSite, NewSites};
 use crate::plan::journal::Entry;
 use crate::plan::stubs::{Added, Displaced, Stubs};
-use crate::process::maps::Region;
+use calltap_collect::metadata::{Metadata, NewSite, NewSites};
 use calltap_patch::{Demand, HookSet, Site, State};
+use calltap_process::maps::Region;
 use calltap_sites::{Binary, Function};
 use calltap_trace::{Captured, Record};
 use std::sync::Arc;

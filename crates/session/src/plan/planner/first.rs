@@ -5,16 +5,16 @@
 
 use super::Planner;
 use crate::Error;
-use crate::collect::metadata::Metadata;
 use crate::plan::ftraced::Ftraced;
 use crate::plan::journal::{Entries, Entry};
 use crate::plan::loaded::{Call, Loaded};
 use crate::plan::modules::Mapped;
-use crate::process::maps::{self, Region};
-use crate::process::stops::Stops;
-use crate::process::target::Target;
-use crate::process::text::ProcessText;
+use calltap_collect::metadata::Metadata;
 use calltap_patch::{Avma, Site, Text};
+use calltap_process::maps::{self, Region};
+use calltap_process::stops::Stops;
+use calltap_process::target::Target;
+use calltap_process::text::ProcessText;
 use calltap_sites::{Hook, SiteKind, Svma};
 use calltap_trace::{Module, Record};
 use std::collections::{BTreeMap, HashMap};

@@ -1,16 +1,16 @@
 //! What processes have loaded, and what is read of their files.
 
 use super::{Planner, Reach};
-use crate::collect::metadata::Metadata;
 use crate::plan::cache::{self, Decode, Search};
 use crate::plan::debug_files::{may_choose_in, name_functions};
 use crate::plan::loaded::Loaded;
 use crate::plan::modules::{Candidates, Identity, Mapped, mapped};
 use crate::plan::selection::Named;
-use crate::process::clock;
-use crate::process::maps::{self, Region};
-use crate::process::proc;
-use crate::process::target::Target;
+use calltap_collect::metadata::Metadata;
+use calltap_process::clock;
+use calltap_process::maps::{self, Region};
+use calltap_process::proc;
+use calltap_process::target::Target;
 use calltap_sites::{Binary, Discovery, SiteKind};
 use calltap_trace::{Module, Record};
 use std::mem;

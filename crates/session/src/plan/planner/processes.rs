@@ -2,11 +2,11 @@
 
 use super::{Planner, Refusal};
 use crate::plan::journal::{self, Entry, UNLISTED};
-use crate::process::maps;
-use crate::process::proc;
-use crate::process::target::Target;
-use crate::process::text::ProcessText;
-use crate::process::threads::shares_memory;
+use calltap_process::maps;
+use calltap_process::proc;
+use calltap_process::target::Target;
+use calltap_process::text::ProcessText;
+use calltap_process::threads::shares_memory;
 use calltap_sites::Discovery;
 use std::collections::HashMap;
 

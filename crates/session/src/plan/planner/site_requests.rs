@@ -1,12 +1,12 @@
 //! What is wanted of a process's functions.
 
 use super::{Planner, Refusal};
-use crate::collect::metadata::Metadata;
 use crate::plan::debug_files::read_types;
 use crate::plan::loaded::{Loaded, SiteRequest};
 use crate::plan::stubs::Stubs;
-use crate::process::maps::Region;
+use calltap_collect::metadata::Metadata;
 use calltap_patch::{Agent, Avma};
+use calltap_process::maps::Region;
 use calltap_sites::{Discovery, Function};
 use std::cell::RefCell;
 use std::sync::atomic::Ordering::*;

@@ -1,17 +1,17 @@
 //! Changes the text of a process: sites are switched in batches, the dynamic linker's empty function is led to the agent.
 
 use super::Planner;
-use crate::collect::metadata::Metadata;
 use crate::plan::journal::{Entry, Journal};
 use crate::plan::loaded::Loaded;
 use crate::plan::modules::mapped;
-use crate::process::inferior::say;
-use crate::process::maps;
-use crate::process::proc;
-use crate::process::text::{KeepMapped, ProcessText, Sync};
-use crate::process::threads::stop_machine;
 use calltap_abi::plan::{self, Phase};
+use calltap_collect::metadata::Metadata;
 use calltap_patch::{Avma, Change, ChangeError, Demand, Site, State, Text, Transition, carry_out};
+use calltap_process::inferior::say;
+use calltap_process::maps;
+use calltap_process::proc;
+use calltap_process::text::{KeepMapped, ProcessText, Sync};
+use calltap_process::threads::stop_machine;
 use calltap_trace::Record;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;

@@ -1,11 +1,11 @@
 //! Tells the collector what a process has mapped, so that it unwinds the stacks and names the callers.
 
 use super::Planner;
-use crate::collect::callers::Mapped;
-use crate::collect::metadata::Metadata;
 use crate::plan::modules::mapped;
-use crate::process::maps::{self, Region};
-use crate::process::target::TextSegment;
+use calltap_collect::callers::Mapped;
+use calltap_collect::metadata::Metadata;
+use calltap_process::maps::{self, Region};
+use calltap_process::target::TextSegment;
 use calltap_trace::{Module, Record};
 use object::{Object, ReadCache};
 use std::path::Path;

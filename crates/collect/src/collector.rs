@@ -1,0 +1,509 @@
+//! Empties the rings while the program runs: into the trace file, or to a live view.
+//!
+//! A chunk is read when it is full: reading where a thread is writing would cost it a cache miss per event. What lies in unfilled chunks is
+//! read when a thread has been quiet for a while, has ended, or the recording ends.
+
+use crate::callers::Unwinding;
+use crate::governor::Rates;
+use crate::heartbeat::Heartbeat;
+use crate::living::Living;
+use crate::metadata::{Followed, Metadata};
+use crate::output::{Consumer, Output};
+use crate::profile::Sums;
+use crate::reader::{Extent, Reader};
+use crate::shm::{self, Shared};
+use calltap_abi::{Clock, ThreadEntry, ThreadState};
+use calltap_names::printable_bytes;
+use calltap_process::clock;
+use calltap_trace::{ClockPair, Error, Process, Record, Thread, ThreadId};
+use std::collections::HashMap;
+use std::fs;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// A pass that found events is followed by the next after this time,
+const BUSY_PAUSE: Duration = Duration::from_micros(500);
+/// one that found none after this.
+const IDLE_PAUSE: Duration = Duration::from_millis(4);
+/// Unfilled chunks are read, ended threads looked for, this often,
+const SWEEP: Duration = Duration::from_millis(50);
+/// but after so many times what that took, at least: there may be thousands of threads.
+const SWEEP_SHARE: u32 = 8;
+/// Events reach the file after this time at the latest, and the clocks are compared.
+const FLUSH: Duration = Duration::from_secs(1);
+
+/// Two comparisons of the clocks that lie so far apart tell how long a tick is to about a hundred thousandth.
+const SETTLE: Duration = Duration::from_millis(10);
+
+/// Of one thread, so many chunks are read in a pass: others wait for theirs, and where a thread fills chunks as fast as they are read, intervals would
+/// not end.
+const MOST_CHUNKS: u32 = 64;
+
+/// Rows of a profile in a record.
+const ROWS: usize = 1024;
+
+/// What a recording amounts to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Totals {
+    /// Events written.
+    pub events: u64,
+    /// Threads seen.
+    pub threads: u32,
+    /// Processes seen.
+    pub processes: u32,
+    /// Calls that happened and are not in the trace.
+    pub lost_entries: u64,
+    /// Returns likewise.
+    pub lost_exits: u64,
+}
+
+/// For a live view, what happened in an interval is handed over when it ends: all of it, also what lies in unfilled chunks of busy threads.
+#[derive(Clone, Copy)]
+pub struct Live<'a> {
+    /// Length of an interval.
+    pub interval: Duration,
+    /// True while everything is switched on. When that begins, and when it ends, what there is is handed over.
+    pub on: &'a AtomicBool,
+    /// Also when it is asked for.
+    pub due: Option<&'a Due>,
+}
+
+/// Asks that what has happened until now be handed over.
+#[derive(Debug, Default)]
+pub struct Due {
+    asked: AtomicU64,
+    served: AtomicU64,
+}
+
+impl Due {
+    /// Asks. The number is for [`Due::is_served`].
+    pub fn ask(&self) -> u64 {
+        self.asked.fetch_add(1, AcqRel) + 1
+    }
+
+    /// Was everything handed over that had happened when this was asked for?
+    pub fn is_served(&self, number: u64) -> bool {
+        self.served.load(Acquire) >= number
+    }
+}
+
+/// Reads all threads of a session.
+pub struct Collector<'a> {
+    shared: &'a Shared,
+    output: Output<'a>,
+    records: Receiver<Metadata>,
+    sparse: bool,
+    /// Threads reuse their own oldest chunks: no other thread may read a thread's chunks while it lives.
+    overwrite: bool,
+    timed: bool,
+    /// By index of the thread entry.
+    readers: Vec<Option<Box<Reader>>>,
+    processes: Vec<u32>,
+    /// Which of them are another program by now, with an entry of its own.
+    replaced: Vec<bool>,
+    /// The newest of those who were followed, by their ids.
+    followed: HashMap<u32, Followed>,
+    next_thread: u32,
+    /// Threads that are read.
+    threads: u32,
+    totals: Totals,
+    namespace: u64,
+    rates: Option<Arc<Rates>>,
+    live: Option<Live<'a>>,
+    /// The clocks are compared twice before anything is read.
+    settled: bool,
+    /// When everything was last handed over, where that is done now and then.
+    flushed: Option<Instant>,
+    /// What threads that have ended had summed up; also for commands that ask meanwhile.
+    sums: Arc<Mutex<Sums>>,
+    /// The clocks when it began.
+    began: Option<ClockPair>,
+    /// Finds callers in copies of stacks.
+    unwinding: Unwinding,
+}
+
+impl<'a> Collector<'a> {
+    /// A collector that hands over to `consumer`, also what comes from `records`.
+    pub fn new(
+        shared: &'a Shared,
+        consumer: &'a mut dyn Consumer,
+        records: Receiver<Metadata>,
+        clock: Clock,
+    ) -> Collector<'a> {
+        use std::os::unix::fs::MetadataExt;
+        Collector {
+            shared,
+            output: Output::new(consumer),
+            records,
+            sparse: clock == Clock::Sparse,
+            overwrite: shared.control().overwrite.load(Relaxed) != 0,
+            timed: matches!(clock, Clock::Tsc | Clock::Sparse),
+            readers: Vec::new(),
+            processes: Vec::new(),
+            replaced: Vec::new(),
+            followed: HashMap::new(),
+            next_thread: 0,
+            threads: 0,
+            totals: Totals::default(),
+            namespace: fs::metadata("/proc/self/ns/pid").map_or(0, |meta| meta.ino()),
+            rates: None,
+            live: None,
+            settled: false,
+            flushed: None,
+            sums: Arc::default(),
+            began: None,
+            unwinding: Unwinding::default(),
+        }
+    }
+
+    /// Sums of ended threads go there.
+    pub fn summing(self, sums: Arc<Mutex<Sums>>) -> Self {
+        Collector { sums, ..self }
+    }
+
+    /// The session began at that time.
+    pub fn since(self, began: ClockPair) -> Self {
+        Collector { began: Some(began), ..self }
+    }
+
+    /// Counts events by site as well.
+    pub fn counting(self, rates: Option<Arc<Rates>>) -> Self {
+        Collector { rates, ..self }
+    }
+
+    /// Hands over interval by interval.
+    pub fn live(self, live: Option<Live<'a>>) -> Self {
+        Collector { live, ..self }
+    }
+
+    /// How long a tick is, is known before the first event is handed over.
+    pub fn settled(self, settled: bool) -> Self {
+        Collector { settled, ..self }
+    }
+
+    /// Collects until `stop` says so and everything is read. What the consumer failed at, if it did.
+    pub fn run(self, stop: &dyn Fn() -> bool) -> (Totals, Option<Error>) {
+        let (shared, over) = (self.shared, AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let _heartbeat = Heartbeat::begin(scope, shared, &over);
+            self.collect(stop)
+        })
+    }
+
+    fn collect(mut self, stop: &dyn Fn() -> bool) -> (Totals, Option<Error>) {
+        let (mut swept, mut until) = (Instant::now(), SWEEP);
+        self.flushed = self.live.is_none().then_some(swept);
+        let now = self.compare_clocks();
+        self.began.get_or_insert(now);
+        if self.settled && self.timed {
+            std::thread::sleep(SETTLE);
+            self.compare_clocks();
+        }
+        loop {
+            let last = stop();
+            if last {
+                self.output.over(self.this_moment());
+            }
+            // The agent clears this when the recorder was stopped for too long.
+            let accepts = !last && self.output.failed.is_none();
+            self.shared.control().recording.store(accepts.into(), Relaxed);
+            self.shared.provide_chunks(self.threads);
+            self.take_records();
+            self.find_threads();
+            let sweep = last || swept.elapsed() >= until;
+            let got = (last || !self.overwrite) && self.pass(if last { Extent::Rest } else { Extent::Full });
+            if sweep {
+                let began = Instant::now();
+                self.sweep(last);
+                swept = Instant::now();
+                until = SWEEP.max(SWEEP_SHARE * began.elapsed());
+            }
+            if self.is_due(last) {
+                self.hand_over(last);
+            }
+            self.complete_rates();
+            if last {
+                self.take_records();
+                self.add_unregistered();
+                self.add_profile();
+                return (self.totals, self.output.failed);
+            }
+            // The thread that stops this one wakes it.
+            std::thread::park_timeout(if got { BUSY_PAUSE } else { IDLE_PAUSE });
+        }
+    }
+
+    /// Is it time to hand everything over?
+    fn is_due(&self, last: bool) -> bool {
+        let late = |after: Duration| self.flushed.is_some_and(|flushed| flushed.elapsed() >= after);
+        match self.live {
+            None => last || late(FLUSH),
+            Some(live) => {
+                let asked = |due: &Due| due.asked.load(Acquire) != due.served.load(Relaxed);
+                let on = live.on.load(Acquire);
+                self.flushed.is_some() != on
+                    || last && on
+                    || late(live.interval)
+                    || live.due.is_some_and(asked)
+            }
+        }
+    }
+
+    /// Counts what lies in unfilled chunks too, for the governor.
+    fn complete_rates(&mut self) {
+        let Some(rates) = self.rates.clone().filter(|rates| rates.are_wanted()) else { return };
+        if !self.overwrite {
+            self.pass(Extent::Partial);
+        }
+        rates.are_complete();
+        self.shared.control().doorbell.fetch_add(1, AcqRel);
+        shm::wake(&self.shared.control().doorbell);
+    }
+
+    fn hand_over(&mut self, last: bool) {
+        let on = self.live.is_none_or(|live| live.on.load(Acquire));
+        let due = self.live.and_then(|live| live.due);
+        let asked = due.map_or(0, |due| due.asked.load(Acquire));
+        self.flushed = on.then(Instant::now);
+        if self.live.is_some() && !last {
+            // Also of threads that have begun since they were last looked for.
+            self.take_records();
+            self.find_threads();
+            self.pass(Extent::Partial);
+        }
+        self.flush();
+        due.into_iter().for_each(|due| due.served.store(asked, Release));
+    }
+
+    fn take_records(&mut self) {
+        while let Ok(news) = self.records.try_recv() {
+            if let Metadata::Followed(followed) = &news {
+                self.followed.insert(followed.pid, followed.clone());
+            }
+            if let Metadata::Mapped(mapped) = &news {
+                self.unwinding.map(mapped);
+            }
+            if let Metadata::SwitchedOff(off) = &news {
+                self.readers.iter_mut().flatten().for_each(|reader| reader.switch_off(off));
+            }
+            news.tell(&mut |record| self.output.record(record));
+        }
+    }
+
+    fn this_moment(&self) -> ClockPair {
+        if self.timed {
+            return clock::pair();
+        }
+        let now = clock::monotonic_ns();
+        ClockPair { ticks: now, monotonic_ns: now }
+    }
+
+    /// This moment, for the trace.
+    fn compare_clocks(&mut self) -> ClockPair {
+        let pair = self.this_moment();
+        if self.timed {
+            self.output.record(&Record::Clock(pair));
+        }
+        pair
+    }
+
+    fn find_threads(&mut self) {
+        for index in self.processes.len() as u32..self.shared.processes().end {
+            let Some(process) = self.shared.process(index) else { break };
+            let pid = process.pid.load(Acquire);
+            if pid == 0 {
+                break; // being filled in
+            }
+            // Who was followed is told of before it is in the table.
+            self.take_records();
+            let forked = process.parent.load(Relaxed).checked_sub(1);
+            let parent = forked.or_else(|| self.parent_of(pid));
+            self.processes.push(pid);
+            parent.into_iter().for_each(|parent| self.unwinding.fork(parent, index));
+            self.replaced.push(false);
+            for (former, replaced) in (0..index).zip(&mut self.replaced) {
+                *replaced |= self.shared.is_same_process(former, index);
+            }
+            self.totals.processes += 1;
+            let comm = self.name_of(index, pid);
+            self.output.record(&Record::Process(Process { id: index, pid, parent, comm }));
+        }
+        for index in self.shared.threads() {
+            if self.readers.get(index as usize).is_some_and(Option::is_some) {
+                continue;
+            }
+            let Some(entry) = self.shared.thread(index) else { break };
+            if entry.state.load(Acquire) == ThreadState::Live as u32 {
+                self.begin(index, entry.process.load(Relaxed), entry.tid.load(Relaxed));
+            }
+        }
+    }
+
+    /// The process of the session that has begun one that was followed, or has become it.
+    fn parent_of(&self, pid: u32) -> Option<u32> {
+        let newest = |pid: &u32| self.processes.iter().rposition(|own| own == pid).map(|index| index as u32);
+        self.followed.get(&pid).and_then(|own| newest(&own.parent)).or_else(|| newest(&pid))
+    }
+
+    /// The name of a process; if it is gone already, of a thread of it when that began.
+    fn name_of(&self, process: u32, pid: u32) -> String {
+        let own = |entry: &&ThreadEntry| {
+            entry.state.load(Acquire) == ThreadState::Live as u32 && entry.process.load(Relaxed) == process
+        };
+        let at_start = || self.shared.thread_entries().find(own).map(name_at_start);
+        let told = || self.followed.get(&pid).map(|own| own.comm.clone());
+        Some(comm(pid, pid))
+            .filter(|comm| !comm.is_empty())
+            .or_else(at_start)
+            .or_else(told)
+            .unwrap_or_default()
+    }
+
+    fn begin(&mut self, entry: u32, process: u32, tid: u32) {
+        // A thread id used again: its former owner is gone, whatever /proc says now.
+        let former =
+            self.readers.iter_mut().flatten().find(|reader| (reader.process, reader.tid) == (process, tid));
+        if let Some(former) = former {
+            former.tid = 0;
+        }
+        let id = ThreadId(self.next_thread);
+        self.next_thread += 1;
+        self.totals.threads += 1;
+        self.threads += 1;
+        let pid = self.processes.get(process as usize).copied().unwrap_or(0);
+        // The name of now, or if the thread is gone the name it began with.
+        let name = self.shared.thread(entry).map(name_at_start).unwrap_or_default();
+        let comm = Some(comm(pid, tid)).filter(|comm| !comm.is_empty()).unwrap_or(name);
+        self.output.record(&Record::Thread(Thread { id, process, tid, comm }));
+        let reader = Reader::new(id, entry, process, tid, self.sparse, self.rates.clone());
+        let place = entry as usize;
+        self.readers.resize_with(self.readers.len().max(place + 1), || None);
+        self.readers[place] = Some(Box::new(reader));
+    }
+
+    /// Reads every thread. True if anything came.
+    fn pass(&mut self, extent: Extent) -> bool {
+        let (mut got, mut has_memory) = (false, true);
+        let most = if extent == Extent::Rest { u32::MAX } else { MOST_CHUNKS };
+        for reader in self.readers.iter_mut().flatten() {
+            let freed = reader.freed;
+            let came = reader.read(self.shared, extent, most, &mut self.output, &mut self.unwinding);
+            got |= came;
+            if reader.freed != freed {
+                self.shared.tell_returned((reader.freed - freed) as u32);
+            }
+            // A pass over many threads takes long, and others take chunks meanwhile.
+            if came && has_memory && extent != Extent::Rest {
+                has_memory = self.shared.provide_chunks(self.threads);
+            }
+        }
+        got
+    }
+
+    /// Reads the unfilled chunks of quiet threads, and lets go of those that have ended (at the end: of all).
+    fn sweep(&mut self, last: bool) {
+        let (mut ended, mut living) = (Vec::new(), Living::default());
+        for reader in self.readers.iter_mut().flatten() {
+            if reader.active && !last && !self.overwrite {
+                reader.active = false;
+                continue;
+            }
+            let over = last
+                || reader.tid == 0
+                || self.replaced.get(reader.process as usize).is_some_and(|replaced| *replaced)
+                || self.processes.get(reader.process as usize).is_some_and(|pid| {
+                    let foreign =
+                        self.shared.process(reader.process).map_or(0, |p| p.pid_namespace.load(Relaxed));
+                    // Ids of another pid namespace cannot be looked up: such threads end with their process, at the end.
+                    foreign == self.namespace && !living.has(*pid, reader.tid)
+                });
+            if !over && self.overwrite {
+                continue;
+            }
+            let extent = if over { Extent::Rest } else { Extent::Partial };
+            reader.read(self.shared, extent, u32::MAX, &mut self.output, &mut self.unwinding);
+            if over {
+                ended.push(reader.entry);
+            }
+        }
+        for entry in ended {
+            if let Some(reader) = self.readers[entry as usize].take() {
+                self.end(*reader);
+            }
+        }
+    }
+
+    fn end(&mut self, mut reader: Reader) {
+        self.threads -= 1;
+        let freed = reader.freed;
+        reader.end(self.shared, &mut self.output);
+        self.shared.tell_returned((reader.freed - freed) as u32);
+        let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
+        add(&mut self.totals.events, reader.totals.entries + reader.totals.exits);
+        add(&mut self.totals.lost_entries, reader.totals.lost_entries);
+        add(&mut self.totals.lost_exits, reader.totals.lost_exits);
+        self.output.record(&Record::Loss(reader.totals));
+        self.output.end(reader.totals.thread);
+        let Some(entry) = self.shared.thread(reader.entry) else { return };
+        if let Ok(mut sums) = self.sums.lock() {
+            sums.take(self.shared, entry);
+        }
+        entry.state.store(ThreadState::Free as u32, Release);
+        self.shared.free_thread(reader.entry);
+    }
+
+    fn flush(&mut self) {
+        let now = self.compare_clocks();
+        for reader in self.readers.iter_mut().flatten() {
+            reader.flush(self.shared, &mut self.output);
+            if reader.behind {
+                self.output.behind(reader.totals.thread);
+            }
+        }
+        let losses = self.readers.iter().flatten().map(|reader| reader.totals);
+        for loss in losses.filter(|loss| loss.lost_entries > 0 || loss.lost_exits > 0) {
+            self.output.record(&Record::Loss(loss));
+        }
+        self.output.flush(now);
+    }
+
+    /// What was summed up in the program.
+    fn add_profile(&mut self) {
+        // Not for the trace: two comparisons that are close together say little of how fast a clock is.
+        let rows = match (self.sums.lock(), self.began) {
+            (Ok(sums), Some(began)) => sums.rows(began, clock::pair()),
+            _ => return,
+        };
+        for rows in rows.chunks(ROWS) {
+            self.output.record(&Record::Profile { rows: rows.to_vec() });
+        }
+        let lost = self.shared.control().lost_profile.load(Relaxed);
+        if lost > 0 {
+            let text =
+                format!("{lost} calls are missing in the profile: there was no memory to count them in");
+            self.output.record(&Record::Note { text });
+        }
+    }
+
+    /// Events of threads for which the thread table had no room.
+    fn add_unregistered(&mut self) {
+        let lost = self.shared.control().lost_unregistered.load(Relaxed);
+        if lost > 0 {
+            self.totals.lost_entries = self.totals.lost_entries.saturating_add(lost);
+            let text = format!("{lost} calls or returns were lost in threads that could not be registered");
+            self.output.record(&Record::Note { text });
+        }
+    }
+}
+
+fn comm(pid: u32, tid: u32) -> String {
+    let read = |path: String| fs::read(path).ok().map(|text| printable_bytes(text.trim_ascii_end()));
+    read(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default()
+}
+
+fn name_at_start(entry: &ThreadEntry) -> String {
+    let bytes: Vec<u8> = entry.name.iter().flat_map(|word| word.load(Relaxed).to_le_bytes()).collect();
+    printable_bytes(bytes.split(|byte| *byte == 0).next().unwrap_or_default())
+}

@@ -1,0 +1,20 @@
+//! Collection: shared memory, the words that threads write there, the calls that these are, and where calls go.
+#![deny(unsafe_code)]
+
+pub mod callers;
+pub mod collector;
+pub mod fault;
+pub mod governor;
+pub mod heartbeat;
+pub mod living;
+pub mod memory;
+pub mod metadata;
+pub mod output;
+pub mod pairing;
+pub mod profile;
+pub mod programs;
+pub mod raw;
+pub mod reader;
+pub mod shm;
+pub mod slow;
+pub mod trace_file;

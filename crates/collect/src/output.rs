@@ -1,0 +1,94 @@
+//! Where events go: to a consumer, until it can take no more.
+
+use calltap_trace::{ClockPair, Error, Record, ThreadEncoder, ThreadId, TraceWriter};
+
+/// Takes what is collected, in order: a trace file, or a live view. Called for thousands of events at a time.
+pub trait Consumer: Send {
+    /// Takes a record; it explains events that come later.
+    fn record(&mut self, record: &Record) -> Result<(), Error>;
+
+    /// Takes the events of one thread, and leaves the encoder empty.
+    fn events(&mut self, encoder: &mut ThreadEncoder) -> Result<(), Error>;
+
+    /// It is over: calls that are open now were open until `at`. What there was is handed over after this.
+    fn over(&mut self, _at: ClockPair) {}
+
+    /// The thread has no more events.
+    fn end(&mut self, _thread: ThreadId) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// The thread has made more events than could be read; they come after the next flush.
+    fn behind(&mut self, _thread: ThreadId) {}
+
+    /// Everything was handed over that was read until `at`: in ticks of the trace's clock (where that is not the time stamp counter: nanoseconds of
+    /// CLOCK_MONOTONIC).
+    fn flush(&mut self, at: ClockPair) -> Result<(), Error>;
+}
+
+impl Consumer for TraceWriter {
+    fn record(&mut self, record: &Record) -> Result<(), Error> {
+        TraceWriter::record(self, record)
+    }
+
+    fn events(&mut self, encoder: &mut ThreadEncoder) -> Result<(), Error> {
+        TraceWriter::events(self, encoder)
+    }
+
+    fn flush(&mut self, _: ClockPair) -> Result<(), Error> {
+        TraceWriter::flush(self)
+    }
+}
+
+/// Hands over until something fails, and remembers what: the program runs on in any case.
+pub struct Output<'a> {
+    consumer: &'a mut dyn Consumer,
+    /// What failed first.
+    pub failed: Option<Error>,
+}
+
+impl<'a> Output<'a> {
+    /// To a consumer that has not failed yet.
+    pub fn new(consumer: &'a mut dyn Consumer) -> Output<'a> {
+        Output { consumer, failed: None }
+    }
+
+    /// Adds a record.
+    pub fn record(&mut self, record: &Record) {
+        self.attempt(|consumer| consumer.record(record));
+    }
+
+    /// Empties the encoder, whatever becomes of its events.
+    pub fn events(&mut self, encoder: &mut ThreadEncoder) {
+        self.attempt(|consumer| consumer.events(encoder));
+        if self.failed.is_some() {
+            *encoder = ThreadEncoder::new(encoder.thread());
+        }
+    }
+
+    /// A thread has no more events.
+    pub fn end(&mut self, thread: ThreadId) {
+        self.attempt(|consumer| consumer.end(thread));
+    }
+
+    /// It is over.
+    pub fn over(&mut self, at: ClockPair) {
+        self.consumer.over(at);
+    }
+
+    /// A thread has made more events than were read.
+    pub fn behind(&mut self, thread: ThreadId) {
+        self.consumer.behind(thread);
+    }
+
+    /// Hands everything on that was taken until `at`.
+    pub fn flush(&mut self, at: ClockPair) {
+        self.attempt(|consumer| consumer.flush(at));
+    }
+
+    fn attempt(&mut self, act: impl FnOnce(&mut dyn Consumer) -> Result<(), Error>) {
+        if self.failed.is_none() {
+            self.failed = act(self.consumer).err();
+        }
+    }
+}

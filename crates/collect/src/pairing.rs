@@ -1,0 +1,219 @@
+//! From the words of a thread to events that say which calls end: the place where frames are proven dead.
+//!
+//! Every event of a call that returns tells where its return address lies, its *slot*. Stacks grow down, so the slots of
+//! open frames on one stack strictly decrease, and a frame is dead as soon as
+//!
+//! - its own return is recorded, or the return of a frame below it;
+//! - a function is entered whose slot lies at or above the frame's: longjmp or an exception has left the frame.
+//!
+//! A thread may use several stacks: coroutines, signal handlers. Slots that are further apart than [`NEAR`] are taken to lie on
+//! different ones. What is entered on another stack is a call of the newest open frame, which stays open; what is entered
+//! next to an older frame shows that the thread is back on that frame's stack, and the calls on the other stack are left.
+//!
+//! An event of the sparse clock has seven bits of the slot. They tell activations apart, and prove nothing at an entry.
+
+use crate::raw::RawEvent;
+use calltap_abi::event::code;
+use calltap_trace::{Event, EventKind, GraphEvent, SiteId, ThreadEncoder};
+use std::collections::{BTreeSet, HashSet};
+
+/// An open frame: its site, [`TAIL`], and from bit [`SLOT`] on its slot in units of 8 bytes, modulo 2^46.
+type Frame = u64;
+/// Set in a frame that was entered by a jump, and shares the slot of the frame that jumped.
+const TAIL: Frame = 1 << 20;
+/// Where the slot begins.
+const SLOT: u32 = 21;
+/// Slots are compared modulo this.
+const SLOTS: u64 = 1 << (64 - SLOT);
+/// In the place of a frame below all: its slot lies anywhere above the next entry's, and no return belongs to it.
+const BOTTOM: Frame = TAIL | (TAIL - 1);
+/// Slots this far apart may lie on one stack, in units of 8 bytes: 256 KiB.
+const NEAR: u64 = 256 << 10 >> 3;
+/// Frames that are searched, at an entry, for the one that it is next to.
+const SEARCHED: usize = 4096;
+/// The codes [`OpenCalls::pair_graph`] is for.
+const GRAPH: u32 = 1 << code::ENTRY | 1 << code::EXIT | 1 << code::TAIL_ENTRY;
+/// More calls than this do not end at once there.
+const MANY: usize = 200;
+/// Entries there is always room for when many events are paired at once.
+const ROOM: usize = 64;
+
+/// The open calls of a thread.
+#[derive(Clone, Debug)]
+pub struct OpenCalls {
+    /// First a [`BOTTOM`], then those that are open, the newest at `depth`.
+    frames: Vec<Frame>,
+    depth: usize,
+    /// Events have whole slots.
+    placed: bool,
+}
+
+/// How far `lower` lies below `upper`, in units of 8 bytes; huge if it lies above.
+#[inline(always)]
+fn below(upper: Frame, lower: Frame) -> u64 {
+    (upper >> SLOT).wrapping_sub(lower >> SLOT) & (SLOTS - 1)
+}
+
+#[inline(always)]
+fn frame_of(raw: RawEvent) -> Frame {
+    raw.slot << SLOT | u64::from(raw.site().0)
+}
+
+/// Is an event of this code for [`OpenCalls::pair_graph`]?
+#[inline(always)]
+pub fn is_graph(code: u32) -> bool {
+    GRAPH >> code & 1 != 0
+}
+
+impl OpenCalls {
+    /// No open calls. `placed`: events have whole slots.
+    pub fn new(placed: bool) -> OpenCalls {
+        OpenCalls { frames: vec![BOTTOM], depth: 0, placed }
+    }
+
+    /// Encodes the event, a return with its number of closed calls; in front of an entry, which frames it proves dead. True if it
+    /// is a return.
+    #[inline(never)]
+    pub fn pair(&mut self, raw: RawEvent, values: &[u8], encoder: &mut ThreadEncoder) -> bool {
+        let event = |kind| Event { ticks: raw.ticks, site: raw.site(), kind };
+        let (left, kind) = self.kind(raw.code(), frame_of(raw), raw.parent);
+        if left > 0 {
+            encoder.push(event(EventKind::Left { pops: left }));
+        }
+        if values.is_empty() {
+            encoder.push(event(kind));
+        } else {
+            encoder.push_with(event(kind), values);
+        }
+        matches!(kind, EventKind::Exit { .. })
+    }
+
+    /// Encodes events up to the first that is not an entry or return without anything behind it, or that an event has to be put in
+    /// front of. Says how many, and how many of them are returns. `event` reads one.
+    #[inline(always)]
+    pub fn pair_graph<T>(
+        &mut self,
+        words: &[T],
+        event: impl Fn(&T) -> RawEvent,
+        encoder: &mut ThreadEncoder,
+    ) -> (usize, usize) {
+        self.make_room(ROOM);
+        // Without slots every entry is in its place.
+        let near = if self.placed { NEAR } else { SLOTS };
+        let frames = &mut *self.frames;
+        // 32 bits: then a compiler sees that one more does not overflow, and one check is enough for both places.
+        let (mut depth, mut exits) = (self.depth as u32, 0);
+        let count = encoder.push_graph(words, |word| {
+            let raw = event(word);
+            let (frame, code) = (frame_of(raw), raw.code());
+            if !is_graph(code) {
+                return None;
+            }
+            let (returns, tail) = (code == code::EXIT, code == code::TAIL_ENTRY);
+            let mut pops = u8::from(returns);
+            frames.get(depth as usize + 1)?;
+            let top = frames[depth as usize];
+            if returns && top != frame {
+                pops = above(frame, &frames[..depth as usize])? + 2;
+                depth -= u32::from(pops);
+            } else {
+                // An entry lies below the top frame, one by a jump at its place.
+                let far = below(top, frame).wrapping_sub(u64::from(!tail)) >= if tail { 1 } else { near };
+                if far & !returns {
+                    return None;
+                }
+                frames[depth as usize + 1] = frame | (u64::from(tail) * TAIL); // of no effect if it returns
+                depth = depth + 1 - 2 * u32::from(returns);
+            }
+            exits += usize::from(returns);
+            Some(GraphEvent { ticks: raw.ticks, site: raw.site(), tail, pops })
+        });
+        self.depth = depth as usize;
+        (count, exits)
+    }
+
+    /// Those of the functions that have open calls.
+    pub fn open_of(&self, functions: &HashSet<SiteId>) -> Vec<SiteId> {
+        let sites = self.frames[1..=self.depth].iter().map(|frame| SiteId((frame & (TAIL - 1)) as u32));
+        let open: BTreeSet<SiteId> = sites.filter(|site| functions.contains(site)).collect();
+        open.into_iter().collect()
+    }
+
+    #[inline(always)]
+    fn make_room(&mut self, entries: usize) {
+        if self.frames.len() < self.depth + 1 + entries {
+            self.grow(entries);
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self, entries: usize) {
+        self.frames.resize((self.depth + 1 + entries).next_power_of_two(), BOTTOM);
+    }
+
+    /// How many frames were left before the event, and its kind.
+    fn kind(&mut self, code: u32, frame: Frame, parent: u64) -> (u32, EventKind) {
+        match code {
+            code::EXIT => return (0, EventKind::Exit { pops: self.close(frame) }),
+            code::CALL => return (0, EventKind::Call { parent }),
+            _ => {}
+        }
+        let tail = matches!(code, code::TAIL_ENTRY | code::TAIL_ENTRY_FROM);
+        let left = if self.placed { self.left_by(frame, tail) } else { 0 };
+        self.depth -= left;
+        self.open(if tail { frame | TAIL } else { frame });
+        let kind = match code {
+            code::ENTRY => EventKind::Entry,
+            code::ENTRY_FROM => EventKind::EntryFrom { parent },
+            code::TAIL_ENTRY => EventKind::TailEntry,
+            _ => EventKind::TailEntryFrom { parent },
+        };
+        (left as u32, kind)
+    }
+
+    /// How many of the newest frames an entry proves dead.
+    fn left_by(&self, frame: Frame, tail: bool) -> usize {
+        let open = &self.frames[1..=self.depth];
+        let newest_first = || open.iter().rev().take(SEARCHED);
+        // A jump leaves the frame that jumped in its place.
+        let shared = || newest_first().position(|open| below(*open, frame) == 0).filter(|_| tail);
+        let next_to = || newest_first().position(|open| (1..=NEAR).contains(&below(*open, frame)));
+        if let Some(above) = shared().or_else(next_to) {
+            return above;
+        }
+        // Above all frames of the newest stack: they are dead, unless it is on another one.
+        let stack = newest_first()
+            .zip(newest_first().skip(1))
+            .take_while(|(inner, outer)| below(**outer, **inner) <= NEAR);
+        let count = open.len().min(1 + stack.count());
+        let outermost = open.len().checked_sub(count).and_then(|at| open.get(at));
+        if outermost.is_some_and(|outermost| below(frame, *outermost) <= NEAR) { count } else { 0 }
+    }
+
+    fn open(&mut self, frame: Frame) {
+        self.make_room(1);
+        if self.depth == 0 {
+            // Near enough for what is entered beside this one to be in its place.
+            self.frames[0] = frame.wrapping_add((NEAR / 2) << SLOT) | BOTTOM;
+        }
+        self.depth += 1;
+        self.frames[self.depth] = frame;
+    }
+
+    /// Closes the newest open call of the frame and all above it.
+    fn close(&mut self, frame: Frame) -> u32 {
+        let Some(at) = self.frames[..=self.depth].iter().rposition(|open| *open == frame) else { return 0 };
+        let closed = self.depth + 1 - at;
+        self.depth = at - 1;
+        closed as u32
+    }
+}
+
+/// How many of the frames lie above the newest of that value; None if it is none of them, or they are too many.
+#[inline(never)]
+fn above(frame: Frame, frames: &[Frame]) -> Option<u8> {
+    frames.iter().rev().take(MANY).position(|open| *open == frame).map(|above| above as u8)
+}
+
+#[cfg(test)]
+mod tests;

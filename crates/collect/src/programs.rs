@@ -1,0 +1,34 @@
+//! The programs that read values of calls, by number: they lie in the control file, are written once, and stay.
+
+use crate::metadata::Metadata;
+use crate::shm::Shared;
+use calltap_trace::Record;
+use std::collections::HashMap;
+
+/// Those that have a number.
+#[derive(Debug, Default)]
+pub struct Programs {
+    numbers: Option<HashMap<Box<[u64]>, u16>>,
+    full: bool,
+}
+
+impl Programs {
+    /// The number of a program; 0 if there is no room for one more.
+    pub fn number(&mut self, shared: &Shared, words: &[u64], records: &mut Vec<Metadata>) -> u16 {
+        // An earlier controller may have left some.
+        let numbers = self.numbers.get_or_insert_with(|| shared.programs().zip(1..).collect());
+        if let Some(number) = numbers.get(words) {
+            return *number;
+        }
+        if let Some(number) = shared.add_program(words) {
+            numbers.insert(words.into(), number);
+            return number;
+        }
+        if !std::mem::replace(&mut self.full, true) {
+            let text =
+                "there is no room for more combinations of values: of the other functions none are read";
+            records.push(Record::Note { text: text.to_owned() }.into());
+        }
+        0
+    }
+}

@@ -1,0 +1,375 @@
+//! Reads one thread: follows its chunks, and encodes what is in them.
+
+use crate::callers::Unwinding;
+use crate::governor::Rates;
+use crate::metadata::SwitchedOff;
+use crate::output::Output;
+use crate::pairing::{self, OpenCalls};
+use crate::raw::{Cursor, RawEvent, Sink};
+use crate::shm::Shared;
+use calltap_abi::event::code;
+use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE, ThreadEntry};
+use calltap_trace::{Event, EventKind, Loss, ThreadEncoder, ThreadId};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::*;
+use std::time::{Duration, Instant};
+
+/// A slot that is still empty so long after its chunk was full will never be written: its writer was a hook that a signal handler
+/// interrupted and left by siglongjmp.
+const HOLE: Duration = Duration::from_millis(100);
+/// Chunks looked ahead for others that are full already.
+const LOOK_AHEAD: usize = 4096;
+
+/// What is read of a thread.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// Chunks that are full.
+    Full,
+    /// Also the one being filled.
+    Partial,
+    /// All there is: the thread writes no more.
+    Rest,
+}
+
+/// A thread, and how far it is read.
+pub struct Reader {
+    /// Its entry in the table of threads.
+    pub entry: u32,
+    /// Index of its process.
+    pub process: u32,
+    /// 0 once another thread has it.
+    pub tid: u32,
+    /// What is in the trace.
+    pub totals: Loss,
+    /// Something came since this was last cleared.
+    pub active: bool,
+    /// More was there than could be read the last time.
+    pub behind: bool,
+    /// Chunks that were given back.
+    pub freed: u64,
+    sparse: bool,
+    chunk: Option<u32>,
+    cursor: Cursor,
+    open: OpenCalls,
+    encoder: ThreadEncoder,
+    /// Waiting for an empty slot since then; and up to which chunk that wait counts.
+    hole: Option<(Instant, u32)>,
+    /// Empty slots before the end of this chunk are empty for good.
+    settled: Option<u32>,
+    /// A slot of this chunk was stepped over.
+    skipped: bool,
+    /// Chunks of which a slot was stepped over. Should its writer come back after all, it must not write into what is another
+    /// thread's by then: they are kept until the thread ends.
+    kept: Vec<u32>,
+    torn: u64,
+    /// Events are counted by site.
+    rates: Option<Arc<Rates>>,
+    /// Functions that were switched off, oldest first, at times that are not read up to yet.
+    off: VecDeque<Arc<SwitchedOff>>,
+}
+
+impl Reader {
+    /// A reader at the start of a thread that is to be called `id` in the trace.
+    pub fn new(
+        id: ThreadId,
+        entry: u32,
+        process: u32,
+        tid: u32,
+        sparse: bool,
+        rates: Option<Arc<Rates>>,
+    ) -> Reader {
+        Reader {
+            entry,
+            process,
+            tid,
+            totals: Loss { thread: id, ..Loss::default() },
+            active: true,
+            behind: false,
+            freed: 0,
+            sparse,
+            chunk: None,
+            cursor: Cursor::default(),
+            open: OpenCalls::new(!sparse),
+            encoder: ThreadEncoder::new(id),
+            hole: None,
+            settled: None,
+            skipped: false,
+            kept: Vec::new(),
+            torn: 0,
+            rates,
+            off: VecDeque::new(),
+        }
+    }
+
+    /// Functions were switched off in its process: what is open of them is cut when everything before that is read.
+    pub fn switch_off(&mut self, off: &Arc<SwitchedOff>) {
+        self.off.push_back(Arc::clone(off));
+    }
+
+    /// Reads what there is, but no more than so many chunks; true if anything came.
+    pub fn read(
+        &mut self,
+        shared: &Shared,
+        extent: Extent,
+        most: u32,
+        output: &mut Output<'_>,
+        unwinding: &mut Unwinding,
+    ) -> bool {
+        let mut got = false;
+        self.behind = false;
+        // No more chunks than there are: links that make a circle (the program can write to them) end somewhere.
+        let mut left = shared.chunk_count().min(most);
+        loop {
+            let chunk = match self.chunk {
+                Some(chunk) => chunk,
+                None => {
+                    let first = shared.thread(self.entry).map_or(0, |entry| entry.first_chunk.load(Acquire));
+                    let Some(first) = first.checked_sub(1) else { return got };
+                    self.chunk = Some(first);
+                    first
+                }
+            };
+            let Some(header) = shared.chunk_header(chunk) else { return got };
+            if extent == Extent::Full && header.next.load(Acquire) == 0 {
+                return got;
+            }
+            let before = self.cursor.offset;
+            self.take(shared, chunk, unwinding);
+            if self.cursor.offset != before {
+                got = true;
+                self.hole = None;
+            }
+            self.active |= got;
+            if self.encoder.is_full() {
+                output.events(&mut self.encoder);
+            }
+            let next = header.next.load(Acquire).checked_sub(1);
+            if !self.cursor.at_end() {
+                if !self.skip_hole(shared, chunk, next, extent) {
+                    return got;
+                }
+                continue;
+            }
+            let Some(next) = next else { return got };
+            // The thread's cursor is still here until the next chunk holds something.
+            if extent != Extent::Rest
+                && shared.chunk(next).is_none_or(|words| words[CHUNK_DATA / 8].load(Relaxed) == 0)
+            {
+                return got;
+            }
+            if std::mem::take(&mut self.skipped) {
+                self.kept.push(chunk);
+            } else {
+                self.free(shared, chunk);
+            }
+            self.settled = self.settled.filter(|settled| *settled != chunk);
+            self.chunk = Some(next);
+            self.cursor.next_chunk();
+            match left.checked_sub(1) {
+                Some(fewer) => left = fewer,
+                None => {
+                    self.behind = true;
+                    return got;
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, shared: &Shared, chunk: u32, unwinding: &mut Unwinding) {
+        let sink = Encode::new(&mut self.open, &mut self.encoder, self.rates.as_deref(), &mut self.off);
+        let mut sink = Encode { unwinding: Some((unwinding, self.process)), ..sink };
+        if self.sparse {
+            if let Some(words) = shared.chunk_halves(chunk) {
+                self.cursor.read_sparse(words, &mut sink);
+            }
+        } else if let Some(words) = shared.chunk(chunk) {
+            self.cursor.read(words, &mut sink);
+        }
+        sink.count(&mut self.totals);
+    }
+
+    /// Steps over an empty slot if it will stay empty: the thread is gone, or has left it behind for long. True if it did.
+    fn skip_hole(&mut self, shared: &Shared, chunk: u32, next: Option<u32>, extent: Extent) -> bool {
+        let Some(words) = shared.chunk(chunk) else { return false };
+        let dead = if extent == Extent::Rest {
+            next.is_some() || self.cursor.more_behind(words)
+        } else {
+            next.is_some() && (self.settled.is_some() || self.waited_enough(shared, chunk))
+        };
+        if dead {
+            self.torn += 1;
+            self.cursor.skip_hole(words, self.sparse);
+            self.skipped = true;
+        }
+        dead
+    }
+
+    /// Has the wait for an empty slot been long enough? It counts for all chunks that were full when it began.
+    fn waited_enough(&mut self, shared: &Shared, chunk: u32) -> bool {
+        let (since, last) = *self.hole.get_or_insert_with(|| (Instant::now(), last_full(shared, chunk)));
+        let enough = since.elapsed() >= HOLE;
+        if enough {
+            self.hole = None;
+            self.settled = Some(last);
+        }
+        enough
+    }
+
+    fn free(&mut self, shared: &Shared, chunk: u32) {
+        // What reading left: the room behind the limit, and in a chunk that was kept a late word.
+        if let Some(words) = shared.chunk(chunk) {
+            let from = if self.kept.contains(&chunk) || self.skipped { CHUNK_DATA } else { CHUNK_LIMIT };
+            for word in &words[from / 8..CHUNK_SIZE / 8] {
+                word.store(0, Relaxed);
+            }
+        }
+        shared.free_chunk(chunk);
+        self.freed += 1;
+    }
+
+    /// Encodes what is left of a thread that has ended, and gives its chunks back.
+    pub fn end(&mut self, shared: &Shared, output: &mut Output<'_>) {
+        if self.sparse {
+            let mut sink =
+                Encode::new(&mut self.open, &mut self.encoder, self.rates.as_deref(), &mut self.off);
+            self.cursor.flush_sparse(&mut sink);
+            sink.count(&mut self.totals);
+        }
+        self.active = false;
+        self.flush(shared, output);
+        // The last chunk, which no link leads out of.
+        let kept = self.kept.clone();
+        self.chunk.into_iter().chain(kept).for_each(|chunk| self.free(shared, chunk));
+    }
+
+    /// Writes what is encoded, losses included.
+    pub fn flush(&mut self, shared: &Shared, output: &mut Output<'_>) {
+        self.note_loss(shared);
+        // All of a thread that is quiet is read.
+        if !self.active {
+            Encode::new(&mut self.open, &mut self.encoder, None, &mut self.off).cut_before(u64::MAX);
+        }
+        output.events(&mut self.encoder);
+    }
+
+    fn note_loss(&mut self, shared: &Shared) {
+        let Some(entry) = shared.thread(self.entry) else { return };
+        let (entries, exits) = self.lost(entry);
+        let (more_entries, more_exits) = (entries - self.totals.lost_entries, exits - self.totals.lost_exits);
+        if (more_entries, more_exits) == (0, 0) {
+            return;
+        }
+        (self.totals.lost_entries, self.totals.lost_exits) = (entries, exits);
+        let bounded = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+        let kind = EventKind::Lost { entries: bounded(more_entries), exits: bounded(more_exits) };
+        self.encoder.push(Event { ticks: self.cursor.last_ticks(), site: Default::default(), kind });
+    }
+
+    fn lost(&self, entry: &ThreadEntry) -> (u64, u64) {
+        let entries = entry.lost_entries.load(Relaxed).saturating_add(self.torn);
+        (entries.max(self.totals.lost_entries), entry.lost_exits.load(Relaxed).max(self.totals.lost_exits))
+    }
+}
+
+/// The last chunk, from a full one on, that is full too.
+fn last_full(shared: &Shared, full: u32) -> u32 {
+    let next =
+        |chunk: u32| shared.chunk_header(chunk).and_then(|header| header.next.load(Acquire).checked_sub(1));
+    let mut last = full;
+    for _ in 0..LOOK_AHEAD {
+        match next(last).filter(|after| next(*after).is_some()) {
+            Some(after) => last = after,
+            None => break,
+        }
+    }
+    last
+}
+
+/// Pairs and encodes.
+struct Encode<'a> {
+    open: &'a mut OpenCalls,
+    encoder: &'a mut ThreadEncoder,
+    rates: Option<&'a Rates>,
+    off: &'a mut VecDeque<Arc<SwitchedOff>>,
+    /// What unwinds stacks of a process, by its index.
+    unwinding: Option<(&'a mut Unwinding, u32)>,
+    events: u64,
+    exits: u64,
+}
+
+impl<'a> Encode<'a> {
+    fn new(
+        open: &'a mut OpenCalls,
+        encoder: &'a mut ThreadEncoder,
+        rates: Option<&'a Rates>,
+        off: &'a mut VecDeque<Arc<SwitchedOff>>,
+    ) -> Self {
+        Encode { open, encoder, rates, off, unwinding: None, events: 0, exits: 0 }
+    }
+
+    /// Cuts what is open of functions that were switched off before that.
+    fn cut_before(&mut self, ticks: u64) {
+        while self.off.front().is_some_and(|off| off.ticks < ticks) {
+            let Some(off) = self.off.pop_front() else { return };
+            for site in self.open.open_of(&off.sites) {
+                self.encoder.push(Event { ticks: off.ticks, site, kind: EventKind::SwitchedOff });
+            }
+        }
+    }
+
+    fn count_rates<T>(&self, words: &[T], event: impl Fn(&T) -> RawEvent) {
+        if let Some(rates) = self.rates {
+            words.iter().for_each(|word| rates.count(event(word).site()));
+        }
+    }
+
+    fn count(self, totals: &mut Loss) {
+        totals.entries += self.events - self.exits;
+        totals.exits += self.exits;
+    }
+}
+
+/// The two loops are functions of their own: inside the loop over a chunk, they have not enough registers.
+impl Sink for Encode<'_> {
+    fn take(&mut self, raw: RawEvent, values: &[u8], stack: &[u8]) {
+        if !self.off.is_empty() {
+            self.cut_before(raw.ticks);
+        }
+        if let Some((unwinding, process)) = self.unwinding.as_mut().filter(|_| !stack.is_empty()) {
+            // Without other values there is no mask of those that could not be read, either.
+            let mut values = if values.is_empty() { vec![0; 2] } else { values.to_vec() };
+            unwinding.callers(*process, stack).write(&mut values);
+            self.exits += u64::from(self.open.pair(raw, &values, self.encoder));
+        } else {
+            self.exits += u64::from(self.open.pair(raw, values, self.encoder));
+        }
+        self.events += 1;
+        self.count_rates(&[raw], |raw| *raw);
+    }
+
+    #[inline(never)]
+    fn take_graph<T>(&mut self, words: &[T], event: impl Fn(&T) -> RawEvent) -> usize {
+        if !self.off.is_empty() {
+            // One by one, until that was. What is no event of calls is not for this function.
+            let first = words.first().map(&event).filter(|first| pairing::is_graph(first.code()));
+            return first.map(|first| self.take(first, &[], &[])).is_some().into();
+        }
+        let (count, exits) = self.open.pair_graph(words, &event, self.encoder);
+        self.count_rates(&words[..count], event);
+        self.exits += exits as u64;
+        self.events += count as u64;
+        count
+    }
+
+    #[inline(never)]
+    fn take_calls<T>(&mut self, words: &[T], event: impl Fn(&T) -> RawEvent) -> usize {
+        let count = self.encoder.push_calls(words, |word| {
+            let call = event(word);
+            (call.code() == code::CALL).then(|| (call.ticks, call.site(), call.parent))
+        });
+        self.count_rates(&words[..count], event);
+        self.events += count as u64;
+        count
+    }
+}

@@ -1,0 +1,423 @@
+//! The control file, mapped.
+//!
+//! Unsafe because it maps memory that another process writes to. All of it is viewed through atomics (any bytes are valid values), every index is
+//! checked against the mapping, and the mapping lives as long as the value.
+#![allow(unsafe_code)]
+
+use crate::fault::{self, Watched};
+use crate::memory;
+use calltap_abi::first::{self, First};
+use calltap_abi::plan::{Map, PlanHeader};
+use calltap_abi::traps::{self, Traps};
+use calltap_abi::values::{PROGRAMS, Program};
+use calltap_abi::{
+    CHUNK_SIZE, CHUNKS_AT, ChunkHeader, Control, FIRST_AT, MAGIC, PLAN_AT, PLAN_SIZE, PROCESS_MAX, VERSION,
+};
+use calltap_abi::{
+    PROCESSES_AT, PROGRAMS_AT, ProcessEntry, TABLE_AT, THREAD_MAX, THREADS_AT, TRAPS_AT, ThreadEntry, push,
+};
+use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::thread::futex;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::ptr;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use std::time::Duration;
+
+/// The session's files were truncated, by a process that may write to them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "the session's shared memory was truncated by another process: nothing more is traced; attach again to go on"
+)]
+pub struct Truncated;
+
+/// Bytes of a control file with room for so many chunks.
+pub fn control_size(chunks: u32) -> u64 {
+    CHUNKS_AT as u64 + u64::from(chunks) * CHUNK_SIZE as u64
+}
+
+/// Chunks that there is room for in a control file of so many bytes.
+pub fn chunks_in(size: u64) -> u32 {
+    let bytes = size.saturating_sub(CHUNKS_AT as u64);
+    u32::try_from(bytes / CHUNK_SIZE as u64).unwrap_or(u32::MAX).min(MOST_CHUNKS)
+}
+
+/// Chunks that are allocated at a time.
+const STEP: u32 = 64;
+/// Chunks that are kept ahead of use: a signal handler must not wait for one.
+const AHEAD: u32 = 512;
+/// Threads for which one chunk more is kept ahead.
+const THREADS_AHEAD: u32 = 4;
+/// Steps in one go: the recorder has to read, too.
+const STEPS: u32 = 16;
+/// How many times a step's memory must be available,
+const SPARE: u64 = 4;
+/// and how many times where few threads would not need it.
+const PLENTY: u64 = 64;
+/// A control file that was found is taken for no larger than this, whatever its owner has made of it.
+const MOST_CHUNKS: u32 = 1 << 22;
+
+/// What became of a step's chunks.
+#[derive(PartialEq, Eq)]
+enum Provided {
+    /// They can be used.
+    Step,
+    /// They are not needed, or more than there may be.
+    Enough,
+    /// There is no memory for them.
+    Nothing,
+}
+
+/// The mapped control file.
+#[derive(Debug)]
+pub struct Shared {
+    base: *mut u8,
+    size: usize,
+    /// Chunks that there is room for,
+    chunks: u32,
+    /// and those of them that may be used however few threads there are; each thread adds one.
+    by_few: u32,
+    file: File,
+    watched: &'static Watched,
+}
+
+// SAFETY: the mapping belongs to the value, and is accessed through atomics only.
+unsafe impl Send for Shared {}
+// SAFETY: as above.
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    /// Maps a control file of [`control_size`]`(chunks)` bytes. So many of the chunks may be used by few threads; each thread adds one.
+    pub fn map(file: &File, chunks: u32, by_few: u32) -> io::Result<Shared> {
+        let mut shared = Shared::over(file, chunks)?;
+        shared.by_few = by_few.min(chunks);
+        // A sparse file on a full file system kills a process that touches it; an allocated one does not.
+        shared.allocate(0, PLAN_AT)?;
+        shared.control().chunk_max.store(chunks, Release);
+        shared.provide_chunks(0);
+        if shared.control().chunk_count.load(Relaxed) == 0 {
+            return Err(io::Error::from(io::ErrorKind::StorageFull));
+        }
+        Ok(shared)
+    }
+
+    /// Maps the control file of a session that exists. `InvalidData`: its calltap was killed before it was written; `Unsupported`: it is another version's.
+    pub fn open(file: &File) -> io::Result<Shared> {
+        let chunks = Some(chunks_in(file.metadata()?.len())).filter(|chunks| *chunks > 0);
+        let chunks = chunks.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
+        let shared = Shared::over(file, chunks)?;
+        let control = shared.control();
+        let (magic, version) = (control.magic.load(Acquire), control.version.load(Relaxed));
+        let unknown = |kind| Err(io::Error::from(kind));
+        match (magic, version) {
+            (MAGIC, VERSION) => Ok(shared),
+            (MAGIC, _) => unknown(io::ErrorKind::Unsupported),
+            _ => unknown(io::ErrorKind::InvalidData),
+        }
+    }
+
+    fn over(file: &File, chunks: u32) -> io::Result<Shared> {
+        let (size, file) = (control_size(chunks) as usize, file.try_clone()?);
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let base = unsafe {
+            mmap(ptr::null_mut(), size, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0)
+        }?;
+        let watched = fault::watch(base.expose_provenance(), size);
+        Ok(Shared { base: base.cast(), size, chunks, by_few: chunks, file, watched })
+    }
+
+    /// An error once the file was truncated: what was written behind its new end is gone, and reads as zeros.
+    pub fn check(&self) -> Result<(), Truncated> {
+        let is_whole = self.file.metadata().is_ok_and(|file| file.len() >= self.size as u64);
+        if is_whole && !self.watched.is_truncated() { Ok(()) } else { Err(Truncated) }
+    }
+
+    fn allocate(&self, offset: usize, length: usize) -> io::Result<()> {
+        Ok(fallocate(&self.file, FallocateFlags::empty(), offset as u64, length as u64)?)
+    }
+
+    /// Allocates more chunks when those that were are nearly all in use by so many threads. False if there is no memory for them.
+    pub fn provide_chunks(&self, threads: u32) -> bool {
+        // A program that has taken none yet may hardly call anything, or is still being started.
+        let any_taken = self.control().chunk_bump.load(Relaxed) > 0;
+        let ahead = if any_taken { AHEAD + threads / THREADS_AHEAD } else { 0 };
+        let most = self.by_few.saturating_add(threads);
+        let last = (0..STEPS).map(|_| self.provide(ahead, most)).find(|step| *step != Provided::Step);
+        last != Some(Provided::Nothing)
+    }
+
+    /// Allocates a step's chunks, of so many at most, unless enough are ahead of use.
+    fn provide(&self, ahead: u32, most: u32) -> Provided {
+        let control = self.control();
+        let most = most.min(self.chunks).min(control.chunk_max.load(Relaxed));
+        let count = control.chunk_count.load(Relaxed);
+        let step = STEP.min(most.saturating_sub(count));
+        if step == 0 || control.chunk_bump.load(Relaxed).saturating_add(ahead) < count {
+            return Provided::Enough;
+        }
+        let offset = CHUNKS_AT + count as usize * CHUNK_SIZE;
+        let length = step as usize * CHUNK_SIZE;
+        if count > 0 && !self.can_spare(length as u64, count + step > self.by_few)
+            || self.allocate(offset, length).is_err()
+        {
+            return Provided::Nothing;
+        }
+        control.chunk_count.store(count + step, Release);
+        self.tell_returned(step);
+        Provided::Step
+    }
+
+    /// Whether so many bytes leave enough to the program: half of what the file system has, and a part of the memory.
+    fn can_spare(&self, bytes: u64, beyond_few: bool) -> bool {
+        let free = fstatvfs(&self.file).map_or(0, |fs| fs.f_bavail * fs.f_frsize);
+        free / 2 >= bytes && memory::available() / if beyond_few { PLENTY } else { SPARE } >= bytes
+    }
+
+    /// So many threads that wait for a chunk can go on.
+    pub fn tell_returned(&self, chunks: u32) {
+        let word = &self.control().chunks_returned;
+        word.fetch_add(1, AcqRel);
+        let _ = futex::wake(word, futex::Flags::empty(), chunks.min(i32::MAX as u32));
+    }
+
+    /// Allocates all chunks, where no controller will be there to do it as they are used.
+    pub fn provide_all(&self) {
+        // The program may change the count, but not how often it is raised.
+        let _ = (0..=self.chunks / STEP).all(|_| self.provide(u32::MAX, self.chunks) == Provided::Step);
+    }
+
+    /// Bytes of the file up to the last chunk that was ever used.
+    pub fn used(&self) -> u64 {
+        control_size(self.chunks_used())
+    }
+
+    // The counts that the program writes, each within what there can be.
+
+    /// Chunks that were ever used.
+    pub fn chunks_used(&self) -> u32 {
+        self.control().chunk_bump.load(Acquire).min(self.chunks)
+    }
+
+    /// Indices of the process entries that were ever taken.
+    pub fn processes(&self) -> Range<u32> {
+        0..self.control().process_bump.load(Acquire).min(PROCESS_MAX as u32)
+    }
+
+    /// Indices of the thread entries that were ever taken.
+    pub fn threads(&self) -> Range<u32> {
+        0..self.control().thread_bump.load(Acquire).min(THREAD_MAX as u32)
+    }
+
+    /// Those entries.
+    pub fn thread_entries(&self) -> impl Iterator<Item = &ThreadEntry> {
+        self.threads().filter_map(|index| self.thread(index))
+    }
+
+    /// A `T` at an offset; `T` is one of the ABI's types, made of atomics.
+    fn at<T>(&self, offset: usize) -> Option<&T> {
+        let fits = offset.checked_add(size_of::<T>()).is_some_and(|end| end <= self.size);
+        // SAFETY: inside the mapping, which is page-aligned and lives as long as self; offset is a multiple of the alignment (checked);
+        // atomics have no invalid bytes.
+        (fits && offset.is_multiple_of(align_of::<T>()))
+            .then(|| unsafe { &*self.base.add(offset).cast::<T>() })
+    }
+
+    /// The first page.
+    pub fn control(&self) -> &Control {
+        self.at(0).expect("a control file is larger than its first page")
+    }
+
+    /// A process entry.
+    pub fn process(&self, index: u32) -> Option<&ProcessEntry> {
+        let index = index as usize;
+        (index < PROCESS_MAX).then(|| self.at(PROCESSES_AT + index * size_of::<ProcessEntry>()))?
+    }
+
+    /// Has a process become another program, which is in the table by itself? Or its id another's.
+    pub fn was_replaced(&self, index: u32) -> bool {
+        (index + 1..self.processes().end).any(|later| self.is_same_process(index, later))
+    }
+
+    /// Are two entries of one process?
+    pub fn is_same_process(&self, one: u32, other: u32) -> bool {
+        let of = |index| {
+            let entry = self.process(index)?;
+            Some((entry.pid.load(Acquire), entry.pid_namespace.load(Relaxed)))
+        };
+        of(one).is_some_and(|own| of(other) == Some(own))
+    }
+
+    /// A process and those it was forked from.
+    pub fn line(&self, index: u32) -> Vec<u32> {
+        let mut line = vec![index];
+        let parent = |line: &[u32]| self.process(*line.last()?)?.parent.load(Relaxed).checked_sub(1);
+        while let Some(parent) = parent(&line).filter(|parent| !line.contains(parent)) {
+            line.push(parent);
+        }
+        line
+    }
+
+    /// A thread entry.
+    pub fn thread(&self, index: u32) -> Option<&ThreadEntry> {
+        let index = index as usize;
+        (index < THREAD_MAX).then(|| self.at(THREADS_AT + index * size_of::<ThreadEntry>()))?
+    }
+
+    /// Chunks of the file.
+    pub fn chunk_count(&self) -> u32 {
+        self.chunks
+    }
+
+    fn chunk_offset(&self, index: u32) -> Option<usize> {
+        (index < self.chunks).then(|| CHUNKS_AT + index as usize * CHUNK_SIZE)
+    }
+
+    /// A chunk's header.
+    pub fn chunk_header(&self, index: u32) -> Option<&ChunkHeader> {
+        self.at(self.chunk_offset(index)?)
+    }
+
+    /// A chunk as 8-byte words, header included.
+    pub fn chunk(&self, index: u32) -> Option<&[AtomicU64; CHUNK_SIZE / 8]> {
+        self.at(self.chunk_offset(index)?)
+    }
+
+    /// A chunk as 4-byte words, header included.
+    pub fn chunk_halves(&self, index: u32) -> Option<&[AtomicU32; CHUNK_SIZE / 4]> {
+        self.at(self.chunk_offset(index)?)
+    }
+
+    /// The plan area as so many mappings; None if there is no room.
+    pub fn plan(&self, maps: usize) -> Option<(&PlanHeader, &[Map])> {
+        let maps_at = size_of::<PlanHeader>();
+        let end = maps_at.checked_add(maps.checked_mul(size_of::<Map>())?)?;
+        if end > PLAN_SIZE {
+            return None;
+        }
+        self.allocate(PLAN_AT, end).ok()?;
+        let header: &PlanHeader = self.at(PLAN_AT)?;
+        let first: &Map = self.at(PLAN_AT + maps_at)?;
+        // SAFETY: `end` is inside the plan area, which is inside the mapping; see `at`.
+        Some((header, unsafe { std::slice::from_raw_parts(first, maps) }))
+    }
+
+    /// The sites that may be breakpoints.
+    pub fn traps(&self) -> Option<Traps<'_>> {
+        let lists = [self.at(TRAPS_AT)?, self.at(TRAPS_AT + traps::LIST)?];
+        Some(Traps { word: &self.control().traps, lists })
+    }
+
+    /// Have any ever been?
+    pub fn has_traps(&self) -> bool {
+        self.control().traps.load(Acquire) != 0
+    }
+
+    /// From now on it is these, ascending.
+    pub fn list_traps(&self, addresses: &[u64]) -> io::Result<()> {
+        let full = || io::Error::from(io::ErrorKind::StorageFull);
+        let traps = self.traps().ok_or_else(full)?;
+        let bytes = size_of_val(addresses);
+        if bytes > 0 {
+            self.allocate(TRAPS_AT + traps.spare() * traps::LIST, bytes.min(traps::LIST))?;
+        }
+        if traps.replace(addresses) { Ok(()) } else { Err(full()) }
+    }
+
+    /// The calls that were recorded when they were made for the first time.
+    pub fn first(&self) -> Option<First<'_>> {
+        let (buckets, records) = (self.at(FIRST_AT)?, self.at(FIRST_AT + first::BUCKETS_SIZE)?);
+        Some(First { counters: &self.control().first, buckets, records })
+    }
+
+    fn program(&self, number: u32) -> Option<&Program> {
+        let number = number as usize;
+        (number < PROGRAMS).then(|| self.at(PROGRAMS_AT + number * size_of::<Program>()))?
+    }
+
+    /// The programs that read values, from number 1 on, as far as they are in use.
+    pub fn programs(&self) -> impl Iterator<Item = Box<[u64]>> {
+        let count = self.control().programs.load(Acquire).min(PROGRAMS as u32);
+        (1..count).filter_map(|number| {
+            let words: Vec<u64> = self.program(number)?.iter().map(|word| word.load(Relaxed)).collect();
+            let length = words[0] >> 16 & 0xFF;
+            Some(words.get(..length as usize).unwrap_or_default().into())
+        })
+    }
+
+    /// Adds one; its number.
+    pub fn add_program(&self, words: &[u64]) -> Option<u16> {
+        let number = self.control().programs.load(Acquire).max(1);
+        let program = self.program(number).filter(|program| words.len() <= program.len())?;
+        let offset = PROGRAMS_AT + number as usize * size_of::<Program>();
+        self.allocate(offset, size_of::<Program>()).ok()?;
+        program.iter().zip(words).for_each(|(place, word)| place.store(*word, Relaxed));
+        self.control().programs.store(number + 1, Release);
+        u16::try_from(number).ok()
+    }
+
+    /// A stub reads values by a program.
+    pub fn assign_program(&self, stub: u32, program: u16) -> io::Result<()> {
+        let offset = TABLE_AT + stub as usize * size_of::<AtomicU32>();
+        self.allocate(offset, size_of::<AtomicU32>())?;
+        let place: &AtomicU32 = self.at(offset).ok_or(io::ErrorKind::InvalidInput)?;
+        place.store(program.into(), Release);
+        Ok(())
+    }
+
+    /// Allocates the hash, and the record pages that are there at the start.
+    pub fn provide_first(&self) -> io::Result<()> {
+        let pages = first::AT_START.div_ceil(first::IN_PAGE);
+        self.allocate(FIRST_AT, first::BUCKETS_SIZE + pages * first::PAGE)?;
+        self.control().first.limit.store((pages * first::IN_PAGE) as u32, Release);
+        Ok(())
+    }
+
+    /// Allocates one more page of records, if less than one is free. A full file system ends the growth.
+    pub fn replenish_first(&self) {
+        let counters = &self.control().first;
+        let (next, limit) = (counters.next.load(Relaxed), counters.limit.load(Relaxed));
+        let more = first::IN_PAGE as u32;
+        if limit.saturating_sub(next) >= more || limit as usize >= first::RECORDS {
+            return;
+        }
+        let offset = FIRST_AT + first::BUCKETS_SIZE + limit as usize * size_of::<first::Record>();
+        if self.allocate(offset, first::PAGE).is_ok() {
+            counters.limit.store(limit + more, Release);
+        }
+    }
+
+    /// Puts an emptied (zeroed) chunk on the free list.
+    pub fn free_chunk(&self, index: u32) {
+        if let Some(header) = self.chunk_header(index) {
+            push(&self.control().chunk_free, index, &header.next);
+        }
+    }
+
+    /// Puts a drained thread entry on the free list.
+    pub fn free_thread(&self, index: u32) {
+        if let Some(entry) = self.thread(index) {
+            push(&self.control().thread_free, index, &entry.next_free);
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.watched.release();
+        // SAFETY: the mapping made in `over`; no reference outlives self.
+        let _ = unsafe { munmap(self.base.cast(), self.size) };
+    }
+}
+
+/// Waits until the word changes from `expected`, is woken, or the time is over.
+pub fn wait(word: &AtomicU32, expected: u32, time: Duration) {
+    let time = futex::Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
+    let _ = futex::wait(word, futex::Flags::empty(), expected, Some(&time));
+}
+
+/// Wakes everybody who waits on the word.
+pub fn wake(word: &AtomicU32) {
+    let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
+}

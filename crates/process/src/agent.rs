@@ -1,0 +1,112 @@
+//! The agent's two images: one that a dynamic linker loads, and one that the recorder places in programs without one that could
+//! (see [`crate::placed`]).
+
+use crate::maps::Region;
+use crate::text::ProcessText;
+use calltap_patch::{Avma, Text};
+use object::read::elf::ElfFile64;
+use object::{Endianness, Object, ObjectSection, ObjectSegment, ObjectSymbol};
+
+/// One of them.
+#[derive(Debug)]
+pub struct Image {
+    /// The shared object.
+    pub bytes: &'static [u8],
+}
+
+/// Written beside every session's files and loaded into the program by its dynamic linker.
+pub static LIBRARY: Image = Image { bytes: include_bytes!(concat!(env!("OUT_DIR"), "/agent.so")) };
+/// Needs no dynamic linker.
+pub static PLACED: Image = Image { bytes: include_bytes!(concat!(env!("OUT_DIR"), "/placed.so")) };
+
+/// Its name in the directory of a program that is started,
+pub const FILE: &str = "agent.so";
+/// and of a process that is attached to: there it is in the middle of a thread's life, and does less at its start.
+pub const ATTACHED: &str = "attached.so";
+/// and of a program that one of the session's processes has become: both may be in one session, and the one may be placed.
+pub const FOLLOWED: &str = "followed.so";
+
+impl Image {
+    /// Parsed.
+    pub fn file(&self) -> Option<ElfFile64<'static, Endianness>> {
+        ElfFile64::parse(self.bytes).ok()
+    }
+
+    /// Where a symbol is, counted from its load address.
+    pub fn symbol(&self, name: &str) -> Option<u64> {
+        let file = self.file()?;
+        let found = file.symbols().find(|symbol| symbol.name() == Ok(name) && symbol.is_definition());
+        found.map(|symbol| symbol.address())
+    }
+
+    /// Its code, with all that is never written.
+    fn text(&self) -> Option<&'static [u8]> {
+        let file = self.file()?;
+        let code = file.segments().next().filter(|code| code.address() == 0)?;
+        code.data().ok()
+    }
+
+    /// Is it this build that is mapped at an address?
+    fn is_at(&self, address: u64, text: &mut ProcessText) -> bool {
+        let mut mapped = vec![0; self.text().map_or(0, <[u8]>::len)];
+        text.read(Avma(address), &mut mapped).is_ok() && self.text() == Some(&mapped)
+    }
+
+    /// Where a section is, likewise.
+    pub fn section(&self, name: &str) -> Option<u64> {
+        Some(self.file()?.section_by_name(name)?.address())
+    }
+}
+
+/// An agent in a process.
+#[derive(Clone, Copy, Debug)]
+pub struct Loaded {
+    /// Its load address.
+    pub base: u64,
+    image: &'static Image,
+}
+
+impl Loaded {
+    /// Looks for it in a process: this build of it, of any session. Another build stays where it is, inert, and is not used.
+    pub fn find(regions: &[Region], text: &mut ProcessText) -> Option<Loaded> {
+        let mut which =
+            |region: &Region| [&LIBRARY, &PLACED].into_iter().find(|image| image.is_at(region.start, text));
+        let first = |region: &&Region| region.offset == 0 && is_mapped(region);
+        let all = regions.iter().filter(first);
+        all.filter_map(|region| Some(Loaded { base: region.start, image: which(region)? })).next()
+    }
+
+    /// Was it placed by the recorder?
+    pub fn is_placed(&self) -> bool {
+        std::ptr::eq(self.image, &PLACED)
+    }
+
+    /// Is it still there?
+    pub fn is_in(&self, regions: &[Region]) -> bool {
+        regions.iter().any(|region| region.start == self.base)
+    }
+
+    /// The address of one of its symbols.
+    pub fn symbol(&self, name: &str) -> Option<u64> {
+        Some(self.base + self.image.symbol(name)?)
+    }
+
+    /// The address of one of its sections.
+    pub fn section(&self, name: &str) -> Option<u64> {
+        Some(self.base + self.image.section(name)?)
+    }
+}
+
+/// The file that stubs and veneers are mapped from, beside the agent's.
+pub const CODE: &str = "code";
+
+/// Is this the name of a mapping of stubs and veneers?
+pub fn is_code(name: &str) -> bool {
+    name.trim_end_matches(" (deleted)") == CODE
+}
+
+/// Is this a mapping of an agent's file?
+pub fn is_mapped(region: &Region) -> bool {
+    // The file itself is deleted when its session ends.
+    matches!(region.name().trim_end_matches(" (deleted)"), FILE | ATTACHED | FOLLOWED)
+}

@@ -1,0 +1,460 @@
+//! The stacks of stopped threads.
+//!
+//! Stacks are searched for words, not unwound: a return address, or the place where a signal handler will return to, is a word on some
+//! stack above its stack pointer. A word that is found may be left over from an earlier call; no open call is overlooked. Code that calls
+//! nothing but itself is left only by a signal handler, whose frame says where it returns to.
+//!
+//! A thread has more than one stack where a signal handler runs on an alternate stack, or has switched to another one: each signal frame
+//! leads to the stack that it interrupted, and names the alternate stack of its time. All of them are searched, each to its end. A stack
+//! that cannot be searched to its end makes the answer [unknown](Stacks::are_whole), never "nothing".
+
+use crate::agent::{self, Loaded};
+use crate::go;
+use crate::maps::{Region, text_of};
+use crate::proc;
+use crate::target::Symbols;
+use crate::text::ProcessText;
+use crate::threads::Held;
+use calltap_abi::{profile, stub};
+use calltap_patch::{Avma, Text};
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+/// A stack is searched this far up from its stack pointer.
+const LONGEST: u64 = 64 << 20;
+/// A thread has no more stacks than this.
+const SEGMENTS: usize = 64;
+/// Stacks are read in pieces, as most of what lies above may not be there.
+const PIECE: u64 = 1 << 20;
+const PAGE: u64 = 4096;
+const WORD: usize = 8;
+
+/// The stacks of stopped threads, as they were when the threads were stopped.
+pub struct Stacks {
+    threads: Vec<Whereabouts>,
+}
+
+/// Where a thread is, will return to, or will be when a signal handler returns.
+struct Whereabouts {
+    rip: u64,
+    words: Vec<CodeWord>,
+    /// Its stack could not be read to its end.
+    is_cut: bool,
+}
+
+/// A word on a stack that is the address of executable memory.
+struct CodeWord {
+    value: u64,
+    /// It lies near the stack pointer.
+    is_near: bool,
+    /// A signal handler returns there.
+    is_interrupted: bool,
+}
+
+impl Whereabouts {
+    fn read(
+        thread: &Held,
+        text: &mut ProcessText,
+        regions: &[Region],
+        handlers: &mut Handlers,
+    ) -> Whereabouts {
+        let stack = Stack::read(thread, text, regions, handlers);
+        let is_code = |(value, ..): &(u64, &Segment, usize)| find(&handlers.code, *value);
+        let word = |(value, segment, at): (u64, &Segment, usize)| {
+            let is_interrupted = segment.interrupted.contains(&at);
+            CodeWord { value, is_near: at < UNWINDER, is_interrupted }
+        };
+        let words = stack.words().filter(is_code).map(word).collect();
+        Whereabouts { rip: thread.regs.rip, words, is_cut: stack.is_cut() }
+    }
+
+    fn in_ranges<'a>(
+        &'a self,
+        ranges: &'a [(u64, u64)],
+        counts: impl Fn(&CodeWord) -> bool + 'a,
+    ) -> impl Iterator<Item = u64> + 'a {
+        let words = self.words.iter().filter(move |word| counts(word)).map(|word| word.value);
+        [self.rip].into_iter().chain(words).filter(|word| find(ranges, *word))
+    }
+}
+
+/// The words of a piece of memory that begins at a multiple of eight.
+pub fn words(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
+    bytes.chunks_exact(WORD).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()))
+}
+
+/// Does an address lie in one of the ranges, which are sorted and disjoint?
+pub fn find(ranges: &[(u64, u64)], address: u64) -> bool {
+    let at = ranges.partition_point(|(start, _)| *start <= address);
+    at > 0 && address < ranges[at - 1].1
+}
+
+/// A piece of memory that holds stack frames.
+#[derive(Clone, Debug)]
+pub struct Segment {
+    /// Where it begins: at a stack pointer.
+    pub start: u64,
+    /// What lies there and above.
+    pub bytes: Vec<u8>,
+    /// There may be more of it than was read.
+    cut: bool,
+    /// Offsets of the interrupted program counters in its signal frames.
+    interrupted: Vec<usize>,
+}
+
+impl Segment {
+    fn end(&self) -> u64 {
+        self.start + self.bytes.len() as u64
+    }
+
+    /// Notes the signal frames on it. An alternate stack, as one of them says, ends where that one says.
+    fn note_frames(&mut self, frames: &[SignalFrame]) {
+        let own = frames.iter().map(|frame| frame.alternate).find(|[start, size]| {
+            *size <= LONGEST && (*start..start.saturating_add(*size)).contains(&self.start)
+        });
+        if let Some([start, size]) = own {
+            self.bytes.truncate((start + size - self.start) as usize);
+            self.cut = false;
+        }
+        let interrupted = frames.iter().map(|frame| frame.at + SIGNAL_FRAME_PC);
+        self.interrupted = interrupted.filter(|at| *at < self.bytes.len()).collect();
+    }
+
+    fn word(&self, at: usize) -> Option<u64> {
+        Some(u64::from_le_bytes(*self.bytes.get(at..)?.first_chunk::<WORD>()?))
+    }
+}
+
+/// All stacks of a thread that hold open calls.
+#[derive(Clone, Default, Debug)]
+pub struct Stack {
+    /// First the one that the thread is on.
+    pub segments: Vec<Segment>,
+    /// There are more of them.
+    cut: bool,
+}
+
+impl Stack {
+    /// Reads the stacks of a thread; `regions` are the mappings of its process.
+    pub fn read(thread: &Held, text: &mut ProcessText, regions: &[Region], handlers: &mut Handlers) -> Stack {
+        let mut stack = Stack::default();
+        let block = thread.regs.fs_base;
+        let limit = go::stack(thread, text).map(|[_, high]| high);
+        stack.add(thread.regs.rsp, limit, block, text, regions);
+        let mut next = 0;
+        while next < stack.segments.len() {
+            let frames = handlers.frames(&stack.segments[next], text);
+            stack.segments[next].note_frames(&frames);
+            for frame in frames {
+                stack.add(frame.interrupted, None, block, text, regions);
+                let [start, size] = frame.alternate;
+                // Another handler may have left the alternate stack with calls open.
+                if size > 0 && size <= LONGEST && regions.iter().any(|region| region.contains(start)) {
+                    stack.add(start, Some(start + size), block, text, regions);
+                }
+            }
+            next += 1;
+        }
+        stack
+    }
+
+    /// Adds the stack above a stack pointer, unless it was read already. It ends at `limit` if that is known, and no later than the thread's
+    /// control block if that lies on it: thread libraries put the block above the stack.
+    fn add(
+        &mut self,
+        pointer: u64,
+        limit: Option<u64>,
+        block: u64,
+        text: &mut ProcessText,
+        regions: &[Region],
+    ) {
+        let start = pointer & !7;
+        if self.segments.iter().any(|known| (known.start..known.end()).contains(&start)) {
+            return;
+        }
+        if self.segments.len() == SEGMENTS {
+            self.cut = true;
+            return;
+        }
+        let end = limit.unwrap_or_else(|| end_of_stack(start, regions));
+        // What lies above was read already, as the stack of a frame further in.
+        let known = self.segments.iter().map(|known| known.start).filter(|known| *known > start).min();
+        let end = known.map_or(end, |known| end.min(known));
+        let end = if (start..end).contains(&block) { block } else { end };
+        let bytes = read_up(start, end.min(start.saturating_add(LONGEST)), text);
+        // A stack ends where memory ends: what only looks like a signal frame leads to where nothing is.
+        let cut = bytes.len() as u64 == LONGEST && end - start > LONGEST;
+        self.segments.push(Segment { start, bytes, cut, interrupted: Vec::new() });
+    }
+
+    fn is_cut(&self) -> bool {
+        self.cut || self.segments.iter().any(|segment| segment.cut)
+    }
+
+    /// Does a signal handler run, as far as the stacks say?
+    pub fn is_in_handler(&self) -> bool {
+        self.segments.iter().any(|segment| !segment.interrupted.is_empty())
+    }
+
+    /// The words of all stacks: which, in which, and at which byte.
+    fn words(&self) -> impl Iterator<Item = (u64, &Segment, usize)> {
+        self.segments.iter().flat_map(|segment| {
+            words(&segment.bytes).enumerate().map(move |(n, word)| (word, segment, n * WORD))
+        })
+    }
+}
+
+/// Where the stack ends that has this address in it: where memory ends that can be written, whatever mappings it consists of.
+fn end_of_stack(start: u64, regions: &[Region]) -> u64 {
+    // The first that ends above it: a stack may have grown downwards, or be a new one, since the mappings were read.
+    let mut above = regions[regions.partition_point(|region| region.end <= start)..].iter();
+    let Some(first) = above.next() else { return u64::MAX };
+    let is_more = |end: &u64, region: &Region| region.start == *end && region.writable && region.file.1 == 0;
+    above
+        .try_fold(first.end, |end, region| if is_more(&end, region) { Ok(region.end) } else { Err(end) })
+        .unwrap_or_else(|end| end)
+}
+
+/// The memory between two addresses, as far as it can be read.
+fn read_up(start: u64, end: u64, text: &mut ProcessText) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut at = start;
+    while at < end {
+        let next = end.min((at + PIECE) / PIECE * PIECE);
+        let from = bytes.len();
+        bytes.resize(from + (next - at) as usize, 0);
+        if text.read(Avma(at), &mut bytes[from..]).is_err() {
+            bytes.truncate(from);
+            read_pages(at, next, text, &mut bytes);
+            break;
+        }
+        at = next;
+    }
+    bytes
+}
+
+/// The same page by page: a page that cannot be read holds no frame.
+fn read_pages(mut at: u64, end: u64, text: &mut ProcessText, bytes: &mut Vec<u8>) {
+    while at < end {
+        let next = end.min((at + PAGE) / PAGE * PAGE);
+        let from = bytes.len();
+        bytes.resize(from + (next - at) as usize, 0);
+        if text.read(Avma(at), &mut bytes[from..]).is_err() {
+            bytes.truncate(from);
+            return;
+        }
+        at = next;
+    }
+}
+
+/// What a signal frame says.
+struct SignalFrame {
+    /// At which byte of its segment it begins.
+    at: usize,
+    /// The stack pointer that the handler will return to.
+    interrupted: u64,
+    /// Address and size of the alternate stack.
+    alternate: [u64; 2],
+}
+
+/// The code that ends signal handlers, in a process.
+pub struct Handlers {
+    code: Vec<(u64, u64)>,
+    /// Where stubs are. The return address of a handler that is traced is one of these; the restorer's address is in the shadow stack.
+    stubs: Vec<(u64, u64)>,
+    /// Addresses that were read: is the code there a restorer?
+    restorers: HashMap<u64, bool>,
+}
+
+impl Handlers {
+    /// Of a process with these mappings.
+    pub fn new(regions: &[Region]) -> Handlers {
+        let (code, stubs) = (text_of(regions, |_| true), text_of(regions, agent::is_code));
+        Handlers { code, stubs, restorers: HashMap::new() }
+    }
+
+    /// The signal frames on a stack. What was left there by an earlier handler is one as well: it leads to memory that is searched in vain.
+    fn frames(&mut self, segment: &Segment, text: &mut ProcessText) -> Vec<SignalFrame> {
+        let mut frames = Vec::new();
+        for (n, word) in words(&segment.bytes).enumerate().filter(|(_, word)| find(&self.code, *word)) {
+            let field = |at: usize| segment.word(n * WORD + at);
+            let Some(interrupted) = field(SIGNAL_FRAME_SP) else { continue };
+            // `sigaction` leaves the restorer's address on the stack as well.
+            if field(SIGNAL_FRAME_SEGMENTS).is_none_or(|segments| segments as u16 != USER_CODE) {
+                continue;
+            }
+            let Some(returns_to) = self.return_address(word, segment.start + (n * WORD) as u64, text) else {
+                continue;
+            };
+            if *self.restorers.entry(returns_to).or_insert_with(|| is_restorer(text, returns_to)) {
+                let alternate = [SIGNAL_FRAME_ALTERNATE, SIGNAL_FRAME_ALTERNATE + 2 * WORD];
+                let alternate = alternate.map(|at| field(at).unwrap_or(0));
+                frames.push(SignalFrame { at: n * WORD, interrupted, alternate });
+            }
+        }
+        frames
+    }
+
+    /// What a return address is, or was before a stub took its place.
+    fn return_address(&self, word: u64, slot: u64, text: &mut ProcessText) -> Option<u64> {
+        if !find(&self.stubs, word) {
+            return Some(word);
+        }
+        let mut kept = [0; WORD];
+        text.read(Avma(slot ^ 1 << stub::SHADOW_BIT), &mut kept).ok()?;
+        Some(u64::from_le_bytes(kept))
+    }
+}
+
+impl Stacks {
+    /// Reads the stacks of threads; `regions` are the mappings of their process.
+    pub fn read(held: &[Held], text: &mut ProcessText, regions: &[Region]) -> Stacks {
+        let mut handlers = Handlers::new(regions);
+        let mut read = |thread| Whereabouts::read(thread, text, regions, &mut handlers);
+        Stacks { threads: held.iter().map(&mut read).collect() }
+    }
+
+    /// Reads the stacks of those threads again that have run, by their numbers; `regions` are the mappings since then.
+    pub fn read_again(&mut self, ran: &[usize], held: &[Held], text: &mut ProcessText, regions: &[Region]) {
+        let mut handlers = Handlers::new(regions);
+        for n in ran {
+            self.threads[*n] = Whereabouts::read(&held[*n], text, regions, &mut handlers);
+        }
+    }
+
+    /// Could all stacks be read to their ends? If not, what is not found may be there all the same.
+    pub fn are_whole(&self) -> bool {
+        self.threads.iter().all(|thread| !thread.is_cut)
+    }
+
+    /// Where threads are, will return to, or will be when a signal handler returns, as far as it lies in one of the (sorted) ranges.
+    pub fn words_in(&self, ranges: &[(u64, u64)]) -> Vec<u64> {
+        self.threads.iter().flat_map(|thread| thread.in_ranges(ranges, |_| true)).collect()
+    }
+
+    /// Does thread number `n` run code that calls nothing outside itself: is it there, or will it be when a signal handler returns?
+    pub fn runs_in(&self, n: usize, ranges: &[(u64, u64)]) -> bool {
+        self.threads[n].in_ranges(ranges, |word| word.is_interrupted).next().is_some()
+    }
+
+    /// The numbers of the threads that are in one of the [unwinders]: they have copies of what they found in the slots of open calls.
+    pub fn unwinding(&self, ranges: &[(u64, u64)]) -> impl Iterator<Item = usize> {
+        // Not far up: what is there is more often left over from an earlier time.
+        let unwinds = |thread: &Whereabouts| thread.in_ranges(ranges, |word| word.is_near).next().is_some();
+        (0..self.threads.len()).filter(move |n| unwinds(&self.threads[*n]))
+    }
+}
+
+/// Is this the file name of a library that unwinds stacks?
+pub fn is_unwinder(name: &str) -> bool {
+    name.starts_with("libgcc_s.") || name.starts_with("libunwind.")
+}
+
+/// What every unwinding is called by, where the unwinder is linked into a program or library.
+const UNWINDING: &[&str] = &[
+    "_Unwind_RaiseException",
+    "_Unwind_RaiseException_Phase2",
+    "_Unwind_Resume",
+    "_Unwind_Resume_or_Rethrow",
+    "_Unwind_ForcedUnwind",
+    "_Unwind_ForcedUnwind_Phase2",
+    "_Unwind_Backtrace",
+];
+
+/// The code of all unwinders of a process, by address. One that is linked in, and whose symbols were stripped, is not found.
+pub fn unwinders(pid: u32, regions: &[Region]) -> Vec<(u64, u64)> {
+    let mut found = text_of(regions, is_unwinder);
+    let names: HashSet<&str> =
+        regions.iter().filter(|region| region.executable && region.file.1 != 0).map(Region::name).collect();
+    for name in names.into_iter().filter(|name| !is_unwinder(name)) {
+        let symbols = Symbols::of(pid, regions, |other| other == name, |name| UNWINDING.contains(&name));
+        found.extend(symbols.iter().flat_map(Symbols::ranges));
+    }
+    found.sort();
+    found
+}
+
+/// Is this the code that ends a signal handler: does it begin with the system call rt_sigreturn?
+fn is_restorer(text: &mut ProcessText, address: u64) -> bool {
+    let mut code = [0; RESTORERS[0].len()];
+    text.read(Avma(address), &mut code).is_ok() && RESTORERS.iter().any(|restorer| code.starts_with(restorer))
+}
+
+/// An unwinder, and what it calls, needs no more stack than this.
+const UNWINDER: usize = 16 << 10;
+/// A signal frame begins with the address of the code that ends the handler. So many bytes behind that come, in `struct ucontext`: the alternate stack (address, flags, size),
+const SIGNAL_FRAME_ALTERNATE: usize = 24;
+/// the interrupted stack pointer,
+const SIGNAL_FRAME_SP: usize = 168;
+/// the interrupted program counter,
+const SIGNAL_FRAME_PC: usize = 176;
+/// and the segment registers, of which the first is that of code.
+const SIGNAL_FRAME_SEGMENTS: usize = 192;
+/// What it is in a thread that runs code of 64 bits.
+const USER_CODE: u16 = 0x33;
+/// Code that ends a handler, the longest first: `mov $15, %rax` (glibc, Go), `mov $15, %eax` (musl), `push $15; pop %rax`, and `xor %eax, %eax; mov $15, %al`, each
+/// followed by `syscall`.
+const RESTORERS: [&[u8]; 4] = [
+    &[0x48, 0xC7, 0xC0, 0x0F, 0, 0, 0, 0x0F, 0x05],
+    &[0xB8, 0x0F, 0, 0, 0, 0x0F, 0x05],
+    &[0x6A, 0x0F, 0x58, 0x0F, 0x05],
+    &[0x31, 0xC0, 0xB0, 0x0F, 0x0F, 0x05],
+];
+
+/// Gives calls that are open their return addresses back: from the shadow stack, where a slot still holds a stub's. How many.
+///
+/// Found by the shadow stack and not by threads: a coroutine's stack belongs to no thread while it is suspended.
+pub fn close_calls(text: &mut ProcessText, pid: u32, agent: &Loaded, stubs: (u64, u64)) -> usize {
+    let pieces = shadow_pieces(text, agent);
+    let Ok(pagemap) = File::open(proc::place(pid).join("pagemap")) else { return 0 };
+    let mut closed = 0;
+    for piece in pieces {
+        let slots = u64::from(piece) << stub::SHADOW_GRANULE;
+        let shadow = slots ^ 1 << stub::SHADOW_BIT;
+        let pages = 1usize << stub::SHADOW_GRANULE >> 12;
+        let mut entries = vec![0; pages * WORD];
+        if pagemap.read_exact_at(&mut entries, shadow / PAGE * WORD as u64).is_err() {
+            continue;
+        }
+        // In memory, or swapped out.
+        let used =
+            words(&entries).enumerate().filter(|(_, entry)| entry >> 62 != 0).map(|(n, _)| n as u64 * PAGE);
+        for offset in used {
+            closed += close_page(text, Avma(shadow + offset), Avma(slots + offset), stubs);
+        }
+    }
+    closed
+}
+
+fn close_page(text: &mut ProcessText, shadow: Avma, slots: Avma, stubs: (u64, u64)) -> usize {
+    let (mut kept, mut now) = ([0; PAGE as usize], [0; PAGE as usize]);
+    if text.read(shadow, &mut kept).is_err() || text.read(slots, &mut now).is_err() {
+        return 0;
+    }
+    let mut closed = 0;
+    for (n, (kept, now)) in words(&kept).zip(words(&now)).enumerate() {
+        // The shadow stack also has times beside the slots: they are no addresses.
+        let is_address = kept != 0 && kept >> profile::TIMED == 0;
+        if is_address && (stubs.0..stubs.1).contains(&now) {
+            let slot = Avma(slots.0 + (n * WORD) as u64);
+            closed += usize::from(text.write(slot, &kept.to_le_bytes()).is_ok());
+        }
+    }
+    closed
+}
+
+/// The pieces of shadow stacks that the agent has mapped.
+fn shadow_pieces(text: &mut ProcessText, agent: &Loaded) -> Vec<u32> {
+    let Some(at) = agent.symbol("calltap_shadows").map(Avma) else { return Vec::new() };
+    let mut count = [0; 4];
+    if text.read(at, &mut count).is_err() {
+        return Vec::new();
+    }
+    let count = (u32::from_le_bytes(count) as usize).min(8191);
+    let mut bytes = vec![0; count * 4];
+    if text.read(Avma(at.0 + 4), &mut bytes).is_err() {
+        return Vec::new();
+    }
+    bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap_or_default())).collect()
+}

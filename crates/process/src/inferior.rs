@@ -1,0 +1,273 @@
+//! An inferior: a process whose memory is read and written and whose threads make calls for calltap, one at a time.
+
+use crate::Error;
+use crate::agent::Loaded;
+use crate::frames::Stacks;
+use crate::go;
+use crate::inject::{Call, Failed, Place};
+use crate::maps::{self, Region};
+use crate::proc;
+use crate::sharing;
+use crate::target::{Target, TextSegment};
+use crate::text::{ProcessText, Sync};
+use crate::threads::{self, Held, NotHeld};
+use calltap_patch::{Avma, Text};
+use object::Endianness::{self, Little as LITTLE};
+use object::elf::FileHeader64;
+use object::read::ReadCache;
+use object::read::elf::FileHeader;
+use std::fmt;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long an injected call may take.
+pub const CALL: Duration = Duration::from_secs(5);
+/// How long to look for a thread that can make a call.
+pub const TRY: Duration = Duration::from_secs(10);
+
+/// A process that calltap operates on.
+pub struct Inferior<'a> {
+    target: &'a Target,
+    /// Its memory.
+    pub text: ProcessText,
+    /// Its mappings.
+    pub regions: Vec<Region>,
+    /// Where code and strings are injected.
+    pub place: Place,
+    /// Where the agent is loaded.
+    pub agent: Option<Loaded>,
+    /// A thread has not returned from an injected call.
+    late: bool,
+}
+
+impl<'a> Inferior<'a> {
+    /// Reads the mappings, picks a place for injected code, and finds the agent. Waits for code that an earlier calltap has injected and left.
+    pub fn new(target: &'a Target) -> Result<Self, Error> {
+        let refuse = |reason: &str| target.refuse(reason);
+        let (mut text, mut regions, mut places) = look(target)?;
+        // A thread in such code must not be hijacked: it would return into code that the new call has overwritten.
+        if places.iter().any(|place| place.is_left(&mut text)) {
+            if await_tidy(target) == Injected::Runs {
+                return Err(refuse(STILL_RUNS));
+            }
+            (text, regions, places) = look(target)?;
+        }
+        places.retain(|place| !place.is_used(&mut text));
+        let none =
+            "nothing that it has loaded has room behind its text for the code that brings the agent in";
+        let place = places.into_iter().next().ok_or_else(|| refuse(none))?;
+        let agent = Loaded::find(&regions, &mut text);
+        Ok(Inferior { target, text, regions, place, agent, late: false })
+    }
+
+    /// Restores the bytes at the place, unless a late thread still executes them.
+    pub fn put_back(&mut self, thread: &Held) {
+        let late = self.late && !thread.has_ended();
+        if !late {
+            self.place.restore(&mut self.text);
+        }
+    }
+
+    /// Has a thread make a call. Returns what the function returned.
+    pub fn call(&mut self, thread: &mut Held, call: &Call<'_>, limit: Duration) -> Result<u64, Failed> {
+        let done = self.place.call(&mut self.text, thread, call, limit);
+        self.late |= matches!(done, Err(Failed::Late | Failed::Thread(_)));
+        done
+    }
+
+    /// Has a thread call an operation of the agent.
+    pub fn remote(&mut self, thread: &mut Held, operation: u32, path: &Path) -> Result<(), Failed> {
+        let function = self.agent.and_then(|agent| agent.symbol("calltap_remote"));
+        let call = Call {
+            function: function.ok_or(Failed::NoAgent)?,
+            arguments: [u64::from(operation), self.place.string_address()],
+            string: path.as_os_str().as_encoded_bytes(),
+            complaint: 0,
+            let_in: 0,
+        };
+        self.call(thread, &call, CALL).map(drop)
+    }
+
+    /// Stops any thread that has room on its stack.
+    pub fn any_thread(&mut self) -> Result<Held, Error> {
+        let mut last = NotHeld::Gone;
+        for tid in threads::list_politely(self.target.pid) {
+            match Held::take(self.target.pid, tid) {
+                Ok(thread) if go::has_room(&thread, &mut self.text) => return Ok(thread),
+                // Another thread serves, or the same one a moment later. A thread that reads a page from a slow disk comes out of the kernel, too.
+                Ok(_) | Err(NotHeld::Stuck) => return self.thread_outside(TRY, |_, _, _| None::<&str>),
+                Err(why) => last = why,
+            }
+        }
+        Err(self.target.refuse(&say(last)))
+    }
+
+    /// Stops a thread that `inside` finds in no critical code; tries all of them until `patience` is over.
+    pub fn thread_outside<Place: fmt::Display>(
+        &mut self,
+        patience: Duration,
+        mut inside: impl FnMut(&Held, &mut ProcessText, &[Region]) -> Option<Place>,
+    ) -> Result<Held, Error> {
+        let start = Instant::now();
+        let mut last = "no thread".to_owned();
+        while start.elapsed() < patience {
+            for tid in threads::list_politely(self.target.pid) {
+                match Held::take(self.target.pid, tid) {
+                    Ok(thread) if !go::has_room(&thread, &mut self.text) => {
+                        last = "its threads have no room on their stacks whenever they are looked at".into();
+                    }
+                    Ok(thread) => match inside(&thread, &mut self.text, &self.regions) {
+                        None => return Ok(thread),
+                        Some(what) => last = format!("its threads are in {what} whenever they are looked at"),
+                    },
+                    Err(NotHeld::Refused(errno)) => {
+                        return Err(self.target.refuse(&say(NotHeld::Refused(errno))));
+                    }
+                    Err(why) => last = say(why),
+                }
+            }
+            if !self.target.lives() {
+                return Err(self.target.refuse(&say(NotHeld::Gone)));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Err(self.target.refuse(&last))
+    }
+}
+
+/// A process's memory, its mappings, and the places for code in them.
+fn look(target: &Target) -> Result<(ProcessText, Vec<Region>, Vec<Place>), Error> {
+    let refuse = |error: std::io::Error| target.refuse(&error.to_string());
+    let mut text = ProcessText::open(target.pid).map_err(refuse)?;
+    text.sync = Sync::Quiet; // no thread runs the place until one is sent there
+    let regions = maps::read(target.pid).map_err(refuse)?;
+    let places = Place::all(&regions, |region, size| match region.name() {
+        VDSO => behind_vdso(&mut text, region, size),
+        _ if region.file.1 != 0 => target.behind_text(region, size),
+        _ => None,
+    });
+    Ok((text, regions, places))
+}
+
+/// Code that a calltap had injected which was killed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Injected {
+    /// There was none.
+    Absent,
+    /// It was removed.
+    Removed,
+    /// A thread runs it still.
+    Runs,
+}
+
+/// Reported of [`Injected::Runs`].
+pub const STILL_RUNS: &str = "a thread still runs code of a calltap that was killed";
+
+/// Removes code that a killed calltap has injected. The thread that was to run it may not have had its turn yet: it is waited for, up to [`TRY`].
+pub fn await_tidy(target: &Target) -> Injected {
+    let (start, mut done) = (Instant::now(), Injected::Absent);
+    while let Ok((mut text, regions, places)) = look(target) {
+        if !places.iter().any(|place| place.is_left(&mut text)) {
+            return done;
+        }
+        if start.elapsed() > TRY {
+            return Injected::Runs;
+        }
+        done = Injected::Removed;
+        tidy(target, &mut text, &regions, &places);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    done
+}
+
+/// Removes code that a killed calltap has injected, unless a thread runs it still.
+fn tidy(target: &Target, text: &mut ProcessText, regions: &[Region], places: &[Place]) {
+    let mut left: Vec<&Place> = places.iter().filter(|place| place.is_left(text)).collect();
+    if left.is_empty() {
+        return;
+    }
+    left.sort_by_key(|place| place.range());
+    let ranges: Vec<(u64, u64)> = left.iter().map(|place| place.range()).collect();
+    let Ok(held) = Held::take_all(target.pid) else { return };
+    // On its scratch memory a thread in the call has the way back.
+    let regions = maps::read(target.pid).unwrap_or_else(|_| regions.to_vec());
+    let stacks = Stacks::read(&held, text, &regions);
+    if !stacks.are_whole() {
+        return;
+    }
+    let inside = stacks.words_in(&ranges);
+    for place in left {
+        let (start, end) = place.range();
+        if !inside.iter().any(|word| (start..end).contains(word)) {
+            place.restore(text);
+        }
+    }
+}
+
+/// For how long the first of them has stood still.
+pub fn longest(held: &[Held]) -> Duration {
+    held.iter().map(Held::stopped_for).max().unwrap_or_default()
+}
+
+/// Why threads could not be held.
+pub fn say(why: NotHeld) -> String {
+    match why {
+        NotHeld::Gone => "the thread that was chosen has ended".into(),
+        NotHeld::Stuck => "its threads are in the kernel and do not come out".into(),
+        NotHeld::Shared(other) => sharing::describe(other),
+        NotHeld::Stopped => "it was stopped by a signal".into(),
+        NotHeld::Refused(errno) => format!("its threads cannot be stopped: {errno}"),
+    }
+}
+
+/// Why a call could not be made.
+pub fn explain(target: &Target, failed: Failed) -> Error {
+    target.refuse(&match failed {
+        Failed::NoAgent => "the agent is not there any more: it runs another program by now".into(),
+        Failed::Thread(why) => say(why),
+        Failed::Memory => "its memory could not be written".into(),
+        Failed::NoMemory => "it may map no more memory".into(),
+        Failed::Fault(signal) => format!("the call that was to bring the agent in ended by signal {signal}"),
+        Failed::Late => "a call in it did not return in time".into(),
+    })
+}
+
+/// The kernel's library, which even a program without any other has.
+const VDSO: &str = "[vdso]";
+
+/// Where it ends, and what is behind it: nothing.
+fn behind_vdso(text: &mut ProcessText, region: &Region, size: usize) -> Option<(u64, Vec<u8>)> {
+    let mut image = vec![0; (region.end - region.start) as usize];
+    text.read(Avma(region.start), &mut image).ok()?;
+    let header = FileHeader64::<Endianness>::parse(&*image).ok()?;
+    let sections = u64::from(header.e_shnum(LITTLE)) * u64::from(header.e_shentsize(LITTLE));
+    let end = header.e_shoff(LITTLE).checked_add(sections)?.max(TextSegment::of(&*image)?.size);
+    Some((region.start + end.next_multiple_of(16), vec![0; size]))
+}
+
+impl Target {
+    /// An error about this process. Of one that has ended, that is the reason.
+    pub fn refuse(&self, reason: &str) -> Error {
+        let reason = match self.lives() {
+            true if proc::is_ending(self.pid) => "it is ending",
+            true => reason,
+            false => "it has ended",
+        };
+        Error::Attach { pid: self.pid, name: self.name.clone(), reason: reason.to_owned() }
+    }
+
+    /// Where the text of the file ends that is mapped in a region, and what is behind it.
+    fn behind_text(&self, region: &Region, size: usize) -> Option<(u64, Vec<u8>)> {
+        let file = region.open(self.pid).ok()?;
+        let text = TextSegment::of(&ReadCache::new(&file))?;
+        let end = (text.offset + text.size).next_multiple_of(16);
+        // Behind the end of the file there are zeros.
+        let mut behind = vec![0; size];
+        let mut read = 0;
+        while let Ok(more @ 1..) = file.read_at(&mut behind[read..], end + read as u64) {
+            read += more;
+        }
+        Some((end.checked_sub(region.offset)? + region.start, behind))
+    }
+}

@@ -1,0 +1,224 @@
+//! `/proc/PID/maps`, read.
+
+use crate::proc;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// One mapping.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Region {
+    /// First address.
+    pub start: u64,
+    /// One past the last.
+    pub end: u64,
+    /// Writable,
+    pub writable: bool,
+    /// executable.
+    pub executable: bool,
+    /// Offset in the file.
+    pub offset: u64,
+    /// Device and inode of the file; inode 0 is none.
+    pub file: (String, u64),
+    /// Path, as the kernel shows it to us; `[heap]` and the like for the kernel's own.
+    pub path: PathBuf,
+}
+
+/// The mappings of a process, by address. A process whose first thread has ended still shows them through the others.
+pub fn read(pid: u32) -> io::Result<Vec<Region>> {
+    let parse_all = |text: String| text.lines().filter_map(parse).collect::<Vec<Region>>();
+    let first = fs::read_to_string(format!("/proc/{pid}/maps")).map(parse_all);
+    if first.as_ref().is_ok_and(|regions| !regions.is_empty()) {
+        return first;
+    }
+    let tasks = fs::read_dir(format!("/proc/{pid}/task"))?.flatten();
+    let texts = tasks.filter_map(|task| fs::read_to_string(task.path().join("maps")).ok()).map(parse_all);
+    texts.into_iter().find(|regions| !regions.is_empty()).map_or(first, Ok)
+}
+
+/// The stack of a thread, which has this address in it: the mapping around it, with the room below that it may grow into.
+pub fn stack_around(pid: u32, tid: u32, address: u64) -> Option<Range<u64>> {
+    let regions = read(pid).ok()?;
+    let n = regions.iter().position(|region| (region.start..region.end).contains(&address))?;
+    // That of the first thread has a name; what else it may run on is not its own.
+    if tid == pid && regions[n].name() != "[stack]" {
+        return None;
+    }
+    let below = n.checked_sub(1).map_or(0, |below| regions[below].end);
+    Some(below..regions[n].end)
+}
+
+/// The lowest address that may be mapped.
+pub fn lowest_address() -> u64 {
+    let text = fs::read_to_string("/proc/sys/vm/mmap_min_addr").unwrap_or_default();
+    text.trim().parse::<u64>().unwrap_or(0).max(0x10000)
+}
+
+/// Where the text is of the files whose name passes, by address.
+pub fn text_of(regions: &[Region], passes: impl Fn(&str) -> bool) -> Vec<(u64, u64)> {
+    let own = regions.iter().filter(|region| region.executable && passes(region.name()));
+    own.map(|region| (region.start, region.end)).collect()
+}
+
+impl Region {
+    /// Is this address in it?
+    pub fn contains(&self, address: u64) -> bool {
+        (self.start..self.end).contains(&address)
+    }
+
+    /// The file's name without directories, as far as it is one.
+    pub fn name(&self) -> &str {
+        self.path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
+    }
+
+    /// Opens the file that is mapped: itself where that is permitted, else by its name, which may be another file's by now.
+    pub fn open(&self, pid: u32) -> io::Result<File> {
+        let place = proc::place(pid);
+        let itself = place.join("map_files").join(format!("{:x}-{:x}", self.start, self.end));
+        let named = || open_file(&place.join("root").join(self.path.strip_prefix("/").unwrap_or(&self.path)));
+        File::open(itself).or_else(|_| named())
+    }
+
+    /// Is this byte of a file mapped at an address in it?
+    pub fn shows(&self, address: u64, inode: u64, offset: u64) -> bool {
+        (self.start..self.end).contains(&address)
+            && self.file.1 == inode
+            && self.offset + (address - self.start) == offset
+    }
+
+    /// Is it text of a file whose first byte would be there?
+    pub fn is_at(&self, inode: u64, base: u64) -> bool {
+        self.executable && self.file.1 == inode && self.start.wrapping_sub(self.offset) == base
+    }
+
+    /// A range that is spoken for.
+    pub fn taken(start: u64, length: u64) -> Region {
+        let (file, path) = ((String::new(), 0), PathBuf::new());
+        Region { start, end: start + length, writable: false, executable: false, offset: 0, file, path }
+    }
+}
+
+/// The mapping that an address lies in, among those of a process, which are in the order of their addresses.
+pub fn at(regions: &[Region], address: u64) -> Option<&Region> {
+    let next = regions.partition_point(|region| region.end <= address);
+    regions.get(next).filter(|region| region.contains(address))
+}
+
+/// Opens a regular file to read. Under its name there may be anything: a link, or a pipe at which we would wait for ever.
+pub fn open_file(path: &Path) -> io::Result<File> {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::from(io::ErrorKind::InvalidInput)) }
+}
+
+fn parse(line: &str) -> Option<Region> {
+    let mut rest = line;
+    let mut word = || {
+        let (word, tail) = rest.split_once(' ').unwrap_or((rest, ""));
+        rest = tail.trim_start();
+        word
+    };
+    let (start, end) = word().split_once('-')?;
+    let protection = word();
+    let offset = word();
+    let (device, inode) = (word(), word());
+    Some(Region {
+        start: u64::from_str_radix(start, 16).ok()?,
+        end: u64::from_str_radix(end, 16).ok()?,
+        writable: protection.as_bytes().get(1) == Some(&b'w'),
+        executable: protection.as_bytes().get(2) == Some(&b'x'),
+        offset: u64::from_str_radix(offset, 16).ok()?,
+        file: (device.to_owned(), inode.parse().ok()?),
+        path: PathBuf::from(rest),
+    })
+}
+
+/// A free range of `length` bytes from which `[start, end)` can be reached with a 32-bit displacement, in both directions.
+///
+/// Below the module first: the heap grows above it. `lowest` is the lowest address the system allows to map.
+pub fn gap_near(regions: &[Region], start: u64, end: u64, length: u64, lowest: u64) -> Option<u64> {
+    const PAGE: u64 = 4096;
+    /// Kept free between what exists and what we map, for what may grow.
+    const MARGIN: u64 = 1 << 20;
+    /// Kept free above a heap.
+    const HEAP_ROOM: u64 = 1 << 30;
+    const REACH: u64 = (1 << 31) - (1 << 20);
+    let (reach_low, reach_high) = (end.saturating_sub(REACH).max(lowest), start.saturating_add(REACH));
+    let free = |at: u64| {
+        regions.iter().all(|region| region.end + MARGIN <= at || at + length + MARGIN <= region.start)
+    };
+    let below = regions
+        .iter()
+        .filter(|region| region.start <= start)
+        .rev()
+        .filter_map(|region| region.start.checked_sub(MARGIN + length))
+        .map(|at| at / PAGE * PAGE)
+        .find(|at| *at >= reach_low && free(*at));
+    below.or_else(|| {
+        regions
+            .iter()
+            .filter(|region| region.end >= end)
+            .map(|region| {
+                let heap = region.path.as_os_str() == "[heap]" || region.end == end;
+                (region.end + if heap { HEAP_ROOM } else { MARGIN }).next_multiple_of(PAGE)
+            })
+            .find(|at| at + length <= reach_high && free(*at))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(line: &str, expected: (u64, u64, bool, u64, u64, &str)) {
+        let region = parse(line).expect("a valid line");
+        let got = (
+            region.start,
+            region.end,
+            region.executable,
+            region.offset,
+            region.file.1,
+            region.path.to_str().unwrap(),
+        );
+        assert_eq!(got, expected);
+    }
+
+    #[test]
+    fn lines_of_the_kernel_are_understood() {
+        check(
+            "7f0000001000-7f0000002000 r-xp 00003000 fe:00 1234                       /usr/lib/a b.so (deleted)",
+            (0x7f00_0000_1000, 0x7f00_0000_2000, true, 0x3000, 1234, "/usr/lib/a b.so (deleted)"),
+        );
+        check(
+            "7ffc0000-7ffd0000 rw-p 00000000 00:00 0    [stack]",
+            (0x7ffc_0000, 0x7ffd_0000, false, 0, 0, "[stack]"),
+        );
+        check("1000-2000 rw-p 00000000 00:00 0 ", (0x1000, 0x2000, false, 0, 0, ""));
+    }
+
+    #[test]
+    fn a_gap_is_below_the_module_if_it_fits_and_never_in_the_way_of_the_heap() {
+        let region = |start, end, path: &str| Region {
+            start,
+            end,
+            writable: false,
+            executable: false,
+            offset: 0,
+            file: (String::new(), 0),
+            path: path.into(),
+        };
+        let pie = [
+            region(0x5555_5000_0000, 0x5555_5010_0000, "prog"),
+            region(0x5555_5100_0000, 0x5555_5200_0000, "[heap]"),
+        ];
+        let at = gap_near(&pie, 0x5555_5000_0000, 0x5555_5010_0000, 0x8000, 0x10000).unwrap();
+        assert!(at < 0x5555_5000_0000 && at > 0x5554_d000_0000);
+        let low = [region(0x40_0000, 0x80_0000, "prog"), region(0x90_0000, 0xa0_0000, "[heap]")];
+        let small = gap_near(&low, 0x40_0000, 0x80_0000, 0x8000, 0x10000).unwrap();
+        assert!(small < 0x40_0000);
+        let large = gap_near(&low, 0x40_0000, 0x80_0000, 0x50_0000, 0x10000).unwrap();
+        assert!(large >= 0xa0_0000 + (1 << 30) || large >= 0x80_0000 + (1 << 30));
+    }
+}

@@ -1,0 +1,255 @@
+//! What `/proc` says of processes and threads, besides their [mappings](crate::maps).
+
+use crate::Error;
+use crate::agent;
+use crate::maps::{self, Region};
+use calltap_abi::ProcessEntry;
+use std::cell::OnceCell;
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::*;
+use std::time::Duration;
+use std::{fs, io};
+
+/// A field of a status file, by its name.
+pub fn field<'t>(status: &'t str, name: &str) -> Option<&'t str> {
+    status
+        .lines()
+        .filter_map(|line| line.split_once(':'))
+        .find(|(own, _)| *own == name)
+        .map(|(_, text)| text.trim())
+}
+
+/// A field of a status file that is a set of signals.
+pub fn signals(status: &str, name: &str) -> Option<u64> {
+    u64::from_str_radix(field(status, name)?, 16).ok()
+}
+
+/// The words of a stat file from the state on: behind the name, which may be anything.
+fn words(stat: &str) -> Option<std::str::Split<'_, char>> {
+    Some(stat.rsplit_once(") ")?.1.split(' '))
+}
+
+/// The state in a stat file, as one letter.
+pub fn state_of(stat: &str) -> Option<char> {
+    words(stat)?.next()?.chars().next()
+}
+
+/// The state of a thread.
+pub fn state(tid: u32) -> Option<char> {
+    state_of(&fs::read_to_string(format!("/proc/{tid}/stat")).ok()?)
+}
+
+/// When a process was started, in clock ticks since boot.
+pub fn start_time(pid: u32) -> Option<u64> {
+    words(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?.nth(19)?.parse().ok()
+}
+
+/// The unit of times in stat files: USER_HZ is 100 on x86-64.
+const TICK_MS: u64 = 10;
+
+/// Processor time that a thread has used, in the kernel and outside, to a clock tick.
+pub fn cpu_of_thread(pid: u32, tid: u32) -> Option<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+    let mut times = words(&stat)?.skip(11).map(|word| word.parse::<u64>().ok());
+    let ticks = times.next()??.checked_add(times.next()??)?;
+    Some(Duration::from_millis(ticks.saturating_mul(TICK_MS)))
+}
+
+/// The kernel's flags of a process.
+fn flags(pid: u32) -> Option<u32> {
+    words(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?.nth(6)?.parse().ok()
+}
+
+/// Is it a thread of the kernel's own?
+pub fn is_kernel_thread(pid: u32) -> bool {
+    const PF_KTHREAD: u32 = 0x0020_0000;
+    flags(pid).is_some_and(|flags| flags & PF_KTHREAD != 0)
+}
+
+/// Is the kernel taking it down? Then its memory and files may be gone, and it is no zombie yet.
+pub fn is_ending(pid: u32) -> bool {
+    const PF_EXITING: u32 = 0x4;
+    flags(pid).is_some_and(|flags| flags & PF_EXITING != 0) && state(pid).is_some_and(|state| !is_end(state))
+}
+
+/// Address and number of the program headers of a process's program, as the kernel told the program.
+pub fn program_headers(pid: u32) -> Option<(u64, u64)> {
+    const AT_PHDR: u64 = 3;
+    const AT_PHNUM: u64 = 5;
+    let value = auxiliary(pid)?;
+    Some((value(AT_PHDR)?, value(AT_PHNUM)?))
+}
+
+/// Was the program started by a dynamic linker? A static one may load libraries all the same, the C library among them, which is a second one then.
+pub fn has_dynamic_linker(pid: u32) -> bool {
+    const AT_BASE: u64 = 7;
+    let is_linker = || {
+        let program = fs::read_link(place(pid).join("exe")).unwrap_or_default();
+        program.file_name().is_some_and(|name| name.to_string_lossy().starts_with("ld-"))
+    };
+    let told = auxiliary(pid).and_then(|value| value(AT_BASE));
+    told.is_none_or(|base| base != 0) || is_linker()
+}
+
+/// The values that the kernel told a program at its start, by their keys.
+fn auxiliary(pid: u32) -> Option<impl Fn(u64) -> Option<u64>> {
+    let bytes = fs::read(place(pid).join("auxv")).ok()?;
+    let words: Vec<u64> =
+        bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default())).collect();
+    Some(move |key| words.chunks_exact(2).find(|pair| pair[0] == key).map(|pair| pair[1]))
+}
+
+/// Inode of the pid namespace that a process is in; 0 if that cannot be seen.
+pub fn pid_namespace(pid: u32) -> u64 {
+    fs::metadata(place(pid).join("ns/pid")).map_or(0, |meta| meta.ino())
+}
+
+/// Does `/proc` show this process, and the others by the ids that they have for it?
+pub fn check() -> Result<(), Error> {
+    let error = |why: &str| Error::System { what: "cannot trace", source: io::Error::other(why.to_owned()) };
+    let own = fs::read_link("/proc/self")
+        .map_err(|_| error("there is no /proc here: mount it first (mount -t proc proc /proc)"))?;
+    if own.to_str().and_then(|own| own.parse().ok()) == Some(std::process::id()) {
+        return Ok(());
+    }
+    Err(error(
+        "/proc shows the processes of another PID namespace: mount that of this one first (mount -t proc proc /proc)",
+    ))
+}
+
+/// Is a thread the first of its process, whose end is that of the process? None: it does not exist.
+pub fn is_first_thread(tid: u32) -> Option<bool> {
+    let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    Some(field(&status, "Tgid")? == tid.to_string())
+}
+
+/// Do a thread's system calls go through seccomp filters?
+pub fn is_filtered(tid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
+    field(&status, "Seccomp").is_some_and(|mode| mode != "0")
+}
+
+/// The id that a thread has in its own pid namespace.
+pub fn inner_id(pid: u32, tid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;
+    field(&status, "NSpid")?.split_whitespace().next_back()?.parse().ok()
+}
+
+/// Will XRay's own library trace it, as soon as it starts?
+pub fn takes_its_sleds(pid: u32) -> bool {
+    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let mut variables = environment.split(|byte| *byte == 0).map(String::from_utf8_lossy);
+    let options = variables.find_map(|variable| Some(variable.strip_prefix("XRAY_OPTIONS=")?.to_owned()));
+    let on = ["patch_premain=true", "patch_premain=1", "patch_premain=yes"];
+    options.is_some_and(|options| on.iter().any(|on| options.contains(on)))
+}
+
+/// A state that is the end.
+pub fn is_end(state: char) -> bool {
+    matches!(state, 'Z' | 'X')
+}
+
+/// Where `/proc` shows a process: its first thread, or if that one has ended, one that lives.
+pub fn place(pid: u32) -> PathBuf {
+    let first = PathBuf::from(format!("/proc/{pid}"));
+    if fs::metadata(first.join("exe")).is_ok() {
+        return first;
+    }
+    let tasks = fs::read_dir(first.join("task")).into_iter().flatten().flatten();
+    tasks.map(|task| task.path()).find(|task| fs::metadata(task.join("exe")).is_ok()).unwrap_or(first)
+}
+
+/// Identifies a session by its files.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SessionId {
+    /// Name of its directory.
+    pub name: OsString,
+    /// Inode of its control file.
+    pub control: u64,
+}
+
+/// The processes in which an agent has mapped the control file of a session: of those that are known, which come first, and of those that run the program of one of them, as
+/// a forked child does. A process in the middle of execve locks its mappings, and may be there for long, as on a dead file server: the mappings of unrelated processes are not read.
+pub fn who_maps(session: &SessionId, known: &[u32]) -> Vec<u32> {
+    let all = known.iter().copied().chain(of_same_programs(known));
+    all.filter(|pid| has_mapped(*pid, session)).collect()
+}
+
+/// The other processes that run the program of one of these.
+pub fn of_same_programs(known: &[u32]) -> impl Iterator<Item = u32> {
+    let programs: HashSet<PathBuf> = known.iter().filter_map(|pid| program(*pid)).collect();
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let others = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    others.filter(move |pid| {
+        !known.contains(pid) && program(*pid).is_some_and(|program| programs.contains(&program))
+    })
+}
+
+/// The path of a process's program. Nothing is waited for.
+fn program(pid: u32) -> Option<PathBuf> {
+    let first = PathBuf::from(format!("/proc/{pid}"));
+    fs::read_link(first.join("exe")).ok().or_else(|| {
+        // Its first thread may have ended.
+        let tasks = fs::read_dir(first.join("task")).into_iter().flatten().flatten();
+        tasks.filter_map(|task| fs::read_link(task.path().join("exe")).ok()).next()
+    })
+}
+
+/// Has an agent mapped the control file of this session into a process?
+pub fn has_mapped(pid: u32, session: &SessionId) -> bool {
+    let regions = maps::read(pid).unwrap_or_default();
+    // By name as well: file systems that have no name in common number their files alike.
+    let directory = |region: &Region| region.path.parent().and_then(Path::file_name) == Some(&session.name);
+    let control = |region: &Region| {
+        region.file.1 == session.control && region.name().starts_with("control") && directory(region)
+    };
+    // Controllers have mapped it too, but no agent.
+    regions.iter().any(control) && regions.iter().any(agent::is_mapped)
+}
+
+/// Is there a process of that id?
+pub fn exists(pid: u32) -> bool {
+    fs::metadata(format!("/proc/{pid}")).is_ok()
+}
+
+/// The id by which we know a process of a session.
+pub fn pid_of(entry: &ProcessEntry) -> u32 {
+    Ids::default().pid_of(entry)
+}
+
+/// The recorder's ids of processes in other pid namespaces. `/proc` is searched once, when the first of them is looked up.
+#[derive(Default)]
+pub struct Ids {
+    /// By namespace and the id there.
+    others: OnceCell<HashMap<(u64, u32), u32>>,
+}
+
+impl Ids {
+    /// The recorder's id of a process of a session.
+    pub fn pid_of(&self, entry: &ProcessEntry) -> u32 {
+        let (pid, namespace) = (entry.pid.load(Acquire), entry.pid_namespace.load(Relaxed));
+        if namespace == 0 || namespace == space_of("self") {
+            return pid;
+        }
+        *self.others.get_or_init(elsewhere).get(&(namespace, pid)).unwrap_or(&pid)
+    }
+}
+
+/// Inode of a process's pid namespace.
+fn space_of(pid: &str) -> u64 {
+    fs::metadata(format!("/proc/{pid}/ns/pid")).map_or(0, |meta| meta.ino())
+}
+
+/// The processes of other pid namespaces, by namespace and the id there.
+fn elsewhere() -> HashMap<(u64, u32), u32> {
+    let own = space_of("self");
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
+        .map(|host| (space_of(&host.to_string()), host))
+        .filter(|(space, _)| *space != own)
+        .filter_map(|(space, host)| Some(((space, inner_id(host, host)?), host)))
+        .collect()
+}

@@ -1,0 +1,862 @@
+//! Threads of another process, held for a moment (ptrace). A tracer is a thread: use this in one that ends soon, and the kernel lets go of whatever
+//! this could not.
+//!
+//! A held thread that waits in a system call must not notice. The kernel restarts most calls by itself; those that it ends with EINTR are
+//! restarted by us, at once, unless a signal is pending that could be the reason. A time-out of such a call begins anew. Should we be killed
+//! between the two, the call ends as after a SIGSTOP.
+//!
+//! Unsafe because some ptrace requests have no safe wrapper.
+#![allow(unsafe_code)]
+
+use crate::proc;
+use crate::seccomp::Instruction;
+use crate::sharing;
+use crate::traced::{self, Reaper};
+use crate::urgent::Urgent;
+use crate::wait::{self, Report};
+use nix::errno::Errno;
+use nix::libc::user_regs_struct;
+use nix::sys::ptrace;
+use nix::unistd::Pid;
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::fs;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A thread that is in the kernel, where it cannot be stopped, is given up after this time;
+const PATIENCE: Duration = Duration::from_millis(300);
+/// while others stand still, after this.
+const SHORT_PATIENCE: Duration = Duration::from_millis(20);
+/// One that only waits for a processor, on a busy machine, is given this time.
+const LONG_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a thread that a request of ptrace no longer finds may take to end.
+const ENDING: Duration = Duration::from_millis(500);
+/// Pauses between two looks at a thread that is waited for grow from this
+const FIRST_PAUSE: Duration = Duration::from_micros(10);
+/// to this.
+const LAST_PAUSE: Duration = Duration::from_millis(1);
+/// `syscall` is two bytes long.
+const SYSCALL: u64 = 2;
+const RESTART_SYSCALL: u64 = 219;
+
+/// System calls that end with EINTR when their thread is held, and that can be made again: they have done nothing.
+const RESTARTABLE: &[u64] = &[
+    0,   // read (of a socket with a time limit)
+    1,   // write
+    2,   // open (of a file in a file system that is served by a process)
+    19,  // readv
+    20,  // writev
+    40,  // sendfile
+    42,  // connect (with a time limit)
+    43,  // accept
+    44,  // sendto
+    45,  // recvfrom
+    46,  // sendmsg
+    47,  // recvmsg
+    65,  // semop
+    83,  // mkdir
+    84,  // rmdir
+    128, // rt_sigtimedwait
+    208, // io_getevents
+    220, // semtimedop
+    232, // epoll_wait
+    257, // openat
+    258, // mkdirat
+    263, // unlinkat
+    275, // splice
+    281, // epoll_pwait
+    288, // accept4
+    299, // recvmmsg
+    307, // sendmmsg
+    333, // io_pgetevents
+    426, // io_uring_enter
+    441, // epoll_pwait2
+];
+
+/// Why a thread could not be held.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NotHeld {
+    /// It has ended.
+    Gone,
+    /// The system said no.
+    Refused(Errno),
+    /// It is in the kernel and does not come out.
+    Stuck,
+    /// This process has the same memory, and threads of its own.
+    Shared(u32),
+    /// The process was stopped by a signal meanwhile.
+    Stopped,
+}
+
+/// Where a thread was that was sent to other code.
+#[derive(Clone, Copy, Debug)]
+pub struct Trip {
+    own: user_regs_struct,
+    /// The signals that it blocks.
+    mask: u64,
+}
+
+/// Why a thread did not come to the end of code that it was to execute.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Interrupted {
+    /// It cannot be controlled any more.
+    Lost(NotHeld),
+    /// The code did this, and the thread stands where it stood before.
+    Fault(i32),
+    /// It takes too long; the thread goes on with it and finds its way back by itself.
+    Late,
+}
+
+impl From<NotHeld> for Interrupted {
+    fn from(why: NotHeld) -> Interrupted {
+        Interrupted::Lost(why)
+    }
+}
+
+/// A thread that stands still. Dropping this lets it go on as if nothing had been.
+#[derive(Debug)]
+pub struct Held {
+    /// Its id.
+    pub tid: u32,
+    /// Its registers.
+    pub regs: user_regs_struct,
+    /// The system call it waited in.
+    pub system_call: Option<u64>,
+    /// Its registers when it was stopped.
+    stopped: user_regs_struct,
+    process: u32,
+    since: Instant,
+    running: bool,
+    _urgent: Arc<Urgent>,
+}
+
+fn pid(tid: u32) -> Pid {
+    Pid::from_raw(tid as i32)
+}
+
+/// The threads a process has now.
+pub fn list(process: u32) -> Vec<u32> {
+    let entries = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// The same, those last that wait in a call which the kernel ends with EINTR when they are held.
+pub fn list_politely(process: u32) -> Vec<u32> {
+    let mut tids = list(process);
+    let waits = |tid: &u32| {
+        let call = fs::read_to_string(format!("/proc/{process}/task/{tid}/syscall")).unwrap_or_default();
+        let number = call.split(' ').next().and_then(|word| word.parse().ok());
+        number.is_some_and(|number| RESTARTABLE.contains(&number))
+    };
+    tids.sort_by_cached_key(waits);
+    tids
+}
+
+/// Makes this thread the tracer of another; that one runs on.
+fn seize(tid: u32) -> Result<(), NotHeld> {
+    seize_with(tid, ptrace::Options::PTRACE_O_TRACESYSGOOD)
+}
+
+fn seize_with(tid: u32, options: ptrace::Options) -> Result<(), NotHeld> {
+    match ptrace::seize(pid(tid), options) {
+        Err(Errno::ESRCH) => Err(NotHeld::Gone),
+        Err(Errno::EPERM) if is_ours(tid) => Ok(()),
+        Err(Errno::EPERM) if has_ended(tid) => Err(NotHeld::Gone),
+        Err(errno) => Err(NotHeld::Refused(errno)),
+        Ok(()) => {
+            traced::add(tid);
+            Ok(())
+        }
+    }
+}
+
+/// Is this thread its tracer already? It could not be stopped in time, earlier.
+fn is_ours(tid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
+    proc::field(&status, "TracerPid") == Some(nix::unistd::gettid().to_string().as_str())
+}
+
+impl Held {
+    /// Stops a thread.
+    pub fn take(process: u32, tid: u32) -> Result<Held, NotHeld> {
+        if let Some(held) = take_back(process, Some(tid)).pop() {
+            return Ok(held);
+        }
+        let _reaper = traced::is_any().then(Reaper::start);
+        seize(tid)?;
+        interrupt(tid)?;
+        Held::stop(process, tid, PATIENCE)
+    }
+
+    /// Stops all threads of a process.
+    pub fn take_all(process: u32) -> Result<Vec<Held>, NotHeld> {
+        if let Some(other) = sharing::lasting(process, SHORT_PATIENCE) {
+            return Err(NotHeld::Shared(other));
+        }
+        let _reaper = Reaper::start();
+        let _urgent = Urgent::now();
+        let mut held = take_back(process, None);
+        loop {
+            let new: Vec<u32> =
+                list(process).into_iter().filter(|tid| held.iter().all(|held| held.tid != *tid)).collect();
+            let mut seized = Vec::new();
+            for tid in new {
+                match seize(tid) {
+                    Ok(()) => seized.push(tid),
+                    Err(NotHeld::Gone) => {}
+                    Err(other) => return Err(other),
+                }
+            }
+            // All are told before any is waited for.
+            for tid in &seized {
+                let _ = interrupt(*tid);
+            }
+            let before = held.len();
+            let mut failed = None;
+            for tid in &seized {
+                // After a failure the others are waited for all the same: they have been told, and must be let go as if nothing had been.
+                match Held::stop(process, *tid, SHORT_PATIENCE) {
+                    Ok(thread) => held.push(thread),
+                    Err(NotHeld::Gone) => {}
+                    Err(other) => failed = Some(other),
+                }
+            }
+            if let Some(failed) = failed {
+                return Err(failed);
+            }
+            // Those that were running may have started others meanwhile.
+            if held.len() == before {
+                return Ok(held);
+            }
+        }
+    }
+
+    /// Stops all threads of a process: none, if it has ended. Tries again for so long where one of them cannot be stopped, or another process shares their memory.
+    pub fn take_all_patiently(process: u32, patience: Duration) -> Result<Vec<Held>, NotHeld> {
+        let start = Instant::now();
+        loop {
+            match Held::take_all(process) {
+                Err(NotHeld::Stuck | NotHeld::Shared(_)) if start.elapsed() < patience => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                done => return done,
+            }
+        }
+    }
+
+    /// Are these all threads of a process?
+    pub fn are_all(process: u32, held: &[Held]) -> bool {
+        let known: HashSet<u32> = held.iter().map(|thread| thread.tid).collect();
+        list(process).into_iter().all(|tid| known.contains(&tid) || has_ended(tid))
+    }
+
+    fn stop(process: u32, tid: u32, patience: Duration) -> Result<Held, NotHeld> {
+        let _urgent = Urgent::now();
+        let since = Instant::now();
+        await_stop(tid, since, patience)?;
+        Held::new(process, tid, since)
+    }
+
+    fn new(process: u32, tid: u32, since: Instant) -> Result<Held, NotHeld> {
+        let regs = registers(tid)?;
+        let (stopped, running) = (regs, false);
+        let _urgent = Urgent::now();
+        let mut held = Held { tid, regs, system_call: None, stopped, process, since, running, _urgent };
+        held.settle()?;
+        Ok(held)
+    }
+
+    /// A new child, from before its execve, for which `begin` lets it go on, to the first instruction of its program.
+    pub fn child(process: u32, begin: &mut dyn FnMut()) -> Result<Held, NotHeld> {
+        const EXEC: i32 = libc::PTRACE_EVENT_EXEC;
+        let (since, mut pauses, mut is_program) = (Instant::now(), Pauses::default(), false);
+        let options = ptrace::Options::PTRACE_O_TRACESYSGOOD;
+        seize_with(process, options | ptrace::Options::PTRACE_O_TRACEEXEC)?;
+        begin();
+        loop {
+            match wait::poll(process) {
+                Report::Runs => pauses.wait(),
+                Report::Ended => return Err(NotHeld::Gone),
+                Report::Interrupted if is_program => break,
+                report => {
+                    is_program |= report == Report::Event(EXEC);
+                    // From within the execve it goes on to its end. Every stop uses up the request to stop.
+                    is_program.then(|| interrupt(process)).transpose()?;
+                    let signal = if let Report::Signal(signal) = report { signal } else { 0 };
+                    resume(process, Resume::Freely, signal)?;
+                }
+            }
+        }
+        ptrace::setoptions(pid(process), options).map_err(NotHeld::Refused)?;
+        Held::new(process, process, since)
+    }
+
+    /// Lets such a child run to the next entry to or exit from a system call. Signals are delivered on the way.
+    pub fn run_to_system_call(&mut self) -> Result<(), NotHeld> {
+        let mut signal = 0;
+        loop {
+            resume(self.tid, Resume::ToSystemCall, signal)?;
+            match self.next_report(None)? {
+                Some(Report::SystemCall) => break,
+                Some(Report::Signal(other)) => signal = other,
+                _ => signal = 0,
+            }
+        }
+        self.regs = registers(self.tid)?;
+        Ok(())
+    }
+
+    /// Waits for the thread's next report. None: there was none until then.
+    fn next_report(&self, until: Option<Instant>) -> Result<Option<Report>, NotHeld> {
+        let mut pauses = Pauses::default();
+        loop {
+            match wait::poll(self.tid) {
+                Report::Runs if until.is_some_and(|until| Instant::now() > until) => return Ok(None),
+                Report::Runs => pauses.wait(),
+                Report::Ended => return Err(NotHeld::Gone),
+                report => return Ok(Some(report)),
+            }
+        }
+    }
+
+    /// Sends the thread to other code, with all signals blocked. It has to be brought [back](Held::come_back); for the case that this process
+    /// is killed meanwhile, the code must find its way back by itself.
+    pub fn leave(&mut self, at: user_regs_struct) -> Result<Trip, NotHeld> {
+        let trip = Trip { own: self.regs, mask: self.blocked_signals()? };
+        // From here on the thread finds its way back by itself.
+        self.set(at)?;
+        self.regs = trip.own;
+        // Before the code does it itself: the handler of a signal that has come meanwhile must not run first.
+        self.block_signals()?;
+        Ok(trip)
+    }
+
+    /// Brings a thread back that stands at a system call: it stands where it stood before it was sent away, with the registers and the mask
+    /// that it had. So no signal frame leads to where it was, and a signal that has become pending is delivered as if the thread had been
+    /// stopped all the time.
+    pub fn come_back(&mut self, trip: Trip) -> Result<(), NotHeld> {
+        self.stop_in_signal_path()?;
+        self.put_back(trip)
+    }
+
+    /// Lets a thread that was sent away run to the next entry to or exit from a system call. Its registers there.
+    pub fn follow_to_system_call(&mut self, until: Instant) -> Result<user_regs_struct, Interrupted> {
+        let mut signal = 0;
+        loop {
+            resume(self.tid, Resume::ToSystemCall, signal)?;
+            match self.next_report(Some(until))? {
+                Some(Report::SystemCall) => return Ok(registers(self.tid)?),
+                Some(report) => signal = passed_on(report)?,
+                None => return Err(self.late()),
+            }
+        }
+    }
+
+    /// Lets a thread that was sent away run freely until something is so, and stops it then. Its registers there.
+    pub fn run_until(
+        &mut self,
+        until: Instant,
+        mut is_so: impl FnMut() -> bool,
+    ) -> Result<user_regs_struct, Interrupted> {
+        resume(self.tid, Resume::Freely, 0)?;
+        let (mut pauses, mut asked) = (Pauses::default(), false);
+        loop {
+            match wait::poll(self.tid) {
+                Report::Runs if !asked && is_so() => {
+                    interrupt(self.tid)?;
+                    (pauses, asked) = (Pauses::default(), true);
+                }
+                Report::Runs if Instant::now() > until => return Err(self.late()),
+                Report::Runs => pauses.wait(),
+                Report::Ended => return Err(NotHeld::Gone.into()),
+                Report::Interrupted if asked => return Ok(registers(self.tid)?),
+                report => {
+                    // Every stop uses up the request to stop.
+                    asked.then(|| interrupt(self.tid)).transpose()?;
+                    resume(self.tid, Resume::Freely, passed_on(report)?)?;
+                }
+            }
+        }
+    }
+
+    /// Lets it go where it is now, to find its own way back.
+    pub fn let_run(&mut self) {
+        self.running = resume(self.tid, Resume::Freely, 0).is_ok();
+    }
+
+    fn late(&mut self) -> Interrupted {
+        self.running = true;
+        Interrupted::Late
+    }
+
+    /// From a stop at a system call to one in the kernel's signal path, where the kernel will look once more whether an interrupted
+    /// system call must be restarted. The thread executes nothing of its own in between.
+    fn stop_in_signal_path(&self) -> Result<(), NotHeld> {
+        let until = Instant::now() + LONG_PATIENCE;
+        let mut signal = 0;
+        loop {
+            // Every stop uses up the request to stop.
+            interrupt(self.tid)?;
+            resume(self.tid, Resume::Freely, signal)?;
+            signal = 0;
+            match self.next_report(Some(until))? {
+                Some(Report::Interrupted | Report::GroupStop(_)) => return Ok(()),
+                Some(Report::Signal(other)) => signal = other,
+                Some(_) => {}
+                None => return Err(NotHeld::Stuck),
+            }
+        }
+    }
+
+    /// The same for one that was stopped by a fault.
+    pub fn put_back(&mut self, trip: Trip) -> Result<(), NotHeld> {
+        // In this order: should this process be killed in between, the code goes its own way back.
+        self.set_blocked_signals(trip.mask)?;
+        self.set(trip.own)
+    }
+
+    /// Notes the system call that was cut short, and has it begun again if the kernel does not.
+    fn settle(&mut self) -> Result<(), NotHeld> {
+        self.stopped = self.regs;
+        self.system_call = ((self.regs.orig_rax as i64) >= 0).then_some(self.regs.orig_rax);
+        if self.system_call.is_some() && self.regs.rax as i64 == -i64::from(libc::EINTR) {
+            let again = self.resumption();
+            if again.rip != self.regs.rip {
+                self.set(again)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where it stands in a restartable sequence (rseq), moves it to where the sequence is aborted. The kernel does this to a thread that
+    /// was preempted there; once the thread executes other code, the kernel takes the sequence for left.
+    pub fn abort_sequence(&mut self) -> Result<(), NotHeld> {
+        match self.abort_address() {
+            Some(rip) => self.set(user_regs_struct { rip, ..self.regs }),
+            None => Ok(()),
+        }
+    }
+
+    fn abort_address(&self) -> Option<u64> {
+        let word =
+            |at: u64| ptrace::read(pid(self.tid), at as ptrace::AddressType).ok().map(|word| word as u64);
+        // `struct rseq`: processor (8 bytes), address of `struct rseq_cs`: version and flags (8 bytes), start, length, abort address.
+        let sequence = word(rseq_area(self.tid)? + 8).filter(|at| *at != 0)?;
+        let (start, length) = (word(sequence + 8)?, word(sequence + 16)?);
+        let is_inside = self.regs.rip.wrapping_sub(start) < length;
+        is_inside.then(|| word(sequence + 24))?
+    }
+
+    /// Where it goes on, and with what in rax, if a handler of a signal has run meanwhile: some system calls are not begun again then.
+    pub fn interruption(&self) -> [u64; 2] {
+        const EINTR: u64 = -(libc::EINTR as i64) as u64;
+        let back = self.resumption();
+        match (self.system_call, -(self.stopped.rax as i64)) {
+            // ERESTARTNOHAND, ERESTART_RESTARTBLOCK, EINTR.
+            (Some(_), 514 | 516 | 4) => [self.stopped.rip, EINTR],
+            _ => [back.rip, back.rax],
+        }
+    }
+
+    /// Lets it go on without letting go of it.
+    pub fn run(&mut self) -> Result<(), NotHeld> {
+        resume(self.tid, Resume::Freely, 0)?;
+        self.running = true;
+        traced::set_asked(self.tid, false);
+        Ok(())
+    }
+
+    /// Stops it again.
+    pub fn halt(&mut self) -> Result<(), NotHeld> {
+        interrupt(self.tid)?;
+        await_stop(self.tid, Instant::now(), PATIENCE)?;
+        self.running = false;
+        self.regs = registers(self.tid)?;
+        self.settle()
+    }
+
+    /// Sets all its registers at once.
+    pub fn set(&mut self, regs: user_regs_struct) -> Result<(), NotHeld> {
+        ptrace::setregs(pid(self.tid), regs).map_err(|errno| lost(self.tid, errno))?;
+        self.regs = regs;
+        Ok(())
+    }
+
+    /// Where it goes on when it is let go: its registers, with a system call that was cut short begun again.
+    pub fn resumption(&self) -> user_regs_struct {
+        let mut regs = self.regs;
+        let in_call = (regs.orig_rax as i64) >= 0;
+        let again = match -(regs.rax as i64) {
+            _ if !in_call => None,
+            512..=514 => Some(regs.orig_rax), // ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND
+            516 => Some(RESTART_SYSCALL),     // ERESTART_RESTARTBLOCK
+            4 if RESTARTABLE.contains(&regs.orig_rax) && !self.signal_pending() => Some(regs.orig_rax),
+            _ => None,
+        };
+        if let Some(number) = again {
+            regs.rip -= SYSCALL;
+            regs.rax = number;
+        }
+        regs.orig_rax = u64::MAX;
+        regs
+    }
+
+    /// Has it block all signals, until it changes that itself.
+    pub fn block_signals(&self) -> Result<(), NotHeld> {
+        self.set_blocked_signals(u64::MAX)
+    }
+
+    fn set_blocked_signals(&self, mask: u64) -> Result<(), NotHeld> {
+        const SETSIGMASK: u32 = 0x420b;
+        // SAFETY: the kernel reads 8 bytes from `mask`.
+        let done = unsafe { libc::ptrace(SETSIGMASK, self.tid, size_of::<u64>(), &raw const mask) };
+        if done == 0 { Ok(()) } else { Err(lost(self.tid, Errno::last())) }
+    }
+
+    /// Sets of signals: lines of its status.
+    fn signals<const N: usize>(&self, names: [&str; N]) -> Option<[u64; N]> {
+        let status = fs::read_to_string(format!("/proc/{}/task/{}/status", self.process, self.tid)).ok()?;
+        let mut sets = [0; N];
+        for (set, name) in sets.iter_mut().zip(names) {
+            *set = proc::signals(&status, name)?;
+        }
+        Some(sets)
+    }
+
+    /// Signals that the program has handlers for.
+    pub fn handled_signals(&self) -> u64 {
+        self.signals(["SigCgt"]).map_or(0, |[handled]| handled)
+    }
+
+    /// Has a signal come that a handler will run for? A traced thread is sent those that it ignores, too: they end no call.
+    fn signal_pending(&self) -> bool {
+        let sets = self.signals(["SigPnd", "ShdPnd", "SigBlk", "SigCgt"]);
+        sets.is_none_or(|[own, shared, blocked, handled]| (own | shared) & !blocked & handled != 0)
+    }
+
+    /// The signals it blocks (in a call that changes them for its own time: those it will block afterwards).
+    pub fn blocked_signals(&self) -> Result<u64, NotHeld> {
+        const GETSIGMASK: u32 = 0x420a;
+        let mut mask = 0u64;
+        // SAFETY: the kernel writes 8 bytes to `mask`.
+        let done = unsafe { libc::ptrace(GETSIGMASK, self.tid, size_of::<u64>(), &raw mut mask) };
+        if done == 0 { Ok(mask) } else { Err(lost(self.tid, Errno::last())) }
+    }
+
+    /// The seccomp filters that its system calls go through.
+    pub fn seccomp_filters(&self) -> Result<Vec<Vec<Instruction>>, Errno> {
+        Held::filters_of(self.tid)
+    }
+
+    /// The same of a thread that stands still for this one otherwise.
+    pub fn filters_of(tid: u32) -> Result<Vec<Vec<Instruction>>, Errno> {
+        const GET_FILTER: u32 = 0x420c;
+        const EMPTY: Instruction = Instruction { code: 0, jt: 0, jf: 0, k: 0 };
+        let get = |index: usize, into: *mut Instruction| {
+            // SAFETY: the kernel writes as many instructions as it has said before, when asked without memory.
+            Errno::result(unsafe { libc::ptrace(GET_FILTER, tid, index, into) })
+        };
+        let mut filters = Vec::new();
+        loop {
+            match get(filters.len(), std::ptr::null_mut()) {
+                Ok(length) => {
+                    let mut filter = vec![EMPTY; length as usize];
+                    get(filters.len(), filter.as_mut_ptr())?;
+                    filters.push(filter);
+                }
+                Err(Errno::ENOENT) => return Ok(filters),
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+
+    /// Does it stand still, and was not killed?
+    fn stands(&self) -> bool {
+        !self.running && !self.has_ended()
+    }
+
+    /// Does it exist no more?
+    pub fn has_ended(&self) -> bool {
+        has_ended(self.tid)
+    }
+
+    /// For how long it has stood still, or worked for us.
+    pub fn stopped_for(&self) -> Duration {
+        self.since.elapsed()
+    }
+
+    /// Lets go. How long it stood still.
+    pub fn release(self) -> Duration {
+        let since = self.since;
+        drop(self);
+        since.elapsed()
+    }
+
+    fn let_go(&mut self) {
+        if self.running {
+            // It must stand still to be let go.
+            let _ = interrupt(self.tid).and_then(|()| await_stop(self.tid, Instant::now(), PATIENCE));
+            self.running = false;
+            if let Ok(regs) = ptrace::getregs(pid(self.tid)) {
+                self.regs = regs;
+                let _ = self.settle();
+            }
+        }
+        // A signal has come since its call was to be begun again: it was interrupted after all.
+        let again = self.system_call.is_some() && self.regs.rip != self.stopped.rip;
+        if again && self.regs.rsp == self.stopped.rsp && self.signal_pending() {
+            let _ = ptrace::setregs(pid(self.tid), self.stopped);
+        }
+        detach(self.tid);
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if !keep(self) {
+            self.let_go();
+        }
+    }
+}
+
+thread_local! {
+    /// Threads that stay stopped after this thread's stops. None: it keeps none.
+    static KEPT: RefCell<Option<Vec<Held>>> = const { RefCell::new(None) };
+}
+
+/// While this exists, threads that have asked for a change stay stopped between the stops that this thread makes. Such a thread waits for its answer in the
+/// kernel, where it cannot be stopped: it is answered as soon as a stop waits for it, and would see the change half done between that stop and the next.
+#[derive(Debug)]
+pub struct Keep(());
+
+impl Keep {
+    /// Begins to keep them.
+    pub fn begin() -> Keep {
+        KEPT.set(Some(Vec::new()));
+        Keep(())
+    }
+}
+
+impl Drop for Keep {
+    fn drop(&mut self) {
+        // Nothing keeps what is let go now.
+        drop(KEPT.take());
+    }
+}
+
+/// Keeps a thread that is about to be let go, if it has to stay. Whether it does.
+fn keep(held: &Held) -> bool {
+    KEPT.with_borrow_mut(|kept| {
+        let Some(kept) = kept.as_mut().filter(|_| traced::stays(held.tid) && held.stands()) else {
+            return false;
+        };
+        let Held { tid, regs, system_call, stopped, process, since, running, .. } = *held;
+        let _urgent = Arc::clone(&held._urgent);
+        kept.push(Held { tid, regs, system_call, stopped, process, since, running, _urgent });
+        true
+    })
+}
+
+/// The threads of a process that are kept, all or this one, as if they had been stopped now.
+fn take_back(process: u32, tid: Option<u32>) -> Vec<Held> {
+    let is_wanted = |held: &Held| held.process == process && tid.is_none_or(|tid| held.tid == tid);
+    let mut back: Vec<Held> = KEPT.with_borrow_mut(|kept| {
+        kept.as_mut().map_or(Vec::new(), |kept| kept.extract_if(.., |held| is_wanted(held)).collect())
+    });
+    // Some may have been killed meanwhile.
+    back.retain(Held::stands);
+    back.iter_mut().for_each(|held| held.since = Instant::now());
+    back
+}
+
+/// Do two processes share their memory? Where the kernel does not say, they may.
+pub fn shares_memory(one: u32, other: u32) -> bool {
+    has_same_memory(one, other).unwrap_or(true)
+}
+
+/// Do two processes have the same memory, if the kernel says it?
+pub fn has_same_memory(one: u32, other: u32) -> Option<bool> {
+    const KCMP_VM: i32 = 1;
+    // SAFETY: the call compares; no pointers.
+    let order =
+        unsafe { libc::syscall(libc::SYS_kcmp, one as libc::pid_t, other as libc::pid_t, KCMP_VM, 0, 0) };
+    (order >= 0).then_some(order == 0)
+}
+
+/// Does something while all threads of a process stand still, and says for how long they did. In a thread that ends: the kernel then lets go of
+/// whatever is still held. What this thread [keeps](Keep) no other can stop, nor keep for it.
+pub fn stop_machine<T: Send>(
+    process: u32,
+    work: impl FnOnce() -> T + Send,
+) -> Result<(T, Duration), NotHeld> {
+    let work = || {
+        let held = Held::take_all_patiently(process, LONG_PATIENCE)?;
+        let since = held.iter().map(|thread| thread.since).min();
+        let done = work();
+        drop(held);
+        Ok((done, since.map(|since| since.elapsed()).unwrap_or_default()))
+    };
+    if KEPT.with_borrow(Option::is_some) {
+        return work();
+    }
+    std::thread::scope(|scope| scope.spawn(work).join()).unwrap_or(Err(NotHeld::Gone))
+}
+
+/// Asks a seized thread to stop. Once: a second request would stop it again as soon as it is let run.
+fn interrupt(tid: u32) -> Result<(), NotHeld> {
+    ptrace::interrupt(pid(tid)).map_err(|errno| match errno {
+        Errno::ESRCH => NotHeld::Gone,
+        errno => NotHeld::Refused(errno),
+    })?;
+    traced::set_asked(tid, true);
+    Ok(())
+}
+
+/// Lets go of a stopped thread. One that has ended meanwhile is released.
+fn detach(tid: u32) {
+    if ptrace::detach(pid(tid), None).is_err() {
+        wait::release_ended(tid);
+    }
+    traced::remove(tid);
+}
+
+/// Has a stopped thread executed a breakpoint whose handler has not begun?
+fn has_trapped(tid: u32) -> bool {
+    const PEEKSIGINFO: u32 = 0x4209;
+    const SI_KERNEL: i32 = 0x80;
+    /// `struct ptrace_peeksiginfo_args`: how many from where.
+    #[repr(C)]
+    struct Which {
+        offset: u64,
+        flags: u32,
+        count: i32,
+    }
+    let mut pending = [[0i32; 32]; 4]; // siginfo_t: signal, errno, code, ...
+    let which = Which { offset: 0, flags: 0, count: pending.len() as i32 };
+    // SAFETY: the kernel reads `which`, and writes so many siginfo_t of 128 bytes.
+    let found = unsafe { libc::ptrace(PEEKSIGINFO, tid, &raw const which, pending.as_mut_ptr()) };
+    let is_trap = |info: &[i32; 32]| (info[0], info[2]) == (libc::SIGTRAP, SI_KERNEL);
+    pending.iter().take(found.max(0) as usize).any(is_trap)
+}
+
+fn has_ended(tid: u32) -> bool {
+    proc::state(tid).is_none_or(proc::is_end)
+}
+
+/// Is it not in the kernel, but waiting for its turn; or does it stand still by now, which is yet to be reported?
+fn comes_out(tid: u32) -> bool {
+    matches!(proc::state(tid), Some('R' | 't'))
+}
+
+/// Waits until a thread that was asked to stands still; signals on their way are passed on.
+fn await_stop(tid: u32, start: Instant, patience: Duration) -> Result<(), NotHeld> {
+    let mut pauses = Pauses::default();
+    loop {
+        match wait::poll(tid) {
+            // Its handler takes the next instruction for the place of the breakpoint, so it has to begin first. The signal is reported, and
+            // the thread asked again then: it would answer a request made here before it looks at its signals.
+            Report::Interrupted if has_trapped(tid) => resume(tid, Resume::Freely, 0)?,
+            Report::Interrupted => return Ok(()),
+            Report::GroupStop(_) => {
+                detach(tid);
+                return Err(NotHeld::Stopped);
+            }
+            // Every stop uses up the request to stop. Asked once more, the thread stands at the first instruction of the signal's handler.
+            Report::Signal(signal) => {
+                interrupt(tid)?;
+                resume(tid, Resume::Freely, signal)?;
+            }
+            Report::Runs
+                if start.elapsed() > patience && (start.elapsed() > LONG_PATIENCE || !comes_out(tid)) =>
+            {
+                return Err(NotHeld::Stuck);
+            }
+            Report::Runs => pauses.wait(),
+            Report::Ended => return Err(NotHeld::Gone),
+            Report::SystemCall | Report::Event(_) => {
+                interrupt(tid)?;
+                resume(tid, Resume::Freely, 0)?;
+            }
+        }
+    }
+}
+
+/// The signal that a thread which was sent away goes on with. Blocked signals are not delivered, so one that an instruction can raise is a
+/// fault of the code it was sent to.
+fn passed_on(report: Report) -> Result<i32, Interrupted> {
+    match report {
+        Report::Signal(fault) if FAULTS.contains(&fault) => Err(Interrupted::Fault(fault)),
+        Report::Signal(signal) => Ok(signal),
+        _ => Ok(0),
+    }
+}
+
+/// Signals that the kernel raises for what an instruction did.
+const FAULTS: [i32; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP];
+
+/// How a stopped thread goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Resume {
+    Freely,
+    /// Up to its next entry to or exit from a system call.
+    ToSystemCall,
+}
+
+/// Has a stopped thread go on, with this signal delivered (0: none).
+fn resume(tid: u32, how: Resume, signal: i32) -> Result<(), NotHeld> {
+    let request = if how == Resume::Freely { libc::PTRACE_CONT } else { libc::PTRACE_SYSCALL };
+    // SAFETY: no pointers.
+    match unsafe { libc::ptrace(request, tid as libc::pid_t, 0usize, signal as usize) } {
+        0 => Ok(()),
+        _ => Err(lost(tid, Errno::last())),
+    }
+}
+
+fn registers(tid: u32) -> Result<user_regs_struct, NotHeld> {
+    ptrace::getregs(pid(tid)).map_err(|errno| lost(tid, errno))
+}
+
+/// Where a thread's `struct rseq` is, if it has told the kernel.
+fn rseq_area(tid: u32) -> Option<u64> {
+    const GET_RSEQ_CONFIGURATION: u32 = 0x420f;
+    /// `struct ptrace_rseq_configuration`: address; size and signature; flags.
+    type Configuration = [u64; 3];
+    let mut configuration: Configuration = [0; 3];
+    // SAFETY: the kernel writes no more than these bytes.
+    let size = unsafe {
+        libc::ptrace(GET_RSEQ_CONFIGURATION, tid, size_of::<Configuration>(), &raw mut configuration)
+    };
+    Some(configuration[0]).filter(|at| size == size_of::<Configuration>() as i64 && *at != 0)
+}
+
+/// Why a request of ptrace failed on a thread that stood still. ESRCH is said of a thread that ends, and of one that does not stand still.
+fn lost(tid: u32, errno: Errno) -> NotHeld {
+    let start = Instant::now();
+    while errno == Errno::ESRCH && start.elapsed() < ENDING {
+        if has_ended(tid) {
+            return NotHeld::Gone;
+        }
+        std::thread::sleep(LAST_PAUSE);
+    }
+    NotHeld::Refused(errno)
+}
+
+/// Pauses between looks at a thread: short at first, as most wait for microseconds only.
+struct Pauses(Duration);
+
+impl Default for Pauses {
+    fn default() -> Pauses {
+        Pauses(FIRST_PAUSE)
+    }
+}
+
+impl Pauses {
+    fn wait(&mut self) {
+        std::thread::sleep(self.0);
+        self.0 = (self.0 * 5 / 4).min(LAST_PAUSE);
+    }
+}
+
+#[cfg(test)]
+mod tests;
