@@ -1,10 +1,10 @@
-//! The layers of `crates/session`: a file imports from its own layer and those beneath it, never from above.
+//! The layers of `crates/session`: a file imports from its own layer and those beneath it, never from above. Between crates the compiler sees to that.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// From the lowest; what is in no folder is above them all.
-const LAYERS: [&str; 3] = ["process", "collect", "plan"];
+const LAYERS: [&str; 1] = ["plan"];
 /// Belongs to no layer.
 const SHARED: [&str; 2] = ["Error", "error"];
 

@@ -3,11 +3,12 @@
 use crate::arguments::Arguments;
 use crate::live::{self, say};
 use crate::output::Output;
-use crate::{select, stat};
+use crate::stat;
 use anyhow::{Context, Result, bail};
 use calltap_analysis::units;
 use calltap_control::{FILES, File, Model, Open, Refusal};
-use calltap_session::{Answer, Attached, Listed, Request, Selection, ask};
+use calltap_selection::{Listed, ParsedSelection, Selection};
+use calltap_session::{Answer, Attached, Request, ask};
 use std::io::Write;
 
 /// Runs one of them.
@@ -83,7 +84,7 @@ fn put(arguments: &Arguments) -> Result<()> {
                 attached.reset_profile();
             }
             let on = attached.settings.on;
-            let (_, notes) = attached.set(select::resolve(&model.words, true)?, on)?;
+            let (_, notes) = attached.set(ParsedSelection::new(&model.words, true)?, on)?;
             say(&notes);
         }
     }

@@ -7,7 +7,8 @@ use crate::select;
 use crate::values;
 use anyhow::{Context, Result, bail};
 use calltap_analysis::units;
-use calltap_session::{Answer, Attached, Clock, Discovery, Ftraced, Options, Request, Status, Subject, ask};
+use calltap_selection::{Ftraced, ParsedSelection};
+use calltap_session::{Answer, Attached, Clock, Discovery, Options, Request, Status, Subject, ask};
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
@@ -42,7 +43,7 @@ pub fn keep_quiet(_: &str) {}
 
 /// Opens the session of a process that has no controller.
 pub fn find(pid: u32) -> Result<Attached> {
-    let attached = Attached::find(pid, select::parse)?;
+    let attached = Attached::find(pid)?;
     say(&attached.notes);
     Ok(attached)
 }
@@ -50,12 +51,11 @@ pub fn find(pid: u32) -> Result<Attached> {
 fn attach(pid: u32, arguments: &Arguments) -> Result<()> {
     let (mut words, discovery) = (select::words(arguments)?, values::discovery(arguments));
     words.ftraced = (discovery == Discovery::FirstCall).then(Ftraced::default);
-    select::add_valued(&mut words)?;
+    calltap_selection::add_valued(&mut words)?;
     let options = Options {
         subject: Subject::Process { pid, duration: None, max_overhead: None },
         output: Default::default(),
-        selection: select::resolve(&words, arguments.is_set("later"))?,
-        parse: select::parse,
+        selection: ParsedSelection::new(&words, arguments.is_set("later"))?,
         clock: Clock::Tsc,
         buffer_size: values::buffer_size(arguments)?,
         overwrite: true,
@@ -102,7 +102,7 @@ fn set(pid: u32, arguments: &Arguments) -> Result<()> {
                 let later = later || words.ftraced.is_some();
                 let changed = words.change(given);
                 let on = on.unwrap_or(changed || attached.settings.on);
-                let (tally, notes) = attached.set(select::resolve(&words, later)?, on)?;
+                let (tally, notes) = attached.set(ParsedSelection::new(&words, later)?, on)?;
                 (tally.on, tally.off, tally.written, tally.stopped, notes)
             }
         };
@@ -172,7 +172,7 @@ fn text(status: &Status, out: &mut impl Write) -> Result<()> {
 
 fn snapshot(pid: u32, arguments: &Arguments) -> Result<()> {
     let attached = find(pid)?;
-    let selection = select::resolve(&attached.settings.words, true)?;
+    let selection = ParsedSelection::new(&attached.settings.words, true)?;
     let output = arguments.path("output").unwrap_or_default();
     let snapshot = attached.snapshot(&output, &selection)?;
     eprintln!(

@@ -3,9 +3,8 @@
 use crate::{arguments::Arguments, keep, repeat::Runs, select, values};
 use anyhow::{Result, bail};
 use calltap_analysis::{demangle, units};
-use calltap_session::{
-    Clock, Discovery, Error, Ftraced, Options, Outcome, ProcessError, Stops, Subject, Totals,
-};
+use calltap_selection::{Ftraced, ParsedSelection};
+use calltap_session::{Clock, Discovery, Error, Options, Outcome, ProcessError, Stops, Subject, Totals};
 use calltap_trace::TracerKind;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -41,10 +40,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let subject = subject(arguments)?;
     let (slow, flight) = (keep::slow(arguments)?, keep::flight(arguments, &subject)?);
     let about = keep::functions(slow.as_ref(), flight.as_ref());
-    select::add(&mut words, &about);
-    select::add_valued(&mut words)?;
+    calltap_selection::add(&mut words, &about);
+    calltap_selection::add_valued(&mut words)?;
     let selection =
-        select::selection_about(&words, arguments.is_set("later") || arguments.is_set("follow"), &about)?;
+        ParsedSelection::about(&words, arguments.is_set("later") || arguments.is_set("follow"), &about)?;
     if !about.is_empty() && selection.tracers.iter().all(|tracer| tracer.kind != TracerKind::FunctionGraph) {
         bail!("the function_graph tracer tells how long calls take, and it is not among the tracers");
     }
@@ -70,7 +69,6 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         subject,
         output: output.clone(),
         selection,
-        parse: select::parse,
         clock,
         buffer_size: values::buffer_size(arguments)?,
         overwrite: arguments.is_set("overwrite"),

@@ -5,7 +5,7 @@ use crate::output::Output;
 use anyhow::{Context, Result, bail};
 use calltap_analysis::demangle;
 use calltap_analysis::units::one_line;
-use calltap_session::missing_names;
+use calltap_selection::debug_files::missing_names;
 use calltap_sites::{Binary, Function, Inlined, Reason, Returns, SiteForm};
 use serde::Serialize;
 use std::fs;
@@ -65,7 +65,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let mut binary = calltap_sites::read(&data, &module).with_context(|| shown.to_string())?;
     calltap_sites::find_prologues(&data, &mut binary, arguments.is_set("allow-int3"))
         .with_context(|| shown.to_string())?;
-    calltap_session::name_functions(&mut binary, &data, &file, Path::new("/"));
+    calltap_selection::debug_files::name_functions(&mut binary, &data, &file, Path::new("/"));
     for complaint in &binary.complaints {
         eprintln!("calltap: {shown}: {complaint}");
     }
@@ -161,7 +161,9 @@ fn choices(binary: &Binary, function: &Function) -> impl Iterator<Item = u64> {
 
 /// Lists the functions that were inlined.
 fn inlined(arguments: &Arguments, path: &Path) -> Result<()> {
-    let Some(found) = calltap_session::inlined_functions(&fs::canonicalize(path)?, Path::new("/")) else {
+    let Some(found) =
+        calltap_selection::debug_files::inlined_functions(&fs::canonicalize(path)?, Path::new("/"))
+    else {
         bail!("{}: no debugging information: what was inlined is not known", path.display());
     };
     let name = |found: &Inlined| match arguments.is_set("linker-names") {

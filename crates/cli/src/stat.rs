@@ -6,7 +6,8 @@ use crate::output::Output;
 use crate::views;
 use anyhow::{Result, bail};
 use calltap_analysis::{Glob, stat, units};
-use calltap_session::{Answer, Profiled, Request, ask};
+use calltap_selection::Profiled;
+use calltap_session::{Answer, Request, ask};
 use calltap_trace::{TraceReader, TracerKind};
 
 /// Shows it.

@@ -6,9 +6,10 @@
 mod rule;
 
 use calltap_abi::frames::Copied;
-use calltap_process::maps::{Region, open_file};
+use calltap_process::maps::Region;
 use calltap_process::target::TextSegment;
 use calltap_process::unwind::Module;
+use calltap_sites::open_itself;
 use calltap_trace::Callers;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic, Register};
 use object::read::ReadCache;
@@ -171,7 +172,7 @@ impl Text {
             let unchanged = |meta: &Metadata| meta.ctime() <= self.seen as i64;
             file.metadata().is_ok_and(|meta| meta.ino() == self.region.file.1 && unchanged(&meta))
         };
-        let by_name = || open_file(&self.region.path).ok().filter(is_it);
+        let by_name = || open_itself(&self.region.path).ok().filter(is_it);
         let file = self.region.open(self.pid).ok().or_else(by_name)?;
         let module = Module::read(&file, &self.region);
         let text = TextSegment::of(&ReadCache::new(&file))?;

@@ -17,7 +17,7 @@ pub use sets::{Which, add, has, matches};
 pub use stat::{table, write_duration};
 pub use tracers::{PROFILE, TRACE};
 
-use calltap_session::{Listed, Profiled, Selection, TracerSelection};
+use calltap_selection::{Listed, Profiled, Selection, TracerSelection};
 use rustix::io::Errno;
 
 /// A control file.
@@ -95,7 +95,7 @@ impl File {
     /// The file with a name, or why there is none.
     pub fn named(name: &str) -> Result<File, Refusal> {
         let none = || {
-            let near = calltap_analysis::nearest_names(name, FILES.iter().map(|file| file.name), 3);
+            let near = calltap_names::nearest_names(name, FILES.iter().map(|file| file.name), 3);
             let hint =
                 if near.is_empty() { String::new() } else { format!("; nearest: {}", near.join(", ")) };
             Refusal::new(Errno::NOENT, format!("no such control file{hint}"))

@@ -2,8 +2,8 @@
 
 use crate::Model;
 use crate::sets::{Which, has};
-use calltap_analysis::GlobSet;
-use calltap_session::{Listed, TracerSelection};
+use calltap_names::GlobSet;
+use calltap_selection::{Listed, TracerSelection};
 use calltap_trace::TracerKind;
 
 /// Bytes of what is kept of a function.

@@ -4,8 +4,8 @@
 //! `available_filter_functions`. With two tracers or more, every line says whose it is.
 
 use crate::{Model, Open, Refusal, number};
-use calltap_analysis::{Glob, GlobSet, demangle, nearest_names};
-use calltap_session::{Listed, TracerSelection};
+use calltap_names::{Glob, GlobSet, demangle, nearest_names};
+use calltap_selection::{Listed, TracerSelection};
 use std::fmt::Write;
 
 /// Which of a tracer's sets.

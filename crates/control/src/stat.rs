@@ -1,7 +1,7 @@
 //! `trace_stat/function0`: the table of the function profiler, in the kernel's form.
 
 use crate::number::put;
-use calltap_session::Profiled;
+use calltap_selection::Profiled;
 use std::fmt::Write;
 
 /// The rows, most time first.

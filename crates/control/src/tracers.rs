@@ -4,7 +4,7 @@
 //! name is written to `function_tracers`.
 
 use crate::{Effect, Model, Refusal};
-use calltap_session::TracerSelection;
+use calltap_selection::TracerSelection;
 use calltap_trace::TracerKind;
 
 /// The tracer of `current_tracer`,

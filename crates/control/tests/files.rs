@@ -1,7 +1,7 @@
 //! What the control files say, as a user of ftrace knows them.
 
 use calltap_control::{File, Model, Open};
-use calltap_session::{Ftraced, Listed, Profiled, Selection};
+use calltap_selection::{Ftraced, Listed, Profiled, Selection};
 use calltap_trace::Profile;
 use rustix::io::Errno;
 
@@ -54,7 +54,7 @@ fn check(session: &str) {
 
 /// As after `attach --tracer nop`.
 fn nothing_traced() -> Selection {
-    let nop = calltap_session::TracerSelection {
+    let nop = calltap_selection::TracerSelection {
         name: "trace".into(),
         kind: None,
         filter: vec![],

@@ -3,12 +3,14 @@
 
 mod demangle;
 mod glob;
+mod nearest;
 mod polls;
 mod printable;
 mod set;
 
 pub use demangle::demangle;
 pub use glob::Glob;
+pub use nearest::nearest_names;
 pub use polls::{Polled, dropped, first_parameter, is_type, poll, without_parameters};
 pub use printable::{printable, printable_bytes};
 pub use set::GlobSet;

@@ -1,11 +1,11 @@
 //! `/proc/PID/maps`, read.
 
 use crate::proc;
-use std::fs::{self, File, OpenOptions};
+use calltap_sites::open_itself;
+use std::fs::{self, File};
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// One mapping.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -77,7 +77,8 @@ impl Region {
     pub fn open(&self, pid: u32) -> io::Result<File> {
         let place = proc::place(pid);
         let itself = place.join("map_files").join(format!("{:x}-{:x}", self.start, self.end));
-        let named = || open_file(&place.join("root").join(self.path.strip_prefix("/").unwrap_or(&self.path)));
+        let named =
+            || open_itself(&place.join("root").join(self.path.strip_prefix("/").unwrap_or(&self.path)));
         File::open(itself).or_else(|_| named())
     }
 
@@ -104,13 +105,6 @@ impl Region {
 pub fn at(regions: &[Region], address: u64) -> Option<&Region> {
     let next = regions.partition_point(|region| region.end <= address);
     regions.get(next).filter(|region| region.contains(address))
-}
-
-/// Opens a regular file to read. Under its name there may be anything: a link, or a pipe at which we would wait for ever.
-pub fn open_file(path: &Path) -> io::Result<File> {
-    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
-    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::from(io::ErrorKind::InvalidInput)) }
 }
 
 fn parse(line: &str) -> Option<Region> {

@@ -2,11 +2,9 @@
 
 use crate::detach::Left;
 use crate::follow::Follow;
-use crate::live::{self, Profiled, Settings, Stage, Status};
+use crate::live::{self, Settings, Stage, Status, profile_functions};
 use crate::plan::directory::Directory;
-use crate::plan::ftraced::Alarm;
 use crate::plan::planner::Planner;
-use crate::plan::selection::Selection;
 use crate::record::Options;
 use crate::requests::{Answer, Mailbox, Request, Requests};
 use crate::{Error, attach, detach, enter, setup};
@@ -22,6 +20,7 @@ use calltap_process::clock;
 use calltap_process::launch;
 use calltap_process::stops::Stops;
 use calltap_process::target::Target;
+use calltap_selection::{Alarm, ParsedSelection, Selection};
 use calltap_trace::{ClockPair, Limited, Profile, Record, Session, SiteId, TracerInfo};
 use std::collections::HashSet;
 use std::process::ExitStatus;
@@ -466,7 +465,7 @@ impl Attached<'_> {
             Request::Status => Answer::Status(Status::new(target, shared, &self.settings, planner)),
             Request::Profile => {
                 let rows = summed_up(&self.sums, shared, self.settings.clocks);
-                Answer::Profile(Profiled::name(planner, &rows))
+                Answer::Profile(profile_functions(planner, &rows))
             }
             Request::Selection => {
                 planner.decode_all(target.pid);
@@ -545,9 +544,9 @@ impl Attached<'_> {
         // What the daemon has done meanwhile is its own.
         let written = std::mem::replace(&mut words.ftraced, self.settings.words.ftraced.clone());
         let later = later || words.ftraced.is_some();
-        let AttachSession { options, target, .. } = self.session;
+        let target = &self.session.target;
         let refuse = |why: &str| target.refuse(why);
-        let selection = (options.parse)(&words, later).map_err(|why| refuse(&why))?;
+        let selection = ParsedSelection::new(&words, later).map_err(|why| refuse(&why.to_string()))?;
         // The trace has said who they are.
         let kinds = |tracers: &[TracerInfo]| tracers.iter().map(|tracer| tracer.kind).collect::<Vec<_>>();
         let paused = words.paused != self.settings.words.paused;

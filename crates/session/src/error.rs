@@ -17,22 +17,9 @@ pub enum Error {
         /// What to do.
         advice: String,
     },
-    /// A filter that names nothing; the program was not run.
-    #[error("no traceable function matches '{glob}'{hint}")]
-    NoMatch {
-        /// The pattern.
-        glob: String,
-        /// The nearest names, or empty.
-        hint: String,
-    },
-    /// Nothing can be read of the calls of any function that was asked for; the program was not run.
-    #[error("{name}: {why}")]
-    Values {
-        /// The first of them.
-        name: String,
-        /// A clause.
-        why: String,
-    },
+    /// The selection is none, or selects nothing.
+    #[error(transparent)]
+    Selection(#[from] calltap_selection::Error),
     /// The session's files could not be made.
     #[error("{}: {source}", path.display())]
     Directory {

@@ -4,9 +4,7 @@
 use crate::detach::Left;
 use crate::plan::directory;
 use crate::plan::directory::Directory;
-use crate::plan::loaded::{Listed, SiteRequest, Typed};
 use crate::plan::planner::{PatchMode, Planner, Tally};
-use crate::plan::selection::{Parse, ParsedSelection, Selection};
 use crate::record::Options;
 use crate::{Error, attach, detach, enter, setup};
 use calltap_abi::Clock;
@@ -19,6 +17,8 @@ use calltap_process::clock;
 use calltap_process::launch;
 use calltap_process::stops::Stops;
 use calltap_process::target::Target;
+use calltap_selection::{Listed, SiteRequest, Typed};
+use calltap_selection::{ParsedSelection, Profiled, Selection};
 use calltap_sites::{Discovery, Function};
 use calltap_trace::{ClockPair, End, Profile, Record, Session, SiteId, TraceWriter, TracerInfo};
 use serde::{Deserialize, Serialize};
@@ -119,45 +119,32 @@ pub struct Snapshot {
     pub gap: Duration,
 }
 
-/// What was summed up of a function, all threads and processes together.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Profiled {
-    /// Linker symbol.
-    pub function: String,
-    /// Path of the file it is in.
-    pub module: String,
-    /// The sums.
-    pub profile: Profile,
-}
-
-impl Profiled {
-    /// Gives functions their names.
-    pub fn name(planner: &Planner<'_>, rows: &[Profile]) -> Vec<Profiled> {
-        let mut by_site: HashMap<SiteId, Profile> = HashMap::new();
-        for row in rows {
-            by_site.entry(row.site).or_default().add(row);
-        }
-        // A function has several sites if different things were wanted of it in turn.
-        let (mut modules, mut all): (_, BTreeMap<(u32, u64), Profiled>) = (HashMap::new(), BTreeMap::new());
-        planner.describe(&mut |news| {
-            news.tell(&mut |record| match record {
-                Record::Module(module) => drop(modules.insert(module.id, module.path.clone())),
-                Record::Sites { sites } => {
-                    for site in sites {
-                        let Some(profile) = by_site.remove(&site.id) else { continue };
-                        let new = || Profiled {
-                            function: site.name.clone(),
-                            module: modules.get(&site.module).cloned().unwrap_or_default(),
-                            profile: Profile::default(),
-                        };
-                        all.entry((site.module, site.address)).or_insert_with(new).profile.add(&profile);
-                    }
-                }
-                _ => {}
-            });
-        });
-        all.into_values().collect()
+/// What was summed up, by function.
+pub fn profile_functions(planner: &Planner<'_>, rows: &[Profile]) -> Vec<Profiled> {
+    let mut by_site: HashMap<SiteId, Profile> = HashMap::new();
+    for row in rows {
+        by_site.entry(row.site).or_default().add(row);
     }
+    // A function has several sites if different things were wanted of it in turn.
+    let (mut modules, mut all): (_, BTreeMap<(u32, u64), Profiled>) = (HashMap::new(), BTreeMap::new());
+    planner.describe(&mut |news| {
+        news.tell(&mut |record| match record {
+            Record::Module(module) => drop(modules.insert(module.id, module.path.clone())),
+            Record::Sites { sites } => {
+                for site in sites {
+                    let Some(profile) = by_site.remove(&site.id) else { continue };
+                    let new = || Profiled {
+                        function: site.name.clone(),
+                        module: modules.get(&site.module).cloned().unwrap_or_default(),
+                        profile: Profile::default(),
+                    };
+                    all.entry((site.module, site.address)).or_insert_with(new).profile.add(&profile);
+                }
+            }
+            _ => {}
+        });
+    });
+    all.into_values().collect()
 }
 
 impl Settings {
@@ -299,7 +286,7 @@ impl Attached {
     }
 
     /// Opens the session of a process. If calls are recorded when they are first made, opening the session wakes the daemon that converts them.
-    pub fn find(pid: u32, parse: Parse) -> Result<Attached, Error> {
+    pub fn find(pid: u32) -> Result<Attached, Error> {
         let target = Target::known(pid)?;
         let none = || target.refuse("calltap is not attached to it");
         let directory = Directory::open_for(&target)?.ok_or_else(none)?;
@@ -308,7 +295,7 @@ impl Attached {
         match (settings, shared) {
             (Some(settings), Some(shared)) => {
                 let mut attached = Attached { target, directory, shared, settings, notes: Vec::new() };
-                attached.wake(parse)?;
+                attached.wake()?;
                 Ok(attached)
             }
             _ => Err(target
@@ -337,11 +324,12 @@ impl Attached {
     }
 
     /// Has what was recorded converted, if the daemon is enabled.
-    fn wake(&mut self, parse: Parse) -> Result<(), Error> {
+    fn wake(&mut self) -> Result<(), Error> {
         let Some(mut ftraced) = self.settings.words.ftraced.clone().filter(|ftraced| ftraced.enabled) else {
             return Ok(());
         };
-        let selection = parse(&self.settings.words, true).map_err(|why| self.target.refuse(&why))?;
+        let selection = ParsedSelection::new(&self.settings.words, true)
+            .map_err(|why| self.target.refuse(&why.to_string()))?;
         let on = self.settings.on;
         let choose = |function: &Function, typed: Typed<'_>| {
             if on { selection.site_request(function, typed) } else { None }
@@ -413,7 +401,7 @@ impl Attached {
             |planner| {
                 let rows =
                     Sums::default().with_living(&self.shared).rows(self.settings.clocks, clock::pair());
-                Ok(Profiled::name(planner, &rows))
+                Ok(profile_functions(planner, &rows))
             },
         )
     }

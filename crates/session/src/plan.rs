@@ -3,14 +3,11 @@
 pub mod ahead;
 pub mod breakpoints;
 pub mod cache;
-pub mod debug_files;
 pub mod directory;
-pub mod ftraced;
 pub mod journal;
 pub mod loaded;
 pub mod modules;
 pub mod past;
 pub mod planner;
 pub mod program;
-pub mod selection;
 pub mod stubs;

@@ -6,7 +6,6 @@ use crate::follow::Follow;
 use crate::plan::directory::Directory;
 use crate::plan::planner::PatchMode;
 use crate::plan::program::Program;
-use crate::plan::selection::{Named, Parse, ParsedSelection};
 use crate::{Error, first, flight, setup};
 use calltap_abi::Clock;
 use calltap_collect::collector::{Collector, Live, Totals};
@@ -21,6 +20,7 @@ use calltap_process::stops::Stops;
 use calltap_process::target::Target;
 use calltap_process::threads::Held;
 use calltap_process::{preload, proc};
+use calltap_selection::{Named, ParsedSelection};
 use calltap_sites::Discovery;
 use calltap_trace::{End, Session, TraceWriter};
 use nix::sys::resource::UsageWho;
@@ -58,8 +58,6 @@ pub struct Options {
     pub output: PathBuf,
     /// The tracers and their filters.
     pub selection: ParsedSelection,
-    /// How others are made, should they be asked for later.
-    pub parse: Parse,
     /// Where times come from.
     pub clock: Clock,
     /// Bytes of ring memory for all threads together, at most; None: as many threads need.

@@ -2,12 +2,13 @@
 //! session directory, and find the answer there.
 
 use crate::Error;
-use crate::live::{Profiled, Status};
+use crate::live::Status;
 use crate::plan::directory::{Directory, Door};
-use crate::plan::loaded::Listed;
-use crate::plan::selection::Selection;
 use calltap_abi::silence::Silence;
 use calltap_process::target::Target;
+use calltap_selection::Listed;
+use calltap_selection::Profiled;
+use calltap_selection::Selection;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::sync::mpsc::{self, Sender};

@@ -1,8 +1,6 @@
 //! What every session begins with, and what it is kept by: shared memory, a clock, a planner that answers the agents.
 
 use crate::plan::directory::Directory;
-use crate::plan::loaded::Typed;
-use crate::plan::modules::Candidates;
 use crate::plan::planner::Planner;
 use crate::record::{Options, Subject};
 use crate::{Error, enter};
@@ -14,6 +12,8 @@ use calltap_collect::shm::{self, Shared};
 use calltap_process::clock;
 use calltap_process::target::Target;
 use calltap_process::threads;
+use calltap_selection::Candidates;
+use calltap_selection::Typed;
 use calltap_sites::{Discovery, Function};
 use calltap_trace::Session;
 use rustix::process::{Resource, getrlimit};
@@ -177,7 +177,7 @@ pub fn with_planner<T>(
         if candidates.traceable().next().is_none() {
             return Err(no_sites(name, candidates));
         }
-        options.selection.selector.check(candidates)
+        Ok(options.selection.selector.check(candidates)?)
     };
     let mut planner = Planner::new(shared, directory, Box::new(choose), &check)
         .accepting(accepted)

@@ -21,15 +21,26 @@ pub(crate) const MOST: u64 = 2 << 30;
 /// A longer file is sparse if less than a sixteenth of it is allocated.
 const MAY_BE_SPARSE: u64 = 64 << 20;
 
+const O_NONBLOCK: i32 = 0o4000;
+const O_NOFOLLOW: i32 = 0o400000;
+
 /// Opens a regular file to read. A pipe or a device under its name is refused and not waited for.
 pub fn open(path: &Path) -> io::Result<File> {
-    const O_NONBLOCK: i32 = 0o4000;
+    open_with(path, O_NONBLOCK)
+}
+
+/// The same, but not through a link: in another process's root directory it would lead to somewhere else.
+pub fn open_itself(path: &Path) -> io::Result<File> {
+    open_with(path, O_NONBLOCK | O_NOFOLLOW)
+}
+
+fn open_with(path: &Path, flags: i32) -> io::Result<File> {
     let no_file = || io::Error::new(io::ErrorKind::InvalidInput, "not a regular file");
     // Opening a device may have an effect of its own.
     if !fs::metadata(path)?.is_file() {
         return Err(no_file());
     }
-    let file = OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(path)?;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     if file.metadata()?.is_file() { Ok(file) } else { Err(no_file()) }
 }
 

@@ -10,7 +10,7 @@ use crate::tokens::waiting;
 use crate::tracefs::Tracefs;
 use calltap_control::{File, Model, Open, TRACE, Which, parse_number};
 use calltap_ringbuffer::formats;
-use calltap_session::{Selection, TracerSelection};
+use calltap_selection::{Selection, TracerSelection};
 use rustix::io::Errno;
 use std::fmt::Write;
 

@@ -8,7 +8,7 @@ use crate::stack_tracer::{StackTracer, slot};
 use crate::symbols::Symbols;
 use calltap_control::TRACE;
 use calltap_names::GlobSet;
-use calltap_session::Listed;
+use calltap_selection::Listed;
 use calltap_trace::{Batch, Calls, Event, EventKind, ThreadId, TracerKind};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;

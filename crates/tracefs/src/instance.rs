@@ -11,7 +11,7 @@ use crate::text::Format;
 use crate::trigger::{Command, Triggers};
 use calltap_control::{PROFILE, TRACE, has};
 use calltap_names::{Glob, GlobSet};
-use calltap_session::{Listed, Selection, TracerSelection};
+use calltap_selection::{Listed, Selection, TracerSelection};
 use calltap_trace::TracerKind;
 use std::collections::BTreeSet;
 use std::sync::Arc;

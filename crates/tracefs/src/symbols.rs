@@ -1,7 +1,7 @@
 //! Names: of sites, of return addresses, of threads.
 
 use calltap_names::printable;
-use calltap_session::Listed;
+use calltap_selection::Listed;
 use calltap_trace::{Module, Site};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;

@@ -4,7 +4,7 @@ use crate::errors::Wrong;
 use crate::trigger::Triggers;
 use calltap_control::{Which, add, matches};
 use calltap_names::Glob;
-use calltap_session::Listed;
+use calltap_selection::Listed;
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 

@@ -16,7 +16,7 @@ use crate::stack_tracer::{READ, StackTracer};
 use crate::symbols::Symbols;
 use crate::tokens::{present, resolve, waiting};
 use calltap_control::TRACE;
-use calltap_session::{Listed, Profiled, Selection, TracerSelection};
+use calltap_selection::{Listed, Profiled, Selection, TracerSelection};
 use calltap_trace::{Batch, ClockKind, ClockMap, ClockPair, Record as TraceRecord, ThreadId, TracerKind};
 use std::collections::HashMap;
 use std::ops::Range;

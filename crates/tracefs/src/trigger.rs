@@ -3,7 +3,7 @@
 use crate::errors::Wrong;
 use calltap_control::{matches, number_base};
 use calltap_names::Glob;
-use calltap_session::Listed;
+use calltap_selection::Listed;
 use rustix::io::Errno;
 
 /// What is done.

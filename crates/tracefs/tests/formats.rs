@@ -1,6 +1,6 @@
 //! How records are printed: what a real kernel printed of them, option by option, and what the directory does.
 
-use calltap_session::Listed;
+use calltap_selection::Listed;
 use calltap_trace::{
     Batch, ClockKind, Event, EventKind, Module, Process, Record, Session, Site, SiteId, Thread, ThreadId,
 };

@@ -1,6 +1,6 @@
 //! What happens in a process, and what `trace`, `trace_pipe` and their like show of it.
 
-use calltap_session::Listed;
+use calltap_selection::Listed;
 use calltap_trace::{
     Batch, ClockKind, Event, EventKind, Module, Process, Record, Session, Site, SiteId, Thread, ThreadId,
     Values,

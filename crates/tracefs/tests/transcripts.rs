@@ -1,6 +1,6 @@
 //! What a real kernel answers, line by line, and what the directory answers.
 
-use calltap_session::Listed;
+use calltap_selection::Listed;
 use calltap_tracefs::{Read, Tracefs};
 use rustix::fs::OFlags;
 use rustix::io::Errno;

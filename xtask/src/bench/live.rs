@@ -7,7 +7,7 @@ use anyhow::Result;
 /// The table.
 pub fn table(_: &Bench) -> Result<String> {
     let mut bench = shell::cargo();
-    bench.args(["bench", "--quiet", "--package", "calltap-session", "--bench", "switch"]);
+    bench.args(["bench", "--quiet", "--package", "calltap-process", "--bench", "switch"]);
     let rows = String::from_utf8(shell::output(&mut bench)?.stdout)?;
     Ok(format!(
         "### Switching functions of a running program\n\n\

@@ -1,7 +1,7 @@
 //! Names of functions that are not traced, from the files of a process.
 
 use calltap_analysis::answers::{Lookup, is_place};
-use calltap_session::name_functions;
+use calltap_selection::debug_files::name_functions;
 use calltap_sites::{Binary, Role, is_unnamed};
 use calltap_trace::Module;
 use std::collections::HashMap;

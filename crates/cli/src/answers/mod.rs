@@ -8,10 +8,11 @@ mod question;
 use crate::arguments::Arguments;
 use crate::output::Output;
 use crate::table::MAX_WAIT;
-use crate::{live, progress, record, select, values, views};
+use crate::{live, progress, record, values, views};
 use anyhow::{Context, Result, bail};
 use calltap_analysis::answers::{Known, Listener, Question};
 use calltap_analysis::{Glob, Names, demangle, limited, units};
+use calltap_selection::ParsedSelection;
 use calltap_session::{
     Clock, Discovery, Error, Options, ProcessError, SessionOutcome, Subject, Watch, watch,
 };
@@ -81,12 +82,11 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
     let options = Options {
         subject,
         output: PathBuf::new(),
-        selection: select::selection_about(
+        selection: ParsedSelection::about(
             &kind.words(arguments),
             arguments.is_set("later"),
             &kind.functions,
         )?,
-        parse: select::parse,
         clock: Clock::Tsc,
         buffer_size: values::buffer_size(arguments)?,
         overwrite: false,

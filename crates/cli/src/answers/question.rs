@@ -1,14 +1,14 @@
 //! What the command line asks, of whom, and what is traced for that.
 
 use crate::arguments::Arguments;
-use crate::{select, values};
+use crate::values;
 use anyhow::{Context, Result, bail};
 use calltap_analysis::Glob;
 use calltap_analysis::answers::{
     Buckets, By, Count, Form, Futures, Known, Latency, Lines, Over, Question, Stacks,
 };
 use calltap_analysis::futures::Role;
-use calltap_session::Selection;
+use calltap_selection::Selection;
 use calltap_trace::{Meta, Profile, TracerKind};
 use serde_json::Value;
 
@@ -119,7 +119,7 @@ impl Kind {
                 vec![TracerKind::Function, TracerKind::FunctionGraph]
             }
         };
-        let (tracers, filter) = (select::tracers(&tracers), arguments.texts("filter"));
+        let (tracers, filter) = (calltap_selection::tracers(&tracers), arguments.texts("filter"));
         let mut words =
             Selection { tracers, filter, notrace: arguments.texts("notrace"), ..Selection::default() };
         words.conditions = arguments.texts("if");
@@ -141,7 +141,7 @@ impl Kind {
         }
         match self.what {
             // Whatever may lead there is traced.
-            What::Stacks if self.stack_bytes.is_none() => select::add(&mut words, &self.functions),
+            What::Stacks if self.stack_bytes.is_none() => calltap_selection::add(&mut words, &self.functions),
             _ => words.filter.clone_from(&self.functions),
         }
         words

@@ -15,12 +15,10 @@ pub use exec::run as exec;
 
 use crate::arguments::Arguments;
 use crate::live::say;
-use crate::{select, values};
+use crate::values;
 use anyhow::{Context, Result, anyhow, bail};
-use calltap_session::{
-    Clock, Options, PatchMode, Selection, SessionOutcome, Subject, TracerSelection, Watch, interruption,
-    watch,
-};
+use calltap_selection::{ParsedSelection, Selection, TracerSelection};
+use calltap_session::{Clock, Options, PatchMode, SessionOutcome, Subject, Watch, interruption, watch};
 use feed::Feed;
 use filesystem::Files;
 use fuser::{Config, MountOption, SessionACL};
@@ -158,8 +156,7 @@ fn options(pid: u32, words: &Selection, buffer_size: Option<u64>, patch_mode: Pa
     Ok(Options {
         subject: Subject::Process { pid, duration: None, max_overhead: None },
         output: PathBuf::new(),
-        selection: select::resolve(words, true)?,
-        parse: select::parse,
+        selection: ParsedSelection::new(words, true)?,
         clock: Clock::Tsc,
         buffer_size,
         overwrite: false,

@@ -8,9 +8,8 @@ use super::server::Server;
 use super::{attend, elsewhere};
 use calltap_analysis::units;
 use calltap_control::TRACE;
-use calltap_session::{
-    Attached, Selection, SessionOutcome, Settings, TracerSelection, attached, detach_process,
-};
+use calltap_selection::{Selection, TracerSelection};
+use calltap_session::{Attached, SessionOutcome, Settings, attached, detach_process};
 use calltap_trace::TracerKind;
 use calltap_tracefs::{Attributes, Listing};
 use rustix::fs::OFlags;
@@ -202,8 +201,7 @@ impl ProcessSet {
     pub fn look(self: &Arc<ProcessSet>) {
         while !self.over.load(Acquire) {
             for pid in attached() {
-                let taken =
-                    Attached::find(pid, crate::select::parse).map(|attached| words_of(&attached.settings));
+                let taken = Attached::find(pid).map(|attached| words_of(&attached.settings));
                 let left = taken.and_then(|words| detach_process(pid).map(|_| words));
                 match left {
                     // Why it could not be entered is said there.

@@ -13,6 +13,7 @@ use crate::select;
 use crate::values;
 use anyhow::{Context, Result, anyhow, bail};
 use calltap_analysis::live::{Column, Interval};
+use calltap_selection::ParsedSelection;
 use calltap_session::{Clock, Discovery, Options, SessionOutcome, Subject, Watch, watch};
 use feed::Feed;
 use std::io::{self, Write};
@@ -89,13 +90,12 @@ pub fn interval(arguments: &Arguments) -> Result<Duration> {
 
 /// How a process is watched.
 pub fn options(pid: u32, arguments: &Arguments) -> Result<Options> {
-    let selection = select::resolve(&select::words(arguments)?, arguments.is_set("later"))?;
+    let selection = ParsedSelection::new(&select::words(arguments)?, arguments.is_set("later"))?;
     let max_overhead = values::share(&arguments.text("max-overhead").unwrap_or_default())?;
     Ok(Options {
         subject: Subject::Process { pid, duration: None, max_overhead },
         output: Default::default(),
         selection,
-        parse: select::parse,
         clock: Clock::Tsc,
         buffer_size: values::buffer_size(arguments)?,
         overwrite: false,

@@ -10,36 +10,17 @@ use crate::plan::modules::Mapped;
 use crate::plan::stubs::{Stubs, VeneerRange};
 use calltap_collect::metadata::{Metadata, NewSite, NewSites};
 use calltap_names::{GlobSet, demangle};
-use calltap_patch::{Avma, Bias, Change, ChangeError, Demand, HookSet, Site, State};
+use calltap_patch::{Avma, Bias, Change, ChangeError, Demand, Site, State};
 use calltap_process::maps::Region;
-use calltap_sites::types::Types;
+use calltap_selection::Listed;
 use calltap_sites::{Binary, Function, SiteForm, SiteKind};
 use calltap_trace::{Module, Record};
-use calltap_values::{Program, Trouble};
 use placed::Placed;
 use rustix::io::Errno;
-use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 pub use found::Call;
-
-/// What the tracers want of a function.
-pub struct SiteRequest {
-    /// Which of them: bit mask by tracer id.
-    pub tracers: u32,
-    /// In which form.
-    pub wanted: HookSet,
-    /// What is to be read of its calls besides.
-    pub program: Option<Arc<Program>>,
-    /// Why that cannot be.
-    pub trouble: Option<Trouble>,
-    /// There is more that they want and cannot have: only its entry can be traced.
-    pub cut: bool,
-}
-
-/// Reads the debugging information of a function's file, if there is any.
-pub type Typed<'t> = &'t dyn Fn() -> Option<Arc<Types>>;
 
 /// A module of a process.
 #[derive(Clone, Debug)]
@@ -65,29 +46,6 @@ pub struct Loaded {
     led: bool,
     /// It is in no file, but was made at run time: by address, the functions that are known of it.
     made: Option<HashMap<u64, usize>>,
-}
-
-/// A function that can be traced.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Listed {
-    /// Linker symbol,
-    pub function: String,
-    /// and its other names.
-    pub aliases: Vec<String>,
-    /// Where it is in the process.
-    pub address: u64,
-    /// Bytes, 0 when unknown.
-    pub size: u64,
-    /// File name of its module.
-    pub module: String,
-    /// That is not the program itself.
-    pub library: bool,
-    /// It was on at some time.
-    pub known: bool,
-    /// It leads to a stub.
-    pub on: bool,
-    /// Other bytes were found there than expected: it is never touched again.
-    pub failed: bool,
 }
 
 impl Loaded {

@@ -4,13 +4,13 @@ use crate::plan::directory::is_session_file;
 use crate::plan::journal::NO_FILE;
 use calltap_names::printable;
 use calltap_patch::Bias;
-use calltap_process::maps::{Region, open_file};
+use calltap_process::maps::Region;
 use calltap_process::proc;
-use calltap_sites::{Binary, Function};
+use calltap_sites::Binary;
+use calltap_sites::open_itself;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 /// A file mapped executable into a process.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -124,28 +124,7 @@ impl Mapped {
         let place = proc::place(pid);
         let itself = place.join("map_files").join(format!("{:x}-{:x}", self.text.1, self.text_end));
         let inside =
-            || open_file(&place.join("root").join(self.path.strip_prefix("/").unwrap_or(&self.path)));
-        File::open(itself).or_else(|_| inside()).or_else(|_| open_file(&self.path)).ok()
-    }
-}
-
-/// The functions a selection can choose from, kept for messages.
-#[derive(Clone, Debug, Default)]
-pub struct Candidates {
-    /// By module: its name, and what was read of it.
-    pub modules: Vec<(String, Arc<Binary>)>,
-    /// And where their files are: in which root directory, and the path there.
-    pub files: Vec<(PathBuf, PathBuf)>,
-}
-
-impl Candidates {
-    /// All functions.
-    pub fn functions(&self) -> impl Iterator<Item = &Function> {
-        self.modules.iter().flat_map(|(_, binary)| &binary.functions)
-    }
-
-    /// The traceable functions.
-    pub fn traceable(&self) -> impl Iterator<Item = &Function> {
-        self.functions().filter(|function| function.form.is_some())
+            || open_itself(&place.join("root").join(self.path.strip_prefix("/").unwrap_or(&self.path)));
+        File::open(itself).or_else(|_| inside()).or_else(|_| open_itself(&self.path)).ok()
     }
 }

@@ -2,10 +2,10 @@
 
 use crate::Error;
 use crate::plan::cache::{self, Decode, Search};
-use crate::plan::debug_files::{may_choose_in, name_functions};
 use crate::plan::modules::Identity;
-use crate::plan::selection::MayChoose;
 use calltap_names::printable;
+use calltap_selection::MayChoose;
+use calltap_selection::debug_files::{may_choose_in, name_functions};
 use calltap_sites::{Binary, Discovery};
 use std::ffi::OsString;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};

@@ -1,12 +1,13 @@
 //! What earlier controllers have done to a module, as the journal and its text tell.
 
+use super::Loaded;
 use super::placed::{Placed, Stub};
-use super::{Loaded, SiteRequest};
 use crate::plan::ahead::Ahead;
 use crate::plan::journal::Entry;
 use crate::plan::stubs::Stubs;
 use calltap_patch::{Avma, Site};
 use calltap_process::text::ProcessText;
+use calltap_selection::SiteRequest;
 use calltap_sites::Function;
 use std::collections::HashMap;
 use std::sync::Arc;

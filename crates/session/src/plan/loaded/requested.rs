@@ -1,12 +1,13 @@
 //! What the tracers want of a module's functions: sites and stubs for it.
 
+use super::Loaded;
 use super::placed::{Placed, Stub};
-use super::{Loaded, SiteRequest};
 use crate::plan::journal::Entry;
 use crate::plan::stubs::{Added, Displaced, Stubs};
 use calltap_collect::metadata::{Metadata, NewSite, NewSites};
 use calltap_patch::{Demand, HookSet, Site, State};
 use calltap_process::maps::Region;
+use calltap_selection::SiteRequest;
 use calltap_sites::{Binary, Function};
 use calltap_trace::{Captured, Record};
 use std::sync::Arc;

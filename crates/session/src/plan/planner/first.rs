@@ -5,7 +5,6 @@
 
 use super::Planner;
 use crate::Error;
-use crate::plan::ftraced::Ftraced;
 use crate::plan::journal::{Entries, Entry};
 use crate::plan::loaded::{Call, Loaded};
 use crate::plan::modules::Mapped;
@@ -15,6 +14,7 @@ use calltap_process::maps::{self, Region};
 use calltap_process::stops::Stops;
 use calltap_process::target::Target;
 use calltap_process::text::ProcessText;
+use calltap_selection::Ftraced;
 use calltap_sites::{Hook, SiteKind, Svma};
 use calltap_trace::{Module, Record};
 use std::collections::{BTreeMap, HashMap};

@@ -2,15 +2,16 @@
 
 use super::{Planner, Reach};
 use crate::plan::cache::{self, Decode, Search};
-use crate::plan::debug_files::{may_choose_in, name_functions};
 use crate::plan::loaded::Loaded;
-use crate::plan::modules::{Candidates, Identity, Mapped, mapped};
-use crate::plan::selection::Named;
+use crate::plan::modules::{Identity, Mapped, mapped};
 use calltap_collect::metadata::Metadata;
 use calltap_process::clock;
 use calltap_process::maps::{self, Region};
 use calltap_process::proc;
 use calltap_process::target::Target;
+use calltap_selection::Candidates;
+use calltap_selection::Named;
+use calltap_selection::debug_files::{may_choose_in, name_functions};
 use calltap_sites::{Binary, Discovery, SiteKind};
 use calltap_trace::{Module, Record};
 use std::mem;

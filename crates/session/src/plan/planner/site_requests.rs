@@ -1,12 +1,14 @@
 //! What is wanted of a process's functions.
 
 use super::{Planner, Refusal};
-use crate::plan::debug_files::read_types;
-use crate::plan::loaded::{Loaded, SiteRequest};
+use crate::plan::loaded::Loaded;
 use crate::plan::stubs::Stubs;
 use calltap_collect::metadata::Metadata;
 use calltap_patch::{Agent, Avma};
 use calltap_process::maps::Region;
+use calltap_process::proc;
+use calltap_selection::SiteRequest;
+use calltap_selection::debug_files::read_types;
 use calltap_sites::{Discovery, Function};
 use std::cell::RefCell;
 use std::sync::atomic::Ordering::*;
@@ -67,7 +69,9 @@ impl<'a> Planner<'a> {
     /// It makes no sense if values were asked for and there are none of any function.
     pub(crate) fn check_values(&mut self) -> Result<(), Refusal> {
         match self.values.trouble.take() {
-            Some((name, why)) if !self.values.read => Err(Refusal::Values { name, why }),
+            Some((name, why)) if !self.values.read => {
+                Err(calltap_selection::Error::Values { name, why }.into())
+            }
             _ => {
                 let left_out = self.values.left_out.take();
                 self.warnings.extend(
@@ -99,7 +103,11 @@ impl<'a> Planner<'a> {
             let typed = || {
                 let identity = mapped.identity(pid)?;
                 let mut types = types.borrow_mut();
-                types.entry(identity).or_insert_with(|| read_types(&mapped, build_id.as_deref(), pid)).clone()
+                let read = || {
+                    let root = proc::place(pid).join("root");
+                    read_types(&mapped.open(pid)?, build_id.as_deref(), &mapped.path, &root)
+                };
+                types.entry(identity).or_insert_with(read).clone()
             };
             let site_request = |function: &Function| {
                 let site_request = (self.choose)(function, &typed)?;

@@ -1,5 +1,7 @@
 //! "Did you mean": names closest to one that does not exist.
 
+use strsim::generic_levenshtein;
+
 /// Longest name compared, in bytes.
 const LONGEST: usize = 512;
 
@@ -15,12 +17,11 @@ pub fn nearest_names<'a>(
         return Vec::new();
     }
     let allowed = (wanted.len() / 3).max(1);
-    let mut rows = Rows::default();
     let mut best: Vec<(usize, &str)> = Vec::new();
     for name in candidates {
         let lower = name.to_ascii_lowercase();
         // A containing name ranks behind any near miss.
-        let distance = match rows.distance(wanted.as_bytes(), lower.as_bytes(), allowed) {
+        let distance = match distance(&wanted, &lower, allowed) {
             Some(distance) => distance,
             None if wanted.len() >= 3 && lower.contains(&wanted) => allowed + lower.len() - wanted.len(),
             None => continue,
@@ -37,36 +38,23 @@ pub fn nearest_names<'a>(
     best.into_iter().map(|(_, name)| name).collect()
 }
 
-#[derive(Default)]
-struct Rows {
-    before: Vec<usize>,
-    now: Vec<usize>,
+/// The Levenshtein distance, if it is at most `limit`.
+fn distance(a: &str, b: &str, limit: usize) -> Option<usize> {
+    if a.len().abs_diff(b.len()) > limit {
+        return None;
+    }
+    Some(generic_levenshtein(&Bytes(a), &Bytes(b))).filter(|distance| *distance <= limit)
 }
 
-impl Rows {
-    /// Levenshtein distance if it is at most `limit`.
-    fn distance(&mut self, a: &[u8], b: &[u8], limit: usize) -> Option<usize> {
-        if a.len().abs_diff(b.len()) > limit {
-            return None;
-        }
-        self.before.clear();
-        self.before.extend(0..=b.len());
-        for (i, x) in a.iter().enumerate() {
-            self.now.clear();
-            self.now.push(i + 1);
-            let mut least = i + 1;
-            for (j, y) in b.iter().enumerate() {
-                let replaced = self.before[j] + usize::from(x != y);
-                let cell = replaced.min(self.before[j + 1] + 1).min(self.now[j] + 1);
-                least = least.min(cell);
-                self.now.push(cell);
-            }
-            if least > limit {
-                return None;
-            }
-            std::mem::swap(&mut self.before, &mut self.now);
-        }
-        self.before.last().copied().filter(|&distance| distance <= limit)
+/// The bytes of a name, one by one: linker symbols are ASCII.
+struct Bytes<'a>(&'a str);
+
+impl<'a> IntoIterator for &'a Bytes<'_> {
+    type Item = u8;
+    type IntoIter = std::str::Bytes<'a>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.bytes()
     }
 }
 

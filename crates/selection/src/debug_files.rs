@@ -1,13 +1,10 @@
 //! Separate debugging files, for the names of functions whose symbols were stripped: where distributions install them, by build-id, and where the file itself says.
 
-use crate::plan::modules::Mapped;
-use crate::plan::selection::{MayChoose, Named};
-use calltap_process::maps::open_file;
-use calltap_process::proc;
+use crate::selector::{MayChoose, Named};
 use calltap_sites::types::Types;
 use calltap_sites::{
     Binary, Inlined, add_names, build_id_of, debug_link, file_may_define, inlined, is_unnamed, lacks_names,
-    load, load_all, open,
+    load, load_all, open, open_itself,
 };
 use object::{Object, ReadCache};
 use std::ffi::OsStr;
@@ -20,15 +17,13 @@ use std::sync::Arc;
 /// Where debugging files are installed.
 const INSTALLED: &str = "usr/lib/debug";
 
-/// The debugging information of a file: its own, or that of its debugging file.
-pub fn read_types(mapped: &Mapped, build_id: Option<&str>, pid: u32) -> Option<Arc<Types>> {
-    let file = mapped.open(pid)?;
-    let own = Types::read(&file).ok().flatten();
+/// The debugging information of a file: its own, or that of its debugging file. `path`: as for [`name_functions`].
+pub fn read_types(file: &File, build_id: Option<&str>, path: &Path, root: &Path) -> Option<Arc<Types>> {
+    let own = Types::read(file).ok().flatten();
     let separate = || {
-        let data = load(&file).ok()?;
-        let root = proc::place(pid).join("root");
-        candidates(build_id, &data, &mapped.path, &root).find_map(|place| {
-            let file = open_file(&place).ok()?;
+        let data = load(file).ok()?;
+        candidates(build_id, &data, path, root).find_map(|place| {
+            let file = open_itself(&place).ok()?;
             let is_same = build_id.is_some() && build_id_of(&load(&file).ok()?).as_deref() == build_id;
             Types::read(&file).ok().flatten().filter(|_| is_same)
         })
@@ -42,7 +37,7 @@ pub fn name_functions(binary: &mut Binary, data: &[u8], path: &Path, root: &Path
         return;
     }
     for place in candidates(binary.build_id.as_deref(), data, path, root) {
-        let Some(found) = open_file(&place).ok().and_then(|file| load(&file).ok()) else { continue };
+        let Some(found) = open_itself(&place).ok().and_then(|file| load(&file).ok()) else { continue };
         // It may be another build's.
         if binary.build_id.is_some()
             && build_id_of(&found) == binary.build_id
@@ -92,8 +87,8 @@ pub fn inlined_functions(path: &Path, root: &Path) -> Option<Vec<Inlined>> {
         return Some(found);
     }
     let id = build_id_of(&data)?;
-    let mut found =
-        candidates(Some(&id), &data, path, root).filter_map(|place| load_all(&open_file(&place).ok()?).ok());
+    let mut found = candidates(Some(&id), &data, path, root)
+        .filter_map(|place| load_all(&open_itself(&place).ok()?).ok());
     inlined(&found.find(|data| build_id_of(data).is_some_and(|found| found == id))?)
 }
 

@@ -1,0 +1,21 @@
+//! What is traced: the user's words, parsed, and the functions that they select.
+//!
+//! The command line, the control directory and the session all hold a [`Selection`], the words; [`ParsedSelection`] answers what its tracers want of a function. Of
+//! processes nothing is known here; of files only where [debugging files](debug_files) are.
+
+mod candidates;
+pub mod debug_files;
+mod error;
+mod ftraced;
+mod listed;
+mod request;
+mod selector;
+mod words;
+
+pub use candidates::Candidates;
+pub use error::Error;
+pub use ftraced::{Alarm, Ftraced, OVERFLOW};
+pub use listed::{Listed, Profiled};
+pub use request::{ParsedSelection, SiteRequest, Typed};
+pub use selector::{MayChoose, Named, Selector};
+pub use words::{Selection, TracerSelection, add, add_valued, tracer, tracers};

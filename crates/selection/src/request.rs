@@ -1,0 +1,103 @@
+//! What a selection's tracers want of a function.
+
+use crate::selector::Selector;
+use crate::{Error, Selection};
+use calltap_names::Glob;
+use calltap_patch::HookSet;
+use calltap_sites::types::Types;
+use calltap_sites::{Function, Returns, SiteForm};
+use calltap_trace::{TracerInfo, TracerKind};
+use calltap_values::{Known, Program, Trouble};
+use std::sync::Arc;
+
+/// Suffixes of functions that the compiler has specialised for some of their callers.
+const ALTERED: [&str; 3] = [".isra.", ".constprop.", ".part."];
+
+const NOT_READ: &str = "it is a Go function, of which only the entry is traced";
+
+/// What the tracers want of a function.
+pub struct SiteRequest {
+    /// Which of them: bit mask by tracer id.
+    pub tracers: u32,
+    /// In which form.
+    pub wanted: HookSet,
+    /// What is to be read of its calls besides.
+    pub program: Option<Arc<Program>>,
+    /// Why that cannot be.
+    pub trouble: Option<Trouble>,
+    /// There is more that they want and cannot have: only its entry can be traced.
+    pub cut: bool,
+}
+
+/// Reads the debugging information of a function's file, if there is any.
+pub type Typed<'t> = &'t dyn Fn() -> Option<Arc<Types>>;
+
+/// A selection.
+pub struct ParsedSelection {
+    /// In the user's words.
+    pub words: Selection,
+    /// The tracers; `id` is their index.
+    pub tracers: Vec<TracerInfo>,
+    /// Their filters.
+    pub selector: Selector,
+}
+
+impl ParsedSelection {
+    /// The selection that words make; if `later`, globs may match nothing.
+    pub fn new(words: &Selection, later: bool) -> Result<ParsedSelection, Error> {
+        ParsedSelection::about(words, later, &[])
+    }
+
+    /// The same; a function of each of these globs must be among those that are traced.
+    pub fn about(words: &Selection, later: bool, about: &[String]) -> Result<ParsedSelection, Error> {
+        let mut selector = Selector::new(words, later)?;
+        selector.about = about.iter().map(|glob| Glob::new(glob)).collect();
+        Ok(ParsedSelection { words: words.clone(), tracers: selector.tracers.clone(), selector })
+    }
+
+    /// What its tracers want of a function, together.
+    pub fn site_request(&self, function: &Function, typed: Typed<'_>) -> Option<SiteRequest> {
+        let tracers = self.selector.choose(function);
+        let wanting = self.tracers.iter().filter(|tracer| tracers & 1 << tracer.id != 0);
+        let wanted = wanting.map(|tracer| match tracer.kind {
+            TracerKind::Function => HookSet::FUNCTION,
+            TracerKind::FunctionGraph => HookSet::GRAPH,
+            TracerKind::Profile => HookSet::PROFILE,
+        });
+        let wanted = wanted.reduce(HookSet::and)?;
+        if let Some(SiteForm::Checked { .. }) = function.form {
+            return Some(self.entry(function, tracers, wanted, NOT_READ));
+        }
+        // A call that leaves by a tail call would stay open, with what its caller calls next inside it.
+        if let Returns::Exits { unseen, .. } = &function.returns
+            && let Some(unseen) = unseen
+            && wanted.returns()
+        {
+            return Some(SiteRequest {
+                cut: false,
+                ..self.entry(function, tracers, wanted, &unseen.to_string())
+            });
+        }
+        let known = || {
+            // What a compiler has made of a function for some of its callers takes other arguments than it says.
+            let is_altered = ALTERED.iter().any(|part| function.name.contains(part));
+            let types = typed().filter(|_| !is_altered)?;
+            let signature = types.signature(function.address)?;
+            let name = types.name(function.address);
+            Some(Known { types, signature, name })
+        };
+        let (program, trouble) = match self.selector.values(function, &known) {
+            Ok(program) => (program, None),
+            Err(why) => (None, Some(why)),
+        };
+        Some(SiteRequest { tracers, wanted, program, trouble, cut: false })
+    }
+
+    /// What can be had of it where only its entry can be traced: nothing is read.
+    fn entry(&self, function: &Function, tracers: u32, wanted: HookSet, why: &str) -> SiteRequest {
+        let reads = !matches!(self.selector.values(function, &|| None), Ok(None));
+        let trouble = reads.then(|| Trouble::from(why.to_owned()));
+        let cut = wanted != HookSet::FUNCTION;
+        SiteRequest { tracers, wanted: wanted.on_small_stack(), program: None, trouble, cut }
+    }
+}

@@ -1,0 +1,263 @@
+//! Filters, notrace sets and values, compiled: which function is wanted by whom.
+
+use crate::words::KINDS;
+use crate::{Candidates, Error, Selection, TracerSelection};
+use calltap_names::{Glob, GlobSet, demangle};
+use calltap_sites::{Function, SiteKind};
+use calltap_trace::{TracerInfo, TracerKind};
+use calltap_values::{Known, Program, Rules, Trouble};
+use std::collections::HashSet;
+use std::sync::{Arc, OnceLock};
+
+/// How functions are identified before their file is decoded.
+#[derive(Clone, Copy, Debug)]
+pub enum Named<'a> {
+    /// Linker names of one function.
+    By(&'a [&'a str]),
+    /// The functions without a name in a file of this name: they are called `file+0x...`.
+    ByPlace(&'a str),
+}
+
+/// Whether functions may be chosen.
+pub type MayChoose<'a> = dyn Fn(Named<'_>) -> bool + 'a;
+
+/// Tracers with their compiled filters.
+pub struct Selector {
+    /// The tracers; `id` is their index.
+    pub(crate) tracers: Vec<TracerInfo>,
+    filters: Vec<(GlobSet, GlobSet)>,
+    /// Globs may match nothing at the start.
+    later: bool,
+    /// Of each of these a function must be traced.
+    pub(crate) about: Vec<Glob>,
+    /// What polls futures is traced, also if no filter names it.
+    futures: bool,
+    /// Nothing else is.
+    only_futures: bool,
+    /// What is read of calls besides.
+    rules: Rules,
+    /// What was found out about what there is to choose from.
+    reached: OnceLock<Reached>,
+}
+
+/// How far a selection reaches among functions that were not built for tracing. There are thousands of them in every process.
+#[derive(Debug)]
+struct Reached {
+    /// There are functions that were built for it: then the others are wanted only by name.
+    built: bool,
+    /// Of each tracer's filter the globs that match nothing else: they also mean functions of libraries.
+    filters: Vec<GlobSet>,
+}
+
+/// Is it meant for all functions, whatever they are called?
+fn is_for_all(glob: &Glob) -> bool {
+    glob.pattern().bytes().all(|byte| byte == b'*' || byte == b'?')
+}
+
+/// Most tracers at a time: a site's are the bits of a word.
+const TRACERS: usize = 32;
+
+impl Selector {
+    pub(crate) fn new(words: &Selection, later: bool) -> Result<Selector, Error> {
+        if words.tracers.len() > TRACERS {
+            return Err(Error::TooMany(TRACERS));
+        }
+        let default = [TracerSelection {
+            name: String::new(),
+            kind: Some(TracerKind::FunctionGraph),
+            filter: Vec::new(),
+            notrace: Vec::new(),
+        }];
+        let tracers = if words.tracers.is_empty() { &default[..] } else { &words.tracers };
+        let mut infos: Vec<TracerInfo> = Vec::new();
+        for tracer in tracers {
+            let Some(kind) = tracer.kind.filter(|kind| *kind == TracerKind::Profile || !words.paused) else {
+                continue;
+            };
+            // Names are unique: a second tracer of a kind gets a number.
+            let twins = infos.iter().filter(|info| info.kind == kind).count();
+            let (name, _) = KINDS.into_iter().find(|(_, known)| *known == Some(kind)).unwrap_or_default();
+            let name = if twins == 0 { name.to_owned() } else { format!("{name}-{}", twins + 1) };
+            // -F and a tracer's own globs add up.
+            let (filter, notrace) = (
+                [&tracer.filter[..], &words.filter].concat(),
+                [&tracer.notrace[..], &words.notrace].concat(),
+            );
+            infos.push(TracerInfo { id: infos.len() as u32, name, kind, filter, notrace });
+        }
+        let filters: Vec<(GlobSet, GlobSet)> =
+            infos.iter().map(|info| (GlobSet::new(&info.filter), GlobSet::new(&info.notrace))).collect();
+        let rules = Rules::new(&words.arguments, &words.results, &words.conditions).map_err(Error::Value)?;
+        let futures = words.futures;
+        let rules = rules.with_futures(futures);
+        let only_futures = futures && filters.iter().all(|(filter, _)| filter.is_empty());
+        let (about, reached) = (Vec::new(), OnceLock::new());
+        Ok(Selector { tracers: infos, filters, later, about, futures, only_futures, rules, reached })
+    }
+}
+
+/// The names a function answers to.
+pub(crate) struct NamesOf<'a> {
+    function: &'a Function,
+    demangled: Option<String>,
+}
+
+impl<'a> NamesOf<'a> {
+    pub(crate) fn new(function: &'a Function) -> Self {
+        let demangled = demangle(&function.name);
+        NamesOf { function, demangled: (demangled != function.name).then_some(demangled) }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &str> + Clone {
+        let aliases = self.function.aliases.iter().map(String::as_str);
+        aliases.chain([self.function.name.as_str()]).chain(self.demangled.as_deref())
+    }
+
+    pub(crate) fn any(&self, glob: &Glob) -> bool {
+        self.all().any(|name| glob.matches(name))
+    }
+}
+
+impl Selector {
+    /// The tracers that want a function (bit mask of [`TracerInfo::id`]s).
+    pub fn choose(&self, function: &Function) -> u32 {
+        let polls = self.futures && function.poll.is_some();
+        if self.only_futures && !polls {
+            return 0;
+        }
+        let reached = self.reached.get();
+        let by_name = function.on_demand
+            || function.kind == SiteKind::Prologue && reached.is_some_and(|reached| reached.built);
+        let all = self.filters.iter().all(|(filter, notrace)| filter.is_empty() && notrace.is_empty());
+        if all {
+            return if by_name && !polls { 0 } else { ((1u64 << self.tracers.len()) - 1) as u32 };
+        }
+        let names = NamesOf::new(function);
+        let wanted = |n: usize, (filter, notrace): &(GlobSet, GlobSet)| {
+            let included = match by_name {
+                _ if polls => true,
+                true => reached.is_some_and(|reached| reached.filters[n].has(names.all())),
+                false => filter.is_empty() || filter.has(names.all()),
+            };
+            included && !notrace.has(names.all())
+        };
+        let bits = self.tracers.iter().zip(self.filters.iter().enumerate());
+        bits.fold(0, |mask, (info, (n, filter))| if wanted(n, filter) { mask | 1 << info.id } else { mask })
+    }
+
+    /// What is to be read of its calls; the reason if it cannot be.
+    pub fn values(
+        &self,
+        function: &Function,
+        known: &dyn Fn() -> Option<Known>,
+    ) -> Result<Option<Arc<Program>>, Trouble> {
+        if self.rules.is_empty() {
+            return Ok(None);
+        }
+        let names = NamesOf::new(function);
+        self.rules.of(&|glob| names.any(glob), function.poll.as_ref(), known)
+    }
+
+    /// Given what there is to choose from: does it reach functions of libraries that were not built for tracing?
+    pub fn reach(&self, candidates: &Candidates) -> bool {
+        let reached = self.reached.get_or_init(|| {
+            let own: Vec<&Function> = candidates.traceable().filter(|function| !function.on_demand).collect();
+            let built: Vec<&Function> =
+                own.iter().copied().filter(|function| function.kind != SiteKind::Prologue).collect();
+            let is_built = !built.is_empty();
+            let first = if is_built { built } else { own };
+            let first: Vec<NamesOf<'_>> = first.into_iter().map(NamesOf::new).collect();
+            let reaching = |(filter, _): &(GlobSet, GlobSet)| {
+                let unmatched: HashSet<&str> =
+                    filter.unmatched(first.iter().map(NamesOf::all)).into_iter().map(Glob::pattern).collect();
+                filter.only(|glob| !is_for_all(glob) && unmatched.contains(glob.pattern()))
+            };
+            Reached { built: is_built, filters: self.filters.iter().map(reaching).collect() }
+        });
+        reached.filters.iter().any(|filter| !filter.is_empty())
+    }
+
+    /// May a function that is known by this be chosen, if it can be traced? `library`: among those of libraries that were not built for
+    /// tracing. Asked before a file is decoded.
+    pub fn may_choose(&self, named: Named<'_>, library: bool) -> bool {
+        let may_be_in = |set: &GlobSet| match named {
+            Named::By(names) => names.iter().any(|name| {
+                let demangled = demangle(name);
+                set.has([*name].into_iter())
+                    || demangled != *name && set.has([demangled.as_str()].into_iter())
+            }),
+            Named::ByPlace(file) => set.globs().any(|glob| may_be_place(glob.pattern(), file)),
+        };
+        if !library {
+            let may_be = |(filter, _): &(GlobSet, GlobSet)| filter.is_empty() || may_be_in(filter);
+            return self.filters.is_empty() || self.filters.iter().any(may_be);
+        }
+        self.reached.get().is_none_or(|reached| reached.filters.iter().any(may_be_in))
+    }
+
+    /// The reason not to run the program at all, given what can be chosen from at its start.
+    pub fn check(&self, candidates: &Candidates) -> Result<(), Error> {
+        if self.later {
+            return Ok(());
+        }
+        if self.futures && !candidates.traceable().any(|function| function.poll.is_some()) {
+            let why = "nothing polls futures, as far as names tell: a program in Rust, and not stripped?";
+            return Err(Error::Values { name: "futures".to_owned(), why: why.to_owned() });
+        }
+        let all: Vec<NamesOf<'_>> = match self.filters.iter().all(|(filter, _)| filter.is_empty()) {
+            true => Vec::new(),
+            false => candidates.traceable().map(NamesOf::new).collect(),
+        };
+        for (filter, _) in &self.filters {
+            if let [glob, ..] = filter.unmatched(all.iter().map(NamesOf::all))[..] {
+                let (glob, hint) = (glob.pattern().to_owned(), candidates.hint(glob));
+                return Err(Error::NoMatch { glob, hint });
+            }
+        }
+        for glob in self.about.iter().chain(self.rules.globs()) {
+            let known = |function: &&Function| NamesOf::new(function).any(glob);
+            if !candidates.traceable().filter(known).any(|function| self.choose(function) != 0) {
+                let excluded = candidates.traceable().any(|function| known(&function));
+                let hint = if excluded { " (-N takes it away)".to_owned() } else { candidates.hint(glob) };
+                return Err(Error::NoMatch { glob: glob.pattern().to_owned(), hint });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// May a pattern match the name of a function that is called by its place in a file, as in `libz.so.1+0x2470`? False only if some literal part of it is in no such name.
+fn may_be_place(pattern: &str, file: &str) -> bool {
+    let start = format!("{file}+0x");
+    let is_hex = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let may_contain = |part: &str| {
+        let mut cuts = (0..=part.len()).filter(|cut| part.is_char_boundary(*cut));
+        start.contains(part) || cuts.any(|cut| start.ends_with(&part[..cut]) && is_hex(&part[cut..]))
+    };
+    // What a class or an escape stands for is not worked out: it may be anything.
+    pattern.contains(['[', '\\']) || pattern.trim_start_matches('!').split(['*', '?']).all(may_contain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether a pattern may match what has no name in `libz.so.1`. Where it may not, it matches no such name.
+    fn check(pattern: &str, expected: bool) {
+        assert_eq!(may_be_place(pattern, "libz.so.1"), expected, "{pattern}");
+        let matches = Glob::new(pattern).matches("libz.so.1+0xfade0");
+        assert!(expected || !matches, "{pattern}");
+    }
+
+    #[test]
+    fn functions_without_a_name_are_left_out_only_where_no_pattern_can_mean_them() {
+        for pattern in
+            ["libz.so.1+0xfade0", "libz*", "*", "*fade*", "*0xfa*", "lib?.so*", "l[hi]bz*", "*1+0xf*0"]
+        {
+            check(pattern, true);
+        }
+        for pattern in ["malloc", "*alloc*", "inflate*", "*_init", "libm.so*", "libz.so.1+1"] {
+            check(pattern, false);
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! What the user has selected, in words: tracers, filters, and values to read.
+
+use crate::Error;
+use crate::ftraced::Ftraced;
+use calltap_names::GlobSet;
+use calltap_trace::TracerKind;
+use calltap_values::Rules;
+use serde::{Deserialize, Serialize};
+
+/// The names of the kinds, as users write them.
+pub(crate) const KINDS: [(&str, Option<TracerKind>); 4] = [
+    ("function", Some(TracerKind::Function)),
+    ("function_graph", Some(TracerKind::FunctionGraph)),
+    ("profile", Some(TracerKind::Profile)),
+    ("nop", None),
+];
+
+/// The user's selection: tracers, filters, and values to read.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Selection {
+    /// The tracers; a tracer's number is its place. None: one of the kind function_graph.
+    pub tracers: Vec<TracerSelection>,
+    /// Globs, for every tracer.
+    pub filter: Vec<String>,
+    /// Globs, for every tracer.
+    pub notrace: Vec<String>,
+    /// Name of the tracer that the files of the control directory mean, if one was chosen.
+    pub default: Option<String>,
+    /// Arguments that are read, as `FUNCTION@ITEM,...`.
+    #[serde(default)]
+    pub arguments: Vec<String>,
+    /// Results that are read.
+    #[serde(default)]
+    pub results: Vec<String>,
+    /// Calls are recorded only if these hold.
+    #[serde(default)]
+    pub conditions: Vec<String>,
+    /// What polls futures is traced, and which future it is.
+    #[serde(default)]
+    pub futures: bool,
+    /// Functions that have no room for a jump are traced by breakpoints that stay. Once allowed, they are for as long as the session lasts.
+    #[serde(default)]
+    pub int3: bool,
+    /// No events are wanted for the time being (`tracing_on` is 0).
+    pub paused: bool,
+    /// How the daemon does that converts calls which were recorded when they were first made. None: sites are known at load, and there is none.
+    pub ftraced: Option<Ftraced>,
+}
+
+/// A tracer of a selection.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct TracerSelection {
+    /// Unique; the first that records events is `trace`, as in the control directory.
+    pub name: String,
+    /// None: it is not registered, and its filters wait.
+    pub kind: Option<TracerKind>,
+    /// Globs, those with a `!` in front take away again: the last that matches counts. None: every function.
+    pub filter: Vec<String>,
+    /// The same.
+    pub notrace: Vec<String>,
+}
+
+impl Selection {
+    /// The functions that filters name without wildcards.
+    pub fn named(&self) -> GlobSet {
+        let of_tracers = self.tracers.iter().flat_map(|tracer| &tracer.filter);
+        GlobSet::new(self.filter.iter().chain(of_tracers)).only(|glob| glob.exact().is_some())
+    }
+
+    /// What is given replaces what was set before, kind by kind; an empty word clears it. True if anything was given.
+    pub fn change(&mut self, given: Selection) -> bool {
+        let mut any = !given.tracers.is_empty() || given.int3;
+        self.int3 |= given.int3;
+        if !given.tracers.is_empty() {
+            self.tracers = given.tracers;
+        }
+        for (kept, given) in [
+            (&mut self.filter, given.filter),
+            (&mut self.notrace, given.notrace),
+            (&mut self.arguments, given.arguments),
+            (&mut self.results, given.results),
+            (&mut self.conditions, given.conditions),
+        ] {
+            if !given.is_empty() {
+                *kept = given.into_iter().filter(|word| !word.is_empty()).collect();
+                any = true;
+            }
+        }
+        any
+    }
+}
+
+/// A tracer of `NAME[:GLOB,...]`; its name is none that those before have.
+pub fn tracer(text: &str, before: &[TracerSelection]) -> Result<TracerSelection, Error> {
+    let (name, globs) = text.split_once(':').unwrap_or((text, ""));
+    let Some((_, kind)) = KINDS.into_iter().find(|(known, _)| *known == name) else {
+        return Err(Error::NoTracer(name.to_owned()));
+    };
+    let base = if kind == Some(TracerKind::Profile) { "trace_profile" } else { "trace" };
+    let mut names = (1..).map(|n| if n == 1 { base.to_owned() } else { format!("{base}-{n}") });
+    let name = names.find(|name| before.iter().all(|other| other.name != *name)).unwrap_or_default();
+    let filter = globs.split(',').filter(|glob| !glob.is_empty()).map(str::to_owned).collect();
+    Ok(TracerSelection { name, kind, filter, notrace: Vec::new() })
+}
+
+/// Has functions traced besides those that are chosen: also those that are traced only if a filter names them.
+pub fn add(words: &mut Selection, globs: &[String]) {
+    if globs.is_empty() {
+        return;
+    }
+    let name = |filter: &mut Vec<String>| {
+        if filter.is_empty() {
+            filter.push("*".to_owned());
+        }
+        filter.extend(globs.iter().cloned());
+    };
+    if words.filter.is_empty() && words.tracers.iter().any(|tracer| !tracer.filter.is_empty()) {
+        let graphs = words.tracers.iter_mut().filter(|tracer| tracer.kind == Some(TracerKind::FunctionGraph));
+        graphs.for_each(|tracer| name(&mut tracer.filter));
+    } else {
+        name(&mut words.filter);
+    }
+}
+
+/// Has the functions traced of which something is to be read.
+pub fn add_valued(words: &mut Selection) -> Result<(), Error> {
+    let rules = Rules::new(&words.arguments, &words.results, &words.conditions).map_err(Error::Value)?;
+    let globs: Vec<String> = rules.globs().map(|glob| glob.pattern().to_owned()).collect();
+    add(words, &globs);
+    Ok(())
+}
+
+/// Tracers of these kinds.
+pub fn tracers(kinds: &[TracerKind]) -> Vec<TracerSelection> {
+    let mut all = Vec::new();
+    for (name, _) in kinds.iter().filter_map(|kind| KINDS.iter().find(|(_, known)| *known == Some(*kind))) {
+        all.extend(tracer(name, &all));
+    }
+    all
+}
