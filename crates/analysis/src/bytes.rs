@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 /// Appends `number` in decimal.
-pub(crate) fn push_decimal(buffer: &mut Vec<u8>, mut number: u64) {
+pub fn push_decimal(buffer: &mut Vec<u8>, mut number: u64) {
     let mut digits = [0u8; 20];
     let mut at = digits.len();
     loop {
@@ -18,7 +18,7 @@ pub(crate) fn push_decimal(buffer: &mut Vec<u8>, mut number: u64) {
 }
 
 /// Appends nanoseconds as microseconds with three decimals.
-pub(crate) fn push_micros(buffer: &mut Vec<u8>, ns: u64) {
+pub fn push_micros(buffer: &mut Vec<u8>, ns: u64) {
     push_decimal(buffer, ns / 1000);
     let rest = ns % 1000;
     buffer.extend_from_slice(&[
@@ -30,7 +30,7 @@ pub(crate) fn push_micros(buffer: &mut Vec<u8>, ns: u64) {
 }
 
 /// Appends a CSV field (RFC 4180): quoted when it must be.
-pub(crate) fn push_csv(buffer: &mut Vec<u8>, field: &str) {
+pub fn push_csv(buffer: &mut Vec<u8>, field: &str) {
     if field.contains([',', '"', '\n', '\r']) {
         buffer.push(b'"');
         buffer.extend_from_slice(field.replace('"', "\"\"").as_bytes());
@@ -41,7 +41,7 @@ pub(crate) fn push_csv(buffer: &mut Vec<u8>, field: &str) {
 }
 
 /// Writes the buffer out and empties it once it holds enough to be worth a write.
-pub(crate) fn drain(buffer: &mut Vec<u8>, out: &mut dyn Write, everything: bool) -> io::Result<()> {
+pub fn drain(buffer: &mut Vec<u8>, out: &mut dyn Write, everything: bool) -> io::Result<()> {
     if everything || buffer.len() >= 64 << 10 {
         out.write_all(buffer)?;
         buffer.clear();

@@ -5,14 +5,16 @@ use crate::{Names, Source, Totals, limited};
 
 /// Entries and exits lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Lost {
-    pub(crate) entries: u64,
-    pub(crate) exits: u64,
+pub struct Lost {
+    /// Entries.
+    pub entries: u64,
+    /// Exits.
+    pub exits: u64,
 }
 
 impl Lost {
     /// What the threads' totals say.
-    pub(crate) fn of_threads(source: &dyn Source) -> Self {
+    pub fn of_threads(source: &dyn Source) -> Self {
         source.meta().loss.iter().fold(Self::default(), |sum, loss| Self {
             entries: sum.entries.saturating_add(loss.lost_entries),
             exits: sum.exits.saturating_add(loss.lost_exits),
@@ -20,7 +22,7 @@ impl Lost {
     }
 
     /// The larger of what the threads' totals and the events say: either can be missing from a cut-off file.
-    pub(crate) fn of(source: &dyn Source, totals: &Totals) -> Self {
+    pub fn of(source: &dyn Source, totals: &Totals) -> Self {
         let threads = Self::of_threads(source);
         Self {
             entries: threads.entries.max(totals.lost_entries),
@@ -30,7 +32,7 @@ impl Lost {
 }
 
 /// What was disabled while recording, if anything was; `# 8 events, 2 threads`; and what is missing. Each line ends with a newline.
-pub(crate) fn head(source: &dyn Source, totals: &Totals) -> String {
+pub fn head(source: &dyn Source, totals: &Totals) -> String {
     let mut text = limited(source);
     text += &format!("# {}, {}", counted(totals.events, "event"), counted(totals.threads, "thread"));
     let lost = Lost::of(source, totals);
@@ -82,13 +84,13 @@ pub(crate) fn head(source: &dyn Source, totals: &Totals) -> String {
 }
 
 /// A line about functions that were disabled while recording, if there are any.
-pub(crate) fn limited(source: &dyn Source) -> String {
+pub fn limited(source: &dyn Source) -> String {
     let names = Names::new(source.meta(), false);
     limited::of_trace(source.meta(), &names).map(|line| format!("# {line}\n")).unwrap_or_default()
 }
 
 /// A line about parts of the file that could not be read, if there are any.
-pub(crate) fn damage(totals: &Totals) -> String {
+pub fn damage(totals: &Totals) -> String {
     match &totals.first_damage {
         Some(first) => {
             let parts = counted(totals.damaged, "part");

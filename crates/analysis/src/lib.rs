@@ -1,4 +1,4 @@
-//! Everything computed from a trace, and its text, table and export forms.
+//! Everything computed from a trace, and its text and table forms; `calltap-export` has the forms for other programs.
 //!
 //! Every view is made by one engine ([`tree`]) that pairs entries with returns thread by thread and hands closed
 //! calls to a [`Visitor`]. The views read a [`Source`]: a trace file, or events in memory ([`MemorySource`]).
@@ -7,16 +7,16 @@
 #![forbid(unsafe_code)]
 
 pub mod answers;
-mod bytes;
+pub mod boxes;
+pub mod bytes;
 mod columns;
 pub mod diff;
 mod drive;
 mod error;
 pub mod explore;
-pub mod export;
 pub mod futures;
 pub mod graph;
-mod head;
+pub mod head;
 mod histogram;
 pub mod info;
 pub mod limited;
@@ -24,7 +24,7 @@ pub mod live;
 mod memory;
 mod names;
 mod only;
-mod paths;
+pub mod paths;
 mod reader;
 mod recent;
 pub mod replay;
@@ -32,17 +32,17 @@ pub mod report;
 mod source;
 pub mod stat;
 mod sums;
-mod symbols;
+pub mod symbols;
 pub mod timeline;
 pub mod tree;
 pub mod units;
-mod values;
+pub mod values;
 
 pub use calltap_names::{Glob, GlobSet, demangle, is_named, nearest_names};
 pub use drive::{Progress, run_by_thread, run_in_file_order, run_threads};
 pub use error::Error;
 pub use memory::MemorySource;
-pub use names::Names;
+pub use names::{Names, base_name};
 pub use only::Only;
 pub use recent::{Recent, Snapshot};
 pub use source::{BatchStream, Source, threads_with_events};

@@ -67,6 +67,6 @@ impl<'a> Names<'a> {
 }
 
 /// The last component of a path.
-pub(crate) fn base_name(path: &str) -> &str {
+pub fn base_name(path: &str) -> &str {
     path.rsplit('/').find(|part| !part.is_empty()).unwrap_or(path)
 }

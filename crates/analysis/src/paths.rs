@@ -8,7 +8,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
 
 /// Paths kept unless asked otherwise.
-pub(crate) const NODES: usize = 1 << 20;
+pub const NODES: usize = 1 << 20;
 /// Deepest path kept; below it calls merge into their caller.
 const DEPTH: usize = 2048;
 /// Set in an open call's node if the call was merged into that node.
@@ -18,20 +18,24 @@ const THREAD: u32 = 1 << 31;
 
 /// Calls of one function by one path. Times in ticks.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Node {
+pub struct Node {
     /// Site, or thread with the top bit set.
     key: u32,
-    pub(crate) parent: u32,
+    /// The node of the caller; the root is its own.
+    pub parent: u32,
     /// The child entered last, tried before the index.
     recent: u32,
     depth: u32,
-    pub(crate) calls: u64,
-    pub(crate) total: u64,
-    pub(crate) own: u64,
+    /// How many.
+    pub calls: u64,
+    /// Their time.
+    pub total: u64,
+    /// Of it what was not spent in callees.
+    pub own: u64,
     /// Calls of them whose end is not known.
-    pub(crate) cut: u64,
+    pub cut: u64,
     /// Events that were lost while such a call was the innermost one.
-    pub(crate) lost: u64,
+    pub lost: u64,
 }
 
 impl Node {
@@ -42,25 +46,30 @@ impl Node {
 
 /// What a node stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Of {
+pub enum Of {
+    /// The whole.
     Root,
+    /// A thread.
     Thread(ThreadId),
+    /// A function.
     Site(SiteId),
 }
 
 /// The tree; node 0 is its root, and a node comes after its parent.
-pub(crate) struct Paths {
-    pub(crate) nodes: Vec<Node>,
+pub struct Paths {
+    /// All of them.
+    pub nodes: Vec<Node>,
     index: HashMap<u64, u32, BuildHasherDefault<Mix>>,
     limit: usize,
     /// Calls that were merged into their caller because of a limit.
-    pub(crate) merged: u64,
+    pub merged: u64,
     /// Which limits forbade a child: of their number, of depth.
     met: (bool, bool),
 }
 
 impl Paths {
-    pub(crate) fn new(limit: usize) -> Self {
+    /// Of at most so many nodes besides the root.
+    pub fn new(limit: usize) -> Self {
         let root = Node::new(u32::MAX, 0, 0);
         // Indices must leave the top bit free.
         let limit = limit.min(MERGED as usize - 2) + 1;
@@ -68,7 +77,7 @@ impl Paths {
     }
 
     /// The limits for which calls were merged, as a clause about paths.
-    pub(crate) fn limits_met(&self) -> String {
+    pub fn limits_met(&self) -> String {
         let number = || format!("more than {} paths", count(self.limit as u64 - 1));
         let depth = || format!("paths deeper than {} calls", count(DEPTH as u64));
         match self.met {
@@ -78,7 +87,8 @@ impl Paths {
         }
     }
 
-    pub(crate) fn of(&self, node: u32) -> Of {
+    /// What a node stands for.
+    pub fn of(&self, node: u32) -> Of {
         match self.nodes[node as usize].key {
             u32::MAX => Of::Root,
             key if key & THREAD != 0 => Of::Thread(ThreadId(key & !THREAD)),
@@ -87,7 +97,7 @@ impl Paths {
     }
 
     /// The child of `parent` for a site; `None` when a limit forbids a new one.
-    pub(crate) fn child(&mut self, parent: u32, site: SiteId) -> Option<u32> {
+    pub fn child(&mut self, parent: u32, site: SiteId) -> Option<u32> {
         self.child_by_key(parent, site.0 & !THREAD)
     }
 
@@ -121,7 +131,7 @@ impl Paths {
     }
 
     /// Children of every node, in order of creation.
-    pub(crate) fn children(&self) -> Children {
+    pub fn children(&self) -> Children {
         let mut ends = vec![0u32; self.nodes.len() + 1];
         for node in &self.nodes[1..] {
             ends[node.parent as usize + 1] += 1;
@@ -157,13 +167,14 @@ impl Paths {
 }
 
 /// For each node, its children.
-pub(crate) struct Children {
+pub struct Children {
     starts: Vec<u32>,
     list: Vec<u32>,
 }
 
 impl Children {
-    pub(crate) fn of(&self, node: u32) -> &[u32] {
+    /// Of a node.
+    pub fn of(&self, node: u32) -> &[u32] {
         &self.list[self.starts[node as usize] as usize..self.starts[node as usize + 1] as usize]
     }
 }
@@ -242,7 +253,7 @@ impl<F: FnMut(u32, &Call)> Visitor for Collector<F> {
 }
 
 /// Reads all events into a tree of at most `limit` nodes; `by_thread` puts the threads right below the root.
-pub(crate) fn collect(
+pub fn collect(
     source: &dyn Source,
     limit: usize,
     by_thread: bool,
@@ -252,7 +263,7 @@ pub(crate) fn collect(
 }
 
 /// The same, and tells `each` of the calls that are over, and their nodes.
-pub(crate) fn collect_each(
+pub fn collect_each(
     source: &dyn Source,
     limit: usize,
     by_thread: bool,

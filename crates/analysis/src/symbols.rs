@@ -9,7 +9,7 @@ use std::collections::HashMap;
 const CACHE: usize = 1 << 18;
 
 /// Turns return addresses into the functions they return to.
-pub(crate) struct Symbols<'a> {
+pub struct Symbols<'a> {
     meta: &'a Meta,
     names: &'a Names<'a>,
     /// By module: link-time address and site, ascending.
@@ -20,13 +20,16 @@ pub(crate) struct Symbols<'a> {
 
 /// Where a call was.
 #[derive(Clone, Copy)]
-pub(crate) struct Place<'a> {
-    pub(crate) module: Option<&'a Module>,
-    pub(crate) site: Option<SiteId>,
+pub struct Place<'a> {
+    /// The file.
+    pub module: Option<&'a Module>,
+    /// The function.
+    pub site: Option<SiteId>,
 }
 
 impl<'a> Symbols<'a> {
-    pub(crate) fn new(meta: &'a Meta, names: &'a Names<'a>) -> Self {
+    /// Of a trace.
+    pub fn new(meta: &'a Meta, names: &'a Names<'a>) -> Self {
         let mut sites = vec![Vec::new(); meta.modules.len()];
         for site in &meta.sites {
             if let Some(sites) = sites.get_mut(site.module as usize) {
@@ -40,7 +43,7 @@ impl<'a> Symbols<'a> {
     }
 
     /// The traced function that begins at `address`.
-    pub(crate) fn code(&self, thread: ThreadId, ticks: u64, address: u64) -> Option<String> {
+    pub fn code(&self, thread: ThreadId, ticks: u64, address: u64) -> Option<String> {
         let process = self.meta.threads.get(thread.0 as usize).map_or(0, |thread| thread.process);
         let Place { module: Some(module), site: Some(site) } = self.place(process, ticks, address) else {
             return None;
@@ -51,7 +54,7 @@ impl<'a> Symbols<'a> {
 
     /// The function that `address` returns to, called by `thread` at `ticks`: the site at or below it, else
     /// `module+0x..` with the link-time address, else the bare address.
-    pub(crate) fn caller(&mut self, thread: ThreadId, ticks: u64, address: u64) -> &str {
+    pub fn caller(&mut self, thread: ThreadId, ticks: u64, address: u64) -> &str {
         let process = self.meta.threads.get(thread.0 as usize).map_or(0, |thread| thread.process);
         let key = (process, address);
         if self.cache.contains_key(&key) {
@@ -96,13 +99,13 @@ impl<'a> Symbols<'a> {
     }
 
     /// Where the call was that returns to `address`, made in `process` at `ticks`.
-    pub(crate) fn place(&self, process: u32, ticks: u64, address: u64) -> Place<'a> {
+    pub fn place(&self, process: u32, ticks: u64, address: u64) -> Place<'a> {
         let module = self.module(process, ticks, address);
         Place { module, site: module.and_then(|module| self.site(module, address)) }
     }
 
     /// What [`Self::caller`] says of it.
-    pub(crate) fn text(&self, place: &Place<'_>, address: u64) -> String {
+    pub fn text(&self, place: &Place<'_>, address: u64) -> String {
         match (place.site, place.module) {
             (Some(site), _) => self.names.function(site).to_owned(),
             (None, Some(module)) => {
@@ -113,7 +116,7 @@ impl<'a> Symbols<'a> {
     }
 
     /// A site begins at this address.
-    pub(crate) fn begins_site(&self, module: &Module, address: u64) -> bool {
+    pub fn begins_site(&self, module: &Module, address: u64) -> bool {
         let linked = address.wrapping_sub(module.bias);
         let sites = self.sites.get(module.id as usize).map_or(&[][..], Vec::as_slice);
         sites.binary_search_by_key(&linked, |&(start, _)| start).is_ok()

@@ -17,7 +17,7 @@ pub struct Shown {
 }
 
 /// The values of an entry or a return; callers are none of them. `code` names the function at an address, if one begins there.
-pub(crate) fn read(
+pub fn read(
     captured: &Captured,
     returns: bool,
     bytes: &[u8],
@@ -46,7 +46,7 @@ pub(crate) fn read(
 }
 
 /// The same of a site of a trace.
-pub(crate) fn show(
+pub fn show(
     source: &dyn Source,
     site: SiteId,
     returns: bool,
@@ -61,7 +61,7 @@ pub(crate) fn show(
 }
 
 /// `name(a=1, b=2)`; the parameter list that C++ names bring gives way.
-pub(crate) fn call(name: &str, arguments: &[Shown]) -> String {
+pub fn call(name: &str, arguments: &[Shown]) -> String {
     if arguments.is_empty() {
         return name.to_owned();
     }
@@ -71,7 +71,7 @@ pub(crate) fn call(name: &str, arguments: &[Shown]) -> String {
 }
 
 /// `ret=3`, or with the names of values where there are several.
-pub(crate) fn results(results: &[Shown]) -> String {
+pub fn results(results: &[Shown]) -> String {
     let one = |Shown { name, text, .. }: &Shown| match name.as_str() {
         "retval" | "fpretval" => format!("ret={text}"),
         name => format!("{name}={text}"),
@@ -80,7 +80,7 @@ pub(crate) fn results(results: &[Shown]) -> String {
 }
 
 /// As the members of an object.
-pub(crate) fn object(values: &[Shown]) -> Value {
+pub fn object(values: &[Shown]) -> Value {
     let members: Map<String, Value> =
         values.iter().map(|value| (value.name.clone(), value.json.clone())).collect();
     members.into()

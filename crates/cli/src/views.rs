@@ -5,8 +5,9 @@ use crate::output::{Lines, Output};
 use crate::progress::Progress;
 use anyhow::{Result, anyhow, bail};
 use calltap_analysis::{
-    Glob, Only, Source, Totals, demangle, export, graph, info, is_named, nearest_names, replay, report, units,
+    Glob, Only, Source, Totals, demangle, graph, info, is_named, nearest_names, replay, report, units,
 };
+use calltap_export as export;
 use calltap_trace::{Meta, TraceReader};
 use std::io::Write;
 use std::path::Path;

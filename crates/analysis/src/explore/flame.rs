@@ -2,7 +2,7 @@
 
 use super::{Explorer, Function};
 use crate::Source;
-use crate::export::flamegraph::{Place, places, widths};
+use crate::boxes::{Place, places, widths};
 use crate::graph::function;
 use crate::paths::{Children, Of, Paths};
 use calltap_trace::SiteId;

@@ -1,7 +1,8 @@
 //! The Perfetto export, decoded again by a small parser of the protobuf wire format.
 
+#[path = "../../analysis/tests/common/mod.rs"]
 mod common;
-use calltap_analysis::export::{Options, perfetto};
+use calltap_export::{Options, perfetto};
 use common::{recording, same};
 use std::collections::HashMap;
 use std::fmt::Write as _;

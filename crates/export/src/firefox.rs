@@ -5,8 +5,8 @@
 //! many paths are in one: about [`SAMPLES`] samples in all.
 
 use super::{Options, command};
-use crate::paths::Paths;
-use crate::{
+use calltap_analysis::paths::Paths;
+use calltap_analysis::{
     Call, Enter, Error, Names, Progress, Source, Totals, Visitor, run_by_thread, threads_with_events,
 };
 use calltap_trace::{SiteId, ThreadId};
@@ -229,7 +229,7 @@ impl Exporter<'_> {
         }
         for node in missing.into_iter().rev() {
             let name = match thread.paths.of(node) {
-                crate::paths::Of::Site(site) => self.names.function(site),
+                calltap_analysis::paths::Of::Site(site) => self.names.function(site),
                 _ => "",
             };
             let frame = fx::FrameInfo {
@@ -249,8 +249,10 @@ impl Exporter<'_> {
         let timed = self.source.has_time() && self.weights.iter().any(|&(ticks, _)| ticks > 0);
         let mut profile = serde_json::to_value(&self.profile)?;
         // What is missing, as the profiler shows it with the profile's other data.
-        let mut notes: Vec<String> =
-            crate::head::head(self.source, totals).lines().map(|line| line.replace("# ", "")).collect();
+        let mut notes: Vec<String> = calltap_analysis::head::head(self.source, totals)
+            .lines()
+            .map(|line| line.replace("# ", ""))
+            .collect();
         if self.merged > 0 {
             notes.push(format!("{} calls by further paths are part of their callers", self.merged));
         }

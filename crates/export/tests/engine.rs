@@ -1,9 +1,9 @@
 //! The engine on random events, sensible and not: nothing panics, no call gets lost, no time is invented.
 
 use calltap_analysis::{
-    Call, Ending, Enter, MemorySource, Visitor, export, graph, replay, report, run_by_thread,
-    run_in_file_order,
+    Call, Ending, Enter, MemorySource, Visitor, graph, replay, report, run_by_thread, run_in_file_order,
 };
+use calltap_export as export;
 use calltap_trace::*;
 
 const SITES: u32 = 5;

@@ -1,8 +1,8 @@
 //! Speedscope's own format: a profile of entries and returns for each thread.
 
 use super::{Options, command};
-use crate::bytes::{drain, push_decimal};
-use crate::{
+use calltap_analysis::bytes::{drain, push_decimal};
+use calltap_analysis::{
     Call, Enter, Error, Names, Progress, Source, Totals, Visitor, run_by_thread, threads_with_events,
 };
 use calltap_trace::{SiteId, ThreadId};

@@ -1,8 +1,8 @@
 //! One line per call.
 
 use super::Options;
-use crate::bytes::{drain, push_csv, push_decimal};
-use crate::{Call, Enter, Error, Names, Progress, Source, Totals, Visitor, run_by_thread};
+use calltap_analysis::bytes::{drain, push_csv, push_decimal};
+use calltap_analysis::{Call, Enter, Error, Names, Progress, Source, Totals, Visitor, run_by_thread};
 use calltap_trace::{SiteId, ThreadId};
 use std::io::{self, Write};
 

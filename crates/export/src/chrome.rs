@@ -1,10 +1,12 @@
 //! Chrome's JSON trace events (chrome://tracing, ui.perfetto.dev, Speedscope).
 
 use super::{Options, command, pid_tid};
-use crate::bytes::{drain, push_micros};
-use crate::futures::{self, Span};
-use crate::values::{self, Shown};
-use crate::{Call, Ending, Enter, Error, Names, Progress, Source, Totals, Visitor, run_in_file_order};
+use calltap_analysis::bytes::{drain, push_micros};
+use calltap_analysis::futures::{self, Span};
+use calltap_analysis::values::{self, Shown};
+use calltap_analysis::{
+    Call, Ending, Enter, Error, Names, Progress, Source, Totals, Visitor, run_in_file_order,
+};
 use calltap_trace::{SiteId, ThreadId};
 use serde_json::{Value, json};
 use std::cell::OnceCell;

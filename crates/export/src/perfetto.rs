@@ -5,10 +5,12 @@
 
 use super::proto::{bytes, double, message, number};
 use super::{Options, pid_tid};
-use crate::bytes::drain;
-use crate::futures::{self, Span};
-use crate::values::{self, Shown};
-use crate::{Call, Ending, Enter, Error, Names, Progress, Source, Totals, Visitor, run_in_file_order};
+use calltap_analysis::bytes::drain;
+use calltap_analysis::futures::{self, Span};
+use calltap_analysis::values::{self, Shown};
+use calltap_analysis::{
+    Call, Ending, Enter, Error, Names, Progress, Source, Totals, Visitor, run_in_file_order,
+};
 use calltap_trace::{SiteId, ThreadId};
 use serde_json::Value;
 use std::io::{self, Write};

@@ -1,6 +1,6 @@
 //! A flame graph as SVG with a small script for zoom and search.
 
-use crate::units::one_line;
+use calltap_analysis::units::one_line;
 use std::io::{self, Write};
 
 const WIDTH: f64 = 1200.0;

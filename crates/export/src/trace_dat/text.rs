@@ -1,6 +1,6 @@
 //! The texts in the file's head that come from the recording.
 
-use crate::units::one_line;
+use calltap_analysis::units::one_line;
 use calltap_trace::Meta;
 use std::collections::BTreeMap;
 

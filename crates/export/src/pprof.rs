@@ -2,8 +2,8 @@
 
 use super::proto::{bytes, message, number, varint};
 use super::{Options, command};
-use crate::paths::{Of, Paths};
-use crate::{Error, Names, Progress, Source, Totals};
+use calltap_analysis::paths::{Of, Paths};
+use calltap_analysis::{Error, Names, Progress, Source, Totals};
 use calltap_trace::SiteId;
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -173,7 +173,9 @@ impl Writer<'_> {
             number(&mut self.buffer, field::DURATION_NANOS, end.wall_ns);
         }
         let mut comments = vec![command(self.source)];
-        comments.extend(crate::head::head(self.source, totals).lines().map(|line| line.replace("# ", "")));
+        comments.extend(
+            calltap_analysis::head::head(self.source, totals).lines().map(|line| line.replace("# ", "")),
+        );
         if paths.merged > 0 {
             comments.push(format!("{} calls by further paths are part of their callers", paths.merged));
         }

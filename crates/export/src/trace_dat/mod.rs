@@ -11,10 +11,10 @@ mod text;
 pub use head::Version;
 
 use super::Options;
-use crate::bytes::drain;
-use crate::drive::run_threads;
-use crate::{Call, Ending, Enter, Error, Names, Progress, Source, Totals, Visitor};
 use addresses::Addresses;
+use calltap_analysis::bytes::drain;
+use calltap_analysis::run_threads;
+use calltap_analysis::{Call, Ending, Enter, Error, Names, Progress, Source, Totals, Visitor};
 use calltap_ringbuffer::{Stream, record};
 use calltap_trace::ThreadId;
 use head::Head;

@@ -1,8 +1,9 @@
 //! What other tools get.
 
+#[path = "../../analysis/tests/common/mod.rs"]
 mod common;
 use calltap_analysis::MemorySource;
-use calltap_analysis::export::{Options, chrome, csv, flamegraph, folded};
+use calltap_export::{Options, chrome, csv, flamegraph, folded};
 use common::{output, recording, same};
 
 /// Two threads, `std::swap<int>(int&, int&)`, a loss, a longjmp and a call that does not end.

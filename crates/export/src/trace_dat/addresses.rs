@@ -5,8 +5,8 @@
 //! where nothing is. And a caller that no symbol is right for gets one of its own.
 
 use super::text::word;
-use crate::Names;
-use crate::symbols::Symbols;
+use calltap_analysis::Names;
+use calltap_analysis::symbols::Symbols;
 use calltap_trace::{Meta, Module, SiteId, ThreadId};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
@@ -136,7 +136,7 @@ impl<'a> Addresses<'a> {
 fn line(address: u64, name: &str, module: Option<&Module>) -> String {
     let mut line = format!("{address:016x} t {}", word(name));
     if let Some(module) = module {
-        let _ = write!(line, "\t[{}]", word(crate::names::base_name(&module.path)));
+        let _ = write!(line, "\t[{}]", word(calltap_analysis::base_name(&module.path)));
     }
     line.push('\n');
     line

@@ -1,6 +1,7 @@
 //! Speed of the views: events per second of processor time, on synthetic batches in memory (and from a file).
 
-use calltap_analysis::{Error, MemorySource, Source, export, graph, replay, report};
+use calltap_analysis::{Error, MemorySource, Source, graph, replay, report};
+use calltap_export as export;
 use calltap_trace::*;
 use std::io::{self, Write};
 

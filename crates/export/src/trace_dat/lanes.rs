@@ -5,7 +5,7 @@
 //! So no stream needs merging (it is written thread after thread, with the state of one), a call and its return stay
 //! neighbours, and a program that starts a million short threads does not become a file of a million streams.
 
-use crate::{Source, threads_with_events};
+use calltap_analysis::{Source, threads_with_events};
 use calltap_trace::ThreadId;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -53,7 +53,7 @@ impl Lanes {
 #[cfg(test)]
 mod tests {
     use super::Lanes;
-    use crate::MemorySource;
+    use calltap_analysis::MemorySource;
     use calltap_trace::{Batch, Event, EventKind, SiteId, Thread, ThreadId};
 
     fn lanes(spans: &[(u64, u64)]) -> (usize, Vec<u32>, Vec<bool>) {

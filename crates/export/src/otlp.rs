@@ -1,9 +1,9 @@
 //! OpenTelemetry spans of chosen functions, as OTLP in JSON: an ExportTraceServiceRequest per line, which is what files of the collector are.
 
 use super::{Options, pid_tid};
-use crate::bytes::drain;
-use crate::values::{self, Shown};
-use crate::{Call, Ending, Enter, Error, Names, Progress, Source, Totals, Visitor, run_by_thread};
+use calltap_analysis::bytes::drain;
+use calltap_analysis::values::{self, Shown};
+use calltap_analysis::{Call, Ending, Enter, Error, Names, Progress, Source, Totals, Visitor, run_by_thread};
 use calltap_trace::{SiteId, ThreadId};
 use serde_json::{Value, json};
 use std::collections::HashMap;

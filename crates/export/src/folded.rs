@@ -1,7 +1,7 @@
 //! Folded stacks: `main;f;g 1234`, one line per stack.
 
 use super::{Options, node_name};
-use crate::{Error, Names, Progress, Source, Totals};
+use calltap_analysis::{Error, Names, Progress, Source, Totals};
 use std::io::Write;
 
 /// Writes a line per different stack with the nanoseconds spent in its innermost function itself, or, when nothing

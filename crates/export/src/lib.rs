@@ -1,10 +1,11 @@
-//! Forms for other tools.
+//! A trace in the forms that other programs read: Perfetto, Chrome, Firefox, Speedscope, pprof, callgrind, OpenTelemetry, trace-cmd, CSV, folded stacks and flame graphs.
+#![forbid(unsafe_code)]
 
 mod callgrind;
 mod chrome;
 mod csv;
 mod firefox;
-pub(crate) mod flamegraph;
+mod flamegraph;
 mod folded;
 mod otlp;
 mod perfetto;
@@ -26,7 +27,7 @@ pub use pprof::pprof;
 pub use speedscope::speedscope;
 pub use trace_dat::{Version, trace_dat};
 
-use crate::{Error, Glob, Names, Progress, Source, Totals, paths};
+use calltap_analysis::{Error, Glob, Names, Progress, Source, Totals, paths};
 use calltap_trace::ThreadId;
 
 /// How to export.
@@ -70,10 +71,10 @@ fn command(source: &dyn Source) -> String {
 }
 
 /// What a node of a call tree is called.
-fn node_name(of: crate::paths::Of, names: &Names<'_>) -> String {
+fn node_name(of: calltap_analysis::paths::Of, names: &Names<'_>) -> String {
     match of {
-        crate::paths::Of::Root => "all".to_owned(),
-        crate::paths::Of::Thread(thread) => names.task(thread),
-        crate::paths::Of::Site(site) => names.function(site).to_owned(),
+        calltap_analysis::paths::Of::Root => "all".to_owned(),
+        calltap_analysis::paths::Of::Thread(thread) => names.task(thread),
+        calltap_analysis::paths::Of::Site(site) => names.function(site).to_owned(),
     }
 }

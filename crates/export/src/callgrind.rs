@@ -5,8 +5,8 @@
 //! then show is the total time of `calltap report`. Where nothing has a time, calls are the cost.
 
 use super::{Options, command};
-use crate::units::one_line;
-use crate::{Call, Enter, Error, Names, Progress, Source, Totals, Visitor, run_by_thread};
+use calltap_analysis::units::one_line;
+use calltap_analysis::{Call, Enter, Error, Names, Progress, Source, Totals, Visitor, run_by_thread};
 use calltap_trace::{SiteId, ThreadId};
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
@@ -122,7 +122,7 @@ fn write(
         writeln!(out, "pid: {}", process.pid)?;
     }
     writeln!(out, "cmd: {}", one_line(&command(source)))?;
-    for line in crate::head::head(source, totals).lines() {
+    for line in calltap_analysis::head::head(source, totals).lines() {
         writeln!(out, "desc: calltap: {}", one_line(line.trim_start_matches("# ")))?;
     }
     writeln!(out, "positions: line")?;
