@@ -2,11 +2,12 @@
 
 use crate::detach::Left;
 use crate::follow::Follow;
-use crate::live::{self, Settings, Stage, Status, profile_functions};
+use crate::live;
+use crate::options::Options;
 use crate::plan::directory::Directory;
 use crate::plan::planner::Planner;
-use crate::record::Options;
 use crate::requests::{Answer, Mailbox, Request, Requests};
+use crate::settings::{Settings, Stage, Status, profile_functions};
 use crate::{Error, attach, detach, enter, setup};
 use calltap_abi::Clock;
 use calltap_collect::collector::{Collector, Due, Live, Totals};

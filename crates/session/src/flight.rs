@@ -5,7 +5,7 @@
 //! stopped, nor anything switched off, to take a snapshot.
 
 use crate::Error;
-use crate::record::{Options, Outcome, Subject};
+use crate::options::{Flight, Options, Outcome, Subject, Trigger};
 use crate::watch::{Watch, watch};
 use calltap_collect::collector::Due;
 use calltap_collect::output::Consumer;
@@ -14,7 +14,7 @@ use calltap_names::{Glob, demangle, is_named};
 use calltap_process::clock;
 use calltap_process::launch;
 use calltap_trace::{
-    Batch, Calls, ClockPair, End, Event, History, Record, Session, SiteId, SlowRule, ThreadEncoder, ThreadId,
+    Batch, Calls, ClockPair, End, Event, History, Record, Session, SiteId, ThreadEncoder, ThreadId,
 };
 use nix::sys::resource::UsageWho;
 use std::collections::HashMap;
@@ -26,32 +26,6 @@ use std::time::Duration;
 
 /// Old events are forgotten, and calls that go on looked at, so often.
 const LOOK: Duration = Duration::from_secs(1);
-
-/// When a snapshot is taken.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Trigger {
-    /// A call takes longer.
-    Slow(SlowRule),
-    /// We are sent SIGUSR1.
-    Signal,
-    /// The program ends by a signal.
-    Crash,
-    /// It ends.
-    Exit,
-}
-
-/// A flight recorder.
-#[derive(Clone, Debug)]
-pub struct Flight {
-    /// When snapshots are taken.
-    pub on: Vec<Trigger>,
-    /// What is older is forgotten.
-    pub last: Duration,
-    /// Bytes of compressed events, at most.
-    pub memory: u64,
-    /// Files, at most.
-    pub files: u32,
-}
 
 /// What has happened, until it is written.
 #[derive(Default)]

@@ -2,10 +2,11 @@
 //! take a snapshot, or leave.
 
 use crate::detach::Left;
+use crate::options::Options;
 use crate::plan::directory;
 use crate::plan::directory::Directory;
-use crate::plan::planner::{PatchMode, Planner, Tally};
-use crate::record::Options;
+use crate::plan::planner::{Planner, Tally};
+use crate::settings::{FILE, Settings, Stage, Status, profile_functions};
 use crate::{Error, attach, detach, enter, setup};
 use calltap_abi::Clock;
 use calltap_collect::collector::{Collector, Totals};
@@ -20,9 +21,7 @@ use calltap_process::target::Target;
 use calltap_selection::{Listed, SiteRequest, Typed};
 use calltap_selection::{ParsedSelection, Profiled, Selection};
 use calltap_sites::{Discovery, Function};
-use calltap_trace::{ClockPair, End, Profile, Record, Session, SiteId, TraceWriter, TracerInfo};
-use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, HashMap};
+use calltap_trace::{End, Record, TraceWriter};
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -31,39 +30,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The file in the session directory that holds [`Settings`].
-const FILE: &str = "settings";
 /// What was on its way through a hook when its site was switched off has written its event after this time.
 const DRAIN: Duration = Duration::from_millis(5);
-
-/// How far a session has come; one that is not attached is over, once its controller is gone.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Stage {
-    /// A controller was attaching.
-    Coming,
-    /// A controller was recording.
-    Recording,
-    /// Attached, for commands that open the session.
-    Attached,
-}
-
-/// What a session was told.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Settings {
-    stage: Stage,
-    /// For the traces that are taken of it.
-    pub session: Session,
-    /// The clocks when it began.
-    pub clocks: ClockPair,
-    /// Processor time that the process had used by then.
-    pub cpu: Duration,
-    /// What is traced, in the user's words.
-    pub words: Selection,
-    /// Are the sites switched on?
-    pub on: bool,
-    /// How running code is changed.
-    pub patch_mode: PatchMode,
-}
 
 /// A process that is attached to.
 #[derive(Debug)]
@@ -77,37 +45,6 @@ pub struct Attached {
     pub notes: Vec<String>,
 }
 
-/// What is known of a session.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Status {
-    /// Process id.
-    pub pid: u32,
-    /// Its name.
-    pub name: String,
-    /// A controller reads the rings (`record -p`, `top`).
-    pub recording: bool,
-    /// Processes: it and its children.
-    pub processes: u32,
-    /// Threads that have written events.
-    pub threads: u32,
-    /// Sites that lead to a stub.
-    pub sites_on: usize,
-    /// Sites that were on at some time.
-    pub sites_known: usize,
-    /// Are they meant to be on?
-    pub on: bool,
-    /// Bytes of ring memory in use.
-    pub ring_bytes: u64,
-    /// Bytes of stubs, veneers, and copies of instructions that gave way to jumps.
-    pub code_bytes: u64,
-    /// Nanoseconds since it was attached to.
-    pub age_ns: u64,
-    /// How code is changed that may be running.
-    pub patch_mode: PatchMode,
-    /// The tracers with their filters.
-    pub tracers: Vec<TracerInfo>,
-}
-
 /// A trace that was taken.
 #[derive(Debug)]
 pub struct Snapshot {
@@ -119,58 +56,6 @@ pub struct Snapshot {
     pub gap: Duration,
 }
 
-/// What was summed up, by function.
-pub fn profile_functions(planner: &Planner<'_>, rows: &[Profile]) -> Vec<Profiled> {
-    let mut by_site: HashMap<SiteId, Profile> = HashMap::new();
-    for row in rows {
-        by_site.entry(row.site).or_default().add(row);
-    }
-    // A function has several sites if different things were wanted of it in turn.
-    let (mut modules, mut all): (_, BTreeMap<(u32, u64), Profiled>) = (HashMap::new(), BTreeMap::new());
-    planner.describe(&mut |news| {
-        news.tell(&mut |record| match record {
-            Record::Module(module) => drop(modules.insert(module.id, module.path.clone())),
-            Record::Sites { sites } => {
-                for site in sites {
-                    let Some(profile) = by_site.remove(&site.id) else { continue };
-                    let new = || Profiled {
-                        function: site.name.clone(),
-                        module: modules.get(&site.module).cloned().unwrap_or_default(),
-                        profile: Profile::default(),
-                    };
-                    all.entry((site.module, site.address)).or_insert_with(new).profile.add(&profile);
-                }
-            }
-            _ => {}
-        });
-    });
-    all.into_values().collect()
-}
-
-impl Settings {
-    /// Of a session that begins.
-    pub fn new(
-        stage: Stage,
-        target: &Target,
-        session: Session,
-        words: Selection,
-        patch_mode: PatchMode,
-    ) -> Settings {
-        let cpu = target.cpu().unwrap_or_default();
-        Settings { stage, session, clocks: clock::pair(), cpu, words, on: true, patch_mode }
-    }
-
-    /// Writes them down.
-    pub fn save(&self, directory: &Directory) -> Result<(), Error> {
-        let text = serde_json::to_string(self).unwrap_or_default();
-        directory.write(FILE, &text).map_err(|source| Error::system("the session's settings", source))
-    }
-
-    fn load(directory: &Directory) -> Option<Settings> {
-        serde_json::from_str(&directory.read(FILE).ok()?).ok()
-    }
-}
-
 /// The processes that `calltap attach` has attached to.
 pub fn attached() -> Vec<u32> {
     let is_attached = |pid: &u32| {
@@ -179,33 +64,6 @@ pub fn attached() -> Vec<u32> {
         settings.is_some_and(|settings| settings.stage == Stage::Attached)
     };
     directory::of_living().into_iter().filter(is_attached).collect()
-}
-
-impl Status {
-    /// Of a session.
-    pub(crate) fn new(
-        target: &Target,
-        shared: &Shared,
-        settings: &Settings,
-        planner: &Planner<'_>,
-    ) -> Status {
-        let (sites_on, sites_known) = planner.count();
-        Status {
-            pid: target.pid,
-            name: target.name.clone(),
-            recording: settings.stage == Stage::Recording,
-            processes: shared.processes().end,
-            threads: shared.threads().end,
-            sites_on,
-            sites_known,
-            on: settings.on,
-            ring_bytes: u64::from(shared.chunks_used()) * calltap_abi::CHUNK_SIZE as u64,
-            code_bytes: planner.stubs.bytes(),
-            age_ns: clock::monotonic_ns().saturating_sub(settings.session.start_monotonic_ns),
-            patch_mode: settings.patch_mode,
-            tracers: settings.session.tracers.clone(),
-        }
-    }
 }
 
 /// Maps a session's control file. `None` if a calltap was killed before it had written that.

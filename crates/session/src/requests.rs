@@ -2,8 +2,8 @@
 //! session directory, and find the answer there.
 
 use crate::Error;
-use crate::live::Status;
 use crate::plan::directory::{Directory, Door};
+use crate::settings::Status;
 use calltap_abi::silence::Silence;
 use calltap_process::target::Target;
 use calltap_selection::Listed;

@@ -2,7 +2,8 @@
 
 use crate::Error;
 use crate::attach_session::{AttachSession, Controls, RunOptions, SessionOutcome};
-use crate::record::{Company, Options, Prepared, Ran, Subject};
+use crate::options::{Options, Subject};
+use crate::prepared::{Company, Prepared, Ran};
 use crate::requests::Mailbox;
 use calltap_collect::collector::{Due, Live};
 use calltap_collect::output::Consumer;

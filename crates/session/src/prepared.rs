@@ -1,0 +1,248 @@
+//! A program that is about to be started, and its run under trace.
+
+use crate::attach_session::{AttachSession, Controls};
+use crate::follow::Follow;
+use crate::options::Options;
+use crate::plan::directory::Directory;
+use crate::plan::program::Program;
+use crate::{Error, first, flight, setup};
+use calltap_abi::Clock;
+use calltap_collect::collector::{Collector, Live, Totals};
+use calltap_collect::heartbeat;
+use calltap_collect::output::Consumer;
+use calltap_collect::profile::Sums;
+use calltap_collect::shm::{self, Shared};
+use calltap_process::launch::{self, Signals};
+use calltap_process::target::Target;
+use calltap_process::threads::Held;
+use calltap_process::{preload, proc};
+use calltap_selection::Named;
+use calltap_trace::Session;
+use rustix::process::{Pid, Signal, kill_process};
+use std::ffi::OsString;
+use std::process::{Child, ExitStatus};
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::thread::ScopedJoinHandle;
+
+/// A program that is about to be started.
+pub struct Prepared<'a> {
+    options: &'a Options,
+    command: &'a [OsString],
+    program: Program,
+    directory: Directory,
+    shared: Shared,
+    clock: Clock,
+    /// For the trace.
+    pub session: Session,
+}
+
+/// Who is there while a program runs.
+pub struct Company<'a> {
+    /// Takes its events.
+    pub consumer: &'a mut dyn Consumer,
+    /// They go there interval by interval.
+    pub live: Option<Live<'a>>,
+    /// The consumer tells times from the first event on.
+    pub settled: bool,
+    /// Told when the filters make sense for what can be traced.
+    pub accepted: &'a (dyn Fn() + Send + Sync),
+    /// Called again and again.
+    pub meanwhile: &'a mut (dyn FnMut(&mut Controls<'_, '_>) + Send),
+}
+
+/// What came of a program.
+pub struct Ran {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// Sums.
+    pub totals: Totals,
+    /// Functions that were switched on.
+    pub sites: u32,
+    /// Things the user should know.
+    pub notes: Vec<String>,
+    /// What the consumer failed at.
+    pub failed: Option<calltap_trace::Error>,
+}
+
+impl<'a> Prepared<'a> {
+    /// Finds the program, and makes what its agent will share with us.
+    pub fn new(options: &'a Options, command: &'a [OsString]) -> Result<Prepared<'a>, Error> {
+        proc::check()?;
+        launch::survive_size_limit();
+        let program = Program::find(command.first())?;
+        let directory = Directory::create(shm::control_size(setup::chunks(options)), setup::CODE_SIZE)?;
+        let shared = setup::map(&directory, options)?;
+        let (clock, clock_note) = setup::usable_clock(options.clock);
+        setup::prepare(&shared, &directory, options, clock, options.wait);
+        if options.follow {
+            directory.prepare_to_follow()?;
+        }
+        let words = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        let session = setup::session(options, words, clock, clock_note);
+        Ok(Prepared { options, command, program, directory, shared, clock, session })
+    }
+
+    /// Runs it to its end.
+    pub fn run(self, company: Company<'_>) -> Result<Ran, Error> {
+        let Prepared { options, command, program, directory, shared, clock, session } = self;
+        let (clock_note, futures) = (session.clock_note.clone(), options.selection.words.futures);
+        let signals = Signals::take(flight::takes_signal(options.flight.as_ref()))?;
+        let (mut child, mut held) = match start_program(&program, command, &directory, &shared)? {
+            Started::Runs(child, held) => (child, held),
+            Started::Ended(status) => {
+                let notes = vec![format!(
+                    "{} ended before its first thread was set up: nothing was traced",
+                    program.name
+                )];
+                return Ok(Ran { status, totals: Totals::default(), sites: 0, notes, failed: None });
+            }
+        };
+        let (has_ended, let_go) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        signals.forward(&child, Arc::clone(&has_ended), Arc::clone(&let_go));
+        let child_id = child.id();
+        let target = Target::of_child(child_id).unwrap_or_else(|| Target {
+            pid: child_id,
+            name: program.name.clone(),
+            start_time: 0,
+        });
+        // Should that fail, there is no room for the trace either.
+        let _ = directory.belongs_to(&target);
+        let attach_session =
+            AttachSession { options, target, directory, shared, clock, session, notes: Vec::new() };
+        let (directory, shared, sums) =
+            (&attach_session.directory, &attach_session.shared, Arc::new(Mutex::new(Sums::default())));
+
+        let (sender, receiver) = mpsc::channel();
+        let (stop, ended) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (begun, beginning) = mpsc::channel::<(u32, mpsc::Sender<Result<(), Error>>)>();
+        let is_held = held.is_some();
+        let Company { consumer, live, settled, accepted, meanwhile } = company;
+        let collector = Collector::new(shared, consumer, receiver, clock)
+            .live(live)
+            .settled(settled)
+            .summing(Arc::clone(&sums));
+        let pid = Pid::from_raw(child_id as i32);
+        let alive = AtomicBool::new(false);
+        let follow = || Follow {
+            directory,
+            records: sender.clone(),
+            first: child_id,
+            started: true,
+            alive: &alive,
+            stop: &let_go,
+        };
+        let follow = options.follow.then(follow);
+        let result = thread::scope(|scope| {
+            let (early, late) = if is_held { (None, follow) } else { (follow, None) };
+            // Before it is answered, it runs nothing of its own.
+            let mut following = early.map(|follow| follow.begin(scope));
+            let collecting = scope.spawn(|| {
+                heartbeat::hurry();
+                collector.run(&|| stop.load(Acquire))
+            });
+            let planning = scope.spawn(|| {
+                setup::with_planner(shared, directory, options, &program.name, accepted, |planner| {
+                    let begun_well = setup::tell_if_long(options, &program.name, || {
+                        let may_choose =
+                            |named: Named<'_>| options.selection.selector.may_choose(named, false);
+                        let int3 = options.selection.words.int3;
+                        let read = program.read(options.discovery, futures, int3, &may_choose)?;
+                        planner.know(program.file.clone(), &program.name, &program.path, read);
+                        if is_held {
+                            // Only the thread that has started it can have it do something.
+                            let remote = &mut |operation| {
+                                let (done, answer) = mpsc::channel();
+                                let _ = begun.send((operation, done));
+                                answer.recv().unwrap_or_else(|_| Err(Error::thread()))
+                            };
+                            planner.begin(child_id, remote, &mut |news| drop(sender.send(news)))?;
+                        }
+                        Ok(())
+                    });
+                    drop(begun);
+                    let planned = begun_well
+                        .and_then(|()| attach_session.attend(planner, sender, sums, meanwhile, &ended));
+                    // A program that has lost its trace runs on.
+                    let planned = match planned {
+                        Err(Error::Truncated(_)) => Ok(()),
+                        planned => planned,
+                    };
+                    if planned.is_err() {
+                        // The program has not run an instruction of its own.
+                        pid.map(|pid| kill_process(pid, Signal::KILL));
+                    }
+                    planned.map(|()| (planner.tally.on, planner.take_warnings()))
+                })
+            });
+            if clock == Clock::Coarse {
+                scope.spawn(|| setup::tick(shared, &stop));
+            }
+            // The other end is gone when the functions are on, or the program has been killed.
+            while let Ok((operation, done)) = beginning.recv() {
+                let remote = |thread: &mut Box<Held>| first::remote(child_id, thread, operation);
+                let _ = done.send(held.as_mut().map_or(Ok(()), remote));
+            }
+            drop(held);
+            // It has run nothing of its own but what its C library does first.
+            following = following.or_else(|| Some(late?.begin(scope)));
+            let status = launch::wait(&mut child);
+            has_ended.store(true, Relaxed);
+            following.map(ScopedJoinHandle::join);
+            setup::end_planning(shared, &ended);
+            let planned = planning.join();
+            stop.store(true, Release);
+            collecting.thread().unpark();
+            (status, planned, collecting.join())
+        });
+        let (Ok(status), Ok(planned), Ok((totals, failed))) = result else {
+            return Err(Error::thread());
+        };
+        let (sites, warnings) = planned?;
+        let mut notes: Vec<String> = clock_note.into_iter().collect();
+        notes.extend(setup::trouble(shared, &program.name, totals));
+        notes.extend(warnings);
+        notes.extend(shared.check().err().map(|error| error.to_string()));
+        Ok(Ran { status, totals, sites, notes, failed })
+    }
+}
+
+/// What came of a start.
+enum Started {
+    /// The program runs, or is held.
+    Runs(Child, Option<Box<Held>>),
+    /// It ended by itself before it could be held.
+    Ended(ExitStatus),
+}
+
+/// Starts the program; a static one is held until its functions are switched on.
+fn start_program(
+    program: &Program,
+    command: &[OsString],
+    directory: &Directory,
+    shared: &Shared,
+) -> Result<Started, Error> {
+    if !program.is_alone {
+        let libraries = preload::list(&program.data, &directory.agent());
+        return Ok(Started::Runs(launch::spawn(command, &libraries)?, None));
+    }
+    let hold = |pid, begin: &mut dyn FnMut()| first::hold(pid, begin, directory, shared, program.is_static);
+    let (mut child, held) = launch::spawn_held(command, hold)?;
+    match held {
+        Ok(held) => Ok(Started::Runs(child, Some(Box::new(held)))),
+        Err(error) => {
+            // One that ran to its end without a thread library is none that can be traced; any other end is told by its status.
+            if let Ok(Some(status)) = child.try_wait()
+                && !status.success()
+            {
+                return Ok(Started::Ended(status));
+            }
+            // It has not run an instruction of its own.
+            let _ = child.kill();
+            let _ = child.wait();
+            Err(error)
+        }
+    }
+}

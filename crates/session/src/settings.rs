@@ -1,0 +1,157 @@
+//! What a session was told, and what is known of it.
+
+use crate::Error;
+use crate::plan::directory::Directory;
+use crate::plan::planner::{PatchMode, Planner};
+use calltap_collect::shm::Shared;
+use calltap_process::clock;
+use calltap_process::target::Target;
+use calltap_selection::{Profiled, Selection};
+use calltap_trace::{ClockPair, Profile, Record, Session, SiteId, TracerInfo};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+/// The file in the session directory that holds [`Settings`].
+pub(crate) const FILE: &str = "settings";
+
+/// How far a session has come; one that is not attached is over, once its controller is gone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Stage {
+    /// A controller was attaching.
+    Coming,
+    /// A controller was recording.
+    Recording,
+    /// Attached, for commands that open the session.
+    Attached,
+}
+
+/// What a session was told.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Settings {
+    /// How far it has come.
+    pub(crate) stage: Stage,
+    /// For the traces that are taken of it.
+    pub session: Session,
+    /// The clocks when it began.
+    pub clocks: ClockPair,
+    /// Processor time that the process had used by then.
+    pub cpu: Duration,
+    /// What is traced, in the user's words.
+    pub words: Selection,
+    /// Are the sites switched on?
+    pub on: bool,
+    /// How running code is changed.
+    pub patch_mode: PatchMode,
+}
+
+impl Settings {
+    /// Of a session that begins.
+    pub fn new(
+        stage: Stage,
+        target: &Target,
+        session: Session,
+        words: Selection,
+        patch_mode: PatchMode,
+    ) -> Settings {
+        let cpu = target.cpu().unwrap_or_default();
+        Settings { stage, session, clocks: clock::pair(), cpu, words, on: true, patch_mode }
+    }
+
+    /// Writes them down.
+    pub fn save(&self, directory: &Directory) -> Result<(), Error> {
+        let text = serde_json::to_string(self).unwrap_or_default();
+        directory.write(FILE, &text).map_err(|source| Error::system("the session's settings", source))
+    }
+
+    /// Reads them, if they are there.
+    pub(crate) fn load(directory: &Directory) -> Option<Settings> {
+        serde_json::from_str(&directory.read(FILE).ok()?).ok()
+    }
+}
+
+/// What is known of a session.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Status {
+    /// Process id.
+    pub pid: u32,
+    /// Its name.
+    pub name: String,
+    /// A controller reads the rings (`record -p`, `top`).
+    pub recording: bool,
+    /// Processes: it and its children.
+    pub processes: u32,
+    /// Threads that have written events.
+    pub threads: u32,
+    /// Sites that lead to a stub.
+    pub sites_on: usize,
+    /// Sites that were on at some time.
+    pub sites_known: usize,
+    /// Are they meant to be on?
+    pub on: bool,
+    /// Bytes of ring memory in use.
+    pub ring_bytes: u64,
+    /// Bytes of stubs, veneers, and copies of instructions that gave way to jumps.
+    pub code_bytes: u64,
+    /// Nanoseconds since it was attached to.
+    pub age_ns: u64,
+    /// How code is changed that may be running.
+    pub patch_mode: PatchMode,
+    /// The tracers with their filters.
+    pub tracers: Vec<TracerInfo>,
+}
+
+impl Status {
+    /// Of a session.
+    pub(crate) fn new(
+        target: &Target,
+        shared: &Shared,
+        settings: &Settings,
+        planner: &Planner<'_>,
+    ) -> Status {
+        let (sites_on, sites_known) = planner.count();
+        Status {
+            pid: target.pid,
+            name: target.name.clone(),
+            recording: settings.stage == Stage::Recording,
+            processes: shared.processes().end,
+            threads: shared.threads().end,
+            sites_on,
+            sites_known,
+            on: settings.on,
+            ring_bytes: u64::from(shared.chunks_used()) * calltap_abi::CHUNK_SIZE as u64,
+            code_bytes: planner.stubs.bytes(),
+            age_ns: clock::monotonic_ns().saturating_sub(settings.session.start_monotonic_ns),
+            patch_mode: settings.patch_mode,
+            tracers: settings.session.tracers.clone(),
+        }
+    }
+}
+
+/// What was summed up, by function.
+pub fn profile_functions(planner: &Planner<'_>, rows: &[Profile]) -> Vec<Profiled> {
+    let mut by_site: HashMap<SiteId, Profile> = HashMap::new();
+    for row in rows {
+        by_site.entry(row.site).or_default().add(row);
+    }
+    // A function has several sites if different things were wanted of it in turn.
+    let (mut modules, mut all): (_, BTreeMap<(u32, u64), Profiled>) = (HashMap::new(), BTreeMap::new());
+    planner.describe(&mut |news| {
+        news.tell(&mut |record| match record {
+            Record::Module(module) => drop(modules.insert(module.id, module.path.clone())),
+            Record::Sites { sites } => {
+                for site in sites {
+                    let Some(profile) = by_site.remove(&site.id) else { continue };
+                    let new = || Profiled {
+                        function: site.name.clone(),
+                        module: modules.get(&site.module).cloned().unwrap_or_default(),
+                        profile: Profile::default(),
+                    };
+                    all.entry((site.module, site.address)).or_insert_with(new).profile.add(&profile);
+                }
+            }
+            _ => {}
+        });
+    });
+    all.into_values().collect()
+}
