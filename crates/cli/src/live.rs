@@ -2,14 +2,15 @@
 
 use crate::arguments::Arguments;
 use crate::output::Output;
-use crate::record::{bytes, ms};
+use crate::progress::tell;
 use crate::select;
+use crate::units::{bytes, ms};
 use crate::values;
 use anyhow::{Context, Result, bail};
 use calltap_analysis::units;
 use calltap_selection::{Ftraced, ParsedSelection};
 use calltap_session::{Answer, Attached, Clock, Discovery, Options, Request, Status, Subject, ask};
-use std::io::{self, IsTerminal, Write};
+use std::io::Write;
 use std::time::Duration;
 
 /// Runs one of them.
@@ -30,16 +31,6 @@ pub fn say(notes: &[String]) {
         eprintln!("calltap: {note}");
     }
 }
-
-/// Tells the user something while it goes on, where stderr is a terminal.
-pub fn tell(text: &str) {
-    if io::stderr().is_terminal() {
-        eprintln!("calltap: {text}");
-    }
-}
-
-/// Tells nothing.
-pub fn keep_quiet(_: &str) {}
 
 /// Opens the session of a process that has no controller.
 pub fn find(pid: u32) -> Result<Attached> {

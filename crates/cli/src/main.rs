@@ -23,6 +23,7 @@ mod stat;
 mod table;
 mod top;
 mod tui;
+mod units;
 mod values;
 mod view;
 mod views;

@@ -1,8 +1,18 @@
-//! A progress bar for what takes longer than a second, on a terminal.
+//! What the user sees while something goes on, on a terminal: sentences, and a progress bar for what takes longer than a second.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{IsTerminal, stderr};
 use std::time::{Duration, Instant};
+
+/// Tells the user something while it goes on, where stderr is a terminal.
+pub fn tell(text: &str) {
+    if stderr().is_terminal() {
+        eprintln!("calltap: {text}");
+    }
+}
+
+/// Tells nothing.
+pub fn keep_quiet(_: &str) {}
 
 /// Appears after this time.
 const PATIENCE: Duration = Duration::from_secs(1);

@@ -1,13 +1,13 @@
 //! `calltap record`.
 
-use crate::{arguments::Arguments, keep, repeat::Runs, select, values};
+use crate::units::{bytes, ms};
+use crate::{arguments::Arguments, keep, progress, repeat::Runs, select, values};
 use anyhow::{Result, bail};
 use calltap_analysis::{demangle, units};
 use calltap_selection::{Ftraced, ParsedSelection};
 use calltap_session::{Clock, Discovery, Error, Options, Outcome, ProcessError, Stops, Subject, Totals};
 use calltap_trace::TracerKind;
 use std::process::ExitCode;
-use std::time::Duration;
 
 /// Exit status with --fail-on-loss.
 const LOST: u8 = 3;
@@ -79,7 +79,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         flight,
         follow: arguments.is_set("follow"),
         version: env!("CARGO_PKG_VERSION"),
-        tell: if arguments.is_set("quiet") { crate::live::keep_quiet } else { crate::live::tell },
+        tell: if arguments.is_set("quiet") { progress::keep_quiet } else { progress::tell },
     };
     let (counts_loss, fails) = (!options.overwrite, arguments.is_set("fail-on-loss"));
     if fails && !counts_loss {
@@ -204,21 +204,6 @@ pub fn disabled(functions: &[(String, f64)], hint: &str) -> String {
         n => format!(" and {n} more{hint}"),
     };
     format!("switched off to keep within --max-overhead: {}{more}", shown.join(", "))
-}
-
-/// `0.31 ms`
-pub fn ms(time: Duration) -> String {
-    format!("{:.2} ms", time.as_secs_f64() * 1e3)
-}
-
-/// `1.2 MB`
-pub fn bytes(n: u64) -> String {
-    match n {
-        0..10_000 => format!("{n} bytes"),
-        10_000..1_000_000 => format!("{:.1} kB", n as f64 / 1e3),
-        1_000_000..1_000_000_000 => format!("{:.1} MB", n as f64 / 1e6),
-        _ => format!("{:.2} GB", n as f64 / 1e9),
-    }
 }
 
 /// Exit status of the program, unless the recording alone failed or has `lost` events that it must not lose.

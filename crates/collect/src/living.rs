@@ -1,6 +1,6 @@
 //! Which threads still exist. A process's threads are listed once, however many are asked about.
 
-use calltap_process::{proc, threads};
+use calltap_process::proc;
 use std::collections::{HashMap, HashSet};
 use std::fs;
 
@@ -14,7 +14,7 @@ impl Living {
     /// Whether the thread exists. While threads end, the kernel may leave out others of the list: one that is not in it is looked up.
     pub fn has(&mut self, pid: u32, tid: u32) -> bool {
         // The first thread is listed as long as the process exists, though it may have ended.
-        let listed = || threads::list(pid).into_iter().filter(|tid| *tid != pid).collect();
+        let listed = || proc::threads(pid).into_iter().filter(|tid| *tid != pid).collect();
         self.processes.entry(pid).or_insert_with(listed).contains(&tid) || exists(pid, tid)
     }
 }

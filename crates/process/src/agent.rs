@@ -1,11 +1,13 @@
 //! The agent's two images: one that a dynamic linker loads, and one that the recorder places in programs without one that could
 //! (see [`crate::placed`]).
 
-use crate::maps::Region;
+use crate::maps::{self, Region};
+use crate::proc::{self, SessionId};
 use crate::text::ProcessText;
 use calltap_patch::{Avma, Text};
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object, ObjectSection, ObjectSegment, ObjectSymbol};
+use std::path::Path;
 
 /// One of them.
 #[derive(Debug)]
@@ -109,4 +111,23 @@ pub fn is_code(name: &str) -> bool {
 pub fn is_mapped(region: &Region) -> bool {
     // The file itself is deleted when its session ends.
     matches!(region.name().trim_end_matches(" (deleted)"), FILE | ATTACHED | FOLLOWED)
+}
+
+/// The processes in which an agent has mapped the control file of a session: of those that are known, which come first, and of those that run the program of one of them, as
+/// a forked child does. A process in the middle of execve locks its mappings, and may be there for long, as on a dead file server: the mappings of unrelated processes are not read.
+pub fn who_maps(session: &SessionId, known: &[u32]) -> Vec<u32> {
+    let all = known.iter().copied().chain(proc::of_same_programs(known));
+    all.filter(|pid| has_mapped(*pid, session)).collect()
+}
+
+/// Has an agent mapped the control file of this session into a process?
+pub fn has_mapped(pid: u32, session: &SessionId) -> bool {
+    let regions = maps::read(pid).unwrap_or_default();
+    // By name as well: file systems that have no name in common number their files alike.
+    let directory = |region: &Region| region.path.parent().and_then(Path::file_name) == Some(&session.name);
+    let control = |region: &Region| {
+        region.file.1 == session.control && region.name().starts_with("control") && directory(region)
+    };
+    // Controllers have mapped it too, but no agent.
+    regions.iter().any(control) && regions.iter().any(is_mapped)
 }

@@ -1,14 +1,12 @@
 //! What `/proc` says of processes and threads, besides their [mappings](crate::maps).
 
 use crate::Error;
-use crate::agent;
-use crate::maps::{self, Region};
 use calltap_abi::ProcessEntry;
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;
 use std::{fs, io};
@@ -171,13 +169,6 @@ pub struct SessionId {
     pub control: u64,
 }
 
-/// The processes in which an agent has mapped the control file of a session: of those that are known, which come first, and of those that run the program of one of them, as
-/// a forked child does. A process in the middle of execve locks its mappings, and may be there for long, as on a dead file server: the mappings of unrelated processes are not read.
-pub fn who_maps(session: &SessionId, known: &[u32]) -> Vec<u32> {
-    let all = known.iter().copied().chain(of_same_programs(known));
-    all.filter(|pid| has_mapped(*pid, session)).collect()
-}
-
 /// The other processes that run the program of one of these.
 pub fn of_same_programs(known: &[u32]) -> impl Iterator<Item = u32> {
     let programs: HashSet<PathBuf> = known.iter().filter_map(|pid| program(*pid)).collect();
@@ -198,16 +189,10 @@ fn program(pid: u32) -> Option<PathBuf> {
     })
 }
 
-/// Has an agent mapped the control file of this session into a process?
-pub fn has_mapped(pid: u32, session: &SessionId) -> bool {
-    let regions = maps::read(pid).unwrap_or_default();
-    // By name as well: file systems that have no name in common number their files alike.
-    let directory = |region: &Region| region.path.parent().and_then(Path::file_name) == Some(&session.name);
-    let control = |region: &Region| {
-        region.file.1 == session.control && region.name().starts_with("control") && directory(region)
-    };
-    // Controllers have mapped it too, but no agent.
-    regions.iter().any(control) && regions.iter().any(agent::is_mapped)
+/// The threads a process has now.
+pub fn threads(process: u32) -> Vec<u32> {
+    let entries = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
 /// Is there a process of that id?

@@ -4,7 +4,7 @@
 //! processes are not attached to, and what is mapped in them is not unmapped.
 
 use crate::proc;
-use crate::threads::{self, has_same_memory};
+use crate::tracee::has_same_memory;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ pub fn lasting(pid: u32, patience: Duration) -> Option<u32> {
 pub fn share(one: u32, other: u32) -> bool {
     // A thread that has ended has no memory, as any other that has ended.
     let runs = |tid: &u32| proc::state(*tid).is_some_and(|state| !proc::is_end(state));
-    let thread = |pid: u32| Some(pid).filter(runs).or_else(|| threads::list(pid).into_iter().find(runs));
+    let thread = |pid: u32| Some(pid).filter(runs).or_else(|| proc::threads(pid).into_iter().find(runs));
     let (one, other) = (thread(one), thread(other));
     one.zip(other).is_some_and(|(one, other)| has_same_memory(one, other) == Some(true))
 }

@@ -5,7 +5,7 @@ use crate::clock;
 use crate::maps::{self, Region};
 use crate::proc::{self, start_time};
 use crate::sharing;
-use crate::{text::ProcessText, threads};
+use crate::text::ProcessText;
 use object::elf::{self, FileHeader64, PF_X, PT_LOAD, ProgramHeader64};
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader, SectionHeader, Sym};
 use object::read::{ReadCache, ReadRef, StringTable};
@@ -60,12 +60,12 @@ fn status(pid: u32) -> Option<Status> {
 
 /// A process goes on when its first thread has ended.
 fn has_living_thread(pid: u32) -> bool {
-    threads::list(pid).into_iter().any(|tid| proc::state(tid).is_some_and(|state| !proc::is_end(state)))
+    proc::threads(pid).into_iter().any(|tid| proc::state(tid).is_some_and(|state| !proc::is_end(state)))
 }
 
 /// Is it being taken down, and not a zombie yet?
 fn is_ending(pid: u32) -> bool {
-    let threads = threads::list(pid);
+    let threads = proc::threads(pid);
     let has_ended = |tid: &u32| proc::state(*tid).is_none_or(proc::is_end);
     threads.iter().any(|tid| proc::is_ending(*tid))
         && threads.iter().all(|tid| proc::is_ending(*tid) || has_ended(tid))

@@ -135,15 +135,9 @@ fn pid(tid: u32) -> Pid {
     Pid::from_raw(tid as i32)
 }
 
-/// The threads a process has now.
-pub fn list(process: u32) -> Vec<u32> {
-    let entries = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
-}
-
-/// The same, those last that wait in a call which the kernel ends with EINTR when they are held.
+/// The threads a process has now, those last that wait in a call which the kernel ends with EINTR when they are held.
 pub fn list_politely(process: u32) -> Vec<u32> {
-    let mut tids = list(process);
+    let mut tids = proc::threads(process);
     let waits = |tid: &u32| {
         let call = fs::read_to_string(format!("/proc/{process}/task/{tid}/syscall")).unwrap_or_default();
         let number = call.split(' ').next().and_then(|word| word.parse().ok());
@@ -198,8 +192,10 @@ impl Held {
         let _urgent = Urgent::now();
         let mut held = take_back(process, None);
         loop {
-            let new: Vec<u32> =
-                list(process).into_iter().filter(|tid| held.iter().all(|held| held.tid != *tid)).collect();
+            let new: Vec<u32> = proc::threads(process)
+                .into_iter()
+                .filter(|tid| held.iter().all(|held| held.tid != *tid))
+                .collect();
             let mut seized = Vec::new();
             for tid in new {
                 match seize(tid) {
@@ -248,7 +244,7 @@ impl Held {
     /// Are these all threads of a process?
     pub fn are_all(process: u32, held: &[Held]) -> bool {
         let known: HashSet<u32> = held.iter().map(|thread| thread.tid).collect();
-        list(process).into_iter().all(|tid| known.contains(&tid) || has_ended(tid))
+        proc::threads(process).into_iter().all(|tid| known.contains(&tid) || has_ended(tid))
     }
 
     fn stop(process: u32, tid: u32, patience: Duration) -> Result<Held, NotHeld> {
@@ -668,20 +664,6 @@ fn take_back(process: u32, tid: Option<u32>) -> Vec<Held> {
     back.retain(Held::stands);
     back.iter_mut().for_each(|held| held.since = Instant::now());
     back
-}
-
-/// Do two processes share their memory? Where the kernel does not say, they may.
-pub fn shares_memory(one: u32, other: u32) -> bool {
-    has_same_memory(one, other).unwrap_or(true)
-}
-
-/// Do two processes have the same memory, if the kernel says it?
-pub fn has_same_memory(one: u32, other: u32) -> Option<bool> {
-    const KCMP_VM: i32 = 1;
-    // SAFETY: the call compares; no pointers.
-    let order =
-        unsafe { libc::syscall(libc::SYS_kcmp, one as libc::pid_t, other as libc::pid_t, KCMP_VM, 0, 0) };
-    (order >= 0).then_some(order == 0)
 }
 
 /// Does something while all threads of a process stand still, and says for how long they did. In a thread that ends: the kernel then lets go of

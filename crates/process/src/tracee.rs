@@ -97,3 +97,17 @@ pub fn stay_stopped(tid: u32) {
     // SAFETY: as above.
     unsafe { libc::ptrace(libc::PTRACE_LISTEN, tid as libc::pid_t, 0usize, 0usize) };
 }
+
+/// Do two processes share their memory? Where the kernel does not say, they may.
+pub fn shares_memory(one: u32, other: u32) -> bool {
+    has_same_memory(one, other).unwrap_or(true)
+}
+
+/// Do two processes have the same memory, if the kernel says it?
+pub fn has_same_memory(one: u32, other: u32) -> Option<bool> {
+    const KCMP_VM: i32 = 1;
+    // SAFETY: the call compares; no pointers.
+    let order =
+        unsafe { libc::syscall(libc::SYS_kcmp, one as libc::pid_t, other as libc::pid_t, KCMP_VM, 0, 0) };
+    (order >= 0).then_some(order == 0)
+}

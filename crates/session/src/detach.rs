@@ -14,6 +14,7 @@ use calltap_abi::plan::Phase;
 use calltap_abi::{ProcessEntry, plan, remote, stub};
 use calltap_collect::shm::{self, Shared};
 use calltap_patch::{Avma, Demand, Text};
+use calltap_process::agent;
 use calltap_process::agent::Loaded;
 use calltap_process::frames::{self, Stacks};
 use calltap_process::go;
@@ -140,7 +141,7 @@ fn processes_of(target: &Target, directory: &Directory, shared: &Shared) -> Vec<
     known.extend(entries.iter().map(|(pid, _)| *pid).filter(|pid| seen.insert(*pid)));
     // Children that have called nothing since they were forked are in no table. An id may be another process's by now: those count that map the session's files.
     let mut all: Vec<u32> = Vec::new();
-    for pid in proc::who_maps(&directory.identity(), &known) {
+    for pid in agent::who_maps(&directory.identity(), &known) {
         // One that shares the memory of another is left with it.
         if !all.iter().any(|other| sharing::share(*other, pid)) {
             all.push(pid);
@@ -171,7 +172,7 @@ fn detach_one(
     let process = index.and_then(|index| shared.process(index));
     let mut inferior = Inferior::new(target)?;
     // It may be another program by now; what was opened of it then belongs to no process any more.
-    if !proc::has_mapped(target.pid, &directory.identity()) {
+    if !agent::has_mapped(target.pid, &directory.identity()) {
         return Err(target.refuse("it runs another program by now").into());
     }
     let agent = inferior.agent.ok_or_else(|| target.refuse(OTHER_BUILD))?;

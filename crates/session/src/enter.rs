@@ -16,7 +16,7 @@ use calltap_process::maps;
 use calltap_process::placed::{Frames, Placement, owner_word};
 use calltap_process::stops::Stops;
 use calltap_process::target::{Symbols, Target, is_libc};
-use calltap_process::threads::{self, Held, NotHeld};
+use calltap_process::threads::{Held, NotHeld};
 use calltap_process::{proc, seccomp};
 use std::path::Path;
 use std::sync::atomic::Ordering::*;
@@ -44,7 +44,7 @@ const LIBC: [&str; 4] = ["dlopen", "__libc_dlopen_mode", "dlerror", "munmap"];
 /// Sees to it that no seccomp filter forbids a system call of the agent, but for reading memory: whether that is allowed.
 fn check_filters(target: &Target, stops: &mut Stops) -> Result<bool, Error> {
     let mut readable = true;
-    for tid in threads::list(target.pid).into_iter().filter(|tid| proc::is_filtered(*tid)) {
+    for tid in proc::threads(target.pid).into_iter().filter(|tid| proc::is_filtered(*tid)) {
         let start = Instant::now();
         let taken = loop {
             match Held::take(target.pid, tid) {
@@ -103,7 +103,7 @@ pub fn explain_no_place(target: &Target, no_place: Error) -> Error {
 
 /// Loads the agent into a process, or finds it there from an earlier time, and has it join the session.
 pub fn load(target: &Target, directory: &Directory, shared: &Shared) -> Result<Stops, Error> {
-    let mut stops = Stops { threads: threads::list(target.pid).len(), ..Stops::default() };
+    let mut stops = Stops { threads: proc::threads(target.pid).len(), ..Stops::default() };
     let readable = check_filters(target, &mut stops)?;
     shared.control().unreadable.store(u32::from(!readable), Relaxed);
     shared.control().locked.store(u32::from(target.locks_memory()), Relaxed);

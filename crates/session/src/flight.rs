@@ -322,8 +322,3 @@ pub fn record(options: &Options, flight: &Flight) -> Result<Outcome, Error> {
         failed: outcome.failed.or(failed),
     })
 }
-
-/// Is SIGUSR1 for us?
-pub fn takes_signal(flight: Option<&Flight>) -> bool {
-    flight.is_some_and(|flight| flight.on.contains(&Trigger::Signal))
-}

@@ -14,7 +14,7 @@ use calltap_process::proc;
 use calltap_process::seccomp;
 use calltap_process::target::{self, Target};
 use calltap_process::text::ProcessText;
-use calltap_process::threads::{self, Held};
+use calltap_process::threads::Held;
 use calltap_process::traced::{self, Reaper};
 use calltap_process::tracee::{self, Event, Quiet};
 use calltap_trace::Record;
@@ -130,7 +130,7 @@ impl Follow<'_> {
     fn seize_listed(&self, followed: &mut HashSet<u32>) -> Result<(), String> {
         loop {
             let new: Vec<u32> =
-                threads::list(self.first).into_iter().filter(|tid| !followed.contains(tid)).collect();
+                proc::threads(self.first).into_iter().filter(|tid| !followed.contains(tid)).collect();
             if new.is_empty() {
                 return Ok(());
             }

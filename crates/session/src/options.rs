@@ -112,3 +112,10 @@ pub struct Flight {
     /// Files, at most.
     pub files: u32,
 }
+
+impl Flight {
+    /// Is SIGUSR1 for us?
+    pub fn takes_signal(&self) -> bool {
+        self.on.contains(&Trigger::Signal)
+    }
+}

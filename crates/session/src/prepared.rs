@@ -2,10 +2,10 @@
 
 use crate::attach_session::{AttachSession, Controls};
 use crate::follow::Follow;
-use crate::options::Options;
+use crate::options::{Flight, Options};
 use crate::plan::directory::Directory;
 use crate::plan::program::Program;
-use crate::{Error, first, flight, setup};
+use crate::{Error, first, setup};
 use calltap_abi::Clock;
 use calltap_collect::collector::{Collector, Live, Totals};
 use calltap_collect::heartbeat;
@@ -89,7 +89,7 @@ impl<'a> Prepared<'a> {
     pub fn run(self, company: Company<'_>) -> Result<Ran, Error> {
         let Prepared { options, command, program, directory, shared, clock, session } = self;
         let (clock_note, futures) = (session.clock_note.clone(), options.selection.words.futures);
-        let signals = Signals::take(flight::takes_signal(options.flight.as_ref()))?;
+        let signals = Signals::take(options.flight.as_ref().is_some_and(Flight::takes_signal))?;
         let (mut child, mut held) = match start_program(&program, command, &directory, &shared)? {
             Started::Runs(child, held) => (child, held),
             Started::Ended(status) => {

@@ -10,8 +10,8 @@ use calltap_collect::collector::Totals;
 use calltap_collect::metadata::Metadata;
 use calltap_collect::shm::{self, Shared};
 use calltap_process::clock;
+use calltap_process::proc;
 use calltap_process::target::Target;
-use calltap_process::threads;
 use calltap_selection::Candidates;
 use calltap_selection::Typed;
 use calltap_sites::{Discovery, Function};
@@ -37,7 +37,7 @@ pub fn chunks(options: &Options) -> u32 {
     let is_limited = [Resource::As, Resource::Fsize].into_iter().any(|of| getrlimit(of).current.is_some());
     let threads = match options.subject {
         _ if options.buffer_size.is_some() || is_limited => 0,
-        Subject::Process { pid, .. } => match threads::list(pid).len() as u32 {
+        Subject::Process { pid, .. } => match proc::threads(pid).len() as u32 {
             0..MANY_THREADS => 0,
             threads => 2 * threads,
         },

@@ -97,7 +97,7 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
         flight: None,
         follow: false,
         version: env!("CARGO_PKG_VERSION"),
-        tell: crate::live::tell,
+        tell: crate::progress::tell,
     };
     of_process(Listener::new(known, kind.ask(true)), &kind, &options, arguments)
 }

@@ -167,7 +167,7 @@ fn options(pid: u32, words: &Selection, buffer_size: Option<u64>, patch_mode: Pa
         flight: None,
         follow: false,
         version: env!("CARGO_PKG_VERSION"),
-        tell: crate::live::keep_quiet,
+        tell: crate::progress::keep_quiet,
     })
 }
 

@@ -106,7 +106,7 @@ pub fn options(pid: u32, arguments: &Arguments) -> Result<Options> {
         flight: None,
         follow: false,
         version: env!("CARGO_PKG_VERSION"),
-        tell: crate::live::keep_quiet,
+        tell: crate::progress::keep_quiet,
     })
 }
 

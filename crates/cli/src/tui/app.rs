@@ -1,11 +1,11 @@
 //! What is on the screen, and what a key does to it.
 
 use super::rows::{Column, FILE, LIVE, Line};
+use super::shown::Shown;
 use crate::search;
-use crate::top::switches::Switches;
 use calltap_analysis::Source;
-use calltap_analysis::explore::{Around, Explorer, Relative};
-use calltap_analysis::live::{Interval, Row};
+use calltap_analysis::explore::{Around, Relative};
+use calltap_analysis::live::Row;
 use calltap_trace::SiteId;
 use ratatui::Frame;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -13,26 +13,6 @@ use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Modifier, Style};
 use ratatui::text::Line as Text;
 use ratatui::widgets::TableState;
-
-/// What there is to show.
-pub struct Shown<'a, S> {
-    /// Recorded calls.
-    pub explorer: &'a Explorer<S>,
-    /// Changes when they do.
-    pub number: u64,
-    /// A line about all of it.
-    pub head: &'a str,
-    /// Of a process.
-    pub live: Option<Live<'a>>,
-}
-
-/// What there is to show of a process that runs.
-pub struct Live<'a> {
-    /// The last interval.
-    pub interval: &'a Interval,
-    /// Its switches.
-    pub switches: &'a Switches,
-}
 
 /// What a key asks of others.
 #[derive(PartialEq, Eq, Debug)]
@@ -312,7 +292,11 @@ impl App {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::top::switches::Switches;
+    use crate::tui::shown::Live;
     use calltap_analysis::MemorySource;
+    use calltap_analysis::explore::Explorer;
+    use calltap_analysis::live::Interval;
     use calltap_analysis::timeline::Limits;
     use calltap_trace::{Batch, Event, EventKind, Site, Thread, ThreadId};
     use ratatui::Terminal;

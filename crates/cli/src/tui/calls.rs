@@ -1,6 +1,7 @@
 //! The timeline: a row for every thread and depth, a column for a stretch of time.
 
-use super::app::{App, Shown};
+use super::app::App;
+use super::shown::Shown;
 use calltap_analysis::Source;
 use calltap_analysis::timeline::Block;
 use calltap_analysis::units::{count, duration, one_line};

@@ -3,6 +3,7 @@
 mod app;
 mod calls;
 mod rows;
+mod shown;
 mod table;
 
 use crate::arguments::Arguments;
@@ -10,7 +11,7 @@ use crate::progress::Progress;
 use crate::seen::Seen;
 use crate::top::{self, screen, view::heading};
 use anyhow::{Result, anyhow, bail};
-use app::{Act, App, Live, Shown};
+use app::{Act, App};
 use calltap_analysis::Source;
 use calltap_analysis::explore::Explorer;
 use calltap_analysis::timeline::Limits;
@@ -18,6 +19,7 @@ use calltap_analysis::units::{counted, one_line};
 use calltap_trace::TraceReader;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{Event, KeyEventKind};
+use shown::{Live, Shown};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};

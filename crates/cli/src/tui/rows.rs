@@ -1,6 +1,6 @@
 //! Lines of the table of functions.
 
-use super::app::Shown;
+use super::shown::Shown;
 use crate::top::switches::State;
 use calltap_analysis::Source;
 use calltap_analysis::explore::Function;

@@ -1,7 +1,8 @@
 //! Functions, with callers and callees of the chosen one.
 
-use super::app::{App, Pane, Shown};
+use super::app::{App, Pane};
 use super::rows::{self, Column, Line};
+use super::shown::Shown;
 use crate::top::switches::State;
 use calltap_analysis::Source;
 use calltap_analysis::explore::Relative;

@@ -55,7 +55,7 @@ fn check(work: impl FnOnce(u32) -> Result<(), NotHeld> + Send + 'static) {
     let directory = tempfile::tempdir().expect("a directory");
     let mut child = start(directory.path());
     let (process, mut input) = (child.id(), child.stdin.take().expect("its input"));
-    let other = list(process).into_iter().find(|tid| *tid != process).expect("two threads");
+    let other = proc::threads(process).into_iter().find(|tid| *tid != process).expect("two threads");
     let done = trace(move || {
         let held = Held::take(process, other).expect("it waits");
         input.write_all(b"x").expect("the program reads");

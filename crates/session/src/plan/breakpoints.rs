@@ -13,10 +13,11 @@ use calltap_abi::plan::Phase;
 use calltap_abi::remote;
 use calltap_abi::traps::answer;
 use calltap_collect::metadata::Metadata;
+use calltap_process::agent;
 use calltap_process::inferior::{Inferior, explain};
 use calltap_process::stops::Stops;
 use calltap_process::target::Target;
-use calltap_process::threads::{self, shares_memory};
+use calltap_process::tracee::shares_memory;
 use calltap_process::{maps, proc};
 use calltap_trace::Record;
 use std::collections::HashSet;
@@ -45,7 +46,7 @@ pub enum Ours {
 /// Why there may be no breakpoints in a process, as far as the kernel tells.
 pub fn obstacle(pid: u32, ours: Ours) -> Option<String> {
     let start = Instant::now();
-    threads::list(pid).into_iter().find_map(|tid| {
+    proc::threads(pid).into_iter().find_map(|tid| {
         loop {
             match obstacle_in(pid, tid, ours) {
                 Some((_, true)) if start.elapsed() < MOMENT => std::thread::sleep(Duration::from_millis(1)),
@@ -234,7 +235,7 @@ impl Planner<'_> {
     fn other_of_its_memory(&self, pid: u32) -> Option<String> {
         let start = Instant::now();
         loop {
-            let sharing = proc::who_maps(&self.directory.identity(), &[pid]).into_iter();
+            let sharing = agent::who_maps(&self.directory.identity(), &[pid]).into_iter();
             let mut others = sharing.filter(|other| *other != pid && shares_memory(pid, *other));
             match others.next() {
                 Some(_) if start.elapsed() < MOMENT => std::thread::sleep(Duration::from_millis(1)),

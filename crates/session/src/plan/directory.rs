@@ -9,7 +9,6 @@ use crate::plan::journal::Journal;
 use calltap_abi::{Control, PROCESS_MAX, PROCESSES_AT, ProcessEntry};
 use calltap_process::agent::{self, ATTACHED, FOLLOWED};
 use calltap_process::maps;
-use calltap_process::proc;
 use calltap_process::proc::SessionId;
 use calltap_process::target::Target;
 use rustix::fs::{FlockOperation, Mode, OFlags, StatVfsMountFlags, flock, openat, statvfs};
@@ -558,7 +557,7 @@ fn has_living(inside: &Path, name: &str) -> bool {
         Some(u32::from_le_bytes(pid)).filter(|pid| *pid != 0)
     });
     let pids: Vec<u32> = pids.collect();
-    pids.into_iter().any(|pid| proc::has_mapped(pid, &identity))
+    pids.into_iter().any(|pid| agent::has_mapped(pid, &identity))
 }
 
 fn open_file(directory: &Path, name: &str) -> io::Result<File> {

@@ -21,13 +21,13 @@ use calltap_abi::{Clock, Image, remote};
 use calltap_collect::metadata::{Metadata, SwitchedOff};
 use calltap_collect::shm::{self, Shared};
 use calltap_names::GlobSet;
+use calltap_process::agent;
 use calltap_process::clock;
 use calltap_process::maps::{self, Region};
 use calltap_process::proc;
 use calltap_process::stops::Stops;
 use calltap_process::target::Target;
 use calltap_process::text::ProcessText;
-use calltap_process::threads;
 use calltap_selection::Candidates;
 use calltap_selection::Named;
 use calltap_selection::{Listed, SiteRequest, Typed};
@@ -391,7 +391,7 @@ impl<'a> Planner<'a> {
             let pid = proc::pid_of(entry);
             let mut records = Vec::new();
             // The id comes from the program's memory: only a process that has mapped the session is changed.
-            let is_ours = |_: &Target| proc::has_mapped(pid, &self.directory.identity());
+            let is_ours = |_: &Target| agent::has_mapped(pid, &self.directory.identity());
             let target = Target::of_child(pid).filter(is_ours);
             if let Some(target) = &target
                 && let Err(why) = self.arm(index, target, &mut Stops::default())
@@ -516,7 +516,7 @@ impl<'a> Planner<'a> {
             map.errno.store(u64::MAX, Relaxed); // until the agent has come to it
         }
         // Reading a filter would take a stop, and a filter may kill the process for a call that it does not know.
-        let may_duplicate = || !threads::list(pid).into_iter().any(proc::is_filtered);
+        let may_duplicate = || !proc::threads(pid).into_iter().any(proc::is_filtered);
         header.may_duplicate.store(u32::from(!ranges.is_empty() && may_duplicate()), Relaxed);
         header.maps.store(maps.len() as u32, Release);
     }

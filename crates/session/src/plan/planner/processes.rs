@@ -2,11 +2,12 @@
 
 use super::{Planner, Refusal};
 use crate::plan::journal::{self, Entry, UNLISTED};
+use calltap_process::agent;
 use calltap_process::maps;
 use calltap_process::proc;
 use calltap_process::target::Target;
 use calltap_process::text::ProcessText;
-use calltap_process::threads::shares_memory;
+use calltap_process::tracee::shares_memory;
 use calltap_sites::Discovery;
 use std::collections::HashMap;
 
@@ -70,7 +71,7 @@ impl<'a> Planner<'a> {
                 return None;
             }
             // Whatever has the id by now, only who has our memory is ours.
-            let is_ours = ours.entry(pid).or_insert_with(|| proc::has_mapped(pid, &session));
+            let is_ours = ours.entry(pid).or_insert_with(|| agent::has_mapped(pid, &session));
             let target = Target::of_child(pid).filter(|_| *is_ours)?;
             Some((index, target))
         };
@@ -80,7 +81,7 @@ impl<'a> Planner<'a> {
             |pid: &u32| listed.iter().all(|(_, known)| known.pid != *pid && !shares_memory(known.pid, *pid));
         let known: Vec<u32> =
             [first.pid].into_iter().chain(listed.iter().map(|(_, known)| known.pid)).collect();
-        let others = proc::who_maps(&session, &known).into_iter().filter(is_new);
+        let others = agent::who_maps(&session, &known).into_iter().filter(is_new);
         let others: Vec<(u32, Target)> =
             others.filter_map(|pid| Some((UNLISTED | pid, Target::of_child(pid)?))).collect();
         listed.into_iter().chain(others).collect()

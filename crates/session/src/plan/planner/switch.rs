@@ -7,9 +7,9 @@ use crate::plan::modules::mapped;
 use calltap_abi::plan::{self, Phase};
 use calltap_collect::metadata::Metadata;
 use calltap_patch::{Avma, Change, ChangeError, Demand, Site, State, Text, Transition, carry_out};
+use calltap_process::agent;
 use calltap_process::inferior::say;
 use calltap_process::maps;
-use calltap_process::proc;
 use calltap_process::text::{KeepMapped, ProcessText, Sync};
 use calltap_process::threads::stop_machine;
 use calltap_trace::Record;
@@ -88,7 +88,7 @@ impl Planner<'_> {
         };
         let text = ProcessText::open(pid);
         // The id comes from the program's memory, and what has it may be another program by now. A process that maps the session's memory after its own was opened is of this session.
-        if !proc::has_mapped(pid, &self.directory.identity()) {
+        if !agent::has_mapped(pid, &self.directory.identity()) {
             return Err(format!("process {pid} is none of this session's: nothing was changed in it"));
         }
         let denied = |error| {
