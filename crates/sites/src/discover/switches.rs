@@ -19,6 +19,8 @@ pub(super) struct Indirect {
 pub(super) enum Origin {
     /// A word in memory: an address that data or an instruction of the file holds.
     Stored,
+    /// A word of the stack, which may hold a sum that the function made before: clang without optimization keeps the target of every computed `goto` there.
+    Spilled,
     /// A word of the table of addresses there, chosen by an index.
     Addresses(u64),
     /// An entry of 32 bits of a table, added to a base; the table, if it begins at the base and an instruction in front names it.
@@ -88,6 +90,7 @@ fn loaded(instruction: &Instruction) -> Origin {
     let is_indexed = instruction.memory_index() != Register::None;
     match instruction.memory_base() {
         Register::None if is_indexed => Origin::Addresses(instruction.memory_displacement64()),
+        Register::RSP | Register::RBP => Origin::Spilled,
         _ => Origin::Stored,
     }
 }
