@@ -154,6 +154,12 @@ fn a_jump_is_unresolved_whose_target_was_computed_and_kept_in_memory() {
             expected,
         );
     }
+    // What only stores and compares the address counts none from it.
+    check(
+        "mov %rsp, %rbp; lea 1f(%rip), %rax; mov %rax, -8(%rsp); cmp %rax, -16(%rsp); xor %eax, %eax; mov -8(%rsp), %rdx; \
+         jmp *%rdx; 1: inc %eax; nop; nop; nop; ret",
+        "prologue+0",
+    );
     // Without a label there is nothing to count from: it can only leave.
     check("mov %rdi, -8(%rsp); xor %eax, %eax; mov -8(%rsp), %rdx; jmp *%rdx", "ends with a tail call");
 }

@@ -198,16 +198,18 @@ impl Group {
     fn find(tables: &Tables<'_, '_>, branches: &Branches, parts: &Parts, n: usize, stored: &[u64]) -> Group {
         let members = parts.group(n);
         let ranges: Vec<(u64, u64)> = members.iter().map(|n| tables.range(*n)).collect();
+        // Behind the last function of a file lies its data.
+        let is_own = |address: &u64| is_in(&ranges, *address) && tables.image.is_code(*address);
         let is_label = |address: &u64| {
             let function = parts::index_at(tables.functions, *address);
-            is_in(&ranges, *address)
+            is_own(address)
                 && function.is_none_or(|n| {
                     tables.functions[n].address.0 != *address || tables.functions[n].is_part()
                 })
         };
         let all_formed = || ranges.iter().flat_map(|(start, end)| branches.formed(*start, *end));
         let summed: Vec<u64> = all_formed()
-            .filter(|formed| is_in(&ranges, formed.to) && may_be_summed(tables.image, formed.at))
+            .filter(|formed| is_own(&formed.to) && may_be_summed(tables.image, formed.at))
             .map(|formed| formed.to)
             .collect();
         let formed: BTreeSet<u64> = all_formed().map(|formed| formed.to).collect();
@@ -215,7 +217,7 @@ impl Group {
             || !parts.takers.is_disjoint(&members)
             || ranges.iter().flat_map(|(start, end)| between(stored, *start, *end, |at| *at)).any(is_label);
         // A function's own beginning is a base, too, if not a label.
-        let bases: Vec<u64> = formed.iter().copied().filter(|address| is_in(&ranges, *address)).collect();
+        let bases: Vec<u64> = formed.iter().copied().filter(is_own).collect();
         let mut entries = BTreeSet::new();
         let is_complete = bases.len() * formed.len() <= MOST_PAIRS;
         for (start, end) in &ranges {
