@@ -160,6 +160,8 @@ fn a_jump_is_unresolved_whose_target_was_computed_and_kept_in_memory() {
          jmp *%rdx; 1: inc %eax; nop; nop; nop; ret",
         "prologue+0",
     );
+    // Without a frame pointer, rbp leads to an object: its method is another function.
+    check("mov %rdi, %rbp; lea f(%rip), %rdi; call g; mov 0(%rbp), %rax; jmp *%rax", "ends with a tail call");
     // Without a label there is nothing to count from: it can only leave.
     check("mov %rdi, -8(%rsp); xor %eax, %eax; mov -8(%rsp), %rdx; jmp *%rdx", "ends with a tail call");
 }

@@ -88,9 +88,12 @@ pub(super) fn origin(image: &Image<'_>, jump: &Instruction, before: &[u8]) -> Fo
 /// What a load of 64 bits takes.
 fn loaded(instruction: &Instruction) -> Origin {
     let is_indexed = instruction.memory_index() != Register::None;
+    // A frame pointer has the function's own words in front of it; as another pointer, rbp leads elsewhere.
+    let is_in_front = (instruction.memory_displacement64() as i64) < 0;
     match instruction.memory_base() {
         Register::None if is_indexed => Origin::Addresses(instruction.memory_displacement64()),
-        Register::RSP | Register::RBP => Origin::Spilled,
+        Register::RSP => Origin::Spilled,
+        Register::RBP if is_in_front => Origin::Spilled,
         _ => Origin::Stored,
     }
 }
