@@ -15,9 +15,10 @@ usage: cargo xtask COMMAND
   bench [--quick] [--write] [PART...]
                             measure calltap beside uftrace and the bare programs; --write: into docs/performance.md; PART: only what has this
                             word in its name (call, off, mcount, reading, start-up, switching, patch-modes)
-  coverage [--write] [FILE...]
+  coverage [--write] [FILE...] | --used [--write] [NAME...]
                             how much of programs and libraries can be traced as they are: as distributions ship them, or in these files; --write:
-                            into docs/coverage.md
+                            into docs/coverage.md; --used: programs of the suite `everyday` run alone and with all functions of all their
+                            files traced, children's too: outcomes are compared, functions and calls counted
   suites [NAME...]          unmodified programs run their own tests, alone and traced; outcomes are compared (bash, coreutils, everyday, git, lua, nginx, postgres,
                             python3.11, redis, ripgrep, sqlite3); installs nothing, says what it needs
   fuzz [--seconds N] [--seed S]
@@ -25,9 +26,10 @@ usage: cargo xtask COMMAND
   fuzz-programs [--seconds N] [--seed S]
                             generated programs, alone and traced: same output and end; calls, callers and depths compared with a debugger's; one that
                             fails is made smaller and printed with how to build and run it (CALLTAP_BIN: this calltap, else it is built)
-  landing [--seconds N] [--seed S] | --installed [NAME...]
+  landing [--seconds N] [--seed S] | --levels [--seed S] | --installed [NAME...]
                             where jumps of generated programs, or of the distribution's as the suite `everyday` uses them, land under callgrind, against
-                            what is known of their code: none may land on what a site overwrites
+                            what is known of their code: none may land on what a site overwrites; --levels: generated programs in C and C++, each
+                            by gcc and clang at every level of optimization
   chaos [--seconds N] [--seed S] [--round R]
                             programs that check their own work are attached to, switched and left at random, and calltap is killed meanwhile;
                             --round: only this round of the seed
@@ -65,13 +67,15 @@ fn run(words: &[&str]) -> Result<()> {
         }
         "coverage" => {
             let (given, files): (Vec<&str>, Vec<&str>) = rest.iter().partition(|word| word.starts_with('-'));
-            flags(&given, &["--write"])?;
-            coverage::run(&files, given.contains(&"--write"))
+            flags(&given, &["--write", "--used"])?;
+            let run = if given.contains(&"--used") { coverage::run_used } else { coverage::run };
+            run(&files, given.contains(&"--write"))
         }
         "fuzz" => fuzz_targets::run(rest),
         "fuzz-programs" => fuzz::run(number(rest, "--seconds", 60)?, number(rest, "--seed", 1)?),
         "landing" => landing::run(&match rest.split_first() {
             Some((&"--installed", names)) => landing::Programs::Installed(names),
+            Some((&"--levels", rest)) => landing::Programs::Levels { seed: number(rest, "--seed", 1)? },
             _ => landing::Programs::Generated {
                 seconds: number(rest, "--seconds", 60)?,
                 seed: number(rest, "--seed", 1)?,

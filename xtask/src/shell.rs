@@ -70,7 +70,8 @@ pub fn line(command: &Command) -> String {
     words.map(|word| quote(&OsString::from(word).to_string_lossy())).collect::<Vec<_>>().join(" ")
 }
 
-fn quote(word: &str) -> String {
+/// A word as a shell reads it back.
+pub fn quote(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         word.to_owned()

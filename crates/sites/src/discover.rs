@@ -10,6 +10,7 @@ mod functions;
 mod go;
 mod handed;
 pub(crate) mod image;
+mod kept;
 mod landing;
 mod landings;
 mod lookup;

@@ -140,6 +140,32 @@ fn where_a_jump_is_unresolved_only_a_first_instruction_with_room_gives_way() {
     check(&format!("xor %eax, %eax; {own}"), "may lead behind its first instruction");
 }
 
+// clang without optimization keeps the target of every computed `goto` on the stack, and one jump takes all of them from there.
+#[test]
+fn a_jump_is_unresolved_whose_target_was_computed_and_kept_in_memory() {
+    const LABEL: &str =
+        "push %rbp; mov %rsp, %rbp; movswq (%rdi,%rsi,2), %rcx; lea 1f(%rip), %rax; add %rcx, %rax; ";
+    const ENDS: &str = "jmp *%rdx; 1: inc %eax; nop; nop; nop; pop %rbp; ret; ";
+    let expected = "may lead behind its first instruction";
+    for kept in ["-8(%rbp)", "-16(%rsp)", "(%rdi)", "8(%r12)"] {
+        check(&format!("{LABEL}mov %rax, {kept}; jmp 3f; 3: mov {kept}, %rdx; {ENDS}"), expected);
+        check(
+            &format!("{LABEL}mov %rax, {kept}; jmp 3f; 3: mov {kept}, %rax; mov %rax, %rdx; {ENDS}"),
+            expected,
+        );
+    }
+    // What only stores and compares the address counts none from it.
+    check(
+        "mov %rsp, %rbp; lea 1f(%rip), %rax; mov %rax, -8(%rsp); cmp %rax, -16(%rsp); xor %eax, %eax; mov -8(%rsp), %rdx; \
+         jmp *%rdx; 1: inc %eax; nop; nop; nop; ret",
+        "prologue+0",
+    );
+    // Without a frame pointer, rbp leads to an object: its method is another function.
+    check("mov %rdi, %rbp; lea f(%rip), %rdi; call g; mov 0(%rbp), %rax; jmp *%rax", "ends with a tail call");
+    // Without a label there is nothing to count from: it can only leave.
+    check("mov %rdi, -8(%rsp); xor %eax, %eax; mov -8(%rsp), %rdx; jmp *%rdx", "ends with a tail call");
+}
+
 #[test]
 fn what_takes_arguments_from_the_stack_gets_no_return_stub() {
     check(

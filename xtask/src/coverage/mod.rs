@@ -1,6 +1,10 @@
 //! How much of programs not built for tracing can be traced: function by function, in programs and libraries as distributions ship them.
 
 mod calls;
+mod globs;
+mod listed;
+mod page;
+mod used;
 
 use crate::{programs, shell};
 use anyhow::{Context, Result, ensure};
@@ -25,9 +29,12 @@ const PACKAGES: [(&str, &[&str]); 10] = [
     ("golang-1.19-go", &["usr/lib/go-1.19/bin/go"]),
 ];
 
-/// Where the table stands.
-const PAGE: &str = "docs/coverage.md";
-const MARKS: [&str; 2] = ["<!-- cargo xtask coverage --write -->", "<!-- end -->"];
+const MARK: &str = "<!-- cargo xtask coverage --write -->";
+
+/// Runs these programs of the suite `everyday`, or all, with all functions of all their files traced; with `write`, the tables go into the page.
+pub fn run_used(only: &[&str], write: bool) -> Result<()> {
+    used::run(&shell::calltap()?, only, write)
+}
 
 /// Looks at these files, or at the usual ones; with `write`, into the page.
 pub fn run(files: &[&str], write: bool) -> Result<()> {
@@ -58,11 +65,7 @@ pub fn run(files: &[&str], write: bool) -> Result<()> {
     }
     print!("{text}");
     if write {
-        let page = shell::root().join(PAGE);
-        let old = fs::read_to_string(&page)?;
-        let (before, rest) = old.split_once(MARKS[0]).context("no mark in the page")?;
-        let (_, after) = rest.split_once(MARKS[1]).context("no end in the page")?;
-        fs::write(page, format!("{before}{}\n{text}{}{after}", MARKS[0], MARKS[1]))?;
+        page::write(MARK, &text)?;
     }
     Ok(())
 }

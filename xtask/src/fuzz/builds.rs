@@ -45,6 +45,11 @@ impl Build {
         Build { compiler: compiler.to_owned(), flags: flags.into_iter().map(str::to_owned).collect() }
     }
 
+    /// By this compiler, with this flag alone.
+    pub fn plain(compiler: &str, flag: &str) -> Build {
+        Build { compiler: compiler.to_owned(), flags: vec![flag.to_owned()] }
+    }
+
     /// What [`Self::line`] has written.
     pub fn parse(line: &str) -> Option<Build> {
         let (compiler, flags) = line.split_once(' ').unwrap_or((line, ""));

@@ -137,10 +137,19 @@ pub fn build(seed: u64, directory: &Path) -> Result<String> {
     Ok(program.build.line())
 }
 
+/// Builds the program of a seed by this compiler of C or C++ with this flag alone.
+pub fn build_by(compiler: &str, flag: &str, seed: u64, directory: &Path) -> Result<()> {
+    Case::generate_for(Build::plain(compiler, flag), seed, Random::new(seed)).program(directory).build()
+}
+
 impl Case {
     fn generate(seed: u64) -> Case {
         let mut random = Random::new(seed);
         let build = Build::choose(&mut random);
+        Case::generate_for(build, seed, random)
+    }
+
+    fn generate_for(build: Build, seed: u64, mut random: Random) -> Case {
         let count = 2 + random.below(7);
         let mut pieces: Vec<Piece> =
             (0..count).map(|_| Piece::choose(&mut random, build.language())).collect();

@@ -28,6 +28,11 @@ const CALLGRIND: [&str; 8] = [
     "--log-file=/dev/null",
 ];
 
+const COMPILERS: [&str; 4] = ["gcc", "g++", "clang-16", "clang++-16"];
+const LEVELS: [&str; 6] = ["-O0", "-O1", "-O2", "-O3", "-Os", "-Oz"];
+/// Programs by each compiler at each level.
+const SEEDS: u64 = 5;
+
 /// What is run.
 pub enum Programs<'a> {
     /// Generated ones, from this seed on for so many seconds.
@@ -35,6 +40,11 @@ pub enum Programs<'a> {
         /// How long.
         seconds: u64,
         /// The first.
+        seed: u64,
+    },
+    /// Generated ones in C and C++, each by every compiler of [`COMPILERS`] at every level.
+    Levels {
+        /// The first of [`SEEDS`].
         seed: u64,
     },
     /// These of the distribution's, or all.
@@ -49,6 +59,7 @@ pub fn run(programs: &Programs<'_>) -> Result<()> {
     let mut sum = Sum::default();
     match programs {
         Programs::Generated { seconds, seed } => generated(&place, *seconds, *seed, &mut sum)?,
+        Programs::Levels { seed } => levels(&place, *seed, &mut sum)?,
         Programs::Installed(only) => installed(&place, only, &mut sum)?,
     }
     println!("{}", sum.text());
@@ -65,21 +76,55 @@ fn generated(place: &Path, seconds: u64, seed: u64, sum: &mut Sum) -> Result<()>
         let Some(seed) = seeds.next() else { break };
         let directory = place.join(seed.to_string());
         let line = fuzz::build(seed, &directory)?;
-        let profile = directory.join("profile");
-        let mut run = Command::new("timeout");
-        run.arg(LONGEST).args(CALLGRIND).arg(format!("--callgrind-out-file={}", profile.display()));
-        // Programs end with any status.
-        run.args(["./program", "3"]).current_dir(&directory).output().context("cannot start valgrind")?;
-        let wrong = sum.wrong.len();
-        sum.add(&fs::read_to_string(&profile).with_context(|| shell::line(&run))?)?;
-        match sum.wrong.len() == wrong {
-            true => fs::remove_dir_all(&directory)?,
-            false => println!("seed {seed}: {line}"),
+        if !run_generated(&directory, sum)? {
+            println!("seed {seed}: {line}");
         }
-        // The next seed's program lies at another path.
-        sum.files.retain(|path, _| !path.starts_with(place));
     }
     Ok(())
+}
+
+fn levels(place: &Path, seed: u64, sum: &mut Sum) -> Result<()> {
+    for compiler in COMPILERS {
+        ensure!(shell::have(compiler), "landing --levels needs {compiler}");
+        for level in LEVELS {
+            let before = sum.counts();
+            for seed in seed..seed + SEEDS {
+                let directory = place.join(format!("{compiler}{level}-{seed}"));
+                fuzz::build_by(compiler, level, seed, &directory)?;
+                if !run_generated(&directory, sum)? {
+                    println!("seed {seed}: {compiler} {level}");
+                }
+            }
+            let [programs, jumps, places, unresolved, wrong] = sum.counts();
+            println!(
+                "{compiler} {level}: {} programs, {} indirect jumps to {} places, {} unresolved, {} contradictions",
+                programs - before[0],
+                jumps - before[1],
+                places - before[2],
+                unresolved - before[3],
+                wrong - before[4]
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Compares the jumps of the program in a directory, which is kept if one contradicts what is known. False then.
+fn run_generated(directory: &Path, sum: &mut Sum) -> Result<bool> {
+    let profile = directory.join("profile");
+    let mut run = Command::new("timeout");
+    run.arg(LONGEST).args(CALLGRIND).arg(format!("--callgrind-out-file={}", profile.display()));
+    // Programs end with any status.
+    run.args(["./program", "3"]).current_dir(directory).output().context("cannot start valgrind")?;
+    let wrong = sum.wrong.len();
+    sum.add(&fs::read_to_string(&profile).with_context(|| shell::line(&run))?)?;
+    let is_right = sum.wrong.len() == wrong;
+    if is_right {
+        fs::remove_dir_all(directory)?;
+    }
+    // The next program lies at another path.
+    sum.files.retain(|path, _| !path.starts_with(directory));
+    Ok(is_right)
 }
 
 fn installed(place: &Path, only: &[&str], sum: &mut Sum) -> Result<()> {
@@ -163,6 +208,11 @@ impl Sum {
                 println!("{}: the jump at {from:#x} {}: {to:#x}", path.display(), wrong.text());
             }
         }
+    }
+
+    /// Programs, indirect jumps, the places they led to, unresolved ones, contradictions.
+    fn counts(&self) -> [usize; 5] {
+        [self.programs, self.all.jumps, self.all.places, self.all.unresolved, self.wrong.len()]
     }
 
     fn text(&self) -> String {

@@ -1,6 +1,7 @@
 //! What more than sixty programs of a distribution are used for: short scripts, with all functions of the program traced.
 
-use super::{Suite, Test, wrap};
+pub use super::difference;
+use super::{Suite, Test, wrap_one};
 use anyhow::{Context, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ pub(super) const SUITE: Suite = Suite {
     commands,
     // Also those that only a filter switches on.
     flags: "-F '?*'",
-    tests: |_| Ok(tests()),
+    tests: |_| Ok(uses(&[]).iter().map(Use::test).collect()),
     compared: |_| true,
 };
 
@@ -34,7 +35,10 @@ const USES: &[(&str, &str)] = &[
     ("clang-16", "$BIN/clang-16 -O2 -S -o - in.c | grep -c mov"),
     ("convert", "$BIN/convert in.ppm -resize 20x20 -blur 0x1 out.png && $BIN/convert out.png txt:- | cksum"),
     ("cpio", "find tree | sort | $BIN/cpio -o -H newc --reproducible 2>&1 >a.cpio; $BIN/cpio -t < a.cpio"),
-    ("curl", "$BIN/curl -s file://$PWD/words.txt | cksum; $BIN/curl -sS http://127.0.0.1:1/ 2>&1"),
+    (
+        "curl",
+        "$BIN/curl -s file://$PWD/words.txt | cksum; $BIN/curl -sS http://127.0.0.1:1/ 2>&1 | sed 's/after [0-9]* ms//'",
+    ),
     (
         "dash",
         "$BIN/dash -c 'i=0; while [ $i -lt 50 ]; do i=$((i + 1)); case $i in *7) echo $i;; esac; done; trap \"echo end\" EXIT'",
@@ -206,25 +210,44 @@ const USES: &[(&str, &str)] = &[
     ("zstd", "$BIN/zstd -q -19 --single-thread words.txt -o w.zst && $BIN/zstd -dqc w.zst | cksum"),
 ];
 
-/// Those that are installed.
-fn installed() -> impl Iterator<Item = (&'static str, PathBuf, &'static str)> {
+/// A program, and a script that uses it.
+pub struct Use {
+    /// Its name.
+    pub name: &'static str,
+    /// Where it is installed.
+    pub path: PathBuf,
+    script: &'static str,
+}
+
+impl Use {
+    /// Runs the script, the program under a command; what it said and how it ended. `how` names the directory of the command that the script finds.
+    pub fn run(&self, place: &Path, how: &str, under: &str) -> Result<String> {
+        wrap_one(&place.join(how), self.name, &self.path, under)?;
+        super::once(&SUITE, &self.test(), place, how, Path::new(""))
+    }
+
+    fn test(&self) -> Test {
+        let script = format!("{}\n{}", include_str!("everyday.sh"), self.script);
+        Test { name: self.name.to_owned(), script }
+    }
+}
+
+/// These programs, or all, as far as they are installed.
+pub fn uses(only: &[&str]) -> Vec<Use> {
+    let wanted = USES.iter().filter(|(name, _)| only.is_empty() || only.contains(name));
     // Elsewhere in the path a script may have the name.
-    USES.iter().filter_map(|(name, script)| match Path::new("/usr/bin").join(name) {
-        path if path.exists() => Some((*name, path, *script)),
+    let found = wanted.filter_map(|(name, script)| match Path::new("/usr/bin").join(name) {
+        path if path.exists() => Some(Use { name, path, script }),
         _ => {
             eprintln!("SKIPPED: everyday: {name} is not installed");
             None
         }
-    })
+    });
+    found.collect()
 }
 
 fn commands() -> Vec<(String, PathBuf)> {
-    installed().map(|(name, path, _)| (name.to_owned(), path)).collect()
-}
-
-fn tests() -> Vec<Test> {
-    let script = |script: &str| format!("{}\n{script}", include_str!("everyday.sh"));
-    installed().map(|(name, _, use_of)| Test { name: name.to_owned(), script: script(use_of) }).collect()
+    uses(&[]).into_iter().map(|used| (used.name.to_owned(), used.path)).collect()
 }
 
 /// Runs these, or all, each under a command; `then` is told each name when it has been run.
@@ -234,11 +257,9 @@ pub fn run_under(
     place: &Path,
     mut then: impl FnMut(&str) -> Result<()>,
 ) -> Result<()> {
-    wrap(&SUITE, &place.join("under"), under)?;
-    for test in tests().iter().filter(|test| only.is_empty() || only.contains(&&*test.name)) {
-        let name = &test.name;
-        super::once(&SUITE, test, place, "under", Path::new("")).with_context(|| name.clone())?;
-        then(name)?;
+    for used in uses(only) {
+        used.run(place, "under", under).with_context(|| used.name)?;
+        then(used.name)?;
     }
     fs::remove_dir_all(place).with_context(|| place.display().to_string())
 }

@@ -103,12 +103,15 @@ fn compare(suite: &Suite, calltap: &Path, place: &Path) -> Result<Outcome> {
 
 /// Commands that run programs, each under this command.
 fn wrap(suite: &Suite, directory: &Path, under: &str) -> Result<()> {
+    (suite.commands)().iter().try_for_each(|(name, program)| wrap_one(directory, name, program, under))
+}
+
+/// A command that runs a program under another.
+fn wrap_one(directory: &Path, name: &str, program: &Path, under: &str) -> Result<()> {
     fs::create_dir_all(directory)?;
-    for (name, program) in (suite.commands)() {
-        let path = directory.join(name);
-        fs::write(&path, format!("#!/bin/sh\nexec {under} {} \"$@\"\n", program.display()))?;
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
-    }
+    let path = directory.join(name);
+    fs::write(&path, format!("#!/bin/sh\nexec {under} {} \"$@\"\n", program.display()))?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
     Ok(())
 }
 
@@ -147,7 +150,7 @@ fn once(suite: &Suite, test: &Test, place: &Path, how: &str, calltap: &Path) -> 
 }
 
 /// The first line that is another.
-fn difference(alone: &str, traced: &str) -> String {
+pub fn difference(alone: &str, traced: &str) -> String {
     let mut pairs =
         alone.lines().map(Some).chain(std::iter::repeat(None)).zip(traced.lines().map(Some).chain([None]));
     let found = pairs.find(|(alone, traced)| alone != traced);

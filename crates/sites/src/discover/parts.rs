@@ -194,7 +194,7 @@ impl Links {
                     formed.flat_map(|table| tables.distances(table, table)).collect()
                 }
                 Origin::Addresses(table) => tables.addresses(table).map(|(_, to)| to).collect(),
-                Origin::Stored | Origin::Computed => continue,
+                Origin::Stored | Origin::Spilled | Origin::Computed => continue,
             };
             for target in listed {
                 if let Some(to) = index_at(functions, target)
@@ -221,8 +221,9 @@ impl Links {
             let found = functions.binary_search_by_key(&address, |function| function.address.0);
             found.ok().filter(|n| links.candidates.contains(n))
         };
-        let goes_through_pointer =
-            |origin| matches!(origin, Origin::Stored | Origin::Addresses(_) | Origin::Unclear);
+        let goes_through_pointer = |origin| {
+            matches!(origin, Origin::Stored | Origin::Spilled | Origin::Addresses(_) | Origin::Unclear)
+        };
         let jumps = branches.indirect.iter();
         let is_leaf = |n: &usize| !branches.calls(functions[*n].address.0);
         let through_pointers: Vec<(usize, bool)> = jumps

@@ -19,6 +19,8 @@ pub(super) struct Indirect {
 pub(super) enum Origin {
     /// A word in memory: an address that data or an instruction of the file holds.
     Stored,
+    /// A word of the stack, which may hold a sum that the function made before: clang without optimization keeps the target of every computed `goto` there.
+    Spilled,
     /// A word of the table of addresses there, chosen by an index.
     Addresses(u64),
     /// An entry of 32 bits of a table, added to a base; the table, if it begins at the base and an instruction in front names it.
@@ -86,8 +88,12 @@ pub(super) fn origin(image: &Image<'_>, jump: &Instruction, before: &[u8]) -> Fo
 /// What a load of 64 bits takes.
 fn loaded(instruction: &Instruction) -> Origin {
     let is_indexed = instruction.memory_index() != Register::None;
+    // A frame pointer has the function's own words in front of it; as another pointer, rbp leads elsewhere.
+    let is_in_front = (instruction.memory_displacement64() as i64) < 0;
     match instruction.memory_base() {
         Register::None if is_indexed => Origin::Addresses(instruction.memory_displacement64()),
+        Register::RSP => Origin::Spilled,
+        Register::RBP if is_in_front => Origin::Spilled,
         _ => Origin::Stored,
     }
 }

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 
 use super::branches::{Branches, Places, To, between};
 use super::image::{Image, Section};
+use super::kept::may_be_summed;
 use super::parts::{self, Parts};
 use super::pointers::Pointer;
 use super::return_address::Rows;
@@ -119,9 +120,13 @@ pub(super) fn is_in(ranges: &[(u64, u64)], address: u64) -> bool {
 struct Group {
     /// First byte of each, and the one behind.
     ranges: Vec<(u64, u64)>,
-    /// Is the address of a label taken, but by tables that jumps go through? And does an instruction take one, so that others may be counted from there?
+    /// Is the address of a label taken, but by tables that jumps go through?
     has_labels: bool,
+    /// Does an instruction take that of a label, or the function's own, so that others may be counted from there?
     has_base: bool,
+    /// May a sum be made of such an address, and be kept in memory? And of a label's?
+    sums: bool,
+    sums_labels: bool,
     /// What the tables lead to within; all of it, unless there were too many.
     entries: BTreeSet<u64>,
     is_complete: bool,
@@ -193,26 +198,26 @@ impl Group {
     fn find(tables: &Tables<'_, '_>, branches: &Branches, parts: &Parts, n: usize, stored: &[u64]) -> Group {
         let members = parts.group(n);
         let ranges: Vec<(u64, u64)> = members.iter().map(|n| tables.range(*n)).collect();
+        // Behind the last function of a file lies its data.
+        let is_own = |address: &u64| is_in(&ranges, *address) && tables.image.is_code(*address);
         let is_label = |address: &u64| {
             let function = parts::index_at(tables.functions, *address);
-            is_in(&ranges, *address)
+            is_own(address)
                 && function.is_none_or(|n| {
                     tables.functions[n].address.0 != *address || tables.functions[n].is_part()
                 })
         };
-        let formed: BTreeSet<u64> = ranges
-            .iter()
-            .flat_map(|(start, end)| branches.formed(*start, *end))
+        let all_formed = || ranges.iter().flat_map(|(start, end)| branches.formed(*start, *end));
+        let summed: Vec<u64> = all_formed()
+            .filter(|formed| is_own(&formed.to) && may_be_summed(tables.image, formed.at))
             .map(|formed| formed.to)
             .collect();
-        let has_labels = !parts.takers.is_disjoint(&members)
-            || ranges
-                .iter()
-                .flat_map(|(start, end)| between(stored, *start, *end, |at| *at))
-                .chain(&formed)
-                .any(is_label);
+        let formed: BTreeSet<u64> = all_formed().map(|formed| formed.to).collect();
+        let has_labels = formed.iter().any(is_label)
+            || !parts.takers.is_disjoint(&members)
+            || ranges.iter().flat_map(|(start, end)| between(stored, *start, *end, |at| *at)).any(is_label);
         // A function's own beginning is a base, too, if not a label.
-        let bases: Vec<u64> = formed.iter().copied().filter(|address| is_in(&ranges, *address)).collect();
+        let bases: Vec<u64> = formed.iter().copied().filter(is_own).collect();
         let mut entries = BTreeSet::new();
         let is_complete = bases.len() * formed.len() <= MOST_PAIRS;
         for (start, end) in &ranges {
@@ -231,8 +236,9 @@ impl Group {
             }
         }
         entries.retain(|target| is_in(&ranges, *target));
+        let (sums, sums_labels) = (!summed.is_empty(), summed.iter().any(is_label));
         let has_base = !bases.is_empty();
-        Group { ranges, has_labels, has_base, entries, is_complete }
+        Group { ranges, has_labels, has_base, sums, sums_labels, entries, is_complete }
     }
 
     fn outcome(&self, tables: &Tables<'_, '_>, origin: Origin, is_bare: bool) -> Outcome {
@@ -254,8 +260,11 @@ impl Group {
             Origin::Distances(None) if self.is_complete && !self.entries.is_empty() => Outcome::Stays,
             Origin::Distances(None) | Origin::Computed => Outcome::Unresolved,
             Origin::Unclear if self.has_base => Outcome::Unresolved,
-            Origin::Stored | Origin::Addresses(_) | Origin::Unclear => {
-                let has_entries = origin == Origin::Unclear && !self.entries.is_empty();
+            Origin::Spilled if self.sums => Outcome::Unresolved,
+            Origin::Stored | Origin::Addresses(_) if self.sums_labels => Outcome::Unresolved,
+            Origin::Stored | Origin::Addresses(_) | Origin::Unclear | Origin::Spilled => {
+                let may_be_entry = matches!(origin, Origin::Unclear | Origin::Spilled);
+                let has_entries = may_be_entry && !self.entries.is_empty();
                 match (self.has_labels || has_entries, is_bare) {
                     (false, true) => Outcome::Leaves,
                     (false, false) => Outcome::Unresolved,
