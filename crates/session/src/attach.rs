@@ -8,14 +8,14 @@ use crate::plan::breakpoints::{self, Ours};
 use crate::plan::journal::{Entry, UNLISTED};
 use crate::plan::loaded::Loaded;
 use crate::plan::modules::mapped;
-use crate::plan::planner::{PatchMode, Planner, Tally, switch, unarmed};
+use crate::plan::planner::{Ahead, PatchMode, Planner, Tally, settle, switch, unarmed};
 use crate::process::frames::{self, Stacks};
 use crate::process::go;
 use crate::process::inferior::{Inferior, explain, longest, say};
 use crate::process::maps;
 use crate::process::stops::Stops;
 use crate::process::target::Target;
-use crate::process::text::Sync;
+use crate::process::text::{ProcessText, Sync};
 use crate::process::threads::{Held, NotHeld};
 use crate::{Error, enter};
 use calltap_abi::remote;
@@ -98,6 +98,22 @@ fn take_all(target: &Target) -> Result<Vec<Held>, Error> {
             Err(why) => return Err(target.refuse(&say(why))),
         }
     }
+}
+
+/// Switches what no thread is inside of, with all threads stopped; what was made at run time, or all, is also enabled.
+fn switch_stopped(
+    modules: &mut [Loaded],
+    text: &mut ProcessText,
+    inside: &dyn Fn(&Site) -> bool,
+    all: bool,
+    tally: &mut Tally,
+) {
+    modules.iter_mut().for_each(|module| module.hold_back(inside));
+    switch(modules.iter_mut().collect(), text, Demand::Stopped, tally);
+    let mut now: Vec<&mut Loaded> = modules.iter_mut().filter(|module| all || module.is_made()).collect();
+    now.iter_mut().for_each(|module| module.drain(inside));
+    switch(now, text, Demand::Stopped, tally);
+    modules.iter_mut().for_each(|module| module.hold_back(&|_| false));
 }
 
 /// Whether a process is a forked child that is in no table yet.
@@ -184,7 +200,7 @@ impl Planner<'_> {
         } else {
             self.patch(index, target.pid, false, &mut records);
         }
-        let stopped = self.stop_for_the_rest(index, target, &mut held, stops);
+        let stopped = self.stop_for_the_rest(index, target, &mut held);
         if stopped.is_ok() {
             self.held = (!held.is_empty()).then_some(index);
             self.patch(index, target.pid, true, &mut records);
@@ -218,13 +234,12 @@ impl Planner<'_> {
         index: u32,
         target: &Target,
         held: &mut Vec<Held>,
-        stops: &mut Stops,
     ) -> Result<(), Error> {
         for _ in 0..TRIES {
             if !self.is_undrained(index) {
                 break;
             }
-            self.drain(index, target, std::mem::take(held), stops)?;
+            self.drain(index, target, std::mem::take(held))?;
         }
         Ok(())
     }
@@ -236,19 +251,19 @@ impl Planner<'_> {
     }
 
     /// `held`: its threads, if they are stopped already.
-    fn drain(
-        &mut self,
-        index: u32,
-        target: &Target,
-        mut held: Vec<Held>,
-        stops: &mut Stops,
-    ) -> Result<(), Error> {
+    fn drain(&mut self, index: u32, target: &Target, mut held: Vec<Held>) -> Result<(), Error> {
         let session = self.directory.agent();
         let Some(process) = self.processes.get_mut(&index) else { return Ok(()) };
         let mut ranges: Vec<(u64, u64)> =
             process.modules.iter().flat_map(|module| module.undrained()).map(Site::inside).collect();
         ranges.sort();
         let Some(text) = &mut process.text else { return Ok(()) };
+        // What was made at run time is enabled in the same stop: it may be gone when its threads run again. So are few sites, and all of a child that is in no
+        // table: a thread that has asked for the change itself, by its own control directory, must not go on before it is done.
+        let are_few = ranges.len() <= FEW || is_unlisted(index);
+        let is_simple = !are_few && !process.modules.iter().any(Loaded::is_made);
+        let ahead = is_simple.then(|| Ahead::new(&process.modules, text)).flatten();
+        let count = process.modules.len();
         if held.is_empty() {
             held = take_all(target)?;
         }
@@ -281,24 +296,21 @@ impl Planner<'_> {
         // Nothing is unloaded now; what was unloaded before is left alone.
         let now = mapped(&regions, session.parent().unwrap_or(Path::new("/")));
         process.modules.retain_mut(|module| module.is_there(&now, &regions));
-        process.modules.iter_mut().for_each(|module| module.hold_back(&inside));
-        let modules = process.modules.iter_mut().collect();
         let before = std::mem::replace(&mut text.sync, Sync::Quiet);
         let mut tally = Tally::default();
-        switch(modules, text, Demand::Stopped, &mut tally);
-        // What was made at run time is enabled in the same stop: it may be gone when its threads run again. So are few sites, and all of a child that is in no
-        // table: a thread that has asked for the change itself, by its own control directory, must not go on before it is done.
-        let are_few = ranges.len() <= FEW;
-        let is_enabled_now = |module: &&mut Loaded| module.is_made() || are_few || is_unlisted(index);
-        let mut made: Vec<&mut Loaded> = process.modules.iter_mut().filter(is_enabled_now).collect();
-        made.iter_mut().for_each(|module| module.drain(&inside));
-        switch(made, text, Demand::Stopped, &mut tally);
-        (self.tally.on, self.tally.off) = (self.tally.on + tally.on, self.tally.off + tally.off);
+        // What was planned is right if no thread is inside and no module has gone.
+        let is_as_planned = is_known && words.is_empty() && process.modules.len() == count;
+        let written = ahead.filter(|_| is_as_planned).map(|ahead| ahead.write(&process.modules, text));
+        if written.is_none() {
+            switch_stopped(&mut process.modules, text, &inside, are_few, &mut tally);
+        }
         text.sync = before;
-        process.modules.iter_mut().for_each(|module| module.hold_back(&|_| false));
         self.tally.stopped += longest(&held);
-        stops.add(longest(&held));
         drop(held);
+        if let Some(failed) = written {
+            settle(process.modules.iter_mut().collect(), failed, &mut tally);
+        }
+        (self.tally.on, self.tally.off) = (self.tally.on + tally.on, self.tally.off + tally.off);
         process.modules.iter_mut().for_each(|module| module.drain(&inside));
         if is_known && words.is_empty() && !is_unlisted(index) {
             // If it cannot be written down, the next controller looks again.

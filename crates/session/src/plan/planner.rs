@@ -9,7 +9,7 @@ mod switch;
 mod unwinding;
 
 pub use mode::PatchMode;
-pub use switch::{Tally, switch};
+pub use switch::{Ahead, Tally, settle, switch};
 
 use crate::collect::metadata::{Metadata, SwitchedOff};
 use crate::collect::shm::{self, Shared};
@@ -405,8 +405,7 @@ impl<'a> Planner<'a> {
             self.patch(index, pid, false, &mut records);
             self.armed = None;
             if let Some(target) = target
-                && let Err(error) =
-                    self.stop_for_the_rest(index, &target, &mut Vec::new(), &mut Stops::default())
+                && let Err(error) = self.stop_for_the_rest(index, &target, &mut Vec::new())
             {
                 records.push(Record::Note { text: error.to_string() }.into());
             }
