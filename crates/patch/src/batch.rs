@@ -77,16 +77,64 @@ pub fn carry_out<'a, T: Text>(
 where
     T::Error: Clone,
 {
-    let changes = changes.into_iter();
-    text.begin(&mut changes.clone(), granted);
-    let changes = changes.enumerate();
-    let mut plan = Plan::new(granted, text);
-    if !plan.add_all(text, changes.clone()) {
-        let mut sorted: Vec<_> = changes.collect();
-        sorted.sort_by_key(|(_, change)| change.site.address());
-        plan = Plan::new(granted, text);
-        plan.add_all(text, sorted.into_iter());
+    carry_out_from(None, text, changes.into_iter(), granted)
+}
+
+/// A batch that is planned before threads are stopped for it: then it remains to compare the code with what it was, and to write.
+pub struct Prepared<E> {
+    plan: Plan<E>,
+    /// What the spans held, one after the other.
+    seen: Vec<u8>,
+}
+
+impl<E: Clone> Prepared<E> {
+    /// Plans a batch. Nothing is written. None: a part of the code could not be read.
+    pub fn new<'a, T: Text<Error = E>>(
+        text: &mut T,
+        changes: impl IntoIterator<Item = Change<'a>, IntoIter: Clone>,
+        granted: Demand,
+    ) -> Option<Prepared<E>> {
+        let mut seen = Vec::new();
+        let plan = Plan::of(text, changes.into_iter(), granted, &mut |bytes| seen.extend_from_slice(bytes));
+        let length: usize = plan.spans.iter().map(|span| span.length).sum();
+        (seen.len() == length).then_some(Prepared { plan, seen })
     }
+
+    /// Carries the batch out, with the same changes. If any of the code has changed since, the batch is planned anew.
+    pub fn carry_out<'a, T: Text<Error = E>>(
+        self,
+        text: &mut T,
+        changes: impl IntoIterator<Item = Change<'a>, IntoIter: Clone>,
+    ) -> Failed<E> {
+        let granted = self.plan.granted;
+        carry_out_from(Some(self), text, changes.into_iter(), granted)
+    }
+
+    /// Its plan, if the code is what it was.
+    fn verify<T: Text<Error = E>>(mut self, text: &mut T) -> Option<Plan<E>> {
+        let Plan { transition, after_int3, spans, bytes, .. } = &mut self.plan;
+        let mut seen = &self.seen[..];
+        let mut is_as_it_was = |span: &Span| {
+            let (expected, rest) = seen.split_at(span.length);
+            seen = rest;
+            text.read(Avma(span.start), &mut bytes[..span.length]).is_ok()
+                && bytes[..span.length] == *expected
+        };
+        let is_same = spans.iter().all(&mut is_as_it_was);
+        (is_same && (*transition, *after_int3) == (text.transition(), text.after_int3())).then_some(self.plan)
+    }
+}
+
+/// Carries out a batch, by a plan that may have been made before.
+fn carry_out_from<'a, T: Text<Error: Clone>>(
+    prepared: Option<Prepared<T::Error>>,
+    text: &mut T,
+    changes: impl Iterator<Item = Change<'a>> + Clone,
+    granted: Demand,
+) -> Failed<T::Error> {
+    text.begin(&mut changes.clone(), granted);
+    let verified = prepared.and_then(|prepared| prepared.verify(text));
+    let mut plan = verified.unwrap_or_else(|| Plan::of(text, changes, granted, &mut |_| {}));
     let done = plan.take_all(text);
     text.end();
     let Plan { size, mut failed, .. } = plan;
@@ -132,30 +180,45 @@ impl<E: Clone> Plan<E> {
         Plan { granted, transition, after_int3, size, failed, torn, spans, bytes }
     }
 
-    /// Plans numbered changes. False, and the plan is to be thrown away, if they are not in the order of addresses.
+    /// The plan of a batch. `see` is given the bytes of each of its spans that can be read.
+    fn of<'a, T: Text<Error = E>>(
+        text: &mut T,
+        changes: impl Iterator<Item = Change<'a>> + Clone,
+        granted: Demand,
+        see: &mut dyn FnMut(&[u8]),
+    ) -> Plan<E> {
+        let mut plan = Plan::new(granted, text);
+        if changes.clone().is_sorted_by_key(|change| change.site.address()) {
+            plan.add_all(text, changes.enumerate(), see);
+        } else {
+            let mut sorted: Vec<(usize, Change<'a>)> = changes.enumerate().collect();
+            sorted.sort_by_key(|(_, change)| change.site.address());
+            plan.add_all(text, sorted.into_iter(), see);
+        }
+        plan
+    }
+
+    /// Plans numbered changes, which are in the order of addresses.
     fn add_all<'a, T: Text<Error = E>>(
         &mut self,
         text: &mut T,
         changes: impl Iterator<Item = (usize, Change<'a>)>,
-    ) -> bool {
+        see: &mut dyn FnMut(&[u8]),
+    ) {
         let mut span: Vec<(usize, Change<'a>)> = Vec::new();
-        let (mut first, mut last, mut end) = (0, 0, 0);
+        let (mut first, mut end) = (0, 0);
         for (n, change) in changes {
             let start = change.site.address().0;
-            if start < last {
-                return false;
-            }
             let next = start + change.site.len() as u64;
             if span.is_empty() || start / PAGE > end / PAGE + 1 || next.max(end) - first > SPAN {
-                self.add_span(text, first, end, &span);
+                self.add_span(text, first, end, &span, see);
                 span.clear();
                 first = start;
             }
-            (last, end) = (start, next.max(end));
+            end = next.max(end);
             span.push((n, change));
         }
-        self.add_span(text, first, end, &span);
-        true
+        self.add_span(text, first, end, &span, see);
     }
 
     /// Reads a span, verifies what is in it, and plans its changes.
@@ -165,6 +228,7 @@ impl<E: Clone> Plan<E> {
         start: u64,
         end: u64,
         changes: &[(usize, Change<'_>)],
+        see: &mut dyn FnMut(&[u8]),
     ) {
         if changes.is_empty() {
             return;
@@ -174,6 +238,9 @@ impl<E: Clone> Plan<E> {
         self.bytes.resize(length.max(self.bytes.len()), 0);
         let mut bytes = std::mem::take(&mut self.bytes);
         let read = text.read(Avma(start), &mut bytes[..length]);
+        if read.is_ok() {
+            see(&bytes[..length]);
+        }
         for (n, change) in changes {
             let planned = match &read {
                 Ok(()) => self.add(&mut span, change, &bytes),

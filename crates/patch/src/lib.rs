@@ -18,7 +18,7 @@ mod site;
 mod steps;
 
 pub use audit::Audit;
-pub use batch::{Change, ChangeError, Failed, Text, carry_out};
+pub use batch::{Change, ChangeError, Failed, Prepared, Text, carry_out};
 pub use bytes::Bytes;
 pub use copy::{Leaves, Uncopied, copy, copy_before, copy_room};
 pub use site::{Demand, Site, State, calls_out};

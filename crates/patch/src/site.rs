@@ -145,6 +145,12 @@ impl Site {
         self.original.len()
     }
 
+    /// Are its bytes, disabled, other than the file's?
+    #[inline]
+    pub fn is_normalized(&self) -> bool {
+        self.disabled != self.original
+    }
+
     /// What a change demands of the threads.
     #[inline]
     pub fn demand(&self, from: State, to: State) -> Demand {

@@ -7,7 +7,7 @@ use crate::plan::breakpoints::{self, Ours};
 use crate::plan::journal::{Entry, UNLISTED};
 use crate::plan::loaded::Loaded;
 use crate::plan::modules::mapped;
-use crate::plan::planner::{PatchMode, Planner, Tally, switch, unarmed};
+use crate::plan::planner::{Ahead, PatchMode, Planner, Tally, settle, switch, unarmed};
 use crate::{Error, enter};
 use calltap_abi::remote;
 use calltap_collect::metadata::Metadata;
@@ -17,7 +17,7 @@ use calltap_process::inferior::{Inferior, explain, longest, say};
 use calltap_process::maps;
 use calltap_process::stops::Stops;
 use calltap_process::target::Target;
-use calltap_process::text::Sync;
+use calltap_process::text::{ProcessText, Sync};
 use calltap_process::threads::{Held, Keep};
 use nix::libc::user_regs_struct;
 use std::path::Path;
@@ -71,6 +71,21 @@ fn map(target: &Target, stops: &mut Stops) -> Result<(), Error> {
             return mapped.map_err(|failed| explain(target, failed).into());
         }
     }
+}
+
+/// Switches what no thread is inside of, with all threads stopped. What was made at run time is also enabled: it may be gone when its threads run again.
+fn switch_stopped(
+    modules: &mut [Loaded],
+    text: &mut ProcessText,
+    inside: &dyn Fn(&Site) -> bool,
+    tally: &mut Tally,
+) {
+    modules.iter_mut().for_each(|module| module.hold_back(inside));
+    switch(modules.iter_mut().collect(), text, Demand::Stopped, tally);
+    let mut now: Vec<&mut Loaded> = modules.iter_mut().filter(|module| module.is_made()).collect();
+    now.iter_mut().for_each(|module| module.drain(inside));
+    switch(now, text, Demand::Stopped, tally);
+    modules.iter_mut().for_each(|module| module.hold_back(&|_| false));
 }
 
 /// Whether a process is a forked child that is in no table yet.
@@ -149,7 +164,7 @@ impl Planner<'_> {
         }
         self.keep_traps_running(index, target, stops, &mut records);
         self.patch(index, target.pid, false, &mut records);
-        let stopped = self.stop_for_the_rest(index, target, stops);
+        let stopped = self.stop_for_the_rest(index, target);
         if stopped.is_ok() {
             self.patch(index, target.pid, true, &mut records);
         }
@@ -161,17 +176,12 @@ impl Planner<'_> {
 
     /// Stops all threads for the sites that demand it: those that are written only then, and those in which no thread may be. Where a thread stays inside, they
     /// are left alone.
-    pub(crate) fn stop_for_the_rest(
-        &mut self,
-        index: u32,
-        target: &Target,
-        stops: &mut Stops,
-    ) -> Result<(), Error> {
+    pub(crate) fn stop_for_the_rest(&mut self, index: u32, target: &Target) -> Result<(), Error> {
         for _ in 0..TRIES {
             if !self.is_undrained(index) {
                 break;
             }
-            self.drain(index, target, stops)?;
+            self.drain(index, target)?;
         }
         Ok(())
     }
@@ -182,13 +192,16 @@ impl Planner<'_> {
             .is_some_and(|process| process.modules.iter().any(|module| module.undrained().next().is_some()))
     }
 
-    fn drain(&mut self, index: u32, target: &Target, stops: &mut Stops) -> Result<(), Error> {
+    fn drain(&mut self, index: u32, target: &Target) -> Result<(), Error> {
         let session = self.directory.agent();
         let Some(process) = self.processes.get_mut(&index) else { return Ok(()) };
         let mut ranges: Vec<(u64, u64)> =
             process.modules.iter().flat_map(|module| module.undrained()).map(Site::inside).collect();
         ranges.sort();
         let Some(text) = &mut process.text else { return Ok(()) };
+        let is_simple = !process.modules.iter().any(Loaded::is_made);
+        let ahead = is_simple.then(|| Ahead::new(&process.modules, text)).flatten();
+        let count = process.modules.len();
         let mut held = Held::take_all_patiently(target.pid, TRY).map_err(|why| target.refuse(&say(why)))?;
         // A thread that had its turn taken away between two NOPs may not get it back for long.
         for thread in held.iter_mut().filter(|thread| frames::find(&ranges, thread.regs.rip)) {
@@ -219,22 +232,21 @@ impl Planner<'_> {
         // Nothing is unloaded now; what was unloaded before is left alone.
         let now = mapped(&regions, session.parent().unwrap_or(Path::new("/")));
         process.modules.retain_mut(|module| module.is_there(&now, &regions));
-        process.modules.iter_mut().for_each(|module| module.hold_back(&inside));
-        let modules = process.modules.iter_mut().collect();
         let before = std::mem::replace(&mut text.sync, Sync::Quiet);
         let mut tally = Tally::default();
-        switch(modules, text, Demand::Stopped, &mut tally);
-        // What was made at run time is enabled in the same stop: it may be gone when its threads run again.
-        let mut made: Vec<&mut Loaded> =
-            process.modules.iter_mut().filter(|module| module.is_made()).collect();
-        made.iter_mut().for_each(|module| module.drain(&inside));
-        switch(made, text, Demand::Stopped, &mut tally);
-        (self.tally.on, self.tally.off) = (self.tally.on + tally.on, self.tally.off + tally.off);
+        // What was planned is right if no thread is inside and no module has gone.
+        let is_as_planned = is_known && words.is_empty() && process.modules.len() == count;
+        let written = ahead.filter(|_| is_as_planned).map(|ahead| ahead.write(&process.modules, text));
+        if written.is_none() {
+            switch_stopped(&mut process.modules, text, &inside, &mut tally);
+        }
         text.sync = before;
-        process.modules.iter_mut().for_each(|module| module.hold_back(&|_| false));
         self.tally.stopped += longest(&held);
-        stops.add(longest(&held));
         drop(held);
+        if let Some(failed) = written {
+            settle(process.modules.iter_mut().collect(), failed, &mut tally);
+        }
+        (self.tally.on, self.tally.off) = (self.tally.on + tally.on, self.tally.off + tally.off);
         process.modules.iter_mut().for_each(|module| module.drain(&inside));
         if is_known && words.is_empty() && !is_unlisted(index) {
             // If it cannot be written down, the next controller looks again.

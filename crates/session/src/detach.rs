@@ -215,6 +215,8 @@ fn detach_one(
         process.into_iter().for_each(refuse_answer);
         thread::sleep(pause);
         pause = (pause * 2).min(LONGEST_PAUSE);
+        let needs_stop = |mark: &Mark| !live || mark.needs_stop();
+        let plan = past.prepare(needs_stop, &mut inferior.text);
         let done = match Held::take_all(target.pid) {
             Ok(mut held) => {
                 let began = longest(&held);
@@ -222,12 +224,7 @@ fn detach_one(
                 inferior.regions = maps::read(target.pid).unwrap_or_default();
                 past = past.what_is_left(&inferior.regions);
                 inferior.text.lease();
-                past.switch_off(
-                    |mark| !live || mark.needs_stop(),
-                    Demand::Stopped,
-                    &mut inferior.text,
-                    &mut told,
-                );
+                past.switch_off_stopped(plan, needs_stop, &mut inferior.text, &mut told);
                 let mut stacks = Stacks::read(&held, &mut inferior.text, &inferior.regions);
                 // A thread has ended meanwhile: all are looked at again.
                 let outside = match leave_hooks(target, &mut held, &mut stacks, &mut inferior, &ours) {

@@ -59,7 +59,7 @@ void timer_mode(int signal, long hertz) {
 
 // Queued signals with numbers, from another thread.
 struct line {
-    int tid, signal;
+    int tid, signal, complete;
     long sent, seen;
 };
 static __thread struct line *line;
@@ -79,7 +79,8 @@ static void *receives(void *p) {
     struct worker own = begin();
     line = p;
     __atomic_store_n(&line->tid, gettid(), __ATOMIC_RELEASE);
-    for (long n = 0; !over || __atomic_load_n(&line->sent, __ATOMIC_ACQUIRE) != line->seen; n++) {
+    // The sender goes on to the end of its batch, so that this thread outlives it.
+    for (long n = 0; !__atomic_load_n(&line->complete, __ATOMIC_ACQUIRE) || line->sent != line->seen; n++) {
         check(n);
         step(&own);
         if (n % 16 == 0) usleep(100);
@@ -104,7 +105,7 @@ static void *sends(void *p) {
             // Counted first: the handler may run before the call returns.
             __atomic_fetch_add(&to->sent, 1, __ATOMIC_RELEASE);
             while (syscall(SYS_rt_tgsigqueueinfo, getpid(), tid, to->signal, &info)) {
-                if (errno != EAGAIN) { FAIL("rt_tgsigqueueinfo: %s\n", strerror(errno)); return NULL; }
+                if (errno != EAGAIN) { FAIL("rt_tgsigqueueinfo: %s\n", strerror(errno)); goto complete; }
                 usleep(100);
             }
         }
@@ -112,6 +113,8 @@ static void *sends(void *p) {
         usleep(300);
         for (double late = now() + 30; to->sent - __atomic_load_n(&to->seen, __ATOMIC_ACQUIRE) > 1000 && now() < late;) usleep(100);
     }
+complete:
+    __atomic_store_n(&to->complete, 1, __ATOMIC_RELEASE);
     return NULL;
 }
 void queue_mode(int signal, long hertz) {

@@ -3,10 +3,11 @@
 use crate::plan::ahead::Ahead;
 use crate::plan::journal::{self, Entry, NO_FILE};
 use calltap_collect::shm::Shared;
-use calltap_patch::{Avma, Change, ChangeError, Demand, Failed, Site, State, Text, carry_out};
+use calltap_patch::{Avma, Change, ChangeError, Demand, Failed, Prepared, Site, State, Text, carry_out};
 use calltap_process::frames::Stacks;
 use calltap_process::maps::{self, Region};
 use calltap_process::text::ProcessText;
+use rustix::io::Errno;
 use std::collections::BTreeMap;
 
 /// What is told of a process that is left.
@@ -50,11 +51,47 @@ impl Mark {
     }
 }
 
+/// The mappings by which marks are known.
+fn code_and_files(regions: &[Region]) -> Vec<Region> {
+    regions.iter().filter(|region| region.executable || region.file.1 != 0).cloned().collect()
+}
+
 /// What the journal says of one process.
 pub struct Past {
     pub marks: Vec<Mark>,
     /// Veneers that are mapped: address, length.
     pub veneers: Vec<(u64, u64)>,
+    /// The code and files that were mapped when the marks were last compared with them.
+    seen: Vec<Region>,
+}
+
+/// What sites that are to be disabled were found to be.
+#[derive(Default)]
+struct Found {
+    /// Which are to be changed, from what, and where batches led to that were cut short.
+    sites: Vec<(Site, State, Vec<State>)>,
+    /// What another tool has changed, and the bytes there.
+    others: Vec<(Avma, Vec<u8>)>,
+}
+
+impl Found {
+    fn changes(&self) -> impl Iterator<Item = Change<'_>> + Clone {
+        self.sites.iter().map(|(site, from, recover)| Change {
+            site,
+            from: *from,
+            to: State::Disabled,
+            recover,
+        })
+    }
+}
+
+/// Sites to be disabled while all threads are stopped, planned before.
+pub struct SwitchOff {
+    found: Found,
+    /// None: there is something to be told, or code could not be read.
+    prepared: Option<Prepared<Errno>>,
+    /// So many marks there were.
+    marks: usize,
 }
 
 impl Past {
@@ -92,23 +129,22 @@ impl Past {
                 _ => {}
             }
         }
-        Past { marks: marks.into_values().collect(), veneers }
+        Past { marks: marks.into_values().collect(), veneers, seen: code_and_files(regions) }
     }
 
+    /// Forgets what is no longer where it was. Where the code that is mapped has not changed since the last look, that is nothing.
     pub fn what_is_left(mut self, regions: &[Region]) -> Past {
-        self.marks.retain(|mark| mark.is_there(regions));
+        let now = code_and_files(regions);
+        if self.seen != now {
+            self.marks.retain(|mark| mark.is_there(regions));
+            self.seen = now;
+        }
         self
     }
 
-    /// Switches off what is to be, with this seen to.
-    pub fn switch_off(
-        &mut self,
-        which: impl Fn(&Mark) -> bool,
-        granted: Demand,
-        text: &mut ProcessText,
-        told: &mut Told,
-    ) {
-        let (mut found, mut others) = (Vec::new(), Vec::new());
+    /// What sites are that are to be disabled; each that is not, and is ours.
+    fn look(&mut self, which: impl Fn(&Mark) -> bool, text: &mut ProcessText) -> Found {
+        let mut found = Found::default();
         // They are in the order of their addresses.
         let mut ahead = Ahead::new(text);
         for mark in self.marks.iter_mut().filter(|mark| which(mark)) {
@@ -121,22 +157,55 @@ impl Past {
                 None if mark.inode == NO_FILE => mark.normalized = false,
                 None if mark.site.is_foreign(actual, &mark.targets) => {
                     mark.normalized = false;
-                    others.push((mark.site.address(), actual.to_vec()));
+                    found.others.push((mark.site.address(), actual.to_vec()));
                 }
-                Some(state) => found.push((mark.site, state, Vec::new())),
+                Some(state) => found.sites.push((mark.site, state, Vec::new())),
                 // A batch was cut short here.
                 None => {
-                    found.push((mark.site, State::Disabled, [&mark.targets[..], &[State::Original]].concat()))
+                    let recover = [&mark.targets[..], &[State::Original]].concat();
+                    found.sites.push((mark.site, State::Disabled, recover));
                 }
             }
         }
-        let changes: Vec<Change<'_>> = found
-            .iter()
-            .map(|(site, from, recover)| Change { site, from: *from, to: State::Disabled, recover })
-            .collect();
+        found
+    }
+
+    /// Switches off what is to be, with this seen to.
+    pub fn switch_off(
+        &mut self,
+        which: impl Fn(&Mark) -> bool,
+        granted: Demand,
+        text: &mut ProcessText,
+        told: &mut Told,
+    ) {
+        let found = self.look(which, text);
+        let changes: Vec<Change<'_>> = found.changes().collect();
         report(carry_out(text, changes.iter().copied(), granted), &changes, &mut told.ours);
-        if let [(at, bytes), more @ ..] = &others[..] {
+        if let [(at, bytes), more @ ..] = &found.others[..] {
             add(&mut told.others, changed(&places(*at, more.len()), bytes));
+        }
+    }
+
+    /// Plans to switch off what is to be while all threads are stopped.
+    pub fn prepare(&mut self, which: impl Fn(&Mark) -> bool, text: &mut ProcessText) -> SwitchOff {
+        let found = self.look(which, text);
+        let prepared = Prepared::new(text, found.changes(), Demand::Stopped);
+        SwitchOff { prepared: prepared.filter(|_| found.others.is_empty()), found, marks: self.marks.len() }
+    }
+
+    /// Does so, with all threads stopped. What is not as it was is looked at again.
+    pub fn switch_off_stopped(
+        &mut self,
+        plan: SwitchOff,
+        which: impl Fn(&Mark) -> bool,
+        text: &mut ProcessText,
+        told: &mut Told,
+    ) {
+        let SwitchOff { found, prepared, marks } = plan;
+        let prepared = prepared.filter(|_| self.marks.len() == marks);
+        let done = prepared.is_some_and(|prepared| prepared.carry_out(text, found.changes()).is_empty());
+        if !done {
+            self.switch_off(which, Demand::Stopped, text, told);
         }
     }
 
@@ -152,6 +221,7 @@ impl Past {
         }
         let changes: Vec<Change<'_>> = normalized
             .iter()
+            .filter(|mark| mark.site.is_normalized())
             .map(|mark| Change { site: &mark.site, from: State::Disabled, to: State::Original, recover: &[] })
             .collect();
         report(carry_out(text, changes.iter().copied(), Demand::Stopped), &changes, notes);

@@ -9,7 +9,7 @@ mod switch;
 mod unwinding;
 
 pub use mode::PatchMode;
-pub use switch::{Tally, switch};
+pub use switch::{Ahead, Tally, settle, switch};
 
 use crate::plan::directory::Directory;
 use crate::plan::journal::UNLISTED;
@@ -404,7 +404,7 @@ impl<'a> Planner<'a> {
             self.patch(index, pid, false, &mut records);
             self.armed = None;
             if let Some(target) = target
-                && let Err(error) = self.stop_for_the_rest(index, &target, &mut Stops::default())
+                && let Err(error) = self.stop_for_the_rest(index, &target)
             {
                 records.push(Record::Note { text: error.to_string() }.into());
             }

@@ -6,13 +6,16 @@ use crate::plan::loaded::Loaded;
 use crate::plan::modules::mapped;
 use calltap_abi::plan::{self, Phase};
 use calltap_collect::metadata::Metadata;
-use calltap_patch::{Avma, Change, ChangeError, Demand, Site, State, Text, Transition, carry_out};
+use calltap_patch::{
+    Avma, Change, ChangeError, Demand, Failed, Prepared, Site, State, Text, Transition, carry_out,
+};
 use calltap_process::agent;
 use calltap_process::inferior::say;
 use calltap_process::maps;
 use calltap_process::text::{KeepMapped, ProcessText, Sync};
 use calltap_process::threads::stop_machine;
 use calltap_trace::Record;
+use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
@@ -168,6 +171,35 @@ pub struct Tally {
     pub written: Duration,
 }
 
+/// A [`switch`] of many sites that was planned before all threads are stopped for it.
+pub struct Ahead(Prepared<Errno>);
+
+impl Ahead {
+    /// Plans it. None: code of the modules cannot be read.
+    pub fn new(modules: &[Loaded], text: &mut ProcessText) -> Option<Ahead> {
+        let before = std::mem::replace(&mut text.sync, Sync::Quiet);
+        let prepared = Prepared::new(text, changes(&in_order(modules)), Demand::Stopped);
+        text.sync = before;
+        prepared.map(Ahead)
+    }
+
+    /// Writes it, with all threads stopped and the modules as they were. The failures are for [`settle`].
+    pub fn write(self, modules: &[Loaded], text: &mut ProcessText) -> Failed<Errno> {
+        self.0.carry_out(text, changes(&in_order(modules)))
+    }
+}
+
+/// Modules by their addresses: so a batch is carried out fastest.
+fn in_order(modules: &[Loaded]) -> Vec<&Loaded> {
+    let mut modules: Vec<&Loaded> = modules.iter().collect();
+    modules.sort_by_key(|module| module.mapped.range);
+    modules
+}
+
+fn changes<'a>(modules: &'a [&'a Loaded]) -> impl Iterator<Item = Change<'a>> + Clone {
+    modules.iter().flat_map(|module| module.changes())
+}
+
 /// Makes the sites of modules what they shall be. What went wrong, for people.
 pub fn switch(
     mut modules: Vec<&mut Loaded>,
@@ -178,13 +210,18 @@ pub fn switch(
     if modules.iter().all(|module| module.changes().next().is_none()) {
         return Vec::new();
     }
-    // As a batch is carried out fastest.
     modules.sort_by_key(|module| module.mapped.range);
     let start = Instant::now();
     let failures = carry_out(text, modules.iter().flat_map(|module| module.changes()), granted);
     if modules.iter().any(|module| !module.fresh) {
         tally.written += start.elapsed();
     }
+    settle(modules, failures, tally)
+}
+
+/// Notes what became of the changes of modules. What went wrong, for people.
+pub fn settle(mut modules: Vec<&mut Loaded>, failures: Failed<Errno>, tally: &mut Tally) -> Vec<String> {
+    modules.sort_by_key(|module| module.mapped.range);
     let mut failures = failures.into_iter().peekable();
     let mut numbers = 0..;
     let mut failure = || {
