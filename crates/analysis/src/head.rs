@@ -52,6 +52,9 @@ pub(crate) fn head(source: &dyn Source, totals: &Totals) -> String {
     if totals.left > 0 {
         notes.push(format!("{} left without returning", counted(totals.left, "call")));
     }
+    if totals.thread_ended > 0 {
+        notes.push(format!("{} ended with their threads", counted(totals.thread_ended, "call")));
+    }
     if totals.cut > 0 {
         notes.push(format!(
             "{} cut by lost events or by switching functions off",

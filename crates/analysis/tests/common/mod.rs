@@ -80,6 +80,7 @@ fn parse(source: &mut MemorySource, text: &str) -> Event {
         ("X", _) => EventKind::Exit { pops: number },
         ("<", _) => EventKind::Left { pops: number },
         ("off", _) => EventKind::SwitchedOff,
+        ("end", _) => EventKind::ThreadEnded,
         ("L", _) => EventKind::Lost { entries: name.parse().unwrap(), exits: number },
         other => panic!("no such event: {other:?}"),
     };
