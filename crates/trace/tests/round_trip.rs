@@ -92,6 +92,8 @@ fn any_kind() -> impl Strategy<Value = EventKind> {
         1 => parent().prop_map(|parent| EventKind::TailEntryFrom { parent }),
         1 => prop_oneof![0..4_u32, any::<u32>(), Just(u32::MAX)].prop_map(|pops| EventKind::Exit { pops }),
         1 => any::<(u32, u32)>().prop_map(|(entries, exits)| EventKind::Lost { entries, exits }),
+        1 => prop_oneof![0..4_u32, Just(u32::MAX)].prop_map(|pops| EventKind::Left { pops }),
+        1 => prop_oneof![Just(EventKind::SwitchedOff), Just(EventKind::ThreadEnded)],
     ]
 }
 
