@@ -328,7 +328,8 @@ impl<'a> Collector<'a> {
             }
             self.totals.processes += 1;
             let comm = self.name_of(index, pid);
-            self.output.record(&Record::Process(Process { id: index, pid, parent, comm }));
+            let forked = forked.is_some();
+            self.output.record(&Record::Process(Process { id: index, pid, parent, forked, comm }));
         }
         for index in self.shared.threads() {
             if self.readers.get(index as usize).is_some_and(Option::is_some) {
