@@ -2,6 +2,7 @@
 
 use crate::units::{counted, percent};
 use crate::{Names, Source, Totals, limited};
+use std::collections::HashSet;
 
 /// Entries and exits lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -54,6 +55,9 @@ pub fn head(source: &dyn Source, totals: &Totals) -> String {
     if totals.left > 0 {
         notes.push(format!("{} left without returning", counted(totals.left, "call")));
     }
+    if totals.thread_ended > 0 {
+        notes.push(format!("{} ended with their threads", counted(totals.thread_ended, "call")));
+    }
     if totals.cut > 0 {
         notes.push(format!(
             "{} cut by lost events or by switching functions off",
@@ -76,6 +80,7 @@ pub fn head(source: &dyn Source, totals: &Totals) -> String {
     if !notes.is_empty() {
         text += &format!("# {}\n", notes.join(", "));
     }
+    text += &forked(source);
     text += &damage(totals);
     for complaint in source.complaints() {
         text += &format!("# {}\n", crate::units::one_line(complaint));
@@ -87,6 +92,21 @@ pub fn head(source: &dyn Source, totals: &Totals) -> String {
 pub fn limited(source: &dyn Source) -> String {
     let names = Names::new(source.meta(), false);
     limited::of_trace(source.meta(), &names).map(|line| format!("# {line}\n")).unwrap_or_default()
+}
+
+/// A line about forked processes whose calls are recorded, if there are any: what was open in the parent has no entries in them.
+pub(crate) fn forked(source: &dyn Source) -> String {
+    let meta = source.meta();
+    let is_forked = |process: u32| meta.processes.get(process as usize).is_some_and(|process| process.forked);
+    let forked: HashSet<u32> =
+        meta.threads.iter().map(|thread| thread.process).filter(|process| is_forked(*process)).collect();
+    if forked.is_empty() {
+        return String::new();
+    }
+    format!(
+        "# callers from before the fork are not known in {}: first calls are drawn at depth 0\n",
+        counted(forked.len() as u64, "forked process")
+    )
 }
 
 /// A line about parts of the file that could not be read, if there are any.

@@ -95,6 +95,8 @@ pub struct Totals {
     pub unfinished: u64,
     /// Calls left without returning.
     pub left: u64,
+    /// Calls that were open when their thread ended.
+    pub thread_ended: u64,
     /// Calls whose end is not known for another reason.
     pub cut: u64,
     /// Returns without an entry.
@@ -196,9 +198,10 @@ impl Stack {
                 let depth = self.depth() as u32;
                 visitor.mark(thread, &Enter { site: event.site, ticks: now, depth, parent, tail: false });
             }
-            EventKind::Left { .. } | EventKind::SwitchedOff | EventKind::Lost { .. } => {
-                self.rare(thread, event, now, visitor, totals)
-            }
+            EventKind::Left { .. }
+            | EventKind::SwitchedOff
+            | EventKind::ThreadEnded
+            | EventKind::Lost { .. } => self.rare(thread, event, now, visitor, totals),
         }
     }
 
@@ -280,6 +283,7 @@ impl Stack {
         while let Some((call, ending)) = self.calls.close(closing) {
             match ending {
                 Ending::Left => totals.left += 1,
+                Ending::ThreadEnded => totals.thread_ended += 1,
                 ending if ending.is_cut() => totals.cut += 1,
                 _ => self.last = now,
             }

@@ -291,3 +291,29 @@ fn deeper_calls_than_are_kept_are_counted() {
     let (timeline, _) = Timeline::new(&source, Limits { depth: 2, ..Limits::default() }, None).unwrap();
     assert_eq!(timeline.depth(ThreadId(0)), (2, 2));
 }
+
+#[test]
+fn a_call_whose_end_is_not_known_is_cut_at_every_zoom_level() {
+    let source = recording(
+        "
+        a: E f @0; E g @10; X g @20; E g @30; < g/1 @40; E h @40; X h @50; X f @2000
+        b: E f @0; E g @10; X g @20; E h @30; end f @30
+        c: E f @0; E g @10; X g @2000
+        ",
+    );
+    for limits in [TIGHT, Limits::default()] {
+        let (timeline, _) = Timeline::new(&source, limits, None).unwrap();
+        let close = blocks(&timeline, &source, (0, timeline.end()), 0);
+        let cut: Vec<_> =
+            close.iter().filter(|(.., b)| b.cut > 0).map(|(t, d, b)| (*t, *d, b.start, b.calls)).collect();
+        assert_eq!(cut, [(0, 1, 30, 1), (1, 0, 0, 1), (1, 1, 30, 1), (2, 0, 0, 1)]);
+        // The window ends while the call goes on: the recording knows no more of its end.
+        let part = blocks(&timeline, &source, (0, 25), 0);
+        let outer: Vec<u32> = part.iter().filter(|(_, depth, _)| *depth == 0).map(|(.., b)| b.cut).collect();
+        assert_eq!(outer, [0, 1, 1]);
+        for resolution in [25, 100, 10_000] {
+            let far = blocks(&timeline, &source, (0, timeline.end()), resolution);
+            assert_eq!(far.iter().map(|(.., b)| b.cut).sum::<u32>(), 4, "{resolution}");
+        }
+    }
+}

@@ -14,7 +14,7 @@ use crate::reader::{Extent, Reader};
 use crate::shm::{self, Shared};
 use calltap_abi::{Clock, ThreadEntry, ThreadState};
 use calltap_names::printable_bytes;
-use calltap_process::clock;
+use calltap_process::{clock, proc};
 use calltap_trace::{ClockPair, Error, Process, Record, Thread, ThreadId};
 use std::collections::HashMap;
 use std::fs;
@@ -328,7 +328,8 @@ impl<'a> Collector<'a> {
             }
             self.totals.processes += 1;
             let comm = self.name_of(index, pid);
-            self.output.record(&Record::Process(Process { id: index, pid, parent, comm }));
+            let forked = forked.is_some();
+            self.output.record(&Record::Process(Process { id: index, pid, parent, forked, comm }));
         }
         for index in self.shared.threads() {
             if self.readers.get(index as usize).is_some_and(Option::is_some) {
@@ -410,35 +411,35 @@ impl<'a> Collector<'a> {
                 reader.active = false;
                 continue;
             }
-            let over = last
-                || reader.tid == 0
-                || self.replaced.get(reader.process as usize).is_some_and(|replaced| *replaced)
-                || self.processes.get(reader.process as usize).is_some_and(|pid| {
-                    let foreign =
-                        self.shared.process(reader.process).map_or(0, |p| p.pid_namespace.load(Relaxed));
-                    // Ids of another pid namespace cannot be looked up: such threads end with their process, at the end.
-                    foreign == self.namespace && !living.has(*pid, reader.tid)
-                });
+            // Ids of another pid namespace cannot be looked up: such threads end with their process, at the end.
+            let pid = self.processes.get(reader.process as usize).copied().filter(|_| {
+                let entry = self.shared.process(reader.process);
+                entry.map_or(0, |entry| entry.pid_namespace.load(Relaxed)) == self.namespace
+            });
+            let replaced = self.replaced.get(reader.process as usize).is_some_and(|replaced| *replaced);
+            let gone = reader.tid == 0 || pid.is_some_and(|pid| !living.has(pid, reader.tid));
+            let over = last || gone || replaced;
             if !over && self.overwrite {
                 continue;
             }
             let extent = if over { Extent::Rest } else { Extent::Partial };
             reader.read(self.shared, extent, u32::MAX, &mut self.output, &mut self.unwinding);
             if over {
-                ended.push(reader.entry);
+                let goes_on = || reader.tid == 0 || pid.is_some_and(proc::goes_on);
+                ended.push((reader.entry, gone && reader.has_open_calls() && goes_on()));
             }
         }
-        for entry in ended {
+        for (entry, process_goes_on) in ended {
             if let Some(reader) = self.readers[entry as usize].take() {
-                self.end(*reader);
+                self.end(*reader, process_goes_on);
             }
         }
     }
 
-    fn end(&mut self, mut reader: Reader) {
+    fn end(&mut self, mut reader: Reader, process_goes_on: bool) {
         self.threads -= 1;
         let freed = reader.freed;
-        reader.end(self.shared, &mut self.output);
+        reader.end(self.shared, process_goes_on, &mut self.output);
         self.shared.tell_returned((reader.freed - freed) as u32);
         let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
         add(&mut self.totals.events, reader.totals.entries + reader.totals.exits);

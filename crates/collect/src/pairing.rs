@@ -139,6 +139,11 @@ impl OpenCalls {
         open.into_iter().collect()
     }
 
+    /// Are any open?
+    pub fn is_empty(&self) -> bool {
+        self.depth == 0
+    }
+
     #[inline(always)]
     fn make_room(&mut self, entries: usize) {
         if self.frames.len() < self.depth + 1 + entries {

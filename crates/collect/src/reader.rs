@@ -9,7 +9,7 @@ use crate::raw::{Cursor, RawEvent, Sink};
 use crate::shm::Shared;
 use calltap_abi::event::code;
 use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE, ThreadEntry};
-use calltap_trace::{Event, EventKind, Loss, ThreadEncoder, ThreadId};
+use calltap_trace::{Event, EventKind, Loss, SiteId, ThreadEncoder, ThreadId};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
@@ -228,8 +228,13 @@ impl Reader {
         self.freed += 1;
     }
 
-    /// Encodes what is left of a thread that has ended, and gives its chunks back.
-    pub fn end(&mut self, shared: &Shared, output: &mut Output<'_>) {
+    /// Are calls open, as far as it is read?
+    pub fn has_open_calls(&self) -> bool {
+        !self.open.is_empty()
+    }
+
+    /// Encodes what is left of a thread, and gives its chunks back. `process_goes_on`: the thread has ended, and its process has not.
+    pub fn end(&mut self, shared: &Shared, process_goes_on: bool, output: &mut Output<'_>) {
         if self.sparse {
             let mut sink =
                 Encode::new(&mut self.open, &mut self.encoder, self.rates.as_deref(), &mut self.off);
@@ -237,7 +242,12 @@ impl Reader {
             sink.count(&mut self.totals);
         }
         self.active = false;
-        self.flush(shared, output);
+        self.encode_rest(shared);
+        if process_goes_on && self.has_open_calls() {
+            let (ticks, site) = (self.cursor.last_ticks(), SiteId::default());
+            self.encoder.push(Event { ticks, site, kind: EventKind::ThreadEnded });
+        }
+        output.events(&mut self.encoder);
         // The last chunk, which no link leads out of.
         let kept = self.kept.clone();
         self.chunk.into_iter().chain(kept).for_each(|chunk| self.free(shared, chunk));
@@ -245,12 +255,17 @@ impl Reader {
 
     /// Writes what is encoded, losses included.
     pub fn flush(&mut self, shared: &Shared, output: &mut Output<'_>) {
+        self.encode_rest(shared);
+        output.events(&mut self.encoder);
+    }
+
+    /// Encodes losses, and what was switched off behind the last event.
+    fn encode_rest(&mut self, shared: &Shared) {
         self.note_loss(shared);
         // All of a thread that is quiet is read.
         if !self.active {
             Encode::new(&mut self.open, &mut self.encoder, None, &mut self.off).cut_before(u64::MAX);
         }
-        output.events(&mut self.encoder);
     }
 
     fn note_loss(&mut self, shared: &Shared) {

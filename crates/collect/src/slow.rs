@@ -75,11 +75,8 @@ struct Counts {
 
 impl Counts {
     fn add(&mut self, event: &Event) {
-        match event.kind {
-            EventKind::Exit { .. } => self.exits += 1,
-            EventKind::Lost { .. } | EventKind::Left { .. } | EventKind::SwitchedOff => {}
-            _ => self.entries += 1,
-        }
+        self.entries += u64::from(event.kind.begins_call());
+        self.exits += u64::from(matches!(event.kind, EventKind::Exit { .. }));
     }
 
     fn add_all(&mut self, other: Counts) {
@@ -269,7 +266,11 @@ impl Lane {
         let own = |mark: &Mark| mark.depth == depth;
         let its = |mark: &Mark| {
             let pops = u32::try_from(before - mark.depth).unwrap_or(u32::MAX);
-            let kind = if cut(mark) { EventKind::Left { pops } } else { EventKind::Exit { pops } };
+            let kind = match event.kind {
+                EventKind::ThreadEnded => EventKind::ThreadEnded,
+                _ if cut(mark) => EventKind::Left { pops },
+                _ => EventKind::Exit { pops },
+            };
             Event { kind, site: mark.site, ..event }
         };
         match self.marks.first().copied().filter(closes) {

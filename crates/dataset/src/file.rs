@@ -59,7 +59,7 @@ pub struct Texts {
     /// Of losses.
     lost: Function,
     threads: Vec<ByteArray>,
-    endings: [ByteArray; 7],
+    endings: [ByteArray; 8],
 }
 
 impl Texts {
@@ -83,8 +83,17 @@ impl Texts {
             unknown: nameless("[unknown]"),
             lost: nameless("[LOST]"),
             threads: meta.threads.iter().map(|thread| thread.comm.as_str().into()).collect(),
-            endings: ["returned", "tail", "left", "unfinished", "unknown", "lost", "switched_off"]
-                .map(ByteArray::from),
+            endings: [
+                "returned",
+                "tail",
+                "left",
+                "unfinished",
+                "unknown",
+                "lost",
+                "switched_off",
+                "thread_ended",
+            ]
+            .map(ByteArray::from),
         }
     }
 
@@ -113,6 +122,7 @@ impl Texts {
             (_, Some(Ending::Running | Ending::Detached)) => 3,
             (_, Some(Ending::Lost)) => 5,
             (_, Some(Ending::SwitchedOff)) => 6,
+            (_, Some(Ending::ThreadEnded)) => 7,
             (_, None) => 4,
         };
         self.endings[number].clone()

@@ -32,6 +32,27 @@ fn grandchildren_too() {
     processes("double", 2);
 }
 
+/// Views say of how many processes the callers from before a fork are not known.
+fn check_forked(how: &str, children: usize) {
+    let program = compile(&BUILDS[0], &["processes.c"], &[]);
+    let expect = Expect { arguments: &[how], ..Expect::default() };
+    let recording = check(&program, &plain(), &expect);
+    let trace = recording.trace.to_string_lossy().into_owned();
+    for view in ["report", "graph", "replay"] {
+        let text = calltap_run(&[view, "-i", &trace]).stdout;
+        let note = text.lines().find(|line| line.starts_with("# callers from before the fork"));
+        let number = |line: &str| line.split_once("not known in ")?.1.split(' ').next()?.parse().ok();
+        assert_eq!(note.and_then(number).unwrap_or(0), children, "{how}: {view}: {note:?}");
+    }
+}
+
+#[test]
+fn views_say_that_callers_from_before_a_fork_are_not_known() {
+    check_forked("fork", 20);
+    check_forked("double", 2);
+    check_forked("others", 0);
+}
+
 #[test]
 fn fork_in_a_program_with_threads() {
     processes("threads", 20);

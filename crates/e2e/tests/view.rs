@@ -123,7 +123,7 @@ fn the_page_says_what_the_report_says() {
             format!("api/timeline?from=0&to={end}&resolution={resolution}&lanes={}.2.2", thread["id"]);
         let lanes = view.get(&question);
         let track = lanes[0]["tracks"][0].as_array().expect("a track");
-        let drawn: u64 = track.chunks(6).filter_map(|block| block[3].as_u64()).sum();
+        let drawn: u64 = track.chunks(7).filter_map(|block| block[3].as_u64()).sum();
         assert_eq!(Some(drawn), calls, "{question}");
     }
     assert!(view.end().success(), "Ctrl-C is a good end");

@@ -303,7 +303,13 @@ fn callers_are_named_as_in_the_replay_wherever_they_are() {
 #[test]
 fn two_programs_at_the_same_addresses_keep_their_names() {
     let mut source = recording("first: C old <-0x401010 @1");
-    source.meta.processes.push(Process { id: 1, pid: 200, parent: Some(0), comm: "next".into() });
+    source.meta.processes.push(Process {
+        id: 1,
+        pid: 200,
+        parent: Some(0),
+        forked: false,
+        comm: "next".into(),
+    });
     let range = (0x400000, 0x500000);
     let module = Module {
         id: 1,

@@ -83,7 +83,13 @@ fn trace(scratch: &Path) -> Result<Vec<u8>> {
     };
     let mut writer = TraceWriter::create(&path, session)?;
     let (id, comm) = (ThreadId(0), "app".to_owned());
-    writer.record(&Record::Process(Process { id: 0, pid: 1, parent: None, comm: comm.clone() }))?;
+    writer.record(&Record::Process(Process {
+        id: 0,
+        pid: 1,
+        parent: None,
+        forked: false,
+        comm: comm.clone(),
+    }))?;
     writer.record(&Record::Thread(Thread { id, process: 0, tid: 1, comm }))?;
     let site = |n: u32| Site {
         id: SiteId(n),

@@ -56,9 +56,18 @@ pub fn cpu_of_thread(pid: u32, tid: u32) -> Option<Duration> {
     Some(Duration::from_millis(ticks.saturating_mul(TICK_MS)))
 }
 
+/// Of the words of a stat file: the kernel's flags,
+const FLAGS: usize = 6;
+/// and the signals that are pending for the thread alone.
+const PENDING: usize = 28;
+/// A flag: the kernel is taking the thread down.
+const PF_EXITING: u32 = 0x4;
+/// Flags of a thread that ends its process: it dumps or has dumped core, or a signal killed it.
+const ENDS_PROCESS: u32 = 0x8 | 0x200 | 0x400;
+
 /// The kernel's flags of a process.
 fn flags(pid: u32) -> Option<u32> {
-    words(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?.nth(6)?.parse().ok()
+    words(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?.nth(FLAGS)?.parse().ok()
 }
 
 /// Is it a thread of the kernel's own?
@@ -69,8 +78,23 @@ pub fn is_kernel_thread(pid: u32) -> bool {
 
 /// Is the kernel taking it down? Then its memory and files may be gone, and it is no zombie yet.
 pub fn is_ending(pid: u32) -> bool {
-    const PF_EXITING: u32 = 0x4;
     flags(pid).is_some_and(|flags| flags & PF_EXITING != 0) && state(pid).is_some_and(|state| !is_end(state))
+}
+
+/// Does a process go on: is one of its threads not being ended?
+pub fn goes_on(pid: u32) -> bool {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    tasks.filter_map(|task| fs::read_to_string(task.path().join("stat")).ok()).any(|stat| is_alive(&stat))
+}
+
+/// Does a thread with this stat file go on? When a process ends, the kernel sends SIGKILL to each thread but the one that asked for it.
+fn is_alive(stat: &str) -> bool {
+    const SIGKILL: u64 = 1 << 8;
+    let Some(words) = words(stat).map(Iterator::collect::<Vec<_>>) else { return false };
+    let number = |n: usize| words.get(n).and_then(|word| word.parse::<u64>().ok());
+    state_of(stat).is_some_and(|state| !is_end(state))
+        && number(FLAGS).is_some_and(|flags| flags & u64::from(PF_EXITING | ENDS_PROCESS) == 0)
+        && number(PENDING).is_some_and(|pending| pending & SIGKILL == 0)
 }
 
 /// Address and number of the program headers of a process's program, as the kernel told the program.

@@ -24,7 +24,9 @@ pub enum Ending {
     Lost,
     /// Cut: the recording ended, and the program went on.
     Detached,
-    /// Cut: it was open when its thread or the program ended.
+    /// Cut: it was open when its thread ended, and the program went on.
+    ThreadEnded,
+    /// Cut: it was open when the program ended, or when nothing more was heard of its thread.
     Running,
 }
 
@@ -44,6 +46,7 @@ impl Ending {
             Ending::SwitchedOff => "switched_off",
             Ending::Lost => "lost",
             Ending::Detached => "detached",
+            Ending::ThreadEnded => "thread_ended",
             Ending::Running => "running",
         }
     }
@@ -135,6 +138,7 @@ impl<T> Calls<T> {
                 let closing = Closing { depth, returned: depth, otherwise: Ending::Left };
                 (depth < self.open.len()).then_some(closing)
             }
+            EventKind::ThreadEnded => Some(self.finish(Ending::ThreadEnded)),
             EventKind::SwitchedOff => {
                 self.cut(Ending::SwitchedOff, |open| open.site == event.site);
                 None
@@ -219,7 +223,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// `f` enters, `~f` by a jump, `/f` returns and ends one call, `/f3` three; `left2`, `off:f`, `lost`, `end`. What is expected: the
+    /// `f` enters, `~f` by a jump, `/f` returns and ends one call, `/f3` three; `left2`, `off:f`, `lost`, `thread_ended`, `end`. What is expected: the
     /// calls as they end.
     fn check(events: &str, expected: &str) {
         let mut calls = Calls::default();
@@ -230,6 +234,7 @@ mod tests {
             let (site, kind) = match word {
                 "lost" => (SiteId(0), EventKind::Lost { entries: 1, exits: 1 }),
                 "end" => (SiteId(0), EventKind::Entry),
+                "thread_ended" => (SiteId(0), EventKind::ThreadEnded),
                 _ => match (word.strip_prefix("left"), word.strip_prefix("off:"), word.strip_prefix('/')) {
                     (Some(pops), ..) => (SiteId(0), EventKind::Left { pops: number(pops) }),
                     (_, Some(name), _) => (site(name), EventKind::SwitchedOff),
@@ -273,6 +278,7 @@ mod tests {
         check("f g lost h left2 /f", "h:left g:lost f:returned");
         check("f g off:g lost end", "g:switched_off f:lost");
         check("f g end", "g:running f:running");
+        check("f g off:f thread_ended end", "g:thread_ended f:switched_off");
         check("f left9", "f:left");
     }
 
@@ -284,7 +290,7 @@ mod tests {
     proptest! {
         /// Whatever the events are, every call that begins ends once.
         #[test]
-        fn every_call_ends_once(events in prop::collection::vec((0..7_u8, 0..4_u32, 0..5_u32), 0..200)) {
+        fn every_call_ends_once(events in prop::collection::vec((0..8_u8, 0..4_u32, 0..5_u32), 0..200)) {
             let mut calls = Calls::default();
             let (mut begun, mut ended) = (0_usize, 0_usize);
             for (kind, site, pops) in events {
@@ -293,6 +299,7 @@ mod tests {
                     3 => EventKind::Left { pops },
                     4 => EventKind::SwitchedOff,
                     5 => EventKind::Lost { entries: 1, exits: pops },
+                    6 => EventKind::ThreadEnded,
                     _ => EventKind::Entry,
                 };
                 if kind == EventKind::Entry || pops == 4 {

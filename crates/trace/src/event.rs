@@ -52,6 +52,9 @@ pub enum EventKind {
     },
     /// Tracing of this function was switched off: its open calls in this thread may have returned since without a record of it.
     SwitchedOff,
+    /// The thread ended, and its process went on: what is open of it ended with it, by pthread_exit, cancellation or the return of its first
+    /// function. Nothing of the thread follows.
+    ThreadEnded,
     /// This many calls were lost right here (the buffer was full): `entries` and `exits` not recorded.
     Lost {
         /// Entries not recorded.
@@ -62,6 +65,12 @@ pub enum EventKind {
 }
 
 impl EventKind {
+    /// Does a call begin with it, one that returns or not?
+    #[inline(always)]
+    pub fn begins_call(self) -> bool {
+        self.enters().is_some() || matches!(self, EventKind::Call { .. })
+    }
+
     /// Of an event that opens a call: was it entered by a jump?
     #[inline(always)]
     pub fn enters(self) -> Option<bool> {
@@ -72,6 +81,7 @@ impl EventKind {
             | EventKind::Exit { .. }
             | EventKind::Left { .. }
             | EventKind::SwitchedOff
+            | EventKind::ThreadEnded
             | EventKind::Lost { .. } => None,
         }
     }

@@ -237,6 +237,7 @@ impl Gather {
             id,
             pid: 0,
             parent: None,
+            forked: false,
             comm: UNKNOWN.to_owned(),
         });
         let known = meta.processes.len();

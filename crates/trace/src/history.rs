@@ -135,11 +135,8 @@ impl History {
             look(&self.batch);
             let mut counts = Counts::default();
             for event in &self.batch.events {
-                match event.kind {
-                    EventKind::Exit { .. } => counts.exits += 1,
-                    EventKind::Lost { .. } | EventKind::Left { .. } | EventKind::SwitchedOff => {}
-                    _ => counts.entries += 1,
-                }
+                counts.entries += u64::from(event.kind.begins_call());
+                counts.exits += u64::from(matches!(event.kind, EventKind::Exit { .. }));
             }
             let mut bytes = Vec::new();
             self.press

@@ -88,8 +88,12 @@ pub struct Process {
     pub id: u32,
     /// Process id as the recorder saw it.
     pub pid: u32,
-    /// The process it was forked from, when that is traced too.
+    /// The process it was forked from, or that ran its program, when that is traced too.
     pub parent: Option<u32>,
+    /// It was forked and runs on in its parent's program: calls that were open there at that moment are open in it, too, and have no
+    /// entries in its trace.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub forked: bool,
     /// Command name.
     pub comm: String,
 }

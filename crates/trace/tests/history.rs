@@ -10,7 +10,13 @@ const THREADS: u32 = 3;
 
 fn history(limit: u64) -> History {
     let mut history = History::new(synthetic::session(ClockKind::Tsc), limit).unwrap();
-    history.record(&Record::Process(Process { id: 0, pid: 7, parent: None, comm: "app".into() }));
+    history.record(&Record::Process(Process {
+        id: 0,
+        pid: 7,
+        parent: None,
+        forked: false,
+        comm: "app".into(),
+    }));
     for id in 0..THREADS {
         let thread = Thread { id: ThreadId(id), process: 0, tid: 100 + id, comm: "worker".into() };
         history.record(&Record::Thread(thread));

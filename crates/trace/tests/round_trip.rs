@@ -92,6 +92,8 @@ fn any_kind() -> impl Strategy<Value = EventKind> {
         1 => parent().prop_map(|parent| EventKind::TailEntryFrom { parent }),
         1 => prop_oneof![0..4_u32, any::<u32>(), Just(u32::MAX)].prop_map(|pops| EventKind::Exit { pops }),
         1 => any::<(u32, u32)>().prop_map(|(entries, exits)| EventKind::Lost { entries, exits }),
+        1 => prop_oneof![0..4_u32, Just(u32::MAX)].prop_map(|pops| EventKind::Left { pops }),
+        1 => prop_oneof![Just(EventKind::SwitchedOff), Just(EventKind::ThreadEnded)],
     ]
 }
 
@@ -242,7 +244,7 @@ fn records_come_back() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t");
     let mut writer = TraceWriter::create(&path, session(ClockKind::Tsc)).unwrap();
-    let process = Process { id: 0, pid: 77, parent: None, comm: "prog".to_owned() };
+    let process = Process { id: 0, pid: 77, parent: None, forked: false, comm: "prog".to_owned() };
     let mut module = Module {
         id: 0,
         process: 0,

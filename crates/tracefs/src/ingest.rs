@@ -271,7 +271,10 @@ impl Ingest {
             EventKind::EntryFrom { parent } => (Some(parent), true, false),
             EventKind::TailEntryFrom { parent } => (Some(parent), true, true),
             EventKind::Call { parent } => (Some(parent), false, false),
-            EventKind::Exit { .. } | EventKind::Left { .. } | EventKind::SwitchedOff => {
+            EventKind::Exit { .. }
+            | EventKind::Left { .. }
+            | EventKind::SwitchedOff
+            | EventKind::ThreadEnded => {
                 return task.end_calls(&event, when, instances);
             }
             EventKind::Lost { entries, exits } => {

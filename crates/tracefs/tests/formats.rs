@@ -37,7 +37,13 @@ fn directory() -> Tracefs {
         clock_note: None,
         tracers: Vec::new(),
     }));
-    tracefs.record(&Record::Process(Process { id: 0, pid: 100, parent: None, comm: "sh".into() }));
+    tracefs.record(&Record::Process(Process {
+        id: 0,
+        pid: 100,
+        parent: None,
+        forked: false,
+        comm: "sh".into(),
+    }));
     tracefs.record(&Record::Module(Module {
         id: 0,
         process: 0,

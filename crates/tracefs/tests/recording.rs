@@ -38,7 +38,13 @@ impl World {
             clock_note: None,
             tracers: Vec::new(),
         }));
-        tracefs.record(&Record::Process(Process { id: 0, pid: 100, parent: None, comm: "cc".into() }));
+        tracefs.record(&Record::Process(Process {
+            id: 0,
+            pid: 100,
+            parent: None,
+            forked: false,
+            comm: "cc".into(),
+        }));
         for (id, tid, comm) in [(0, 100, "cc"), (1, 101, "a-long-worker-name")] {
             tracefs.record(&Record::Thread(Thread { id: ThreadId(id), process: 0, tid, comm: comm.into() }));
         }
@@ -103,7 +109,13 @@ impl World {
             }
             "fork" => {
                 let comm = String::from("child");
-                tracefs.record(&Record::Process(Process { id: 1, pid: number(1), parent: Some(0), comm }));
+                tracefs.record(&Record::Process(Process {
+                    id: 1,
+                    pid: number(1),
+                    parent: Some(0),
+                    forked: false,
+                    comm,
+                }));
                 tracefs.record(&Record::Thread(thread(number(2), 1, number(3))));
             }
             "begin" => tracefs.record(&Record::Thread(thread(number(1), 0, number(2)))),

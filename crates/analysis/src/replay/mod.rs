@@ -9,7 +9,7 @@ mod merge;
 mod spent;
 
 use crate::drive::{checked_site, tell};
-use crate::head::{damage, limited};
+use crate::head::{damage, forked, limited};
 use crate::tree::{Stack, Totals};
 use crate::{Call, Enter, Error, Names, Progress, Source, Visitor};
 use calltap_trace::{Event, EventKind, SiteId, ThreadId, TracerKind};
@@ -165,6 +165,7 @@ pub fn write(
         crate::bytes::drain(&mut buffer, out, false)?;
     }
     merge.damage.report(&mut totals);
+    buffer.extend_from_slice(forked(source).as_bytes());
     buffer.extend_from_slice(damage(&totals).as_bytes());
     if totals.unfinished > 0 {
         writeln!(buffer, "# {} unfinished", crate::units::counted(totals.unfinished, "call"))?;

@@ -17,6 +17,8 @@ pub struct Block {
     pub site: SiteId,
     /// How many calls.
     pub calls: u32,
+    /// How many of them are cut: they lasted at least until here, and when they ended is not known.
+    pub cut: u32,
 }
 
 impl Block {
@@ -31,6 +33,7 @@ impl Block {
             longest: longer.longest,
             site: longer.site,
             calls: self.calls.saturating_add(next.calls),
+            cut: self.cut.saturating_add(next.cut),
         })
     }
 }
@@ -66,15 +69,15 @@ mod tests {
     use super::*;
 
     fn call(start: u64, end: u64, site: u32) -> Block {
-        Block { start, end, busy: end - start, longest: end - start, site: SiteId(site), calls: 1 }
+        Block { start, end, busy: end - start, longest: end - start, site: SiteId(site), calls: 1, cut: 0 }
     }
 
     #[test]
     fn short_calls_are_joined_and_long_ones_stay_what_they_are() {
         let track = [call(0, 3, 1), call(4, 6, 2), call(10, 100, 3), call(101, 102, 4), call(103, 105, 5)];
         let coarse = coarser(&track, 8);
-        let joined = Block { start: 0, end: 6, busy: 5, longest: 3, site: SiteId(1), calls: 2 };
-        let last = Block { start: 101, end: 105, busy: 3, longest: 2, site: SiteId(5), calls: 2 };
+        let joined = Block { start: 0, end: 6, busy: 5, longest: 3, site: SiteId(1), calls: 2, cut: 0 };
+        let last = Block { start: 101, end: 105, busy: 3, longest: 2, site: SiteId(5), calls: 2, cut: 0 };
         assert_eq!(coarse, [joined, call(10, 100, 3), last]);
         assert_eq!(coarser(&track, 0), track);
     }

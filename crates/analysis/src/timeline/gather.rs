@@ -37,7 +37,7 @@ impl Gather<'_> {
         self.source.to_ns(ticks).saturating_sub(self.origin)
     }
 
-    fn add(&mut self, depth: u32, site: SiteId, start: u64, end: u64) {
+    fn add(&mut self, depth: u32, site: SiteId, (start, end): (u64, u64), is_cut: bool) {
         let level = match &self.kept {
             Kept::Levels(levels) if depth as usize >= *levels => {
                 self.deeper += 1;
@@ -54,7 +54,7 @@ impl Gather<'_> {
             self.tracks.resize_with(level + 1, Vec::new);
         }
         let length = end - start;
-        let block = Block { start, end, busy: length, longest: length, site, calls: 1 };
+        let block = Block { start, end, busy: length, longest: length, site, calls: 1, cut: is_cut.into() };
         push(&mut self.tracks[level], block, self.quantum);
     }
 
@@ -62,7 +62,7 @@ impl Gather<'_> {
     pub(super) fn leave_out(&mut self, ticks: u64, events: u64) {
         let at = self.at(ticks);
         let calls = u32::try_from(events).unwrap_or(u32::MAX);
-        let block = Block { start: at, end: at, busy: 0, longest: 0, site: SiteId::default(), calls };
+        let block = Block { start: at, end: at, busy: 0, longest: 0, site: SiteId::default(), calls, cut: 0 };
         if self.window.0 <= at && at <= self.window.1 {
             push(&mut self.lost, block, self.quantum);
         }
@@ -94,14 +94,14 @@ impl Visitor for Gather<'_> {
         }
         self.open -= 1;
         if self.open == 0 || matches!(self.kept, Kept::Levels(_)) {
-            self.add(call.depth, call.site, call.start, call.end);
+            self.add(call.depth, call.site, (call.start, call.end), call.ending.is_cut());
         }
     }
 
     #[inline]
     fn mark(&mut self, _: ThreadId, enter: &Enter) {
         if self.is_kept(enter.site) && (self.open == 0 || matches!(self.kept, Kept::Levels(_))) {
-            self.add(enter.depth, enter.site, enter.ticks, enter.ticks);
+            self.add(enter.depth, enter.site, (enter.ticks, enter.ticks), false);
         }
     }
 

@@ -21,7 +21,7 @@ use gather::{Gather, Kept};
 /// How much is kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Blocks at the finest level, 40 bytes each (one for each thread and depth at least).
+    /// Blocks at the finest level, 48 bytes each (one for each thread and depth at least).
     pub blocks: usize,
     /// Levels of depth; deeper calls are counted.
     pub depth: usize,
@@ -358,6 +358,7 @@ impl Timeline {
             let known = lane.levels.first().and_then(|(_, tracks)| tracks.get(level));
             let block = known.and_then(|track| within(track, start, start).last());
             let end = block.map_or(lane.end, |block| block.end).max(start);
+            let cut = block.is_none_or(|block| block.cut > 0).into();
             if end < gather.window.0 || start > gather.window.1 {
                 continue;
             }
@@ -365,7 +366,7 @@ impl Timeline {
                 gather.tracks.resize_with(level + 1, Vec::new);
             }
             let length = end - start;
-            let block = Block { start, end, busy: length, longest: length, site, calls: 1 };
+            let block = Block { start, end, busy: length, longest: length, site, calls: 1, cut };
             push(&mut gather.tracks[level], block, gather.quantum);
         }
     }

@@ -12,7 +12,7 @@ use calltap_trace::*;
 
 pub fn recording(text: &str) -> MemorySource {
     let mut source = MemorySource { ns_per_tick: 1, ..MemorySource::default() };
-    source.meta.processes.push(Process { id: 0, pid: 100, parent: None, comm: "app".into() });
+    source.meta.processes.push(Process { id: 0, pid: 100, parent: None, forked: false, comm: "app".into() });
     source.meta.modules.push(Module {
         id: 0,
         process: 0,
@@ -80,6 +80,7 @@ fn parse(source: &mut MemorySource, text: &str) -> Event {
         ("X", _) => EventKind::Exit { pops: number },
         ("<", _) => EventKind::Left { pops: number },
         ("off", _) => EventKind::SwitchedOff,
+        ("end", _) => EventKind::ThreadEnded,
         ("L", _) => EventKind::Lost { entries: name.parse().unwrap(), exits: number },
         other => panic!("no such event: {other:?}"),
     };

@@ -111,6 +111,8 @@ impl App {
                 }
                 calls => format!("{}×", count(calls.into())),
             };
+            // The end of a call that is cut is not known.
+            let name = if block.cut > 0 { format!("~{name}") } else { name };
             // A column between two names tells them apart.
             let name = if wide > 2 { one_line(&name).into_owned() } else { " ".to_owned() };
             buffer.set_stringn(

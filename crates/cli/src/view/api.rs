@@ -185,13 +185,13 @@ fn timeline<S: Source + Sync>(explorer: &Explorer<S>, query: &Query<'_>) -> Resu
     Ok(text + "]")
 }
 
-/// Six numbers for each, in one list: start, length, function, calls, the longest, time in calls.
+/// Seven numbers for each, in one list: start, length, function, calls, the longest, time in calls, calls that are cut.
 fn blocks<S: Source>(explorer: &Explorer<S>, blocks: &[Block], text: &mut String) {
     text.push('[');
     for (at, block) in blocks.iter().enumerate() {
         let (comma, f) = (if at > 0 { "," } else { "" }, explorer.known(block.site).0);
-        let Block { start, end, busy, longest, calls, .. } = block;
-        let _ = write!(text, "{comma}{start},{},{f},{calls},{longest},{busy}", end - start);
+        let Block { start, end, busy, longest, calls, cut, .. } = block;
+        let _ = write!(text, "{comma}{start},{},{f},{calls},{longest},{busy},{cut}", end - start);
     }
     text.push(']');
 }

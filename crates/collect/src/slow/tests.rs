@@ -18,6 +18,7 @@ fn lane(room: usize, text: &str, end: Option<u64>) -> (String, Lane, usize) {
                 (SiteId(0), EventKind::Left { pops: what[5..].parse().expect("a number") })
             }
             None if what.starts_with("off:") => (name(&what[4..]), EventKind::SwitchedOff),
+            None if what == "end" => (SiteId(0), EventKind::ThreadEnded),
             None if what == "lost" => (SiteId(0), EventKind::Lost { entries: 7, exits: 6 }),
             None => (name(what), EventKind::Entry),
         };
@@ -44,6 +45,7 @@ fn show(event: &Told) -> String {
         EventKind::Lost { entries, exits } => format!("lost-{entries}-{exits}@{ticks}"),
         EventKind::Left { pops } => format!("left/{pops}@{ticks}"),
         EventKind::SwitchedOff => format!("off:{name}@{ticks}"),
+        EventKind::ThreadEnded => format!("end@{ticks}"),
         _ => format!("{name}@{ticks}"),
     }
 }
@@ -53,7 +55,7 @@ fn check(text: &str, expected: &str) {
     let (kept, lane, room) = lane(1000, text, None);
     assert_eq!(kept, expected, "{text}");
     assert_eq!((room, lane.held.len(), lane.marks.len()), (1000, 0, 0), "everything was let go: {text}");
-    let is_call = |word: &&str| !["lost", "left", "off"].iter().any(|other| word.starts_with(other));
+    let is_call = |word: &&str| !["lost", "left", "off", "end"].iter().any(|other| word.starts_with(other));
     let of = |text: &str| text.split_whitespace().filter(is_call).count() as u64;
     assert_eq!(
         (lane.read.entries + lane.read.exits, lane.kept.entries + lane.kept.exits),
@@ -96,6 +98,12 @@ fn a_call_that_was_left_is_slow_only_if_it_was_seen_to_be() {
     check("f@1 g@2 b@9 left/2@10 c@10 .c@11 .f@12", "f@1 g@2 b@9 left/2@10 c@10 .c@11 .f@12");
     // What is slow in it all the same.
     check("m@1 a@2 g@3 b@4 .b@5 .g@8 .m/2@20", "g@3 b@4 .b@5 .g@8");
+}
+
+#[test]
+fn a_call_that_its_thread_ended_in_is_slow_only_if_it_was_seen_to_be() {
+    check("a@1 f@2 b@3 end@3", "");
+    check("a@1 f@2 b@3 b@9 end@9", "f@2 b@3 b@9 end@9");
 }
 
 #[test]

@@ -206,6 +206,7 @@ fn spelt(streams: &mut Streams) -> Result<Spelt, Damage> {
                     (0, 0) => match streams.details.varint()? {
                         NOTHING_LOST => EventKind::Lost { entries, exits },
                         SWITCHED_OFF => EventKind::SwitchedOff,
+                        THREAD_ENDED => EventKind::ThreadEnded,
                         left => EventKind::Left { pops: number(left - FIRST_LEFT)? },
                     },
                     _ => EventKind::Lost { entries, exits },

@@ -122,6 +122,7 @@ impl ThreadEncoder {
             EventKind::Exit { .. }
             | EventKind::Left { .. }
             | EventKind::SwitchedOff
+            | EventKind::ThreadEnded
             | EventKind::Lost { .. } => return self.push_rare(event),
         };
         let count = stage(&mut self.stage).fill(self.waiting, &[()], |()| Some((event.ticks, symbol)));
@@ -202,6 +203,7 @@ impl ThreadEncoder {
                 let number = match kind {
                     EventKind::Left { pops } => FIRST_LEFT + u64::from(pops),
                     EventKind::SwitchedOff => SWITCHED_OFF,
+                    EventKind::ThreadEnded => THREAD_ENDED,
                     _ => NOTHING_LOST,
                 };
                 self.spell_head(site, LOST);

@@ -23,8 +23,10 @@ pub(crate) const LOST: u64 = 6;
 pub(crate) const NOTHING_LOST: u64 = 0;
 /// tracing of the site was switched off,
 pub(crate) const SWITCHED_OFF: u64 = 1;
-/// or this and the number of frames that were left.
+/// this and the number of frames that were left,
 pub(crate) const FIRST_LEFT: u64 = 2;
+/// or, behind the greatest of them, the thread ended.
+pub(crate) const THREAD_ENDED: u64 = FIRST_LEFT + (1 << 32);
 const TOP: u64 = 7;
 /// Where symbols are spelt out, the number of [`TOP`] is free to say: what this caller last called.
 pub(crate) const USUAL: u64 = TOP;

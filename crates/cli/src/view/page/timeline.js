@@ -12,6 +12,10 @@ const STRIP = 7;
 // Threads with more levels are folded to these until they are opened.
 const LEVELS = 40;
 const SHORTEST = 20;
+// Of a block in an answer.
+const NUMBERS = 7;
+// Where the end of a call is not known, so many pixels of it fade out.
+const FADE = 14;
 const AROUND = 2000;
 // Of a process that runs so much is shown at first.
 const NEWEST = 3e9;
@@ -136,15 +140,15 @@ async function load() {
 }
 let version = 0;
 
-// The first block that ends behind a moment, in a list of six numbers each.
+// The first block that ends behind a moment, in a list of seven numbers each.
 function firstBehind(blocks, moment) {
-  let [low, high] = [0, blocks.length / 6];
+  let [low, high] = [0, blocks.length / NUMBERS];
   while (low < high) {
     const middle = (low + high) >> 1;
-    if (blocks[middle * 6] + blocks[middle * 6 + 1] < moment) low = middle + 1;
+    if (blocks[middle * NUMBERS] + blocks[middle * NUMBERS + 1] < moment) low = middle + 1;
     else high = middle;
   }
-  return low * 6;
+  return low * NUMBERS;
 }
 
 function draw() {
@@ -220,17 +224,19 @@ function draw() {
 // Calls of other functions than the chosen one are paler, but for those that the chosen call makes.
 function blocks(c, track, y, texts, around) {
   const focus = state.selected;
-  for (let i = firstBehind(track, view.from); i < track.length && track[i] <= view.to; i += 6) {
-    const [start, length, f, calls, inside] = [track[i], track[i + 1], track[i + 2], track[i + 3], track[i + 5]];
+  for (let i = firstBehind(track, view.from); i < track.length && track[i] <= view.to; i += NUMBERS) {
+    const [start, length, f, calls, inside, cut] = [track[i], track[i + 1], track[i + 2], track[i + 3], track[i + 5], track[i + 6]];
     const a = Math.max(x(start), GUTTER - 2);
     const b = Math.min(x(start + length), scroller.clientWidth + 2);
     const wide = Math.max(b - a, 1);
     c.fillStyle = colour(f);
     const dim = focus != null && f !== focus && !(around && start >= around.start && start + length <= around.start + around.length);
     c.globalAlpha = (calls > 1 ? 0.4 + 0.6 * Math.min(1, inside / (length || 1)) : 1) * (dim ? 0.42 : 1);
-    c.fillRect(a, y, wide > 3 ? wide - 0.6 : wide, ROW - 1.5);
+    const solid = cut ? wide - Math.min(FADE, wide / 2) : wide;
+    c.fillRect(a, y, solid > 3 && !cut ? solid - 0.6 : solid, ROW - 1.5);
+    if (cut) for (let px = a + solid + 1; px < a + wide; px += 3) c.fillRect(px, y, 1, ROW - 1.5);
     if (wide > 26) {
-      const text = calls > 1 ? `${count(calls)} calls` : functionOf(f).name;
+      const text = (cut ? "~" : "") + (calls > 1 ? `${count(calls)} calls` : functionOf(f).name);
       texts.push([fit(text, wide - 8), Math.max(a, GUTTER) + 4, y + ROW / 2 - 0.5, dim]);
     }
   }
@@ -241,10 +247,10 @@ function blocks(c, track, y, texts, around) {
 function strip(c, has, lane, top, inks) {
   const y = lane.rows - STRIP - 2 - top;
   c.fillStyle = inks.accent;
-  for (let i = firstBehind(has.focus, view.from); i < has.focus.length && has.focus[i] <= view.to; i += 6)
+  for (let i = firstBehind(has.focus, view.from); i < has.focus.length && has.focus[i] <= view.to; i += NUMBERS)
     c.fillRect(x(has.focus[i]), y, Math.max(1.2, x(has.focus[i] + has.focus[i + 1]) - x(has.focus[i])), STRIP);
   c.fillStyle = inks.bad;
-  for (let i = firstBehind(has.lost, view.from); i < has.lost.length && has.lost[i] <= view.to; i += 6)
+  for (let i = firstBehind(has.lost, view.from); i < has.lost.length && has.lost[i] <= view.to; i += NUMBERS)
     c.fillRect(x(has.lost[i]) - 1, lane.top + 2 - top, Math.max(2, x(has.lost[i] + has.lost[i + 1]) - x(has.lost[i])), HEAD + lane.shown * ROW);
 }
 
@@ -331,17 +337,18 @@ function hit(event) {
   const track = has.tracks[depth - has.first];
   if (!track) return null;
   const near = (view.to - view.from) / width() * 1.5;
-  for (let i = firstBehind(track, at(px) - near); i < track.length && track[i] <= at(px) + near; i += 6)
+  for (let i = firstBehind(track, at(px) - near); i < track.length && track[i] <= at(px) + near; i += NUMBERS)
     if (track[i] + track[i + 1] >= at(px) - near) return block(lane.thread, depth, track, i);
   return null;
 }
 
-const block = (thread, depth, track, i) => ({ thread, depth, start: track[i], length: track[i + 1], f: track[i + 2], calls: track[i + 3], longest: track[i + 4], busy: track[i + 5] });
+const block = (thread, depth, track, i) => ({ thread, depth, start: track[i], length: track[i + 1], f: track[i + 2], calls: track[i + 3], longest: track[i + 4], busy: track[i + 5], cut: track[i + 6] });
 
 function describe(call) {
   const { name, module } = functionOf(call.f);
-  if (call.calls > 1) return [`${count(call.calls)} short calls in ${time(call.length)}`, `the longest: ${name}, ${time(call.longest)}; ${percent(call.busy / (call.length || 1))} within calls`];
-  return [name, `${time(call.length)}, from ${time(call.start)}; ${module}, depth ${call.depth}`];
+  const cut = call.cut ? `; the end of ${count(call.cut)} is not known` : "";
+  if (call.calls > 1) return [`${count(call.calls)} short calls in ${time(call.length)}`, `the longest: ${name}, ${time(call.longest)}; ${percent(call.busy / (call.length || 1))} within calls${cut}`];
+  return [name, `${call.cut ? "end not known, at least " : ""}${time(call.length)}, from ${time(call.start)}; ${module}, depth ${call.depth}`];
 }
 
 function choose(call, fitted) {
@@ -396,7 +403,7 @@ function step(key) {
     const shown = visible().find(({ lane }) => data?.lanes.get(lane.thread)?.tracks[0]?.length);
     if (!shown) return;
     const track = data.lanes.get(shown.lane.thread).tracks[0];
-    return choose(block(shown.lane.thread, data.lanes.get(shown.lane.thread).first, track, Math.min(firstBehind(track, view.from), track.length - 6)));
+    return choose(block(shown.lane.thread, data.lanes.get(shown.lane.thread).first, track, Math.min(firstBehind(track, view.from), track.length - NUMBERS)));
   }
   const has = data?.lanes.get(chosen.thread);
   if (!has) return;
@@ -404,9 +411,9 @@ function step(key) {
   const track = has.tracks[depth - has.first];
   if (!track) return;
   let i = firstBehind(track, chosen.start);
-  if (key === "ArrowLeft") i -= 6;
-  if (key === "ArrowRight") while (i < track.length && track[i] <= chosen.start) i += 6;
-  if (key === "ArrowDown") while (i < track.length && track[i] < chosen.start) i += 6;
+  if (key === "ArrowLeft") i -= NUMBERS;
+  if (key === "ArrowRight") while (i < track.length && track[i] <= chosen.start) i += NUMBERS;
+  if (key === "ArrowDown") while (i < track.length && track[i] < chosen.start) i += NUMBERS;
   if (i < 0 || i >= track.length || (key === "ArrowDown" && track[i] > chosen.start + chosen.length)) return say("no further call here");
   const next = block(chosen.thread, depth, track, i);
   intoView(next);
