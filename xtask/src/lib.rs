@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod chaos;
+pub mod ci;
 pub mod coverage;
 pub mod demo;
 pub mod fuzz;

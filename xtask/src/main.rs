@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 use std::process::ExitCode;
-use xtask::{bench, chaos, coverage, demo, fuzz, fuzz_targets, landing, programs, server, suites, test};
+use xtask::{bench, chaos, ci, coverage, demo, fuzz, fuzz_targets, landing, programs, server, suites, test};
 
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
@@ -10,6 +10,7 @@ usage: cargo xtask COMMAND
   demo                      record a real program (lua) and show what calltap makes of it; results in target/demo/
   test [--long]             build calltap, run all tests, count what was skipped (CALLTAP_NO_SKIP=1: a skip is a failure);
                             --long: and those that take long
+  ci                        all that has to pass before a change lands: format, lints, fuzzing, chaos, tests; with the time of each step
   programs [NAME...]        fetch and build the real programs for tests and benchmarks (lua, sqlite3; on request ripgrep, nginx)
                             into target/programs/
   bench [--quick] [--write] [PART...]
@@ -58,6 +59,10 @@ fn run(words: &[&str]) -> Result<()> {
         "test" => {
             flags(rest, &["--long"])?;
             test::run(rest.contains(&"--long"))
+        }
+        "ci" => {
+            flags(rest, &[])?;
+            ci::run()
         }
         "programs" => programs::command(rest),
         "bench" => {
