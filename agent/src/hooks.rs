@@ -38,7 +38,7 @@
 //! left alone, and one return closes both calls.
 //!
 //! Unwind tables: while a hook runs, the frame below is the *caller of the traced function*. Its return address is
-//! in [S] until the hook overwrites that, then in shadow[S]; `entry` writes the shadow stack before S, so both are right at the
+//! in `[S]` until the hook overwrites that, then in `shadow[S]`; `entry` writes the shadow stack before S, so both are right at the
 //! instruction that changes the rule.
 
 use crate::{profile, record, shadow, state, sys, values};

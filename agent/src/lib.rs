@@ -1,7 +1,7 @@
 //! The part of calltap that lives inside the traced program.
 //!
 //! Freestanding: no libc, no allocation, no locks on the data path; it depends on nothing in the process, so that
-//! malloc, memcpy, signal handlers and the loader itself can be traced. The data path is assembly ([`hooks`]) and uses integer
+//! malloc, memcpy, signal handlers and the loader itself can be traced. The data path is assembly (`hooks`) and uses integer
 //! registers only; everything that happens rarely is Rust, called through a shim that saves what Rust may touch.
 //!
 //! Nothing here may fault, wait without a bound, or end the process: whatever goes wrong stops tracing and is

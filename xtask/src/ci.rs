@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 type Step = &'static [&'static str];
 
 /// Cheap ones first. Where a program is generated at random, the seed is fixed: what fails here fails again.
-const STEPS: [Step; 10] = [
+const STEPS: [Step; 11] = [
     &["cargo", "fmt", "--all", "--check"],
     &["cargo", "fmt", "--manifest-path", "agent/Cargo.toml", "--check"],
     &[
@@ -38,6 +38,18 @@ const STEPS: [Step; 10] = [
         "warnings",
     ],
     &["cargo", "clippy", "--quiet", "--workspace", "--all-targets", "--release", "--", "-D", "warnings"],
+    &[
+        "env",
+        "RUSTDOCFLAGS=-D warnings",
+        "cargo",
+        "doc",
+        "--quiet",
+        "--workspace",
+        "--lib",
+        "--no-deps",
+        "--release",
+        "--document-private-items",
+    ],
     &["cargo", "check", "--quiet", "--release", "--manifest-path", "fuzz/Cargo.toml"],
     &["cargo", "xtask", "fuzz", "--seconds", "30"],
     &["cargo", "xtask", "fuzz-programs", "--seconds", "60", "--seed", "1"],

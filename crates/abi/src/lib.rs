@@ -61,7 +61,7 @@ pub const PLAN_SIZE: usize = 64 << 20;
 pub const FIRST_AT: usize = (PLAN_AT + PLAN_SIZE).next_multiple_of(first::PAGE);
 /// Offset of the lists of [sites that may be breakpoints](traps) (sparse).
 pub const TRAPS_AT: usize = (FIRST_AT + first::SIZE).next_multiple_of(first::PAGE);
-/// Offset of the programs that read [values](values) (sparse likewise),
+/// Offset of the programs that read [`values`] (sparse likewise),
 pub const PROGRAMS_AT: usize = (TRAPS_AT + traps::SIZE).next_multiple_of(first::PAGE);
 /// and of the table that says which stub has which.
 pub const TABLE_AT: usize = PROGRAMS_AT + values::PROGRAMS_SIZE;

@@ -1,6 +1,6 @@
 //! What is read of a call besides that it happened: arguments, results, and the condition on which it is recorded at all.
 //!
-//! A site's stub has a number in [`TABLE`](TABLE_AT), which names a program of some words; the hook runs it ([`run`]) against the registers of the
+//! A site's stub has a number in `TABLE`, which names a program of some words; the hook runs it ([`run`]) against the registers of the
 //! call. Programs are written once and never changed, so no hook can meet half of one.
 //!
 //! ```text

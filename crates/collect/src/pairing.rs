@@ -6,7 +6,7 @@
 //! - its own return is recorded, or the return of a frame below it;
 //! - a function is entered whose slot lies at or above the frame's: longjmp or an exception has left the frame.
 //!
-//! A thread may use several stacks: coroutines, signal handlers. Slots that are further apart than [`NEAR`] are taken to lie on
+//! A thread may use several stacks: coroutines, signal handlers. Slots that are further apart than `NEAR` are taken to lie on
 //! different ones. What is entered on another stack is a call of the newest open frame, which stays open; what is entered
 //! next to an older frame shows that the thread is back on that frame's stack, and the calls on the other stack are left.
 //!

@@ -1,7 +1,7 @@
 //! A trace as files of a partitioned Parquet dataset: a row per call, in directories by host, process and day, so that the traces of many machines
 //! are one table.
 //!
-//! Data flows one way: the engine's calls -> [`rows`] (a call in some hundred bytes) -> [`file`] (columns) -> [`place`] (names of files, all at once).
+//! Data flows one way: the engine's calls -> `rows` (a call in some hundred bytes) -> `file` (columns) -> `place` (names of files, all at once).
 #![forbid(unsafe_code)]
 
 mod day;

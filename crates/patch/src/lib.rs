@@ -1,5 +1,5 @@
 //! Which bytes to write where: the stub of a site, the veneer that leads to it ([here](stub_bytes)), the patched site itself ([`Site`]), and
-//! in which order a batch of sites is written while the program runs ([`batch`]).
+//! in which order a batch of sites is written while the program runs (`batch`).
 //!
 //! Safe code that only computes, and writes through the [`Text`] it is given. Addresses here are those of the running process
 //! ([`Avma`], actual virtual memory address), so a link-time [`Svma`] cannot be patched by mistake.
@@ -245,7 +245,7 @@ pub fn is_after_prologue(form: &SiteForm) -> bool {
     matches!(form, SiteForm::AfterPrologue { .. })
 }
 
-/// Where a site's body resumes. Of a function that was not built for tracing: behind what is run from a [copy].
+/// Where a site's body resumes. Of a function that was not built for tracing: behind what is run from a copy.
 pub fn body_address(form: &SiteForm) -> Svma {
     match form {
         SiteForm::Entry { at, old }

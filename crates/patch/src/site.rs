@@ -34,7 +34,7 @@
 //!
 //! The short jump goes through `66 90`, `66 F9` and `EB F9`; `F9` and `F5` set and complement the carry, which is dead there.
 //!
-//! The prologue of a function that was not built for tracing is overwritten with a jump and [executed out of line](crate::copy).
+//! The prologue of a function that was not built for tracing is overwritten with a jump and executed out of line.
 //! `A9` cannot stand for several instructions, so such a site is written in one step while all threads are stopped and none
 //! is inside it; the step is whole within a page, so the site has no intermediate states.
 //!

@@ -231,7 +231,7 @@ impl Signals {
     }
 }
 
-/// Becomes `command` instead of this program, in a process that has ended what it did; returns why not. Signals are those of [`remember`], so that a program
+/// Becomes `command` instead of this program, in a process that has ended what it did; returns why not. Signals are those of `remember`, so that a program
 /// that it starts has what this one was started with.
 pub fn become_command(command: &[OsString]) -> io::Error {
     let Some((program, arguments)) = command.split_first() else { return io::ErrorKind::InvalidInput.into() };

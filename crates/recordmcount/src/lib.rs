@@ -1,8 +1,8 @@
 //! Adds `__mcount_loc`, the list of calls to mcount, to object files compiled with `-pg`: what the compiler does itself with
 //! `-mrecord-mcount`, where it has that switch.
 //!
-//! The compiler leaves a relocation at each call to `mcount` or `__fentry__` ([`calls`]). For each of them the list gets a word with
-//! a relocation of its own, against the symbol of the section that the call is in ([`append`]): the linker fills in the address.
+//! The compiler leaves a relocation at each call to `mcount` or `__fentry__` (`calls`). For each of them the list gets a word with
+//! a relocation of its own, against the symbol of the section that the call is in (`append`): the linker fills in the address.
 //!
 //! Everything but the list stays as it was, byte for byte where it was; what must change (the symbol table of an object without
 //! section symbols, the groups of C++, the section headers) is written anew behind the end. `object::build`, which takes a file

@@ -1,5 +1,5 @@
 //! `ftraced`: the daemon that converts calls which were recorded when they were first made. It is a timer of a session's controller: once a second it looks whether
-//! there are any. Here are its books; [the work](crate::plan::planner) is done elsewhere.
+//! there are any. Here are its books; the session's planner does the work.
 
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};

@@ -1,6 +1,6 @@
 //! The life of a session: start a program or attach to it, enable the sites that the selection names, collect its rings into a trace or a live view, leave.
 //!
-//! - [`plan`]: the session's files, modules, sites, stubs and journal.
+//! - `plan`: the session's files, modules, sites, stubs and journal.
 //! - the files beside it: attach, record, watch, follow, detach.
 //!
 //! Beneath it lie `calltap-process`, another process's memory and threads, and `calltap-collect`, what its threads have written.

@@ -42,9 +42,9 @@ pub enum Programs<'a> {
         /// The first.
         seed: u64,
     },
-    /// Generated ones in C and C++, each by every compiler of [`COMPILERS`] at every level.
+    /// Generated ones in C and C++, each by every compiler of `COMPILERS` at every level.
     Levels {
-        /// The first of [`SEEDS`].
+        /// The first of `SEEDS`.
         seed: u64,
     },
     /// These of the distribution's, or all.

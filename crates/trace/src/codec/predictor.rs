@@ -129,7 +129,7 @@ impl<const SLOTS: usize> Predictor<'_, SLOTS> {
         symbol
     }
 
-    /// `symbol` happened, an [`ENTRY`] of `site` or the return of one frame. Without a branch: which of the two
+    /// `symbol` happened, an `ENTRY` of `site` or the return of one frame. Without a branch: which of the two
     /// it is, is just what the processor cannot guess either. What a return leaves above the top is overwritten
     /// before it is the top.
     #[inline(always)]

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 impl Loaded {
-    /// Finds out which of its sites have stubs, and what they are now, from what [stands](journal::standing) in the journal and from the text.
+    /// Finds out which of its sites have stubs, and what they are now, from what [stands](crate::plan::journal::standing) in the journal and from the text.
     pub fn recall(&mut self, entries: &[&Entry], text: &mut ProcessText) {
         let functions: HashMap<Avma, usize> = self
             .traceable()

@@ -41,7 +41,7 @@ impl PatchMode {
         self != PatchMode::StopMachine
     }
 
-    /// What sites are meanwhile. Breakpoints have to be [seen to](Planner::arm).
+    /// What sites are meanwhile. Breakpoints have to be [seen to](crate::plan::planner::Planner::arm).
     pub(crate) fn transition(self) -> Transition {
         match self {
             PatchMode::Jmp3f => Transition::Jmp3f,
