@@ -8,18 +8,23 @@
 //! Unsafe because some ptrace requests have no safe wrapper.
 #![allow(unsafe_code)]
 
+mod all;
+mod signals;
+mod trip;
+
+pub use all::{Keep, stop_machine};
+pub use trip::{Interrupted, Trip};
+
 use crate::proc;
-use crate::seccomp::Instruction;
-use crate::sharing;
 use crate::traced::{self, Reaper};
 use crate::urgent::Urgent;
 use crate::wait::{self, Report};
+use all::{keep, take_back};
 use nix::errno::Errno;
 use nix::libc::user_regs_struct;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
-use std::cell::RefCell;
-use std::collections::HashSet;
+use signals::has_trapped;
 use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -87,31 +92,6 @@ pub enum NotHeld {
     Shared(u32),
     /// The process was stopped by a signal meanwhile.
     Stopped,
-}
-
-/// Where a thread was that was sent to other code.
-#[derive(Clone, Copy, Debug)]
-pub struct Trip {
-    own: user_regs_struct,
-    /// The signals that it blocks.
-    mask: u64,
-}
-
-/// Why a thread did not come to the end of code that it was to execute.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Interrupted {
-    /// It cannot be controlled any more.
-    Lost(NotHeld),
-    /// The code did this, and the thread stands where it stood before.
-    Fault(i32),
-    /// It takes too long; the thread goes on with it and finds its way back by itself.
-    Late,
-}
-
-impl From<NotHeld> for Interrupted {
-    fn from(why: NotHeld) -> Interrupted {
-        Interrupted::Lost(why)
-    }
 }
 
 /// A thread that stands still. Dropping this lets it go on as if nothing had been.
@@ -183,70 +163,6 @@ impl Held {
         Held::stop(process, tid, PATIENCE)
     }
 
-    /// Stops all threads of a process.
-    pub fn take_all(process: u32) -> Result<Vec<Held>, NotHeld> {
-        if let Some(other) = sharing::lasting(process, SHORT_PATIENCE) {
-            return Err(NotHeld::Shared(other));
-        }
-        let _reaper = Reaper::start();
-        let _urgent = Urgent::now();
-        let mut held = take_back(process, None);
-        loop {
-            let new: Vec<u32> = proc::threads(process)
-                .into_iter()
-                .filter(|tid| held.iter().all(|held| held.tid != *tid))
-                .collect();
-            let mut seized = Vec::new();
-            for tid in new {
-                match seize(tid) {
-                    Ok(()) => seized.push(tid),
-                    Err(NotHeld::Gone) => {}
-                    Err(other) => return Err(other),
-                }
-            }
-            // All are told before any is waited for.
-            for tid in &seized {
-                let _ = interrupt(*tid);
-            }
-            let before = held.len();
-            let mut failed = None;
-            for tid in &seized {
-                // After a failure the others are waited for all the same: they have been told, and must be let go as if nothing had been.
-                match Held::stop(process, *tid, SHORT_PATIENCE) {
-                    Ok(thread) => held.push(thread),
-                    Err(NotHeld::Gone) => {}
-                    Err(other) => failed = Some(other),
-                }
-            }
-            if let Some(failed) = failed {
-                return Err(failed);
-            }
-            // Those that were running may have started others meanwhile.
-            if held.len() == before {
-                return Ok(held);
-            }
-        }
-    }
-
-    /// Stops all threads of a process: none, if it has ended. Tries again for so long where one of them cannot be stopped, or another process shares their memory.
-    pub fn take_all_patiently(process: u32, patience: Duration) -> Result<Vec<Held>, NotHeld> {
-        let start = Instant::now();
-        loop {
-            match Held::take_all(process) {
-                Err(NotHeld::Stuck | NotHeld::Shared(_)) if start.elapsed() < patience => {
-                    std::thread::sleep(Duration::from_millis(5));
-                }
-                done => return done,
-            }
-        }
-    }
-
-    /// Are these all threads of a process?
-    pub fn are_all(process: u32, held: &[Held]) -> bool {
-        let known: HashSet<u32> = held.iter().map(|thread| thread.tid).collect();
-        proc::threads(process).into_iter().all(|tid| known.contains(&tid) || has_ended(tid))
-    }
-
     fn stop(process: u32, tid: u32, patience: Duration) -> Result<Held, NotHeld> {
         let _urgent = Urgent::now();
         let since = Instant::now();
@@ -314,102 +230,6 @@ impl Held {
                 report => return Ok(Some(report)),
             }
         }
-    }
-
-    /// Sends the thread to other code, with all signals blocked. It has to be brought [back](Held::come_back); for the case that this process
-    /// is killed meanwhile, the code must find its way back by itself.
-    pub fn leave(&mut self, at: user_regs_struct) -> Result<Trip, NotHeld> {
-        let trip = Trip { own: self.regs, mask: self.blocked_signals()? };
-        // From here on the thread finds its way back by itself.
-        self.set(at)?;
-        self.regs = trip.own;
-        // Before the code does it itself: the handler of a signal that has come meanwhile must not run first.
-        self.block_signals()?;
-        Ok(trip)
-    }
-
-    /// Brings a thread back that stands at a system call: it stands where it stood before it was sent away, with the registers and the mask
-    /// that it had. So no signal frame leads to where it was, and a signal that has become pending is delivered as if the thread had been
-    /// stopped all the time.
-    pub fn come_back(&mut self, trip: Trip) -> Result<(), NotHeld> {
-        self.stop_in_signal_path()?;
-        self.put_back(trip)
-    }
-
-    /// Lets a thread that was sent away run to the next entry to or exit from a system call. Its registers there.
-    pub fn follow_to_system_call(&mut self, until: Instant) -> Result<user_regs_struct, Interrupted> {
-        let mut signal = 0;
-        loop {
-            resume(self.tid, Resume::ToSystemCall, signal)?;
-            match self.next_report(Some(until))? {
-                Some(Report::SystemCall) => return Ok(registers(self.tid)?),
-                Some(report) => signal = passed_on(report)?,
-                None => return Err(self.late()),
-            }
-        }
-    }
-
-    /// Lets a thread that was sent away run freely until something is so, and stops it then. Its registers there.
-    pub fn run_until(
-        &mut self,
-        until: Instant,
-        mut is_so: impl FnMut() -> bool,
-    ) -> Result<user_regs_struct, Interrupted> {
-        resume(self.tid, Resume::Freely, 0)?;
-        let (mut pauses, mut asked) = (Pauses::default(), false);
-        loop {
-            match wait::poll(self.tid) {
-                Report::Runs if !asked && is_so() => {
-                    interrupt(self.tid)?;
-                    (pauses, asked) = (Pauses::default(), true);
-                }
-                Report::Runs if Instant::now() > until => return Err(self.late()),
-                Report::Runs => pauses.wait(),
-                Report::Ended => return Err(NotHeld::Gone.into()),
-                Report::Interrupted if asked => return Ok(registers(self.tid)?),
-                report => {
-                    // Every stop uses up the request to stop.
-                    asked.then(|| interrupt(self.tid)).transpose()?;
-                    resume(self.tid, Resume::Freely, passed_on(report)?)?;
-                }
-            }
-        }
-    }
-
-    /// Lets it go where it is now, to find its own way back.
-    pub fn let_run(&mut self) {
-        self.running = resume(self.tid, Resume::Freely, 0).is_ok();
-    }
-
-    fn late(&mut self) -> Interrupted {
-        self.running = true;
-        Interrupted::Late
-    }
-
-    /// From a stop at a system call to one in the kernel's signal path, where the kernel will look once more whether an interrupted
-    /// system call must be restarted. The thread executes nothing of its own in between.
-    fn stop_in_signal_path(&self) -> Result<(), NotHeld> {
-        let until = Instant::now() + LONG_PATIENCE;
-        let mut signal = 0;
-        loop {
-            // Every stop uses up the request to stop.
-            interrupt(self.tid)?;
-            resume(self.tid, Resume::Freely, signal)?;
-            signal = 0;
-            match self.next_report(Some(until))? {
-                Some(Report::Interrupted | Report::GroupStop(_)) => return Ok(()),
-                Some(Report::Signal(other)) => signal = other,
-                Some(_) => {}
-                None => return Err(NotHeld::Stuck),
-            }
-        }
-    }
-
-    /// The same for one that was stopped by a fault.
-    pub fn put_back(&mut self, trip: Trip) -> Result<(), NotHeld> {
-        // In this order: should this process be killed in between, the code goes its own way back.
-        self.set_blocked_signals(trip.mask)?;
-        self.set(trip.own)
     }
 
     /// Notes the system call that was cut short, and has it begun again if the kernel does not.
@@ -498,75 +318,6 @@ impl Held {
         regs
     }
 
-    /// Has it block all signals, until it changes that itself.
-    pub fn block_signals(&self) -> Result<(), NotHeld> {
-        self.set_blocked_signals(u64::MAX)
-    }
-
-    fn set_blocked_signals(&self, mask: u64) -> Result<(), NotHeld> {
-        const SETSIGMASK: u32 = 0x420b;
-        // SAFETY: the kernel reads 8 bytes from `mask`.
-        let done = unsafe { libc::ptrace(SETSIGMASK, self.tid, size_of::<u64>(), &raw const mask) };
-        if done == 0 { Ok(()) } else { Err(lost(self.tid, Errno::last())) }
-    }
-
-    /// Sets of signals: lines of its status.
-    fn signals<const N: usize>(&self, names: [&str; N]) -> Option<[u64; N]> {
-        let status = fs::read_to_string(format!("/proc/{}/task/{}/status", self.process, self.tid)).ok()?;
-        let mut sets = [0; N];
-        for (set, name) in sets.iter_mut().zip(names) {
-            *set = proc::signals(&status, name)?;
-        }
-        Some(sets)
-    }
-
-    /// Signals that the program has handlers for.
-    pub fn handled_signals(&self) -> u64 {
-        self.signals(["SigCgt"]).map_or(0, |[handled]| handled)
-    }
-
-    /// Has a signal come that a handler will run for? A traced thread is sent those that it ignores, too: they end no call.
-    fn signal_pending(&self) -> bool {
-        let sets = self.signals(["SigPnd", "ShdPnd", "SigBlk", "SigCgt"]);
-        sets.is_none_or(|[own, shared, blocked, handled]| (own | shared) & !blocked & handled != 0)
-    }
-
-    /// The signals it blocks (in a call that changes them for its own time: those it will block afterwards).
-    pub fn blocked_signals(&self) -> Result<u64, NotHeld> {
-        const GETSIGMASK: u32 = 0x420a;
-        let mut mask = 0u64;
-        // SAFETY: the kernel writes 8 bytes to `mask`.
-        let done = unsafe { libc::ptrace(GETSIGMASK, self.tid, size_of::<u64>(), &raw mut mask) };
-        if done == 0 { Ok(mask) } else { Err(lost(self.tid, Errno::last())) }
-    }
-
-    /// The seccomp filters that its system calls go through.
-    pub fn seccomp_filters(&self) -> Result<Vec<Vec<Instruction>>, Errno> {
-        Held::filters_of(self.tid)
-    }
-
-    /// The same of a thread that stands still for this one otherwise.
-    pub fn filters_of(tid: u32) -> Result<Vec<Vec<Instruction>>, Errno> {
-        const GET_FILTER: u32 = 0x420c;
-        const EMPTY: Instruction = Instruction { code: 0, jt: 0, jf: 0, k: 0 };
-        let get = |index: usize, into: *mut Instruction| {
-            // SAFETY: the kernel writes as many instructions as it has said before, when asked without memory.
-            Errno::result(unsafe { libc::ptrace(GET_FILTER, tid, index, into) })
-        };
-        let mut filters = Vec::new();
-        loop {
-            match get(filters.len(), std::ptr::null_mut()) {
-                Ok(length) => {
-                    let mut filter = vec![EMPTY; length as usize];
-                    get(filters.len(), filter.as_mut_ptr())?;
-                    filters.push(filter);
-                }
-                Err(Errno::ENOENT) => return Ok(filters),
-                Err(errno) => return Err(errno),
-            }
-        }
-    }
-
     /// Does it stand still, and was not killed?
     fn stands(&self) -> bool {
         !self.running && !self.has_ended()
@@ -616,75 +367,6 @@ impl Drop for Held {
     }
 }
 
-thread_local! {
-    /// Threads that stay stopped after this thread's stops. None: it keeps none.
-    static KEPT: RefCell<Option<Vec<Held>>> = const { RefCell::new(None) };
-}
-
-/// While this exists, threads that have asked for a change stay stopped between the stops that this thread makes. Such a thread waits for its answer in the
-/// kernel, where it cannot be stopped: it is answered as soon as a stop waits for it, and would see the change half done between that stop and the next.
-#[derive(Debug)]
-pub struct Keep(());
-
-impl Keep {
-    /// Begins to keep them.
-    pub fn begin() -> Keep {
-        KEPT.set(Some(Vec::new()));
-        Keep(())
-    }
-}
-
-impl Drop for Keep {
-    fn drop(&mut self) {
-        // Nothing keeps what is let go now.
-        drop(KEPT.take());
-    }
-}
-
-/// Keeps a thread that is about to be let go, if it has to stay. Whether it does.
-fn keep(held: &Held) -> bool {
-    KEPT.with_borrow_mut(|kept| {
-        let Some(kept) = kept.as_mut().filter(|_| traced::stays(held.tid) && held.stands()) else {
-            return false;
-        };
-        let Held { tid, regs, system_call, stopped, process, since, running, .. } = *held;
-        let _urgent = Arc::clone(&held._urgent);
-        kept.push(Held { tid, regs, system_call, stopped, process, since, running, _urgent });
-        true
-    })
-}
-
-/// The threads of a process that are kept, all or this one, as if they had been stopped now.
-fn take_back(process: u32, tid: Option<u32>) -> Vec<Held> {
-    let is_wanted = |held: &Held| held.process == process && tid.is_none_or(|tid| held.tid == tid);
-    let mut back: Vec<Held> = KEPT.with_borrow_mut(|kept| {
-        kept.as_mut().map_or(Vec::new(), |kept| kept.extract_if(.., |held| is_wanted(held)).collect())
-    });
-    // Some may have been killed meanwhile.
-    back.retain(Held::stands);
-    back.iter_mut().for_each(|held| held.since = Instant::now());
-    back
-}
-
-/// Does something while all threads of a process stand still, and says for how long they did. In a thread that ends: the kernel then lets go of
-/// whatever is still held. What this thread [keeps](Keep) no other can stop, nor keep for it.
-pub fn stop_machine<T: Send>(
-    process: u32,
-    work: impl FnOnce() -> T + Send,
-) -> Result<(T, Duration), NotHeld> {
-    let work = || {
-        let held = Held::take_all_patiently(process, LONG_PATIENCE)?;
-        let since = held.iter().map(|thread| thread.since).min();
-        let done = work();
-        drop(held);
-        Ok((done, since.map(|since| since.elapsed()).unwrap_or_default()))
-    };
-    if KEPT.with_borrow(Option::is_some) {
-        return work();
-    }
-    std::thread::scope(|scope| scope.spawn(work).join()).unwrap_or(Err(NotHeld::Gone))
-}
-
 /// Asks a seized thread to stop. Once: a second request would stop it again as soon as it is let run.
 fn interrupt(tid: u32) -> Result<(), NotHeld> {
     ptrace::interrupt(pid(tid)).map_err(|errno| match errno {
@@ -701,25 +383,6 @@ fn detach(tid: u32) {
         wait::release_ended(tid);
     }
     traced::remove(tid);
-}
-
-/// Has a stopped thread executed a breakpoint whose handler has not begun?
-fn has_trapped(tid: u32) -> bool {
-    const PEEKSIGINFO: u32 = 0x4209;
-    const SI_KERNEL: i32 = 0x80;
-    /// `struct ptrace_peeksiginfo_args`: how many from where.
-    #[repr(C)]
-    struct Which {
-        offset: u64,
-        flags: u32,
-        count: i32,
-    }
-    let mut pending = [[0i32; 32]; 4]; // siginfo_t: signal, errno, code, ...
-    let which = Which { offset: 0, flags: 0, count: pending.len() as i32 };
-    // SAFETY: the kernel reads `which`, and writes so many siginfo_t of 128 bytes.
-    let found = unsafe { libc::ptrace(PEEKSIGINFO, tid, &raw const which, pending.as_mut_ptr()) };
-    let is_trap = |info: &[i32; 32]| (info[0], info[2]) == (libc::SIGTRAP, SI_KERNEL);
-    pending.iter().take(found.max(0) as usize).any(is_trap)
 }
 
 fn has_ended(tid: u32) -> bool {
@@ -763,19 +426,6 @@ fn await_stop(tid: u32, start: Instant, patience: Duration) -> Result<(), NotHel
         }
     }
 }
-
-/// The signal that a thread which was sent away goes on with. Blocked signals are not delivered, so one that an instruction can raise is a
-/// fault of the code it was sent to.
-fn passed_on(report: Report) -> Result<i32, Interrupted> {
-    match report {
-        Report::Signal(fault) if FAULTS.contains(&fault) => Err(Interrupted::Fault(fault)),
-        Report::Signal(signal) => Ok(signal),
-        _ => Ok(0),
-    }
-}
-
-/// Signals that the kernel raises for what an instruction did.
-const FAULTS: [i32; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP];
 
 /// How a stopped thread goes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,0 +1,97 @@
+//! What signals and system calls a stopped thread has blocked, pending and filtered.
+
+use super::{Held, NotHeld, lost};
+use crate::proc;
+use crate::seccomp::Instruction;
+use nix::errno::Errno;
+use std::fs;
+
+impl Held {
+    /// Has it block all signals, until it changes that itself.
+    pub fn block_signals(&self) -> Result<(), NotHeld> {
+        self.set_blocked_signals(u64::MAX)
+    }
+
+    pub(super) fn set_blocked_signals(&self, mask: u64) -> Result<(), NotHeld> {
+        const SETSIGMASK: u32 = 0x420b;
+        // SAFETY: the kernel reads 8 bytes from `mask`.
+        let done = unsafe { libc::ptrace(SETSIGMASK, self.tid, size_of::<u64>(), &raw const mask) };
+        if done == 0 { Ok(()) } else { Err(lost(self.tid, Errno::last())) }
+    }
+
+    /// Sets of signals: lines of its status.
+    fn signals<const N: usize>(&self, names: [&str; N]) -> Option<[u64; N]> {
+        let status = fs::read_to_string(format!("/proc/{}/task/{}/status", self.process, self.tid)).ok()?;
+        let mut sets = [0; N];
+        for (set, name) in sets.iter_mut().zip(names) {
+            *set = proc::signals(&status, name)?;
+        }
+        Some(sets)
+    }
+
+    /// Signals that the program has handlers for.
+    pub fn handled_signals(&self) -> u64 {
+        self.signals(["SigCgt"]).map_or(0, |[handled]| handled)
+    }
+
+    /// Has a signal come that a handler will run for? A traced thread is sent those that it ignores, too: they end no call.
+    pub(super) fn signal_pending(&self) -> bool {
+        let sets = self.signals(["SigPnd", "ShdPnd", "SigBlk", "SigCgt"]);
+        sets.is_none_or(|[own, shared, blocked, handled]| (own | shared) & !blocked & handled != 0)
+    }
+
+    /// The signals it blocks (in a call that changes them for its own time: those it will block afterwards).
+    pub fn blocked_signals(&self) -> Result<u64, NotHeld> {
+        const GETSIGMASK: u32 = 0x420a;
+        let mut mask = 0u64;
+        // SAFETY: the kernel writes 8 bytes to `mask`.
+        let done = unsafe { libc::ptrace(GETSIGMASK, self.tid, size_of::<u64>(), &raw mut mask) };
+        if done == 0 { Ok(mask) } else { Err(lost(self.tid, Errno::last())) }
+    }
+
+    /// The seccomp filters that its system calls go through.
+    pub fn seccomp_filters(&self) -> Result<Vec<Vec<Instruction>>, Errno> {
+        Held::filters_of(self.tid)
+    }
+
+    /// The same of a thread that stands still for this one otherwise.
+    pub fn filters_of(tid: u32) -> Result<Vec<Vec<Instruction>>, Errno> {
+        const GET_FILTER: u32 = 0x420c;
+        const EMPTY: Instruction = Instruction { code: 0, jt: 0, jf: 0, k: 0 };
+        let get = |index: usize, into: *mut Instruction| {
+            // SAFETY: the kernel writes as many instructions as it has said before, when asked without memory.
+            Errno::result(unsafe { libc::ptrace(GET_FILTER, tid, index, into) })
+        };
+        let mut filters = Vec::new();
+        loop {
+            match get(filters.len(), std::ptr::null_mut()) {
+                Ok(length) => {
+                    let mut filter = vec![EMPTY; length as usize];
+                    get(filters.len(), filter.as_mut_ptr())?;
+                    filters.push(filter);
+                }
+                Err(Errno::ENOENT) => return Ok(filters),
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+}
+
+/// Has a stopped thread executed a breakpoint whose handler has not begun?
+pub(super) fn has_trapped(tid: u32) -> bool {
+    const PEEKSIGINFO: u32 = 0x4209;
+    const SI_KERNEL: i32 = 0x80;
+    /// `struct ptrace_peeksiginfo_args`: how many from where.
+    #[repr(C)]
+    struct Which {
+        offset: u64,
+        flags: u32,
+        count: i32,
+    }
+    let mut pending = [[0i32; 32]; 4]; // siginfo_t: signal, errno, code, ...
+    let which = Which { offset: 0, flags: 0, count: pending.len() as i32 };
+    // SAFETY: the kernel reads `which`, and writes so many siginfo_t of 128 bytes.
+    let found = unsafe { libc::ptrace(PEEKSIGINFO, tid, &raw const which, pending.as_mut_ptr()) };
+    let is_trap = |info: &[i32; 32]| (info[0], info[2]) == (libc::SIGTRAP, SI_KERNEL);
+    pending.iter().take(found.max(0) as usize).any(is_trap)
+}
