@@ -4,33 +4,29 @@
 //! removed at the end. What a killed recorder left behind is removed by the next one. For a process that runs already it lies where that process
 //! can find it, and belongs to its user.
 
+mod door;
+mod living;
+mod place;
+
+pub use door::Door;
+pub use living::{is_session_file, of_living};
+
 use crate::Error;
 use crate::plan::journal::Journal;
-use calltap_abi::{Control, PROCESS_MAX, PROCESSES_AT, ProcessEntry};
 use calltap_process::agent::{self, ATTACHED, FOLLOWED};
 use calltap_process::maps;
 use calltap_process::proc::SessionId;
 use calltap_process::target::Target;
-use rustix::fs::{FlockOperation, Mode, OFlags, StatVfsMountFlags, flock, openat, statvfs};
+use living::{PREFIX, PROCESS, prefix_of, remove_stale};
+use place::{Base, Place, usable};
+use rustix::fs::{FlockOperation, flock};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::mem::offset_of;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, chown, fchown, lchown};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, chown, lchown};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The ST_NOEXEC flag of statvfs.
-const NOEXEC: StatVfsMountFlags = StatVfsMountFlags::from_bits_retain(8);
-/// Bytes a place must have free to be used.
-const ENOUGH: u64 = 32 << 20;
-
-const PREFIX: &str = "calltap-";
-/// Before the id and the start time of a process that is attached to.
-const OF: &str = "calltap.";
-/// The file that names the process of a session whose directory does not: of a program that was started.
-const PROCESS: &str = "process";
 const FILES: [&str; 4] = ["lock", "control", "code", "journal"];
 /// All files of a directory are there after this time.
 const CREATION: Duration = Duration::from_millis(100);
@@ -39,107 +35,12 @@ const TRIES: usize = 100;
 /// How long another controller's work on a session is waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What the name of a process's directory begins with. What follows cannot be foretold, so that no other user can take the name first.
-fn prefix_of(target: &Target) -> String {
-    format!("{OF}{}.{}.{}.", target.pid, target.start_time, pid_namespace())
-}
-
-/// What is behind that.
+/// What the name of a directory ends with: it cannot be foretold, so that no other user can take the name first.
 fn unforeseen() -> Result<String, Error> {
     let mut random = [0; 8];
     let source = "the system's random numbers";
     getrandom(&mut random, GetRandomFlags::empty()).map_err(|errno| Error::system(source, errno.into()))?;
     Ok(format!("{:016x}", u64::from_le_bytes(random)))
-}
-
-/// In which process ids are what they are to us.
-fn pid_namespace() -> u64 {
-    fs::metadata("/proc/self/ns/pid").map_or(0, |meta| meta.ino())
-}
-
-/// Where directories of sessions may lie.
-#[derive(Debug)]
-struct Base {
-    /// As we reach it, whatever becomes of its name.
-    via: PathBuf,
-    /// As the traced process sees it.
-    inside: PathBuf,
-    /// Another's is kept open for that.
-    _open: Option<File>,
-}
-
-impl Base {
-    /// In our own root.
-    fn own(path: PathBuf) -> Base {
-        Base { via: path.clone(), inside: path, _open: None }
-    }
-
-    /// The same once more.
-    fn again(&self) -> io::Result<Base> {
-        let open = self._open.as_ref().map(File::try_clone).transpose()?;
-        let via = open.as_ref().map(|open| PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd())));
-        Ok(Base { via: via.unwrap_or_else(|| self.via.clone()), inside: self.inside.clone(), _open: open })
-    }
-
-    /// Those in a process's root. The process's root is not trusted: each directory is opened in the one before, and a symbolic link is refused, as it would lead into calltap's own root.
-    ///
-    /// A process that has changed its root may have none of them there: then it is that root.
-    fn of(target: &Target) -> impl Iterator<Item = Base> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = rustix::fs::open(target.path(Path::new("/")), flags, Mode::empty()).ok();
-        let all = [&["dev", "shm"][..], &["tmp"], &["var", "tmp"]].map(|names| {
-            let step = |from: BorrowedFd<'_>, name: &str| {
-                openat(from, name, flags | OFlags::NOFOLLOW, Mode::empty()).ok()
-            };
-            let (first, more) = names.split_first()?;
-            let first = step(root.as_ref()?.as_fd(), first)?;
-            let open = more.iter().try_fold(first, |from, name| step(from.as_fd(), name))?;
-            let via = PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()));
-            let inside = [&["/"][..], names].concat().iter().collect();
-            Some(Base { via, inside, _open: Some(open.into()) })
-        });
-        let id = |meta: fs::Metadata| (meta.dev(), meta.ino());
-        let inside = target.path(Path::new("/"));
-        let is_own = fs::metadata(&inside).map(id).ok() == fs::metadata("/").map(id).ok();
-        let changed = root.filter(|_| !is_own).map(|root| {
-            let via = PathBuf::from(format!("/proc/self/fd/{}", root.as_raw_fd()));
-            Base { via, inside: "/".into(), _open: Some(root.into()) }
-        });
-        all.into_iter().flatten().chain(changed)
-    }
-}
-
-/// Does the process live that a directory of this name belongs to?
-fn is_of_living(name: &str) -> bool {
-    let mut words = name.strip_prefix(OF).unwrap_or_default().split('.').map(str::parse::<u64>);
-    match (words.next(), words.next(), words.next()) {
-        // In another container there are other processes.
-        (Some(Ok(_)), Some(Ok(_)), Some(Ok(namespace))) if namespace != pid_namespace() => true,
-        (Some(Ok(pid)), Some(Ok(start_time)), _) => Target::of_child(pid as u32)
-            .is_some_and(|target| target.start_time == start_time && target.lives()),
-        _ => false,
-    }
-}
-
-/// The processes that have a session in one of our own places. One in a root of its own has it there.
-pub fn of_living() -> Vec<u32> {
-    let places = ["/dev/shm", "/tmp", "/var/tmp"].into_iter().flat_map(fs::read_dir);
-    let names = places.flatten().flatten().filter_map(|entry| {
-        let name = entry.file_name().into_string().ok()?;
-        if name.starts_with(PREFIX) { read_small(&entry.path().join(PROCESS)).ok() } else { Some(name) }
-    });
-    let own = names.filter(|name| is_of_living(name));
-    own.filter_map(|name| name.strip_prefix(OF)?.split('.').next()?.parse().ok()).collect()
-}
-
-/// Is it a file of a session that a process maps, perhaps of one that is over? The agent stays loaded from the directory of the first.
-pub fn is_session_file(path: &Path) -> bool {
-    let name = |path: Option<&Path>| Some(path?.file_name()?.to_string_lossy().into_owned());
-    let directory = name(path.parent()).unwrap_or_default();
-    let file = name(Some(path)).unwrap_or_default();
-    let files = [agent::FILE, ATTACHED, FOLLOWED, "control", "code"];
-    (directory.starts_with(OF) || directory.starts_with(PREFIX))
-        && files.contains(&file.trim_end_matches(" (deleted)"))
 }
 
 /// A session's files; dropping it removes them (the program keeps what it has mapped).
@@ -427,77 +328,6 @@ impl Drop for Directory {
     }
 }
 
-/// A session's directory. It belongs to the traced process's user, who is not trusted: whatever he does to its name, this is the directory that was
-/// looked at.
-#[derive(Debug)]
-struct Place {
-    /// To remove it.
-    path: PathBuf,
-    /// As the traced process sees it.
-    inside: PathBuf,
-    /// By way of the open file.
-    via: PathBuf,
-    directory: File,
-    _base: Base,
-}
-
-/// Small files are no larger than this: an answer lists all functions of a program.
-const SMALL: u64 = 64 << 20;
-
-impl Place {
-    fn open(base: Base, name: &str) -> io::Result<Place> {
-        let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW;
-        let (path, inside) = (base.via.join(name), base.inside.join(name));
-        let directory = OpenOptions::new().read(true).custom_flags(flags).open(&path)?;
-        let via = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
-        Ok(Place { path, inside, via, directory, _base: base })
-    }
-
-    fn error(&self, name: &str, source: io::Error) -> Error {
-        Error::Directory { path: self.inside.join(name), source }
-    }
-
-    /// Opens a file to read and write.
-    fn file(&self, name: &str) -> io::Result<File> {
-        open_file(&self.via, name)
-    }
-
-    fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        let new = format!("{name}.new");
-        let _ = fs::remove_file(self.via.join(&new));
-        self.create(&new)?.write_all(bytes)?;
-        fs::rename(self.via.join(new), self.via.join(name))
-    }
-
-    /// A new file, of whom the directory belongs to.
-    fn create(&self, name: &str) -> io::Result<File> {
-        let mut options = OpenOptions::new();
-        let file = options.write(true).create_new(true).mode(0o600).open(self.via.join(name))?;
-        let (own, owner) = (file.metadata()?, self.directory.metadata()?);
-        if own.uid() != owner.uid() {
-            fchown(&file, Some(owner.uid()), Some(owner.gid()))?;
-        }
-        Ok(file)
-    }
-
-    fn read(&self, name: &str) -> io::Result<String> {
-        read_small(&self.via.join(name))
-    }
-}
-
-/// Reads a small file, of which another user may have made anything.
-fn read_small(path: &Path) -> io::Result<String> {
-    // Opening a pipe to read would wait for ever.
-    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::from(io::ErrorKind::InvalidData));
-    }
-    let mut text = String::new();
-    file.take(SMALL).read_to_string(&mut text)?;
-    Ok(text)
-}
-
 /// Why the session of a process cannot be had: another calltap holds its lock.
 fn busy(target: &Target, place: &Place) -> Error {
     // The lock is taken right after its file was made.
@@ -540,79 +370,6 @@ fn check_size(size: u64) -> Result<(), Error> {
     Err(Error::system("cannot trace", io::Error::other(why)))
 }
 
-/// Does a process live that has mapped the files of a session whose controller is gone? Those of the first one's children that are in its table.
-fn has_living(inside: &Path, name: &str) -> bool {
-    let (Ok(control), Ok(own)) = (open_file(inside, "control"), read_small(&inside.join(PROCESS))) else {
-        return false;
-    };
-    if is_of_living(&own) {
-        return true;
-    }
-    let inode = control.metadata().map_or(0, |meta| meta.ino());
-    let identity = SessionId { name: name.into(), control: inode };
-    let mut pid = [0; 4];
-    let pids = (0..PROCESS_MAX).map_while(|index| {
-        let at = PROCESSES_AT + index * size_of::<ProcessEntry>();
-        control.read_exact_at(&mut pid, at as u64).ok()?;
-        Some(u32::from_le_bytes(pid)).filter(|pid| *pid != 0)
-    });
-    let pids: Vec<u32> = pids.collect();
-    pids.into_iter().any(|pid| agent::has_mapped(pid, &identity))
-}
-
-fn open_file(directory: &Path, name: &str) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    let file = options.read(true).write(true).custom_flags(flags).open(directory.join(name))?;
-    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::from(io::ErrorKind::InvalidData)) }
-}
-
-/// How far a request to the controller of a session has come.
-#[derive(Debug)]
-pub struct Door {
-    place: Place,
-    lock: File,
-    /// Held by one at a time.
-    bell: File,
-}
-
-impl Door {
-    /// Has the session a controller?
-    pub fn is_busy(&self) -> bool {
-        match flock(&self.lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {
-                let _ = flock(&self.lock, FlockOperation::Unlock);
-                false
-            }
-            Err(_) => true,
-        }
-    }
-
-    /// The heartbeat of the controller's recorder; 0 where it cannot be read.
-    pub fn heartbeat(&self) -> u64 {
-        let mut word = [0; 8];
-        let control = self.place.file("control");
-        let read =
-            control.and_then(|file| file.read_exact_at(&mut word, offset_of!(Control, heartbeat) as u64));
-        read.map_or(0, |()| u64::from_le_bytes(word))
-    }
-
-    /// Writes a small file.
-    pub fn write(&self, name: &str, text: &str) -> io::Result<()> {
-        self.place.write(name, text.as_bytes())
-    }
-
-    /// Reads one.
-    pub fn read(&self, name: &str) -> io::Result<String> {
-        self.place.read(name)
-    }
-
-    /// Removes one.
-    pub fn remove(&self, name: &str) {
-        let _ = fs::remove_file(self.place.via.join(name));
-    }
-}
-
 struct RemoveOnError<'a>(Option<&'a Path>);
 
 impl RemoveOnError<'_> {
@@ -629,24 +386,6 @@ impl Drop for RemoveOnError<'_> {
     }
 }
 
-/// The first place that can be written to, allows execution, and has a name that LD_PRELOAD can carry.
-fn usable(mut candidates: impl Iterator<Item = Base>, tried: &str) -> Result<Base, Error> {
-    let usable = |base: &Base| {
-        let name = base.inside.as_os_str().as_encoded_bytes();
-        !name.iter().any(|byte| matches!(byte, b':' | b' '))
-            && rustix::fs::access(&base.via, rustix::fs::Access::WRITE_OK).is_ok()
-            && statvfs(&base.via).is_ok_and(|fs| {
-                !fs.f_flag.contains(NOEXEC) && fs.f_bavail.saturating_mul(fs.f_frsize) >= ENOUGH
-            })
-    };
-    candidates.find(usable).ok_or_else(|| Error::Directory {
-        path: PathBuf::from("/dev/shm"),
-        source: io::Error::other(format!(
-            "no writable directory with 32 MB free that allows execution (tried {tried})"
-        )),
-    })
-}
-
 /// Makes a directory that another calltap may remove before it is locked.
 fn again(mut make: impl FnMut() -> Result<Directory, Error>) -> Result<Directory, Error> {
     let is_gone = |made: &Result<Directory, Error>| matches!(made, Err(Error::Directory { source, .. }) if source.kind() == io::ErrorKind::NotFound);
@@ -658,47 +397,6 @@ fn again(mut make: impl FnMut() -> Result<Directory, Error>) -> Result<Directory
         made = make();
     }
     made
-}
-
-/// Was a file made so recently that its maker may not have come further yet?
-fn is_new(file: &File, creation: Duration) -> bool {
-    let age = file.metadata().and_then(|meta| meta.modified()).ok().and_then(|made| made.elapsed().ok());
-    age.is_none_or(|age| age < creation)
-}
-
-/// Removes directories of this user whose lock no process holds.
-fn remove_stale(place: &Path, creation: Duration) {
-    for entry in fs::read_dir(place).into_iter().flatten().flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if !name.starts_with(PREFIX) && !name.starts_with(OF) || is_of_living(&name) {
-            continue;
-        }
-        // Whatever comes under that name, this is the directory that is looked at. Another user may have put anything there.
-        let mut options = OpenOptions::new();
-        options.read(true).custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW);
-        let Ok(directory) = options.open(entry.path()) else { continue };
-        let inside = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
-        let lock = open_file(&inside, "lock");
-        // Without a lock its maker was killed, if that has ended.
-        let free = match &lock {
-            // A new one its maker is just about to lock.
-            Ok(lock) => {
-                !is_new(lock, creation) && flock(lock, FlockOperation::NonBlockingLockExclusive).is_ok()
-            }
-            Err(_) => name.starts_with(OF),
-        };
-        let free = free && !has_living(&inside, &name);
-        // The lock is held until all is gone: its maker may only have been slow, and sees it then.
-        if free {
-            for file in fs::read_dir(&inside).into_iter().flatten().flatten() {
-                let is_directory = file.file_type().is_ok_and(|kind| kind.is_dir());
-                let remove = if is_directory { fs::remove_dir_all::<PathBuf> } else { fs::remove_file };
-                let _ = remove(file.path());
-            }
-            // Nothing happens to another one, which is not empty.
-            let _ = fs::remove_dir(entry.path());
-        }
-    }
 }
 
 #[cfg(test)]

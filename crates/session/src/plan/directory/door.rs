@@ -1,0 +1,55 @@
+//! Requests to the controller of a session, through files of its directory.
+
+use super::place::Place;
+use calltap_abi::Control;
+use rustix::fs::{FlockOperation, flock};
+use std::fs::{self, File};
+use std::io;
+use std::mem::offset_of;
+use std::os::unix::fs::FileExt;
+
+/// How far a request to the controller of a session has come.
+#[derive(Debug)]
+pub struct Door {
+    pub(super) place: Place,
+    pub(super) lock: File,
+    /// Held by one at a time.
+    pub(super) bell: File,
+}
+
+impl Door {
+    /// Has the session a controller?
+    pub fn is_busy(&self) -> bool {
+        match flock(&self.lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {
+                let _ = flock(&self.lock, FlockOperation::Unlock);
+                false
+            }
+            Err(_) => true,
+        }
+    }
+
+    /// The heartbeat of the controller's recorder; 0 where it cannot be read.
+    pub fn heartbeat(&self) -> u64 {
+        let mut word = [0; 8];
+        let control = self.place.file("control");
+        let read =
+            control.and_then(|file| file.read_exact_at(&mut word, offset_of!(Control, heartbeat) as u64));
+        read.map_or(0, |()| u64::from_le_bytes(word))
+    }
+
+    /// Writes a small file.
+    pub fn write(&self, name: &str, text: &str) -> io::Result<()> {
+        self.place.write(name, text.as_bytes())
+    }
+
+    /// Reads one.
+    pub fn read(&self, name: &str) -> io::Result<String> {
+        self.place.read(name)
+    }
+
+    /// Removes one.
+    pub fn remove(&self, name: &str) {
+        let _ = fs::remove_file(self.place.via.join(name));
+    }
+}

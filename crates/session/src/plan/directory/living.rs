@@ -1,0 +1,123 @@
+//! Which directories belong to sessions, and to processes that live; what is left of others is removed.
+
+use super::place::{open_file, read_small};
+use calltap_abi::{PROCESS_MAX, PROCESSES_AT, ProcessEntry};
+use calltap_process::agent::{self, ATTACHED, FOLLOWED};
+use calltap_process::proc::SessionId;
+use calltap_process::target::Target;
+use rustix::fs::{FlockOperation, flock};
+use std::fs::{self, File, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+pub(super) const PREFIX: &str = "calltap-";
+/// Before the id and the start time of a process that is attached to.
+pub(super) const OF: &str = "calltap.";
+/// The file that names the process of a session whose directory does not: of a program that was started.
+pub(super) const PROCESS: &str = "process";
+
+/// What the name of a process's directory begins with.
+pub(super) fn prefix_of(target: &Target) -> String {
+    format!("{OF}{}.{}.{}.", target.pid, target.start_time, pid_namespace())
+}
+
+/// In which process ids are what they are to us.
+pub(super) fn pid_namespace() -> u64 {
+    fs::metadata("/proc/self/ns/pid").map_or(0, |meta| meta.ino())
+}
+
+/// Does the process live that a directory of this name belongs to?
+pub(super) fn is_of_living(name: &str) -> bool {
+    let mut words = name.strip_prefix(OF).unwrap_or_default().split('.').map(str::parse::<u64>);
+    match (words.next(), words.next(), words.next()) {
+        // In another container there are other processes.
+        (Some(Ok(_)), Some(Ok(_)), Some(Ok(namespace))) if namespace != pid_namespace() => true,
+        (Some(Ok(pid)), Some(Ok(start_time)), _) => Target::of_child(pid as u32)
+            .is_some_and(|target| target.start_time == start_time && target.lives()),
+        _ => false,
+    }
+}
+
+/// The processes that have a session in one of our own places. One in a root of its own has it there.
+pub fn of_living() -> Vec<u32> {
+    let places = ["/dev/shm", "/tmp", "/var/tmp"].into_iter().flat_map(fs::read_dir);
+    let names = places.flatten().flatten().filter_map(|entry| {
+        let name = entry.file_name().into_string().ok()?;
+        if name.starts_with(PREFIX) { read_small(&entry.path().join(PROCESS)).ok() } else { Some(name) }
+    });
+    let own = names.filter(|name| is_of_living(name));
+    own.filter_map(|name| name.strip_prefix(OF)?.split('.').next()?.parse().ok()).collect()
+}
+
+/// Is it a file of a session that a process maps, perhaps of one that is over? The agent stays loaded from the directory of the first.
+pub fn is_session_file(path: &Path) -> bool {
+    let name = |path: Option<&Path>| Some(path?.file_name()?.to_string_lossy().into_owned());
+    let directory = name(path.parent()).unwrap_or_default();
+    let file = name(Some(path)).unwrap_or_default();
+    let files = [agent::FILE, ATTACHED, FOLLOWED, "control", "code"];
+    (directory.starts_with(OF) || directory.starts_with(PREFIX))
+        && files.contains(&file.trim_end_matches(" (deleted)"))
+}
+
+/// Does a process live that has mapped the files of a session whose controller is gone? Those of the first one's children that are in its table.
+pub(super) fn has_living(inside: &Path, name: &str) -> bool {
+    let (Ok(control), Ok(own)) = (open_file(inside, "control"), read_small(&inside.join(PROCESS))) else {
+        return false;
+    };
+    if is_of_living(&own) {
+        return true;
+    }
+    let inode = control.metadata().map_or(0, |meta| meta.ino());
+    let identity = SessionId { name: name.into(), control: inode };
+    let mut pid = [0; 4];
+    let pids = (0..PROCESS_MAX).map_while(|index| {
+        let at = PROCESSES_AT + index * size_of::<ProcessEntry>();
+        control.read_exact_at(&mut pid, at as u64).ok()?;
+        Some(u32::from_le_bytes(pid)).filter(|pid| *pid != 0)
+    });
+    let pids: Vec<u32> = pids.collect();
+    pids.into_iter().any(|pid| agent::has_mapped(pid, &identity))
+}
+
+/// Was a file made so recently that its maker may not have come further yet?
+pub(super) fn is_new(file: &File, creation: Duration) -> bool {
+    let age = file.metadata().and_then(|meta| meta.modified()).ok().and_then(|made| made.elapsed().ok());
+    age.is_none_or(|age| age < creation)
+}
+
+/// Removes directories of this user whose lock no process holds.
+pub(super) fn remove_stale(place: &Path, creation: Duration) {
+    for entry in fs::read_dir(place).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if !name.starts_with(PREFIX) && !name.starts_with(OF) || is_of_living(&name) {
+            continue;
+        }
+        // Whatever comes under that name, this is the directory that is looked at. Another user may have put anything there.
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW);
+        let Ok(directory) = options.open(entry.path()) else { continue };
+        let inside = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
+        let lock = open_file(&inside, "lock");
+        // Without a lock its maker was killed, if that has ended.
+        let free = match &lock {
+            // A new one its maker is just about to lock.
+            Ok(lock) => {
+                !is_new(lock, creation) && flock(lock, FlockOperation::NonBlockingLockExclusive).is_ok()
+            }
+            Err(_) => name.starts_with(OF),
+        };
+        let free = free && !has_living(&inside, &name);
+        // The lock is held until all is gone: its maker may only have been slow, and sees it then.
+        if free {
+            for file in fs::read_dir(&inside).into_iter().flatten().flatten() {
+                let is_directory = file.file_type().is_ok_and(|kind| kind.is_dir());
+                let remove = if is_directory { fs::remove_dir_all::<PathBuf> } else { fs::remove_file };
+                let _ = remove(file.path());
+            }
+            // Nothing happens to another one, which is not empty.
+            let _ = fs::remove_dir(entry.path());
+        }
+    }
+}
