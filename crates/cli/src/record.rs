@@ -30,44 +30,45 @@ fn subject(arguments: &Arguments) -> Result<Subject> {
 
 /// Runs the program, whose exit status is ours; or attaches to the process.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let runs = Runs::of(arguments)?;
+    let options = options(arguments, runs.as_ref())?;
+    let outcome = match calltap_session::record(&options) {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            eprintln!("calltap: {error}");
+            let Error::Process(ProcessError::Program { exit_code, .. }) = error else {
+                return Ok(ExitCode::FAILURE);
+            };
+            return Ok(ExitCode::from(exit_code));
+        }
+    };
+    let is_lost = tell(&options, &outcome, arguments.is_set("quiet"));
+    let code = end_as(&outcome, is_lost && arguments.is_set("fail-on-loss"));
+    Ok(runs.map_or(code, |runs| runs.go_on(code)))
+}
+
+/// What the command line asks for.
+fn options(arguments: &Arguments, runs: Option<&Runs>) -> Result<Options> {
     let (mut words, discovery) = (select::words(arguments)?, values::discovery(arguments));
     words.ftraced = (discovery == Discovery::FirstCall).then(Ftraced::default);
-    if words.int3 && arguments.is_set("follow") {
-        bail!(
-            "--allow-int3 and --follow exclude each other: who is followed is traced, and that takes SIGTRAP"
-        );
-    }
     let subject = subject(arguments)?;
     let (slow, flight) = (keep::slow(arguments)?, keep::flight(arguments, &subject)?);
     let about = keep::functions(slow.as_ref(), flight.as_ref());
     calltap_selection::add(&mut words, &about);
     calltap_selection::add_valued(&mut words)?;
-    let selection =
-        ParsedSelection::about(&words, arguments.is_set("later") || arguments.is_set("follow"), &about)?;
-    if !about.is_empty() && selection.tracers.iter().all(|tracer| tracer.kind != TracerKind::FunctionGraph) {
-        bail!("the function_graph tracer tells how long calls take, and it is not among the tracers");
-    }
+    let later = arguments.is_set("later") || arguments.is_set("follow");
+    let selection = ParsedSelection::about(&words, later, &about)?;
     let clock = match arguments.text("clock").as_deref() {
         Some("sparse") => Clock::Sparse,
         Some("coarse") => Clock::Coarse,
         Some("counter") => Clock::Counter,
         _ => Clock::Tsc,
     };
-    if words.futures && selection.tracers.iter().any(|tracer| tracer.kind == TracerKind::Profile) {
-        bail!("--async and the profile tracer keep what they know of a call in the same place: not both");
-    }
-    if words.futures && !selection.tracers.iter().any(|tracer| tracer.kind == TracerKind::FunctionGraph) {
-        bail!("--async needs to know when polls end: the function_graph tracer");
-    }
-    if clock == Clock::Sparse && (words.futures || !words.arguments.is_empty() || !words.results.is_empty()) {
-        bail!("there is no room for values between the events of '--clock sparse'");
-    }
-    let runs = Runs::of(arguments)?;
+    check(arguments, &selection, clock, !about.is_empty())?;
     let output = arguments.path("output").unwrap_or_default();
-    let output = runs.map_or(output.clone(), |runs| runs.file(&output));
-    let options = Options {
+    Ok(Options {
         subject,
-        output: output.clone(),
+        output: runs.map_or(output.clone(), |runs| runs.file(&output)),
         selection,
         clock,
         buffer_size: values::buffer_size(arguments)?,
@@ -80,55 +81,75 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         follow: arguments.is_set("follow"),
         version: env!("CARGO_PKG_VERSION"),
         tell: if arguments.is_set("quiet") { progress::keep_quiet } else { progress::tell },
-    };
-    let (counts_loss, fails) = (!options.overwrite, arguments.is_set("fail-on-loss"));
-    if fails && !counts_loss {
+    })
+}
+
+/// Refuses what does not go together. `timed`: it was asked how long calls take.
+fn check(arguments: &Arguments, selection: &ParsedSelection, clock: Clock, timed: bool) -> Result<()> {
+    let words = &selection.words;
+    let has = |kind| selection.tracers.iter().any(|tracer| tracer.kind == kind);
+    if words.int3 && arguments.is_set("follow") {
+        bail!(
+            "--allow-int3 and --follow exclude each other: who is followed is traced, and that takes SIGTRAP"
+        );
+    }
+    if timed && !has(TracerKind::FunctionGraph) {
+        bail!("the function_graph tracer tells how long calls take, and it is not among the tracers");
+    }
+    if words.futures && has(TracerKind::Profile) {
+        bail!("--async and the profile tracer keep what they know of a call in the same place: not both");
+    }
+    if words.futures && !has(TracerKind::FunctionGraph) {
+        bail!("--async needs to know when polls end: the function_graph tracer");
+    }
+    if clock == Clock::Sparse && (words.futures || !words.arguments.is_empty() || !words.results.is_empty()) {
+        bail!("there is no room for values between the events of '--clock sparse'");
+    }
+    if arguments.is_set("fail-on-loss") && arguments.is_set("overwrite") {
         bail!("--fail-on-loss and --overwrite exclude each other: events are overwritten on purpose");
     }
-    let outcome = match calltap_session::record(&options) {
-        Ok(outcome) => outcome,
-        Err(error) => {
-            eprintln!("calltap: {error}");
-            let code = if let Error::Process(ProcessError::Program { exit_code, .. }) = error {
-                exit_code
-            } else {
-                1
-            };
-            return Ok(ExitCode::from(code));
-        }
-    };
+    Ok(())
+}
+
+/// Tells the user what came of it. Whether events were lost.
+fn tell(options: &Options, outcome: &Outcome, quiet: bool) -> bool {
     // Why something stays in the process is told in spite of --quiet: the exit status says no more than that it does.
-    if !arguments.is_set("quiet") || !outcome.whole {
+    if !quiet || !outcome.whole {
         for note in &outcome.notes {
             eprintln!("calltap: {note}");
         }
     }
-    if !arguments.is_set("quiet") {
-        if let Some([attaching, detaching]) = &outcome.stops {
-            eprintln!("calltap: {}", stopped(attaching, detaching));
-        }
-        if !outcome.disabled.is_empty() {
-            eprintln!("calltap: {}", disabled(&outcome.disabled, " (see 'calltap info')"));
-        }
-        eprintln!("calltap: {}", summary(&outcome, &output.display().to_string()));
-        let profiles = options.selection.tracers.iter().any(|tracer| tracer.kind == TracerKind::Profile);
-        if profiles && outcome.snapshots.is_none() {
-            eprintln!("calltap: calls were summed up as well: 'calltap stat -i {}'", output.display());
-        }
-    }
-    if options.selection.words.futures && !arguments.is_set("quiet") && outcome.snapshots.is_none() {
-        eprintln!("calltap: which futures were polled is known: 'calltap futures -i {}'", output.display());
+    if !quiet {
+        tell_summary(options, outcome);
     }
     if let Some(error) = &outcome.failed {
         eprintln!("calltap: the trace is not complete: {error}");
     }
-    // A recording that failed has lost the rest for the reason just given.
-    let lost = loss(&outcome.totals, &options.subject).filter(|_| counts_loss && outcome.failed.is_none());
+    // Events are overwritten on purpose, and a recording that failed has lost the rest for the reason just given.
+    let counts = !options.overwrite && outcome.failed.is_none();
+    let lost = loss(&outcome.totals, &options.subject).filter(|_| counts);
     if let Some(text) = &lost {
         eprintln!("calltap: {text}");
     }
-    let code = end_as(&outcome, fails && lost.is_some());
-    Ok(runs.map_or(code, |runs| runs.go_on(code)))
+    lost.is_some()
+}
+
+fn tell_summary(options: &Options, outcome: &Outcome) {
+    let output = options.output.display();
+    if let Some([attaching, detaching]) = &outcome.stops {
+        eprintln!("calltap: {}", stopped(attaching, detaching));
+    }
+    if !outcome.disabled.is_empty() {
+        eprintln!("calltap: {}", disabled(&outcome.disabled, " (see 'calltap info')"));
+    }
+    eprintln!("calltap: {}", summary(outcome, &output.to_string()));
+    let profiles = options.selection.tracers.iter().any(|tracer| tracer.kind == TracerKind::Profile);
+    if profiles && outcome.snapshots.is_none() {
+        eprintln!("calltap: calls were summed up as well: 'calltap stat -i {output}'");
+    }
+    if options.selection.words.futures && outcome.snapshots.is_none() {
+        eprintln!("calltap: which futures were polled is known: 'calltap futures -i {output}'");
+    }
 }
 
 /// `LOST 815,269 calls and 40 returns: ...`, and the flags that may help: a process that is attached to waits for no buffer.
