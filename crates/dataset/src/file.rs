@@ -1,7 +1,7 @@
 //! A file of the dataset: rows in, columns out.
 
 use crate::place::Part;
-use crate::rows::Row;
+use crate::row::Row;
 use calltap_analysis::{Ending, Names};
 use calltap_trace::{Meta, SiteId};
 use parquet::basic::Compression;

@@ -7,6 +7,7 @@
 mod day;
 mod file;
 mod place;
+mod row;
 mod rows;
 
 use calltap_analysis::{Names, Progress, Source, Totals, run_threads, threads_with_events};

@@ -3,41 +3,13 @@
 use crate::day;
 use crate::file::{DatasetFile, Failed, Texts};
 use crate::place::{Part, Place};
+use crate::row::Row;
 use calltap_analysis::{Call, Ending, Enter, Source, Visitor, values_as_json};
 use calltap_trace::{SiteId, ThreadId};
 use std::io;
 
 /// Files that are open at a time: those of the newest days of a process. A call ends on another day than it began, now and then.
 const OPEN: usize = 3;
-
-/// A call.
-#[derive(Clone, Debug)]
-pub struct Row {
-    /// Its thread,
-    pub thread: ThreadId,
-    /// with the ids of the operating system.
-    pub tid: u32,
-    /// Of its process.
-    pub pid: u32,
-    /// None: these calls were lost.
-    pub site: Option<SiteId>,
-    /// The function below it.
-    pub caller: Option<SiteId>,
-    /// Nanoseconds since 1970; none with a counter clock.
-    pub start: Option<i64>,
-    /// In all, and its own; none if that is not known.
-    pub times: Option<[u64; 2]>,
-    /// Frames below it.
-    pub depth: u32,
-    /// None: that is not known.
-    pub ending: Option<Ending>,
-    /// How many it stands for.
-    pub calls: u32,
-    /// What was read when it was entered,
-    pub arguments: Option<Box<str>>,
-    /// and when it returned: JSON objects.
-    pub results: Option<Box<str>>,
-}
 
 /// Takes the calls of a trace, thread after thread.
 pub struct Rows<'a> {

@@ -12,6 +12,7 @@
 
 mod append;
 mod calls;
+mod edited;
 mod error;
 mod format;
 mod object_file;

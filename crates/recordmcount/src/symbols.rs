@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use crate::Error;
-use crate::append::Edited;
+use crate::edited::Edited;
 use crate::object_file::{Object, section_of, wide_indices};
 use object::elf;
 
