@@ -1,23 +1,13 @@
 //! From operands to the steps that read them.
 
 use crate::futures::about_future;
+use crate::steps::{Known, WORD, register as argument, store};
 use crate::words::{Condition, Form, Item, Operand, Rule, Term};
 use calltap_abi::values::{SIGNED, TEXT, VALUES, WORDS, compare, register, step, word};
 use calltap_sites::Poll;
-use calltap_sites::types::{Parameter, Passed, Shape, Signature, Type, Types};
+use calltap_sites::types::{Parameter, Passed, Shape, Signature, Type};
 use calltap_trace::{Captured, Value, ValueForm};
 use std::sync::Arc;
-
-/// What is known of a function by debugging information.
-#[derive(Clone, Debug)]
-pub struct Known {
-    /// The file's.
-    pub types: Arc<Types>,
-    /// The function's.
-    pub signature: Signature,
-    /// Its name there.
-    pub name: Option<String>,
-}
 
 /// What is read of a function's calls.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -47,9 +37,6 @@ impl From<String> for Trouble {
 
 /// Bytes of text that are read where the user does not say how many.
 const TEXT_BYTES: u8 = 64;
-/// Bytes of the longest address that is still a number.
-pub(crate) const WORD: u8 = 8;
-
 /// A value that the steps so far have made.
 struct Have {
     steps: Vec<u64>,
@@ -183,10 +170,6 @@ fn is_result(operand: &Operand) -> bool {
     }
 }
 
-pub(crate) fn register(n: u8) -> Vec<u64> {
-    vec![word(step::REGISTER, register::ARGUMENTS[usize::from(n) % register::ARGUMENTS.len()], 0)]
-}
-
 fn stack(n: u8) -> Vec<u64> {
     vec![word(step::STACK, n, 0)]
 }
@@ -197,7 +180,7 @@ fn evaluate(operand: &Operand, known: Option<&Known>) -> Result<Have, String> {
     match operand {
         Operand::Argument(n) => match parameter(*n) {
             Some(found) => passed(found, &format!("arg{n}")),
-            None if *n <= 6 => have(register(n - 1), What::Plain),
+            None if *n <= 6 => have(argument(n - 1), What::Plain),
             None => have(stack(n - 6), What::Plain),
         },
         Operand::Vector(n) => have(vec![word(step::XMM, n - 1, 0)], What::Plain),
@@ -249,11 +232,11 @@ fn evaluate(operand: &Operand, known: Option<&Known>) -> Result<Have, String> {
 fn passed(parameter: &Parameter, name: &str) -> Result<Have, String> {
     let of = What::Of(parameter.of);
     Ok(match parameter.passed {
-        Passed::Integer(n) => Have { steps: register(n), what: of },
-        Passed::Pair(n) => Have { steps: register(n), what: What::Pair(register(n + 1)) },
+        Passed::Integer(n) => Have { steps: argument(n), what: of },
+        Passed::Pair(n) => Have { steps: argument(n), what: What::Pair(argument(n + 1)) },
         Passed::Vector(n) => Have { steps: vec![word(step::XMM, n, 0)], what: of },
         Passed::Stack(n) => Have { steps: stack(n), what: of },
-        Passed::Address(n) => Have { steps: register(n), what: What::AddressOf(parameter.of) },
+        Passed::Address(n) => Have { steps: argument(n), what: What::AddressOf(parameter.of) },
         Passed::AddressOnStack(n) => Have { steps: stack(n), what: What::AddressOf(parameter.of) },
         Passed::Unread(why) => return Err(format!("'{name}' {why}")),
     })
@@ -385,20 +368,4 @@ fn read(item: &Item, known: Option<&Known>, steps: &mut Vec<u64>) -> Result<Valu
         }
     };
     Ok(store(form, made, steps))
-}
-
-pub(crate) fn store(form: Form, made: Vec<u64>, steps: &mut Vec<u64>) -> ValueForm {
-    steps.extend(made);
-    let (last, form) = match form {
-        Form::Signed(bytes) => (word(step::STORE, bytes, 0), ValueForm::Signed(bytes)),
-        Form::Unsigned(bytes) => (word(step::STORE, bytes, 0), ValueForm::Unsigned(bytes)),
-        Form::Hex(bytes) => (word(step::STORE, bytes, 0), ValueForm::Hex(bytes)),
-        Form::Float(bytes) => (word(step::STORE, bytes, 0), ValueForm::Float(bytes)),
-        Form::Char => (word(step::STORE, 1, 0), ValueForm::Char),
-        Form::Bool => (word(step::STORE, 1, 0), ValueForm::Bool),
-        Form::Pointer => (word(step::STORE, WORD, 0), ValueForm::Pointer),
-        Form::Text(most) => (word(step::TEXT, most, 0), ValueForm::Text),
-    };
-    steps.push(last);
-    form
 }

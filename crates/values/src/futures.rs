@@ -1,6 +1,6 @@
 //! What is read of functions that poll futures (`--async`).
 
-use crate::compile::{Known, WORD, register as argument, store};
+use crate::steps::{Known, WORD, register as argument, store};
 use crate::words::Form;
 use calltap_abi::values::{register, step, word};
 use calltap_names::first_parameter;

@@ -6,9 +6,11 @@
 
 mod compile;
 mod futures;
+mod steps;
 pub mod words;
 
-pub use compile::{Known, Program, Trouble};
+pub use compile::{Program, Trouble};
+pub use steps::Known;
 
 use calltap_names::Glob;
 use calltap_sites::{Poll, PollKind};
