@@ -72,13 +72,13 @@ impl Busy {
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        let _ = self.shell(&format!("redis-cli -p {} shutdown nosave", self.port)).output();
         for client in &mut self.clients {
             if let Some(group) = Pid::from_raw(client.id() as i32) {
                 let _ = kill_process_group(group, Signal::KILL);
             }
             let _ = client.wait();
         }
+        let _ = self.shell(&format!("redis-cli -p {} shutdown nosave", self.port)).output();
     }
 }
 
