@@ -1,8 +1,8 @@
 //! Conditions under which a comparison has failed: `total(f)>1.1x`. One on times needs several recordings: it holds where the whole confidence interval is beyond its bound.
 
 use super::evidence::{self, ERROR_RATE, LEAST_RECORDINGS, Mean};
-use super::noise::Rule;
 use super::outcome::{Finding, Holds, Outcome};
+use super::rule::Rule;
 use super::{Measure, Options, Row, Sources};
 use crate::{Error, Glob, Names, nearest_names};
 use calltap_trace::SiteId;

@@ -7,7 +7,7 @@
 //! What is said of many functions is said of all of them at once: the rate of errors, [`ERROR_RATE`], is shared between them (Bonferroni).
 
 use super::numbers::Numbers;
-use super::{Measure, noise::Rule};
+use super::{Measure, rule::Rule};
 use distrs::StudentsT;
 
 /// Recordings a side that it takes to try a condition on times. Fewer prove only what is larger than their differences by far.

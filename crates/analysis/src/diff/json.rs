@@ -1,6 +1,6 @@
 //! A comparison for programs; `docs/diff.md` describes it.
 
-use super::{Diff, Measure, Recording, Row, evidence, noise};
+use super::{Diff, Measure, Recording, Row, evidence, rule};
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
 
@@ -18,9 +18,9 @@ impl Diff {
         out.write_all(member("compared", json!(if self.timed { "times" } else { "calls" })).as_bytes())?;
         out.write_all(member("restriction", json!(self.restriction)).as_bytes())?;
         let rule = json!({
-            "standard_errors": noise::ERRORS,
+            "standard_errors": rule::ERRORS,
             "min_change": self.options.min_change,
-            "least_calls": noise::LEAST,
+            "least_calls": rule::LEAST,
             "percentile_step_ns": self.rule().step_ns,
             "between_recordings": !self.is_of_single_recordings(),
             "confidence": 1.0 - evidence::ERROR_RATE,

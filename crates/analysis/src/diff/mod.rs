@@ -13,6 +13,7 @@ mod measure;
 pub mod noise;
 mod numbers;
 mod outcome;
+mod rule;
 mod text;
 
 pub use condition::Condition;
@@ -25,8 +26,8 @@ use crate::{Error, Glob, Progress, Source, Totals};
 use calltap_trace::ClockKind;
 use evidence::Mean;
 use functions::Function;
-use noise::Rule;
 use numbers::Numbers;
+use rule::Rule;
 use std::cmp::Reverse;
 
 /// What to compare, and what to show.
@@ -227,7 +228,7 @@ impl Diff {
 
     fn rule(&self) -> Rule {
         let coarse = self.sides.iter().flatten().any(|recording| recording.clock == Some(ClockKind::Coarse));
-        let step_ns = if coarse { 2_000_000 } else { noise::STEP_NS };
+        let step_ns = if coarse { 2_000_000 } else { rule::STEP_NS };
         let comparisons = self.rows.len() * self.columns().len();
         Rule { min_change: self.options.min_change, step_ns, comparisons }
     }

@@ -10,30 +10,12 @@
 //!   the distribution);
 //! - in any case by at least a share of the larger one ([`Options::min_change`](super::Options)): recordings differ from each other in ways in
 //!   which calls of one recording do not: the processor's clock, where code and stack lie, what else runs;
-//! - percentiles also by at least [`STEP_NS`], about what the reading of a clock adds to a duration and takes from it (2 ms with the coarse clock);
+//! - percentiles also by at least [`STEP_NS`](super::rule::STEP_NS), about what the reading of a clock adds to a duration and takes from it (2 ms with the coarse clock);
 //! - of fewer than [`LEAST`] calls nothing is said, nor of a longest call: `?`.
 
 use super::numbers::{Numbers, Percentile, Sample};
+use super::rule::{ERRORS, LEAST, Rule};
 use super::{Measure, evidence};
-
-/// Standard errors: by chance alone, one of 16,000 differs by more.
-pub const ERRORS: f64 = 4.0;
-/// Calls of a function in each trace that it takes to judge its times.
-pub const LEAST: u64 = 10;
-
-/// Percentiles that differ by less are the same.
-pub const STEP_NS: u64 = 20;
-
-/// What is taken for noise in any case.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Rule {
-    /// Of times: a smaller share.
-    pub(super) min_change: f64,
-    /// Of percentiles: less.
-    pub(super) step_ns: u64,
-    /// Numbers that are compared: what is said must be true of all.
-    pub(super) comparisons: usize,
-}
 
 /// Whether a number differs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -123,12 +105,4 @@ fn apart(a: &Percentile, b: &Percentile) -> Option<bool> {
     let (a, b) = (a.between_ns?, b.between_ns?);
     let below = |high: u64, low: u64| (high as f64) * (129.0 / 128.0) < (low as f64) * (127.0 / 128.0);
     Some(below(a.1, b.0) || below(b.1, a.0))
-}
-
-/// The ranks between which a percentile of so many calls lies; none if they are too few to have both.
-pub(super) fn ranks(calls: u64, permille: u32) -> Option<(u64, u64)> {
-    let (n, p) = (calls as f64, f64::from(permille) / 1000.0);
-    let off = ERRORS * (n * p * (1.0 - p)).sqrt();
-    let (low, high) = ((n * p - off).floor(), (n * p + off).ceil() + 1.0);
-    (calls >= LEAST && low >= 1.0 && high <= n).then_some((low as u64, high as u64))
 }

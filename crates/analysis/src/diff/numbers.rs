@@ -149,7 +149,7 @@ pub(super) fn of_function(source: &dyn Source, stats: &Stats, marks: u64, spread
     let ns = |ticks: u64| source.duration_ns(ticks.clamp(stats.min, stats.max));
     let percentiles = PERMILLES.map(|permille| Percentile {
         ns: ns(spread.counts.permille(permille)),
-        between_ns: super::noise::ranks(spread.counts.len(), permille)
+        between_ns: super::rule::ranks(spread.counts.len(), permille)
             .map(|(low, high)| (ns(spread.counts.at_rank(low)), ns(spread.counts.at_rank(high)))),
     });
     let times = Times {

@@ -1,6 +1,6 @@
 //! A comparison for people.
 
-use super::{Diff, Measure, Row, Verdict, evidence, noise};
+use super::{Diff, Measure, Row, Verdict, evidence, rule};
 use crate::columns;
 use crate::units::{count, counted, duration, one_line};
 use std::io::{self, Write};
@@ -24,7 +24,7 @@ impl Diff {
         let (beyond, rest): (Vec<&Row>, Vec<&Row>) = self.rows.iter().partition(|row| self.is_beyond(row));
         let all = counted(self.rows.len() as u64, what);
         let noise = if self.is_of_single_recordings() {
-            format!("within one recording a side ({} standard errors", noise::ERRORS)
+            format!("within one recording a side ({} standard errors", rule::ERRORS)
         } else {
             format!("between recordings ({} % confidence", (1.0 - evidence::ERROR_RATE) * 100.0)
         };
