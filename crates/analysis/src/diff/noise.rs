@@ -1,17 +1,17 @@
 //! What is noise, and what is not.
 //!
-//! One recording of a program is a sample: recorded again, its calls take other times. How much other is told by several recordings ([`evidence`]). With one
+//! One recording of a program is a sample: recorded again, its calls take other times. How much other is told by several recordings (`evidence`). With one
 //! recording a side it is guessed from how its calls differ among themselves. The rule then:
 //!
 //! - numbers of calls are exact: any difference is one;
-//! - a sum of times (total, self) or a mean differs if the difference is more than [`ERRORS`] standard errors, by the variance of the single
+//! - a sum of times (total, self) or a mean differs if the difference is more than `ERRORS` standard errors, by the variance of the single
 //!   calls in both traces;
-//! - a percentile differs if the ranges in which it lies, at [`ERRORS`] standard errors of its rank, do not meet (which assumes nothing about
+//! - a percentile differs if the ranges in which it lies, at `ERRORS` standard errors of its rank, do not meet (which assumes nothing about
 //!   the distribution);
 //! - in any case by at least a share of the larger one ([`Options::min_change`](super::Options)): recordings differ from each other in ways in
 //!   which calls of one recording do not: the processor's clock, where code and stack lie, what else runs;
-//! - percentiles also by at least [`STEP_NS`](super::rule::STEP_NS), about what the reading of a clock adds to a duration and takes from it (2 ms with the coarse clock);
-//! - of fewer than [`LEAST`] calls nothing is said, nor of a longest call: `?`.
+//! - percentiles also by at least `STEP_NS`, about what the reading of a clock adds to a duration and takes from it (2 ms with the coarse clock);
+//! - of fewer than `LEAST` calls nothing is said, nor of a longest call: `?`.
 
 use super::numbers::{Numbers, Percentile, Sample};
 use super::rule::{ERRORS, LEAST, Rule};
