@@ -13,3 +13,4 @@ pub mod server;
 pub mod shell;
 pub mod suites;
 pub mod test;
+pub mod watched;

@@ -2,7 +2,9 @@
 
 use anyhow::{Result, bail};
 use std::process::ExitCode;
-use xtask::{bench, chaos, ci, coverage, demo, fuzz, fuzz_targets, landing, programs, server, suites, test};
+use xtask::{
+    bench, chaos, ci, coverage, demo, fuzz, fuzz_targets, landing, programs, server, suites, test, watched,
+};
 
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
@@ -60,6 +62,8 @@ fn run(words: &[&str]) -> Result<()> {
             flags(rest, &["--long"])?;
             test::run(rest.contains(&"--long"))
         }
+        // What cargo runs test binaries with, for `test`.
+        "watched" => watched::run(rest),
         "ci" => {
             flags(rest, &[])?;
             ci::run()

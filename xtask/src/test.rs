@@ -1,51 +1,49 @@
 //! `cargo xtask test`: every test of the workspace, and what could not be tested here.
 
-use crate::shell;
+use crate::{shell, watched};
 use anyhow::{Context, Result, bail};
 use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
-use std::process::Stdio;
-use std::sync::Mutex;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use std::{env, thread};
 
-/// Builds calltap, runs the tests, counts the skipped.
+/// For the last output of cargo: a process that a test has left behind may keep the pipe open.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+
+/// What the tests said of themselves.
+#[derive(Default)]
+struct Said {
+    skipped: Vec<String>,
+    took: Vec<String>,
+}
+
+/// Builds calltap, runs the tests, counts the skipped, and says how long each test binary took.
 pub fn run(long: bool) -> Result<()> {
     let calltap = shell::build_calltap()?;
-    let skipped = Mutex::new(Vec::new());
-    let mut rounds = vec![&["test", "--workspace", "--release", "--no-fail-fast"][..]];
+    let said = Arc::new(Mutex::new(Said::default()));
+    let mut rounds = vec![Vec::new()];
     if long {
         // Not the doc tests: `ignore` there means another thing.
-        let all = [
-            "test",
-            "--workspace",
-            "--release",
-            "--no-fail-fast",
-            "--lib",
-            "--bins",
-            "--tests",
-            "--",
-            "--ignored",
-        ];
-        rounds.push(Box::leak(Box::new(all)));
+        rounds.push(vec!["--lib", "--bins", "--tests", "--", "--ignored"]);
     }
     let mut failed = Vec::new();
     for arguments in rounds {
         let mut command = shell::cargo();
-        command.args(arguments).env("CALLTAP_BIN", &calltap);
+        command.args(["test", "--workspace", "--release", "--no-fail-fast"]).args(arguments);
+        let (name, runner) = watched::runner()?;
+        command.env("CALLTAP_BIN", &calltap).env(name, runner);
         if std::io::stderr().is_terminal() {
             command.env("CARGO_TERM_COLOR", "always");
         }
-        let mut child =
-            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().context("cannot start cargo")?;
-        let (out, err) = (child.stdout.take().context("piped")?, child.stderr.take().context("piped")?);
-        thread::scope(|scope| {
-            scope.spawn(|| pass(out, &mut std::io::stdout(), &skipped));
-            scope.spawn(|| pass(err, &mut std::io::stderr(), &skipped));
-        });
-        if !child.wait()?.success() {
+        if !follow(&mut command, &said)? {
             failed.push(shell::line(&command));
         }
     }
-    let mut skipped = skipped.into_inner().unwrap_or_default();
+    let Said { mut skipped, took } =
+        std::mem::take(&mut *said.lock().unwrap_or_else(PoisonError::into_inner));
+    println!("\ntest binaries that took longest:");
+    longest(took).iter().for_each(|line| println!("  {line}"));
     let count = skipped.len();
     skipped.sort();
     skipped.dedup();
@@ -62,14 +60,44 @@ pub fn run(long: bool) -> Result<()> {
     Ok(())
 }
 
-/// Passes lines on, and notes those that say something was skipped.
-fn pass(from: impl Read, to: &mut impl Write, skipped: &Mutex<Vec<String>>) {
+/// Runs cargo, and notes what the tests say. False if it fails.
+fn follow(command: &mut Command, said: &Arc<Mutex<Said>>) -> Result<bool> {
+    let mut child =
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().context("cannot start cargo")?;
+    let (out, err) = (child.stdout.take().context("piped")?, child.stderr.take().context("piped")?);
+    let (to_out, to_err) = (Arc::clone(said), Arc::clone(said));
+    let readers = [
+        thread::spawn(move || pass(out, &mut std::io::stdout(), &to_out)),
+        thread::spawn(move || pass(err, &mut std::io::stderr(), &to_err)),
+    ];
+    let status = child.wait()?;
+    let end = Instant::now();
+    while end.elapsed() < LAST_WORDS && !readers.iter().all(thread::JoinHandle::is_finished) {
+        thread::sleep(Duration::from_millis(5));
+    }
+    Ok(status.success())
+}
+
+/// Of lines `seconds s: name`, those of test binaries that took a second or more, the longest first.
+fn longest(took: Vec<String>) -> Vec<String> {
+    let seconds =
+        |line: &str| line.split(' ').next().and_then(|number| number.parse::<f64>().ok()).unwrap_or(0.0);
+    let mut long: Vec<String> = took.into_iter().filter(|line| seconds(line) >= 1.0).collect();
+    long.sort_by(|a, b| seconds(b).total_cmp(&seconds(a)));
+    long
+}
+
+/// Passes lines on, and notes those that say something was skipped, or how long it took.
+fn pass(from: impl Read, to: &mut impl Write, said: &Mutex<Said>) {
     for line in BufReader::new(from).split(b'\n').map_while(Result::ok) {
         let _ = to.write_all(&line).and_then(|()| to.write_all(b"\n")).and_then(|()| to.flush());
         let text = String::from_utf8_lossy(&line);
+        let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
         // The test harness may have begun the line: `test name ... SKIPPED: why`.
-        if let (Some((_, why)), Ok(mut all)) = (text.split_once("SKIPPED: "), skipped.lock()) {
-            all.push(why.trim().to_owned());
+        if let Some((_, why)) = text.split_once("SKIPPED: ") {
+            said.skipped.push(why.trim().to_owned());
+        } else if let Some(took) = text.strip_prefix(watched::TOOK) {
+            said.took.push(took.to_owned());
         }
     }
 }

@@ -1,12 +1,11 @@
 //! What is answered about some functions.
 
-mod common;
+use crate::common::{recording, same};
 use calltap_analysis::answers::{
     Buckets, By, Count, Form, Known, Latency, Lines, Listener, Question, Stacks,
 };
 use calltap_analysis::{Glob, MemorySource};
 use calltap_trace::{Callers, Captured, SiteId, Value as Captures, ValueForm};
-use common::{recording, same};
 use serde_json::{Value, json};
 
 fn ask<Q: Question>(events: &str, globs: &[&str], question: Q) -> Listener<Q> {

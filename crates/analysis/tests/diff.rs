@@ -1,10 +1,9 @@
 //! What `diff` says of two recordings.
 
-mod common;
+use crate::common::{output, recording, same, site};
 use calltap_analysis::diff::{Diff, Finding, Measure, Options, collect};
 use calltap_analysis::{Glob, MemorySource, Source, report};
 use calltap_trace::{ClockKind, Session};
-use common::{output, recording, same};
 
 fn compared(a: &MemorySource, b: &MemorySource, options: &Options) -> Diff {
     collect([&[("a.data", a)], &[("b.data", b)]], options, None).unwrap()
@@ -337,7 +336,7 @@ fn a_condition_on_an_unknown_function_names_the_nearest() {
     assert_eq!(error, "no recorded function matches 'parse_lnie'; similar: parse_line, parse_lines");
     // One that was traced and never called is known.
     let mut more = source.clone();
-    common::site(&mut more, "never");
+    site(&mut more, "never");
     assert_eq!(tried(&source, &more, &["calls(never)>0"]), Ok(vec![]));
 }
 

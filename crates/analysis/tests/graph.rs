@@ -1,9 +1,8 @@
 //! What `graph` shows.
 
-mod common;
+use crate::common::{output, recording, same};
 use calltap_analysis::graph::{Options, write};
 use calltap_analysis::{Glob, MemorySource};
-use common::{output, recording, same};
 
 const PROGRAM: &str = "
     main: E main @0; E read @100; E copy @150; X copy @250; X read @300; E write @400; E copy @450; X copy @650; X write @700; X main @1000

@@ -1,10 +1,9 @@
 //! What `info` says.
 
-mod common;
+use crate::common::{output, recording, same};
 use calltap_analysis::info::{Options, write};
 use calltap_analysis::{Error, MemorySource};
 use calltap_trace::*;
-use common::{output, recording, same};
 
 fn full() -> MemorySource {
     let mut source = recording("main: E main @0; E f @10; X f @30; X main @2ms\nworker: E f @15; X f @20");

@@ -1,10 +1,8 @@
 //! Functions by interval: what counts where, and in which order it is shown.
 
-mod common;
-
+use crate::common::recording;
 use calltap_analysis::live::{Column, Interval, Live};
 use calltap_trace::{Batch, ClockPair, Record, ThreadId};
-use common::recording;
 
 /// Intervals of a microsecond with the events of `texts` in them.
 fn intervals(texts: &[&str]) -> Vec<Interval> {

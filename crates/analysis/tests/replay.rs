@@ -1,10 +1,9 @@
 //! What `replay` prints.
 
-mod common;
+use crate::common::{output, recording, same};
 use calltap_analysis::MemorySource;
 use calltap_analysis::replay::{Layout, Options, write};
 use calltap_trace::{SlowRule, ThreadId};
-use common::{output, recording, same};
 
 fn replay(source: &MemorySource, options: &Options) -> String {
     output(|out| write(source, options, out, None).map(drop))

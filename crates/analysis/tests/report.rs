@@ -1,10 +1,9 @@
 //! What `report` says about recordings.
 
-mod common;
+use crate::common::{output, recording, same};
 use calltap_analysis::report::{Column, Format, Options, write};
 use calltap_analysis::{Glob, MemorySource};
 use calltap_trace::{Loss, ThreadId};
-use common::{output, recording, same};
 
 fn report(source: &MemorySource, options: &Options, format: Format) -> String {
     output(|out| write(source, options, format, out, None))

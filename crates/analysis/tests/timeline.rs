@@ -1,13 +1,11 @@
 //! The timeline and what is around it: at every zoom level it says what the single calls say.
 
-mod common;
-
+use crate::common::recording;
 use calltap_analysis::explore::Explorer;
 use calltap_analysis::report::{self, Options};
 use calltap_analysis::timeline::{Block, Limits, Timeline};
 use calltap_analysis::{Call, MemorySource, Visitor, run_by_thread};
 use calltap_trace::ThreadId;
-use common::recording;
 
 /// Hardly anything is kept.
 const TIGHT: Limits = Limits { blocks: 60, depth: 100, checkpoints: 40 };

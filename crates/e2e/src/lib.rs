@@ -30,7 +30,7 @@ pub use live::{
 };
 pub use mounted::{Mounted, Place, await_open, await_that, ends_within, have_fuse, is_mounted, kill, reader};
 pub use naps::trace_of_naps;
-pub use run::{HANGS, Run, calltap, calltap_run, run, run_timeout};
+pub use run::{HANGS, Run, Server, calltap, calltap_run, run, run_timeout};
 pub use terminal::{Terminal, end_of, jumps, wait_until};
 
 use std::io::Write;

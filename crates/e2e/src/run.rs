@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -75,7 +75,11 @@ pub fn run_timeout(mut command: Command, stdin: &[u8], limit: Duration) -> Run {
         unsafe { libc::kill(-group, libc::SIGKILL) };
     }
     let status = child.wait().expect("our own child");
-    let (stdout, stderr) = (stdout.join().unwrap_or_default(), stderr.join().unwrap_or_default());
+    // A process that it has left behind may keep the pipes open.
+    let text = |reader: thread::JoinHandle<String>| {
+        if late && !reader.is_finished() { "?".to_owned() } else { reader.join().unwrap_or_default() }
+    };
+    let (stdout, stderr) = (text(stdout), text(stderr));
     assert!(!late, "{command:?} did not end in {limit:?}\nstdout: {stdout}\nstderr: {stderr}");
     Run { status, stdout, stderr }
 }
@@ -84,4 +88,14 @@ fn read(from: &mut impl Read) -> String {
     let mut all = Vec::new();
     let _ = from.read_to_end(&mut all);
     String::from_utf8_lossy(&all).into_owned()
+}
+
+/// A server that does not outlive its test.
+pub struct Server(pub Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }

@@ -158,16 +158,6 @@ fn a_name_that_another_user_has_taken_does_not_block_tracing() {
     assert!(resident.end().0.success());
 }
 
-/// A server that does not outlive its test.
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// A page of a small trace: the process, host and port, and path.
 fn view(program: &Program) -> (Server, String, String) {
     let path = program.directory().join("t").display().to_string();

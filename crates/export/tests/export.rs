@@ -1,10 +1,8 @@
 //! What other tools get.
 
-#[path = "../../analysis/tests/common/mod.rs"]
-mod common;
+use crate::common::{output, recording, same};
 use calltap_analysis::MemorySource;
 use calltap_export::{Options, chrome, csv, flamegraph, folded};
-use common::{output, recording, same};
 
 /// Two threads, `std::swap<int>(int&, int&)`, a loss, a longjmp and a call that does not end.
 const PROGRAM: &str = "

@@ -1,11 +1,9 @@
 //! The views of a recording that went through a trace file say the same as those of the recording itself.
 
-#[path = "../../analysis/tests/common/mod.rs"]
-mod common;
+use crate::common::{output, recording};
 use calltap_analysis::{MemorySource, Source, diff, graph, replay, report};
 use calltap_export as export;
 use calltap_trace::*;
-use common::{output, recording};
 use std::path::Path;
 
 fn through_file(path: &Path, memory: &MemorySource) -> TraceReader {

@@ -1,9 +1,7 @@
 //! The Perfetto export, decoded again by a small parser of the protobuf wire format.
 
-#[path = "../../analysis/tests/common/mod.rs"]
-mod common;
+use crate::common::{recording, same};
 use calltap_export::{Options, perfetto};
-use common::{recording, same};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io::Write as _;

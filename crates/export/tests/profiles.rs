@@ -1,11 +1,9 @@
-//! What the tools for profiles get: Speedscope, pprof, KCachegrind, the Firefox Profiler. Their own readers are asked in `crates/e2e/tests/exports.rs`.
+//! What the tools for profiles get: Speedscope, pprof, KCachegrind, the Firefox Profiler. Their own readers are asked in `crates/e2e/tests/answers/exports.rs`.
 
-#[path = "../../analysis/tests/common/mod.rs"]
-mod common;
+use crate::common::{output, recording, same};
 use calltap_analysis::{Call, Enter, MemorySource, Visitor, demangle, run_by_thread};
 use calltap_export::{Options, callgrind, firefox, pprof, speedscope};
 use calltap_trace::{SiteId, ThreadId};
-use common::{output, recording, same};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::Read;

@@ -1,11 +1,9 @@
 //! The export for trace-cmd, taken apart by a small reader of version 6, and read by trace-cmd where it is installed.
 
-#[path = "../../analysis/tests/common/mod.rs"]
-mod common;
+use crate::common::{recording, same, site};
 use calltap_analysis::MemorySource;
 use calltap_export::{Options, Version, trace_dat};
 use calltap_trace::{Batch, Event, EventKind, Module, Process, Site, SiteId, Thread, ThreadId};
-use common::{recording, same, site};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::process::Command;

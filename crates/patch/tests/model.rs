@@ -2,11 +2,8 @@
 
 use calltap_patch::{Avma, Change, ChangeError, Demand, STEPS, Site, State, Text, Transition, carry_out};
 
-#[path = "model/machine.rs"]
 mod machine;
-#[path = "model/proof.rs"]
 mod proof;
-#[path = "model/sites.rs"]
 mod sites;
 
 use proof::{Falsify, Harm, Proof};

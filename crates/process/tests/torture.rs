@@ -1,10 +1,8 @@
 //! Real processors: functions are switched while four threads call them and check every result. Seconds here; `CALLTAP_TORTURE=3600` makes it an
 //! hour. That wrong protocols are caught is shown by the model in `crates/patch`: a real processor forgives them for millions of switches.
 
-mod programs;
-
+use crate::programs::Program;
 use calltap_patch::State;
-use programs::Program;
 use std::time::{Duration, Instant};
 
 fn time() -> Duration {

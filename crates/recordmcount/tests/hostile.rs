@@ -1,11 +1,9 @@
 //! Broken and hostile objects: an error or another object, never a panic, never a long wait.
 
-mod support;
-
+use crate::support::{Bench, C, CPP, have};
 use proptest::prelude::*;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
-use support::{Bench, C, CPP, have};
 
 /// Objects of both widths, with groups, with and without symbols of sections, with LLVM's table of symbols.
 static OBJECTS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {

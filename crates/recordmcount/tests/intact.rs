@@ -1,14 +1,12 @@
 //! What an object was, it is with its list; and objects that need no list stay as they are.
 
-mod support;
-
+use crate::support::{Bench, C, CPP, TWO, have, run};
 use object::read::elf::{ElfFile, ElfFile32, ElfFile64, FileHeader};
 use object::{
     Endianness, Object, ObjectComdat, ObjectSection, ObjectSymbol, RelocationTarget, SectionIndex,
     SymbolIndex,
 };
 use std::collections::BTreeMap;
-use support::{Bench, C, CPP, TWO, have, run};
 
 /// Everything in an object that means something, by name and not by number: a line for each fact.
 fn facts(bytes: &[u8]) -> Vec<String> {

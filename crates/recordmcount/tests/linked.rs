@@ -1,10 +1,8 @@
 //! The list of a linked program: all its calls to mcount, and what the compiler's own switch lists.
 
-mod support;
-
+use crate::support::{self, Bench, C, CPP, TWO, add, calls, have, list};
 use std::path::PathBuf;
 use std::sync::LazyLock;
-use support::{Bench, C, CPP, TWO, add, calls, have, list};
 
 const COMPILERS: [&str; 2] = ["gcc", "clang-16"];
 /// Linkers of 64-bit programs; each takes `-m elf_i386` for those of 32.

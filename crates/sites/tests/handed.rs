@@ -1,9 +1,7 @@
 //! Functions with room for tracing whose return address comes to code that looks at it: only their entries are traced.
 
-mod support;
-
+use crate::support::{build, find, have};
 use calltap_sites::{Returns, find_prologues};
-use support::{build, find, have};
 
 const SOURCE: &str = r#"
 #define _GNU_SOURCE

@@ -1,14 +1,12 @@
 //! Broken, foreign and hostile files: an error or a complaint, never a panic, never a long wait.
 
-mod support;
-
 use std::io::Write;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
+use crate::support::{C, SLED, build, with_sled};
 use calltap_sites::{file_may_have_sites, find_prologues, interpreter_of, load, may_have_sites, read};
 use proptest::prelude::*;
-use support::{C, SLED, build, with_sled};
 
 /// Has everything that is read: symbols, frames, records, relocations, notes.
 static FILE: LazyLock<Vec<u8>> = LazyLock::new(|| {

@@ -1,9 +1,7 @@
 //! Indirect jumps and cold parts: what they lead to is never overwritten, and is no exit and no function.
 
-mod support;
-
+use crate::support::{self, build, describe, find};
 use calltap_sites::{Binary, Function, Reason, Returns, find_prologues};
-use support::{build, describe, find};
 
 fn read(compiler: &str, source: &str) -> Binary {
     let built = build(compiler, "c", source);

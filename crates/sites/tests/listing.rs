@@ -1,13 +1,11 @@
 //! Which functions are listed, under which names, and what the file says about itself.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::process::Command;
 
+use crate::support::{Built, C, build, check, check_binary, describe, find, have};
 use calltap_sites::{Function, Reason, SiteKind, file_may_have_sites, load, may_have_sites, read};
-use support::{Built, C, build, check, check_binary, describe, find, have};
 
 const FIVE: &str = "-O2 -fpatchable-function-entry=5";
 

@@ -1,13 +1,11 @@
 //! What each compiler's tracing switches leave in a function, in every kind of binary.
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
+use crate::support::{C, SLED, build, check, check_binary, describe, find, have, with_sled};
 use calltap_sites::{Binary, Exit, Function, Reason, Returns, SiteKind};
-use support::{C, SLED, build, check, check_binary, describe, find, have, with_sled};
 
 const COMPILERS: [&str; 2] = ["gcc", "clang-16"];
 const KINDS: [&str; 3] = ["-fPIE -pie", "-fno-pie -no-pie", "-fPIC -shared"];

@@ -1,9 +1,7 @@
 //! Functions not built for tracing: whose prologue may be overwritten, and whose may not.
 
-mod support;
-
+use crate::support::{build, describe, find};
 use calltap_sites::{Reason, Returns, SiteForm, SiteKind, find_prologues, inlined};
-use support::{build, describe, find};
 
 /// As a compiler would have made it: unwinding information says that the return address is far away, once the first instruction has been run.
 fn unwound(code: &str) -> String {

@@ -1,12 +1,9 @@
 //! Cut off, flipped, foreign, hostile: a file gives what is whole in it, says what is not, and never more.
 #![allow(missing_docs)]
 
-#[allow(dead_code)]
-mod synthetic;
-
+use crate::synthetic::{self, Machine, Tracer, session};
 use calltap_trace::*;
 use std::path::{Path, PathBuf};
-use synthetic::{Machine, Tracer, session};
 
 fn end() -> End {
     End { status: "exit 0".to_owned(), wall_ns: 1, cpu_ns: 2, recorder_cpu_ns: 3 }

@@ -3,12 +3,9 @@
 //! `BLESS=1` records the newest anew, which is only right while no version 2 has been released.
 #![allow(missing_docs)]
 
-#[allow(dead_code)]
-mod synthetic;
-
+use crate::synthetic::{self, Machine, Tracer, session};
 use calltap_trace::*;
 use std::path::Path;
-use synthetic::{Machine, Tracer, session};
 
 fn events() -> Vec<Event> {
     let mut events = synthetic::lua(Tracer::Both, Machine::Amd, 700);

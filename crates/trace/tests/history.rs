@@ -1,9 +1,7 @@
 //! The newest events in memory: what is written of them, and what is said of the rest.
 #![allow(missing_docs)]
 
-#[allow(dead_code)]
-mod synthetic;
-
+use crate::synthetic;
 use calltap_trace::*;
 
 const THREADS: u32 = 3;

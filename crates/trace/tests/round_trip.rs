@@ -1,15 +1,12 @@
 //! What goes in comes out: any events of any threads, and every kind of record.
 #![allow(missing_docs)]
 
-#[allow(dead_code)]
-mod synthetic;
-
+use crate::synthetic::{self, Machine, Tracer, session};
 use calltap_trace::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::path::Path;
-use synthetic::{Machine, Tracer, session};
 
 fn end() -> End {
     End { status: "exit 0".to_owned(), wall_ns: 1, cpu_ns: 2, recorder_cpu_ns: 3 }

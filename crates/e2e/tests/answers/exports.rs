@@ -204,9 +204,13 @@ fn firefox(recording: &Recording, expected: &Sums, timed: bool) {
             .env("HOME", home);
         command
     };
-    // Its server is started here: its own command waits half a second for it, which is too short on a busy machine.
+    // Its server is started here: its own command waits half a second for it, which is too short on a busy machine. A client that finds no session removes
+    // the socket that the server is about to name, so none is started before the server has named it.
+    let session = home.join(".profiler-cli/own.json");
     let mut server = cli(&["--daemon", &file.to_string_lossy()]);
-    let mut server = server.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("node");
+    let mut server = Server(server.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("node"));
+    let is_named = || fs::read(&session).is_ok_and(|text| serde_json::from_slice::<Value>(&text).is_ok());
+    await_that("the Firefox Profiler's server listens", is_named);
     let answers = || run(cli(&["thread", "list", "--json"]), b"").status.success();
     await_that("the Firefox Profiler loads the file", answers);
     let json =
@@ -226,7 +230,8 @@ fn firefox(recording: &Recording, expected: &Sums, timed: bool) {
         }
     }
     said_by(cli(&["stop"]), home);
-    assert!(ends_within(&mut server, HANGS).is_some(), "the Firefox Profiler's server does not end");
+    assert!(ends_within(&mut server.0, HANGS).is_some(), "the Firefox Profiler's server does not end");
+    assert!(!session.exists(), "the Firefox Profiler's server has ended, and its session is still there");
     let scale = if timed { 1e6 } else { 1.0 };
     let [total, own] = found.map(|sums| {
         sums.into_iter().map(|(name, sum)| (name, (sum * scale).round() as u64)).collect::<BTreeMap<_, _>>()

@@ -1,0 +1,12 @@
+//! What is drawn from traces.
+
+mod answers;
+mod common;
+mod diff;
+mod graph;
+mod info;
+mod limited;
+mod live;
+mod replay;
+mod report;
+mod timeline;

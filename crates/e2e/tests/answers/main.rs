@@ -1,0 +1,19 @@
+//! What calltap says of the calls, in the terminal, in files and to other programs: it is what the program did.
+
+mod callers;
+mod dataset;
+mod diff;
+mod exports;
+mod flight;
+mod futures;
+mod left;
+mod perfetto;
+mod questions;
+mod slow;
+mod stacks;
+mod top;
+mod trace_cmd;
+mod tui;
+mod tutorial;
+mod values;
+mod view;

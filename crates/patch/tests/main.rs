@@ -1,0 +1,7 @@
+//! How code is changed: copies, bytes, batches, and the model of all orders in which processors may see a change.
+
+mod audit;
+mod bytes;
+mod copy;
+mod model;
+mod prepared;

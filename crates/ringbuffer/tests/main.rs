@@ -1,0 +1,4 @@
+//! Pages of the kernel's ring buffer.
+
+mod pages;
+mod records;

@@ -1,0 +1,10 @@
+//! Places in files that can be traced.
+
+mod go;
+mod handed;
+mod hostile;
+mod landing;
+mod listing;
+mod matrix;
+mod support;
+mod unmodified;

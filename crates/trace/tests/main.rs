@@ -1,0 +1,7 @@
+//! Trace files: written, read, damaged.
+
+mod damage;
+mod golden;
+mod history;
+mod round_trip;
+mod synthetic;

@@ -1,0 +1,5 @@
+//! The files of the control directory.
+
+mod formats;
+mod recording;
+mod transcripts;

@@ -1,0 +1,6 @@
+//! What holds for the files of the project.
+
+mod documents;
+mod language;
+mod layers;
+mod regressions;
