@@ -28,7 +28,7 @@ pub fn sentence(mut names: Vec<String>, all: usize) -> Option<String> {
     }
     let be = if disabled == 1 { "was" } else { "were" };
     Some(format!(
-        "{} of {} {be} disabled by --max-overhead ({shown}): later calls are missing, and callers' times include them; '--max-overhead none' keeps all",
+        "{} of {} {be} disabled by --max-overhead ({shown}): calls are missing, and callers' times include them; '--max-overhead none' keeps all",
         count(disabled as u64),
         counted(all as u64, "function"),
     ))

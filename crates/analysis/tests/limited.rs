@@ -1,11 +1,10 @@
 //! What was disabled by the overhead limit is said before anything else.
 
-mod common;
+use crate::common::{output, recording};
 use calltap_analysis::{MemorySource, graph, info, limited, replay, report};
 use calltap_trace::{Limited, SiteId};
-use common::{output, recording};
 
-const FIRST: &str = "1 of 2 functions was disabled by --max-overhead (leaf): later calls are missing, and callers' times include them; '--max-overhead none' keeps all";
+const FIRST: &str = "1 of 2 functions was disabled by --max-overhead (leaf): calls are missing, and callers' times include them; '--max-overhead none' keeps all";
 
 fn source() -> MemorySource {
     let mut source = recording("main: E main @0; E leaf @100; X leaf @200; X main @1000");

@@ -7,7 +7,7 @@ use crate::callers::Unwinding;
 use crate::governor::Rates;
 use crate::heartbeat::Heartbeat;
 use crate::living::Living;
-use crate::metadata::{Followed, Metadata};
+use crate::metadata::{Followed, Metadata, SwitchedOff};
 use crate::output::{Consumer, Output};
 use crate::profile::Sums;
 use crate::reader::{Extent, Reader};
@@ -105,6 +105,8 @@ pub struct Collector<'a> {
     replaced: Vec<bool>,
     /// The newest of those who were followed, by their ids.
     followed: HashMap<u32, Followed>,
+    /// Functions that were switched off since threads were last looked for: a thread that is found now may have calls of them open.
+    switched_off: Vec<Arc<SwitchedOff>>,
     next_thread: u32,
     /// Threads that are read.
     threads: u32,
@@ -144,6 +146,7 @@ impl<'a> Collector<'a> {
             processes: Vec::new(),
             replaced: Vec::new(),
             followed: HashMap::new(),
+            switched_off: Vec::new(),
             next_thread: 0,
             threads: 0,
             totals: Totals::default(),
@@ -287,6 +290,7 @@ impl<'a> Collector<'a> {
             }
             if let Metadata::SwitchedOff(off) = &news {
                 self.readers.iter_mut().flatten().for_each(|reader| reader.switch_off(off));
+                self.switched_off.push(Arc::clone(off));
             }
             news.tell(&mut |record| self.output.record(record));
         }
@@ -340,6 +344,7 @@ impl<'a> Collector<'a> {
                 self.begin(index, entry.process.load(Relaxed), entry.tid.load(Relaxed));
             }
         }
+        self.switched_off.clear();
     }
 
     /// The process of the session that has begun one that was followed, or has become it.
@@ -378,7 +383,8 @@ impl<'a> Collector<'a> {
         let name = self.shared.thread(entry).map(name_at_start).unwrap_or_default();
         let comm = Some(comm(pid, tid)).filter(|comm| !comm.is_empty()).unwrap_or(name);
         self.output.record(&Record::Thread(Thread { id, process, tid, comm }));
-        let reader = Reader::new(id, entry, process, tid, self.sparse, self.rates.clone());
+        let mut reader = Reader::new(id, entry, process, tid, self.sparse, self.rates.clone());
+        self.switched_off.iter().for_each(|off| reader.switch_off(off));
         let place = entry as usize;
         self.readers.resize_with(self.readers.len().max(place + 1), || None);
         self.readers[place] = Some(Box::new(reader));

@@ -1,13 +1,18 @@
-//! Keeps the cost of tracing below a share of what the program spends by itself: disables the functions that are called most, and no more than must be;
-//! those that the user named last.
+//! Keeps the cost of tracing below a share of what the program spends by itself: disables functions that are called often, and no more than must be; those
+//! that the user named last. Where two cost about as much, the one goes that calls no traced function: what is missing then is a leaf of the tree and no
+//! caller. Where room is left, functions are given back.
 //!
 //! The cost of an event is measured (a reading of the clock is most of it), events are counted by site as they are read, and the process's own processor
 //! time is the kernel's. Before each look everything is read that was written: where a thread fills its chunk slowly, the events of one look would else be
 //! counted at another.
 
+mod resting;
+
 use calltap_abi::{Control, stub};
 use calltap_trace::SiteId;
+use resting::Resting;
 use std::cell::OnceCell;
+use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use std::time::{Duration, Instant};
@@ -23,18 +28,26 @@ const LATER: Duration = Duration::from_millis(100);
 const AIM: f64 = 0.8;
 /// No judgement is made of less processor time.
 const LEAST: Duration = Duration::from_millis(1);
+/// A process that does nothing is looked at this often, where functions wait to be given back.
+const IDLE: Duration = Duration::from_secs(1);
+/// A leaf goes rather than a function that calls others and costs so many times as much.
+const LEAF: u64 = 4;
+/// Of so many calls of a leaf, one may be seen to call another function: the other may be a signal handler.
+const SELDOM: u32 = 16;
 
 /// Events by site. One thread counts, others read.
 pub struct Rates {
     sites: Box<[AtomicU32]>,
+    /// Of these, entries that the entry of another function was seen to follow.
+    calling: Box<[AtomicU32]>,
     /// Another thread waits for what was written and not yet counted.
     wanted: AtomicBool,
 }
 
 impl Default for Rates {
     fn default() -> Rates {
-        let sites = (0..stub::COUNT).map(|_| AtomicU32::new(0)).collect();
-        Rates { sites, wanted: AtomicBool::new(false) }
+        let zeros = || (0..stub::COUNT).map(|_| AtomicU32::new(0)).collect();
+        Rates { sites: zeros(), calling: zeros(), wanted: AtomicBool::new(false) }
     }
 }
 
@@ -45,6 +58,20 @@ impl Rates {
         if let Some(place) = self.sites.get(site.0 as usize) {
             place.store(place.load(Relaxed).wrapping_add(1), Relaxed);
         }
+    }
+
+    /// The entry of another function has followed one of this.
+    #[inline(always)]
+    pub fn count_calling(&self, site: SiteId) {
+        if let Some(place) = self.calling.get(site.0 as usize) {
+            place.store(place.load(Relaxed).wrapping_add(1), Relaxed);
+        }
+    }
+
+    /// Is a function not known to call another?
+    fn is_leaf(&self, site: usize) -> bool {
+        let of = |counts: &[AtomicU32]| counts.get(site).map_or(0, |count| count.load(Relaxed));
+        of(&self.calling) <= of(&self.sites) / SELDOM
     }
 
     /// Is everything to be counted that was written?
@@ -67,6 +94,15 @@ pub struct OverLimit {
     pub rate: f64,
 }
 
+/// What is to change.
+#[derive(Default, PartialEq, Debug)]
+pub struct Judgement {
+    /// To be disabled.
+    pub disable: Vec<OverLimit>,
+    /// To be enabled again.
+    pub enable: Vec<SiteId>,
+}
+
 /// Watches.
 pub struct Governor<'a> {
     rates: &'a Rates,
@@ -79,7 +115,9 @@ pub struct Governor<'a> {
     lost: u64,
     cpu: Duration,
     at: Instant,
+    /// Everything, or more than before, was switched on: it is looked at early.
     first: bool,
+    resting: Resting,
     /// What was written is being counted.
     waiting: bool,
     /// What tracing cost when it was last looked at, as a share of the program's own time.
@@ -102,6 +140,7 @@ impl<'a> Governor<'a> {
             cpu,
             at,
             first: true,
+            resting: Resting::default(),
             waiting: false,
             cost: None,
         }
@@ -113,22 +152,24 @@ impl<'a> Governor<'a> {
             self.waiting = self.rates.are_wanted();
             return !self.waiting;
         }
-        let pause = if self.first { FIRST } else { LATER };
-        self.waiting = self.at.elapsed() >= pause && cpu.saturating_sub(self.cpu) >= LEAST;
+        let (pause, elapsed) = (if self.first { FIRST } else { LATER }, self.at.elapsed());
+        let is_idle = cpu.saturating_sub(self.cpu) < LEAST;
+        self.waiting = elapsed >= pause && !is_idle || elapsed >= IDLE && self.resting.any();
         self.rates.wanted.store(self.waiting, Release);
         false
     }
 
-    /// The sites to switch off now, given the processor time of the process, what was lost so far, which sites are breakpoints that stay, and which the
-    /// user named; that is asked for only where sites have to be disabled.
+    /// The sites to disable and to enable now, given the processor time of the process, what was lost so far, which sites are breakpoints that stay, and which
+    /// the user named; that is asked for only where sites have to be disabled.
     pub fn look(
         &mut self,
         cpu: Duration,
         lost: u64,
         traps: &HashSet<u32>,
         named: &dyn Fn() -> HashSet<u32>,
-    ) -> Vec<OverLimit> {
-        let (spent, elapsed) = (cpu.saturating_sub(self.cpu), self.at.elapsed());
+    ) -> Judgement {
+        let at = Instant::now();
+        let (spent, elapsed) = (cpu.saturating_sub(self.cpu), at.duration_since(self.at));
         let now: Vec<u32> = self.rates.sites.iter().map(|place| place.load(Relaxed)).collect();
         let before = |site: usize| self.seen.get(site).copied().unwrap_or(0);
         let mut counts: Vec<(u32, usize)> = now
@@ -141,53 +182,69 @@ impl<'a> Governor<'a> {
         // From now on, what costs as much as so many events.
         let weight = |site: usize| if traps.contains(&(site as u32)) { self.trap_events } else { 1 };
         counts.iter_mut().for_each(|(count, site)| *count = count.saturating_mul(weight(*site)));
-        counts.sort_unstable_by(|a, b| b.cmp(a));
         let weighed: u64 = counts.iter().map(|(count, _)| u64::from(*count)).sum();
         // What was lost was of the same functions.
         let scale = 1.0 + lost.saturating_sub(self.lost) as f64 / recorded.max(1) as f64;
-        let cost = weighed as f64 * scale * self.event_ns;
+        let event_ns = scale * self.event_ns;
+        let own = own(weighed as f64 * event_ns, spent);
+        let cost = weighed as f64 * event_ns / own;
         let known = OnceCell::new();
         let is_named = |site: usize| known.get_or_init(named).contains(&(site as u32));
-        let disabled: Vec<OverLimit> = choose(&counts, &is_named, scale * self.event_ns, spent, self.limit)
-            .into_iter()
-            .map(|(count, site)| OverLimit {
-                site: SiteId(site as u32),
-                rate: f64::from(count / weight(site)) * scale / elapsed.as_secs_f64(),
-            })
-            .collect();
-        self.cost = Some(cost / own(cost, spent));
-        (self.seen, self.lost, self.cpu, self.at, self.first) = (now, lost, cpu, Instant::now(), false);
-        disabled
+        // Of so little time no judgement is made.
+        let is_idle = spent < LEAST;
+        let counts = if is_idle { Vec::new() } else { counts };
+        let chosen = choose(counts, &is_named, &|site| self.rates.is_leaf(site), event_ns, own, self.limit);
+        let mut judgement = Judgement::default();
+        for (count, site) in chosen {
+            self.resting.begin(site as u32, f64::from(count) * event_ns / own, at);
+            let rate = f64::from(count / weight(site)) * scale / elapsed.as_secs_f64();
+            judgement.disable.push(OverLimit { site: SiteId(site as u32), rate });
+        }
+        if judgement.disable.is_empty() {
+            let room = AIM * self.limit - if is_idle { 0.0 } else { cost };
+            judgement.enable = self.resting.give_back(room, at).into_iter().map(SiteId).collect();
+        }
+        self.cost = if is_idle { self.cost } else { Some(cost) };
+        (self.seen, self.lost, self.cpu, self.at) = (now, lost, cpu, Instant::now());
+        self.first = !judgement.enable.is_empty();
+        judgement
     }
 }
 
-/// Of sites with their events, the most frequent first, each of which costs `event_ns`: those to switch off so that the others cost no more than allowed. The
-/// most frequent go, but the last of them is the least frequent that suffices; what the user named goes when all others are gone.
+/// Of sites with their events, each of which costs `event_ns`: those to disable so that the others cost no more than `limit` of `own`, what the program spends
+/// by itself. The most frequent go first, leaves before others, but the last of them is the least that suffices; what the user named goes when all others
+/// are gone.
 fn choose(
-    counts: &[(u32, usize)],
+    mut counts: Vec<(u32, usize)>,
     is_named: &dyn Fn(usize) -> bool,
+    is_leaf: &dyn Fn(usize) -> bool,
     event_ns: f64,
-    spent: Duration,
+    own: f64,
     limit: f64,
 ) -> Vec<(u32, usize)> {
     let cost = |count: u32| f64::from(count) * event_ns;
     let all: f64 = counts.iter().map(|(count, _)| cost(*count)).sum();
-    let own = own(all, spent);
     if all <= limit * own {
         return Vec::new();
     }
     let mut too_much = all - AIM * limit * own;
-    let (named, others): (Vec<_>, Vec<_>) = counts.iter().copied().partition(|(_, site)| is_named(*site));
+    let rank = |(count, site): (u32, usize)| u64::from(count) * if is_leaf(site) { LEAF } else { 1 };
+    counts.sort_by_cached_key(|site| Reverse((rank(*site), site.1)));
+    let (named, others): (Vec<_>, Vec<_>) = counts.into_iter().partition(|(_, site)| is_named(*site));
     let mut chosen = Vec::new();
     for group in [others, named] {
-        for (at, site) in group.iter().enumerate() {
+        for (at, first) in group.iter().enumerate() {
             if too_much <= 0.0 {
                 break;
             }
-            let sufficient = group[at..].partition_point(|(count, _)| cost(*count) >= too_much);
-            let site = if sufficient > 0 { group[at + sufficient - 1] } else { *site };
+            let enough = group[at..].iter().filter(|(count, _)| cost(*count) >= too_much);
+            let missed =
+                |(count, site): &&(u32, usize)| u64::from(*count) * if is_leaf(*site) { 1 } else { LEAF };
+            // Where one is enough, it is the one whose calls are missed least.
+            let site =
+                if cost(first.0) < too_much { first } else { enough.min_by_key(missed).unwrap_or(first) };
             too_much -= cost(site.0);
-            chosen.push(site);
+            chosen.push(*site);
         }
     }
     chosen
@@ -213,8 +270,16 @@ mod tests {
     }
 
     fn chosen(counts: &[(u32, usize)], named: &[usize]) -> Vec<usize> {
+        chosen_of(counts, named, &[])
+    }
+
+    /// `calling`: those that call others.
+    fn chosen_of(counts: &[(u32, usize)], named: &[usize], calling: &[usize]) -> Vec<usize> {
         let is_named = |site: usize| named.contains(&site);
-        let chosen = choose(counts, &is_named, 10.0, Duration::from_millis(100), 0.05);
+        let is_leaf = |site: usize| !calling.contains(&site);
+        let spent = Duration::from_millis(100);
+        let all: f64 = counts.iter().map(|(count, _)| f64::from(*count) * 10.0).sum();
+        let chosen = choose(counts.to_vec(), &is_named, &is_leaf, 10.0, own(all, spent), 0.05);
         chosen.into_iter().map(|(_, site)| site).collect()
     }
 
@@ -231,7 +296,7 @@ mod tests {
         rates.count(SiteId(3));
         rates.are_complete();
         assert!(governor.due(busy));
-        assert_eq!(governor.look(busy, 0, &HashSet::new(), &HashSet::new), []);
+        assert_eq!(governor.look(busy, 0, &HashSet::new(), &HashSet::new), Judgement::default());
         assert!(governor.cost.is_some_and(|cost| cost > 0.0));
         assert!(!governor.due(busy * 2) && !rates.are_wanted(), "the next look is later");
     }
@@ -243,7 +308,7 @@ mod tests {
             let mut governor = Governor::new(&rates, 0.05, Duration::ZERO);
             (0..8_000).for_each(|_| rates.count(SiteId(7)));
             (0..1_000).for_each(|_| rates.count(SiteId(8)));
-            let disabled = governor.look(Duration::from_millis(100), 0, &traps, &HashSet::new);
+            let disabled = governor.look(Duration::from_millis(100), 0, &traps, &HashSet::new).disable;
             assert_eq!(disabled.first().map(|disabled| disabled.site.0), off, "{traps:?}: {disabled:?}");
         }
     }
@@ -264,6 +329,50 @@ mod tests {
     fn no_more_goes_than_must() {
         // Of 74.6 ms of the program's own, 2.98 may stay: the second costs 2.9, the third 2.5.
         assert_eq!(chosen(&[(2_000_000, 1), (290_000, 2), (250_000, 3)], &[]), [1, 3]);
+    }
+
+    #[test]
+    fn leaves_go_first_unless_they_cost_much_less() {
+        let counts = [(1_000_000, 1), (900_000, 2), (200_000, 3)];
+        assert_eq!(chosen_of(&counts, &[], &[1]), [2, 1]);
+        assert_eq!(chosen_of(&counts, &[], &[1, 2]), [1, 2]);
+        // Either of the last two is enough: the leaf goes, though it is called more often.
+        let counts = [(2_000_000, 1), (250_000, 2), (290_000, 3)];
+        assert_eq!(chosen_of(&counts, &[], &[2]), [1, 3]);
+        assert_eq!(chosen_of(&counts, &[], &[]), [1, 2]);
+        // Many rare leaves do not make up for one function that is called all the time.
+        let leaves = (10..2_000).map(|site| (10, site));
+        let counts: Vec<_> = [(3_000_000, 1)].into_iter().chain(leaves).collect();
+        assert_eq!(chosen_of(&counts, &[], &[1]), [1]);
+    }
+
+    #[test]
+    fn a_function_is_a_leaf_until_it_is_seen_to_call() {
+        let rates = Rates::default();
+        (0..160).for_each(|_| rates.count(SiteId(3)));
+        (0..10).for_each(|_| rates.count_calling(SiteId(3)));
+        assert!(rates.is_leaf(3));
+        rates.count_calling(SiteId(3));
+        assert!(!rates.is_leaf(3));
+    }
+
+    #[test]
+    fn what_was_disabled_in_a_burst_is_given_back_and_looked_at_early() {
+        let rates = Rates::default();
+        let mut governor = Governor::new(&rates, 0.05, Duration::ZERO);
+        let mut look = |calls: u32, ms: u64| {
+            (0..calls).for_each(|_| rates.count(SiteId(7)));
+            governor.look(Duration::from_millis(ms), 0, &HashSet::new(), &HashSet::new)
+        };
+        let disabled: Vec<SiteId> = look(1_000_000, 100).disable.into_iter().map(|off| off.site).collect();
+        assert_eq!(disabled, [SiteId(7)]);
+        assert_eq!(look(0, 200), Judgement::default(), "its pause has just begun");
+        governor.resting.expire();
+        governor.first = false;
+        let mut look = |ms: u64| governor.look(Duration::from_millis(ms), 0, &HashSet::new(), &HashSet::new);
+        assert_eq!(look(300).enable, [SiteId(7)]);
+        assert_eq!(look(400).enable, [], "once");
+        assert!(!governor.first);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use calltap_sites::{Binary, Function, SiteKind};
 use calltap_trace::{Captured, Record, Site, SiteId};
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 
 /// Metadata of events that come later.
 #[derive(Debug)]
@@ -19,6 +20,8 @@ pub enum Metadata {
     SwitchedOff(Arc<SwitchedOff>),
     /// Files that a process has mapped, for unwinding its stacks.
     Mapped(Mapped),
+    /// The sender waits until everything before this is known to the collector; the channel closes then.
+    Awaited(Sender<()>),
 }
 
 /// Functions that were switched off: their calls that are open then may return without a record of it.
@@ -82,7 +85,8 @@ impl Metadata {
     pub fn tell(self, take: &mut dyn FnMut(&Record)) {
         match self {
             Metadata::Record(record) => take(&record),
-            Metadata::Followed(_) | Metadata::SwitchedOff(_) | Metadata::Mapped(_) => {}
+            Metadata::Followed(_) | Metadata::SwitchedOff(_) | Metadata::Mapped(_) | Metadata::Awaited(_) => {
+            }
             Metadata::Sites(NewSites { module, binary, sites }) => {
                 for sites in sites.chunks(AT_A_TIME) {
                     let record =

@@ -334,8 +334,15 @@ impl<'a> Encode<'a> {
     }
 
     fn count_rates<T>(&self, words: &[T], event: impl Fn(&T) -> RawEvent) {
-        if let Some(rates) = self.rates {
-            words.iter().for_each(|word| rates.count(event(word).site()));
+        let Some(rates) = self.rates else { return };
+        let mut entered = None;
+        for raw in words.iter().map(event) {
+            rates.count(raw.site());
+            let enters = raw.code() == code::ENTRY;
+            if enters && let Some(caller) = entered {
+                rates.count_calling(caller);
+            }
+            entered = enters.then(|| raw.site());
         }
     }
 

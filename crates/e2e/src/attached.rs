@@ -384,8 +384,13 @@ impl Resident {
 
     /// Attaches without waiting for it. The trace goes where [`Resident::attach`] leaves it, unless the flags say otherwise.
     pub fn attach_beside(&self, flags: &[&str]) -> Child {
+        self.attach_beside_within("none", flags)
+    }
+
+    /// The same, within a limit of its cost.
+    pub fn attach_beside_within(&self, limit: &str, flags: &[&str]) -> Child {
         let mut command = Command::new(crate::calltap());
-        command.args(["record", "-q", "--max-overhead", "none", "-p", &self.pid.to_string()]).args(flags);
+        command.args(["record", "-q", "--max-overhead", limit, "-p", &self.pid.to_string()]).args(flags);
         if !flags.contains(&"-o") {
             command.arg("-o").arg(self.trace());
         }

@@ -1,6 +1,7 @@
 //! A program that is about to be started, and its run under trace.
 
-use crate::attach_session::{AttachSession, Controls};
+use crate::attach_session::AttachSession;
+use crate::controller::{Controller, Controls};
 use crate::follow::Follow;
 use crate::options::{Flight, Options};
 use crate::plan::directory::Directory;
@@ -163,8 +164,9 @@ impl<'a> Prepared<'a> {
                         Ok(())
                     });
                     drop(begun);
-                    let planned = begun_well
-                        .and_then(|()| attach_session.attend(planner, sender, sums, meanwhile, &ended));
+                    let planned = begun_well.and_then(|()| {
+                        Controller::new(&attach_session, sender, sums, meanwhile).attend(planner, &ended)
+                    });
                     // A program that has lost its trace runs on.
                     let planned = match planned {
                         Err(Error::Truncated(_)) => Ok(()),

@@ -1,10 +1,12 @@
 //! `calltap top` and the answers: watching a process or a program, interval by interval, without a trace file.
 
 use crate::Error;
-use crate::attach_session::{AttachSession, Controls, RunOptions, SessionOutcome};
+use crate::attach_session::AttachSession;
+use crate::controller::Controls;
 use crate::options::{Options, Subject};
 use crate::prepared::{Company, Prepared, Ran};
 use crate::requests::Mailbox;
+use crate::run::{RunOptions, SessionOutcome};
 use calltap_collect::collector::{Due, Live};
 use calltap_collect::output::Consumer;
 use calltap_process::launch;

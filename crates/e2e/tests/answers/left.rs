@@ -1,7 +1,8 @@
 //! Calls that are left without returning: what comes after them has the right caller, depth and time.
 
 use calltap_e2e::{
-    BARE, Build, Expect, Flags, GCC, Program, Resident, calltap_run, check, compile, installed, kill, matrix,
+    BARE, Build, Expect, Flags, GCC, Program, Resident, await_that, calltap_run, check, compile, installed,
+    jumps, kill, matrix,
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -149,4 +150,27 @@ fn check_threads_end(build: &Build) {
 fn a_call_in_which_its_thread_ends_ends_with_the_thread() {
     check_threads_end(GCC);
     check_threads_end(&BARE[0]);
+}
+
+#[test]
+fn a_function_that_was_called_too_often_for_a_while_is_recorded_again() {
+    let program = compile(GCC, &["burst.c"], &[]);
+    let mut resident = Resident::start(&program, &[]);
+    let recorder = resident.attach_beside_within("5%", &[]);
+    resident.await_recorder();
+    let all = jumps(resident.pid);
+    resident.tell();
+    await_that("it is switched off", || jumps(resident.pid) < all);
+    resident.wait_for("over");
+    await_that("it is switched on again", || jumps(resident.pid) == all);
+    resident.tell();
+    resident.wait_for("left");
+    kill(recorder.id(), 2);
+    assert!(recorder.wait_with_output().expect("the recorder").status.success());
+    let trace = resident.trace().to_string_lossy().into_owned();
+    let replay = calltap_run(&["replay", "-i", &trace]).stdout;
+    assert_eq!(replay.matches("|    hot();").count(), 100, "{replay}");
+    let report = calltap_run(&["report", "-i", &trace]);
+    assert!(report.stdout.starts_with("# 1 of "), "{}", report.stdout);
+    assert!(resident.end().0.success());
 }

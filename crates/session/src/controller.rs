@@ -1,0 +1,428 @@
+//! The controller of a session while its process is attached to: it answers agents and other commands, changes what is traced, and keeps within the limit.
+
+use crate::attach_session::AttachSession;
+use crate::detach::Left;
+use crate::follow::Follow;
+use crate::limits::{Limits, Spent};
+use crate::live;
+use crate::plan::planner::Planner;
+use crate::requests::{Answer, Mailbox, Request, Requests};
+use crate::settings::{Settings, Status, profile_functions};
+use crate::{Error, attach, detach, setup};
+use calltap_collect::governor::{self, Governor, Rates};
+use calltap_collect::metadata::Metadata;
+use calltap_collect::profile::{self, Sums};
+use calltap_collect::shm::{self, Shared};
+use calltap_process::clock;
+use calltap_process::stops::Stops;
+use calltap_selection::{Alarm, ParsedSelection, Selection};
+use calltap_trace::{ClockPair, Profile, Record, SiteId, TracerInfo};
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+
+/// The reason not to change them.
+const TRACERS_STAY: &str = "its tracers stay while it is recorded; filters and notrace sets can be changed";
+
+const MOUNTED: &str = "its control directory is mounted: what is traced is changed there";
+
+/// A change is answered after this time even if the collector has not seen it: it may be writing to a slow disk.
+const KNOWN: Duration = Duration::from_secs(2);
+
+/// Between two checks whether to detach.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Switches and figures of a process that is attached to.
+pub struct Controls<'s, 'p> {
+    planner: &'s mut Planner<'p>,
+    records: &'s Sender<Metadata>,
+    limits: &'s mut Limits,
+    cost: Option<f64>,
+    sums: &'s dyn Fn() -> Vec<Profile>,
+}
+
+impl Controls<'_, '_> {
+    /// Switches functions on or off, by their sites, while everything runs. What the governor has switched off may be switched on again; it
+    /// will judge anew. What is switched off here it does not give back.
+    pub fn switch(&mut self, sites: &HashSet<SiteId>, on: bool) {
+        let stubs = sites.iter().map(|site| site.0).collect();
+        let mut emit = |record| drop(self.records.send(record));
+        if on {
+            self.planner.enable(&stubs, &mut emit);
+        } else {
+            self.planner.disable(&stubs, &mut emit);
+        }
+        self.limits.release(sites);
+    }
+
+    /// Functions that are on, and all that ever were. All are looked at.
+    pub fn functions(&self) -> (usize, usize) {
+        self.planner.count()
+    }
+
+    /// The sites that are off because they cost too much.
+    pub fn over_limit(&self) -> &HashSet<SiteId> {
+        self.limits.off()
+    }
+
+    /// What tracing costs at the moment, as a share of what the process spends by itself; known where that is limited.
+    pub fn cost(&self) -> Option<f64> {
+        self.cost
+    }
+
+    /// What the profile tracer has summed up until now, by process and site.
+    pub fn sums(&self) -> Vec<Profile> {
+        (self.sums)()
+    }
+}
+
+/// Whether attaching succeeded, the functions that were enabled, and how long it stopped the process.
+pub(crate) type AttachResult = (Result<(), Error>, u32, Stops);
+
+/// State of a session while its process is attached to.
+pub(crate) struct Controller<'a> {
+    session: &'a AttachSession<'a>,
+    /// calltap has started the program.
+    started: bool,
+    /// Processor time of the process, when it was last seen.
+    pub(crate) cpu: Duration,
+    records: Sender<Metadata>,
+    /// What tracing may cost, and what is counted for that.
+    pub(crate) limit: Option<(f64, &'a Rates)>,
+    pub(crate) limits: Limits,
+    meanwhile: &'a mut dyn FnMut(&mut Controls<'_, '_>),
+    /// Of other controllers.
+    requests: Requests,
+    /// Of a live view: it decides what is traced.
+    pub(crate) mailbox: Option<&'a Mailbox>,
+    pub(crate) settings: Settings,
+    /// What ended threads had summed up.
+    sums: Arc<Mutex<Sums>>,
+    /// When the daemon wakes that converts recorded calls, if there is one.
+    alarm: Alarm,
+    /// What it had to warn of.
+    pub(crate) warnings: Vec<String>,
+    /// One of them asked to leave.
+    detach_requested: bool,
+}
+
+/// What the threads of a session that began then have summed up: those that have ended, and those that live.
+fn summed_up(ended: &Mutex<Sums>, shared: &Shared, began: ClockPair) -> Vec<Profile> {
+    let sums = ended.lock().map(|sums| sums.with_living(shared)).unwrap_or_default();
+    sums.rows(began, clock::pair())
+}
+
+impl<'a> Controller<'a> {
+    /// Of a session whose process was not changed yet.
+    pub(crate) fn new(
+        session: &'a AttachSession<'a>,
+        records: Sender<Metadata>,
+        sums: Arc<Mutex<Sums>>,
+        meanwhile: &'a mut dyn FnMut(&mut Controls<'_, '_>),
+    ) -> Controller<'a> {
+        Controller {
+            session,
+            started: false,
+            cpu: Duration::ZERO,
+            records,
+            limit: None,
+            limits: Limits::default(),
+            meanwhile,
+            requests: Requests::default(),
+            mailbox: None,
+            settings: session.settings(),
+            sums,
+            alarm: Alarm::default(),
+            warnings: Vec::new(),
+            detach_requested: false,
+        }
+    }
+
+    /// calltap has started the program, and the agents of its processes ask to be answered, until `ended`.
+    pub(crate) fn attend(mut self, planner: &mut Planner<'_>, ended: &AtomicBool) -> Result<(), Error> {
+        self.started = true;
+        let AttachSession { options, target, shared, .. } = self.session;
+        let records = self.records.clone();
+        setup::answer_all(planner, options, &target.name, shared, &records, ended, &mut |planner| {
+            self.look(planner, None);
+            self.serve(planner);
+            self.wake(planner);
+        })
+    }
+
+    /// From before the process is touched until it is as it was.
+    pub(crate) fn attach_and_detach(
+        &mut self,
+        arrived: &dyn Fn(),
+        duration: Option<Duration>,
+        over: &(dyn Fn() -> bool + Sync),
+        detaching: &dyn Fn(),
+        alive: &AtomicBool,
+    ) -> (AttachResult, Left) {
+        let AttachSession { options, target, directory, shared, .. } = self.session;
+        let came = setup::with_planner(shared, directory, options, &target.name, &|| {}, |planner| {
+            let records = self.records.clone();
+            let (mut attached, stops) =
+                attach::attach(planner, target, &mut |record| drop(records.send(record)));
+            if attached.is_ok() {
+                arrived();
+                let until = duration.map(|duration| Instant::now() + duration);
+                let over = || over() || until.is_some_and(|until| Instant::now() >= until);
+                let let_go = AtomicBool::new(false);
+                let follow = || Follow {
+                    directory,
+                    records: self.records.clone(),
+                    first: target.pid,
+                    started: false,
+                    alive,
+                    stop: &let_go,
+                };
+                let follow = options.follow.then(follow);
+                attached = thread::scope(|scope| {
+                    let following = follow.map(|follow| follow.begin(scope));
+                    let remained = self.remain(planner, &over);
+                    // Who is followed cannot be stopped by anybody else, and to leave, all are.
+                    let_go.store(true, Release);
+                    following.map(ScopedJoinHandle::join);
+                    remained
+                });
+                // Leaving looks at other processes, and one of them may wait for the command that asks.
+                self.mailbox.into_iter().for_each(Mailbox::close);
+                self.warnings = planner.take_warnings();
+                detaching();
+            }
+            (attached, planner.tally.on, stops)
+        });
+        (came, detach::detach(target, directory, shared))
+    }
+
+    /// Until it is over.
+    fn remain(&mut self, planner: &mut Planner<'_>, over: &(dyn Fn() -> bool + Sync)) -> Result<(), Error> {
+        let (shared, records, mailbox) = (&self.session.shared, self.records.clone(), self.mailbox);
+        self.see_cpu();
+        let mut governor = Limits::govern(self.limit, self.cpu);
+        let ended = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over() && !ended.load(Acquire) {
+                    match mailbox {
+                        Some(mailbox) if mailbox.wait(LOOK) => {
+                            shared.control().doorbell.fetch_add(1, AcqRel);
+                            shm::wake(&shared.control().doorbell);
+                            thread::sleep(LOOK / 10);
+                        }
+                        Some(_) => {}
+                        None => thread::sleep(LOOK),
+                    }
+                }
+                setup::end_planning(shared, &ended);
+            });
+            let AttachSession { options, target, .. } = self.session;
+            let result =
+                setup::answer_all(planner, options, &target.name, shared, &records, &ended, &mut |planner| {
+                    self.see_cpu();
+                    if let Some(governor) = governor.as_mut()
+                        && governor.due(self.cpu)
+                    {
+                        self.govern(governor, planner);
+                    }
+                    let cost = governor.as_ref().and_then(|governor| governor.cost);
+                    self.look(planner, cost);
+                    self.serve(planner);
+                    self.wake(planner);
+                    ended.fetch_or(self.detach_requested, AcqRel);
+                });
+            // Also where that has failed.
+            ended.store(true, Release);
+            result
+        })
+    }
+
+    /// Lets a live view see, and do.
+    fn look(&mut self, planner: &mut Planner<'_>, cost: Option<f64>) {
+        let (shared, began, sums) = (&self.session.shared, self.settings.clocks, Arc::clone(&self.sums));
+        let sums = || summed_up(&sums, shared, began);
+        let (records, limits) = (&self.records, &mut self.limits);
+        (self.meanwhile)(&mut Controls { planner, records, limits, cost, sums: &sums });
+    }
+
+    /// Answers a live view, and another command, if one has asked.
+    fn serve(&mut self, planner: &mut Planner<'_>) {
+        while let Some((request, sender)) = self.mailbox.and_then(Mailbox::next) {
+            // Who has asked may be gone.
+            let _ = sender.send(self.answer(request, planner));
+        }
+        let AttachSession { directory, target, .. } = self.session;
+        let Some(request) = self.requests.next(directory) else { return };
+        let changes = matches!(request, Request::Set { .. } | Request::Select(_) | Request::ResetProfile);
+        let answer = match self.mailbox {
+            Some(_) if changes => Answer::Refused(target.refuse(MOUNTED).to_string()),
+            _ => self.answer(request, planner),
+        };
+        self.requests.answer(directory, &answer);
+    }
+
+    fn answer(&mut self, request: Request, planner: &mut Planner<'_>) -> Answer {
+        let AttachSession { shared, target, .. } = self.session;
+        match request {
+            Request::Set { given, on, later } => {
+                self.set(planner, given, on, later).unwrap_or_else(|error| Answer::Refused(error.to_string()))
+            }
+            Request::Status => Answer::Status(Status::new(target, shared, &self.settings, planner)),
+            Request::Profile => {
+                let rows = summed_up(&self.sums, shared, self.settings.clocks);
+                Answer::Profile(profile_functions(planner, &rows))
+            }
+            Request::Selection => {
+                planner.decode_all(target.pid);
+                Answer::Selection(self.settings.words.clone(), planner.list())
+            }
+            Request::Select(words) => {
+                let on = self.settings.on;
+                self.select(planner, words, on, true)
+                    .unwrap_or_else(|error| Answer::Refused(error.to_string()))
+            }
+            Request::ResetProfile => {
+                if let Ok(mut sums) = self.sums.lock() {
+                    *sums = Sums::default();
+                }
+                profile::reset(shared);
+                Answer::Profile(Vec::new())
+            }
+            Request::Detach if self.started => Answer::Refused(
+                target.refuse("calltap has started it, and records it until it ends").to_string(),
+            ),
+            Request::Detach => {
+                self.detach_requested = true;
+                Answer::Detaching
+            }
+        }
+    }
+
+    /// The daemon wakes, if there is one and it is time; and looks whether calls were recorded.
+    fn wake(&mut self, planner: &mut Planner<'_>) {
+        let is_enabled = self.settings.words.ftraced.as_ref().is_some_and(|ftraced| ftraced.enabled);
+        if is_enabled && self.alarm.rings() {
+            self.convert(planner);
+        }
+    }
+
+    /// Has what was recorded converted now.
+    fn convert(&mut self, planner: &mut Planner<'_>) {
+        let (Some(ftraced), target) = (&mut self.settings.words.ftraced, &self.session.target) else {
+            return;
+        };
+        let mut records = Vec::new();
+        // In a thread that ends: the kernel then lets go of whatever is still held.
+        let work = || planner.convert(target, ftraced, &mut |record| records.push(record));
+        let done = thread::scope(|scope| scope.spawn(work).join()).unwrap_or_else(|_| Err(Error::thread()));
+        if let Err(error) = done {
+            records.push(Record::Note { text: error.to_string() }.into());
+        }
+        records.into_iter().for_each(|record| drop(self.records.send(record)));
+    }
+
+    /// Traces something else from now on.
+    fn set(
+        &mut self,
+        planner: &mut Planner<'_>,
+        given: Selection,
+        on: Option<bool>,
+        later: bool,
+    ) -> Result<Answer, Error> {
+        if !given.tracers.is_empty() {
+            return Err(self.session.target.refuse(TRACERS_STAY).into());
+        }
+        let mut words = self.settings.words.clone();
+        let changed = words.change(given);
+        let on = on.unwrap_or(changed || self.settings.on);
+        self.select(planner, words, on, later)
+    }
+
+    /// Has this wanted from now on.
+    fn select(
+        &mut self,
+        planner: &mut Planner<'_>,
+        mut words: Selection,
+        on: bool,
+        later: bool,
+    ) -> Result<Answer, Error> {
+        // What the daemon has done meanwhile is its own.
+        let written = std::mem::replace(&mut words.ftraced, self.settings.words.ftraced.clone());
+        let later = later || words.ftraced.is_some();
+        let target = &self.session.target;
+        let refuse = |why: &str| target.refuse(why);
+        let selection = ParsedSelection::new(&words, later).map_err(|why| refuse(&why.to_string()))?;
+        // The trace has said who they are.
+        let kinds = |tracers: &[TracerInfo]| tracers.iter().map(|tracer| tracer.kind).collect::<Vec<_>>();
+        let paused = words.paused != self.settings.words.paused;
+        let fixed = self.mailbox.is_none() && !paused;
+        if fixed && kinds(&selection.tracers) != kinds(&self.settings.session.tracers) {
+            return Err(refuse(TRACERS_STAY).into());
+        }
+        if words.int3 {
+            planner.allow_int3(target.pid);
+        }
+        if on {
+            planner.widen(target, &|candidates| selection.selector.reach(candidates));
+            selection.selector.check(&planner.candidates)?;
+        }
+        self.settings.session.tracers.clone_from(&selection.tracers);
+        planner.choose_by(Box::new(
+            move |function, typed| if on { selection.site_request(function, typed) } else { None },
+        ));
+        let (before, recording, mut records) = (planner.tally, planner.sites_on(), Vec::new());
+        let work = || planner.sync_all_processes(target, &mut |record| records.push(record));
+        thread::scope(|scope| scope.spawn(work).join()).map_err(|_| Error::thread())??;
+        planner.report_switched_off(&recording, &mut |news| records.push(news));
+        let tally = planner.tally;
+        let state = if on { "on" } else { "off" };
+        let text = format!(
+            "what is traced was changed: filter {:?}, notrace {:?}, {state}",
+            words.filter, words.notrace
+        );
+        let notes: Vec<String> = live::notes_in(&records).into_iter().chain(planner.trouble()).collect();
+        records.push(Record::Note { text }.into());
+        let (known, wait) = mpsc::channel();
+        records.push(Metadata::Awaited(known));
+        records.into_iter().for_each(|record| drop(self.records.send(record)));
+        // What the process does after the answer is not read by a collector that does not know of the change: it would take a call of a function that was
+        // switched off for one that was left.
+        let _ = wait.recv_timeout(KNOWN);
+        (self.settings.words, self.settings.on) = (words, on);
+        if let (Some(own), Some(written)) = (&mut self.settings.words.ftraced, written)
+            && own.obey(&written)
+        {
+            if own.enabled {
+                planner.resume_recording();
+            }
+            self.convert(planner);
+        }
+        self.settings.save(&self.session.directory)?;
+        Ok(Answer::Set {
+            on: tally.on - before.on,
+            off: tally.off - before.off,
+            stopped_ns: (tally.stopped - before.stopped).as_nanos() as u64,
+            written_ns: (tally.written - before.written).as_nanos() as u64,
+            notes,
+        })
+    }
+
+    /// A process that has ended says nothing any more: what it said last counts.
+    pub(crate) fn see_cpu(&mut self) {
+        self.cpu = self.session.target.cpu().unwrap_or(self.cpu);
+    }
+
+    fn govern(&mut self, governor: &mut Governor<'_>, planner: &mut Planner<'_>) {
+        let shared = &self.session.shared;
+        let lost = shared
+            .thread_entries()
+            .map(|entry| entry.lost_entries.load(Relaxed).saturating_add(entry.lost_exits.load(Relaxed)));
+        let named = |planner: &Planner<'_>| planner.stubs_of(&self.settings.words.named());
+        let spent = Spent { cpu: self.cpu, lost: governor::lost(shared.control(), lost), named: &named };
+        self.limits.look(governor, &spent, planner, &mut |record| drop(self.records.send(record)));
+    }
+}

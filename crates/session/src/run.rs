@@ -1,0 +1,141 @@
+//! Running an attach session: its collector beside its controller, from attach to detach.
+
+use crate::attach_session::AttachSession;
+use crate::controller::{Controller, Controls};
+use crate::requests::Mailbox;
+use crate::{Error, setup};
+use calltap_abi::Clock;
+use calltap_collect::collector::{Collector, Due, Live, Totals};
+use calltap_collect::governor::Rates;
+use calltap_collect::heartbeat;
+use calltap_collect::output::Consumer;
+use calltap_collect::profile::Sums;
+use calltap_process::launch;
+use calltap_process::stops::Stops;
+use std::process::ExitStatus;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::Duration;
+
+/// How a session runs between attach and detach.
+pub struct RunOptions<'a> {
+    /// Where events go.
+    pub consumer: &'a mut dyn Consumer,
+    /// Events reach the consumer in intervals of this length; None: as they are read.
+    pub interval: Option<Duration>,
+    /// The consumer needs the relation of the clocks from the first event on.
+    pub settled: bool,
+    /// What tracing may cost, as a share of the process's own processor time.
+    pub max_overhead: Option<f64>,
+    /// Called when all requested sites are enabled.
+    pub arrived: &'a dyn Fn(),
+    /// How long to run from then on.
+    pub duration: Option<Duration>,
+    /// Whether to detach before that; asked every few milliseconds.
+    pub over: &'a (dyn Fn() -> bool + Sync),
+    /// Called every few milliseconds until then.
+    pub meanwhile: &'a mut dyn FnMut(&mut Controls<'_, '_>),
+    /// Requests of the consumer's own thread.
+    pub mailbox: Option<&'a Mailbox>,
+    /// Tells the collector that the consumer wants its events now.
+    pub due: Option<&'a Due>,
+}
+
+/// The result of an attach session.
+#[derive(Debug)]
+pub struct SessionOutcome {
+    /// How the program ended, if calltap has started it.
+    pub status: Option<ExitStatus>,
+    /// How long attach and detach stopped the process.
+    pub stops: [Stops; 2],
+    /// Functions that the overhead limit disabled, with their events per second.
+    pub disabled: Vec<(String, f64)>,
+    /// Sums.
+    pub totals: Totals,
+    /// Functions that were enabled.
+    pub sites: u32,
+    /// Things the user should know, one sentence each.
+    pub notes: Vec<String>,
+    /// The consumer's error, if it had one.
+    pub failed: Option<calltap_trace::Error>,
+    /// The process has ended by itself.
+    pub ended: bool,
+    /// Detach left nothing in the process.
+    pub whole: bool,
+    /// Processor time of the process between attach and detach.
+    pub cpu: Duration,
+}
+
+impl AttachSession<'_> {
+    /// Attaches, stays, and leaves the process as it was.
+    pub fn run(&mut self, run: RunOptions<'_>) -> Result<SessionOutcome, Error> {
+        self.settings().save(&self.directory)?;
+        self.directory.keep(true);
+        let interrupted = launch::interruption()?;
+        let rates = run.max_overhead.map(|_| Arc::new(Rates::default()));
+        let (sender, receiver) = mpsc::channel();
+        let (on, sums) = (AtomicBool::new(false), Arc::new(Mutex::new(Sums::default())));
+        let collector = Collector::new(&self.shared, &mut *run.consumer, receiver, self.clock)
+            .live(run.interval.map(|interval| Live { interval, on: &on, due: run.due }))
+            .settled(run.settled)
+            .counting(rates.clone())
+            .summing(Arc::clone(&sums));
+        let alive = AtomicBool::new(false);
+        let is_left = || !self.target.lives() && !alive.load(Acquire);
+        let over = || is_left() || interrupted.load(Acquire) || (run.over)();
+        let mut controller = Controller::new(self, sender, sums, run.meanwhile);
+        controller.limit = run.max_overhead.zip(rates.as_deref());
+        controller.mailbox = run.mailbox;
+        let stop = AtomicBool::new(false);
+        let (result, collected) = thread::scope(|scope| {
+            let collecting = scope.spawn(|| {
+                heartbeat::hurry();
+                collector.run(&|| stop.load(Acquire))
+            });
+            if self.clock == Clock::Coarse {
+                scope.spawn(|| setup::tick(&self.shared, &stop));
+            }
+            let arrived = || {
+                (run.arrived)();
+                on.store(true, Release);
+            };
+            let detaching = || on.store(false, Release);
+            let result = controller.attach_and_detach(&arrived, run.duration, &over, &detaching, &alive);
+            stop.store(true, Release);
+            collecting.thread().unpark();
+            (result, collecting.join())
+        });
+        controller.see_cpu();
+        let cpu = controller.cpu.saturating_sub(controller.settings.cpu);
+        let (disabled, warnings) = (controller.limits.told, controller.warnings);
+        let ((attached, sites, attaching), left) = result;
+        self.directory.keep(!left.whole);
+        attached?;
+        self.shared.check()?;
+        let (totals, failed) = collected.map_err(|_| Error::thread())?;
+        let mut notes = std::mem::take(&mut self.notes);
+        notes.extend(setup::trouble(&self.shared, &self.target.name, totals));
+        notes.extend(warnings);
+        notes.extend(left.notes);
+        if !left.whole {
+            notes.push(format!(
+                "something was left behind: 'calltap detach -p {}' tries again",
+                self.target.pid
+            ));
+        }
+        let ended = !self.target.lives();
+        Ok(SessionOutcome {
+            status: None,
+            stops: [attaching, left.stops],
+            disabled,
+            totals,
+            sites,
+            notes,
+            failed,
+            ended,
+            whole: left.whole,
+            cpu,
+        })
+    }
+}
