@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use calltap_patch::{State, Transition};
 
-use crate::machine::{Exit, Fetches, Memory, Thread, World};
-use crate::sites::{Act, Case, Look};
+use super::machine::{Exit, Fetches, Memory, Thread, World};
+use super::sites::{Act, Case, Look};
 
 /// Turns a batch into what it shall not be.
 pub type Falsify<'a> = &'a dyn Fn(&Case, Vec<Act>) -> Vec<Act>;

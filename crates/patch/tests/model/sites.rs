@@ -3,7 +3,7 @@
 use calltap_patch::{Avma, Bias, Demand, STEPS, Site, State, Transition};
 use calltap_sites::{SiteForm, Svma};
 
-use crate::machine::{Exit, Ground};
+use super::machine::{Exit, Ground};
 
 /// Near the beginning of a page, across two cache lines, across two pages.
 pub const PLACES: [u64; 3] = [0x40_1010, 0x40_103d, 0x40_1ffd];

@@ -133,13 +133,12 @@ impl Past {
     }
 
     /// Forgets what is no longer where it was. Where the code that is mapped has not changed since the last look, that is nothing.
-    pub fn what_is_left(mut self, regions: &[Region]) -> Past {
+    pub fn forget_unmapped(&mut self, regions: &[Region]) {
         let now = code_and_files(regions);
         if self.seen != now {
             self.marks.retain(|mark| mark.is_there(regions));
             self.seen = now;
         }
-        self
     }
 
     /// What sites are that are to be disabled; each that is not, and is ours.

@@ -1,0 +1,378 @@
+//! Detaching from one process of a session.
+
+use crate::Error;
+use crate::plan::directory::Directory;
+use crate::plan::past::{Mark, Past, SwitchOff, Told};
+use crate::plan::planner::image_in;
+use calltap_abi::plan::Phase;
+use calltap_abi::{ProcessEntry, plan, remote, stub};
+use calltap_collect::shm::{self, Shared};
+use calltap_patch::{Avma, Demand, Text};
+use calltap_process::agent::{self, Loaded};
+use calltap_process::frames::{self, Stacks};
+use calltap_process::go;
+use calltap_process::inferior::{Inferior, explain, longest, say};
+use calltap_process::maps;
+use calltap_process::pages;
+use calltap_process::proc;
+use calltap_process::stops::Stops;
+use calltap_process::target::Target;
+use calltap_process::text::{KeepMapped, Sync};
+use calltap_process::threads::{Held, NotHeld};
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::atomic::Ordering::*;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long it is tried to find all threads outside our code.
+const TRY: Duration = Duration::from_secs(10);
+/// What looks like unwinding for longer is something left over on a stack,
+const UNWINDING: Duration = Duration::from_millis(1500);
+/// where the thread waits for something else, or has used so much processor time since.
+const UNWINDING_CPU: Duration = Duration::from_millis(200);
+/// A thread that gets no processor is waited for so long.
+const STARVING: Duration = Duration::from_secs(8);
+/// A hook takes less than this,
+const MOMENT: Duration = Duration::from_micros(50);
+/// which a thread may need some rounds to get, on a busy machine.
+const ROUNDS: usize = 20;
+/// What was on its way through a hook is through it after this time, mostly.
+const DRAIN: Duration = Duration::from_millis(2);
+/// A handler that has interrupted a hook may take long: between two stops of all threads there is up to this.
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+
+const OTHER_BUILD: &str = "the agent in it is not this build's, or its code was changed: use the 'calltap detach' of the build that attached";
+
+const PAGE: u64 = 4096;
+/// Detaches from one process of a session: number `index` of its table, if that is in use.
+pub(super) fn detach_one(
+    directory: &Directory,
+    shared: &Shared,
+    index: Option<u32>,
+    target: &Target,
+    stops: &mut Stops,
+) -> Result<Told, Error> {
+    let mut leaving = Leaving::begin(directory, shared, index, target)?;
+    let mut pause = DRAIN;
+    loop {
+        leaving.process.into_iter().for_each(refuse_answer);
+        thread::sleep(pause);
+        pause = (pause * 2).min(LONGEST_PAUSE);
+        let last = match leaving.attempt(stops)? {
+            Attempt::Left => return Ok(leaving.told),
+            Attempt::InTheWay => None,
+            Attempt::NotHeld(why) => Some(why),
+        };
+        if let Some(why) = leaving.gives_up(last) {
+            leaving.told.ours.push(format!("process {}: {why}", target.pid));
+            return Ok(leaving.told);
+        }
+    }
+}
+
+/// What came of an attempt.
+enum Attempt {
+    Left,
+    /// A thread is in our code, or may come back to it.
+    InTheWay,
+    /// Not all threads could be stopped.
+    NotHeld(NotHeld),
+}
+
+/// A process that is being left.
+struct Leaving<'a> {
+    shared: &'a Shared,
+    target: &'a Target,
+    process: Option<&'a ProcessEntry>,
+    inferior: Inferior<'a>,
+    agent: Loaded,
+    past: Past,
+    /// What needs no stop was switched off while the process ran.
+    live: bool,
+    /// Where its stubs are.
+    stubs: (u64, u64),
+    /// Where a thread's pointer to its state is, from its thread pointer; 0: it has none.
+    word: u64,
+    /// Code that no thread may be in.
+    ours: Vec<(u64, u64)>,
+    /// Code that unwinds stacks.
+    unwinders: Vec<(u64, u64)>,
+    suspects: Suspects,
+    since: Instant,
+    /// All stacks could be searched, when they were last.
+    whole: bool,
+    told: Told,
+}
+
+impl<'a> Leaving<'a> {
+    /// Switches off what can be switched off while the process runs.
+    fn begin(
+        directory: &Directory,
+        shared: &'a Shared,
+        index: Option<u32>,
+        target: &'a Target,
+    ) -> Result<Leaving<'a>, Error> {
+        let process = index.and_then(|index| shared.process(index));
+        let mut inferior = Inferior::new(target)?;
+        // It may be another program by now; what was opened of it then belongs to no process any more.
+        if !agent::has_mapped(target.pid, &directory.identity()) {
+            return Err(target.refuse("it runs another program by now").into());
+        }
+        let agent = inferior.agent.ok_or_else(|| target.refuse(OTHER_BUILD))?;
+        let entries = directory.journal.read().map_err(|error| target.refuse(&error.to_string()))?;
+        inferior.text.after_int3 = shared.has_traps();
+        let past = Past::new(entries, shared, index, &inferior.regions, directory.code_inode());
+        let mut leaving = Leaving {
+            shared,
+            target,
+            process,
+            inferior,
+            agent,
+            past,
+            live: false,
+            stubs: (0, 0),
+            word: 0,
+            ours: Vec::new(),
+            unwinders: Vec::new(),
+            suspects: Suspects::default(),
+            since: Instant::now(),
+            whole: true,
+            told: Told::default(),
+        };
+        leaving.switch_off_running();
+        leaving.find_code(directory.code_inode());
+        leaving.since = Instant::now();
+        Ok(leaving)
+    }
+
+    fn switch_off_running(&mut self) {
+        let Leaving { inferior, shared, .. } = self;
+        // A forked child is registered with the kernel as its parent was.
+        let can_sync =
+            shared.process(0).is_some_and(|first| first.sync.load(Acquire) == plan::Sync::Works as u32);
+        inferior.text.lease();
+        let kept = self.process.map(|process| KeepMapped::new(process, &mut inferior.text));
+        self.live = can_sync && !matches!(kept, Some(None));
+        if self.live {
+            // What was unloaded since is forgotten.
+            inferior.regions = maps::read(self.target.pid).unwrap_or_default();
+            self.past.forget_unmapped(&inferior.regions);
+            inferior.text.sync = Sync::Barrier;
+            let needs_none = |mark: &Mark| !mark.needs_stop();
+            self.past.switch_off(needs_none, Demand::Outside, &mut inferior.text, &mut self.told);
+            inferior.text.sync = Sync::Quiet;
+        }
+    }
+
+    /// Finds where our code is, and code that unwinds.
+    fn find_code(&mut self, code: u64) {
+        let Leaving { shared, inferior, agent, past, .. } = self;
+        // A forked child that is in no table has it as its parent has.
+        let known = || image_in(shared, code, &inferior.regions);
+        let image = self.process.map(|process| &process.image).or_else(known);
+        let stubs = image.map_or(0, |image| image.stubs.load(Acquire));
+        self.word = image.map_or(0, |image| image.thread_word.load(Relaxed));
+        self.stubs = (stubs, stubs.wrapping_add(stub::REGION as u64));
+        let library = inferior.regions.iter().find(|region| region.start == agent.base);
+        self.ours.extend(library.map(|region| (region.start, region.end)));
+        // Not told: it never joined.
+        self.ours.extend(Some(self.stubs).filter(|(start, _)| *start != 0));
+        self.ours.extend(past.veneers.iter().map(|(start, length)| (*start, start + length)));
+        self.ours.sort();
+        self.unwinders = frames::unwinders(self.target.pid, &inferior.regions);
+    }
+
+    fn forget_unmapped(&mut self) {
+        self.past.forget_unmapped(&self.inferior.regions);
+        self.inferior.text.lease();
+    }
+
+    /// Stops all threads, and leaves if none is in the way. What is to be written then is planned before.
+    fn attempt(&mut self, stops: &mut Stops) -> Result<Attempt, Error> {
+        let live = self.live;
+        let plan = self.past.prepare(|mark| !live || mark.needs_stop(), &mut self.inferior.text);
+        let mut held = match Held::take_all(self.target.pid) {
+            Ok(held) => held,
+            Err(why @ (NotHeld::Stuck | NotHeld::Shared(_))) => return Ok(Attempt::NotHeld(why)),
+            Err(why) => return Err(self.target.refuse(&say(why)).into()),
+        };
+        let (began, since) = (longest(&held), Instant::now());
+        let left = self.leave_stopped(&mut held, plan)?;
+        drop(held);
+        stops.add(began + since.elapsed());
+        if !left {
+            return Ok(Attempt::InTheWay);
+        }
+        self.unmap(stops);
+        Ok(Attempt::Left)
+    }
+
+    /// The last step with all threads stopped. False if one is in our code, or may come back to it.
+    fn leave_stopped(&mut self, held: &mut [Held], plan: SwitchOff) -> Result<bool, Error> {
+        let live = self.live;
+        self.inferior.regions = maps::read(self.target.pid).unwrap_or_default();
+        self.forget_unmapped();
+        let needs_stop = |mark: &Mark| !live || mark.needs_stop();
+        self.past.switch_off_stopped(plan, needs_stop, &mut self.inferior.text, &mut self.told);
+        let mut stacks = Stacks::read(held, &mut self.inferior.text, &self.inferior.regions);
+        let outside = match self.leave_hooks(held, &mut stacks) {
+            // A thread has ended meanwhile: all are looked at again.
+            Err(NotHeld::Gone) => false,
+            other => other.map_err(|why| self.target.refuse(&say(why)))?,
+        };
+        self.whole = stacks.are_whole();
+        // Threads that ran may have unmapped something, and it may have taken long.
+        self.forget_unmapped();
+        let unwinding = stacks.unwinding(&self.unwinders).map(|n| &held[n]);
+        let unwinding = self.suspects.unwind(self.target.pid, unwinding, self.since.elapsed());
+        Ok(outside && self.whole && !unwinding && self.close(held, &stacks))
+    }
+
+    /// Lets those threads run for a moment that are in the agent's code, until none is; the others stand still meanwhile. False if that does not help, as
+    /// where a signal handler runs that has interrupted a hook. Mappings, and the stacks of the threads that ran, are read again.
+    fn leave_hooks(&mut self, held: &mut [Held], stacks: &mut Stacks) -> Result<bool, NotHeld> {
+        for _ in 0..ROUNDS {
+            let inside: Vec<usize> = (0..held.len()).filter(|n| stacks.runs_in(*n, &self.ours)).collect();
+            if inside.is_empty() {
+                return Ok(true);
+            }
+            for n in &inside {
+                let thread = &mut held[*n];
+                if !frames::find(&self.ours, thread.regs.rip) {
+                    return Ok(false);
+                }
+                thread.run()?;
+                thread::sleep(MOMENT);
+                thread.halt()?;
+            }
+            // A thread that ran may have started others, which are not stopped.
+            if !Held::are_all(self.target.pid, held) {
+                return Ok(false);
+            }
+            self.inferior.regions = maps::read(self.target.pid).unwrap_or_default();
+            stacks.read_again(&inside, held, &mut self.inferior.text, &self.inferior.regions);
+        }
+        Ok(false)
+    }
+
+    /// With all threads stopped outside our code: afterwards nothing leads there. False if a thread is in the way.
+    fn close(&mut self, held: &[Held], stacks: &Stacks) -> bool {
+        let text = &mut self.inferior.text;
+        // One of them will be borrowed.
+        if !held.is_empty() && held.iter().all(|thread| !go::has_room(thread, text)) {
+            return false;
+        }
+        if !self.past.restore(text, stacks, &mut self.told.ours) {
+            return false;
+        }
+        frames::close_calls(text, self.target.pid, &self.agent, self.stubs);
+        for thread in held.iter().filter(|_| self.word != 0) {
+            // A thread's pointer to its state.
+            let _ = text.write(Avma(thread.regs.fs_base.wrapping_add(self.word)), &[0; 8]);
+        }
+        true
+    }
+
+    /// Has a thread unmap what nothing leads to any more, while the others run.
+    fn unmap(&mut self, stops: &mut Stops) {
+        let Leaving { shared, target, inferior, past, told, .. } = self;
+        let ends = |mark: &Mark| [mark.site.address().0, mark.site.address().0 + mark.site.len() as u64 - 1];
+        // Not where the thread will be.
+        let own = inferior.place.range().0 / PAGE;
+        let written = past.marks.iter().flat_map(ends).filter(|at| at / PAGE != own);
+        let pages = pages::as_in_files(target, &mut inferior.text, &inferior.regions, written);
+        let mut thread = match inferior.any_thread() {
+            Ok(thread) => thread,
+            Err(_) if !target.lives() => return,
+            Err(why) => return told.ours.push(why.to_string()),
+        };
+        for (operation, ranges) in
+            [(remote::UNMAP, &past.veneers[..]), (remote::GIVE_BACK, &pages), (remote::LEAVE, &[])]
+        {
+            if !list(shared, ranges) {
+                continue;
+            }
+            if let Err(failed) = inferior.remote(&mut thread, operation, Path::new("")) {
+                told.ours.push(explain(target, failed).to_string());
+                break;
+            }
+        }
+        inferior.put_back(&thread);
+        stops.add(thread.release());
+    }
+
+    /// Why it is not tried again: it was tried for long enough. `last`: why the threads could not be stopped now.
+    fn gives_up(&self, last: Option<NotHeld>) -> Option<String> {
+        let tried = self.since.elapsed();
+        if !self.whole && tried > UNWINDING {
+            let why = "a thread's stack is too large to be searched for calltap's code: what is mapped stays, and nothing leads to it any more";
+            return Some(why.to_owned());
+        }
+        let limit = if matches!(last, Some(NotHeld::Shared(_))) { UNWINDING } else { TRY };
+        let why = || last.map_or_else(|| "threads are still in calltap's code".to_owned(), say);
+        (tried > limit).then(|| format!("{}: what is mapped stays, and nothing new leads to it", why()))
+    }
+}
+
+/// Threads on whose stacks an unwinder was found, and the processor time that each had used then.
+#[derive(Default)]
+struct Suspects(HashMap<u32, Duration>);
+
+impl Suspects {
+    /// May one of these threads unwind, so long after the first look?
+    fn unwind<'h>(&mut self, pid: u32, threads: impl Iterator<Item = &'h Held>, since: Duration) -> bool {
+        let mut unwind = false;
+        for thread in threads {
+            let used = proc::cpu_of_thread(pid, thread.tid).unwrap_or_default();
+            let before = *self.0.entry(thread.tid).or_insert(used);
+            unwind |= may_unwind(since, thread.system_call.is_some(), used.saturating_sub(before));
+        }
+        unwind
+    }
+}
+
+/// May a thread unwind that has looked so for this time? If it `waits` in a system call it does not, as unwinding does so for moments only.
+fn may_unwind(since: Duration, waits: bool, used: Duration) -> bool {
+    since < UNWINDING || !waits && used < UNWINDING_CPU && since < STARVING
+}
+
+/// A thread that has opened a library and asks for what is new to be traced goes on at once: no answer will come. Again and again, as it may have looked whether a controller listens
+/// just before.
+fn refuse_answer(process: &ProcessEntry) {
+    let (asked, idle) = (Phase::Asked as u32, Phase::Idle as u32);
+    if process.phase.compare_exchange(asked, idle, AcqRel, Acquire).is_ok() {
+        shm::wake(&process.phase);
+    }
+}
+
+/// Names ranges (address, length) to the agent. False if that cannot be done: there is no memory for it.
+fn list(shared: &Shared, ranges: &[(u64, u64)]) -> bool {
+    let Some((header, maps)) = shared.plan(ranges.len()) else { return ranges.is_empty() };
+    for (map, (start, length)) in maps.iter().zip(ranges) {
+        map.address.store(*start, Relaxed);
+        map.length.store(*length, Relaxed);
+    }
+    header.maps.store(maps.len() as u32, Release);
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(since_ms: u64, waits: bool, used_ms: u64, expected: bool) {
+        let [since, used] = [since_ms, used_ms].map(Duration::from_millis);
+        assert_eq!(may_unwind(since, waits, used), expected, "{since:?}, waits: {waits}, {used:?}");
+    }
+
+    #[test]
+    fn a_thread_that_got_no_processor_may_unwind_for_longer() {
+        check(1000, true, 0, true);
+        check(1000, false, 500, true);
+        check(2000, true, 0, false);
+        check(2000, false, 500, false);
+        check(2000, false, 0, true);
+        check(9000, false, 0, false);
+    }
+}
