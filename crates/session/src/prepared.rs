@@ -5,11 +5,13 @@ use crate::controller::{Controller, Controls};
 use crate::follow::Follow;
 use crate::options::{Flight, Options};
 use crate::plan::directory::Directory;
+use crate::plan::planner::Planner;
 use crate::plan::program::Program;
 use crate::{Error, first, setup};
 use calltap_abi::Clock;
 use calltap_collect::collector::{Collector, Live, Totals};
 use calltap_collect::heartbeat;
+use calltap_collect::metadata::Metadata;
 use calltap_collect::output::Consumer;
 use calltap_collect::profile::Sums;
 use calltap_collect::shm::{self, Shared};
@@ -89,9 +91,8 @@ impl<'a> Prepared<'a> {
     /// Runs it to its end.
     pub fn run(self, company: Company<'_>) -> Result<Ran, Error> {
         let Prepared { options, command, program, directory, shared, clock, session } = self;
-        let (clock_note, futures) = (session.clock_note.clone(), options.selection.words.futures);
         let signals = Signals::take(options.flight.as_ref().is_some_and(Flight::takes_signal))?;
-        let (mut child, mut held) = match start_program(&program, command, &directory, &shared)? {
+        let (child, held) = match start_program(&program, command, &directory, &shared)? {
             Started::Runs(child, held) => (child, held),
             Started::Ended(status) => {
                 let notes = vec![format!(
@@ -103,39 +104,56 @@ impl<'a> Prepared<'a> {
         };
         let (has_ended, let_go) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         signals.forward(&child, Arc::clone(&has_ended), Arc::clone(&let_go));
-        let child_id = child.id();
-        let target = Target::of_child(child_id).unwrap_or_else(|| Target {
-            pid: child_id,
+        let target = Target::of_child(child.id()).unwrap_or_else(|| Target {
+            pid: child.id(),
             name: program.name.clone(),
             start_time: 0,
         });
         // Should that fail, there is no room for the trace either.
         let _ = directory.belongs_to(&target);
-        let attach_session =
-            AttachSession { options, target, directory, shared, clock, session, notes: Vec::new() };
-        let (directory, shared, sums) =
-            (&attach_session.directory, &attach_session.shared, Arc::new(Mutex::new(Sums::default())));
+        let session = AttachSession { options, target, directory, shared, clock, session, notes: Vec::new() };
+        let running = Running { program: &program, session: &session, child, held, has_ended, let_go };
+        running.run_to_its_end(company)
+    }
+}
 
-        let (sender, receiver) = mpsc::channel();
-        let (stop, ended) = (AtomicBool::new(false), AtomicBool::new(false));
-        let (begun, beginning) = mpsc::channel::<(u32, mpsc::Sender<Result<(), Error>>)>();
-        let is_held = held.is_some();
+/// A program that runs, or is held before its first instruction.
+struct Running<'a> {
+    program: &'a Program,
+    session: &'a AttachSession<'a>,
+    child: Child,
+    held: Option<Box<Held>>,
+    has_ended: Arc<AtomicBool>,
+    /// Nothing is followed any more.
+    let_go: Arc<AtomicBool>,
+}
+
+/// What the thread that has started the program does to it, and where it says how that went.
+type Remote = (u32, mpsc::Sender<Result<(), Error>>);
+
+impl Running<'_> {
+    fn run_to_its_end(self, company: Company<'_>) -> Result<Ran, Error> {
+        let Running { program, session, mut child, mut held, has_ended, let_go } = self;
+        let AttachSession { options, directory, shared, clock, .. } = session;
         let Company { consumer, live, settled, accepted, meanwhile } = company;
-        let collector = Collector::new(shared, consumer, receiver, clock)
+        let (child_id, sums) = (child.id(), Arc::new(Mutex::new(Sums::default())));
+        let (sender, receiver) = mpsc::channel();
+        let (stop, ended, alive) = (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
+        let (begun, beginning) = mpsc::channel::<Remote>();
+        let collector = Collector::new(shared, consumer, receiver, *clock)
             .live(live)
             .settled(settled)
             .summing(Arc::clone(&sums));
-        let pid = Pid::from_raw(child_id as i32);
-        let alive = AtomicBool::new(false);
-        let follow = || Follow {
+        let follow = options.follow.then(|| Follow {
             directory,
             records: sender.clone(),
             first: child_id,
             started: true,
             alive: &alive,
             stop: &let_go,
-        };
-        let follow = options.follow.then(follow);
+        });
+        let is_held = held.is_some();
+        let planning = Planning { program, session, is_held, begun, sender, sums, meanwhile, ended: &ended };
         let result = thread::scope(|scope| {
             let (early, late) = if is_held { (None, follow) } else { (follow, None) };
             // Before it is answered, it runs nothing of its own.
@@ -145,41 +163,10 @@ impl<'a> Prepared<'a> {
                 collector.run(&|| stop.load(Acquire))
             });
             let planning = scope.spawn(|| {
-                setup::with_planner(shared, directory, options, &program.name, accepted, |planner| {
-                    let begun_well = setup::tell_if_long(options, &program.name, || {
-                        let may_choose =
-                            |named: Named<'_>| options.selection.selector.may_choose(named, false);
-                        let int3 = options.selection.words.int3;
-                        let read = program.read(options.discovery, futures, int3, &may_choose)?;
-                        planner.know(program.file.clone(), &program.name, &program.path, read);
-                        if is_held {
-                            // Only the thread that has started it can have it do something.
-                            let remote = &mut |operation| {
-                                let (done, answer) = mpsc::channel();
-                                let _ = begun.send((operation, done));
-                                answer.recv().unwrap_or_else(|_| Err(Error::thread()))
-                            };
-                            planner.begin(child_id, remote, &mut |news| drop(sender.send(news)))?;
-                        }
-                        Ok(())
-                    });
-                    drop(begun);
-                    let planned = begun_well.and_then(|()| {
-                        Controller::new(&attach_session, sender, sums, meanwhile).attend(planner, &ended)
-                    });
-                    // A program that has lost its trace runs on.
-                    let planned = match planned {
-                        Err(Error::Truncated(_)) => Ok(()),
-                        planned => planned,
-                    };
-                    if planned.is_err() {
-                        // The program has not run an instruction of its own.
-                        pid.map(|pid| kill_process(pid, Signal::KILL));
-                    }
-                    planned.map(|()| (planner.tally.on, planner.take_warnings()))
-                })
+                let plan = |planner: &mut Planner<'_>| planning.plan(planner);
+                setup::with_planner(shared, directory, options, &program.name, accepted, plan)
             });
-            if clock == Clock::Coarse {
+            if *clock == Clock::Coarse {
                 scope.spawn(|| setup::tick(shared, &stop));
             }
             // The other end is gone when the functions are on, or the program has been killed.
@@ -203,11 +190,64 @@ impl<'a> Prepared<'a> {
             return Err(Error::thread());
         };
         let (sites, warnings) = planned?;
-        let mut notes: Vec<String> = clock_note.into_iter().collect();
+        let mut notes: Vec<String> = session.session.clock_note.iter().cloned().collect();
         notes.extend(setup::trouble(shared, &program.name, totals));
         notes.extend(warnings);
         notes.extend(shared.check().err().map(|error| error.to_string()));
         Ok(Ran { status, totals, sites, notes, failed })
+    }
+}
+
+/// What the thread needs that decides what is traced in a program.
+struct Planning<'a, 'm> {
+    program: &'a Program,
+    session: &'a AttachSession<'a>,
+    /// Only the thread that has started the program can have it do something.
+    is_held: bool,
+    begun: mpsc::Sender<Remote>,
+    sender: mpsc::Sender<Metadata>,
+    sums: Arc<Mutex<Sums>>,
+    meanwhile: &'m mut (dyn FnMut(&mut Controls<'_, '_>) + Send),
+    ended: &'a AtomicBool,
+}
+
+impl Planning<'_, '_> {
+    /// Enables the functions that are asked for, and answers until the program has ended: how many there were, and what the user should know.
+    fn plan(self, planner: &mut Planner<'_>) -> Result<(u32, Vec<String>), Error> {
+        let begun = setup::tell_if_long(self.session.options, &self.program.name, || self.begin(planner));
+        let Planning { session, begun: done, sender, sums, meanwhile, ended, .. } = self;
+        drop(done);
+        let planned =
+            begun.and_then(|()| Controller::new(session, sender, sums, meanwhile).attend(planner, ended));
+        match planned {
+            // A program that has lost its trace runs on.
+            Ok(()) | Err(Error::Truncated(_)) => Ok((planner.tally.on, planner.take_warnings())),
+            Err(error) => {
+                // The program has not run an instruction of its own.
+                let pid = Pid::from_raw(session.target.pid as i32);
+                pid.map(|pid| kill_process(pid, Signal::KILL));
+                Err(error)
+            }
+        }
+    }
+
+    fn begin(&self, planner: &mut Planner<'_>) -> Result<(), Error> {
+        let Planning { program, session, begun, sender, .. } = self;
+        let options = session.options;
+        let may_choose = |named: Named<'_>| options.selection.selector.may_choose(named, false);
+        let words = &options.selection.words;
+        let read = program.read(options.discovery, words.futures, words.int3, &may_choose)?;
+        planner.know(program.file.clone(), &program.name, &program.path, read);
+        if !self.is_held {
+            return Ok(());
+        }
+        let remote = &mut |operation| {
+            let (done, answer) = mpsc::channel();
+            let _ = begun.send((operation, done));
+            answer.recv().unwrap_or_else(|_| Err(Error::thread()))
+        };
+        planner.begin(session.target.pid, remote, &mut |news| drop(sender.send(news)))?;
+        Ok(())
     }
 }
 

@@ -23,6 +23,7 @@ mod text;
 mod tokens;
 mod tracefs;
 mod trigger;
+mod values;
 
 pub use clocks::Moment;
 pub use handle::Read;
