@@ -312,24 +312,8 @@ impl Ingest {
             if !graph {
                 continue;
             }
-            // Counted whether recorded or not: a return undoes it.
-            let counts = task.counts(place);
-            if wanted.begins & bit != 0 {
-                frame.begins |= bit;
-                counts.begun += 1;
-            }
-            if wanted.hides & bit != 0 {
-                frame.hides |= bit;
-                counts.hidden += 1;
-            }
-            let is_beneath = self.beneath & bit == 0 || counts.begun > 0;
-            let depth = counts.depth;
-            let deep = instance.max_depth != 0 && u32::from(depth) >= instance.max_depth;
-            if wanted.graph & bit != 0 && is_beneath && counts.hidden == 0 && !deep && instance.is_on {
-                frame.recorded |= bit;
-                counts.depth = depth.saturating_add(1);
-                instance.record(when, task.tid, What::Enter { site, depth });
-            }
+            let anywhere = self.beneath & bit == 0;
+            task.enter_graph(instance, (place, when), wanted, anywhere, &mut frame);
         }
         if graph {
             task.calls.enter(event.site, tail, frame);
@@ -348,6 +332,35 @@ impl Task {
             self.counts.resize(place + 1, Counts::default());
         }
         &mut self.counts[place]
+    }
+
+    /// A call for the graph of an instance: counted whether it is recorded or not, as its return undoes it. `anywhere`: not only beneath some functions.
+    fn enter_graph(
+        &mut self,
+        instance: &mut Instance,
+        (place, when): (usize, When),
+        wanted: Interest,
+        anywhere: bool,
+        frame: &mut Frame,
+    ) {
+        let (bit, tid) = (1u32 << place, self.tid);
+        let counts = self.counts(place);
+        if wanted.begins & bit != 0 {
+            frame.begins |= bit;
+            counts.begun += 1;
+        }
+        if wanted.hides & bit != 0 {
+            frame.hides |= bit;
+            counts.hidden += 1;
+        }
+        let is_beneath = anywhere || counts.begun > 0;
+        let depth = counts.depth;
+        let deep = instance.max_depth != 0 && u32::from(depth) >= instance.max_depth;
+        if wanted.graph & bit != 0 && is_beneath && counts.hidden == 0 && !deep && instance.is_on {
+            frame.recorded |= bit;
+            counts.depth = depth.saturating_add(1);
+            instance.record(when, tid, What::Enter { site: frame.call.site, depth });
+        }
     }
 
     /// Calls end. Of one that was cut nothing is recorded: how long it took is not known.

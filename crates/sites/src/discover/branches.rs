@@ -298,43 +298,10 @@ impl Function {
         let (mut run, mut goes_on, mut calls) = (Run::default(), false, false);
         while decoder.can_decode() {
             decoder.decode_out(&mut instruction);
-            let is_near = instruction.op0_kind() == OpKind::NearBranch64;
-            let target = instruction.near_branch_target();
             let flow = instruction.flow_control();
-            let leads_out = is_near && !(start..end).contains(&target);
             calls |= matches!(flow, FlowControl::Call | FlowControl::IndirectCall);
             note_addresses(image, places, &instruction, is_fixed, found);
-            let to = match flow {
-                FlowControl::Call if is_near => {
-                    found.targets.push(target);
-                    found.called.push(target);
-                    None
-                }
-                FlowControl::ConditionalBranch
-                | FlowControl::UnconditionalBranch
-                | FlowControl::XbeginXabortXend
-                    if is_near =>
-                {
-                    self.direct.push(target);
-                    leads_out.then_some(match flow {
-                        FlowControl::UnconditionalBranch => To::Address(target),
-                        _ if instruction.is_jcc_short_or_near() => To::If(target),
-                        _ => To::Oddly,
-                    })
-                }
-                FlowControl::IndirectBranch => {
-                    let origin = switches::origin(image, &instruction, &self.trail);
-                    self.indirect.push((instruction.ip(), origin));
-                    Some(To::Pointer)
-                }
-                FlowControl::Return => {
-                    if instruction.op_count() > 0 && instruction.immediate16() != 0 {
-                        found.pops.push(instruction.ip());
-                    }
-                    Some(To::Caller)
-                }
-                _ => None,
-            };
+            let to = self.leads_to(image, &instruction, (start, end), found);
             if let Some(to) = to {
                 let (at, length) = (instruction.ip(), instruction.len() as u8);
                 found.leavings.push(Leaving { at, length, before: run.0, to });
@@ -372,6 +339,51 @@ impl Function {
         let origins =
             indirect.map(|(at, found)| Indirect { at: *at, origin: found.entered_at(*at, &self.direct) });
         found.indirect.extend(origins);
+    }
+
+    /// Where an instruction may lead, but to what follows it. Its target is noted.
+    fn leads_to(
+        &mut self,
+        image: &Image<'_>,
+        instruction: &Instruction,
+        (start, end): (u64, u64),
+        found: &mut Branches,
+    ) -> Option<To> {
+        let is_near = instruction.op0_kind() == OpKind::NearBranch64;
+        let target = instruction.near_branch_target();
+        let flow = instruction.flow_control();
+        let leads_out = is_near && !(start..end).contains(&target);
+        match flow {
+            FlowControl::Call if is_near => {
+                found.targets.push(target);
+                found.called.push(target);
+                None
+            }
+            FlowControl::ConditionalBranch
+            | FlowControl::UnconditionalBranch
+            | FlowControl::XbeginXabortXend
+                if is_near =>
+            {
+                self.direct.push(target);
+                leads_out.then_some(match flow {
+                    FlowControl::UnconditionalBranch => To::Address(target),
+                    _ if instruction.is_jcc_short_or_near() => To::If(target),
+                    _ => To::Oddly,
+                })
+            }
+            FlowControl::IndirectBranch => {
+                let origin = switches::origin(image, instruction, &self.trail);
+                self.indirect.push((instruction.ip(), origin));
+                Some(To::Pointer)
+            }
+            FlowControl::Return => {
+                if instruction.op_count() > 0 && instruction.immediate16() != 0 {
+                    found.pops.push(instruction.ip());
+                }
+                Some(To::Caller)
+            }
+            _ => None,
+        }
     }
 }
 
