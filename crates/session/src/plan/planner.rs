@@ -1,5 +1,6 @@
 //! Keeps the sites of every process what the tracers want them to be: through which stubs, and by which changes of its text.
 
+mod disable;
 mod first;
 mod mode;
 mod modules;
@@ -17,23 +18,19 @@ use crate::plan::loaded::Loaded;
 use crate::plan::modules::{Identity, Mapped};
 use crate::plan::stubs::{Stubs, VeneerRange};
 use calltap_abi::plan::{self, Phase};
-use calltap_abi::{Clock, Image, remote};
-use calltap_collect::metadata::{Metadata, SwitchedOff};
+use calltap_abi::{Image, remote};
+use calltap_collect::metadata::Metadata;
 use calltap_collect::shm::{self, Shared};
 use calltap_names::GlobSet;
-use calltap_process::agent;
-use calltap_process::clock;
 use calltap_process::maps::{self, Region};
 use calltap_process::proc;
-use calltap_process::stops::Stops;
-use calltap_process::target::Target;
 use calltap_process::text::ProcessText;
 use calltap_selection::Candidates;
 use calltap_selection::Named;
 use calltap_selection::{Listed, SiteRequest, Typed};
 use calltap_sites::types::Types;
 use calltap_sites::{Binary, Discovery, Function};
-use calltap_trace::{Record, SiteId};
+use calltap_trace::Record;
 use site_requests::Values;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -364,79 +361,6 @@ impl<'a> Planner<'a> {
     pub fn stubs_of(&self, set: &GlobSet) -> HashSet<u32> {
         let modules = self.processes.values().flat_map(|process| &process.modules);
         modules.filter(|_| !set.is_empty()).flat_map(|module| module.stubs_of(set)).collect()
-    }
-
-    /// Has the sites of these stubs stay off, in every process. The names of those that were not disabled before.
-    pub fn disable(&mut self, stubs: &HashSet<u32>, emit: &mut dyn FnMut(Metadata)) -> HashMap<u32, String> {
-        self.set_disabled(stubs, true, emit)
-    }
-
-    /// Has them be again what the tracers want. The names of those that were disabled.
-    pub fn enable(&mut self, stubs: &HashSet<u32>, emit: &mut dyn FnMut(Metadata)) -> HashMap<u32, String> {
-        self.set_disabled(stubs, false, emit)
-    }
-
-    fn set_disabled(
-        &mut self,
-        stubs: &HashSet<u32>,
-        disabled: bool,
-        emit: &mut dyn FnMut(Metadata),
-    ) -> HashMap<u32, String> {
-        let (mut names, before) = (HashMap::new(), self.sites_on());
-        let indices: Vec<u32> = self.processes.keys().copied().collect();
-        for index in indices {
-            let Some(process) = self.processes.get_mut(&index) else { continue };
-            process.modules.iter_mut().for_each(|module| names.extend(module.disable(stubs, disabled)));
-            let Some(entry) = self.shared.process(index) else { continue };
-            let pid = proc::pid_of(entry);
-            let mut records = Vec::new();
-            // The id comes from the program's memory: only a process that has mapped the session is changed.
-            let is_ours = |_: &Target| agent::has_mapped(pid, &self.directory.identity());
-            let target = Target::of_child(pid).filter(is_ours);
-            if let Some(target) = &target
-                && let Err(why) = self.arm(index, target, &mut Stops::default())
-            {
-                records.push(unarmed(pid, &why));
-            }
-            if let Some(target) = &target {
-                self.keep_traps_running(index, target, &mut Stops::default(), &mut records);
-            }
-            self.patch(index, pid, false, &mut records);
-            self.armed = None;
-            if let Some(target) = target
-                && let Err(error) = self.stop_for_the_rest(index, &target)
-            {
-                records.push(Record::Note { text: error.to_string() }.into());
-            }
-            records.into_iter().for_each(&mut *emit);
-        }
-        self.report_switched_off(&before, emit);
-        names
-    }
-
-    /// The sites that record calls now.
-    pub fn sites_on(&self) -> HashSet<SiteId> {
-        let modules = self.processes.values().flat_map(|process| &process.modules);
-        modules.flat_map(Loaded::stubs_on).map(SiteId).collect()
-    }
-
-    /// Reports the sites that recorded calls before and do not now.
-    pub fn report_switched_off(&self, before: &HashSet<SiteId>, emit: &mut dyn FnMut(Metadata)) {
-        let ticks = self.event_ticks();
-        let sites: HashSet<SiteId> = before.difference(&self.sites_on()).copied().collect();
-        if !sites.is_empty() {
-            emit(Metadata::SwitchedOff(SwitchedOff { sites, ticks }.into()));
-        }
-    }
-
-    /// This moment, by the clock of the events.
-    fn event_ticks(&self) -> u64 {
-        let control = self.shared.control();
-        match control.clock.load(Relaxed) {
-            clock if clock == Clock::Coarse as u32 => control.tick.load(Relaxed),
-            clock if clock == Clock::Counter as u32 => control.counter.load(Relaxed),
-            _ => clock::pair().ticks,
-        }
     }
 
     /// Describes all modules and sites that were ever wanted, for a trace of their events.

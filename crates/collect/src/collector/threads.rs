@@ -1,0 +1,99 @@
+//! The processes and threads of a session as they come: who they are, and what reads them.
+
+use super::Collector;
+use crate::reader::Reader;
+use calltap_abi::{ThreadEntry, ThreadState};
+use calltap_names::printable_bytes;
+use calltap_trace::{Process, Record, Thread, ThreadId};
+use std::fs;
+use std::sync::atomic::Ordering::*;
+
+impl Collector<'_> {
+    /// Looks for processes and threads that have joined.
+    pub(super) fn find_threads(&mut self) {
+        for index in self.processes.len() as u32..self.shared.processes().end {
+            let Some(process) = self.shared.process(index) else { break };
+            let pid = process.pid.load(Acquire);
+            if pid == 0 {
+                break; // being filled in
+            }
+            // Who was followed is told of before it is in the table.
+            self.take_records();
+            let forked = process.parent.load(Relaxed).checked_sub(1);
+            let parent = forked.or_else(|| self.parent_of(pid));
+            self.processes.push(pid);
+            parent.into_iter().for_each(|parent| self.unwinding.fork(parent, index));
+            self.replaced.push(false);
+            for (former, replaced) in (0..index).zip(&mut self.replaced) {
+                *replaced |= self.shared.is_same_process(former, index);
+            }
+            self.totals.processes += 1;
+            let comm = self.name_of(index, pid);
+            let forked = forked.is_some();
+            self.output.record(&Record::Process(Process { id: index, pid, parent, forked, comm }));
+        }
+        for index in self.shared.threads() {
+            if self.readers.get(index as usize).is_some_and(Option::is_some) {
+                continue;
+            }
+            let Some(entry) = self.shared.thread(index) else { break };
+            if entry.state.load(Acquire) == ThreadState::Live as u32 {
+                self.begin(index, entry.process.load(Relaxed), entry.tid.load(Relaxed));
+            }
+        }
+        self.switched_off.clear();
+    }
+
+    /// The process of the session that has begun one that was followed, or has become it.
+    fn parent_of(&self, pid: u32) -> Option<u32> {
+        let newest = |pid: &u32| self.processes.iter().rposition(|own| own == pid).map(|index| index as u32);
+        self.followed.get(&pid).and_then(|own| newest(&own.parent)).or_else(|| newest(&pid))
+    }
+
+    /// The name of a process; if it is gone already, of a thread of it when that began.
+    fn name_of(&self, process: u32, pid: u32) -> String {
+        let own = |entry: &&ThreadEntry| {
+            entry.state.load(Acquire) == ThreadState::Live as u32 && entry.process.load(Relaxed) == process
+        };
+        let at_start = || self.shared.thread_entries().find(own).map(name_at_start);
+        let told = || self.followed.get(&pid).map(|own| own.comm.clone());
+        Some(comm(pid, pid))
+            .filter(|comm| !comm.is_empty())
+            .or_else(at_start)
+            .or_else(told)
+            .unwrap_or_default()
+    }
+
+    fn begin(&mut self, entry: u32, process: u32, tid: u32) {
+        // A thread id used again: its former owner is gone, whatever /proc says now.
+        let former =
+            self.readers.iter_mut().flatten().find(|reader| (reader.process, reader.tid) == (process, tid));
+        if let Some(former) = former {
+            former.tid = 0;
+        }
+        let id = ThreadId(self.next_thread);
+        self.next_thread += 1;
+        self.totals.threads += 1;
+        self.threads += 1;
+        let pid = self.processes.get(process as usize).copied().unwrap_or(0);
+        // The name of now, or if the thread is gone the name it began with.
+        let name = self.shared.thread(entry).map(name_at_start).unwrap_or_default();
+        let comm = Some(comm(pid, tid)).filter(|comm| !comm.is_empty()).unwrap_or(name);
+        self.output.record(&Record::Thread(Thread { id, process, tid, comm }));
+        let mut reader = Reader::new(id, entry, process, tid, self.sparse, self.rates.clone());
+        self.switched_off.iter().for_each(|off| reader.switch_off(off));
+        let place = entry as usize;
+        self.readers.resize_with(self.readers.len().max(place + 1), || None);
+        self.readers[place] = Some(Box::new(reader));
+    }
+}
+
+fn comm(pid: u32, tid: u32) -> String {
+    let read = |path: String| fs::read(path).ok().map(|text| printable_bytes(text.trim_ascii_end()));
+    read(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default()
+}
+
+fn name_at_start(entry: &ThreadEntry) -> String {
+    let bytes: Vec<u8> = entry.name.iter().flat_map(|word| word.load(Relaxed).to_le_bytes()).collect();
+    printable_bytes(bytes.split(|byte| *byte == 0).next().unwrap_or_default())
+}
