@@ -1,0 +1,182 @@
+# Code that a borrowed thread runs: a call, and a tail that can be entered again (inject.rs says what each field of the block is).
+
+.macro calltap_call_back rax rip
+    mov rax, [rip + calltap_call_end + \rax]
+    mov rbx, [rip + calltap_call_end + {rbx}]
+    mov rcx, [rip + calltap_call_end + {rcx}]
+    mov rdx, [rip + calltap_call_end + {rdx}]
+    mov rsi, [rip + calltap_call_end + {rsi}]
+    mov rdi, [rip + calltap_call_end + {rdi}]
+    mov rbp, [rip + calltap_call_end + {rbp}]
+    mov r8, [rip + calltap_call_end + {r8}]
+    mov r9, [rip + calltap_call_end + {r9}]
+    mov r10, [rip + calltap_call_end + {r10}]
+    mov r11, [rip + calltap_call_end + {r11}]
+    mov r12, [rip + calltap_call_end + {r12}]
+    mov r13, [rip + calltap_call_end + {r13}]
+    mov r14, [rip + calltap_call_end + {r14}]
+    mov r15, [rip + calltap_call_end + {r15}]
+    mov rsp, [rip + calltap_call_end + {rsp}]
+    jmp [rip + calltap_call_end + \rip]
+.endm
+.pushsection .rodata.calltap_call,"a",@progbits
+.balign 16
+.globl calltap_call_start, calltap_call_end
+.hidden calltap_call_start, calltap_call_end
+calltap_call_start:
+    syscall
+    cmp rax, -4095
+    jae 8f
+    mov rbx, rax
+    lea rsp, [rax + {scratch}]
+    mov eax, {sigprocmask}
+    mov edi, 2
+    lea rsi, [rip + calltap_call_end + {waiting}]
+    xor edx, edx
+    mov r10d, 8
+    syscall
+    cld
+    mov r13d, {called}
+    mov eax, -1
+    mov edx, -1
+    xsave64 [rbx]
+    mov rdi, [rip + calltap_call_end + {arguments}]
+    mov rsi, [rip + calltap_call_end + {arguments} + 8]
+    call [rip + calltap_call_end + {function}]
+    mov r12, rax
+    test rax, rax
+    jnz 7f
+    mov r12, [rip + calltap_call_end + {complaint}]
+    test r12, r12
+    mov r12d, 1
+    jz 7f
+    call [rip + calltap_call_end + {complaint}]
+    mov [rbx + {result}], rax
+    xor r12d, r12d # the scratch memory stays
+7:
+    mov eax, -1
+    mov edx, -1
+    xrstor64 [rbx]
+    mov eax, {sigprocmask}
+    mov edi, 2
+    lea rsi, [rip + calltap_call_end + {all_signals}]
+    xor edx, edx
+    mov r10d, 8
+    syscall
+# The controller, if it lives, stops the thread here.
+    mov qword ptr [rbx + {returned}], 1
+    mov ecx, {linger_rounds}
+calltap_call_wait:
+    cmp qword ptr [rbx + {go_on}], 0
+    jne calltap_call_told
+    pause
+    dec ecx
+    jnz calltap_call_wait
+calltap_call_told:
+    test r12, r12
+    jz 8f
+    mov eax, {munmap}
+    mov rdi, rbx
+    mov esi, {scratch}
+    syscall
+8: # below the red zone of the thread's own stack there is some room
+    mov rsp, [rip + calltap_call_end + {rsp}]
+    lea rsp, [rsp - {red_zone}]
+# And once more at this call, which changes nothing.
+    mov eax, {sigprocmask}
+    mov edi, 2
+    lea rsi, [rip + calltap_call_end + {all_signals}]
+    xor edx, edx
+    mov r10d, 8
+    syscall
+.globl calltap_call_done
+.hidden calltap_call_done
+calltap_call_done:
+# Which signals have come: the first eight bytes on the stack.
+    push 0
+    mov eax, {sigpending}
+    mov rdi, rsp
+    mov esi, 8
+    syscall
+    pop rbx
+    and rbx, [rip + calltap_call_end + {handled}]
+# Signals are let in only now: their frames go to the thread's own stack, the scratch memory is gone.
+    mov eax, {sigprocmask}
+    mov edi, 2
+    lea rsi, [rip + calltap_call_end + {signals}]
+    xor edx, edx
+    mov r10d, 8
+    syscall
+# If it shall wait here, then not for ever.
+    mov rcx, [rip + calltap_call_end + {linger}]
+    jrcxz 6f
+.globl calltap_call_linger, calltap_call_lingered
+.hidden calltap_call_linger, calltap_call_lingered
+calltap_call_linger:
+    pause
+    dec rcx
+    jnz calltap_call_linger
+calltap_call_lingered:
+6:
+    push qword ptr [rip + calltap_call_end + {flags}]
+# The way back, by whether one has come. Jumps and `mov` leave the flags alone.
+    test rbx, rbx
+    jnz 9f
+    popfq
+    calltap_call_back {rax} {rip}
+9:
+    popfq
+    calltap_call_back {interrupted_rax} {interrupted_rip}
+# A function to call: may the thread read the time stamp counter? Returns PR_TSC_ENABLE or PR_TSC_SIGSEGV.
+.globl calltap_call_tsc
+.hidden calltap_call_tsc
+calltap_call_tsc:
+    push {tsc_enable}
+    mov eax, {prctl}
+    mov edi, {get_tsc}
+    mov rsi, rsp
+    syscall
+    pop rax
+    ret
+# A function to call: opens the file at rdi and makes the mappings at rsi, of which the last has address 0. Returns 1.
+.globl calltap_call_map
+.hidden calltap_call_map
+calltap_call_map:
+    push rbx
+    push r12
+    mov rbx, rsi
+    mov eax, {openat}
+    mov rsi, rdi
+    mov edi, {cwd}
+    mov edx, {open_flags}
+    xor r10d, r10d
+    syscall
+    test eax, eax
+    js 5f
+    mov r12d, eax
+4:
+    mov rdi, [rbx + {map_address}]
+    test rdi, rdi
+    jz 3f
+    mov rsi, [rbx + {map_length}]
+    mov r9, [rbx + {map_offset}]
+    mov edx, [rbx + {map_protection}]
+    mov r10d, [rbx + {map_flags}]
+    mov r8d, r12d
+    mov eax, {mmap}
+    syscall
+    add rbx, {map_size}
+    cmp rax, rdi
+    je 4b
+3:
+    mov edi, r12d
+    mov eax, {close}
+    syscall
+5:
+    mov eax, 1
+    pop r12
+    pop rbx
+    ret
+.balign 8
+calltap_call_end:
+.popsection
