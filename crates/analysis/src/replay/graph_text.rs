@@ -72,7 +72,6 @@ impl<'a> GraphText<'a> {
         happening: &Happening,
         besides: &Besides<'_>,
     ) {
-        let Besides { values, leaf, spent } = *besides;
         self.banner(buffer, thread);
         if let Happening::Lost { entries, exits } = happening {
             lost(buffer, self.names, thread, u64::from(*entries) + u64::from(*exits));
@@ -85,59 +84,67 @@ impl<'a> GraphText<'a> {
         buffer.extend_from_slice(self.task(thread).as_bytes());
         buffer.extend_from_slice(b" | ");
         match happening {
-            Happening::Enter(enter) => {
-                self.duration(buffer, leaf.map(|(end, _)| end - enter.ticks));
-                indent(buffer, enter.depth);
-                let arguments = self.values(thread, enter.ticks, enter.site, false, values);
-                self.call(buffer, enter.site, &arguments);
-                buffer.extend_from_slice(if leaf.is_some() { b";" } else { b" {" });
-                if let Some((end, results)) = leaf {
-                    let results = self.values(thread, end, enter.site, true, results);
-                    push_results(buffer, &results);
-                }
-                self.caller(buffer, thread, enter);
-            }
-            Happening::Close(call) => {
-                self.end(buffer, call);
-                indent(buffer, call.depth);
-                buffer.push(b'}');
-                if self.tail {
-                    self.comment(buffer, call.site);
-                }
-                if call.ending.is_cut() {
-                    buffer.extend_from_slice(format!(" /* {} */", call.ending.name()).as_bytes());
-                } else if call.ending == Ending::Returned {
-                    let results = self.values(thread, call.end, call.site, true, values);
-                    push_results(buffer, &results);
-                }
-                self.spent(buffer, spent);
-            }
+            Happening::Enter(enter) => self.enter(buffer, thread, enter, besides),
+            Happening::Close(call) => self.close(buffer, thread, call, besides),
             Happening::Orphan { site, depth } => {
                 self.duration(buffer, None);
                 indent(buffer, *depth);
                 buffer.push(b'}');
                 self.comment(buffer, *site);
             }
-            Happening::Mark(enter) => {
-                self.duration(buffer, None);
-                indent(buffer, enter.depth);
-                buffer.extend_from_slice(b"/* ");
-                let arguments = self.values(thread, enter.ticks, enter.site, false, values);
-                if arguments.is_empty() {
-                    self.function(buffer, enter.site, false);
-                } else {
-                    self.call(buffer, enter.site, &arguments);
-                }
-                if enter.parent != 0 {
-                    buffer.extend_from_slice(b" <-");
-                    let caller = self.symbols.caller(thread, enter.ticks, enter.parent);
-                    buffer.extend_from_slice(one_line(caller).as_bytes());
-                }
-                buffer.extend_from_slice(b" */");
-            }
+            Happening::Mark(enter) => self.mark(buffer, thread, enter, besides),
             Happening::Lost { .. } => {}
         }
         buffer.push(b'\n');
+    }
+
+    fn enter(&mut self, buffer: &mut Vec<u8>, thread: ThreadId, enter: &Enter, besides: &Besides<'_>) {
+        let Besides { values, leaf, .. } = *besides;
+        self.duration(buffer, leaf.map(|(end, _)| end - enter.ticks));
+        indent(buffer, enter.depth);
+        let arguments = self.values(thread, enter.ticks, enter.site, false, values);
+        self.call(buffer, enter.site, &arguments);
+        buffer.extend_from_slice(if leaf.is_some() { b";" } else { b" {" });
+        if let Some((end, results)) = leaf {
+            let results = self.values(thread, end, enter.site, true, results);
+            push_results(buffer, &results);
+        }
+        self.caller(buffer, thread, enter);
+    }
+
+    fn close(&mut self, buffer: &mut Vec<u8>, thread: ThreadId, call: &Call, besides: &Besides<'_>) {
+        self.end(buffer, call);
+        indent(buffer, call.depth);
+        buffer.push(b'}');
+        if self.tail {
+            self.comment(buffer, call.site);
+        }
+        if call.ending.is_cut() {
+            buffer.extend_from_slice(format!(" /* {} */", call.ending.name()).as_bytes());
+        } else if call.ending == Ending::Returned {
+            let results = self.values(thread, call.end, call.site, true, besides.values);
+            push_results(buffer, &results);
+        }
+        self.spent(buffer, besides.spent);
+    }
+
+    /// A call whose return is not recorded.
+    fn mark(&mut self, buffer: &mut Vec<u8>, thread: ThreadId, enter: &Enter, besides: &Besides<'_>) {
+        self.duration(buffer, None);
+        indent(buffer, enter.depth);
+        buffer.extend_from_slice(b"/* ");
+        let arguments = self.values(thread, enter.ticks, enter.site, false, besides.values);
+        if arguments.is_empty() {
+            self.function(buffer, enter.site, false);
+        } else {
+            self.call(buffer, enter.site, &arguments);
+        }
+        if enter.parent != 0 {
+            buffer.extend_from_slice(b" <-");
+            let caller = self.symbols.caller(thread, enter.ticks, enter.parent);
+            buffer.extend_from_slice(one_line(caller).as_bytes());
+        }
+        buffer.extend_from_slice(b" */");
     }
 
     fn banner(&mut self, buffer: &mut Vec<u8>, thread: ThreadId) {
