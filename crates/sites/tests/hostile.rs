@@ -159,6 +159,20 @@ fn one_exception_table_of_many_functions_takes_no_more_than_its_own_memory() {
 }
 
 #[test]
+fn one_jump_table_of_many_functions_is_not_read_for_each() {
+    let function = |n: u32| {
+        format!(
+            ".type g{n}, @function\ng{n}: cmp $20000, %edi\nja 1f\nmov %edi, %edi\nlea table(%rip), %rax\n\
+             movslq (%rax,%rdi,4), %rcx\nadd %rax, %rcx\njmp *%rcx\n1: ret\n.size g{n}, .-g{n}\n"
+        )
+    };
+    let functions: String = (0..20_000).map(function).collect();
+    let entries: String = (0..20_000).map(|n| format!(".long g{n} - table\n")).collect();
+    let source = format!(".text\n{functions}.section .rodata\n.p2align 2\ntable:\n{entries}");
+    check_in_time(&build("gcc -nostdlib -shared", "s", &source).data());
+}
+
+#[test]
 fn parts_of_parts_of_parts_are_followed_once() {
     let part = |n: u32| {
         format!(".type f{n}.cold, @function\nf{n}.cold: jmp f{}.cold\n.size f{n}.cold, .-f{n}.cold\n", n + 1)

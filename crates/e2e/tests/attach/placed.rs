@@ -81,6 +81,23 @@ fn rust_panics_find_their_way_through_our_frames() {
     }
 }
 
+/// The loader of a static-pie program is its own code: the function that it calls at every change leads to the agent, and is not traced.
+#[test]
+fn text_that_the_agent_watches_is_restored_after_other_tracers_were_set() {
+    let build =
+        Build { name: "bare static-pie", compilers: PLACED[1].compilers, flags: &["-O2", "-static-pie"] };
+    let mut resident = Resident::start(&compile(&build, &["resident.c"], &[]), &[]);
+    let pid = resident.pid.to_string();
+    let both: &[&str] = &["set", "--tracer", "function", "--tracer", "function_graph"];
+    for command in [&["attach"], both, &["set", "--off"], &["set", "--on"], &["detach"]] {
+        let run = calltap_run(&[command, &["-p", &pid]].concat());
+        assert!(run.status.success(), "{command:?}: {}", run.stderr);
+        assert!(!run.stderr.contains("0x"), "{command:?} found code changed: {}", run.stderr);
+    }
+    assert_eq!(changed_text(resident.pid), [""; 0]);
+    assert!(resident.runs());
+}
+
 #[test]
 fn an_unwinder_that_cannot_be_told_of_us_is_no_place_for_us() {
     let program = compile(&PLACED[0], &["throws.cpp", "again.c"], &["-Dmain=once", "-x", "c++", "-s"]);

@@ -46,14 +46,30 @@ pub struct Loaded {
     led: bool,
     /// It is in no file, but was made at run time: by address, the functions that are known of it.
     made: Option<HashMap<u64, usize>>,
+    /// Start of the function that leads to the agent's watch of the dynamic linker; it is not traced.
+    watched: Option<Avma>,
 }
 
 impl Loaded {
     /// A module nothing of which was ever wanted.
     pub fn new(mapped: Mapped, record: Module, binary: Arc<Binary>, bias: Bias, fresh: bool) -> Loaded {
         let (sites, places, veneers) = (Vec::new(), vec![0; binary.functions.len()], Vec::new());
-        let (recorded, found, led, made) = (false, HashMap::new(), false, None);
-        Loaded { mapped, record, recorded, fresh, binary, bias, sites, places, veneers, found, led, made }
+        let (recorded, found, led, made, watched) = (false, HashMap::new(), false, None, None);
+        Loaded {
+            mapped,
+            record,
+            recorded,
+            fresh,
+            binary,
+            bias,
+            sites,
+            places,
+            veneers,
+            found,
+            led,
+            made,
+            watched,
+        }
     }
 
     /// Code that is in no file. Its functions become known one by one.
@@ -104,10 +120,16 @@ impl Loaded {
         self.found.get(&function).map_or(self.binary.functions[function].kind, |(kind, _)| *kind)
     }
 
+    /// Leaves the function at this address to the agent, which watches the dynamic linker there.
+    pub fn leave_watched(&mut self, start: Avma) {
+        self.watched = Some(start);
+    }
+
     /// Its functions that can be traced, with their indices.
     fn traceable(&self) -> impl Iterator<Item = (usize, &Function)> {
         let is_traceable = |(index, function): &(usize, &Function)| {
-            function.form.is_some() || self.found.contains_key(index)
+            (function.form.is_some() || self.found.contains_key(index))
+                && self.watched != Some(self.bias.apply(function.address))
         };
         self.binary.functions.iter().enumerate().filter(is_traceable)
     }

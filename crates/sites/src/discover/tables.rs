@@ -69,8 +69,11 @@ impl<'a, 'd> Tables<'a, 'd> {
     /// The same of a table that a jump goes through, where holes may lead to no code either. Without sections, what follows it may be anything.
     pub fn entries(&self, table: u64) -> impl Iterator<Item = u64> {
         let has_holes = !self.sections.is_empty();
-        let entry = move |target| (self.is_entry(target) || has_holes).then_some(target);
-        self.words(table, table).map_while(entry).filter(|target| self.image.is_code(*target))
+        let entry = move |target| {
+            let is_code = self.image.is_code(target);
+            (self.may_read() && (is_code || has_holes)).then_some((target, is_code))
+        };
+        self.words(table, table).map_while(entry).filter_map(|(target, is_code)| is_code.then_some(target))
     }
 
     fn words(&self, table: u64, base: u64) -> impl Iterator<Item = u64> + use<'d> {
@@ -86,9 +89,14 @@ impl<'a, 'd> Tables<'a, 'd> {
     }
 
     fn is_entry(&self, target: u64) -> bool {
+        self.may_read() && self.image.is_code(target)
+    }
+
+    /// Takes an entry from what may still be read.
+    fn may_read(&self) -> bool {
         let left = self.budget.get();
         self.budget.set(left.saturating_sub(1));
-        left > 0 && self.image.is_code(target)
+        left > 0
     }
 
     /// Were all of them read to their ends?

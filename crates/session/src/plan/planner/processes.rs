@@ -2,6 +2,7 @@
 
 use super::{Planner, Refusal};
 use crate::plan::journal::{self, Entry, UNLISTED};
+use calltap_patch::Avma;
 use calltap_process::agent;
 use calltap_process::maps;
 use calltap_process::proc;
@@ -10,6 +11,7 @@ use calltap_process::text::ProcessText;
 use calltap_process::tracee::shares_memory;
 use calltap_sites::Discovery;
 use std::collections::HashMap;
+use std::sync::atomic::Ordering::*;
 
 impl<'a> Planner<'a> {
     /// Finds out from the journal and the text what earlier controllers did to the process and its children.
@@ -50,8 +52,10 @@ impl<'a> Planner<'a> {
         if self.discovery == Discovery::FirstCall {
             self.recall_calls(index, &regions, &standing, &mut text);
         }
+        let watched = self.image(index, &regions).map_or(0, |image| image.loader_brk.load(Acquire));
         let Some(process) = self.processes.get_mut(&index) else { return };
         for module in &mut process.modules {
+            module.leave_watched(Avma(watched));
             module.recall(&standing, &mut text);
         }
         process.watched =

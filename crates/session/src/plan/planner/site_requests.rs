@@ -48,10 +48,11 @@ impl<'a> Planner<'a> {
     pub(super) fn want(&mut self, index: u32, regions: &[Region], records: &mut Vec<Metadata>) {
         let Some(image) = self.image(index, regions) else { return };
         let hooks = std::array::from_fn(|i| Avma(image.hooks[i].load(Relaxed)));
-        let hook = Avma(image.first_hook.load(Acquire));
+        let (hook, watched) = (Avma(image.first_hook.load(Acquire)), Avma(image.loader_brk.load(Acquire)));
         self.stubs.agent = Agent { stubs: Avma(image.stubs.load(Acquire)), hooks };
         let (leads, quiet) = (self.discovery == Discovery::FirstCall, self.quiet);
         self.with_wishes(index, |module, site_request, stubs| {
+            module.leave_watched(watched);
             if leads {
                 module.lead(hook, stubs, regions, records);
             }
