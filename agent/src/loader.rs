@@ -40,8 +40,10 @@ struct Extended {
 }
 
 static DEBUG: AtomicUsize = AtomicUsize::new(0);
-/// A sum over the list of objects: changes when the list does.
-static SEEN: AtomicU64 = AtomicU64::new(0);
+/// A sum over the list of objects when it was last told of: changes when the list does.
+static SEEN: AtomicU64 = AtomicU64::new(UNKNOWN);
+/// What the list was is not known.
+const UNKNOWN: u64 = u64::MAX;
 
 const AT_PHDR: u64 = 3;
 const AT_PHNUM: u64 = 5;
@@ -181,7 +183,9 @@ fn sum() -> u64 {
 
 /// The function that ld.so calls at every change, and what it shall jump to so that later changes are seen.
 pub fn watch() -> (u64, u64) {
-    SEEN.store(sum(), Relaxed);
+    // Changes are seen only when the function jumps here. An object that is closed before that and opened again at its place after it makes the list what it
+    // was; its text is new.
+    SEEN.store(UNKNOWN, Relaxed);
     let brk = debug().map_or(0, |debug| debug.brk);
     (brk as u64, &raw const calltap_loader_hook as u64)
 }

@@ -37,8 +37,20 @@ impl Planner<'_> {
         let can_sync = registered.is_some_and(|entry| entry.sync.load(Acquire) == plan::Sync::Works as u32);
         let Some(process) = self.processes.get_mut(&index) else { return };
         let Some(text) = &mut process.text else { return };
-        // A thread that asks holds the dynamic linker's lock; else the linker must be kept from unmapping what is written to.
         text.lease();
+        text.sync = if can_sync { Sync::Barrier } else { Sync::Quiet };
+        let armed = self.armed == Some(index);
+        text.through = if armed { Transition::Int3 } else { self.mode.transition() };
+        // First of all: what is unmapped, and mapped again, behind our back would be taken for what was switched on.
+        if !process.watched {
+            process.watched =
+                watch_loader(index, text, &self.directory.journal, Avma(loader.0), Avma(loader.1));
+            // Where there is no dynamic linker, nothing is opened later.
+            if !process.watched && loader.0 != 0 {
+                note("the dynamic linker could not be watched: libraries opened later are not traced".into());
+            }
+        }
+        // A thread that asks holds the dynamic linker's lock; else the linker must be kept from unmapping what is written to.
         let asked = entry.is_some_and(|entry| entry.phase.load(Acquire) == Phase::Writing as u32);
         let _kept = if let (Some(entry), false) = (entry, asked) {
             let Some(kept) = KeepMapped::new(entry, text) else {
@@ -52,9 +64,6 @@ impl Planner<'_> {
         } else {
             None
         };
-        text.sync = if can_sync { Sync::Barrier } else { Sync::Quiet };
-        let armed = self.armed == Some(index);
-        text.through = if armed { Transition::Int3 } else { self.mode.transition() };
         let how = match entry {
             Some(_) if can_sync && self.mode.is_live() => How::Live,
             Some(_) => How::Stopped,
@@ -73,14 +82,6 @@ impl Planner<'_> {
             note(format!(
                 "{waiting} sites are of several instructions, in code that is running, and are not traced"
             ));
-        }
-        if !process.watched {
-            process.watched =
-                watch_loader(index, text, &self.directory.journal, Avma(loader.0), Avma(loader.1));
-            // Where there is no dynamic linker, nothing is opened later.
-            if !process.watched && loader.0 != 0 {
-                note("the dynamic linker could not be watched: libraries opened later are not traced".into());
-            }
         }
     }
 
