@@ -103,28 +103,33 @@ pub fn write(
             before(format, text, symbols, task, record);
             duration(format, text, None);
             indent(text, depth);
-            text.push_str("/* ");
-            match other {
-                What::Mark(mark) => text.push_str(mark.trim_end()),
-                What::RawMark(bytes) => {
-                    function::raw_mark(text, bytes);
-                    text.truncate(text.trim_end().len());
-                }
-                What::Stack(levels) => {
-                    function::stack(text, symbols, levels, format.style());
-                    text.truncate(text.trim_end().len());
-                }
-                What::Function { site, parent } | What::Repeats { site, parent, .. } => {
-                    symbols.write_site(text, *site, Style::default());
-                    text.push_str(" <-");
-                    symbols.write_address(text, *parent, Style::default());
-                }
-                What::Enter { .. } | What::Exit { .. } => {}
-            }
-            text.push_str(" */\n");
+            comment(text, symbols, other, format.style());
             false
         }
     }
+}
+
+/// What is no call of the graph stands in it as a comment.
+fn comment(text: &mut String, symbols: &Symbols, what: &What, style: Style) {
+    text.push_str("/* ");
+    match what {
+        What::Mark(mark) => text.push_str(mark.trim_end()),
+        What::RawMark(bytes) => {
+            function::raw_mark(text, bytes);
+            text.truncate(text.trim_end().len());
+        }
+        What::Stack(levels) => {
+            function::stack(text, symbols, levels, style);
+            text.truncate(text.trim_end().len());
+        }
+        What::Function { site, parent } | What::Repeats { site, parent, .. } => {
+            symbols.write_site(text, *site, Style::default());
+            text.push_str(" <-");
+            symbols.write_address(text, *parent, Style::default());
+        }
+        What::Enter { .. } | What::Exit { .. } => {}
+    }
+    text.push_str(" */\n");
 }
 
 /// Everything in front of the duration.
