@@ -4,12 +4,8 @@ use crate::{shell, watched};
 use anyhow::{Context, Result, bail};
 use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, PoisonError};
 use std::{env, thread};
-
-/// For the last output of cargo: a process that a test has left behind may keep the pipe open.
-const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// What the tests said of themselves.
 #[derive(Default)]
@@ -21,7 +17,7 @@ struct Said {
 /// Builds calltap, runs the tests, counts the skipped, and says how long each test binary took.
 pub fn run(long: bool) -> Result<()> {
     let calltap = shell::build_calltap()?;
-    let said = Arc::new(Mutex::new(Said::default()));
+    let said = Mutex::new(Said::default());
     let mut rounds = vec![Vec::new()];
     if long {
         // Not the doc tests: `ignore` there means another thing.
@@ -40,8 +36,7 @@ pub fn run(long: bool) -> Result<()> {
             failed.push(shell::line(&command));
         }
     }
-    let Said { mut skipped, took } =
-        std::mem::take(&mut *said.lock().unwrap_or_else(PoisonError::into_inner));
+    let Said { mut skipped, took } = said.into_inner().unwrap_or_else(PoisonError::into_inner);
     println!("\ntest binaries that took longest:");
     longest(took).iter().for_each(|line| println!("  {line}"));
     let count = skipped.len();
@@ -60,22 +55,16 @@ pub fn run(long: bool) -> Result<()> {
     Ok(())
 }
 
-/// Runs cargo, and notes what the tests say. False if it fails.
-fn follow(command: &mut Command, said: &Arc<Mutex<Said>>) -> Result<bool> {
+/// Runs cargo, and notes what the tests say. False if it fails. What a test leaves behind has the pipes of [`watched`], not these.
+fn follow(command: &mut Command, said: &Mutex<Said>) -> Result<bool> {
     let mut child =
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().context("cannot start cargo")?;
     let (out, err) = (child.stdout.take().context("piped")?, child.stderr.take().context("piped")?);
-    let (to_out, to_err) = (Arc::clone(said), Arc::clone(said));
-    let readers = [
-        thread::spawn(move || pass(out, &mut std::io::stdout(), &to_out)),
-        thread::spawn(move || pass(err, &mut std::io::stderr(), &to_err)),
-    ];
-    let status = child.wait()?;
-    let end = Instant::now();
-    while end.elapsed() < LAST_WORDS && !readers.iter().all(thread::JoinHandle::is_finished) {
-        thread::sleep(Duration::from_millis(5));
-    }
-    Ok(status.success())
+    thread::scope(|scope| {
+        scope.spawn(|| pass(out, &mut std::io::stdout(), said));
+        scope.spawn(|| pass(err, &mut std::io::stderr(), said));
+    });
+    Ok(child.wait()?.success())
 }
 
 /// Of lines `seconds s: name`, those of test binaries that took a second or more, the longest first.

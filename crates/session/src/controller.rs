@@ -3,7 +3,7 @@
 use crate::attach_session::AttachSession;
 use crate::detach::Left;
 use crate::follow::Follow;
-use crate::limits::{Limits, Spent};
+use crate::limits::Limits;
 use crate::live;
 use crate::plan::planner::Planner;
 use crate::requests::{Answer, Mailbox, Request, Requests};
@@ -203,7 +203,7 @@ impl<'a> Controller<'a> {
     fn remain(&mut self, planner: &mut Planner<'_>, over: &(dyn Fn() -> bool + Sync)) -> Result<(), Error> {
         let (shared, records, mailbox) = (&self.session.shared, self.records.clone(), self.mailbox);
         self.see_cpu();
-        let mut governor = Limits::govern(self.limit, self.cpu);
+        let mut governor = self.limit.map(|(limit, rates)| Governor::new(rates, limit, self.cpu));
         let ended = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {
@@ -421,8 +421,9 @@ impl<'a> Controller<'a> {
         let lost = shared
             .thread_entries()
             .map(|entry| entry.lost_entries.load(Relaxed).saturating_add(entry.lost_exits.load(Relaxed)));
-        let named = |planner: &Planner<'_>| planner.stubs_of(&self.settings.words.named());
-        let spent = Spent { cpu: self.cpu, lost: governor::lost(shared.control(), lost), named: &named };
-        self.limits.look(governor, &spent, planner, &mut |record| drop(self.records.send(record)));
+        let lost = governor::lost(shared.control(), lost);
+        let named = || planner.stubs_of(&self.settings.words.named());
+        let judgement = governor.look(self.cpu, lost, &planner.trap_stubs(), &named);
+        self.limits.carry_out(judgement, planner, &mut |record| drop(self.records.send(record)));
     }
 }

@@ -1,11 +1,10 @@
 //! What tracing may cost in a session: which functions the governor has disabled, and which it has given back.
 
 use crate::plan::planner::Planner;
-use calltap_collect::governor::{Governor, Judgement, OverLimit, Rates};
+use calltap_collect::governor::{Judgement, OverLimit};
 use calltap_collect::metadata::Metadata;
 use calltap_trace::{Limited, Record, SiteId};
 use std::collections::HashSet;
-use std::time::Duration;
 
 /// The functions that the governor has disabled.
 #[derive(Default)]
@@ -18,22 +17,7 @@ pub(crate) struct Limits {
     pub(crate) told: Vec<(String, f64)>,
 }
 
-/// What a look of the governor needs to know of the session.
-pub(crate) struct Spent<'a> {
-    /// Processor time of the process.
-    pub(crate) cpu: Duration,
-    /// Events that were lost.
-    pub(crate) lost: u64,
-    /// The stubs of functions that the user has named.
-    pub(crate) named: &'a dyn Fn(&Planner<'_>) -> HashSet<u32>,
-}
-
 impl Limits {
-    /// Watches from now on, when the process has used so much processor time.
-    pub(crate) fn govern(limit: Option<(f64, &Rates)>, cpu: Duration) -> Option<Governor<'_>> {
-        limit.map(|(limit, rates)| Governor::new(rates, limit, cpu))
-    }
-
     /// The sites that are off because they cost too much.
     pub(crate) fn off(&self) -> &HashSet<SiteId> {
         &self.off
@@ -45,16 +29,12 @@ impl Limits {
     }
 
     /// Disables what the governor says, and gives back what it says.
-    pub(crate) fn look(
+    pub(crate) fn carry_out(
         &mut self,
-        governor: &mut Governor<'_>,
-        spent: &Spent<'_>,
+        Judgement { disable, enable }: Judgement,
         planner: &mut Planner<'_>,
         emit: &mut dyn FnMut(Metadata),
     ) {
-        let named = || (spent.named)(planner);
-        let Judgement { disable, enable } =
-            governor.look(spent.cpu, spent.lost, &planner.trap_stubs(), &named);
         self.disable(&disable, planner, emit);
         let enable = enable.into_iter().filter(|site| self.off.remove(site));
         let enable: HashSet<u32> = enable.map(|site| site.0).collect();
