@@ -83,6 +83,8 @@ pub(crate) enum Kind {
     Events = 2,
     /// The headers and places of all chunks.
     Index = 3,
+    /// Context switches of one thread.
+    Switches = 4,
 }
 
 impl ChunkHeader {

@@ -96,6 +96,7 @@ fn make_printable(record: &mut Record) {
             sites.iter_mut().for_each(names);
         }
         Record::Note { text } => one(text),
+        Record::Scheduling(scheduling) => scheduling.refused.iter_mut().for_each(one),
         Record::End(end) => one(&mut end.status),
         _ => {}
     }
@@ -170,6 +171,10 @@ impl Gather {
                 let placed = functions.iter().all(|function| self.sites.reach(function.site.0).is_some());
                 self.meta.limited.extend(functions.into_iter().filter(|_| placed));
                 placed
+            }
+            Record::Scheduling(scheduling) => {
+                self.meta.scheduling = Some(scheduling);
+                true
             }
             Record::Note { text } => {
                 self.meta.notes.push(text);

@@ -5,9 +5,10 @@
 
 use crate::chunk::{self, Kind};
 use crate::codec::decode::Decoder;
+use crate::switches::{Gathering, Payload};
 use crate::{
-    Batch, ClockPair, End, Error, EventKind, Limited, Loss, Module, Process, Profile, Record, Session, Site,
-    Thread, ThreadEncoder, ThreadId, TraceWriter,
+    Batch, ClockPair, End, Error, EventKind, Limited, Loss, Module, Process, Profile, Record, Scheduling,
+    Session, Site, Switch, Thread, ThreadEncoder, ThreadId, TraceWriter,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -59,6 +60,8 @@ pub struct History {
     clocks: VecDeque<ClockPair>,
     profile: Vec<Profile>,
     limited: Vec<Limited>,
+    scheduling: Option<Scheduling>,
+    switches: Gathering,
     notes: VecDeque<String>,
     press: chunk::Press,
     decoder: Decoder,
@@ -84,6 +87,8 @@ impl History {
             clocks: VecDeque::new(),
             profile: Vec::new(),
             limited: Vec::new(),
+            scheduling: None,
+            switches: Gathering::default(),
             notes: VecDeque::new(),
             press,
             decoder: Decoder::default(),
@@ -115,6 +120,7 @@ impl History {
                     self.notes.pop_front();
                 }
             }
+            Record::Scheduling(scheduling) => self.scheduling = Some(scheduling.clone()),
             Record::Session(_) | Record::Slow { .. } | Record::End(_) | Record::Unknown => {}
         }
     }
@@ -159,8 +165,36 @@ impl History {
         Ok(())
     }
 
+    /// Takes the context switches of a thread, as [`TraceWriter::switches`] does.
+    pub fn switches(&mut self, thread: ThreadId, switches: &[Switch], until: u64) -> Result<(), Error> {
+        let payload = self.switches.add(thread, switches, until);
+        payload.map_or(Ok(()), |payload| self.keep(payload))
+    }
+
+    /// Everything was taken until now.
+    pub fn flush(&mut self) -> Result<(), Error> {
+        self.switches.flush().into_iter().try_for_each(|payload| self.keep(payload))
+    }
+
+    fn keep(&mut self, Payload { thread, span, bytes: raw }: Payload) -> Result<(), Error> {
+        let mut bytes = Vec::new();
+        self.press
+            .chunk(Kind::Switches, thread, &span, &raw, &[], &mut bytes)
+            .map_err(|source| Error::io(Path::new("(memory)"), "compress for", source))?;
+        self.bytes += bytes.len() as u64;
+        // Its times are not ticks. The newest comparison of the clocks is hardly older than it.
+        let high = self.clocks.back().map_or(0, |pair| pair.ticks);
+        self.pieces.push_back(Piece { thread, bytes: bytes.into(), high, counts: Counts::default() });
+        self.threads.entry(thread).or_default().pieces += 1;
+        Ok(())
+    }
+
     /// A thread has no more events.
     pub fn end(&mut self, thread: ThreadId) {
+        if let Some(payload) = self.switches.end(thread) {
+            // Without memory for them, they are unknown.
+            let _ = self.keep(payload);
+        }
         if let Some(known) = self.threads.get_mut(&thread) {
             known.ended = true;
         }
@@ -222,12 +256,18 @@ impl History {
                 format!("{threads} threads have ended before, with {calls} calls, of which nothing is here");
             record(Record::Note { text })?;
         }
+        self.scheduling.iter().cloned().try_for_each(|scheduling| record(Record::Scheduling(scheduling)))?;
         let mut bytes = Vec::new();
         for piece in &self.pieces {
             bytes.clear();
             bytes.extend_from_slice(&piece.bytes);
             chunk::give_to(&mut bytes, numbers.get(&piece.thread).copied().unwrap_or_default());
             writer.chunk(&bytes)?;
+        }
+        for Payload { thread, span, bytes } in self.switches.clone().finish() {
+            if let Some(thread) = numbers.get(&thread) {
+                writer.switch_chunk(*thread, span, &bytes)?;
+            }
         }
         for (Known { read, here, lost, .. }, thread) in self.threads.values().zip(numbers.values()) {
             writer.record(&Record::Loss(Loss {

@@ -17,6 +17,7 @@ mod meta;
 mod reader;
 mod source;
 mod survey;
+mod switches;
 mod unpack;
 mod values;
 mod writer;
@@ -28,9 +29,11 @@ pub use event::{Batch, Event, EventKind, Values};
 pub use history::History;
 pub use meta::{
     Captured, ClockKind, ClockPair, End, Future, FutureValues, Limited, Loss, Meta, Module, Process, Profile,
-    Record, Session, Site, SiteId, SlowRule, Thread, ThreadId, TracerInfo, TracerKind, Value, ValueForm,
+    Record, Scheduling, Session, Site, SiteId, SlowRule, Thread, ThreadId, TracerInfo, TracerKind, Value,
+    ValueForm,
 };
 pub use reader::{Batches, ThreadBatches, TraceReader};
+pub use switches::{RunState, Switch};
 pub use unpack::Unpacker;
 pub use values::{Callers, Datum};
 pub use writer::{GraphEvent, ThreadEncoder, TraceWriter};

@@ -378,6 +378,17 @@ pub struct Limited {
     pub events_per_s: u64,
 }
 
+/// Whether the context switches of the threads were recorded.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Scheduling {
+    /// Why not, in a sentence, if they were not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+    /// Records of the kernel that were lost: what all threads did around them is not known.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub lost: u64,
+}
+
 /// One metadata record.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
@@ -414,6 +425,8 @@ pub enum Record {
         /// In the order in which they were disabled.
         functions: Vec<Limited>,
     },
+    /// See [`Scheduling`]; the newest counts.
+    Scheduling(Scheduling),
     /// Something the user should know about this recording.
     Note {
         /// One sentence.
@@ -457,6 +470,8 @@ pub struct Meta {
     pub slow: Vec<SlowRule>,
     /// Functions disabled by the overhead limit.
     pub limited: Vec<Limited>,
+    /// Whether context switches were recorded; absent where that was not asked for.
+    pub scheduling: Option<Scheduling>,
     /// Notes.
     pub notes: Vec<String>,
     /// How it ended; absent in a cut-off file.

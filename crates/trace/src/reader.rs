@@ -5,7 +5,8 @@ use crate::codec::Damage;
 use crate::gather::Gather;
 use crate::source::{Scratch, Source, Spares};
 use crate::survey::{Complaints, survey};
-use crate::{Batch, ClockKind, ClockMap, Error, Meta, ThreadId};
+use crate::switches::Joined;
+use crate::{Batch, ClockKind, ClockMap, Error, Meta, Switch, ThreadId};
 use std::path::Path;
 
 /// An open trace. Only metadata and the places of chunks are in memory.
@@ -22,6 +23,8 @@ pub struct TraceReader {
     chunks: Vec<IndexEntry>,
     /// Indices of `chunks`, by thread, then in file order.
     by_thread: Vec<u32>,
+    /// Chunks of context switches, by thread, then in file order.
+    switches: Vec<IndexEntry>,
 }
 
 impl TraceReader {
@@ -40,6 +43,9 @@ impl TraceReader {
                 }
             }
         }
+        let mut switches: Vec<IndexEntry> =
+            all.iter().filter(|entry| entry.header.is(Kind::Switches)).copied().collect();
+        switches.sort_by_key(|entry| entry.header.thread());
         let mut chunks = all;
         chunks.retain(|entry| {
             let span = entry.header.span();
@@ -69,7 +75,7 @@ impl TraceReader {
         let mut by_thread: Vec<u32> = (0..).take(chunks.len()).collect();
         by_thread.sort_by_key(|&at| chunks[at as usize].header.thread());
         let (spares, complaints) = (Spares::new(scratch), complaints.finish());
-        Ok(Self { source, spares, meta, complaints, clock, events, chunks, by_thread })
+        Ok(Self { source, spares, meta, complaints, clock, events, chunks, by_thread, switches })
     }
 
     /// What the trace says besides events. Ids in it, and those of all events, are valid indices.
@@ -96,6 +102,31 @@ impl TraceReader {
     pub fn thread_span(&self, thread: ThreadId) -> Option<(u64, u64)> {
         let spans = self.of_thread(thread).iter().map(|&at| self.chunks[at as usize].header.span());
         spans.map(|span| (span.low, span.high)).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
+    }
+
+    /// What a thread did when, in ticks of the trace's clock; empty where context switches were not recorded. What cannot be read is
+    /// [`crate::RunState::Unknown`].
+    pub fn switches(&self, thread: ThreadId) -> Result<Vec<Switch>, Error> {
+        let start = self.switches.partition_point(|entry| entry.header.thread() < thread);
+        let end = self.switches.partition_point(|entry| entry.header.thread() <= thread);
+        let mut joined = Joined::default();
+        for entry in &self.switches[start..end] {
+            self.spares.lend(&self.source, |scratch| {
+                let payload = self.source.payload(entry, scratch)?;
+                // What is missing is seen as a gap.
+                let _ = payload.and_then(|()| joined.add(&entry.header.span(), &scratch.raw));
+                Ok(())
+            })?;
+        }
+        joined.end();
+        let mut switches = joined.switches;
+        switches.iter_mut().for_each(|switch| switch.at = self.clock.from_ns(switch.at));
+        Ok(switches)
+    }
+
+    /// Whether there are any context switches.
+    pub fn has_switches(&self) -> bool {
+        !self.switches.is_empty()
     }
 
     /// All events, chunk by chunk, in file order: per thread oldest first, threads interleaved.

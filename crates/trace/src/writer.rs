@@ -3,7 +3,8 @@
 use crate::chunk::{self, ChunkHeader, IndexEntry, Kind};
 use crate::codec::sealed::Span;
 use crate::meta::SomeSites;
-use crate::{End, Error, Record, Session, ThreadId};
+use crate::switches::{Gathering, Payload};
+use crate::{End, Error, Record, Session, Switch, ThreadId};
 use serde::Serialize;
 use std::fs::File;
 use std::io::Write;
@@ -28,6 +29,7 @@ pub struct TraceWriter {
     made: u64,
     out: Vec<u8>,
     records: Vec<u8>,
+    switches: Gathering,
     index: Vec<IndexEntry>,
     press: chunk::Press,
 }
@@ -42,6 +44,7 @@ impl TraceWriter {
             made: 0,
             out: Vec::new(),
             records: Vec::new(),
+            switches: Gathering::default(),
             index: Vec::new(),
             press: chunk::Press::new().map_err(|source| Error::io(path, "create", source))?,
         };
@@ -96,8 +99,37 @@ impl TraceWriter {
         self.relieve(OUT_BYTES)
     }
 
-    /// Hands everything taken so far to the operating system (pending events of encoders are not the writer's).
+    /// Takes the context switches of a thread, nanoseconds of CLOCK_MONOTONIC: it made no others before `until`. What it did before the
+    /// first of all is not known.
+    pub fn switches(&mut self, thread: ThreadId, switches: &[Switch], until: u64) -> Result<(), Error> {
+        let payload = self.switches.add(thread, switches, until);
+        self.payloads(payload)
+    }
+
+    /// The thread makes no more switches.
+    pub fn end(&mut self, thread: ThreadId) -> Result<(), Error> {
+        let payload = self.switches.end(thread);
+        self.payloads(payload)
+    }
+
+    fn payloads(&mut self, payloads: impl IntoIterator<Item = Payload>) -> Result<(), Error> {
+        payloads
+            .into_iter()
+            .try_for_each(|Payload { thread, span, bytes }| self.switch_chunk(thread, span, &bytes))
+    }
+
+    /// Adds a chunk of context switches.
+    pub(crate) fn switch_chunk(&mut self, thread: ThreadId, span: Span, bytes: &[u8]) -> Result<(), Error> {
+        self.check_room()?;
+        self.close_records()?;
+        self.append(Kind::Switches, thread, span, bytes, &[])?;
+        self.relieve(OUT_BYTES)
+    }
+
+    /// Hands everything taken so far to the operating system. What encoders hold is not the writer's; few switches wait for more.
     pub fn flush(&mut self) -> Result<(), Error> {
+        let due = self.switches.flush();
+        self.payloads(due)?;
         self.close_records()?;
         self.relieve(0)
     }
@@ -109,6 +141,8 @@ impl TraceWriter {
 
     /// Ends the trace: the end record, the index, the trailer. Returns the size of the file.
     pub fn finish(mut self, end: End) -> Result<u64, Error> {
+        let rest = self.switches.finish();
+        self.payloads(rest)?;
         self.record(&Record::End(end))?;
         self.close_records()?;
         let start = self.made;

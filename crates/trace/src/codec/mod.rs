@@ -7,7 +7,7 @@ pub(crate) mod decode;
 pub(crate) mod encode;
 mod predictor;
 pub(crate) mod sealed;
-mod streams;
+pub(crate) mod streams;
 mod symbol;
 mod ticks;
 

@@ -1,0 +1,199 @@
+//! The records of all processors, in the order of their times.
+//!
+//! A thread leaves one processor and comes back on another, whose ring is read earlier or later. So what was read waits until all rings must
+//! have shown what happened before.
+
+use crate::records::Item;
+use calltap_trace::{RunState, Switch};
+
+/// A record that is older than this when the rings are read is in its ring by then: the kernel writes it with interrupts disabled.
+const SETTLED_NS: u64 = 1_000_000;
+
+/// What a ring held.
+pub(crate) struct Taken {
+    /// Its records, oldest first.
+    pub(crate) items: Vec<Item>,
+    /// There was no room for another.
+    pub(crate) was_full: bool,
+}
+
+/// What the kernel says of threads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// What the thread of this id does, since a time in nanoseconds of CLOCK_MONOTONIC.
+    Of(u32, Switch),
+    /// Records were lost: what any thread does from this time on is not known until its next change.
+    Lost(u64),
+}
+
+/// A record, or a stretch of time in which records are missing.
+#[derive(Clone, Copy, Debug)]
+enum Waiting {
+    Switch { at: u64, tid: u32, to: RunState },
+    Gap { from: u64, to: u64 },
+}
+
+impl Waiting {
+    fn at(&self) -> u64 {
+        match self {
+            Self::Switch { at, .. } | Self::Gap { from: at, .. } => *at,
+        }
+    }
+}
+
+/// Puts records in order.
+#[derive(Default)]
+pub(crate) struct Order {
+    waiting: Vec<Waiting>,
+    /// By ring: its newest record.
+    newest: Vec<u64>,
+    /// Single records before this tell nothing: others are missing.
+    blind_until: u64,
+    /// Everything before this was handed out.
+    until: u64,
+    /// Records that were lost.
+    pub(crate) lost: u64,
+}
+
+impl Order {
+    /// Takes what the rings held at `now`, and hands out what is complete. Until when it is.
+    pub(crate) fn take(&mut self, rings: Vec<Taken>, now: u64, give: &mut dyn FnMut(Change)) -> u64 {
+        let mut until = now.saturating_sub(SETTLED_NS);
+        self.newest.resize(rings.len(), 0);
+        for (newest, Taken { items, was_full }) in self.newest.iter_mut().zip(rings) {
+            for item in items {
+                let at = match item {
+                    Item::Switch { at, tid, to } => {
+                        self.waiting.push(Waiting::Switch { at, tid, to });
+                        at
+                    }
+                    Item::Lost { at, lost } => {
+                        self.lost += lost;
+                        self.waiting.push(Waiting::Gap { from: *newest, to: at });
+                        at
+                    }
+                };
+                *newest = at.max(*newest);
+            }
+            if was_full {
+                // What is missing since is told by the ring's next record.
+                until = until.min(*newest);
+            }
+        }
+        self.until = until.max(self.until);
+        self.waiting.sort_by_key(Waiting::at);
+        let rest = self.waiting.split_off(self.waiting.partition_point(|item| item.at() <= self.until));
+        for item in std::mem::replace(&mut self.waiting, rest) {
+            hand_out(&item, &mut self.blind_until, give);
+        }
+        self.until
+    }
+
+    /// Hands out what waits of a thread that has ended.
+    pub(crate) fn rest_of(&mut self, ended: u32, give: &mut dyn FnMut(Change)) {
+        let mut blind_until = self.blind_until;
+        self.waiting.retain(|item| match item {
+            Waiting::Switch { tid, .. } if *tid != ended => true,
+            Waiting::Switch { .. } => {
+                hand_out(item, &mut blind_until, give);
+                false
+            }
+            Waiting::Gap { .. } => {
+                hand_out(item, &mut blind_until, &mut |_| ());
+                true
+            }
+        });
+    }
+}
+
+fn hand_out(item: &Waiting, blind_until: &mut u64, give: &mut dyn FnMut(Change)) {
+    match *item {
+        Waiting::Switch { at, tid, to } if at >= *blind_until => give(Change::Of(tid, Switch { at, to })),
+        Waiting::Switch { .. } => {}
+        Waiting::Gap { from, to } => {
+            *blind_until = to.max(*blind_until);
+            give(Change::Lost(from));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use RunState::*;
+    use proptest::prelude::*;
+
+    fn switch(at: u64, tid: u32, to: RunState) -> Item {
+        Item::Switch { at, tid, to }
+    }
+
+    fn ring(items: &[Item]) -> Taken {
+        Taken { items: items.to_vec(), was_full: false }
+    }
+
+    fn of(tid: u32, at: u64, to: RunState) -> Change {
+        Change::Of(tid, Switch { at, to })
+    }
+
+    fn take(order: &mut Order, rings: Vec<Taken>, now: u64) -> Vec<Change> {
+        let mut changes = Vec::new();
+        order.take(rings, now, &mut |change| changes.push(change));
+        changes
+    }
+
+    const MS: u64 = SETTLED_NS;
+
+    #[test]
+    fn a_thread_that_moves_is_told_of_in_order() {
+        let mut order = Order::default();
+        let rings = vec![ring(&[switch(5 * MS, 1, Running)]), ring(&[switch(4 * MS, 1, Blocked)])];
+        assert_eq!(take(&mut order, rings, 5 * MS), [of(1, 4 * MS, Blocked)]);
+        let rings = vec![ring(&[]), ring(&[])];
+        assert_eq!(take(&mut order, rings, 6 * MS), [of(1, 5 * MS, Running)]);
+    }
+
+    #[test]
+    fn an_ended_thread_need_not_wait() {
+        let mut order = Order::default();
+        let rings = vec![ring(&[switch(5 * MS, 1, Blocked), switch(5 * MS, 2, Blocked)])];
+        assert_eq!(take(&mut order, rings, 5 * MS), []);
+        let mut changes = Vec::new();
+        order.rest_of(1, &mut |change| changes.push(change));
+        assert_eq!(changes, [of(1, 5 * MS, Blocked)]);
+        assert_eq!(take(&mut order, vec![ring(&[])], 9 * MS), [of(2, 5 * MS, Blocked)]);
+    }
+
+    #[test]
+    fn nothing_is_told_of_a_time_in_which_records_are_missing() {
+        let mut order = Order::default();
+        let full = Taken { items: vec![switch(10 * MS, 1, Running)], was_full: true };
+        let other = ring(&[switch(12 * MS, 1, Blocked), switch(30 * MS, 1, Blocked)]);
+        assert_eq!(take(&mut order, vec![full, other], 20 * MS), [of(1, 10 * MS, Running)]);
+        let next = ring(&[Item::Lost { at: 25 * MS, lost: 3 }, switch(25 * MS, 2, Running)]);
+        let expected = [Change::Lost(10 * MS), of(2, 25 * MS, Running), of(1, 30 * MS, Blocked)];
+        assert_eq!(take(&mut order, vec![next, ring(&[])], 40 * MS), expected);
+        assert_eq!(order.lost, 3);
+    }
+
+    proptest! {
+        /// However records are spread over rings and reads, they come out once and in order.
+        #[test]
+        fn all_come_out_once_in_order(steps in proptest::collection::vec((0..3_usize, 0..3_u64 * MS, any::<bool>()), 1..60)) {
+            let (mut order, mut now, mut expected, mut got) = (Order::default(), MS, Vec::new(), Vec::new());
+            let mut rings: Vec<Vec<Item>> = vec![Vec::new(); 3];
+            for (tid, (place, step, read)) in (0..).zip(steps) {
+                now += step;
+                rings[place].push(switch(now, tid, Running));
+                expected.push(of(tid, now, Running));
+                if read {
+                    let taken = rings.iter_mut().map(|items| ring(&std::mem::take(items))).collect();
+                    order.take(taken, now, &mut |change| got.push(change));
+                    prop_assert!(got.len() == expected.iter().filter(|change| matches!(change, Change::Of(_, switch) if switch.at + MS <= now)).count());
+                }
+            }
+            let taken = rings.iter().map(|items| ring(items)).collect();
+            order.take(taken, now + MS, &mut |change| got.push(change));
+            prop_assert_eq!(got, expected);
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! The kernel's side: an event for a thread on a processor, and the ring of a processor.
+//!
+//! Unsafe because it makes system calls with pointers and maps memory that the kernel writes to.
+#![allow(unsafe_code)]
+
+use perf_event_open_sys as sys;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use std::ffi::{c_int, c_ulong};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering::*};
+use sys::bindings::{self, perf_event_attr, perf_event_mmap_page};
+
+/// What an event is passed on to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Heirs {
+    /// Threads that the thread begins, and those they begin.
+    Threads,
+    /// Processes too.
+    Processes,
+}
+
+/// Begins to record the switches of a thread, and of its heirs, on a processor.
+pub(crate) fn open(tid: u32, cpu: u32, heirs: Heirs) -> io::Result<OwnedFd> {
+    let mut attr = perf_event_attr::default();
+    attr.type_ = bindings::PERF_TYPE_SOFTWARE;
+    attr.size = size_of::<perf_event_attr>() as u32;
+    attr.config = bindings::PERF_COUNT_SW_DUMMY.into();
+    attr.sample_type = (bindings::PERF_SAMPLE_TID | bindings::PERF_SAMPLE_TIME).into();
+    attr.clockid = libc::CLOCK_MONOTONIC;
+    attr.set_context_switch(1);
+    attr.set_sample_id_all(1);
+    attr.set_use_clockid(1);
+    attr.set_inherit(1);
+    attr.set_inherit_thread((heirs == Heirs::Threads).into());
+    // Without these, it is a matter of privileges.
+    attr.set_exclude_kernel(1);
+    attr.set_exclude_hv(1);
+    let flags = c_ulong::from(bindings::PERF_FLAG_FD_CLOEXEC);
+    // SAFETY: the attributes are initialised, and live until the call returns; what they ask for touches no memory of ours.
+    let fd = unsafe { sys::perf_event_open(&mut attr, tid as libc::pid_t, cpu as c_int, -1, flags) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is new, and belongs to nothing else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// The ring of a processor. It has its first event; others of the same processor write to it, too.
+pub(crate) struct Ring {
+    base: *mut u8,
+    size: usize,
+    event: OwnedFd,
+}
+
+// SAFETY: the mapping belongs to the value. What the kernel writes to in it is read through atomics, or behind the position that it has passed.
+unsafe impl Send for Ring {}
+
+impl Ring {
+    /// Maps a ring of so many bytes, a power of two of pages, for an event that has none.
+    pub(crate) fn map(event: OwnedFd, bytes: usize) -> Result<Ring, (OwnedFd, io::Error)> {
+        let size = rustix::param::page_size() + bytes;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping, which overlaps nothing.
+        match unsafe { mmap(ptr::null_mut(), size, protection, MapFlags::SHARED, event.as_fd(), 0) } {
+            Ok(base) => Ok(Ring { base: base.cast(), size, event }),
+            Err(error) => Err((event, error.into())),
+        }
+    }
+
+    /// Another event writes to this ring.
+    pub(crate) fn share(&self, event: &OwnedFd) -> io::Result<()> {
+        // SAFETY: both descriptors are open events; the call takes no pointer.
+        let result = unsafe { sys::ioctls::SET_OUTPUT(event.as_raw_fd(), self.event.as_raw_fd()) };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    fn data(&self) -> usize {
+        self.size - rustix::param::page_size()
+    }
+
+    fn header(&self) -> *const perf_event_mmap_page {
+        self.base.cast_const().cast()
+    }
+
+    /// Appends what is in the ring to `bytes`, and empties it. Whether there was no room for another record of `record` bytes.
+    pub(crate) fn read(&mut self, bytes: &mut Vec<u8>, record: usize) -> bool {
+        let (header, size) = (self.header(), self.data());
+        // SAFETY: the first page of the mapping is the header, whose positions are aligned words that the kernel and we read and write whole.
+        let (head, tail) = unsafe {
+            let position = |word: *const u64| AtomicU64::from_ptr(word.cast_mut());
+            (position(&raw const (*header).data_head), position(&raw const (*header).data_tail))
+        };
+        let (end, start) = (head.load(Acquire), tail.load(Relaxed));
+        let length = (end.wrapping_sub(start) as usize).min(size);
+        let at = start as usize % size;
+        let first = length.min(size - at);
+        // SAFETY: the data follows the header; the kernel writes nothing between the tail and the head, and both parts lie within the data.
+        unsafe {
+            let data = self.base.add(self.size - size);
+            bytes.extend_from_slice(std::slice::from_raw_parts(data.add(at), first));
+            bytes.extend_from_slice(std::slice::from_raw_parts(data, length - first));
+        }
+        tail.store(end, Release);
+        size - length < 2 * record
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is the value's own; no reference into it is left.
+        // An error would leave it mapped, which harms nothing.
+        let _ = unsafe { munmap(self.base.cast(), self.size) };
+    }
+}

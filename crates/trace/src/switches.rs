@@ -1,0 +1,267 @@
+//! When a thread had a processor: its context switches, as they are gathered, written and read.
+//!
+//! A chunk of switches says what its thread did from the chunk's lowest to its highest time, and nothing else: what lies between two chunks, or
+//! behind the last one, is not known.
+
+use crate::ThreadId;
+use crate::codec::Damage;
+use crate::codec::sealed::Span;
+use crate::codec::streams::{Cursor, put_varint};
+use std::collections::BTreeMap;
+
+/// What a thread does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum RunState {
+    /// It has a processor.
+    Running = 0,
+    /// It was preempted, or has yielded: it could run and has no processor.
+    Runnable = 1,
+    /// It sleeps: in a system call, or for a page. This includes the wait for a processor after it was woken, of which context switches do
+    /// not tell.
+    Blocked = 2,
+    /// Not recorded.
+    Unknown = 3,
+}
+
+impl RunState {
+    /// All of them, by number.
+    pub const ALL: [RunState; 4] = [Self::Running, Self::Runnable, Self::Blocked, Self::Unknown];
+
+    /// Its name in JSON and for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Runnable => "runnable",
+            Self::Blocked => "blocked",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// From a time on, a thread does this.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Switch {
+    /// Since when: nanoseconds of CLOCK_MONOTONIC where switches are written, ticks of the trace's clock where they are read.
+    pub at: u64,
+    /// What it does from then on.
+    pub to: RunState,
+}
+
+/// Switches of a thread that are not in a chunk yet.
+#[derive(Clone)]
+struct Gathered {
+    /// From here on it is known what the thread did, nanoseconds,
+    low: u64,
+    /// which was this at first,
+    first: RunState,
+    /// then these,
+    switches: Vec<Switch>,
+    /// to here.
+    until: u64,
+    /// Flushes since the last chunk.
+    age: u32,
+}
+
+/// Switches of a thread in a chunk.
+const MOST: usize = 4096;
+/// Flushes after which few switches are written all the same: they are lost with a recorder that is killed.
+const OLD: u32 = 8;
+
+/// A chunk of switches that only waits to be compressed.
+pub(crate) struct Payload {
+    pub(crate) thread: ThreadId,
+    pub(crate) span: Span,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// Gathers the switches of all threads into chunks.
+#[derive(Clone, Default)]
+pub(crate) struct Gathering(BTreeMap<ThreadId, Gathered>);
+
+impl Gathering {
+    /// `thread` made these switches, and no others before `until`.
+    pub(crate) fn add(&mut self, thread: ThreadId, switches: &[Switch], until: u64) -> Option<Payload> {
+        let mut switches = switches.iter();
+        let gathered = match self.0.entry(thread) {
+            std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
+            std::collections::btree_map::Entry::Vacant(entry) => {
+                // What it did before the first of them is not known.
+                let first = switches.next()?;
+                let (low, first) = (first.at, first.to);
+                entry.insert(Gathered { low, first, switches: Vec::new(), until: low, age: 0 })
+            }
+        };
+        gathered.switches.extend(switches);
+        gathered.until = until.max(gathered.until);
+        (gathered.switches.len() >= MOST).then(|| gathered.seal(thread))
+    }
+
+    /// Everything taken so far is about to be in the file: what is many or old.
+    pub(crate) fn flush(&mut self) -> Vec<Payload> {
+        let due = |(thread, gathered): (&ThreadId, &mut Gathered)| {
+            gathered.age += 1;
+            (gathered.age >= OLD && gathered.has_news()).then(|| gathered.seal(*thread))
+        };
+        self.0.iter_mut().filter_map(due).collect()
+    }
+
+    /// The thread has ended.
+    pub(crate) fn end(&mut self, thread: ThreadId) -> Option<Payload> {
+        let mut gathered = self.0.remove(&thread)?;
+        gathered.has_news().then(|| gathered.seal(thread))
+    }
+
+    /// All that is left.
+    pub(crate) fn finish(&mut self) -> Vec<Payload> {
+        let all = std::mem::take(&mut self.0).into_keys().collect::<Vec<_>>();
+        all.into_iter().filter_map(|thread| self.end(thread)).collect()
+    }
+}
+
+impl Gathered {
+    fn has_news(&self) -> bool {
+        self.until > self.low && (self.first != RunState::Unknown || !self.switches.is_empty())
+    }
+
+    fn seal(&mut self, thread: ThreadId) -> Payload {
+        let mut bytes = Vec::new();
+        let mut before = self.low;
+        for Switch { at, to } in
+            std::iter::once(&Switch { at: self.low, to: self.first }).chain(&self.switches)
+        {
+            let at = (*at).max(before);
+            put_varint(&mut bytes, (at - before) << 2 | *to as u64);
+            before = at;
+        }
+        let until = self.until.max(before);
+        let events = self.switches.len() as u32 + 1;
+        let span = Span { events, low: self.low, high: until, max_site: 0 };
+        self.first = self.switches.last().map_or(self.first, |switch| switch.to);
+        self.switches.clear();
+        (self.low, self.age) = (until, 0);
+        Payload { thread, span, bytes }
+    }
+}
+
+/// Joins the chunks of one thread, oldest first.
+#[derive(Default)]
+pub(crate) struct Joined {
+    pub(crate) switches: Vec<Switch>,
+    until: Option<u64>,
+}
+
+impl Joined {
+    /// Adds a chunk; its times are nanoseconds.
+    pub(crate) fn add(&mut self, span: &Span, bytes: &[u8]) -> Result<(), Damage> {
+        if self.until != Some(span.low) {
+            self.end();
+        }
+        let start = self.switches.len();
+        let (mut cursor, mut at) = (Cursor(bytes), span.low);
+        for _ in 0..span.events {
+            let result = cursor.varint().and_then(|word| {
+                at = at
+                    .checked_add(word >> 2)
+                    .filter(|at| *at <= span.high)
+                    .ok_or(Damage("a time is too late"))?;
+                Ok(RunState::ALL[(word & 3) as usize])
+            });
+            match result {
+                Ok(to) => self.push(Switch { at, to }),
+                Err(damage) => {
+                    // Half a chunk is not shown as if it were whole.
+                    self.switches.truncate(start);
+                    self.end();
+                    return Err(damage);
+                }
+            }
+        }
+        self.until = Some(span.high);
+        Ok(())
+    }
+
+    /// Beyond what came, nothing is known.
+    pub(crate) fn end(&mut self) {
+        if let Some(until) = self.until.take() {
+            self.push(Switch { at: until, to: RunState::Unknown });
+        }
+    }
+
+    /// Whatever a file says, times do not go backwards.
+    fn push(&mut self, switch: Switch) {
+        let last = self.switches.last();
+        if last.is_none_or(|last| last.to != switch.to) {
+            let at = switch.at.max(last.map_or(0, |last| last.at));
+            self.switches.push(Switch { at, ..switch });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::RunState::*;
+    use super::*;
+
+    fn switch(at: u64, to: RunState) -> Switch {
+        Switch { at, to }
+    }
+
+    fn join(payloads: &[Payload]) -> Vec<Switch> {
+        let mut joined = Joined::default();
+        payloads.iter().for_each(|payload| joined.add(&payload.span, &payload.bytes).unwrap());
+        joined.end();
+        joined.switches
+    }
+
+    #[test]
+    fn what_was_gathered_is_read_and_what_was_not_is_unknown() {
+        let (mut gathering, thread) = (Gathering::default(), ThreadId(2));
+        assert!(gathering.add(thread, &[], 50).is_none());
+        assert!(gathering.add(thread, &[switch(100, Running), switch(150, Blocked)], 170).is_none());
+        let mut payloads = vec![gathering.0.get_mut(&thread).unwrap().seal(thread)];
+        gathering.add(thread, &[switch(200, Running)], 1000);
+        payloads.extend(gathering.finish());
+        let all = [switch(100, Running), switch(150, Blocked), switch(200, Running), switch(1000, Unknown)];
+        assert_eq!(join(&payloads), all);
+        // Without the first chunk, the second says by itself how it begins.
+        assert_eq!(join(&payloads[1..]), [switch(170, Blocked), all[2], all[3]]);
+    }
+
+    #[test]
+    fn a_missing_chunk_leaves_its_time_unknown() {
+        let (mut gathering, thread) = (Gathering::default(), ThreadId(0));
+        let mut payloads = Vec::new();
+        for at in [10, 20, 30] {
+            gathering.add(thread, &[switch(at, Running), switch(at + 5, Runnable)], at + 9);
+            payloads.push(gathering.0.get_mut(&thread).unwrap().seal(thread));
+        }
+        payloads.remove(1);
+        let all = [switch(10, Running), switch(15, Runnable), switch(19, Unknown), switch(29, Runnable)];
+        assert_eq!(join(&payloads)[..4], all);
+    }
+
+    #[test]
+    fn damage_leaves_the_chunk_unknown() {
+        let (mut gathering, thread) = (Gathering::default(), ThreadId(0));
+        gathering.add(thread, &[switch(10, Running), switch(15, Blocked), switch(18, Running)], 20);
+        let good = gathering.end(thread).unwrap();
+        let mut joined = Joined::default();
+        let cut = &good.bytes[..2];
+        assert!(joined.add(&good.span, cut).is_err());
+        assert!(joined.add(&good.span, &[0xff; 12]).is_err());
+        joined.end();
+        assert_eq!(joined.switches, []);
+    }
+
+    #[test]
+    fn a_chunk_is_made_of_many_or_old_switches() {
+        let (mut gathering, thread) = (Gathering::default(), ThreadId(0));
+        let many: Vec<Switch> = (0..5000).map(|at| switch(at, RunState::ALL[at as usize % 3])).collect();
+        assert_eq!(gathering.add(thread, &many, 5000).unwrap().span.events, 5000);
+        gathering.add(thread, &[switch(5001, Blocked)], 6000);
+        assert!((1..OLD).all(|_| gathering.flush().is_empty()));
+        assert_eq!(gathering.flush().len(), 1);
+        assert!((0..3 * OLD).all(|_| gathering.flush().is_empty()), "no news");
+        assert!(gathering.finish().is_empty());
+    }
+}
