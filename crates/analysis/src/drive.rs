@@ -20,6 +20,11 @@ pub(crate) fn checked_site(site: SiteId, sites: u32) -> SiteId {
     SiteId(site.0.min(sites))
 }
 
+/// The calls of a thread, and when it ran, if that is known.
+pub(crate) fn stack_of(source: &dyn Source, thread: ThreadId) -> Result<Stack, Error> {
+    Ok(source.switches(thread)?.map_or_else(Stack::default, |switches| Stack::switching(&switches)))
+}
+
 /// Feeds all events of one thread, then of the next. State of one thread at a time: a view that needs per-thread
 /// state needs it once, however many threads there are.
 ///
@@ -40,11 +45,11 @@ pub fn run_threads<V: Visitor>(
     mut progress: Progress<'_>,
 ) -> Result<Totals, Error> {
     let (mut totals, mut damage) = (Totals::default(), Damage::default());
-    let mut stack = Stack::default();
     let mut batch = Batch::default();
     let sites = source.meta().sites.len() as u32;
     for &thread in threads {
         totals.threads += 1;
+        let mut stack = stack_of(source, thread)?;
         let mut stream = source.thread_batches(thread);
         loop {
             let before = damage.events;
@@ -85,7 +90,10 @@ pub fn run_in_file_order<V: Visitor>(
             continue;
         };
         totals.threads += u64::from(slot.is_none());
-        let stack = slot.get_or_insert_default();
+        let stack = match slot {
+            Some(stack) => stack,
+            None => slot.insert(stack_of(source, batch.thread)?),
+        };
         feed_batch(stack, batch.thread, &batch, sites, visitor, &mut totals);
         visitor.batch_end()?;
         tell(&mut progress, totals.events);

@@ -1,7 +1,8 @@
 //! A recording held in memory: for tests, benchmarks and small embedded uses.
 
 use crate::{BatchStream, Error, Source};
-use calltap_trace::{Batch, Meta, ThreadId};
+use calltap_trace::{Batch, Meta, Switch, ThreadId};
+use std::collections::BTreeMap;
 
 /// Batches and metadata in memory.
 #[derive(Clone, Debug, Default)]
@@ -10,6 +11,8 @@ pub struct MemorySource {
     pub meta: Meta,
     /// The events, ascending within each thread.
     pub batches: Vec<Batch>,
+    /// Context switches by thread, in ticks.
+    pub switches: BTreeMap<ThreadId, Vec<Switch>>,
     /// What is said to be wrong with it.
     pub complaints: Vec<String>,
     /// Nanoseconds per tick; 0 = a counter without time.
@@ -48,6 +51,14 @@ impl Source for MemorySource {
     fn thread_batches(&self, thread: ThreadId) -> Box<dyn BatchStream + '_> {
         let first = self.batches.iter().position(|b| b.thread == thread).unwrap_or(self.batches.len());
         Box::new(Slice { batches: &self.batches[first..], thread: Some(thread) })
+    }
+
+    fn has_switches(&self) -> bool {
+        !self.switches.is_empty()
+    }
+
+    fn switches(&self, thread: ThreadId) -> Result<Option<Vec<Switch>>, Error> {
+        Ok(self.switches.get(&thread).cloned())
     }
 
     fn thread_span(&self, thread: ThreadId) -> Option<(u64, u64)> {

@@ -1,7 +1,7 @@
 //! A recording narrowed to some of its threads.
 
 use crate::{BatchStream, Error, Source};
-use calltap_trace::{Batch, Meta, ThreadId};
+use calltap_trace::{Batch, Meta, Switch, ThreadId};
 
 /// Only these threads of a source: the others look as if they had no events.
 pub struct Only<'a> {
@@ -74,6 +74,14 @@ impl Source for Only<'_> {
 
     fn thread_batches(&self, thread: ThreadId) -> Box<dyn BatchStream + '_> {
         self.source.thread_batches(thread)
+    }
+
+    fn has_switches(&self) -> bool {
+        self.source.has_switches()
+    }
+
+    fn switches(&self, thread: ThreadId) -> Result<Option<Vec<Switch>>, Error> {
+        self.source.switches(thread)
     }
 
     fn thread_span(&self, thread: ThreadId) -> Option<(u64, u64)> {

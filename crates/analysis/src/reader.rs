@@ -1,7 +1,7 @@
 //! Trace files as a source.
 
 use crate::{BatchStream, Error, Source};
-use calltap_trace::{Batch, Batches, Meta, ThreadBatches, ThreadId, TraceReader};
+use calltap_trace::{Batch, Batches, Meta, Switch, ThreadBatches, ThreadId, TraceReader};
 
 impl Source for TraceReader {
     fn meta(&self) -> &Meta {
@@ -34,6 +34,17 @@ impl Source for TraceReader {
 
     fn thread_batches(&self, thread: ThreadId) -> Box<dyn BatchStream + '_> {
         Box::new(self.thread_batches(thread))
+    }
+
+    fn has_switches(&self) -> bool {
+        self.has_switches() && self.clock().has_time()
+    }
+
+    fn switches(&self, thread: ThreadId) -> Result<Option<Vec<Switch>>, Error> {
+        Ok(match Source::has_switches(self) {
+            true => Some(self.switches(thread)?).filter(|switches| !switches.is_empty()),
+            false => None,
+        })
     }
 
     fn thread_span(&self, thread: ThreadId) -> Option<(u64, u64)> {

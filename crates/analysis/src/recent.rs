@@ -3,7 +3,9 @@
 use crate::drive::feed_batch;
 use crate::tree::{Stack, Totals, Visitor};
 use crate::{BatchStream, Error, Source};
-use calltap_trace::{Batch, ClockKind, ClockMap, ClockPair, Event, EventKind, Meta, Record, ThreadId};
+use calltap_trace::{
+    Batch, ClockKind, ClockMap, ClockPair, Event, EventKind, Meta, Record, Switch, ThreadId,
+};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -188,6 +190,14 @@ impl Source for Snapshot {
     }
 
     /// Calls that were open before do not make it longer.
+    fn has_switches(&self) -> bool {
+        false
+    }
+
+    fn switches(&self, _: ThreadId) -> Result<Option<Vec<Switch>>, Error> {
+        Ok(None)
+    }
+
     fn thread_span(&self, thread: ThreadId) -> Option<(u64, u64)> {
         let mut events = self.threads.get(&thread)?.batches.iter().flat_map(|batch| &batch.events);
         let first = events.next()?.ticks;

@@ -1,7 +1,7 @@
 //! Where a view gets its events from.
 
 use crate::{Error, Totals};
-use calltap_trace::{Batch, Meta, ThreadId};
+use calltap_trace::{Batch, Meta, Switch, ThreadId};
 
 /// A stream of batches.
 pub trait BatchStream {
@@ -38,6 +38,10 @@ pub trait Source {
     fn batches(&self) -> Box<dyn BatchStream + '_>;
     /// The batches of one thread.
     fn thread_batches(&self, thread: ThreadId) -> Box<dyn BatchStream + '_>;
+    /// Whether it is known of any thread when it ran and when it waited.
+    fn has_switches(&self) -> bool;
+    /// The context switches of a thread, in ticks; `None` where they were not recorded.
+    fn switches(&self, thread: ThreadId) -> Result<Option<Vec<Switch>>, Error>;
     /// Ticks of the first and the last event of a thread; `None` when it has none.
     fn thread_span(&self, thread: ThreadId) -> Option<(u64, u64)>;
 }

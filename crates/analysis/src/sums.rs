@@ -1,6 +1,7 @@
 //! Adding up calls by function: what tables of functions are made of.
 
 use crate::histogram::{Counts, Histograms};
+use crate::off::Off;
 use crate::{Call, Enter, Error, Progress, Source, Totals, Visitor, run_by_thread};
 use calltap_trace::{SiteId, ThreadId};
 use std::io;
@@ -56,7 +57,17 @@ pub(crate) struct Sum<T> {
     pub(crate) stats: Stats,
     /// Calls without time.
     pub(crate) marks: u64,
+    /// Of the time in `stats`, what the threads did not run; none where context switches were not recorded.
+    pub(crate) offs: Option<SumOff>,
     pub(crate) extra: T,
+}
+
+/// Time of a function in which its threads did not run, ticks.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct SumOff {
+    /// Of outermost activations.
+    pub(crate) outermost: Off,
+    pub(crate) own: Off,
 }
 
 /// Sums of one function, ticks: one cache line.
@@ -110,6 +121,8 @@ struct Collector<E: Extra> {
     stats: Vec<Stats>,
     /// Calls without time, by site.
     marks: Vec<u64>,
+    /// As [`Stats`], by site; empty where context switches were not recorded.
+    offs: Vec<SumOff>,
     /// Open activations in the current thread, by site.
     open: Vec<u32>,
     /// Sites with calls in the current thread (in the trace, unless by thread).
@@ -145,6 +158,9 @@ impl<E: Extra> Visitor for Collector<E> {
         stats.squares = stats.squares.wrapping_add(u128::from(call.total) * u128::from(call.total));
         stats.min = stats.min.min(call.total);
         stats.max = stats.max.max(call.total);
+        if !call.off.is_none() {
+            self.off(at, call, outermost);
+        }
         self.extra.close(at, call, outermost);
     }
 
@@ -162,6 +178,14 @@ impl<E: Extra> Visitor for Collector<E> {
 }
 
 impl<E: Extra> Collector<E> {
+    /// A call during which its thread did not run all the time, as far as that is known.
+    fn off(&mut self, site: usize, call: &Call, outermost: bool) {
+        if let Some(off) = self.offs.get_mut(site) {
+            off.own += call.self_off;
+            off.outermost += if outermost { call.off } else { Off::default() };
+        }
+    }
+
     /// A call that has no time.
     #[inline]
     fn count(&mut self, site: usize) {
@@ -180,7 +204,8 @@ impl<E: Extra> Collector<E> {
             if stats.calls + *marks > 0 {
                 let extra = self.extra.take(at as usize);
                 let (stats, marks) = (*stats, *marks);
-                self.finished.push(Sum { thread, site: SiteId(at), stats, marks, extra });
+                let offs = self.offs.get_mut(at as usize).map(std::mem::take);
+                self.finished.push(Sum { thread, site: SiteId(at), stats, marks, offs, extra });
                 (self.stats[at as usize], self.marks[at as usize]) = (Stats::NONE, 0);
             }
         }
@@ -201,6 +226,7 @@ pub(crate) fn collect<E: Extra>(
     let mut collector = Collector {
         stats: vec![Stats::NONE; sites],
         marks: vec![0; sites],
+        offs: vec![SumOff::default(); if source.has_switches() { sites } else { 0 }],
         open: vec![0; sites],
         touched: Vec::new(),
         by_thread,

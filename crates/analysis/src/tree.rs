@@ -3,7 +3,8 @@
 //! Time never runs backwards: an event older than its predecessor is taken to happen at the predecessor's time. A call whose end is
 //! not known ends here when it was last known to run: at the thread's last event before the one that tells.
 
-use calltap_trace::{Calls, Closing, Event, EventKind, OpenCall, SiteId, ThreadId};
+use crate::off::{Off, Offs};
+use calltap_trace::{Calls, Closing, Event, EventKind, OpenCall, SiteId, Switch, ThreadId};
 use std::io;
 
 pub use calltap_trace::Ending;
@@ -30,6 +31,10 @@ pub struct Call {
     pub depth: u32,
     /// Why it ended.
     pub ending: Ending,
+    /// How much of `total` its thread did not run,
+    pub off: Off,
+    /// and of `self_ticks`.
+    pub self_off: Off,
 }
 
 /// A call that begins.
@@ -132,6 +137,7 @@ struct Span {
 pub struct Stack {
     calls: Calls<Span>,
     last: u64,
+    offs: Offs,
 }
 
 /// An open call.
@@ -146,6 +152,16 @@ pub struct Open {
 }
 
 impl Stack {
+    /// Of a thread whose context switches are known, in ticks; more may come.
+    pub fn switching(switches: &[Switch]) -> Stack {
+        Stack { offs: Offs::new(switches), ..Stack::default() }
+    }
+
+    /// More context switches of the thread, before the events of their time.
+    pub fn add_switches(&mut self, switches: &[Switch]) {
+        self.offs.add(switches);
+    }
+
     /// Number of open frames.
     pub fn depth(&self) -> usize {
         self.calls.depth()
@@ -193,7 +209,7 @@ impl Stack {
                 self.push(thread, event.site, now, parent, true, visitor, totals)
             }
             EventKind::Call { parent } => {
-                self.last = now;
+                self.pass(now, self.depth());
                 totals.calls += 1;
                 let depth = self.depth() as u32;
                 visitor.mark(thread, &Enter { site: event.site, ticks: now, depth, parent, tail: false });
@@ -218,7 +234,7 @@ impl Stack {
             self.end(thread, &closing, self.last, visitor, totals);
         }
         if let EventKind::Lost { entries, exits } = event.kind {
-            self.last = now;
+            self.pass(now, self.depth());
             totals.lost_entries += u64::from(entries);
             totals.lost_exits += u64::from(exits);
             visitor.lost(thread, now, entries, exits);
@@ -237,7 +253,7 @@ impl Stack {
         visitor: &mut V,
         totals: &mut Totals,
     ) {
-        self.last = now;
+        self.pass(now, self.depth());
         totals.calls += 1;
         let depth = self.depth() as u32;
         let enter = Enter { site, ticks: now, depth, parent, tail };
@@ -263,7 +279,7 @@ impl Stack {
         match self.calls.exit(site, pops) {
             Some(closing) => self.end(thread, &closing, now, visitor, totals),
             None => {
-                self.last = now;
+                self.pass(now, self.depth());
                 totals.orphans += 1;
                 visitor.orphan(thread, site, now, self.depth() as u32);
             }
@@ -285,7 +301,8 @@ impl Stack {
                 Ending::Left => totals.left += 1,
                 Ending::ThreadEnded => totals.thread_ended += 1,
                 ending if ending.is_cut() => totals.cut += 1,
-                _ => self.last = now,
+                // The call was open until now, and the innermost one.
+                _ => self.pass(now, self.depth() + 1),
             }
             self.close(thread, &call, ending, visitor);
         }
@@ -304,7 +321,14 @@ impl Stack {
         while let Some((call, ending)) = self.calls.close(&closing) {
             self.close(thread, &call, ending, visitor);
         }
-        self.last = 0;
+        (self.last, self.offs) = (0, Offs::default());
+    }
+
+    /// Time passes, with `depth` calls open.
+    #[inline(always)]
+    fn pass(&mut self, now: u64, depth: usize) {
+        self.offs.pass(now, depth);
+        self.last = now;
     }
 
     #[inline(always)]
@@ -325,7 +349,9 @@ impl Stack {
         });
         let self_ticks = total - children;
         let end = self.last;
-        visitor
-            .close(thread, &Call { site: call.site, caller, start, end, total, self_ticks, depth, ending });
+        let (off, self_off) = self.offs.close(depth as usize + 1, total, self_ticks);
+        let site = call.site;
+        let call = Call { site, caller, start, end, total, self_ticks, depth, ending, off, self_off };
+        visitor.close(thread, &call);
     }
 }

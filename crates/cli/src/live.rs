@@ -56,6 +56,7 @@ fn attach(pid: u32, arguments: &Arguments) -> Result<()> {
         slow: None,
         flight: None,
         follow: false,
+        sched: false,
         version: env!("CARGO_PKG_VERSION"),
         tell,
     };

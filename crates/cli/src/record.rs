@@ -79,6 +79,7 @@ fn options(arguments: &Arguments, runs: Option<&Runs>) -> Result<Options> {
         slow,
         flight,
         follow: arguments.is_set("follow"),
+        sched: !arguments.is_set("no-sched"),
         version: env!("CARGO_PKG_VERSION"),
         tell: if arguments.is_set("quiet") { progress::keep_quiet } else { progress::tell },
     })

@@ -14,8 +14,10 @@ use crate::output::{Consumer, Output};
 use crate::profile::Sums;
 use crate::reader::{Extent, Reader};
 use crate::shm::{self, Shared};
+use crate::switches::{self, Switches};
 use calltap_abi::{Clock, ThreadState};
 use calltap_process::{clock, proc};
+use calltap_sched::{Refused, Sched};
 use calltap_trace::{ClockPair, Error, Record};
 use std::collections::HashMap;
 use std::fs;
@@ -125,6 +127,8 @@ pub struct Collector<'a> {
     began: Option<ClockPair>,
     /// Finds callers in copies of stacks.
     unwinding: Unwinding,
+    /// Context switches of the threads.
+    switches: Option<Switches>,
 }
 
 impl<'a> Collector<'a> {
@@ -159,6 +163,7 @@ impl<'a> Collector<'a> {
             sums: Arc::default(),
             began: None,
             unwinding: Unwinding::default(),
+            switches: None,
         }
     }
 
@@ -185,6 +190,18 @@ impl<'a> Collector<'a> {
     /// How long a tick is, is known before the first event is handed over.
     pub fn settled(self, settled: bool) -> Self {
         Collector { settled, ..self }
+    }
+
+    /// Hands over context switches as well, or says why there are none.
+    pub fn scheduling(mut self, sched: Option<Result<Sched, Refused>>) -> Self {
+        let Some(sched) = sched else { return self };
+        let sched =
+            sched.map_err(|refused| self.output.record(&Record::Scheduling(switches::refusal(&refused))));
+        self.switches = sched.ok().map(Switches::new);
+        if let Some(switches) = &self.switches {
+            self.output.record(&Record::Scheduling(switches.outcome()));
+        }
+        self
     }
 
     /// Collects until `stop` says so and everything is read. What the consumer failed at, if it did.
@@ -335,6 +352,7 @@ impl<'a> Collector<'a> {
 
     /// Reads the unfilled chunks of quiet threads, and lets go of those that have ended (at the end: of all).
     fn sweep(&mut self, last: bool) {
+        self.read_switches(last);
         let (mut ended, mut living) = (Vec::new(), Living::default());
         for reader in self.readers.iter_mut().flatten() {
             if reader.active && !last && !self.overwrite {
@@ -376,6 +394,9 @@ impl<'a> Collector<'a> {
         add(&mut self.totals.lost_entries, reader.totals.lost_entries);
         add(&mut self.totals.lost_exits, reader.totals.lost_exits);
         self.output.record(&Record::Loss(reader.totals));
+        if let Some(switches) = &mut self.switches {
+            switches.end(reader.totals.thread, &mut self.output);
+        }
         self.output.end(reader.totals.thread);
         let Some(entry) = self.shared.thread(reader.entry) else { return };
         if let Ok(mut sums) = self.sums.lock() {
@@ -397,7 +418,24 @@ impl<'a> Collector<'a> {
         for loss in losses.filter(|loss| loss.lost_entries > 0 || loss.lost_exits > 0) {
             self.output.record(&Record::Loss(loss));
         }
+        self.read_switches(false);
+        if let Some(switches) = &mut self.switches {
+            switches.hand_over(&mut self.output);
+        }
         self.output.flush(now);
+    }
+
+    /// Reads the kernel's rings; at the end also what they do not show at once.
+    fn read_switches(&mut self, last: bool) {
+        let Some(switches) = &mut self.switches else { return };
+        if last {
+            std::thread::sleep(calltap_sched::SETTLE);
+        }
+        switches.read();
+        let outcome = switches.outcome();
+        if last && outcome.lost > 0 {
+            self.output.record(&Record::Scheduling(outcome));
+        }
     }
 
     /// What was summed up in the program.

@@ -17,4 +17,5 @@ pub mod raw;
 pub mod reader;
 pub mod shm;
 pub mod slow;
+mod switches;
 pub mod trace_file;

@@ -1,6 +1,6 @@
 //! Where events go: to a consumer, until it can take no more.
 
-use calltap_trace::{ClockPair, Error, Record, ThreadEncoder, ThreadId, TraceWriter};
+use calltap_trace::{ClockPair, Error, Record, Switch, ThreadEncoder, ThreadId, TraceWriter};
 
 /// Takes what is collected, in order: a trace file, or a live view. Called for thousands of events at a time.
 pub trait Consumer: Send {
@@ -9,6 +9,12 @@ pub trait Consumer: Send {
 
     /// Takes the events of one thread, and leaves the encoder empty.
     fn events(&mut self, encoder: &mut ThreadEncoder) -> Result<(), Error>;
+
+    /// Takes context switches of a thread, times in nanoseconds of CLOCK_MONOTONIC: it made no others before `until`. They may come later than
+    /// the events of that time.
+    fn switches(&mut self, _thread: ThreadId, _switches: &[Switch], _until: u64) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// It is over: calls that are open now were open until `at`. What there was is handed over after this.
     fn over(&mut self, _at: ClockPair) {}
@@ -33,6 +39,14 @@ impl Consumer for TraceWriter {
 
     fn events(&mut self, encoder: &mut ThreadEncoder) -> Result<(), Error> {
         TraceWriter::events(self, encoder)
+    }
+
+    fn switches(&mut self, thread: ThreadId, switches: &[Switch], until: u64) -> Result<(), Error> {
+        TraceWriter::switches(self, thread, switches, until)
+    }
+
+    fn end(&mut self, thread: ThreadId) -> Result<(), Error> {
+        TraceWriter::end(self, thread)
     }
 
     fn flush(&mut self, _: ClockPair) -> Result<(), Error> {
@@ -64,6 +78,11 @@ impl<'a> Output<'a> {
         if self.failed.is_some() {
             *encoder = ThreadEncoder::new(encoder.thread());
         }
+    }
+
+    /// Hands over context switches of a thread.
+    pub fn switches(&mut self, thread: ThreadId, switches: &[Switch], until: u64) {
+        self.attempt(|consumer| consumer.switches(thread, switches, until));
     }
 
     /// A thread has no more events.

@@ -10,7 +10,7 @@ mod lane;
 use crate::output::Consumer;
 use calltap_names::{Glob, is_named};
 use calltap_trace::{
-    Batch, ClockPair, Error, Loss, Record, SlowRule, ThreadEncoder, ThreadId, TraceWriter, Unpacker,
+    Batch, ClockPair, Error, Loss, Record, SlowRule, Switch, ThreadEncoder, ThreadId, TraceWriter, Unpacker,
 };
 use lane::{Lane, Told};
 use std::collections::HashMap;
@@ -31,6 +31,29 @@ struct Kept {
     loss: Loss,
     /// Something went on since its sums were written.
     changed: bool,
+    /// Its context switches since it was last in nothing that may be slow,
+    switches: Vec<Switch>,
+    /// up to here.
+    until: u64,
+}
+
+impl Kept {
+    fn new(thread: ThreadId) -> Kept {
+        Kept {
+            lane: Lane::default(),
+            encoder: ThreadEncoder::new(thread),
+            loss: Loss { thread, ..Loss::default() },
+            changed: false,
+            switches: Vec::new(),
+            until: 0,
+        }
+    }
+
+    /// The switches so far; what is kept begins with what the thread does now.
+    fn take_switches(&mut self) -> Vec<Switch> {
+        let now = self.switches.last().map(|switch| Switch { at: self.until.max(switch.at), ..*switch });
+        std::mem::replace(&mut self.switches, now.into_iter().collect())
+    }
 }
 
 /// Writes only what lies beneath slow calls.
@@ -94,13 +117,8 @@ impl SlowWriter {
 
     fn take(&mut self, batch: &Batch) {
         let Self { threads, limits, room, ticks_per_ns, .. } = self;
-        let new = || Kept {
-            lane: Lane::default(),
-            encoder: ThreadEncoder::new(batch.thread),
-            loss: Loss { thread: batch.thread, ..Loss::default() },
-            changed: false,
-        };
-        let Kept { lane, encoder, changed, .. } = threads.entry(batch.thread).or_insert_with(new);
+        let kept = threads.entry(batch.thread).or_insert_with(|| Kept::new(batch.thread));
+        let Kept { lane, encoder, changed, .. } = kept;
         for (place, event) in batch.events.iter().enumerate() {
             let ns = limits.get(event.site.0 as usize).copied().flatten();
             let limit = ns.map(|ns| (ns as f64 * *ticks_per_ns) as u64);
@@ -149,15 +167,28 @@ impl Consumer for SlowWriter {
         }
     }
 
+    fn switches(&mut self, thread: ThreadId, switches: &[Switch], until: u64) -> Result<(), Error> {
+        let kept = self.threads.entry(thread).or_insert_with(|| Kept::new(thread));
+        kept.switches.extend_from_slice(switches);
+        kept.until = until;
+        Ok(())
+    }
+
     fn over(&mut self, at: ClockPair) {
         self.over = Some(at.ticks);
     }
 
     fn end(&mut self, thread: ThreadId) -> Result<(), Error> {
-        let Some(Kept { mut lane, mut encoder, loss, .. }) = self.threads.remove(&thread) else {
+        let Some(Kept { mut lane, mut encoder, loss, changed, switches, until }) =
+            self.threads.remove(&thread)
+        else {
             return Ok(());
         };
         lane.end(self.over, &mut self.room, &mut |told| told.encode(&mut encoder));
+        if changed || !encoder.is_empty() {
+            self.writer.switches(thread, &switches, until)?;
+        }
+        self.writer.end(thread)?;
         self.writer.events(&mut encoder)?;
         let loss = lane.loss(&loss);
         self.dropped += loss.dropped_entries + loss.dropped_exits;
@@ -167,10 +198,16 @@ impl Consumer for SlowWriter {
 
     fn flush(&mut self, at: ClockPair) -> Result<(), Error> {
         self.now(at);
-        for Kept { lane, encoder, loss, changed } in self.threads.values_mut() {
-            if std::mem::take(changed) {
-                self.writer.events(encoder)?;
-                self.writer.record(&Record::Loss(lane.loss(loss)))?;
+        for (thread, kept) in &mut self.threads {
+            if std::mem::take(&mut kept.changed) {
+                let switches = kept.take_switches();
+                self.writer.switches(*thread, &switches, kept.until)?;
+                self.writer.events(&mut kept.encoder)?;
+                self.writer.record(&Record::Loss(kept.lane.loss(&kept.loss)))?;
+            } else if !kept.lane.may_be_slow() {
+                // What lies between two slow calls is not of interest.
+                kept.take_switches();
+                self.writer.end(*thread)?;
             }
         }
         self.writer.flush()

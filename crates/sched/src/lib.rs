@@ -18,7 +18,11 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 use std::{fs, io};
+
+/// What has happened is complete in [`Sched::read`] after this time.
+pub const SETTLE: Duration = Duration::from_nanos(2 * order::SETTLED_NS);
 
 /// Bytes of a processor's ring: room for ten thousand switches. Where users may lock less memory it is halved, down to
 const RING: usize = 256 << 10;
@@ -68,9 +72,9 @@ impl Sched {
         Ok(Sched { rings, _events: events, order, bytes: Vec::new(), threads, since })
     }
 
-    /// Whether the thread had its events from [`Self::since`] on: what it did before its first change then follows from that.
-    pub fn has_first(&self, tid: u32) -> bool {
-        self.threads.contains(&tid)
+    /// The threads that are watched from [`Self::since`] on: what they did before their first change follows from that.
+    pub fn take_threads(&mut self) -> BTreeSet<u32> {
+        std::mem::take(&mut self.threads)
     }
 
     /// Since when the threads that were there at first are watched, nanoseconds of CLOCK_MONOTONIC.
@@ -190,7 +194,6 @@ mod tests {
     use super::*;
     use calltap_trace::RunState;
     use std::io::Write;
-    use std::time::Duration;
 
     #[test]
     fn lists_of_processors_are_read() {
@@ -227,7 +230,7 @@ mod tests {
         };
         sched.read(&mut see);
         sched.rest_of(tid, &mut see);
-        assert!(!sched.has_first(tid) && sched.lost() == 0);
+        assert!(!sched.take_threads().contains(&tid) && sched.lost() == 0);
         assert!(slept >= 100_000_000, "{slept} ns");
     }
 }

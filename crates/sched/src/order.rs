@@ -7,7 +7,7 @@ use crate::records::Item;
 use calltap_trace::{RunState, Switch};
 
 /// A record that is older than this when the rings are read is in its ring by then: the kernel writes it with interrupts disabled.
-const SETTLED_NS: u64 = 1_000_000;
+pub(crate) const SETTLED_NS: u64 = 1_000_000;
 
 /// What a ring held.
 pub(crate) struct Taken {

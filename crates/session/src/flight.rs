@@ -14,7 +14,7 @@ use calltap_names::{Glob, demangle, is_named};
 use calltap_process::clock;
 use calltap_process::launch;
 use calltap_trace::{
-    Batch, Calls, ClockPair, End, Event, History, Record, Session, SiteId, ThreadEncoder, ThreadId,
+    Batch, Calls, ClockPair, End, Event, History, Record, Session, SiteId, Switch, ThreadEncoder, ThreadId,
 };
 use nix::sys::resource::UsageWho;
 use std::collections::HashMap;
@@ -252,6 +252,15 @@ impl Consumer for Recorder<'_> {
         Ok(())
     }
 
+    fn switches(
+        &mut self,
+        thread: ThreadId,
+        switches: &[Switch],
+        until: u64,
+    ) -> Result<(), calltap_trace::Error> {
+        self.history.iter_mut().try_for_each(|history| history.switches(thread, switches, until))
+    }
+
     fn behind(&mut self, thread: ThreadId) {
         if let Some(lane) = self.lanes.get_mut(&thread) {
             lane.behind = true;
@@ -261,6 +270,7 @@ impl Consumer for Recorder<'_> {
     fn flush(&mut self, at: ClockPair) -> Result<(), calltap_trace::Error> {
         self.now(at);
         self.look_at_open(at.ticks);
+        self.history.iter_mut().try_for_each(History::flush)?;
         let age = self.flight.last.as_nanos() as f64 / self.ns_per_tick;
         self.history
             .iter_mut()

@@ -54,6 +54,8 @@ pub struct Options {
     pub flight: Option<Flight>,
     /// Also what its processes become by execve, until none is left.
     pub follow: bool,
+    /// Also when its threads run and when they wait, as far as the kernel tells.
+    pub sched: bool,
     /// Version that goes into the trace.
     pub version: &'static str,
     /// Tells the user a sentence while it goes on.

@@ -140,7 +140,11 @@ impl Running<'_> {
         let (sender, receiver) = mpsc::channel();
         let (stop, ended, alive) = (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
         let (begun, beginning) = mpsc::channel::<Remote>();
+        let sched = setup::scheduling(options, *clock, child_id);
+        let mut notes: Vec<String> = session.session.clock_note.iter().cloned().collect();
+        notes.extend(setup::why_no_scheduling(sched.as_ref()));
         let collector = Collector::new(shared, consumer, receiver, *clock)
+            .scheduling(sched)
             .live(live)
             .settled(settled)
             .summing(Arc::clone(&sums));
@@ -190,7 +194,6 @@ impl Running<'_> {
             return Err(Error::thread());
         };
         let (sites, warnings) = planned?;
-        let mut notes: Vec<String> = session.session.clock_note.iter().cloned().collect();
         notes.extend(setup::trouble(shared, &program.name, totals));
         notes.extend(warnings);
         notes.extend(shared.check().err().map(|error| error.to_string()));

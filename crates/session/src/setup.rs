@@ -12,6 +12,7 @@ use calltap_collect::shm::{self, Shared};
 use calltap_process::clock;
 use calltap_process::proc;
 use calltap_process::target::Target;
+use calltap_sched::{Refused, Sched};
 use calltap_selection::Candidates;
 use calltap_selection::Typed;
 use calltap_sites::{Discovery, Function};
@@ -119,6 +120,19 @@ pub fn session(options: &Options, command: Vec<String>, clock: Clock, clock_note
         clock: clock::kind(clock),
         clock_note,
         tracers: options.selection.tracers.clone(),
+    }
+}
+
+/// Begins to record when the threads of a process run and when they wait. Without time, that says nothing.
+pub fn scheduling(options: &Options, clock: Clock, pid: u32) -> Option<Result<Sched, Refused>> {
+    (options.sched && clock != Clock::Counter).then(|| Sched::watch(pid, options.follow))
+}
+
+/// What the user should know of that.
+pub fn why_no_scheduling(sched: Option<&Result<Sched, Refused>>) -> Option<String> {
+    match sched {
+        Some(Err(Refused::Gone)) | Some(Ok(_)) | None => None,
+        Some(Err(refused)) => Some(refused.to_string()),
     }
 }
 

@@ -3,6 +3,7 @@
 use super::{Function, Over};
 use crate::futures::Role;
 use crate::names::base_name;
+use crate::off::Off;
 use crate::values::{self, Shown};
 use crate::{Glob, demangle};
 use calltap_names::is_named;
@@ -50,6 +51,8 @@ pub struct Known {
     pub elapsed_ns: u64,
     /// Calls and returns that were lost.
     pub lost: u64,
+    /// Context switches come, after the events of their time.
+    pub(super) switches: bool,
     modules: HashMap<u32, Module>,
     functions: Vec<Described>,
     by_place: HashMap<(String, u64, String), Function>,
@@ -81,6 +84,7 @@ impl Known {
             first: None,
             elapsed_ns: 0,
             lost: 0,
+            switches: false,
             modules: HashMap::new(),
             functions: Vec::new(),
             by_place: HashMap::new(),
@@ -102,6 +106,7 @@ impl Known {
         match record {
             Record::Session(session) => self.kind = session.clock,
             Record::Clock(pair) => self.now(*pair),
+            Record::Scheduling(scheduling) => self.switches = scheduling.refused.is_none(),
             Record::Process(process) => {
                 self.parents.extend(process.parent.map(|parent| (process.id, parent)));
             }
@@ -257,6 +262,16 @@ impl Known {
     /// How long so many ticks are.
     pub fn ns(&self, ticks: u64) -> u64 {
         self.clock.duration_ns(ticks)
+    }
+
+    /// The ticks at a time of CLOCK_MONOTONIC.
+    pub(super) fn ticks_at(&self, ns: u64) -> u64 {
+        self.clock.from_ns(ns)
+    }
+
+    /// How much of a call its thread did not run, nanoseconds; none where that is not known.
+    pub fn off(&self, off: Off) -> Option<Off> {
+        (off.unknown == 0).then(|| off.map(|ticks| self.ns(ticks)))
     }
 
     /// Nanoseconds since the first comparison of the clocks.

@@ -1,6 +1,7 @@
 //! How long calls take: a histogram for each function, or for each of its threads or callers.
 
 use super::{AROUND, Function, Known, Over, Question};
+use crate::off::Off;
 use crate::units::{count, counted, duration, one_line};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
@@ -57,6 +58,33 @@ struct Row {
     min: u64,
     max: u64,
     buckets: BTreeMap<u64, u64>,
+    /// Calls of which it is known how long their threads did not run,
+    known: u64,
+    /// how long that was,
+    off: Off,
+    /// and how long they were blocked, if they were.
+    blocked: BTreeMap<u64, u64>,
+}
+
+impl Row {
+    fn add(&mut self, ns: u64, off: Option<Off>, buckets: Buckets) {
+        self.min = if self.calls == 0 { ns } else { self.min.min(ns) };
+        self.max = self.max.max(ns);
+        self.calls += 1;
+        self.total = self.total.saturating_add(ns);
+        *self.buckets.entry(buckets.place(ns)).or_default() += 1;
+        let Some(off) = off else { return };
+        self.known += 1;
+        self.off += off;
+        if off.blocked > 0 {
+            *self.blocked.entry(buckets.place(off.blocked)).or_default() += 1;
+        }
+    }
+
+    /// How long the threads did not run, if that is known of all calls.
+    fn off(&self) -> Option<Off> {
+        (self.known == self.calls).then_some(self.off)
+    }
 }
 
 /// Keeps histograms.
@@ -112,12 +140,7 @@ impl Question for Latency {
             row.unfinished += 1;
             return;
         }
-        let ns = known.ns(over.call.total);
-        row.min = if row.calls == 0 { ns } else { row.min.min(ns) };
-        row.max = row.max.max(ns);
-        row.calls += 1;
-        row.total = row.total.saturating_add(ns);
-        *row.buckets.entry(self.buckets.place(ns)).or_default() += 1;
+        row.add(known.ns(over.call.total), known.off(over.call.off), self.buckets);
     }
 
     fn text(&self, known: &Known) -> String {
@@ -142,7 +165,21 @@ impl Question for Latency {
                 text += &format!("; {} not over", count(row.unfinished));
             }
             text += "\n";
-            self.bars(row, &mut text);
+            self.bars(&row.buckets, &mut text);
+            if !row.blocked.is_empty() {
+                let calls = row.blocked.values().sum();
+                text += &format!(
+                    "  of that, blocked: {} in {}{}\n",
+                    duration(row.off.blocked),
+                    counted(calls, "call"),
+                    if row.known < row.calls {
+                        format!("; not known of {}", count(row.calls - row.known))
+                    } else {
+                        String::new()
+                    }
+                );
+                self.bars(&row.blocked, &mut text);
+            }
             text += "\n";
         }
         if text.is_empty() { "no calls\n".to_owned() } else { text }
@@ -157,6 +194,8 @@ impl Question for Latency {
                     let (from, to) = self.buckets.bounds(*place);
                     json!({ "from_ns": from, "to_ns": to, "calls": calls })
                 };
+                let buckets = |of: &BTreeMap<u64, u64>| of.iter().map(bucket).collect::<Vec<_>>();
+                let off = row.off();
                 let mut object = json!({
                     "function": known.name(function),
                     "module": known.module(function),
@@ -165,7 +204,11 @@ impl Question for Latency {
                     "total_ns": row.total,
                     "min_ns": row.min,
                     "max_ns": row.max,
-                    "buckets": row.buckets.iter().map(bucket).collect::<Vec<_>>(),
+                    "buckets": buckets(&row.buckets),
+                    "cpu_ns": off.and_then(|off| off.cpu(row.total)),
+                    "runnable_ns": off.map(|off| off.runnable),
+                    "blocked_ns": off.map(|off| off.blocked),
+                    "blocked_buckets": off.map(|_| buckets(&row.blocked)),
                 });
                 match self.by {
                     By::Function => {}
@@ -181,16 +224,15 @@ impl Question for Latency {
 
 impl Latency {
     /// A line for every bucket from the first to the last that holds something.
-    fn bars(&self, row: &Row, text: &mut String) {
-        let (Some((first, _)), Some((last, _))) =
-            (row.buckets.first_key_value(), row.buckets.last_key_value())
+    fn bars(&self, buckets: &BTreeMap<u64, u64>, text: &mut String) {
+        let (Some((first, _)), Some((last, _))) = (buckets.first_key_value(), buckets.last_key_value())
         else {
             return;
         };
-        let most = row.buckets.values().copied().max().unwrap_or(1);
+        let most = buckets.values().copied().max().unwrap_or(1);
         let mut empty = 0;
         for place in *first..=*last {
-            let calls = row.buckets.get(&place).copied().unwrap_or(0);
+            let calls = buckets.get(&place).copied().unwrap_or(0);
             // Long gaps say nothing.
             empty = if calls == 0 { empty + 1 } else { 0 };
             if empty > 1 && self.buckets != Buckets::Log2 {

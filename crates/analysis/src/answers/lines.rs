@@ -3,6 +3,7 @@
 use super::{AROUND, Function, Known, Over, Question};
 use crate::Ending;
 use crate::columns;
+use crate::off::Off;
 use crate::units::{count, duration, one_line};
 use crate::values;
 use serde_json::{Value, json};
@@ -23,6 +24,21 @@ struct Sum {
     shown: u64,
     total: u64,
     longest: u64,
+    /// Of `total`; none as soon as it is not known of a call.
+    off: Option<Off>,
+}
+
+impl Sum {
+    /// Another call that is shown, and has ended.
+    fn add(&mut self, ns: u64, off: Option<Off>) {
+        let before = if self.shown == 0 { Some(Off::default()) } else { self.off };
+        self.off = before.zip(off).map(|(mut sum, off)| {
+            sum += off;
+            sum
+        });
+        self.total = self.total.saturating_add(ns);
+        self.longest = self.longest.max(ns);
+    }
 }
 
 /// Makes lines.
@@ -84,6 +100,16 @@ fn callers(known: &mut Known, over: &Over<'_>) -> Vec<String> {
     numbers.into_iter().map(|caller| known.word(caller).to_owned()).collect()
 }
 
+/// `  blocked 16.6 ms, runnable 100 us`; nothing of a call whose thread ran all the time.
+fn waited(off: Off) -> String {
+    let parts: Vec<String> = [("blocked", off.blocked), ("runnable", off.runnable)]
+        .into_iter()
+        .filter(|(_, ns)| *ns > 0)
+        .map(|(state, ns)| format!("{state} {}", duration(ns)))
+        .collect();
+    if parts.is_empty() { String::new() } else { format!("  {}", parts.join(", ")) }
+}
+
 impl Question for Lines {
     fn over(&mut self, known: &mut Known, over: &Over<'_>) {
         let ns = known.ns(over.call.total);
@@ -96,11 +122,11 @@ impl Question for Lines {
         if self.threshold.is_some_and(|threshold| !is_known || ns <= threshold) {
             return;
         }
-        sum.shown += 1;
+        let off = known.off(over.call.off);
         if !ending.is_cut() {
-            sum.total = sum.total.saturating_add(ns);
-            sum.longest = sum.longest.max(ns);
+            sum.add(ns, off);
         }
+        sum.shown += 1;
         if self.is_full() {
             return;
         }
@@ -123,7 +149,8 @@ impl Question for Lines {
                 };
                 let call = values::call(name, over.arguments);
                 let results = if results.is_empty() { results } else { format!("  {results}") };
-                let line = format!("{time:>12}  {task:<22} {took:>13}  {call}{results}{caller}");
+                let waited = off.map(waited).unwrap_or_default();
+                let line = format!("{time:>12}  {task:<22} {took:>13}  {call}{results}{waited}{caller}");
                 self.lines += &one_line(&line);
                 self.lines.push('\n');
             }
@@ -131,6 +158,9 @@ impl Question for Lines {
                 let mut object = json!({
                     "start_ns": start,
                     "duration_ns": is_known.then_some(ns),
+                    "cpu_ns": off.filter(|_| is_known).and_then(|off| off.cpu(ns)),
+                    "runnable_ns": off.filter(|_| is_known).map(|off| off.runnable),
+                    "blocked_ns": off.filter(|_| is_known).map(|off| off.blocked),
                     "end": ending.name(),
                     "unfinished": goes_on,
                     "tid": known.tid(over.thread),
@@ -167,6 +197,7 @@ impl Question for Lines {
                     count(sum.calls),
                     duration(sum.total),
                     duration(sum.longest),
+                    sum.off.map_or("?".to_owned(), |off| duration(off.blocked)),
                     one_line(known.module(*function)).into(),
                     one_line(known.name(*function)).into(),
                 ]
@@ -175,7 +206,8 @@ impl Question for Lines {
         let shown = if self.threshold.is_some() { "SLOWER" } else { "SHOWN" };
         let mut out = Vec::new();
         // A vector takes everything.
-        let _ = columns::write(&mut out, &[shown, "CALLS", "TIME", "MAX", "MODULE", "FUNCTION"], 4, &cells);
+        let titles = [shown, "CALLS", "TIME", "MAX", "BLOCKED", "MODULE", "FUNCTION"];
+        let _ = columns::write(&mut out, &titles, 5, &cells);
         String::from_utf8_lossy(&out).into_owned()
     }
 
@@ -188,6 +220,9 @@ impl Question for Lines {
                 "slower": sum.shown,
                 "slower_ns": sum.total,
                 "max_ns": sum.longest,
+                "cpu_ns": sum.off.and_then(|off| off.cpu(sum.total)),
+                "runnable_ns": sum.off.map(|off| off.runnable),
+                "blocked_ns": sum.off.map(|off| off.blocked),
             })
         };
         let rows: Vec<Value> = self.rows(known).iter().map(row).collect();

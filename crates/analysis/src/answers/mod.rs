@@ -18,14 +18,14 @@ pub use lines::{Form, Lines};
 pub use stacks::Stacks;
 
 use crate::Ending;
-use crate::drive::feed_batch;
+use crate::drive::{feed_batch, stack_of};
 use crate::source::{Damage, next_readable};
 use crate::tree::{Call, Enter, Stack, Totals, Visitor};
 use crate::values::Shown;
 use crate::{Progress, Source};
-use calltap_trace::{Batch, Callers, Record, SiteId, ThreadId};
+use calltap_trace::{Batch, Callers, Record, SiteId, Switch, ThreadId};
 use serde_json::Value;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 /// A function, in the order in which they were first described: the same in all processes.
 pub type Function = u32;
@@ -93,7 +93,12 @@ struct Lane {
     stack: Stack,
     frames: Vec<Frame>,
     values: Values,
+    /// Events whose context switches have not come yet, oldest first.
+    waiting: VecDeque<Batch>,
 }
+
+/// Batches of a thread that wait for context switches, at most: then they are taken to be not known.
+const WAITING: usize = 64;
 
 /// What was read of calls.
 #[derive(Default)]
@@ -188,9 +193,43 @@ impl<Q: Question> Listener<Q> {
 
     /// Takes events of one thread.
     pub fn events(&mut self, batch: &Batch) {
+        if !self.known.switches {
+            return self.happen(batch);
+        }
+        let new = || Lane { stack: Stack::switching(&[]), ..Lane::default() };
+        let lane = self.lanes.entry(batch.thread).or_insert_with(new);
+        lane.waiting.push_back(batch.clone());
+        if lane.waiting.len() > WAITING
+            && let Some(oldest) = lane.waiting.pop_front()
+        {
+            self.happen(&oldest);
+        }
+    }
+
+    /// Takes context switches of a thread, nanoseconds of CLOCK_MONOTONIC, which made no others before `until`.
+    pub fn switches(&mut self, thread: ThreadId, switches: &[Switch], until: u64) {
+        let Some(lane) = self.lanes.get_mut(&thread) else { return };
+        let switches: Vec<Switch> =
+            switches.iter().map(|switch| Switch { at: self.known.ticks_at(switch.at), ..*switch }).collect();
+        lane.stack.add_switches(&switches);
+        self.happen_until(thread, self.known.ticks_at(until));
+    }
+
+    /// What has waited happens, as far as it was before `until`.
+    fn happen_until(&mut self, thread: ThreadId, until: u64) {
+        let is_before = |batch: &Batch| batch.events.last().is_none_or(|event| event.ticks <= until);
+        while let Some(lane) = self.lanes.get_mut(&thread)
+            && lane.waiting.front().is_some_and(is_before)
+            && let Some(batch) = lane.waiting.pop_front()
+        {
+            self.happen(&batch);
+        }
+    }
+
+    fn happen(&mut self, batch: &Batch) {
         let sites = self.known.sites();
         let lane = self.lanes.entry(batch.thread).or_default();
-        let Lane { stack, frames, values } = lane;
+        let Lane { stack, frames, values, .. } = lane;
         let mut ear = Ear { known: &mut self.known, question: &mut self.question, frames, values };
         feed_batch(stack, batch.thread, batch, sites, &mut ear, &mut self.totals);
         self.known.lost = self.totals.lost_entries + self.totals.lost_exits;
@@ -202,7 +241,8 @@ impl<Q: Question> Listener<Q> {
     }
 
     fn end_with(&mut self, thread: ThreadId, otherwise: Ending) {
-        if let Some(Lane { mut stack, mut frames, mut values }) = self.lanes.remove(&thread) {
+        self.happen_until(thread, u64::MAX);
+        if let Some(Lane { mut stack, mut frames, mut values, .. }) = self.lanes.remove(&thread) {
             let (frames, values) = (&mut frames, &mut values);
             let mut ear = Ear { known: &mut self.known, question: &mut self.question, frames, values };
             stack.finish(thread, otherwise, &mut ear, &mut self.totals);
@@ -232,7 +272,11 @@ impl<Q: Question> Listener<Q> {
         self.known.meta(source.meta());
         let (mut damage, mut batch, mut stream) = (Damage::default(), Batch::default(), source.batches());
         while !enough(&mut self.question) && next_readable(&mut *stream, &mut batch, &mut damage) {
-            self.events(&batch);
+            // Without its switches, all else is known of a thread.
+            let lane =
+                || Lane { stack: stack_of(source, batch.thread).unwrap_or_default(), ..Lane::default() };
+            self.lanes.entry(batch.thread).or_insert_with(lane);
+            self.happen(&batch);
             crate::drive::tell(&mut progress, self.totals.events);
         }
         self.finish_with(source.meta().open_at_end());

@@ -138,7 +138,7 @@ fn list<S: Source>(source: &S, sums: Vec<sums::Sum<Counts>>) -> (Vec<Function>, 
                 name: names.function(sum.site).to_owned(),
                 module: names.module(sum.site).to_owned(),
                 calls: sum.stats.calls + sum.marks,
-                times: times(source, &sum.stats, Some(percentiles)),
+                times: times(source, &sum, Some(percentiles)),
                 durations: sum.extra,
             }
         })

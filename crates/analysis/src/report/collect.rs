@@ -3,7 +3,7 @@
 use super::{Column, Options, PERMILLES, Report, Row, Times};
 use crate::head::head;
 use crate::histogram::Histograms;
-use crate::sums::{self, Extra, Stats, Sum};
+use crate::sums::{self, Extra, Sum};
 use crate::{Error, Names, Progress, Source};
 use calltap_trace::{SiteId, ThreadId};
 use std::cmp::Ordering;
@@ -46,7 +46,7 @@ fn collect_with<E: Extra>(
                 thread: options.by_thread.then(|| (names.comm(sum.thread).to_owned(), names.tid(sum.thread))),
                 calls: sum.stats.calls + sum.marks,
                 limited: limited.contains(&functions[sum.site.0 as usize]),
-                times: times(source, &sum.stats, percentiles(&sum.extra)),
+                times: times(source, &sum, percentiles(&sum.extra)),
             };
             (sum.thread, row)
         })
@@ -55,8 +55,8 @@ fn collect_with<E: Extra>(
     let cut = limit(&mut rows, options);
     let rows = rows.into_iter().map(|(_, row)| row).collect();
     let head = head(source, &totals);
-    let (timed, by_thread) = (source.has_time(), options.by_thread);
-    Ok(Report { rows, totals, cut, head, timed, by_thread, columns: options.all_columns() })
+    let (timed, by_thread, switched) = (source.has_time(), options.by_thread, source.has_switches());
+    Ok(Report { rows, totals, cut, head, timed, by_thread, switched, columns: options.all_columns() })
 }
 
 /// Those that are shown, one for each function (and thread); `functions` says which sites are the same one.
@@ -80,6 +80,10 @@ pub(crate) fn merged<E: Extra>(
             Some(before) => {
                 before.stats.add(&sum.stats);
                 before.marks += sum.marks;
+                if let (Some(off), Some(more)) = (&mut before.offs, sum.offs) {
+                    off.outermost += more.outermost;
+                    off.own += more.own;
+                }
                 E::add(&mut before.extra, &sum.extra);
             }
             None => merged.push(sum),
@@ -112,7 +116,8 @@ fn shown(source: &dyn Source, options: &Options, names: &Names<'_>) -> Vec<bool>
         .collect()
 }
 
-pub(crate) fn times(source: &dyn Source, stats: &Stats, percentiles: Option<[u64; 4]>) -> Option<Times> {
+pub(crate) fn times<T>(source: &dyn Source, sum: &Sum<T>, percentiles: Option<[u64; 4]>) -> Option<Times> {
+    let stats = &sum.stats;
     if stats.calls == 0 || !source.has_time() {
         return None;
     }
@@ -125,6 +130,7 @@ pub(crate) fn times(source: &dyn Source, stats: &Stats, percentiles: Option<[u64
         min_ns: ns(stats.min),
         max_ns: ns(stats.max),
         stdev_ns: (stats.deviation() * ns_per_tick).round() as u64,
+        off_ns: sum.offs.map(|off| [off.outermost, off.own].map(|off| off.map(ns))),
         // The middle of a bucket can lie beyond the only call in it.
         percentiles_ns: percentiles.map(|all| all.map(|ticks| ns(ticks.clamp(stats.min, stats.max)))),
     })
@@ -133,7 +139,7 @@ pub(crate) fn times(source: &dyn Source, stats: &Stats, percentiles: Option<[u64
 fn order(a: &Row, b: &Row, options: &Options) -> Ordering {
     let number = |row: &Row| match options.sort {
         Column::Calls | Column::Function | Column::Module => row.calls,
-        column => row.times.map_or(0, |times| column.ns(&times)),
+        column => row.times.and_then(|times| column.ns(&times)).unwrap_or(0),
     };
     let by_name = || a.function.cmp(&b.function).then_with(|| a.module.cmp(&b.module));
     let first = match options.sort {

@@ -29,6 +29,18 @@ pub enum Column {
     P99,
     /// What 999 of a thousand calls do not exceed.
     P999,
+    /// Of the total: the threads ran,
+    Cpu,
+    /// had no processor,
+    Runnable,
+    /// slept.
+    Blocked,
+    /// Of the own time: the threads ran,
+    SelfCpu,
+    /// had no processor,
+    SelfRunnable,
+    /// slept.
+    SelfBlocked,
     /// Name.
     Function,
     /// Module's file name.
@@ -40,18 +52,60 @@ pub(crate) const PERMILLES: [u32; 4] = [500, 900, 990, 999];
 
 use Column::*;
 
-const ALL: [Column; 13] =
-    [Total, SelfTime, Calls, Avg, Min, Max, Stdev, P50, P90, P99, P999, Function, Module];
+const ALL: [Column; 19] = [
+    Total,
+    SelfTime,
+    Calls,
+    Avg,
+    Min,
+    Max,
+    Stdev,
+    P50,
+    P90,
+    P99,
+    P999,
+    Cpu,
+    Runnable,
+    Blocked,
+    SelfCpu,
+    SelfRunnable,
+    SelfBlocked,
+    Function,
+    Module,
+];
 
 impl Column {
     /// The names understood by `from_str`.
     pub const NAMES: &[&str] = &[
-        "total", "self", "calls", "avg", "min", "max", "stdev", "p50", "p90", "p99", "p99.9", "function",
+        "total",
+        "self",
+        "calls",
+        "avg",
+        "min",
+        "max",
+        "stdev",
+        "p50",
+        "p90",
+        "p99",
+        "p99.9",
+        "cpu",
+        "runnable",
+        "blocked",
+        "self-cpu",
+        "self-runnable",
+        "self-blocked",
+        "function",
         "module",
     ];
 
     /// What is shown unless something else is asked for.
     pub(super) const USUAL: [Column; 7] = [Total, SelfTime, Calls, Avg, Min, Max, Stdev];
+
+    /// Also shown where context switches were recorded.
+    pub(super) const SWITCHED: [Column; 2] = [Cpu, Blocked];
+
+    /// Also in JSON.
+    pub(super) const STATES: [Column; 6] = [Cpu, Runnable, Blocked, SelfCpu, SelfRunnable, SelfBlocked];
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -62,7 +116,7 @@ impl Column {
     pub(super) fn key(self) -> String {
         match self {
             Calls => "calls".to_owned(),
-            _ => format!("{}_ns", self.name().replace('.', "_")),
+            _ => format!("{}_ns", self.name().replace(['.', '-'], "_")),
         }
     }
 
@@ -77,21 +131,28 @@ impl Column {
         })
     }
 
-    /// Its time.
-    pub(super) fn ns(self, times: &Times) -> u64 {
-        let percentile = |at: usize| times.percentiles_ns.map_or(0, |all| all[at]);
+    /// Its time, if that is known.
+    pub(super) fn ns(self, times: &Times) -> Option<u64> {
+        let percentile = |at: usize| times.percentiles_ns.map(|all| all[at]);
+        let known = |at: usize| times.off_ns.map(|off| off[at]).filter(|off| off.unknown == 0);
         match self {
-            Total => times.total_ns,
-            SelfTime => times.self_ns,
-            Avg => times.avg_ns,
-            Min => times.min_ns,
-            Max => times.max_ns,
-            Stdev => times.stdev_ns,
+            Total => Some(times.total_ns),
+            SelfTime => Some(times.self_ns),
+            Avg => Some(times.avg_ns),
+            Min => Some(times.min_ns),
+            Max => Some(times.max_ns),
+            Stdev => Some(times.stdev_ns),
             P50 => percentile(0),
             P90 => percentile(1),
             P99 => percentile(2),
             P999 => percentile(3),
-            Calls | Function | Module => 0,
+            Cpu => known(0).and_then(|off| off.cpu(times.total_ns)),
+            Runnable => known(0).map(|off| off.runnable),
+            Blocked => known(0).map(|off| off.blocked),
+            SelfCpu => known(1).and_then(|off| off.cpu(times.self_ns)),
+            SelfRunnable => known(1).map(|off| off.runnable),
+            SelfBlocked => known(1).map(|off| off.blocked),
+            Calls | Function | Module => None,
         }
     }
 

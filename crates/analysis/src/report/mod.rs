@@ -1,7 +1,8 @@
 //! Per function: how often, how long.
 //!
 //! `total` is the time of the outermost activations only, so recursion is not counted twice; `self` excludes calls
-//! made. Average, minimum, maximum and standard deviation are per call, recursive calls included; the deviation is
+//! made. `cpu`, `runnable` and `blocked` are the parts of `total` in which the threads ran, had no processor, and slept: known where context
+//! switches were recorded, of functions all of whose calls they cover. Average, minimum, maximum and standard deviation are per call, recursive calls included; the deviation is
 //! the sample one (n - 1), as in the kernel's function profiler. Calls seen by a `function` tracer count as calls
 //! and have no time. Percentiles are per call, too, by nearest rank; a call's duration is known to 1/128 of it.
 
@@ -12,6 +13,7 @@ mod output;
 pub use column::Column;
 pub(crate) use column::PERMILLES;
 
+use crate::off::Off;
 use crate::{Error, Glob, Progress, Source, Totals};
 use std::io::Write;
 
@@ -35,7 +37,7 @@ pub struct Options {
 }
 
 /// The times of a function, nanoseconds.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Times {
     /// Outermost activations.
     pub total_ns: u64,
@@ -49,6 +51,8 @@ pub struct Times {
     pub max_ns: u64,
     /// Sample standard deviation per call, 0 for a single call.
     pub stdev_ns: u64,
+    /// Of `total_ns` and of `self_ns`, what the threads did not run; none where context switches were not recorded.
+    pub off_ns: Option<[Off; 2]>,
     /// p50, p90, p99 and p99.9 per call, if they were asked for: off by 1/128 at most.
     pub percentiles_ns: Option<[u64; 4]>,
 }
@@ -82,6 +86,8 @@ pub struct Report {
     head: String,
     timed: bool,
     by_thread: bool,
+    /// Context switches were recorded.
+    switched: bool,
     columns: Vec<Column>,
 }
 

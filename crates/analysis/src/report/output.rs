@@ -18,7 +18,10 @@ impl Report {
 
     fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         out.write_all(self.head.as_bytes())?;
-        let shown: Vec<Column> = if self.timed { self.columns.clone() } else { vec![Column::Calls] };
+        let mut shown: Vec<Column> = if self.timed { self.columns.clone() } else { vec![Column::Calls] };
+        if self.timed && self.switched && self.is_usual() {
+            shown.extend(Column::SWITCHED.into_iter().filter(|column| !self.columns.contains(column)));
+        }
         let upper: Vec<String> = shown.iter().map(|column| column.name().to_uppercase()).collect();
         let mut titles: Vec<&str> = upper.iter().map(String::as_str).collect();
         if self.by_thread {
@@ -36,7 +39,7 @@ impl Report {
     fn cells(&self, row: &Row, shown: &[Column]) -> Vec<String> {
         let number = |column: &Column| match (column, &row.times) {
             (Column::Calls, _) => count(row.calls),
-            (_, Some(times)) => duration(column.ns(times)),
+            (_, Some(times)) => column.ns(times).map_or("?".to_owned(), duration),
             (_, None) => "-".to_owned(),
         };
         let mut cells: Vec<String> = shown.iter().map(number).collect();
@@ -47,10 +50,14 @@ impl Report {
         cells
     }
 
+    fn is_usual(&self) -> bool {
+        self.columns.starts_with(&Column::USUAL)
+    }
+
     /// The columns for programs, which had the calls first before columns could be asked for.
     fn keys(&self) -> Vec<(Column, String)> {
         let mut columns = self.columns.clone();
-        if columns.starts_with(&Column::USUAL) {
+        if self.is_usual() {
             columns[..3].rotate_right(1);
         }
         columns.into_iter().map(|column| (column, column.key())).collect()
@@ -84,7 +91,11 @@ impl Report {
     }
 
     fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
-        let keys = self.keys();
+        let mut keys = self.keys();
+        if self.is_usual() {
+            let states = Column::STATES.into_iter().filter(|column| !self.columns.contains(column));
+            keys.extend(states.map(|column| (column, column.key())));
+        }
         out.write_all(b"[")?;
         for (at, row) in self.rows.iter().enumerate() {
             out.write_all(if at == 0 { b"\n" } else { b",\n" })?;
@@ -111,6 +122,6 @@ impl Report {
 fn value(row: &Row, column: Column) -> Option<u64> {
     match column {
         Column::Calls => Some(row.calls),
-        _ => row.times.as_ref().map(|times| column.ns(times)),
+        _ => row.times.as_ref().and_then(|times| column.ns(times)),
     }
 }

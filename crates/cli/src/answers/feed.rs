@@ -4,7 +4,7 @@ use super::printer::Printer;
 use super::question::Asked;
 use calltap_analysis::answers::{Listener, Question};
 use calltap_session::Consumer;
-use calltap_trace::{ClockPair, Error, Profile, Record, ThreadEncoder, ThreadId, Unpacker};
+use calltap_trace::{ClockPair, Error, Profile, Record, Switch, ThreadEncoder, ThreadId, Unpacker};
 use std::sync::{Arc, Mutex};
 
 /// What the program has summed up, as of the last look at it.
@@ -74,6 +74,12 @@ impl Consumer for Feed<'_> {
 
     fn events(&mut self, encoder: &mut ThreadEncoder) -> Result<(), Error> {
         self.unpacker.events(encoder, |batch| self.listener.events(batch));
+        self.print();
+        Ok(())
+    }
+
+    fn switches(&mut self, thread: ThreadId, switches: &[Switch], until: u64) -> Result<(), Error> {
+        self.listener.switches(thread, switches, until);
         self.print();
         Ok(())
     }

@@ -96,6 +96,7 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
         slow: None,
         flight: None,
         follow: false,
+        sched: kind.tells_waits() && !arguments.is_set("no-sched"),
         version: env!("CARGO_PKG_VERSION"),
         tell: crate::progress::tell,
     };

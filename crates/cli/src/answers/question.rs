@@ -102,6 +102,11 @@ impl Kind {
         matches!(self.what, What::Watch)
     }
 
+    /// It says how much of a call its thread waited.
+    pub fn tells_waits(&self) -> bool {
+        matches!(self.what, What::Slower(_) | What::Watch | What::Latency(..))
+    }
+
     /// The program sums up by itself.
     pub fn sums(&self) -> bool {
         matches!(self.what, What::Count)

@@ -166,6 +166,7 @@ fn options(pid: u32, words: &Selection, buffer_size: Option<u64>, patch_mode: Pa
         slow: None,
         flight: None,
         follow: false,
+        sched: false,
         version: env!("CARGO_PKG_VERSION"),
         tell: crate::progress::keep_quiet,
     })

@@ -44,6 +44,12 @@ pub const LATER: Flag = switch(
 );
 pub const PID: Flag = value("pid", Some('p'), "PID", "The process.");
 
+pub const NO_SCHED: Flag = switch(
+    "no-sched",
+    None,
+    "Do not record when threads run and when they wait (the kernel's context switches).",
+);
+
 pub const INTERVAL: Flag = or(value("interval", None, "TIME", "From one look to the next (ms, s)."), "1s");
 
 pub const MAX_OVERHEAD: Flag = or(

@@ -105,6 +105,7 @@ pub fn options(pid: u32, arguments: &Arguments) -> Result<Options> {
         slow: None,
         flight: None,
         follow: false,
+        sched: false,
         version: env!("CARGO_PKG_VERSION"),
         tell: crate::progress::keep_quiet,
     })

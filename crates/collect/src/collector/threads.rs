@@ -4,6 +4,7 @@ use super::Collector;
 use crate::reader::Reader;
 use calltap_abi::{ThreadEntry, ThreadState};
 use calltap_names::printable_bytes;
+use calltap_process::proc;
 use calltap_trace::{Process, Record, Thread, ThreadId};
 use std::fs;
 use std::sync::atomic::Ordering::*;
@@ -44,6 +45,17 @@ impl Collector<'_> {
         self.switched_off.clear();
     }
 
+    /// The id by which we know a thread, which may run in another pid namespace.
+    fn task(&self, process: u32, pid: u32, tid: u32) -> u32 {
+        let entry = self.shared.process(process);
+        let Some(entry) = entry.filter(|entry| entry.pid_namespace.load(Relaxed) != self.namespace) else {
+            return tid;
+        };
+        let host = proc::pid_of(entry);
+        let is_it = |task: &u32| proc::inner_id(host, *task) == Some(tid);
+        proc::threads(host).into_iter().find(is_it).filter(|_| host != pid).unwrap_or(tid)
+    }
+
     /// The process of the session that has begun one that was followed, or has become it.
     fn parent_of(&self, pid: u32) -> Option<u32> {
         let newest = |pid: &u32| self.processes.iter().rposition(|own| own == pid).map(|index| index as u32);
@@ -80,6 +92,8 @@ impl Collector<'_> {
         let name = self.shared.thread(entry).map(name_at_start).unwrap_or_default();
         let comm = Some(comm(pid, tid)).filter(|comm| !comm.is_empty()).unwrap_or(name);
         self.output.record(&Record::Thread(Thread { id, process, tid, comm }));
+        let task = self.task(process, pid, tid);
+        self.switches.iter_mut().for_each(|switches| switches.claim(id, task));
         let mut reader = Reader::new(id, entry, process, tid, self.sparse, self.rates.clone());
         self.switched_off.iter().for_each(|off| reader.switch_off(off));
         let place = entry as usize;

@@ -138,6 +138,11 @@ impl Lane {
         }
     }
 
+    /// Is a call open that is slow, or may turn out so?
+    pub(super) fn may_be_slow(&self) -> bool {
+        self.slow || !self.marks.is_empty()
+    }
+
     fn depth(&self) -> u64 {
         self.calls.depth() as u64
     }

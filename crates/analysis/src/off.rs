@@ -1,0 +1,263 @@
+//! How much of a call its thread did not run: blocked, or runnable without a processor.
+//!
+//! Nearly all calls end before their thread leaves its processor, and cost one comparison here. The time of a context switch belongs to the call
+//! that was innermost then, and when that ends, to the call around it.
+
+use calltap_trace::{RunState, Switch};
+use std::collections::VecDeque;
+use std::ops::AddAssign;
+
+/// Time of a thread in which it did not run, or of which that is not known. In ticks, or what they were converted to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Off {
+    /// It could run, and had no processor.
+    pub runnable: u64,
+    /// It slept, or waited for a processor after it was woken.
+    pub blocked: u64,
+    /// Not recorded.
+    pub unknown: u64,
+}
+
+impl Off {
+    /// All of it is unknown.
+    pub const fn unknown(unknown: u64) -> Off {
+        Off { runnable: 0, blocked: 0, unknown }
+    }
+
+    /// Whether the thread ran all the time.
+    pub fn is_none(&self) -> bool {
+        *self == Off::default()
+    }
+
+    /// What is left of `total`: the time that the thread ran, if all is known.
+    pub fn cpu(&self, total: u64) -> Option<u64> {
+        (self.unknown == 0).then(|| total.saturating_sub(self.runnable).saturating_sub(self.blocked))
+    }
+
+    /// The same of each part.
+    pub fn map(self, convert: impl Fn(u64) -> u64) -> Off {
+        Off {
+            runnable: convert(self.runnable),
+            blocked: convert(self.blocked),
+            unknown: convert(self.unknown),
+        }
+    }
+
+    fn add(&mut self, state: RunState, ticks: u64) {
+        match state {
+            RunState::Running => {}
+            RunState::Runnable => self.runnable += ticks,
+            RunState::Blocked => self.blocked += ticks,
+            RunState::Unknown => self.unknown += ticks,
+        }
+    }
+}
+
+impl AddAssign for Off {
+    fn add_assign(&mut self, other: Off) {
+        self.runnable = self.runnable.saturating_add(other.runnable);
+        self.blocked = self.blocked.saturating_add(other.blocked);
+        self.unknown = self.unknown.saturating_add(other.unknown);
+    }
+}
+
+/// An open call during which its thread was off.
+#[derive(Clone, Copy, Debug)]
+struct Frame {
+    /// Calls that are open with it.
+    depth: usize,
+    /// In calls made from it that are over, and in itself,
+    total: Off,
+    /// and in itself alone.
+    own: Off,
+}
+
+/// Follows the state of one thread.
+#[derive(Clone, Debug)]
+pub(crate) struct Offs {
+    /// Nothing will ever be known.
+    is_absent: bool,
+    /// When there is something to do: at the next switch, or at once if the thread is off.
+    due: u64,
+    state: RunState,
+    since: u64,
+    next: VecDeque<Switch>,
+    /// Innermost last.
+    frames: Vec<Frame>,
+}
+
+impl Default for Offs {
+    fn default() -> Offs {
+        Offs { is_absent: true, due: u64::MAX, ..Offs::new(&[]) }
+    }
+}
+
+impl Offs {
+    pub(crate) fn new(switches: &[Switch]) -> Offs {
+        Offs {
+            is_absent: false,
+            due: 0,
+            state: RunState::Unknown,
+            since: 0,
+            next: switches.iter().copied().collect(),
+            frames: Vec::new(),
+        }
+    }
+
+    /// Those that come next.
+    pub(crate) fn add(&mut self, switches: &[Switch]) {
+        self.next.extend(switches);
+        if !self.is_absent && self.state == RunState::Running {
+            self.due = self.next.front().map_or(u64::MAX, |switch| switch.at);
+        }
+    }
+
+    /// Time passes up to `now`, with `depth` calls open.
+    #[inline(always)]
+    pub(crate) fn pass(&mut self, now: u64, depth: usize) {
+        if now >= self.due {
+            self.switch(now, depth);
+        }
+    }
+
+    #[cold]
+    fn switch(&mut self, now: u64, depth: usize) {
+        let mut off = Off::default();
+        loop {
+            let next = self.next.front().copied().filter(|switch| switch.at <= now);
+            let until = next.map_or(now, |switch| switch.at);
+            off.add(self.state, until.saturating_sub(self.since));
+            self.since = until.max(self.since);
+            let Some(switch) = next else { break };
+            self.next.pop_front();
+            self.state = switch.to;
+        }
+        let ahead = self.next.front().map_or(u64::MAX, |switch| switch.at);
+        self.due = if self.state == RunState::Running { ahead } else { 0 };
+        if depth > 0 && !off.is_none() {
+            let frame = self.frame(depth);
+            frame.total += off;
+            frame.own += off;
+        }
+    }
+
+    fn frame(&mut self, depth: usize) -> &mut Frame {
+        let at = self.frames.partition_point(|frame| frame.depth < depth);
+        if self.frames.get(at).is_none_or(|frame| frame.depth != depth) {
+            self.frames.insert(at, Frame { depth, total: Off::default(), own: Off::default() });
+        }
+        &mut self.frames[at]
+    }
+
+    /// The call that was open with `depth - 1` others is over: how much of it, and of it alone, its thread was off.
+    #[inline(always)]
+    pub(crate) fn close(&mut self, depth: usize, total: u64, own: u64) -> (Off, Off) {
+        if self.is_absent {
+            return (Off::unknown(total), Off::unknown(own));
+        }
+        match self.frames.last() {
+            Some(frame) if frame.depth >= depth => self.close_frame(depth),
+            _ => (Off::default(), Off::default()),
+        }
+    }
+
+    #[cold]
+    fn close_frame(&mut self, depth: usize) -> (Off, Off) {
+        let Some(Frame { total, own, .. }) = self.frames.pop() else { return Default::default() };
+        if depth > 1 {
+            self.frame(depth - 1).total += total;
+        }
+        (total, own)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::{Call, Ending, Stack, Totals, Visitor};
+    use RunState::*;
+    use calltap_trace::{Event, EventKind, SiteId, ThreadId};
+    use proptest::prelude::*;
+
+    #[derive(Default)]
+    struct Seen(Vec<Call>);
+
+    impl Visitor for Seen {
+        fn close(&mut self, _: ThreadId, call: &Call) {
+            self.0.push(*call);
+        }
+    }
+
+    fn switches(of: &[(u64, RunState)]) -> Vec<Switch> {
+        of.iter().map(|(at, to)| Switch { at: *at, to: *to }).collect()
+    }
+
+    /// Calls of one thread: `site > 0` enters that function, 0 returns from the innermost.
+    fn calls(known: Option<&[(u64, RunState)]>, events: &[(u64, u32)]) -> Vec<Call> {
+        let mut stack = known.map_or_else(Stack::default, |known| Stack::switching(&switches(known)));
+        let (mut seen, mut totals) = (Seen::default(), Totals::default());
+        for (ticks, site) in events {
+            let top = stack.top().unwrap_or(SiteId(0));
+            let event = match site {
+                0 => Event { ticks: *ticks, site: top, kind: EventKind::Exit { pops: 1 } },
+                site => Event { ticks: *ticks, site: SiteId(*site), kind: EventKind::Entry },
+            };
+            stack.feed(ThreadId(0), &event, &mut seen, &mut totals);
+        }
+        stack.finish(ThreadId(0), Ending::Running, &mut seen, &mut totals);
+        seen.0
+    }
+
+    fn off(runnable: u64, blocked: u64, unknown: u64) -> Off {
+        Off { runnable, blocked, unknown }
+    }
+
+    #[test]
+    fn time_off_belongs_to_the_innermost_call_and_to_those_around_it() {
+        let known = [(0, Running), (25, Blocked), (35, Running), (60, Runnable), (64, Running)];
+        let calls = calls(Some(&known), &[(10, 1), (20, 2), (40, 0), (50, 3), (55, 0), (90, 0)]);
+        let of: Vec<(u32, Off, Off)> =
+            calls.iter().map(|call| (call.site.0, call.off, call.self_off)).collect();
+        let inner = off(0, 10, 0);
+        assert_eq!(
+            of,
+            [(2, inner, inner), (3, off(0, 0, 0), off(0, 0, 0)), (1, off(4, 10, 0), off(4, 0, 0))]
+        );
+        assert_eq!(calls[2].off.cpu(calls[2].total), Some(80 - 14));
+    }
+
+    #[test]
+    fn what_was_not_recorded_is_unknown() {
+        let all = calls(None, &[(10, 1), (20, 2), (40, 0), (50, 0)]);
+        assert_eq!((all[0].off, all[1].off, all[1].self_off), (off(0, 0, 20), off(0, 0, 40), off(0, 0, 20)));
+        assert_eq!(all[1].off.cpu(40), None);
+        let late = calls(Some(&[(30, Running), (45, Unknown)]), &[(10, 1), (20, 2), (40, 0), (50, 0)]);
+        assert_eq!(
+            (late[0].off, late[1].off, late[1].self_off),
+            (off(0, 0, 10), off(0, 0, 25), off(0, 0, 15))
+        );
+    }
+
+    proptest! {
+        /// However calls and switches lie: the parts of a call are no longer than the call, and those of its callees are in it.
+        #[test]
+        fn sums_hold(
+            steps in proptest::collection::vec((0..50_u64, 0..4_u32), 1..60),
+            changes in proptest::collection::vec((0..80_u64, 0..4_usize), 0..40),
+        ) {
+            let mut at = 0;
+            let known: Vec<(u64, RunState)> =
+                changes.iter().map(|(step, state)| { at += step; (at, RunState::ALL[*state]) }).collect();
+            let mut at = 0;
+            let events: Vec<(u64, u32)> = steps.iter().map(|(step, site)| { at += step; (at, *site) }).collect();
+            let state_at = |tick: u64| known.iter().rev().find(|(at, _)| *at <= tick).map_or(Unknown, |known| known.1);
+            for call in calls(Some(&known), &events) {
+                let mut expected = Off::default();
+                (call.start..call.end).for_each(|tick| expected.add(state_at(tick), 1));
+                prop_assert_eq!(call.off, expected);
+                let own = call.self_off;
+                prop_assert!(own.runnable + own.blocked + own.unknown <= call.self_ticks);
+            }
+        }
+    }
+}
