@@ -214,7 +214,8 @@ impl Visitor for Adder {
     fn close(&mut self, _: ThreadId, call: &Call) {
         let open = &mut self.open[call.site.0 as usize];
         *open -= 1;
-        if *open == 0 {
+        // Of a call that was cut before its thread's last events, nothing says that it went on until these.
+        if *open == 0 && !matches!(call.ending, Ending::SwitchedOff | Ending::Lost) {
             self.spend(call.site, call.start, call.end);
         }
         if !call.ending.is_cut() {

@@ -164,3 +164,11 @@ fn no_thread_spends_more_than_the_interval_however_late_its_events_come() {
         &[&["f 1 100 100 100"], &["f 2 650 700 1000", "g 1 700 700 100"]],
     );
 }
+
+#[test]
+fn a_call_of_a_function_that_was_switched_off_spends_no_time_after_that() {
+    check(
+        &["a: E m @0; E f @100; off f @200", "a: E g @1500; X g @1600; X m/3 @1900"],
+        &[&["f 1 0 0 0", "m 1 0 0 1000"], &["f 0 0 0 0", "g 1 100 100 100", "m 0 1900 1900 900"]],
+    );
+}
