@@ -161,7 +161,7 @@ struct Adder {
     until: u64,
 }
 
-/// A thread with open calls.
+/// A thread.
 #[derive(Default)]
 struct Thread {
     stack: Stack,
@@ -214,7 +214,8 @@ impl Visitor for Adder {
     fn close(&mut self, _: ThreadId, call: &Call) {
         let open = &mut self.open[call.site.0 as usize];
         *open -= 1;
-        if *open == 0 {
+        // Of a call that was cut before its thread's last events, nothing says that it went on until these.
+        if *open == 0 && !matches!(call.ending, Ending::SwitchedOff | Ending::Lost) {
             self.spend(call.site, call.start, call.end);
         }
         if !call.ending.is_cut() {
@@ -285,14 +286,13 @@ impl Live {
     /// Takes events of one thread.
     pub fn events(&mut self, batch: &Batch) {
         self.make_room();
-        let mut thread = self.threads.remove(&batch.thread).unwrap_or_default();
-        self.adder.enter_thread(&thread);
+        let until = self.last.map_or(0, |last| last.ticks);
+        let new = || Thread { until, ..Thread::default() };
+        let thread = self.threads.entry(batch.thread).or_insert_with(new);
+        self.adder.enter_thread(thread);
         let sites = self.sites.len() as u32;
         feed_batch(&mut thread.stack, batch.thread, batch, sites, &mut self.adder, &mut self.totals);
-        self.adder.leave_thread(&thread);
-        if thread.stack.depth() > 0 {
-            self.threads.insert(batch.thread, thread);
-        }
+        self.adder.leave_thread(thread);
     }
 
     /// More events of a thread have happened in this interval than will come before its end.

@@ -155,3 +155,20 @@ fn every_column_sorts_numbers_down_and_names_up() {
     assert!("much".parse::<Column>().is_err_and(|error| error.contains("calls, total")));
     assert_eq!(Column::Function.next(), Column::Calls);
 }
+
+#[test]
+fn no_thread_spends_more_than_the_interval_however_late_its_events_come() {
+    // They happened before the interval began: of a thread without open calls, and of one that was not known.
+    check(
+        &["a: E f @100; X f @200", "a: E f @700; X f @1300; E f @1300; X f @2000\nb: E g @400; X g @1100"],
+        &[&["f 1 100 100 100"], &["f 2 650 700 1000", "g 1 700 700 100"]],
+    );
+}
+
+#[test]
+fn a_call_of_a_function_that_was_switched_off_spends_no_time_after_that() {
+    check(
+        &["a: E m @0; E f @100; off f @200", "a: E g @1500; X g @1600; X m/3 @1900"],
+        &[&["f 1 0 0 0", "m 1 0 0 1000"], &["f 0 0 0 0", "g 1 100 100 100", "m 0 1900 1900 900"]],
+    );
+}

@@ -5,6 +5,7 @@ use calltap_sites::{Binary, Function, SiteKind};
 use calltap_trace::{Captured, Record, Site, SiteId};
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::OnceLock;
 use std::sync::mpsc::Sender;
 
 /// Metadata of events that come later.
@@ -24,13 +25,22 @@ pub enum Metadata {
     Awaited(Sender<()>),
 }
 
-/// Functions that were switched off: their calls that are open then may return without a record of it.
+/// Functions that are switched off: their calls that are open meanwhile may return without a record of it. Times are in ticks of the events' clock.
 #[derive(Debug)]
 pub struct SwitchedOff {
     /// By their stubs.
     pub sites: HashSet<SiteId>,
-    /// When, in ticks of the events' clock.
-    pub ticks: u64,
+    /// None of them was off before.
+    pub began: u64,
+    /// From then on all of them are; not set while they are being switched off.
+    pub ended: OnceLock<u64>,
+}
+
+impl SwitchedOff {
+    /// Were they all off before that?
+    pub fn ended_before(&self, ticks: u64) -> Option<u64> {
+        self.ended.get().copied().filter(|ended| *ended < ticks)
+    }
 }
 
 /// A process that joins the session. Its name is sent along, as it may have ended when the recorder reads `/proc`.

@@ -59,6 +59,11 @@ fn frame_of(raw: RawEvent) -> Frame {
     raw.slot << SLOT | u64::from(raw.site().0)
 }
 
+/// Does an event of this code enter a function by a jump?
+fn is_tail(code: u32) -> bool {
+    matches!(code, code::TAIL_ENTRY | code::TAIL_ENTRY_FROM)
+}
+
 /// Is an event of this code for [`OpenCalls::pair_graph`]?
 #[inline(always)]
 pub fn is_graph(code: u32) -> bool {
@@ -132,6 +137,16 @@ impl OpenCalls {
         (count, exits)
     }
 
+    /// Does the event show that calls are over which did not record their return?
+    pub fn is_evidence(&self, raw: RawEvent) -> bool {
+        let frame = frame_of(raw);
+        match raw.code() {
+            code::EXIT => self.frames[self.depth] != frame,
+            code::CALL => false,
+            code => self.placed && self.left_by(frame, is_tail(code)) > 0,
+        }
+    }
+
     /// Those of the functions that have open calls.
     pub fn open_of(&self, functions: &HashSet<SiteId>) -> Vec<SiteId> {
         let sites = self.frames[1..=self.depth].iter().map(|frame| SiteId((frame & (TAIL - 1)) as u32));
@@ -163,7 +178,7 @@ impl OpenCalls {
             code::CALL => return (0, EventKind::Call { parent }),
             _ => {}
         }
-        let tail = matches!(code, code::TAIL_ENTRY | code::TAIL_ENTRY_FROM);
+        let tail = is_tail(code);
         let left = if self.placed { self.left_by(frame, tail) } else { 0 };
         self.depth -= left;
         self.open(if tail { frame | TAIL } else { frame });

@@ -325,11 +325,23 @@ impl<'a> Encode<'a> {
 
     /// Cuts what is open of functions that were switched off before that.
     fn cut_before(&mut self, ticks: u64) {
-        while self.off.front().is_some_and(|off| off.ticks < ticks) {
-            let Some(off) = self.off.pop_front() else { return };
-            for site in self.open.open_of(&off.sites) {
-                self.encoder.push(Event { ticks: off.ticks, site, kind: EventKind::SwitchedOff });
-            }
+        while let Some((off, ended)) =
+            self.off.front().and_then(|off| Some((Arc::clone(off), off.ended_before(ticks)?)))
+        {
+            self.off.pop_front();
+            self.cut(&off, ended);
+        }
+    }
+
+    /// Cuts what is open of functions that are being switched off, before an event that shows that their calls are over.
+    fn cut_meanwhile(&mut self, ticks: u64) {
+        let meanwhile: Vec<_> = self.off.iter().filter(|off| off.began < ticks).cloned().collect();
+        meanwhile.iter().for_each(|off| self.cut(off, ticks));
+    }
+
+    fn cut(&mut self, off: &SwitchedOff, ticks: u64) {
+        for site in self.open.open_of(&off.sites) {
+            self.encoder.push(Event { ticks, site, kind: EventKind::SwitchedOff });
         }
     }
 
@@ -357,6 +369,9 @@ impl Sink for Encode<'_> {
     fn take(&mut self, raw: RawEvent, values: &[u8], stack: &[u8]) {
         if !self.off.is_empty() {
             self.cut_before(raw.ticks);
+            if self.open.is_evidence(raw) {
+                self.cut_meanwhile(raw.ticks);
+            }
         }
         if let Some((unwinding, process)) = self.unwinding.as_mut().filter(|_| !stack.is_empty()) {
             // Without other values there is no mask of those that could not be read, either.
@@ -395,3 +410,6 @@ impl Sink for Encode<'_> {
         count
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,7 @@ use crate::detach::Left;
 use crate::follow::Follow;
 use crate::limits::Limits;
 use crate::live;
-use crate::plan::planner::Planner;
+use crate::plan::planner::{Planner, wait_until_known};
 use crate::requests::{Answer, Mailbox, Request, Requests};
 use crate::settings::{Settings, Status, profile_functions};
 use crate::{Error, attach, detach, setup};
@@ -19,7 +19,7 @@ use calltap_selection::{Alarm, ParsedSelection, Selection};
 use calltap_trace::{ClockPair, Profile, Record, SiteId, TracerInfo};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering::*};
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
@@ -28,9 +28,6 @@ use std::time::{Duration, Instant};
 const TRACERS_STAY: &str = "its tracers stay while it is recorded; filters and notrace sets can be changed";
 
 const MOUNTED: &str = "its control directory is mounted: what is traced is changed there";
-
-/// A change is answered after this time even if the collector has not seen it: it may be writing to a slow disk.
-const KNOWN: Duration = Duration::from_secs(2);
 
 /// Between two checks whether to detach.
 const LOOK: Duration = Duration::from_millis(5);
@@ -374,10 +371,11 @@ impl<'a> Controller<'a> {
         planner.choose_by(Box::new(
             move |function, typed| if on { selection.site_request(function, typed) } else { None },
         ));
-        let (before, recording, mut records) = (planner.tally, planner.sites_on(), Vec::new());
+        let (before, mut records) = (planner.tally, Vec::new());
+        let (recording, began) = (planner.sites_on(), planner.event_ticks());
         let work = || planner.sync_all_processes(target, &mut |record| records.push(record));
         thread::scope(|scope| scope.spawn(work).join()).map_err(|_| Error::thread())??;
-        planner.report_switched_off(&recording, &mut |news| records.push(news));
+        planner.report_switched_off((&recording, began), &mut |news| records.push(news));
         let tally = planner.tally;
         let state = if on { "on" } else { "off" };
         let text = format!(
@@ -386,12 +384,11 @@ impl<'a> Controller<'a> {
         );
         let notes: Vec<String> = live::notes_in(&records).into_iter().chain(planner.trouble()).collect();
         records.push(Record::Note { text }.into());
-        let (known, wait) = mpsc::channel();
-        records.push(Metadata::Awaited(known));
-        records.into_iter().for_each(|record| drop(self.records.send(record)));
+        let mut send = |record| drop(self.records.send(record));
+        records.into_iter().for_each(&mut send);
         // What the process does after the answer is not read by a collector that does not know of the change: it would take a call of a function that was
         // switched off for one that was left.
-        let _ = wait.recv_timeout(KNOWN);
+        wait_until_known(&mut send);
         (self.settings.words, self.settings.on) = (words, on);
         if let (Some(own), Some(written)) = (&mut self.settings.words.ftraced, written)
             && own.obey(&written)

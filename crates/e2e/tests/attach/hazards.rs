@@ -90,3 +90,35 @@ fn coroutines_that_leave_by_a_tail_call_are_resumed_after_detaching() {
         }
     }
 }
+
+#[test]
+fn of_a_file_that_is_mapped_in_part_only_the_functions_there_are_looked_for() {
+    for build in &BARE[..1] {
+        let program = compile(build, &["piece.c"], &[]);
+        let mut resident = Resident::start(&program, &[]);
+        let (pid, trace) = (resident.pid.to_string(), resident.trace());
+        let attached = calltap_run(&["attach", "-p", &pid, "-F", "inside", "-F", "outside"]);
+        assert!(attached.status.success(), "{}: {}", build.name, attached.stderr);
+        assert!(!attached.stderr.contains("not traced"), "{}: {}", build.name, attached.stderr);
+        resident.tell();
+        resident.wait_for("done");
+        for command in
+            [&["snapshot", "-p", &pid, "-o", &trace.to_string_lossy()][..], &["detach", "-p", &pid]]
+        {
+            let run = calltap_run(command);
+            assert!(run.status.success(), "{}: {command:?}: {}", build.name, run.stderr);
+        }
+        assert_eq!(changed_text(resident.pid), [""; 0], "{}", build.name);
+        let rows = resident.view("report");
+        let rows: Vec<_> = rows.as_array().into_iter().flatten().collect();
+        let calls = |function: &str| -> u64 {
+            rows.iter()
+                .filter(|row| row["function"] == function)
+                .filter_map(|row| row["calls"].as_u64())
+                .sum()
+        };
+        assert_eq!((calls("inside"), calls("outside")), (2, 1), "{}: {rows:?}", build.name);
+        let (status, output, errors) = resident.end();
+        assert!(status.success(), "{}: {status} {output}{errors}", build.name);
+    }
+}

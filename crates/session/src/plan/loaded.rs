@@ -125,11 +125,13 @@ impl Loaded {
         self.watched = Some(start);
     }
 
-    /// Its functions that can be traced, with their indices.
+    /// Its functions that can be traced, with their indices. A program may map a part of a file for itself: then those in that part.
     fn traceable(&self) -> impl Iterator<Item = (usize, &Function)> {
         let is_traceable = |(index, function): &(usize, &Function)| {
+            let start = self.bias.apply(function.address);
             (function.form.is_some() || self.found.contains_key(index))
-                && self.watched != Some(self.bias.apply(function.address))
+                && self.mapped.contains(start)
+                && self.watched != Some(start)
         };
         self.binary.functions.iter().enumerate().filter(is_traceable)
     }

@@ -3,7 +3,7 @@
 use crate::plan::directory::is_session_file;
 use crate::plan::journal::NO_FILE;
 use calltap_names::printable;
-use calltap_patch::Bias;
+use calltap_patch::{Avma, Bias};
 use calltap_process::maps::Region;
 use calltap_process::proc;
 use calltap_sites::Binary;
@@ -88,6 +88,11 @@ impl Mapped {
     /// Where the file's first byte would be, going by its text.
     pub fn base(&self) -> u64 {
         self.text.1.wrapping_sub(self.text.0)
+    }
+
+    /// Does the address lie between its first and its last mapping?
+    pub fn contains(&self, address: Avma) -> bool {
+        (self.range.0..self.range.1).contains(&address.0)
     }
 
     /// The same file at the same place; its path may change (it was deleted), and what else is mapped of it.

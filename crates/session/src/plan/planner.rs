@@ -9,6 +9,8 @@ mod site_requests;
 mod switch;
 mod unwinding;
 
+pub use disable::wait_until_known;
+
 pub use mode::PatchMode;
 pub use switch::{Ahead, Tally, settle, switch};
 

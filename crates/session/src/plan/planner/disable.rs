@@ -11,6 +11,18 @@ use calltap_process::{agent, clock, proc};
 use calltap_trace::{Record, SiteId};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering::*;
+use std::sync::{Arc, OnceLock, mpsc};
+use std::time::Duration;
+
+/// Nothing waits longer for the collector to learn what was emitted: it may be writing to a slow disk.
+const KNOWN: Duration = Duration::from_secs(2);
+
+/// Waits until the collector knows all that was emitted, if there is one.
+pub fn wait_until_known(emit: &mut dyn FnMut(Metadata)) {
+    let (known, wait) = mpsc::channel();
+    emit(Metadata::Awaited(known));
+    let _ = wait.recv_timeout(KNOWN);
+}
 
 impl Planner<'_> {
     /// Has the sites of these stubs stay off, in every process. The names of those that were not disabled before.
@@ -29,7 +41,8 @@ impl Planner<'_> {
         disabled: bool,
         emit: &mut dyn FnMut(Metadata),
     ) -> HashMap<u32, String> {
-        let (mut names, before) = (HashMap::new(), self.sites_on());
+        let mut names = HashMap::new();
+        let off = disabled.then(|| self.announce_off(stubs, emit));
         let indices: Vec<u32> = self.processes.keys().copied().collect();
         for index in indices {
             let Some(process) = self.processes.get_mut(&index) else { continue };
@@ -57,8 +70,22 @@ impl Planner<'_> {
             }
             records.into_iter().for_each(&mut *emit);
         }
-        self.report_switched_off(&before, emit);
+        if let Some(off) = off {
+            let _ = off.ended.set(self.event_ticks());
+        }
         names
+    }
+
+    /// Reports that these sites are going to be switched off, and waits until the collector knows: it reads events
+    /// meanwhile, and would take a call that does not record its return any more for one that was left.
+    fn announce_off(&self, stubs: &HashSet<u32>, emit: &mut dyn FnMut(Metadata)) -> Arc<SwitchedOff> {
+        let sites = self.sites_on().into_iter().filter(|site| stubs.contains(&site.0)).collect();
+        let off = Arc::new(SwitchedOff { sites, began: self.event_ticks(), ended: OnceLock::new() });
+        if !off.sites.is_empty() {
+            emit(Metadata::SwitchedOff(Arc::clone(&off)));
+            wait_until_known(emit);
+        }
+        off
     }
 
     /// The sites that record calls now.
@@ -67,17 +94,21 @@ impl Planner<'_> {
         modules.flat_map(Loaded::stubs_on).map(SiteId).collect()
     }
 
-    /// Reports the sites that recorded calls before and do not now.
-    pub fn report_switched_off(&self, before: &HashSet<SiteId>, emit: &mut dyn FnMut(Metadata)) {
-        let ticks = self.event_ticks();
+    /// Reports the sites that recorded calls at that time and do not now.
+    pub fn report_switched_off(
+        &self,
+        (before, began): (&HashSet<SiteId>, u64),
+        emit: &mut dyn FnMut(Metadata),
+    ) {
+        let ended = OnceLock::from(self.event_ticks());
         let sites: HashSet<SiteId> = before.difference(&self.sites_on()).copied().collect();
         if !sites.is_empty() {
-            emit(Metadata::SwitchedOff(SwitchedOff { sites, ticks }.into()));
+            emit(Metadata::SwitchedOff(SwitchedOff { sites, began, ended }.into()));
         }
     }
 
     /// This moment, by the clock of the events.
-    fn event_ticks(&self) -> u64 {
+    pub fn event_ticks(&self) -> u64 {
         let control = self.shared.control();
         match control.clock.load(Relaxed) {
             clock if clock == Clock::Coarse as u32 => control.tick.load(Relaxed),
