@@ -64,69 +64,99 @@ pub fn compile(
     conditions: &[&Condition],
     known: Option<&Known>,
 ) -> Result<Option<Program>, Trouble> {
-    let (mut entry, mut exit) = (Vec::new(), Vec::new());
-    let (mut captured, mut left_out, mut copied) = (Captured::default(), Vec::new(), None::<u32>);
-    for condition in conditions {
-        for term in &condition.terms {
-            decide(term, known, &mut entry).map_err(|why| Trouble { why, undecided: true })?;
-        }
+    let mut builder = Builder::default();
+    for term in conditions.iter().flat_map(|condition| &condition.terms) {
+        decide(term, known, &mut builder.entry).map_err(|why| Trouble { why, undecided: true })?;
     }
     if let Some(poll) = poll {
-        about_future(poll, known, &mut captured, &mut entry, &mut exit);
+        about_future(poll, known, &mut builder.captured, &mut builder.entry, &mut builder.exit);
     }
     for rule in arguments {
-        if rule.items.is_empty() && known.is_none() {
+        builder.add_arguments(rule, known)?;
+    }
+    for rule in results {
+        builder.add_results(rule, known)?;
+    }
+    Ok(builder.finish()?)
+}
+
+/// A program in the making.
+#[derive(Default)]
+struct Builder {
+    /// Steps at the entry.
+    entry: Vec<u64>,
+    /// Steps at the exit.
+    exit: Vec<u64>,
+    captured: Captured,
+    left_out: Vec<String>,
+    /// Bytes of the stack that are copied.
+    copied: Option<u32>,
+}
+
+impl Builder {
+    /// Reads what a rule of `-A` names at the entry; without items, all parameters.
+    fn add_arguments(&mut self, rule: &Rule, known: Option<&Known>) -> Result<(), String> {
+        let all = rule.items.is_empty();
+        if all && known.is_none() {
             let why = "no debugging information tells its arguments: name them, as in FUNCTION@arg1,arg2/s";
-            return Err(why.to_owned().into());
+            return Err(why.to_owned());
         }
-        for item in if rule.items.is_empty() { parameters(known) } else { rule.items.clone() } {
+        for item in if all { parameters(known) } else { rule.items.clone() } {
             if let Operand::Callers(bytes) = item.operand {
-                copied = copied.max(Some(bytes));
+                self.copied = self.copied.max(Some(bytes));
                 continue;
             }
             if is_result(&item.operand) {
                 return Err(format!(
                     "'{}' is known when the function returns only: it belongs to -R",
                     item.name
-                )
-                .into());
+                ));
             }
-            let named = rule.items.is_empty();
-            match read(&item, known, &mut entry) {
-                Ok(form) => captured.arguments.push(Value { name: item.name, form }),
-                Err(why) if named => left_out.push(why),
-                Err(why) => return Err(why.into()),
+            match read(&item, known, &mut self.entry) {
+                Ok(form) => self.captured.arguments.push(Value { name: item.name, form }),
+                Err(why) if all => self.left_out.push(why),
+                Err(why) => return Err(why),
             }
         }
+        Ok(())
     }
-    for rule in results {
-        for item in if rule.items.is_empty() { result(known) } else { rule.items.clone() } {
+
+    /// Reads what a rule of `-R` names at the exit; without items, the result.
+    fn add_results(&mut self, rule: &Rule, known: Option<&Known>) -> Result<(), String> {
+        let all = rule.items.is_empty();
+        for item in if all { result(known) } else { rule.items.clone() } {
             if !is_result(&item.operand) {
                 return Err(format!(
                     "'{}' is known when the function is entered only: it belongs to -A",
                     item.name
-                )
-                .into());
+                ));
             }
-            match read(&item, known, &mut exit) {
-                Ok(form) => captured.results.push(Value { name: item.name, form }),
-                Err(why) if rule.items.is_empty() => left_out.push(why),
-                Err(why) => return Err(why.into()),
+            match read(&item, known, &mut self.exit) {
+                Ok(form) => self.captured.results.push(Value { name: item.name, form }),
+                Err(why) if all => self.left_out.push(why),
+                Err(why) => return Err(why),
             }
         }
+        Ok(())
     }
-    if let Some(bytes) = copied {
-        // The recorder adds them behind all other values.
-        captured.arguments.push(Value { name: "callers".to_owned(), form: ValueForm::Callers });
-        entry.push(word(step::FRAMES, 0, bytes as i32));
+
+    /// The program, if it reads anything.
+    fn finish(mut self) -> Result<Option<Program>, String> {
+        if let Some(bytes) = self.copied {
+            // The recorder adds them behind all other values.
+            let callers = Value { name: "callers".to_owned(), form: ValueForm::Callers };
+            self.captured.arguments.push(callers);
+            self.entry.push(word(step::FRAMES, 0, bytes as i32));
+        }
+        let Builder { entry, exit, captured, left_out, .. } = self;
+        if captured.arguments.len().max(captured.results.len()) > VALUES {
+            return Err(format!("more than {VALUES} values of a call"));
+        }
+        if entry.is_empty() && exit.is_empty() {
+            return if left_out.is_empty() { Ok(None) } else { Err(left_out.join("; ")) };
+        }
+        Ok(Some(Program { words: assemble(entry, exit)?, captured: Arc::new(captured), left_out }))
     }
-    if captured.arguments.len().max(captured.results.len()) > VALUES {
-        return Err(format!("more than {VALUES} values of a call").into());
-    }
-    if entry.is_empty() && exit.is_empty() {
-        return if left_out.is_empty() { Ok(None) } else { Err(left_out.join("; ").into()) };
-    }
-    Ok(Some(Program { words: assemble(entry, exit)?, captured: Arc::new(captured), left_out }))
 }
 
 /// The words of a program, from its steps at the entry and at the exit.
