@@ -11,7 +11,7 @@ use calltap_abi::remote::{GIVE_BACK, JOIN, LEAVE, MAP, REGISTER, TRAPS, UNMAP};
 use calltap_abi::{CHUNK_SIZE, CHUNKS_AT, Control, MAGIC, VERSION, stub};
 use core::sync::atomic::Ordering::*;
 
-const PAGE: usize = 4096;
+const PAGE: usize = calltap_abi::PAGE as usize;
 
 /// What the recorder has a stopped thread do (`crates/session` jumps here). 0, or why not.
 ///

@@ -9,7 +9,7 @@ use crate::shadow;
 use crate::state::{STUBS, Session, Thread, exchange_cursor, in_data};
 use crate::sys;
 use calltap_abi::event::{DATA_BYTES, code, data_word};
-use calltap_abi::{CHUNK_LIMIT, CHUNK_SIZE, frames, stub, values};
+use calltap_abi::{CHUNK_LIMIT, CHUNK_SIZE, PAGE, frames, stub, values};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// What lies on the stack when [`read_values`] is called, from the shim's last push upwards.
@@ -89,7 +89,6 @@ impl values::Call for Met<'_> {
     }
 }
 
-const PAGE: u64 = 4096;
 /// Bytes of stack that a piece covers.
 const PIECE_SIZE: usize = 8 * frames::PIECE;
 /// Pieces that one system call copies. They lie on the thread's stack meanwhile.

@@ -9,13 +9,13 @@ use crate::target::{Symbols, Target};
 use crate::text::ProcessText;
 use crate::threads::Held;
 use crate::{go, proc};
+use calltap_abi::PAGE;
 use calltap_abi::{SYSINFO, THREAD_MAX};
 use calltap_patch::{Avma, Text};
 use object::read::elf::{ElfFile64, ProgramHeader, Rela, SectionHeader};
 use object::{Endianness, elf};
 use std::fs;
 
-const PAGE: u64 = 4096;
 /// Kept free above it: where the kernel puts new mappings, the stacks of new threads among them, downwards.
 const ROOM: u64 = 256 << 20;
 const LITTLE: Endianness = Endianness::Little;

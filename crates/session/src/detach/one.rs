@@ -4,6 +4,7 @@ use crate::Error;
 use crate::plan::directory::Directory;
 use crate::plan::past::{Mark, Past, SwitchOff, Told};
 use crate::plan::planner::image_in;
+use calltap_abi::PAGE;
 use calltap_abi::plan::Phase;
 use calltap_abi::{ProcessEntry, plan, remote, stub};
 use calltap_collect::shm::{self, Shared};
@@ -44,7 +45,6 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
 const OTHER_BUILD: &str = "the agent in it is not this build's, or its code was changed: use the 'calltap detach' of the build that attached";
 
-const PAGE: u64 = 4096;
 /// Detaches from one process of a session: number `index` of its table, if that is in use.
 pub(super) fn detach_one(
     directory: &Directory,
