@@ -86,9 +86,39 @@ fn the_index_has_every_document() {
         .into_iter()
         .filter_map(|path| Some(path.canonicalize().ok()?.strip_prefix(&docs).ok()?.to_owned()));
     let missing: Vec<PathBuf> = all
-        .filter(|path| path != Path::new("README.md") && !listed.contains(&*path.to_string_lossy()))
+        .filter(|path| {
+            !["README.md", "SUMMARY.md"].contains(&&*path.to_string_lossy())
+                && !listed.contains(&*path.to_string_lossy())
+        })
         .collect();
     assert!(missing.is_empty(), "not in docs/README.md: {missing:?}");
+}
+
+/// `docs/SUMMARY.md` is the table of contents of the book.
+#[test]
+fn the_book_has_every_document_once() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
+    let contents = fs::read_to_string(root.join("docs/SUMMARY.md")).expect("the contents");
+    let mut listed: Vec<String> = links(&xtask::book::from_above(&contents));
+    listed.sort();
+    let all = documents().into_iter().filter_map(|path| Some(path.strip_prefix(root).ok()?.to_owned()));
+    let mut all: Vec<String> = all.map(|path| path.to_string_lossy().into_owned()).collect();
+    all.retain(|path| path != "docs/SUMMARY.md");
+    all.sort();
+    assert_eq!(listed, all);
+}
+
+#[test]
+fn links_of_the_book_lead_to_its_pages_or_to_the_repository() {
+    let there = |text: &str| xtask::book::outwards(text, Path::new("docs"));
+    for inside in ["[a](safety.md#x)", "[a](#x)", "[a](https://x/y)", "![a](view.png)"] {
+        assert_eq!(there(inside), inside);
+    }
+    assert_eq!(there("[a](../README.md#x)"), "[a](../index.md#x)");
+    let source = "see [`stub`](../crates/abi/src/stub.rs), or not";
+    let expected =
+        "see [`stub`](https://github.com/calltap/calltap/blob/main/crates/abi/src/stub.rs), or not";
+    assert_eq!(there(source), expected);
 }
 
 #[test]
