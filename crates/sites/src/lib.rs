@@ -276,7 +276,7 @@ mod error;
 mod inlined;
 mod load;
 mod quick;
-mod reason;
+pub mod reason;
 pub mod types;
 pub use discover::{
     Binary, Contradiction, Discovery, Hook, Landings, Profiler, Resolver, Segment, add_names, beginning,

@@ -2,7 +2,6 @@
 
 use super::classes::{Class, Classes};
 use super::{Shape, Type, Types, WORD};
-use std::fmt;
 
 /// Where a parameter is when the function is entered, or a result when it returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,40 +22,27 @@ pub enum Passed {
     Unread(Unread),
 }
 
-/// Why a parameter or a result cannot be read as a whole.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Unread {
-    /// It takes integer and vector registers, or two vector registers.
-    Apart,
-    /// It is larger than a word, though only one is passed.
-    Wide,
-    /// It is larger than a word and on the stack.
-    OnStack,
-    /// It is so far up the stack that its place cannot be named.
-    Far,
-    /// It is a number of x87.
-    X87,
-    /// It is a vector, or a number of 128 bits, in one vector register.
-    Vector,
-    /// It is an empty class: nothing is passed.
-    Empty,
-    /// Its place depends on how the program was compiled, and so may those behind it.
-    Unknown,
-}
+crate::reasons! {
+    /// Why a parameter or a result cannot be read as a whole.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Unread;
 
-impl fmt::Display for Unread {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Unread::Apart => "is passed in several registers",
-            Unread::Wide => "is larger than a word",
-            Unread::OnStack => "is larger than a word and passed on the stack",
-            Unread::Far => "is too far up the stack",
-            Unread::X87 => "is a number of x87",
-            Unread::Vector => "is wider than a word and passed in a vector register",
-            Unread::Empty => "is empty: nothing is passed",
-            Unread::Unknown => "is passed where debugging information does not tell",
-        })
-    }
+    /// It takes integer and vector registers, or two vector registers.
+    Apart = "apart", "is passed in several registers", "name its registers: arg1, fparg1";
+    /// It is larger than a word, though only one is passed.
+    Wide = "wide", "is larger than a word", "read a member of it";
+    /// It is larger than a word and on the stack.
+    OnStack = "on-stack", "is larger than a word and passed on the stack", "none";
+    /// It is so far up the stack that its place cannot be named.
+    Far = "far", "is too far up the stack", "none";
+    /// It is a number of x87.
+    X87 = "x87", "is a number of x87", "none";
+    /// It is a vector, or a number of 128 bits, in one vector register.
+    Vector = "vector", "is wider than a word and passed in a vector register", "read its lower half: fparg1";
+    /// It is an empty class: nothing is passed.
+    Empty = "empty", "is empty: nothing is passed", "none";
+    /// Its place depends on how the program was compiled, and so may those behind it.
+    Unknown = "unknown-place", "is passed where debugging information does not tell", "name registers: arg1, arg2";
 }
 
 impl Types {
