@@ -75,6 +75,37 @@ fn links_lead_somewhere() {
     assert!(dead.is_empty(), "links that lead nowhere:\n{}", dead.join("\n"));
 }
 
+/// All files below a directory, from the project's.
+fn files(root: &Path, below: &Path, found: &mut Vec<String>) {
+    for entry in fs::read_dir(root.join(below)).expect("a directory").flatten() {
+        let path = below.join(entry.file_name());
+        match entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            true => files(root, &path, found),
+            false => found.push(format!("/{}", path.display())),
+        }
+    }
+}
+
+#[test]
+fn sources_that_documents_name_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
+    let mut all = Vec::new();
+    ["agent", "crates", "xtask"].iter().for_each(|place| files(root, Path::new(place), &mut all));
+    let (mut dead, mut count) = (Vec::new(), 0);
+    for document in ["ARCHITECTURE.md", "CONTRIBUTING.md", "docs/internals.md", "docs/glossary.md"] {
+        let text = fs::read_to_string(root.join(document)).expect("a document");
+        let code = text.split('`').skip(1).step_by(2);
+        for name in code.filter(|code| code.ends_with(".rs") && !code.contains(' ')) {
+            count += 1;
+            if !all.iter().any(|file| file.ends_with(&format!("/{name}"))) {
+                dead.push(format!("{document}: {name}"));
+            }
+        }
+    }
+    assert!(count > 30, "only {count} names");
+    assert!(dead.is_empty(), "files that do not exist:\n{}", dead.join("\n"));
+}
+
 /// `docs/README.md` is the way to every document.
 #[test]
 fn the_index_has_every_document() {
