@@ -3,7 +3,7 @@
 //! Unsafe because it is called by the dynamic linker, with what the C library likes to pass.
 
 use crate::state::Session;
-use crate::{env, loader, record, start, sys};
+use crate::{env, loader, plan, register, start, sys};
 use core::arch::global_asm;
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -47,9 +47,9 @@ extern "C" fn initialise(count: usize, arguments: *mut *mut u8, given: *mut *mut
     if start::join(own).is_none() {
         return;
     }
-    if let Some(process) = Session::get().and_then(record::process) {
+    if let Some(process) = Session::get().and_then(register::process) {
         // There is one thread: this takes no time.
         process.sync.store(sys::register_for_sync() as u32, Relaxed);
     }
-    start::modules_changed();
+    plan::modules_changed();
 }

@@ -10,18 +10,22 @@
 
 #[cfg(not(feature = "placed"))]
 mod env;
+mod files;
 mod hooks;
 #[cfg(not(feature = "placed"))]
 mod init;
 mod loader;
 mod mem;
+mod plan;
 mod profile;
 mod record;
+mod register;
 mod ring;
 mod shadow;
 mod start;
 mod state;
 mod sys;
+mod tables;
 mod traps;
 mod values;
 mod word;

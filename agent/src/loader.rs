@@ -7,7 +7,7 @@
 //! Unsafe because it walks the linker's own lists, which change only under the lock that is held while `r_brk` runs.
 
 use crate::state::Session;
-use crate::{start, sys};
+use crate::{plan, sys};
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 
@@ -197,12 +197,12 @@ extern "C" fn changed(_: u32, _: u64, _: u64) -> u8 {
     // SAFETY: one of the linker's own.
     let states = || debugs().map(|debug| unsafe { (&raw const (*debug).state).read_volatile() });
     if states().any(|state| state == DELETE) {
-        start::unloading(true);
+        plan::unloading(true);
     } else if states().all(|state| state == CONSISTENT) {
-        start::unloading(false);
+        plan::unloading(false);
         let sum = sum();
         if SEEN.swap(sum, Relaxed) != sum {
-            start::modules_changed();
+            plan::modules_changed();
         }
     }
     0

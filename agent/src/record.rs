@@ -4,95 +4,15 @@
 //! Called through a shim, from any point of any thread, signal handlers included. Unsafe because events are stored at addresses computed from
 //! the cursor.
 
+use crate::register::{lose, register_process, registered, thread};
 use crate::ring::{self, Full};
-use crate::state::{
-    self, NOWHERE, PARKED, PROCESS_BEFORE_FORK, Session, Thread, exchange, exchange_cursor, reserve,
-};
-use crate::{hooks, loader, profile, sys, word};
+use crate::state::{NOWHERE, Session, Thread, exchange, in_data, reserve};
 use calltap_abi::event::{
     CLOCK_BITS, SPARSE_BLOCK, SPARSE_HIGH, WINDOW, code, epoch_word, event_word, has_parent, parent_halves,
     parent_word, stack_word,
 };
-use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE, Clock, Control};
-use calltap_abi::{Image, PROCESS_MAX, ProcessEntry, THREAD_MAX, ThreadState};
+use calltap_abi::{Clock, Control};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
-
-/// Is an event at this address inside a chunk's data?
-pub fn in_data(address: u64) -> bool {
-    (CHUNK_DATA as u64..CHUNK_LIMIT as u64).contains(&(address % CHUNK_SIZE as u64))
-}
-
-/// Counts an event that is not recorded; `low` is its low half.
-pub fn lose(low: u32) {
-    let Some(session) = Session::get() else { return };
-    let exit = low & code::MASK == code::EXIT;
-    let entry = registered(session)
-        .or_else(|| register_thread(session))
-        .and_then(|thread| session.thread_entry(thread.entry.load(Relaxed).wrapping_sub(1)));
-    let counter = match entry {
-        Some(entry) if exit => &entry.lost_exits,
-        Some(entry) => &entry.lost_entries,
-        None => &session.control().lost_unregistered,
-    };
-    counter.fetch_add(1, Relaxed);
-}
-
-/// The process entry of the calling process, if it has one.
-pub fn process(session: Session) -> Option<&'static ProcessEntry> {
-    session.process(session.private().process.load(Relaxed).checked_sub(1)?)
-}
-
-/// Registers the calling process, also after fork. Its index.
-pub fn register_process(session: Session) -> Option<u32> {
-    let private = session.private();
-    if let Some(index) = private.process.load(Relaxed).checked_sub(1) {
-        return Some(index);
-    }
-    let control = session.control();
-    let index = control.process_bump.fetch_add(1, Relaxed);
-    if index as usize >= PROCESS_MAX {
-        control.process_bump.store(PROCESS_MAX as u32, Relaxed);
-        return None;
-    }
-    let process = session.process(index)?;
-    let parent = PROCESS_BEFORE_FORK.swap(index + 1, Relaxed);
-    process.parent.store(parent, Relaxed);
-    let known = match parent.checked_sub(1).and_then(|parent| session.process(parent)) {
-        Some(parent) => {
-            inherit(&process.image, &parent.image);
-            &parent.pid_namespace
-        }
-        None => {
-            tell(&process.image, control.clock.load(Relaxed) as usize);
-            &control.pid_namespace
-        }
-    };
-    let own = sys::open(b"/proc/thread-self/ns/pid\0", sys::O_RDONLY).and_then(|file| file.inode());
-    process.pid_namespace.store(own.unwrap_or_else(|_| known.load(Relaxed)), Relaxed);
-    process.pid.store(sys::pid(), Release);
-    private.process.store(index + 1, Relaxed);
-    Some(index)
-}
-
-/// A forked child has everything where its parent has it.
-fn inherit(own: &Image, parent: &Image) {
-    for (own, parent) in own.words().zip(parent.words()) {
-        own.store(parent.load(Relaxed), Relaxed);
-    }
-}
-
-/// Writes down where everything is.
-fn tell(image: &Image, clock: usize) {
-    image.stubs.store(hooks::stub_region() as u64, Relaxed);
-    for (index, place) in image.hooks.iter().enumerate() {
-        place.store(hooks::hook(clock, index), Relaxed);
-    }
-    let (brk, hook) = loader::watch();
-    image.first_hook.store(hooks::first(), Relaxed);
-    image.loader_brk.store(brk, Relaxed);
-    image.loader_hook.store(hook, Relaxed);
-    image.thread_word.store(word::offset(), Relaxed);
-}
 
 /// A call of the profiling function that is not recorded yet, at `ip`: it is, unless there is no room. What this calls is no program's, and waits for no thread.
 pub extern "C" fn first_slow(_: u32, ip: u64, _: u64) -> u8 {
@@ -100,55 +20,6 @@ pub extern "C" fn first_slow(_: u32, ip: u64, _: u64) -> u8 {
     let Some(process) = register_process(session) else { return 0 };
     session.first().record(ip, process + 1);
     0
-}
-
-/// An entry that was never used. Not fetch_add: the counter must not run away while the table is full.
-fn fresh_thread(control: &Control) -> Option<u32> {
-    let bump = &control.thread_bump;
-    bump.fetch_update(Relaxed, Relaxed, |index| ((index as usize) < THREAD_MAX).then_some(index + 1)).ok()
-}
-
-pub fn register_thread(session: Session) -> Option<&'static Thread> {
-    // Read once: from here on a signal handler may register this thread, and what it made must not be touched.
-    let seen = word::get();
-    if let Some(thread) = word::state(session, seen) {
-        if thread.entry.load(Relaxed) != 0 {
-            return Some(thread);
-        }
-        // A forked child finds its parent's word, and zeros behind it. Should it find no entry, no event must find room there.
-        thread.cursor.store(PARKED, Relaxed);
-    }
-    let process = register_process(session)?;
-    let control = session.control();
-    let index = ring::pop_thread(session).or_else(|| fresh_thread(control))?;
-    let entry = session.thread_entry(index)?;
-    let thread = session.private().threads.get(index as usize)?;
-    entry.process.store(process, Relaxed);
-    entry.tid.store(sys::tid(), Relaxed);
-    for (place, word) in entry.name.iter().zip(sys::thread_name()) {
-        place.store(word, Relaxed);
-    }
-    entry.first_chunk.store(0, Relaxed);
-    entry.first_profile.store(0, Relaxed);
-    profile::forget(thread, index);
-    entry.chunks.store(0, Relaxed);
-    entry.lost_entries.store(0, Relaxed);
-    entry.lost_exits.store(0, Relaxed);
-    thread.cursor.store(PARKED, Relaxed);
-    forget_context(thread);
-    thread.busy.store(0, Relaxed);
-    thread.waiting.store(0, Relaxed);
-    thread.blocked.store(sys::blocked_signals(), Relaxed);
-    thread.entry.store(index + 1, Relaxed);
-    word::sign(thread);
-    if !word::set(seen, thread, index) {
-        // A signal handler has registered this thread meanwhile.
-        thread.entry.store(0, Relaxed);
-        ring::push_thread(session, index);
-        return state::thread(session);
-    }
-    entry.state.store(ThreadState::Live as u32, Release);
-    Some(thread)
 }
 
 fn stamp(control: &Control) -> u64 {
@@ -171,12 +42,6 @@ fn store_half(address: u64, word: u32) {
     unsafe { &*(address as *const AtomicU32) }.store(word, Relaxed);
 }
 
-/// The next event writes EPOCH and STACK words of its own.
-pub fn forget_context(thread: &Thread) {
-    thread.epoch.store(u64::MAX, Relaxed);
-    thread.window.store(NOWHERE, Relaxed);
-}
-
 /// Records one event: `low` is its low half, `parent` the return address in the caller where the event has one, `reserved` the address a
 /// fast path reserved and did not use (0: none), `slot` the address of its return address (0: not to be recorded). 1 if recorded, 0 if
 /// counted as lost.
@@ -188,25 +53,6 @@ pub extern "C" fn record_slow(low: u32, parent: u64, reserved: u64, slot: u64) -
             0
         }
     }
-}
-
-/// The calling thread's state. A forked child finds its parent's pointer, and zeros behind it.
-fn registered(session: Session) -> Option<&'static Thread> {
-    state::thread(session).filter(|thread| thread.entry.load(Relaxed) != 0)
-}
-
-/// The same, made if there is none, while events are wanted.
-pub fn thread(session: Session) -> Result<&'static Thread, Full> {
-    let known = registered(session);
-    if session.control().recording.load(Relaxed) == 0 {
-        match known {
-            Some(thread) => ring::clamp(thread),
-            // A forked child that never registers: no event must find room behind the zeros.
-            None => state::thread(session).into_iter().for_each(|wiped| wiped.cursor.store(PARKED, Relaxed)),
-        }
-        return Err(Full);
-    }
-    known.or_else(|| register_thread(session)).ok_or(Full)
 }
 
 fn try_record(low: u32, parent: u64, reserved: u64, slot: u64) -> Result<(), Full> {
@@ -303,9 +149,4 @@ fn record_sparse(session: Session, thread: &Thread, low: u32, parent: u64, words
         }
         pad_sparse(address, words);
     }
-}
-
-/// Moves the cursor back to the start of the room behind a full chunk, if it is there.
-pub fn clamp_cursor(thread: &Thread, seen: u64) {
-    exchange_cursor(thread, seen, seen & !(CHUNK_SIZE as u64 - 1) | CHUNK_LIMIT as u64);
 }

@@ -3,8 +3,7 @@
 //! All steps are idempotent or compare-and-exchange, so that a signal handler that interrupts one at any point can carry it through itself,
 //! and a handler that never returns (siglongjmp) leaves nothing half done.
 
-use crate::record::{clamp_cursor, forget_context, in_data};
-use crate::state::{CHUNKS, Session, Thread, exchange_cursor};
+use crate::state::{CHUNKS, Session, Thread, clamp_cursor, exchange_cursor, forget_context, in_data};
 use crate::sys;
 use calltap_abi::event::{SPARSE_BLOCK, code};
 use calltap_abi::silence::Silence;

@@ -7,7 +7,7 @@
 //! Unsafe because it maps memory at chosen addresses; existing mappings are never replaced.
 
 use crate::state::Session;
-use crate::{record, sys};
+use crate::{register, sys};
 use calltap_abi::{plan::Trouble, profile, stub};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 
@@ -58,7 +58,7 @@ pub extern "C" fn shadow_slow(low: u32, slot: u64, _: u64) -> u8 {
     if is_there(slot) {
         return 1;
     }
-    record::lose(low);
+    register::lose(low);
     0
 }
 
@@ -127,7 +127,7 @@ fn map_piece(entry: &AtomicU8, slot: u64) -> Result<(), sys::Errno> {
 fn fail(entry: &AtomicU8) {
     // Not if a thread that was waited for in vain has done it after all.
     let _ = entry.compare_exchange(MAPPING, FAILED, AcqRel, Relaxed);
-    if let Some(process) = Session::get().and_then(record::process) {
+    if let Some(process) = Session::get().and_then(register::process) {
         process.trouble.fetch_or(Trouble::NoShadowStack as u32, Relaxed);
     }
 }

@@ -3,14 +3,13 @@
 //! Unsafe because this is where raw addresses of mapped memory become references. They stay valid as long as anybody can hold one: the session's
 //! memory is unmapped only when no thread is inside a hook, and no code leads into one any more.
 
-use crate::word;
 #[cfg(doc)]
 use calltap_abi::event;
 use calltap_abi::first::{self, First};
 use calltap_abi::traps::{self, Traps};
 use calltap_abi::values::{self, Program};
 use calltap_abi::{
-    CHUNK_LIMIT, CHUNK_SIZE, CHUNKS_AT, ChunkHeader, Control, PLAN_AT, PROCESS_MAX, PROCESSES_AT,
+    CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE, CHUNKS_AT, ChunkHeader, Control, PLAN_AT, PROCESS_MAX, PROCESSES_AT,
 };
 use calltap_abi::{
     FIRST_AT, PROGRAMS_AT, ProcessEntry, TABLE_AT, THREAD_MAX, THREADS_AT, TRAPS_AT, ThreadEntry, stub,
@@ -72,7 +71,7 @@ pub struct Thread {
     pub waiting: AtomicU32,
     /// Signals blocked when the thread registered.
     pub blocked: AtomicU64,
-    /// Whose this is, see [`word`].
+    /// Whose this is, see [the thread's word](crate::word).
     pub owner: AtomicU32,
     /// Address of its [table of profile chunks](crate::profile); 0 while it has none.
     pub profiles: AtomicU64,
@@ -191,11 +190,6 @@ pub fn leave() {
     PROCESS_BEFORE_FORK.store(0, Relaxed);
 }
 
-/// The calling thread's state, if it has one.
-pub fn thread(session: Session) -> Option<&'static Thread> {
-    word::state(session, word::get())
-}
-
 /// Adds to the cursor and returns where it was: one instruction, so a signal handler comes before or after it.
 pub fn reserve(thread: &Thread, bytes: u64) -> u64 {
     let mut at = bytes;
@@ -220,6 +214,22 @@ pub fn exchange(word: &AtomicU64, seen: u64, new: u64) -> bool {
              inout("rax") seen => found, options(nostack));
     }
     found == seen
+}
+
+/// Is an event at this address inside a chunk's data?
+pub fn in_data(address: u64) -> bool {
+    (CHUNK_DATA as u64..CHUNK_LIMIT as u64).contains(&(address % CHUNK_SIZE as u64))
+}
+
+/// The next event writes EPOCH and STACK words of its own.
+pub fn forget_context(thread: &Thread) {
+    thread.epoch.store(u64::MAX, Relaxed);
+    thread.window.store(NOWHERE, Relaxed);
+}
+
+/// Moves the cursor back to the start of the room behind a full chunk, if it is there.
+pub fn clamp_cursor(thread: &Thread, seen: u64) {
+    exchange_cursor(thread, seen, seen & !(CHUNK_SIZE as u64 - 1) | CHUNK_LIMIT as u64);
 }
 
 /// For the notes of an unwinder that is told of the agent's frames (`struct object` of libgcc, 48 bytes).

@@ -2,13 +2,14 @@
 //!
 //! Called through a shim, from any point of any thread. Unsafe because it reads the registers that the shim has saved, by their places on the stack.
 
-use crate::record::{self, in_data};
+use crate::record;
+use crate::register;
 use crate::ring::{self, Full};
 use crate::shadow;
-use crate::state::{STUBS, Session, Thread, exchange_cursor};
+use crate::state::{STUBS, Session, Thread, exchange_cursor, in_data};
 use crate::sys;
 use calltap_abi::event::{DATA_BYTES, code, data_word};
-use calltap_abi::{CHUNK_LIMIT, CHUNK_SIZE, frames, stub, values};
+use calltap_abi::{CHUNK_LIMIT, CHUNK_SIZE, PAGE, frames, stub, values};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// What lies on the stack when [`read_values`] is called, from the shim's last push upwards.
@@ -88,7 +89,6 @@ impl values::Call for Met<'_> {
     }
 }
 
-const PAGE: u64 = 4096;
 /// Bytes of stack that a piece covers.
 const PIECE_SIZE: usize = 8 * frames::PIECE;
 /// Pieces that one system call copies. They lie on the thread's stack meanwhile.
@@ -189,7 +189,7 @@ pub unsafe extern "C" fn read_values(slot: u64, saved: *const Saved, vectors: *c
 
 fn write(session: Session, low: u32, bytes: &[u8]) -> Result<(), Full> {
     let words = 1 + bytes.len().div_ceil(DATA_BYTES) as u64;
-    let thread = record::thread(session)?;
+    let thread = register::thread(session)?;
     let address = reserve(session, thread, 8 * words)?;
     let behind = (1..).map(|n| address + 8 * n);
     for (at, piece) in behind.zip(bytes.chunks(DATA_BYTES)) {

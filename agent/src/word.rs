@@ -105,6 +105,11 @@ pub fn state(session: Session, word: u64) -> Option<&'static Thread> {
     (thread.owner.load(Relaxed) == own_id()).then_some(thread)
 }
 
+/// The calling thread's state, if it has one.
+pub fn thread(session: Session) -> Option<&'static Thread> {
+    state(session, get())
+}
+
 /// The word for the state with an index.
 #[cfg(not(feature = "placed"))]
 fn word(thread: &'static Thread, _: u32) -> u64 {

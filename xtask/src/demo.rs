@@ -12,8 +12,10 @@ pub fn run() -> Result<()> {
     if !shell::have("gcc") {
         bail!("no gcc here: the demo compiles lua with it");
     }
-    say("Building calltap (cargo build --release)");
-    let calltap = short(&shell::build_calltap()?);
+    say(
+        "Building calltap, with little optimization: cargo build --profile light; four minutes of processor time",
+    );
+    let calltap = short(&shell::build_calltap_in("light")?);
     say("Building lua 5.4 with room for tracing: gcc -O2 -fpatchable-function-entry=5");
     let lua = build_all(&[(Program::Lua, Build::gcc(Variant::Nop))], Origin::Crates)?.remove(0);
     let place = shell::target().join("demo");
@@ -44,6 +46,8 @@ pub fn run() -> Result<()> {
     println!();
     println!("Your own program, as it is (better still: compiled with -fpatchable-function-entry=5):");
     println!("  {} record -- ./program", calltap.display());
+    println!("and with all optimization, for daily use:");
+    println!("  cargo install --path crates/cli");
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! What the developer's commands are made of; a library, because the oracle tests need the real programs too.
 
 pub mod bench;
+pub mod book;
 pub mod chaos;
 pub mod ci;
 pub mod coverage;

@@ -3,7 +3,8 @@
 use anyhow::{Result, bail};
 use std::process::ExitCode;
 use xtask::{
-    bench, chaos, ci, coverage, demo, fuzz, fuzz_targets, landing, programs, server, suites, test, watched,
+    bench, book, chaos, ci, coverage, demo, fuzz, fuzz_targets, landing, programs, server, suites, test,
+    watched,
 };
 
 const USAGE: &str = "\
@@ -13,6 +14,7 @@ usage: cargo xtask COMMAND
   test [--long]             build calltap, run all tests, count what was skipped (CALLTAP_NO_SKIP=1: a skip is a failure);
                             --long: and those that take long
   ci                        all that has to pass before a change lands: format, lints, fuzzing, chaos, tests; with the time of each step
+  book                      make a book of the documents, in target/book/html (needs mdbook)
   programs [NAME...]        fetch and build the real programs for tests and benchmarks (lua, sqlite3; on request ripgrep, nginx)
                             into target/programs/
   bench [--quick] [--write] [PART...]
@@ -64,6 +66,10 @@ fn run(words: &[&str]) -> Result<()> {
         }
         // What cargo runs test binaries with, for `test`.
         "watched" => watched::run(rest),
+        "book" => {
+            flags(rest, &[])?;
+            book::run()
+        }
         "ci" => {
             flags(rest, &[])?;
             ci::run()

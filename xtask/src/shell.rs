@@ -36,10 +36,15 @@ pub fn calltap() -> Result<PathBuf> {
 
 /// Builds calltap in release; returns its path.
 pub fn build_calltap() -> Result<PathBuf> {
+    build_calltap_in("release")
+}
+
+/// Builds calltap in a profile; returns its path.
+pub fn build_calltap_in(profile: &str) -> Result<PathBuf> {
     let mut build = cargo();
-    build.args(["build", "--release", "-p", "calltap-cli"]);
+    build.args(["build", "--profile", profile, "-p", "calltap-cli"]);
     status(&mut build)?;
-    Ok(target().join("release/calltap"))
+    Ok(target().join(profile).join("calltap"))
 }
 
 /// Runs a command with our input and output; an error if it fails.

@@ -26,9 +26,9 @@ pub fn run(long: bool) -> Result<()> {
     let mut failed = Vec::new();
     for arguments in rounds {
         let mut command = shell::cargo();
-        command.args(["test", "--workspace", "--release", "--no-fail-fast"]).args(arguments);
-        let (name, runner) = watched::runner()?;
-        command.env("CALLTAP_BIN", &calltap).env(name, runner);
+        command.args(["test", "--workspace", "--release", "--no-fail-fast"]);
+        command.arg("--config").arg(watched::runner()?).args(arguments);
+        command.env("CALLTAP_BIN", &calltap);
         if std::io::stderr().is_terminal() {
             command.env("CARGO_TERM_COLOR", "always");
         }

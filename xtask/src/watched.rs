@@ -1,7 +1,6 @@
 //! A test binary that is run for cargo: what it prints is passed on, and where none of its tests ends for long it is killed, so that a test that hangs fails as
 //! others do. How long it took is printed behind it.
 
-use crate::shell;
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{Read, Write};
@@ -18,13 +17,16 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 /// What a line about a test binary's time begins with.
 pub const TOOK: &str = "took ";
 
-/// The environment variable, and its value, by which cargo runs test binaries through [`run`].
-pub fn runner() -> Result<(&'static str, String)> {
+/// The configuration by which cargo runs test binaries through [`run`].
+pub fn runner() -> Result<String> {
     let own = env::current_exe().context("where is this program?")?;
-    Ok((
-        "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER",
-        format!("{} watched", shell::quote(&own.to_string_lossy())),
-    ))
+    Ok(through(&own.to_string_lossy()))
+}
+
+/// The configuration by which cargo runs what it has built through a program. A list, which is not split at blanks as the environment variable is; its strings are
+/// quoted as in JSON.
+pub fn through(program: &str) -> String {
+    format!("target.'cfg(all())'.runner={}", serde_json::json!([program, "watched"]))
 }
 
 /// Runs a test binary, and ends as it ends.

@@ -75,6 +75,37 @@ fn links_lead_somewhere() {
     assert!(dead.is_empty(), "links that lead nowhere:\n{}", dead.join("\n"));
 }
 
+/// All files below a directory, from the project's.
+fn files(root: &Path, below: &Path, found: &mut Vec<String>) {
+    for entry in fs::read_dir(root.join(below)).expect("a directory").flatten() {
+        let path = below.join(entry.file_name());
+        match entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            true => files(root, &path, found),
+            false => found.push(format!("/{}", path.display())),
+        }
+    }
+}
+
+#[test]
+fn sources_that_documents_name_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
+    let mut all = Vec::new();
+    ["agent", "crates", "xtask"].iter().for_each(|place| files(root, Path::new(place), &mut all));
+    let (mut dead, mut count) = (Vec::new(), 0);
+    for document in ["ARCHITECTURE.md", "CONTRIBUTING.md", "docs/internals.md", "docs/glossary.md"] {
+        let text = fs::read_to_string(root.join(document)).expect("a document");
+        let code = text.split('`').skip(1).step_by(2);
+        for name in code.filter(|code| code.ends_with(".rs") && !code.contains(' ')) {
+            count += 1;
+            if !all.iter().any(|file| file.ends_with(&format!("/{name}"))) {
+                dead.push(format!("{document}: {name}"));
+            }
+        }
+    }
+    assert!(count > 30, "only {count} names");
+    assert!(dead.is_empty(), "files that do not exist:\n{}", dead.join("\n"));
+}
+
 /// `docs/README.md` is the way to every document.
 #[test]
 fn the_index_has_every_document() {
@@ -86,9 +117,39 @@ fn the_index_has_every_document() {
         .into_iter()
         .filter_map(|path| Some(path.canonicalize().ok()?.strip_prefix(&docs).ok()?.to_owned()));
     let missing: Vec<PathBuf> = all
-        .filter(|path| path != Path::new("README.md") && !listed.contains(&*path.to_string_lossy()))
+        .filter(|path| {
+            !["README.md", "SUMMARY.md"].contains(&&*path.to_string_lossy())
+                && !listed.contains(&*path.to_string_lossy())
+        })
         .collect();
     assert!(missing.is_empty(), "not in docs/README.md: {missing:?}");
+}
+
+/// `docs/SUMMARY.md` is the table of contents of the book.
+#[test]
+fn the_book_has_every_document_once() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
+    let contents = fs::read_to_string(root.join("docs/SUMMARY.md")).expect("the contents");
+    let mut listed: Vec<String> = links(&xtask::book::from_above(&contents));
+    listed.sort();
+    let all = documents().into_iter().filter_map(|path| Some(path.strip_prefix(root).ok()?.to_owned()));
+    let mut all: Vec<String> = all.map(|path| path.to_string_lossy().into_owned()).collect();
+    all.retain(|path| path != "docs/SUMMARY.md");
+    all.sort();
+    assert_eq!(listed, all);
+}
+
+#[test]
+fn links_of_the_book_lead_to_its_pages_or_to_the_repository() {
+    let there = |text: &str| xtask::book::outwards(text, Path::new("docs"));
+    for inside in ["[a](safety.md#x)", "[a](#x)", "[a](https://x/y)", "![a](view.png)"] {
+        assert_eq!(there(inside), inside);
+    }
+    assert_eq!(there("[a](../README.md#x)"), "[a](../index.md#x)");
+    let source = "see [`stub`](../crates/abi/src/stub.rs), or not";
+    let expected =
+        "see [`stub`](https://github.com/calltap/calltap/blob/main/crates/abi/src/stub.rs), or not";
+    assert_eq!(there(source), expected);
 }
 
 #[test]

@@ -4,3 +4,4 @@ mod documents;
 mod language;
 mod layers;
 mod regressions;
+mod runner;

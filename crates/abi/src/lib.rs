@@ -18,6 +18,7 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 pub mod event;
 pub mod first;
 pub mod frames;
+pub mod isa;
 pub mod plan;
 pub mod profile;
 pub mod remote;
@@ -30,6 +31,9 @@ pub mod values;
 pub const MAGIC: u64 = u64::from_le_bytes(*b"calltap\0");
 /// Raised with every change of a layout in this crate, or of the journal's.
 pub const VERSION: u32 = 13;
+
+/// Bytes of the smallest page there is.
+pub const PAGE: u64 = 4096;
 
 /// Bytes of a path between the two sides.
 pub const PATH_MAX: usize = 256;
@@ -58,11 +62,11 @@ pub const PLAN_AT: usize = THREADS_AT + THREAD_MAX * size_of::<ThreadEntry>();
 /// Bytes of the plan area (sparse).
 pub const PLAN_SIZE: usize = 64 << 20;
 /// Offset of the [calls that are recorded when they are first made](first) (sparse: memory is there only where they are).
-pub const FIRST_AT: usize = (PLAN_AT + PLAN_SIZE).next_multiple_of(first::PAGE);
+pub const FIRST_AT: usize = (PLAN_AT + PLAN_SIZE).next_multiple_of(PAGE as usize);
 /// Offset of the lists of [sites that may be breakpoints](traps) (sparse).
-pub const TRAPS_AT: usize = (FIRST_AT + first::SIZE).next_multiple_of(first::PAGE);
+pub const TRAPS_AT: usize = (FIRST_AT + first::SIZE).next_multiple_of(PAGE as usize);
 /// Offset of the programs that read [`values`] (sparse likewise),
-pub const PROGRAMS_AT: usize = (TRAPS_AT + traps::SIZE).next_multiple_of(first::PAGE);
+pub const PROGRAMS_AT: usize = (TRAPS_AT + traps::SIZE).next_multiple_of(PAGE as usize);
 /// and of the table that says which stub has which.
 pub const TABLE_AT: usize = PROGRAMS_AT + values::PROGRAMS_SIZE;
 /// Offset of the first chunk; a multiple of [`CHUNK_SIZE`].

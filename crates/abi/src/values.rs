@@ -16,6 +16,7 @@
 //!
 //! What a program stores begins with two bytes: a bit for each value that could not be read, in their order. Such a value takes no more room.
 
+use crate::PAGE;
 use crate::{frames, stub};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -187,9 +188,6 @@ fn holds(how: u8, left: u64, right: u64) -> bool {
     }
 }
 
-/// A text is read in pieces that do not cross such a boundary, as what lies behind one may not be mapped.
-const PAGE: u64 = 4096;
-
 fn put_text(call: &impl Call, address: u64, most: usize, ends: bool, stored: &mut Stored) -> Option<()> {
     let head = stored.length;
     stored.room(1)?;
@@ -197,6 +195,7 @@ fn put_text(call: &impl Call, address: u64, most: usize, ends: bool, stored: &mu
     let (mut length, mut more) = (0, true);
     while length < most {
         let at = address.wrapping_add(length as u64);
+        // A text is read in pieces that do not cross such a boundary, as what lies behind one may not be mapped.
         let piece = ((PAGE - at % PAGE) as usize).min(most - length);
         let from = stored.length;
         if !call.read(at, stored.room(piece)?) {

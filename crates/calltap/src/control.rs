@@ -9,19 +9,19 @@
 //!
 //! After step 3 no thread runs a callback for a function that does not want it, whether step 2 could change the site or not.
 
+use crate::callee::SendCallee;
 use crate::objects::{self, Object, Pin};
 use crate::table::{self, Function, Module};
 use crate::text::{LocalText, is_single_threaded};
-use crate::trampoline::{self, Callee, Combination, InLibrary, MAX_OPS};
-use crate::{Error, fork, gates, grace, scan};
+use crate::trampoline::{self, Combination, MAX_OPS};
+use crate::{Error, gates, grace, scan};
 use calltap_names::Glob;
 use calltap_patch::{Change, ChangeError, Demand, State, Text as _, carry_out};
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::Ordering::*;
 
 /// Why a site cannot be switched on.
 #[derive(Clone, Debug)]
@@ -69,32 +69,6 @@ pub struct Registered {
     pub callback: Box<dyn Any + Send + Sync>,
 }
 
-/// A callee whose data may be used by every thread.
-pub use sendable::SendCallee;
-
-mod sendable {
-    //! Unsafe because a pointer is said to be usable by all threads.
-    #![allow(unsafe_code)]
-    use super::{Callee, ptr};
-
-    #[derive(Clone, Copy)]
-    pub struct SendCallee(Callee);
-
-    // SAFETY: made of a callback that is Send and Sync only (`new`).
-    unsafe impl Send for SendCallee {}
-
-    impl SendCallee {
-        /// Of a callback in its box, which has to live as long as the callee is used.
-        pub fn new<F: Fn(&crate::Call) + Send + Sync + 'static>(callback: &F) -> SendCallee {
-            SendCallee(Callee { run: crate::ops::run::<F>, data: ptr::from_ref(callback).cast() })
-        }
-
-        pub fn get(&self) -> Callee {
-            self.0
-        }
-    }
-}
-
 /// Everything behind the lock.
 #[derive(Default)]
 pub struct Control {
@@ -109,50 +83,10 @@ pub struct Control {
     is_prepared: bool,
 }
 
-static CONTROL: Mutex<Option<Control>> = Mutex::new(None);
-
-/// Bits of ops whose registration was dropped inside a callback: the next who comes in takes them off.
-pub static ABANDONED: AtomicU32 = AtomicU32::new(0);
-
-/// This process was forked while another thread held the lock.
-pub static BROKEN: AtomicBool = AtomicBool::new(false);
-
-pub type Lock = MutexGuard<'static, Option<Control>>;
-
-/// Waits for the lock.
-pub fn lock() -> Lock {
-    CONTROL.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Is it free?
-pub fn is_free() -> bool {
-    !matches!(CONTROL.try_lock(), Err(std::sync::TryLockError::WouldBlock))
-}
-
-/// Does something behind the lock. What the thread calls meanwhile is not reported.
-pub fn with<R>(work: impl FnOnce(&mut Control) -> Result<R, Error>) -> Result<R, Error> {
-    let _inside = InLibrary::enter().ok_or(Error::InCallback)?;
-    if BROKEN.load(SeqCst) {
-        return Err(Error::Forked);
-    }
-    let mut abandoned = Vec::new();
-    let result = {
-        let mut lock = lock();
-        let control = lock.get_or_insert_default();
-        let prepared = control.prepare();
-        let bits = ABANDONED.swap(0, SeqCst);
-        abandoned.extend((0..MAX_OPS).filter(|n| bits & 1 << n != 0).map(|n| control.remove(n).ok()));
-        prepared.and_then(|()| work(control))
-    };
-    // A callback may do anything when it is dropped.
-    drop(abandoned);
-    result
-}
-
 impl Control {
-    fn prepare(&mut self) -> Result<(), Error> {
+    /// Looks for modules for the first time.
+    pub fn prepare(&mut self) -> Result<(), Error> {
         if !self.is_prepared {
-            fork::watch();
             if !trampoline::prepare() {
                 return Err(Error::NoXsave);
             }

@@ -9,13 +9,12 @@
 use crate::table::Module;
 use crate::text::LocalText;
 use crate::trampoline;
-use calltap_patch::{Avma, Text, reaches};
+use calltap_patch::{Avma, PAGE, Text, reaches};
 use std::io;
 use std::ptr;
 use std::sync::atomic::Ordering::*;
 
 const SIZE: u64 = 32;
-const PAGE: u64 = 4096;
 /// Kept free between what exists and what is mapped here, for what may grow.
 const MARGIN: u64 = 1 << 20;
 

@@ -65,11 +65,12 @@
 compile_error!("calltap is for Linux on x86-64");
 
 mod call;
+mod callee;
 mod control;
 mod error;
-mod fork;
 mod gates;
 mod grace;
+mod lock;
 mod objects;
 mod ops;
 mod scan;
@@ -90,22 +91,22 @@ pub use trampoline::MAX_OPS;
 /// Finds the functions that can be traced. Done by whatever is called first; worth a call of its own at the beginning of `main` of a program that
 /// gcc compiled: see [the crate](crate).
 pub fn init() -> Result<(), Error> {
-    control::with(|_| Ok(()))
+    lock::with(|_| Ok(()))
 }
 
 /// Looks for shared objects that were loaded (`dlopen`) or unloaded since. [`register`] does so itself; ops that are on get the functions of a new one here.
 pub fn rescan() -> Result<(), Error> {
-    control::with(|control| control.rescan())
+    lock::with(|control| control.rescan())
 }
 
 /// All functions that can be traced (ftrace's `available_filter_functions`).
 pub fn functions() -> Result<Vec<&'static Function>, Error> {
-    control::with(|control| Ok(control.functions()))
+    lock::with(|control| Ok(control.functions()))
 }
 
 /// Functions that were refused, and why (ftrace's `failures`).
 pub fn failures() -> Result<Vec<(&'static Function, String)>, Error> {
-    control::with(|control| Ok(control.failures()))
+    lock::with(|control| Ok(control.failures()))
 }
 
 /// Registered ops.
@@ -124,10 +125,10 @@ pub struct Tracer {
 /// All registered ops (ftrace's `function_tracers`).
 pub fn tracers() -> Result<Vec<Tracer>, Error> {
     let tracer = |(name, id, mask, functions)| Tracer { name, id, mask, functions };
-    control::with(|control| Ok(control.list().into_iter().map(tracer).collect()))
+    lock::with(|control| Ok(control.list().into_iter().map(tracer).collect()))
 }
 
 /// How many combinations of ops are in use.
 pub fn combinations() -> Result<usize, Error> {
-    control::with(|control| Ok(control.combinations()))
+    lock::with(|control| Ok(control.combinations()))
 }

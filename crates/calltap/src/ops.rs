@@ -1,10 +1,8 @@
 //! Ops: a callback with a name and filters, registered.
-//!
-//! Unsafe because the trampoline calls back with pointers.
-#![allow(unsafe_code)]
 
-use crate::control::{self, ABANDONED, Registered, SendCallee};
-use crate::trampoline::Regs;
+use crate::callee::SendCallee;
+use crate::control::Registered;
+use crate::lock::{self, ABANDONED};
 use crate::{Call, Error};
 use calltap_names::Glob;
 use std::sync::atomic::Ordering::SeqCst;
@@ -51,15 +49,7 @@ pub fn register<F: Fn(&Call) + Send + Sync + 'static>(ops: Ops<F>) -> Result<Reg
     let Ops { name, filter, notrace, callback } = ops;
     let callback = Box::new(callback);
     let make = |id| Registered { id, name, filter, notrace, callee: SendCallee::new(&*callback), callback };
-    control::with(|control| control.add(make)).map(|(number, id)| Registration { number, id })
-}
-
-/// What the trampoline calls. A panic ends the program, with its message: there is no way to unwind out of another function's first instruction.
-pub unsafe extern "C" fn run<F: Fn(&Call)>(callback: *const (), regs: *const Regs) {
-    // SAFETY: `SendCallee::new` paired this function with a callback of this type, which lives until a grace period after it was taken off; the registers
-    // are on the stack of the trampoline that calls this.
-    let (callback, regs) = unsafe { (&*callback.cast::<F>(), &*regs) };
-    callback(&Call(regs));
+    lock::with(|control| control.add(make)).map(|(number, id)| Registration { number, id })
 }
 
 /// Ops that are on. Dropping it turns them off, as [`unregister`](Registration::unregister) does.
@@ -83,19 +73,19 @@ impl Registration {
 
     /// How many functions are on for it.
     pub fn functions(&self) -> Result<usize, Error> {
-        control::with(|control| Ok(control.count(self.mask())))
+        lock::with(|control| Ok(control.count(self.mask())))
     }
 
     /// Other functions, at once: only sites that differ are changed. An empty list means all.
     pub fn set_filter<S: AsRef<str>>(&self, words: impl IntoIterator<Item = S>) -> Result<(), Error> {
         let filter = globs(words);
-        control::with(|control| control.change(self.number, |ops| ops.filter = filter))
+        lock::with(|control| control.change(self.number, |ops| ops.filter = filter))
     }
 
     /// Other exceptions, at once. An empty list means none.
     pub fn set_notrace<S: AsRef<str>>(&self, words: impl IntoIterator<Item = S>) -> Result<(), Error> {
         let notrace = globs(words);
-        control::with(|control| control.change(self.number, |ops| ops.notrace = notrace))
+        lock::with(|control| control.change(self.number, |ops| ops.notrace = notrace))
     }
 
     /// Turns the ops off. **When this returns, the callback does not run and will not run again**, in any thread, and is dropped.
@@ -109,7 +99,7 @@ impl Registration {
     }
 
     fn take_off(&self) -> Result<(), Error> {
-        match control::with(|control| control.remove(self.number)) {
+        match lock::with(|control| control.remove(self.number)) {
             Ok(registered) => {
                 drop(registered);
                 Ok(())

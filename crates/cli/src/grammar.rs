@@ -1,6 +1,6 @@
 //! The parser, the manual page and the completions, made from the [table](crate::table).
 
-use crate::table::{COMMANDS, Command, Flag, Operand, Takes};
+use crate::table::{Command, Flag, Operand, Takes, commands};
 use anyhow::{Context, Result};
 use clap::builder::{PossibleValuesParser, ValueParser};
 use clap::{Arg, ArgAction, ValueHint};
@@ -17,7 +17,7 @@ pub fn grammar() -> clap::Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .infer_subcommands(false)
-        .subcommands(COMMANDS.iter().map(command))
+        .subcommands(commands().map(command))
 }
 
 fn command(from: &Command) -> clap::Command {
@@ -156,7 +156,7 @@ mod tests {
         manual(&mut page).unwrap();
         completions("bash", &mut script).unwrap();
         let (page, script) = (String::from_utf8(page).unwrap(), String::from_utf8(script).unwrap());
-        for command in COMMANDS {
+        for command in commands() {
             assert!(
                 page.contains(&format!(".SH {}", command.name.to_uppercase())),
                 "{} in the manual",

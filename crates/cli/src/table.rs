@@ -1,10 +1,19 @@
 //! Every command and flag, as data: the parser, help, man page and completions derive from it.
 
-mod commands;
 mod flags;
+mod live;
+mod record;
+mod session;
+mod tools;
+mod traces;
 
-pub use commands::COMMANDS;
 pub use flags::MAX_WAIT;
+
+/// All commands, in the order of help and manual.
+pub fn commands() -> impl Iterator<Item = &'static Command> {
+    let groups = [record::RECORD, live::LIVE, session::SESSION, traces::TRACES, tools::TOOLS];
+    groups.into_iter().flatten()
+}
 
 /// A command.
 pub struct Command {

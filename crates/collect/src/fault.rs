@@ -12,7 +12,7 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
 
-const PAGE: usize = 4096;
+const PAGE: usize = calltap_abi::PAGE as usize;
 
 /// A mapping that may fault. The list of them only grows; an entry without a mapping is used again.
 #[derive(Debug)]

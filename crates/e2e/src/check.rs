@@ -33,6 +33,17 @@ pub struct Recording {
     pub what: String,
 }
 
+impl Recording {
+    /// The trace in a format, in a file.
+    pub fn export(&self, to: &str) -> PathBuf {
+        let file = self.trace.with_extension(to);
+        let (from, into) = (self.trace.to_string_lossy(), file.to_string_lossy());
+        let run = calltap_run(&["export", "--to", to, "-i", &from, "-o", &into]);
+        assert!(run.status.success(), "{}: {}", self.what, run.stderr);
+        file
+    }
+}
+
 /// Runs a program alone once and recorded with each set of flags: output, errors and end must be the same, and the report must have
 /// as many calls of each function as the program counted. Returns the last recording.
 pub fn check(program: &Program, flags: &[Flags], expect: &Expect<'_>) -> Recording {

@@ -54,6 +54,11 @@ impl Terminal {
         wait_until(what, || self.shown.lock().unwrap().contains(what));
     }
 
+    /// Waits until the program leaves its page for what the terminal showed before.
+    pub fn wait_for_leave(&self) {
+        self.wait_for("\x1b[?1049l");
+    }
+
     /// Forgets what was drawn, and presses keys.
     pub fn press(&mut self, keys: &str) {
         self.shown.lock().unwrap().clear();

@@ -8,6 +8,7 @@
 //! buffer for all spans stays in the cache.
 
 use crate::{Avma, Demand, STEPS, Site, State, Steps, Transition};
+use calltap_abi::PAGE;
 
 /// The code of a program: of another process, or of a simulated machine.
 pub trait Text {
@@ -64,7 +65,6 @@ pub enum ChangeError<E> {
 /// The changes of a batch that were not made, by their number in it, in order.
 pub type Failed<E> = Vec<(usize, ChangeError<E>)>;
 
-const PAGE: u64 = 4096;
 /// Spans are no longer than this: places in them have 16 bits.
 const SPAN: u64 = 1 << 16;
 

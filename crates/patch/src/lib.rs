@@ -5,6 +5,8 @@
 //! ([`Avma`], actual virtual memory address), so a link-time [`Svma`] cannot be patched by mistake.
 #![forbid(unsafe_code)]
 
+pub use calltap_abi::PAGE;
+use calltap_abi::isa::{Isa, X86_64, relative as rel32};
 use calltap_abi::stub::{self, Style};
 use calltap_sites::{Returns, SiteForm, Svma};
 use steps::INT3;
@@ -157,13 +159,12 @@ fn relative(opcode: &[u8], at: Avma, target: Avma) -> Result<Bytes, OutOfReach> 
 /// The operand of a jump or call that is followed by the instruction at `next`.
 #[inline]
 fn distance(next: Avma, target: Avma) -> Result<[u8; 4], OutOfReach> {
-    let distance = i32::try_from(target.0.wrapping_sub(next.0) as i64).map_err(|_| OutOfReach)?;
-    Ok(distance.to_le_bytes())
+    rel32(next.0, target.0).ok_or(OutOfReach)
 }
 
 /// Does a site at `at` reach `target` with a direct jump?
 pub fn reaches(at: Avma, target: Avma) -> bool {
-    relative(JMP, at, target).is_ok()
+    X86_64::jump(at.0, target.0).is_some()
 }
 
 /// The stub of a site whose body begins at `body`, for a stub at `at`.

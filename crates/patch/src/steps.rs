@@ -1,5 +1,7 @@
 //! What is stored in each step of a batch, compact: there are a hundred thousand sites.
 
+use calltap_abi::isa::{Isa, X86_64};
+
 /// Steps of a batch.
 pub const STEPS: usize = 8;
 /// The one in which a site gets the first byte of what it shall be,
@@ -7,7 +9,7 @@ pub(crate) const LAST_BYTE: usize = 6;
 /// and the one in which what can be on gets the bytes of the file again.
 pub(crate) const RESTORE: usize = 7;
 /// Bytes of a jump or call.
-pub const JUMP: usize = 5;
+pub const JUMP: usize = X86_64::JUMP as usize;
 
 /// `test eax, imm32`.
 pub(crate) const TEST: u8 = 0xA9;

@@ -1,5 +1,6 @@
 //! How code is changed: copies, bytes, batches, and the model of all orders in which processors may see a change.
 
+mod aarch64;
 mod audit;
 mod bytes;
 mod copy;

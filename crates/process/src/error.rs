@@ -1,5 +1,6 @@
 //! What is said when something cannot be done with a process: one line each, for the user.
 
+use crate::Reason;
 use std::io;
 
 /// Why something could not be done with a process.
@@ -22,8 +23,8 @@ pub enum Error {
         pid: u32,
         /// Its name.
         name: String,
-        /// A clause.
-        reason: String,
+        /// Why.
+        reason: Reason,
     },
     /// Anything else the system refused.
     #[error("{what}: {source}")]

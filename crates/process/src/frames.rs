@@ -15,6 +15,7 @@ use crate::proc;
 use crate::target::Symbols;
 use crate::text::ProcessText;
 use crate::threads::Held;
+use calltap_abi::PAGE;
 use calltap_abi::{profile, stub};
 use calltap_patch::{Avma, Text};
 use std::collections::{HashMap, HashSet};
@@ -27,7 +28,6 @@ const LONGEST: u64 = 64 << 20;
 const SEGMENTS: usize = 64;
 /// Stacks are read in pieces, as most of what lies above may not be there.
 const PIECE: u64 = 1 << 20;
-const PAGE: u64 = 4096;
 const WORD: usize = 8;
 
 /// The stacks of stopped threads, as they were when the threads were stopped.

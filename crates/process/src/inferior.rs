@@ -1,13 +1,13 @@
 //! An inferior: a process whose memory is read and written and whose threads make calls for calltap, one at a time.
 
 use crate::Error;
+use crate::Reason;
 use crate::agent::Loaded;
 use crate::frames::Stacks;
 use crate::go;
 use crate::inject::{Call, Failed, Place};
 use crate::maps::{self, Region};
 use crate::proc;
-use crate::sharing;
 use crate::target::{Target, TextSegment};
 use crate::text::{ProcessText, Sync};
 use crate::threads::{self, Held, NotHeld};
@@ -44,19 +44,16 @@ pub struct Inferior<'a> {
 impl<'a> Inferior<'a> {
     /// Reads the mappings, picks a place for injected code, and finds the agent. Waits for code that an earlier calltap has injected and left.
     pub fn new(target: &'a Target) -> Result<Self, Error> {
-        let refuse = |reason: &str| target.refuse(reason);
         let (mut text, mut regions, mut places) = look(target)?;
         // A thread in such code must not be hijacked: it would return into code that the new call has overwritten.
         if places.iter().any(|place| place.is_left(&mut text)) {
             if await_tidy(target) == Injected::Runs {
-                return Err(refuse(STILL_RUNS));
+                return Err(target.refuse(Reason::StillRuns));
             }
             (text, regions, places) = look(target)?;
         }
         places.retain(|place| !place.is_used(&mut text));
-        let none =
-            "nothing that it has loaded has room behind its text for the code that brings the agent in";
-        let place = places.into_iter().next().ok_or_else(|| refuse(none))?;
+        let place = places.into_iter().next().ok_or_else(|| target.refuse(Reason::NoPlace))?;
         let agent = Loaded::find(&regions, &mut text);
         Ok(Inferior { target, text, regions, place, agent, late: false })
     }
@@ -100,7 +97,7 @@ impl<'a> Inferior<'a> {
                 Err(why) => last = why,
             }
         }
-        Err(self.target.refuse(&say(last)))
+        Err(self.target.refuse(last))
     }
 
     /// Stops a thread that `inside` finds in no critical code; tries all of them until `patience` is over.
@@ -110,35 +107,35 @@ impl<'a> Inferior<'a> {
         mut inside: impl FnMut(&Held, &mut ProcessText, &[Region]) -> Option<Place>,
     ) -> Result<Held, Error> {
         let start = Instant::now();
-        let mut last = "no thread".to_owned();
+        let mut last = Reason::NoThread;
         while start.elapsed() < patience {
             for tid in threads::list_politely(self.target.pid) {
                 match Held::take(self.target.pid, tid) {
                     Ok(thread) if !go::has_room(&thread, &mut self.text) => {
-                        last = "its threads have no room on their stacks whenever they are looked at".into();
+                        last = Reason::NoStack;
                     }
                     Ok(thread) => match inside(&thread, &mut self.text, &self.regions) {
                         None => return Ok(thread),
-                        Some(what) => last = format!("its threads are in {what} whenever they are looked at"),
+                        Some(what) => last = Reason::Inside { what: what.to_string() },
                     },
                     Err(NotHeld::Refused(errno)) => {
-                        return Err(self.target.refuse(&say(NotHeld::Refused(errno))));
+                        return Err(self.target.refuse(NotHeld::Refused(errno)));
                     }
-                    Err(why) => last = say(why),
+                    Err(why) => last = why.into(),
                 }
             }
             if !self.target.lives() {
-                return Err(self.target.refuse(&say(NotHeld::Gone)));
+                return Err(self.target.refuse(NotHeld::Gone));
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        Err(self.target.refuse(&last))
+        Err(self.target.refuse(last))
     }
 }
 
 /// A process's memory, its mappings, and the places for code in them.
 fn look(target: &Target) -> Result<(ProcessText, Vec<Region>, Vec<Place>), Error> {
-    let refuse = |error: std::io::Error| target.refuse(&error.to_string());
+    let refuse = |error: std::io::Error| target.refuse(error);
     let mut text = ProcessText::open(target.pid).map_err(refuse)?;
     text.sync = Sync::Quiet; // no thread runs the place until one is sent there
     let regions = maps::read(target.pid).map_err(refuse)?;
@@ -160,9 +157,6 @@ pub enum Injected {
     /// A thread runs it still.
     Runs,
 }
-
-/// Reported of [`Injected::Runs`].
-pub const STILL_RUNS: &str = "a thread still runs code of a calltap that was killed";
 
 /// Removes code that a killed calltap has injected. The thread that was to run it may not have had its turn yet: it is waited for, up to [`TRY`].
 pub fn await_tidy(target: &Target) -> Injected {
@@ -210,29 +204,6 @@ pub fn longest(held: &[Held]) -> Duration {
     held.iter().map(Held::stopped_for).max().unwrap_or_default()
 }
 
-/// Why threads could not be held.
-pub fn say(why: NotHeld) -> String {
-    match why {
-        NotHeld::Gone => "the thread that was chosen has ended".into(),
-        NotHeld::Stuck => "its threads are in the kernel and do not come out".into(),
-        NotHeld::Shared(other) => sharing::describe(other),
-        NotHeld::Stopped => "it was stopped by a signal".into(),
-        NotHeld::Refused(errno) => format!("its threads cannot be stopped: {errno}"),
-    }
-}
-
-/// Why a call could not be made.
-pub fn explain(target: &Target, failed: Failed) -> Error {
-    target.refuse(&match failed {
-        Failed::NoAgent => "the agent is not there any more: it runs another program by now".into(),
-        Failed::Thread(why) => say(why),
-        Failed::Memory => "its memory could not be written".into(),
-        Failed::NoMemory => "it may map no more memory".into(),
-        Failed::Fault(signal) => format!("the call that was to bring the agent in ended by signal {signal}"),
-        Failed::Late => "a call in it did not return in time".into(),
-    })
-}
-
 /// The kernel's library, which even a program without any other has.
 const VDSO: &str = "[vdso]";
 
@@ -248,13 +219,13 @@ fn behind_vdso(text: &mut ProcessText, region: &Region, size: usize) -> Option<(
 
 impl Target {
     /// An error about this process. Of one that has ended, that is the reason.
-    pub fn refuse(&self, reason: &str) -> Error {
+    pub fn refuse(&self, reason: impl Into<Reason>) -> Error {
         let reason = match self.lives() {
-            true if proc::is_ending(self.pid) => "it is ending",
-            true => reason,
-            false => "it has ended",
+            true if proc::is_ending(self.pid) => Reason::Ending,
+            true => reason.into(),
+            false => Reason::Ended,
         };
-        Error::Attach { pid: self.pid, name: self.name.clone(), reason: reason.to_owned() }
+        Error::Attach { pid: self.pid, name: self.name.clone(), reason }
     }
 
     /// Where the text of the file ends that is mapped in a region, and what is behind it.

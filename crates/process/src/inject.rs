@@ -15,6 +15,7 @@
 use crate::maps::Region;
 use crate::text::ProcessText;
 use crate::threads::{Held, Interrupted, NotHeld};
+use calltap_abi::PAGE;
 use calltap_patch::{Avma, Text};
 use nix::libc::user_regs_struct;
 use std::arch::global_asm;
@@ -284,7 +285,6 @@ impl From<NotHeld> for Failed {
     }
 }
 
-const PAGE: u64 = 4096;
 /// A gap between mappings that nothing will grow into.
 const GAP: u64 = 64 << 20;
 const USER_END: u64 = 1 << 47;

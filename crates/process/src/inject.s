@@ -19,6 +19,15 @@
     mov rsp, [rip + calltap_call_end + {rsp}]
     jmp [rip + calltap_call_end + \rip]
 .endm
+# rt_sigprocmask(SIG_SETMASK, what a field of the block says).
+.macro calltap_call_mask signals
+    mov eax, {sigprocmask}
+    mov edi, 2
+    lea rsi, [rip + calltap_call_end + \signals]
+    xor edx, edx
+    mov r10d, 8
+    syscall
+.endm
 .pushsection .rodata.calltap_call,"a",@progbits
 .balign 16
 .globl calltap_call_start, calltap_call_end
@@ -29,12 +38,7 @@ calltap_call_start:
     jae 8f
     mov rbx, rax
     lea rsp, [rax + {scratch}]
-    mov eax, {sigprocmask}
-    mov edi, 2
-    lea rsi, [rip + calltap_call_end + {waiting}]
-    xor edx, edx
-    mov r10d, 8
-    syscall
+    calltap_call_mask {waiting}
     cld
     mov r13d, {called}
     mov eax, -1
@@ -57,12 +61,7 @@ calltap_call_start:
     mov eax, -1
     mov edx, -1
     xrstor64 [rbx]
-    mov eax, {sigprocmask}
-    mov edi, 2
-    lea rsi, [rip + calltap_call_end + {all_signals}]
-    xor edx, edx
-    mov r10d, 8
-    syscall
+    calltap_call_mask {all_signals}
 # The controller, if it lives, stops the thread here.
     mov qword ptr [rbx + {returned}], 1
     mov ecx, {linger_rounds}
@@ -83,12 +82,7 @@ calltap_call_told:
     mov rsp, [rip + calltap_call_end + {rsp}]
     lea rsp, [rsp - {red_zone}]
 # And once more at this call, which changes nothing.
-    mov eax, {sigprocmask}
-    mov edi, 2
-    lea rsi, [rip + calltap_call_end + {all_signals}]
-    xor edx, edx
-    mov r10d, 8
-    syscall
+    calltap_call_mask {all_signals}
 .globl calltap_call_done
 .hidden calltap_call_done
 calltap_call_done:
@@ -101,12 +95,7 @@ calltap_call_done:
     pop rbx
     and rbx, [rip + calltap_call_end + {handled}]
 # Signals are let in only now: their frames go to the thread's own stack, the scratch memory is gone.
-    mov eax, {sigprocmask}
-    mov edi, 2
-    lea rsi, [rip + calltap_call_end + {signals}]
-    xor edx, edx
-    mov r10d, 8
-    syscall
+    calltap_call_mask {signals}
 # If it shall wait here, then not for ever.
     mov rcx, [rip + calltap_call_end + {linger}]
     jrcxz 6f

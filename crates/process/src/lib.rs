@@ -19,6 +19,7 @@ pub mod patch_log;
 pub mod placed;
 pub mod preload;
 pub mod proc;
+mod reason;
 pub mod seccomp;
 pub mod sharing;
 pub mod stops;
@@ -32,3 +33,4 @@ pub mod urgent;
 pub mod wait;
 
 pub use error::Error;
+pub use reason::Reason;

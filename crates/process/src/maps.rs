@@ -1,6 +1,7 @@
 //! `/proc/PID/maps`, read.
 
 use crate::proc;
+use calltap_abi::PAGE;
 use calltap_sites::open_itself;
 use std::fs::{self, File};
 use std::io;
@@ -133,7 +134,6 @@ fn parse(line: &str) -> Option<Region> {
 ///
 /// Below the module first: the heap grows above it. `lowest` is the lowest address the system allows to map.
 pub fn gap_near(regions: &[Region], start: u64, end: u64, length: u64, lowest: u64) -> Option<u64> {
-    const PAGE: u64 = 4096;
     /// Kept free between what exists and what we map, for what may grow.
     const MARGIN: u64 = 1 << 20;
     /// Kept free above a heap.

@@ -3,11 +3,10 @@
 use crate::maps::{self, Region};
 use crate::target::Target;
 use crate::text::ProcessText;
+use calltap_abi::PAGE;
 use calltap_patch::{Avma, Text};
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
-
-const PAGE: u64 = 4096;
 
 /// Of the pages in which these addresses (in order) lie, those that are as in the file that is mapped there: address, length.
 pub fn as_in_files(

@@ -1,6 +1,7 @@
 //! The agent in programs whose C library cannot load it: static ones, and those linked with musl. It is placed by the recorder itself, at an address
 //! chosen here, as a file that was relocated for it before. No lock of the program's is needed for that.
 
+use crate::Reason;
 use crate::agent::{Loaded, PLACED};
 use crate::frames::is_unwinder;
 use crate::inject::Mapping;
@@ -9,13 +10,13 @@ use crate::target::{Symbols, Target};
 use crate::text::ProcessText;
 use crate::threads::Held;
 use crate::{go, proc};
+use calltap_abi::PAGE;
 use calltap_abi::{SYSINFO, THREAD_MAX};
 use calltap_patch::{Avma, Text};
 use object::read::elf::{ElfFile64, ProgramHeader, Rela, SectionHeader};
 use object::{Endianness, elf};
 use std::fs;
 
-const PAGE: u64 = 4096;
 /// Kept free above it: where the kernel puts new mappings, the stacks of new threads among them, downwards.
 const ROOM: u64 = 256 << 20;
 const LITTLE: Endianness = Endianness::Little;
@@ -116,7 +117,7 @@ fn mappings(image: &ElfFile64<'static, Endianness>, base: u64, span: u64) -> Vec
 const OWNER_WORDS: [u64; 2] = [0x30, 0x2d0];
 
 /// Where this process's does, if it is one we know and a stopped thread's block is as expected.
-pub fn owner_word(target: &Target, thread: &Held, text: &mut ProcessText) -> Result<u64, &'static str> {
+pub fn owner_word(target: &Target, thread: &Held, text: &mut ProcessText) -> Result<u64, Reason> {
     let pointer = thread.regs.fs_base;
     let mut word = [0; 8];
     let known = pointer != 0 && text.read(Avma(pointer.wrapping_add(SYSINFO)), &mut word).is_ok();
@@ -128,11 +129,9 @@ pub fn owner_word(target: &Target, thread: &Held, text: &mut ProcessText) -> Res
     let of_library = OWNER_WORDS.into_iter().find(|at| known && is_id(at));
     match of_library.or_else(|| go::owner_word(thread, id, text).filter(|_| known)) {
         // A small number is left over from an earlier session.
-        Some(_) if u64::from_le_bytes(word) > THREAD_MAX as u64 => {
-            Err("the word in its threads' control blocks that the agent needs is in use")
-        }
+        Some(_) if u64::from_le_bytes(word) > THREAD_MAX as u64 => Err(Reason::WordInUse),
         Some(at) => Ok(at),
-        None => Err("its threads are not of a thread library that we know (glibc, musl, Go's runtime)"),
+        None => Err(Reason::UnknownThreads),
     }
 }
 
@@ -164,23 +163,21 @@ const UNWINDER: &[&str] = &["_Unwind_Find_FDE", "__deregister_frame_info", REGIS
 
 impl Frames {
     /// Of a program.
-    pub fn of(target: &Target, regions: &[Region]) -> Result<Frames, &'static str> {
+    pub fn of(target: &Target, regions: &[Region]) -> Result<Frames, Reason> {
         let mut unwinder = maps::text_of(regions, is_unwinder);
         if !unwinder.is_empty() {
             let library = Symbols::of(target.pid, regions, is_unwinder, |name| name == REGISTER);
             let register = library.and_then(|library| library.address(REGISTER));
-            let register = register.ok_or("its unwinder cannot be told of the agent's frames")?;
+            let register = register.ok_or(Reason::UnwinderUntold)?;
             return Ok(Frames { register: Some(register), unwinder });
         }
-        let name = program(target, regions).map(Region::name).ok_or("its program cannot be read")?;
+        let name = program(target, regions).map(Region::name).ok_or(Reason::Unreadable)?;
         let symbols =
             Symbols::of(target.pid, regions, |other| other == name, |name| UNWINDER.contains(&name));
-        let symbols = symbols.ok_or("its program cannot be read")?;
+        let symbols = symbols.ok_or(Reason::Unreadable)?;
         let register = symbols.address(REGISTER);
         if register.is_none() && symbols.has_handlers() {
-            return Err(
-                "its unwinder is linked in, and it has no symbol of the function that makes the agent's frames known to it",
-            );
+            return Err(Reason::UnwinderUnknown);
         }
         unwinder.extend(symbols.ranges());
         unwinder.sort();

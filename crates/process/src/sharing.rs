@@ -32,8 +32,3 @@ pub fn share(one: u32, other: u32) -> bool {
     let (one, other) = (thread(one), thread(other));
     one.zip(other).is_some_and(|(one, other)| has_same_memory(one, other) == Some(true))
 }
-
-/// Why that is in the way.
-pub fn describe(other: u32) -> String {
-    format!("process {other} shares its memory (CLONE_VM), and would be changed with it: end {other} first")
-}

@@ -1,6 +1,7 @@
 //! A running process to attach to: what `/proc` says of it, and why it cannot be attached to, if so.
 
 use crate::Error;
+use crate::Reason;
 use crate::clock;
 use crate::maps::{self, Region};
 use crate::proc::{self, start_time};
@@ -85,52 +86,55 @@ impl Target {
         Target::look(pid).map_err(|error| match error {
             // What it was refused for is how a process looks that ends.
             Error::Attach { pid, name, .. } if existed && !proc::exists(pid) => {
-                Error::Attach { pid, name, reason: "it has ended".into() }
+                Error::Attach { pid, name, reason: Reason::Ended }
             }
             Error::Attach { pid, name, .. } if is_ending(pid) => {
-                Error::Attach { pid, name, reason: "it is ending".into() }
+                Error::Attach { pid, name, reason: Reason::Ending }
             }
             error => error,
         })
     }
 
     fn look(pid: u32) -> Result<Target, Error> {
-        let refuse = |reason: String| Error::Attach { pid, name: comm(pid), reason };
+        let refuse = |reason: Reason| Error::Attach { pid, name: comm(pid), reason };
         let (Some(status), Some(start_time)) = (status(pid), start_time(pid)) else {
-            return Err(refuse("no such process".into()));
+            return Err(refuse(Reason::NoProcess));
         };
         if pid == std::process::id() {
-            return Err(refuse("that is calltap itself".into()));
+            return Err(refuse(Reason::Itself));
         }
         match status.state {
-            'Z' | 'X' if !has_living_thread(pid) => return Err(refuse("it has ended (a zombie)".into())),
-            'T' => return Err(refuse("it is stopped by a signal: let it go on first (kill -CONT)".into())),
+            'Z' | 'X' if !has_living_thread(pid) => return Err(refuse(Reason::Zombie)),
+            'T' => return Err(refuse(Reason::Stopped)),
             _ => {}
         }
         if status.tracer != 0 {
             let by = comm(status.tracer);
-            return Err(refuse(format!("it is being traced by {by} ({}) already", status.tracer)));
+            return Err(refuse(Reason::Traced { by, pid: status.tracer }));
         }
         let regions = maps::read(pid).map_err(|error| refuse(denied(&error)))?;
         if regions.is_empty() {
-            let what = if proc::is_kernel_thread(pid) { "a kernel thread" } else { "it is ending" };
-            return Err(refuse(what.into()));
+            return Err(refuse(if proc::is_kernel_thread(pid) {
+                Reason::KernelThread
+            } else {
+                Reason::Ending
+            }));
         }
         ProcessText::open(pid).map_err(|error| refuse(denied(&error)))?;
         if !is_64_bit(pid).map_err(|error| refuse(denied(&error)))? {
-            return Err(refuse("a 32-bit program".into()));
+            return Err(refuse(Reason::Bits32));
         }
         // The processor compares return addresses with copies of its own, which nothing can change.
         if status.shadow_stack {
-            return Err(refuse("it has shadow stacks of the processor (x86_Thread_features: shstk): start it with GLIBC_TUNABLES=glibc.cpu.hwcaps=-SHSTK".into()));
+            return Err(refuse(Reason::ShadowStack));
         }
         // What filters allow is found out when its threads can be stopped.
         if status.seccomp == STRICT {
-            return Err(refuse("it runs under strict seccomp: it could not load the agent".into()));
+            return Err(refuse(Reason::StrictSeccomp));
         }
         // Its code would be changed, too, and its threads are not stopped for it.
         if let Some(other) = sharing::lasting(pid, SPAWNING) {
-            return Err(refuse(sharing::describe(other)));
+            return Err(refuse(Reason::Shared { other }));
         }
         Ok(Target { pid, name: comm(pid), start_time })
     }
@@ -138,7 +142,7 @@ impl Target {
     /// A process that exists; nothing else is looked at.
     pub fn known(pid: u32) -> Result<Target, Error> {
         proc::check()?;
-        let none = || Error::Attach { pid, name: String::new(), reason: "no such process".into() };
+        let none = || Error::Attach { pid, name: String::new(), reason: Reason::NoProcess };
         Target::of_child(pid).filter(Target::lives).ok_or_else(none)
     }
 
@@ -197,21 +201,20 @@ fn elf_class(path: &Path) -> io::Result<u8> {
     Ok(head[4])
 }
 
-fn denied(error: &io::Error) -> String {
+fn denied(error: &io::Error) -> Reason {
     if error.raw_os_error() == Some(libc::ESRCH) {
-        return "it is ending".to_owned();
+        return Reason::Ending;
     }
     if !matches!(error.kind(), io::ErrorKind::PermissionDenied) {
-        return error.to_string();
+        return Reason::System { why: error.to_string() };
     }
     let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
     match scope.trim() {
-        "1" => "permission denied: kernel.yama.ptrace_scope is 1, which allows tracing of one's own children only; as root, or set it to 0",
-        "2" => "permission denied: kernel.yama.ptrace_scope is 2, which allows tracing with CAP_SYS_PTRACE only",
-        "3" => "permission denied: kernel.yama.ptrace_scope is 3, which forbids tracing until the next boot",
-        _ => "permission denied: it is another user's, or has changed its privileges",
+        "1" => Reason::OwnChildrenOnly,
+        "2" => Reason::RootOnly,
+        "3" => Reason::Forbidden,
+        _ => Reason::NoPermission,
     }
-    .to_owned()
 }
 
 /// The executable segment of a program or library.

@@ -25,7 +25,7 @@ pub enum Error {
     Values {
         /// The first of them.
         name: String,
-        /// A clause.
-        why: String,
+        /// The reason.
+        why: calltap_values::Reason,
     },
 }

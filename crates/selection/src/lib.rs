@@ -12,6 +12,7 @@ mod request;
 mod selector;
 mod words;
 
+pub use calltap_values::Reason as ValueReason;
 pub use candidates::Candidates;
 pub use error::Error;
 pub use ftraced::{Alarm, Ftraced, OVERFLOW};

@@ -7,13 +7,11 @@ use calltap_patch::HookSet;
 use calltap_sites::types::Types;
 use calltap_sites::{Function, Returns, SiteForm};
 use calltap_trace::{TracerInfo, TracerKind};
-use calltap_values::{Known, Program, Trouble};
+use calltap_values::{Known, Program, Reason, Trouble};
 use std::sync::Arc;
 
 /// Suffixes of functions that the compiler has specialised for some of their callers.
 const ALTERED: [&str; 3] = [".isra.", ".constprop.", ".part."];
-
-const NOT_READ: &str = "it is a Go function, of which only the entry is traced";
 
 /// What the tracers want of a function.
 pub struct SiteRequest {
@@ -66,7 +64,7 @@ impl ParsedSelection {
         });
         let wanted = wanted.reduce(HookSet::and)?;
         if let Some(SiteForm::Checked { .. }) = function.form {
-            return Some(self.entry(function, tracers, wanted, NOT_READ));
+            return Some(self.entry(function, tracers, wanted, Reason::GoFunction));
         }
         // A call that leaves by a tail call would stay open, with what its caller calls next inside it.
         if let Returns::Exits { unseen, .. } = &function.returns
@@ -75,7 +73,7 @@ impl ParsedSelection {
         {
             return Some(SiteRequest {
                 cut: false,
-                ..self.entry(function, tracers, wanted, &unseen.to_string())
+                ..self.entry(function, tracers, wanted, Reason::Unseen { why: Box::new(unseen.clone()) })
             });
         }
         let known = || {
@@ -94,9 +92,9 @@ impl ParsedSelection {
     }
 
     /// What can be had of it where only its entry can be traced: nothing is read.
-    fn entry(&self, function: &Function, tracers: u32, wanted: HookSet, why: &str) -> SiteRequest {
+    fn entry(&self, function: &Function, tracers: u32, wanted: HookSet, why: Reason) -> SiteRequest {
         let reads = !matches!(self.selector.values(function, &|| None), Ok(None));
-        let trouble = reads.then(|| Trouble::from(why.to_owned()));
+        let trouble = reads.then(|| Trouble::from(why));
         let cut = wanted != HookSet::FUNCTION;
         SiteRequest { tracers, wanted: wanted.on_small_stack(), program: None, trouble, cut }
     }

@@ -5,7 +5,7 @@ use crate::{Candidates, Error, Selection, TracerSelection};
 use calltap_names::{Glob, GlobSet, demangle};
 use calltap_sites::{Function, SiteKind};
 use calltap_trace::{TracerInfo, TracerKind};
-use calltap_values::{Known, Program, Rules, Trouble};
+use calltap_values::{Known, Program, Reason, Rules, Trouble};
 use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 
@@ -201,8 +201,7 @@ impl Selector {
             return Ok(());
         }
         if self.futures && !candidates.traceable().any(|function| function.poll.is_some()) {
-            let why = "nothing polls futures, as far as names tell: a program in Rust, and not stripped?";
-            return Err(Error::Values { name: "futures".to_owned(), why: why.to_owned() });
+            return Err(Error::Values { name: "futures".to_owned(), why: Reason::NoFutures });
         }
         let all: Vec<NamesOf<'_>> = match self.filters.iter().all(|(filter, _)| filter.is_empty()) {
             true => Vec::new(),

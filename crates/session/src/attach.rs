@@ -12,8 +12,9 @@ use crate::{Error, enter};
 use calltap_abi::remote;
 use calltap_collect::metadata::Metadata;
 use calltap_patch::{Demand, Site};
+use calltap_process::Reason;
 use calltap_process::frames::{self, Stacks};
-use calltap_process::inferior::{Inferior, explain, longest, say};
+use calltap_process::inferior::{Inferior, longest};
 use calltap_process::maps;
 use calltap_process::stops::Stops;
 use calltap_process::target::Target;
@@ -41,7 +42,7 @@ pub fn attach(
     if planner.mode == PatchMode::Breakpoint
         && let Some(why) = breakpoints::obstacle(target.pid, Ours::Nothing)
     {
-        return (Err(target.refuse(&format!("breakpoints would kill it: {why}")).into()), Stops::default());
+        return (Err(target.refuse(Reason::Breakpoints { why }).into()), Stops::default());
     }
     let work = || match enter::load(target, planner.directory, planner.shared) {
         Err(error) => (Err(error), Stops::default()),
@@ -68,7 +69,7 @@ fn map(target: &Target, stops: &mut Stops) -> Result<(), Error> {
         let again = mapped.is_err() && thread.has_ended() && target.lives() && start.elapsed() < TRY;
         stops.add(thread.release());
         if !again {
-            return mapped.map_err(|failed| explain(target, failed).into());
+            return mapped.map_err(|failed| target.refuse(failed).into());
         }
     }
 }
@@ -157,7 +158,7 @@ impl Planner<'_> {
         mapped?;
         match self.arm(index, target, stops) {
             Err(why) if self.entering => {
-                return Err(target.refuse(&format!("breakpoints would kill it: {why}")).into());
+                return Err(target.refuse(Reason::Breakpoints { why }).into());
             }
             Err(why) => records.push(unarmed(target.pid, &why)),
             Ok(()) => {}
@@ -202,7 +203,7 @@ impl Planner<'_> {
         let is_simple = !process.modules.iter().any(Loaded::is_made);
         let ahead = is_simple.then(|| Ahead::new(&process.modules, text)).flatten();
         let count = process.modules.len();
-        let mut held = Held::take_all_patiently(target.pid, TRY).map_err(|why| target.refuse(&say(why)))?;
+        let mut held = Held::take_all_patiently(target.pid, TRY).map_err(|why| target.refuse(why))?;
         // A thread that had its turn taken away between two NOPs may not get it back for long.
         for thread in held.iter_mut().filter(|thread| frames::find(&ranges, thread.regs.rip)) {
             let mut sites = process.modules.iter().flat_map(|module| module.undrained());

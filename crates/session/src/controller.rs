@@ -13,6 +13,7 @@ use calltap_collect::governor::{self, Governor, Rates};
 use calltap_collect::metadata::Metadata;
 use calltap_collect::profile::{self, Sums};
 use calltap_collect::shm::{self, Shared};
+use calltap_process::Reason;
 use calltap_process::clock;
 use calltap_process::stops::Stops;
 use calltap_selection::{Alarm, ParsedSelection, Selection};
@@ -23,11 +24,6 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
-
-/// The reason not to change them.
-const TRACERS_STAY: &str = "its tracers stay while it is recorded; filters and notrace sets can be changed";
-
-const MOUNTED: &str = "its control directory is mounted: what is traced is changed there";
 
 /// Between two checks whether to detach.
 const LOOK: Duration = Duration::from_millis(5);
@@ -256,7 +252,7 @@ impl<'a> Controller<'a> {
         let Some(request) = self.requests.next(directory) else { return };
         let changes = matches!(request, Request::Set { .. } | Request::Select(_) | Request::ResetProfile);
         let answer = match self.mailbox {
-            Some(_) if changes => Answer::Refused(target.refuse(MOUNTED).to_string()),
+            Some(_) if changes => Answer::Refused(target.refuse(Reason::Mounted).to_string()),
             _ => self.answer(request, planner),
         };
         self.requests.answer(directory, &answer);
@@ -289,9 +285,7 @@ impl<'a> Controller<'a> {
                 profile::reset(shared);
                 Answer::Profile(Vec::new())
             }
-            Request::Detach if self.started => Answer::Refused(
-                target.refuse("calltap has started it, and records it until it ends").to_string(),
-            ),
+            Request::Detach if self.started => Answer::Refused(target.refuse(Reason::Records).to_string()),
             Request::Detach => {
                 self.detach_requested = true;
                 Answer::Detaching
@@ -331,7 +325,7 @@ impl<'a> Controller<'a> {
         later: bool,
     ) -> Result<Answer, Error> {
         if !given.tracers.is_empty() {
-            return Err(self.session.target.refuse(TRACERS_STAY).into());
+            return Err(self.session.target.refuse(Reason::TracersStay).into());
         }
         let mut words = self.settings.words.clone();
         let changed = words.change(given);
@@ -351,14 +345,14 @@ impl<'a> Controller<'a> {
         let written = std::mem::replace(&mut words.ftraced, self.settings.words.ftraced.clone());
         let later = later || words.ftraced.is_some();
         let target = &self.session.target;
-        let refuse = |why: &str| target.refuse(why);
-        let selection = ParsedSelection::new(&words, later).map_err(|why| refuse(&why.to_string()))?;
+        let selection = ParsedSelection::new(&words, later)
+            .map_err(|why| target.refuse(Reason::Selection { why: why.to_string() }))?;
         // The trace has said who they are.
         let kinds = |tracers: &[TracerInfo]| tracers.iter().map(|tracer| tracer.kind).collect::<Vec<_>>();
         let paused = words.paused != self.settings.words.paused;
         let fixed = self.mailbox.is_none() && !paused;
         if fixed && kinds(&selection.tracers) != kinds(&self.settings.session.tracers) {
-            return Err(refuse(TRACERS_STAY).into());
+            return Err(target.refuse(Reason::TracersStay).into());
         }
         if words.int3 {
             planner.allow_int3(target.pid);

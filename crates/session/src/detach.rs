@@ -12,8 +12,9 @@ use crate::Error;
 use crate::plan::directory::Directory;
 use crate::plan::past::Told;
 use calltap_collect::shm::Shared;
+use calltap_process::Reason;
 use calltap_process::agent;
-use calltap_process::inferior::{Injected, STILL_RUNS, await_tidy};
+use calltap_process::inferior::{Injected, await_tidy};
 use calltap_process::proc;
 use calltap_process::sharing;
 use calltap_process::stops::Stops;
@@ -64,7 +65,7 @@ fn in_thread(work: impl FnOnce() -> Left + Send) -> Left {
 
 fn left_with(injected: Injected) -> Left {
     let whole = injected != Injected::Runs;
-    let notes = if whole { Vec::new() } else { vec![STILL_RUNS.into()] };
+    let notes = if whole { Vec::new() } else { vec![Reason::StillRuns.to_string()] };
     Left { whole, notes, ..Left::default() }
 }
 

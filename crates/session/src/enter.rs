@@ -7,10 +7,11 @@ use crate::Error;
 use crate::plan::directory::Directory;
 use calltap_abi::{plan, remote};
 use calltap_collect::shm::Shared;
+use calltap_process::Reason;
 use calltap_process::agent::Loaded;
 use calltap_process::frames::Stacks;
 use calltap_process::guards::Guards;
-use calltap_process::inferior::{CALL, Inferior, TRY, explain, say};
+use calltap_process::inferior::{CALL, Inferior, TRY};
 use calltap_process::inject::{Call, Failed};
 use calltap_process::maps;
 use calltap_process::placed::{Frames, Placement, owner_word};
@@ -55,19 +56,17 @@ fn check_filters(target: &Target, stops: &mut Stops) -> Result<bool, Error> {
         let thread = match taken {
             Ok(thread) => thread,
             Err(NotHeld::Gone) => continue,
-            Err(why) => return Err(target.refuse(&say(why)).into()),
+            Err(why) => return Err(target.refuse(why).into()),
         };
         let filters = thread.seccomp_filters();
         stops.add(thread.release());
         readable &= filters.as_deref().is_ok_and(seccomp::allow_reading);
         let why = match filters.as_deref().map(seccomp::forbids) {
             Ok(None) => continue,
-            Ok(Some(call)) => format!("its seccomp filter does not allow {call}, which the agent needs"),
-            Err(errno) => format!(
-                "it runs under a seccomp filter that may forbid what the agent does, and that cannot be read ({errno}): root can read it"
-            ),
+            Ok(Some(call)) => Reason::Seccomp { call },
+            Err(errno) => Reason::UnreadSeccomp { errno: *errno },
         };
-        return Err(target.refuse(&why).into());
+        return Err(target.refuse(why).into());
     }
     Ok(readable)
 }
@@ -98,7 +97,7 @@ pub fn explain_no_place(target: &Target, no_place: Error) -> Error {
     filter
         .ok()
         .flatten()
-        .unwrap_or_else(|| if ending() { target.refuse("it is ending").into() } else { no_place })
+        .unwrap_or_else(|| if ending() { target.refuse(Reason::Ending).into() } else { no_place })
 }
 
 /// Loads the agent into a process, or finds it there from an earlier time, and has it join the session.
@@ -202,14 +201,14 @@ fn open(
         let_in: SETXID,
     };
     if let Err(failed) = inferior.call(&mut thread, &call, LOAD) {
-        return Ok((thread, Err(explain(target, failed).into())));
+        return Ok((thread, Err(target.refuse(failed).into())));
     }
     let complaint = inferior.place.complaint(&mut inferior.text);
     if let (Some((_, scratch)), Some(munmap)) = (&complaint, address("munmap")) {
         let call = Call { function: munmap, arguments: *scratch, string: &[], complaint: 0, let_in: 0 };
         let _ = inferior.call(&mut thread, &call, CALL);
     }
-    let refused = |why| target.refuse(&format!("its dynamic linker did not load the agent: {why}"));
+    let refused = |why| target.refuse(Reason::Linker { why });
     Ok((thread, complaint.map_or(Ok(()), |(why, _)| Err(refused(why).into()))))
 }
 
@@ -244,7 +243,7 @@ fn place_by(
             break;
         }
     }
-    inferior.agent.map(drop).ok_or_else(|| target.refuse("the agent could not be mapped").into())
+    inferior.agent.map(drop).ok_or_else(|| target.refuse(Reason::AgentNotMapped).into())
 }
 
 /// Tells the program's unwinder of the agent's frames, if it has one that was not told yet: the calltap that placed the agent may have been killed before.
@@ -257,11 +256,11 @@ fn make_frames_known(target: &Target, inferior: &mut Inferior<'_>, thread: &mut 
         return Ok(());
     }
     let call = Call { function, arguments, string: &[], complaint: 0, let_in: 0 };
-    inferior.call(thread, &call, CALL).map_err(|failed| explain(target, failed))?;
+    inferior.call(thread, &call, CALL).map_err(|failed| target.refuse(failed))?;
     if frames.are_known(arguments, &mut inferior.text) {
         return Ok(());
     }
-    Err(target.refuse("its unwinder did not take notice of the agent's frames (LLVM's does not)").into())
+    Err(target.refuse(Reason::UnwinderUnaware).into())
 }
 
 /// Brings the agent into a program that has only just begun, and has it join the session. The thread is still held.
@@ -288,7 +287,7 @@ fn map_agent(
     inferior: &mut Inferior<'_>,
     thread: &mut Held,
 ) -> Result<(), Error> {
-    let no_room = || target.refuse("there is no free address range near it for the agent");
+    let no_room = || target.refuse(Reason::NoRange);
     let placement = Placement::near(target, &inferior.regions).ok_or_else(no_room)?;
     directory.replace_agent(&placement.file)?;
     let path = directory.agent();
@@ -298,7 +297,7 @@ fn map_agent(
         inferior.call(thread, &Call { function, arguments, string: &string, complaint: 0, let_in: 0 }, CALL);
     inferior.regions = maps::read(target.pid).unwrap_or_default();
     inferior.agent = Loaded::find(&inferior.regions, &mut inferior.text);
-    mapped.map(drop).map_err(|failed| explain(target, failed).into())
+    mapped.map(drop).map_err(|failed| target.refuse(failed).into())
 }
 
 /// Has the agent join the session, if it has not yet, and register the process with the kernel.
@@ -311,7 +310,7 @@ fn join(
     known_owner_word: Option<u64>,
 ) -> Result<(), Error> {
     let has_joined = || shared.process(0).is_some_and(|process| process.pid.load(Acquire) != 0);
-    let explained = |failed: Failed| explain(target, failed);
+    let explained = |failed: Failed| target.refuse(failed);
     describe_process(target, shared);
     if inferior.agent.is_none() && !has_joined() {
         // Its initialiser finds its files by way of /proc, which a process that has changed its user may not read.
@@ -328,7 +327,7 @@ fn join(
         inferior.remote(thread, remote::JOIN, &directory.agent()).map_err(explained)?;
     }
     if !has_joined() {
-        return Err(target.refuse("the agent could not map its memory").into());
+        return Err(target.refuse(Reason::AgentNoMemory).into());
     }
     inferior.regions = maps::read(target.pid).unwrap_or_default();
     inferior.agent = Loaded::find(&inferior.regions, &mut inferior.text);
@@ -357,10 +356,10 @@ fn await_registration(target: &Target, shared: &Shared, agent: Option<Loaded>) -
         }
         let regions = maps::read(target.pid).unwrap_or_default();
         if !target.lives() {
-            return Err(explain(target, Failed::Thread(NotHeld::Gone)).into());
+            return Err(target.refuse(NotHeld::Gone).into());
         }
         if !agent.is_some_and(|agent| agent.is_in(&regions)) {
-            return Err(explain(target, Failed::NoAgent).into());
+            return Err(target.refuse(Failed::NoAgent).into());
         }
     }
     Ok(())

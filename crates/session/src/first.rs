@@ -6,8 +6,9 @@
 use crate::plan::directory::Directory;
 use crate::{Error, enter};
 use calltap_collect::shm::Shared;
+use calltap_process::Reason;
 use calltap_process::go;
-use calltap_process::inferior::{Inferior, explain, say};
+use calltap_process::inferior::Inferior;
 use calltap_process::placed::owner_word_told;
 use calltap_process::target::Target;
 use calltap_process::text::ProcessText;
@@ -29,22 +30,21 @@ pub fn hold(
 ) -> Result<Held, Error> {
     let held = Held::child(pid, begin);
     let target = Target::known(pid)?;
-    let refuse = |why: &str| target.refuse(why);
-    let mut thread = held.map_err(|why| refuse(&say(why)))?;
-    let mut text = ProcessText::open(pid).map_err(|error| refuse(&error.to_string()))?;
+    let mut thread = held.map_err(|why| target.refuse(why))?;
+    let mut text = ProcessText::open(pid).map_err(|error| target.refuse(error))?;
     let owner_word = await_thread(&mut thread, &mut text, is_static).map_err(|why| match why {
-        Some(why) => refuse(&say(why)),
-        None => refuse("statically linked, and it does not begin as programs of glibc, musl or Go do"),
+        Some(why) => target.refuse(why),
+        None => target.refuse(Reason::StaticStart),
     })?;
     // At a system call it cannot execute injected code. So it is let go, to wait in a loop, and stopped there.
     let mut inferior = Inferior::new(&target)?;
-    let back = inferior.place.park(&mut text, &mut thread).map_err(|failed| explain(&target, failed))?;
+    let back = inferior.place.park(&mut text, &mut thread).map_err(|failed| target.refuse(failed))?;
     drop(thread);
-    let mut thread = Held::take(pid, pid).map_err(|why| refuse(&say(why)))?;
+    let mut thread = Held::take(pid, pid).map_err(|why| target.refuse(why))?;
     match inferior.place.fetch(&mut thread, back) {
         Ok(true) => enter::start(&target, directory, shared, &mut inferior, thread, owner_word),
-        Ok(false) => Err(refuse("it could not be held, this machine is too busy").into()),
-        Err(failed) => Err(explain(&target, failed).into()),
+        Ok(false) => Err(target.refuse(Reason::Busy).into()),
+        Err(failed) => Err(target.refuse(failed).into()),
     }
 }
 
@@ -54,7 +54,7 @@ pub fn remote(pid: u32, thread: &mut Held, operation: u32) -> Result<(), Error> 
     let mut inferior = Inferior::new(&target)?;
     let done = inferior.remote(thread, operation, Path::new(""));
     inferior.put_back(thread);
-    done.map_err(|failed| explain(&target, failed).into())
+    done.map_err(|failed| target.refuse(failed).into())
 }
 
 /// Lets it run until its thread library has been told the thread's id: where it will keep that. None: it is not

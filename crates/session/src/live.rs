@@ -14,6 +14,7 @@ use calltap_collect::metadata::Metadata;
 use calltap_collect::profile::{self, Sums};
 use calltap_collect::shm::{self, Shared};
 use calltap_collect::trace_file::TraceFile;
+use calltap_process::Reason;
 use calltap_process::clock;
 use calltap_process::launch;
 use calltap_process::stops::Stops;
@@ -71,12 +72,10 @@ fn open_shared(target: &Target, directory: &Directory) -> Result<Option<Shared>,
     match Shared::open(&directory.control) {
         Ok(shared) => Ok(Some(shared)),
         Err(error) if error.kind() == ErrorKind::InvalidData => Ok(None),
-        Err(error) if error.kind() == ErrorKind::Unsupported => Err(target
-            .refuse("another version of calltap is attached to it: use that one's 'calltap detach'")
-            .into()),
-        Err(error) => {
-            Err(target.refuse(&format!("its session's control file cannot be mapped: {error}")).into())
+        Err(error) if error.kind() == ErrorKind::Unsupported => {
+            Err(target.refuse(Reason::OtherVersion).into())
         }
+        Err(error) => Err(target.refuse(Reason::NoControl { why: error.to_string() }).into()),
     }
 }
 
@@ -84,9 +83,7 @@ fn open_shared(target: &Target, directory: &Directory) -> Result<Option<Shared>,
 pub fn clear(target: &Target) -> Result<Vec<String>, Error> {
     let Some(mut directory) = Directory::open_for(target)? else { return Ok(Vec::new()) };
     if Settings::load(&directory).is_some_and(|settings| settings.stage == Stage::Attached) {
-        return Err(target
-            .refuse("it is attached to already: see 'calltap status', 'calltap detach'")
-            .into());
+        return Err(target.refuse(Reason::Attached).into());
     }
     let Some(shared) = open_shared(target, &directory)? else {
         // The code that it has injected is removed, or waited for, by `Inferior::new`.
@@ -146,7 +143,7 @@ impl Attached {
     /// Opens the session of a process. If calls are recorded when they are first made, opening the session wakes the daemon that converts them.
     pub fn find(pid: u32) -> Result<Attached, Error> {
         let target = Target::known(pid)?;
-        let none = || target.refuse("calltap is not attached to it");
+        let none = || target.refuse(Reason::NotAttached);
         let directory = Directory::open_for(&target)?.ok_or_else(none)?;
         let settings = Settings::load(&directory).filter(|settings| settings.stage == Stage::Attached);
         let shared = open_shared(&target, &directory)?;
@@ -156,9 +153,7 @@ impl Attached {
                 attached.wake()?;
                 Ok(attached)
             }
-            _ => Err(target
-                .refuse("an earlier calltap was killed in the middle of it: 'calltap detach' cleans up")
-                .into()),
+            _ => Err(target.refuse(Reason::Killed).into()),
         }
     }
 
@@ -187,7 +182,7 @@ impl Attached {
             return Ok(());
         };
         let selection = ParsedSelection::new(&self.settings.words, true)
-            .map_err(|why| self.target.refuse(&why.to_string()))?;
+            .map_err(|why| self.target.refuse(Reason::Selection { why: why.to_string() }))?;
         let on = self.settings.on;
         let choose = |function: &Function, typed: Typed<'_>| {
             if on { selection.site_request(function, typed) } else { None }
@@ -319,7 +314,7 @@ impl Attached {
 /// Detaches from a process, whatever state its session is in.
 pub fn detach_process(pid: u32) -> Result<Left, Error> {
     let target = Target::known(pid)?;
-    let not_attached = || Error::from(target.refuse("calltap is not attached to it"));
+    let not_attached = || Error::from(target.refuse(Reason::NotAttached));
     let Some(mut directory) = Directory::open_for(&target)? else {
         return detach::remove_injected(&target).ok_or_else(not_attached);
     };

@@ -5,6 +5,7 @@ use crate::Error;
 use crate::plan::directory::{Directory, Door};
 use crate::settings::Status;
 use calltap_abi::silence::Silence;
+use calltap_process::Reason;
 use calltap_process::target::Target;
 use calltap_selection::Listed;
 use calltap_selection::Profiled;
@@ -159,7 +160,7 @@ pub fn ask(pid: u32, request: &Request) -> Result<Option<Answer>, Error> {
         let answer = door.read(ANSWER).ok().and_then(|text| from_text::<Answer>(&text));
         if let Some(answer) = answer.filter(|answer| answer.id == id) {
             if matches!(answer.text, Answer::Detaching) && !has_ended(&door) {
-                return Err(target.refuse("calltap is leaving it, and takes long").into());
+                return Err(target.refuse(Reason::Leaving).into());
             }
             return Ok(Some(answer.text));
         }
@@ -170,7 +171,7 @@ pub fn ask(pid: u32, request: &Request) -> Result<Option<Answer>, Error> {
     }
     // A request that is not waited for any more shall not be done.
     door.remove(REQUEST);
-    Err(target.refuse("calltap is at it already, and does not answer").into())
+    Err(target.refuse(Reason::Silent).into())
 }
 
 fn has_ended(door: &Door) -> bool {

@@ -10,6 +10,7 @@ mod functions;
 mod go;
 mod handed;
 pub(crate) mod image;
+mod jumps;
 mod kept;
 mod landing;
 mod landings;
@@ -55,25 +56,9 @@ pub use unmodified::{ends, find_landings, find_prologues};
 
 use dynamic::Dynamic;
 use image::Image;
+pub use image::Segment;
 use lookup::Lookup;
 use xray::Sleds;
-
-/// A part of the file that the loader maps (PT_LOAD).
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Segment {
-    /// First byte in memory.
-    pub address: Svma,
-    /// First byte in the file.
-    pub file_offset: u64,
-    /// Bytes in the file.
-    pub file_size: u64,
-    /// Bytes in memory; those past `file_size` are zero.
-    pub memory_size: u64,
-    /// Mapped executable.
-    pub executable: bool,
-    /// Mapped writable.
-    pub writable: bool,
-}
 
 /// What an ELF file says about itself.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]

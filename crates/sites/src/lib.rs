@@ -4,8 +4,13 @@
 //! ([`Svma`], as the ELF file states them); the controller adds a module's load bias.
 #![forbid(unsafe_code)]
 
+use calltap_abi::PAGE;
+use calltap_abi::isa::{Isa, X86_64};
 use serde::{Deserialize, Serialize};
 use std::fmt;
+
+/// Bytes of the jump that a site becomes.
+const JUMP: u64 = X86_64::JUMP;
 
 /// An address as the ELF file states it (stated virtual memory address), before the loader adds its bias.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
@@ -271,7 +276,7 @@ mod error;
 mod inlined;
 mod load;
 mod quick;
-mod reason;
+pub mod reason;
 pub mod types;
 pub use discover::{
     Binary, Contradiction, Discovery, Hook, Landings, Profiler, Resolver, Segment, add_names, beginning,

@@ -3,48 +3,59 @@
 //! `docs/reasons.md` lists them; a test compares it with this table.
 
 use serde::{Deserialize, Serialize};
-use std::fmt::{self, Display, Formatter};
 
-/// Defines [`Reason`]: each variant with its code, its text, which may name the variant's fields, and what a user can do.
+/// Defines an enum of reasons: each variant with its code, its text, which may name the variant's fields, and what a user can do.
+#[macro_export]
 macro_rules! reasons {
-    ($($(#[$about:meta])* $name:ident $({ $($field:ident: $kind:ty),* })? = $code:literal, $text:literal, $advice:literal;)*) => {
-        /// Why something about a function is as it is. `at` is a link-time address.
-        #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-        pub enum Reason {
+    ($(#[$head:meta])* pub enum $reason:ident; $($(#[$about:meta])* $name:ident $({ $($field:ident: $kind:ty),* })? = $code:literal, $text:literal, $advice:literal;)*) => {
+        $(#[$head])*
+        pub enum $reason {
             $($(#[$about])* #[allow(missing_docs)] $name $({ $($field: $kind),* })?,)*
         }
 
-        impl Reason {
+        impl $reason {
             /// Code, text and advice of every reason; the text names the values that it is given.
             pub const ALL: &[(&str, &str, &str)] = &[$(($code, $text, $advice)),*];
 
             /// A name that does not change, for programs that read JSON.
             pub fn code(&self) -> &'static str {
                 match self {
-                    $(Reason::$name $({ $($field: _),* })? => $code,)*
+                    $($reason::$name $({ $($field: _),* })? => $code,)*
                 }
             }
 
             /// What a user can do.
             pub fn advice(&self) -> &'static str {
                 match self {
-                    $(Reason::$name $({ $($field: _),* })? => $advice,)*
+                    $($reason::$name $({ $($field: _),* })? => $advice,)*
                 }
             }
         }
 
         /// One clause without a full stop.
-        impl Display for Reason {
-            fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        impl ::std::fmt::Display for $reason {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
                 match self {
-                    $(Reason::$name $({ $($field),* })? => write!(f, $text),)*
+                    $($reason::$name $({ $($field),* })? => write!(f, $text),)*
                 }
             }
         }
     };
 }
 
+/// The rows of reasons in a table of `docs/reasons.md`.
+pub fn rows(all: &[(&str, &str, &str)]) -> String {
+    let row = |(code, text, advice): &(&str, &str, &str)| {
+        format!("| `{code}` | {} | {advice} |\n", text.replace(":#x", ""))
+    };
+    all.iter().map(row).collect()
+}
+
 reasons! {
+    /// Why something about a function is as it is. `at` is a link-time address.
+    #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+    pub enum Reason;
+
     // Not a function.
     ColdPart = "cold-part", "cold part of a function, not a function", "trace the function that it is a part of";
     ColdPartOf { function: String } = "cold-part-of", "cold part of {function}, not a function", "trace that function";
@@ -176,10 +187,7 @@ mod tests {
         let codes: HashSet<&str> = Reason::ALL.iter().map(|(code, ..)| *code).collect();
         assert_eq!(codes.len(), Reason::ALL.len());
         let document = include_str!("../../../docs/reasons.md");
-        let rows: String = Reason::ALL
-            .iter()
-            .map(|(code, text, advice)| format!("| `{code}` | {} | {advice} |\n", text.replace(":#x", "")))
-            .collect();
+        let rows = rows(Reason::ALL);
         assert!(document.contains(&rows), "docs/reasons.md should have:\n{rows}");
     }
 }

@@ -1,6 +1,7 @@
 //! What debugging information (DWARF) says of a function's parameters and result: names, types, and by the calling convention of x86-64 where they are.
 
 mod cases;
+mod classes;
 mod passing;
 
 pub use cases::Case;

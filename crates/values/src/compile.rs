@@ -1,6 +1,7 @@
 //! From operands to the steps that read them.
 
 use crate::futures::about_future;
+use crate::reason::{Reason, Reasons};
 use crate::steps::{Known, WORD, register as argument, store};
 use crate::words::{Condition, Form, Item, Operand, Rule, Term};
 use calltap_abi::values::{SIGNED, TEXT, VALUES, WORDS, compare, register, step, word};
@@ -17,20 +18,20 @@ pub struct Program {
     /// What the bytes mean.
     pub captured: Arc<Captured>,
     /// Why some of what was asked for is not read, a clause each.
-    pub left_out: Vec<String>,
+    pub left_out: Vec<Reason>,
 }
 
 /// Why nothing can be read of a function.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Trouble {
-    /// A clause.
-    pub why: String,
+    /// The reason.
+    pub why: Reason,
     /// It is a condition that cannot be decided: then no call is one for which it holds.
     pub undecided: bool,
 }
 
-impl From<String> for Trouble {
-    fn from(why: String) -> Trouble {
+impl From<Reason> for Trouble {
+    fn from(why: Reason) -> Trouble {
         Trouble { why, undecided: false }
     }
 }
@@ -64,77 +65,104 @@ pub fn compile(
     conditions: &[&Condition],
     known: Option<&Known>,
 ) -> Result<Option<Program>, Trouble> {
-    let (mut entry, mut exit) = (Vec::new(), Vec::new());
-    let (mut captured, mut left_out, mut copied) = (Captured::default(), Vec::new(), None::<u32>);
-    for condition in conditions {
-        for term in &condition.terms {
-            decide(term, known, &mut entry).map_err(|why| Trouble { why, undecided: true })?;
-        }
+    let mut builder = Builder::default();
+    for term in conditions.iter().flat_map(|condition| &condition.terms) {
+        decide(term, known, &mut builder.entry).map_err(|why| Trouble { why, undecided: true })?;
     }
     if let Some(poll) = poll {
-        about_future(poll, known, &mut captured, &mut entry, &mut exit);
+        about_future(poll, known, &mut builder.captured, &mut builder.entry, &mut builder.exit);
     }
     for rule in arguments {
-        if rule.items.is_empty() && known.is_none() {
-            let why = "no debugging information tells its arguments: name them, as in FUNCTION@arg1,arg2/s";
-            return Err(why.to_owned().into());
+        builder.add_arguments(rule, known)?;
+    }
+    for rule in results {
+        builder.add_results(rule, known)?;
+    }
+    Ok(builder.finish()?)
+}
+
+/// A program in the making.
+#[derive(Default)]
+struct Builder {
+    /// Steps at the entry.
+    entry: Vec<u64>,
+    /// Steps at the exit.
+    exit: Vec<u64>,
+    captured: Captured,
+    left_out: Vec<Reason>,
+    /// Bytes of the stack that are copied.
+    copied: Option<u32>,
+}
+
+impl Builder {
+    /// Reads what a rule of `-A` names at the entry; without items, all parameters.
+    fn add_arguments(&mut self, rule: &Rule, known: Option<&Known>) -> Result<(), Reason> {
+        let all = rule.items.is_empty();
+        if all && known.is_none() {
+            return Err(Reason::NoArguments);
         }
-        for item in if rule.items.is_empty() { parameters(known) } else { rule.items.clone() } {
+        for item in if all { parameters(known) } else { rule.items.clone() } {
             if let Operand::Callers(bytes) = item.operand {
-                copied = copied.max(Some(bytes));
+                self.copied = self.copied.max(Some(bytes));
                 continue;
             }
             if is_result(&item.operand) {
-                return Err(format!(
-                    "'{}' is known when the function returns only: it belongs to -R",
-                    item.name
-                )
-                .into());
+                return Err(Reason::ResultOnly { name: item.name });
             }
-            let named = rule.items.is_empty();
-            match read(&item, known, &mut entry) {
-                Ok(form) => captured.arguments.push(Value { name: item.name, form }),
-                Err(why) if named => left_out.push(why),
-                Err(why) => return Err(why.into()),
+            match read(&item, known, &mut self.entry) {
+                Ok(form) => self.captured.arguments.push(Value { name: item.name, form }),
+                Err(why) if all => self.left_out.push(why),
+                Err(why) => return Err(why),
             }
         }
+        Ok(())
     }
-    for rule in results {
-        for item in if rule.items.is_empty() { result(known) } else { rule.items.clone() } {
+
+    /// Reads what a rule of `-R` names at the exit; without items, the result.
+    fn add_results(&mut self, rule: &Rule, known: Option<&Known>) -> Result<(), Reason> {
+        let all = rule.items.is_empty();
+        for item in if all { result(known) } else { rule.items.clone() } {
             if !is_result(&item.operand) {
-                return Err(format!(
-                    "'{}' is known when the function is entered only: it belongs to -A",
-                    item.name
-                )
-                .into());
+                return Err(Reason::EntryOnly { name: item.name });
             }
-            match read(&item, known, &mut exit) {
-                Ok(form) => captured.results.push(Value { name: item.name, form }),
-                Err(why) if rule.items.is_empty() => left_out.push(why),
-                Err(why) => return Err(why.into()),
+            match read(&item, known, &mut self.exit) {
+                Ok(form) => self.captured.results.push(Value { name: item.name, form }),
+                Err(why) if all => self.left_out.push(why),
+                Err(why) => return Err(why),
             }
         }
+        Ok(())
     }
-    if let Some(bytes) = copied {
-        // The recorder adds them behind all other values.
-        captured.arguments.push(Value { name: "callers".to_owned(), form: ValueForm::Callers });
-        entry.push(word(step::FRAMES, 0, bytes as i32));
+
+    /// The program, if it reads anything.
+    fn finish(mut self) -> Result<Option<Program>, Reason> {
+        if let Some(bytes) = self.copied {
+            // The recorder adds them behind all other values.
+            let callers = Value { name: "callers".to_owned(), form: ValueForm::Callers };
+            self.captured.arguments.push(callers);
+            self.entry.push(word(step::FRAMES, 0, bytes as i32));
+        }
+        let Builder { entry, exit, captured, left_out, .. } = self;
+        if captured.arguments.len().max(captured.results.len()) > VALUES {
+            return Err(Reason::TooMany { most: VALUES });
+        }
+        if entry.is_empty() && exit.is_empty() {
+            return if left_out.is_empty() {
+                Ok(None)
+            } else {
+                Err(Reason::Several { all: Reasons(left_out) })
+            };
+        }
+        Ok(Some(Program { words: assemble(entry, exit)?, captured: Arc::new(captured), left_out }))
     }
-    if captured.arguments.len().max(captured.results.len()) > VALUES {
-        return Err(format!("more than {VALUES} values of a call").into());
-    }
-    if entry.is_empty() && exit.is_empty() {
-        return if left_out.is_empty() { Ok(None) } else { Err(left_out.join("; ").into()) };
-    }
-    Ok(Some(Program { words: assemble(entry, exit)?, captured: Arc::new(captured), left_out }))
 }
 
 /// The words of a program, from its steps at the entry and at the exit.
-fn assemble(mut entry: Vec<u64>, mut exit: Vec<u64>) -> Result<Vec<u64>, String> {
+fn assemble(mut entry: Vec<u64>, mut exit: Vec<u64>) -> Result<Vec<u64>, Reason> {
     let behind = 1 + entry.len();
     let length = behind + exit.len();
     if length > WORDS {
-        return Err("this is too much to read of one call".to_owned());
+        return Err(Reason::TooLong);
     }
     let at = if exit.is_empty() { 0 } else { behind as u64 };
     let mut words = vec![at << 8 | (length as u64) << 16];
@@ -174,7 +202,7 @@ fn stack(n: u8) -> Vec<u64> {
     vec![word(step::STACK, n, 0)]
 }
 
-fn evaluate(operand: &Operand, known: Option<&Known>) -> Result<Have, String> {
+fn evaluate(operand: &Operand, known: Option<&Known>) -> Result<Have, Reason> {
     let have = |steps: Vec<u64>, what: What| Ok(Have { steps, what });
     let parameter = |n: u8| known?.signature.parameters.get(usize::from(n) - 1);
     match operand {
@@ -186,39 +214,30 @@ fn evaluate(operand: &Operand, known: Option<&Known>) -> Result<Have, String> {
         Operand::Vector(n) => have(vec![word(step::XMM, n - 1, 0)], What::Plain),
         Operand::VectorResult => have(vec![word(step::XMM, 0, 0)], What::Plain),
         Operand::Stack => have(vec![word(step::SLOT, 0, 0)], What::Plain),
-        Operand::Callers(_) => {
-            Err("callers are no number: '-A FUNCTION@$callers' has them recorded".to_owned())
-        }
+        Operand::Callers(_) => Err(Reason::CallersAreNoNumber),
         Operand::Result => {
             let [first, second] = register::RESULTS.map(|register| vec![word(step::REGISTER, register, 0)]);
             match known.map(|known| &known.signature) {
                 None => have(first, What::Plain),
-                Some(Signature { result: None, .. }) => Err("the function returns nothing".to_owned()),
+                Some(Signature { result: None, .. }) => Err(Reason::Nothing),
                 Some(Signature { result: Some(of), returned, .. }) => match returned {
                     Some(Passed::Integer(_)) => have(first, What::Of(*of)),
                     Some(Passed::Pair(_)) => have(first, What::Pair(second)),
                     Some(Passed::Vector(_)) => have(vec![word(step::XMM, 0, 0)], What::Of(*of)),
                     Some(Passed::Address(_)) => have(first, What::AddressOf(*of)),
-                    Some(Passed::Unread(why)) => Err(format!("the result {why}")),
-                    Some(Passed::Stack(_) | Passed::AddressOnStack(_)) | None => {
-                        Err("it is not known where the result is".to_owned())
-                    }
+                    Some(Passed::Unread(why)) => Err(Reason::Result { why: *why }),
+                    Some(Passed::Stack(_) | Passed::AddressOnStack(_)) | None => Err(Reason::Returned),
                 },
             }
         }
         Operand::Named(name) => {
             let Some(known) = known else {
-                return Err(format!(
-                    "no debugging information tells which argument is '{name}': write arg1, arg2 ..."
-                ));
+                return Err(Reason::NoNames { name: name.clone() });
             };
             let found = known.signature.parameters.iter().find(|found| found.name.as_deref() == Some(name));
             let names = || known.signature.parameters.iter().filter_map(|found| found.name.as_deref());
             let others = || names().collect::<Vec<_>>().join(", ");
-            passed(
-                found.ok_or_else(|| format!("no parameter is called '{name}' (there are: {})", others()))?,
-                name,
-            )
+            passed(found.ok_or_else(|| Reason::NoParameter { name: name.clone(), others: others() })?, name)
         }
         Operand::Field(inner, name) => field(evaluate(inner, known)?, name, known),
         Operand::At(offset, inner) => {
@@ -229,7 +248,7 @@ fn evaluate(operand: &Operand, known: Option<&Known>) -> Result<Have, String> {
     }
 }
 
-fn passed(parameter: &Parameter, name: &str) -> Result<Have, String> {
+fn passed(parameter: &Parameter, name: &str) -> Result<Have, Reason> {
     let of = What::Of(parameter.of);
     Ok(match parameter.passed {
         Passed::Integer(n) => Have { steps: argument(n), what: of },
@@ -238,22 +257,23 @@ fn passed(parameter: &Parameter, name: &str) -> Result<Have, String> {
         Passed::Stack(n) => Have { steps: stack(n), what: of },
         Passed::Address(n) => Have { steps: argument(n), what: What::AddressOf(parameter.of) },
         Passed::AddressOnStack(n) => Have { steps: stack(n), what: What::AddressOf(parameter.of) },
-        Passed::Unread(why) => return Err(format!("'{name}' {why}")),
+        Passed::Unread(why) => return Err(Reason::Parameter { name: name.to_owned(), why }),
     })
 }
 
-fn field(have: Have, name: &str, known: Option<&Known>) -> Result<Have, String> {
+fn field(have: Have, name: &str, known: Option<&Known>) -> Result<Have, Reason> {
     let Have { mut steps, what } = have;
+    let owned = || name.to_owned();
     let (of, known) = match (what, known) {
         (What::Of(of) | What::AddressOf(of), Some(known)) => (of, known),
-        (_, None) => return Err(format!("no debugging information tells where '{name}' is: write +8(arg1)")),
-        _ => return Err(format!("it is not known what '{name}' would be a part of")),
+        (_, None) => return Err(Reason::NoOffsets { name: owned() }),
+        _ => return Err(Reason::NoWhole { name: owned() }),
     };
     let Some((offset, of)) = known.types.member(of, name) else {
         let members = known.types.members(of).join(", ");
-        return Err(format!("there is no '{name}' (there are: {members})"));
+        return Err(Reason::NoMember { name: owned(), members });
     };
-    let offset = i32::try_from(offset).map_err(|_| format!("'{name}' is too far away"))?;
+    let offset = i32::try_from(offset).map_err(|_| Reason::FarMember { name: owned() })?;
     let what = match width(of.shape) {
         Some(width) => {
             steps.push(word(step::LOAD, width, offset));
@@ -279,7 +299,7 @@ fn width(shape: Shape) -> Option<u8> {
 }
 
 /// What lies at an address, if that is what there is.
-fn value(mut have: Have) -> Result<Have, String> {
+fn value(mut have: Have) -> Result<Have, Reason> {
     if let What::Address = have.what {
         have.steps.push(word(step::LOAD, WORD, 0));
         have.what = What::Plain;
@@ -287,7 +307,7 @@ fn value(mut have: Have) -> Result<Have, String> {
     Ok(have)
 }
 
-fn decide(term: &Term, known: Option<&Known>, steps: &mut Vec<u64>) -> Result<(), String> {
+fn decide(term: &Term, known: Option<&Known>, steps: &mut Vec<u64>) -> Result<(), Reason> {
     let have = value(evaluate(&term.item.operand, known)?)?;
     let shape = match have.what {
         What::Of(of) => Some(of.shape),
@@ -300,10 +320,7 @@ fn decide(term: &Term, known: Option<&Known>, steps: &mut Vec<u64>) -> Result<()
         (Some(Form::Char | Form::Bool), _) => (Some(1), false),
         (Some(_), _) => (None, false),
         (None, Some(Shape::Float(_))) => {
-            return Err(format!(
-                "'{}' is a floating-point number: only whole ones can be compared",
-                term.item.name
-            ));
+            return Err(Reason::Float { name: term.item.name.clone() });
         }
         (None, Some(shape)) => (width(shape), matches!(shape, Shape::Signed(_))),
         (None, None) => (None, true),
@@ -317,7 +334,7 @@ fn decide(term: &Term, known: Option<&Known>, steps: &mut Vec<u64>) -> Result<()
 }
 
 /// The steps that store a value, and its form.
-fn read(item: &Item, known: Option<&Known>, steps: &mut Vec<u64>) -> Result<ValueForm, String> {
+fn read(item: &Item, known: Option<&Known>, steps: &mut Vec<u64>) -> Result<ValueForm, Reason> {
     let have = evaluate(&item.operand, known)?;
     // A text may be what is there, or what that leads to.
     let is_text = matches!(item.form, Some(Form::Text(_)));

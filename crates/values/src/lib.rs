@@ -6,10 +6,12 @@
 
 mod compile;
 mod futures;
+mod reason;
 mod steps;
 pub mod words;
 
 pub use compile::{Program, Trouble};
+pub use reason::{Reason, Reasons};
 pub use steps::Known;
 
 use calltap_names::Glob;

@@ -1,9 +1,10 @@
 //! What a traced call costs.
 
+use super::Bench;
 use super::expect::at_most;
 use super::measure::median;
 use super::subjects::{Run, Subject, pg_calls};
-use super::{Bench, workloads};
+use super::workloads::{self, Workload};
 use anyhow::Result;
 use std::fmt::Write;
 
@@ -40,64 +41,92 @@ pub fn table(bench: &Bench) -> Result<String> {
          |---|---|--:|--:|--:|--:|--:|--:|--:|--:|\n",
     );
     for workload in workloads::all(bench)? {
-        let mut subjects = vec![Subject::Bare, Subject::Off];
-        subjects.extend(CALLTAP);
-        let mut uftrace_calls = 0.0;
-        if bench.uftrace {
-            subjects.push(Subject::Uftrace);
-            uftrace_calls = pg_calls(bench, &workload)?;
-        }
-        let mut rounds: Vec<Vec<Run>> = Vec::new();
-        for subject in &subjects {
-            subject.run(bench, &workload)?;
-        }
-        for _ in 0..bench.rounds {
-            rounds.push(subjects.iter().map(|subject| subject.run(bench, &workload)).collect::<Result<_>>()?);
-        }
-        for (index, subject) in subjects.iter().enumerate().skip(2) {
-            let calls =
-                if *subject == Subject::Uftrace { uftrace_calls } else { rounds[0][index].info.calls };
-            let over = |what: &dyn Fn(&[Run]) -> f64| {
-                median(rounds.iter().map(|round| what(round) / calls).collect())
-            };
-            let added = |round: &[Run], index: usize| round[index].cost.cpu - round[0].cost.cpu;
-            let cpu = over(&|round| added(round, index));
-            let program = over(&|round| round[index].info.program - round[0].cost.cpu);
-            let wall = over(&|round| round[index].cost.wall - round[0].cost.wall);
-            let lost: f64 = rounds.iter().map(|round| round[index].info.lost).sum();
-            let (ratio_limit, limit) = limits(subject.name());
-            let own = matches!(subject, Subject::Calltap(..));
-            let show = |value: f64| if own { format!("{value:.1}") } else { String::new() };
-            let events = if own { rounds[0][index].info.events } else { 2.0 * calls };
-            let bytes = over(&|round| round[index].info.bytes * calls / events);
-            let ratio = match (own, bench.uftrace) {
-                (true, true) => {
-                    let last = subjects.len() - 1;
-                    let each = |round: &Vec<Run>| {
-                        (added(round, index) / calls) / (added(round, last) / uftrace_calls)
-                    };
-                    let ratio = median(rounds.iter().map(each).collect());
-                    ratio_limit.map_or_else(|| format!("{ratio:.2}"), |limit| at_most(ratio, limit, 2))
-                }
-                (false, _) => "1".to_owned(),
-                _ => String::new(),
-            };
-            writeln!(
-                text,
-                "| {} | {} | {:.1} M | {cpu:.1} | {} | {} | {wall:.1} | {} | {} | {ratio} |",
-                workload.name,
-                subject.name(),
-                calls / 1e6,
-                limit.map_or_else(|| show(program), |limit| at_most(program, limit, 1)),
-                show(over(&|round| round[index].info.recorder)),
-                if own && workload.name == "sqlite3" {
-                    at_most(bytes, 1.0, 2)
-                } else {
-                    format!("{bytes:.2}")
-                },
-                if own { at_most(lost, 0.0, 0) } else { String::new() },
-            )?;
+        let measured = Measured::new(bench, &workload)?;
+        for index in 2..measured.subjects.len() {
+            measured.row(&mut text, workload.name, index)?;
         }
     }
     Ok(text)
+}
+
+/// All runs of one workload.
+struct Measured {
+    /// The bare program first, uftrace, if it is there, last.
+    subjects: Vec<Subject>,
+    /// Runs of all subjects.
+    rounds: Vec<Vec<Run>>,
+    /// Calls that uftrace sees, if it is there.
+    uftrace_calls: Option<f64>,
+}
+
+impl Measured {
+    fn new(bench: &Bench, workload: &Workload) -> Result<Measured> {
+        let mut subjects = vec![Subject::Bare, Subject::Off];
+        subjects.extend(CALLTAP);
+        let mut uftrace_calls = None;
+        if bench.uftrace {
+            subjects.push(Subject::Uftrace);
+            uftrace_calls = Some(pg_calls(bench, workload)?);
+        }
+        for subject in &subjects {
+            subject.run(bench, workload)?;
+        }
+        let mut rounds: Vec<Vec<Run>> = Vec::new();
+        for _ in 0..bench.rounds {
+            rounds.push(subjects.iter().map(|subject| subject.run(bench, workload)).collect::<Result<_>>()?);
+        }
+        Ok(Measured { subjects, rounds, uftrace_calls })
+    }
+
+    /// Calls in a run of a subject.
+    fn calls(&self, index: usize) -> f64 {
+        match (self.subjects[index], self.uftrace_calls) {
+            (Subject::Uftrace, Some(calls)) => calls,
+            _ => self.rounds[0][index].info.calls,
+        }
+    }
+
+    /// What a subject adds, a call, as a part of what uftrace adds.
+    fn of_uftrace(&self, index: usize, calls: f64, limit: Option<f64>) -> String {
+        let (Some(uftrace_calls), last) = (self.uftrace_calls, self.subjects.len() - 1) else {
+            return String::new();
+        };
+        let each = |round: &Vec<Run>| (added(round, index) / calls) / (added(round, last) / uftrace_calls);
+        let ratio = median(self.rounds.iter().map(each).collect());
+        limit.map_or_else(|| format!("{ratio:.2}"), |limit| at_most(ratio, limit, 2))
+    }
+
+    /// Writes the row of a subject.
+    fn row(&self, text: &mut String, workload: &str, index: usize) -> Result<()> {
+        let (subject, calls) = (&self.subjects[index], self.calls(index));
+        let own = matches!(subject, Subject::Calltap(..));
+        let over = |what: &dyn Fn(&[Run]) -> f64| {
+            median(self.rounds.iter().map(|round| what(round) / calls).collect())
+        };
+        let cpu = over(&|round| added(round, index));
+        let program = over(&|round| round[index].info.program - round[0].cost.cpu);
+        let wall = over(&|round| round[index].cost.wall - round[0].cost.wall);
+        let lost: f64 = self.rounds.iter().map(|round| round[index].info.lost).sum();
+        let events = if own { self.rounds[0][index].info.events } else { 2.0 * calls };
+        let bytes = over(&|round| round[index].info.bytes * calls / events);
+        let (ratio_limit, limit) = limits(subject.name());
+        let ratio = if own { self.of_uftrace(index, calls, ratio_limit) } else { "1".to_owned() };
+        let show = |value: f64| if own { format!("{value:.1}") } else { String::new() };
+        writeln!(
+            text,
+            "| {workload} | {} | {:.1} M | {cpu:.1} | {} | {} | {wall:.1} | {} | {} | {ratio} |",
+            subject.name(),
+            calls / 1e6,
+            limit.map_or_else(|| show(program), |limit| at_most(program, limit, 1)),
+            show(over(&|round| round[index].info.recorder)),
+            if own && workload == "sqlite3" { at_most(bytes, 1.0, 2) } else { format!("{bytes:.2}") },
+            if own { at_most(lost, 0.0, 0) } else { String::new() },
+        )?;
+        Ok(())
+    }
+}
+
+/// Processor time that a subject of a round adds to the bare program.
+fn added(round: &[Run], index: usize) -> f64 {
+    round[index].cost.cpu - round[0].cost.cpu
 }

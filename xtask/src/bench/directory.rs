@@ -57,6 +57,10 @@ impl Worker {
         if line.trim() != word { bail!("the program said {line:?}, not {word}") } else { Ok(()) }
     }
 
+    fn pid(&self) -> String {
+        self.child.id().to_string()
+    }
+
     fn work(&mut self) -> Result<()> {
         self.child.stdin.as_mut().context("its input")?.write_all(b"\n")?;
         self.read("done")
@@ -97,6 +101,26 @@ impl Drop for Mounted {
 
 /// The table.
 pub fn table(bench: &Bench) -> Result<String> {
+    let program = program(bench)?;
+    let mut text = String::from("### The control directory\n\n| | |\n|---|--:|\n");
+    for tracer in ["function", "function_graph"] {
+        let mut worker = Worker::start(&program)?;
+        let trace = record(bench, &mut worker, tracer)?;
+        let mounted = Mounted::new(bench, &worker.pid())?;
+        mounted.echo("300000", "buffer_size_kb")?;
+        mounted.echo("work", "set_ftrace_filter")?;
+        mounted.echo(tracer, "current_tracer")?;
+        worker.work()?;
+        reading(&mut text, bench, &mounted, &trace, tracer)?;
+        if tracer == "function" {
+            switching(&mut text, bench, &mounted)?;
+        }
+    }
+    Ok(text)
+}
+
+/// The program: work, and many other functions.
+fn program(bench: &Bench) -> Result<PathBuf> {
     let source = bench.place.join("many_at_work.c");
     let mut code = MAIN.replace("CALLS", &CALLS.to_string());
     for index in 0..FUNCTIONS {
@@ -105,74 +129,72 @@ pub fn table(bench: &Bench) -> Result<String> {
     if fs::read_to_string(&source).ok().as_ref() != Some(&code) {
         fs::write(&source, code)?;
     }
-    let program = compile(&source, Build::gcc(Variant::Nop), &["-O1", "-fno-inline"])?;
-    let mut text = String::from("### The control directory\n\n| | |\n|---|--:|\n");
-    for (tracer, lines) in [("function", CALLS), ("function_graph", CALLS)] {
-        let mut worker = Worker::start(&program)?;
-        let pid = worker.child.id().to_string();
-        let trace = bench.place.join("directory.trace");
-        let mut record = Command::new(&bench.calltap);
-        record.args(["record", "--quiet", "-p", &pid, "--tracer", tracer, "-F", "work"]);
-        record.args(["--buffer-size", MEMORY]);
-        record.args(["--max-overhead", "none", "-o"]).arg(&trace);
-        let mut record = record.stderr(Stdio::null()).spawn()?;
-        // Any answer will do.
-        while !Command::new(&bench.calltap)
-            .args(["status", "-p", &pid])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status()?
-            .success()
-        {}
-        worker.work()?;
-        shell::status(Command::new(&bench.calltap).args(["detach", "-p", &pid]).stderr(Stdio::null()))?;
-        record.wait()?;
-        let mounted = Mounted::new(bench, &pid)?;
-        mounted.echo("300000", "buffer_size_kb")?;
-        mounted.echo("work", "set_ftrace_filter")?;
-        mounted.echo(tracer, "current_tracer")?;
-        worker.work()?;
-        let (mut cat, mut replay, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
-        for _ in 0..bench.rounds {
-            let speed = |command: &mut Command| -> Result<f64> {
-                let start = Instant::now();
-                let output = shell::output(command)?.stdout;
-                let found =
-                    output.split(|byte| *byte == b'\n').filter(|line| !line.starts_with(b"#")).count();
-                if found < lines {
-                    bail!("{tracer}: {found} lines instead of {lines}")
-                }
-                Ok(output.len() as f64 / start.elapsed().as_secs_f64() / 1e6)
-            };
-            let ours = speed(Command::new("cat").arg(mounted.0.join("trace")))?;
-            let beside = speed(Command::new(&bench.calltap).args(["replay", "-i"]).arg(&trace))?;
-            cat.push(ours);
-            replay.push(beside);
-            ratios.push(ours / beside);
+    compile(&source, Build::gcc(Variant::Nop), &["-O1", "-fno-inline"])
+}
+
+/// Records one round of work into a trace.
+fn record(bench: &Bench, worker: &mut Worker, tracer: &str) -> Result<PathBuf> {
+    let (pid, trace) = (worker.pid(), bench.place.join("directory.trace"));
+    let mut record = Command::new(&bench.calltap);
+    record.args(["record", "--quiet", "-p", &pid, "--tracer", tracer, "-F", "work"]);
+    record.args(["--buffer-size", MEMORY]);
+    record.args(["--max-overhead", "none", "-o"]).arg(&trace);
+    let mut record = record.stderr(Stdio::null()).spawn()?;
+    // Any answer will do.
+    while !Command::new(&bench.calltap)
+        .args(["status", "-p", &pid])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()?
+        .success()
+    {}
+    worker.work()?;
+    shell::status(Command::new(&bench.calltap).args(["detach", "-p", &pid]).stderr(Stdio::null()))?;
+    record.wait()?;
+    Ok(trace)
+}
+
+/// The row of reading the file `trace`, beside that of replaying a trace of the same calls.
+fn reading(text: &mut String, bench: &Bench, mounted: &Mounted, trace: &Path, tracer: &str) -> Result<()> {
+    let speed = |command: &mut Command| -> Result<f64> {
+        let start = Instant::now();
+        let output = shell::output(command)?.stdout;
+        let found = output.split(|byte| *byte == b'\n').filter(|line| !line.starts_with(b"#")).count();
+        if found < CALLS {
+            bail!("{tracer}: {found} lines instead of {CALLS}")
         }
-        writeln!(
-            text,
-            "| `cat trace`, {tracer}, a million calls, MB/s; `calltap replay`; ratio | {:.0}; {:.0}; {} |",
-            median(cat),
-            median(replay),
-            at_least(median(ratios), 1.0, 2)
-        )?;
-        if tracer == "function" {
-            let mut switched = Vec::new();
-            for _ in 0..2 * bench.rounds {
-                for filter in ["f*", "work"] {
-                    let start = Instant::now();
-                    mounted.echo(filter, "set_ftrace_filter")?;
-                    switched.push(start.elapsed().as_secs_f64() * 1e3);
-                }
-            }
-            let (first, all) = (switched[0], at_most(median(switched), 100.0, 1));
-            writeln!(
-                text,
-                "| `echo` into `set_ftrace_filter` that switches {FUNCTIONS} functions, ms | {all} |"
-            )?;
-            writeln!(text, "| the first of them, which makes their stubs, ms | {first:.1} |")?;
+        Ok(output.len() as f64 / start.elapsed().as_secs_f64() / 1e6)
+    };
+    let (mut cat, mut replay, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..bench.rounds {
+        let ours = speed(Command::new("cat").arg(mounted.0.join("trace")))?;
+        let beside = speed(Command::new(&bench.calltap).args(["replay", "-i"]).arg(trace))?;
+        cat.push(ours);
+        replay.push(beside);
+        ratios.push(ours / beside);
+    }
+    writeln!(
+        text,
+        "| `cat trace`, {tracer}, a million calls, MB/s; `calltap replay`; ratio | {:.0}; {:.0}; {} |",
+        median(cat),
+        median(replay),
+        at_least(median(ratios), 1.0, 2)
+    )?;
+    Ok(())
+}
+
+/// The rows of switching all functions on and off by a filter.
+fn switching(text: &mut String, bench: &Bench, mounted: &Mounted) -> Result<()> {
+    let mut switched = Vec::new();
+    for _ in 0..2 * bench.rounds {
+        for filter in ["f*", "work"] {
+            let start = Instant::now();
+            mounted.echo(filter, "set_ftrace_filter")?;
+            switched.push(start.elapsed().as_secs_f64() * 1e3);
         }
     }
-    Ok(text)
+    let (first, all) = (switched[0], at_most(median(switched), 100.0, 1));
+    writeln!(text, "| `echo` into `set_ftrace_filter` that switches {FUNCTIONS} functions, ms | {all} |")?;
+    writeln!(text, "| the first of them, which makes their stubs, ms | {first:.1} |")?;
+    Ok(())
 }

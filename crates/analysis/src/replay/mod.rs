@@ -97,6 +97,60 @@ enum Text<'a> {
     Function(FunctionText<'a>),
 }
 
+/// What the lines of all events depend on.
+struct Recording<'a> {
+    source: &'a dyn Source,
+    rules: Option<Rules>,
+    /// Number of sites.
+    sites: u32,
+}
+
+impl Text<'_> {
+    fn header(&self, buffer: &mut Vec<u8>) {
+        match self {
+            Text::Graph(text) => text.header(buffer),
+            Text::Function(text) => text.header(buffer),
+        }
+    }
+
+    /// Prints what an event meant, and forgets it.
+    fn print(
+        &mut self,
+        buffer: &mut Vec<u8>,
+        recording: &Recording<'_>,
+        replayed: &mut Replayed,
+        happenings: &mut Happenings,
+        event: &Next,
+    ) {
+        let Next { thread, values, next, .. } = event;
+        let now = replayed.stack.now();
+        let text = match self {
+            Text::Function(text) => {
+                for happening in happenings.0.drain(..) {
+                    text.line(buffer, *thread, now, &happening, values);
+                }
+                return;
+            }
+            Text::Graph(text) => text,
+        };
+        let first = usize::from(std::mem::take(&mut replayed.leaf));
+        for (number, happening) in happenings.0.drain(..).enumerate() {
+            let rules = recording.rules.as_ref();
+            let spent = rules.map(|rules| replayed.spent.take(rules, recording.source, &happening));
+            if number < first {
+                continue;
+            }
+            let leaf = match &happening {
+                Happening::Enter(_) => leaf_end(&replayed.stack, next.as_ref(), recording.sites),
+                _ => None,
+            };
+            replayed.leaf = leaf.is_some();
+            let spent = spent.unwrap_or_default();
+            text.line(buffer, *thread, now, &happening, &Besides { values, leaf, spent: &spent });
+        }
+    }
+}
+
 /// Writes the replay. Memory: one batch per thread alive at a time.
 pub fn write(
     source: &dyn Source,
@@ -114,48 +168,21 @@ pub fn write(
     let mut threads: Vec<Option<Box<Replayed>>> = Vec::new();
     threads.resize_with(source.meta().threads.len(), || None);
     let sites = source.meta().sites.len() as u32;
+    let recording = Recording { source, rules: Rules::of(source), sites };
     let mut happenings = Happenings::default();
-    let rules = Rules::of(source);
     let mut buffer = Vec::new();
     if !options.no_header {
         buffer.extend_from_slice(limited(source).as_bytes());
-        match &text {
-            Text::Graph(text) => text.header(&mut buffer),
-            Text::Function(text) => text.header(&mut buffer),
-        }
+        text.header(&mut buffer);
     }
-    while let Some(Next { thread, mut event, values, next }) = merge.next() {
+    while let Some(mut next) = merge.next() {
         totals.events += 1;
-        event.site = checked_site(event.site, sites);
-        let Some(slot) = threads.get_mut(thread.0 as usize) else { continue };
+        next.event.site = checked_site(next.event.site, sites);
+        let Some(slot) = threads.get_mut(next.thread.0 as usize) else { continue };
         let replayed = slot.get_or_insert_default();
-        replayed.stack.feed(thread, &event, &mut happenings, &mut totals);
-        match &mut text {
-            Text::Function(text) => {
-                for happening in happenings.0.drain(..) {
-                    text.line(&mut buffer, thread, replayed.stack.now(), &happening, &values);
-                }
-            }
-            Text::Graph(text) => {
-                let first = usize::from(std::mem::take(&mut replayed.leaf));
-                let now = replayed.stack.now();
-                for (number, happening) in happenings.0.drain(..).enumerate() {
-                    let spent = rules.as_ref().map(|rules| replayed.spent.take(rules, source, &happening));
-                    if number < first {
-                        continue;
-                    }
-                    let leaf = match &happening {
-                        Happening::Enter(_) => leaf_end(&replayed.stack, next.as_ref(), sites),
-                        _ => None,
-                    };
-                    replayed.leaf = leaf.is_some();
-                    let spent = spent.unwrap_or_default();
-                    let besides = Besides { values: &values, leaf, spent: &spent };
-                    text.line(&mut buffer, thread, now, &happening, &besides);
-                }
-            }
-        }
-        if next.is_none() {
+        replayed.stack.feed(next.thread, &next.event, &mut happenings, &mut totals);
+        text.print(&mut buffer, &recording, replayed, &mut happenings, &next);
+        if next.next.is_none() {
             totals.unfinished += replayed.stack.depth() as u64;
             *slot = None;
         }

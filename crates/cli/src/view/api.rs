@@ -1,6 +1,5 @@
-//! What the page asks, and what it is told: numbers below the token, JSON back. Times are nanoseconds since the beginning of the timeline.
+//! What the page asks of recorded calls, and what it is told: numbers below the token, JSON back. Times are nanoseconds since the beginning of the timeline.
 
-use super::subject::Subject;
 use calltap_analysis::explore::{Around, Explorer, Flame, Function, SlowCall};
 use calltap_analysis::timeline::{Block, Timeline};
 use calltap_analysis::{Names, Source, limited};
@@ -35,7 +34,7 @@ impl Refusal {
 }
 
 /// `from=1&to=2`
-pub struct Query<'a>(&'a str);
+pub struct Query<'a>(pub &'a str);
 
 impl Query<'_> {
     fn text(&self, key: &str) -> Option<&str> {
@@ -52,17 +51,6 @@ impl Query<'_> {
     /// Is it 1?
     pub fn is_set(&self, key: &str) -> bool {
         self.text(key).is_some_and(|value| value == "1")
-    }
-}
-
-/// Answers a question.
-pub fn answer(subject: &dyn Subject, name: &str, query: &str, post: bool) -> Result<String, Refusal> {
-    let query = Query(query);
-    match (name, post) {
-        ("switch", true) => subject.switch(&query).map(|value| value.to_string()),
-        ("switch", false) | (_, true) => Err(Refusal::new(405, "not in this way")),
-        ("live", _) => Ok(subject.live().unwrap_or(Value::Null).to_string()),
-        _ => subject.ask(name, &query),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::api;
 use super::connections::{self, Answer};
-use super::subject::Subject;
+use super::subject::{self, Subject};
 use anyhow::{Context, Result};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -104,7 +104,7 @@ impl Server {
                         with(Response::new(Full::from(*text)), &[("Content-Type", kind)])
                     }
                     (method, _, Some(name)) => {
-                        json(api::answer(subject, name, query, *method == Method::POST))
+                        json(subject::answer(subject, name, query, *method == Method::POST))
                     }
                     _ => plain(404, "There is no such page.\n"),
                 }

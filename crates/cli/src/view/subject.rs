@@ -22,6 +22,17 @@ pub trait Subject: Sync {
     fn switch(&self, query: &Query<'_>) -> Result<Value, Refusal>;
 }
 
+/// Answers a question.
+pub fn answer(subject: &dyn Subject, name: &str, query: &str, post: bool) -> Result<String, Refusal> {
+    let query = Query(query);
+    match (name, post) {
+        ("switch", true) => subject.switch(&query).map(|value| value.to_string()),
+        ("switch", false) | (_, true) => Err(Refusal::new(405, "not in this way")),
+        ("live", _) => Ok(subject.live().unwrap_or(Value::Null).to_string()),
+        _ => subject.ask(name, &query),
+    }
+}
+
 /// A trace file.
 pub struct File {
     /// Its content.

@@ -23,20 +23,12 @@ fn reported(recording: &Recording) -> Sums {
             *sum += row[key].as_u64().unwrap_or(0);
         }
     }
-    for call in fs::read_to_string(export(recording, "csv")).expect("a file").lines() {
+    for call in fs::read_to_string(recording.export("csv")).expect("a file").lines() {
         if let [_, _, function, _, _, _, "", ..] = call.split(',').collect::<Vec<_>>()[..] {
             sums.entry(function.to_owned()).or_default()[3] += 1;
         }
     }
     sums
-}
-
-fn export(recording: &Recording, to: &str) -> PathBuf {
-    let file = recording.trace.with_extension(to);
-    let (from, into) = (recording.trace.to_string_lossy(), file.to_string_lossy());
-    let run = calltap_run(&["export", "--to", to, "-i", &from, "-o", &into]);
-    assert!(run.status.success(), "{}: {}", recording.what, run.stderr);
-    file
 }
 
 /// The output of a tool.
@@ -71,7 +63,7 @@ fn callgrind(recording: &Recording, expected: &Sums, timed: bool) {
     if !have("callgrind_annotate") {
         return;
     }
-    let file = export(recording, "callgrind");
+    let file = recording.export("callgrind");
     for (inclusive, which) in [("no", 2), ("yes", 1)] {
         let mut command = Command::new("callgrind_annotate");
         command.args(["--threshold=100", "--auto=no", &format!("--inclusive={inclusive}")]).arg(&file);
@@ -100,7 +92,7 @@ fn pprof(recording: &Recording, expected: &Sums, timed: bool) {
     if !have("go") {
         return;
     }
-    let file = export(recording, "pprof");
+    let file = recording.export("pprof");
     let top = |index: &str| {
         let mut command = Command::new("go");
         let flags = ["tool", "pprof", "-top", "-nodefraction=0", "-edgefraction=0", "-nodecount=1000000"];
@@ -128,7 +120,7 @@ fn pprof(recording: &Recording, expected: &Sums, timed: bool) {
 
 /// Its schema, if it is here; and whether calls close in the order in which they opened, and how long they were open.
 fn speedscope(recording: &Recording, expected: &Sums, timed: bool) {
-    let file = export(recording, "speedscope");
+    let file = recording.export("speedscope");
     let schema = std::env::var_os("CALLTAP_SPEEDSCOPE").map(PathBuf::from);
     // Python takes minutes for a million events.
     let small = std::fs::metadata(&file).expect("just written").len() < 4 << 20;
@@ -185,7 +177,7 @@ fn speedscope(recording: &Recording, expected: &Sums, timed: bool) {
 
 /// The Firefox Profiler's own reader, a thread at a time.
 fn firefox(recording: &Recording, expected: &Sums, timed: bool) {
-    let file = export(recording, "firefox");
+    let file = recording.export("firefox");
     let Some(package) = std::env::var_os("CALLTAP_FIREFOX").map(PathBuf::from) else {
         return skipped(
             "no Firefox Profiler here: CALLTAP_FIREFOX is to name a directory with its profiler-cli.js",

@@ -17,14 +17,6 @@ fn perfetto() -> Option<PathBuf> {
     directory.filter(|_| have("node"))
 }
 
-fn export(recording: &Recording, to: &str) -> PathBuf {
-    let file = recording.trace.with_extension(to);
-    let (from, into) = (recording.trace.to_string_lossy(), file.to_string_lossy());
-    let run = calltap_run(&["export", "--to", to, "-i", &from, "-o", &into]);
-    assert!(run.status.success(), "{}: {}", recording.what, run.stderr);
-    file
-}
-
 /// The rows that answer each query.
 fn ask(directory: &PathBuf, trace: &PathBuf, queries: &[&str]) -> Vec<Vec<Vec<Value>>> {
     let mut command = Command::new("node");
@@ -72,7 +64,7 @@ const UNKNOWN: i64 = -1;
 
 /// The calls that calltap itself says there were.
 fn calls(recording: &Recording) -> Vec<Slice> {
-    let csv = std::fs::read_to_string(export(recording, "csv")).expect("just written");
+    let csv = std::fs::read_to_string(recording.export("csv")).expect("just written");
     let call = |line: &str| {
         let words: Vec<&str> = line.split(',').collect();
         let [_, tid, name, _, depth, start, duration, _, caller] = words[..] else { panic!("{line}") };
@@ -116,7 +108,7 @@ fn displayed(recording: &Recording, forms: &[&str]) {
     }
     assert!(!calls.is_empty(), "{what}");
     for &to in forms {
-        let answers = ask(&directory, &export(recording, to), &[SLICES, LOST, DEEPER, THREADS, TROUBLE]);
+        let answers = ask(&directory, &recording.export(to), &[SLICES, LOST, DEEPER, THREADS, TROUBLE]);
         let [rows, lost, below, names, trouble] = &answers[..] else { panic!("{answers:?}") };
         assert_eq!(trouble.len(), 0, "{what}: {to}: {trouble:?}");
         let mut slices = slices(rows);
@@ -198,7 +190,7 @@ fn futures_have_tracks_of_their_own_with_their_polls_in_them() {
     let query = "select future.name, count(poll.id) from slice future join track on future.track_id = track.id \
         left join slice poll on poll.parent_id = future.id where track.id not in (select id from thread_track) \
         and future.depth = 0 group by future.id";
-    let rows = ask(&directory, &export(&recording, "perfetto"), &[query, TROUBLE]);
+    let rows = ask(&directory, &recording.export("perfetto"), &[query, TROUBLE]);
     let mut found: Vec<(String, i64)> = rows[0].iter().map(|row| (text(&row[0]), number(&row[1]))).collect();
     found.sort();
     expected.sort();

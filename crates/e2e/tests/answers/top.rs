@@ -260,8 +260,6 @@ fn watched(resident: &Resident) -> Terminal {
     Terminal::start(&["top", "-p", &pid, "--interval", "100ms", "--max-overhead", "none"])
 }
 
-const LEAVE_SCREEN: &str = "\x1b[?1049l";
-
 #[test]
 fn a_key_switches_a_function_off_and_on_while_it_runs() {
     let (_program, resident) = paced();
@@ -277,7 +275,7 @@ fn a_key_switches_a_function_off_and_on_while_it_runs() {
     terminal.press(" ");
     wait_until("its site to go on again", || jumps(resident.pid) == all);
     terminal.press("q");
-    terminal.wait_for(LEAVE_SCREEN);
+    terminal.wait_for_leave();
     let Terminal { controller: _controller, terminal, child, .. } = terminal;
     assert!(end_of(child).success());
     let modes = tcgetattr(&terminal).expect("its modes").local_modes;
@@ -297,7 +295,7 @@ fn the_terminal_is_given_back_after_ctrl_c_a_signal_and_the_end_of_the_process()
             "signal" => signal(&terminal.child, libc::SIGTERM),
             _ => assert!(resident.take().is_none_or(|resident| resident.end().0.success())),
         }
-        terminal.wait_for(LEAVE_SCREEN);
+        terminal.wait_for_leave();
         wait_until(how, || !terminal.is_raw());
         assert!(end_of(terminal.child).success(), "{how}");
         if let Some(resident) = resident {

@@ -4,8 +4,6 @@ use calltap_e2e::{
     GCC, Resident, State, Terminal, changed_text, compile, end_of, jumps, trace_of_naps, wait_until,
 };
 
-const LEAVE_SCREEN: &str = "\x1b[?1049l";
-
 #[test]
 fn a_trace_is_looked_around_in_by_keys() {
     let (_program, path) = trace_of_naps();
@@ -19,7 +17,7 @@ fn a_trace_is_looked_around_in_by_keys() {
     terminal.press("n");
     terminal.wait_for("nap: ");
     terminal.press("q");
-    terminal.wait_for(LEAVE_SCREEN);
+    terminal.wait_for_leave();
     assert!(end_of(terminal.child).success());
 }
 
@@ -38,7 +36,7 @@ fn a_function_of_a_process_is_switched_by_a_key_and_the_process_left_as_it_was()
     terminal.press(" ");
     wait_until("its site to go on again", || jumps(resident.pid) == all);
     terminal.press("q");
-    terminal.wait_for(LEAVE_SCREEN);
+    terminal.wait_for_leave();
     assert!(end_of(terminal.child).success());
     assert_eq!(changed_text(resident.pid), [""; 0]);
     let after = State::of(resident.pid, &["State"]);

@@ -3,10 +3,11 @@
 use super::{Demand, JMP_SHORT, Kind, NOP1, NOP2, RET, SHORT, Site};
 use crate::steps::JUMP;
 use crate::{Avma, Bias, Bytes};
+use calltap_abi::isa::{Isa, X86_64};
 use calltap_sites::{Exit, SiteForm};
 
 /// Five bytes that are one NOP, each suffix of which is a NOP too, as is every mixture with five NOPs of one byte.
-const NOP5: [u8; 5] = [0x66, 0x66, 0x66, 0x66, 0x90];
+const NOP5: [u8; JUMP] = X86_64::NOP;
 /// Address size: changes nothing in an instruction without a memory operand, nor in a NOP.
 const PREFIX: u8 = 0x67;
 const NOP6: [u8; 6] = [PREFIX, 0x0F, 0x1F, 0x44, 0, 0];

@@ -4,14 +4,16 @@ use crate::Error;
 use crate::plan::directory::Directory;
 use crate::plan::past::{Mark, Past, SwitchOff, Told};
 use crate::plan::planner::image_in;
+use calltap_abi::PAGE;
 use calltap_abi::plan::Phase;
 use calltap_abi::{ProcessEntry, plan, remote, stub};
 use calltap_collect::shm::{self, Shared};
 use calltap_patch::{Avma, Demand, Text};
+use calltap_process::Reason;
 use calltap_process::agent::{self, Loaded};
 use calltap_process::frames::{self, Stacks};
 use calltap_process::go;
-use calltap_process::inferior::{Inferior, explain, longest, say};
+use calltap_process::inferior::{Inferior, longest};
 use calltap_process::maps;
 use calltap_process::pages;
 use calltap_process::proc;
@@ -42,9 +44,6 @@ const DRAIN: Duration = Duration::from_millis(2);
 /// A handler that has interrupted a hook may take long: between two stops of all threads there is up to this.
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
-const OTHER_BUILD: &str = "the agent in it is not this build's, or its code was changed: use the 'calltap detach' of the build that attached";
-
-const PAGE: u64 = 4096;
 /// Detaches from one process of a session: number `index` of its table, if that is in use.
 pub(super) fn detach_one(
     directory: &Directory,
@@ -117,10 +116,10 @@ impl<'a> Leaving<'a> {
         let mut inferior = Inferior::new(target)?;
         // It may be another program by now; what was opened of it then belongs to no process any more.
         if !agent::has_mapped(target.pid, &directory.identity()) {
-            return Err(target.refuse("it runs another program by now").into());
+            return Err(target.refuse(Reason::OtherProgram).into());
         }
-        let agent = inferior.agent.ok_or_else(|| target.refuse(OTHER_BUILD))?;
-        let entries = directory.journal.read().map_err(|error| target.refuse(&error.to_string()))?;
+        let agent = inferior.agent.ok_or_else(|| target.refuse(Reason::OtherBuild))?;
+        let entries = directory.journal.read().map_err(|error| target.refuse(error))?;
         inferior.text.after_int3 = shared.has_traps();
         let past = Past::new(entries, shared, index, &inferior.regions, directory.code_inode());
         let mut leaving = Leaving {
@@ -195,7 +194,7 @@ impl<'a> Leaving<'a> {
         let mut held = match Held::take_all(self.target.pid) {
             Ok(held) => held,
             Err(why @ (NotHeld::Stuck | NotHeld::Shared(_))) => return Ok(Attempt::NotHeld(why)),
-            Err(why) => return Err(self.target.refuse(&say(why)).into()),
+            Err(why) => return Err(self.target.refuse(why).into()),
         };
         let (began, since) = (longest(&held), Instant::now());
         let left = self.leave_stopped(&mut held, plan)?;
@@ -219,7 +218,7 @@ impl<'a> Leaving<'a> {
         let outside = match self.leave_hooks(held, &mut stacks) {
             // A thread has ended meanwhile: all are looked at again.
             Err(NotHeld::Gone) => false,
-            other => other.map_err(|why| self.target.refuse(&say(why)))?,
+            other => other.map_err(|why| self.target.refuse(why))?,
         };
         self.whole = stacks.are_whole();
         // Threads that ran may have unmapped something, and it may have taken long.
@@ -294,7 +293,7 @@ impl<'a> Leaving<'a> {
                 continue;
             }
             if let Err(failed) = inferior.remote(&mut thread, operation, Path::new("")) {
-                told.ours.push(explain(target, failed).to_string());
+                told.ours.push(target.refuse(failed).to_string());
                 break;
             }
         }
@@ -310,7 +309,12 @@ impl<'a> Leaving<'a> {
             return Some(why.to_owned());
         }
         let limit = if matches!(last, Some(NotHeld::Shared(_))) { UNWINDING } else { TRY };
-        let why = || last.map_or_else(|| "threads are still in calltap's code".to_owned(), say);
+        let why = || {
+            last.map_or_else(
+                || "threads are still in calltap's code".to_owned(),
+                |why| Reason::from(why).to_string(),
+            )
+        };
         (tried > limit).then(|| format!("{}: what is mapped stays, and nothing new leads to it", why()))
     }
 }

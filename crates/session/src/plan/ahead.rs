@@ -1,11 +1,11 @@
 //! Reading one site after another: a call for each would cost more than everything else that is done to find out what a hundred thousand are.
 
+use calltap_abi::PAGE;
 use calltap_patch::{Avma, Text};
 use calltap_process::text::ProcessText;
 use rustix::io::Errno;
 
 const AHEAD: usize = 1 << 16;
-const PAGE: u64 = 4096;
 
 /// Reads a process's text ahead, while nothing writes it.
 pub struct Ahead<'a> {

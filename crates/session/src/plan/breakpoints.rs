@@ -14,7 +14,7 @@ use calltap_abi::remote;
 use calltap_abi::traps::answer;
 use calltap_collect::metadata::Metadata;
 use calltap_process::agent;
-use calltap_process::inferior::{Inferior, explain};
+use calltap_process::inferior::Inferior;
 use calltap_process::stops::Stops;
 use calltap_process::target::Target;
 use calltap_process::tracee::shares_memory;
@@ -272,5 +272,5 @@ fn handle(target: &Target, stops: &mut Stops) -> Result<(), crate::Error> {
     let done = inferior.remote(&mut thread, remote::TRAPS, Path::new(""));
     inferior.put_back(&thread);
     stops.add(thread.release());
-    done.map_err(|failed| explain(target, failed).into())
+    done.map_err(|failed| target.refuse(failed).into())
 }

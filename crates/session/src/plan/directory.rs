@@ -13,6 +13,7 @@ pub use living::{is_session_file, of_living};
 
 use crate::Error;
 use crate::plan::journal::Journal;
+use calltap_process::Reason;
 use calltap_process::agent::{self, ATTACHED, FOLLOWED};
 use calltap_process::maps;
 use calltap_process::proc::SessionId;
@@ -180,9 +181,7 @@ impl Directory {
                 return Ok(Some(door));
             }
             if start.elapsed() > patience {
-                return Err(target
-                    .refuse("another calltap has asked the one that controls it, and gets no answer")
-                    .into());
+                return Err(target.refuse(Reason::OtherSilent).into());
             }
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -339,9 +338,9 @@ fn busy(target: &Target, place: &Place) -> Error {
     }
     let by = by.map_or_else(|| "another calltap".to_owned(), |pid| format!("PID {pid} (calltap)"));
     target
-        .refuse(&match place.via.join(PROCESS).exists() {
-            true => format!("it was started by {by}, which records it"),
-            false => format!("it is already being attached to by {by}"),
+        .refuse(match place.via.join(PROCESS).exists() {
+            true => Reason::Started { by },
+            false => Reason::Attaching { by },
         })
         .into()
 }

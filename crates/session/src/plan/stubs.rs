@@ -1,6 +1,7 @@
 //! The code file: stubs, the veneers that lead to them from modules too far away for a direct jump, and copies of the instructions that gave way to jumps.
 
 use crate::plan::journal::{Entries, Entry};
+use calltap_abi::PAGE;
 use calltap_abi::stub;
 use calltap_collect::metadata::Metadata;
 use calltap_collect::programs::Programs;
@@ -46,7 +47,6 @@ pub struct Stubs<'a> {
     pub unwinds: bool,
 }
 
-const PAGE: u64 = 4096;
 const INT3: u8 = 0xCC;
 
 impl<'a> Stubs<'a> {

@@ -16,8 +16,7 @@ use super::nops;
 use super::parts::{self, Parts};
 use super::plt;
 use super::return_address::Rows;
-use super::unmodified::{JUMP, PAGE};
-use crate::{Exit, Function, Reason, Returns, SiteForm, Svma};
+use crate::{Exit, Function, JUMP, PAGE, Reason, Returns, SiteForm, Svma};
 
 /// The most bytes that may give way in one place.
 const LONGEST: u64 = 23;

@@ -30,14 +30,10 @@ use super::dynamic::Dynamic;
 use super::image::Image;
 use super::lookup::Lookup;
 use super::pclntab::{self, Entry};
-use crate::{Function, Reason, SiteForm, SiteKind, Svma};
+use crate::{Function, JUMP, PAGE, Reason, SiteForm, SiteKind, Svma};
 
 /// Its own note comes among so many.
 const NOTES: usize = 64;
-/// Bytes of the jump.
-const JUMP: u64 = 5;
-/// A write to code is whole within a page, should the writer be killed.
-const PAGE: u64 = 4096;
 /// A check has fewer instructions and bytes.
 const CHECK: usize = 6;
 const CHECK_BYTES: u64 = 64;
@@ -140,6 +136,7 @@ fn site(image: &Image<'_>, entry: &Entry<'_>) -> Result<SiteForm, Reason> {
             return Err(Reason::LoopsToEntry);
         }
     }
+    // A write to code is whole within a page, should the writer be killed.
     if address % PAGE > PAGE - JUMP {
         return Err(Reason::TwoPages);
     }

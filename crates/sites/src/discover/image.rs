@@ -2,9 +2,26 @@
 
 use object::elf::{self, FileHeader64, ProgramHeader64, ProgramType, SectionHeader64, SectionType};
 use object::{LittleEndian as Le, pod};
+use serde::{Deserialize, Serialize};
 
-use super::Segment;
 use crate::{Error, Svma};
+
+/// A part of the file that the loader maps (PT_LOAD).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Segment {
+    /// First byte in memory.
+    pub address: Svma,
+    /// First byte in the file.
+    pub file_offset: u64,
+    /// Bytes in the file.
+    pub file_size: u64,
+    /// Bytes in memory; those past `file_size` are zero.
+    pub memory_size: u64,
+    /// Mapped executable.
+    pub executable: bool,
+    /// Mapped writable.
+    pub writable: bool,
+}
 
 /// One section header, its name looked up.
 #[derive(Clone, Copy)]

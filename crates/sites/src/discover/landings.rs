@@ -4,10 +4,8 @@ use std::ops::Range;
 
 use super::branches::{Branches, To};
 use super::parts::index_at;
-use crate::{Binary, Function, Returns, SiteForm};
+use crate::{Binary, Function, JUMP, Returns, SiteForm};
 
-/// Bytes of the jump at a site.
-const JUMP: u64 = 5;
 /// Bytes of the short jump at a site beside padding.
 const SHORT: u64 = 2;
 

@@ -3,10 +3,8 @@
 use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 
 use super::image::Image;
-use crate::{Reason, SiteForm, Svma};
+use crate::{JUMP, Reason, SiteForm, Svma};
 
-/// Length of the jump that is patched in.
-const JUMP: u64 = 5;
 /// The one-byte NOP.
 const NOP: u8 = 0x90;
 pub(super) const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];

@@ -7,10 +7,8 @@ use super::nops::skip_endbr;
 use super::prologue::Prologue;
 use super::symbols::Symbol;
 use super::{plt, prologue};
-use crate::{SiteForm, Svma};
+use crate::{JUMP, SiteForm, Svma};
 
-/// Bytes of a jump.
-const JUMP: u64 = 5;
 /// A profiling function is no longer than this, or not looked at any further.
 const LONGEST: u64 = 4096;
 

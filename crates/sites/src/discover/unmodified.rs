@@ -16,6 +16,7 @@ use super::exits::{Exits, TailCalls};
 use super::frames;
 use super::go;
 use super::image::Image;
+use super::jumps;
 use super::landings::Landings;
 use super::machines;
 use super::names;
@@ -25,20 +26,15 @@ use super::pointers;
 use super::return_address::{self, Rows};
 use super::rseq;
 use super::stack_depth::{self, Finding};
-use super::tables;
 use super::workers;
-use crate::{Binary, Error, Function, Reason, Returns, SiteForm, SiteKind, Svma};
+use crate::{Binary, Error, Function, JUMP, PAGE, Reason, Returns, SiteForm, SiteKind, Svma};
 
-/// Bytes of the jump.
-pub(super) const JUMP: u64 = 5;
 /// And of one that leads no further than 127.
 const SHORT: u64 = 2;
 /// How far in front of the function the longer jump may end.
 const FARTHEST: usize = 10;
 /// Bytes of the longest instruction.
 const LONGEST: u64 = 15;
-/// A write to code is whole within a page, should the writer be killed.
-pub(super) const PAGE: u64 = 4096;
 
 /// Finds a site for every function that has none yet, in the same file. Those of a program are traced like any other where nothing was built for tracing; else
 /// they are [on demand](Function::on_demand). If `int3`, what has no room for a jump gives way to a [breakpoint](SiteForm::Trap).
@@ -96,7 +92,7 @@ fn find_sites(data: &[u8], binary: &mut Binary, int3: bool) -> Result<Branches, 
     };
     finder.find_users(&binary.functions, &code_of_go);
     let Finder { branches, parts, rows, .. } = &mut finder;
-    tables::resolve(&image, branches, (&binary.functions, parts), (&places, rows), &pointers);
+    jumps::resolve(&image, branches, (&binary.functions, parts), (&places, rows), &pointers);
     finder.find_tail_callers(&binary.functions, &sites);
     let nexts = starts.iter().skip(1).copied().chain([u64::MAX]);
     for (n, (site, next)) in sites.iter().zip(nexts).enumerate() {
@@ -270,6 +266,7 @@ impl Finder<'_, '_> {
         let whole = || {
             let old = self.displaced(at, end, next)?;
             self.check_landing(n, at)?;
+            // A write to code is whole within a page, should the writer be killed.
             if at % PAGE > PAGE - JUMP {
                 return Err(Reason::TwoPages);
             }

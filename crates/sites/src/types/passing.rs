@@ -1,18 +1,7 @@
-//! Where arguments and results are: the classes and registers of the System V psABI for x86-64, section 3.2.3, and of the Itanium C++ ABI.
+//! Where arguments and results are: the registers of the System V psABI for x86-64, section 3.2.3, and of the Itanium C++ ABI.
 
-use super::{DEEPEST, Place, Shape, Type, Types, WORD};
-use gimli::{
-    AttributeValue, DW_AT_GNU_vector, DW_AT_alignment, DW_AT_artificial, DW_AT_bit_size,
-    DW_AT_calling_convention, DW_AT_data_bit_offset, DW_AT_data_member_location, DW_AT_declaration,
-    DW_AT_defaulted, DW_AT_deleted, DW_AT_encoding, DW_AT_external, DW_AT_name, DW_AT_type, DW_AT_virtuality,
-};
-use std::fmt;
-
-const NOT_VIRTUAL: AttributeValue<super::Bytes> = AttributeValue::Virtuality(gimli::DW_VIRTUALITY_none);
-/// Parts of a structure that are looked at to find its class.
-const PARTS: u32 = 1000;
-/// Eightbytes of the largest value that a register holds.
-const WORDS: usize = 8;
+use super::classes::{Class, Classes};
+use super::{Shape, Type, Types, WORD};
 
 /// Where a parameter is when the function is entered, or a result when it returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,321 +22,30 @@ pub enum Passed {
     Unread(Unread),
 }
 
-/// Why a parameter or a result cannot be read as a whole.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Unread {
+crate::reasons! {
+    /// Why a parameter or a result cannot be read as a whole.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Unread;
+
     /// It takes integer and vector registers, or two vector registers.
-    Apart,
+    Apart = "apart", "is passed in several registers", "name its registers: arg1, fparg1";
     /// It is larger than a word, though only one is passed.
-    Wide,
+    Wide = "wide", "is larger than a word", "read a member of it";
     /// It is larger than a word and on the stack.
-    OnStack,
+    OnStack = "on-stack", "is larger than a word and passed on the stack", "none";
     /// It is so far up the stack that its place cannot be named.
-    Far,
+    Far = "far", "is too far up the stack", "none";
     /// It is a number of x87.
-    X87,
+    X87 = "x87", "is a number of x87", "none";
     /// It is a vector, or a number of 128 bits, in one vector register.
-    Vector,
+    Vector = "vector", "is wider than a word and passed in a vector register", "read its lower half: fparg1";
     /// It is an empty class: nothing is passed.
-    Empty,
+    Empty = "empty", "is empty: nothing is passed", "none";
     /// Its place depends on how the program was compiled, and so may those behind it.
-    Unknown,
-}
-
-impl fmt::Display for Unread {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Unread::Apart => "is passed in several registers",
-            Unread::Wide => "is larger than a word",
-            Unread::OnStack => "is larger than a word and passed on the stack",
-            Unread::Far => "is too far up the stack",
-            Unread::X87 => "is a number of x87",
-            Unread::Vector => "is wider than a word and passed in a vector register",
-            Unread::Empty => "is empty: nothing is passed",
-            Unread::Unknown => "is passed where debugging information does not tell",
-        })
-    }
-}
-
-/// The class of an eightbyte.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum Class {
-    #[default]
-    No,
-    Integer,
-    Sse,
-    SseUp,
-    X87,
-    X87Up,
-    ComplexX87,
-    Memory,
-}
-
-impl Class {
-    /// Of two that share an eightbyte.
-    fn merge(self, other: Class) -> Class {
-        use Class::*;
-        match (self, other) {
-            (one, other) if one == other => one,
-            (No, one) | (one, No) => one,
-            (Memory, _) | (_, Memory) => Memory,
-            (Integer, _) | (_, Integer) => Integer,
-            (X87 | X87Up | ComplexX87, _) | (_, X87 | X87Up | ComplexX87) => Memory,
-            _ => Sse,
-        }
-    }
-}
-
-/// What a value is made of.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Classes {
-    words: [Class; WORDS],
-    /// It is passed in memory.
-    memory: bool,
-    /// It is not trivial for the purposes of calls: its address is passed.
-    by_reference: bool,
-    /// Compilers, or their flags, differ in how it is passed.
-    unknown: bool,
-    /// It is one integer of 128 bits.
-    wide: bool,
-    align: u64,
-    parts: u32,
-}
-
-impl Default for Classes {
-    fn default() -> Classes {
-        let words = [Class::No; WORDS];
-        Classes { words, memory: false, by_reference: false, unknown: false, wide: false, align: 1, parts: 0 }
-    }
-}
-
-impl Classes {
-    fn of(class: Class) -> Classes {
-        let mut classes = Classes { align: WORD, ..Classes::default() };
-        classes.words[0] = class;
-        classes
-    }
-
-    fn merge(&mut self, word: u64, class: Class) {
-        match self.words.get_mut(word as usize) {
-            Some(own) => *own = own.merge(class),
-            None => self.memory = true,
-        }
-    }
-
-    /// A scalar of these classes, an eightbyte each, at an offset.
-    fn scalar(&mut self, offset: u64, align: u64, classes: &[Class]) {
-        self.align = self.align.max(align);
-        // Unaligned fields have the whole passed in memory.
-        self.memory |= !offset.is_multiple_of(align);
-        for (word, class) in (offset / WORD..).zip(classes) {
-            self.merge(word, *class);
-        }
-    }
-
-    /// What is left to do when all parts of a value of this size were looked at. `is_scalar`: it is no structure or union.
-    fn complete(mut self, size: u64, is_scalar: bool) -> Classes {
-        use Class::*;
-        let is_sse_alone =
-            self.words[0] == Sse && self.words[1..].iter().all(|word| matches!(word, SseUp | No));
-        self.memory |= self.words.contains(&Memory) || size > 2 * WORD && !is_sse_alone && !is_scalar;
-        for n in 0..WORDS {
-            let before = n.checked_sub(1).map(|before| self.words[before]);
-            match self.words[n] {
-                X87Up if before != Some(X87) => self.memory = true,
-                SseUp if !matches!(before, Some(Sse | SseUp)) => self.words[n] = Sse,
-                _ => {}
-            }
-        }
-        self
-    }
-
-    fn is_x87(&self) -> bool {
-        matches!(self.words[0], Class::X87 | Class::ComplexX87)
-    }
-
-    /// The registers it takes: for each, whether that is an integer register.
-    fn registers(&self) -> Vec<bool> {
-        let takes = |class: &&Class| matches!(class, Class::Integer | Class::Sse);
-        self.words.iter().filter(takes).map(|class| *class == Class::Integer).collect()
-    }
+    Unknown = "unknown-place", "is passed where debugging information does not tell", "name registers: arg1, arg2";
 }
 
 impl Types {
-    /// The classes of what something of a type is made of.
-    pub(super) fn classes_of(&self, of: Type) -> Classes {
-        let whole = |place| {
-            let mut classes = Classes::default();
-            self.classify(place, 0, &mut classes, 0);
-            let entry = self.plain(place).and_then(|place| self.entry(place));
-            let is_scalar = entry.is_some_and(|entry| entry.tag() == gimli::DW_TAG_base_type);
-            classes.wide = is_scalar && classes.align == 16 && classes.words[1] == Class::Integer;
-            classes.complete(self.size(place, 0).unwrap_or(0), is_scalar)
-        };
-        match of.shape {
-            Shape::Float(_) => Classes::of(Class::Sse),
-            Shape::Slice => {
-                let mut classes = Classes::of(Class::Integer);
-                classes.words[1] = Class::Integer;
-                classes
-            }
-            Shape::Other(_) => of.about.map_or(Classes { unknown: true, ..Classes::default() }, whole),
-            _ => Classes::of(Class::Integer),
-        }
-    }
-
-    fn classify(&self, place: Place, offset: u64, classes: &mut Classes, depth: usize) {
-        classes.parts += 1;
-        let entry = self.plain(place).and_then(|place| Some((place, self.entry(place)?)));
-        let (Some((place, entry)), false) = (entry, depth == DEEPEST || classes.parts > PARTS) else {
-            classes.unknown = true;
-            return;
-        };
-        let size = self.size(place, 0);
-        match entry.tag() {
-            gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type | gimli::DW_TAG_union_type => {
-                let by_reference = AttributeValue::CallingConvention(gimli::DW_CC_pass_by_reference);
-                let told = entry.attr_value(DW_AT_calling_convention);
-                classes.by_reference |=
-                    told.map_or_else(|| self.is_nontrivial(place), |told| told == by_reference);
-                classes.unknown |= entry.attr_value(DW_AT_declaration).is_some();
-                let align = entry.attr_value(DW_AT_alignment).and_then(|value| value.udata_value());
-                classes.align = classes.align.max(align.unwrap_or(1));
-                if !self.children(place, gimli::DW_TAG_variant_part).is_empty() {
-                    // An enum of Rust's: what it holds is one or two words.
-                    classes.words(offset, size.unwrap_or(WORD));
-                }
-                let parts = [gimli::DW_TAG_member, gimli::DW_TAG_inheritance];
-                for child in parts.into_iter().flat_map(|tag| self.children(place, tag)) {
-                    self.classify_member(child, offset, classes, depth);
-                }
-            }
-            gimli::DW_TAG_array_type => {
-                let element =
-                    entry.attr_value(DW_AT_type).and_then(|value| self.reference(place.unit, &value));
-                let each = element.and_then(|element| self.size(element, 0)).filter(|each| *each > 0);
-                let (Some(element), Some(each), Some(size)) = (element, each, size) else {
-                    // At the end of a structure, of any length: compilers differ.
-                    classes.unknown |= size.is_none();
-                    return;
-                };
-                if entry.attr_value(DW_AT_GNU_vector).is_some() {
-                    return classes.vector(offset, size);
-                }
-                let count = (size / each).min(u64::from(PARTS) + 1);
-                for n in 0..count {
-                    self.classify(element, offset.saturating_add(n * each), classes, depth + 1);
-                    if classes.parts > PARTS {
-                        break;
-                    }
-                }
-            }
-            gimli::DW_TAG_base_type => self.classify_base(place, offset, size.unwrap_or(0), classes),
-            gimli::DW_TAG_ptr_to_member_type if size == Some(2 * WORD) => classes.words(offset, 2 * WORD),
-            gimli::DW_TAG_subroutine_type => classes.unknown = true,
-            // A pointer, an enumeration, what nullptr is of.
-            _ => classes.integers(offset, size.unwrap_or(WORD)),
-        }
-    }
-
-    /// Is a class not trivial for the purposes of calls by what it declares itself? gcc does not tell; what is so because of a member or a base is found there.
-    fn is_nontrivial(&self, class: Place) -> bool {
-        let name = |place: Place| self.text(place.unit, self.entry(place)?.attr_value(DW_AT_name)?);
-        let own = name(class).unwrap_or_default();
-        let own = own.split('<').next().unwrap_or_default();
-        let is_virtual = |place: &Place| {
-            let entry = self.entry(*place);
-            entry.is_some_and(|entry| {
-                entry.attr_value(DW_AT_virtuality).is_some_and(|value| value != NOT_VIRTUAL)
-            })
-        };
-        let is_provided = |function: &Place| {
-            let Some(entry) = self.entry(*function) else { return false };
-            let has = |attribute| entry.attr_value(attribute).is_some();
-            let defaulted = entry.attr_value(DW_AT_defaulted).and_then(|value| value.udata_value());
-            !has(DW_AT_artificial)
-                && !has(DW_AT_deleted)
-                && defaulted != Some(gimli::DW_DEFAULTED_in_class.0.into())
-        };
-        let copies = |function: &Place| {
-            let parameters = self.children(*function, gimli::DW_TAG_formal_parameter);
-            let of = |parameter: &Place| {
-                let (unit, value) = self.inherited(*parameter, DW_AT_type)?;
-                self.target_of(self.reference(unit, &value)?)
-            };
-            matches!(&parameters[..], [_, other] if of(other) == Some(class))
-        };
-        let ends_or_copies = |function: &Place| {
-            let name = name(*function).unwrap_or_default();
-            is_virtual(function)
-                || is_provided(function) && (name.starts_with('~') || name == own && copies(function))
-        };
-        self.children(class, gimli::DW_TAG_subprogram).iter().any(ends_or_copies)
-            || self.children(class, gimli::DW_TAG_inheritance).iter().any(is_virtual)
-    }
-
-    fn classify_member(&self, member: Place, offset: u64, classes: &mut Classes, depth: usize) {
-        let Some(entry) = self.entry(member) else { return };
-        // One of all objects is in none of them.
-        if entry.attr_value(DW_AT_external).is_some() || entry.attr_value(DW_AT_declaration).is_some() {
-            return;
-        }
-        let number = |name| entry.attr_value(name).and_then(|value| value.udata_value());
-        let at = number(DW_AT_data_member_location);
-        if let Some(bits) = number(DW_AT_bit_size) {
-            // DWARF 2 counts from the other end of what holds the bits, which is no larger than an eightbyte.
-            let start = number(DW_AT_data_bit_offset).unwrap_or(at.unwrap_or(0).saturating_mul(8));
-            let first = offset.saturating_mul(8).saturating_add(start) / 64;
-            let last = offset.saturating_mul(8).saturating_add(start).saturating_add(bits.max(1) - 1) / 64;
-            (first..=last.min(first + 2)).for_each(|word| classes.merge(word, Class::Integer));
-            return;
-        }
-        let kind = self.inherited(member, DW_AT_type);
-        match kind.and_then(|(unit, value)| self.reference(unit, &value)) {
-            Some(kind) => self.classify(kind, offset.saturating_add(at.unwrap_or(0)), classes, depth + 1),
-            None => classes.unknown = true,
-        }
-    }
-
-    fn classify_base(&self, place: Place, offset: u64, size: u64, classes: &mut Classes) {
-        use Class::*;
-        let entry = self.entry(place);
-        let encoding = entry.as_ref().and_then(|entry| match entry.attr_value(DW_AT_encoding)? {
-            AttributeValue::Encoding(encoding) => Some(encoding),
-            _ => None,
-        });
-        let name = entry.and_then(|entry| self.text(place.unit, entry.attr_value(DW_AT_name)?));
-        let name = name.unwrap_or_default();
-        let is_binary128 = name.contains("128");
-        /// Complex integers, as gcc numbers them.
-        const COMPLEX_INTEGER: gimli::DwAte = gimli::DW_ATE_lo_user;
-        match (encoding, size) {
-            _ if name.contains("BitInt") && size > WORD => classes.unknown = true,
-            (Some(gimli::DW_ATE_float), 2 | 4 | 8) => classes.scalar(offset, size, &[Sse]),
-            (Some(gimli::DW_ATE_float), 16) if is_binary128 => classes.scalar(offset, 16, &[Sse, SseUp]),
-            (Some(gimli::DW_ATE_float), 16) => classes.scalar(offset, 16, &[X87, X87Up]),
-            (Some(gimli::DW_ATE_decimal_float), 4 | 8) => classes.scalar(offset, size, &[Sse]),
-            (Some(gimli::DW_ATE_decimal_float), 16) => classes.scalar(offset, 16, &[Sse, SseUp]),
-            (Some(gimli::DW_ATE_complex_float), 4 | 8 | 16) => {
-                for part in [0, size / 2] {
-                    classes.scalar(offset.saturating_add(part), size / 2, &[Sse]);
-                }
-            }
-            (Some(gimli::DW_ATE_complex_float), 32) if is_binary128 => classes.memory = true,
-            (Some(gimli::DW_ATE_complex_float), 32) => classes.scalar(offset, 16, &[ComplexX87]),
-            (Some(COMPLEX_INTEGER), 2 | 4 | 8 | 16) => {
-                [0, size / 2]
-                    .into_iter()
-                    .for_each(|part| classes.integers(offset.saturating_add(part), size / 2));
-            }
-            (Some(gimli::DW_ATE_float | gimli::DW_ATE_complex_float | COMPLEX_INTEGER) | None, _) => {
-                classes.unknown = true;
-            }
-            (_, 1 | 2 | 4 | 8 | 16) => classes.integers(offset, size),
-            _ => classes.unknown = true,
-        }
-    }
-
     /// Where a function's result is; None: it has none. The second: its caller passes an address for it, as the first argument.
     pub(super) fn returned(&self, of: Type, rust: bool) -> (Passed, bool) {
         let (classes, size) = (self.classes_of(of), of.shape.size());
@@ -366,30 +64,6 @@ impl Types {
 }
 
 impl Classes {
-    /// Words of any integers.
-    fn words(&mut self, offset: u64, size: u64) {
-        let end = offset.saturating_add(size).div_ceil(WORD).min(WORDS as u64 + 1);
-        (offset / WORD..end).for_each(|word| self.merge(word, Class::Integer));
-        self.align = self.align.max(WORD);
-    }
-
-    fn integers(&mut self, offset: u64, size: u64) {
-        let words = [Class::Integer; WORDS];
-        let count = usize::try_from(size.div_ceil(WORD)).unwrap_or(WORDS).min(WORDS);
-        self.scalar(offset, size.next_power_of_two().clamp(1, 16), &words[..count]);
-    }
-
-    fn vector(&mut self, offset: u64, size: u64) {
-        use Class::*;
-        match size {
-            1 | 2 | 4 => self.integers(offset, size),
-            8 => self.scalar(offset, 8, &[Sse]),
-            16 => self.scalar(offset, 16, &[Sse, SseUp]),
-            // In a register only where the program was compiled for AVX.
-            _ => self.unknown = true,
-        }
-    }
-
     /// What fits into registers, from these on.
     fn in_registers(&self, of: Type, integer: u8, vector: u8) -> Passed {
         match self.registers()[..] {

@@ -3,13 +3,14 @@
 use super::Loaded;
 use super::placed::{Placed, Stub};
 use crate::plan::journal::Entry;
-use crate::plan::stubs::{Added, Displaced, Stubs};
+use crate::plan::stubs::{Added, Batch, Displaced, Stubs};
 use calltap_collect::metadata::{Metadata, NewSite, NewSites};
 use calltap_patch::{Demand, HookSet, Site, State};
 use calltap_process::maps::Region;
 use calltap_selection::SiteRequest;
 use calltap_sites::{Binary, Function};
 use calltap_trace::{Captured, Record};
+use std::io;
 use std::sync::Arc;
 
 /// A function that shall have a stub.
@@ -18,6 +19,16 @@ struct New {
     tracers: u32,
     wanted: HookSet,
     captured: Option<Arc<Captured>>,
+}
+
+/// What a batch of stubs was made for.
+#[derive(Default)]
+struct Made {
+    sites: Vec<NewSite>,
+    /// Sites behind the functions' entries, with what they lead to.
+    exits: Vec<(usize, Site, Stub)>,
+    /// Functions that refer to what is out of a stub's reach.
+    unreached: usize,
 }
 
 impl Loaded {
@@ -78,36 +89,52 @@ impl Loaded {
         regions: &[Region],
         records: &mut Vec<Metadata>,
     ) {
+        let mut note = |text| records.push(Record::Note { text }.into());
         let name = self.mapped.name();
         let room = stubs.room();
         if new.len() > room {
-            let text = format!(
+            note(format!(
                 "only the first {room} of {} functions of {name} are traced: the stub region is full",
                 new.len()
-            );
-            records.push(Record::Note { text }.into());
+            ));
         }
         let new = &new[..new.len().min(room)];
         if new.is_empty() {
             return;
         }
-        let range = self.mapped.range;
-        let process = self.record.process;
-        let (inode, base) = (self.mapped.file.1, self.mapped.base());
         let copies = new.iter().map(|new| {
             let returns = &binary.functions[new.function].returns;
             self.form(new.function).map_or(0, |form| Displaced::new(form, returns, new.wanted).room())
         });
         let room = (new.len(), copies.sum());
-        let mut batch = match stubs.begin(process, range, room, regions, &mut self.veneers) {
-            Ok(batch) => batch,
-            Err(length) => {
-                let text = format!("{name} is not traced: no free address range of {length} bytes near it");
-                records.push(Record::Note { text }.into());
-                return;
-            }
+        let (process, range) = (self.record.process, self.mapped.range);
+        // Out of the module meanwhile: the batch borrows them, and the module takes the stubs.
+        let mut veneers = std::mem::take(&mut self.veneers);
+        let made = stubs
+            .begin(process, range, room, regions, &mut veneers)
+            .map_err(|length| format!("no free address range of {length} bytes near it"))
+            .and_then(|batch| self.make_stubs(new, binary, batch).map_err(|error| error.to_string()));
+        self.veneers = veneers;
+        let made = match made {
+            Ok(made) => made,
+            Err(why) => return note(format!("{name} is not traced: {why}")),
         };
-        let (mut sites, mut unreached, mut exits) = (Vec::with_capacity(new.len()), 0, Vec::new());
+        self.add_exits(made.exits);
+        if made.unreached > 0 {
+            note(format!(
+                "{} functions of {name} are not traced: what they refer to is out of reach",
+                made.unreached
+            ));
+        }
+        let (module, binary) = (self.record.id, Arc::clone(binary));
+        records.push(Metadata::Sites(NewSites { module, binary, sites: made.sites }));
+    }
+
+    /// Makes the stubs of a batch, and notes in the journal which site each belongs to.
+    fn make_stubs(&mut self, new: &[New], binary: &Binary, mut batch: Batch<'_, '_>) -> io::Result<Made> {
+        let process = self.record.process;
+        let (inode, base) = (self.mapped.file.1, self.mapped.base());
+        let mut made = Made { sites: Vec::with_capacity(new.len()), ..Made::default() };
         for New { function, tracers, wanted, captured } in new {
             let known = &binary.functions[*function];
             let found = self.found.get(function);
@@ -115,7 +142,7 @@ impl Loaded {
             let Some(form) = found.map(|(_, form)| form).or(known.form.as_ref()) else { continue };
             let placed = &mut self.sites[self.places[*function] as usize - 1];
             let Some(added) = batch.add(form, &known.returns, self.bias, *wanted) else {
-                unreached += 1;
+                made.unreached += 1;
                 continue;
             };
             let (captured, Added { id, target, copy, exits: left }) = (captured.clone(), added);
@@ -125,22 +152,18 @@ impl Loaded {
             for (site, target) in left {
                 batch.note(&Entry::Site { process, site, target, copy: None, stub, inode, base });
                 let stub = Stub { wanted: *wanted, id, target, copy: None, captured: None };
-                exits.push((*function, site, stub));
+                made.exits.push((*function, site, stub));
             }
-            sites.push(NewSite { function: *function as u32, stub: id, tracers: *tracers, kind, captured });
+            made.sites.push(NewSite {
+                function: *function as u32,
+                stub: id,
+                tracers: *tracers,
+                kind,
+                captured,
+            });
         }
-        if let Err(error) = batch.finish() {
-            records.push(Record::Note { text: format!("{name} is not traced: {error}") }.into());
-            return;
-        }
-        self.add_exits(exits);
-        if unreached > 0 {
-            let text =
-                format!("{unreached} functions of {name} are not traced: what they refer to is out of reach");
-            records.push(Record::Note { text }.into());
-        }
-        let (module, binary) = (self.record.id, Arc::clone(binary));
-        records.push(Metadata::Sites(NewSites { module, binary, sites }));
+        batch.finish()?;
+        Ok(made)
     }
 
     /// Exits of functions have something to lead to.

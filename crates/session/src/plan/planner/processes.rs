@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering::*;
 impl<'a> Planner<'a> {
     /// Finds out from the journal and the text what earlier controllers did to the process and its children.
     pub fn recall(&mut self, target: &Target) -> Result<(), Refusal> {
-        let entries = self.directory.journal.read().map_err(|error| target.refuse(&error.to_string()))?;
+        let entries = self.directory.journal.read().map_err(|error| target.refuse(error))?;
         self.stubs.recall(&entries);
         let is_prologue = |entry: &Entry| matches!(entry, Entry::Site { copy: Some(_), .. });
         self.reaches_all = entries.iter().any(is_prologue);
@@ -35,7 +35,7 @@ impl<'a> Planner<'a> {
         let is_new = |(index, _): &&(u32, Target)| !self.processes.contains_key(index);
         let new: Vec<&(u32, Target)> = living.iter().filter(is_new).collect();
         let Some((_, target)) = new.first() else { return Ok(()) };
-        let entries = self.directory.journal.read().map_err(|error| target.refuse(&error.to_string()))?;
+        let entries = self.directory.journal.read().map_err(|error| target.refuse(error))?;
         new.iter().for_each(|(index, Target { pid, .. })| self.meet(*index, *pid, &entries));
         Ok(())
     }

@@ -7,8 +7,8 @@ use calltap_collect::metadata::Metadata;
 use calltap_patch::{Agent, Avma};
 use calltap_process::maps::Region;
 use calltap_process::proc;
-use calltap_selection::SiteRequest;
 use calltap_selection::debug_files::read_types;
+use calltap_selection::{SiteRequest, ValueReason};
 use calltap_sites::{Discovery, Function};
 use std::cell::RefCell;
 use std::sync::atomic::Ordering::*;
@@ -22,9 +22,9 @@ const CUT: &str =
 pub(super) struct Values {
     read: bool,
     /// The first function of which they could not be, and why.
-    trouble: Option<(String, String)>,
+    trouble: Option<(String, ValueReason)>,
     /// The first of which something is left out, and why.
-    left_out: Option<(String, String)>,
+    left_out: Option<(String, ValueReason)>,
     /// There are functions of which only entries are traced, though more was asked for; the second: that was
     /// told.
     cut: (bool, bool),

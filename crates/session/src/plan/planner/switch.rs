@@ -9,8 +9,8 @@ use calltap_collect::metadata::Metadata;
 use calltap_patch::{
     Avma, Change, ChangeError, Demand, Failed, Prepared, Site, State, Text, Transition, carry_out,
 };
+use calltap_process::Reason;
 use calltap_process::agent;
-use calltap_process::inferior::say;
 use calltap_process::maps;
 use calltap_process::text::{KeepMapped, ProcessText, Sync};
 use calltap_process::threads::stop_machine;
@@ -150,7 +150,7 @@ fn switch_all(modules: &mut [Loaded], text: &mut ProcessText, pid: u32, how: &Ho
             }
             Err(why) => notes.push(format!(
                 "{waiting} sites are in code that may be running, and were left as they are: {}",
-                say(why)
+                Reason::from(why)
             )),
         }
     }

@@ -1,0 +1,181 @@
+//! Asking the recorder what to patch, and carrying out what its plan has for the agent.
+//!
+//! Unsafe because it maps and unmaps what the plan says.
+
+use crate::files::{MAPPINGS, RESERVED, VENEERS, open_beside};
+use crate::state::Session;
+use crate::{register, sys, traps};
+use calltap_abi::plan::{Map, Phase, PlanHeader, Trouble};
+use calltap_abi::silence::Silence;
+use calltap_abi::{Control, PATH_MAX, PLAN_SIZE, ProcessEntry, stub};
+use core::sync::atomic::Ordering::*;
+
+/// The program's start, or a dlopen, waits for the recorder as long as it works. A recorder whose heartbeat stands still for this long
+/// is stopped or gone.
+const SILENCE_NS: u64 = 2_000_000_000;
+/// The heartbeat is looked at this often meanwhile.
+const LOOK_NS: u64 = 50_000_000;
+
+/// A batch of writes is waited for in naps of this length.
+const NAP_NS: u64 = 100_000;
+
+/// Tells the recorder that the list of modules changed, and waits until it has patched what is new.
+pub fn modules_changed() {
+    let Some(session) = Session::get() else { return };
+    let control = session.control();
+    if control.listening.load(Acquire) == 0 || register::register_process(session).is_none() {
+        return;
+    }
+    let Some(process) = register::process(session) else { return };
+    process.phase.store(Phase::Asked as u32, Release);
+    ring(control);
+    let mut phase = await_recorder(control, process, &[Phase::Asked]);
+    loop {
+        match phase {
+            Some(planned) if planned == Phase::Planned as u32 => map_planned(session),
+            Some(trapping) if trapping == Phase::Trapping as u32 => handle_planned_traps(session),
+            _ => return,
+        }
+        process.phase.store(Phase::Mapped as u32, Release);
+        ring(control);
+        phase = await_recorder(control, process, &[Phase::Mapped, Phase::Writing]);
+    }
+}
+
+/// The dynamic linker is about to unmap something, or is through with it. Waits for a batch of writes that has begun; a writer that begins
+/// one later sees that we are at it.
+pub fn unloading(begins: bool) {
+    let Some(process) = Session::get().and_then(register::process) else { return };
+    process.unloading.store(u32::from(begins), SeqCst);
+    let start = sys::monotonic_ns();
+    while begins && process.writing.load(SeqCst) != 0 {
+        if sys::monotonic_ns().wrapping_sub(start) > SILENCE_NS {
+            process.writing.store(0, SeqCst); // the writer was killed
+        }
+        sys::nap(NAP_NS);
+    }
+}
+
+fn ring(control: &Control) {
+    control.doorbell.fetch_add(1, AcqRel);
+    sys::futex_wake(&control.doorbell);
+}
+
+/// Waits while the phase is one of `pending`; the phase then, or None if the recorder does not answer.
+fn await_recorder(control: &Control, process: &ProcessEntry, pending: &[Phase]) -> Option<u32> {
+    let mut silence = Silence::new(control.heartbeat.load(Relaxed), sys::monotonic_ns(), 2 * LOOK_NS);
+    loop {
+        let phase = process.phase.load(Acquire);
+        if !pending.iter().any(|pending| *pending as u32 == phase) {
+            return Some(phase);
+        }
+        let is_silent = silence.look(control.heartbeat.load(Relaxed), sys::monotonic_ns()) > SILENCE_NS;
+        // Its planner may have ended while its collector goes on.
+        let has_left = phase != Phase::Writing as u32 && control.listening.load(Acquire) == 0;
+        // What it was writing is, at any moment, a valid program.
+        if (has_left || is_silent)
+            && process.phase.compare_exchange(phase, Phase::Idle as u32, AcqRel, Acquire).is_ok()
+        {
+            if is_silent {
+                process.trouble.fetch_or(Trouble::NoAnswer as u32, Relaxed);
+                control.listening.store(0, Relaxed);
+            }
+            return None;
+        }
+        sys::futex_wait(&process.phase, phase, LOOK_NS);
+    }
+}
+
+/// The start of the plan.
+fn header(session: Session) -> &'static PlanHeader {
+    // SAFETY: the plan area begins here, aligned; any bytes are a valid header.
+    unsafe { &*(session.plan_area() as *const PlanHeader) }
+}
+
+/// The plan's list of mappings.
+fn planned(session: Session) -> &'static [Map] {
+    let (at, header) = (session.plan_area(), header(session));
+    let room = (PLAN_SIZE - size_of::<PlanHeader>()) / size_of::<Map>();
+    let maps = (header.maps.load(Acquire) as usize).min(room);
+    // SAFETY: inside the plan area by the line above; any bytes are valid.
+    unsafe { core::slice::from_raw_parts((at + size_of::<PlanHeader>()) as *const Map, maps) }
+}
+
+/// Maps veneers near modules.
+pub fn map_planned(session: Session) {
+    let maps = planned(session);
+    if maps.is_empty() {
+        return;
+    }
+    let mut path = [0u8; PATH_MAX];
+    for (place, byte) in path.iter_mut().zip(&session.control().agent_path) {
+        *place = byte.load(Relaxed);
+    }
+    let code = open_beside(&path, b"code\0");
+    let may_duplicate = header(session).may_duplicate.load(Relaxed) != 0;
+    for map in maps {
+        let (address, length) = (map.address.load(Relaxed) as usize, map.length.load(Relaxed) as usize);
+        let offset = map.offset.load(Relaxed);
+        let mapped = match &code {
+            Some(code) => map_code(address, length, code, offset),
+            None if may_duplicate => duplicate(address, length, offset as usize),
+            None => Err(sys::ENOENT),
+        };
+        map.errno.store(mapped.err().map_or(0, |errno| errno.0) as u64, Relaxed);
+    }
+}
+
+/// Maps a piece of the code file where nothing is mapped.
+fn map_code(address: usize, length: usize, code: &sys::Fd, offset: u64) -> Result<(), sys::Errno> {
+    let flags = sys::MAP_SHARED | sys::MAP_FIXED_NOREPLACE;
+    // SAFETY: NOREPLACE: nothing that exists is touched.
+    let at =
+        unsafe { sys::map(address, length, sys::PROT_READ | sys::PROT_EXEC, flags, Some((code, offset))) }?;
+    if at == address { Ok(()) } else { Err(sys::EEXIST) }
+}
+
+/// The same without the file: a second mapping of what [`files`](crate::files) remembers.
+fn duplicate(address: usize, length: usize, offset: usize) -> Result<(), sys::Errno> {
+    let [veneers, bytes] = &MAPPINGS[VENEERS];
+    let (veneers, bytes) = (veneers.load(Relaxed), bytes.load(Relaxed));
+    let start = offset.checked_sub(stub::REGION).ok_or(sys::ENOENT)?;
+    if start.checked_add(length).is_none_or(|end| end > bytes) {
+        return Err(sys::ENOENT);
+    }
+    // SAFETY: NOREPLACE: nothing that exists is touched.
+    let at = unsafe { sys::map(address, length, 0, RESERVED | sys::MAP_FIXED_NOREPLACE, None) }?;
+    if at != address {
+        // SAFETY: the mapping just made; kernels before 4.17 take the address as a hint only.
+        unsafe { sys::unmap(at, length) };
+        return Err(sys::EEXIST);
+    }
+    // SAFETY: the source is the agent's own mapping, in its bounds by the check above; the target is the reservation just made.
+    let done = unsafe { sys::duplicate(veneers + start, address, length) };
+    if done.is_err() {
+        // SAFETY: that reservation; it is all that is there.
+        unsafe { sys::unmap(address, length) };
+    }
+    done
+}
+
+/// Handles SIGTRAP, also for the breakpoints that stay.
+pub fn handle_planned_traps(session: Session) {
+    session.control().trap_answer.store(traps::handle_traps(planned(session)), Relaxed);
+}
+
+/// Unmaps veneers.
+pub fn unmap_planned(session: Session) {
+    for map in planned(session) {
+        // SAFETY: the recorder names what it had mapped by `map_planned`, and no site leads there any more.
+        unsafe { sys::unmap(map.address.load(Relaxed) as usize, map.length.load(Relaxed) as usize) };
+    }
+}
+
+/// Gives private copies of pages of files back to the kernel.
+pub fn give_back_planned(session: Session) {
+    for map in planned(session) {
+        let (address, length) = (map.address.load(Relaxed) as usize, map.length.load(Relaxed) as usize);
+        // SAFETY: the recorder names pages of text that it has found to be as in their files: a thread that runs them finds the same there again.
+        let _ = unsafe { sys::advise(address, length, sys::MADV_DONTNEED) };
+    }
+}

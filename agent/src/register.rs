@@ -1,0 +1,148 @@
+//! The processes and threads of the session: each has an entry from its first event on, a forked child one of its own.
+//!
+//! Registering is done at any point of any thread, signal handlers included.
+
+use crate::ring::{self, Full};
+use crate::state::{PARKED, PROCESS_BEFORE_FORK, Session, Thread, forget_context};
+use crate::{sys, tables, word};
+use calltap_abi::event::code;
+use calltap_abi::{Control, Image, PROCESS_MAX, ProcessEntry, THREAD_MAX, ThreadState, stub};
+use core::sync::atomic::{AtomicU64, Ordering::*};
+
+/// Where everything of the agent is, since the session was joined.
+pub static IMAGE: Image = Image {
+    stubs: AtomicU64::new(0),
+    hooks: [const { AtomicU64::new(0) }; stub::HOOK_COUNT],
+    loader_brk: AtomicU64::new(0),
+    loader_hook: AtomicU64::new(0),
+    thread_word: AtomicU64::new(0),
+    first_hook: AtomicU64::new(0),
+};
+
+/// The process entry of the calling process, if it has one.
+pub fn process(session: Session) -> Option<&'static ProcessEntry> {
+    session.process(session.private().process.load(Relaxed).checked_sub(1)?)
+}
+
+/// Registers the calling process, also after fork. Its index.
+pub fn register_process(session: Session) -> Option<u32> {
+    let private = session.private();
+    if let Some(index) = private.process.load(Relaxed).checked_sub(1) {
+        return Some(index);
+    }
+    let control = session.control();
+    let index = control.process_bump.fetch_add(1, Relaxed);
+    if index as usize >= PROCESS_MAX {
+        control.process_bump.store(PROCESS_MAX as u32, Relaxed);
+        return None;
+    }
+    let process = session.process(index)?;
+    let parent = PROCESS_BEFORE_FORK.swap(index + 1, Relaxed);
+    process.parent.store(parent, Relaxed);
+    let known = match parent.checked_sub(1).and_then(|parent| session.process(parent)) {
+        Some(parent) => {
+            inherit(&process.image, &parent.image);
+            &parent.pid_namespace
+        }
+        None => {
+            inherit(&process.image, &IMAGE);
+            &control.pid_namespace
+        }
+    };
+    let own = sys::open(b"/proc/thread-self/ns/pid\0", sys::O_RDONLY).and_then(|file| file.inode());
+    process.pid_namespace.store(own.unwrap_or_else(|_| known.load(Relaxed)), Relaxed);
+    process.pid.store(sys::pid(), Release);
+    private.process.store(index + 1, Relaxed);
+    Some(index)
+}
+
+/// A process has everything where the agent, or its parent, has it.
+fn inherit(own: &Image, known: &Image) {
+    for (own, known) in own.words().zip(known.words()) {
+        own.store(known.load(Relaxed), Relaxed);
+    }
+}
+
+/// An entry that was never used. Not fetch_add: the counter must not run away while the table is full.
+fn fresh_thread(control: &Control) -> Option<u32> {
+    let bump = &control.thread_bump;
+    bump.fetch_update(Relaxed, Relaxed, |index| ((index as usize) < THREAD_MAX).then_some(index + 1)).ok()
+}
+
+/// Registers the calling thread, unless it is.
+pub fn register_thread(session: Session) -> Option<&'static Thread> {
+    // Read once: from here on a signal handler may register this thread, and what it made must not be touched.
+    let seen = word::get();
+    if let Some(thread) = word::state(session, seen) {
+        if thread.entry.load(Relaxed) != 0 {
+            return Some(thread);
+        }
+        // A forked child finds its parent's word, and zeros behind it. Should it find no entry, no event must find room there.
+        thread.cursor.store(PARKED, Relaxed);
+    }
+    let process = register_process(session)?;
+    let control = session.control();
+    let index = ring::pop_thread(session).or_else(|| fresh_thread(control))?;
+    let entry = session.thread_entry(index)?;
+    let thread = session.private().threads.get(index as usize)?;
+    entry.process.store(process, Relaxed);
+    entry.tid.store(sys::tid(), Relaxed);
+    for (place, word) in entry.name.iter().zip(sys::thread_name()) {
+        place.store(word, Relaxed);
+    }
+    entry.first_chunk.store(0, Relaxed);
+    entry.first_profile.store(0, Relaxed);
+    tables::forget(thread, index);
+    entry.chunks.store(0, Relaxed);
+    entry.lost_entries.store(0, Relaxed);
+    entry.lost_exits.store(0, Relaxed);
+    thread.cursor.store(PARKED, Relaxed);
+    forget_context(thread);
+    thread.busy.store(0, Relaxed);
+    thread.waiting.store(0, Relaxed);
+    thread.blocked.store(sys::blocked_signals(), Relaxed);
+    thread.entry.store(index + 1, Relaxed);
+    word::sign(thread);
+    if !word::set(seen, thread, index) {
+        // A signal handler has registered this thread meanwhile.
+        thread.entry.store(0, Relaxed);
+        ring::push_thread(session, index);
+        return word::thread(session);
+    }
+    entry.state.store(ThreadState::Live as u32, Release);
+    Some(thread)
+}
+
+/// The calling thread's state. A forked child finds its parent's pointer, and zeros behind it.
+pub fn registered(session: Session) -> Option<&'static Thread> {
+    word::thread(session).filter(|thread| thread.entry.load(Relaxed) != 0)
+}
+
+/// The same, made if there is none, while events are wanted.
+pub fn thread(session: Session) -> Result<&'static Thread, Full> {
+    let known = registered(session);
+    if session.control().recording.load(Relaxed) == 0 {
+        match known {
+            Some(thread) => ring::clamp(thread),
+            // A forked child that never registers: no event must find room behind the zeros.
+            None => word::thread(session).into_iter().for_each(|wiped| wiped.cursor.store(PARKED, Relaxed)),
+        }
+        return Err(Full);
+    }
+    known.or_else(|| register_thread(session)).ok_or(Full)
+}
+
+/// Counts an event that is not recorded; `low` is its low half.
+pub fn lose(low: u32) {
+    let Some(session) = Session::get() else { return };
+    let exit = low & code::MASK == code::EXIT;
+    let entry = registered(session)
+        .or_else(|| register_thread(session))
+        .and_then(|thread| session.thread_entry(thread.entry.load(Relaxed).wrapping_sub(1)));
+    let counter = match entry {
+        Some(entry) if exit => &entry.lost_exits,
+        Some(entry) => &entry.lost_entries,
+        None => &session.control().lost_unregistered,
+    };
+    counter.fetch_add(1, Relaxed);
+}

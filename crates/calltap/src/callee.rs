@@ -1,0 +1,34 @@
+//! A callback as the trampoline calls it.
+//!
+//! Unsafe because the trampoline calls back with pointers, and because a pointer is said to be usable by all threads.
+#![allow(unsafe_code)]
+
+use crate::Call;
+use crate::trampoline::{Callee, Regs};
+use std::ptr;
+
+/// A callee whose data may be used by every thread.
+#[derive(Clone, Copy)]
+pub struct SendCallee(Callee);
+
+// SAFETY: made of a callback that is Send and Sync only (`new`).
+unsafe impl Send for SendCallee {}
+
+impl SendCallee {
+    /// Of a callback in its box, which has to live as long as the callee is used.
+    pub fn new<F: Fn(&Call) + Send + Sync + 'static>(callback: &F) -> SendCallee {
+        SendCallee(Callee { run: run::<F>, data: ptr::from_ref(callback).cast() })
+    }
+
+    pub fn get(&self) -> Callee {
+        self.0
+    }
+}
+
+/// What the trampoline calls. A panic ends the program, with its message: there is no way to unwind out of another function's first instruction.
+unsafe extern "C" fn run<F: Fn(&Call)>(callback: *const (), regs: *const Regs) {
+    // SAFETY: `SendCallee::new` paired this function with a callback of this type, which lives until a grace period after it was taken off; the registers
+    // are on the stack of the trampoline that calls this.
+    let (callback, regs) = unsafe { (&*callback.cast::<F>(), &*regs) };
+    callback(&Call(regs));
+}

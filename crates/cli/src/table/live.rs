@@ -1,0 +1,217 @@
+//! What a program does while it runs, shown at once: answers, tables, pages.
+
+use super::flags::{
+    ANSWER_OVERHEAD, ASKED, ASKING, BUFFER_SIZE, FUNCTIONS, IF, LATER, LINKER_NAMES, LOOKING, NO_SCHED, NOTRACE,
+    PATCH_LOG, PATCH_MODE, PID, SHOWN, STACK_SIZE, TRACE, WATCHED,
+};
+use super::{Command, Operand, Takes, choice, many, or, switch, value};
+
+/// The commands.
+pub const LIVE: &[Command] = &[
+    Command {
+        name: "top",
+        about: "Show a live table of the functions of a running process: calls per second, average, longest",
+        details: "Attaches, shows what happened in every interval, and leaves the process as it was: at q, Ctrl-C, or its end. Nothing is written to disk. \
+                  Functions that were ever called have a row; TIME% is the time spent in a function and what it calls, of all threads together.\n\n\
+                  On a terminal: up, down, PgUp, PgDn, Home, End select a function; space or enter switches it off or on, at once; s sorts by the next column \
+                  (c calls, t total, a avg, m max, f function); p pauses the display; / shows only functions with some text in their names; q quits.\n\n\
+                  Otherwise: a block of text for every interval: a line that begins with #, titles, a line per function, an empty line. Times are in microseconds.",
+        flags: &[
+            &[PID],
+            LOOKING,
+            &[
+                choice(
+                    value("sort", Some('s'), "COLUMN", "Column to sort by."),
+                    &["calls", "total", "avg", "max", "function"],
+                    "calls",
+                ),
+                value("limit", Some('n'), "ROWS", "At most so many rows."),
+                value("count", None, "N", "So many intervals; else until it is ended."),
+            ],
+        ],
+        operand: None,
+    },
+    Command {
+        name: "count",
+        about: "Count calls of some functions: of a process, of a program, or in a trace",
+        details: "calltap count 'SSL_*' -p 4711\n\
+                  calltap count 'parse_*' -- ./prog\n\n\
+                  The program counts for itself (the profile tracer): no events are made, and nothing can be lost. What that costs is not limited by a governor. \
+                  On a terminal the table is shown again every second; at the end, by Ctrl-C or otherwise, it is printed once. docs/answers.md has more.",
+        flags: &[ASKED, &[value("limit", Some('n'), "ROWS", "At most so many rows."), IF], ASKING],
+        operand: FUNCTIONS,
+    },
+    Command {
+        name: "latency",
+        about: "Show histograms of how long calls of some functions take",
+        details: "Only these functions are traced. By powers of two, or with --linear in steps (1000 of them; what takes longer is in the last). With --by caller a call counts for the function that it \
+                  returns to, by the return address: callers need not be traced. Calls that are not over have no duration, and are counted apart.",
+        flags: &[
+            ASKED,
+            &[
+                value(
+                    "linear",
+                    None,
+                    "WIDTH",
+                    "Buckets of this width (ns, us, ms, s) instead of powers of two.",
+                ),
+                choice(
+                    value(
+                        "by",
+                        None,
+                        "WHAT",
+                        "A histogram for each function, or for each of its threads or callers.",
+                    ),
+                    &["function", "thread", "caller"],
+                    "function",
+                ),
+                NO_SCHED,
+                ANSWER_OVERHEAD,
+                IF,
+            ],
+            ASKING,
+        ],
+        operand: FUNCTIONS,
+    },
+    Command {
+        name: "slower",
+        about: "Show calls that take longer than some time, as they end",
+        details: "calltap slower 10ms handle_request -p 4711\n\n\
+                  A line each: when it began (seconds since the beginning), thread, duration, function, and the function that it returns to; at the end a table by function. Without functions all are traced. A call that \
+                  is not over at the end has a > before the time it has taken.",
+        flags: &[
+            ASKED,
+            &[
+                value("limit", Some('n'), "LINES", "At most so many calls; then it ends."),
+                NO_SCHED,
+                ANSWER_OVERHEAD,
+                IF,
+            ],
+            ASKING,
+        ],
+        operand: Some(Operand {
+            name: "TIME [FUNCTION]",
+            takes: Takes::ManyAndProgram,
+            optional: false,
+            help: "Longer than this (ns, us, ms, s); functions, as globs.",
+        }),
+    },
+    Command {
+        name: "stacks",
+        about: "Show by which paths of calls some functions are called, how often, and how long that takes",
+        details: "calltap stacks malloc -p 4711\n\n\
+                  At each call of these functions a piece of the stack is copied (--stack-size), and unwound by calltap: a path has all functions that are active, whether they can be traced or not. It begins \
+                  with [unknown] where it could not be followed to the beginning. Only these functions are traced.\n\n\
+                  Without functions, and with -F, nothing is copied: a path has the traced functions that are active, and the first line says so. A file has the callers that were \
+                  recorded: 'record -A FUNCTION@$callers'.",
+        flags: &[
+            ASKED,
+            &[
+                value("limit", Some('n'), "PATHS", "At most so many paths."),
+                many(value(
+                    "filter",
+                    Some('F'),
+                    "GLOB",
+                    "Unwind nothing: paths have the traced functions that match.",
+                )),
+                STACK_SIZE,
+                IF,
+                ANSWER_OVERHEAD,
+            ],
+            ASKING,
+        ],
+        operand: FUNCTIONS,
+    },
+    Command {
+        name: "futures",
+        about: "Show the futures of a program in Rust: how often and how long they were polled, how long they waited",
+        details: "calltap futures -p 4711\n\
+                  calltap futures --each 'app::handle::*' -- ./prog\n\n\
+                  All polls of one future are one span, whichever threads ran it: from the first to when it was ready, or dropped. Busy is the time of its polls (with what they poll themselves), idle \
+                  that between them. Futures that were spawned on tokio are its tasks. A recording needs 'record --async'. docs/futures.md says how it is known, and what is not.",
+        flags: &[
+            ASKED,
+            &[
+                switch("each", None, "A line for every future, when it is over."),
+                value("limit", Some('n'), "ROWS", "At most so many rows of the table."),
+                ANSWER_OVERHEAD,
+                NOTRACE,
+                LATER,
+                BUFFER_SIZE,
+                PATCH_MODE,
+                PATCH_LOG,
+                LINKER_NAMES,
+            ],
+        ],
+        operand: Some(Operand {
+            name: "TYPE",
+            takes: Takes::ManyAndProgram,
+            optional: true,
+            help: "Only futures whose types match, as globs.",
+        }),
+    },
+    Command {
+        name: "watch",
+        about: "Show calls of some functions as they happen: when, by which thread, how long, called by whom",
+        details: "A line for each call when it ends. Only these functions are traced; callers are named by their return addresses. What a terminal or a pager does not take fast enough is left out, and counted.",
+        flags: &[
+            ASKED,
+            &[
+                value("limit", Some('n'), "LINES", "At most so many calls; then it ends."),
+                many(value(
+                    "arguments",
+                    Some('A'),
+                    "ITEM,...",
+                    "Show arguments, as in 'arg1/s,arg2/x32,req->size'; 'all': what debugging information knows (docs/arguments.md).",
+                )),
+                switch("results", Some('R'), "Show what they return."),
+                switch(
+                    "callers",
+                    None,
+                    "Show all callers of a call, unwound, not only the one that it returns to.",
+                ),
+                STACK_SIZE,
+                IF,
+                NO_SCHED,
+                ANSWER_OVERHEAD,
+            ],
+            ASKING,
+        ],
+        operand: FUNCTIONS,
+    },
+    Command {
+        name: "view",
+        about: "Show a trace, or a running process, as a page in a browser: timeline, flame graph, functions",
+        details: "Serves one page, and prints its address; every user of this machine who knows it can see the trace. It loads nothing from anywhere else, and nothing is written to disk. \
+                  Ctrl-C ends it; ? on the page shows its keys.\n\n\
+                  With -p: what the process does, newest events first (about a million are kept); functions are switched off and on in the running process by a click. It is left as it was: \
+                  at Ctrl-C, at its end, or when no page has asked for --idle.",
+        flags: &[
+            &[
+                WATCHED,
+                TRACE,
+                value("port", None, "PORT", "Serve at this port; else at any that is free."),
+                or(
+                    value(
+                        "idle",
+                        None,
+                        "TIME",
+                        "With -p: leave the process when no page has asked for so long (none: never).",
+                    ),
+                    "300s",
+                ),
+            ],
+            LOOKING,
+        ],
+        operand: SHOWN,
+    },
+    Command {
+        name: "tui",
+        about: "Look around in a trace, or in a running process, on a terminal: functions, callers and callees, timeline",
+        details: "1 functions, with callers and callees of the chosen one: up, down, PgUp, PgDn, Home, End choose; tab goes to callers and callees, enter to the function that is selected there; \
+                  s sorts by the next column; / searches. 2 timeline: left, right pan; + and - zoom; 0 shows all; up, down scroll; n and N go to the next and the previous call \
+                  of the chosen function. With -p: space switches the chosen function off or on, p pauses the display. q quits.",
+        flags: &[&[WATCHED, TRACE], LOOKING],
+        operand: SHOWN,
+    },
+];

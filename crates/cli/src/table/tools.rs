@@ -1,0 +1,86 @@
+//! Binaries and object files, the log of code changes, and help for shells.
+
+use super::flags::{ALLOW_INT3, LINKER_NAMES, OUTPUT};
+use super::{Command, Operand, Takes, choice, switch, value};
+
+/// The commands.
+pub const TOOLS: &[Command] = &[
+    Command {
+        name: "sites",
+        about: "List every function of a binary, and whether and how it can be traced",
+        details: "Kinds: patchable, mcount_loc, fentry, mcount, xray, prologue (as it is), none; functions that cannot be traced come with the reason.",
+        flags: &[&[
+            OUTPUT,
+            choice(value("format", None, "FORMAT", "Form of the list."), &["text", "json"], "text"),
+            LINKER_NAMES,
+            ALLOW_INT3,
+            switch(
+                "inlined",
+                None,
+                "List the functions that were inlined instead, as the debugging information tells.",
+            ),
+        ]],
+        operand: Some(Operand {
+            name: "BINARY",
+            takes: Takes::One,
+            optional: false,
+            help: "An ELF executable or shared object.",
+        }),
+    },
+    Command {
+        name: "recordmcount",
+        about: "Add __mcount_loc, the list of calls to mcount, to object files compiled with -pg",
+        details: "What the compiler does itself with -mrecord-mcount, for compilers that do not have it, for C++, and for objects that exist already. \
+                  x86-64 and i386. A file is replaced at once or, on failure, left as it was; objects without calls to mcount, or with a list, \
+                  are not touched. Other hard links to a file keep what it was.\n\n\
+                  The list holds the address of every call to mcount, _mcount and __fentry__; 'calltap sites' and 'calltap record' read it.",
+        flags: &[&[]],
+        operand: Some(Operand { name: "FILE", takes: Takes::Many, optional: false, help: "Object files." }),
+    },
+    Command {
+        name: "cc",
+        about: "Run a compiler, and add __mcount_loc to the object files that it makes",
+        details: "For builds: make CC='calltap cc gcc' CFLAGS='-O2 -pg'. The compiler gets its arguments as they are, and its exit status is passed on; then \
+                  what it made is treated as by 'calltap recordmcount'.\n\n\
+                  Covered: -c with or without -o, several sources, response files (@FILE), -r. Not covered, and run as if without calltap: -S, -E, -M; \
+                  compiling and linking in one command, after which no object remains; link-time optimisation (-flto), where the linker \
+                  makes the code. In programs built so the calls are found without a list.",
+        flags: &[&[]],
+        operand: Some(Operand {
+            name: "COMPILER",
+            takes: Takes::Rest,
+            optional: false,
+            help: "The compiler and its arguments.",
+        }),
+    },
+    Command {
+        name: "audit",
+        about: "Check a log of code changes against the rules by which running code may be changed",
+        details: "Replays what --patch-log wrote: every site read and found as expected before anything is written, one step at a time, a core sync \
+                  between two steps, nothing else touched. Says what it has checked, or names the lines that break a rule.",
+        flags: &[&[OUTPUT]],
+        operand: Some(Operand {
+            name: "LOG",
+            takes: Takes::One,
+            optional: false,
+            help: "A file that --patch-log wrote.",
+        }),
+    },
+    Command {
+        name: "man",
+        about: "Print the manual page, in roff",
+        details: "",
+        flags: &[&[OUTPUT]],
+        operand: None,
+    },
+    Command {
+        name: "completions",
+        about: "Print the completion script of a shell",
+        details: "",
+        flags: &[&[
+            OUTPUT,
+            choice(value("shell", None, "SHELL", "Which shell."), &["bash", "zsh", "fish", "elvish"], "bash"),
+        ]],
+        operand: None,
+    },
+];

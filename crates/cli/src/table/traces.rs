@@ -1,0 +1,187 @@
+//! What is in a trace, in every form.
+
+use super::flags::{FUNCTION, INPUT, LINKER_NAMES, OUTPUT, THREAD};
+use super::{Command, Operand, Takes, choice, many, or, switch, value};
+
+/// The commands.
+pub const TRACES: &[Command] = &[
+    Command {
+        name: "report",
+        about: "Show a table of functions: calls, total and own time",
+        details: "Total time counts the outermost call of a recursion once; average, minimum, maximum, standard deviation and percentiles are per call. \
+                  A percentile (p50, p90, p99, p99.9) is off by less than 0.8 % of itself; the others are exact.",
+        flags: &[&[
+            INPUT,
+            OUTPUT,
+            choice(value("format", None, "FORMAT", "Form of the table."), &["text", "csv", "json"], "text"),
+            choice(
+                value("sort", Some('s'), "COLUMN", "Column to sort by."),
+                calltap_analysis::report::Column::NAMES,
+                "total",
+            ),
+            value(
+                "columns",
+                None,
+                "LIST",
+                "Columns with numbers, separated by commas: those to sort by, also p50, p90, p99, p99.9.",
+            ),
+            FUNCTION,
+            THREAD,
+            switch("by-thread", None, "A row for every function and thread."),
+            value("limit", Some('n'), "ROWS", "At most so many rows."),
+            LINKER_NAMES,
+        ]],
+        operand: None,
+    },
+    Command {
+        name: "diff",
+        about: "Compare two traces, or several with several: which functions differ, beyond the noise",
+        details: "With several recordings a side ('calltap record --repeat 5 -o A -- PROGRAM') their means are compared, and a change is beyond the noise if its confidence \
+                  interval, by how the recordings of each side differ from each other, leaves no other answer, and it is at least --min-change. Write globs in quotes, \
+                  'A.*' 'B.*', or put -- between the sides: A.1 A.2 -- B.1 B.2, with all flags in front.\n\n\
+                  With one recording a side, calls are compared exactly. A time differs if it does by more than four standard errors, as the single calls in both traces vary, and by at least \
+                  --min-change; of a percentile, if the ranges in which it lies do not meet. In the table ~ stands before a change within the noise, ? where calls are too few \
+                  to tell. A function is its name and the name of its module's file; both traces may be of different builds. Traces of different clocks are compared \
+                  by calls alone.\n\n\
+                  --fail-if 'MEASURE(FUNCTION)>BOUND', for use in scripts: MEASURE is total, self, calls, avg, p50, p90, p99, p99.9 or max, in B; FUNCTION a name or glob; \
+                  > may be >=, < or <=; BOUND is a ratio to A (1.1x), a time (5ms) or a number of calls. If it is proven to hold of any function it matches, with its whole confidence \
+                  interval, the exit code is 3, and standard error says of which. Conditions on times need five recordings a side; with fewer the exit code is 4. \
+                  (1: the comparison could not be made; 2: a wrong command line.)",
+        flags: &[&[
+            OUTPUT,
+            choice(value("format", None, "FORMAT", "Form of the comparison."), &["text", "json"], "text"),
+            switch("json", None, "The same as --format json: everything that is known, of all functions."),
+            switch("paths", None, "By call path instead of by function."),
+            many(value(
+                "fail-if",
+                None,
+                "CONDITION",
+                "Exit with 3 if it is proven to hold, as 'total(f)>1.1x'.",
+            )),
+            value(
+                "columns",
+                None,
+                "LIST",
+                "What to show, of total, self, calls, avg, p50, p90, p99, p99.9, max (total,self,calls,p50,p99).",
+            ),
+            choice(
+                value("sort", Some('s'), "COLUMN", "The largest differences of this first."),
+                calltap_analysis::diff::Measure::NAMES,
+                "total",
+            ),
+            switch("all", Some('a'), "Also what does not differ beyond the noise."),
+            or(
+                value(
+                    "min-change",
+                    None,
+                    "PERCENT",
+                    "Times that differ by less are the same (none: no limit).",
+                ),
+                "5%",
+            ),
+            FUNCTION,
+            value("limit", Some('n'), "ROWS", "At most so many rows."),
+            LINKER_NAMES,
+        ]],
+        operand: Some(Operand {
+            name: "TRACE",
+            takes: Takes::ManyAndMore,
+            optional: false,
+            help: "Two traces or globs: A, and B, which is compared with it.",
+        }),
+    },
+    Command {
+        name: "replay",
+        about: "Show the calls as they happened, in ftrace's function_graph form",
+        details: "Marks before a duration: $ over 1 s, @ 100 ms, * 10 ms, # 1 ms, ! 100 us, + 10 us.",
+        flags: &[&[
+            INPUT,
+            OUTPUT,
+            THREAD,
+            value("limit", Some('n'), "LINES", "At most so many lines."),
+            LINKER_NAMES,
+        ]],
+        operand: None,
+    },
+    Command {
+        name: "graph",
+        about: "Show the call graph: of the program, or callers and callees of one function",
+        details: "",
+        flags: &[&[
+            INPUT,
+            OUTPUT,
+            value("function", Some('F'), "NAME", "Callers above and callees below this function."),
+            value("depth", None, "LEVELS", "At most so many levels."),
+            value("min-percent", None, "PERCENT", "Leave out paths with a smaller share of the time."),
+            THREAD,
+            LINKER_NAMES,
+        ]],
+        operand: None,
+    },
+    Command {
+        name: "info",
+        about: "Show what a trace holds: program, host, threads, modules, tracers, losses",
+        details: "",
+        flags: &[&[
+            INPUT,
+            OUTPUT,
+            choice(value("format", None, "FORMAT", "Form."), &["text", "json"], "text"),
+        ]],
+        operand: None,
+    },
+    Command {
+        name: "export",
+        about: "Convert a trace for other viewers",
+        details: "perfetto: protobuf for ui.perfetto.dev and trace_processor, which show calls 512 deep: deeper ones are counted. \
+                  chrome: JSON trace events. flamegraph: a self-contained SVG. folded: stacks with nanoseconds, for flame graph \
+                  tools. csv: one line per call. speedscope: a profile of every thread. pprof: calls and times by call path, for 'go tool pprof'. callgrind: for \
+                  KCachegrind and callgrind_annotate. firefox: samples, for profiler.firefox.com; each stands for what a call path took in a slice of the time. \
+                  trace-cmd: a trace.dat for 'trace-cmd report -i FILE' and KernelShark (which wants names that end in .dat). parquet: a row per call, in a dataset by host, process and day in the directory named by -o; docs/fleet.md has its columns. otlp: OpenTelemetry spans of the functions that -F names, \
+                  as lines of JSON for the collector's otlpjsonfile receiver.\n\n\
+                  In a trace.dat each thread has a processor of its own while it lives; one that starts later gets that of one that has ended. Blanks in names become underscores \
+                  (none are left after commas), because there a name ends at the first. What was lost is shown as dropped events, calls that had not returned have no end, depths over 500 are shown as 500, and a program's \
+                  module is moved to other addresses where another program of the trace has its own.",
+        flags: &[&[
+            INPUT,
+            OUTPUT,
+            choice(
+                value("to", None, "FORMAT", "What to write."),
+                &[
+                    "perfetto",
+                    "chrome",
+                    "flamegraph",
+                    "folded",
+                    "csv",
+                    "speedscope",
+                    "pprof",
+                    "callgrind",
+                    "firefox",
+                    "trace-cmd",
+                    "parquet",
+                    "otlp",
+                ],
+                "perfetto",
+            ),
+            choice(
+                value(
+                    "format-version",
+                    None,
+                    "VERSION",
+                    "With --to trace-cmd: the version of trace.dat. All trace-cmd and KernelShark read 6; 7 needs trace-cmd 3.",
+                ),
+                &["6", "7"],
+                "6",
+            ),
+            many(value("function", Some('F'), "GLOB", "With --to otlp: functions that become spans.")),
+            value(
+                "trace-id",
+                None,
+                "ARGUMENT",
+                "With --to otlp: the argument (recorded by -A) that says which trace a call is part of, in whatever thread.",
+            ),
+            THREAD,
+            LINKER_NAMES,
+        ]],
+        operand: None,
+    },
+];

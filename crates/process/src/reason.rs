@@ -1,0 +1,193 @@
+//! Why a process is not attached to, changed or left: code, text and advice of each reason. `docs/reasons.md` lists them; a test compares it with this table.
+
+use crate::inject::Failed;
+use crate::threads::NotHeld;
+use nix::errno::Errno;
+use std::io;
+
+calltap_sites::reasons! {
+    /// Why something is not done with a process.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    pub enum Reason;
+
+    // What it is.
+    NoProcess = "no-process",
+        "no such process", "look for its id again";
+    Itself = "calltap-itself",
+        "that is calltap itself", "name another process";
+    Zombie = "zombie",
+        "it has ended (a zombie)", "none";
+    Ended = "ended",
+        "it has ended", "none";
+    Ending = "ending",
+        "it is ending", "none";
+    KernelThread = "kernel-thread",
+        "a kernel thread", "use the kernel's own ftrace";
+    Bits32 = "32-bit",
+        "a 32-bit program", "none: x86-64 programs only";
+    Stopped = "stopped",
+        "it is stopped by a signal: let it go on first (kill -CONT)", "kill -CONT PID";
+    Traced { by: String, pid: u32 } = "traced",
+        "it is being traced by {by} ({pid}) already", "end that debugger first";
+    Shared { other: u32 } = "memory-shared",
+        "process {other} shares its memory (CLONE_VM), and would be changed with it: end {other} first", "end the other process";
+    ShadowStack = "processor-shadow-stack",
+        "it has shadow stacks of the processor (x86_Thread_features: shstk): start it with GLIBC_TUNABLES=glibc.cpu.hwcaps=-SHSTK", "start it so";
+    OtherProgram = "other-program",
+        "it runs another program by now", "none";
+
+    // What it may.
+    OwnChildrenOnly = "ptrace-scope-1",
+        "permission denied: kernel.yama.ptrace_scope is 1, which allows tracing of one's own children only; as root, or set it to 0", "be root, or sysctl kernel.yama.ptrace_scope=0";
+    RootOnly = "ptrace-scope-2",
+        "permission denied: kernel.yama.ptrace_scope is 2, which allows tracing with CAP_SYS_PTRACE only", "be root";
+    Forbidden = "ptrace-scope-3",
+        "permission denied: kernel.yama.ptrace_scope is 3, which forbids tracing until the next boot", "none";
+    NoPermission = "permission",
+        "permission denied: it is another user's, or has changed its privileges", "be root";
+    StrictSeccomp = "strict-seccomp",
+        "it runs under strict seccomp: it could not load the agent", "none";
+    Seccomp { call: &'static str } = "seccomp",
+        "its seccomp filter does not allow {call}, which the agent needs", "start it without the filter, or allow the call";
+    UnreadSeccomp { errno: Errno } = "seccomp-unread",
+        "it runs under a seccomp filter that may forbid what the agent does, and that cannot be read ({errno}): root can read it", "be root";
+    System { why: String } = "system",
+        "{why}", "see permissions.md";
+
+    // Its threads.
+    NoThread = "no-thread",
+        "no thread", "try again";
+    NoStack = "no-stack",
+        "its threads have no room on their stacks whenever they are looked at", "try again";
+    Inside { what: String } = "inside",
+        "its threads are in {what} whenever they are looked at", "try again";
+    ThreadGone = "thread-gone",
+        "the thread that was chosen has ended", "try again";
+    Stuck = "stuck",
+        "its threads are in the kernel and do not come out", "see what they wait for: /proc/PID/stack";
+    StoppedMeanwhile = "stopped-meanwhile",
+        "it was stopped by a signal", "kill -CONT PID, and try again";
+    NotStoppable { errno: Errno } = "not-stoppable",
+        "its threads cannot be stopped: {errno}", "see permissions.md";
+    Busy = "busy",
+        "it could not be held, this machine is too busy", "try again";
+    UnknownThreads = "unknown-threads",
+        "its threads are not of a thread library that we know (glibc, musl, Go's runtime)", "start it with calltap record -- PROGRAM";
+    WordInUse = "word-in-use",
+        "the word in its threads' control blocks that the agent needs is in use", "start it with calltap record -- PROGRAM";
+
+    // Bringing the agent in.
+    StillRuns = "still-runs",
+        "a thread still runs code of a calltap that was killed", "try again";
+    NoPlace = "no-place",
+        "nothing that it has loaded has room behind its text for the code that brings the agent in", "start it with calltap record -- PROGRAM";
+    NoRange = "no-range",
+        "there is no free address range near it for the agent", "start it with calltap record -- PROGRAM";
+    AgentGone = "agent-gone",
+        "the agent is not there any more: it runs another program by now", "attach again";
+    Unwritable = "unwritable",
+        "its memory could not be written", "see permissions.md";
+    NoMemory = "no-memory",
+        "it may map no more memory", "raise its limit of address space";
+    Fault { signal: i32 } = "fault",
+        "the call that was to bring the agent in ended by signal {signal}", "try again";
+    Late = "late",
+        "a call in it did not return in time", "try again";
+    Linker { why: String } = "linker",
+        "its dynamic linker did not load the agent: {why}", "see what the linker says";
+    AgentNotMapped = "agent-not-mapped",
+        "the agent could not be mapped", "raise its limit of address space";
+    AgentNoMemory = "agent-no-memory",
+        "the agent could not map its memory", "raise its limit of address space, or give --buffer-size";
+    UnwinderUntold = "unwinder-untold",
+        "its unwinder cannot be told of the agent's frames", "start it with calltap record -- PROGRAM";
+    UnwinderUnaware = "unwinder",
+        "its unwinder did not take notice of the agent's frames (LLVM's does not)", "start it with calltap record -- PROGRAM";
+    Unreadable = "unreadable",
+        "its program cannot be read", "see permissions.md";
+    UnwinderUnknown = "unwinder-unknown",
+        "its unwinder is linked in, and it has no symbol of the function that makes the agent's frames known to it", "start it with calltap record -- PROGRAM";
+    StaticStart = "static-start",
+        "statically linked, and it does not begin as programs of glibc, musl or Go do", "link it dynamically";
+    Breakpoints { why: String } = "breakpoints",
+        "breakpoints would kill it: {why}", "leave --patch-mode int3";
+
+    // Other calltaps.
+    Attached = "attached",
+        "it is attached to already: see 'calltap status', 'calltap detach'", "calltap detach";
+    Attaching { by: String } = "attaching",
+        "it is already being attached to by {by}", "wait for that one";
+    Started { by: String } = "started",
+        "it was started by {by}, which records it", "end that calltap";
+    Records = "records",
+        "calltap has started it, and records it until it ends", "wait for its end";
+    Leaving = "leaving",
+        "calltap is leaving it, and takes long", "wait";
+    Silent = "silent",
+        "calltap is at it already, and does not answer", "wait, or end that calltap";
+    OtherSilent = "other-silent",
+        "another calltap has asked the one that controls it, and gets no answer", "wait, or end that calltap";
+    NotAttached = "not-attached",
+        "calltap is not attached to it", "calltap attach";
+    Killed = "killed",
+        "an earlier calltap was killed in the middle of it: 'calltap detach' cleans up", "calltap detach";
+    OtherVersion = "other-version",
+        "another version of calltap is attached to it: use that one's 'calltap detach'", "use that version";
+    OtherBuild = "other-build",
+        "the agent in it is not this build's, or its code was changed: use the 'calltap detach' of the build that attached", "use that build";
+    NoControl { why: String } = "no-control",
+        "its session's control file cannot be mapped: {why}", "see permissions.md";
+    TracersStay = "tracers-stay",
+        "its tracers stay while it is recorded; filters and notrace sets can be changed", "end the recording";
+    Selection { why: String } = "selection",
+        "{why}", "change the filters";
+    Mounted = "mounted",
+        "its control directory is mounted: what is traced is changed there", "write to the directory";
+}
+
+impl From<io::Error> for Reason {
+    fn from(error: io::Error) -> Reason {
+        Reason::System { why: error.to_string() }
+    }
+}
+
+impl From<NotHeld> for Reason {
+    fn from(why: NotHeld) -> Reason {
+        match why {
+            NotHeld::Gone => Reason::ThreadGone,
+            NotHeld::Stuck => Reason::Stuck,
+            NotHeld::Shared(other) => Reason::Shared { other },
+            NotHeld::Stopped => Reason::StoppedMeanwhile,
+            NotHeld::Refused(errno) => Reason::NotStoppable { errno },
+        }
+    }
+}
+
+impl From<Failed> for Reason {
+    fn from(failed: Failed) -> Reason {
+        match failed {
+            Failed::NoAgent => Reason::AgentGone,
+            Failed::Thread(why) => why.into(),
+            Failed::Memory => Reason::Unwritable,
+            Failed::NoMemory => Reason::NoMemory,
+            Failed::Fault(signal) => Reason::Fault { signal },
+            Failed::Late => Reason::Late,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use calltap_sites::reason::rows;
+    use std::collections::HashSet;
+
+    #[test]
+    fn codes_differ_and_the_document_has_them_all() {
+        let codes: HashSet<&str> = Reason::ALL.iter().map(|(code, ..)| *code).collect();
+        assert_eq!(codes.len(), Reason::ALL.len());
+        let document = include_str!("../../../docs/reasons.md");
+        let rows = rows(Reason::ALL);
+        assert!(document.contains(&rows), "docs/reasons.md should have:\n{rows}");
+    }
+}

@@ -1,0 +1,180 @@
+//! Where indirect jumps lead.
+//!
+//! An instruction can jump into the middle of a function only by an address that the file holds: a label whose address an instruction or data has, or an entry of a table, as an
+//! address or as a distance from an address that the function forms. All of these are collected. A jump for which they do not account is *unresolved*: it may lead to any
+//! instruction of its function.
+
+use std::collections::BTreeSet;
+
+use super::branches::{Branches, Places, To, between};
+use super::image::Image;
+use super::kept::may_be_summed;
+use super::parts::{self, Parts};
+use super::pointers::Pointer;
+use super::return_address::Rows;
+use super::switches::Origin;
+use super::tables::{Tables, claimed, is_in};
+use crate::Function;
+
+/// The most pairs of a base and a table of label differences that are tried in one function.
+const MOST_PAIRS: usize = 1 << 10;
+
+/// What is known about a function and its parts.
+struct Group {
+    /// First byte of each, and the one behind.
+    ranges: Vec<(u64, u64)>,
+    /// Is the address of a label taken, but by tables that jumps go through?
+    has_labels: bool,
+    /// Does an instruction take that of a label, or the function's own, so that others may be counted from there?
+    has_base: bool,
+    /// May a sum be made of such an address, and be kept in memory? And of a label's?
+    sums: bool,
+    sums_labels: bool,
+    /// What the tables lead to within; all of it, unless there were too many.
+    entries: BTreeSet<u64>,
+    is_complete: bool,
+}
+
+/// Where a jump leads.
+enum Outcome {
+    /// Out of the function,
+    Leaves,
+    /// or to known places in it,
+    Stays,
+    /// or one of these,
+    LeavesOrStays,
+    /// or anywhere in it.
+    Unresolved,
+}
+
+/// Decides about all indirect jumps: the places to which they lead become targets; those that stay are no exits.
+pub(super) fn resolve(
+    image: &Image<'_>,
+    branches: &mut Branches,
+    (functions, parts): (&[Function], &Parts),
+    (places, rows): (&Places<'_>, &Rows),
+    pointers: &[Pointer],
+) {
+    let (mut jumps, mut stays, mut perhaps, mut unresolved) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let tables = Tables::new(image, branches, functions);
+    let claimed = claimed(&tables, branches);
+    let mut stored: Vec<u64> =
+        pointers.iter().filter(|pointer| !is_in(&claimed, pointer.at)).map(|pointer| pointer.to).collect();
+    stored.sort_unstable();
+    let mut last: Option<(usize, Group)> = None;
+    for jump in &branches.indirect {
+        let Some(n) = functions.partition_point(|function| function.address.0 <= jump.at).checked_sub(1)
+        else {
+            continue;
+        };
+        let group = match &mut last {
+            Some((of, group)) if *of == n => group,
+            _ => {
+                let group = Group::find(&tables, branches, parts, n, &stored);
+                let range = tables.range(n);
+                jumps.extend(group.entries.iter().map(|target| (range, *target)));
+                &mut last.insert((n, group)).1
+            }
+        };
+        match group.outcome(&tables, jump.origin, rows.is_bare(jump.at)) {
+            _ if !tables.is_complete() => unresolved.push(jump.at),
+            Outcome::Leaves => {}
+            Outcome::Stays => stays.push(jump.at),
+            Outcome::LeavesOrStays => perhaps.push(jump.at),
+            Outcome::Unresolved => unresolved.push(jump.at),
+        }
+    }
+    for (range, target) in jumps {
+        branches.add_jump(places, range, target);
+    }
+    branches.add_targets([]);
+    let is_among = |list: &[u64], at: u64| list.binary_search(&at).is_ok();
+    branches.leavings.retain(|leaving| !is_among(&stays, leaving.at) && !is_among(&unresolved, leaving.at));
+    for leaving in branches.leavings.iter_mut().filter(|leaving| is_among(&perhaps, leaving.at)) {
+        leaving.to = To::PointerOrWithin;
+    }
+    branches.unresolved = unresolved;
+}
+
+impl Group {
+    fn find(tables: &Tables<'_, '_>, branches: &Branches, parts: &Parts, n: usize, stored: &[u64]) -> Group {
+        let members = parts.group(n);
+        let ranges: Vec<(u64, u64)> = members.iter().map(|n| tables.range(*n)).collect();
+        // Behind the last function of a file lies its data.
+        let is_own = |address: &u64| is_in(&ranges, *address) && tables.image.is_code(*address);
+        let is_label = |address: &u64| {
+            let function = parts::index_at(tables.functions, *address);
+            is_own(address)
+                && function.is_none_or(|n| {
+                    tables.functions[n].address.0 != *address || tables.functions[n].is_part()
+                })
+        };
+        let all_formed = || ranges.iter().flat_map(|(start, end)| branches.formed(*start, *end));
+        let summed: Vec<u64> = all_formed()
+            .filter(|formed| is_own(&formed.to) && may_be_summed(tables.image, formed.at))
+            .map(|formed| formed.to)
+            .collect();
+        let formed: BTreeSet<u64> = all_formed().map(|formed| formed.to).collect();
+        let has_labels = formed.iter().any(is_label)
+            || !parts.takers.is_disjoint(&members)
+            || ranges.iter().flat_map(|(start, end)| between(stored, *start, *end, |at| *at)).any(is_label);
+        // A function's own beginning is a base, too, if not a label.
+        let bases: Vec<u64> = formed.iter().copied().filter(is_own).collect();
+        let mut entries = BTreeSet::new();
+        let is_complete = bases.len() * formed.len() <= MOST_PAIRS;
+        for (start, end) in &ranges {
+            let jumps = between(&branches.indirect, *start, *end, |jump| jump.at);
+            entries.extend(jumps.iter().flat_map(|jump| match jump.origin {
+                Origin::Distances(Some(table)) => tables.entries(table).collect(),
+                Origin::Addresses(table) => tables.addresses(table).map(|(_, target)| target).collect(),
+                _ => Vec::new(),
+            }));
+        }
+        for table in &formed {
+            entries.extend(tables.distances(*table, *table));
+            entries.extend(tables.addresses(*table).map(|(_, target)| target));
+            if is_complete {
+                entries.extend(bases.iter().flat_map(|base| tables.distances(*table, *base)));
+            }
+        }
+        entries.retain(|target| is_in(&ranges, *target));
+        let (sums, sums_labels) = (!summed.is_empty(), summed.iter().any(is_label));
+        let has_base = !bases.is_empty();
+        Group { ranges, has_labels, has_base, sums, sums_labels, entries, is_complete }
+    }
+
+    fn outcome(&self, tables: &Tables<'_, '_>, origin: Origin, is_bare: bool) -> Outcome {
+        let is_own = |target: u64| is_in(&self.ranges, target);
+        match origin {
+            Origin::Addresses(table) if tables.addresses(table).any(|(_, target)| is_own(target)) => {
+                Outcome::Stays
+            }
+            Origin::Distances(Some(table)) => {
+                let mut targets = tables.entries(table).peekable();
+                let is_empty = targets.peek().is_none();
+                match targets.any(is_own) {
+                    true => Outcome::Stays,
+                    // A table of other functions.
+                    false if is_bare && !is_empty => Outcome::Leaves,
+                    false => Outcome::Unresolved,
+                }
+            }
+            Origin::Distances(None) if self.is_complete && !self.entries.is_empty() => Outcome::Stays,
+            Origin::Distances(None) | Origin::Computed => Outcome::Unresolved,
+            Origin::Unclear if self.has_base => Outcome::Unresolved,
+            Origin::Spilled if self.sums => Outcome::Unresolved,
+            Origin::Stored | Origin::Addresses(_) if self.sums_labels => Outcome::Unresolved,
+            Origin::Stored | Origin::Addresses(_) | Origin::Unclear | Origin::Spilled => {
+                let may_be_entry = matches!(origin, Origin::Unclear | Origin::Spilled);
+                let has_entries = may_be_entry && !self.entries.is_empty();
+                match (self.has_labels || has_entries, is_bare) {
+                    (false, true) => Outcome::Leaves,
+                    (false, false) => Outcome::Unresolved,
+                    (true, true) => Outcome::LeavesOrStays,
+                    (true, false) => Outcome::Stays,
+                }
+            }
+        }
+    }
+}

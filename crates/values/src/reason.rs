@@ -1,0 +1,83 @@
+//! Why an argument, a result or a condition cannot be read: code, text and advice of each reason. `docs/reasons.md` lists them; a test compares it with this table.
+
+use calltap_sites::types::Unread;
+use std::fmt;
+
+calltap_sites::reasons! {
+    /// Why values of a function's calls are not read.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    pub enum Reason;
+
+    // What was asked for.
+    ResultOnly { name: String } = "known-at-return",
+        "'{name}' is known when the function returns only: it belongs to -R", "give it to -R";
+    EntryOnly { name: String } = "known-at-entry",
+        "'{name}' is known when the function is entered only: it belongs to -A", "give it to -A";
+    TooMany { most: usize } = "too-many", "more than {most} values of a call", "read fewer";
+    TooLong = "too-long", "this is too much to read of one call", "read fewer";
+    CallersAreNoNumber = "callers-no-number",
+        "callers are no number: '-A FUNCTION@$callers' has them recorded", "record them so";
+    Float { name: String } = "floating-point",
+        "'{name}' is a floating-point number: only whole ones can be compared", "compare another value";
+
+    // What debugging information tells.
+    NoArguments = "no-arguments",
+        "no debugging information tells its arguments: name them, as in FUNCTION@arg1,arg2/s", "name them, or install debugging information";
+    NoNames { name: String } = "no-names",
+        "no debugging information tells which argument is '{name}': write arg1, arg2 ...", "write arg1, or install debugging information";
+    NoParameter { name: String, others: String } = "no-parameter",
+        "no parameter is called '{name}' (there are: {others})", "choose one of these";
+    NoOffsets { name: String } = "no-offsets",
+        "no debugging information tells where '{name}' is: write +8(arg1)", "write the offset, or install debugging information";
+    NoMember { name: String, members: String } = "no-member", "there is no '{name}' (there are: {members})", "choose one of these";
+    NoWhole { name: String } = "no-whole", "it is not known what '{name}' would be a part of", "write the offset: +8(arg1)";
+    FarMember { name: String } = "far-member", "'{name}' is too far away", "none";
+    Returned = "no-result-place", "it is not known where the result is", "give its form: retval/x64";
+    Nothing = "no-result", "the function returns nothing", "none";
+    Parameter { name: String, why: Unread } = "parameter", "'{name}' {why}", "see the second table";
+    Result { why: Unread } = "result", "the result {why}", "see the second table";
+
+    // How the function is traced.
+    GoFunction = "go-entry-only", "it is a Go function, of which only the entry is traced", "none";
+    Unseen { why: Box<calltap_sites::Reason> } = "return-unseen", "{why}", "see the table of functions";
+
+    NoFutures = "no-futures",
+        "nothing polls futures, as far as names tell: a program in Rust, and not stripped?", "trace a program in Rust that has its symbols";
+    Several { all: Reasons } = "several", "{all}", "see each";
+}
+
+/// Several reasons.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Reasons(pub Vec<Reason>);
+
+impl fmt::Display for Reasons {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all: Vec<String> = self.0.iter().map(Reason::to_string).collect();
+        f.write_str(&all.join("; "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use calltap_sites::reason::rows;
+    use std::collections::HashSet;
+
+    #[test]
+    fn reasons_say_what_they_know() {
+        let why = Reason::Parameter { name: "x".to_owned(), why: Unread::X87 };
+        let all = Reason::Several { all: Reasons(vec![why, Reason::TooLong]) };
+        assert_eq!(all.to_string(), "'x' is a number of x87; this is too much to read of one call");
+    }
+
+    #[test]
+    fn codes_differ_and_the_document_has_them_all() {
+        let document = include_str!("../../../docs/reasons.md");
+        for all in [Reason::ALL, Unread::ALL] {
+            let codes: HashSet<&str> = all.iter().map(|(code, ..)| *code).collect();
+            assert_eq!(codes.len(), all.len());
+            let rows = rows(all);
+            assert!(document.contains(&rows), "docs/reasons.md should have:\n{rows}");
+        }
+    }
+}
