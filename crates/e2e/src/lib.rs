@@ -74,6 +74,15 @@ pub fn plain() -> Vec<Flags> {
     vec![Vec::new()]
 }
 
+/// Whether the kernel tells of context switches here; says so if it does not.
+pub fn have_switches() -> bool {
+    let refused = calltap_sched::Sched::watch(std::process::id(), false).err();
+    if let Some(refused) = &refused {
+        skipped(&refused.to_string());
+    }
+    refused.is_none()
+}
+
 /// Says that something could not be tested here, past the capture of the test harness.
 pub fn skipped(what: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED: {what}");

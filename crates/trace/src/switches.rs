@@ -113,8 +113,8 @@ impl Gathering {
 
     /// All that is left.
     pub(crate) fn finish(&mut self) -> Vec<Payload> {
-        let all = std::mem::take(&mut self.0).into_keys().collect::<Vec<_>>();
-        all.into_iter().filter_map(|thread| self.end(thread)).collect()
+        let all = std::mem::take(&mut self.0).into_iter();
+        all.filter_map(|(thread, mut rest)| rest.has_news().then(|| rest.seal(thread))).collect()
     }
 }
 

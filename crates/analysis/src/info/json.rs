@@ -46,6 +46,7 @@ pub(super) fn write(source: &dyn Source, options: &Options, out: &mut dyn Write)
         "modules": modules,
         "slow": meta.slow,
         "limited": meta.limited,
+        "scheduling": meta.scheduling,
         "notes": meta.notes,
         "complaints": source.complaints(),
         "end": meta.end,

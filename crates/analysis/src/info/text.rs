@@ -3,7 +3,7 @@
 use super::{Entered, Options, active_ns, sites_by_module};
 use crate::units::{count, counted, duration, one_line};
 use crate::{Names, Source};
-use calltap_trace::{ClockKind, Meta, TracerKind};
+use calltap_trace::{ClockKind, Meta, Scheduling, TracerKind};
 use std::io::{self, Write};
 
 pub(super) fn write(source: &dyn Source, options: &Options, out: &mut dyn Write) -> io::Result<()> {
@@ -33,6 +33,14 @@ pub(super) fn write(source: &dyn Source, options: &Options, out: &mut dyn Write)
         let function = one_line(names.function(limited.site));
         let rate = count(limited.events_per_s);
         line(out, "disabled", &format!("{function}, by --max-overhead: {rate} events a second"))?;
+    }
+    if let Some(Scheduling { refused, lost }) = &meta.scheduling {
+        let text = match refused {
+            Some(refused) => refused.clone(),
+            None if *lost > 0 => format!("context switches, {} of them lost", count(*lost)),
+            None => "context switches".to_owned(),
+        };
+        line(out, "waits", &text)?;
     }
     for note in &meta.notes {
         line(out, "note", note)?;

@@ -17,3 +17,4 @@ mod tui;
 mod tutorial;
 mod values;
 mod view;
+mod waits;

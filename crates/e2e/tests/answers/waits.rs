@@ -1,0 +1,95 @@
+//! How much of a call its thread was blocked, and how much it had no processor: as the program knows it.
+
+use calltap_e2e::{BARE, Build, GCC, Program, calltap_run, compile, have_switches};
+use serde_json::Value;
+
+const MS: u64 = 1_000_000;
+
+fn row<'r>(rows: &'r Value, function: &str) -> &'r Value {
+    let found = rows.as_array().and_then(|rows| rows.iter().find(|row| row["function"] == function));
+    found.unwrap_or_else(|| panic!("no {function} in {rows}"))
+}
+
+fn ns(row: &Value, key: &str) -> u64 {
+    row[key].as_u64().unwrap_or_else(|| panic!("{key} of {row}"))
+}
+
+fn record(program: &Program, flags: &[&str]) -> (String, Value) {
+    let trace = program.directory().join("waits.data").display().to_string();
+    let mut arguments = vec!["record", "-q", "-o", &trace];
+    arguments.extend(flags);
+    let path = program.path.display().to_string();
+    arguments.extend(["-F", "burn", "-F", "nap", "-F", "want", "-F", "compete", "-F", "main", "--", &path]);
+    let run = calltap_run(&arguments);
+    assert!(run.status.success(), "{}", run.stderr);
+    let report = calltap_run(&["report", "-i", &trace, "--format", "json"]);
+    assert!(report.status.success(), "{}", report.stderr);
+    (run.stdout, serde_json::from_str(&report.stdout).expect("rows"))
+}
+
+fn check(build: &Build) {
+    let program = compile(build, &["waits.c"], &["-pthread"]);
+    let (said, rows) = record(&program, &[]);
+    for row in rows.as_array().expect("rows") {
+        let parts = ["cpu_ns", "runnable_ns", "blocked_ns"].map(|key| ns(row, key));
+        assert!(parts.iter().sum::<u64>().abs_diff(ns(row, "total_ns")) <= 3, "{row}");
+        let own = ["self_cpu_ns", "self_runnable_ns", "self_blocked_ns"].map(|key| ns(row, key));
+        assert!(own.iter().sum::<u64>().abs_diff(ns(row, "self_ns")) <= 3, "{row}");
+    }
+    // Ten sleeps of 20 ms, with what waking up takes: less than that is not blocked.
+    let nap = row(&rows, "nap");
+    assert!(ns(nap, "blocked_ns") >= 190 * MS && ns(nap, "cpu_ns") < 40 * MS, "{nap}");
+    assert!(ns(row(&rows, "want"), "blocked_ns") >= 50 * MS, "{rows}");
+    // The kernel's two ways to count a thread's time: half a second of work, by the thread's clock.
+    let burn = row(&rows, "burn");
+    assert!(ns(burn, "cpu_ns").abs_diff(500 * MS) <= 25 * MS, "{burn}\n{said}");
+    // Two threads that work for 200 ms each on one processor: half of that, at least, is waited for.
+    let compete = row(&rows, "compete");
+    assert!(ns(compete, "runnable_ns") >= 100 * MS, "{compete}");
+}
+
+#[test]
+fn the_time_of_a_call_is_divided_as_the_program_knows_it() {
+    if have_switches() {
+        check(GCC);
+        check(&BARE[0]);
+    }
+}
+
+#[test]
+fn without_context_switches_nothing_is_said_of_waits() {
+    let program = compile(GCC, &["waits.c"], &["-pthread"]);
+    let (_, rows) = record(&program, &["--no-sched"]);
+    let nap = row(&rows, "nap");
+    assert!(nap["total_ns"].is_u64() && nap["blocked_ns"].is_null() && nap["cpu_ns"].is_null(), "{nap}");
+    let trace = program.directory().join("waits.data").display().to_string();
+    let text = calltap_run(&["report", "-i", &trace]).stdout;
+    assert!(!text.contains("BLOCKED"), "{text}");
+}
+
+#[test]
+fn slower_and_latency_tell_how_long_calls_were_blocked() {
+    if !have_switches() {
+        return;
+    }
+    let program = compile(GCC, &["waits.c"], &["-pthread"]);
+    let path = program.path.display().to_string();
+    let run = calltap_run(&["slower", "10ms", "nap", "--json", "--", &path]);
+    let lines: Vec<Value> =
+        run.stdout.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()).collect();
+    let calls: Vec<&Value> = lines.iter().filter(|line| line["function"] == "nap").collect();
+    assert_eq!(calls.len(), 10, "{}\n{}", run.stdout, run.stderr);
+    for call in calls {
+        let (all, blocked) = (ns(call, "duration_ns"), ns(call, "blocked_ns"));
+        assert!(blocked >= 19 * MS && blocked + ns(call, "runnable_ns") <= all, "{call}");
+    }
+    let answer = program.directory().join("latency.json");
+    let run = calltap_run(&["latency", "nap", "--json", "-o", &answer.display().to_string(), "--", &path]);
+    assert!(run.status.success(), "{}", run.stderr);
+    let answer = std::fs::read(&answer).expect("the answer");
+    let answer: Value = serde_json::from_slice(&answer).expect("an object");
+    let nap = &answer["functions"][0];
+    let blocked =
+        nap["blocked_buckets"].as_array().map_or(0, |all| all.iter().map(|one| ns(one, "calls")).sum());
+    assert_eq!((blocked, ns(nap, "calls")), (10, 10), "{nap}");
+}
