@@ -43,8 +43,8 @@ impl Lane {
     }
 
     fn push(&mut self, switch: Switch) {
-        if std::mem::take(&mut self.is_assumed) && switch.to == RunState::Running {
-            // It comes back: it was away.
+        if std::mem::take(&mut self.is_assumed) && matches!(switch.to, RunState::Running | RunState::Unknown) {
+            // It comes back, so it was away; or it may have come back in what is lost.
             self.switches.clear();
             self.state = RunState::Unknown;
         }
@@ -176,6 +176,8 @@ mod tests {
         assert_eq!(told(&mut lane(Some(5), &[(9, Blocked)]), 20), Some(vec![(5, Running), (9, Blocked)]));
         assert_eq!(told(&mut lane(Some(5), &[(9, Running)]), 20), Some(vec![(9, Running)]));
         assert_eq!(told(&mut lane(None, &[(9, Runnable)]), 20), Some(vec![(9, Runnable)]));
+        let lost = [(9, Unknown), (12, Blocked)];
+        assert_eq!(told(&mut lane(Some(5), &lost), 20), Some(vec![(12, Blocked)]));
     }
 
     #[test]
