@@ -43,7 +43,8 @@ impl Lane {
     }
 
     fn push(&mut self, switch: Switch) {
-        if std::mem::take(&mut self.is_assumed) && matches!(switch.to, RunState::Running | RunState::Unknown) {
+        if std::mem::take(&mut self.is_assumed) && matches!(switch.to, RunState::Running | RunState::Unknown)
+        {
             // It comes back, so it was away; or it may have come back in what is lost.
             self.switches.clear();
             self.state = RunState::Unknown;

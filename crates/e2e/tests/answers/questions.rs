@@ -159,12 +159,7 @@ fn a_process_is_asked_and_left_as_it_was() {
     };
     let watched = on("watch disk -n 5");
     assert!(watched.status.success(), "{}", watched.stderr);
-    assert_eq!(
-        watched.stdout.lines().filter(|line| is_disk(line)).count(),
-        5,
-        "{}",
-        watched.stdout
-    );
+    assert_eq!(watched.stdout.lines().filter(|line| is_disk(line)).count(), 5, "{}", watched.stdout);
     let slower = on("slower 15ms handle -n 2");
     assert!(slower.stdout.contains(" ms  handle") && slower.stdout.contains("SLOWER"), "{}", slower.stdout);
     // On a busy machine it may not run for a second.
