@@ -28,7 +28,7 @@ fn record(program: &Program, flags: &[&str]) -> (String, Value) {
 }
 
 fn check(build: &Build) {
-    let program = compile(build, &["waits.c"], &["-pthread"]);
+    let program = compile(build, &["divided.c"], &["-pthread"]);
     let (said, rows) = record(&program, &[]);
     for row in rows.as_array().expect("rows") {
         let parts = ["cpu_ns", "runnable_ns", "blocked_ns"].map(|key| ns(row, key));
@@ -58,7 +58,7 @@ fn the_time_of_a_call_is_divided_as_the_program_knows_it() {
 
 #[test]
 fn without_context_switches_nothing_is_said_of_waits() {
-    let program = compile(GCC, &["waits.c"], &["-pthread"]);
+    let program = compile(GCC, &["divided.c"], &["-pthread"]);
     let (_, rows) = record(&program, &["--no-sched"]);
     let nap = row(&rows, "nap");
     assert!(nap["total_ns"].is_u64() && nap["blocked_ns"].is_null() && nap["cpu_ns"].is_null(), "{nap}");
@@ -72,7 +72,7 @@ fn slower_and_latency_tell_how_long_calls_were_blocked() {
     if !have_switches() {
         return;
     }
-    let program = compile(GCC, &["waits.c"], &["-pthread"]);
+    let program = compile(GCC, &["divided.c"], &["-pthread"]);
     let path = program.path.display().to_string();
     let run = calltap_run(&["slower", "10ms", "nap", "--json", "--", &path]);
     let lines: Vec<Value> =

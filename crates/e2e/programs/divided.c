@@ -1,0 +1,73 @@
+// Calls that work, sleep, wait for a lock, and are preempted; the program measures by itself what it can.
+#define _GNU_SOURCE
+#include "e2e.h"
+#include <pthread.h>
+#include <sched.h>
+#include <time.h>
+#include <unistd.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+UNTRACED static long now(clockid_t clock) {
+    struct timespec time;
+    clock_gettime(clock, &time);
+    return time.tv_sec * 1000000000L + time.tv_nsec;
+}
+
+// Works for so long, by the thread's own clock.
+TRACED void burn(long ms) {
+    long end = now(CLOCK_THREAD_CPUTIME_ID) + ms * 1000000;
+    while (now(CLOCK_THREAD_CPUTIME_ID) < end) {
+    }
+}
+
+TRACED void nap(void) { usleep(20000); }
+
+TRACED void hold(void) {
+    pthread_mutex_lock(&lock);
+    usleep(300000);
+    pthread_mutex_unlock(&lock);
+}
+
+TRACED void want(void) {
+    pthread_mutex_lock(&lock);
+    pthread_mutex_unlock(&lock);
+}
+
+// Two of these share a processor: each has it for half of the time.
+TRACED void compete(void) { burn(200); }
+
+static void *other(void *unused) {
+    compete();
+    return unused;
+}
+
+static void *holder(void *unused) {
+    hold();
+    return unused;
+}
+
+int main(void) {
+    long wall = now(CLOCK_MONOTONIC), cpu = now(CLOCK_THREAD_CPUTIME_ID);
+    burn(100);
+    printf("burn %ld\n", now(CLOCK_THREAD_CPUTIME_ID) - cpu);
+    for (int i = 0; i < 10; i++) {
+        nap();
+    }
+    pthread_t thread;
+    pthread_create(&thread, NULL, holder, NULL);
+    while (pthread_mutex_trylock(&lock) == 0) {
+        pthread_mutex_unlock(&lock);
+    }
+    want();
+    pthread_join(thread, NULL);
+    cpu_set_t first;
+    CPU_ZERO(&first);
+    CPU_SET(sched_getcpu(), &first);
+    sched_setaffinity(0, sizeof first, &first);
+    pthread_create(&thread, NULL, other, NULL);
+    compete();
+    pthread_join(thread, NULL);
+    printf("wall %ld\n", now(CLOCK_MONOTONIC) - wall);
+    return 0;
+}
