@@ -24,21 +24,8 @@ struct Sum {
     shown: u64,
     total: u64,
     longest: u64,
-    /// Of `total`; none as soon as it is not known of a call.
-    off: Option<Off>,
-}
-
-impl Sum {
-    /// Another call that is shown, and has ended.
-    fn add(&mut self, ns: u64, off: Option<Off>) {
-        let before = if self.shown == 0 { Some(Off::default()) } else { self.off };
-        self.off = before.zip(off).map(|(mut sum, off)| {
-            sum += off;
-            sum
-        });
-        self.total = self.total.saturating_add(ns);
-        self.longest = self.longest.max(ns);
-    }
+    /// Of `total`, in ticks.
+    off: Off,
 }
 
 /// Makes lines.
@@ -124,7 +111,9 @@ impl Question for Lines {
         }
         let off = known.off(over.call.off);
         if !ending.is_cut() {
-            sum.add(ns, off);
+            sum.total = sum.total.saturating_add(ns);
+            sum.longest = sum.longest.max(ns);
+            sum.off += over.call.off;
         }
         sum.shown += 1;
         if self.is_full() {
@@ -197,7 +186,7 @@ impl Question for Lines {
                     count(sum.calls),
                     duration(sum.total),
                     duration(sum.longest),
-                    sum.off.map_or("?".to_owned(), |off| duration(off.blocked)),
+                    known.off(sum.off).map_or("?".to_owned(), |off| duration(off.blocked)),
                     one_line(known.module(*function)).into(),
                     one_line(known.name(*function)).into(),
                 ]
@@ -213,6 +202,7 @@ impl Question for Lines {
 
     fn json(&self, known: &Known) -> Value {
         let row = |(function, sum): &(Function, Sum)| {
+            let off = known.off(sum.off);
             json!({
                 "function": known.name(*function),
                 "module": known.module(*function),
@@ -220,9 +210,9 @@ impl Question for Lines {
                 "slower": sum.shown,
                 "slower_ns": sum.total,
                 "max_ns": sum.longest,
-                "cpu_ns": sum.off.and_then(|off| off.cpu(sum.total)),
-                "runnable_ns": sum.off.map(|off| off.runnable),
-                "blocked_ns": sum.off.map(|off| off.blocked),
+                "cpu_ns": off.and_then(|off| off.cpu(sum.total)),
+                "runnable_ns": off.map(|off| off.runnable),
+                "blocked_ns": off.map(|off| off.blocked),
             })
         };
         let rows: Vec<Value> = self.rows(known).iter().map(row).collect();

@@ -97,6 +97,12 @@ struct Lane {
     waiting: VecDeque<Batch>,
 }
 
+impl Lane {
+    fn new(stack: Stack) -> Lane {
+        Lane { stack, ..Lane::default() }
+    }
+}
+
 /// Batches of a thread that wait for context switches, at most: then they are taken to be not known.
 const WAITING: usize = 64;
 
@@ -196,8 +202,7 @@ impl<Q: Question> Listener<Q> {
         if !self.known.switches {
             return self.happen(batch);
         }
-        let new = || Lane { stack: Stack::switching(&[]), ..Lane::default() };
-        let lane = self.lanes.entry(batch.thread).or_insert_with(new);
+        let lane = self.lanes.entry(batch.thread).or_insert_with(|| Lane::new(Stack::switching(&[])));
         lane.waiting.push_back(batch.clone());
         if lane.waiting.len() > WAITING
             && let Some(oldest) = lane.waiting.pop_front()
@@ -208,9 +213,10 @@ impl<Q: Question> Listener<Q> {
 
     /// Takes context switches of a thread, nanoseconds of CLOCK_MONOTONIC, which made no others before `until`.
     pub fn switches(&mut self, thread: ThreadId, switches: &[Switch], until: u64) {
-        let Some(lane) = self.lanes.get_mut(&thread) else { return };
         let switches: Vec<Switch> =
             switches.iter().map(|switch| Switch { at: self.known.ticks_at(switch.at), ..*switch }).collect();
+        // They may come before the thread's first events.
+        let lane = self.lanes.entry(thread).or_insert_with(|| Lane::new(Stack::switching(&[])));
         lane.stack.add_switches(&switches);
         self.happen_until(thread, self.known.ticks_at(until));
     }
@@ -273,8 +279,7 @@ impl<Q: Question> Listener<Q> {
         let (mut damage, mut batch, mut stream) = (Damage::default(), Batch::default(), source.batches());
         while !enough(&mut self.question) && next_readable(&mut *stream, &mut batch, &mut damage) {
             // Without its switches, all else is known of a thread.
-            let lane =
-                || Lane { stack: stack_of(source, batch.thread).unwrap_or_default(), ..Lane::default() };
+            let lane = || Lane::new(stack_of(source, batch.thread).unwrap_or_default());
             self.lanes.entry(batch.thread).or_insert_with(lane);
             self.happen(&batch);
             crate::drive::tell(&mut progress, self.totals.events);
