@@ -3,6 +3,7 @@
 //! `docs/reasons.md` lists them; a test compares it with this table.
 
 use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 
 /// Defines an enum of reasons: each variant with its code, its text, which may name the variant's fields, and what a user can do.
 #[macro_export]
@@ -43,12 +44,15 @@ macro_rules! reasons {
     };
 }
 
-/// The rows of reasons in a table of `docs/reasons.md`.
-pub fn rows(all: &[(&str, &str, &str)]) -> String {
+/// For tests: panics unless the codes of `all` differ and a table of `document`, which is `docs/reasons.md`, has them all.
+pub fn assert_documented(all: &[(&str, &str, &str)], document: &str) {
+    let codes: HashSet<&str> = all.iter().map(|(code, ..)| *code).collect();
+    assert_eq!(codes.len(), all.len());
     let row = |(code, text, advice): &(&str, &str, &str)| {
         format!("| `{code}` | {} | {advice} |\n", text.replace(":#x", ""))
     };
-    all.iter().map(row).collect()
+    let rows: String = all.iter().map(row).collect();
+    assert!(document.contains(&rows), "docs/reasons.md should have:\n{rows}");
 }
 
 reasons! {
@@ -167,7 +171,6 @@ reasons! {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::HashSet;
 
     #[test]
     fn reasons_say_what_they_know() {
@@ -184,10 +187,6 @@ mod tests {
 
     #[test]
     fn codes_differ_and_the_document_has_them_all() {
-        let codes: HashSet<&str> = Reason::ALL.iter().map(|(code, ..)| *code).collect();
-        assert_eq!(codes.len(), Reason::ALL.len());
-        let document = include_str!("../../../docs/reasons.md");
-        let rows = rows(Reason::ALL);
-        assert!(document.contains(&rows), "docs/reasons.md should have:\n{rows}");
+        assert_documented(Reason::ALL, include_str!("../../../docs/reasons.md"));
     }
 }

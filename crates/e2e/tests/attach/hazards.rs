@@ -57,21 +57,25 @@ fn what_looks_like_a_signal_frame_keeps_nothing_in_the_process() {
 }
 
 /// Detaches while a coroutine is suspended by a tail call, and has it resumed.
+/// Takes what was recorded, and leaves the process.
+fn snapshot_and_detach(resident: &Resident, build: &Build) {
+    let (pid, trace) = (resident.pid.to_string(), resident.trace());
+    for command in [&["snapshot", "-p", &pid, "-o", &trace.to_string_lossy()][..], &["detach", "-p", &pid]] {
+        let run = calltap_run(command);
+        assert!(run.status.success(), "{}: {command:?}: {}", build.name, run.stderr);
+    }
+}
+
 fn resumes_after_detaching(build: &Build, flags: &[&str]) {
     let program = compile(build, &["swaps_last.c"], flags);
     for tracers in [&[][..], &["--tracer", "function", "--tracer", "function_graph", "--tracer", "profile"]] {
         let mut resident = Resident::start(&program, &[]);
-        let (pid, trace) = (resident.pid.to_string(), resident.trace());
+        let pid = resident.pid.to_string();
         let attached = calltap_run(&[&["attach", "-p", &pid][..], tracers].concat());
         assert!(attached.status.success(), "{}: {}", build.name, attached.stderr);
         resident.tell();
         resident.wait_for("done");
-        for command in
-            [&["snapshot", "-p", &pid, "-o", &trace.to_string_lossy()][..], &["detach", "-p", &pid]]
-        {
-            let run = calltap_run(command);
-            assert!(run.status.success(), "{}: {command:?}: {}", build.name, run.stderr);
-        }
+        snapshot_and_detach(&resident, build);
         let report = resident.view("report").to_string();
         assert!(report.contains("switches"), "{}: its entry is recorded: {report}", build.name);
         resident.tell();
@@ -96,18 +100,13 @@ fn of_a_file_that_is_mapped_in_part_only_the_functions_there_are_looked_for() {
     for build in &BARE[..1] {
         let program = compile(build, &["piece.c"], &[]);
         let mut resident = Resident::start(&program, &[]);
-        let (pid, trace) = (resident.pid.to_string(), resident.trace());
+        let pid = resident.pid.to_string();
         let attached = calltap_run(&["attach", "-p", &pid, "-F", "inside", "-F", "outside"]);
         assert!(attached.status.success(), "{}: {}", build.name, attached.stderr);
         assert!(!attached.stderr.contains("not traced"), "{}: {}", build.name, attached.stderr);
         resident.tell();
         resident.wait_for("done");
-        for command in
-            [&["snapshot", "-p", &pid, "-o", &trace.to_string_lossy()][..], &["detach", "-p", &pid]]
-        {
-            let run = calltap_run(command);
-            assert!(run.status.success(), "{}: {command:?}: {}", build.name, run.stderr);
-        }
+        snapshot_and_detach(&resident, build);
         assert_eq!(changed_text(resident.pid), [""; 0], "{}", build.name);
         let rows = resident.view("report");
         let rows: Vec<_> = rows.as_array().into_iter().flatten().collect();
