@@ -1,7 +1,7 @@
 //! Triggers: what is done when a function is called, `FUNCTION:COMMAND[:COUNT]` in `set_ftrace_filter`.
 
+use crate::control::{matches, number_base};
 use crate::errors::Wrong;
-use calltap_control::{matches, number_base};
 use calltap_names::Glob;
 use calltap_selection::Listed;
 use rustix::io::Errno;

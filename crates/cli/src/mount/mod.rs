@@ -144,7 +144,7 @@ fn in_background(pid: Option<u32>, place: &Path, arguments: &Arguments) -> Resul
 /// What is traced before anything is asked for.
 fn nothing() -> Selection {
     let nop = TracerSelection {
-        name: calltap_control::TRACE.into(),
+        name: calltap_tracefs::control::TRACE.into(),
         kind: None,
         filter: Vec::new(),
         notrace: Vec::new(),
