@@ -120,6 +120,10 @@ impl Target {
                 Reason::Ending
             }));
         }
+        // A stack there is beyond the table by which hooks find shadow stacks.
+        if let Some(at) = maps::above_user_end(&regions) {
+            return Err(refuse(Reason::HighMemory { at }));
+        }
         ProcessText::open(pid).map_err(|error| refuse(denied(&error)))?;
         if !is_64_bit(pid).map_err(|error| refuse(denied(&error)))? {
             return Err(refuse(Reason::Bits32));
