@@ -38,6 +38,7 @@ pub mod timeline;
 pub mod tree;
 pub mod units;
 pub mod values;
+pub mod why;
 
 pub use calltap_names::{Glob, GlobSet, demangle, is_named, nearest_names};
 pub use drive::{Progress, run_by_thread, run_in_file_order, run_threads};

@@ -10,3 +10,4 @@ mod live;
 mod replay;
 mod report;
 mod timeline;
+mod why;

@@ -27,6 +27,7 @@ mod units;
 mod values;
 mod view;
 mod views;
+mod why;
 
 use anyhow::{Context, Result};
 use arguments::Arguments;
@@ -62,6 +63,7 @@ fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
         "count" | "latency" | "slower" | "stacks" | "watch" | "futures" => {
             return answers::run(name, arguments);
         }
+        "why" | "locks" => return why::run(name, arguments),
         "view" => view::run(arguments)?,
         "tui" => tui::run(arguments)?,
         "mount" => mount::run(arguments)?,
