@@ -18,3 +18,4 @@ mod tutorial;
 mod values;
 mod view;
 mod waits;
+mod why;
