@@ -228,6 +228,11 @@ impl Reader {
         self.freed += 1;
     }
 
+    /// The time of the last event that was read.
+    pub fn last_ticks(&self) -> u64 {
+        self.cursor.last_ticks()
+    }
+
     /// Are calls open, as far as it is read?
     pub fn has_open_calls(&self) -> bool {
         !self.open.is_empty()
