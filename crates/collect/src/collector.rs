@@ -419,7 +419,7 @@ impl<'a> Collector<'a> {
     fn end(&mut self, mut reader: Reader, process_goes_on: bool) {
         self.threads -= 1;
         let freed = reader.freed;
-        reader.end(self.shared, process_goes_on, &mut self.output);
+        reader.end(self.shared, process_goes_on, &mut self.output, &mut self.unwinding);
         self.shared.tell_returned((reader.freed - freed) as u32);
         let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
         add(&mut self.totals.events, reader.totals.entries + reader.totals.exits);
@@ -440,7 +440,7 @@ impl<'a> Collector<'a> {
 
     fn flush(&mut self, now: ClockPair) {
         for reader in self.readers.iter_mut().flatten() {
-            reader.flush(self.shared, &mut self.output);
+            reader.flush(self.shared, &mut self.output, &mut self.unwinding);
         }
         let losses = self.readers.iter().flatten().map(|reader| reader.totals);
         for loss in losses.filter(|loss| loss.lost_entries > 0 || loss.lost_exits > 0) {
