@@ -1,6 +1,6 @@
 //! Names as users read them: demangled, cached by site.
 
-use calltap_names::{Glob, demangle, is_named};
+use calltap_names::{Word, demangle, is_named};
 use calltap_trace::{Meta, SiteId, ThreadId};
 use std::cell::OnceCell;
 
@@ -30,10 +30,10 @@ impl<'a> Names<'a> {
         self.meta.sites.get(site.0 as usize).map_or("[unknown]", |site| &site.name)
     }
 
-    /// Whether a pattern names the function, as users read it or by one of its linker symbols.
-    pub fn is(&self, site: SiteId, glob: &Glob) -> bool {
+    /// Whether a word names the function.
+    pub fn is(&self, site: SiteId, word: &Word) -> bool {
         let described = self.meta.sites.get(site.0 as usize);
-        glob.matches(self.function(site)) || described.is_some_and(|site| is_named(glob, site.names()))
+        described.is_some_and(|described| is_named(word, described.names(), self.module_path(site)))
     }
 
     /// The file name of the function's module, without directories.

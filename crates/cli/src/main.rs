@@ -9,8 +9,10 @@ mod diff;
 mod grammar;
 mod keep;
 mod live;
+mod many;
 mod mount;
 mod output;
+mod processes;
 mod progress;
 mod record;
 mod recordmcount;
@@ -19,6 +21,7 @@ mod search;
 mod seen;
 mod select;
 mod sites;
+mod started;
 mod stat;
 mod table;
 mod top;
@@ -38,7 +41,10 @@ use std::process::{ExitCode, ExitStatus};
 
 fn main() -> ExitCode {
     let matches = grammar::grammar().get_matches();
-    let Some((name, matches)) = matches.subcommand() else { return ExitCode::from(2) };
+    let Some((mut name, mut matches)) = matches.subcommand() else { return ExitCode::from(2) };
+    if let Some((member, of_member)) = matches.subcommand() {
+        (name, matches) = (member, of_member);
+    }
     match run(name, &Arguments::new(matches.clone())) {
         Ok(code) => code,
         // The reader of the output has seen enough.

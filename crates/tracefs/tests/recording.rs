@@ -548,7 +548,7 @@ fn who_knows_of_one_tracer_only_has_one_filter() {
     );
     assert_eq!(world.cat("set_ftrace_filter"), "lex\n");
     let words = world.tracefs.words();
-    assert!(words.tracers.iter().all(|tracer| tracer.filter == ["lex"]), "{words:?}");
+    assert!(words.tracers.iter().all(|tracer| tracer.filter == ["=lex"]), "{words:?}");
 }
 
 #[test]

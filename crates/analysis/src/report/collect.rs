@@ -110,7 +110,7 @@ fn shown(source: &dyn Source, options: &Options, names: &Names<'_>) -> Vec<bool>
     (0..=source.meta().sites.len() as u32)
         .map(SiteId)
         .map(|site| {
-            let matching = |glob: &crate::Glob| names.is(site, glob);
+            let matching = |glob: &crate::Word| names.is(site, glob);
             options.filter.is_empty() || options.filter.iter().any(matching)
         })
         .collect()

@@ -8,10 +8,10 @@ mod question;
 use crate::arguments::Arguments;
 use crate::output::Output;
 use crate::table::MAX_WAIT;
-use crate::{live, progress, record, values, views};
+use crate::{live, progress, record, started, values, views};
 use anyhow::{Context, Result, bail};
 use calltap_analysis::answers::{Known, Listener, Question};
-use calltap_analysis::{Glob, Names, demangle, limited, units};
+use calltap_analysis::{Names, Word, demangle, limited, units};
 use calltap_selection::ParsedSelection;
 use calltap_session::{
     Clock, Discovery, Error, Options, ProcessError, SessionOutcome, Subject, Watch, watch,
@@ -41,7 +41,7 @@ enum Of {
 impl Of {
     fn new(arguments: &Arguments) -> Result<Of> {
         let command = arguments.words("program");
-        match (command.is_empty(), arguments.number("pid")?, arguments.path("input")) {
+        match (command.is_empty(), crate::processes::one(arguments)?, arguments.path("input")) {
             (false, None, None) => Ok(Of::Program(command)),
             (true, Some(pid), None) => Ok(Of::Process(pid)),
             (true, None, Some(path)) => Ok(Of::File(path)),
@@ -54,7 +54,7 @@ impl Of {
 /// Answers; a program's exit status is ours.
 pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
     let (of, kind) = (Of::new(arguments)?, Kind::new(name, arguments)?);
-    let globs = kind.functions.iter().map(|glob| Glob::new(glob)).collect();
+    let globs = kind.functions.iter().map(|word| Word::new(word)).collect();
     let linker_names = arguments.is_set("linker-names");
     if !matches!(of, Of::Process(_)) && arguments.text("duration").is_some() {
         bail!("--duration: with '-p PID' only");
@@ -98,7 +98,8 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
         follow: false,
         sched: kind.tells_waits() && !arguments.is_set("no-sched"),
         version: env!("CARGO_PKG_VERSION"),
-        tell: crate::progress::tell,
+        tell: progress::tell,
+        started: started::tell,
     };
     of_process(Listener::new(known, kind.ask(true)), &kind, &options, arguments)
 }

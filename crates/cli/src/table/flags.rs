@@ -42,7 +42,11 @@ pub const LATER: Flag = switch(
     None,
     "Accept globs that match nothing at the start: libraries opened later may have the functions.",
 );
-pub const PID: Flag = value("pid", Some('p'), "PID", "The process.");
+pub const PID: Flag = value("pid", Some('p'), "PID", "The process: its id, or its name.");
+pub const PIDS: Flag =
+    value("pid", Some('p'), "PID,...", "The processes: their ids or names, separated by commas.");
+pub const CHILDREN: Flag =
+    switch("children", None, "With -p: also the children of these processes, and theirs.");
 
 pub const NO_SCHED: Flag = switch(
     "no-sched",
@@ -134,8 +138,12 @@ pub const PATCH_LOG: Flag = value(
 /// Of the answers: a recording, and no default.
 pub const TRACE: Flag = value("input", Some('i'), "FILE", "A trace that was recorded before.");
 pub const ANSWER_PID: Flag = value("pid", Some('p'), "PID", "A running process; it is left as it was.");
-pub const ANSWER_DURATION: Flag =
-    value("duration", None, "TIME", "With -p: for how long (us, ms, s); else until Ctrl-C, or its end.");
+pub const ANSWER_DURATION: Flag = value(
+    "duration",
+    None,
+    "TIME",
+    "With -p: for how long (seconds, or a number with us, ms, s); else until Ctrl-C, or its end.",
+);
 pub const ANSWER_OVERHEAD: Flag = or(
     value(
         "max-overhead",
@@ -161,6 +169,8 @@ pub const FUNCTIONS: Option<Operand> = Some(Operand {
     optional: false,
     help: "Functions, as globs.",
 });
+pub const FILE: Option<Operand> =
+    Some(Operand { name: "FILE", takes: Takes::One, optional: true, help: "The trace to read, as -i FILE." });
 pub const WATCHED: Flag = value("pid", Some('p'), "PID", "Watch this process instead of showing a trace.");
 pub const SHOWN: Option<Operand> = Some(Operand {
     name: "TRACE",

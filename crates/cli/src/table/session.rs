@@ -1,8 +1,8 @@
 //! A session with a running process: attach, change, look, detach; its control directory.
 
 use super::flags::{
-    ALLOW_INT3, ARGUMENTS, DISCOVERY, FILTER, FUNCTION, IF, INPUT, KEPT_SIZE, LATER, LINKER_NAMES, NOTRACE,
-    OUTPUT, PATCH_LOG, PATCH_MODE, PID, RESULTS, TRACER,
+    ALLOW_INT3, ARGUMENTS, CHILDREN, DISCOVERY, FILE, FILTER, FUNCTION, IF, INPUT, KEPT_SIZE, LATER,
+    LINKER_NAMES, NOTRACE, OUTPUT, PATCH_LOG, PATCH_MODE, PID, PIDS, RESULTS, TRACER,
 };
 use super::{Command, Operand, Takes, choice, or, switch, value};
 
@@ -16,8 +16,8 @@ pub const SESSION: &[Command] = &[
                   With --discovery first-call no process is there to convert calls once a second: a command that opens the session (set, status, get, put, stat, snapshot) \
                   has what was recorded until then converted first.",
         flags: &[&[
-            PID, FILTER, NOTRACE, TRACER, ARGUMENTS, RESULTS, IF, KEPT_SIZE, PATCH_MODE, ALLOW_INT3,
-            DISCOVERY, PATCH_LOG, LATER,
+            PIDS, CHILDREN, FILTER, NOTRACE, TRACER, ARGUMENTS, RESULTS, IF, KEPT_SIZE, PATCH_MODE,
+            ALLOW_INT3, DISCOVERY, PATCH_LOG, LATER,
         ]],
         operand: None,
     },
@@ -27,7 +27,8 @@ pub const SESSION: &[Command] = &[
         details: "What is given replaces what was set before, kind by kind (filters, notrace sets, tracers, arguments, results, conditions); an empty word clears it. Only functions \
                   that differ are touched, and nothing is stopped. Also while 'record -p' or 'top' is at it.",
         flags: &[&[
-            PID,
+            PIDS,
+            CHILDREN,
             FILTER,
             NOTRACE,
             TRACER,
@@ -158,7 +159,7 @@ pub const SESSION: &[Command] = &[
             value("limit", Some('n'), "ROWS", "At most so many rows."),
             LINKER_NAMES,
         ]],
-        operand: None,
+        operand: FILE,
     },
     Command {
         name: "snapshot",
@@ -175,7 +176,7 @@ pub const SESSION: &[Command] = &[
         name: "detach",
         about: "Leave a process as it was",
         details: "A calltap that records it is asked to end. Also cleans up what a calltap that was killed has left. The text of the process is then byte for byte that of its files.",
-        flags: &[&[PID, PATCH_LOG]],
+        flags: &[&[PIDS, CHILDREN, PATCH_LOG]],
         operand: None,
     },
 ];
