@@ -1,6 +1,6 @@
 //! Names as users read them: demangled, cached by site.
 
-use calltap_names::{Word, demangle, is_named};
+use calltap_names::{Word, demangle, is_named, shorten};
 use calltap_trace::{Meta, SiteId, ThreadId};
 use std::cell::OnceCell;
 
@@ -15,6 +15,18 @@ impl<'a> Names<'a> {
     /// Names of `meta`; with `linker_names` functions keep their linker symbols.
     pub fn new(meta: &'a Meta, linker_names: bool) -> Self {
         Self { meta, linker_names, functions: vec![OnceCell::new(); meta.sites.len()] }
+    }
+
+    /// The same; of a name only what tells it from the others is shown.
+    pub fn short(meta: &'a Meta, linker_names: bool) -> Self {
+        let names = Self::new(meta, linker_names);
+        if !linker_names {
+            let full: Vec<String> = meta.sites.iter().map(|site| demangle(&site.name)).collect();
+            let shown = shorten(full.iter().map(String::as_str));
+            let forms = full.iter().filter_map(|name| shown.get(name.as_str()));
+            names.functions.iter().zip(forms).for_each(|(cell, form)| drop(cell.set(form.clone())));
+        }
+        names
     }
 
     /// The function's name.

@@ -22,6 +22,8 @@ pub struct Options {
     pub limit: Option<usize>,
     /// Keep linker names.
     pub linker_names: bool,
+    /// Of names only what tells them apart.
+    pub short_names: bool,
 }
 
 /// A column.
@@ -116,6 +118,12 @@ pub fn write(rows: Vec<Row>, options: &Options, format: Format, out: &mut dyn Wr
             row.function = demangle(&row.function);
         }
         row.module = row.module.rsplit('/').next().unwrap_or_default().to_owned();
+    }
+    if options.short_names && !options.linker_names {
+        let full: Vec<String> = rows.iter().map(|row| row.function.clone()).collect();
+        let shown = crate::shorten(full.iter().map(String::as_str));
+        rows.iter_mut()
+            .for_each(|row| row.function = shown.get(row.function.as_str()).cloned().unwrap_or_default());
     }
     rows.sort_by(|a, b| a.function.cmp(&b.function).then_with(|| a.module.cmp(&b.module)));
     let key = |row: &Row| match options.sort {

@@ -17,6 +17,11 @@ impl Arguments {
         self.0.try_get_one::<bool>(name).ok().flatten().copied().unwrap_or(false)
     }
 
+    /// Does the command have a flag of this name?
+    pub fn has(&self, name: &str) -> bool {
+        self.0.try_contains_id(name).is_ok()
+    }
+
     /// All values of a flag or operand.
     pub fn words(&self, name: &str) -> Vec<OsString> {
         if let Ok(Some(values)) = self.0.try_get_many::<OsString>(name) {

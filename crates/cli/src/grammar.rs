@@ -50,7 +50,7 @@ fn overview() -> String {
     for (title, names) in GROUPS.iter().copied().chain(more) {
         text += &format!("\n{title}:\n");
         for name in names {
-            text += &format!("  {name:<12}{}\n", about(name).unwrap_or_default());
+            text += &format!("  {name:<13}{}\n", about(name).unwrap_or_default());
         }
     }
     text + "\nOptions:\n{options}\n\n'calltap help COMMAND' tells more; docs/commands.md has the commands by task."
@@ -137,6 +137,20 @@ fn more(from: &Operand) -> Arg {
 
 fn behind(id: &'static str) -> Arg {
     Arg::new(id).num_args(1..).last(true).value_parser(ValueParser::os_string())
+}
+
+/// What the parser says of a wrong command line, in one line, with where help is.
+pub fn mistake(said: &str) -> String {
+    let said = said.strip_prefix("error: ").unwrap_or(said);
+    // The usage line and what follows it is in the help.
+    let lines = said.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
+    let lines: Vec<&str> = lines.filter(|line| !line.is_empty() && !line.starts_with("For more")).collect();
+    let usage = said.lines().find_map(|line| line.trim().strip_prefix("Usage: calltap "));
+    let is_name = |word: &&str| word.bytes().all(|byte| byte.is_ascii_lowercase());
+    let command: Vec<&str> = usage.unwrap_or_default().split_whitespace().take_while(is_name).collect();
+    let command = if command.is_empty() { String::new() } else { format!(" {}", command.join(" ")) };
+    let text = lines.join("; ").replace(":; ", ": ").replace("; [", " [").replace("tip: ", "");
+    format!("{text} ('calltap help{command}' has the options)")
 }
 
 /// The manual page: an overview and every command.

@@ -34,13 +34,23 @@ mod views;
 use anyhow::{Context, Result};
 use arguments::Arguments;
 use calltap_analysis::units::one_line;
+use clap::error::ErrorKind;
 use output::Output;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
 
 fn main() -> ExitCode {
-    let matches = grammar::grammar().get_matches();
+    let matches = match grammar::grammar().try_get_matches() {
+        Ok(matches) => matches,
+        // Help and version are no mistakes.
+        Err(error) if !error.use_stderr() => error.exit(),
+        Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => error.exit(),
+        Err(error) => {
+            eprintln!("calltap: {}", grammar::mistake(&error.to_string()));
+            return ExitCode::from(2);
+        }
+    };
     let Some((mut name, mut matches)) = matches.subcommand() else { return ExitCode::from(2) };
     if let Some((member, of_member)) = matches.subcommand() {
         (name, matches) = (member, of_member);

@@ -7,6 +7,7 @@ use calltap_analysis::{demangle, nearest_names, units};
 use calltap_selection::{Ftraced, ParsedSelection};
 use calltap_session::{Clock, Discovery, Error, Options, Outcome, ProcessError, Stops, Subject, Totals};
 use calltap_trace::TracerKind;
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 /// Exit status with --fail-on-loss.
@@ -90,7 +91,7 @@ fn options(arguments: &Arguments, runs: Option<&Runs>) -> Result<Options> {
         _ => Clock::Tsc,
     };
     check(arguments, &selection, clock, !about.is_empty())?;
-    let output = arguments.path("output").unwrap_or_default();
+    let output = output(arguments, &subject)?;
     Ok(Options {
         subject,
         output: runs.map_or(output.clone(), |runs| runs.file(&output)),
@@ -109,6 +110,28 @@ fn options(arguments: &Arguments, runs: Option<&Runs>) -> Result<Options> {
         tell: if arguments.is_set("quiet") { progress::keep_quiet } else { progress::tell },
         started: if arguments.is_set("quiet") { started::keep_quiet } else { started::tell },
     })
+}
+
+/// The trace file; `-` is standard output.
+fn output(arguments: &Arguments, subject: &Subject) -> Result<std::path::PathBuf> {
+    let output = arguments.path("output").unwrap_or_default();
+    if output.is_dir() {
+        bail!(
+            "-o {}: that is a directory; the trace is a file: -o {}",
+            output.display(),
+            output.join("calltap.data").display()
+        );
+    }
+    if output != std::path::Path::new("-") {
+        return Ok(output);
+    }
+    if matches!(subject, Subject::Program(_)) {
+        bail!("-o -: the program has standard output itself; name a file, or attach with -p PID");
+    }
+    if std::io::stdout().is_terminal() {
+        bail!("-o -: a trace is no text for a terminal: name a file, or pipe it into a program");
+    }
+    Ok("/dev/stdout".into())
 }
 
 /// Refuses what does not go together. `timed`: it was asked how long calls take.
@@ -175,7 +198,7 @@ fn tell_summary(options: &Options, outcome: &Outcome) {
     }
     let profiles = options.selection.tracers.iter().any(|tracer| tracer.kind == TracerKind::Profile);
     if profiles && outcome.snapshots.is_none() {
-        eprintln!("calltap: calls were summed up as well: 'calltap stat -i {output}'");
+        eprintln!("calltap: calls were summed up as well: 'calltap report --profile -i {output}'");
     }
     if options.selection.words.futures && outcome.snapshots.is_none() {
         eprintln!("calltap: which futures were polled is known: 'calltap futures -i {output}'");

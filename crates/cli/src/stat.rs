@@ -1,7 +1,7 @@
 //! `calltap stat`: what the profile tracer has summed up, in a process or in a trace.
 
 use crate::arguments::Arguments;
-use crate::output::Output;
+use crate::output::{self, Output};
 use crate::views;
 use crate::{live, processes};
 use anyhow::{Result, bail};
@@ -22,6 +22,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         filter: arguments.names("function").iter().map(|word| Word::new(word)).collect(),
         limit: arguments.number("limit")?,
         linker_names: arguments.is_set("linker-names"),
+        short_names: output::is_short(arguments),
     };
     let mut out = Output::create(arguments)?;
     stat::write(rows, &options, views::table_format(arguments), &mut out)?;

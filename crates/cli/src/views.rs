@@ -1,7 +1,7 @@
 //! `report`, `replay`, `graph`, `info`, `export`: a trace, looked at.
 
 use crate::arguments::Arguments;
-use crate::output::{Lines, Output};
+use crate::output::{self, Lines, Output};
 use crate::progress::Progress;
 use crate::stat;
 use anyhow::{Result, anyhow, bail};
@@ -93,6 +93,7 @@ impl View<'_> {
             by_thread: self.arguments.is_set("by-thread"),
             limit: self.arguments.number("limit")?,
             linker_names: self.linker_names,
+            short_names: output::is_short(self.arguments),
             ..report::Options::default()
         };
         let format = table_format(self.arguments);
@@ -125,6 +126,7 @@ impl View<'_> {
             depth: self.arguments.number("depth")?.unwrap_or(0),
             min_percent: self.arguments.number("min-percent")?.unwrap_or(0.0),
             linker_names: self.linker_names,
+            short_names: output::is_short(self.arguments),
             ..graph::Options::default()
         };
         graph::write(self.source, &options, out, Some(&mut |done| progress.set(done)))?;

@@ -50,6 +50,11 @@ pub(crate) fn paths(text: &str) -> Vec<Path> {
     paths
 }
 
+/// The parts of a name as it is written, with one path.
+pub(crate) fn parts(text: &str) -> Path {
+    parse(text, 0..text.len())
+}
+
 /// The types and traits in `<T as Trait>`, `<impl T>` and `<impl Trait for T>`.
 fn qualified(text: &str, part: &Part) -> Option<Vec<Span>> {
     text[part.base.clone()].strip_prefix('<')?.strip_suffix('>')?;

@@ -229,6 +229,17 @@ impl Known {
         all.filter(|(function, _)| function.wanted).map(|(_, number)| number)
     }
 
+    /// From now on names are shown by what tells them apart.
+    pub fn shorten_names(&mut self) {
+        let full: Vec<String> = self.functions.iter().map(|function| function.name.clone()).collect();
+        let shown = crate::shorten(full.iter().map(String::as_str));
+        for function in &mut self.functions {
+            if let Some(form) = shown.get(function.name.as_str()) {
+                function.name.clone_from(form);
+            }
+        }
+    }
+
     /// How many functions were traced.
     pub fn traced(&self) -> usize {
         self.functions.len()

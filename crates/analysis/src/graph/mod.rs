@@ -26,6 +26,8 @@ pub struct Options {
     pub max_paths: usize,
     /// Keep linker names.
     pub linker_names: bool,
+    /// Of names only what tells them apart.
+    pub short_names: bool,
 }
 
 /// Reads all events and writes the graph as text.
@@ -38,7 +40,8 @@ pub fn write(
     let limit = if options.max_paths == 0 { NODES } else { options.max_paths };
     let by_thread = options.by_thread && options.function.is_none();
     let (paths, totals) = paths::collect(source, limit, by_thread, progress)?;
-    let names = Names::new(source.meta(), options.linker_names);
+    let names = if options.short_names { Names::short } else { Names::new };
+    let names = names(source.meta(), options.linker_names);
     let mut table = Table::new(source, &names, options);
     let mut text = head(source, &totals).into_bytes();
     if paths.merged > 0 {

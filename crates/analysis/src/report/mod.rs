@@ -34,6 +34,8 @@ pub struct Options {
     pub limit: Option<usize>,
     /// Keep linker names.
     pub linker_names: bool,
+    /// Of names only what tells them apart.
+    pub short_names: bool,
 }
 
 /// The times of a function, nanoseconds.

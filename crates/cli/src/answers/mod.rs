@@ -6,7 +6,7 @@ mod printer;
 mod question;
 
 use crate::arguments::Arguments;
-use crate::output::Output;
+use crate::output::{self, Output};
 use crate::table::MAX_WAIT;
 use crate::{live, progress, record, started, values, views};
 use anyhow::{Context, Result, bail};
@@ -158,6 +158,9 @@ fn of_process(
         printer.finish(String::from_utf8_lossy(&last).into_owned());
     } else {
         drop(printer);
+        if output::is_short(arguments) {
+            listener.known.shorten_names();
+        }
         let mut out = Output::create(arguments)?;
         answer(&mut listener, kind, limited, &mut out)?;
         out.finish()?;
@@ -201,6 +204,9 @@ fn of_file(
         eprintln!("calltap: only what lies beneath slow calls was recorded, and the answer is about that");
     }
     listener.question.sums(&listener.known, &reader.meta().profile);
+    if output::is_short(arguments) && !kind.streams() {
+        listener.known.shorten_names();
+    }
     let names = Names::new(reader.meta(), false);
     let limited = reader.meta().limited.iter().map(|limited| names.function(limited.site).to_owned());
     answer(&mut listener, kind, limited.collect(), &mut out)?;

@@ -6,6 +6,7 @@ pub const INPUT: Flag = or(value("input", Some('i'), "FILE", "The trace to read.
 pub const OUTPUT: Flag = value("output", Some('o'), "FILE", "Write there instead of to standard output.");
 pub const LINKER_NAMES: Flag =
     switch("linker-names", None, "Show symbols as the linker knows them, not demangled.");
+pub const FULL_NAMES: Flag = switch("full-names", None, "On a terminal: show names in full, and long lines.");
 pub const THREAD: Flag = value("thread", None, "TID", "Only this thread (its kernel thread id).");
 pub const FUNCTION: Flag = many(value("function", Some('F'), "GLOB", "Only functions that match."));
 
@@ -21,7 +22,7 @@ pub const TRACER: Flag = many(value(
     "tracer",
     None,
     "NAME[:GLOB,...]",
-    "A tracer and its own filter: function (entry and caller), function_graph (entry, return, duration; the default), or profile (calls and times are summed up in the program, no events; see 'calltap stat').",
+    "A tracer and its own filter: function (entry and caller), function_graph (entry, return, duration; the default), or profile (calls and times are summed up in the program, no events; see 'calltap report --profile').",
 ));
 pub const ARGUMENTS: Flag = many(value(
     "arguments",
@@ -122,7 +123,7 @@ pub const DISCOVERY: Flag = choice(
         "discovery",
         None,
         "WHEN",
-        "When calls to mcount and __fentry__ are found that no list in the file names: at-load, by decoding it; first-call, when they are made, by a recorder in the place of mcount whose finds are converted once a second (also in code made at run time; see ftraced_enabled of 'calltap put').",
+        "When calls to mcount and __fentry__ are found that no list in the file names: at-load, by decoding it; first-call, when they are made, by a recorder in the place of mcount whose finds are converted once a second (also in code made at run time; see ftraced_enabled of 'calltap tracefs put').",
     ),
     &["at-load", "first-call"],
     "at-load",
@@ -132,7 +133,7 @@ pub const PATCH_LOG: Flag = value(
     "patch-log",
     None,
     "FILE",
-    "Write down every change of code, for 'calltap audit'. (Large: some hundred bytes per function and change.)",
+    "Write down every change of code, for 'calltap tools audit'. (Large: some hundred bytes per function and change.)",
 );
 
 /// Of the answers: a recording, and no default.
@@ -158,7 +159,8 @@ pub const ANSWER_JSON: Flag = switch("json", None, "The answer as JSON.");
 /// What all questions have in common: whom they are asked, and how they are answered,
 pub const ASKED: &[Flag] = &[ANSWER_PID, TRACE, OUTPUT, ANSWER_JSON, ANSWER_DURATION];
 /// and how a process is traced for them.
-pub const ASKING: &[Flag] = &[NOTRACE, LATER, BUFFER_SIZE, PATCH_MODE, ALLOW_INT3, PATCH_LOG, LINKER_NAMES];
+pub const ASKING: &[Flag] =
+    &[NOTRACE, LATER, BUFFER_SIZE, PATCH_MODE, ALLOW_INT3, PATCH_LOG, LINKER_NAMES, FULL_NAMES];
 /// How a process is traced for a live view.
 pub const LOOKING: &[Flag] =
     &[FILTER, NOTRACE, LATER, PATCH_MODE, ALLOW_INT3, PATCH_LOG, INTERVAL, MAX_OVERHEAD, BUFFER_SIZE];

@@ -1,6 +1,6 @@
 //! What is in a trace, in every form.
 
-use super::flags::{FILE, FUNCTION, INPUT, LINKER_NAMES, OUTPUT, THREAD};
+use super::flags::{FILE, FULL_NAMES, FUNCTION, INPUT, LINKER_NAMES, OUTPUT, THREAD};
 use super::{Command, Operand, Takes, choice, many, or, switch, value};
 
 /// The commands.
@@ -41,6 +41,7 @@ pub const TRACES: &[Command] = &[
             switch("by-thread", None, "A row for every function and thread."),
             value("limit", Some('n'), "ROWS", "At most so many rows."),
             LINKER_NAMES,
+            FULL_NAMES,
         ]],
         operand: FILE,
     },
@@ -126,6 +127,7 @@ pub const TRACES: &[Command] = &[
             value("min-percent", None, "PERCENT", "Leave out paths with a smaller share of the time."),
             THREAD,
             LINKER_NAMES,
+            FULL_NAMES,
         ]],
         operand: FILE,
     },
