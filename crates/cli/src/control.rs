@@ -6,9 +6,9 @@ use crate::output::Output;
 use crate::stat;
 use anyhow::{Context, Result, bail};
 use calltap_analysis::units;
-use calltap_control::{FILES, File, Model, Open, Refusal};
 use calltap_selection::{Listed, ParsedSelection, Selection};
 use calltap_session::{Answer, Attached, Request, ask};
+use calltap_tracefs::control::{FILES, File, Model, Open, Refusal};
 use std::io::Write;
 
 /// Runs one of them.

@@ -1,6 +1,7 @@
 //! An instance: a tracer with its filters, options and buffer. The directory itself is the first.
 
 use crate::clocks::{CLOCKS, Clock, Stretch, When};
+use crate::control::{PROFILE, TRACE, has};
 use crate::errors::ErrorLog;
 use crate::options::{Flag, Options};
 use crate::reader::Pipe;
@@ -9,7 +10,6 @@ use crate::stack::Level;
 use crate::symbols::Symbols;
 use crate::text::Format;
 use crate::trigger::{Command, Triggers};
-use calltap_control::{PROFILE, TRACE, has};
 use calltap_names::{GlobSet, Word};
 use calltap_selection::{Listed, Selection, TracerSelection};
 use calltap_trace::TracerKind;
@@ -254,7 +254,7 @@ impl Instance {
         tracers
     }
 
-    /// Does it record who called?
+    /// Does it record callers?
     pub fn wants_stacks(&self) -> bool {
         let by_trigger = || self.triggers.all().iter().any(|trigger| trigger.command == Command::StackTrace);
         self.tracer() == Some(TracerKind::Function) && self.options.has(STACK_TRACE) || by_trigger()

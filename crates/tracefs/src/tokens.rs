@@ -1,8 +1,8 @@
 //! Files that take words: filters and graph functions. A writer works on a copy that takes the place of the set when the file is closed.
 
+use crate::control::{Which, add, matches};
 use crate::errors::Wrong;
 use crate::trigger::Triggers;
-use calltap_control::{Which, add, matches};
 use calltap_names::{Glob, Word};
 use calltap_selection::Listed;
 use rustix::io::Errno;

@@ -3,7 +3,7 @@
 //! Words are separated by blanks: a name or glob adds functions, with `!` in front it takes them away, a number is a place in
 //! `available_filter_functions`. With two tracers or more, every line says whose it is.
 
-use crate::{Model, Open, Refusal, number};
+use super::{Model, Open, Refusal, number};
 use calltap_names::{FunctionNames, Glob, GlobSet, Word, demangle, nearest_names};
 use calltap_selection::{Listed, TracerSelection};
 use std::fmt::Write;
