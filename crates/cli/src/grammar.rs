@@ -140,15 +140,14 @@ fn behind(id: &'static str) -> Arg {
 }
 
 /// What the parser says of a wrong command line, in one line, with where help is.
-pub fn mistake(said: &str) -> String {
+pub fn mistake(said: &str, command: &str) -> String {
     let said = said.strip_prefix("error: ").unwrap_or(said);
     // The usage line and what follows it is in the help.
     let lines = said.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
     let lines: Vec<&str> = lines.filter(|line| !line.is_empty() && !line.starts_with("For more")).collect();
-    let usage = said.lines().find_map(|line| line.trim().strip_prefix("Usage: calltap "));
-    let is_name = |word: &&str| word.bytes().all(|byte| byte.is_ascii_lowercase());
-    let command: Vec<&str> = usage.unwrap_or_default().split_whitespace().take_while(is_name).collect();
-    let command = if command.is_empty() { String::new() } else { format!(" {}", command.join(" ")) };
+    let is_known =
+        commands().any(|known| known.name == command) || FAMILIES.iter().any(|known| known.name == command);
+    let command = if is_known { format!(" {command}") } else { String::new() };
     let text = lines.join("; ").replace(":; ", ": ").replace("; [", " [").replace("tip: ", "");
     format!("{text} ('calltap help{command}' has the options)")
 }

@@ -47,7 +47,13 @@ fn main() -> ExitCode {
         Err(error) if !error.use_stderr() => error.exit(),
         Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => error.exit(),
         Err(error) => {
-            eprintln!("calltap: {}", grammar::mistake(&error.to_string()));
+            eprintln!(
+                "calltap: {}",
+                grammar::mistake(
+                    &error.to_string(),
+                    &std::env::args_os().nth(1).unwrap_or_default().to_string_lossy()
+                )
+            );
             return ExitCode::from(2);
         }
     };

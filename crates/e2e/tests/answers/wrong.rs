@@ -16,7 +16,7 @@ fn a_wrong_usage_is_told_in_one_line() {
         (&["record", "-F", "naps", "--", x], &["no traceable function matches 'naps'", "nearest: nap"]),
         (&["record", "-F", "libc:nosuch", "--", x], &["no traceable function matches 'libc:nosuch'"]),
         (&["record", "--follw", "--", x], &["--follw: no option of record", "--follow"]),
-        (&["record", "-F"], &["-F", "calltap help record"]),
+        (&["record", "-F"], &["--filter", "calltap help record"]),
         (&["record"], &["what to record", "-p PID"]),
         (&["record", "-p", p, "--", x], &["not both"]),
         (&["record", "--", "/no/such/program"], &["/no/such/program", "no such file"]),
