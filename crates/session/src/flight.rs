@@ -61,7 +61,6 @@ struct Mark {
 #[derive(Default)]
 struct Lane {
     calls: Calls<Option<Mark>>,
-    behind: bool,
 }
 
 impl Lane {
@@ -192,10 +191,6 @@ impl<'a> Recorder<'a> {
     /// Calls that go on and have taken too long already.
     fn look_at_open(&mut self, now: u64) {
         for lane in self.lanes.values_mut() {
-            // What is behind may have ended long ago.
-            if std::mem::take(&mut lane.behind) {
-                continue;
-            }
             // A call that may have ended already is not reported as running.
             for call in lane.calls.open_mut().iter_mut().filter(|call| call.cut.is_none()) {
                 let Some(mark) = call.data.as_mut().filter(|mark| !mark.told) else { continue };
@@ -264,12 +259,6 @@ impl Consumer for Recorder<'_> {
         until: u64,
     ) -> Result<(), calltap_trace::Error> {
         self.history.iter_mut().try_for_each(|history| history.switches(thread, switches, until))
-    }
-
-    fn behind(&mut self, thread: ThreadId) {
-        if let Some(lane) = self.lanes.get_mut(&thread) {
-            lane.behind = true;
-        }
     }
 
     fn flush(&mut self, at: ClockPair) -> Result<(), calltap_trace::Error> {

@@ -239,6 +239,12 @@ impl Loaded {
         self.sites.iter().filter_map(stub_of)
     }
 
+    /// The stubs of functions whose exits are rewritten.
+    pub fn stubs_at_exits(&self) -> impl Iterator<Item = u32> {
+        let exits = self.sites.iter().filter(|placed| placed.site.is_exit());
+        exits.flat_map(|placed| placed.stubs.all()).map(|stub| stub.id)
+    }
+
     /// A range of veneers could not be mapped: no site may lead there.
     pub fn lose_veneers(&mut self, start: u64, end: u64) {
         self.veneers.retain(|range| range.address != start);
