@@ -1,7 +1,7 @@
 //! What to record, how, and what came of it.
 
 use crate::plan::planner::PatchMode;
-use crate::started::{LargestLibrary, Started};
+use crate::plan::planner::{LargestLibrary, Started};
 use calltap_abi::Clock;
 use calltap_collect::collector::Totals;
 use calltap_collect::slow::Slow;

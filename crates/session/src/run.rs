@@ -3,7 +3,7 @@
 use crate::attach_session::AttachSession;
 use crate::controller::{Controller, Controls};
 use crate::requests::Mailbox;
-use crate::started::LargestLibrary;
+use crate::plan::planner::LargestLibrary;
 use crate::{Error, setup};
 use calltap_abi::Clock;
 use calltap_collect::collector::{Collector, Due, Live, Totals};
