@@ -11,6 +11,7 @@ mod keep;
 mod live;
 mod mount;
 mod output;
+mod part;
 mod progress;
 mod record;
 mod recordmcount;
@@ -59,7 +60,7 @@ fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
         "record" => return record::run(arguments),
         "attach" | "set" | "status" | "detach" | "snapshot" => live::run(name, arguments)?,
         "top" => top::run(arguments)?,
-        "count" | "latency" | "slower" | "stacks" | "watch" | "futures" => {
+        "count" | "histogram" | "latency" | "span" | "slower" | "stacks" | "watch" | "futures" => {
             return answers::run(name, arguments);
         }
         "view" => view::run(arguments)?,

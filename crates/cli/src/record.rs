@@ -5,7 +5,9 @@ use crate::{arguments::Arguments, keep, progress, repeat::Runs, select, values};
 use anyhow::{Result, bail};
 use calltap_analysis::{demangle, units};
 use calltap_selection::{Ftraced, ParsedSelection};
-use calltap_session::{Clock, Discovery, Error, Options, Outcome, ProcessError, Stops, Subject, Totals};
+use calltap_session::{
+    Clock, Discovery, Error, Options, Outcome, ProcessError, Stops, Subject, Subtree, Totals,
+};
 use calltap_trace::TracerKind;
 use std::process::ExitCode;
 
@@ -53,7 +55,8 @@ fn options(arguments: &Arguments, runs: Option<&Runs>) -> Result<Options> {
     words.ftraced = (discovery == Discovery::FirstCall).then(Ftraced::default);
     let subject = subject(arguments)?;
     let (slow, flight) = (keep::slow(arguments)?, keep::flight(arguments, &subject)?);
-    let about = keep::functions(slow.as_ref(), flight.as_ref());
+    let subtree = keep::subtree(arguments)?;
+    let about = keep::functions(slow.as_ref(), subtree.as_ref(), flight.as_ref());
     calltap_selection::add(&mut words, &about);
     calltap_selection::add_valued(&mut words)?;
     let later = arguments.is_set("later") || arguments.is_set("follow");
@@ -64,7 +67,7 @@ fn options(arguments: &Arguments, runs: Option<&Runs>) -> Result<Options> {
         Some("counter") => Clock::Counter,
         _ => Clock::Tsc,
     };
-    check(arguments, &selection, clock, !about.is_empty())?;
+    check(arguments, &selection, clock, !about.is_empty() || subtree.is_some())?;
     let output = arguments.path("output").unwrap_or_default();
     Ok(Options {
         subject,
@@ -77,6 +80,7 @@ fn options(arguments: &Arguments, runs: Option<&Runs>) -> Result<Options> {
         patch_mode: values::patch_mode(arguments, !arguments.words("operand").is_empty())?,
         discovery,
         slow,
+        subtree,
         flight,
         follow: arguments.is_set("follow"),
         sched: !arguments.is_set("no-sched"),
@@ -143,7 +147,7 @@ fn tell_summary(options: &Options, outcome: &Outcome) {
     if !outcome.disabled.is_empty() {
         eprintln!("calltap: {}", disabled(&outcome.disabled, " (see 'calltap info')"));
     }
-    eprintln!("calltap: {}", summary(outcome, &output.to_string()));
+    eprintln!("calltap: {}", summary(outcome, options.subtree.as_ref(), &output.to_string()));
     let profiles = options.selection.tracers.iter().any(|tracer| tracer.kind == TracerKind::Profile);
     if profiles && outcome.snapshots.is_none() {
         eprintln!("calltap: calls were summed up as well: 'calltap stat -i {output}'");
@@ -170,7 +174,7 @@ fn loss(totals: &Totals, subject: &Subject) -> Option<String> {
 }
 
 /// `1,234,567 events from 8 threads, 0 lost, 1.2 MB in ./calltap.data`
-fn summary(outcome: &Outcome, output: &str) -> String {
+fn summary(outcome: &Outcome, subtree: Option<&Subtree>, output: &str) -> String {
     let totals = outcome.totals;
     let lost = totals.lost_entries + totals.lost_exits;
     let processes = match totals.processes {
@@ -182,8 +186,9 @@ fn summary(outcome: &Outcome, output: &str) -> String {
         dropped => {
             let kept = totals.events.saturating_sub(dropped);
             format!(
-                "{} of slow calls (of {} in all)",
+                "{} {} (of {} in all)",
                 units::counted(kept, "event"),
+                subtree.map_or("of slow calls".to_owned(), Subtree::describe),
                 units::count(totals.events)
             )
         }

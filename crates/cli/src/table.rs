@@ -89,6 +89,11 @@ const fn choice(flag: Flag, choices: &'static [&'static str], default: &'static 
     Flag { choices, default: Some(default), ..flag }
 }
 
+/// One of these, or nothing.
+const fn choices(flag: Flag, choices: &'static [&'static str]) -> Flag {
+    Flag { choices, ..flag }
+}
+
 const fn or(flag: Flag, default: &'static str) -> Flag {
     Flag { default: Some(default), ..flag }
 }

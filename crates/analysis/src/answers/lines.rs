@@ -130,7 +130,7 @@ impl Question for Lines {
                     self.lines += AROUND;
                 }
                 let caller: String = callers.iter().map(|caller| format!("  <- {caller}")).collect();
-                let time = format!("{}.{:06}", start / 1_000_000_000, start / 1000 % 1_000_000);
+                let time = known.stamp(over.call.start);
                 let took = match (is_known, ending.is_cut()) {
                     (true, false) => duration(ns),
                     (true, true) => format!(">{}", duration(ns)),
@@ -146,6 +146,7 @@ impl Question for Lines {
             Form::Json(version) => {
                 let mut object = json!({
                     "start_ns": start,
+                    "start_epoch_ns": known.since_epoch(over.call.start),
                     "duration_ns": is_known.then_some(ns),
                     "cpu_ns": off.filter(|_| is_known).and_then(|off| off.cpu(ns)),
                     "runnable_ns": off.filter(|_| is_known).map(|off| off.runnable),

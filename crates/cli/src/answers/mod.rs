@@ -4,11 +4,12 @@ mod feed;
 mod lookup;
 mod printer;
 mod question;
+mod read;
 
 use crate::arguments::Arguments;
 use crate::output::Output;
 use crate::table::MAX_WAIT;
-use crate::{live, progress, record, values, views};
+use crate::{live, part, progress, record, values, views};
 use anyhow::{Context, Result, bail};
 use calltap_analysis::answers::{Known, Listener, Question};
 use calltap_analysis::{Glob, Names, demangle, limited, units};
@@ -61,7 +62,8 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
     }
     let subject = match of {
         Of::File(path) => {
-            let known = Known::new(globs, linker_names, Some(lookup::in_files(String::new())));
+            let known =
+                known_of(arguments, Known::new(globs, linker_names, Some(lookup::in_files(String::new()))));
             return of_file(Listener::new(known, kind.ask(false)), &kind, &path, arguments);
         }
         Of::Program(command) => Subject::Program(command),
@@ -78,7 +80,7 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
     let starts = matches!(subject, Subject::Program(_));
     let root =
         if let Subject::Process { pid, .. } = subject { format!("/proc/{pid}/root") } else { String::new() };
-    let known = Known::new(globs, linker_names, Some(lookup::in_files(root)));
+    let known = known_of(arguments, Known::new(globs, linker_names, Some(lookup::in_files(root))));
     let options = Options {
         subject,
         output: PathBuf::new(),
@@ -94,6 +96,7 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
         patch_mode: values::patch_mode(arguments, starts)?,
         discovery: Discovery::AtLoad,
         slow: None,
+        subtree: None,
         flight: None,
         follow: false,
         sched: kind.tells_waits() && !arguments.is_set("no-sched"),
@@ -101,6 +104,12 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
         tell: crate::progress::tell,
     };
     of_process(Listener::new(known, kind.ask(true)), &kind, &options, arguments)
+}
+
+/// With times as the user wants them.
+fn known_of(arguments: &Arguments, mut known: Known) -> Known {
+    known.wall = (arguments.text("time").as_deref() == Some("wall")).then_some(part::wall);
+    known
 }
 
 fn of_process(

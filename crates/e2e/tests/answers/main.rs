@@ -10,6 +10,7 @@ mod left;
 mod perfetto;
 mod questions;
 mod slow;
+mod spans;
 mod stacks;
 mod top;
 mod trace_cmd;
