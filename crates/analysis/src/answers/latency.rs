@@ -17,7 +17,7 @@ pub(super) const PERMILLES: [(u32, &str, &str); 4] =
 pub enum By {
     /// Nothing.
     Function,
-    /// Who makes them.
+    /// The functions that make the calls.
     Thread,
     /// The function they return to.
     Caller,
