@@ -280,3 +280,17 @@ fn values_are_put_together_and_told_apart() {
         answer["functions"].as_array().unwrap().iter().map(|row| &row["value"]).collect();
     assert_eq!(words, ["arg1=-3", "arg1=5", "arg1=7"]);
 }
+
+#[test]
+fn lines_can_be_put_in_the_order_in_which_calls_began() {
+    let events = "a: E f @10us; E f @30us; X f @40us; X f @90us\nb: E f @20us; X f @25us";
+    let order = |lines: Lines| {
+        let mut answer = ask(events, &["f"], lines);
+        let text = answer.question.take();
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        lines.map(|line| line.split_whitespace().next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let lines = || Lines::new(Form::Text, None, None);
+    assert_eq!(order(lines()), ["0.000030", "0.000010", "0.000020"]);
+    assert_eq!(order(lines().sorted()), ["0.000010", "0.000020", "0.000030"]);
+}

@@ -38,8 +38,12 @@ fn check_times(source: &dyn Source, from: Option<u64>, until: Option<u64>) -> Re
     let start = Part::beginning(source);
     let since = |ns: u64| Stamp::Since(start).at(ns);
     match (from, until, Part::end(source)) {
-        (Some(from), Some(until), _) if until <= from => {
-            bail!("--until: {} s is not after --from, {} s", since(until), since(from))
+        (from, Some(until), _) if until <= from.unwrap_or(start) => {
+            bail!(
+                "--until: {} s is not after {} s, where the part begins",
+                since(until),
+                since(from.unwrap_or(start))
+            )
         }
         (Some(from), _, Some(end)) if from > end => {
             bail!("--from: {} s is after the last event of the trace, at {} s", since(from), since(end))

@@ -71,6 +71,7 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
             pid,
             max_overhead: arguments
                 .text("max-overhead")
+                .filter(|_| !kind.sums())
                 .map(|text| values::share(&text))
                 .transpose()?
                 .flatten(),

@@ -13,6 +13,7 @@ use calltap_analysis::futures::Role;
 use calltap_selection::Selection;
 use calltap_trace::{Meta, Profile, TracerKind};
 use serde_json::Value;
+use std::path::Path;
 
 /// Spans that are shown each, unless the user says how many.
 const SLOWEST: usize = 10;
@@ -33,6 +34,8 @@ pub struct Kind {
     stack_bytes: Option<u64>,
     /// What is read of calls.
     read: Read,
+    /// Lines go into a file, or come from one: in the order of time.
+    sorted: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -94,7 +97,9 @@ impl Kind {
             What::Watch if arguments.is_set("callers") => Some(stack_size()?),
             _ => None,
         };
-        Ok(Kind { name, functions, json, what, limit, types, stack_bytes, read })
+        let into = arguments.path("output").is_some_and(|path| path != Path::new("-"));
+        let sorted = into || arguments.path("input").is_some();
+        Ok(Kind { name, functions, json, what, limit, types, stack_bytes, read, sorted })
     }
 
     /// Nothing is known yet. `live`: what there is is shown before the end.
@@ -110,15 +115,19 @@ impl Kind {
                 Asked::Spans(Box::new(Spans::new(sides, buckets, self.limit.unwrap_or(SLOWEST))))
             }
             What::Latency(buckets, by) => Asked::Latency(Latency::new(buckets, by)),
-            What::Slower(ns) => Asked::Lines(Lines::new(form("calltap_slower_call"), Some(ns), limit)),
+            What::Slower(ns) => self.lines(Lines::new(form("calltap_slower_call"), Some(ns), limit)),
             What::Stacks => Asked::Stacks(Stacks::new(self.limit)),
-            What::Watch => Asked::Lines(Lines::new(form("calltap_watch_call"), None, limit)),
+            What::Watch => self.lines(Lines::new(form("calltap_watch_call"), None, limit)),
             What::Futures(each) => {
                 let types = self.types.iter().map(|glob| Glob::new(glob)).collect();
                 let lines = each.then(|| form("calltap_future"));
                 Asked::Futures(Box::new(Futures::new(types, self.limit, lines, live)))
             }
         }
+    }
+
+    fn lines(&self, lines: Lines) -> Asked {
+        Asked::Lines(if self.sorted { lines.sorted() } else { lines })
     }
 
     /// Lines come as it happens, not a table at the end.

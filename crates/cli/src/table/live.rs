@@ -36,7 +36,7 @@ pub const LIVE: &[Command] = &[
         about: "Count calls of some functions: of a process, of a program, or in a trace",
         details: "calltap count 'SSL_*' -p 4711\n\
                   calltap count 'parse_*' -- ./prog\n\n\
-                  The program counts for itself (the profile tracer): no events are made, and nothing can be lost. What that costs is not limited by a governor. \
+                  The program counts for itself (the profile tracer): no events are made, and nothing can be lost. What that costs is not limited by a governor. With --by events are counted, and --max-overhead limits them. \
                   On a terminal the table is shown again every second; at the end, by Ctrl-C or otherwise, it is printed once. docs/answers.md has more.",
         flags: &[
             ASKED,
