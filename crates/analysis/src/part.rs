@@ -5,7 +5,7 @@
 
 use crate::source::next_readable;
 use crate::units::{counted, duration};
-use crate::{BatchStream, Error, Glob, Names, Source};
+use crate::{BatchStream, Error, Names, Source, Word};
 use calltap_trace::{Batch, Meta, Sieve, Sifting, SiteId, Switch, ThreadId};
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ pub struct Which {
     /// Before this.
     pub until: Option<u64>,
     /// Only calls of functions that match, and what they call; empty: all.
-    pub roots: Vec<Glob>,
+    pub roots: Vec<Word>,
     /// So many levels, of all calls or from those functions on.
     pub depth: Option<usize>,
     /// Only calls that take longer, nanoseconds.
@@ -105,7 +105,7 @@ fn rules(source: &dyn Source, which: &Which) -> Option<Rules> {
         return None;
     }
     let names = Names::new(source.meta(), false);
-    let is_root = |site| roots.iter().any(|glob| names.is(SiteId(site), glob));
+    let is_root = |site| roots.iter().any(|word| names.is(SiteId(site), word));
     let tick = |ns: u64| first_tick(ns, |ticks| source.to_ns(ticks));
     let longest =
         |ns: u64| first_tick(ns.saturating_add(1), |ticks| source.duration_ns(ticks)).saturating_sub(1);
@@ -146,7 +146,7 @@ fn clauses(source: &dyn Source, which: &Which) -> Vec<String> {
         clauses.push(format!("{} of {}", threads.len(), counted(all, "thread")));
     }
     if !which.roots.is_empty() {
-        let globs: Vec<&str> = which.roots.iter().map(Glob::pattern).collect();
+        let globs: Vec<&str> = which.roots.iter().map(Word::text).collect();
         clauses.push(format!("{} and what it calls", globs.join(", ")));
     }
     clauses.extend(which.depth.map(|depth| format!("{} deep", counted(depth as u64, "level"))));

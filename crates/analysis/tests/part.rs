@@ -3,7 +3,7 @@
 use crate::common::{output, recording, same};
 use calltap_analysis::part::Which;
 use calltap_analysis::{
-    Call, Ending, Enter, Glob, MemorySource, Part, Source, Visitor, paths, replay, report, run_by_thread,
+    Call, Ending, Enter, MemorySource, Part, Source, Visitor, Word, paths, replay, report, run_by_thread,
     run_in_file_order,
 };
 use calltap_trace::{Batch, Event, EventKind, SiteId, ThreadId};
@@ -47,7 +47,7 @@ fn a_window_cuts_what_its_bounds_cross() {
 
 #[test]
 fn a_subtree_its_first_levels_and_long_calls() {
-    let roots = vec![Glob::new("f")];
+    let roots = vec![Word::new("f")];
     same(
         &replayed(Which { roots: roots.clone(), depth: Some(2), ..Which::default() }),
         "
@@ -209,7 +209,7 @@ proptest! {
         let expected: Vec<_> = whole.iter().copied().filter(|call| call.3 - call.2 > longer).collect();
         prop_assert_eq!(known(&seen(&Part::new(&source, long))), expected);
         let which = Which {
-            roots: if root < 4 { vec![Glob::new(&format!("f{root}"))] } else { Vec::new() },
+            roots: if root < 4 { vec![Word::new(&format!("f{root}"))] } else { Vec::new() },
             depth: (depth > 0).then_some(depth),
             longer: (longer > 30).then_some(longer),
             ..window

@@ -30,7 +30,7 @@ fn must_see_all(flag: &str, arguments: &Arguments) -> Result<()> {
 
 /// What `--slow` asks for.
 pub fn slow(arguments: &Arguments) -> Result<Option<Slow>> {
-    let rules = arguments.texts("slow");
+    let rules = arguments.names("slow");
     if rules.is_empty() {
         return Ok(None);
     }
@@ -42,7 +42,7 @@ pub fn slow(arguments: &Arguments) -> Result<Option<Slow>> {
 
 /// What `--graph` and `--depth` ask for.
 pub fn subtree(arguments: &Arguments) -> Result<Option<Subtree>> {
-    let (roots, depth) = (arguments.texts("graph"), arguments.number("depth")?);
+    let (roots, depth) = (arguments.names("graph"), arguments.number("depth")?);
     if roots.is_empty() && depth.is_none() {
         return Ok(None);
     }
@@ -64,7 +64,7 @@ pub fn subtree(arguments: &Arguments) -> Result<Option<Subtree>> {
 
 /// What `--snapshot-on` asks for.
 pub fn flight(arguments: &Arguments, subject: &Subject) -> Result<Option<Flight>> {
-    let texts = arguments.texts("snapshot-on");
+    let texts = arguments.names("snapshot-on");
     if texts.is_empty() {
         return Ok(None);
     }

@@ -4,14 +4,14 @@ use crate::arguments::Arguments;
 use crate::{values, views};
 use anyhow::{Context, Result, bail};
 use calltap_analysis::part::{Part, Which};
-use calltap_analysis::{Glob, Source, Stamp};
+use calltap_analysis::{Glob, Source, Stamp, Word};
 use calltap_trace::{Session, ThreadId};
 use chrono::{DateTime, Days, Local, NaiveTime, Offset, TimeZone};
 use std::time::Duration;
 
 /// From the command line. `levels`: `--depth` chooses calls.
 pub fn which(source: &dyn Source, arguments: &Arguments, levels: bool) -> Result<Which> {
-    let roots = arguments.texts("graph");
+    let roots = arguments.names("graph");
     roots.iter().try_for_each(|glob| views::must_match(source.meta(), glob))?;
     let time = |flag| arguments.text(flag).map(|text| moment(source, flag, &text)).transpose();
     let (from, until) = (time("from")?, time("until")?);
@@ -28,7 +28,7 @@ pub fn which(source: &dyn Source, arguments: &Arguments, levels: bool) -> Result
         threads: threads(source, &arguments.texts("thread"))?,
         from,
         until,
-        roots: roots.iter().map(|glob| Glob::new(glob)).collect(),
+        roots: roots.iter().map(|word| Word::new(word)).collect(),
         depth,
         longer: longer.map(ns),
     })

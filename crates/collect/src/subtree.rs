@@ -3,7 +3,7 @@
 //! The program records all calls: whether a call lies within another is known where events become calls. What does not go on is dropped, and counted.
 
 use crate::output::Consumer;
-use calltap_names::{Glob, is_named};
+use calltap_names::{Word, is_named};
 use calltap_trace::{
     Batch, ClockPair, Error, EventKind, Loss, Record, Sieve, Sifting, Switch, ThreadEncoder, ThreadId,
     TraceWriter, Unpacker,
@@ -108,7 +108,9 @@ impl Kept {
 /// Writes only what lies beneath some functions, as deep as asked for.
 pub struct SubtreeWriter {
     writer: TraceWriter,
-    roots: Vec<Glob>,
+    roots: Vec<Word>,
+    /// Files by module.
+    modules: HashMap<u32, String>,
     /// By site.
     is_root: Vec<bool>,
     rules: Sifting,
@@ -127,7 +129,8 @@ impl SubtreeWriter {
         let depth = subtree.depth.unwrap_or(usize::MAX);
         Ok(SubtreeWriter {
             writer,
-            roots: subtree.roots.iter().map(|root| Glob::new(root)).collect(),
+            roots: subtree.roots.iter().map(|root| Word::new(root)).collect(),
+            modules: HashMap::new(),
             is_root: Vec::new(),
             rules: Sifting { from: 0, to: u64::MAX, rooted, depth, longer: None },
             threads: HashMap::new(),
@@ -160,11 +163,14 @@ impl SubtreeWriter {
 impl Consumer for SubtreeWriter {
     fn record(&mut self, record: &Record) -> Result<(), Error> {
         match record {
+            Record::Module(module) => drop(self.modules.insert(module.id, module.path.clone())),
             Record::Sites { sites } => {
                 for site in sites {
                     let place = site.id.0 as usize;
                     self.is_root.resize(self.is_root.len().max(place + 1), false);
-                    self.is_root[place] = self.roots.iter().any(|glob| is_named(glob, site.names()));
+                    let module = self.modules.get(&site.module).map(String::as_str);
+                    let is = |word: &Word| is_named(word, site.names(), module);
+                    self.is_root[place] = self.roots.iter().any(is);
                 }
             }
             // Of what was read. What was kept of that is said when it is known.

@@ -4,7 +4,7 @@ use crate::arguments::Arguments;
 use crate::values;
 use anyhow::{Result, bail};
 use calltap_analysis::answers::{Side, Widths};
-use calltap_analysis::{Glob, is_named};
+use calltap_analysis::{Names, Word};
 use calltap_trace::Meta;
 
 /// What is read of calls.
@@ -77,12 +77,13 @@ impl Read {
 
     /// Does a recording have the values?
     pub fn check(&self, meta: &Meta) -> Result<()> {
+        let names = Names::new(meta, false);
         for (rules, flag, returns) in [(&self.arguments, "-A", false), (&self.results, "-R", true)] {
             for rule in rules {
                 let (function, item) = rule.split_once('@').unwrap_or((rule, ""));
-                let (glob, name) =
-                    (Glob::new(function), item.rsplit_once('/').map_or(item, |(name, _)| name));
-                let has = meta.sites.iter().filter(|site| is_named(&glob, site.names())).any(|site| {
+                let (word, name) =
+                    (Word::new(function), item.rsplit_once('/').map_or(item, |(name, _)| name));
+                let has = meta.sites.iter().filter(|site| names.is(site.id, &word)).any(|site| {
                     let captured = site.captured.as_deref();
                     captured.is_some_and(|captured| {
                         let values = if returns { &captured.results } else { &captured.arguments };

@@ -1,6 +1,6 @@
 //! What is in a trace, in every form.
 
-use super::flags::{DEPTH, FUNCTION, INPUT, LINKER_NAMES, OUTPUT, PART};
+use super::flags::{DEPTH, FILE, FULL_NAMES, FUNCTION, INPUT, LINKER_NAMES, OUTPUT, PART};
 use super::{Command, Operand, Takes, choice, many, or, switch, value};
 
 /// The commands.
@@ -12,6 +12,17 @@ pub const TRACES: &[Command] = &[
                   A percentile (p50, p90, p99, p99.9) is off by less than 0.8 % of itself; the others are exact.",
         flags: &[
             &[
+                switch(
+                    "profile",
+                    None,
+                    "What the profile tracer has summed up instead (record --tracer profile): calls, total, average, longest.",
+                ),
+                value(
+                    "pid",
+                    Some('p'),
+                    "PID",
+                    "With --profile: of a process that is attached to or recorded, until now.",
+                ),
                 INPUT,
                 OUTPUT,
                 choice(
@@ -35,10 +46,11 @@ pub const TRACES: &[Command] = &[
                 switch("by-thread", None, "A row for every function and thread."),
                 value("limit", Some('n'), "ROWS", "At most so many rows."),
                 LINKER_NAMES,
+                FULL_NAMES,
             ],
             PART,
         ],
-        operand: None,
+        operand: FILE,
     },
     Command {
         name: "diff",
@@ -123,7 +135,7 @@ pub const TRACES: &[Command] = &[
             ],
             PART,
         ],
-        operand: None,
+        operand: FILE,
     },
     Command {
         name: "graph",
@@ -137,10 +149,11 @@ pub const TRACES: &[Command] = &[
                 value("depth", None, "LEVELS", "At most so many levels."),
                 value("min-percent", None, "PERCENT", "Leave out paths with a smaller share of the time."),
                 LINKER_NAMES,
+                FULL_NAMES,
             ],
             PART,
         ],
-        operand: None,
+        operand: FILE,
     },
     Command {
         name: "info",
@@ -151,7 +164,7 @@ pub const TRACES: &[Command] = &[
             OUTPUT,
             choice(value("format", None, "FORMAT", "Form."), &["text", "json"], "text"),
         ]],
-        operand: None,
+        operand: FILE,
     },
     Command {
         name: "export",
@@ -209,6 +222,6 @@ pub const TRACES: &[Command] = &[
             ],
             PART,
         ],
-        operand: None,
+        operand: FILE,
     },
 ];
