@@ -10,7 +10,7 @@ use super::{Buckets, Entered, Known, Over, Question};
 use crate::Ending;
 use crate::values::Shown;
 use calltap_trace::ThreadId;
-use matching::{Matches, Moment};
+use matching::{Matches, Moment, Task};
 use serde_json::Value;
 
 /// Moments that wait to be matched, at most: of more, the older half is.
@@ -48,12 +48,14 @@ impl Spans {
         Spans { sides, waiting: Vec::new(), losses: Vec::new(), matches, settled: 0, late: false, unread: 0 }
     }
 
-    fn moment(&mut self, known: &Known, side: usize, thread: ThreadId, ticks: u64, values: &[Shown]) {
+    fn moment(&mut self, known: &mut Known, side: usize, thread: ThreadId, ticks: u64, values: &[Shown]) {
         let item = &self.sides[side].item;
         let named = values.iter().find(|shown| shown.name == *item);
         match named.filter(|shown| !shown.json.is_null()) {
             Some(shown) => {
                 let value = (known.process_of(thread), shown.text.as_str().into());
+                // The thread is forgotten when it ends.
+                let thread = Task { tid: known.tid(thread), name: known.number_of(known.task(thread)) };
                 self.waiting.push(Moment { ticks, begins: side == 0, thread, value });
                 if self.waiting.len() >= WAITING {
                     self.settle(known);

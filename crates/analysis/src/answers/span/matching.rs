@@ -5,7 +5,6 @@ use super::super::latency::PERMILLES;
 use super::{Known, Side};
 use crate::histogram::Quantiles;
 use crate::units::{count, counted, duration, one_line};
-use calltap_trace::ThreadId;
 use serde_json::{Value, json};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
@@ -13,12 +12,20 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap};
 /// Of which process, and the text of the value.
 type Shared = (u32, Box<str>);
 
+/// A thread.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Task {
+    pub(super) tid: u32,
+    /// The number of a word.
+    pub(super) name: u32,
+}
+
 /// A span begins or ends.
 #[derive(Clone, Debug)]
 pub(super) struct Moment {
     pub(super) ticks: u64,
     pub(super) begins: bool,
-    pub(super) thread: ThreadId,
+    pub(super) thread: Task,
     pub(super) value: Shared,
 }
 
@@ -28,7 +35,7 @@ struct Span {
     ns: u64,
     start: Reverse<u64>,
     value: Box<str>,
-    threads: [ThreadId; 2],
+    threads: [Task; 2],
 }
 
 /// What is known of spans.
@@ -36,7 +43,7 @@ struct Span {
 pub(super) struct Matches {
     buckets: Buckets,
     limit: usize,
-    open: HashMap<Shared, (u64, ThreadId)>,
+    open: HashMap<Shared, (u64, Task)>,
     spans: u64,
     total: u64,
     min: u64,
@@ -162,8 +169,8 @@ impl Matches {
         }
         for span in self.slowest() {
             let (start, value) = (known.stamp(span.start.0), one_line(&span.value));
-            let [from, to] = span.threads.map(|thread| known.task(thread));
-            let threads = if from == to { from } else { format!("{from} .. {to}") };
+            let [from, to] = span.threads.map(|thread| known.word(thread.name));
+            let threads = if from == to { from.to_owned() } else { format!("{from} .. {to}") };
             text += &format!("{start:>16} {:>13}  {value:<20}  {}\n", duration(span.ns), one_line(&threads));
         }
         let (open, doubtful, oldest) = self.open(losses);
@@ -194,8 +201,8 @@ impl Matches {
                 "start_epoch_ns": known.since_epoch(span.start.0),
                 "duration_ns": span.ns,
                 "value": span.value,
-                "start_tid": known.tid(span.threads[0]),
-                "end_tid": known.tid(span.threads[1]),
+                "start_tid": span.threads[0].tid,
+                "end_tid": span.threads[1].tid,
             })
         };
         let some = self.spans > 0;
