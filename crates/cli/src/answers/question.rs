@@ -78,12 +78,9 @@ impl Kind {
             What::Histogram(..) | What::CountBy(By::Value) => Read::values(&functions)?,
             _ => Read::default(),
         };
-        if !read.functions.is_empty() {
-            functions.clone_from(&read.functions);
-        }
-        let functions: Vec<String> = match read.functions.is_empty() {
-            true => functions.iter().flat_map(|list| calltap_analysis::split_list(list)).collect(),
-            false => functions,
+        let functions: Vec<String> = match &read.functions[..] {
+            [] => functions.iter().flat_map(|list| calltap_analysis::split_list(list)).collect(),
+            read => read.to_vec(),
         };
         if functions.iter().any(String::is_empty) {
             bail!("a function without a name");
