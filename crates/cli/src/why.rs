@@ -4,7 +4,7 @@ use crate::answers::Of;
 use crate::arguments::Arguments;
 use crate::output::Output;
 use crate::table::MAX_WAIT;
-use crate::{keep, live, record, values, views};
+use crate::{keep, live, progress, record, started, values, views};
 use anyhow::{Context, Result, bail};
 use calltap_analysis::why::{self, Rule, Why};
 use calltap_selection::{ParsedSelection, Selection};
@@ -114,13 +114,15 @@ fn options(subject: Subject, question: &Question, output: PathBuf, arguments: &A
         patch_mode: values::patch_mode(arguments, starts)?,
         discovery: Discovery::AtLoad,
         slow: None,
+        subtree: None,
         flight: None,
         follow: false,
         sched: true,
         wakings: true,
         system_calls: true,
         version: env!("CARGO_PKG_VERSION"),
-        tell: crate::progress::tell,
+        tell: progress::tell,
+        started: started::tell,
     })
 }
 

@@ -17,6 +17,7 @@ mod kernel_log;
 mod kernel_records;
 mod meta;
 mod reader;
+mod sieve;
 mod source;
 mod survey;
 mod switches;
@@ -37,6 +38,7 @@ pub use meta::{
     Record, Session, Site, SiteId, SlowRule, Thread, ThreadId, TracerInfo, TracerKind, Value, ValueForm,
 };
 pub use reader::{Batches, ThreadBatches, TraceReader};
+pub use sieve::{Sieve, Sifting};
 pub use switches::{RunState, Switch};
 pub use unpack::Unpacker;
 pub use values::{Callers, Datum};

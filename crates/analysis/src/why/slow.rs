@@ -1,6 +1,6 @@
 //! The calls that are asked about: those that take longer than a time, outermost where they contain each other.
 
-use crate::{Call, Enter, Error, Glob, Names, Source, Totals, Visitor, run_by_thread};
+use crate::{Call, Enter, Error, Names, Source, Totals, Visitor, Word, run_by_thread};
 use calltap_trace::ThreadId;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -93,9 +93,9 @@ pub(crate) fn find(
     rules: &[Rule],
     most: usize,
 ) -> Result<Found, Error> {
-    let globs: Vec<(Glob, u64)> = rules.iter().map(|rule| (Glob::new(&rule.function), rule.ns)).collect();
+    let words: Vec<(Word, u64)> = rules.iter().map(|rule| (Word::new(&rule.function), rule.ns)).collect();
     let limit = |site: &calltap_trace::Site| {
-        let own = globs.iter().filter(|(glob, _)| names.is(site.id, glob));
+        let own = words.iter().filter(|(word, _)| names.is(site.id, word));
         own.map(|(_, ns)| *ns).min()
     };
     let limits = source.meta().sites.iter().map(limit).collect();
