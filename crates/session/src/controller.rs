@@ -98,6 +98,8 @@ pub(crate) struct Controller<'a> {
     alarm: Alarm,
     /// What it had to warn of.
     pub(crate) warnings: Vec<String>,
+    /// The user wants it to end.
+    pub(crate) interrupted: Arc<AtomicBool>,
     /// One of them asked to leave.
     detach_requested: bool,
 }
@@ -130,6 +132,7 @@ impl<'a> Controller<'a> {
             sums,
             alarm: Alarm::default(),
             warnings: Vec::new(),
+            interrupted: Arc::default(),
             detach_requested: false,
         }
     }
@@ -158,8 +161,9 @@ impl<'a> Controller<'a> {
         let AttachSession { options, target, directory, shared, .. } = self.session;
         let came = setup::with_planner(shared, directory, options, &target.name, &|| {}, |planner| {
             let records = self.records.clone();
+            planner.interrupted = Arc::clone(&self.interrupted);
             let (mut attached, stops) =
-                attach::attach(planner, target, &mut |record| drop(records.send(record)));
+                attach::attach(planner, target, options, &mut |record| drop(records.send(record)));
             if attached.is_ok() {
                 arrived();
                 let until = duration.map(|duration| Instant::now() + duration);

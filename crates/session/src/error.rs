@@ -36,6 +36,14 @@ pub enum Error {
         /// A clause.
         reason: String,
     },
+    /// The user has interrupted it before anything was done to the process.
+    #[error(
+        "{program}: interrupted while it was being found out what can be traced: the process is as it was"
+    )]
+    Interrupted {
+        /// The process.
+        program: String,
+    },
     /// The trace could not be written.
     #[error(transparent)]
     Trace(#[from] calltap_trace::Error),

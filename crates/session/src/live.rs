@@ -26,6 +26,7 @@ use calltap_trace::{End, Record, TraceWriter};
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use std::sync::mpsc;
 use std::thread;
@@ -126,10 +127,15 @@ impl Attached {
         settings.save(&directory)?;
         directory.keep(true);
         let mut records = Vec::new();
-        let (attached, stops) =
+        let interrupted = launch::interruption()?;
+        let (mut attached, stops) =
             setup::with_planner(&shared, &directory, options, &target.name, &|| {}, |planner| {
-                attach::attach(planner, &target, &mut |record| records.push(record))
+                planner.interrupted = Arc::clone(&interrupted);
+                attach::attach(planner, &target, options, &mut |record| records.push(record))
             });
+        if attached.is_ok() && interrupted.load(Acquire) {
+            attached = Err(Error::Interrupted { program: target.name.clone() });
+        }
         notes.extend(notes_in(&records));
         if let Err(error) = attached {
             directory.keep(!detach::detach(&target, &directory, &shared).whole);

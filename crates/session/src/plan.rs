@@ -3,6 +3,7 @@
 pub mod ahead;
 pub mod breakpoints;
 pub mod cache;
+pub mod contents;
 pub mod directory;
 pub mod journal;
 pub mod loaded;

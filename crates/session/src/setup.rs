@@ -144,17 +144,22 @@ pub fn tick(shared: &Shared, stop: &AtomicBool) {
     }
 }
 
-/// What a program waits for takes long, for people, after this time.
+/// What takes longer takes long, for people.
 const LONG: Duration = Duration::from_secs(2);
 
-/// Does what a program waits for, and tells the user if it takes long.
-pub fn tell_if_long<T>(options: &Options, name: &str, work: impl FnOnce() -> T) -> T {
+/// What is told of a program that waits for it to be found out what can be traced in it.
+pub fn waiting(name: &str) -> String {
+    format!("{name} waits: it is being found out what can be traced in it")
+}
+
+/// Does something, and tells the user this if it takes long.
+pub fn tell_if_long<T>(options: &Options, text: String, work: impl FnOnce() -> T) -> T {
     let tell = options.tell;
     thread::scope(|scope| {
         let (done, waiting) = mpsc::channel::<()>();
         scope.spawn(move || {
             if waiting.recv_timeout(LONG) == Err(RecvTimeoutError::Timeout) {
-                tell(&format!("{name} waits: it is being found out what can be traced in it"));
+                tell(&text);
             }
         });
         let result = work();
@@ -237,7 +242,7 @@ pub fn answer_all(
                 }
             }
             if process.phase.load(Acquire) == Phase::Asked as u32 {
-                tell_if_long(options, name, || {
+                tell_if_long(options, waiting(name), || {
                     planner.answer(index, &mut |record| drop(records.send(record)))
                 })?;
             }

@@ -24,6 +24,7 @@ use calltap_abi::{Image, remote};
 use calltap_collect::metadata::Metadata;
 use calltap_collect::shm::{self, Shared};
 use calltap_names::GlobSet;
+use calltap_patch::Avma;
 use calltap_process::maps::{self, Region};
 use calltap_process::proc;
 use calltap_process::text::ProcessText;
@@ -37,7 +38,7 @@ use site_requests::Values;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::*;
+use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::{Duration, Instant};
 
 /// Chooses what the tracers want of a function.
@@ -79,6 +80,8 @@ pub(crate) struct Process {
     pub(crate) modules: Vec<Loaded>,
     /// The dynamic linker tells when its list of objects changes.
     watched: bool,
+    /// Where its empty function jumps for that: to the agent, or to a veneer near it. None: not found yet.
+    watch_through: Option<Avma>,
     /// Files that the trace has named besides the modules.
     named: Vec<Mapped>,
     /// It has what its parent has by now, who may have changed since it was forked: what its sites are has to be looked at.
@@ -127,6 +130,8 @@ pub struct Planner<'a> {
     failed: Vec<first::Failed>,
     /// Something that was found could not be converted yet.
     pending: bool,
+    /// The user wants no more of it: what is being found out is not needed.
+    pub(crate) interrupted: Arc<AtomicBool>,
     /// What people should know when all is over.
     pub(crate) warnings: Vec<String>,
     /// What could be chosen from, for messages.
@@ -169,6 +174,7 @@ impl<'a> Planner<'a> {
             discovery: Discovery::AtLoad,
             failed: Vec::new(),
             pending: false,
+            interrupted: Arc::default(),
             warnings: Vec::new(),
             candidates: Candidates::default(),
             tally: Tally::default(),
@@ -229,7 +235,14 @@ impl<'a> Planner<'a> {
         let inherited = || {
             let Some(parent) = self.processes.get(&parent) else { return Process::default() };
             let (modules, watched) = (parent.modules.iter().map(Loaded::inherited).collect(), parent.watched);
-            Process { modules, watched, named: parent.named.clone(), forked: true, text: None }
+            Process {
+                modules,
+                watched,
+                watch_through: parent.watch_through,
+                named: parent.named.clone(),
+                forked: true,
+                text: None,
+            }
         };
         let process = met.unwrap_or_else(inherited);
         self.processes.insert(child, process);
@@ -399,6 +412,7 @@ impl<'a> Planner<'a> {
             Ok(regions) => {
                 self.see_modules(index, pid, fresh, &regions, records);
                 self.want(index, &regions, records);
+                self.reach_watch(index, &regions);
                 self.map_out(index, pid, &regions, records);
             }
             Err(error) => records.push(Metadata::Record(Record::Note {
@@ -458,6 +472,8 @@ impl<'a> Planner<'a> {
             let (start, end) = (range.address, range.address + range.length);
             let Some(process) = self.processes.get_mut(&index) else { continue };
             process.modules.iter_mut().for_each(|module| module.lose_veneers(start, end));
+            let is_lost = |through: &Avma| (start..end).contains(&through.0);
+            process.watch_through = process.watch_through.filter(|through| !is_lost(through));
             let text = format!(
                 "process {index}: could not map jumps at {start:#x} (errno {errno}): the functions near there are not traced"
             );
