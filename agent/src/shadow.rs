@@ -11,8 +11,9 @@ use crate::{register, sys};
 use calltap_abi::{plan::Trouble, profile, stub};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 
-/// Pieces in the address space of user programs (47 bits).
-pub const GRANULES: usize = 1 << (47 - stub::SHADOW_GRANULE);
+/// Pieces in the address space of user programs. The hooks do not check that a stack is below its end: a process with memory above
+/// is not attached to.
+pub const GRANULES: usize = (calltap_abi::USER_END >> stub::SHADOW_GRANULE) as usize;
 const GRANULE: usize = 1 << stub::SHADOW_GRANULE;
 
 const UNMAPPED: u8 = 0;

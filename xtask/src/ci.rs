@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 /// The crates that read, analyse and show traces: a trace of x86-64 can be read elsewhere.
 const OTHER_MACHINE: &str = "cargo check --quiet --target aarch64-unknown-linux-gnu -p calltap-names -p calltap-abi -p calltap-sites -p calltap-patch -p calltap-values \
-     -p calltap-trace -p calltap-selection -p calltap-analysis -p calltap-export -p calltap-dataset -p calltap-ringbuffer -p calltap-control -p calltap-tracefs \
+     -p calltap-trace -p calltap-selection -p calltap-analysis -p calltap-export -p calltap-dataset -p calltap-ringbuffer -p calltap-tracefs \
      -p calltap-recordmcount";
 
 /// What is run in the project's directory, cheap steps first. Where programs are generated at random, the seed is fixed: what fails here fails again.
@@ -84,7 +84,7 @@ fn command(step: &str) -> Command {
     let (program, arguments) = step.split_once(' ').unwrap_or((step, ""));
     let mut command = if program == "cargo" { shell::cargo() } else { Command::new(program) };
     command.current_dir(shell::root()).args(arguments.split_whitespace());
-    // The fuzz targets are a workspace of their own; what they build stays beside what we build.
+    // The fuzz targets are a workspace of their own; what they build stays beside what the workspace builds.
     if step.ends_with("fuzz/Cargo.toml") {
         command.arg("--target-dir").arg(shell::target().join("libfuzzer"));
     }

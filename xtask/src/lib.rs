@@ -9,6 +9,7 @@ pub mod demo;
 pub mod fuzz;
 pub mod fuzz_targets;
 pub mod landing;
+pub mod oracle;
 pub mod programs;
 pub mod server;
 pub mod shell;

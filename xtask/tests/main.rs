@@ -1,5 +1,6 @@
-//! What holds for the files of the project.
+//! What holds for the files of the project, and for what calltap counts beside callgrind.
 
+mod counts;
 mod documents;
 mod language;
 mod layers;

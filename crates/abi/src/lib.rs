@@ -35,6 +35,9 @@ pub const VERSION: u32 = 13;
 /// Bytes of the smallest page there is.
 pub const PAGE: u64 = 4096;
 
+/// One past the highest address that the kernel gives a program which does not ask for more (four levels of page tables).
+pub const USER_END: u64 = 1 << 47;
+
 /// Bytes of a path between the two sides.
 pub const PATH_MAX: usize = 256;
 

@@ -6,9 +6,9 @@ use crate::output::Output;
 use crate::stat;
 use anyhow::{Context, Result, bail};
 use calltap_analysis::units;
-use calltap_control::{FILES, File, Model, Open, Refusal};
 use calltap_selection::{Listed, ParsedSelection, Selection};
 use calltap_session::{Answer, Attached, Request, ask};
+use calltap_tracefs::control::{FILES, File, Model, Open, Refusal};
 use std::io::Write;
 
 /// Runs one of them.
@@ -39,7 +39,7 @@ fn find(pid: u32) -> Result<(Session, Selection, Vec<Listed>)> {
 }
 
 fn which(arguments: &Arguments) -> Result<(u32, Vec<String>)> {
-    let pid = arguments.number("pid")?.context("which process: '-p PID'")?;
+    let pid = crate::processes::one(arguments)?.context("which process: '-p PID'")?;
     Ok((pid, arguments.texts("operand")))
 }
 

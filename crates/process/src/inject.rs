@@ -15,7 +15,7 @@
 use crate::maps::Region;
 use crate::text::ProcessText;
 use crate::threads::{Held, Interrupted, NotHeld};
-use calltap_abi::PAGE;
+use calltap_abi::{PAGE, USER_END};
 use calltap_patch::{Avma, Text};
 use nix::libc::user_regs_struct;
 use std::arch::global_asm;
@@ -287,7 +287,6 @@ impl From<NotHeld> for Failed {
 
 /// A gap between mappings that nothing will grow into.
 const GAP: u64 = 64 << 20;
-const USER_END: u64 = 1 << 47;
 
 impl Place {
     /// All there are. `behind_text` tells, for an executable mapping, the address where the text ends in it, and the bytes behind.

@@ -1,12 +1,15 @@
 //! `/proc/PID/maps`, read.
 
 use crate::proc;
-use calltap_abi::PAGE;
+use calltap_abi::{PAGE, USER_END};
 use calltap_sites::open_itself;
 use std::fs::{self, File};
 use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
+
+/// Where the half of the address space begins that is the kernel's.
+const KERNEL: u64 = 1 << 63;
 
 /// One mapping.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -23,7 +26,7 @@ pub struct Region {
     pub offset: u64,
     /// Device and inode of the file; inode 0 is none.
     pub file: (String, u64),
-    /// Path, as the kernel shows it to us; `[heap]` and the like for the kernel's own.
+    /// Path, as the kernel shows it to calltap; `[heap]` and the like for the kernel's own.
     pub path: PathBuf,
 }
 
@@ -55,6 +58,13 @@ pub fn stack_around(pid: u32, tid: u32, address: u64) -> Option<Range<u64>> {
 pub fn lowest_address() -> u64 {
     let text = fs::read_to_string("/proc/sys/vm/mmap_min_addr").unwrap_or_default();
     text.trim().parse::<u64>().unwrap_or(0).max(0x10000)
+}
+
+/// The first address of memory that the process has asked for above [`USER_END`], as five levels of page tables allow. The kernel's own page
+/// (`[vsyscall]`) lies in the other half of the address space.
+pub fn above_user_end(regions: &[Region]) -> Option<u64> {
+    let is_above = |start: &u64| (USER_END..KERNEL).contains(start);
+    regions.iter().map(|region| region.start).find(is_above)
 }
 
 /// Where the text is of the files whose name passes, by address.
@@ -134,7 +144,7 @@ fn parse(line: &str) -> Option<Region> {
 ///
 /// Below the module first: the heap grows above it. `lowest` is the lowest address the system allows to map.
 pub fn gap_near(regions: &[Region], start: u64, end: u64, length: u64, lowest: u64) -> Option<u64> {
-    /// Kept free between what exists and what we map, for what may grow.
+    /// Kept free between what exists and what calltap maps, for what may grow.
     const MARGIN: u64 = 1 << 20;
     /// Kept free above a heap.
     const HEAP_ROOM: u64 = 1 << 30;
@@ -177,6 +187,16 @@ mod tests {
             region.path.to_str().unwrap(),
         );
         assert_eq!(got, expected);
+    }
+
+    #[test]
+    fn memory_above_four_levels_of_page_tables_is_seen() {
+        let highest = "7ffffffde000-7ffffffff000 rw-p 00000000 00:00 0    [stack]";
+        let vsyscall = "ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0    [vsyscall]";
+        let asked_for = "80000000000000-80000000001000 rw-p 00000000 00:00 0";
+        let regions = |lines: &[&str]| lines.iter().filter_map(|line| parse(line)).collect::<Vec<_>>();
+        assert_eq!(above_user_end(&regions(&[highest, vsyscall])), None);
+        assert_eq!(above_user_end(&regions(&[highest, asked_for, vsyscall])), Some(1 << 55));
     }
 
     #[test]

@@ -33,6 +33,8 @@ calltap_sites::reasons! {
         "process {other} shares its memory (CLONE_VM), and would be changed with it: end {other} first", "end the other process";
     ShadowStack = "processor-shadow-stack",
         "it has shadow stacks of the processor (x86_Thread_features: shstk): start it with GLIBC_TUNABLES=glibc.cpu.hwcaps=-SHSTK", "start it so";
+    HighMemory { at: u64 } = "high-memory",
+        "it has memory above 128 TiB (at {at:#x}; five levels of page tables), where there is no room for shadow stacks", "start it without addresses above 2^47 in its calls of mmap";
     OtherProgram = "other-program",
         "it runs another program by now", "none";
 
@@ -72,7 +74,7 @@ calltap_sites::reasons! {
     Busy = "busy",
         "it could not be held, this machine is too busy", "try again";
     UnknownThreads = "unknown-threads",
-        "its threads are not of a thread library that we know (glibc, musl, Go's runtime)", "start it with calltap record -- PROGRAM";
+        "its threads are not of a known thread library (glibc, musl, Go's runtime)", "start it with calltap record -- PROGRAM";
     WordInUse = "word-in-use",
         "the word in its threads' control blocks that the agent needs is in use", "start it with calltap record -- PROGRAM";
 

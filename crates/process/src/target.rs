@@ -120,6 +120,10 @@ impl Target {
                 Reason::Ending
             }));
         }
+        // A stack there is beyond the table by which hooks find shadow stacks.
+        if let Some(at) = maps::above_user_end(&regions) {
+            return Err(refuse(Reason::HighMemory { at }));
+        }
         ProcessText::open(pid).map_err(|error| refuse(denied(&error)))?;
         if !is_64_bit(pid).map_err(|error| refuse(denied(&error)))? {
             return Err(refuse(Reason::Bits32));
@@ -146,7 +150,7 @@ impl Target {
         Target::of_child(pid).filter(Target::lives).ok_or_else(none)
     }
 
-    /// A process that was forked from one we are attached to.
+    /// A process that was forked from one that calltap is attached to.
     pub fn of_child(pid: u32) -> Option<Target> {
         Some(Target { pid, name: comm(pid), start_time: start_time(pid)? })
     }
@@ -175,7 +179,7 @@ impl Target {
         clock::cpu_of(self.pid).filter(|_| start_time(self.pid) == Some(self.start_time))
     }
 
-    /// A path of its own mount namespace, as we reach it.
+    /// A path of its own mount namespace, as calltap reaches it.
     pub fn path(&self, inside: &Path) -> PathBuf {
         proc::place(self.pid).join("root").join(inside.strip_prefix("/").unwrap_or(inside))
     }

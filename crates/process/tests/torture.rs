@@ -1,5 +1,5 @@
 //! Real processors: functions are switched while four threads call them and check every result. Seconds here; `CALLTAP_TORTURE=3600` makes it an
-//! hour. That wrong protocols are caught is shown by the model in `crates/patch`: a real processor forgives them for millions of switches.
+//! hour, and `CALLTAP_SWITCHES=1000000000` switches that many hot sites. That wrong protocols are caught is shown by the model in `crates/patch`: a real processor forgives them for millions of switches.
 
 use crate::programs::Program;
 use calltap_patch::State;
@@ -8,6 +8,11 @@ use std::time::{Duration, Instant};
 fn time() -> Duration {
     let seconds = std::env::var("CALLTAP_TORTURE").ok().and_then(|text| text.parse().ok());
     Duration::from_secs(seconds.unwrap_or(2))
+}
+
+/// How many hot sites are switched in batches.
+fn switches() -> u64 {
+    std::env::var("CALLTAP_SWITCHES").ok().and_then(|text| text.parse().ok()).unwrap_or(1_000_000)
 }
 
 fn check(program: Program) {
@@ -43,5 +48,19 @@ fn batches_of_twenty_thousand() {
         program.switch(false, 20_000, on, State::Original);
         program.switch(true, 72, on, State::Original);
     }
+    check(program);
+}
+
+/// Every site of the batch is executed all the time, so that other processors meet each first byte before they have been serialized.
+#[test]
+fn hot_sites_in_batches() {
+    let mut program = Program::start(64, 4);
+    let on = State::Enabled(program.target);
+    let (start, mut switched) = (Instant::now(), 0);
+    while switched < switches() {
+        switched += program.switch_all(State::Original, on);
+        switched += program.switch_all(on, State::Original);
+    }
+    println!("{switched} switches of hot sites in {:.1} s", start.elapsed().as_secs_f64());
     check(program);
 }

@@ -1,6 +1,6 @@
 //! `error_log`: what was wrong with what was written.
 
-use calltap_control::Refusal;
+use crate::control::Refusal;
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::fmt::Write;

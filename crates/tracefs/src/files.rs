@@ -1,13 +1,13 @@
 //! What small files read as.
 
 use crate::clocks::CLOCKS;
+use crate::control::{File, Model, TRACE, Which};
 use crate::instance::{Instance, wants};
 use crate::nodes::{CONTROL, Kind};
 use crate::options::OPTIONS;
 use crate::ring::Ring;
 use crate::tokens::waiting;
 use crate::tracefs::Tracefs;
-use calltap_control::{File, Model, TRACE, Which};
 use calltap_ringbuffer::formats;
 use calltap_selection::{Selection, TracerSelection};
 use std::fmt::Write;
@@ -97,7 +97,7 @@ impl Tracefs {
             Kind::FunctionTracers => self.control(instance, "function_tracers"),
             Kind::ProfileEnabled => self.control(instance, "function_profile_enabled"),
             Kind::Stat if arg == 0 => self.control(instance, "trace_stat/function0"),
-            Kind::Stat => calltap_control::table(&[]),
+            Kind::Stat => crate::control::table(&[]),
             Kind::Clock => {
                 let there = CLOCKS.iter().enumerate().filter(|(_, (_, clock))| clock.exists(self.clock));
                 let names = there.map(|(n, (name, _))| match n == instance.clock {

@@ -1,12 +1,12 @@
-//! From the events of threads to the records of instances: who wants what, calls and their returns, triggers.
+//! From the events of threads to the records of instances: which instance wants which functions, calls and their returns, triggers.
 
 use crate::clocks::When;
+use crate::control::TRACE;
 use crate::instance::{Instance, STACK_TRACE, wants};
 use crate::ring::What;
 use crate::stack::{Call, levels};
 use crate::stack_tracer::{StackTracer, slot};
 use crate::symbols::Symbols;
-use calltap_control::TRACE;
 use calltap_names::GlobSet;
 use calltap_selection::Listed;
 use calltap_trace::{Batch, Calls, Event, EventKind, ThreadId, TracerKind};
@@ -273,6 +273,7 @@ impl Ingest {
             EventKind::Call { parent } => (Some(parent), false, false),
             EventKind::Exit { .. }
             | EventKind::Left { .. }
+            | EventKind::Outside { .. }
             | EventKind::SwitchedOff
             | EventKind::ThreadEnded => {
                 return task.end_calls(&event, when, instances);

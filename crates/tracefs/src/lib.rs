@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod clocks;
+pub mod control;
 mod errors;
 mod files;
 mod handle;

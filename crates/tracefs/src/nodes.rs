@@ -40,7 +40,7 @@ pub enum Dir {
 /// What a file is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Kind {
-    /// One of the files that [`calltap_control`] knows, by its place there.
+    /// One of the files that [`crate::control`] knows, by its place there.
     Control(u8),
     CurrentTracer,
     AvailableTracers,
@@ -176,7 +176,7 @@ const DIRS: &[(&str, Dir, bool)] = &[
     ("trace_stat", Dir::TraceStat, true),
 ];
 
-/// Names in [`calltap_control`] of [`Kind::Control`].
+/// Names in [`crate::control`] of [`Kind::Control`].
 pub const CONTROL: [&str; 3] = ["available_filter_functions", "dyn_ftrace_total_info", "failures"];
 
 /// What is in a directory, besides instances.

@@ -1,9 +1,9 @@
 //! Files that take words: filters and graph functions. A writer works on a copy that takes the place of the set when the file is closed.
 
+use crate::control::{Which, add, matches};
 use crate::errors::Wrong;
 use crate::trigger::Triggers;
-use calltap_control::{Which, add, matches};
-use calltap_names::Glob;
+use calltap_names::{Glob, Word};
 use calltap_selection::Listed;
 use rustix::io::Errno;
 use std::collections::BTreeSet;
@@ -202,7 +202,7 @@ impl<'a> OfModule<'a> {
         functions
             .iter()
             .filter(wanted)
-            .map(|function| format!("{sign}{}", Glob::escape(&function.function)))
+            .map(|function| format!("{sign}{}", Word::exactly(&function.function)))
             .collect()
     }
 }

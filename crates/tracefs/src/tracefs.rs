@@ -6,6 +6,7 @@ mod tree;
 pub use tree::{Attributes, Listing};
 
 use crate::clocks::{Moment, Stretch};
+use crate::control::TRACE;
 use crate::errors::Wrong;
 use crate::handle::Handle;
 use crate::ingest::Ingest;
@@ -15,7 +16,6 @@ use crate::options::{Flag, Options};
 use crate::stack_tracer::{READ, StackTracer};
 use crate::symbols::Symbols;
 use crate::tokens::{present, resolve, waiting};
-use calltap_control::TRACE;
 use calltap_selection::{Listed, Profiled, Selection, TracerSelection};
 use calltap_trace::{Batch, ClockKind, ClockMap, ClockPair, Record as TraceRecord, ThreadId, TracerKind};
 use std::collections::HashMap;
@@ -286,7 +286,7 @@ impl Tracefs {
         Selection { tracers, default, arguments, ..Selection::default() }
     }
 
-    /// What has to be traced so that stacks are known: all calls and who made them, but for what an instance does not trace that alone wants stacks.
+    /// What has to be traced so that stacks are known: all calls and their callers, but for what an instance does not trace that alone wants stacks.
     fn stack_tracers(&self) -> Vec<TracerSelection> {
         let wanting: Vec<_> = self.instances.iter().filter(|instance| instance.wants_stacks()).collect();
         let notrace = match (&wanting[..], self.stack_tracer.is_on) {

@@ -1,7 +1,7 @@
 //! Triggers: what is done when a function is called, `FUNCTION:COMMAND[:COUNT]` in `set_ftrace_filter`.
 
+use crate::control::{matches, number_base};
 use crate::errors::Wrong;
-use calltap_control::{matches, number_base};
 use calltap_names::Glob;
 use calltap_selection::Listed;
 use rustix::io::Errno;
@@ -13,7 +13,7 @@ pub enum Command {
     TraceOn,
     /// or 0.
     TraceOff,
-    /// Who called is recorded.
+    /// The callers are recorded.
     StackTrace,
     /// The buffer is put aside.
     Snapshot,

@@ -1,12 +1,12 @@
 //! What writing a value to a small file does.
 
 use crate::clocks::{CLOCKS, Clock};
+use crate::control::{File, Model, Open, parse_number};
 use crate::errors::Wrong;
 use crate::instance::{Instance, STACK_TRACE, Snapshot};
 use crate::nodes::Kind;
 use crate::options::OPTIONS;
 use crate::tracefs::Tracefs;
-use calltap_control::{File, Model, Open, parse_number};
 use calltap_trace::ClockKind;
 use rustix::io::Errno;
 

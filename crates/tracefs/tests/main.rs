@@ -1,5 +1,6 @@
 //! The files of the control directory.
 
+mod control;
 mod formats;
 mod recording;
 mod transcripts;

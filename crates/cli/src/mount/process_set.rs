@@ -7,10 +7,10 @@ use super::directories::{Directories, Directory};
 use super::server::Server;
 use super::{attend, elsewhere};
 use calltap_analysis::units;
-use calltap_control::TRACE;
 use calltap_selection::{Selection, TracerSelection};
 use calltap_session::{Attached, SessionOutcome, Settings, attached, detach_process};
 use calltap_trace::TracerKind;
+use calltap_tracefs::control::TRACE;
 use calltap_tracefs::{Attributes, Listing};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// How often it is looked who else was attached to.
+/// How often other processes that were attached to are looked for.
 const LOOK: Duration = Duration::from_millis(200);
 /// Inode numbers of the set's own files: its directory and its log.
 const ROOT: u64 = 1;

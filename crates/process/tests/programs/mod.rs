@@ -75,6 +75,15 @@ impl Program {
         assert_eq!(failed, [], "{from:?} -> {to:?}");
     }
 
+    /// Switches all sites, in one batch: how many.
+    pub fn switch_all(&mut self, from: State, to: State) -> u64 {
+        let sites = self.regular.iter().chain(&self.odd);
+        let changes: Vec<_> = sites.map(|site| Change { site, from, to, recover: &[] }).collect();
+        let count = changes.len() as u64;
+        assert_eq!(carry_out(&mut self.text, changes, Demand::Nothing), [], "{from:?} -> {to:?}");
+        count
+    }
+
     /// Switches one odd site.
     pub fn switch_one(&mut self, n: usize, from: State, to: State) {
         let change = Change { site: &self.odd[n], from, to, recover: &[] };

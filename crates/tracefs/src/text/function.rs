@@ -1,11 +1,11 @@
 //! One line for each record, with its thread, processor and time.
 
 use super::{Format, Shown, blanks};
+use crate::control::write_number;
 use crate::options::on;
 use crate::ring::{Record, What};
 use crate::stack::Level;
 use crate::symbols::{Style, Symbols};
-use calltap_control::write_number;
 use std::fmt::Write;
 
 /// The column heads of latency-format.

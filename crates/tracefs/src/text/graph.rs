@@ -1,10 +1,10 @@
 //! Calls and returns, indented.
 
 use super::{Format, Shown, blanks, function};
+use crate::control::write_duration;
 use crate::options::on;
 use crate::ring::{Record, What};
 use crate::symbols::{Style, Symbols};
-use calltap_control::write_duration;
 use std::fmt::Write;
 
 const LINE: &str = " ------------------------------------------\n";

@@ -1,6 +1,7 @@
 //! Files that are open: what reading, writing and closing them does.
 
 use super::Tracefs;
+use crate::control::{Model, TRACE, Which, number_base};
 use crate::errors::Wrong;
 use crate::handle::{Content, Handle, Read};
 use crate::instance::Snapshot;
@@ -9,7 +10,6 @@ use crate::pages::Pages;
 use crate::reader::Reader;
 use crate::ring::{Ring, View, What};
 use crate::tokens::{PendingFilter, Set};
-use calltap_control::{Model, TRACE, Which, number_base};
 use calltap_ringbuffer::PAGE_SIZE;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -169,7 +169,7 @@ impl Tracefs {
                     (Snapshot::Freed, Kind::RawSnapshot) => none,
                     _ => &mut instance.ring,
                 };
-                // Who wants many pages and waits for them shall not get one for each record.
+                // A reader that wants many pages and waits for them shall not get one for each record.
                 let full = waits && !over && size > PAGE_SIZE;
                 match pages.read(ring, symbols, size, full) {
                     data if data.is_empty() && !over => Ok(Read::Wait),

@@ -1,6 +1,6 @@
 //! `ftraced_enabled`: the daemon of 2.6.27 that converts calls of mcount which were recorded when they were first made.
 
-use crate::{Model, Refusal, number};
+use super::{Model, Refusal, number};
 use rustix::io::Errno;
 use std::fmt::Write;
 

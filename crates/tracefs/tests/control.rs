@@ -1,8 +1,8 @@
 //! What the control files say, as a user of ftrace knows them.
 
-use calltap_control::{File, Model, Open};
 use calltap_selection::{Ftraced, Listed, Profiled, Selection};
 use calltap_trace::Profile;
+use calltap_tracefs::control::{File, Model, Open};
 use rustix::io::Errno;
 
 fn functions() -> Vec<Listed> {

@@ -1,6 +1,6 @@
 //! Files that hold a number.
 
-use crate::Refusal;
+use super::Refusal;
 use rustix::io::Errno;
 
 /// 0 or 1, and the end of the line.

@@ -1,6 +1,6 @@
 //! `trace_stat/function0`: the table of the function profiler, in the kernel's form.
 
-use crate::number::put;
+use super::number::put;
 use calltap_selection::Profiled;
 use std::fmt::Write;
 

@@ -1,14 +1,15 @@
 //! Call counts of real programs equal callgrind's, in every build.
 
 use anyhow::{Result, ensure};
-use calltap_oracle::{Case, have_valgrind, skipped};
+use calltap_e2e::skipped;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use xtask::oracle::{Case, have_valgrind};
 use xtask::programs::{self, Build, Compiler, Program, Variant};
 use xtask::shell;
 
 fn source(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("programs").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/oracle").join(name)
 }
 
 /// The builds this machine has compilers for.

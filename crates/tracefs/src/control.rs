@@ -1,9 +1,8 @@
 //! The control files: what `current_tracer`, `set_ftrace_filter`, `function_tracers` and their like read as, and what writing to them does.
 //!
-//! They are a view of the same words that the command line makes ([`Selection`]); this crate only computes: it is given what is wanted
+//! They are a view of the same words that the command line makes ([`Selection`]); this module only computes: it is given what is wanted
 //! and which functions there are, and says what is wanted now. Names, formats and errors are those of the kernel's tracing directory, and of the patches that
 //! began it.
-#![forbid(unsafe_code)]
 
 mod ftraced;
 mod lists;

@@ -5,12 +5,13 @@ mod callgrind;
 mod names;
 
 use anyhow::{Context, Result, bail, ensure};
+use calltap_e2e::{calltap, skipped};
 use names::Aliases;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::{env, fs};
 
 /// A program and how to run it.
 pub struct Case<'a> {
@@ -45,7 +46,7 @@ impl Case<'_> {
         );
 
         let data = place.path().join("calltap.data");
-        let mut record = Command::new(calltap()?);
+        let mut record = Command::new(calltap());
         record.args(["record", "--quiet", "-o"]).arg(&data).arg("--").arg(&self.program);
         let traced = self.run(record, place.path())?;
         ensure!(traced.stdout == alone.stdout, "{name} prints something else when traced");
@@ -73,7 +74,7 @@ impl Case<'_> {
         }
         let mut ours: BTreeMap<String, u64> = BTreeMap::new();
         for row in rows(
-            Command::new(calltap()?).args(["report", "--format", "json", "--linker-names", "-i"]).arg(data),
+            Command::new(calltap()).args(["report", "--format", "json", "--linker-names", "-i"]).arg(data),
         )? {
             ensure!(
                 row["module"] == name,
@@ -84,13 +85,13 @@ impl Case<'_> {
             *ours.entry(aliases.one(row["function"].as_str().unwrap_or_default())).or_default() +=
                 row["calls"].as_u64().unwrap_or(0);
         }
-        let info = Command::new(calltap()?).args(["info", "--format", "json", "-i"]).arg(data).output()?;
+        let info = Command::new(calltap()).args(["info", "--format", "json", "-i"]).arg(data).output()?;
         let info: serde_json::Value = serde_json::from_slice(&info.stdout)?;
         let lost = info["calls"]["lost"].as_u64().context("info has no calls.lost")?;
         ensure!(lost == 0, "{name}: {lost} calls lost");
 
         let sites = rows(
-            Command::new(calltap()?).args(["sites", "--format", "json", "--linker-names"]).arg(&self.program),
+            Command::new(calltap()).args(["sites", "--format", "json", "--linker-names"]).arg(&self.program),
         )?;
         // Callgrind has no names for what has no size: the linker's own pieces around a program's beginning and end.
         let (sized, sizeless): (Vec<_>, Vec<_>) = sites.iter().partition(|row| row["size"] != 0);
@@ -144,19 +145,6 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The program under test: `CALLTAP_BIN`, or what lies beside the test.
-fn calltap() -> Result<PathBuf> {
-    if let Some(path) = env::var_os("CALLTAP_BIN") {
-        return Ok(path.into());
-    }
-    let own = env::current_exe()?;
-    let beside = own.ancestors().skip(1).map(|directory| directory.join("calltap"));
-    beside
-        .take(3)
-        .find(|path| path.is_file())
-        .context("build calltap first: cargo build --release -p calltap-cli (or set CALLTAP_BIN)")
-}
-
 /// Whether callgrind is here; says so if not.
 pub fn have_valgrind() -> bool {
     let found = Command::new("valgrind").arg("--version").output().is_ok();
@@ -164,9 +152,4 @@ pub fn have_valgrind() -> bool {
         skipped("call counts were not compared with callgrind's: no valgrind here");
     }
     found
-}
-
-/// Says that something could not be tested here, past the capture of the test harness.
-pub fn skipped(what: &str) {
-    let _ = writeln!(std::io::stderr(), "SKIPPED: {what}");
 }

@@ -1,7 +1,7 @@
 //! Lists of functions: those that can be traced, are, and ever were.
 
-use crate::Model;
-use crate::sets::{Which, has};
+use super::Model;
+use super::sets::{Which, has};
 use calltap_names::GlobSet;
 use calltap_selection::{Listed, TracerSelection};
 use calltap_trace::TracerKind;
