@@ -74,6 +74,14 @@ pub mod step {
     pub const SLOT: u8 = 15;
     /// Copies so many bytes of the stack, from the return address on ([`frames`](crate::frames)).
     pub const FRAMES: u8 = 16;
+    /// The call is one of CPython's evaluator, and records nothing itself: its thread gets the agent's profile function. A constant follows: where
+    /// the interpreter keeps the current thread state.
+    pub const PYTHON: u8 = 17;
+}
+
+/// The program of CPython's evaluator, given where the interpreter keeps the current thread state.
+pub const fn evaluator(current: u64) -> [u64; 3] {
+    [3 << 16, word(step::PYTHON, 0, 0), current]
 }
 
 /// General registers.
@@ -128,6 +136,8 @@ pub trait Call {
     fn recall(&self) -> Option<u64>;
     /// Copies so many bytes of the stack into the ring.
     fn copy_stack(&self, bytes: u32);
+    /// The thread state in the first argument register gets the profile function, if `current` leads to it.
+    fn enter_evaluator(&self, _current: u64) {}
 }
 
 /// What a program has stored.
@@ -250,6 +260,10 @@ pub fn run(program: &Program, exit: bool, call: &impl Call) -> Option<Stored> {
             step::RECALL => value = call.recall(),
             step::SLOT => value = Some(call.slot()),
             step::FRAMES => call.copy_stack(offset.unsigned_abs().min(frames::MOST)),
+            step::PYTHON => {
+                call.enter_evaluator(at(n));
+                return None;
+            }
             step::IF => {
                 if !value.is_some_and(|value| holds(width, value, at(n))) {
                     return None;

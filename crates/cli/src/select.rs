@@ -2,7 +2,7 @@
 
 use crate::arguments::Arguments;
 use anyhow::Result;
-use calltap_selection::{Selection, tracer};
+use calltap_selection::{Selection, add_python, tracer};
 
 /// The words of the command line.
 pub fn words(given: &Arguments) -> Result<Selection> {
@@ -16,5 +16,7 @@ pub fn words(given: &Arguments) -> Result<Selection> {
     let (futures, int3) = (given.is_set("async"), given.is_set("allow-int3"));
     let words =
         Selection { tracers, filter, notrace, arguments, results, conditions, ..Selection::default() };
-    Ok(Selection { futures, int3, ..words })
+    let mut words = Selection { futures, int3, ..words };
+    add_python(&mut words, &given.texts("python"));
+    Ok(words)
 }

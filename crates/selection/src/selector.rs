@@ -1,6 +1,6 @@
 //! Filters, notrace sets and values, compiled: which function is wanted by whom.
 
-use crate::words::KINDS;
+use crate::words::{EVALUATOR, KINDS};
 use crate::{Candidates, Error, Selection, TracerSelection};
 use calltap_names::{Glob, GlobSet, demangle};
 use calltap_sites::{Function, SiteKind};
@@ -209,6 +209,9 @@ impl Selector {
         };
         for (filter, _) in &self.filters {
             if let [glob, ..] = filter.unmatched(all.iter().map(NamesOf::all))[..] {
+                if glob.pattern() == EVALUATOR {
+                    return Err(Error::NoInterpreter);
+                }
                 let (glob, hint) = (glob.pattern().to_owned(), candidates.hint(glob));
                 return Err(Error::NoMatch { glob, hint });
             }

@@ -18,6 +18,7 @@ use crate::plan::directory::Directory;
 use crate::plan::journal::UNLISTED;
 use crate::plan::loaded::Loaded;
 use crate::plan::modules::{Identity, Mapped};
+use crate::plan::python;
 use crate::plan::stubs::{Stubs, VeneerRange};
 use calltap_abi::plan::{self, Phase};
 use calltap_abi::{Image, remote};
@@ -114,6 +115,10 @@ pub struct Planner<'a> {
     /// Debugging information, by file.
     types: HashMap<Identity, Option<Arc<Types>>>,
     values: Values,
+    /// Where interpreters keep the current thread state, by file.
+    interpreters: HashMap<Identity, Result<u64, python::Reason>>,
+    /// The module of Python functions is in the trace.
+    pub(super) introduced_python: bool,
     pub(crate) mode: PatchMode,
     /// The process whose next batches go through breakpoints,
     pub(crate) armed: Option<u32>,
@@ -162,6 +167,8 @@ impl<'a> Planner<'a> {
             futures: false,
             types: HashMap::new(),
             values: Values::default(),
+            interpreters: HashMap::new(),
+            introduced_python: false,
             mode: PatchMode::default(),
             armed: None,
             entering: false,
