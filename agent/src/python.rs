@@ -5,7 +5,8 @@
 //! calls [`profile`], also with the lock held, when a Python function is entered and when it is left: by a return, a yield or an exception.
 //!
 //! When the session is over, each thread that is called here takes its profile function away itself. A thread that calls nothing keeps it; the agent
-//! stays loaded, so it leads to code that is there.
+//! stays loaded, so it leads to code that is there. The recorder closes the [gate](calltap_python_gate) while all threads are stopped and none
+//! is in the agent's code: what is called behind that touches nothing of the session.
 //!
 //! An event's slot is the address of the evaluator's `_PyCFrame`. It lies in the evaluator's stack frame: below the return addresses of the
 //! evaluator and of its callers, above those of what it calls. Python functions that one evaluator runs inside each other share it, and are told
@@ -40,6 +41,10 @@ const IS_ENTRY: u64 = 68;
 /// What `use_tracing` is while there is a trace or profile function.
 const TRACED: u8 = 255;
 
+/// 1 while the session's memory may be touched by [`profile`]. It lies in the agent's own memory, as the session's is unmapped while threads run.
+#[unsafe(no_mangle)]
+pub static calltap_python_gate: AtomicU64 = AtomicU64::new(0);
+
 /// Where the interpreter keeps the current thread state; 0 until a thread was found to be it.
 static CURRENT: AtomicU64 = AtomicU64::new(0);
 
@@ -67,6 +72,8 @@ pub fn enter(session: Session, current: u64, state: u64) {
     let header = &session.python().header;
     let found = word(state + PROFILE_FUNCTION).load(Relaxed);
     if found == own() {
+        // Perhaps of the session before.
+        calltap_python_gate.store(1, Relaxed);
         return;
     }
     let frame = word(state + CFRAME).load(Relaxed);
@@ -85,6 +92,7 @@ pub fn enter(session: Session, current: u64, state: u64) {
         return;
     }
     CURRENT.store(current, Relaxed);
+    calltap_python_gate.store(1, Relaxed);
     word(state + PROFILE_FUNCTION).store(own(), Relaxed);
     // SAFETY: the _PyCFrame of the evaluator that is running, or the thread state's own; the field is its first byte.
     unsafe { &*(frame as *const AtomicU8) }.store(TRACED, Relaxed);
@@ -93,7 +101,8 @@ pub fn enter(session: Session, current: u64, state: u64) {
 /// The profile function (`Py_tracefunc`).
 extern "C" fn profile(_object: u64, frame: u64, what: i32, _argument: u64) -> i32 {
     let state = word(CURRENT.load(Relaxed)).load(Relaxed);
-    let session = Session::get().filter(|session| session.control().python.load(Relaxed) != 0);
+    let is_open = calltap_python_gate.load(Relaxed) != 0;
+    let session = Session::get().filter(|session| is_open && session.control().python.load(Relaxed) != 0);
     match session {
         // As `PyEval_SetProfile(NULL, NULL)`, which a profile function may call: the interpreter looks at the field again when this returns.
         None => word(state + PROFILE_FUNCTION).store(0, Relaxed),

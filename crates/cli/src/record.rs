@@ -112,9 +112,6 @@ fn check(arguments: &Arguments, selection: &ParsedSelection, clock: Clock, timed
     if !words.python.is_empty() && clock == Clock::Sparse {
         bail!("--python tells calls apart by what there is no room for with '--clock sparse'");
     }
-    if let Some(glob) = words.python.iter().find(|glob| glob.contains(['[', '\\', '\n'])) {
-        bail!("--python: '{glob}': only * and ? stand for other characters in its patterns");
-    }
     if arguments.is_set("fail-on-loss") && arguments.is_set("overwrite") {
         bail!("--fail-on-loss and --overwrite exclude each other: events are overwritten on purpose");
     }
