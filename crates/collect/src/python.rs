@@ -93,11 +93,20 @@ impl Shared {
         changed.map(|entry| (entry.site.load(Relaxed), texts(entry).0)).collect()
     }
 
-    /// The sites of functions whose calls are recorded.
+    /// The sites of functions whose calls are recorded,
     pub fn python_sites_on(&self) -> impl Iterator<Item = u32> {
+        self.python_sites_of(&[state::ON])
+    }
+
+    /// and of those whose calls ever were.
+    pub fn python_sites(&self) -> impl Iterator<Item = u32> {
+        self.python_sites_of(&[state::ON, state::OFF])
+    }
+
+    fn python_sites_of(&self, states: &'static [u32]) -> impl Iterator<Item = u32> {
         let entries = self.python().map(Table::taken).unwrap_or_default();
-        let on = entries.iter().filter(|entry| entry.state.load(Relaxed) == state::ON);
-        on.map(|entry| entry.site.load(Relaxed))
+        let of_them = entries.iter().filter(|entry| states.contains(&entry.state.load(Relaxed)));
+        of_them.map(|entry| entry.site.load(Relaxed))
     }
 
     /// What of Python was not traced, for people.

@@ -414,7 +414,7 @@ impl<'a> Controller<'a> {
             .map(|entry| entry.lost_entries.load(Relaxed).saturating_add(entry.lost_exits.load(Relaxed)));
         let lost = governor::lost(shared.control(), lost);
         let named = || planner.stubs_of(&self.settings.words.named());
-        let judgement = governor.look(self.cpu, lost, &planner.trap_stubs(), &named);
+        let judgement = governor.look(self.cpu, lost, &planner.costly_stubs(), &named);
         self.limits.carry_out(judgement, planner, &mut |record| drop(self.records.send(record)));
     }
 }

@@ -60,9 +60,15 @@ fn python_calls_are_those_that_the_program_counts_itself() {
         let calls = calls(&trace);
         let differ: Vec<_> = own.iter().filter(|(name, count)| calls.get(*name) != Some(*count)).collect();
         assert!(differ.is_empty(), "{flags:?}: {differ:?} of {calls:?}");
-        assert_eq!(calls.contains_key("malloc") || calls.contains_key("__libc_malloc"), flags.contains(&"-F"));
+        assert_eq!(
+            calls.contains_key("malloc") || calls.contains_key("__libc_malloc"),
+            flags.contains(&"-F")
+        );
         // `functools.wraps` gives the wrapper another name, but not its code.
-        assert_eq!(calls.get("__main__.wrapped.<locals>.wrapper"), own.get("__main__.wrapped.<locals>.wrapper"));
+        assert_eq!(
+            calls.get("__main__.wrapped.<locals>.wrapper"),
+            own.get("__main__.wrapped.<locals>.wrapper")
+        );
     }
 }
 
@@ -79,12 +85,10 @@ fn python_functions_are_selected_by_their_names() {
         calls(&trace).into_keys().collect::<Vec<String>>()
     };
     assert_eq!(selected(&["__main__.fib"]), ["__main__.fib"]);
-    assert_eq!(selected(&["__main__.Ba*", "!*.__init__", "!*.one"]), [
-        "__main__.Base",
-        "__main__.Base.__lt__",
-        "__main__.Base.make",
-        "__main__.Base.twice"
-    ]);
+    assert_eq!(
+        selected(&["__main__.Ba*", "!*.__init__", "!*.one"]),
+        ["__main__.Base", "__main__.Base.__lt__", "__main__.Base.make", "__main__.Base.twice"]
+    );
     assert!(selected(&["!__main__.*"]).iter().all(|name| !name.starts_with("__main__.")));
 }
 
@@ -100,7 +104,9 @@ fn nested_python_calls_are_beneath_their_callers() {
     let deepest = text.lines().map(|line| line.matches("__main__.deep").count()).max();
     assert_eq!(deepest, Some(151));
     let fails = "__main__.fails;".repeat(3) + "__main__.fails;__main__.leaf";
-    assert!(!text.contains(&fails) && text.contains("__main__.fails;__main__.fails;__main__.fails;__main__.leaf"));
+    assert!(
+        !text.contains(&fails) && text.contains("__main__.fails;__main__.fails;__main__.fails;__main__.leaf")
+    );
 }
 
 #[test]

@@ -397,7 +397,8 @@ impl<'a> Planner<'a> {
     /// Sites that lead to a stub, and that ever did.
     pub fn count(&self) -> (usize, usize) {
         let modules = self.processes.values().flat_map(|process| &process.modules);
-        modules.map(Loaded::count).fold((0, 0), |(on, all), (more_on, more)| (on + more_on, all + more))
+        let python = (self.shared.python_sites_on().count(), self.shared.python_sites().count());
+        modules.map(Loaded::count).fold(python, |(on, all), (more_on, more)| (on + more_on, all + more))
     }
 
     /// Brings what is known of a process up to date, and gives what is wanted its stubs. What is new is `fresh` if no thread can run it yet.
