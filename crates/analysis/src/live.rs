@@ -323,7 +323,7 @@ impl Live {
         let last = self.last.replace(at);
         let first = self.first.or(last).unwrap_or(at);
         let (clock, _) = ClockMap::new(self.clock.unwrap_or(ClockKind::Coarse), &[first, at]);
-        // Also before the first interval: who was called then has a row in it.
+        // Also before the first interval: a function that was called then has a row in it.
         let rows = self.rows(&clock);
         let (events, lost) = self.counts();
         let interval = last.map(|last| Interval {

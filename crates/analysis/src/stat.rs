@@ -147,7 +147,7 @@ fn text(rows: &[Row], out: &mut dyn Write) -> io::Result<()> {
     let cells: Vec<Vec<String>> = rows
         .iter()
         .map(|Row { function, module, profile }| {
-            // Who was left by other ways than a return, or entered by a jump, has calls and no time.
+            // A function that was left otherwise than by a return, or entered by a jump, has calls and no time.
             let time = |ns: u64| if profile.timed == 0 { "-".to_owned() } else { duration(ns) };
             vec![
                 time(profile.total_ns),

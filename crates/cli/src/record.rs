@@ -28,7 +28,7 @@ fn subject(arguments: &Arguments) -> Result<Subject> {
     }
 }
 
-/// Runs the program, whose exit status is ours; or attaches to the process.
+/// Runs the program, with whose exit status calltap ends; or attaches to the process.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let runs = Runs::of(arguments)?;
     let options = options(arguments, runs.as_ref())?;

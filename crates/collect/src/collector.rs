@@ -106,7 +106,7 @@ pub struct Collector<'a> {
     processes: Vec<u32>,
     /// Which of them are another program by now, with an entry of its own.
     replaced: Vec<bool>,
-    /// The newest of those who were followed, by their ids.
+    /// The newest of the followed processes, by their ids.
     followed: HashMap<u32, Followed>,
     /// Functions that were switched off since threads were last looked for: a thread that is found now may have calls of them open.
     switched_off: Vec<Arc<SwitchedOff>>,

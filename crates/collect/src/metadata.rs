@@ -55,7 +55,7 @@ pub struct Followed {
 }
 
 /// Functions of a module that have stubs now. The program waits while they get them, but not while their names are copied: the writer does
-/// that, beside us.
+/// that, beside this crate.
 #[derive(Debug)]
 pub struct NewSites {
     /// The module's number in the trace.

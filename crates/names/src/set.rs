@@ -16,7 +16,7 @@ pub struct GlobSet {
 }
 
 impl GlobSet {
-    /// Of words. Who begins by taking away takes from all.
+    /// Of words. A list that begins by taking away takes from all.
     pub fn new<'a>(words: impl IntoIterator<Item = &'a String>) -> GlobSet {
         let word = |word: &String| match word.strip_prefix('!') {
             Some(word) => (false, Glob::new(word)),

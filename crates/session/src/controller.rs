@@ -177,7 +177,7 @@ impl<'a> Controller<'a> {
                 attached = thread::scope(|scope| {
                     let following = follow.map(|follow| follow.begin(scope));
                     let remained = self.remain(planner, &over);
-                    // Who is followed cannot be stopped by anybody else, and to leave, all are.
+                    // No other process can stop a followed one, and to detach, all are stopped.
                     let_go.store(true, Release);
                     following.map(ScopedJoinHandle::join);
                     remained
@@ -245,7 +245,7 @@ impl<'a> Controller<'a> {
     /// Answers a live view, and another command, if one has asked.
     fn serve(&mut self, planner: &mut Planner<'_>) {
         while let Some((request, sender)) = self.mailbox.and_then(Mailbox::next) {
-            // Who has asked may be gone.
+            // The process that has asked may be gone.
             let _ = sender.send(self.answer(request, planner));
         }
         let AttachSession { directory, target, .. } = self.session;
@@ -347,7 +347,7 @@ impl<'a> Controller<'a> {
         let target = &self.session.target;
         let selection = ParsedSelection::new(&words, later)
             .map_err(|why| target.refuse(Reason::Selection { why: why.to_string() }))?;
-        // The trace has said who they are.
+        // The trace has their ids and names already.
         let kinds = |tracers: &[TracerInfo]| tracers.iter().map(|tracer| tracer.kind).collect::<Vec<_>>();
         let paused = words.paused != self.settings.words.paused;
         let fixed = self.mailbox.is_none() && !paused;

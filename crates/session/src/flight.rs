@@ -1,6 +1,6 @@
 //! `record --snapshot-on`: a flight recorder. Nothing is written until something happens; then the last seconds of all threads are.
 //!
-//! The rings are read as for any recording, and the newest events kept in our own memory: there they are compressed, so that many more fit than in the
+//! The rings are read as for any recording, and the newest events kept in the recorder's memory: there they are compressed, so that many more fit than in the
 //! rings; whether a call was slow is seen by every event, not by what the rings still hold; the governor knows what is called most; and the process is not
 //! stopped, nor anything switched off, to take a snapshot.
 

@@ -17,7 +17,7 @@ use std::time::Duration;
 pub enum Subject {
     /// A program, with its arguments: from its first instruction to its end.
     Program(Vec<OsString>),
-    /// A running process: for some time, or until it ends or we are told to end (SIGINT, SIGTERM).
+    /// A running process: for some time, or until it ends or calltap is told to end (SIGINT, SIGTERM).
     Process {
         /// Its id.
         pid: u32,
@@ -94,7 +94,7 @@ pub struct Outcome {
 pub enum Trigger {
     /// A call takes longer.
     Slow(SlowRule),
-    /// We are sent SIGUSR1.
+    /// calltap is sent SIGUSR1.
     Signal,
     /// The program ends by a signal.
     Crash,
@@ -116,7 +116,7 @@ pub struct Flight {
 }
 
 impl Flight {
-    /// Is SIGUSR1 for us?
+    /// Is SIGUSR1 for calltap?
     pub fn takes_signal(&self) -> bool {
         self.on.contains(&Trigger::Signal)
     }

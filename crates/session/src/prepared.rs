@@ -42,7 +42,7 @@ pub struct Prepared<'a> {
     pub session: Session,
 }
 
-/// Who is there while a program runs.
+/// The threads that are there while a program runs.
 pub struct Company<'a> {
     /// Takes its events.
     pub consumer: &'a mut dyn Consumer,
@@ -71,7 +71,7 @@ pub struct Ran {
 }
 
 impl<'a> Prepared<'a> {
-    /// Finds the program, and makes what its agent will share with us.
+    /// Finds the program, and makes what its agent will share with calltap.
     pub fn new(options: &'a Options, command: &'a [OsString]) -> Result<Prepared<'a>, Error> {
         proc::check()?;
         launch::survive_size_limit();

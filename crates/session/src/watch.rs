@@ -19,7 +19,7 @@ use std::time::Duration;
 /// How a process is watched.
 pub struct Watch<'a> {
     /// Where its events go. First comes [`Record::Session`]; the first flush is when everything is switched on, then there is one at the end of every
-    /// interval, and the last is when it is over: what happens while we leave is not watched.
+    /// interval, and the last is when it is over: what happens while calltap detaches is not watched.
     pub consumer: &'a mut dyn Consumer,
     /// Length of an interval.
     pub interval: Duration,
@@ -35,7 +35,7 @@ pub struct Watch<'a> {
     pub due: Option<&'a Due>,
 }
 
-/// Watches the process of `options` for its duration, or until it ends, we are told to end (SIGINT, SIGTERM, SIGHUP), or it is over. A program is
+/// Watches the process of `options` for its duration, or until it ends, calltap is told to end (SIGINT, SIGTERM, SIGHUP), or it is over. A program is
 /// started, and watched to its end, whatever is over.
 pub fn watch(options: &Options, watch: Watch<'_>) -> Result<SessionOutcome, Error> {
     let (pid, duration, max_overhead) = match &options.subject {

@@ -254,7 +254,7 @@ impl Instance {
         tracers
     }
 
-    /// Does it record who called?
+    /// Does it record callers?
     pub fn wants_stacks(&self) -> bool {
         let by_trigger = || self.triggers.all().iter().any(|trigger| trigger.command == Command::StackTrace);
         self.tracer() == Some(TracerKind::Function) && self.options.has(STACK_TRACE) || by_trigger()

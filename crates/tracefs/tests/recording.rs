@@ -798,7 +798,7 @@ fn the_deepest_stack_is_kept_with_what_each_has_of_it() {
         "  1)      300     100   parse+0x10/0x80",
         "  2)      200     200   main+0x10/0x80",
     ];
-    // Of main it is not known who called it; of what another thread does, nothing is deeper.
+    // The caller of main is not known; of what another thread does, nothing is deeper.
     let calls = "0: +main@100 +parse<main@200 +lex<parse@300 - - +emit<main@250 -\n1: +lex<main@48";
     let mut world = check_stack(&format!("{on}\n{calls}"), &all);
     assert_eq!(world.cat("stack_max_size"), "308\n");

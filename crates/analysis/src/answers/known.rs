@@ -40,7 +40,7 @@ struct Described {
 
 /// What is known.
 pub struct Known {
-    /// Who is asked about: demangled or linker names; none = everybody.
+    /// The functions asked about, by demangled or linker names; none: all.
     globs: Vec<Glob>,
     linker_names: bool,
     lookup: Option<Lookup>,

@@ -26,12 +26,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// Between two looks of who waits for lines.
+/// Between two looks of the thread that waits for lines.
 const SOON: Duration = Duration::from_millis(100);
 /// A screen is drawn so often.
 const REDRAW: Duration = Duration::from_secs(1);
 
-/// Who is looked at.
+/// The process that is looked at.
 enum Of {
     Program(Vec<OsString>),
     Process(u32),
@@ -51,7 +51,7 @@ impl Of {
     }
 }
 
-/// Answers; a program's exit status is ours.
+/// Answers; calltap ends with a program's exit status.
 pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
     let (of, kind) = (Of::new(arguments)?, Kind::new(name, arguments)?);
     let globs = kind.functions.iter().map(|glob| Glob::new(glob)).collect();
@@ -112,7 +112,7 @@ fn of_process(
     let file = arguments.path("output").filter(|_| kind.streams());
     let printer = Printer::new(file.as_deref())?;
     let attaches = matches!(options.subject, Subject::Process { .. });
-    // A program that we have started writes to the same terminal.
+    // A program that calltap has started writes to the same terminal.
     let draws = attaches
         && !kind.streams()
         && !kind.json

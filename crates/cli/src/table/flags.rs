@@ -85,7 +85,7 @@ pub const STACK_SIZE: Flag = or(
     "4K",
 );
 
-/// Of those who keep what is newest in the process.
+/// Of commands that keep the newest events in the process.
 pub const KEPT_SIZE: Flag = or(
     value(
         "buffer-size",

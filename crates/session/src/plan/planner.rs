@@ -82,7 +82,7 @@ pub(crate) struct Process {
     watched: bool,
     /// Files that the trace has named besides the modules.
     named: Vec<Mapped>,
-    /// It has what its parent has by now, who may have changed since it was forked: what its sites are has to be looked at.
+    /// It has what its parent has by now, which may have changed since the fork: the state of its sites has to be looked at.
     forked: bool,
     pub(crate) text: Option<ProcessText>,
 }
@@ -227,7 +227,7 @@ impl<'a> Planner<'a> {
         Planner { may_choose: Some(may_choose), ..self }
     }
 
-    /// A forked child has what its parent had, unless we have met it before it was in the table.
+    /// A forked child has what its parent had, unless the planner has met it before it was in the table.
     pub fn fork(&mut self, parent: u32, child: u32) {
         if self.processes.contains_key(&child) {
             return;
@@ -285,7 +285,7 @@ impl<'a> Planner<'a> {
         if self.ask(index, pid, [Phase::Asked, Phase::Planned], Phase::Writing) {
             self.take_mapped(index, &mut records);
             self.keep_traps_waiting(index, pid, &mut records);
-            // Unless it has given us up meanwhile.
+            // Unless the agent has given calltap up meanwhile.
             if entry.phase.load(Acquire) == Phase::Writing as u32 {
                 self.patch(index, pid, true, &mut records);
                 entry.phase.store(Phase::Idle as u32, Release);
@@ -417,7 +417,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// The id by which we know a process of the session.
+    /// The id by which calltap knows a process of the session.
     fn pid_of(&self, index: u32) -> u32 {
         if index & UNLISTED != 0 {
             return index & !UNLISTED;

@@ -106,7 +106,7 @@ impl<'a> Planner<'a> {
         if !reach(&self.candidates) || !self.reach_all(first.pid) {
             return;
         }
-        // Whom we have not met yet, we look at then.
+        // A process that was not met yet is looked at then.
         let known = |(index, _): &(u32, Target)| self.processes.contains_key(index);
         let living: Vec<(u32, Target)> = self.living(first).into_iter().filter(known).collect();
         for (index, Target { pid, .. }) in living {
