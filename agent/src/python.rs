@@ -117,6 +117,9 @@ fn trace(session: Session, state: u64, frame: u64, enters: bool) {
     let code_object = word(frame + CODE).load(Relaxed);
     let Some(process) = register::register_process(session) else { return };
     let table = session.python();
+    if table.header.paused.load(Relaxed) != 0 {
+        return;
+    }
     let known = table.find(code_object, process);
     let Some(entry) = known.or_else(|| introduce(session, process, code_object, frame)) else {
         if enters {

@@ -56,8 +56,8 @@ pub struct Header {
     pub unknown: AtomicU32,
     /// The agent was placed without the dynamic linker, and may be unmapped: it must not leave a pointer to itself.
     pub placed: AtomicU32,
-    #[doc(hidden)]
-    pub _pad: AtomicU32,
+    /// Recorder: 1 while no events are wanted.
+    pub paused: AtomicU32,
     /// Calls of functions for which there was no entry.
     pub missed: AtomicU64,
     #[doc(hidden)]
@@ -126,7 +126,7 @@ impl Table {
         None
     }
 
-    /// An entry that no one else has, to be filled in and [published](Table::publish), and its index.
+    /// A new entry, to be filled in and [published](Table::publish), and its index.
     pub fn take(&self) -> Option<(u32, &Entry)> {
         let taken = &self.header.taken;
         let index = taken
@@ -205,7 +205,7 @@ mod tests {
             occupied: AtomicU32::new(0),
             unknown: AtomicU32::new(0),
             placed: AtomicU32::new(0),
-            _pad: AtomicU32::new(0),
+            paused: AtomicU32::new(0),
             missed: AtomicU64::new(0),
             _pad1: [const { AtomicU64::new(0) }; 2],
             filter_length: AtomicU64::new(0),

@@ -93,9 +93,17 @@ impl Shared {
         changed.map(|entry| (entry.site.load(Relaxed), texts(entry).0)).collect()
     }
 
+    /// Has events of Python functions recorded, or not.
+    pub fn pause_python(&self, paused: bool) {
+        if let Some(table) = self.python() {
+            table.header.paused.store(paused.into(), Release);
+        }
+    }
+
     /// The sites of functions whose calls are recorded,
     pub fn python_sites_on(&self) -> impl Iterator<Item = u32> {
-        self.python_sites_of(&[state::ON])
+        let paused = self.python().is_some_and(|table| table.header.paused.load(Relaxed) != 0);
+        self.python_sites_of(if paused { &[] } else { &[state::ON] })
     }
 
     /// and of those whose calls ever were.
