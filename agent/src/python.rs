@@ -146,9 +146,6 @@ fn trace(session: Session, state: u64, frame: u64, enters: bool) {
 fn introduce(session: Session, process: u32, code_object: u64, frame: u64) -> Option<&'static Entry> {
     let table = session.python();
     let (index, entry) = table.take()?;
-    let next = &table.header.next_site;
-    let site = next.fetch_update(Relaxed, Relaxed, |site| (site < stub::COUNT as u32).then_some(site + 1));
-    entry.site.store(site.ok()?, Relaxed);
     entry.code.store(code_object, Relaxed);
     entry.process.store(process, Relaxed);
     names::write(entry, code_object, word(frame + GLOBALS).load(Relaxed));
@@ -156,7 +153,15 @@ fn introduce(session: Session, process: u32, code_object: u64, frame: u64) -> Op
     // SAFETY: the count is the first word of every object.
     let references = unsafe { &*(code_object as *const AtomicI64) };
     references.store(references.load(Relaxed) + 1, Relaxed);
-    let selected = names::with_name(entry, |name| table.selects(name));
-    let state = if selected { state::ON } else { state::UNSELECTED };
+    // Only what may have events takes a number: those in a trace have no gaps.
+    let state = match names::with_name(entry, |name| table.selects(name)) {
+        true => {
+            let next = &table.header.next_site;
+            let more = |site| (site < stub::COUNT as u32).then_some(site + 1);
+            entry.site.store(next.fetch_update(Relaxed, Relaxed, more).ok()?, Relaxed);
+            state::ON
+        }
+        false => state::UNSELECTED,
+    };
     table.publish(index, entry, state).then_some(entry)
 }

@@ -45,8 +45,8 @@ impl<'a> Introductions<'a> {
         for index in new {
             match taken.get(index).map(|entry| (entry, entry.state.load(Acquire))) {
                 Some((_, state::FILLING)) => self.filling.push(index),
+                Some((_, state::UNSELECTED)) | None => {}
                 Some((entry, _)) => sites.push(describe(table, entry)),
-                None => {}
             }
         }
         (!sites.is_empty()).then_some(Record::Sites { sites })
@@ -89,6 +89,7 @@ impl Shared {
         let (from, to) = if off { (state::ON, state::OFF) } else { (state::OFF, state::ON) };
         let entries = self.python().map(Table::taken).unwrap_or_default();
         let named = entries.iter().filter(|entry| sites.contains(&entry.site.load(Relaxed)));
+        // What is not selected has neither state, and no number.
         let changed = named.filter(|entry| entry.state.compare_exchange(from, to, AcqRel, Relaxed).is_ok());
         changed.map(|entry| (entry.site.load(Relaxed), texts(entry).0)).collect()
     }
