@@ -237,7 +237,7 @@ mod tests {
     fn the_last_pattern_that_matches_counts() {
         on_large_stack(|| {
             let table = table();
-            let mut check = |filter: &[&str], name: &str, expected: bool| {
+            let check = |filter: &[&str], name: &str, expected: bool| {
                 let text: String = filter.iter().flat_map(|pattern| [*pattern, "\n"]).collect();
                 for (place, byte) in table.header.filter.iter().zip(text.bytes()) {
                     place.store(byte, Relaxed);

@@ -54,7 +54,10 @@ fn options(arguments: &Arguments, runs: Option<&Runs>) -> Result<Options> {
     let subject = subject(arguments)?;
     let (slow, flight) = (keep::slow(arguments)?, keep::flight(arguments, &subject)?);
     let about = keep::functions(slow.as_ref(), flight.as_ref());
-    calltap_selection::add(&mut words, &about);
+    // With Python functions, the names may be theirs: of C only what -F names is traced.
+    if words.python.is_empty() {
+        calltap_selection::add(&mut words, &about);
+    }
     calltap_selection::add_valued(&mut words)?;
     let later = arguments.is_set("later") || arguments.is_set("follow");
     let selection = ParsedSelection::about(&words, later, &about)?;

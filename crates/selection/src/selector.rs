@@ -28,6 +28,8 @@ pub struct Selector {
     filters: Vec<(GlobSet, GlobSet)>,
     /// Globs may match nothing at the start.
     later: bool,
+    /// Python functions are traced.
+    python: bool,
     /// Of each of these a function must be traced.
     pub(crate) about: Vec<Glob>,
     /// What polls futures is traced, also if no filter names it.
@@ -91,8 +93,8 @@ impl Selector {
         let futures = words.futures;
         let rules = rules.with_futures(futures);
         let only_futures = futures && filters.iter().all(|(filter, _)| filter.is_empty());
-        let (about, reached) = (Vec::new(), OnceLock::new());
-        Ok(Selector { tracers: infos, filters, later, about, futures, only_futures, rules, reached })
+        let (about, reached, python) = (Vec::new(), OnceLock::new(), !words.python.is_empty());
+        Ok(Selector { tracers: infos, filters, later, python, about, futures, only_futures, rules, reached })
     }
 }
 
@@ -216,7 +218,9 @@ impl Selector {
                 return Err(Error::NoMatch { glob, hint });
             }
         }
-        for glob in self.about.iter().chain(self.rules.globs()) {
+        // Which Python functions there are is known when they are called.
+        let about = self.about.iter().filter(|_| !self.python);
+        for glob in about.chain(self.rules.globs()) {
             let known = |function: &&Function| NamesOf::new(function).any(glob);
             if !candidates.traceable().filter(known).any(|function| self.choose(function) != 0) {
                 let excluded = candidates.traceable().any(|function| known(&function));
