@@ -83,7 +83,7 @@ fn a_tail_call_is_no_proof() {
 
 #[test]
 fn nested_calls_share_a_slot_and_return_one_by_one() {
-    check("m@1 f@5 +g@5 +f@5 /f@5 /g@5 /f@5 /m@1", "1 1 1 1 1");
+    check("m@1 f@5 +g@5 +f@5 /f@5 /g@5 /f@5 /m@1", "1 1 1 1");
     check("f@5 +f@5 +f@5 /f@5 +f@5 /f@5 /f@5 /f@5", "1 1 1 1");
     // With functions beneath that return, and one that is left.
     check("f@5 +g@5 c@9 /c@9 +h@5 /h@5 /g@5 /f@5", "1 1 1 1");
