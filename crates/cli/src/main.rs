@@ -9,8 +9,11 @@ mod diff;
 mod grammar;
 mod keep;
 mod live;
+mod many;
 mod mount;
 mod output;
+mod part;
+mod processes;
 mod progress;
 mod record;
 mod recordmcount;
@@ -19,6 +22,7 @@ mod search;
 mod seen;
 mod select;
 mod sites;
+mod started;
 mod stat;
 mod table;
 mod top;
@@ -31,14 +35,33 @@ mod views;
 use anyhow::{Context, Result};
 use arguments::Arguments;
 use calltap_analysis::units::one_line;
+use clap::error::ErrorKind;
 use output::Output;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
 
 fn main() -> ExitCode {
-    let matches = grammar::grammar().get_matches();
-    let Some((name, matches)) = matches.subcommand() else { return ExitCode::from(2) };
+    let matches = match grammar::grammar().try_get_matches() {
+        Ok(matches) => matches,
+        // Help and version are no mistakes.
+        Err(error) if !error.use_stderr() => error.exit(),
+        Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => error.exit(),
+        Err(error) => {
+            eprintln!(
+                "calltap: {}",
+                grammar::mistake(
+                    &error.to_string(),
+                    &std::env::args_os().nth(1).unwrap_or_default().to_string_lossy()
+                )
+            );
+            return ExitCode::from(2);
+        }
+    };
+    let Some((mut name, mut matches)) = matches.subcommand() else { return ExitCode::from(2) };
+    if let Some((member, of_member)) = matches.subcommand() {
+        (name, matches) = (member, of_member);
+    }
     match run(name, &Arguments::new(matches.clone())) {
         Ok(code) => code,
         // The reader of the output has seen enough.
@@ -59,7 +82,7 @@ fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
         "record" => return record::run(arguments),
         "attach" | "set" | "status" | "detach" | "snapshot" => live::run(name, arguments)?,
         "top" => top::run(arguments)?,
-        "count" | "latency" | "slower" | "stacks" | "watch" | "futures" => {
+        "count" | "histogram" | "latency" | "span" | "slower" | "stacks" | "watch" | "futures" => {
             return answers::run(name, arguments);
         }
         "view" => view::run(arguments)?,

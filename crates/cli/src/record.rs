@@ -1,20 +1,44 @@
 //! `calltap record`.
 
 use crate::units::{bytes, ms};
-use crate::{arguments::Arguments, keep, progress, repeat::Runs, select, values};
+use crate::{arguments::Arguments, keep, many, processes, progress, repeat::Runs, select, started, values};
 use anyhow::{Result, bail};
-use calltap_analysis::{demangle, units};
+use calltap_analysis::{demangle, nearest_names, units};
 use calltap_selection::{Ftraced, ParsedSelection};
-use calltap_session::{Clock, Discovery, Error, Options, Outcome, ProcessError, Stops, Subject, Totals};
+use calltap_session::{
+    Clock, Discovery, Error, Options, Outcome, ProcessError, Stops, Subject, Subtree, Totals,
+};
 use calltap_trace::TracerKind;
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 /// Exit status with --fail-on-loss.
 const LOST: u8 = 3;
 
+/// An option that there is not would be taken for the program.
+fn refuse_option(command: &[std::ffi::OsString]) -> Result<()> {
+    let word = command.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
+    if !word.starts_with('-') {
+        return Ok(());
+    }
+    let flags = crate::table::commands().filter(|command| command.name == "record");
+    let flags: Vec<String> = flags
+        .flat_map(|command| command.flags)
+        .copied()
+        .flatten()
+        .map(|flag| format!("--{}", flag.long))
+        .collect();
+    let name = word.split('=').next().unwrap_or_default();
+    let near = nearest_names(name, flags.iter().map(String::as_str), 1);
+    let near = near.first().map_or(String::new(), |near| format!("; is it {near}?"));
+    bail!(
+        "{word}: no option of record{near} ('calltap help record' lists them; a program of this name is ./{word})"
+    )
+}
+
 /// The program, or the process.
 fn subject(arguments: &Arguments) -> Result<Subject> {
-    let (command, pid) = (arguments.words("operand"), arguments.number("pid")?);
+    let (command, pid) = (arguments.words("operand"), crate::processes::one(arguments)?);
     match (command.is_empty(), pid) {
         (false, None) if arguments.text("duration").is_some() => bail!("--duration is for '-p PID' only"),
         (false, None) => Ok(Subject::Program(command)),
@@ -30,6 +54,10 @@ fn subject(arguments: &Arguments) -> Result<Subject> {
 
 /// Runs the program, with whose exit status calltap ends; or attaches to the process.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    refuse_option(&arguments.words("operand"))?;
+    if let pids @ [_, _, ..] = &processes::all(arguments)?[..] {
+        return many::record(pids, &arguments.path("output").unwrap_or_default());
+    }
     let runs = Runs::of(arguments)?;
     let options = options(arguments, runs.as_ref())?;
     let outcome = match calltap_session::record(&options) {
@@ -53,7 +81,8 @@ fn options(arguments: &Arguments, runs: Option<&Runs>) -> Result<Options> {
     words.ftraced = (discovery == Discovery::FirstCall).then(Ftraced::default);
     let subject = subject(arguments)?;
     let (slow, flight) = (keep::slow(arguments)?, keep::flight(arguments, &subject)?);
-    let about = keep::functions(slow.as_ref(), flight.as_ref());
+    let subtree = keep::subtree(arguments)?;
+    let about = keep::functions(slow.as_ref(), subtree.as_ref(), flight.as_ref());
     // With Python functions, the names may be theirs: of C only what -F names is traced.
     if words.python.is_empty() {
         calltap_selection::add(&mut words, &about);
@@ -67,8 +96,8 @@ fn options(arguments: &Arguments, runs: Option<&Runs>) -> Result<Options> {
         Some("counter") => Clock::Counter,
         _ => Clock::Tsc,
     };
-    check(arguments, &selection, clock, !about.is_empty())?;
-    let output = arguments.path("output").unwrap_or_default();
+    check(arguments, &selection, clock, !about.is_empty() || subtree.is_some())?;
+    let output = output(arguments, &subject)?;
     Ok(Options {
         subject,
         output: runs.map_or(output.clone(), |runs| runs.file(&output)),
@@ -80,12 +109,36 @@ fn options(arguments: &Arguments, runs: Option<&Runs>) -> Result<Options> {
         patch_mode: values::patch_mode(arguments, !arguments.words("operand").is_empty())?,
         discovery,
         slow,
+        subtree,
         flight,
         follow: arguments.is_set("follow"),
         sched: !arguments.is_set("no-sched"),
         version: env!("CARGO_PKG_VERSION"),
         tell: if arguments.is_set("quiet") { progress::keep_quiet } else { progress::tell },
+        started: if arguments.is_set("quiet") { started::keep_quiet } else { started::tell },
     })
+}
+
+/// The trace file; `-` is standard output.
+fn output(arguments: &Arguments, subject: &Subject) -> Result<std::path::PathBuf> {
+    let output = arguments.path("output").unwrap_or_default();
+    if output.is_dir() {
+        bail!(
+            "-o {}: that is a directory; the trace is a file: -o {}",
+            output.display(),
+            output.join("calltap.data").display()
+        );
+    }
+    if output != std::path::Path::new("-") {
+        return Ok(output);
+    }
+    if matches!(subject, Subject::Program(_)) {
+        bail!("-o -: the program has standard output itself; name a file, or attach with -p PID");
+    }
+    if std::io::stdout().is_terminal() {
+        bail!("-o -: a trace is no text for a terminal: name a file, or pipe it into a program");
+    }
+    Ok("/dev/stdout".into())
 }
 
 /// Refuses what does not go together. `timed`: it was asked how long calls take.
@@ -152,10 +205,13 @@ fn tell_summary(options: &Options, outcome: &Outcome) {
     if !outcome.disabled.is_empty() {
         eprintln!("calltap: {}", disabled(&outcome.disabled, " (see 'calltap info')"));
     }
-    eprintln!("calltap: {}", summary(outcome, &output.to_string()));
+    eprintln!("calltap: {}", summary(outcome, options.subtree.as_ref(), &output.to_string()));
+    if let Some(library) = &outcome.code_is_in {
+        eprintln!("calltap: {}", started::code_is_in(library));
+    }
     let profiles = options.selection.tracers.iter().any(|tracer| tracer.kind == TracerKind::Profile);
     if profiles && outcome.snapshots.is_none() {
-        eprintln!("calltap: calls were summed up as well: 'calltap stat -i {output}'");
+        eprintln!("calltap: calls were summed up as well: 'calltap report --profile -i {output}'");
     }
     if options.selection.words.futures && outcome.snapshots.is_none() {
         eprintln!("calltap: which futures were polled is known: 'calltap futures -i {output}'");
@@ -179,7 +235,7 @@ fn loss(totals: &Totals, subject: &Subject) -> Option<String> {
 }
 
 /// `1,234,567 events from 8 threads, 0 lost, 1.2 MB in ./calltap.data`
-fn summary(outcome: &Outcome, output: &str) -> String {
+fn summary(outcome: &Outcome, subtree: Option<&Subtree>, output: &str) -> String {
     let totals = outcome.totals;
     let lost = totals.lost_entries + totals.lost_exits;
     let processes = match totals.processes {
@@ -191,8 +247,9 @@ fn summary(outcome: &Outcome, output: &str) -> String {
         dropped => {
             let kept = totals.events.saturating_sub(dropped);
             format!(
-                "{} of slow calls (of {} in all)",
+                "{} {} (of {} in all)",
                 units::counted(kept, "event"),
+                subtree.map_or("of slow calls".to_owned(), Subtree::describe),
                 units::count(totals.events)
             )
         }

@@ -169,10 +169,13 @@ fn start(command: &[OsString], prepare: impl FnOnce(&mut Command)) -> Result<Chi
 }
 
 /// Becomes true when calltap is told to end (SIGINT, SIGTERM, SIGHUP) while a process is recorded that another has started.
+///
+/// A shell without job control has SIGINT ignored for what it starts by `&`: calltap takes it all the same, so that `kill -INT` ends it.
 pub fn interruption() -> Result<Arc<AtomicBool>, Error> {
     let told = Arc::new(AtomicBool::new(false));
     let ignored = ignored_signals();
-    for signal in [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|n| ignored >> (n - 1) & 1 == 0) {
+    let is_taken = |n: &i32| *n == SIGINT || ignored >> (n - 1) & 1 == 0;
+    for signal in [SIGINT, SIGTERM, SIGHUP].into_iter().filter(is_taken) {
         signal_hook::flag::register(signal, Arc::clone(&told))
             .map_err(|source| Error::System { what: "signal handlers", source })?;
     }

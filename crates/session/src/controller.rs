@@ -1,13 +1,16 @@
 //! The controller of a session while its process is attached to: it answers agents and other commands, changes what is traced, and keeps within the limit.
 
 use crate::attach_session::AttachSession;
+use crate::became::Became;
 use crate::detach::Left;
 use crate::follow::Follow;
 use crate::limits::Limits;
 use crate::live;
+use crate::plan::planner::LargestLibrary;
 use crate::plan::planner::{Planner, wait_until_known};
 use crate::requests::{Answer, Mailbox, Request, Requests};
 use crate::settings::{Settings, Status, profile_functions};
+use crate::started;
 use crate::{Error, attach, detach, setup};
 use calltap_collect::governor::{self, Governor, Rates};
 use calltap_collect::metadata::Metadata;
@@ -98,6 +101,8 @@ pub(crate) struct Controller<'a> {
     alarm: Alarm,
     /// What it had to warn of.
     pub(crate) warnings: Vec<String>,
+    /// Where the code is of a program that has next to none of its own.
+    pub(crate) code_is_in: Option<LargestLibrary>,
     /// One of them asked to leave.
     detach_requested: bool,
 }
@@ -130,6 +135,7 @@ impl<'a> Controller<'a> {
             sums,
             alarm: Alarm::default(),
             warnings: Vec::new(),
+            code_is_in: None,
             detach_requested: false,
         }
     }
@@ -139,7 +145,9 @@ impl<'a> Controller<'a> {
         self.started = true;
         let AttachSession { options, target, shared, .. } = self.session;
         let records = self.records.clone();
+        let mut became = Became::new(options, target.pid, &target.name);
         setup::answer_all(planner, options, &target.name, shared, &records, ended, &mut |planner| {
+            planner.warnings.extend(became.look());
             self.look(planner, None);
             self.serve(planner);
             self.wake(planner);
@@ -162,6 +170,7 @@ impl<'a> Controller<'a> {
                 attach::attach(planner, target, &mut |record| drop(records.send(record)));
             if attached.is_ok() {
                 arrived();
+                started::tell(options, planner);
                 let until = duration.map(|duration| Instant::now() + duration);
                 let over = || over() || until.is_some_and(|until| Instant::now() >= until);
                 let let_go = AtomicBool::new(false);
@@ -185,6 +194,7 @@ impl<'a> Controller<'a> {
                 // Leaving looks at other processes, and one of them may wait for the command that asks.
                 self.mailbox.into_iter().for_each(Mailbox::close);
                 self.warnings = planner.take_warnings();
+                self.code_is_in = planner.code_is_in.take();
                 detaching();
             }
             (attached, planner.tally.on, stops)
@@ -364,7 +374,9 @@ impl<'a> Controller<'a> {
         self.settings.session.tracers.clone_from(&selection.tracers);
         let (shared, has_tracers) = (&self.session.shared, !selection.tracers.is_empty());
         planner.choose_by(Box::new(
-            move |function, typed| if on { selection.site_request(function, typed) } else { None },
+            move |function, module, typed| {
+                if on { selection.site_request(function, module, typed) } else { None }
+            },
         ));
         let (before, mut records) = (planner.tally, Vec::new());
         let (recording, began) = (planner.sites_on(), planner.event_ticks());

@@ -1,9 +1,11 @@
 //! What to record, how, and what came of it.
 
 use crate::plan::planner::PatchMode;
+use crate::plan::planner::{LargestLibrary, Started};
 use calltap_abi::Clock;
 use calltap_collect::collector::Totals;
 use calltap_collect::slow::Slow;
+use calltap_collect::subtree::Subtree;
 use calltap_process::stops::Stops;
 use calltap_selection::ParsedSelection;
 use calltap_sites::Discovery;
@@ -50,6 +52,8 @@ pub struct Options {
     pub discovery: Discovery,
     /// Only what lies beneath slow calls is written.
     pub slow: Option<Slow>,
+    /// Only calls of some functions and what they call are written.
+    pub subtree: Option<Subtree>,
     /// Nothing is written before something happens.
     pub flight: Option<Flight>,
     /// Also what its processes become by execve, until none is left.
@@ -60,6 +64,8 @@ pub struct Options {
     pub version: &'static str,
     /// Tells the user a sentence while it goes on.
     pub tell: fn(&str),
+    /// Tells the user what was switched on at the start.
+    pub started: fn(&Started),
 }
 
 /// What came of a recording.
@@ -83,6 +89,8 @@ pub struct Outcome {
     pub snapshots: Option<Vec<PathBuf>>,
     /// Things the user should know, one sentence each.
     pub notes: Vec<String>,
+    /// Where the code is of a program that has next to none of its own.
+    pub code_is_in: Option<LargestLibrary>,
     /// Nothing was left behind in a process that was attached to.
     pub whole: bool,
     /// Why the trace is not complete (full disk), if so.

@@ -62,7 +62,7 @@ fn watch_program(options: &Options, command: &[OsString], watch: Watch<'_>) -> R
     let prepared = Prepared::new(options, command)?;
     watch.consumer.record(&Record::Session(prepared.session.clone()))?;
     let on = AtomicBool::new(true);
-    let Ran { status, totals, sites, notes, failed } = prepared.run(Company {
+    let Ran { status, totals, sites, notes, failed, code_is_in } = prepared.run(Company {
         consumer: watch.consumer,
         live: Some(Live { interval: watch.interval, on: &on, due: watch.due }),
         settled: watch.settled,
@@ -76,6 +76,7 @@ fn watch_program(options: &Options, command: &[OsString], watch: Watch<'_>) -> R
         disabled: Vec::new(),
         totals,
         sites,
+        code_is_in,
         notes,
         failed,
         ended: true,

@@ -548,7 +548,7 @@ fn who_knows_of_one_tracer_only_has_one_filter() {
     );
     assert_eq!(world.cat("set_ftrace_filter"), "lex\n");
     let words = world.tracefs.words();
-    assert!(words.tracers.iter().all(|tracer| tracer.filter == ["lex"]), "{words:?}");
+    assert!(words.tracers.iter().all(|tracer| tracer.filter == ["=lex"]), "{words:?}");
 }
 
 #[test]
@@ -771,7 +771,7 @@ fn stacks_need_all_calls_and_the_filter_does_not_show_that() {
         let own = tracers.filter(|tracer| tracer.name.starts_with("stacks/") && tracer.filter.is_empty());
         own.map(|tracer| (tracer.name, tracer.notrace)).collect()
     };
-    let notrace = vec![String::from("emit")];
+    let notrace = vec![String::from("=emit")];
     let expected = ["stacks/calls", "stacks/callers"].map(|name| (name.to_owned(), notrace.clone()));
     assert_eq!(stacks(&world), expected);
     assert_eq!(world.cat("enabled_functions"), "lex (1)\n");

@@ -59,7 +59,7 @@ impl std::error::Error for Said {}
 
 /// Mounts, and returns when the directory can be used; it is served by a process of its own.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let pid: Option<u32> = arguments.number("pid")?;
+    let pid: Option<u32> = crate::processes::one(arguments)?;
     let place = place(arguments, "operand")?;
     if let Some(there) = pid.and_then(mounted) {
         bail!("the directory of this process is mounted already: {}", there.display());
@@ -164,11 +164,13 @@ fn options(pid: u32, words: &Selection, buffer_size: Option<u64>, patch_mode: Pa
         patch_mode,
         discovery: calltap_session::Discovery::default(),
         slow: None,
+        subtree: None,
         flight: None,
         follow: false,
         sched: false,
         version: env!("CARGO_PKG_VERSION"),
         tell: crate::progress::keep_quiet,
+        started: crate::started::keep_quiet,
     })
 }
 

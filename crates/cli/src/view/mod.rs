@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Serves the page until the user ends it.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let port: u16 = arguments.number("port")?.unwrap_or(0);
-    let pid: Option<u32> = arguments.number("pid")?;
+    let pid: Option<u32> = crate::processes::one(arguments)?;
     match (arguments.shown(), pid) {
         (Some(_), Some(_)) => bail!("a trace, or a process with -p: not both"),
         (path, None) => file(path.unwrap_or_else(|| "calltap.data".into()), port),

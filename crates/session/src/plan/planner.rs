@@ -6,12 +6,14 @@ mod mode;
 mod modules;
 mod processes;
 mod site_requests;
+mod started;
 mod switch;
 mod unwinding;
 
 pub use disable::wait_until_known;
 
 pub use mode::PatchMode;
+pub use started::{Elsewhere, LargestLibrary, Started};
 pub use switch::{Ahead, Tally, settle, switch};
 
 use crate::plan::directory::Directory;
@@ -36,13 +38,15 @@ use calltap_sites::{Binary, Discovery, Function};
 use calltap_trace::Record;
 use site_requests::Values;
 use std::collections::{HashMap, HashSet};
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 
 /// Chooses what the tracers want of a function.
-pub type Choose<'a> = dyn Fn(&Function, Typed<'_>) -> Option<SiteRequest> + Send + std::marker::Sync + 'a;
+pub type Choose<'a> =
+    dyn Fn(&Function, &str, Typed<'_>) -> Option<SiteRequest> + Send + std::marker::Sync + 'a;
 
 /// Does the selection, given what there is to choose from, reach functions of libraries that were not built for tracing?
 pub type Reach<'a> = dyn Fn(&Candidates) -> bool + Send + std::marker::Sync + 'a;
@@ -101,6 +105,14 @@ pub struct Planner<'a> {
     /// Is told when that, and the values asked for, make sense.
     accepted: &'a (dyn Fn() + Send + Sync),
     checked: bool,
+    /// The user was told what is on.
+    told: bool,
+    /// The files that the first process has mapped,
+    files: Vec<Mapped>,
+    /// and those of them that were opened while it waited: it may end at once.
+    opened: Vec<(String, File)>,
+    /// Where the code is of a program that has next to none of its own.
+    pub(crate) code_is_in: Option<LargestLibrary>,
     /// Index of a process whose agent took its plan and was not through with it in time.
     stuck: Option<(u32, u32)>,
     pub(crate) processes: HashMap<u32, Process>,
@@ -158,6 +170,10 @@ impl<'a> Planner<'a> {
             check,
             accepted: &|| {},
             checked: false,
+            told: false,
+            files: Vec::new(),
+            opened: Vec::new(),
+            code_is_in: None,
             stuck: None,
             processes: HashMap::new(),
             binaries: HashMap::new(),
@@ -288,6 +304,7 @@ impl<'a> Planner<'a> {
             // Unless the agent has given calltap up meanwhile.
             if entry.phase.load(Acquire) == Phase::Writing as u32 {
                 self.patch(index, pid, true, &mut records);
+                self.open_files(pid);
                 entry.phase.store(Phase::Idle as u32, Release);
                 shm::wake(&entry.phase);
             }
@@ -424,6 +441,14 @@ impl<'a> Planner<'a> {
         }
         let entry = self.shared.process(index);
         entry.map_or(0, proc::pid_of)
+    }
+
+    /// Is what is on new to the user? Once.
+    pub(crate) fn is_new(&mut self) -> bool {
+        if self.opened.is_empty() {
+            self.open_files(self.pid_of(0));
+        }
+        self.checked && !std::mem::replace(&mut self.told, true)
     }
 
     /// Tells the user, and the readers of the trace.

@@ -179,6 +179,9 @@ impl<'a> Planner<'a> {
         let session = self.directory.agent();
         let now = mapped(regions, session.parent().unwrap_or(Path::new("/")));
         let program = program_of(pid);
+        if index == 0 {
+            self.files.clone_from(&now);
+        }
         let mut process = self.processes.remove(&index).unwrap_or_default();
         let (mut kept, mut gone, mut own_xray) = (Vec::new(), Vec::new(), false);
         for mut old in process.modules.drain(..) {

@@ -115,6 +115,7 @@ impl<'a> Planner<'a> {
             let interpreters = RefCell::new(&mut self.interpreters);
             let (mapped, build_id) = (module.mapped.clone(), module.record.build_id.clone());
             let bias = Bias(module.record.bias);
+            let module_name = mapped.name();
             let typed = || {
                 let identity = mapped.identity(pid)?;
                 let mut types = types.borrow_mut();
@@ -125,7 +126,7 @@ impl<'a> Planner<'a> {
                 types.entry(identity).or_insert_with(read).clone()
             };
             let site_request = |function: &Function| {
-                let mut site_request = (self.choose)(function, &typed)?;
+                let mut site_request = (self.choose)(function, &module_name, &typed)?;
                 if site_request.evaluates {
                     let current = match mapped.identity(pid) {
                         None => Err(python::Reason::Unreadable),
