@@ -153,7 +153,7 @@ impl<'a> Collector<'a> {
         use std::os::unix::fs::MetadataExt;
         Collector {
             shared,
-            output: Output::new(consumer),
+            output: Output::new(consumer).introducing(shared),
             records,
             sparse: clock == Clock::Sparse,
             overwrite: shared.control().overwrite.load(Relaxed) != 0,

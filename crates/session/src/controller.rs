@@ -376,6 +376,7 @@ impl<'a> Controller<'a> {
             selection.selector.check(&planner.candidates)?;
         }
         self.settings.session.tracers.clone_from(&selection.tracers);
+        let (shared, has_tracers) = (&self.session.shared, !selection.tracers.is_empty());
         planner.choose_by(Box::new(
             move |function, module, typed| {
                 if on { selection.site_request(function, module, typed) } else { None }
@@ -383,6 +384,7 @@ impl<'a> Controller<'a> {
         ));
         let (before, mut records) = (planner.tally, Vec::new());
         let (recording, began) = (planner.sites_on(), planner.event_ticks());
+        shared.pause_python(!(on && has_tracers));
         let work = || planner.sync_all_processes(target, &mut |record| records.push(record));
         thread::scope(|scope| scope.spawn(work).join()).map_err(|_| Error::thread())??;
         planner.report_switched_off((&recording, began), &mut |news| records.push(news));
@@ -430,7 +432,7 @@ impl<'a> Controller<'a> {
             .map(|entry| entry.lost_entries.load(Relaxed).saturating_add(entry.lost_exits.load(Relaxed)));
         let lost = governor::lost(shared.control(), lost);
         let named = || planner.stubs_of(&self.settings.words.named());
-        let judgement = governor.look(self.cpu, lost, &planner.trap_stubs(), &named);
+        let judgement = governor.look(self.cpu, lost, &planner.costly_stubs(), &named);
         self.limits.carry_out(judgement, planner, &mut |record| drop(self.records.send(record)));
     }
 }

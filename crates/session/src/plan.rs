@@ -11,5 +11,6 @@ pub mod modules;
 pub mod past;
 pub mod planner;
 pub mod program;
+pub mod python;
 mod script;
 pub mod stubs;

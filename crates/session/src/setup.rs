@@ -60,6 +60,10 @@ pub fn map(directory: &Directory, options: &Options) -> Result<Shared, Error> {
         if options.discovery == Discovery::FirstCall {
             shared.provide_first()?;
         }
+        let python = &options.selection.words.python;
+        if !python.is_empty() {
+            shared.provide_python(python)?;
+        }
         Ok(shared)
     });
     shared.map_err(|source| Error::system("the session's shared memory", source))
@@ -285,6 +289,7 @@ pub fn trouble(shared: &Shared, program: &str, totals: Totals) -> Vec<String> {
         "some stacks could not be given a shadow stack: calls on them are counted as lost",
     );
     add(Trouble::NoAnswer, "the recorder did not answer in time: some modules were not traced");
+    notes.extend(shared.python_trouble());
     notes
 }
 

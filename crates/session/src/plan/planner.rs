@@ -20,6 +20,7 @@ use crate::plan::directory::Directory;
 use crate::plan::journal::UNLISTED;
 use crate::plan::loaded::Loaded;
 use crate::plan::modules::{Identity, Mapped};
+use crate::plan::python;
 use crate::plan::stubs::{Stubs, VeneerRange};
 use calltap_abi::plan::{self, Phase};
 use calltap_abi::{Image, remote};
@@ -129,6 +130,10 @@ pub struct Planner<'a> {
     /// Debugging information, by file.
     types: HashMap<Identity, Option<Arc<Types>>>,
     values: Values,
+    /// Where interpreters keep the current thread state, by file.
+    interpreters: HashMap<Identity, Result<u64, python::Reason>>,
+    /// The module of Python functions is in the trace.
+    pub(super) introduced_python: bool,
     pub(crate) mode: PatchMode,
     /// The process whose next batches go through breakpoints,
     pub(crate) armed: Option<u32>,
@@ -183,6 +188,8 @@ impl<'a> Planner<'a> {
             futures: false,
             types: HashMap::new(),
             values: Values::default(),
+            interpreters: HashMap::new(),
+            introduced_python: false,
             mode: PatchMode::default(),
             armed: None,
             entering: false,
@@ -420,7 +427,8 @@ impl<'a> Planner<'a> {
     /// Sites that lead to a stub, and that ever did.
     pub fn count(&self) -> (usize, usize) {
         let modules = self.processes.values().flat_map(|process| &process.modules);
-        modules.map(Loaded::count).fold((0, 0), |(on, all), (more_on, more)| (on + more_on, all + more))
+        let python = (self.shared.python_sites_on().count(), self.shared.python_sites().count());
+        modules.map(Loaded::count).fold(python, |(on, all), (more_on, more)| (on + more_on, all + more))
     }
 
     /// Brings what is known of a process up to date, and gives what is wanted its stubs. What is new is `fresh` if no thread can run it yet.
