@@ -4,6 +4,7 @@ use crate::arguments::Arguments;
 use crate::output::{Lines, Output};
 use crate::progress::Progress;
 use anyhow::{Result, anyhow, bail};
+use calltap_analysis::paths::By;
 use calltap_analysis::{
     Glob, Only, Source, Totals, demangle, graph, info, is_named, nearest_names, replay, report, units,
 };
@@ -79,6 +80,7 @@ impl View<'_> {
         let options = replay::Options {
             threads: calltap_analysis::threads_with_events(self.source),
             linker_names: self.linker_names,
+            no_sched: self.arguments.is_set("no-sched"),
             ..replay::Options::default()
         };
         let mut lines = Lines::new(out, self.arguments.number("limit")?);
@@ -98,6 +100,7 @@ impl View<'_> {
         let options = graph::Options {
             function: function.map(|glob| Glob::new(&glob)),
             depth: self.arguments.number("depth")?.unwrap_or(0),
+            json: self.arguments.text("format").as_deref() == Some("json"),
             min_percent: self.arguments.number("min-percent")?.unwrap_or(0.0),
             linker_names: self.linker_names,
             ..graph::Options::default()
@@ -134,7 +137,9 @@ impl View<'_> {
         for glob in &globs {
             must_match(self.source.meta(), glob)?;
         }
+        let by = self.by(format.as_deref())?;
         let options = export::Options {
+            by,
             linker_names: self.linker_names,
             version,
             functions: globs.iter().map(|glob| Glob::new(glob)).collect(),
@@ -156,6 +161,23 @@ impl View<'_> {
         };
         warn(&write(self.source, &options, out, Some(&mut |done| progress.set(done)))?);
         Ok(())
+    }
+}
+
+impl View<'_> {
+    /// Which time flame graphs are of.
+    fn by(&self, format: Option<&str>) -> Result<By> {
+        let by: By = self.arguments.text("by").unwrap_or_default().parse().map_err(anyhow::Error::msg)?;
+        if by == By::Wall {
+            return Ok(by);
+        }
+        if !matches!(format, Some("flamegraph" | "folded")) {
+            bail!("--by chooses a time: it is for --to flamegraph and --to folded");
+        }
+        if !self.source.has_switches() {
+            bail!("--by {}: the trace does not say when threads ran (docs/waits.md)", by.name());
+        }
+        Ok(by)
     }
 }
 

@@ -115,6 +115,21 @@ fn pprof(recording: &Recording, expected: &Sums, timed: bool) {
         let text = top("time");
         same("pprof, flat", expected, &column(&text, 0), 2);
         same("pprof, cum", expected, &column(&text, 3), 1);
+        let rows = recording.rows();
+        let switched = |row: &Value| row["self_blocked_ns"].is_u64();
+        if rows.iter().all(switched) {
+            for (index, key) in
+                [("cpu", "self_cpu_ns"), ("runnable", "self_runnable_ns"), ("blocked", "self_blocked_ns")]
+            {
+                let found = column(&top(index), 0);
+                for row in &rows {
+                    let (ours, calls) = (row[key].as_u64().unwrap_or(0), row["calls"].as_u64().unwrap_or(0));
+                    let theirs =
+                        row["function"].as_str().and_then(|name| found.get(name)).copied().unwrap_or(0);
+                    assert!(ours.abs_diff(theirs) <= calls + 2, "pprof, {index}: {theirs}, not {row}");
+                }
+            }
+        }
     }
 }
 

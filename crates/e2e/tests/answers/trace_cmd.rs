@@ -69,6 +69,9 @@ struct Report {
     tasks: BTreeMap<u64, String>,
     dropped: u64,
     open: ByThread<Call>,
+    /// From when to when threads slept, or had no processor.
+    waits: ByThread<(u64, u64, bool)>,
+    waiting: BTreeMap<u64, (u64, bool)>,
 }
 
 impl Report {
@@ -98,7 +101,9 @@ impl Report {
             let (time, rest) = rest.trim().split_once(": ").expect("a time");
             let (event, info) = rest.split_once(':').expect("an event");
             let tid = tid.trim().parse().expect("a thread id");
-            report.tasks.insert(tid, comm.to_owned());
+            if tid != 0 {
+                report.tasks.insert(tid, comm.to_owned());
+            }
             let time = if has_time { nanoseconds(time) } else { time.parse().expect("a number") };
             assert!(time >= before, "time runs backwards: {line}");
             before = time;
@@ -119,8 +124,25 @@ impl Report {
             }
             "funcgraph_entry" => self.enter(tid, time, info),
             "funcgraph_exit" => self.exit(tid, info),
+            "sched_switch" => self.switch(time.unwrap_or(0), info),
             "print" => assert_eq!(info, "calltap: the last events of this thread are missing"),
             other => panic!("an event {other}"),
+        }
+    }
+
+    /// `divided:123 [-1] S ==> swapper:0 [-1]`, and back.
+    fn switch(&mut self, time: u64, info: &str) {
+        let (from, to) = info.split_once(" ==> ").unwrap_or_else(|| panic!("{info}"));
+        let tid = |side: &str| {
+            side.split_once(" [").and_then(|(task, _)| task.rsplit_once(':')?.1.parse::<u64>().ok())
+        };
+        let (from_tid, to_tid) = (tid(from).expect("a thread"), tid(to).expect("a thread"));
+        assert!((from_tid == 0) != (to_tid == 0), "{info}");
+        if to_tid == 0 {
+            self.waiting.insert(from_tid, (time, from.ends_with('S')));
+        } else {
+            let (start, sleeps) = self.waiting.remove(&to_tid).expect("it waits");
+            self.waits.entry(to_tid).or_default().push((start, time, sleeps));
         }
     }
 
@@ -195,7 +217,7 @@ fn calls(recording: &Recording) -> ByThread<Call> {
     let csv = std::fs::read_to_string(export(recording, "csv", "6")).expect("just written");
     let mut calls = ByThread::new();
     for line in csv.lines().skip(1) {
-        let [_, tid, name, _, depth, start, duration, _, caller] = &fields(line)[..] else {
+        let [_, tid, name, _, depth, start, duration, _, caller, ..] = &fields(line)[..] else {
             panic!("{line}")
         };
         calls.entry(tid.parse().expect("a thread id")).or_default().push(Call {
@@ -338,7 +360,7 @@ fn in_kernelshark(what: &str, file: &Path, all: &ByThread<Call>, graph: bool, fu
             "missed_events" => {
                 missed += info.trim_start_matches("missed_events=").parse::<u64>().expect("a count")
             }
-            "ftrace/print" => {}
+            "ftrace/print" | "sched/sched_switch" => {}
             other => panic!("{what}: an event {other}"),
         }
     }
@@ -372,6 +394,30 @@ fn named_threads_with_every_tracer_and_every_clock() {
         vec![vec!["--tracer", "function"], vec!["--tracer", "function", "--clock", "sparse"], both],
     ];
     check(&compile(GCC, &["timeline.c"], &[]), &flags.concat(), &[]);
+}
+
+#[test]
+fn waits_are_context_switches_to_no_thread() {
+    if !have("trace-cmd") || !have_switches() {
+        return;
+    }
+    let recording = record(&compile(GCC, &["divided.c"], &["-pthread"]), &[], &Expect::default());
+    displayed(&recording);
+    let report = Report::of(&Report::lines(&export(&recording, "trace-cmd", "6")), true);
+    let all = calls(&recording);
+    let main = |calls: &Vec<Call>| calls.iter().find(|call| call.name == "main").cloned();
+    let (tid, main) = all.iter().find_map(|(tid, calls)| Some((tid, main(calls)?))).expect("main");
+    let (start, length) = (main.start.expect("a time"), main.duration.expect("a duration"));
+    let [mut slept, mut could_run] = [0, 0];
+    for (from, to, sleeps) in &report.waits[tid] {
+        let inside = (*to).min(start + length).saturating_sub((*from).max(start));
+        *(if *sleeps { &mut slept } else { &mut could_run }) += inside;
+    }
+    let rows = recording.rows();
+    let row = rows.iter().find(|row| row["function"] == "main").expect("main");
+    for (shown, key) in [(slept, "blocked_ns"), (could_run, "runnable_ns")] {
+        assert!(shown.abs_diff(row[key].as_u64().expect("a time")) < 1000, "{key}: {shown}: {row}");
+    }
 }
 
 #[test]
