@@ -59,7 +59,7 @@ impl Band {
         let mut off = Off::unknown((to - from) - to.min(high).saturating_sub(from.max(low)));
         let first = self.pieces.partition_point(|piece| piece.end <= from);
         let behind = self.pieces.partition_point(|piece| piece.start < to);
-        for piece in self.pieces.get(first..behind).unwrap_or_default().iter().take(1) {
+        if let Some(piece) = self.pieces.get(first..behind).and_then(<[Piece]>::first) {
             off += piece.cut(from, to);
         }
         if behind > first + 1 {

@@ -34,9 +34,11 @@ const SLICES: &str = "select tid, slice.ts, slice.depth, slice.name, parent.name
     and coalesce(thread_track.name, '') != 'thread state'";
 /// What threads did within calls of `main`, as the events of their states have it, and as the calls say themselves.
 const STATES: &str = "select sum(min(state.ts + state.dur, main.ts + main.dur) - max(state.ts, main.ts)), \
-    extract_arg(main.arg_set_id, 'debug.blocked_ns') from slice state join track on state.track_id = track.id, \
-    slice main where state.name = 'blocked' and main.name = 'main' and state.ts < main.ts + main.dur \
-    and state.ts + state.dur > main.ts and track.parent_id = main.track_id";
+    extract_arg(main.arg_set_id, 'debug.blocked_ns') \
+    from slice state join thread_track states on state.track_id = states.id, \
+    slice main join thread_track calls on main.track_id = calls.id \
+    where state.name = 'blocked' and main.name = 'main' and states.utid = calls.utid \
+    and state.ts < main.ts + main.dur and state.ts + state.dur > main.ts";
 const LOST: &str = "select sum(coalesce(extract_arg(arg_set_id, 'debug.entries'), extract_arg(arg_set_id, 'args.entries'))) \
     from slice where name = 'LOST'";
 const DEEPER: &str = "select sum(extract_arg(arg_set_id, 'debug.deeper calls')) from slice";

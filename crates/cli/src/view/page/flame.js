@@ -42,7 +42,7 @@ async function refresh(force) {
     graph.boxes = graph.boxes.map(([node, f, left, width, level, calls, weight, own, states]) => ({ node, f, left, width, level, calls, weight, own, states }));
     for (const box of graph.boxes) (graph.levels[box.level] ||= []).push(box);
     graph.levels.forEach(level => level.sort((a, b) => a.left - b.left));
-    chosen = null;
+    chosen = hover = null;
     trail();
   }
   draw();
