@@ -1,6 +1,6 @@
 //! What the agent knows: about the session (once per process), and about each thread.
 //!
-//! Unsafe because this is where raw addresses of mapped memory become references. They stay valid as long as anybody can hold one: the session's
+//! Unsafe because this is where raw addresses of mapped memory become references. They stay valid as long as any code can hold one: the session's
 //! memory is unmapped only when no thread is inside a hook, and no code leads into one any more.
 
 #[cfg(doc)]
@@ -43,7 +43,7 @@ pub struct Private {
 /// Stacks for threads that have none that is large enough, each for the time of one call with all signals blocked.
 #[repr(C, align(4096))]
 pub struct Stacks {
-    /// Those that are in use. Who finds none free waits: they are for moments.
+    /// Those that are in use. A thread that finds none free waits: each is taken for a moment only.
     pub used: [AtomicU8; STACKS],
     _pad: [AtomicU8; 4096 - STACKS],
     /// Their memory, from the highest address down.
@@ -120,7 +120,7 @@ impl Session {
     /// Where calls are recorded that are made for the first time.
     pub fn first(self) -> First<'static> {
         // SAFETY: as above; the tables lie there, and any bytes are valid. Memory that is not there is not touched: a bucket is looked at only where the
-        // profiling function leads to us, and then it is there; a record only if the controller has said so, or a bucket.
+        // profiling function leads to the agent, and then it is there; a record only if the controller has said so, or a bucket.
         let (buckets, records) = unsafe {
             let buckets = (self.0 + FIRST_AT) as *const [AtomicU32; first::BUCKETS];
             let records = (self.0 + FIRST_AT + first::BUCKETS_SIZE) as *const [first::Record; first::RECORDS];

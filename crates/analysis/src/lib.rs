@@ -40,7 +40,7 @@ pub mod tree;
 pub mod units;
 pub mod values;
 
-pub use calltap_names::{Glob, GlobSet, demangle, is_named, nearest_names};
+pub use calltap_names::{Glob, GlobSet, Word, demangle, is_named, nearest_names, shorten, split_list};
 pub use drive::{Progress, run_by_thread, run_in_file_order, run_threads};
 pub use error::Error;
 pub use memory::MemorySource;

@@ -4,7 +4,7 @@ use crate::common::{recording, same};
 use calltap_analysis::answers::{
     Buckets, By, Count, Form, Known, Latency, Lines, Listener, Question, Stacks,
 };
-use calltap_analysis::{Glob, MemorySource};
+use calltap_analysis::{MemorySource, Word};
 use calltap_trace::{Callers, Captured, SiteId, Value as Captures, ValueForm};
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ fn ask<Q: Question>(events: &str, globs: &[&str], question: Q) -> Listener<Q> {
 }
 
 fn ask_recording<Q: Question>(source: &MemorySource, globs: &[&str], question: Q) -> Listener<Q> {
-    let globs = globs.iter().map(|glob| Glob::new(glob)).collect();
+    let globs = globs.iter().map(|glob| Word::new(glob)).collect();
     let mut listener = Listener::new(Known::new(globs, false, None), question);
     listener.read(source, None, &mut |_| false);
     listener

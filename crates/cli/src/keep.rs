@@ -30,7 +30,7 @@ fn must_see_all(flag: &str, arguments: &Arguments) -> Result<()> {
 
 /// What `--slow` asks for.
 pub fn slow(arguments: &Arguments) -> Result<Option<Slow>> {
-    let rules = arguments.texts("slow");
+    let rules = arguments.names("slow");
     if rules.is_empty() {
         return Ok(None);
     }
@@ -42,7 +42,7 @@ pub fn slow(arguments: &Arguments) -> Result<Option<Slow>> {
 
 /// What `--snapshot-on` asks for.
 pub fn flight(arguments: &Arguments, subject: &Subject) -> Result<Option<Flight>> {
-    let texts = arguments.texts("snapshot-on");
+    let texts = arguments.names("snapshot-on");
     if texts.is_empty() {
         return Ok(None);
     }

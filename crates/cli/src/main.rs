@@ -9,8 +9,10 @@ mod diff;
 mod grammar;
 mod keep;
 mod live;
+mod many;
 mod mount;
 mod output;
+mod processes;
 mod progress;
 mod record;
 mod recordmcount;
@@ -19,6 +21,7 @@ mod search;
 mod seen;
 mod select;
 mod sites;
+mod started;
 mod stat;
 mod table;
 mod top;
@@ -31,14 +34,33 @@ mod views;
 use anyhow::{Context, Result};
 use arguments::Arguments;
 use calltap_analysis::units::one_line;
+use clap::error::ErrorKind;
 use output::Output;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
 
 fn main() -> ExitCode {
-    let matches = grammar::grammar().get_matches();
-    let Some((name, matches)) = matches.subcommand() else { return ExitCode::from(2) };
+    let matches = match grammar::grammar().try_get_matches() {
+        Ok(matches) => matches,
+        // Help and version are no mistakes.
+        Err(error) if !error.use_stderr() => error.exit(),
+        Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => error.exit(),
+        Err(error) => {
+            eprintln!(
+                "calltap: {}",
+                grammar::mistake(
+                    &error.to_string(),
+                    &std::env::args_os().nth(1).unwrap_or_default().to_string_lossy()
+                )
+            );
+            return ExitCode::from(2);
+        }
+    };
+    let Some((mut name, mut matches)) = matches.subcommand() else { return ExitCode::from(2) };
+    if let Some((member, of_member)) = matches.subcommand() {
+        (name, matches) = (member, of_member);
+    }
     match run(name, &Arguments::new(matches.clone())) {
         Ok(code) => code,
         // The reader of the output has seen enough.

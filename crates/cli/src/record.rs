@@ -1,20 +1,42 @@
 //! `calltap record`.
 
 use crate::units::{bytes, ms};
-use crate::{arguments::Arguments, keep, progress, repeat::Runs, select, values};
+use crate::{arguments::Arguments, keep, many, processes, progress, repeat::Runs, select, started, values};
 use anyhow::{Result, bail};
-use calltap_analysis::{demangle, units};
+use calltap_analysis::{demangle, nearest_names, units};
 use calltap_selection::{Ftraced, ParsedSelection};
 use calltap_session::{Clock, Discovery, Error, Options, Outcome, ProcessError, Stops, Subject, Totals};
 use calltap_trace::TracerKind;
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 /// Exit status with --fail-on-loss.
 const LOST: u8 = 3;
 
+/// An option that there is not would be taken for the program.
+fn refuse_option(command: &[std::ffi::OsString]) -> Result<()> {
+    let word = command.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
+    if !word.starts_with('-') {
+        return Ok(());
+    }
+    let flags = crate::table::commands().filter(|command| command.name == "record");
+    let flags: Vec<String> = flags
+        .flat_map(|command| command.flags)
+        .copied()
+        .flatten()
+        .map(|flag| format!("--{}", flag.long))
+        .collect();
+    let name = word.split('=').next().unwrap_or_default();
+    let near = nearest_names(name, flags.iter().map(String::as_str), 1);
+    let near = near.first().map_or(String::new(), |near| format!("; is it {near}?"));
+    bail!(
+        "{word}: no option of record{near} ('calltap help record' lists them; a program of this name is ./{word})"
+    )
+}
+
 /// The program, or the process.
 fn subject(arguments: &Arguments) -> Result<Subject> {
-    let (command, pid) = (arguments.words("operand"), arguments.number("pid")?);
+    let (command, pid) = (arguments.words("operand"), crate::processes::one(arguments)?);
     match (command.is_empty(), pid) {
         (false, None) if arguments.text("duration").is_some() => bail!("--duration is for '-p PID' only"),
         (false, None) => Ok(Subject::Program(command)),
@@ -28,8 +50,12 @@ fn subject(arguments: &Arguments) -> Result<Subject> {
     }
 }
 
-/// Runs the program, whose exit status is ours; or attaches to the process.
+/// Runs the program, with whose exit status calltap ends; or attaches to the process.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    refuse_option(&arguments.words("operand"))?;
+    if let pids @ [_, _, ..] = &processes::all(arguments)?[..] {
+        return many::record(pids, &arguments.path("output").unwrap_or_default());
+    }
     let runs = Runs::of(arguments)?;
     let options = options(arguments, runs.as_ref())?;
     let outcome = match calltap_session::record(&options) {
@@ -65,7 +91,7 @@ fn options(arguments: &Arguments, runs: Option<&Runs>) -> Result<Options> {
         _ => Clock::Tsc,
     };
     check(arguments, &selection, clock, !about.is_empty())?;
-    let output = arguments.path("output").unwrap_or_default();
+    let output = output(arguments, &subject)?;
     Ok(Options {
         subject,
         output: runs.map_or(output.clone(), |runs| runs.file(&output)),
@@ -82,7 +108,30 @@ fn options(arguments: &Arguments, runs: Option<&Runs>) -> Result<Options> {
         sched: !arguments.is_set("no-sched"),
         version: env!("CARGO_PKG_VERSION"),
         tell: if arguments.is_set("quiet") { progress::keep_quiet } else { progress::tell },
+        started: if arguments.is_set("quiet") { started::keep_quiet } else { started::tell },
     })
+}
+
+/// The trace file; `-` is standard output.
+fn output(arguments: &Arguments, subject: &Subject) -> Result<std::path::PathBuf> {
+    let output = arguments.path("output").unwrap_or_default();
+    if output.is_dir() {
+        bail!(
+            "-o {}: that is a directory; the trace is a file: -o {}",
+            output.display(),
+            output.join("calltap.data").display()
+        );
+    }
+    if output != std::path::Path::new("-") {
+        return Ok(output);
+    }
+    if matches!(subject, Subject::Program(_)) {
+        bail!("-o -: the program has standard output itself; name a file, or attach with -p PID");
+    }
+    if std::io::stdout().is_terminal() {
+        bail!("-o -: a trace is no text for a terminal: name a file, or pipe it into a program");
+    }
+    Ok("/dev/stdout".into())
 }
 
 /// Refuses what does not go together. `timed`: it was asked how long calls take.
@@ -144,9 +193,12 @@ fn tell_summary(options: &Options, outcome: &Outcome) {
         eprintln!("calltap: {}", disabled(&outcome.disabled, " (see 'calltap info')"));
     }
     eprintln!("calltap: {}", summary(outcome, &output.to_string()));
+    if let Some(library) = &outcome.code_is_in {
+        eprintln!("calltap: {}", started::code_is_in(library));
+    }
     let profiles = options.selection.tracers.iter().any(|tracer| tracer.kind == TracerKind::Profile);
     if profiles && outcome.snapshots.is_none() {
-        eprintln!("calltap: calls were summed up as well: 'calltap stat -i {output}'");
+        eprintln!("calltap: calls were summed up as well: 'calltap report --profile -i {output}'");
     }
     if options.selection.words.futures && outcome.snapshots.is_none() {
         eprintln!("calltap: which futures were polled is known: 'calltap futures -i {output}'");

@@ -11,7 +11,7 @@ pub fn words(given: &Arguments) -> Result<Selection> {
         // An empty word clears what was set: what is left is the default.
         tracers.push(tracer(if text.is_empty() { "function_graph" } else { &text }, &tracers)?);
     }
-    let (filter, notrace) = (given.texts("filter"), given.texts("notrace"));
+    let (filter, notrace) = (given.names("filter"), given.names("notrace"));
     let [arguments, results, conditions] = ["arguments", "results", "if"].map(|flag| given.texts(flag));
     let (futures, int3) = (given.is_set("async"), given.is_set("allow-int3"));
     let words =

@@ -72,7 +72,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let linker_names = arguments.is_set("linker-names");
     let row = |function: &'_ Function| (function.form.is_some(), row_name(function, linker_names));
     let mut out = Output::create(arguments)?;
-    if arguments.text("format").as_deref() == Some("json") {
+    if arguments.format().as_deref() == Some("json") {
         let rows: Vec<Row<'_>> = binary
             .functions
             .iter()
@@ -171,7 +171,7 @@ fn inlined(arguments: &Arguments, path: &Path) -> Result<()> {
         false => demangle(&found.name),
     };
     let mut out = Output::create(arguments)?;
-    if arguments.text("format").as_deref() == Some("json") {
+    if arguments.format().as_deref() == Some("json") {
         let row = |found| InlinedRow { function: name(found), places: found.places, remains: found.remains };
         let rows: Vec<InlinedRow> = found.iter().map(row).collect();
         serde_json::to_writer(&mut out, &rows)?;

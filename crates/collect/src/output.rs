@@ -24,10 +24,11 @@ pub trait Consumer: Send {
         Ok(())
     }
 
-    /// The thread has made more events than could be read; they come after the next flush.
-    fn behind(&mut self, _thread: ThreadId) {}
+    /// An interval ends at `at`. What has happened until then is handed over between this and the flush that has the same `at`; some of what happens
+    /// meanwhile is handed over as well.
+    fn interval_ends(&mut self, _at: ClockPair) {}
 
-    /// Everything was handed over that was read until `at`: in ticks of the trace's clock (where that is not the time stamp counter: nanoseconds of
+    /// Everything was handed over that has happened until `at`: in ticks of the trace's clock (where that is not the time stamp counter: nanoseconds of
     /// CLOCK_MONOTONIC).
     fn flush(&mut self, at: ClockPair) -> Result<(), Error>;
 }
@@ -95,9 +96,9 @@ impl<'a> Output<'a> {
         self.consumer.over(at);
     }
 
-    /// A thread has made more events than were read.
-    pub fn behind(&mut self, thread: ThreadId) {
-        self.consumer.behind(thread);
+    /// An interval ends; what happened in it comes.
+    pub fn interval_ends(&mut self, at: ClockPair) {
+        self.consumer.interval_ends(at);
     }
 
     /// Hands everything on that was taken until `at`.

@@ -417,7 +417,7 @@ pub fn wait(word: &AtomicU32, expected: u32, time: Duration) {
     let _ = futex::wait(word, futex::Flags::empty(), expected, Some(&time));
 }
 
-/// Wakes everybody who waits on the word.
+/// Wakes all threads that wait on the word.
 pub fn wake(word: &AtomicU32) {
     let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
 }

@@ -96,7 +96,7 @@ impl Switches {
         lanes.entry(tid).or_insert_with(|| Lane::new(first.remove(&tid).then_some(since)))
     }
 
-    /// A thread, whose id is `tid` to us, has recorded something.
+    /// A thread, whose id is `tid` in calltap's pid namespace, has recorded something.
     pub(crate) fn claim(&mut self, thread: ThreadId, tid: u32) {
         // The former owner of the id is gone.
         self.ids.retain(|_, known| *known != tid);

@@ -27,7 +27,7 @@ pub use pprof::pprof;
 pub use speedscope::speedscope;
 pub use trace_dat::{Version, trace_dat};
 
-use calltap_analysis::{Call, Error, Glob, Names, Off, Progress, Source, Totals, paths};
+use calltap_analysis::{Call, Error, Names, Off, Progress, Source, Totals, Word, paths};
 use calltap_trace::ThreadId;
 
 /// How to export.
@@ -46,7 +46,7 @@ pub struct Options {
     /// trace.dat: which version of it.
     pub version: Version,
     /// OpenTelemetry: the functions that become spans.
-    pub functions: Vec<Glob>,
+    pub functions: Vec<Word>,
 }
 
 /// The call paths of a trace, as far as options let them be kept.

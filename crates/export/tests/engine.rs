@@ -129,7 +129,7 @@ fn no_view_panics_on_nonsense() {
             let options = replay::Options { layout, absolute_time: true, ..Default::default() };
             replay::write(&source, &options, &mut out, None).unwrap();
         }
-        let function = Some(calltap_analysis::Glob::new("f*"));
+        let function = Some(calltap_analysis::Word::new("f*"));
         let _ = graph::write(&source, &graph::Options { function, ..Default::default() }, &mut out, None);
         let options = export::Options::default();
         export::csv(&source, &options, &mut out, None).unwrap();

@@ -2,7 +2,7 @@
 
 /// `function`: a function was entered.
 pub const FUNCTION: u16 = 1;
-/// `kernel_stack`: who called whom.
+/// `kernel_stack`: a stack of callers.
 pub const STACK: u16 = 4;
 /// `print`: text.
 pub const PRINT: u16 = 5;

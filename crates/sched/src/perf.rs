@@ -38,7 +38,7 @@ pub(crate) fn open(tid: u32, cpu: u32, heirs: Heirs) -> io::Result<OwnedFd> {
     attr.set_exclude_kernel(1);
     attr.set_exclude_hv(1);
     let flags = c_ulong::from(bindings::PERF_FLAG_FD_CLOEXEC);
-    // SAFETY: the attributes are initialised, and live until the call returns; what they ask for touches no memory of ours.
+    // SAFETY: the attributes are initialised, and live until the call returns; what they ask for touches no memory of this process.
     let fd = unsafe { sys::perf_event_open(&mut attr, tid as libc::pid_t, cpu as c_int, -1, flags) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
@@ -87,7 +87,7 @@ impl Ring {
     /// Appends what is in the ring to `bytes`, and empties it. Whether there was no room for another record of `record` bytes.
     pub(crate) fn read(&mut self, bytes: &mut Vec<u8>, record: usize) -> bool {
         let (header, size) = (self.header(), self.data());
-        // SAFETY: the first page of the mapping is the header, whose positions are aligned words that the kernel and we read and write whole.
+        // SAFETY: the first page of the mapping is the header, whose positions are aligned words that the kernel and this process read and write whole.
         let (head, tail) = unsafe {
             let position = |word: *const u64| AtomicU64::from_ptr(word.cast_mut());
             (position(&raw const (*header).data_head), position(&raw const (*header).data_tail))

@@ -52,7 +52,7 @@ pub fn name_functions(binary: &mut Binary, data: &[u8], path: &Path, root: &Path
 pub fn may_choose_in(file: &File, path: &Path, root: &Path, may_choose: &MayChoose<'_>) -> bool {
     let module = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
     may_choose(Named::ByPlace(&module))
-        || file_may_define(file, |name| may_choose(Named::By(&[name])))
+        || file_may_define(file, |name| may_choose(Named::By(&[name], &module)))
         || has_debugging_file(file, path, root)
 }
 

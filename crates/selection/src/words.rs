@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::ftraced::Ftraced;
-use calltap_names::GlobSet;
+use calltap_names::{GlobSet, Word};
 use calltap_trace::TracerKind;
 use calltap_values::Rules;
 use serde::{Deserialize, Serialize};
@@ -64,7 +64,7 @@ impl Selection {
     /// The functions that filters name without wildcards.
     pub fn named(&self) -> GlobSet {
         let of_tracers = self.tracers.iter().flat_map(|tracer| &tracer.filter);
-        GlobSet::new(self.filter.iter().chain(of_tracers)).only(|glob| glob.exact().is_some())
+        GlobSet::new(self.filter.iter().chain(of_tracers)).only(Word::is_exact)
     }
 
     /// What is given replaces what was set before, kind by kind; an empty word clears it. True if anything was given.
@@ -99,7 +99,7 @@ pub fn tracer(text: &str, before: &[TracerSelection]) -> Result<TracerSelection,
     let base = if kind == Some(TracerKind::Profile) { "trace_profile" } else { "trace" };
     let mut names = (1..).map(|n| if n == 1 { base.to_owned() } else { format!("{base}-{n}") });
     let name = names.find(|name| before.iter().all(|other| other.name != *name)).unwrap_or_default();
-    let filter = globs.split(',').filter(|glob| !glob.is_empty()).map(str::to_owned).collect();
+    let filter = calltap_names::split_list(globs).into_iter().filter(|glob| !glob.is_empty()).collect();
     Ok(TracerSelection { name, kind, filter, notrace: Vec::new() })
 }
 
@@ -125,7 +125,7 @@ pub fn add(words: &mut Selection, globs: &[String]) {
 /// Has the functions traced of which something is to be read.
 pub fn add_valued(words: &mut Selection) -> Result<(), Error> {
     let rules = Rules::new(&words.arguments, &words.results, &words.conditions).map_err(Error::Value)?;
-    let globs: Vec<String> = rules.globs().map(|glob| glob.pattern().to_owned()).collect();
+    let globs: Vec<String> = rules.globs().map(|word| word.text().to_owned()).collect();
     add(words, &globs);
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! The controller of a session while its process is attached to: it answers agents and other commands, changes what is traced, and keeps within the limit.
 
 use crate::attach_session::AttachSession;
+use crate::became::Became;
 use crate::detach::Left;
 use crate::follow::Follow;
 use crate::limits::Limits;
@@ -8,6 +9,7 @@ use crate::live;
 use crate::plan::planner::{Planner, wait_until_known};
 use crate::requests::{Answer, Mailbox, Request, Requests};
 use crate::settings::{Settings, Status, profile_functions};
+use crate::started::{self, LargestLibrary};
 use crate::{Error, attach, detach, setup};
 use calltap_collect::governor::{self, Governor, Rates};
 use calltap_collect::metadata::Metadata;
@@ -98,6 +100,8 @@ pub(crate) struct Controller<'a> {
     alarm: Alarm,
     /// What it had to warn of.
     pub(crate) warnings: Vec<String>,
+    /// Where the code is of a program that has next to none of its own.
+    pub(crate) code_is_in: Option<LargestLibrary>,
     /// One of them asked to leave.
     detach_requested: bool,
 }
@@ -130,6 +134,7 @@ impl<'a> Controller<'a> {
             sums,
             alarm: Alarm::default(),
             warnings: Vec::new(),
+            code_is_in: None,
             detach_requested: false,
         }
     }
@@ -139,7 +144,9 @@ impl<'a> Controller<'a> {
         self.started = true;
         let AttachSession { options, target, shared, .. } = self.session;
         let records = self.records.clone();
+        let mut became = Became::new(options, target.pid, &target.name);
         setup::answer_all(planner, options, &target.name, shared, &records, ended, &mut |planner| {
+            planner.warnings.extend(became.look());
             self.look(planner, None);
             self.serve(planner);
             self.wake(planner);
@@ -162,6 +169,7 @@ impl<'a> Controller<'a> {
                 attach::attach(planner, target, &mut |record| drop(records.send(record)));
             if attached.is_ok() {
                 arrived();
+                started::tell(options, planner);
                 let until = duration.map(|duration| Instant::now() + duration);
                 let over = || over() || until.is_some_and(|until| Instant::now() >= until);
                 let let_go = AtomicBool::new(false);
@@ -177,7 +185,7 @@ impl<'a> Controller<'a> {
                 attached = thread::scope(|scope| {
                     let following = follow.map(|follow| follow.begin(scope));
                     let remained = self.remain(planner, &over);
-                    // Who is followed cannot be stopped by anybody else, and to leave, all are.
+                    // No other process can stop a followed one, and to detach, all are stopped.
                     let_go.store(true, Release);
                     following.map(ScopedJoinHandle::join);
                     remained
@@ -185,6 +193,7 @@ impl<'a> Controller<'a> {
                 // Leaving looks at other processes, and one of them may wait for the command that asks.
                 self.mailbox.into_iter().for_each(Mailbox::close);
                 self.warnings = planner.take_warnings();
+                self.code_is_in = planner.code_is_in.take();
                 detaching();
             }
             (attached, planner.tally.on, stops)
@@ -245,7 +254,7 @@ impl<'a> Controller<'a> {
     /// Answers a live view, and another command, if one has asked.
     fn serve(&mut self, planner: &mut Planner<'_>) {
         while let Some((request, sender)) = self.mailbox.and_then(Mailbox::next) {
-            // Who has asked may be gone.
+            // The process that has asked may be gone.
             let _ = sender.send(self.answer(request, planner));
         }
         let AttachSession { directory, target, .. } = self.session;
@@ -347,7 +356,7 @@ impl<'a> Controller<'a> {
         let target = &self.session.target;
         let selection = ParsedSelection::new(&words, later)
             .map_err(|why| target.refuse(Reason::Selection { why: why.to_string() }))?;
-        // The trace has said who they are.
+        // The trace has their ids and names already.
         let kinds = |tracers: &[TracerInfo]| tracers.iter().map(|tracer| tracer.kind).collect::<Vec<_>>();
         let paused = words.paused != self.settings.words.paused;
         let fixed = self.mailbox.is_none() && !paused;
@@ -363,7 +372,9 @@ impl<'a> Controller<'a> {
         }
         self.settings.session.tracers.clone_from(&selection.tracers);
         planner.choose_by(Box::new(
-            move |function, typed| if on { selection.site_request(function, typed) } else { None },
+            move |function, module, typed| {
+                if on { selection.site_request(function, module, typed) } else { None }
+            },
         ));
         let (before, mut records) = (planner.tally, Vec::new());
         let (recording, began) = (planner.sites_on(), planner.event_ticks());

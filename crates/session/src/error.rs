@@ -45,7 +45,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// A thread of ours has panicked.
+    /// A thread of calltap's has panicked.
     pub fn thread() -> Error {
         calltap_process::Error::thread().into()
     }

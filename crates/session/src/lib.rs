@@ -8,6 +8,7 @@
 
 mod attach;
 mod attach_session;
+mod became;
 mod controller;
 mod detach;
 mod enter;
@@ -25,6 +26,7 @@ mod requests;
 mod run;
 mod settings;
 mod setup;
+mod started;
 mod watch;
 
 pub use calltap_abi::Clock;
@@ -51,4 +53,5 @@ pub use record::record;
 pub use requests::{Answer, Mailbox, Request, ask};
 pub use run::SessionOutcome;
 pub use settings::{Settings, Status};
+pub use started::{Elsewhere, LargestLibrary, Started};
 pub use watch::{Watch, watch};

@@ -1,6 +1,7 @@
 //! What to record, how, and what came of it.
 
 use crate::plan::planner::PatchMode;
+use crate::started::{LargestLibrary, Started};
 use calltap_abi::Clock;
 use calltap_collect::collector::Totals;
 use calltap_collect::slow::Slow;
@@ -17,7 +18,7 @@ use std::time::Duration;
 pub enum Subject {
     /// A program, with its arguments: from its first instruction to its end.
     Program(Vec<OsString>),
-    /// A running process: for some time, or until it ends or we are told to end (SIGINT, SIGTERM).
+    /// A running process: for some time, or until it ends or calltap is told to end (SIGINT, SIGTERM).
     Process {
         /// Its id.
         pid: u32,
@@ -60,6 +61,8 @@ pub struct Options {
     pub version: &'static str,
     /// Tells the user a sentence while it goes on.
     pub tell: fn(&str),
+    /// Tells the user what was switched on at the start.
+    pub started: fn(&Started),
 }
 
 /// What came of a recording.
@@ -83,6 +86,8 @@ pub struct Outcome {
     pub snapshots: Option<Vec<PathBuf>>,
     /// Things the user should know, one sentence each.
     pub notes: Vec<String>,
+    /// Where the code is of a program that has next to none of its own.
+    pub code_is_in: Option<LargestLibrary>,
     /// Nothing was left behind in a process that was attached to.
     pub whole: bool,
     /// Why the trace is not complete (full disk), if so.
@@ -94,7 +99,7 @@ pub struct Outcome {
 pub enum Trigger {
     /// A call takes longer.
     Slow(SlowRule),
-    /// We are sent SIGUSR1.
+    /// calltap is sent SIGUSR1.
     Signal,
     /// The program ends by a signal.
     Crash,
@@ -116,7 +121,7 @@ pub struct Flight {
 }
 
 impl Flight {
-    /// Is SIGUSR1 for us?
+    /// Is SIGUSR1 for calltap?
     pub fn takes_signal(&self) -> bool {
         self.on.contains(&Trigger::Signal)
     }

@@ -10,4 +10,5 @@ pub mod modules;
 pub mod past;
 pub mod planner;
 pub mod program;
+mod script;
 pub mod stubs;

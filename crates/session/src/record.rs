@@ -44,7 +44,7 @@ fn record_program(options: &Options, command: &[OsString]) -> Result<Outcome, Er
         meanwhile: &mut |_| {},
     })?;
     file.keep();
-    let Ran { status, totals, sites, mut notes, failed } = ran;
+    let Ran { status, totals, sites, mut notes, failed, code_is_in } = ran;
     notes.extend(file.note());
     let cpu_ns = launch::cpu_ns(UsageWho::RUSAGE_CHILDREN).saturating_sub(before_ns);
     let status_text = launch::describe(status);
@@ -57,6 +57,7 @@ fn record_program(options: &Options, command: &[OsString]) -> Result<Outcome, Er
         totals,
         dropped,
         sites,
+        code_is_in,
         file_size,
         snapshots: None,
         notes,
@@ -86,7 +87,19 @@ fn record_process(
         mailbox: None,
         due: None,
     })?;
-    let SessionOutcome { stops, disabled, totals, sites, mut notes, failed, ended, whole, cpu, .. } = outcome;
+    let SessionOutcome {
+        stops,
+        disabled,
+        totals,
+        sites,
+        mut notes,
+        failed,
+        ended,
+        whole,
+        cpu,
+        code_is_in,
+        ..
+    } = outcome;
     notes.extend(file.note());
     let how = if ended { "ended" } else { End::DETACHED };
     let cpu_ns = cpu.as_nanos() as u64;
@@ -99,6 +112,7 @@ fn record_process(
         totals,
         dropped,
         sites,
+        code_is_in,
         file_size,
         snapshots: None,
         notes,

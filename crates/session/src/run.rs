@@ -3,6 +3,7 @@
 use crate::attach_session::AttachSession;
 use crate::controller::{Controller, Controls};
 use crate::requests::Mailbox;
+use crate::started::LargestLibrary;
 use crate::{Error, setup};
 use calltap_abi::Clock;
 use calltap_collect::collector::{Collector, Due, Live, Totals};
@@ -55,6 +56,8 @@ pub struct SessionOutcome {
     pub totals: Totals,
     /// Functions that were enabled.
     pub sites: u32,
+    /// Where the code is of a program that has next to none of its own.
+    pub code_is_in: Option<LargestLibrary>,
     /// Things the user should know, one sentence each.
     pub notes: Vec<String>,
     /// The consumer's error, if it had one.
@@ -111,7 +114,8 @@ impl AttachSession<'_> {
         });
         controller.see_cpu();
         let cpu = controller.cpu.saturating_sub(controller.settings.cpu);
-        let (disabled, warnings) = (controller.limits.told, controller.warnings);
+        let (disabled, warnings, code_is_in) =
+            (controller.limits.told, controller.warnings, controller.code_is_in);
         let ((attached, sites, attaching), left) = result;
         self.directory.keep(!left.whole);
         attached?;
@@ -134,6 +138,7 @@ impl AttachSession<'_> {
             disabled,
             totals,
             sites,
+            code_is_in,
             notes,
             failed,
             ended,

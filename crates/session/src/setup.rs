@@ -3,7 +3,7 @@
 use crate::options::{Options, Subject};
 use crate::plan::directory::Directory;
 use crate::plan::planner::Planner;
-use crate::{Error, enter};
+use crate::{Error, enter, started};
 use calltap_abi::plan::{Phase, Trouble};
 use calltap_abi::{CHUNK_SIZE, Clock, MAGIC, PATH_MAX, PROCESS_MAX, VERSION, stub};
 use calltap_collect::collector::Totals;
@@ -182,7 +182,9 @@ pub fn with_planner<T>(
     work: impl FnOnce(&mut Planner<'_>) -> T,
 ) -> T {
     let _answering = Answering(shared);
-    let choose = |function: &Function, typed: Typed<'_>| options.selection.site_request(function, typed);
+    let choose = |function: &Function, module: &str, typed: Typed<'_>| {
+        options.selection.site_request(function, module, typed)
+    };
     let check = |candidates: &Candidates| {
         // What is found later cannot be known now.
         if options.discovery == Discovery::FirstCall || options.follow {
@@ -240,6 +242,7 @@ pub fn answer_all(
                 tell_if_long(options, name, || {
                     planner.answer(index, &mut |record| drop(records.send(record)))
                 })?;
+                started::tell(options, planner);
             }
         }
         shm::wait(&control.doorbell, bell, Duration::from_millis(20));

@@ -133,7 +133,7 @@ impl History {
             self.raw.clear();
             self.raw.extend_from_slice(&sealed.structure);
             self.raw.extend_from_slice(&sealed.ticks);
-            // The bytes are our own: they can be decoded.
+            // The bytes are this encoder's own: they can be decoded.
             if self.decoder.decode(&self.raw, &sealed.span, &mut self.batch).is_err() {
                 self.batch.events.clear();
                 self.batch.values.clear();

@@ -1,4 +1,4 @@
-//! From the events of threads to the records of instances: who wants what, calls and their returns, triggers.
+//! From the events of threads to the records of instances: which instance wants which functions, calls and their returns, triggers.
 
 use crate::clocks::When;
 use crate::control::TRACE;

@@ -5,7 +5,7 @@ use crate::futures::Role;
 use crate::names::base_name;
 use crate::off::Off;
 use crate::values::{self, Shown};
-use crate::{Glob, demangle};
+use crate::{Word, demangle};
 use calltap_names::is_named;
 use calltap_trace::{
     Captured, ClockKind, ClockMap, ClockPair, Meta, Module, Record, Site, SiteId, Thread, ThreadId,
@@ -40,8 +40,8 @@ struct Described {
 
 /// What is known.
 pub struct Known {
-    /// Who is asked about: demangled or linker names; none = everybody.
-    globs: Vec<Glob>,
+    /// The functions asked about, by demangled or linker names; none: all.
+    globs: Vec<Word>,
     linker_names: bool,
     lookup: Option<Lookup>,
     kind: ClockKind,
@@ -73,7 +73,7 @@ pub struct Known {
 
 impl Known {
     /// Nothing yet. Callers that are not traced are named by `lookup`.
-    pub fn new(globs: Vec<Glob>, linker_names: bool, lookup: Option<Lookup>) -> Known {
+    pub fn new(globs: Vec<Word>, linker_names: bool, lookup: Option<Lookup>) -> Known {
         let (kind, clock) = (ClockKind::Tsc, ClockMap::new(ClockKind::Counter, &[]).0);
         Known {
             globs,
@@ -159,7 +159,9 @@ impl Known {
         let new = self.functions.len() as Function;
         let function = *self.by_place.entry((path, site.address, site.name.clone())).or_insert(new);
         if function == new {
-            let asked = |name: &&str| self.globs.iter().any(|glob| is_named(glob, [*name].into_iter()));
+            let asked = |name: &&str| {
+                self.globs.iter().any(|word| is_named(word, [*name].into_iter(), Some(&module)))
+            };
             // Where the user knows it by another name, by that.
             let name = [site.name.as_str()].into_iter().chain(site.names()).find(asked);
             let wanted = self.globs.is_empty() || name.is_some();
@@ -225,6 +227,17 @@ impl Known {
     pub(super) fn all_wanted(&self) -> impl Iterator<Item = Function> {
         let all = self.functions.iter().zip(0..);
         all.filter(|(function, _)| function.wanted).map(|(_, number)| number)
+    }
+
+    /// From now on names are shown by what tells them apart.
+    pub fn shorten_names(&mut self) {
+        let full: Vec<String> = self.functions.iter().map(|function| function.name.clone()).collect();
+        let shown = crate::shorten(full.iter().map(String::as_str));
+        for function in &mut self.functions {
+            if let Some(form) = shown.get(function.name.as_str()) {
+                function.name.clone_from(form);
+            }
+        }
     }
 
     /// How many functions were traced.

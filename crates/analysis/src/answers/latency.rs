@@ -44,7 +44,7 @@ impl Buckets {
 pub enum By {
     /// Nothing.
     Function,
-    /// Who makes them.
+    /// The functions that make the calls.
     Thread,
     /// The function they return to.
     Caller,

@@ -67,7 +67,7 @@ impl Lines {
         self.limit.is_some_and(|limit| self.made >= limit)
     }
 
-    /// Those who took most time first.
+    /// The functions that took most time first.
     fn rows(&self, known: &Known) -> Vec<(Function, Sum)> {
         let mut rows: Vec<_> = self.functions.iter().map(|(function, sum)| (*function, *sum)).collect();
         let name = |function: Function| (known.name(function), known.module(function));

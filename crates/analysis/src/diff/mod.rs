@@ -22,7 +22,8 @@ pub use noise::Verdict;
 pub use outcome::{Finding, Holds, Outcome};
 
 use crate::head::head;
-use crate::{Error, Glob, Progress, Source, Totals};
+use crate::{Error, Progress, Source, Totals, Word};
+use calltap_names::FunctionNames;
 use calltap_trace::ClockKind;
 use evidence::Mean;
 use functions::Function;
@@ -42,7 +43,7 @@ pub struct Options {
     /// Also what does not differ beyond the noise.
     pub all: bool,
     /// Only functions matching one of these by name; empty = all.
-    pub filter: Vec<Glob>,
+    pub filter: Vec<Word>,
     /// At most so many rows.
     pub limit: Option<usize>,
     /// Times that differ by a smaller share are the same.
@@ -175,7 +176,10 @@ pub fn collect(
 }
 
 fn passes(function: &Function, options: &Options) -> bool {
-    options.filter.is_empty() || options.filter.iter().any(|glob| glob.matches(&function.name))
+    options.filter.is_empty() || {
+        let names = FunctionNames::new([function.name.as_str()], Some(&function.module));
+        options.filter.iter().any(|word| word.matches(&names))
+    }
 }
 
 impl Diff {

@@ -54,7 +54,7 @@ impl<S: Source> Explorer<S> {
         self.boxes(&self.paths, &self.children, root, by, narrowest)
     }
 
-    /// What a function calls, from wherever it is called; with `callers`, who calls it, innermost first.
+    /// What a function calls, from wherever it is called; with `callers`, its callers, innermost first.
     pub fn flame_of(&self, function: &Function, callers: bool, by: By, narrowest: f64) -> Option<Flame> {
         let is_it = |node| match self.paths.of(node) {
             Of::Site(site) => self.known(site) == function.site,

@@ -7,7 +7,7 @@ mod table;
 use crate::head::head;
 use crate::paths::{self, NODES, Of};
 use crate::units::counted;
-use crate::{Error, Glob, Names, Progress, Source, nearest_names};
+use crate::{Error, Names, Progress, Source, Word, nearest_names};
 use std::io::Write;
 use table::Table;
 
@@ -15,7 +15,7 @@ use table::Table;
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Callers and callees of the functions matching this (by demangled or linker name); else the whole program.
-    pub function: Option<Glob>,
+    pub function: Option<Word>,
     /// Deepest level shown; 0 = all.
     pub depth: u32,
     /// Hide paths that took less than this share of the time shown.
@@ -29,6 +29,8 @@ pub struct Options {
     pub json: bool,
     /// Keep linker names.
     pub linker_names: bool,
+    /// Of names only what tells them apart.
+    pub short_names: bool,
 }
 
 /// Reads all events and writes the graph as text.
@@ -41,7 +43,8 @@ pub fn write(
     let limit = if options.max_paths == 0 { NODES } else { options.max_paths };
     let by_thread = options.by_thread && options.function.is_none();
     let (paths, totals) = paths::collect(source, limit, by_thread, progress)?;
-    let names = Names::new(source.meta(), options.linker_names);
+    let names = if options.short_names { Names::short } else { Names::new };
+    let names = names(source.meta(), options.linker_names);
     let mut table = Table::new(source, &names, options);
     if options.json {
         return write_json(source, &names, &paths, options, out);
@@ -65,8 +68,8 @@ pub fn write(
                 return Err(no_such_function(&paths, &names, glob));
             };
             let calls = counted(found.calls, "call");
-            writeln!(text, "# {}: {calls}", crate::units::one_line(glob.pattern()))?;
-            let title = glob.pattern();
+            writeln!(text, "# {}: {calls}", crate::units::one_line(glob.text()))?;
+            let title = glob.text();
             writeln!(text, "\ncallers of {}, innermost first:", crate::units::one_line(title))?;
             table.write(&found.callers, true, found.total, &mut text)?;
             writeln!(text, "\n{} and what it calls:", crate::units::one_line(title))?;
@@ -108,7 +111,7 @@ fn write_json(
     Ok(())
 }
 
-fn no_such_function(paths: &paths::Paths, names: &Names<'_>, glob: &Glob) -> Error {
+fn no_such_function(paths: &paths::Paths, names: &Names<'_>, glob: &Word) -> Error {
     let mut known: Vec<&str> = (0..paths.nodes.len() as u32)
         .filter_map(|node| match paths.of(node) {
             Of::Site(site) => Some(names.function(site)),
@@ -117,6 +120,6 @@ fn no_such_function(paths: &paths::Paths, names: &Names<'_>, glob: &Glob) -> Err
         .collect();
     known.sort_unstable();
     known.dedup();
-    let near = nearest_names(glob.pattern(), known, 3).into_iter().map(str::to_owned).collect();
-    Error::NoSuchFunction { wanted: glob.pattern().to_owned(), near }
+    let near = nearest_names(glob.text(), known, 3).into_iter().map(str::to_owned).collect();
+    Error::NoSuchFunction { wanted: glob.text().to_owned(), near }
 }

@@ -55,13 +55,16 @@ impl Kind {
             "futures" => ("futures", What::Futures(arguments.is_set("each"))),
             _ => ("watch", What::Watch),
         };
+        let functions: Vec<String> =
+            functions.iter().flat_map(|list| calltap_analysis::split_list(list)).collect();
         if functions.iter().any(String::is_empty) {
             bail!("a function without a name");
         }
         if let Some(items) = arguments.texts("arguments").iter().find(|items| items.contains('@')) {
             bail!("'{items}': what is read is of the functions watched, and named without them: '-A arg1/s'");
         }
-        let types = if name == "futures" { std::mem::take(&mut functions) } else { Vec::new() };
+        let (types, functions) =
+            if name == "futures" { (functions, Vec::new()) } else { (Vec::new(), functions) };
         let (json, limit) = (arguments.is_set("json"), arguments.number("limit")?);
         let stack_size = || values::size(&arguments.text("stack-size").unwrap_or_default());
         let stack_bytes = match what {
@@ -124,9 +127,9 @@ impl Kind {
                 vec![TracerKind::Function, TracerKind::FunctionGraph]
             }
         };
-        let (tracers, filter) = (calltap_selection::tracers(&tracers), arguments.texts("filter"));
+        let (tracers, filter) = (calltap_selection::tracers(&tracers), arguments.names("filter"));
         let mut words =
-            Selection { tracers, filter, notrace: arguments.texts("notrace"), ..Selection::default() };
+            Selection { tracers, filter, notrace: arguments.names("notrace"), ..Selection::default() };
         words.conditions = arguments.texts("if");
         words.futures = matches!(self.what, What::Futures(_));
         words.int3 = arguments.is_set("allow-int3");

@@ -1,8 +1,8 @@
 //! What a program does while it runs, shown at once: answers, tables, pages.
 
 use super::flags::{
-    ANSWER_OVERHEAD, ASKED, ASKING, BUFFER_SIZE, FUNCTIONS, IF, LATER, LINKER_NAMES, LOOKING, NO_SCHED,
-    NOTRACE, PATCH_LOG, PATCH_MODE, PID, SHOWN, STACK_SIZE, TRACE, WATCHED,
+    ANSWER_OVERHEAD, ASKED, ASKING, BUFFER_SIZE, FULL_NAMES, FUNCTIONS, IF, LATER, LINKER_NAMES, LOOKING,
+    NO_SCHED, NOTRACE, PATCH_LOG, PATCH_MODE, PID, SHOWN, STACK_SIZE, TRACE, WATCHED,
 };
 use super::{Command, Operand, Takes, choice, many, or, switch, value};
 
@@ -141,6 +141,7 @@ pub const LIVE: &[Command] = &[
                 PATCH_MODE,
                 PATCH_LOG,
                 LINKER_NAMES,
+                FULL_NAMES,
             ],
         ],
         operand: Some(Operand {

@@ -1,6 +1,6 @@
 //! What is in a trace, in every form.
 
-use super::flags::{FUNCTION, INPUT, LINKER_NAMES, OUTPUT, THREAD};
+use super::flags::{FILE, FULL_NAMES, FUNCTION, INPUT, LINKER_NAMES, OUTPUT, THREAD};
 use super::{Command, Operand, Takes, choice, many, or, switch, value};
 
 /// The commands.
@@ -11,6 +11,17 @@ pub const TRACES: &[Command] = &[
         details: "Total time counts the outermost call of a recursion once; average, minimum, maximum, standard deviation and percentiles are per call. \
                   A percentile (p50, p90, p99, p99.9) is off by less than 0.8 % of itself; the others are exact.",
         flags: &[&[
+            switch(
+                "profile",
+                None,
+                "What the profile tracer has summed up instead (record --tracer profile): calls, total, average, longest.",
+            ),
+            value(
+                "pid",
+                Some('p'),
+                "PID",
+                "With --profile: of a process that is attached to or recorded, until now.",
+            ),
             INPUT,
             OUTPUT,
             choice(value("format", None, "FORMAT", "Form of the table."), &["text", "csv", "json"], "text"),
@@ -30,8 +41,9 @@ pub const TRACES: &[Command] = &[
             switch("by-thread", None, "A row for every function and thread."),
             value("limit", Some('n'), "ROWS", "At most so many rows."),
             LINKER_NAMES,
+            FULL_NAMES,
         ]],
-        operand: None,
+        operand: FILE,
     },
     Command {
         name: "diff",
@@ -102,7 +114,7 @@ pub const TRACES: &[Command] = &[
             switch("no-sched", None, "Leave out when threads were blocked, or waited for a processor."),
             LINKER_NAMES,
         ]],
-        operand: None,
+        operand: FILE,
     },
     Command {
         name: "graph",
@@ -121,8 +133,9 @@ pub const TRACES: &[Command] = &[
             value("min-percent", None, "PERCENT", "Leave out paths with a smaller share of the time."),
             THREAD,
             LINKER_NAMES,
+            FULL_NAMES,
         ]],
-        operand: None,
+        operand: FILE,
     },
     Command {
         name: "info",
@@ -133,7 +146,7 @@ pub const TRACES: &[Command] = &[
             OUTPUT,
             choice(value("format", None, "FORMAT", "Form."), &["text", "json"], "text"),
         ]],
-        operand: None,
+        operand: FILE,
     },
     Command {
         name: "export",
@@ -198,6 +211,6 @@ pub const TRACES: &[Command] = &[
             THREAD,
             LINKER_NAMES,
         ]],
-        operand: None,
+        operand: FILE,
     },
 ];

@@ -49,7 +49,7 @@ impl Show {
 
 /// Attaches, shows the table until the user ends it, and leaves the process as it was.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let pid: u32 = arguments.number("pid")?.context("which process: '-p PID'")?;
+    let pid: u32 = crate::processes::one(arguments)?.context("which process: '-p PID'")?;
     let show = Show::new(arguments)?;
     let options = options(pid, arguments)?;
     let switches = Switches::new(pid);
@@ -108,6 +108,7 @@ pub fn options(pid: u32, arguments: &Arguments) -> Result<Options> {
         sched: false,
         version: env!("CARGO_PKG_VERSION"),
         tell: crate::progress::keep_quiet,
+        started: crate::started::tell,
     })
 }
 

@@ -1,4 +1,4 @@
-//! The server of the page: to this machine only, and to those who know its token.
+//! The server of the page: to this machine only, and to clients that know its token.
 
 use super::api;
 use super::connections::{self, Answer};

@@ -18,7 +18,7 @@ fn export(recording: &Recording, dataset: &Path) {
     assert!(run.status.success(), "{}: {}", recording.what, run.stderr);
 }
 
-/// A script of ours that needs a package of Python. None if that is not there.
+/// A script of the tests' that needs a package of Python. None if that is not there.
 fn script(name: &str, package: &str) -> Option<Command> {
     let python = || {
         let mut command = Command::new("python3");

@@ -95,7 +95,12 @@ fn check_switched_off(build: &Build, end: &str) {
         .filter_map(|line| Some(line.rsplit_once("|  ")?.1.trim_end()))
         .collect();
     let ending = if end == "returned" { "}".to_owned() } else { format!("}} /* {end} */") };
-    assert_eq!(calls, ["outer() {", "  inner();", "  inner();", &ending, "after();"], "{}", build.name);
+    // Where its return is not recorded, nothing tells whether it or its caller makes the calls that come then.
+    let expected = match end {
+        "returned" => ["outer() {", "  inner();", "  inner();", &ending, "after();"],
+        _ => ["outer() {", "  inner();", &ending, "inner();", "after();"],
+    };
+    assert_eq!(calls, expected, "{}", build.name);
     let rows = resident.view("report");
     let outer = rows.as_array().and_then(|rows| rows.iter().find(|row| row["function"] == "outer"));
     let outer = outer.unwrap_or_else(|| panic!("{}: {rows}", build.name));

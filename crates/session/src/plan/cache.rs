@@ -241,7 +241,7 @@ mod tests {
 
     fn cache(directory: &Path, largest: u64) -> Cache {
         Cache::at(directory.join("cache").join("calltap"), largest, Duration::ZERO)
-            .expect("our own directory")
+            .expect("calltap's own directory")
     }
 
     fn entries(cache: &Cache) -> Vec<PathBuf> {

@@ -6,6 +6,7 @@ mod mode;
 mod modules;
 mod processes;
 mod site_requests;
+mod started;
 mod switch;
 mod unwinding;
 
@@ -19,6 +20,7 @@ use crate::plan::journal::UNLISTED;
 use crate::plan::loaded::Loaded;
 use crate::plan::modules::{Identity, Mapped};
 use crate::plan::stubs::{Stubs, VeneerRange};
+use crate::started::LargestLibrary;
 use calltap_abi::plan::{self, Phase};
 use calltap_abi::{Image, remote};
 use calltap_collect::metadata::Metadata;
@@ -35,13 +37,15 @@ use calltap_sites::{Binary, Discovery, Function};
 use calltap_trace::Record;
 use site_requests::Values;
 use std::collections::{HashMap, HashSet};
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 
 /// Chooses what the tracers want of a function.
-pub type Choose<'a> = dyn Fn(&Function, Typed<'_>) -> Option<SiteRequest> + Send + std::marker::Sync + 'a;
+pub type Choose<'a> =
+    dyn Fn(&Function, &str, Typed<'_>) -> Option<SiteRequest> + Send + std::marker::Sync + 'a;
 
 /// Does the selection, given what there is to choose from, reach functions of libraries that were not built for tracing?
 pub type Reach<'a> = dyn Fn(&Candidates) -> bool + Send + std::marker::Sync + 'a;
@@ -81,7 +85,7 @@ pub(crate) struct Process {
     watched: bool,
     /// Files that the trace has named besides the modules.
     named: Vec<Mapped>,
-    /// It has what its parent has by now, who may have changed since it was forked: what its sites are has to be looked at.
+    /// It has what its parent has by now, which may have changed since the fork: the state of its sites has to be looked at.
     forked: bool,
     pub(crate) text: Option<ProcessText>,
 }
@@ -100,6 +104,14 @@ pub struct Planner<'a> {
     /// Is told when that, and the values asked for, make sense.
     accepted: &'a (dyn Fn() + Send + Sync),
     checked: bool,
+    /// The user was told what is on.
+    told: bool,
+    /// The files that the first process has mapped,
+    files: Vec<Mapped>,
+    /// and those of them that were opened while it waited: it may end at once.
+    opened: Vec<(String, File)>,
+    /// Where the code is of a program that has next to none of its own.
+    pub(crate) code_is_in: Option<LargestLibrary>,
     /// Index of a process whose agent took its plan and was not through with it in time.
     stuck: Option<(u32, u32)>,
     pub(crate) processes: HashMap<u32, Process>,
@@ -153,6 +165,10 @@ impl<'a> Planner<'a> {
             check,
             accepted: &|| {},
             checked: false,
+            told: false,
+            files: Vec::new(),
+            opened: Vec::new(),
+            code_is_in: None,
             stuck: None,
             processes: HashMap::new(),
             binaries: HashMap::new(),
@@ -220,7 +236,7 @@ impl<'a> Planner<'a> {
         Planner { may_choose: Some(may_choose), ..self }
     }
 
-    /// A forked child has what its parent had, unless we have met it before it was in the table.
+    /// A forked child has what its parent had, unless the planner has met it before it was in the table.
     pub fn fork(&mut self, parent: u32, child: u32) {
         if self.processes.contains_key(&child) {
             return;
@@ -278,9 +294,10 @@ impl<'a> Planner<'a> {
         if self.ask(index, pid, [Phase::Asked, Phase::Planned], Phase::Writing) {
             self.take_mapped(index, &mut records);
             self.keep_traps_waiting(index, pid, &mut records);
-            // Unless it has given us up meanwhile.
+            // Unless the agent has given calltap up meanwhile.
             if entry.phase.load(Acquire) == Phase::Writing as u32 {
                 self.patch(index, pid, true, &mut records);
+                self.open_files(pid);
                 entry.phase.store(Phase::Idle as u32, Release);
                 shm::wake(&entry.phase);
             }
@@ -409,13 +426,21 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// The id by which we know a process of the session.
+    /// The id by which calltap knows a process of the session.
     fn pid_of(&self, index: u32) -> u32 {
         if index & UNLISTED != 0 {
             return index & !UNLISTED;
         }
         let entry = self.shared.process(index);
         entry.map_or(0, proc::pid_of)
+    }
+
+    /// Is what is on new to the user? Once.
+    pub(crate) fn is_new(&mut self) -> bool {
+        if self.opened.is_empty() {
+            self.open_files(self.pid_of(0));
+        }
+        self.checked && !std::mem::replace(&mut self.told, true)
     }
 
     /// Tells the user, and the readers of the trace.

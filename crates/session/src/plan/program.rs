@@ -3,6 +3,7 @@
 use crate::Error;
 use crate::plan::cache::{self, Decode, Search};
 use crate::plan::modules::Identity;
+use crate::plan::script::interpreted;
 use calltap_names::printable;
 use calltap_selection::MayChoose;
 use calltap_selection::debug_files::{may_choose_in, name_functions};
@@ -12,8 +13,13 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
+/// Scripts that interpret each other, at most; the kernel has the same limit.
+const SCRIPTS: u32 = 4;
+
 /// The program's file.
 pub struct Program {
+    /// What is run: with a script, its interpreter's command.
+    pub command: Vec<OsString>,
     /// Without directories.
     pub name: String,
     /// All of it, without symbolic links.
@@ -29,9 +35,14 @@ pub struct Program {
 }
 
 impl Program {
-    /// Finds the program as execvp would, and refuses what cannot be traced before it is run.
-    pub fn find(word: Option<&OsString>) -> Result<Program, Error> {
-        let word = word.cloned().unwrap_or_default();
+    /// Finds the program as execvp would, and refuses what cannot be traced before it is run. Of a script it is the interpreter.
+    pub fn find(command: &[OsString]) -> Result<Program, Error> {
+        Program::find_in(command, SCRIPTS)
+    }
+
+    /// The same; an interpreter may be a script itself, so many times.
+    fn find_in(command: &[OsString], scripts: u32) -> Result<Program, Error> {
+        let word = command.first().cloned().unwrap_or_default();
         let name = word.to_string_lossy().into_owned();
         let refuse = |reason: &str, exit_code| {
             let (program, reason) = (name.clone(), reason.into());
@@ -60,10 +71,16 @@ impl Program {
             .and_then(|file| calltap_sites::load(&file))
             .map_err(|error| refuse(&error.to_string(), 126))?;
         if data.starts_with(b"#!") {
-            return Err(refuse(
-                "a script, not an ELF program: record its interpreter, with the script as argument",
-                126,
-            ));
+            let made = scripts
+                .checked_sub(1)
+                .and_then(|left| Some((interpreted(&path, &data, command.get(1..)?)?, left)));
+            return match made {
+                Some((command, left)) => Program::find_in(&command, left),
+                None => Err(refuse(
+                    "a script whose interpreter is not known: record that, with the script as argument",
+                    126,
+                )),
+            };
         }
         let short = printable(&path.file_name().unwrap_or(path.as_os_str()).to_string_lossy()).into_owned();
         let interpreter =
@@ -80,7 +97,7 @@ impl Program {
         let file = format!("{:02x}:{:02x}", rustix::fs::major(device), rustix::fs::minor(device));
         let file = Identity::of(&(file, meta.ino()), &meta);
         let path = fs::canonicalize(&path).unwrap_or(path);
-        Ok(Program { name: short, path, file, is_static, is_alone, data })
+        Ok(Program { command: command.to_vec(), name: short, path, file, is_static, is_alone, data })
     }
 
     /// What can be traced in it; `futures`: also what polls these; `int3`: also by breakpoints. There is time for that while it is being loaded.

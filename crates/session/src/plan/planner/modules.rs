@@ -106,7 +106,7 @@ impl<'a> Planner<'a> {
         if !reach(&self.candidates) || !self.reach_all(first.pid) {
             return;
         }
-        // Whom we have not met yet, we look at then.
+        // A process that was not met yet is looked at then.
         let known = |(index, _): &(u32, Target)| self.processes.contains_key(index);
         let living: Vec<(u32, Target)> = self.living(first).into_iter().filter(known).collect();
         for (index, Target { pid, .. }) in living {
@@ -179,6 +179,9 @@ impl<'a> Planner<'a> {
         let session = self.directory.agent();
         let now = mapped(regions, session.parent().unwrap_or(Path::new("/")));
         let program = program_of(pid);
+        if index == 0 {
+            self.files.clone_from(&now);
+        }
         let mut process = self.processes.remove(&index).unwrap_or_default();
         let (mut kept, mut gone, mut own_xray) = (Vec::new(), Vec::new(), false);
         for mut old in process.modules.drain(..) {

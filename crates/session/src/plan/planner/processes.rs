@@ -74,7 +74,7 @@ impl<'a> Planner<'a> {
             if self.shared.was_replaced(index) {
                 return None;
             }
-            // Whatever has the id by now, only who has our memory is ours.
+            // Whatever process has the id by now: only one that maps the session's memory belongs to it.
             let is_ours = ours.entry(pid).or_insert_with(|| agent::has_mapped(pid, &session));
             let target = Target::of_child(pid).filter(|_| *is_ours)?;
             Some((index, target))

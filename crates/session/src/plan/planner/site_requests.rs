@@ -101,6 +101,7 @@ impl<'a> Planner<'a> {
         for module in &mut process.modules {
             let (types, values) = (RefCell::new(&mut self.types), RefCell::new(&mut self.values));
             let (mapped, build_id) = (module.mapped.clone(), module.record.build_id.clone());
+            let module_name = mapped.name();
             let typed = || {
                 let identity = mapped.identity(pid)?;
                 let mut types = types.borrow_mut();
@@ -111,7 +112,7 @@ impl<'a> Planner<'a> {
                 types.entry(identity).or_insert_with(read).clone()
             };
             let site_request = |function: &Function| {
-                let site_request = (self.choose)(function, &typed)?;
+                let site_request = (self.choose)(function, &module_name, &typed)?;
                 values.borrow_mut().note(&site_request, function);
                 let undecided = site_request.trouble.as_ref().is_some_and(|trouble| trouble.undecided);
                 (!undecided).then_some(site_request)

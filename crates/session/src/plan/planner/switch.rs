@@ -41,7 +41,7 @@ impl Planner<'_> {
         text.sync = if can_sync { Sync::Barrier } else { Sync::Quiet };
         let armed = self.armed == Some(index);
         text.through = if armed { Transition::Int3 } else { self.mode.transition() };
-        // First of all: what is unmapped, and mapped again, behind our back would be taken for what was switched on.
+        // First of all: what is unmapped, and mapped again, unseen, would be taken for what was switched on.
         if !process.watched {
             process.watched =
                 watch_loader(index, text, &self.directory.journal, Avma(loader.0), Avma(loader.1));
