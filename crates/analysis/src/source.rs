@@ -24,6 +24,10 @@ pub trait BatchStream {
 pub trait Source {
     /// Everything but events.
     fn meta(&self) -> &Meta;
+    /// Which part of a recording it is, as a list of clauses; none if it is all of it.
+    fn part(&self) -> Option<&str> {
+        None
+    }
     /// What was wrong with the recording, one sentence each.
     fn complaints(&self) -> &[String];
     /// Number of events stored.

@@ -105,6 +105,8 @@ pub struct Totals {
     pub left: u64,
     /// Calls that were open when their thread ended.
     pub thread_ended: u64,
+    /// Calls that began before the part of the trace that was read, or went on after it.
+    pub outside: u64,
     /// Calls whose end is not known for another reason.
     pub cut: u64,
     /// Returns without an entry.
@@ -218,6 +220,7 @@ impl Stack {
                 visitor.mark(thread, &Enter { site: event.site, ticks: now, depth, parent, tail: false });
             }
             EventKind::Left { .. }
+            | EventKind::Outside { .. }
             | EventKind::SwitchedOff
             | EventKind::ThreadEnded
             | EventKind::Lost { .. } => self.rare(thread, event, now, visitor, totals),
@@ -233,6 +236,10 @@ impl Stack {
         visitor: &mut V,
         totals: &mut Totals,
     ) {
+        // A call that leaves the part of the trace has gone on until then.
+        if let EventKind::Outside { .. } = event.kind {
+            self.pass(now, self.depth());
+        }
         if let Some(closing) = self.calls.end(event) {
             self.end(thread, &closing, self.last, visitor, totals);
         }
@@ -240,7 +247,10 @@ impl Stack {
             self.pass(thread, now, self.depth(), visitor);
             totals.lost_entries += u64::from(entries);
             totals.lost_exits += u64::from(exits);
-            visitor.lost(thread, now, entries, exits);
+            // A part of a trace may begin where calls are open that were cut by an earlier loss.
+            if entries | exits != 0 {
+                visitor.lost(thread, now, entries, exits);
+            }
         }
     }
 
@@ -303,6 +313,7 @@ impl Stack {
             match ending {
                 Ending::Left => totals.left += 1,
                 Ending::ThreadEnded => totals.thread_ended += 1,
+                Ending::Outside => totals.outside += 1,
                 ending if ending.is_cut() => totals.cut += 1,
                 // The call was open until now, and the innermost one.
                 _ => self.pass(thread, now, self.depth() + 1, visitor),

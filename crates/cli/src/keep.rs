@@ -1,9 +1,9 @@
-//! `--slow` and `--snapshot-on`: which part of what happens is kept.
+//! `--slow`, `--graph` with `--depth`, and `--snapshot-on`: which part of what happens is kept.
 
 use crate::arguments::Arguments;
 use crate::values;
 use anyhow::{Context, Result, bail};
-use calltap_session::{Flight, Slow, Subject, Trigger};
+use calltap_session::{Flight, Slow, Subject, Subtree, Trigger};
 use calltap_trace::SlowRule;
 
 /// `handle_request>10ms`
@@ -38,6 +38,28 @@ pub fn slow(arguments: &Arguments) -> Result<Option<Slow>> {
     must_see_all("slow", arguments)?;
     let memory = values::size(&arguments.text("slow-memory").unwrap_or_default())?;
     Ok(Some(Slow { rules, memory }))
+}
+
+/// What `--graph` and `--depth` ask for.
+pub fn subtree(arguments: &Arguments) -> Result<Option<Subtree>> {
+    let (roots, depth) = (arguments.names("graph"), arguments.number("depth")?);
+    if roots.is_empty() && depth.is_none() {
+        return Ok(None);
+    }
+    if depth == Some(0) {
+        bail!("--depth: no call is 0 levels deep; 1 is the outermost calls");
+    }
+    for flag in ["slow", "snapshot-on"] {
+        if !arguments.texts(flag).is_empty() {
+            bail!("--graph and --depth do not go with --{flag}: use them when the trace is read");
+        }
+    }
+    if arguments.is_set("overwrite") {
+        bail!(
+            "--graph and --depth do not go with --overwrite: calls whose beginnings are overwritten lie in nothing"
+        );
+    }
+    Ok(Some(Subtree { roots, depth }))
 }
 
 /// What `--snapshot-on` asks for.
@@ -77,11 +99,12 @@ pub fn flight(arguments: &Arguments, subject: &Subject) -> Result<Option<Flight>
 }
 
 /// The functions whose calls are judged: they have to be traced.
-pub fn functions(slow: Option<&Slow>, flight: Option<&Flight>) -> Vec<String> {
+pub fn functions(slow: Option<&Slow>, subtree: Option<&Subtree>, flight: Option<&Flight>) -> Vec<String> {
     let of_flight = flight.into_iter().flat_map(|flight| &flight.on).filter_map(|trigger| match trigger {
         Trigger::Slow(rule) => Some(rule),
         _ => None,
     });
     let rules = slow.into_iter().flat_map(|slow| &slow.rules).chain(of_flight);
-    rules.map(|rule| rule.function.clone()).collect()
+    let roots = subtree.into_iter().flat_map(|subtree| subtree.roots.iter().cloned());
+    rules.map(|rule| rule.function.clone()).chain(roots).collect()
 }

@@ -68,6 +68,7 @@ fn attach(pid: u32, arguments: &Arguments) -> Result<()> {
         patch_mode: values::patch_mode(arguments, false)?,
         discovery,
         slow: None,
+        subtree: None,
         flight: None,
         follow: false,
         sched: false,

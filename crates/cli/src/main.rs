@@ -12,6 +12,7 @@ mod live;
 mod many;
 mod mount;
 mod output;
+mod part;
 mod processes;
 mod progress;
 mod record;
@@ -81,7 +82,7 @@ fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
         "record" => return record::run(arguments),
         "attach" | "set" | "status" | "detach" | "snapshot" => live::run(name, arguments)?,
         "top" => top::run(arguments)?,
-        "count" | "latency" | "slower" | "stacks" | "watch" | "futures" => {
+        "count" | "histogram" | "latency" | "span" | "slower" | "stacks" | "watch" | "futures" => {
             return answers::run(name, arguments);
         }
         "view" => view::run(arguments)?,

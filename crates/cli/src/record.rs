@@ -5,7 +5,9 @@ use crate::{arguments::Arguments, keep, many, processes, progress, repeat::Runs,
 use anyhow::{Result, bail};
 use calltap_analysis::{demangle, nearest_names, units};
 use calltap_selection::{Ftraced, ParsedSelection};
-use calltap_session::{Clock, Discovery, Error, Options, Outcome, ProcessError, Stops, Subject, Totals};
+use calltap_session::{
+    Clock, Discovery, Error, Options, Outcome, ProcessError, Stops, Subject, Subtree, Totals,
+};
 use calltap_trace::TracerKind;
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -79,7 +81,8 @@ fn options(arguments: &Arguments, runs: Option<&Runs>) -> Result<Options> {
     words.ftraced = (discovery == Discovery::FirstCall).then(Ftraced::default);
     let subject = subject(arguments)?;
     let (slow, flight) = (keep::slow(arguments)?, keep::flight(arguments, &subject)?);
-    let about = keep::functions(slow.as_ref(), flight.as_ref());
+    let subtree = keep::subtree(arguments)?;
+    let about = keep::functions(slow.as_ref(), subtree.as_ref(), flight.as_ref());
     calltap_selection::add(&mut words, &about);
     calltap_selection::add_valued(&mut words)?;
     let later = arguments.is_set("later") || arguments.is_set("follow");
@@ -90,7 +93,7 @@ fn options(arguments: &Arguments, runs: Option<&Runs>) -> Result<Options> {
         Some("counter") => Clock::Counter,
         _ => Clock::Tsc,
     };
-    check(arguments, &selection, clock, !about.is_empty())?;
+    check(arguments, &selection, clock, !about.is_empty() || subtree.is_some())?;
     let output = output(arguments, &subject)?;
     Ok(Options {
         subject,
@@ -103,6 +106,7 @@ fn options(arguments: &Arguments, runs: Option<&Runs>) -> Result<Options> {
         patch_mode: values::patch_mode(arguments, !arguments.words("operand").is_empty())?,
         discovery,
         slow,
+        subtree,
         flight,
         follow: arguments.is_set("follow"),
         sched: !arguments.is_set("no-sched"),
@@ -192,7 +196,7 @@ fn tell_summary(options: &Options, outcome: &Outcome) {
     if !outcome.disabled.is_empty() {
         eprintln!("calltap: {}", disabled(&outcome.disabled, " (see 'calltap info')"));
     }
-    eprintln!("calltap: {}", summary(outcome, &output.to_string()));
+    eprintln!("calltap: {}", summary(outcome, options.subtree.as_ref(), &output.to_string()));
     if let Some(library) = &outcome.code_is_in {
         eprintln!("calltap: {}", started::code_is_in(library));
     }
@@ -222,7 +226,7 @@ fn loss(totals: &Totals, subject: &Subject) -> Option<String> {
 }
 
 /// `1,234,567 events from 8 threads, 0 lost, 1.2 MB in ./calltap.data`
-fn summary(outcome: &Outcome, output: &str) -> String {
+fn summary(outcome: &Outcome, subtree: Option<&Subtree>, output: &str) -> String {
     let totals = outcome.totals;
     let lost = totals.lost_entries + totals.lost_exits;
     let processes = match totals.processes {
@@ -234,8 +238,9 @@ fn summary(outcome: &Outcome, output: &str) -> String {
         dropped => {
             let kept = totals.events.saturating_sub(dropped);
             format!(
-                "{} of slow calls (of {} in all)",
+                "{} {} (of {} in all)",
                 units::counted(kept, "event"),
+                subtree.map_or("of slow calls".to_owned(), Subtree::describe),
                 units::count(totals.events)
             )
         }

@@ -18,7 +18,7 @@ pub fn commands() -> impl Iterator<Item = &'static Command> {
 /// The commands that are shown, by what they are for. What is in no group, and in no [family](FAMILIES), is listed last.
 pub const GROUPS: &[(&str, &[&str])] = &[
     ("Record", &["record", "attach", "set", "status", "snapshot", "detach"]),
-    ("Watch", &["top", "count", "latency", "slower", "watch", "stacks", "futures"]),
+    ("Watch", &["top", "count", "histogram", "latency", "slower", "span", "watch", "stacks", "futures"]),
     ("Read", &["report", "replay", "graph", "info", "view", "tui"]),
     ("Compare and export", &["diff", "export"]),
     ("Control directory", &["tracefs"]),
@@ -124,6 +124,11 @@ const fn many(flag: Flag) -> Flag {
 
 const fn choice(flag: Flag, choices: &'static [&'static str], default: &'static str) -> Flag {
     Flag { choices, default: Some(default), ..flag }
+}
+
+/// One of these, or nothing.
+const fn choices(flag: Flag, choices: &'static [&'static str]) -> Flag {
+    Flag { choices, ..flag }
 }
 
 const fn or(flag: Flag, default: &'static str) -> Flag {

@@ -2,12 +2,13 @@
 
 use crate::arguments::Arguments;
 use crate::output::{self, Lines, Output};
+use crate::part;
 use crate::progress::Progress;
 use crate::stat;
 use anyhow::{Result, anyhow, bail};
 use calltap_analysis::paths::By;
 use calltap_analysis::{
-    Names, Only, Source, Totals, Word, demangle, graph, info, nearest_names, replay, report, units,
+    Names, Part, Source, Totals, Word, demangle, graph, info, nearest_names, replay, report, units,
 };
 use calltap_export as export;
 use calltap_trace::{Meta, TraceReader};
@@ -30,18 +31,16 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
     for complaint in reader.complaints() {
         eprintln!("calltap: {complaint}");
     }
-    let tids: Vec<u32> = arguments.number("thread")?.into_iter().collect();
-    let only = Only::tids(&reader, &tids);
-    if let (Some(tid), true) = (tids.first(), only.is_empty()) {
-        bail!("{}: no thread {tid} (calltap info lists them)", path.display());
-    }
-    let source: &dyn Source = if tids.is_empty() { &reader } else { &only };
+    // A call graph is as deep as its table.
+    let part = Part::new(&reader, part::which(&reader, arguments, name != "graph")?);
+    let source: &dyn Source = &part;
     if name == "export" && arguments.text("to").as_deref() == Some("parquet") {
         return dataset(source, arguments);
     }
     let format = arguments.format();
     let is_text = matches!(format.as_deref(), None | Some("text")) && name != "export";
     if !is_text && name != "info" {
+        say_part(source);
         warn_of_loss(source.meta());
     }
     if name == "export" {
@@ -107,6 +106,7 @@ impl View<'_> {
             threads: calltap_analysis::threads_with_events(self.source),
             linker_names: self.linker_names,
             no_sched: self.arguments.is_set("no-sched"),
+            time: part::stamp(self.source, self.arguments)?,
             ..replay::Options::default()
         };
         let mut lines = Lines::new(out, self.arguments.number("limit")?);
@@ -209,6 +209,13 @@ impl View<'_> {
 }
 
 /// Where the output has no line for it.
+fn say_part(source: &dyn Source) {
+    if let Some(part) = source.part() {
+        eprintln!("calltap: a part of the trace: {part}; calls that its bounds cut have no durations");
+    }
+}
+
+/// Likewise.
 fn warn_of_loss(meta: &Meta) {
     let lost: u64 = meta.loss.iter().map(|loss| loss.lost_entries.saturating_add(loss.lost_exits)).sum();
     if lost > 0 {
@@ -227,6 +234,7 @@ fn warn(totals: &Totals) {
 
 /// Into a directory rather than a file.
 fn dataset(source: &dyn Source, arguments: &Arguments) -> Result<()> {
+    say_part(source);
     warn_of_loss(source.meta());
     let Some(directory) = arguments.path("output").filter(|path| path != Path::new("-")) else {
         bail!("--to parquet writes into a directory: name it with -o");

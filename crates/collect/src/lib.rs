@@ -17,5 +17,6 @@ pub mod raw;
 pub mod reader;
 pub mod shm;
 pub mod slow;
+pub mod subtree;
 mod switches;
 pub mod trace_file;

@@ -62,7 +62,7 @@ pub struct Texts {
     /// Of losses.
     lost: Function,
     threads: Vec<ByteArray>,
-    endings: [ByteArray; 8],
+    endings: [ByteArray; 9],
 }
 
 impl Texts {
@@ -95,6 +95,7 @@ impl Texts {
                 "lost",
                 "switched_off",
                 "thread_ended",
+                "outside",
             ]
             .map(ByteArray::from),
         }
@@ -126,6 +127,7 @@ impl Texts {
             (_, Some(Ending::Lost)) => 5,
             (_, Some(Ending::SwitchedOff)) => 6,
             (_, Some(Ending::ThreadEnded)) => 7,
+            (_, Some(Ending::Outside)) => 8,
             (_, None) => 4,
         };
         self.endings[number].clone()

@@ -126,7 +126,11 @@ fn no_view_panics_on_nonsense() {
             export::flamegraph(&source, &options, &mut out, None).unwrap();
         }
         for layout in [replay::Layout::Graph, replay::Layout::Function] {
-            let options = replay::Options { layout, absolute_time: true, ..Default::default() };
+            let options = replay::Options {
+                layout,
+                time: Some(calltap_analysis::Stamp::Since(0)),
+                ..Default::default()
+            };
             replay::write(&source, &options, &mut out, None).unwrap();
         }
         let function = Some(calltap_analysis::Word::new("f*"));

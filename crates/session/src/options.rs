@@ -1,10 +1,11 @@
 //! What to record, how, and what came of it.
 
 use crate::plan::planner::PatchMode;
-use crate::started::{LargestLibrary, Started};
+use crate::plan::planner::{LargestLibrary, Started};
 use calltap_abi::Clock;
 use calltap_collect::collector::Totals;
 use calltap_collect::slow::Slow;
+use calltap_collect::subtree::Subtree;
 use calltap_process::stops::Stops;
 use calltap_selection::ParsedSelection;
 use calltap_sites::Discovery;
@@ -51,6 +52,8 @@ pub struct Options {
     pub discovery: Discovery,
     /// Only what lies beneath slow calls is written.
     pub slow: Option<Slow>,
+    /// Only calls of some functions and what they call are written.
+    pub subtree: Option<Subtree>,
     /// Nothing is written before something happens.
     pub flight: Option<Flight>,
     /// Also what its processes become by execve, until none is left.

@@ -2,8 +2,8 @@
 
 use crate::attach_session::AttachSession;
 use crate::controller::{Controller, Controls};
+use crate::plan::planner::LargestLibrary;
 use crate::requests::Mailbox;
-use crate::started::LargestLibrary;
 use crate::{Error, setup};
 use calltap_abi::Clock;
 use calltap_collect::collector::{Collector, Due, Live, Totals};

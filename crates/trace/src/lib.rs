@@ -15,6 +15,7 @@ mod gather;
 mod history;
 mod meta;
 mod reader;
+mod sieve;
 mod source;
 mod survey;
 mod switches;
@@ -33,6 +34,7 @@ pub use meta::{
     ValueForm,
 };
 pub use reader::{Batches, ThreadBatches, TraceReader};
+pub use sieve::{Sieve, Sifting};
 pub use switches::{RunState, Switch};
 pub use unpack::Unpacker;
 pub use values::{Callers, Datum};

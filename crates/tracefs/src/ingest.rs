@@ -273,6 +273,7 @@ impl Ingest {
             EventKind::Call { parent } => (Some(parent), false, false),
             EventKind::Exit { .. }
             | EventKind::Left { .. }
+            | EventKind::Outside { .. }
             | EventKind::SwitchedOff
             | EventKind::ThreadEnded => {
                 return task.end_calls(&event, when, instances);

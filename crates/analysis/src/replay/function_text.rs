@@ -7,7 +7,7 @@ use crate::bytes::push_decimal;
 use crate::symbols::Symbols;
 use crate::units::one_line;
 use crate::values;
-use crate::{Enter, Names, Source};
+use crate::{Enter, Names, Source, Stamp};
 use calltap_trace::ThreadId;
 
 pub(super) struct FunctionText<'a> {
@@ -16,12 +16,14 @@ pub(super) struct FunctionText<'a> {
     symbols: Symbols<'a>,
     /// The task column of each thread, once needed.
     tasks: Vec<String>,
+    time: Stamp,
 }
 
 impl<'a> FunctionText<'a> {
-    pub(super) fn new(source: &'a dyn Source, names: &'a Names<'a>) -> Self {
+    pub(super) fn new(source: &'a dyn Source, names: &'a Names<'a>, time: Option<Stamp>) -> Self {
         let tasks = vec![String::new(); source.meta().threads.len()];
-        Self { source, names, symbols: Symbols::new(source.meta(), names), tasks }
+        let time = time.unwrap_or(Stamp::Since(0));
+        Self { source, names, symbols: Symbols::new(source.meta(), names), tasks, time }
     }
 
     pub(super) fn header(&self, buffer: &mut Vec<u8>) {
@@ -83,8 +85,8 @@ impl<'a> FunctionText<'a> {
         }
         buffer.extend_from_slice(task.as_bytes());
         if self.source.has_time() {
-            let us = self.source.to_ns(now) / 1000;
-            buffer.extend_from_slice(format!("{:5}.{:06}: ", us / 1_000_000, us % 1_000_000).as_bytes());
+            let time = self.time.at(self.source.to_ns(now));
+            buffer.extend_from_slice(format!("{time:>12}: ").as_bytes());
         } else {
             let start = buffer.len();
             push_decimal(buffer, now);

@@ -10,9 +10,9 @@ mod spent;
 mod waits;
 
 use crate::drive::{checked_site, tell};
-use crate::head::{damage, forked, limited};
+use crate::head::{damage, forked, limited, part};
 use crate::tree::{Stack, Totals};
-use crate::{Call, Enter, Error, Names, Progress, Source, Visitor};
+use crate::{Call, Enter, Error, Names, Progress, Source, Stamp, Visitor};
 use calltap_trace::{Event, EventKind, SiteId, ThreadId, TracerKind};
 use function_text::FunctionText;
 use graph_text::{Besides, GraphText};
@@ -31,8 +31,8 @@ pub struct Options {
     pub layout: Layout,
     /// Name the function after every closing brace.
     pub tail: bool,
-    /// Begin every line of the graph layout with seconds of CLOCK_MONOTONIC.
-    pub absolute_time: bool,
+    /// Begin every line of the graph layout with the time. The function layout has seconds of CLOCK_MONOTONIC if none is chosen.
+    pub time: Option<Stamp>,
     /// Leave out when threads did not run.
     pub no_sched: bool,
     /// Leave out the header.
@@ -182,7 +182,7 @@ pub fn write(
 ) -> Result<Totals, Error> {
     let names = Names::new(source.meta(), options.linker_names);
     let mut text = match layout(source, options.layout) {
-        Layout::Function => Text::Function(FunctionText::new(source, &names)),
+        Layout::Function => Text::Function(FunctionText::new(source, &names, options.time)),
         _ => Text::Graph(GraphText::new(source, &names, options)),
     };
     let mut merge = Merge::new(source, &options.threads);
@@ -195,6 +195,7 @@ pub fn write(
     let mut buffer = Vec::new();
     if !options.no_header {
         buffer.extend_from_slice(limited(source).as_bytes());
+        buffer.extend_from_slice(part(source).as_bytes());
         text.header(&mut buffer);
     }
     // Those that begin before the next event of their thread.
@@ -229,6 +230,10 @@ pub fn write(
     merge.damage.report(&mut totals);
     buffer.extend_from_slice(forked(source).as_bytes());
     buffer.extend_from_slice(damage(&totals).as_bytes());
+    if totals.outside > 0 {
+        let calls = crate::units::counted(totals.outside, "call");
+        writeln!(buffer, "# {calls} cut: begun before the part, or going on after it")?;
+    }
     if totals.unfinished > 0 {
         writeln!(buffer, "# {} unfinished", crate::units::counted(totals.unfinished, "call"))?;
     }

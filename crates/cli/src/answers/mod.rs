@@ -4,11 +4,12 @@ mod feed;
 mod lookup;
 mod printer;
 mod question;
+mod read;
 
 use crate::arguments::Arguments;
 use crate::output::{self, Output};
 use crate::table::MAX_WAIT;
-use crate::{live, progress, record, started, values, views};
+use crate::{live, part, progress, record, started, values, views};
 use anyhow::{Context, Result, bail};
 use calltap_analysis::answers::{Known, Listener, Question};
 use calltap_analysis::{Names, Word, demangle, limited, units};
@@ -61,7 +62,8 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
     }
     let subject = match of {
         Of::File(path) => {
-            let known = Known::new(globs, linker_names, Some(lookup::in_files(String::new())));
+            let known =
+                known_of(arguments, Known::new(globs, linker_names, Some(lookup::in_files(String::new()))));
             return of_file(Listener::new(known, kind.ask(false)), &kind, &path, arguments);
         }
         Of::Program(command) => Subject::Program(command),
@@ -69,6 +71,7 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
             pid,
             max_overhead: arguments
                 .text("max-overhead")
+                .filter(|_| !kind.sums())
                 .map(|text| values::share(&text))
                 .transpose()?
                 .flatten(),
@@ -78,7 +81,7 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
     let starts = matches!(subject, Subject::Program(_));
     let root =
         if let Subject::Process { pid, .. } = subject { format!("/proc/{pid}/root") } else { String::new() };
-    let known = Known::new(globs, linker_names, Some(lookup::in_files(root)));
+    let known = known_of(arguments, Known::new(globs, linker_names, Some(lookup::in_files(root))));
     let options = Options {
         subject,
         output: PathBuf::new(),
@@ -94,6 +97,7 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
         patch_mode: values::patch_mode(arguments, starts)?,
         discovery: Discovery::AtLoad,
         slow: None,
+        subtree: None,
         flight: None,
         follow: false,
         sched: kind.tells_waits() && !arguments.is_set("no-sched"),
@@ -102,6 +106,12 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
         started: started::tell,
     };
     of_process(Listener::new(known, kind.ask(true)), &kind, &options, arguments)
+}
+
+/// With times as the user wants them.
+fn known_of(arguments: &Arguments, mut known: Known) -> Known {
+    known.wall = (arguments.text("time").as_deref() == Some("wall")).then_some(part::wall);
+    known
 }
 
 fn of_process(

@@ -164,6 +164,7 @@ fn options(pid: u32, words: &Selection, buffer_size: Option<u64>, patch_mode: Pa
         patch_mode,
         discovery: calltap_session::Discovery::default(),
         slow: None,
+        subtree: None,
         flight: None,
         follow: false,
         sched: false,

@@ -6,8 +6,28 @@ pub const INPUT: Flag = or(value("input", Some('i'), "FILE", "The trace to read.
 pub const OUTPUT: Flag = value("output", Some('o'), "FILE", "Write there instead of to standard output.");
 pub const LINKER_NAMES: Flag =
     switch("linker-names", None, "Show symbols as the linker knows them, not demangled.");
+/// Which part of a trace is read: the same for all commands that show one.
+pub const PART: &[Flag] = &[
+    value(
+        "from",
+        None,
+        "TIME",
+        "Not before: seconds since the beginning (1.5, 300ms), a time of day (14:03:21.5), or RFC 3339.",
+    ),
+    value("until", None, "TIME", "Before this time; what began before the part or goes on after it is cut."),
+    many(value("graph", None, "GLOB", "Only calls of these functions, and what they call.")),
+    value(
+        "longer",
+        None,
+        "TIME",
+        "Only calls that take longer (us, ms, s); others count as their callers' time.",
+    ),
+    many(value("thread", None, "NAME|TID", "Only these threads: names as globs, or kernel thread ids.")),
+];
+/// Of those whose depth is not that of a table.
+pub const DEPTH: Flag =
+    value("depth", None, "LEVELS", "Only so many levels of calls; with --graph, from its functions on.");
 pub const FULL_NAMES: Flag = switch("full-names", None, "On a terminal: show names in full, and long lines.");
-pub const THREAD: Flag = value("thread", None, "TID", "Only this thread (its kernel thread id).");
 pub const FUNCTION: Flag = many(value("function", Some('F'), "GLOB", "Only functions that match."));
 
 pub const FILTER: Flag =
@@ -134,6 +154,18 @@ pub const PATCH_LOG: Flag = value(
     None,
     "FILE",
     "Write down every change of code, for 'calltap tools audit'. (Large: some hundred bytes per function and change.)",
+);
+
+/// Of answers that have times.
+pub const TIME: Flag = choice(
+    value(
+        "time",
+        None,
+        "TIMES",
+        "Times as seconds since the beginning, or as the time of day, to match logs.",
+    ),
+    &["relative", "wall"],
+    "relative",
 );
 
 /// Of the answers: a recording, and no default.

@@ -90,6 +90,13 @@ pub const RECORD: &[Command] = &[Command {
             ),
             "128M",
         ),
+        many(value("graph", None, "GLOB", "Keep only calls of these functions, and what they call.")),
+        value(
+            "depth",
+            None,
+            "LEVELS",
+            "Keep only so many levels of calls; with --graph, from its functions on.",
+        ),
         many(value(
             "snapshot-on",
             None,

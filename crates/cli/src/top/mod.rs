@@ -103,6 +103,7 @@ pub fn options(pid: u32, arguments: &Arguments) -> Result<Options> {
         patch_mode: values::patch_mode(arguments, false)?,
         discovery: Discovery::AtLoad,
         slow: None,
+        subtree: None,
         flight: None,
         follow: false,
         sched: false,

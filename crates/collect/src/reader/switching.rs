@@ -16,7 +16,7 @@ use std::collections::{HashMap, VecDeque};
 use std::mem::take;
 use std::sync::Arc;
 
-/// No more events are held back: those that come then are taken as if all open calls went on.
+/// Events of a thread that are held back, at most: then they are taken as if all open calls went on.
 const MOST: usize = 1 << 17;
 
 /// An event that is held back, with what was read of it.

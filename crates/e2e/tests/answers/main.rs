@@ -11,6 +11,7 @@ mod names;
 mod perfetto;
 mod questions;
 mod slow;
+mod spans;
 mod stacks;
 mod top;
 mod trace_cmd;

@@ -13,6 +13,7 @@ mod unwinding;
 pub use disable::wait_until_known;
 
 pub use mode::PatchMode;
+pub use started::{Elsewhere, LargestLibrary, Started};
 pub use switch::{Ahead, Tally, settle, switch};
 
 use crate::plan::directory::Directory;
@@ -20,7 +21,6 @@ use crate::plan::journal::UNLISTED;
 use crate::plan::loaded::Loaded;
 use crate::plan::modules::{Identity, Mapped};
 use crate::plan::stubs::{Stubs, VeneerRange};
-use crate::started::LargestLibrary;
 use calltap_abi::plan::{self, Phase};
 use calltap_abi::{Image, remote};
 use calltap_collect::metadata::Metadata;

@@ -2,10 +2,40 @@
 
 use super::Planner;
 use crate::plan::modules::Mapped;
-use crate::started::{Elsewhere, LargestLibrary, Started};
 use calltap_names::{FunctionNames, Word};
 use std::collections::BTreeMap;
 use std::fs::File;
+
+/// What is on, and where else the user's words name functions.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Started {
+    /// Functions that are on, by file name of their module; most first.
+    pub modules: Vec<(String, usize)>,
+    /// Files of which nothing was chosen.
+    pub elsewhere: Vec<Elsewhere>,
+}
+
+/// A word names functions of a file that are not on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Elsewhere {
+    /// The word of a filter.
+    pub word: String,
+    /// File name of the module.
+    pub module: String,
+    /// How many functions of it the word names.
+    pub count: usize,
+}
+
+/// Where the code of a program is that has next to none of its own.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LargestLibrary {
+    /// File name of the library,
+    pub module: String,
+    /// and without `.so` and version.
+    pub stem: String,
+    /// File name of the program.
+    pub program: String,
+}
 
 /// Words of a filter that are looked up in other files. A list of more names was not written by hand.
 const WORDS: usize = 16;
