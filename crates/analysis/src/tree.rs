@@ -238,7 +238,7 @@ impl Stack {
     ) {
         // A call that leaves the part of the trace has gone on until then.
         if let EventKind::Outside { .. } = event.kind {
-            self.pass(now, self.depth());
+            self.pass(thread, now, self.depth(), visitor);
         }
         if let Some(closing) = self.calls.end(event) {
             self.end(thread, &closing, self.last, visitor, totals);
