@@ -376,7 +376,6 @@ impl<'a> Controller<'a> {
             selection.selector.check(&planner.candidates)?;
         }
         self.settings.session.tracers.clone_from(&selection.tracers);
-        let (shared, has_tracers) = (&self.session.shared, !selection.tracers.is_empty());
         planner.choose_by(Box::new(
             move |function, module, typed| {
                 if on { selection.site_request(function, module, typed) } else { None }
@@ -384,7 +383,7 @@ impl<'a> Controller<'a> {
         ));
         let (before, mut records) = (planner.tally, Vec::new());
         let (recording, began) = (planner.sites_on(), planner.event_ticks());
-        shared.pause_python(!(on && has_tracers));
+        self.session.shared.pause_python(!on || words.paused);
         let work = || planner.sync_all_processes(target, &mut |record| records.push(record));
         thread::scope(|scope| scope.spawn(work).join()).map_err(|_| Error::thread())??;
         planner.report_switched_off((&recording, began), &mut |news| records.push(news));
