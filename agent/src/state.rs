@@ -6,10 +6,12 @@
 #[cfg(doc)]
 use calltap_abi::event;
 use calltap_abi::first::{self, First};
+use calltap_abi::python;
 use calltap_abi::traps::{self, Traps};
 use calltap_abi::values::{self, Program};
 use calltap_abi::{
     CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE, CHUNKS_AT, ChunkHeader, Control, PLAN_AT, PROCESS_MAX, PROCESSES_AT,
+    PYTHON_AT,
 };
 use calltap_abi::{
     FIRST_AT, PROGRAMS_AT, ProcessEntry, TABLE_AT, THREAD_MAX, THREADS_AT, TRAPS_AT, ThreadEntry, stub,
@@ -140,6 +142,12 @@ impl Session {
             (1..self.control().programs.load(Relaxed).min(values::PROGRAMS as u32)).contains(&number);
         // SAFETY: as above; there are PROGRAMS of them.
         is_known.then(|| unsafe { &*((self.0 + PROGRAMS_AT) as *const Program).add(number as usize) })
+    }
+
+    /// The table of Python functions.
+    pub fn python(self) -> &'static python::Table {
+        // SAFETY: as above; any bytes are a valid table. Memory that is not there is not touched: the controller has it before it sets `Control::python`.
+        unsafe { &*((self.0 + PYTHON_AT) as *const python::Table) }
     }
 
     /// The sites that may be breakpoints.

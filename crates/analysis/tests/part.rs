@@ -41,6 +41,7 @@ fn a_window_cuts_what_its_bounds_cross() {
            main-100    |   ~           |      } /* outside */
            main-100    |   ~           |    } /* outside */
            main-100    |   ~           |  } /* outside */
+        # 5 calls cut: begun before the part, or going on after it
     ",
     );
 }

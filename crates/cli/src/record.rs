@@ -83,7 +83,10 @@ fn options(arguments: &Arguments, runs: Option<&Runs>) -> Result<Options> {
     let (slow, flight) = (keep::slow(arguments)?, keep::flight(arguments, &subject)?);
     let subtree = keep::subtree(arguments)?;
     let about = keep::functions(slow.as_ref(), subtree.as_ref(), flight.as_ref());
-    calltap_selection::add(&mut words, &about);
+    // With Python functions, the names may be theirs: of C only what -F names is traced.
+    if words.python.is_empty() {
+        calltap_selection::add(&mut words, &about);
+    }
     calltap_selection::add_valued(&mut words)?;
     let later = arguments.is_set("later") || arguments.is_set("follow");
     let selection = ParsedSelection::about(&words, later, &about)?;
@@ -178,6 +181,12 @@ fn check(arguments: &Arguments, selection: &ParsedSelection, clock: Clock, timed
     }
     if clock == Clock::Sparse && (words.futures || !words.arguments.is_empty() || !words.results.is_empty()) {
         bail!("there is no room for values between the events of '--clock sparse'");
+    }
+    if !words.python.is_empty() && !has(TracerKind::FunctionGraph) {
+        bail!("--python records calls and returns: it needs the function_graph tracer");
+    }
+    if !words.python.is_empty() && clock == Clock::Sparse {
+        bail!("--python tells calls apart by what there is no room for with '--clock sparse'");
     }
     if arguments.is_set("fail-on-loss") && arguments.is_set("overwrite") {
         bail!("--fail-on-loss and --overwrite exclude each other: events are overwritten on purpose");

@@ -1,8 +1,8 @@
 //! The selection that the command line names.
 
 use crate::arguments::Arguments;
-use anyhow::Result;
-use calltap_selection::{Selection, tracer};
+use anyhow::{Result, bail};
+use calltap_selection::{Selection, add_python, tracer};
 
 /// The words of the command line.
 pub fn words(given: &Arguments) -> Result<Selection> {
@@ -16,5 +16,11 @@ pub fn words(given: &Arguments) -> Result<Selection> {
     let (futures, int3) = (given.is_set("async"), given.is_set("allow-int3"));
     let words =
         Selection { tracers, filter, notrace, arguments, results, conditions, ..Selection::default() };
-    Ok(Selection { futures, int3, ..words })
+    let python = given.texts("python");
+    if let Some(glob) = python.iter().find(|glob| glob.contains(['[', '\\', '\n'])) {
+        bail!("--python: '{glob}': only * and ? stand for other characters in its patterns");
+    }
+    let mut words = Selection { futures, int3, ..words };
+    add_python(&mut words, &python);
+    Ok(words)
 }

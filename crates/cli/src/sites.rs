@@ -65,7 +65,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let mut binary = calltap_sites::read(&data, &module).with_context(|| shown.to_string())?;
     calltap_sites::find_prologues(&data, &mut binary, arguments.is_set("allow-int3"))
         .with_context(|| shown.to_string())?;
-    calltap_selection::debug_files::name_functions(&mut binary, &data, &file, Path::new("/"));
+    let link = || calltap_sites::debug_link(&data);
+    calltap_selection::debug_files::name_functions(&mut binary, link, &file, Path::new("/"));
     for complaint in &binary.complaints {
         eprintln!("calltap: {shown}: {complaint}");
     }

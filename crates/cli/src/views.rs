@@ -6,6 +6,7 @@ use crate::part;
 use crate::progress::Progress;
 use crate::stat;
 use anyhow::{Result, anyhow, bail};
+use calltap_analysis::paths::By;
 use calltap_analysis::{
     Names, Part, Source, Totals, Word, demangle, graph, info, nearest_names, replay, report, units,
 };
@@ -104,6 +105,7 @@ impl View<'_> {
         let options = replay::Options {
             threads: calltap_analysis::threads_with_events(self.source),
             linker_names: self.linker_names,
+            no_sched: self.arguments.is_set("no-sched"),
             time: part::stamp(self.source, self.arguments)?,
             ..replay::Options::default()
         };
@@ -124,6 +126,7 @@ impl View<'_> {
         let options = graph::Options {
             function: function.map(|word| Word::new(&word)),
             depth: self.arguments.number("depth")?.unwrap_or(0),
+            json: self.arguments.format().as_deref() == Some("json"),
             min_percent: self.arguments.number("min-percent")?.unwrap_or(0.0),
             linker_names: self.linker_names,
             short_names: output::is_short(self.arguments),
@@ -161,7 +164,9 @@ impl View<'_> {
         for glob in &globs {
             must_match(self.source.meta(), glob)?;
         }
+        let by = self.by(format.as_deref())?;
         let options = export::Options {
+            by,
             linker_names: self.linker_names,
             version,
             functions: globs.iter().map(|word| Word::new(word)).collect(),
@@ -183,6 +188,23 @@ impl View<'_> {
         };
         warn(&write(self.source, &options, out, Some(&mut |done| progress.set(done)))?);
         Ok(())
+    }
+}
+
+impl View<'_> {
+    /// Which time flame graphs are of.
+    fn by(&self, format: Option<&str>) -> Result<By> {
+        let by: By = self.arguments.text("by").unwrap_or_default().parse().map_err(anyhow::Error::msg)?;
+        if by == By::Wall {
+            return Ok(by);
+        }
+        if !matches!(format, Some("flamegraph" | "folded")) {
+            bail!("--by chooses a time: it is for --to flamegraph and --to folded");
+        }
+        if !self.source.has_switches() {
+            bail!("--by {}: the trace does not say when threads ran (docs/waits.md)", by.name());
+        }
+        Ok(by)
     }
 }
 

@@ -15,6 +15,7 @@ pub mod output;
 pub mod pairing;
 pub mod profile;
 pub mod programs;
+pub mod python;
 pub mod raw;
 pub mod reader;
 pub mod shm;

@@ -1,5 +1,7 @@
 //! Where events go: to a consumer, until it can take no more.
 
+use crate::python::Introductions;
+use crate::shm::Shared;
 use calltap_trace::{
     ClockPair, Error, Record, Switch, SystemCall, ThreadEncoder, ThreadId, TraceWriter, Waking,
 };
@@ -98,12 +100,19 @@ pub struct Output<'a> {
     consumer: &'a mut dyn Consumer,
     /// What failed first.
     pub failed: Option<Error>,
+    /// Python functions that events may be of.
+    introductions: Option<Introductions<'a>>,
 }
 
 impl<'a> Output<'a> {
     /// To a consumer that has not failed yet.
     pub fn new(consumer: &'a mut dyn Consumer) -> Output<'a> {
-        Output { consumer, failed: None }
+        Output { consumer, failed: None, introductions: None }
+    }
+
+    /// The same; Python functions are described before their events.
+    pub fn introducing(self, shared: &'a Shared) -> Output<'a> {
+        Output { introductions: Some(Introductions::new(shared)), ..self }
     }
 
     /// Adds a record.
@@ -113,6 +122,9 @@ impl<'a> Output<'a> {
 
     /// Empties the encoder, whatever becomes of its events.
     pub fn events(&mut self, encoder: &mut ThreadEncoder) {
+        if let Some(record) = self.introductions.as_mut().and_then(Introductions::next) {
+            self.record(&record);
+        }
         self.attempt(|consumer| consumer.events(encoder));
         if self.failed.is_some() {
             *encoder = ThreadEncoder::new(encoder.thread());

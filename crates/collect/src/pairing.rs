@@ -10,6 +10,9 @@
 //! different ones. What is entered on another stack is a call of the newest open frame, which stays open; what is entered
 //! next to an older frame shows that the thread is back on that frame's stack, and the calls on the other stack are left.
 //!
+//! Python functions share the slot of the interpreter's frame that runs them. The first of a frame is entered like a function; one that a Python function
+//! calls is *nested*: it proves only what lies below the slot dead, and a return closes the newest call of its function there.
+//!
 //! An event of the sparse clock has seven bits of the slot. They tell activations apart, and prove nothing at an entry.
 
 use crate::raw::RawEvent;
@@ -36,7 +39,7 @@ const NEAR: u64 = 256 << 10 >> 3;
 /// Frames that are searched, at an entry, for the one that it is next to.
 const SEARCHED: usize = 4096;
 /// The codes [`OpenCalls::pair_graph`] is for.
-const GRAPH: u32 = 1 << code::ENTRY | 1 << code::EXIT | 1 << code::TAIL_ENTRY;
+const GRAPH: u32 = 1 << code::ENTRY | 1 << code::EXIT | 1 << code::TAIL_ENTRY | 1 << code::NESTED_ENTRY;
 /// More calls than this do not end at once there.
 const MANY: usize = 200;
 /// Entries there is always room for when many events are paired at once.
@@ -131,8 +134,9 @@ impl OpenCalls {
                 pops = above(frame, &frames[..depth as usize])? + 2;
                 depth -= u32::from(pops);
             } else {
-                // An entry lies below the top frame, one by a jump at its place.
-                let far = below(top, frame).wrapping_sub(u64::from(!tail)) >= if tail { 1 } else { near };
+                // An entry lies below the top frame, one by a jump at its place, a nested one at either.
+                let apart = u64::from(code == code::ENTRY);
+                let far = below(top, frame).wrapping_sub(apart) >= if tail { 1 } else { near };
                 if far & !returns {
                     return None;
                 }
@@ -152,7 +156,7 @@ impl OpenCalls {
         match raw.code() {
             code::EXIT => self.frames[self.depth] != frame,
             code::CALL => false,
-            code => self.placed && self.left_by(frame, is_tail(code)) > 0,
+            code => self.placed && self.left_by(frame, code) > 0,
         }
     }
 
@@ -214,12 +218,12 @@ impl OpenCalls {
         let tail = is_tail(code);
         let muted = self.muted();
         self.depth -= muted;
-        let left = if self.placed { self.left_by(frame, tail) } else { 0 };
+        let left = if self.placed { self.left_by(frame, code) } else { 0 };
         self.depth -= left;
         let left = left + muted;
         self.open(if tail { frame | TAIL } else { frame });
         let kind = match code {
-            code::ENTRY => EventKind::Entry,
+            code::ENTRY | code::NESTED_ENTRY => EventKind::Entry,
             code::ENTRY_FROM => EventKind::EntryFrom { parent },
             code::TAIL_ENTRY => EventKind::TailEntry,
             _ => EventKind::TailEntryFrom { parent },
@@ -228,12 +232,14 @@ impl OpenCalls {
     }
 
     /// How many of the newest frames an entry proves dead.
-    fn left_by(&self, frame: Frame, tail: bool) -> usize {
+    fn left_by(&self, frame: Frame, code: u32) -> usize {
         let open = &self.frames[1..=self.depth];
         let newest_first = || open.iter().rev().take(SEARCHED);
         // A jump leaves the frame that jumped in its place.
-        let shared = || newest_first().position(|open| below(*open, frame) == 0).filter(|_| tail);
-        let next_to = || newest_first().position(|open| (1..=NEAR).contains(&below(*open, frame)));
+        let shared = || newest_first().position(|open| below(*open, frame) == 0).filter(|_| is_tail(code));
+        // A nested call leaves all frames that share its slot in theirs.
+        let nearest = u64::from(code != code::NESTED_ENTRY);
+        let next_to = || newest_first().position(|open| (nearest..=NEAR).contains(&below(*open, frame)));
         if let Some(above) = shared().or_else(next_to) {
             return above;
         }

@@ -8,13 +8,15 @@ use crate::fault::{self, Watched};
 use crate::memory;
 use calltap_abi::first::{self, First};
 use calltap_abi::plan::{Map, PlanHeader};
+use calltap_abi::python::{self, Table};
 use calltap_abi::traps::{self, Traps};
 use calltap_abi::values::{PROGRAMS, Program};
 use calltap_abi::{
     CHUNK_SIZE, CHUNKS_AT, ChunkHeader, Control, FIRST_AT, MAGIC, PLAN_AT, PLAN_SIZE, PROCESS_MAX, VERSION,
 };
 use calltap_abi::{
-    PROCESSES_AT, PROGRAMS_AT, ProcessEntry, TABLE_AT, THREAD_MAX, THREADS_AT, TRAPS_AT, ThreadEntry, push,
+    PROCESSES_AT, PROGRAMS_AT, PYTHON_AT, ProcessEntry, TABLE_AT, THREAD_MAX, THREADS_AT, TRAPS_AT,
+    ThreadEntry, push,
 };
 use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -368,6 +370,27 @@ impl Shared {
         self.allocate(offset, size_of::<AtomicU32>())?;
         let place: &AtomicU32 = self.at(offset).ok_or(io::ErrorKind::InvalidInput)?;
         place.store(program.into(), Release);
+        Ok(())
+    }
+
+    /// The table of Python functions, where these are traced.
+    pub fn python(&self) -> Option<&Table> {
+        let is_there = self.control().python.load(Acquire) != 0;
+        is_there.then(|| self.at(PYTHON_AT)).flatten()
+    }
+
+    /// Has Python functions traced that these patterns select. `InvalidInput`: the patterns are too long.
+    pub fn provide_python(&self, patterns: &[String]) -> io::Result<()> {
+        self.allocate(PYTHON_AT, python::SIZE)?;
+        let text: String = patterns.iter().flat_map(|pattern| [pattern, "\n"]).collect();
+        let invalid = || io::Error::from(io::ErrorKind::InvalidInput);
+        let Table { header, .. } = self.at(PYTHON_AT).ok_or_else(invalid)?;
+        if text.len() > python::FILTER {
+            return Err(invalid());
+        }
+        header.filter.iter().zip(text.bytes()).for_each(|(place, byte)| place.store(byte, Relaxed));
+        header.filter_length.store(text.len() as u64, Release);
+        self.control().python.store(1, Release);
         Ok(())
     }
 

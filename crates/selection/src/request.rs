@@ -1,6 +1,7 @@
 //! What a selection's tracers want of a function.
 
 use crate::selector::Selector;
+use crate::words::EVALUATOR;
 use crate::{Error, Selection};
 use calltap_names::Word;
 use calltap_patch::HookSet;
@@ -25,6 +26,8 @@ pub struct SiteRequest {
     pub trouble: Option<Trouble>,
     /// There is more that they want and cannot have: only its entry can be traced.
     pub cut: bool,
+    /// It is CPython's evaluator, and gives threads their profile function; it records nothing itself.
+    pub evaluates: bool,
 }
 
 /// Reads the debugging information of a function's file, if there is any.
@@ -55,6 +58,9 @@ impl ParsedSelection {
 
     /// What its tracers want of a function, together.
     pub fn site_request(&self, function: &Function, module: &str, typed: Typed<'_>) -> Option<SiteRequest> {
+        if !self.words.python.is_empty() && function.name == EVALUATOR {
+            return self.evaluator();
+        }
         let tracers = self.selector.choose(function, module);
         let wanting = self.tracers.iter().filter(|tracer| tracers & 1 << tracer.id != 0);
         let wanted = wanting.map(|tracer| match tracer.kind {
@@ -93,7 +99,17 @@ impl ParsedSelection {
             Ok(program) => (program, None),
             Err(why) => (None, Some(why)),
         };
-        Some(SiteRequest { tracers, wanted, program, trouble, cut: false })
+        Some(SiteRequest { tracers, wanted, program, trouble, cut: false, evaluates: false })
+    }
+
+    /// What is wanted of CPython's evaluator: that its entry calls the agent.
+    fn evaluator(&self) -> Option<SiteRequest> {
+        let graphs = self.tracers.iter().filter(|tracer| tracer.kind == TracerKind::FunctionGraph);
+        let tracers = graphs.fold(0, |mask, tracer| mask | 1 << tracer.id);
+        let wanted = HookSet::FUNCTION;
+        let request =
+            SiteRequest { tracers, wanted, program: None, trouble: None, cut: false, evaluates: true };
+        (tracers != 0).then_some(request)
     }
 
     /// What can be had of it where only its entry can be traced: nothing is read.
@@ -107,6 +123,13 @@ impl ParsedSelection {
         let reads = !matches!(self.selector.values(function, module, &|| None), Ok(None));
         let trouble = reads.then(|| Trouble::from(why));
         let cut = wanted != HookSet::FUNCTION;
-        SiteRequest { tracers, wanted: wanted.on_small_stack(), program: None, trouble, cut }
+        SiteRequest {
+            tracers,
+            wanted: wanted.on_small_stack(),
+            program: None,
+            trouble,
+            cut,
+            evaluates: false,
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Filters, notrace sets and values, compiled: which function is wanted by whom.
 
-use crate::words::KINDS;
+use crate::words::{EVALUATOR, KINDS};
 use crate::{Candidates, Error, Selection, TracerSelection};
 use calltap_names::{FunctionNames, GlobSet, Word};
 use calltap_sites::{Function, SiteKind};
@@ -28,6 +28,8 @@ pub struct Selector {
     filters: Vec<(GlobSet, GlobSet)>,
     /// Globs may match nothing at the start.
     later: bool,
+    /// Python functions are traced.
+    python: bool,
     /// Of each of these a function must be traced.
     pub(crate) about: Vec<Word>,
     /// What polls futures is traced, also if no filter names it.
@@ -86,8 +88,8 @@ impl Selector {
         let futures = words.futures;
         let rules = rules.with_futures(futures);
         let only_futures = futures && filters.iter().all(|(filter, _)| filter.is_empty());
-        let (about, reached) = (Vec::new(), OnceLock::new());
-        Ok(Selector { tracers: infos, filters, later, about, futures, only_futures, rules, reached })
+        let (about, reached, python) = (Vec::new(), OnceLock::new(), !words.python.is_empty());
+        Ok(Selector { tracers: infos, filters, later, python, about, futures, only_futures, rules, reached })
     }
 }
 
@@ -208,11 +210,16 @@ impl Selector {
         };
         for (filter, _) in &self.filters {
             if let [word, ..] = filter.unmatched(all.iter())[..] {
+                if word.text() == EVALUATOR {
+                    return Err(Error::NoInterpreter);
+                }
                 let (glob, hint) = (word.text().to_owned(), candidates.hint(word));
                 return Err(Error::NoMatch { glob, hint });
             }
         }
-        for word in self.about.iter().chain(self.rules.globs()) {
+        // Which Python functions there are is known when they are called.
+        let about = self.about.iter().filter(|_| !self.python);
+        for word in about.chain(self.rules.globs()) {
             let known = |(function, module): &(&Function, &str)| word.matches(&names_of(function, module));
             let is_chosen = |(function, module): (&Function, &str)| self.choose(function, module) != 0;
             if !candidates.traceable().filter(known).any(is_chosen) {

@@ -15,6 +15,9 @@ pub(crate) const KINDS: [(&str, Option<TracerKind>); 4] = [
     ("nop", None),
 ];
 
+/// CPython's function that runs Python functions.
+pub const EVALUATOR: &str = "_PyEval_EvalFrameDefault";
+
 /// The user's selection: tracers, filters, and values to read.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Selection {
@@ -41,6 +44,9 @@ pub struct Selection {
     /// Functions that have no room for a jump are traced by breakpoints that stay. Once allowed, they are for as long as the session lasts.
     #[serde(default)]
     pub int3: bool,
+    /// Python functions that are traced: globs, those with a `!` in front take away again. None: Python functions are not traced.
+    #[serde(default)]
+    pub python: Vec<String>,
     /// No events are wanted for the time being (`tracing_on` is 0).
     pub paused: bool,
     /// How the daemon does that converts calls which were recorded when they were first made. None: sites are known at load, and there is none.
@@ -128,6 +134,15 @@ pub fn add_valued(words: &mut Selection) -> Result<(), Error> {
     let globs: Vec<String> = rules.globs().map(|word| word.text().to_owned()).collect();
     add(words, &globs);
     Ok(())
+}
+
+/// Has Python functions traced: by the interpreter's evaluator, also where no filter names it. Functions in C are those that a filter names.
+pub fn add_python(words: &mut Selection, globs: &[String]) {
+    if globs.is_empty() {
+        return;
+    }
+    words.python = globs.to_vec();
+    words.filter.push(EVALUATOR.to_owned());
 }
 
 /// Tracers of these kinds.

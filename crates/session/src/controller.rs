@@ -101,6 +101,8 @@ pub(crate) struct Controller<'a> {
     alarm: Alarm,
     /// What it had to warn of.
     pub(crate) warnings: Vec<String>,
+    /// The user wants it to end.
+    pub(crate) interrupted: Arc<AtomicBool>,
     /// Where the code is of a program that has next to none of its own.
     pub(crate) code_is_in: Option<LargestLibrary>,
     /// One of them asked to leave.
@@ -135,6 +137,7 @@ impl<'a> Controller<'a> {
             sums,
             alarm: Alarm::default(),
             warnings: Vec::new(),
+            interrupted: Arc::default(),
             code_is_in: None,
             detach_requested: false,
         }
@@ -166,8 +169,9 @@ impl<'a> Controller<'a> {
         let AttachSession { options, target, directory, shared, .. } = self.session;
         let came = setup::with_planner(shared, directory, options, &target.name, &|| {}, |planner| {
             let records = self.records.clone();
+            planner.interrupted = Arc::clone(&self.interrupted);
             let (mut attached, stops) =
-                attach::attach(planner, target, &mut |record| drop(records.send(record)));
+                attach::attach(planner, target, options, &mut |record| drop(records.send(record)));
             if attached.is_ok() {
                 arrived();
                 started::tell(options, planner);
@@ -379,6 +383,7 @@ impl<'a> Controller<'a> {
         ));
         let (before, mut records) = (planner.tally, Vec::new());
         let (recording, began) = (planner.sites_on(), planner.event_ticks());
+        self.session.shared.pause_python(!on || words.paused);
         let work = || planner.sync_all_processes(target, &mut |record| records.push(record));
         thread::scope(|scope| scope.spawn(work).join()).map_err(|_| Error::thread())??;
         planner.report_switched_off((&recording, began), &mut |news| records.push(news));
@@ -426,7 +431,7 @@ impl<'a> Controller<'a> {
             .map(|entry| entry.lost_entries.load(Relaxed).saturating_add(entry.lost_exits.load(Relaxed)));
         let lost = governor::lost(shared.control(), lost);
         let named = || planner.stubs_of(&self.settings.words.named());
-        let judgement = governor.look(self.cpu, lost, &planner.trap_stubs(), &named);
+        let judgement = governor.look(self.cpu, lost, &planner.costly_stubs(), &named);
         self.limits.carry_out(judgement, planner, &mut |record| drop(self.records.send(record)));
     }
 }

@@ -27,6 +27,7 @@ use calltap_trace::{End, Record, TraceWriter};
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use std::sync::mpsc;
 use std::thread;
@@ -127,14 +128,19 @@ impl Attached {
         settings.save(&directory)?;
         directory.keep(true);
         let mut records = Vec::new();
-        let (attached, stops) =
+        let interrupted = launch::interruption()?;
+        let (mut attached, stops) =
             setup::with_planner(&shared, &directory, options, &target.name, &|| {}, |planner| {
-                let attached = attach::attach(planner, &target, &mut |record| records.push(record));
+                planner.interrupted = Arc::clone(&interrupted);
+                let attached = attach::attach(planner, &target, options, &mut |record| records.push(record));
                 if attached.0.is_ok() {
                     started::tell(options, planner);
                 }
                 attached
             });
+        if attached.is_ok() && interrupted.load(Acquire) {
+            attached = Err(Error::Interrupted { program: target.name.clone() });
+        }
         notes.extend(notes_in(&records));
         if let Err(error) = attached {
             directory.keep(!detach::detach(&target, &directory, &shared).whole);

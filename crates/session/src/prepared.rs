@@ -236,7 +236,8 @@ struct Planning<'a, 'm> {
 impl Planning<'_, '_> {
     /// Enables the functions that are asked for, and answers until the program has ended: how many there were, and what the user should know.
     fn plan(self, planner: &mut Planner<'_>) -> Result<Planned, Error> {
-        let begun = setup::tell_if_long(self.session.options, &self.program.name, || self.begin(planner));
+        let waiting = setup::waiting(&self.program.name);
+        let begun = setup::tell_if_long(self.session.options, waiting, || self.begin(planner));
         let Planning { session, begun: done, sender, sums, meanwhile, ended, .. } = self;
         drop(done);
         let planned =

@@ -94,6 +94,7 @@ impl AttachSession<'_> {
         let mut controller = Controller::new(self, sender, sums, run.meanwhile);
         controller.limit = run.max_overhead.zip(rates.as_deref());
         controller.mailbox = run.mailbox;
+        controller.interrupted = Arc::clone(&interrupted);
         let stop = AtomicBool::new(false);
         let (result, collected) = thread::scope(|scope| {
             let collecting = scope.spawn(|| {

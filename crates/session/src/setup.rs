@@ -61,6 +61,10 @@ pub fn map(directory: &Directory, options: &Options) -> Result<Shared, Error> {
         if options.discovery == Discovery::FirstCall {
             shared.provide_first()?;
         }
+        let python = &options.selection.words.python;
+        if !python.is_empty() {
+            shared.provide_python(python)?;
+        }
         Ok(shared)
     });
     shared.map_err(|source| Error::system("the session's shared memory", source))
@@ -161,17 +165,22 @@ pub fn tick(shared: &Shared, stop: &AtomicBool) {
     }
 }
 
-/// What a program waits for takes long, for people, after this time.
+/// What takes longer takes long, for people.
 const LONG: Duration = Duration::from_secs(2);
 
-/// Does what a program waits for, and tells the user if it takes long.
-pub fn tell_if_long<T>(options: &Options, name: &str, work: impl FnOnce() -> T) -> T {
+/// What is told of a program that waits for it to be found out what can be traced in it.
+pub fn waiting(name: &str) -> String {
+    format!("{name} waits: it is being found out what can be traced in it")
+}
+
+/// Does something, and tells the user this if it takes long.
+pub fn tell_if_long<T>(options: &Options, text: String, work: impl FnOnce() -> T) -> T {
     let tell = options.tell;
     thread::scope(|scope| {
         let (done, waiting) = mpsc::channel::<()>();
         scope.spawn(move || {
             if waiting.recv_timeout(LONG) == Err(RecvTimeoutError::Timeout) {
-                tell(&format!("{name} waits: it is being found out what can be traced in it"));
+                tell(&text);
             }
         });
         let result = work();
@@ -256,7 +265,7 @@ pub fn answer_all(
                 }
             }
             if process.phase.load(Acquire) == Phase::Asked as u32 {
-                tell_if_long(options, name, || {
+                tell_if_long(options, waiting(name), || {
                     planner.answer(index, &mut |record| drop(records.send(record)))
                 })?;
                 started::tell(options, planner);
@@ -297,6 +306,7 @@ pub fn trouble(shared: &Shared, program: &str, totals: Totals) -> Vec<String> {
         "some stacks could not be given a shadow stack: calls on them are counted as lost",
     );
     add(Trouble::NoAnswer, "the recorder did not answer in time: some modules were not traced");
+    notes.extend(shared.python_trouble());
     notes
 }
 

@@ -13,6 +13,7 @@ use object::elf;
 use object::read::elf::{ElfFile64, FileHeader as _, SectionHeader as _, Sym as _};
 use object::read::{ReadCache, ReadRef};
 
+use crate::discover::build_id_in;
 use crate::discover::image::string;
 use crate::load::{MOST, Parts};
 
@@ -47,6 +48,12 @@ pub fn file_may_have_sites(file: &File) -> bool {
 fn look_at(file: &File) -> object::Result<Found> {
     let (cache, left) = (ReadCache::new(file), Cell::new(MOST));
     look(Parts::new(&cache, &left))
+}
+
+/// The linker's identifier of this build, in hexadecimal. Headers and notes are read.
+pub fn build_id_of_file(file: &File) -> Option<String> {
+    let (cache, left) = (ReadCache::new(file), Cell::new(MOST));
+    build_id_in(Parts::new(&cache, &left))
 }
 
 /// Where names of functions may be besides the tables of symbols: packed, and in the tables of Go.

@@ -117,6 +117,8 @@ pub struct Diff {
     /// Calls that were merged into their callers as there were too many paths, in each side.
     merged: [u64; 2],
     timed: bool,
+    /// Context switches were recorded in all recordings.
+    states: bool,
     restriction: Option<String>,
     /// What became of the conditions, in their order.
     pub outcomes: Vec<Outcome>,
@@ -156,6 +158,7 @@ pub fn collect(
             recording.head = head(*source, &recording.totals);
         }
     }
+    diff.states = sources.into_iter().flatten().all(|source| source.has_switches());
     diff.restrict(restriction(sources));
     if options.by_path && !options.conditions.is_empty() {
         // Conditions are on functions.
@@ -190,6 +193,7 @@ impl Diff {
             tree: Vec::new(),
             merged: [0; 2],
             timed: true,
+            states: false,
             restriction: None,
             outcomes: Vec::new(),
             sides: totals.map(|side| side.into_iter().map(recording).collect()),
@@ -233,7 +237,8 @@ impl Diff {
     fn rule(&self) -> Rule {
         let coarse = self.sides.iter().flatten().any(|recording| recording.clock == Some(ClockKind::Coarse));
         let step_ns = if coarse { 2_000_000 } else { rule::STEP_NS };
-        let comparisons = self.rows.len() * self.columns().len();
+        let states = if self.states { Measure::STATES.len() } else { 0 };
+        let comparisons = self.rows.len() * (self.columns().len() + states);
         Rule { min_change: self.options.min_change, step_ns, comparisons }
     }
 

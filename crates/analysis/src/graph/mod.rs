@@ -1,6 +1,7 @@
 //! Call graphs: the whole program merged by path, or the callers and callees of one function.
 
 pub(crate) mod function;
+mod nodes;
 mod table;
 
 use crate::head::head;
@@ -24,6 +25,8 @@ pub struct Options {
     /// Different paths kept in memory, about 60 bytes each; 0 = a million. Calls by further paths count as part
     /// of their caller, and the text says how many those are.
     pub max_paths: usize,
+    /// As JSON.
+    pub json: bool,
     /// Keep linker names.
     pub linker_names: bool,
     /// Of names only what tells them apart.
@@ -43,6 +46,9 @@ pub fn write(
     let names = if options.short_names { Names::short } else { Names::new };
     let names = names(source.meta(), options.linker_names);
     let mut table = Table::new(source, &names, options);
+    if options.json {
+        return write_json(source, &names, &paths, options, out);
+    }
     let mut text = head(source, &totals).into_bytes();
     if paths.merged > 0 {
         let calls = counted(paths.merged, "call");
@@ -78,6 +84,30 @@ pub fn write(
         )?;
     }
     out.write_all(&text)?;
+    Ok(())
+}
+
+/// One list; of a function its callers as well, with what they are of it.
+fn write_json(
+    source: &dyn Source,
+    names: &Names<'_>,
+    paths: &paths::Paths,
+    options: &Options,
+    out: &mut dyn Write,
+) -> Result<(), Error> {
+    let mut list = nodes::List::new(source, names, options);
+    match &options.function {
+        None => list.add(paths, None, paths.nodes[0].total),
+        Some(glob) => {
+            let is_target = |node| matches!(paths.of(node), Of::Site(site) if names.is(site, glob));
+            let Some(found) = function::find(paths, is_target) else {
+                return Err(no_such_function(paths, names, glob));
+            };
+            list.add(&found.callers, Some("callers"), found.total);
+            list.add(&found.callees, Some("callees"), found.total);
+        }
+    }
+    list.write(out)?;
     Ok(())
 }
 

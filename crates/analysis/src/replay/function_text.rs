@@ -2,6 +2,7 @@
 
 use super::Happening;
 use super::graph_text::lost;
+use super::waits::Wait;
 use crate::bytes::push_decimal;
 use crate::symbols::Symbols;
 use crate::units::one_line;
@@ -54,7 +55,30 @@ impl<'a> FunctionText<'a> {
         }
     }
 
+    /// The thread does not run for a while.
+    pub(super) fn wait(&mut self, buffer: &mut Vec<u8>, thread: ThreadId, wait: &Wait) {
+        self.begin(buffer, thread, wait.from);
+        buffer.extend_from_slice(wait.text(self.source).as_bytes());
+        buffer.push(b'\n');
+    }
+
     fn call(&mut self, buffer: &mut Vec<u8>, thread: ThreadId, now: u64, enter: &Enter, values: &[u8]) {
+        self.begin(buffer, thread, now);
+        let shown = values::show(self.source, enter.site, false, values, &mut |address| {
+            self.symbols.code(thread, enter.ticks, address)
+        });
+        let name = one_line(self.names.function(enter.site)).into_owned();
+        buffer.extend_from_slice(values::call(&name, &shown).as_bytes());
+        if enter.parent != 0 {
+            buffer.extend_from_slice(b" <-");
+            let caller = self.symbols.caller(thread, enter.ticks, enter.parent);
+            buffer.extend_from_slice(one_line(caller).as_bytes());
+        }
+        buffer.push(b'\n');
+    }
+
+    /// The columns of thread and time.
+    fn begin(&mut self, buffer: &mut Vec<u8>, thread: ThreadId, now: u64) {
         let task = &mut self.tasks[thread.0 as usize];
         if task.is_empty() {
             *task = format!("{:>16}-{:<7} ", one_line(self.names.comm(thread)), self.names.tid(thread));
@@ -71,16 +95,5 @@ impl<'a> FunctionText<'a> {
             buffer.splice(start..start, std::iter::repeat_n(b' ', missing));
             buffer.extend_from_slice(b": ");
         }
-        let shown = values::show(self.source, enter.site, false, values, &mut |address| {
-            self.symbols.code(thread, enter.ticks, address)
-        });
-        let name = one_line(self.names.function(enter.site)).into_owned();
-        buffer.extend_from_slice(values::call(&name, &shown).as_bytes());
-        if enter.parent != 0 {
-            buffer.extend_from_slice(b" <-");
-            let caller = self.symbols.caller(thread, enter.ticks, enter.parent);
-            buffer.extend_from_slice(one_line(caller).as_bytes());
-        }
-        buffer.push(b'\n');
     }
 }

@@ -1,6 +1,7 @@
 //! Lines as the kernel's function_graph tracer prints them.
 
 use super::spent::Share;
+use super::waits::Wait;
 use super::{Happening, Options};
 use crate::bytes::push_decimal;
 use crate::symbols::Symbols;
@@ -81,11 +82,7 @@ impl<'a> GraphText<'a> {
             lost(buffer, self.names, thread, u64::from(*entries) + u64::from(*exits));
             return;
         }
-        if let Some(stamp) = self.time {
-            buffer.extend_from_slice(format!("{:>12} |  ", stamp.at(self.source.to_ns(now))).as_bytes());
-        }
-        buffer.extend_from_slice(self.task(thread).as_bytes());
-        buffer.extend_from_slice(b" | ");
+        self.begin(buffer, thread, now);
         match happening {
             Happening::Enter(enter) => self.enter(buffer, thread, enter, besides),
             Happening::Close(call) => self.close(buffer, thread, call, besides),
@@ -99,6 +96,25 @@ impl<'a> GraphText<'a> {
             Happening::Lost { .. } => {}
         }
         buffer.push(b'\n');
+    }
+
+    /// The thread does not run for a while.
+    pub(super) fn wait(&mut self, buffer: &mut Vec<u8>, thread: ThreadId, wait: &Wait) {
+        self.banner(buffer, thread);
+        self.begin(buffer, thread, wait.from);
+        self.duration(buffer, None);
+        indent(buffer, wait.depth);
+        buffer.extend_from_slice(wait.text(self.source).as_bytes());
+        buffer.push(b'\n');
+    }
+
+    /// The columns in front of the duration.
+    fn begin(&mut self, buffer: &mut Vec<u8>, thread: ThreadId, now: u64) {
+        if let Some(stamp) = self.time {
+            buffer.extend_from_slice(format!("{:>12} |  ", stamp.at(self.source.to_ns(now))).as_bytes());
+        }
+        buffer.extend_from_slice(self.task(thread).as_bytes());
+        buffer.extend_from_slice(b" | ");
     }
 
     fn enter(&mut self, buffer: &mut Vec<u8>, thread: ThreadId, enter: &Enter, besides: &Besides<'_>) {

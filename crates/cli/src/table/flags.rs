@@ -139,6 +139,13 @@ pub const PATCH_MODE: Flag = choice(
     "live",
 );
 
+pub const PYTHON: Flag = many(value(
+    "python",
+    None,
+    "GLOB",
+    "Trace Python functions of CPython 3.11 that match, as module.Class.method ('*': all; '!' in front takes away), and of C only what -F names (docs/python.md).",
+));
+
 pub const ALLOW_INT3: Flag = switch(
     "allow-int3",
     None,

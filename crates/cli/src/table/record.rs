@@ -2,7 +2,7 @@
 
 use super::flags::{
     ALLOW_INT3, ANSWER_DURATION, ANSWER_OVERHEAD, ARGUMENTS, BUFFER_SIZE, CHILDREN, DISCOVERY, EVENTS,
-    FILTER, IF, LATER, MAX_WAIT, NO_SCHED, NOTRACE, PATCH_LOG, PATCH_MODE, RESULTS, TRACER,
+    FILTER, IF, LATER, MAX_WAIT, NO_SCHED, NOTRACE, PATCH_LOG, PATCH_MODE, PYTHON, RESULTS, TRACER,
 };
 use super::{Command, Operand, Takes, choice, many, or, switch, value};
 
@@ -40,6 +40,7 @@ pub const RECORD: &[Command] = &[Command {
         ARGUMENTS,
         RESULTS,
         IF,
+        PYTHON,
         switch(
             "async",
             None,

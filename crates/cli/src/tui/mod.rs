@@ -4,6 +4,7 @@ mod app;
 mod calls;
 mod rows;
 mod shown;
+mod states;
 mod table;
 
 use crate::arguments::Arguments;

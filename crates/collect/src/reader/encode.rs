@@ -47,7 +47,7 @@ impl<'a> Encode<'a> {
         let mut entered = None;
         for raw in words.iter().map(event) {
             rates.count(raw.site());
-            let enters = raw.code() == code::ENTRY;
+            let enters = matches!(raw.code(), code::ENTRY | code::NESTED_ENTRY);
             if enters && let Some(caller) = entered {
                 rates.count_calling(caller);
             }

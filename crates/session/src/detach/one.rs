@@ -266,6 +266,10 @@ impl<'a> Leaving<'a> {
             return false;
         }
         frames::close_calls(text, self.target.pid, &self.agent, self.stubs);
+        if let Some(gate) = self.agent.symbol(agent::PYTHON_GATE) {
+            // CPython may call the agent's profile function as soon as its threads go on.
+            let _ = text.write(Avma(gate), &[0; 8]);
+        }
         for thread in held.iter().filter(|_| self.word != 0) {
             // A thread's pointer to its state.
             let _ = text.write(Avma(thread.regs.fs_base.wrapping_add(self.word)), &[0; 8]);

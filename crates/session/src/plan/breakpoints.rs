@@ -12,6 +12,7 @@ use crate::plan::planner::{PatchMode, Planner};
 use calltap_abi::plan::Phase;
 use calltap_abi::remote;
 use calltap_abi::traps::answer;
+use calltap_collect::governor::Costly;
 use calltap_collect::metadata::Metadata;
 use calltap_process::agent;
 use calltap_process::inferior::Inferior;
@@ -143,6 +144,11 @@ impl Planner<'_> {
     pub(crate) fn trap_stubs(&self) -> HashSet<u32> {
         let modules = self.processes.values().flat_map(|process| &process.modules);
         modules.flat_map(Loaded::trap_stubs).collect()
+    }
+
+    /// The stubs whose events cost more than others.
+    pub(crate) fn costly_stubs(&self) -> Costly {
+        Costly { traps: self.trap_stubs(), python: self.shared.python_sites_on().collect() }
     }
 
     /// Lists them for the agent, which has not answered yet.

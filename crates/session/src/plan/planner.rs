@@ -20,12 +20,14 @@ use crate::plan::directory::Directory;
 use crate::plan::journal::UNLISTED;
 use crate::plan::loaded::Loaded;
 use crate::plan::modules::{Identity, Mapped};
+use crate::plan::python;
 use crate::plan::stubs::{Stubs, VeneerRange};
 use calltap_abi::plan::{self, Phase};
 use calltap_abi::{Image, remote};
 use calltap_collect::metadata::Metadata;
 use calltap_collect::shm::{self, Shared};
 use calltap_names::GlobSet;
+use calltap_patch::Avma;
 use calltap_process::maps::{self, Region};
 use calltap_process::proc;
 use calltap_process::text::ProcessText;
@@ -40,7 +42,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::*;
+use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::{Duration, Instant};
 
 /// Chooses what the tracers want of a function.
@@ -83,6 +85,8 @@ pub(crate) struct Process {
     pub(crate) modules: Vec<Loaded>,
     /// The dynamic linker tells when its list of objects changes.
     watched: bool,
+    /// Where its empty function jumps for that: to the agent, or to a veneer near it. None: not found yet.
+    watch_through: Option<Avma>,
     /// Files that the trace has named besides the modules.
     named: Vec<Mapped>,
     /// It has what its parent has by now, which may have changed since the fork: the state of its sites has to be looked at.
@@ -126,6 +130,10 @@ pub struct Planner<'a> {
     /// Debugging information, by file.
     types: HashMap<Identity, Option<Arc<Types>>>,
     values: Values,
+    /// Where interpreters keep the current thread state, by file.
+    interpreters: HashMap<Identity, Result<u64, python::Reason>>,
+    /// The module of Python functions is in the trace.
+    pub(super) introduced_python: bool,
     pub(crate) mode: PatchMode,
     /// The process whose next batches go through breakpoints,
     pub(crate) armed: Option<u32>,
@@ -139,6 +147,8 @@ pub struct Planner<'a> {
     failed: Vec<first::Failed>,
     /// Something that was found could not be converted yet.
     pending: bool,
+    /// The user wants no more of it: what is being found out is not needed.
+    pub(crate) interrupted: Arc<AtomicBool>,
     /// What people should know when all is over.
     pub(crate) warnings: Vec<String>,
     /// What could be chosen from, for messages.
@@ -178,6 +188,8 @@ impl<'a> Planner<'a> {
             futures: false,
             types: HashMap::new(),
             values: Values::default(),
+            interpreters: HashMap::new(),
+            introduced_python: false,
             mode: PatchMode::default(),
             armed: None,
             entering: false,
@@ -185,6 +197,7 @@ impl<'a> Planner<'a> {
             discovery: Discovery::AtLoad,
             failed: Vec::new(),
             pending: false,
+            interrupted: Arc::default(),
             warnings: Vec::new(),
             candidates: Candidates::default(),
             tally: Tally::default(),
@@ -245,7 +258,14 @@ impl<'a> Planner<'a> {
         let inherited = || {
             let Some(parent) = self.processes.get(&parent) else { return Process::default() };
             let (modules, watched) = (parent.modules.iter().map(Loaded::inherited).collect(), parent.watched);
-            Process { modules, watched, named: parent.named.clone(), forked: true, text: None }
+            Process {
+                modules,
+                watched,
+                watch_through: parent.watch_through,
+                named: parent.named.clone(),
+                forked: true,
+                text: None,
+            }
         };
         let process = met.unwrap_or_else(inherited);
         self.processes.insert(child, process);
@@ -407,7 +427,8 @@ impl<'a> Planner<'a> {
     /// Sites that lead to a stub, and that ever did.
     pub fn count(&self) -> (usize, usize) {
         let modules = self.processes.values().flat_map(|process| &process.modules);
-        modules.map(Loaded::count).fold((0, 0), |(on, all), (more_on, more)| (on + more_on, all + more))
+        let python = (self.shared.python_sites_on().count(), self.shared.python_sites().count());
+        modules.map(Loaded::count).fold(python, |(on, all), (more_on, more)| (on + more_on, all + more))
     }
 
     /// Brings what is known of a process up to date, and gives what is wanted its stubs. What is new is `fresh` if no thread can run it yet.
@@ -416,6 +437,7 @@ impl<'a> Planner<'a> {
             Ok(regions) => {
                 self.see_modules(index, pid, fresh, &regions, records);
                 self.want(index, &regions, records);
+                self.reach_watch(index, &regions);
                 self.map_out(index, pid, &regions, records);
             }
             Err(error) => records.push(Metadata::Record(Record::Note {
@@ -483,6 +505,8 @@ impl<'a> Planner<'a> {
             let (start, end) = (range.address, range.address + range.length);
             let Some(process) = self.processes.get_mut(&index) else { continue };
             process.modules.iter_mut().for_each(|module| module.lose_veneers(start, end));
+            let is_lost = |through: &Avma| (start..end).contains(&through.0);
+            process.watch_through = process.watch_through.filter(|through| !is_lost(through));
             let text = format!(
                 "process {index}: could not map jumps at {start:#x} (errno {errno}): the functions near there are not traced"
             );

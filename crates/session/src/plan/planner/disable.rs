@@ -43,6 +43,7 @@ impl Planner<'_> {
     ) -> HashMap<u32, String> {
         let mut names = HashMap::new();
         let off = disabled.then(|| self.announce_off(stubs, emit));
+        names.extend(self.shared.switch_python(stubs, disabled));
         let indices: Vec<u32> = self.processes.keys().copied().collect();
         for index in indices {
             let Some(process) = self.processes.get_mut(&index) else { continue };
@@ -94,7 +95,7 @@ impl Planner<'_> {
     /// The sites that record calls now.
     pub fn sites_on(&self) -> HashSet<SiteId> {
         let modules = self.processes.values().flat_map(|process| &process.modules);
-        modules.flat_map(Loaded::stubs_on).map(SiteId).collect()
+        modules.flat_map(Loaded::stubs_on).chain(self.shared.python_sites_on()).map(SiteId).collect()
     }
 
     /// Those of the sites whose functions have rewritten exits: no stub's address is in the place of their return address.
