@@ -8,7 +8,7 @@ use calltap_trace::*;
 use std::path::Path;
 
 /// Checksum of `data/kernel.calltap`.
-const KERNEL: u32 = 291844587;
+const KERNEL: u32 = 3590829804;
 
 fn events() -> Vec<Event> {
     let mut events = synthetic::lua(Tracer::Both, Machine::Amd, 700);
@@ -88,6 +88,8 @@ fn system_calls() -> [SystemCall; 3] {
 fn record_kernel(path: &Path) {
     // Ticks are nanoseconds.
     let mut writer = TraceWriter::create(path, session(ClockKind::Tsc)).unwrap();
+    let process = Process { id: 0, pid: 7, parent: None, forked: false, comm: "t".to_owned() };
+    writer.record(&Record::Process(process)).unwrap();
     let thread = Thread { id: ThreadId(0), process: 0, tid: 7, comm: "t".to_owned() };
     writer.record(&Record::Thread(thread)).unwrap();
     for ns in [5_000_000_000, 6_000_000_000] {
