@@ -40,6 +40,7 @@ pub mod timeline;
 pub mod tree;
 pub mod units;
 pub mod values;
+pub mod why;
 
 pub use calltap_names::{Glob, GlobSet, Word, demangle, is_named, nearest_names, shorten, split_list};
 pub use drive::{Progress, run_by_thread, run_in_file_order, run_threads};

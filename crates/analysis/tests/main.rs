@@ -11,3 +11,4 @@ mod part;
 mod replay;
 mod report;
 mod timeline;
+mod why;

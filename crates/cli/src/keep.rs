@@ -7,13 +7,13 @@ use calltap_session::{Flight, Slow, Subject, Subtree, Trigger};
 use calltap_trace::SlowRule;
 
 /// `handle_request>10ms`
-fn rule(flag: &str, text: &str) -> Result<SlowRule> {
+pub fn rule(flag: &str, text: &str) -> Result<SlowRule> {
     let (function, time) = text.rsplit_once('>').unwrap_or((text, ""));
     let (function, time) = (function.trim(), time.trim());
     if function.is_empty() || time.is_empty() {
-        bail!("--{flag}: '{text}' is not a function and a time, as in 'handle_request>10ms'");
+        bail!("{flag}: '{text}' is not a function and a time, as in 'handle_request>10ms'");
     }
-    let ns = values::time(time).with_context(|| format!("--{flag}: '{text}'"))?.as_nanos();
+    let ns = values::time(time).with_context(|| format!("{flag}: '{text}'"))?.as_nanos();
     Ok(SlowRule { function: function.to_owned(), ns: u64::try_from(ns).unwrap_or(u64::MAX) })
 }
 
@@ -34,7 +34,7 @@ pub fn slow(arguments: &Arguments) -> Result<Option<Slow>> {
     if rules.is_empty() {
         return Ok(None);
     }
-    let rules = rules.iter().map(|text| rule("slow", text)).collect::<Result<Vec<SlowRule>>>()?;
+    let rules = rules.iter().map(|text| rule("--slow", text)).collect::<Result<Vec<SlowRule>>>()?;
     must_see_all("slow", arguments)?;
     let memory = values::size(&arguments.text("slow-memory").unwrap_or_default())?;
     Ok(Some(Slow { rules, memory }))
@@ -81,7 +81,7 @@ pub fn flight(arguments: &Arguments, subject: &Subject) -> Result<Option<Flight>
             text if !text.contains('>') => {
                 bail!("--snapshot-on: '{text}' is none of signal, crash, exit, nor 'FUNCTION>TIME'")
             }
-            text => Trigger::Slow(rule("snapshot-on", text)?),
+            text => Trigger::Slow(rule("--snapshot-on", text)?),
         })
     };
     let on = texts.iter().map(trigger).collect::<Result<Vec<Trigger>>>()?;

@@ -72,6 +72,8 @@ fn attach(pid: u32, arguments: &Arguments) -> Result<()> {
         flight: None,
         follow: false,
         sched: false,
+        wakings: false,
+        system_calls: false,
         version: env!("CARGO_PKG_VERSION"),
         tell,
         started: started::tell,

@@ -31,6 +31,7 @@ mod units;
 mod values;
 mod view;
 mod views;
+mod why;
 
 use anyhow::{Context, Result};
 use arguments::Arguments;
@@ -85,6 +86,7 @@ fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
         "count" | "histogram" | "latency" | "span" | "slower" | "stacks" | "watch" | "futures" => {
             return answers::run(name, arguments);
         }
+        "why" | "locks" => return why::run(name, arguments),
         "view" => view::run(arguments)?,
         "tui" => tui::run(arguments)?,
         "mount" => mount::run(arguments)?,

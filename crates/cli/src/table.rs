@@ -6,12 +6,13 @@ mod record;
 mod session;
 mod tools;
 mod traces;
+mod why;
 
 pub use flags::MAX_WAIT;
 
 /// All commands, in the order of help and manual.
 pub fn commands() -> impl Iterator<Item = &'static Command> {
-    let groups = [record::RECORD, live::LIVE, session::SESSION, traces::TRACES, tools::TOOLS];
+    let groups = [record::RECORD, live::LIVE, why::WHY, session::SESSION, traces::TRACES, tools::TOOLS];
     groups.into_iter().flatten()
 }
 

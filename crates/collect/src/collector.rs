@@ -8,6 +8,7 @@ mod threads;
 use crate::callers::Unwinding;
 use crate::governor::Rates;
 use crate::heartbeat::Heartbeat;
+use crate::kernel::{Kernel, Tracepoints};
 use crate::living::Living;
 use crate::metadata::{Followed, Metadata, SwitchedOff};
 use crate::output::{Consumer, Output};
@@ -140,6 +141,8 @@ pub struct Collector<'a> {
     unwinding: Unwinding,
     /// Context switches of the threads.
     switches: Option<Switches>,
+    /// Their wakings and system calls.
+    kernel: Option<Kernel>,
 }
 
 impl<'a> Collector<'a> {
@@ -175,6 +178,7 @@ impl<'a> Collector<'a> {
             began: None,
             unwinding: Unwinding::default(),
             switches: None,
+            kernel: None,
         }
     }
 
@@ -211,6 +215,15 @@ impl<'a> Collector<'a> {
         self.switches = sched.ok().map(Switches::new);
         if let Some(switches) = &self.switches {
             self.output.record(&Record::Scheduling(switches.outcome()));
+        }
+        self
+    }
+
+    /// Hands over wakings and system calls as well, or says why there are none.
+    pub fn tracepoints(mut self, tracepoints: Tracepoints) -> Self {
+        self.kernel = Kernel::new(tracepoints, self.shared);
+        if let Some(kernel) = &self.kernel {
+            self.output.record(&kernel.outcome());
         }
         self
     }
@@ -429,6 +442,9 @@ impl<'a> Collector<'a> {
         if let Some(switches) = &mut self.switches {
             switches.end(reader.totals.thread, &mut self.output);
         }
+        if let Some(kernel) = &mut self.kernel {
+            kernel.end(reader.totals.thread, &mut self.output);
+        }
         self.output.end(reader.totals.thread);
         let Some(entry) = self.shared.thread(reader.entry) else { return };
         if let Ok(mut sums) = self.sums.lock() {
@@ -450,19 +466,29 @@ impl<'a> Collector<'a> {
         if let Some(switches) = &mut self.switches {
             switches.hand_over(&mut self.output);
         }
+        if let Some(kernel) = &mut self.kernel {
+            kernel.hand_over(&mut self.output);
+        }
         self.output.flush(now);
     }
 
     /// Reads the kernel's rings; at the end also what they do not show at once.
     fn read_switches(&mut self, last: bool) {
-        let Some(switches) = &mut self.switches else { return };
-        if last {
+        if last && (self.switches.is_some() || self.kernel.is_some()) {
             std::thread::sleep(calltap_sched::SETTLE);
         }
-        switches.read();
-        let outcome = switches.outcome();
-        if last && outcome.lost > 0 {
-            self.output.record(&Record::Scheduling(outcome));
+        if let Some(switches) = &mut self.switches {
+            switches.read();
+            let outcome = switches.outcome();
+            if last && outcome.lost > 0 {
+                self.output.record(&Record::Scheduling(outcome));
+            }
+        }
+        if let Some(kernel) = &mut self.kernel {
+            kernel.read(&mut self.output);
+            if last {
+                self.output.record(&kernel.outcome());
+            }
         }
     }
 

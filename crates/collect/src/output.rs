@@ -2,7 +2,9 @@
 
 use crate::python::Introductions;
 use crate::shm::Shared;
-use calltap_trace::{ClockPair, Error, Record, Switch, ThreadEncoder, ThreadId, TraceWriter};
+use calltap_trace::{
+    ClockPair, Error, Record, Switch, SystemCall, ThreadEncoder, ThreadId, TraceWriter, Waking,
+};
 
 /// Takes what is collected, in order: a trace file, or a live view. Called for thousands of events at a time.
 pub trait Consumer: Send {
@@ -15,6 +17,28 @@ pub trait Consumer: Send {
     /// Takes context switches of a thread, times in nanoseconds of CLOCK_MONOTONIC: it made no others before `until`. They may come later than
     /// the events of that time.
     fn switches(&mut self, _thread: ThreadId, _switches: &[Switch], _until: u64) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Takes who woke a thread, times as above: nothing else did from `from` to `until`.
+    fn wakings(
+        &mut self,
+        _thread: ThreadId,
+        _from: u64,
+        _wakings: &[Waking],
+        _until: u64,
+    ) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Takes system calls of a thread, likewise.
+    fn system_calls(
+        &mut self,
+        _thread: ThreadId,
+        _from: u64,
+        _calls: &[SystemCall],
+        _until: u64,
+    ) -> Result<(), Error> {
         Ok(())
     }
 
@@ -46,6 +70,20 @@ impl Consumer for TraceWriter {
 
     fn switches(&mut self, thread: ThreadId, switches: &[Switch], until: u64) -> Result<(), Error> {
         TraceWriter::switches(self, thread, switches, until)
+    }
+
+    fn wakings(&mut self, thread: ThreadId, from: u64, wakings: &[Waking], until: u64) -> Result<(), Error> {
+        TraceWriter::wakings(self, thread, from, wakings, until)
+    }
+
+    fn system_calls(
+        &mut self,
+        thread: ThreadId,
+        from: u64,
+        calls: &[SystemCall],
+        until: u64,
+    ) -> Result<(), Error> {
+        TraceWriter::system_calls(self, thread, from, calls, until)
     }
 
     fn end(&mut self, thread: ThreadId) -> Result<(), Error> {
@@ -96,6 +134,16 @@ impl<'a> Output<'a> {
     /// Hands over context switches of a thread.
     pub fn switches(&mut self, thread: ThreadId, switches: &[Switch], until: u64) {
         self.attempt(|consumer| consumer.switches(thread, switches, until));
+    }
+
+    /// Hands over who woke a thread.
+    pub fn wakings(&mut self, thread: ThreadId, from: u64, wakings: &[Waking], until: u64) {
+        self.attempt(|consumer| consumer.wakings(thread, from, wakings, until));
+    }
+
+    /// Hands over system calls of a thread.
+    pub fn system_calls(&mut self, thread: ThreadId, from: u64, calls: &[SystemCall], until: u64) {
+        self.attempt(|consumer| consumer.system_calls(thread, from, calls, until));
     }
 
     /// A thread has no more events.

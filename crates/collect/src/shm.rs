@@ -190,6 +190,11 @@ impl Shared {
         let _ = (0..=self.chunks / STEP).all(|_| self.provide(u32::MAX, self.chunks) == Provided::Step);
     }
 
+    /// The file's inode, by which it is known among a process's mappings; 0 if it cannot be asked for.
+    pub fn inode(&self) -> u64 {
+        self.file.metadata().map_or(0, |file| std::os::unix::fs::MetadataExt::ino(&file))
+    }
+
     /// Bytes of the file up to the last chunk that was ever used.
     pub fn used(&self) -> u64 {
         control_size(self.chunks_used())

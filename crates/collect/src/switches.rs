@@ -116,10 +116,10 @@ impl Switches {
         }
     }
 
-    fn change(lanes: &mut HashMap<u32, Lane>, first: &mut BTreeSet<u32>, since: u64, change: Change) {
+    fn change(lanes: &mut HashMap<u32, Lane>, first: &mut BTreeSet<u32>, since: u64, change: Change<Switch>) {
         match change {
             Change::Of(tid, switch) => Self::lane(lanes, first, since, tid).push(switch),
-            Change::Lost(at) => {
+            Change::Lost { from: at, .. } => {
                 first.clear();
                 lanes.values_mut().for_each(|lane| lane.push(Switch { at, to: RunState::Unknown }));
             }

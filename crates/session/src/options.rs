@@ -60,6 +60,10 @@ pub struct Options {
     pub follow: bool,
     /// Also when its threads run and when they wait, as far as the kernel tells.
     pub sched: bool,
+    /// Also who wakes them,
+    pub wakings: bool,
+    /// and their system calls.
+    pub system_calls: bool,
     /// Version that goes into the trace.
     pub version: &'static str,
     /// Tells the user a sentence while it goes on.

@@ -150,11 +150,12 @@ impl Running<'_> {
         let (sender, receiver) = mpsc::channel();
         let (stop, ended, alive) = (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
         let (begun, beginning) = mpsc::channel::<Remote>();
-        let sched = setup::scheduling(options, *clock, child_id);
+        let kernel = setup::from_kernel(options, *clock, child_id);
         let mut notes: Vec<String> = session.session.clock_note.iter().cloned().collect();
-        notes.extend(setup::why_no_scheduling(sched.as_ref()));
+        notes.extend(kernel.notes);
         let collector = Collector::new(shared, consumer, receiver, *clock)
-            .scheduling(sched)
+            .scheduling(kernel.sched)
+            .tracepoints(kernel.tracepoints)
             .live(live)
             .settled(settled)
             .summing(Arc::clone(&sums));

@@ -79,10 +79,11 @@ impl AttachSession<'_> {
         let rates = run.max_overhead.map(|_| Arc::new(Rates::default()));
         let (sender, receiver) = mpsc::channel();
         let (on, sums) = (AtomicBool::new(false), Arc::new(Mutex::new(Sums::default())));
-        let sched = setup::scheduling(self.options, self.clock, self.target.pid);
-        self.notes.extend(setup::why_no_scheduling(sched.as_ref()));
+        let kernel = setup::from_kernel(self.options, self.clock, self.target.pid);
+        self.notes.extend(kernel.notes);
         let collector = Collector::new(&self.shared, &mut *run.consumer, receiver, self.clock)
-            .scheduling(sched)
+            .scheduling(kernel.sched)
+            .tracepoints(kernel.tracepoints)
             .live(run.interval.map(|interval| Live { interval, on: &on, due: run.due }))
             .settled(run.settled)
             .counting(rates.clone())

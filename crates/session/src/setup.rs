@@ -7,6 +7,7 @@ use crate::{Error, enter, started};
 use calltap_abi::plan::{Phase, Trouble};
 use calltap_abi::{CHUNK_SIZE, Clock, MAGIC, PATH_MAX, PROCESS_MAX, VERSION, stub};
 use calltap_collect::collector::Totals;
+use calltap_collect::kernel::Tracepoints;
 use calltap_collect::metadata::Metadata;
 use calltap_collect::shm::{self, Shared};
 use calltap_process::clock;
@@ -127,17 +128,33 @@ pub fn session(options: &Options, command: Vec<String>, clock: Clock, clock_note
     }
 }
 
-/// Begins to record when the threads of a process run and when they wait. Without time, that says nothing.
-pub fn scheduling(options: &Options, clock: Clock, pid: u32) -> Option<Result<Sched, Refused>> {
-    (options.sched && clock != Clock::Counter).then(|| Sched::watch(pid, options.follow))
+/// What is recorded of the kernel, and the user should know of that.
+pub struct FromKernel {
+    /// When threads run and when they wait; None: not asked for.
+    pub sched: Option<Result<Sched, Refused>>,
+    /// Who wakes them, and their system calls.
+    pub tracepoints: Tracepoints,
+    /// Why something that was asked for is missing.
+    pub notes: Vec<String>,
 }
 
-/// What the user should know of that.
-pub fn why_no_scheduling(sched: Option<&Result<Sched, Refused>>) -> Option<String> {
-    match sched {
-        Some(Err(Refused::Gone)) | Some(Ok(_)) | None => None,
-        Some(Err(refused)) => Some(refused.to_string()),
-    }
+/// Begins to record what the kernel tells of a process. Without time, that says nothing.
+pub fn from_kernel(options: &Options, clock: Clock, pid: u32) -> FromKernel {
+    let has_time = clock != Clock::Counter;
+    let sched = (options.sched && has_time).then(|| calltap_sched::switches(pid, options.follow));
+    let tracepoints = Tracepoints {
+        wakings: (options.wakings && has_time).then(calltap_sched::wakings),
+        system_calls: (options.system_calls && has_time)
+            .then(|| calltap_sched::system_calls(pid, options.follow)),
+    };
+    let refused = [
+        sched.as_ref().and_then(|sched| sched.as_ref().err()),
+        tracepoints.wakings.as_ref().and_then(|wakings| wakings.as_ref().err()),
+        tracepoints.system_calls.as_ref().and_then(|calls| calls.as_ref().err()),
+    ];
+    let refused = refused.into_iter().flatten().filter(|refused| !refused.is_gone());
+    let notes = refused.map(ToString::to_string).collect();
+    FromKernel { sched, tracepoints, notes }
 }
 
 /// Keeps the coarse clock.

@@ -85,6 +85,10 @@ pub(crate) enum Kind {
     Index = 3,
     /// Context switches of one thread.
     Switches = 4,
+    /// Who woke one thread.
+    Wakings = 5,
+    /// System calls of one thread.
+    SystemCalls = 6,
 }
 
 impl ChunkHeader {

@@ -121,6 +121,8 @@ impl History {
                 }
             }
             Record::Scheduling(scheduling) => self.scheduling = Some(scheduling.clone()),
+            // Snapshots have no wakings and system calls.
+            Record::KernelEvents(_) | Record::Addresses { .. } => {}
             Record::Session(_) | Record::Slow { .. } | Record::End(_) | Record::Unknown => {}
         }
     }
@@ -266,7 +268,7 @@ impl History {
         }
         for Payload { thread, span, bytes } in self.switches.clone().finish() {
             if let Some(thread) = numbers.get(&thread) {
-                writer.switch_chunk(*thread, span, &bytes)?;
+                writer.kernel_chunk(Kind::Switches, *thread, span, &bytes)?;
             }
         }
         for (Known { read, here, lost, .. }, thread) in self.threads.values().zip(numbers.values()) {

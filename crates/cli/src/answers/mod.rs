@@ -33,15 +33,18 @@ const SOON: Duration = Duration::from_millis(100);
 const REDRAW: Duration = Duration::from_secs(1);
 
 /// The process that is looked at.
-enum Of {
+pub enum Of {
+    /// A program that is started.
     Program(Vec<OsString>),
+    /// A running process.
     Process(u32),
+    /// A recording.
     File(PathBuf),
 }
 
 impl Of {
-    fn new(arguments: &Arguments) -> Result<Of> {
-        let command = arguments.words("program");
+    /// From the command line, on which this command stands.
+    pub fn new(arguments: &Arguments, command: Vec<OsString>) -> Result<Of> {
         match (command.is_empty(), crate::processes::one(arguments)?, arguments.path("input")) {
             (false, None, None) => Ok(Of::Program(command)),
             (true, Some(pid), None) => Ok(Of::Process(pid)),
@@ -54,7 +57,7 @@ impl Of {
 
 /// Answers; calltap ends with a program's exit status.
 pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
-    let (of, kind) = (Of::new(arguments)?, Kind::new(name, arguments)?);
+    let (of, kind) = (Of::new(arguments, arguments.words("program"))?, Kind::new(name, arguments)?);
     let globs = kind.functions.iter().map(|word| Word::new(word)).collect();
     let linker_names = arguments.is_set("linker-names");
     if !matches!(of, Of::Process(_)) && arguments.text("duration").is_some() {
@@ -101,6 +104,8 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
         flight: None,
         follow: false,
         sched: kind.tells_waits() && !arguments.is_set("no-sched"),
+        wakings: false,
+        system_calls: false,
         version: env!("CARGO_PKG_VERSION"),
         tell: progress::tell,
         started: started::tell,

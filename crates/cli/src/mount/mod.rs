@@ -168,6 +168,8 @@ fn options(pid: u32, words: &Selection, buffer_size: Option<u64>, patch_mode: Pa
         flight: None,
         follow: false,
         sched: false,
+        wakings: false,
+        system_calls: false,
         version: env!("CARGO_PKG_VERSION"),
         tell: crate::progress::keep_quiet,
         started: crate::started::keep_quiet,

@@ -75,6 +75,13 @@ pub const NO_SCHED: Flag = switch(
     "Do not record when threads run and when they wait (the kernel's context switches).",
 );
 
+pub const EVENTS: Flag = value(
+    "events",
+    None,
+    "LIST",
+    "Also record, for 'calltap why' and 'locks': sched, who wakes whom; syscalls, the system calls of the threads (separated by commas; they take root or CAP_PERFMON).",
+);
+
 pub const INTERVAL: Flag = or(value("interval", None, "TIME", "From one look to the next (ms, s)."), "1s");
 
 pub const MAX_OVERHEAD: Flag = or(

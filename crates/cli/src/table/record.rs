@@ -1,8 +1,8 @@
 //! Recording: the command that writes a trace.
 
 use super::flags::{
-    ALLOW_INT3, ANSWER_DURATION, ANSWER_OVERHEAD, ARGUMENTS, BUFFER_SIZE, CHILDREN, DISCOVERY, FILTER, IF,
-    LATER, MAX_WAIT, NO_SCHED, NOTRACE, PATCH_LOG, PATCH_MODE, PYTHON, RESULTS, TRACER,
+    ALLOW_INT3, ANSWER_DURATION, ANSWER_OVERHEAD, ARGUMENTS, BUFFER_SIZE, CHILDREN, DISCOVERY, EVENTS,
+    FILTER, IF, LATER, MAX_WAIT, NO_SCHED, NOTRACE, PATCH_LOG, PATCH_MODE, PYTHON, RESULTS, TRACER,
 };
 use super::{Command, Operand, Takes, choice, many, or, switch, value};
 
@@ -121,6 +121,7 @@ pub const RECORD: &[Command] = &[Command {
             "Also record the programs that its processes become (execve), and their children, until the last has ended: one trace for the tree.",
         ),
         NO_SCHED,
+        EVENTS,
         PATCH_MODE,
         ALLOW_INT3,
         DISCOVERY,

@@ -107,6 +107,8 @@ pub fn options(pid: u32, arguments: &Arguments) -> Result<Options> {
         flight: None,
         follow: false,
         sched: false,
+        wakings: false,
+        system_calls: false,
         version: env!("CARGO_PKG_VERSION"),
         tell: crate::progress::keep_quiet,
         started: crate::started::tell,

@@ -94,6 +94,7 @@ impl Collector<'_> {
         self.output.record(&Record::Thread(Thread { id, process, tid, comm }));
         let task = self.task(process, pid, tid);
         self.switches.iter_mut().for_each(|switches| switches.claim(id, task));
+        self.kernel.iter_mut().for_each(|kernel| kernel.claim(id, task, (process, pid)));
         let mut reader = Reader::new(id, entry, process, tid, self.sparse, self.rates.clone());
         self.switched_off.iter().for_each(|off| reader.switch_off(off));
         let place = entry as usize;

@@ -20,4 +20,5 @@ mod tutorial;
 mod values;
 mod view;
 mod waits;
+mod why;
 mod wrong;
