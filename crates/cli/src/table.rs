@@ -19,7 +19,22 @@ pub fn commands() -> impl Iterator<Item = &'static Command> {
 /// The commands that are shown, by what they are for. What is in no group, and in no [family](FAMILIES), is listed last.
 pub const GROUPS: &[(&str, &[&str])] = &[
     ("Record", &["record", "attach", "set", "status", "snapshot", "detach"]),
-    ("Watch", &["top", "count", "histogram", "latency", "slower", "span", "watch", "stacks", "futures"]),
+    (
+        "Watch",
+        &[
+            "top",
+            "count",
+            "histogram",
+            "latency",
+            "slower",
+            "why",
+            "locks",
+            "span",
+            "watch",
+            "stacks",
+            "futures",
+        ],
+    ),
     ("Read", &["report", "replay", "graph", "info", "view", "tui"]),
     ("Compare and export", &["diff", "export"]),
     ("Control directory", &["tracefs"]),
