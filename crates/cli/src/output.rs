@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// Are names shortened, and lines cut at the terminal's edge? Only what a person reads at once: files, pipes and forms for programs have all of it.
 pub fn is_short(arguments: &Arguments) -> bool {
-    let is_text = !arguments.format().is_some_and(|format| format != "text");
+    let is_text = arguments.format().is_none_or(|format| format == "text");
     let is_shown = arguments.path("output").is_none_or(|path| path == Path::new("-"));
     is_text && is_shown && !arguments.is_set("full-names") && io::stdout().is_terminal()
 }

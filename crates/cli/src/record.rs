@@ -96,8 +96,8 @@ fn options(arguments: &Arguments, runs: Option<&Runs>) -> Result<Options> {
         Some("counter") => Clock::Counter,
         _ => Clock::Tsc,
     };
-    let [wakings, system_calls] = events(arguments)?;
     check(arguments, &selection, clock, !about.is_empty() || subtree.is_some())?;
+    let [wakings, system_calls] = events(arguments)?;
     let output = output(arguments, &subject)?;
     Ok(Options {
         subject,
@@ -122,23 +122,6 @@ fn options(arguments: &Arguments, runs: Option<&Runs>) -> Result<Options> {
     })
 }
 
-/// Whether `--events` asks for wakings, and for system calls.
-fn events(arguments: &Arguments) -> Result<[bool; 2]> {
-    let text = arguments.text("events").unwrap_or_default();
-    let words: Vec<&str> = text.split(',').map(str::trim).filter(|word| !word.is_empty()).collect();
-    if let Some(word) = words.iter().find(|word| !["sched", "syscalls"].contains(word)) {
-        bail!("--events: '{word}' is neither sched nor syscalls");
-    }
-    for flag in ["slow", "snapshot-on"] {
-        if !words.is_empty() && !arguments.texts(flag).is_empty() {
-            bail!(
-                "--events and --{flag} exclude each other: a chain leads to calls that --{flag} does not keep"
-            );
-        }
-    }
-    Ok(["sched", "syscalls"].map(|word| words.contains(&word)))
-}
-
 /// The trace file; `-` is standard output.
 fn output(arguments: &Arguments, subject: &Subject) -> Result<std::path::PathBuf> {
     let output = arguments.path("output").unwrap_or_default();
@@ -159,6 +142,23 @@ fn output(arguments: &Arguments, subject: &Subject) -> Result<std::path::PathBuf
         bail!("-o -: a trace is no text for a terminal: name a file, or pipe it into a program");
     }
     Ok("/dev/stdout".into())
+}
+
+/// Whether `--events` asks for wakings, and for system calls.
+fn events(arguments: &Arguments) -> Result<[bool; 2]> {
+    let text = arguments.text("events").unwrap_or_default();
+    let words: Vec<&str> = text.split(',').map(str::trim).filter(|word| !word.is_empty()).collect();
+    if let Some(word) = words.iter().find(|word| !["sched", "syscalls"].contains(word)) {
+        bail!("--events: '{word}' is neither sched nor syscalls");
+    }
+    for flag in ["slow", "snapshot-on"] {
+        if !words.is_empty() && !arguments.texts(flag).is_empty() {
+            bail!(
+                "--events and --{flag} exclude each other: a chain leads to calls that --{flag} does not keep"
+            );
+        }
+    }
+    Ok(["sched", "syscalls"].map(|word| words.contains(&word)))
 }
 
 /// Refuses what does not go together. `timed`: it was asked how long calls take.

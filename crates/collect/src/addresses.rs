@@ -99,14 +99,11 @@ fn read(pid: u32, region: &Region) -> Objects {
         let file = region.open(pid).ok()?;
         let data = calltap_sites::load(&file).ok()?;
         let elf = object::File::parse(&*data).ok()?;
-        let mut objects = Objects::default();
-        objects.segments = elf
-            .segments()
-            .map(|segment| {
-                let (offset, size) = segment.file_range();
-                (offset, size.max(segment.size()), segment.address())
-            })
-            .collect();
+        let segments = elf.segments().map(|segment| {
+            let (offset, size) = segment.file_range();
+            (offset, size.max(segment.size()), segment.address())
+        });
+        let mut objects = Objects { segments: segments.collect(), ..Objects::default() };
         for symbol in elf.dynamic_symbols().chain(elf.symbols()) {
             let is_object = symbol.kind() == SymbolKind::Data && symbol.is_definition();
             if let (true, Ok(name)) = (is_object && symbol.size() > 0, symbol.name()) {

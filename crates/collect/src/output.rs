@@ -122,7 +122,7 @@ impl<'a> Output<'a> {
 
     /// Empties the encoder, whatever becomes of its events.
     pub fn events(&mut self, encoder: &mut ThreadEncoder) {
-        if let Some(record) = self.introductions.as_mut().and_then(Introductions::next) {
+        if let Some(record) = self.introductions.as_mut().and_then(Introductions::describe_new) {
             self.record(&record);
         }
         self.attempt(|consumer| consumer.events(encoder));

@@ -33,7 +33,7 @@ impl<'a> Introductions<'a> {
     }
 
     /// The record that describes those that came since.
-    pub fn next(&mut self) -> Option<Record> {
+    pub fn describe_new(&mut self) -> Option<Record> {
         let table = self.shared.python()?;
         let taken = table.taken();
         if taken.len() == self.seen && self.filling.is_empty() {

@@ -64,7 +64,7 @@ fn qualified(text: &str, part: &Part) -> Option<Vec<Span>> {
     let start = start + skipped;
     Some(match at_top(&text[start..end], between) {
         Some(at) => vec![start..start + at, start + at + between.len()..end],
-        None => vec![start..end],
+        None => std::iter::once(start..end).collect(),
     })
 }
 

@@ -67,7 +67,7 @@ impl Tracefs {
     }
 }
 
-/// From the text of its files: `	field:pid_t pid;	offset:24;	size:4;	signed:1;`
+/// From the text of its files: ` field:pid_t pid; offset:24; size:4; signed:1;`
 fn parse(id: &str, format: &str) -> Option<Tracepoint> {
     let field = |line: &str| {
         let mut parts = line.trim().split(';').map(str::trim);

@@ -128,7 +128,7 @@ impl Planner<'_> {
         if self.interrupted.load(Acquire) {
             return Err(Error::Interrupted { program: target.name.clone() });
         }
-        Ok(checked.map(drop)?)
+        checked.map(drop)
     }
 
     /// Makes the sites of all processes of a session what they are wanted to be, also of children that have called nothing since they were forked.

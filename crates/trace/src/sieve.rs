@@ -193,8 +193,10 @@ impl Sieve {
             Some(root) if self.shown < self.rules.depth => root + self.shown,
             _ => usize::MAX,
         };
-        while let Some((_, event)) = self.marks.pop_front_if(|(depth, _)| *depth <= waiting) {
-            push(out, event, &[]);
+        while self.marks.front().is_some_and(|(depth, _)| *depth <= waiting) {
+            if let Some((_, event)) = self.marks.pop_front() {
+                push(out, event, &[]);
+            }
         }
     }
 

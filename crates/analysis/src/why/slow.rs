@@ -31,6 +31,9 @@ pub(crate) struct Found {
     pub(crate) totals: Totals,
 }
 
+/// How slow a kept call is: its time, its beginning, its thread, and its place among those that are kept.
+type Rank = (u64, Reverse<u64>, u32, usize);
+
 struct Search<'s> {
     source: &'s dyn Source,
     /// By site: the shortest time that is slow; None: not asked about. The last is of unknown sites.
@@ -38,7 +41,7 @@ struct Search<'s> {
     /// Open calls of the thread that are asked about.
     open: u32,
     most: usize,
-    heap: BinaryHeap<Reverse<(u64, Reverse<u64>, u32, usize)>>,
+    heap: BinaryHeap<Reverse<Rank>>,
     kept: Vec<Option<Slow>>,
     calls: u64,
     ticks: u64,
