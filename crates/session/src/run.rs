@@ -127,12 +127,7 @@ impl AttachSession<'_> {
         notes.extend(setup::trouble(&self.shared, &self.target.name, totals));
         notes.extend(warnings);
         notes.extend(left.notes);
-        if !left.whole {
-            notes.push(format!(
-                "something was left behind: 'calltap detach -p {}' tries again",
-                self.target.pid
-            ));
-        }
+        notes.extend((!left.whole).then(|| left_behind(self.target.pid)));
         let ended = !self.target.lives();
         Ok(SessionOutcome {
             status: None,
@@ -148,4 +143,8 @@ impl AttachSession<'_> {
             cpu,
         })
     }
+}
+
+fn left_behind(pid: u32) -> String {
+    format!("something was left behind: 'calltap detach -p {pid}' tries again")
 }

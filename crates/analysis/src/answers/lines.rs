@@ -137,13 +137,10 @@ impl Question for Lines {
         let sum = self.functions.entry(over.function).or_default();
         let ending = over.call.ending;
         sum.calls += 1;
-        // A call that goes on has taken that long already; of others that were cut nothing is known but when they began.
-        let goes_on = matches!(ending, Ending::Running | Ending::Detached);
-        let is_known = goes_on || !ending.is_cut();
+        let is_known = goes_on(ending) || !ending.is_cut();
         if self.threshold.is_some_and(|threshold| !is_known || ns <= threshold) {
             return;
         }
-        let off = known.off(over.call.off);
         if !ending.is_cut() {
             sum.total = sum.total.saturating_add(ns);
             sum.longest = sum.longest.max(ns);
@@ -155,57 +152,16 @@ impl Question for Lines {
         }
         self.made += 1;
         let callers = callers(known, over);
-        let (name, task) = (known.name(over.function), known.task(over.thread));
-        let results = values::results(over.results);
-        let start = known.since_start(over.call.start);
-        match self.form {
+        let line = match self.form {
             Form::Text => {
                 if !over.has_caller() && !callers.is_empty() && !std::mem::replace(&mut self.warned, true) {
                     self.lines += AROUND;
                 }
-                let caller: String = callers.iter().map(|caller| format!("  <- {caller}")).collect();
-                let time = known.stamp(over.call.start);
-                let took = match (is_known, ending.is_cut()) {
-                    (true, false) => duration(ns),
-                    (true, true) => format!(">{}", duration(ns)),
-                    (false, _) => format!("~{}", ending.name()),
-                };
-                let call = values::call(name, over.arguments);
-                let results = if results.is_empty() { results } else { format!("  {results}") };
-                let waited = off.map(waited).unwrap_or_default();
-                let line = format!("{time:>12}  {task:<22} {took:>13}  {call}{results}{waited}{caller}");
-                self.add(over.call.start, &one_line(&line));
+                text_line(known, over, &callers, is_known)
             }
-            Form::Json(version) => {
-                let mut object = json!({
-                    "start_ns": start,
-                    "start_epoch_ns": known.since_epoch(over.call.start),
-                    "duration_ns": is_known.then_some(ns),
-                    "cpu_ns": off.filter(|_| is_known).and_then(|off| off.cpu(ns)),
-                    "runnable_ns": off.filter(|_| is_known).map(|off| off.runnable),
-                    "blocked_ns": off.filter(|_| is_known).map(|off| off.blocked),
-                    "end": ending.name(),
-                    "unfinished": goes_on,
-                    "tid": known.tid(over.thread),
-                    "thread": task,
-                    "function": name,
-                    "module": known.module(over.function),
-                    "caller": callers.first(),
-                    "caller_is_around": !over.has_caller(),
-                });
-                if over.callers.is_some() {
-                    object["callers"] = callers.clone().into();
-                }
-                if !over.arguments.is_empty() {
-                    object["arguments"] = values::object(over.arguments);
-                }
-                if !over.results.is_empty() {
-                    object["results"] = values::object(over.results);
-                }
-                object[version] = 1.into();
-                self.add(over.call.start, &object.to_string());
-            }
-        }
+            Form::Json(version) => json_line(known, over, &callers, is_known, version),
+        };
+        self.add(over.call.start, &line);
     }
 
     fn finish(&mut self, _: &Known) {
@@ -255,4 +211,68 @@ impl Question for Lines {
         let rows: Vec<Value> = self.rows(known).iter().map(row).collect();
         json!({ "threshold_ns": self.threshold, "functions": rows })
     }
+}
+
+/// The line of a call, for people. `is_known`: its time is, or how long it has taken already.
+fn text_line(known: &mut Known, over: &Over<'_>, callers: &[String], is_known: bool) -> String {
+    let ns = known.ns(over.call.total);
+    let ending = over.call.ending;
+    let caller: String = callers.iter().map(|caller| format!("  <- {caller}")).collect();
+    let time = known.stamp(over.call.start);
+    let took = match (is_known, ending.is_cut()) {
+        (true, false) => duration(ns),
+        (true, true) => format!(">{}", duration(ns)),
+        (false, _) => format!("~{}", ending.name()),
+    };
+    let call = values::call(known.name(over.function), over.arguments);
+    let results = values::results(over.results);
+    let results = if results.is_empty() { results } else { format!("  {results}") };
+    let waited = known.off(over.call.off).map(waited).unwrap_or_default();
+    let task = known.task(over.thread);
+    one_line(&format!("{time:>12}  {task:<22} {took:>13}  {call}{results}{waited}{caller}")).into_owned()
+}
+
+/// The same as an object, in which the key `version` says which form it has.
+fn json_line(
+    known: &mut Known,
+    over: &Over<'_>,
+    callers: &[String],
+    is_known: bool,
+    version: &str,
+) -> String {
+    let ns = known.ns(over.call.total);
+    let ending = over.call.ending;
+    let off = known.off(over.call.off).filter(|_| is_known);
+    let mut object = json!({
+        "start_ns": known.since_start(over.call.start),
+        "start_epoch_ns": known.since_epoch(over.call.start),
+        "duration_ns": is_known.then_some(ns),
+        "cpu_ns": off.and_then(|off| off.cpu(ns)),
+        "runnable_ns": off.map(|off| off.runnable),
+        "blocked_ns": off.map(|off| off.blocked),
+        "end": ending.name(),
+        "unfinished": goes_on(ending),
+        "tid": known.tid(over.thread),
+        "thread": known.task(over.thread),
+        "function": known.name(over.function),
+        "module": known.module(over.function),
+        "caller": callers.first(),
+        "caller_is_around": !over.has_caller(),
+    });
+    if over.callers.is_some() {
+        object["callers"] = callers.into();
+    }
+    if !over.arguments.is_empty() {
+        object["arguments"] = values::object(over.arguments);
+    }
+    if !over.results.is_empty() {
+        object["results"] = values::object(over.results);
+    }
+    object[version] = 1.into();
+    object.to_string()
+}
+
+/// A call that goes on has taken its time already; of others that were cut nothing is known but when they began.
+fn goes_on(ending: Ending) -> bool {
+    matches!(ending, Ending::Running | Ending::Detached)
 }
