@@ -1,0 +1,50 @@
+//! What a planner is told before it begins.
+
+use super::{Choose, Discovery, MayChoose, PatchMode, Planner, Reach};
+
+impl<'a> Planner<'a> {
+    /// Tells when what is asked for makes sense for what can be traced.
+    pub fn accepting(self, accepted: &'a (dyn Fn() + Send + Sync)) -> Self {
+        Planner { accepted, ..self }
+    }
+
+    /// Changes running code in this way.
+    pub fn by(self, mode: PatchMode) -> Self {
+        Planner { mode, ..self }
+    }
+
+    /// Has all calls to the profiling function become NOPs before the program runs.
+    pub fn quietly(self) -> Self {
+        Planner { quiet: true, ..self }
+    }
+
+    /// Looks for what polls futures.
+    pub fn awaiting(self, futures: bool) -> Self {
+        Planner { futures, ..self }
+    }
+
+    /// Finds calls to the profiling function so.
+    pub fn discovering(self, discovery: Discovery) -> Self {
+        Planner { discovery, ..self }
+    }
+
+    /// Traces functions that have no room for a jump by breakpoints that stay, if that is allowed.
+    pub fn allowing(self, int3: bool) -> Self {
+        Planner { int3, ..self }
+    }
+
+    /// From now on, other functions are wanted.
+    pub fn choose_by(&mut self, choose: Box<Choose<'a>>) {
+        self.choose = choose;
+    }
+
+    /// Its selection reaches so far.
+    pub fn reaching(self, reach: Box<Reach<'a>>) -> Self {
+        Planner { reach, ..self }
+    }
+
+    /// Only files are decoded of which a function may be chosen.
+    pub fn choosing_among(self, may_choose: Box<MayChoose<'a>>) -> Self {
+        Planner { may_choose: Some(may_choose), ..self }
+    }
+}
