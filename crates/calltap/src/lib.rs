@@ -73,6 +73,7 @@ mod grace;
 mod lock;
 mod objects;
 mod ops;
+mod returns;
 mod scan;
 mod site;
 mod statics;
@@ -85,6 +86,9 @@ pub use calltap_macros::traced;
 pub use error::Error;
 pub use grace::recursions;
 pub use ops::{Ops, Registration, register};
+#[doc(hidden)]
+pub use returns::Frame;
+pub use returns::{Return, unseen_returns};
 pub use table::{Function, function};
 pub use trampoline::MAX_OPS;
 
