@@ -27,7 +27,9 @@ fn crates() -> Result<Vec<PathBuf>> {
     let _ = fs::remove_dir_all(&place);
     let mut package = shell::cargo();
     package.args(["package", "--quiet", "--workspace", "--allow-dirty", "--no-verify"]);
-    OWN.iter().for_each(|name| drop(package.args(["--exclude", name])));
+    for name in OWN {
+        package.args(["--exclude", name]);
+    }
     shell::output(&mut package)?;
     let mut found = Vec::new();
     for entry in fs::read_dir(&place).with_context(|| place.display().to_string())? {

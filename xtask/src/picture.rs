@@ -26,7 +26,7 @@ const KEY: f64 = 0.03;
 const COMMANDS: [&str; 3] = [
     "calltap record -o lua.data -- lua words.lua",
     "calltap report -i lua.data -n 8 -s self --columns total,self,calls,avg,max",
-    "calltap replay -i lua.data -F luaH_resize -n 12",
+    "calltap replay -i lua.data -n 14",
 ];
 
 /// A command as it was run.
