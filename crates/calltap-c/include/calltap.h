@@ -18,7 +18,8 @@
  *     -ENOSPC    CALLTAP_MAX_OPS are registered already
  *     -EBUSY     these ops are registered already; or the process was forked by a callback in the middle of a change
  *     -EINVAL    no function, or ops that are not registered
- *     -ENOSYS    no membarrier, or no XSAVE
+ *     -ENOENT    no function that can be traced matches the filter (CALLTAP_MAY_MATCH_NOTHING: not an error)
+ *     -ENOSYS    no membarrier, or no XSAVE; or returns cannot be watched (docs/library.md)
  *     others     /proc/self/mem cannot be opened or written
  *
  * What a callback may do, and what must not leave it (longjmp, exceptions, pthread_exit), is written down in docs/library.md.
@@ -52,11 +53,18 @@ struct calltap_regs {
 struct calltap_ops;
 typedef void (*calltap_func_t)(uint64_t ip, uint64_t parent_ip, struct calltap_ops *ops, const struct calltap_regs *regs);
 
+/* A return: the ip that the entry had, how long the call took in nanoseconds, and rax: the result, if it is an integer or a pointer. */
+typedef void (*calltap_return_t)(uint64_t ip, uint64_t nanoseconds, uint64_t result, struct calltap_ops *ops);
+
+#define CALLTAP_MAY_MATCH_NOTHING 1 /* functions are meant that are not loaded yet */
+
 struct calltap_ops {
 	calltap_func_t func;
 	const char *name;    /* or NULL */
 	const char *filter;  /* globs, separated by white space; NULL or empty: all functions. Read when the ops are registered. */
 	const char *notrace; /* globs, separated by white space; NULL or empty: none */
+	calltap_return_t on_return; /* or NULL: for each call that func was told of, when it returns to its caller */
+	uint32_t flags;
 	void *data;          /* the program's own */
 	/* Set while they are registered: */
 	uint64_t id;         /* no other ops get it */
@@ -93,6 +101,9 @@ int calltap_failures(void (*each)(const char *function, const char *reason, void
 
 /* Calls that were not reported, as they were made inside a callback or by this library. */
 uint64_t calltap_recursions(void);
+
+/* Calls of which no return is reported, as they run on stacks that are not where the kernel puts stacks. */
+uint64_t calltap_unseen_returns(void);
 
 #ifdef __cplusplus
 }

@@ -4,12 +4,18 @@
 #![allow(unsafe_code)]
 #![allow(clippy::missing_safety_doc)]
 
-use calltap::{Call, Error, Ops, Registration, register};
+use calltap::{Call, Error, Ops, Registration, Return, register};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::{ptr, slice};
 
 /// `calltap_func_t`.
 pub type Func = unsafe extern "C" fn(u64, u64, *mut CalltapOps, *const c_void);
+
+/// `calltap_return_t`.
+pub type OnReturn = unsafe extern "C" fn(u64, u64, u64, *mut CalltapOps);
+
+/// `CALLTAP_MAY_MATCH_NOTHING`.
+const MAY_MATCH_NOTHING: u32 = 1;
 
 /// `struct calltap_ops`.
 #[repr(C)]
@@ -19,6 +25,8 @@ pub struct CalltapOps {
     pub name: *const c_char,
     pub filter: *const c_char,
     pub notrace: *const c_char,
+    pub on_return: Option<OnReturn>,
+    pub flags: u32,
     pub data: *mut c_void,
     pub id: u64,
     pub mask: u32,
@@ -39,6 +47,7 @@ fn number(error: &Error) -> c_int {
         Error::InCallback => -libc::EDEADLK,
         Error::TooMany => -libc::ENOSPC,
         Error::Forked => -libc::EBUSY,
+        Error::NothingMatches(_) => -libc::ENOENT,
         Error::Text(error) => -error.raw_os_error().unwrap_or(libc::EIO),
         _ => -libc::ENOSYS,
     }
@@ -87,7 +96,18 @@ pub unsafe extern "C" fn calltap_register_function(ops: *mut CalltapOps) -> c_in
     };
     // SAFETY: strings, or null.
     let (name, filter, notrace) = unsafe { (words(given.name), words(given.filter), words(given.notrace)) };
-    match register(Ops::new(&name.join(" "), callback).filter(filter).notrace(notrace)) {
+    let mut new = Ops::new(&name.join(" "), callback).filter(filter).notrace(notrace);
+    if let Some(on_return) = given.on_return {
+        new = new.on_return(move |call: &Return| {
+            let (own, nanoseconds) = (own, call.duration().as_nanos() as u64);
+            // SAFETY: as above.
+            unsafe { on_return(call.ip(), nanoseconds, call.result().unwrap_or(0), own.0) };
+        });
+    }
+    if given.flags & MAY_MATCH_NOTHING != 0 {
+        new = new.may_match_nothing();
+    }
+    match register(new) {
         Ok(registration) => {
             let (id, mask) = (registration.id(), registration.mask());
             let registration = Box::into_raw(Box::new(registration)).cast();
@@ -127,7 +147,7 @@ pub unsafe extern "C" fn calltap_unregister_function(ops: *mut CalltapOps) -> c_
 pub unsafe extern "C" fn calltap_set_filter(ops: *mut CalltapOps, globs: *const c_char) -> c_int {
     // SAFETY: ops that are registered, or not; a string, or null.
     let (registration, globs) = unsafe { (registration(ops), words(globs)) };
-    registration.map_or(-libc::EINVAL, |registration| code(registration.set_filter(globs)))
+    registration.map_or(-libc::EINVAL, |registration| code(registration.set_filter(globs).map(drop)))
 }
 
 /// See the header.
@@ -135,7 +155,7 @@ pub unsafe extern "C" fn calltap_set_filter(ops: *mut CalltapOps, globs: *const 
 pub unsafe extern "C" fn calltap_set_notrace(ops: *mut CalltapOps, globs: *const c_char) -> c_int {
     // SAFETY: as above.
     let (registration, globs) = unsafe { (registration(ops), words(globs)) };
-    registration.map_or(-libc::EINVAL, |registration| code(registration.set_notrace(globs)))
+    registration.map_or(-libc::EINVAL, |registration| code(registration.set_notrace(globs).map(drop)))
 }
 
 /// See the header.
@@ -204,4 +224,10 @@ pub unsafe extern "C" fn calltap_failures(
 #[unsafe(no_mangle)]
 pub extern "C" fn calltap_recursions() -> u64 {
     calltap::recursions()
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub extern "C" fn calltap_unseen_returns() -> u64 {
+    calltap::unseen_returns()
 }

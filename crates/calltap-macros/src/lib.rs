@@ -5,11 +5,12 @@ use proc_macro::{Delimiter, Group, TokenStream, TokenTree};
 
 /// Makes a function traceable with the stable compiler and without flags: five bytes of NOP at the beginning of its body.
 ///
-/// Its name for filters is its path, `module::function`; the linker's symbol, which tells methods and instances of generic functions apart, works, too.
-/// Callbacks get neither arguments nor parent, as the site is in the body.
+/// Its name for filters is its path, `module::function`, a method's `module::Type::method`, where the program's symbols have not been stripped; the linker's symbol, which
+/// tells instances of generic functions apart, works, too. Callbacks get neither arguments nor parent, as the site is in the body.
 ///
 /// - The function is not inlined, unless it has an `inline` attribute of its own; then each inlined copy is a site with the same name.
 /// - A generic function has a site in each instance, a method one, `async fn` one that is reached when the future is first polled.
+/// - The end of a call is that of its body, also by a panic; an `async fn` ends when its future is ready or dropped.
 /// - For closures, and for blocks, there is `calltap::site!`.
 /// - `const fn` and functions without a body are refused.
 #[proc_macro_attribute]
@@ -22,6 +23,20 @@ pub fn traced(arguments: TokenStream, item: TokenStream) -> TokenStream {
         message.into_iter().chain(item).collect()
     })
 }
+
+/// What stands before the body: a frame, the drop of which is a site, too, and the site at the beginning.
+const SITE: &str = "
+    #[allow(missing_docs)]
+    struct CalltapFrame(::calltap::Frame);
+    impl ::core::ops::Drop for CalltapFrame {
+        #[inline(always)]
+        fn drop(&mut self) {
+            ::calltap::site!(@end NAME, &self.0);
+        }
+    }
+    let calltap_frame = CalltapFrame(::calltap::Frame::new());
+    ::calltap::site!(@entry NAME, &calltap_frame.0);
+";
 
 fn with_site(item: TokenStream) -> Result<TokenStream, &'static str> {
     let mut tokens: Vec<TokenTree> = item.into_iter().collect();
@@ -37,7 +52,7 @@ fn with_site(item: TokenStream) -> Result<TokenStream, &'static str> {
         return Err("#[traced] needs a body");
     }
     let name = name.trim_start_matches("r#");
-    let site = format!("::calltap::site!(concat!(module_path!(), \"::{name}\"));");
+    let site = SITE.replace("NAME", &format!("concat!(module_path!(), \"::{name}\")"));
     let site: TokenStream = site.parse().map_err(|_| "a function's name was expected")?;
     let mut new = Group::new(Delimiter::Brace, site.into_iter().chain(body.stream()).collect());
     new.set_span(body.span());

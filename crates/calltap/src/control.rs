@@ -11,9 +11,10 @@
 
 use crate::callee::SendCallee;
 use crate::objects::{self, Object, Pin};
+use crate::returns::{self, Returned};
 use crate::table::{self, Function, Module};
 use crate::text::{LocalText, is_single_threaded};
-use crate::trampoline::{self, Combination, MAX_OPS};
+use crate::trampoline::{self, Callee, Combination, MAX_OPS};
 use crate::{Error, gates, grace, scan};
 use calltap_names::Glob;
 use calltap_patch::{Change, ChangeError, Demand, State, Text as _, carry_out};
@@ -67,6 +68,8 @@ pub struct Registered {
     /// What the callee's data are: kept, not read.
     #[allow(dead_code)]
     pub callback: Box<dyn Any + Send + Sync>,
+    /// For returns.
+    pub returned: Option<Box<dyn Returned>>,
 }
 
 /// Everything behind the lock.
@@ -80,6 +83,8 @@ pub struct Control {
     /// Modules that were unloaded: they may come back.
     past: Vec<&'static Module>,
     combinations: BTreeMap<u32, Box<Combination>>,
+    /// Of callbacks for returns.
+    at_returns: BTreeMap<u32, Box<Combination>>,
     is_prepared: bool,
 }
 
@@ -162,7 +167,8 @@ impl Control {
 
     /// Its memory belongs to no module that is known.
     fn forget(&mut self, gone: Mapped) {
-        gone.module.cells.iter().for_each(|cell| cell.combination.store(ptr::null_mut(), SeqCst));
+        let cells = gone.module.cells.iter().chain(&gone.module.returns);
+        cells.for_each(|cell| cell.combination.store(ptr::null_mut(), SeqCst));
         self.past.push(gone.module);
     }
 
@@ -172,10 +178,8 @@ impl Control {
         let ops = self.ops[n].as_ref();
         for mapped in &mut self.modules {
             for (function, place) in mapped.module.functions.iter().zip(&mut mapped.places) {
-                let any =
-                    |globs: &[Glob]| globs.iter().any(|glob| function.names().any(|name| glob.matches(name)));
-                let filter = ops.is_some_and(|ops| ops.filter.is_empty() || any(&ops.filter));
-                let notrace = ops.is_some_and(|ops| any(&ops.notrace));
+                let filter = ops.is_some_and(|ops| ops.filter.is_empty() || any(&ops.filter, function));
+                let notrace = ops.is_some_and(|ops| any(&ops.notrace, function));
                 for (mask, is_in) in [(&mut place.filter, filter), (&mut place.notrace, notrace)] {
                     *mask = if is_in { *mask | bit } else { *mask & !bit };
                 }
@@ -184,14 +188,31 @@ impl Control {
     }
 
     /// Registers ops: number and id.
-    pub fn add(&mut self, make: impl FnOnce(u64) -> Registered) -> Result<(usize, u64), Error> {
+    pub fn add(
+        &mut self,
+        make: impl FnOnce(u64) -> Registered,
+        may_match_nothing: bool,
+    ) -> Result<(usize, u64), Error> {
         // What was loaded since the last time is traced, too.
         if objects::loaded() != self.seen {
             self.rescan()?;
         }
         let n = self.ops.iter().position(Option::is_none).ok_or(Error::TooMany)?;
+        let new = make(self.last_id + 1);
+        if new.returned.is_some() {
+            returns::prepare()?;
+        }
+        if !may_match_nothing
+            && !new.filter.is_empty()
+            && !self.places().any(|(function, _)| new.matches(function))
+        {
+            return Err(Error::NothingMatches(new.patterns()));
+        }
         self.last_id += 1;
-        self.ops[n] = Some(make(self.last_id));
+        let new = self.ops[n].insert(new);
+        if let Some(returned) = &new.returned {
+            returned.registered(1 << n);
+        }
         self.choose(n);
         match self.update() {
             Ok(()) => Ok((n, self.last_id)),
@@ -211,11 +232,12 @@ impl Control {
         Ok(registered)
     }
 
-    /// Gives ops other filters.
-    pub fn change(&mut self, n: usize, change: impl FnOnce(&mut Registered)) -> Result<(), Error> {
+    /// Gives ops other filters. Returns how many functions are on for it.
+    pub fn change(&mut self, n: usize, change: impl FnOnce(&mut Registered)) -> Result<usize, Error> {
         self.ops[n].as_mut().map(change);
         self.choose(n);
-        self.update()
+        self.update()?;
+        Ok(self.count(1 << n))
     }
 
     /// Registered ops: name, id, bit, number of functions that want it.
@@ -224,8 +246,13 @@ impl Control {
         all.map(|(n, ops)| (ops.name.clone(), ops.id, 1 << n, self.count(1 << n))).collect()
     }
 
+    /// All functions; sites at ends of frames are no functions of their own.
     fn places(&self) -> impl Iterator<Item = (&'static Function, &Place)> {
-        self.modules.iter().flat_map(|mapped| mapped.module.functions.iter().zip(&mapped.places))
+        let all = self
+            .modules
+            .iter()
+            .flat_map(|mapped| mapped.module.functions.iter().zip(&mapped.places).zip(&mapped.module.ends));
+        all.filter(|(_, is_end)| !**is_end).map(|(place, _)| place)
     }
 
     /// Sites that are on for these bits.
@@ -247,35 +274,66 @@ impl Control {
         self.combinations.len()
     }
 
-    /// The ops of a mask, together.
+    /// The ops of a mask, together; where returns are wanted, with the callee that watches for them.
     fn combination(&mut self, mask: u32) -> *mut Combination {
-        if mask == 0 {
-            return ptr::null_mut();
-        }
-        let ops = &self.ops;
-        let new = || {
-            let callees = ops.iter().enumerate().filter(|(n, _)| mask & 1 << n != 0);
-            Combination::new(mask, callees.filter_map(|(_, ops)| Some(ops.as_ref()?.callee.get())).collect())
+        let (ops, watched) = (&self.ops, mask & self.with_returns() != 0);
+        let callees = || -> Vec<Callee> {
+            let own = of(ops, mask).map(|ops| ops.callee.get());
+            own.chain(watched.then(returns::watch)).collect()
         };
-        ptr::from_mut(&mut **self.combinations.entry(mask).or_insert_with(new))
+        combination(&mut self.combinations, mask, callees)
+    }
+
+    /// The callbacks for returns of a mask, together.
+    fn at_return(&mut self, mask: u32) -> *mut Combination {
+        let (ops, mask) = (&self.ops, mask & self.with_returns());
+        let callees = || of(ops, mask).filter_map(|ops| Some(ops.returned.as_ref()?.callee())).collect();
+        combination(&mut self.at_returns, mask, callees)
+    }
+
+    /// The bits of ops that have a callback for returns.
+    fn with_returns(&self) -> u32 {
+        let has = |ops: &Option<Registered>| ops.as_ref().is_some_and(|ops| ops.returned.is_some());
+        self.ops.iter().enumerate().filter(|(_, ops)| has(ops)).fold(0, |mask, (n, _)| mask | 1 << n)
+    }
+
+    /// The end of a frame is wanted by all ops that want the beginning, which is known by its name: drops are not always inlined.
+    fn choose_ends(&mut self) {
+        let with_returns = self.with_returns();
+        let mut wanted: BTreeMap<&str, u32> = BTreeMap::new();
+        for (function, place) in self.places().filter(|(function, _)| function.has_frame) {
+            for name in &function.names {
+                *wanted.entry(name).or_default() |= place.wanted();
+            }
+        }
+        for mapped in &mut self.modules {
+            let module = mapped.module;
+            for (n, place) in mapped.places.iter_mut().enumerate().filter(|(n, _)| module.ends[*n]) {
+                let name = module.functions[n].name();
+                place.filter = wanted.get(name).copied().unwrap_or(0) & with_returns;
+                place.notrace = 0;
+            }
+        }
     }
 
     /// The three steps.
     fn update(&mut self) -> Result<(), Error> {
-        let mut wanted = BTreeSet::new();
+        self.choose_ends();
+        let (mut wanted, with_returns) = (BTreeSet::new(), self.with_returns());
         for m in 0..self.modules.len() {
             let module = self.modules[m].module;
-            for (n, cell) in module.cells.iter().enumerate() {
+            for n in 0..module.cells.len() {
                 let mask = self.modules[m].places[n].wanted();
                 wanted.insert(mask);
-                cell.combination.store(self.combination(mask), SeqCst);
+                let at_return = self.at_return(mask);
+                module.returns[n].combination.store(at_return, SeqCst);
+                let at_entry = if module.ends[n] { at_return } else { self.combination(mask) };
+                module.cells[n].combination.store(at_entry, SeqCst);
             }
         }
         let done = LocalText::open().map(|mut text| self.switch(&mut text));
-        let all = std::mem::take(&mut self.combinations);
-        let (kept, dead): (BTreeMap<_, _>, BTreeMap<_, _>) =
-            all.into_iter().partition(|(mask, _)| wanted.contains(mask));
-        self.combinations = kept;
+        let returns: BTreeSet<u32> = wanted.iter().map(|mask| mask & with_returns).collect();
+        let dead = (retire(&mut self.combinations, &wanted), retire(&mut self.at_returns, &returns));
         // Also where none is dead: a callback may be running for a function that it was taken from.
         grace::synchronize();
         drop(dead);
@@ -342,6 +400,54 @@ impl Control {
             }
         }
     }
+}
+
+/// Does one of the globs match one of a function's names?
+fn any(globs: &[Glob], function: &Function) -> bool {
+    globs.iter().any(|glob| function.names().any(|name| glob.matches(name)))
+}
+
+impl Registered {
+    /// Would they be on for a function?
+    fn matches(&self, function: &Function) -> bool {
+        (self.filter.is_empty() || any(&self.filter, function)) && !any(&self.notrace, function)
+    }
+
+    /// The filter and what is left out of it, as written.
+    fn patterns(&self) -> String {
+        let words = |globs: &[Glob]| globs.iter().map(Glob::pattern).collect::<Vec<_>>().join(" ");
+        match self.notrace.is_empty() {
+            true => words(&self.filter),
+            false => format!("{} without {}", words(&self.filter), words(&self.notrace)),
+        }
+    }
+}
+
+/// The ops of a mask, in order.
+fn of(ops: &[Option<Registered>], mask: u32) -> impl Iterator<Item = &Registered> {
+    ops.iter().enumerate().filter(move |(n, _)| mask & 1 << n != 0).filter_map(|(_, ops)| ops.as_ref())
+}
+
+/// The combination of a mask, made if there is none; null for no ops.
+fn combination(
+    all: &mut BTreeMap<u32, Box<Combination>>,
+    mask: u32,
+    callees: impl FnOnce() -> Vec<Callee>,
+) -> *mut Combination {
+    if mask == 0 {
+        return ptr::null_mut();
+    }
+    ptr::from_mut(&mut **all.entry(mask).or_insert_with(|| Combination::new(mask, callees())))
+}
+
+/// Takes out the combinations that no site has any more.
+fn retire(
+    all: &mut BTreeMap<u32, Box<Combination>>,
+    wanted: &BTreeSet<u32>,
+) -> BTreeMap<u32, Box<Combination>> {
+    let (kept, dead) = std::mem::take(all).into_iter().partition(|(mask, _)| wanted.contains(mask));
+    *all = kept;
+    dead
 }
 
 impl Mapped {

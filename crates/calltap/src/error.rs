@@ -21,6 +21,12 @@ pub enum Error {
     /// This processor, or its system, cannot save vector registers.
     #[error("no XSAVE on this processor")]
     NoXsave,
+    /// No function that can be traced has a name that the filter matches: [`Ops::may_match_nothing`](crate::Ops::may_match_nothing).
+    #[error("no function that can be traced matches {0}")]
+    NothingMatches(String),
+    /// Returns cannot be watched in this process.
+    #[error("returns cannot be watched: {0}")]
+    Returns(#[source] io::Error),
     /// The process was forked by a callback while another thread was changing the program.
     #[error("forked from inside a callback while the program was being changed")]
     Forked,

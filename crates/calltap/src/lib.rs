@@ -73,11 +73,14 @@ mod grace;
 mod lock;
 mod objects;
 mod ops;
+mod returns;
 mod scan;
 mod site;
 mod statics;
 mod table;
 mod text;
+#[cfg(feature = "tracing")]
+pub mod timeline;
 mod trampoline;
 
 pub use call::Call;
@@ -85,6 +88,9 @@ pub use calltap_macros::traced;
 pub use error::Error;
 pub use grace::recursions;
 pub use ops::{Ops, Registration, register};
+#[doc(hidden)]
+pub use returns::Frame;
+pub use returns::{Return, unseen_returns};
 pub use table::{Function, function};
 pub use trampoline::MAX_OPS;
 

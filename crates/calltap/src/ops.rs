@@ -3,6 +3,7 @@
 use crate::callee::SendCallee;
 use crate::control::Registered;
 use crate::lock::{self, ABANDONED};
+use crate::returns::{self, Return, Returned};
 use crate::{Call, Error};
 use calltap_names::Glob;
 use std::sync::atomic::Ordering::SeqCst;
@@ -16,6 +17,8 @@ pub struct Ops<F> {
     filter: Vec<Glob>,
     notrace: Vec<Glob>,
     callback: F,
+    returned: Option<Box<dyn Returned>>,
+    may_match_nothing: bool,
 }
 
 fn globs<S: AsRef<str>>(words: impl IntoIterator<Item = S>) -> Vec<Glob> {
@@ -25,7 +28,14 @@ fn globs<S: AsRef<str>>(words: impl IntoIterator<Item = S>) -> Vec<Glob> {
 impl<F: Fn(&Call) + Send + Sync + 'static> Ops<F> {
     /// Ops for all functions.
     pub fn new(name: &str, callback: F) -> Ops<F> {
-        Ops { name: name.to_owned(), filter: Vec::new(), notrace: Vec::new(), callback }
+        Ops {
+            name: name.to_owned(),
+            filter: Vec::new(),
+            notrace: Vec::new(),
+            callback,
+            returned: None,
+            may_match_nothing: false,
+        }
     }
 
     /// Only functions that match one of these.
@@ -39,6 +49,21 @@ impl<F: Fn(&Call) + Send + Sync + 'static> Ops<F> {
         self.notrace = globs(words);
         self
     }
+
+    /// A callback for returns, too: how long each call took.
+    ///
+    /// It runs when a function of these ops returns to its caller, or ends by a panic if it has the [`traced`](crate::traced) attribute, for calls whose entry these ops were
+    /// told of. A call that longjmp or an exception leaves has no return; nor has one that was entered by a tail call out of another whose return is watched: that one returns.
+    pub fn on_return<R: Fn(&Return) + Send + Sync + 'static>(mut self, callback: R) -> Ops<F> {
+        self.returned = Some(Box::new(returns::Callback::new(callback)));
+        self
+    }
+
+    /// Without it, a filter that matches no function is an error of [`register`]. Functions may be meant that are not loaded yet.
+    pub fn may_match_nothing(mut self) -> Ops<F> {
+        self.may_match_nothing = true;
+        self
+    }
 }
 
 /// Turns ops on: from now on the callback runs at every call of its functions, in every thread.
@@ -46,10 +71,11 @@ impl<F: Fn(&Call) + Send + Sync + 'static> Ops<F> {
 /// Functions are those of the program and of what it has loaded by now; see [`rescan`](crate::rescan) for what is loaded later. See [the crate](crate) for what
 /// a callback may do.
 pub fn register<F: Fn(&Call) + Send + Sync + 'static>(ops: Ops<F>) -> Result<Registration, Error> {
-    let Ops { name, filter, notrace, callback } = ops;
+    let Ops { name, filter, notrace, callback, returned, may_match_nothing } = ops;
     let callback = Box::new(callback);
-    let make = |id| Registered { id, name, filter, notrace, callee: SendCallee::new(&*callback), callback };
-    lock::with(|control| control.add(make)).map(|(number, id)| Registration { number, id })
+    let callee = SendCallee::new(&*callback);
+    let make = |id| Registered { id, name, filter, notrace, callee, callback, returned };
+    lock::with(|control| control.add(make, may_match_nothing)).map(|(number, id)| Registration { number, id })
 }
 
 /// Ops that are on. Dropping it turns them off, as [`unregister`](Registration::unregister) does.
@@ -76,14 +102,14 @@ impl Registration {
         lock::with(|control| Ok(control.count(self.mask())))
     }
 
-    /// Other functions, at once: only sites that differ are changed. An empty list means all.
-    pub fn set_filter<S: AsRef<str>>(&self, words: impl IntoIterator<Item = S>) -> Result<(), Error> {
+    /// Other functions, at once: only sites that differ are changed. An empty list means all. Returns how many functions are on now; 0 if nothing matches.
+    pub fn set_filter<S: AsRef<str>>(&self, words: impl IntoIterator<Item = S>) -> Result<usize, Error> {
         let filter = globs(words);
         lock::with(|control| control.change(self.number, |ops| ops.filter = filter))
     }
 
-    /// Other exceptions, at once. An empty list means none.
-    pub fn set_notrace<S: AsRef<str>>(&self, words: impl IntoIterator<Item = S>) -> Result<(), Error> {
+    /// Other exceptions, at once. An empty list means none. Returns how many functions are on now.
+    pub fn set_notrace<S: AsRef<str>>(&self, words: impl IntoIterator<Item = S>) -> Result<usize, Error> {
         let notrace = globs(words);
         lock::with(|control| control.change(self.number, |ops| ops.notrace = notrace))
     }

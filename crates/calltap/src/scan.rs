@@ -1,7 +1,7 @@
 //! From what is loaded to modules with sites.
 
 use crate::objects::Object;
-use crate::statics;
+use crate::statics::{self, Place};
 use crate::table::{Function, Module};
 use crate::text::LocalText;
 use crate::trampoline::{Cell, Kind};
@@ -33,16 +33,20 @@ pub fn module(object: &Object, text: &mut LocalText) -> Option<Module> {
         let kind = if calltap_patch::is_after_prologue(form) { Kind::AfterPrologue } else { Kind::Entry };
         let names = names(None, Some(function));
         let address = bias.apply(function.address).0;
-        let function = Function { names, module: name.clone(), address, site: Some(function.kind) };
-        found.push((site, kind, function));
+        let site_kind = Some(function.kind);
+        let function = Function { names, module: name.clone(), address, site: site_kind, has_frame: false };
+        found.push((site, kind, function, Place::Alone));
     }
     let by_compiler = found.len();
-    for (address, own_name) in statics::read(&data) {
+    for statics::Record { address, name: own_name, place } in statics::read(&data) {
         let function = containing(&binary.functions, address);
         let entry = function.map_or(0, |function| bias.apply(function.address).0);
-        let known = found[..by_compiler].binary_search_by_key(&entry, |(.., function)| function.address);
+        let known = found[..by_compiler].binary_search_by_key(&entry, |(_, _, function, _)| function.address);
         // One site is enough for a function, and the compiler's is the better one.
-        if let Ok(n) = known {
+        let is_end = place == Place::End;
+        if let Ok(n) = known
+            && !is_end
+        {
             let names = &mut found[n].2.names;
             if !names.contains(&own_name) {
                 names.push(own_name);
@@ -52,8 +56,12 @@ pub fn module(object: &Object, text: &mut LocalText) -> Option<Module> {
         let form = SiteForm::Entry { at: Svma(address), old: statics::NOP.to_vec() };
         let Some(site) = Site::calling(&form, bias) else { continue };
         let at = function.map_or(Svma(address), |function| function.address);
-        let (names, address) = (names(Some(own_name), function), bias.apply(at).0);
-        found.push((site, Kind::Body, Function { names, module: name.clone(), address, site: None }));
+        // The end of a frame may be in another function, into which the drop was not inlined.
+        let names = if is_end { vec![own_name] } else { names(Some(own_name), function) };
+        let address = bias.apply(at).0;
+        let has_frame = place == Place::Entry;
+        let function = Function { names, module: name.clone(), address, site: None, has_frame };
+        found.push((site, Kind::Body, function, place));
     }
     found.sort_by_key(|(site, ..)| site.address());
     found.dedup_by_key(|(site, ..)| site.address());
@@ -62,10 +70,14 @@ pub fn module(object: &Object, text: &mut LocalText) -> Option<Module> {
     }
     let afters = found.iter().map(|(site, ..)| site.after().0).collect();
     let (mut sites, mut cells, mut functions) = (Vec::new(), Vec::new(), Vec::new());
-    for (site, kind, function) in found {
+    let (mut returns, mut ends) = (Vec::new(), Vec::new());
+    for (site, kind, function, place) in found {
+        let cell = |kind| Cell { combination: AtomicPtr::default(), kind, after: site.after().0 };
+        cells.push(cell(kind));
+        returns.push(cell(Kind::Return));
         sites.push(site);
-        cells.push(Cell { combination: AtomicPtr::default(), kind });
         functions.push(function);
+        ends.push(place == Place::End);
     }
     Some(Module {
         path: object.path.clone(),
@@ -78,6 +90,8 @@ pub fn module(object: &Object, text: &mut LocalText) -> Option<Module> {
         functions,
         afters,
         cells,
+        returns,
+        ends,
         gates: AtomicU64::new(0),
     })
 }
@@ -97,7 +111,12 @@ fn containing(functions: &[calltap_sites::Function], address: u64) -> Option<&ca
 
 /// What a function answers to, the name that users read first.
 fn names(own: Option<String>, function: Option<&calltap_sites::Function>) -> Vec<String> {
-    let mut names: Vec<String> = own.into_iter().collect();
+    let mut names: Vec<String> = Vec::new();
+    // The attribute sees a method's name and module; its symbol has the type, too.
+    if let (Some(own), Some(function)) = (&own, function) {
+        names.extend(with_type(own, &demangle(&function.name)));
+    }
+    names.extend(own);
     if let Some(function) = function {
         names.push(demangle(&function.name));
         names.push(function.name.clone());
@@ -110,6 +129,17 @@ fn names(own: Option<String>, function: Option<&calltap_sites::Function>) -> Vec
         }
     });
     unique
+}
+
+/// The demangled symbol of a method, if the function that an attribute named `module::method` is that method. `<krate::Type>::method` is how v0 mangling has it.
+fn with_type(own: &str, symbol: &str) -> Option<String> {
+    let plain = match symbol.strip_prefix('<').and_then(|rest| rest.split_once(">::")) {
+        Some((of, method)) if !of.contains(['<', '>', ' ']) => format!("{of}::{method}"),
+        _ => symbol.to_owned(),
+    };
+    let method = own.rsplit("::").next()?;
+    let is_method = plain.strip_suffix(method).is_some_and(|before| before.ends_with("::"));
+    (is_method && plain != own).then_some(plain)
 }
 
 /// The build-id of what is in memory, from its notes.

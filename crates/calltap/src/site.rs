@@ -16,6 +16,16 @@
 #[macro_export]
 macro_rules! site {
     ($name:expr) => {
+        $crate::site!(@record "", $name,)
+    };
+    // At a function's entry, and at its end: what the function keeps on its frame is in rdi.
+    (@entry $name:expr, $frame:expr) => {
+        $crate::site!(@record "\\001", $name, in("rdi") ::core::ptr::from_ref($frame),)
+    };
+    (@end $name:expr, $frame:expr) => {
+        $crate::site!(@record "\\002", $name, in("rdi") ::core::ptr::from_ref($frame),)
+    };
+    (@record $mark:literal, $name:expr, $($operand:tt)*) => {
         // SAFETY: a NOP. When it is a call, the trampoline preserves every register.
         unsafe {
             ::core::arch::asm!(
@@ -23,11 +33,12 @@ macro_rules! site {
                 ".pushsection calltap_sites,\"a\",@progbits,unique,{id}",
                 ".balign 8",
                 "662: .quad 661b - .",
-                concat!(".asciz \"", $name, "\""),
+                concat!(".asciz \"", $mark, $name, "\""),
                 ".balign 8",
                 ".popsection",
                 ".reloc 661b, BFD_RELOC_NONE, 662b",
                 id = const line!() * 1000 + column!(),
+                $($operand)*
             )
         }
     };

@@ -1,6 +1,6 @@
 //! Sites of functions with the `traced` attribute: records in a section of the file.
 //!
-//! A record is the distance from itself to the site (8 bytes), the function's name, a zero, and zeros up to a multiple of 8. Distances need no
+//! A record is the distance from itself to the site (8 bytes), a mark where the site passes a frame, the function's name, a zero, and zeros up to a multiple of 8. Distances need no
 //! relocation, so what is in the file is what is in memory.
 
 use object::LittleEndian as Le;
@@ -13,8 +13,35 @@ const SECTION: &[u8] = b"calltap_sites";
 /// The instruction that a site is.
 pub const NOP: [u8; 5] = [0x0F, 0x1F, 0x44, 0, 0];
 
-/// Address in the file's terms and name.
-pub type Record = (u64, String);
+/// A site.
+#[derive(PartialEq, Eq, Debug)]
+pub struct Record {
+    /// In the file's terms.
+    pub address: u64,
+    pub name: String,
+    pub place: Place,
+}
+
+/// Where a site is, and what it passes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// Anywhere in a function; it passes nothing.
+    Alone,
+    /// At a function's beginning; it passes the frame that is told the end.
+    Entry,
+    /// In the drop of such a frame.
+    End,
+}
+
+/// The place and the name that a record says.
+fn marked(text: &[u8]) -> (Place, String) {
+    let (place, name) = match text {
+        [1, name @ ..] => (Place::Entry, name),
+        [2, name @ ..] => (Place::End, name),
+        name => (Place::Alone, name),
+    };
+    (place, String::from_utf8_lossy(name).into_owned())
+}
 
 /// Does the file have any? Reads its headers only.
 pub fn has_any(file: &File) -> bool {
@@ -44,8 +71,8 @@ fn parse(address: u64, bytes: &[u8]) -> Vec<Record> {
             continue;
         }
         let length = rest.iter().position(|byte| *byte == 0).unwrap_or(rest.len());
-        let name = String::from_utf8_lossy(&rest[..length]).into_owned();
-        records.push((address.wrapping_add(at as u64).wrapping_add(distance), name));
+        let (place, name) = marked(&rest[..length]);
+        records.push(Record { address: address.wrapping_add(at as u64).wrapping_add(distance), name, place });
         at = (at + 8 + length + 1).next_multiple_of(8);
     }
     records
@@ -53,20 +80,27 @@ fn parse(address: u64, bytes: &[u8]) -> Vec<Record> {
 
 #[cfg(test)]
 mod tests {
-    use super::parse;
+    use super::{Place, Record, parse};
 
     #[test]
     fn records_follow_one_another() {
         let mut bytes = Vec::new();
-        for (distance, name) in [(-64i64, "one"), (-80, "seven77"), (0, ""), (-8, "")] {
+        for (distance, name) in [(-64i64, "one"), (-80, "\u{1}seven7"), (0, ""), (-8, "\u{2}")] {
             bytes.extend(distance.to_le_bytes());
             if distance != 0 {
                 bytes.extend(name.bytes().chain([0]));
                 bytes.resize(bytes.len().next_multiple_of(8), 0);
             }
         }
-        let expected = [(0x1000 - 64, "one"), (0x1010 - 80, "seven77"), (0x1028 - 8, "")];
-        assert_eq!(parse(0x1000, &bytes), expected.map(|(at, name)| (at, name.to_owned())));
+        let expected = [
+            (0x1000 - 64, "one", Place::Alone),
+            (0x1010 - 80, "seven7", Place::Entry),
+            (0x1028 - 8, "", Place::End),
+        ];
+        assert_eq!(
+            parse(0x1000, &bytes),
+            expected.map(|(address, name, place)| Record { address, name: name.to_owned(), place })
+        );
         for length in 0..bytes.len() {
             parse(0x1000, &bytes[..length]);
         }

@@ -21,6 +21,8 @@ pub struct Function {
     pub(crate) module: String,
     pub(crate) address: u64,
     pub(crate) site: Option<SiteKind>,
+    /// Its site passes a frame to which the end is told.
+    pub(crate) has_frame: bool,
 }
 
 impl Function {
@@ -58,6 +60,11 @@ impl Found {
     pub fn function(&self) -> &'static Function {
         &self.0.functions[self.1]
     }
+
+    /// The cell for its returns.
+    pub fn returns(&self) -> *const Cell {
+        &raw const self.0.returns[self.1]
+    }
 }
 
 /// The parts of a module that was mapped once. All lists are by site.
@@ -73,6 +80,10 @@ pub struct Module {
     /// Where the call of a site returns to: sorted.
     pub afters: Vec<u64>,
     pub cells: Vec<Cell>,
+    /// For returns of their functions.
+    pub returns: Vec<Cell>,
+    /// Which of the sites are at the end of a frame, not at a function's entry.
+    pub ends: Vec<bool>,
     /// Where the gates of its sites are; 0 before there are any.
     pub gates: AtomicU64,
 }

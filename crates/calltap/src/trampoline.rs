@@ -30,13 +30,16 @@
 //! Unsafe because it is assembly, and because it hands pointers to callbacks.
 #![allow(unsafe_code)]
 
-use crate::grace;
+use crate::{grace, returns};
 use std::arch::{asm, global_asm};
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 
 /// Ops at once: the bits of a mask.
 pub const MAX_OPS: usize = 32;
+
+/// Callees of a combination: those of all ops, and the one that watches returns.
+const MAX_CALLEES: usize = MAX_OPS + 1;
 
 /// What a callback is told, on the stack of the thread that made the call. The header for C draws the same.
 #[repr(C)]
@@ -60,6 +63,8 @@ pub enum Kind {
     AfterPrologue = 1,
     /// In the body.
     Body = 2,
+    /// At its return: [`crate::returns`].
+    Return = 3,
 }
 
 /// A callback and what it gets first.
@@ -99,6 +104,8 @@ pub struct Cell {
     /// The ops that are interested in the site, together; null if there are none.
     pub combination: AtomicPtr<Combination>,
     pub kind: Kind,
+    /// Where the call of its site returns to.
+    pub after: u64,
 }
 
 /// What is known of a thread. A thread in which nothing was traced yet has zeros here.
@@ -141,6 +148,8 @@ global_asm!(
     on_stack = const libc::SS_ONSTACK,
     kind = const offset_of!(Cell, kind),
     after_prologue = const Kind::AfterPrologue as u64,
+    kind_return = const Kind::Return as u64,
+    records = const returns::OFFSET as i64,
     regs_kind = const offset_of!(Regs, kind),
     ip = const offset_of!(Regs, ip),
     parent_ip = const offset_of!(Regs, parent_ip),
@@ -169,7 +178,8 @@ const _: () = {
 
 unsafe extern "C" {
     fn calltap_trampoline();
-    static calltap_enter: [i32; MAX_OPS];
+    fn calltap_return();
+    static calltap_enter: [i32; MAX_CALLEES];
 }
 
 /// Where gates jump to.
@@ -177,8 +187,13 @@ pub fn address() -> u64 {
     calltap_trampoline as *const () as u64
 }
 
+/// What watched calls return to.
+pub fn return_address() -> u64 {
+    calltap_return as *const () as u64
+}
+
 fn enter_at(callees: usize) -> usize {
-    // SAFETY: the table above, constant, of MAX_OPS offsets; the index is checked.
+    // SAFETY: the table above, constant, of MAX_CALLEES offsets; the index is checked.
     let table = unsafe { &calltap_enter };
     (address() as usize).wrapping_add_signed(table[callees - 1] as isize)
 }

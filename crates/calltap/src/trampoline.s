@@ -101,6 +101,9 @@ calltap_trampoline:
     add rcx, 8
 21:
     mov rdx, qword ptr [rcx]
+    lea r9, [rip + calltap_return]
+    cmp rdx, r9
+    je 48f
 23:
     mov qword ptr [rbp - 136 + {sp}], rcx
     mov qword ptr [rbp - 136 + {parent_ip}], rdx
@@ -144,7 +147,7 @@ calltap_trampoline:
     mov qword ptr [rbp - 136 + {regs_mask}], rax
     mov rbx, qword ptr [rcx + {end}]
     jmp qword ptr [rcx + {enter}]
-.irp left, 32,31,30,29,28,27,26,25,24,23,22,21,20,19,18,17,16,15,14,13,12,11,10,9,8,7,6,5,4,3,2,1
+.irp left, 33,32,31,30,29,28,27,26,25,24,23,22,21,20,19,18,17,16,15,14,13,12,11,10,9,8,7,6,5,4,3,2,1
 .Lcalltap_enter_\left:
     endbr64
     mov rdi, qword ptr [rbx - 16 * \left + 8]
@@ -222,7 +225,17 @@ calltap_trampoline:
 44:
     lock dec qword ptr [r10 - 1]
     jmp 45b
+48: # entered by a jump out of a call whose return is watched: the true parent is in its record
+    movabs r9, {records}
+    mov rdx, qword ptr [r9 + rcx*4]
+    jmp 23b
+47: # at a return
+    lea rcx, [rbp + 8]
+    mov rdx, qword ptr [rcx]
+    jmp 23b
 22: # in the body there is no telling where the return address is
+    cmp r8d, {kind_return}
+    je 47b
     xor ecx, ecx
     xor edx, edx
     jmp 23b
@@ -312,12 +325,47 @@ calltap_trampoline:
 .cfi_endproc
 .size calltap_trampoline, . - calltap_trampoline
 
+# Where watched calls return to: rsp = S + 8, if S is the slot that their return address was in. The record of S has the true one, and the cell for returns.
+# The frame's CFA is S + 9: unwinders take a frame with the CFA of its caller for the same frame. rsp = CFA - 1; the return address is at (CFA - 9) * 4 + records.
+.section .text.calltap_return,"ax",@progbits
+.balign 64
+.type calltap_return_frame, @function
+calltap_return_frame:
+.cfi_startproc
+.cfi_def_cfa rsp, 1
+.cfi_escape 0x16, 0x07, 2, 0x31, 0x1c
+.cfi_escape 0x10, 0x10, 14, 0x39, 0x1c, 0x32, 0x24, 0x0e, 0x00, 0x00, 0x00, 0x00, 0x00, 0x40, 0xfe, 0xff, 0x22
+    nop # unwinders look up the address before the one that is returned to
+.globl calltap_return
+.hidden calltap_return
+calltap_return:
+    lea rsp, [rsp - 16]
+.cfi_def_cfa_offset 17
+    push rax
+.cfi_def_cfa_offset 25
+    push rcx
+.cfi_def_cfa_offset 33
+    lea rax, [rsp + 24]
+    movabs rcx, {records}
+    lea rax, [rcx + rax*4]
+    mov rcx, qword ptr [rax]
+    mov qword ptr [rsp + 24], rcx
+    mov rcx, qword ptr [rax + 8]
+    mov qword ptr [rsp + 16], rcx
+    pop rcx
+.cfi_def_cfa_offset 25
+    pop rax
+.cfi_def_cfa_offset 17
+    jmp calltap_trampoline # [rsp] = cell, [rsp + 8] = the true return address
+.cfi_endproc
+.size calltap_return_frame, . - calltap_return_frame
+
 .section .rodata.calltap_enter,"a",@progbits
 .balign 4
 .globl calltap_enter
 .hidden calltap_enter
 calltap_enter:
-.irp left, 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31,32
+.irp left, 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31,32,33
 .long .Lcalltap_enter_\left - calltap_trampoline
 .endr
 .text

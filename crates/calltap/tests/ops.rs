@@ -176,7 +176,7 @@ fn inside_a_callback_nothing_can_be_changed() {
         let in_callback = |result: Result<(), Error>| matches!(result, Err(Error::InCallback));
         let new = register(Ops::new("inner", |_: &Call| ())).map(drop);
         let other = held.lock().expect("a lock").take();
-        let filter = other.as_ref().map_or(Ok(()), |other| other.set_filter(["x"]));
+        let filter = other.as_ref().map_or(Ok(()), |other| other.set_filter(["x"]).map(drop));
         let result = [new, filter, other.map_or(Ok(()), Registration::unregister), calltap::init()];
         RESULT.lock().expect("a lock").get_or_insert(result.map(in_callback));
         drop(DROPPED.take());

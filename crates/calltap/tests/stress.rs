@@ -86,7 +86,8 @@ fn ops_come_and_go_under_calls() {
                             assert_ne!(call.mask(), 0);
                             own.1.fetch_add(1, Relaxed);
                         });
-                        let ops = register(ops.filter(patterns[(turns + n) % 6])).expect("registered");
+                        let ops = register(ops.filter(patterns[(turns + n) % 6]).may_match_nothing())
+                            .expect("registered");
                         all.push((ops, alive));
                     }
                     for (n, (ops, _)) in all.iter().enumerate() {

@@ -1,0 +1,256 @@
+//! Returns of traced functions: the return address of a call is exchanged at its entry, and put back when the function returns to it.
+//!
+//! The true return address of the stack slot at S is in a record at `S * 4 + OFFSET`: 32 bytes for each word of the stack. So the records of all stacks, of threads,
+//! coroutines and signal handlers, need no list. A frame that is left by longjmp or an exception leaves a record behind that means nothing, and the
+//! next call at its place overwrites it. Unwinders find the true address by the same rule, which the unwind table of `calltap_return` has as an expression.
+//!
+//! The records' addresses are reserved when the first ops with a callback for returns is registered; pages of them are used where a stack's frames were.
+//!
+//! A function with the `traced` attribute has its site in its body, where the place of its return address is not known. A value on its frame is told the beginning
+//! there, and its drop is a site, too: no return address is exchanged.
+//!
+//! Unsafe because return addresses are read and written, and records lie at computed addresses.
+#![allow(unsafe_code)]
+
+use crate::Error;
+use crate::table::{self, Function};
+use crate::trampoline::{self, Callee, Cell, Kind, Regs};
+use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use std::{fs, io, ptr};
+
+/// The stacks that have records: the highest 8 TB of the address space, where the kernel puts stacks and mappings.
+const STACKS: u64 = 0x7800_0000_0000;
+const STACKS_END: u64 = 0x8000_0000_0000;
+/// Where the records begin: between the shadow memory of sanitizers and the lowest address of programs that can lie anywhere.
+const RECORDS: u64 = 0x2000_0000_0000;
+const RECORDS_LENGTH: u64 = (STACKS_END - STACKS) * SCALE;
+const SCALE: u64 = size_of::<Record>() as u64 / 8;
+/// What the record of S * 4 is away: also a constant of the assembly, and of its unwind rule.
+pub const OFFSET: u64 = RECORDS.wrapping_sub(STACKS * SCALE);
+
+/// An open call.
+#[repr(C)]
+struct Record {
+    /// The true return address.
+    to: u64,
+    /// The cell of its function for returns.
+    cell: *const Cell,
+    /// Nanoseconds, by `CLOCK_MONOTONIC`.
+    start: u64,
+    /// The ops that were told of the entry.
+    mask: u64,
+}
+
+const _: () = assert!(size_of::<Record>() == 32 && SCALE == 4);
+
+/// What a function with the `traced` attribute keeps on its frame until it ends.
+#[doc(hidden)]
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Frame {
+    start: AtomicU64,
+    mask: AtomicU64,
+    ip: AtomicU64,
+}
+
+impl Frame {
+    /// Of a call of which no ops is told.
+    #[inline(always)]
+    pub const fn new() -> Frame {
+        Frame { start: AtomicU64::new(0), mask: AtomicU64::new(0), ip: AtomicU64::new(0) }
+    }
+}
+
+/// Calls of which the return is not seen, as their stack has no records.
+static UNSEEN: AtomicU64 = AtomicU64::new(0);
+
+/// Calls whose functions' returns were wanted and not seen: their stacks are not where the kernel puts stacks.
+pub fn unseen_returns() -> u64 {
+    UNSEEN.load(Relaxed)
+}
+
+/// One return of a traced function, as callbacks see it: after its body, before its caller goes on.
+#[derive(Clone, Copy)]
+pub struct Return<'a> {
+    regs: &'a Regs,
+    ip: u64,
+    start: u64,
+    end: u64,
+}
+
+impl Return<'_> {
+    /// The ip that the entry of this call had.
+    pub fn ip(&self) -> u64 {
+        self.ip
+    }
+
+    /// How long the call took: from the end of its entry's callbacks to here.
+    pub fn duration(&self) -> Duration {
+        Duration::from_nanos(self.end.saturating_sub(self.start))
+    }
+
+    /// When it began and ended, in nanoseconds of `CLOCK_MONOTONIC`.
+    pub fn interval(&self) -> (u64, u64) {
+        (self.start, self.end)
+    }
+
+    /// What an integer or a pointer is returned in: rax. None in a function with the [`traced`](crate::traced) attribute.
+    pub fn result(&self) -> Option<u64> {
+        // SAFETY: the trampoline's frame: rax was saved two words below the slot of the return address.
+        (self.regs.kind == Kind::Return as u64).then(|| unsafe { *((self.regs.sp - 16) as *const u64) })
+    }
+
+    /// The function that returns. None if its module was unloaded.
+    pub fn function(&self) -> Option<&'static Function> {
+        table::find(self.ip + 5).map(|site| site.function())
+    }
+}
+
+/// Nanoseconds of `CLOCK_MONOTONIC`.
+pub fn now() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes the time to a variable; the kernel's vDSO reads it without a system call.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// The kernel's number of this thread.
+#[cfg(feature = "tracing")]
+pub fn thread() -> i32 {
+    // SAFETY: asks the kernel, and changes nothing.
+    unsafe { libc::gettid() }
+}
+
+fn record(slot: u64) -> *mut Record {
+    (slot * SCALE).wrapping_add(OFFSET) as *mut Record
+}
+
+/// Reserves the records' addresses.
+pub fn prepare() -> Result<(), Error> {
+    static DONE: Mutex<bool> = Mutex::new(false);
+    let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
+    if *done {
+        return Ok(());
+    }
+    // A shadow stack of the processor's would fault at a return address that was exchanged.
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    if status.lines().any(|line| line.starts_with("x86_Thread_features:") && line.contains("shstk")) {
+        return Err(Error::Returns(io::Error::other("the processor's shadow stack is on")));
+    }
+    let (start, length) = (RECORDS as *mut libc::c_void, RECORDS_LENGTH as usize);
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+    // SAFETY: new memory, at addresses that were free. Without access first: a process that locks all of its memory would get all of it at once.
+    unsafe {
+        let mapped = libc::mmap(start, length, libc::PROT_NONE, flags, -1, 0);
+        if mapped != start {
+            let error = io::Error::last_os_error();
+            if mapped != libc::MAP_FAILED {
+                libc::munmap(mapped, length);
+            }
+            return Err(Error::Returns(error));
+        }
+        libc::munlock(start, length);
+        libc::madvise(start, length, libc::MADV_DONTDUMP);
+        libc::madvise(start, length, libc::MADV_NOHUGEPAGE);
+        if libc::mprotect(start, length, libc::PROT_READ | libc::PROT_WRITE) != 0 {
+            let error = io::Error::last_os_error();
+            libc::munmap(start, length);
+            return Err(Error::Returns(error));
+        }
+    }
+    *done = true;
+    Ok(())
+}
+
+/// The last callee of combinations in which returns are wanted.
+pub fn watch() -> Callee {
+    Callee { run: watch_call, data: ptr::null() }
+}
+
+/// Notes the beginning of a call, and sees to it that its return is seen.
+unsafe extern "C" fn watch_call(_: *const (), regs: *const Regs) {
+    // SAFETY: on the stack of the trampoline, which calls this.
+    let regs = unsafe { &*regs };
+    let Some(site) = table::find(regs.ip + 5) else { return };
+    if regs.kind == Kind::Body as u64 {
+        if site.function().has_frame {
+            // SAFETY: such a site passes its frame in rdi (`site!`), and the frame outlives the call.
+            let frame = unsafe { &*(regs.arguments[0] as *const Frame) };
+            frame.ip.store(regs.ip, Relaxed);
+            frame.mask.store(regs.mask, Relaxed);
+            frame.start.store(now(), Relaxed);
+        }
+        return;
+    }
+    if !(STACKS..STACKS_END).contains(&regs.sp) || !regs.sp.is_multiple_of(8) {
+        UNSEEN.fetch_add(1, Relaxed);
+        return;
+    }
+    let slot = regs.sp as *mut u64;
+    // SAFETY: the slot of the return address, as the site is at the entry, or behind a prologue that has set up the frame pointer; the function has
+    // not returned. The records were reserved before this callee was in any combination.
+    unsafe {
+        // A tail call: the function that jumped here is the one whose return is seen.
+        if *slot == trampoline::return_address() {
+            return;
+        }
+        record(regs.sp).write(Record { to: *slot, cell: site.returns(), start: now(), mask: regs.mask });
+        slot.write(trampoline::return_address());
+    }
+}
+
+/// A callback for returns, with what tells whether its ops was told of the entry.
+pub struct Callback<F> {
+    bit: AtomicU64,
+    /// When its ops were registered: the bit may have been another's before.
+    since: AtomicU64,
+    callback: F,
+}
+
+impl<F: Fn(&Return) + Send + Sync + 'static> Callback<F> {
+    pub fn new(callback: F) -> Callback<F> {
+        Callback { bit: AtomicU64::new(0), since: AtomicU64::new(u64::MAX), callback }
+    }
+}
+
+/// A callback of any type.
+pub trait Returned: Send + Sync {
+    /// What the trampoline calls.
+    fn callee(&self) -> Callee;
+    /// Its ops have this bit from now on.
+    fn registered(&self, bit: u32);
+}
+
+impl<F: Fn(&Return) + Send + Sync + 'static> Returned for Callback<F> {
+    fn callee(&self) -> Callee {
+        Callee { run: run::<F>, data: ptr::from_ref(self).cast() }
+    }
+
+    fn registered(&self, bit: u32) {
+        self.bit.store(u64::from(bit), SeqCst);
+        self.since.store(now(), SeqCst);
+    }
+}
+
+/// Runs the callback if its ops were told of the call's entry.
+unsafe extern "C" fn run<F: Fn(&Return)>(data: *const (), regs: *const Regs) {
+    // SAFETY: `callee` paired this function with a callback of this type, which lives until a grace period after it was taken off; the registers are on the
+    // stack of the trampoline that calls this.
+    let (own, regs) = unsafe { (&*data.cast::<Callback<F>>(), &*regs) };
+    let end = now();
+    let (ip, start, mask) = if regs.kind == Kind::Return as u64 {
+        // SAFETY: the record by which the trampoline came here.
+        let record = unsafe { &*record(regs.sp) };
+        // SAFETY: cells are never freed.
+        (unsafe { (*record.cell).after } - 5, record.start, record.mask)
+    } else {
+        // SAFETY: the site in the drop of a frame passes it in rdi.
+        let frame = unsafe { &*(regs.arguments[0] as *const Frame) };
+        (frame.ip.load(Relaxed), frame.start.load(Relaxed), frame.mask.load(Relaxed))
+    };
+    if mask & own.bit.load(Relaxed) != 0 && start >= own.since.load(Relaxed) {
+        (own.callback)(&Return { regs, ip, start, end });
+    }
+}
