@@ -104,8 +104,9 @@ pub struct Condition {
 const TEXT_BYTES: u8 = 64;
 /// Fewer bytes of stack are not worth a copy.
 const STACK_LEAST: u32 = 64;
-/// Bytes of stack that are copied to find the callers of a call, unless the user says how many.
-pub const STACK_BYTES: u32 = 4096;
+/// Bytes of stack that are copied to find the callers of a call, unless the user says how many. The frame of a signal alone takes 3.5 KiB where
+/// the processor has AVX-512.
+pub const STACK_BYTES: u32 = 8192;
 /// Operands in operands.
 const DEEPEST: usize = 16;
 

@@ -105,7 +105,7 @@ fn a_part_of_a_file_has_its_calls() {
         assert!(run.status.success(), "{words:?}: {}", run.stderr);
         run
     };
-    let long = show(&["replay", "--longer", "15ms", "--time", "wall"]).stdout;
+    let long = show(&["replay", "--no-sched", "--longer", "15ms", "--time", "wall"]).stdout;
     assert_eq!(long.matches("lie();").count(), 5, "{long}");
     assert!(
         !long.contains("finish") && long.starts_with("# part of the trace: calls longer than 15.000 ms"),
@@ -114,7 +114,7 @@ fn a_part_of_a_file_has_its_calls() {
     let line = long.lines().find(|line| line.contains("lie();")).expect("a line");
     let time = line.split_whitespace().next().expect("a time");
     let from = &time[..8];
-    let later = show(&["replay", "--from", from, "--graph", "lie"]).stdout;
+    let later = show(&["replay", "--no-sched", "--from", from, "--graph", "lie"]).stdout;
     assert!(later.contains("lie();") && !later.contains("begin"), "{later}");
     let csv = show(&["export", "--to", "csv", "--graph", "lie", "--from", "0"]);
     assert_eq!(csv.stdout.lines().count(), 6, "{}", csv.stdout);

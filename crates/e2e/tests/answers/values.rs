@@ -118,7 +118,12 @@ fn a_recording_has_them_in_every_view() {
     }
     let lines = calltap_run(&["watch", "recursive", "--json", "-i", &trace]).stdout;
     let first: Value = serde_json::from_str(lines.lines().next().expect("a line")).expect("JSON");
-    assert_eq!((&first["arguments"]["arg1"], &first["results"]["retval"]), (&0.into(), &0.into()), "{first}");
+    // Of a file, in the order in which calls began: the outermost is first.
+    assert_eq!(
+        (&first["arguments"]["arg1"], &first["results"]["retval"]),
+        (&20.into(), &210.into()),
+        "{first}"
+    );
     let chrome = calltap_run(&["export", "--to", "chrome", "-i", &trace]).stdout;
     let chrome: Value = serde_json::from_str(&chrome).expect("JSON");
     let with = |event: &&Value| event["args"]["arg1"] == 20;

@@ -26,7 +26,8 @@ fn waits_are_context_switches_to_no_thread() {
     if !have("trace-cmd") || !have_switches() {
         return;
     }
-    let recording = record(&compile(GCC, &["divided.c"], &["-pthread"]), &[], &Expect::default());
+    let program = compile(GCC, &["divided.c"], &["-pthread"]);
+    let recording = record(&program, &[], &Expect::default());
     displayed(&recording);
     let report = Report::of(&Report::lines(&export(&recording, "trace-cmd", "6")), true);
     let all = calls(&recording);
