@@ -1,6 +1,7 @@
 //! Builds the two forms of the agent and leaves them where `agent.rs` embeds them: one file to install.
 //!
 //! The agent is its own workspace (no_std, panic=abort), so a second cargo builds it; `cc` links it with the layout of `link.ld`.
+//! The directory `agent` has links to its sources: `cargo package` puts what they lead to into the crate, so that it builds from a registry, too.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,21 +9,66 @@ use std::{env, fs};
 
 fn main() {
     let manifest = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap());
-    let agent = manifest.join("../../agent").canonicalize().expect("the agent's sources lie beside crates/");
+    let sources = manifest.join("agent");
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap());
-    for watched in ["src", "Cargo.toml", "link.ld", "exports.map", "../crates/abi/src"] {
-        println!("cargo::rerun-if-changed={}", agent.join(watched).display());
+    for watched in ["src", "abi", "agent.toml", "abi.toml", "link.ld", "exports.map"] {
+        let path = sources
+            .join(watched)
+            .canonicalize()
+            .expect("the agent's sources, in the crate's directory `agent`");
+        println!("cargo::rerun-if-changed={}", path.display());
     }
-    build(&agent, &out, "agent", &[], &["-Wl,-u,calltap_init", "-Wl,-init=calltap_init"]);
-    build(&agent, &out, "placed", &["--features", "placed"], &["-Wl,-u,calltap_frame_object"]);
+    let package = lay_out(&sources, &out);
+    build(&sources, &package, &out, "agent", &[], &["-Wl,-u,calltap_init", "-Wl,-init=calltap_init"]);
+    let placed = ["--features", "placed"];
+    build(&sources, &package, &out, "placed", &placed, &["-Wl,-u,calltap_frame_object"]);
+}
+
+/// Writes the manifests of the agent and of the crate that it shares with the recorder, so that they refer to the sources in `agent`.
+///
+/// A published crate contains no other crate's `Cargo.toml`, and `../../agent` is not part of it. Returns the agent's manifest.
+fn lay_out(sources: &Path, out: &Path) -> PathBuf {
+    const SHARED: &str = "path = \"../crates/abi\"";
+    let read = |name: &str| fs::read_to_string(sources.join(name)).expect("a manifest");
+    let library = |text: &str, name: &str| {
+        let path = sources.join(name).join("lib.rs").canonicalize().expect("the root of a crate");
+        let path = format!("path = {:?}", path.display().to_string());
+        match text.contains("[lib]\n") {
+            true => text.replace("[lib]\n", &format!("[lib]\n{path}\n")),
+            false => format!("{text}\n[lib]\n{path}\n"),
+        }
+    };
+    let (agent, shared) = (read("agent.toml"), read("abi.toml"));
+    assert!(agent.contains(SHARED), "the agent's manifest does not refer to the shared crate by {SHARED}");
+    let package = out.join("package");
+    write(&package.join("abi/Cargo.toml"), &library(&shared, "abi"));
+    write(&package.join("Cargo.toml"), &library(&agent.replace(SHARED, "path = \"abi\""), "src"));
+    package.join("Cargo.toml")
+}
+
+/// Writes a file unless it has this text already: a newer manifest would be compiled again.
+fn write(path: &Path, text: &str) {
+    if fs::read_to_string(path).is_ok_and(|old| old == text) {
+        return;
+    }
+    fs::create_dir_all(path.parent().unwrap_or(path)).expect("a directory in OUT_DIR");
+    fs::write(path, text).expect("a manifest in OUT_DIR");
 }
 
 /// Builds one form of the agent, as `name.so`.
-fn build(agent: &Path, out: &Path, name: &str, features: &[&str], flags: &[&str]) {
+fn build(sources: &Path, manifest: &Path, out: &Path, name: &str, features: &[&str], flags: &[&str]) {
     let target = out.join(name);
     run(Command::new(env::var_os("CARGO").unwrap_or("cargo".into()))
-        .args(["build", "--release", "--quiet", "--target", "x86_64-unknown-linux-gnu", "--manifest-path"])
-        .arg(agent.join("Cargo.toml"))
+        .args([
+            "build",
+            "--release",
+            "--quiet",
+            "--offline",
+            "--target",
+            "x86_64-unknown-linux-gnu",
+            "--manifest-path",
+        ])
+        .arg(manifest)
         .args(features)
         .arg("--target-dir")
         .arg(&target)
@@ -35,7 +81,7 @@ fn build(agent: &Path, out: &Path, name: &str, features: &[&str], flags: &[&str]
         .env("CARGO_ENCODED_RUSTFLAGS", "-Cforce-unwind-tables=yes"));
     let archive = target.join("x86_64-unknown-linux-gnu/release/libcalltap_agent.a");
     let image = out.join(name).with_extension("so");
-    link(agent, &archive, &image, flags);
+    link(sources, &archive, &image, flags);
     check(&image);
 }
 

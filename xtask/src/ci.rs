@@ -12,7 +12,7 @@ const OTHER_MACHINE: &str = "cargo check --quiet --target aarch64-unknown-linux-
      -p calltap-recordmcount";
 
 /// What is run in the project's directory, cheap steps first. Where programs are generated at random, the seed is fixed: what fails here fails again.
-const STEPS: [&str; 15] = [
+const STEPS: [&str; 16] = [
     "cargo fmt --all --check",
     "cargo fmt --manifest-path agent/Cargo.toml --check",
     "cargo fmt --manifest-path fuzz/Cargo.toml --check",
@@ -23,6 +23,7 @@ const STEPS: [&str; 15] = [
     "cargo xtask book",
     "cargo check --quiet --release --manifest-path fuzz/Cargo.toml",
     OTHER_MACHINE,
+    "cargo xtask package",
     "cargo xtask fuzz --seconds 30",
     "cargo xtask fuzz-programs --seconds 60 --seed 1",
     "cargo xtask landing --seconds 20 --seed 1",

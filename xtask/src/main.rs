@@ -3,8 +3,8 @@
 use anyhow::{Result, bail};
 use std::process::ExitCode;
 use xtask::{
-    bench, book, chaos, ci, coverage, demo, fuzz, fuzz_targets, landing, programs, server, suites, test,
-    watched,
+    bench, book, chaos, ci, coverage, demo, dist, fuzz, fuzz_targets, landing, package, picture, programs,
+    server, suites, test, watched,
 };
 
 const USAGE: &str = "\
@@ -15,6 +15,9 @@ usage: cargo xtask COMMAND
                             --long: and those that take long
   ci                        all that has to pass before a change lands: format, lints, fuzzing, chaos, tests; with the time of each step
   book                      make a book of the documents, in target/book/html (needs mdbook)
+  dist                      build calltap to give to others, in target/dist: one static file, a tarball and (with cargo-deb) a Debian package
+  package                   make the crates as a registry has them, and check that calltap builds of them elsewhere
+  picture                   make the README's animated picture, docs/demo.svg, of a real run (CALLTAP_BIN: of this calltap)
   programs [NAME...]        fetch and build the real programs for tests and benchmarks (lua, sqlite3; on request ripgrep, nginx)
                             into target/programs/
   bench [--quick] [--write] [PART...]
@@ -69,6 +72,18 @@ fn run(words: &[&str]) -> Result<()> {
         "book" => {
             flags(rest, &[])?;
             book::run()
+        }
+        "dist" => {
+            flags(rest, &[])?;
+            dist::run()
+        }
+        "package" => {
+            flags(rest, &[])?;
+            package::run()
+        }
+        "picture" => {
+            flags(rest, &[])?;
+            picture::run()
         }
         "ci" => {
             flags(rest, &[])?;

@@ -79,6 +79,8 @@ mod site;
 mod statics;
 mod table;
 mod text;
+#[cfg(feature = "tracing")]
+pub mod timeline;
 mod trampoline;
 
 pub use call::Call;

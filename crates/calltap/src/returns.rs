@@ -108,11 +108,19 @@ impl Return<'_> {
     }
 }
 
-fn now() -> u64 {
+/// Nanoseconds of `CLOCK_MONOTONIC`.
+pub fn now() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: writes the time to a variable; the kernel's vDSO reads it without a system call.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// The kernel's number of this thread.
+#[cfg(feature = "tracing")]
+pub fn thread() -> i32 {
+    // SAFETY: asks the kernel, and changes nothing.
+    unsafe { libc::gettid() }
 }
 
 fn record(slot: u64) -> *mut Record {

@@ -7,6 +7,7 @@ mod cc;
 mod control;
 mod diff;
 mod grammar;
+mod install;
 mod keep;
 mod live;
 mod mount;
@@ -84,6 +85,7 @@ fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
             grammar::completions(&arguments.text("shell").unwrap_or_default(), &mut out)?;
             out.finish()?;
         }
+        "install-completions" => install::run(arguments)?,
         view => views::run(view, arguments)?,
     }
     Ok(ExitCode::SUCCESS)

@@ -1,7 +1,7 @@
 //! Binaries and object files, the log of code changes, and help for shells.
 
 use super::flags::{ALLOW_INT3, LINKER_NAMES, OUTPUT};
-use super::{Command, Operand, Takes, choice, switch, value};
+use super::{Command, Flag, Operand, Takes, choice, switch, value};
 
 /// The commands.
 pub const TOOLS: &[Command] = &[
@@ -83,4 +83,17 @@ pub const TOOLS: &[Command] = &[
         ]],
         operand: None,
     },
+    Command {
+        name: "install-completions",
+        about: "Install a shell's completions and the manual page in the user's directories",
+        details: "Nothing is written outside of $XDG_DATA_HOME (~/.local/share) and $XDG_CONFIG_HOME (~/.config). A file that is up to date is left alone.",
+        flags: &[&[SHELL_TO_INSTALL_FOR]],
+        operand: None,
+    },
 ];
+
+/// Without a default: it is the user's own shell.
+const SHELL_TO_INSTALL_FOR: Flag = Flag {
+    choices: &["bash", "zsh", "fish"],
+    ..value("shell", None, "SHELL", "Which shell; that of $SHELL if none is given.")
+};

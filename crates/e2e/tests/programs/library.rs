@@ -49,6 +49,43 @@ fn a_c_program_traces_itself() {
 }
 
 #[test]
+fn returns_are_seen_and_results_left_alone() {
+    for build in installed(BUILDS) {
+        check_program(&compile_with_library(build, "self_returns.cpp"), &[], "0 faults\n");
+    }
+}
+
+/// An example from the documents, built as it says.
+fn check_example(name: &str, expected: &str) {
+    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let place = tempfile::tempdir().expect("a directory");
+    let program = place.path().join("example");
+    let compiler = if name.ends_with(".cpp") { "g++" } else { "gcc" };
+    let mut build = Command::new(compiler);
+    build.current_dir(directory).args(["-O2", "-fpatchable-function-entry=5", "-Icrates/calltap-c/include"]);
+    build.arg(format!("examples/library/{name}")).arg(library());
+    let built = run(
+        {
+            build.args(["-lpthread", "-ldl", "-lm", "-o"]).arg(&program);
+            build
+        },
+        b"",
+    );
+    assert!(built.status.success(), "{name}: {}", built.stderr);
+    let ran = run(Command::new(&program), b"");
+    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), (expected, ""), "{name}");
+}
+
+#[test]
+fn examples_in_c_and_cpp_measure_their_functions() {
+    let parse = "parse: 2 calls, last result 1, longest less than 10 ms\n";
+    check_example("durations.c", &format!("handle: 2 calls, last result 2, longest at least 10 ms\n{parse}"));
+    let before =
+        "4 entries, 4 returns, last Store::put_all(std::vector<int, std::allocator<int> > const&) = 3\n";
+    check_example("durations.cpp", &format!("{before}negative: 7 entries, 5 returns\n"));
+}
+
+#[test]
 fn a_cpp_program_traces_itself() {
     for build in installed(BUILDS) {
         let program = compile_with_library(build, "self_traced.cpp");

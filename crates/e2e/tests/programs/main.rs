@@ -23,6 +23,7 @@ mod surroundings;
 mod switched;
 mod tail_calls;
 mod threads;
+mod timeline;
 mod tracers;
 mod unmodified;
 mod unwinding;

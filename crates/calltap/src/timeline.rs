@@ -1,0 +1,175 @@
+//! Spans of `tracing` and calls of functions on one timeline, in Chrome's format, which Perfetto and `chrome://tracing` read.
+//!
+//! ```no_run
+//! use calltap::timeline::Timeline;
+//! use tracing_subscriber::prelude::*;
+//!
+//! let timeline = Timeline::new(1_000_000);
+//! tracing_subscriber::registry().with(timeline.layer()).init();
+//! let functions = timeline.functions(["my_crate::parse*"])?;
+//! // ... the program's work ...
+//! drop(functions);
+//! timeline.write(&mut std::fs::File::create("timeline.json")?)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use crate::trampoline::InLibrary;
+use crate::{Call, Error, Function, Ops, Registration, Return, register, returns};
+use std::cell::Cell;
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::sync::{Arc, Mutex, PoisonError};
+use tracing_core::{Metadata, Subscriber, span};
+use tracing_subscriber::layer::{Context, Layer};
+use tracing_subscriber::registry::LookupSpan;
+
+/// Something that took time in a thread.
+struct Event {
+    what: What,
+    thread: i32,
+    /// Nanoseconds of `CLOCK_MONOTONIC`.
+    start: u64,
+    end: u64,
+}
+
+enum What {
+    Call(&'static Function),
+    Span(&'static Metadata<'static>),
+}
+
+/// What was seen, in memory that was reserved for it: callbacks do not allocate.
+struct Seen {
+    events: Mutex<Vec<Event>>,
+    lost: AtomicU64,
+}
+
+impl Seen {
+    fn add(&self, what: What, start: u64, end: u64) {
+        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        if events.len() == events.capacity() {
+            self.lost.fetch_add(1, Relaxed);
+            return;
+        }
+        events.push(Event { what, thread: thread(), start, end });
+    }
+}
+
+/// The kernel's number of this thread.
+fn thread() -> i32 {
+    thread_local!(static OWN: Cell<i32> = const { Cell::new(0) });
+    if OWN.get() == 0 {
+        OWN.set(returns::thread());
+    }
+    OWN.get()
+}
+
+/// A timeline. Its copies are the same one.
+#[derive(Clone)]
+pub struct Timeline(Arc<Seen>);
+
+impl Timeline {
+    /// With memory for so many calls and spans together. Those that come when it is full are counted as [lost](Timeline::lost).
+    pub fn new(capacity: usize) -> Timeline {
+        Timeline(Arc::new(Seen { events: Mutex::new(Vec::with_capacity(capacity)), lost: AtomicU64::new(0) }))
+    }
+
+    /// Puts calls of these functions on it, until the registration is dropped. A call is on it when it has returned.
+    pub fn functions<S: AsRef<str>>(
+        &self,
+        filter: impl IntoIterator<Item = S>,
+    ) -> Result<Registration, Error> {
+        let seen = Arc::clone(&self.0);
+        register(Ops::new("timeline", |_: &Call| ()).filter(filter).on_return(move |call: &Return| {
+            if let Some(function) = call.function() {
+                let (start, end) = call.interval();
+                seen.add(What::Call(function), start, end);
+            }
+        }))
+    }
+
+    /// What puts spans on it, from each time that one is entered until it is left; a layer of a subscriber.
+    pub fn layer(&self) -> Spans {
+        Spans(self.clone())
+    }
+
+    /// Calls and spans for which there was no room.
+    pub fn lost(&self) -> u64 {
+        self.0.lost.load(Relaxed)
+    }
+
+    /// Writes what is on it by now.
+    pub fn write(&self, to: &mut dyn Write) -> io::Result<()> {
+        // Calls of the allocator and of the writer may be traced themselves.
+        let _inside = InLibrary::enter();
+        let events = self.0.events.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut order: Vec<&Event> = events.iter().collect();
+        // What contains another begins first, or ends last.
+        order.sort_by_key(|event| (event.start, std::cmp::Reverse(event.end)));
+        let process = std::process::id();
+        let mut text = format!("{{\"otherData\":{{\"lost\":{}}},\"traceEvents\":[", self.lost());
+        for (n, Event { what, thread, start, end }) in order.into_iter().enumerate() {
+            let (name, category) = match what {
+                What::Call(function) => (function.name(), "function"),
+                What::Span(metadata) => (metadata.name(), "span"),
+            };
+            let (at, long) = (micros(*start), micros(end.saturating_sub(*start)));
+            let comma = if n == 0 { "" } else { "," };
+            text += &format!(
+                "{comma}\n{{\"ph\":\"X\",\"pid\":{process},\"tid\":{thread},\"ts\":{at},\"dur\":{long},\"cat\":\"{category}\",\"name\":{}}}",
+                quoted(name)
+            );
+        }
+        to.write_all(text.as_bytes())?;
+        to.write_all(b"\n]}\n")
+    }
+}
+
+/// Nanoseconds in the format's unit, exactly.
+fn micros(nanoseconds: u64) -> String {
+    format!("{}.{:03}", nanoseconds / 1000, nanoseconds % 1000)
+}
+
+/// A string of JSON.
+fn quoted(text: &str) -> String {
+    let mut all = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => all.extend(['\\', c]),
+            c if c.is_control() => all += &format!("\\u{:04x}", c as u32),
+            c => all.push(c),
+        }
+    }
+    all + "\""
+}
+
+/// A layer that puts spans on a [`Timeline`].
+pub struct Spans(Timeline);
+
+/// Where a span was entered: by which threads, when.
+struct Entered(Vec<(i32, u64)>);
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Spans {
+    fn on_enter(&self, id: &span::Id, context: Context<'_, S>) {
+        let Some(_inside) = InLibrary::enter() else { return };
+        let Some(span) = context.span(id) else { return };
+        let mut extensions = span.extensions_mut();
+        let entered = (thread(), returns::now());
+        match extensions.get_mut::<Entered>() {
+            Some(all) => all.0.push(entered),
+            None => extensions.insert(Entered(vec![entered])),
+        }
+    }
+
+    fn on_exit(&self, id: &span::Id, context: Context<'_, S>) {
+        let Some(_inside) = InLibrary::enter() else { return };
+        let end = returns::now();
+        let Some(span) = context.span(id) else { return };
+        let mut extensions = span.extensions_mut();
+        let Some(all) = extensions.get_mut::<Entered>() else { return };
+        let own = thread();
+        if let Some(n) = all.0.iter().rposition(|(thread, _)| *thread == own) {
+            let (_, start) = all.0.swap_remove(n);
+            self.0.0.add(What::Span(span.metadata()), start, end);
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! The examples, run.
+
+use std::process::Command;
+
+#[track_caller]
+fn check(name: &str, expected: &[&str]) {
+    let own = std::env::current_exe().expect("this test");
+    let example = own.ancestors().nth(2).expect("the build's directory").join("examples").join(name);
+    if !example.exists() {
+        println!("SKIPPED: the example {name} is not built: cargo test -p calltap");
+        return;
+    }
+    let output = Command::new(example).output().expect("run");
+    let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{said}{errors}");
+    expected.iter().for_each(|line| assert!(said.lines().any(|own| own == *line), "no '{line}' in\n{said}"));
+}
+
+#[test]
+fn durations_are_measured() {
+    let handle = "durations::Server::handle: 3 calls, longest at least 10 ms";
+    check("durations", &["sum 156", handle, "durations::parse: 3 calls, longest less than 10 ms"]);
+}
+
+#[test]
+fn a_program_watches_itself() {
+    check("trace_self", &["   3  trace_self::parse", "   1  calls that both ops saw"]);
+}

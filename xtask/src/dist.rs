@@ -1,0 +1,146 @@
+//! `cargo xtask dist`: calltap to give to others. One static file, a tarball and a Debian package, in target/dist.
+
+mod licences;
+
+use crate::shell;
+use anyhow::{Context, Result, bail};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What is built for. With `-gnu`, a static C library is part of the compiler's packages on most distributions, and no other toolchain is needed.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+/// Larger than this, the file has something in it that it should not have.
+pub const LARGEST: u64 = 13_000_000;
+
+/// What was made.
+pub struct Made {
+    /// The static executable.
+    pub binary: PathBuf,
+    /// It, with its manual page, completions and licences.
+    pub tarball: PathBuf,
+    /// The Debian package, where cargo-deb is installed.
+    pub package: Option<PathBuf>,
+}
+
+/// Builds everything, and says what was made.
+pub fn run() -> Result<()> {
+    let made = build()?;
+    for path in [Some(&made.binary), Some(&made.tarball), made.package.as_ref()].into_iter().flatten() {
+        let size = fs::metadata(path)?.len() as f64 / 1e6;
+        println!("{size:6.1} MB  {}", path.strip_prefix(shell::root()).unwrap_or(path).display());
+    }
+    if made.package.is_none() {
+        println!("SKIPPED: the Debian package, which cargo-deb makes: cargo install cargo-deb");
+    }
+    Ok(())
+}
+
+/// Builds everything.
+pub fn build() -> Result<Made> {
+    check_tools()?;
+    let place = shell::target().join("dist");
+    fs::create_dir_all(&place).with_context(|| place.display().to_string())?;
+    let built = compile()?;
+    check(&built)?;
+    let binary = place.join("calltap");
+    fs::copy(&built, &binary).with_context(|| binary.display().to_string())?;
+    let name = format!("calltap-{}-x86_64-linux", env!("CARGO_PKG_VERSION"));
+    let staged = place.join(&name);
+    let _ = fs::remove_dir_all(&staged);
+    stage(&binary, &staged)?;
+    let tarball = place.join(format!("{name}.tar.gz"));
+    // The same sources make the same archive, at any time and for any user.
+    let archive = ["--sort=name", "--mtime=@0", "--owner=0", "--group=0", "--numeric-owner", "-czf"];
+    shell::status(Command::new("tar").args(archive).arg(&tarball).arg("-C").arg(&place).arg(&name))?;
+    let package = package(&staged, &place)?;
+    Ok(Made { binary, tarball, package })
+}
+
+/// Says at once what is missing, and where it is to be had.
+fn check_tools() -> Result<()> {
+    if !shell::have("cc") {
+        bail!("no cc here: it links calltap (Debian: gcc)");
+    }
+    let found = shell::output(Command::new("cc").arg("-print-file-name=libc.a"))?;
+    let found = String::from_utf8_lossy(&found.stdout).trim().to_owned();
+    // A compiler that has no such file answers with its bare name.
+    if !Path::new(&found).is_absolute() || !Path::new(&found).exists() {
+        bail!(
+            "no static C library (libc.a) here, which calltap is linked with: libc6-dev on Debian and Ubuntu, glibc-static on Fedora, \
+             glibc-devel-static on openSUSE"
+        );
+    }
+    Ok(())
+}
+
+/// Compiles the static executable.
+fn compile() -> Result<PathBuf> {
+    let mut build = shell::cargo();
+    build.args(["build", "--profile", "dist", "-p", "calltap-cli", "--target", TARGET]);
+    // As a configuration it would be added to, not replaced by, what the developer's own configuration has.
+    build.env("RUSTFLAGS", "-C target-feature=+crt-static").env_remove("CARGO_ENCODED_RUSTFLAGS");
+    shell::status(&mut build)?;
+    Ok(shell::target().join(TARGET).join("dist/calltap"))
+}
+
+/// An error unless a file is what is promised: static, small, and able to run.
+pub fn check(binary: &Path) -> Result<()> {
+    let data = fs::read(binary).with_context(|| binary.display().to_string())?;
+    if is_dynamic(&data)? {
+        bail!("{} needs a dynamic linker: it is not static", binary.display());
+    }
+    if data.len() as u64 > LARGEST {
+        bail!("{} has {} bytes: more than {LARGEST}", binary.display(), data.len());
+    }
+    // Neither libraries nor variables of the environment.
+    shell::output(Command::new(binary).arg("--version").env_clear())?;
+    Ok(())
+}
+
+/// Does an executable name a dynamic linker?
+fn is_dynamic(data: &[u8]) -> Result<bool> {
+    use object::read::elf::{FileHeader as _, ProgramHeader as _};
+    let header = object::elf::FileHeader64::<object::LittleEndian>::parse(data)?;
+    let segments = header.program_headers(object::LittleEndian, data)?;
+    Ok(segments.iter().any(|segment| segment.p_type(object::LittleEndian) == object::elf::PT_INTERP))
+}
+
+/// The files of the archive, below a directory.
+fn stage(binary: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to.join("completions"))?;
+    fs::create_dir_all(to.join("man/man1"))?;
+    fs::copy(binary, to.join("calltap"))?;
+    for file in ["LICENSE-MIT", "LICENSE-APACHE", "README.md", "CHANGELOG.md"] {
+        fs::copy(shell::root().join(file), to.join(file)).with_context(|| file.to_owned())?;
+    }
+    let write = |words: &[&str], file: &str| -> Result<()> {
+        let output = shell::output(Command::new(binary).args(words))?;
+        fs::write(to.join(file), output.stdout).with_context(|| file.to_owned())
+    };
+    write(&["man"], "man/man1/calltap.1")?;
+    write(&["completions", "--shell", "bash"], "completions/calltap.bash")?;
+    write(&["completions", "--shell", "zsh"], "completions/_calltap")?;
+    write(&["completions", "--shell", "fish"], "completions/calltap.fish")?;
+    licences::write(to)
+}
+
+/// cargo-deb as .ci/run installs it, or that of the machine.
+fn cargo_deb() -> Option<PathBuf> {
+    let tools = shell::target().join("tools/bin/cargo-deb");
+    if tools.exists() { Some(tools) } else { shell::have("cargo-deb").then(|| "cargo-deb".into()) }
+}
+
+/// The Debian package, of what is staged.
+fn package(staged: &Path, place: &Path) -> Result<Option<PathBuf>> {
+    let Some(tool) = cargo_deb() else { return Ok(None) };
+    // Its assets are named in crates/cli/Cargo.toml, which knows no version and no target directory.
+    let assets = shell::root().join("target/dist/deb");
+    let _ = fs::remove_dir_all(&assets);
+    shell::status(Command::new("cp").arg("-r").arg(staged).arg(&assets))?;
+    let path = place.join(format!("calltap_{}_amd64.deb", env!("CARGO_PKG_VERSION")));
+    let mut make = Command::new(tool);
+    make.current_dir(shell::root()).args(["--no-build", "--no-strip", "-p", "calltap-cli", "--output"]);
+    shell::output(make.arg(&path))?;
+    Ok(Some(path))
+}
